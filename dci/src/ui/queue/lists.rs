@@ -5,12 +5,13 @@ use std::collections::HashMap;
 use bson::{Bson, Document, doc};
 use disbatch_core::model::{Policy, Queue, Sort, Status, TaskId};
 use disbatch_core::store::{Store, StoreError};
-use disbatch_core::task::TaskQuery;
 use disbatch_core::task::pages::{Order, PageQuery, Position, Selection};
+use disbatch_core::task::{ERROR, TaskQuery};
 use futures::TryStreamExt;
 
 use crate::ui::parts::{When, cut};
 use crate::ui::tasks::columns::{Cell, Column, params};
+use crate::ui::titles::{template, title_of};
 use crate::ui::{StatusView, plain};
 
 /// So many that run are shown.
@@ -26,7 +27,7 @@ const EXCERPT: usize = 100;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Line {
     pub id: String,
-    /// The beginning of its parameters.
+    /// What it is called, or else the beginning of its parameters.
     pub title: String,
     pub status: StatusView,
     pub node: String,
@@ -34,7 +35,7 @@ pub(super) struct Line {
     pub at: When,
     /// How far it is: percents, if they are known, and words.
     pub progress: (Option<f64>, String),
-    /// How it ended.
+    /// How it ended, and its last line of standard error.
     pub error: String,
 }
 
@@ -86,7 +87,7 @@ impl Lists {
             let is =
                 |task: &&Document, id: &TaskId| task.get_object_id("_id").is_ok_and(|found| found == id.0);
             let task = |id: &TaskId| found.iter().find(|task| is(task, id));
-            ids.iter().filter_map(|id| Some(Line::of(task(id)?, at))).collect::<Vec<Line>>()
+            ids.iter().filter_map(|id| Some(Line::of(task(id)?, at, template(queue)))).collect::<Vec<Line>>()
         };
         Ok(Self {
             running: lines(&running, &["started", "mtime"]),
@@ -119,6 +120,7 @@ fn projection() -> Document {
         Column::Waited,
         Column::Progress,
         Column::Exit,
+        Column::Error,
         Column::Params,
     ]);
     projection.remove("tags");
@@ -126,14 +128,14 @@ fn projection() -> Document {
 }
 
 impl Line {
-    fn of(task: &Document, at: &[&str]) -> Self {
+    fn of(task: &Document, at: &[&str], template: Option<&str>) -> Self {
         let progress = match Column::Progress.cell(task, &HashMap::new(), "") {
             Cell::Progress(percent, words) => (percent, words),
             _ => (None, String::new()), // There is no other cell of that column.
         };
         Self {
             id: task.get_object_id("_id").map(|id| id.to_hex()).unwrap_or_default(),
-            title: title(task),
+            title: title(task, template),
             status: StatusView::of(task),
             node: plain(task.get("node")),
             at: When::of(at.iter().find_map(|name| task.get(*name).filter(|value| **value != Bson::Null))),
@@ -143,18 +145,28 @@ impl Line {
     }
 }
 
-/// What tells a task from others: its command, or else the beginning of its parameters.
-fn title(task: &Document) -> String {
-    let params = params(task);
-    let command =
-        params.and_then(|params| params.as_document()?.get("command")).filter(|text| **text != Bson::Null);
-    let text = plain(command.or(params));
+/// What tells a task from others: what its queue calls it, or else the beginning of its parameters.
+fn title(task: &Document, template: Option<&str>) -> String {
+    let title = title_of(task, template);
+    if !title.is_empty() {
+        return title;
+    }
+    let text = plain(params(task));
     let text = if text == "{}" { "" } else { &text };
     cut(&text.split_whitespace().collect::<Vec<_>>().join(" "), EXCERPT)
 }
 
-/// How a task ended that failed.
+/// How a task ended that failed, and why, as far as it has said so.
 fn error(task: &Document) -> String {
+    let (how, why) = (end(task), cut(&plain(task.get(ERROR)), EXCERPT));
+    match (how.is_empty(), why.is_empty()) {
+        (_, true) => how,
+        (true, false) => why,
+        (false, false) => format!("{how}: {why}"),
+    }
+}
+
+fn end(task: &Document) -> String {
     let exit = task.get_document("exit").ok();
     let known = |name: &str| plain(exit.and_then(|exit| exit.get(name)));
     match (known("reason").as_str(), known("code"), known("signal")) {
@@ -180,13 +192,14 @@ mod tests {
             "_id": ObjectId::from_bytes([1; 12]), "status": 0, "node": "n1", "mtime": at(5), "started": at(1),
             "params": { "command": "for i in\n 1 2" }, "progress": { "percent": 12.5, "message": "half" },
         };
-        let line = Line::of(&task, &["started", "mtime"]);
+        let line = Line::of(&task, &["started", "mtime"], None);
+        assert_eq!(Line::of(&task, &[], Some("loop: {command}")).title, "loop: for i in 1 2");
         assert_eq!(
             (line.title.as_str(), line.status.word, line.node.as_str()),
             ("for i in 1 2", "running", "n1")
         );
         assert_eq!((line.at, line.progress), (When::at(at(1)), (Some(12.5), "half".to_owned())));
-        let title = |params: Bson| title(&doc! { "params": params });
+        let title = |params: Bson| title(&doc! { "params": params }, None);
         assert_eq!(
             [title(doc! { "a": 1 }.into()), title(doc! {}.into()), title(Bson::Null)],
             ["{\"a\":1}", "", ""]
@@ -196,6 +209,9 @@ mod tests {
         assert_eq!(error(doc! { "code": Bson::Null, "signal": 9 }.into()), "killed by signal 9");
         assert_eq!(error(doc! { "reason": "timeout", "signal": 9 }.into()), "timed out");
         assert_eq!([error(Bson::Null), error("x".into())], ["", ""]);
-        assert!(Line::of(&doc! { "progress": 1, "status": "x" }, &["ctime"]).at.is_empty());
+        let failed = doc! { "exit": { "code": 3 }, "error": "no such file" };
+        assert_eq!(super::error(&failed), "exit code 3: no such file");
+        assert_eq!(super::error(&doc! { "error": "no such file" }), "no such file");
+        assert!(Line::of(&doc! { "progress": 1, "status": "x" }, &["ctime"], None).at.is_empty());
     }
 }
