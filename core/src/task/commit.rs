@@ -66,9 +66,10 @@ impl Store {
                 }
                 Err(error) => return Err(error),
             }
-            let decided = self.commits().find_one_and_update(doc! { "_id": &name }, vec![settled.clone()]);
+            let commits = self.commits();
+            let decided = commits.find_one_and_update(doc! { "_id": &name }, vec![settled.clone()]).return_document(ReturnDocument::After).await?;
             // If it is gone, its time was up a moment ago.
-            if let Some(decided) = decided.return_document(ReturnDocument::After).await? {
+            if let Some(decided) = decided {
                 return Ok(committed(&decided));
             }
         }
