@@ -67,7 +67,10 @@ impl Store {
                 Err(error) => return Err(error),
             }
             let commits = self.commits();
-            let decided = commits.find_one_and_update(doc! { "_id": &name }, vec![settled.clone()]).return_document(ReturnDocument::After).await?;
+            let decided = commits
+                .find_one_and_update(doc! { "_id": &name }, vec![settled.clone()])
+                .return_document(ReturnDocument::After)
+                .await?;
             // If it is gone, its time was up a moment ago.
             if let Some(decided) = decided {
                 return Ok(committed(&decided));
