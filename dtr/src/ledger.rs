@@ -263,6 +263,15 @@ impl Ledger {
         }
     }
 
+    /// Whether what the plugin commits can be seen, so that it may be started.
+    pub async fn sees_commits(&self, run: &Run) -> Result<bool, StoreError> {
+        let seen =
+            retry("looking whether commits can be seen", Patience::Endless, &self.0.lifecycle, |_| async {
+                self.store().await?.sees_commits(run).await
+            });
+        Box::pin(seen).await
+    }
+
     /// Decides what the attempt comes to: the status with which the plugin, which has ended, has ended its task in a transaction of its own. Keeps
     /// trying, also while such a transaction has not ended.
     pub async fn settle_commit(&self, run: &Run) -> Result<Option<Status>, StoreError> {

@@ -111,6 +111,14 @@ pub struct Work<'a> {
     pub is_alone: bool,
 }
 
+/// Why a plugin is not started whose commits nobody could tell.
+const UNSEEN_COMMITS: &str = "its plugin may commit, and the MongoDB user of this node may not look at tasks.commits: \
+                              run disbatch create-users again";
+
+fn commits(parts: &[Part]) -> bool {
+    parts.iter().any(|part| part.plugin.manifest.commits)
+}
+
 impl Work<'_> {
     /// Runs the plugin, or those of all steps, and stores what came out.
     pub async fn carry_out(&self, kit: &Kit, nudged: Nudged) -> Result<(Outcome, Delivered), StoreError> {
@@ -140,12 +148,15 @@ impl Work<'_> {
     ) -> Result<(Outcome, Delivered), StoreError> {
         let Begun { task, run, until_deadline, .. } = self.begun;
         let early = Early::new(self.ledger, run, self.setup.gfs);
-        let (mut asks_service, mut commits) = (false, false);
+        let (mut asks_service, mut may_commit) = (false, false);
         let outcome = match outcome::needless(task, *until_deadline) {
             Some(outcome) => outcome,
             None => match kit.parts_of(self.begun, &self.setup.config) {
+                Ok(parts) if commits(&parts) && !self.ledger.sees_commits(run).await? => {
+                    Outcome::unable_to_start(UNSEEN_COMMITS)
+                }
                 Ok(parts) => {
-                    commits = parts.iter().any(|part| part.plugin.manifest.commits);
+                    may_commit = commits(&parts);
                     asks_service = parts.iter().any(|part| part.plugin.manifest.engine == Engine::Http);
                     let until = self.plugin_until().await?;
                     self.perform(&parts, kit, supervision, (live, &early, until)).await
@@ -157,7 +168,7 @@ impl Work<'_> {
             },
         };
         let mut outcome = outcome.with_retry(rules, task.failures());
-        if commits
+        if may_commit
             && !custody.is_lost()
             && let Some(status) = Box::pin(self.ledger.settle_commit(run)).await?
         {

@@ -59,9 +59,9 @@ impl Store {
                 Err(error) if error.is_out_of_time() => return Ok(Commit::Open),
                 // It was decided, by the plugin or by somebody else.
                 Err(error) if error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) => {}
-                // A user that an older release made: whoever lets plugins commit has renewed them all.
+                // A user that an older release or Perl Disbatch made. Runners of such a user start no plugin that commits.
                 Err(error) if error.is_forbidden() => {
-                    let found = self.commits().find_one(doc! { "_id": &name }).await?;
+                    let found = self.visible_commit(&name).await?.flatten();
                     return Ok(found.as_ref().map_or(Commit::Never, committed));
                 }
                 Err(error) => return Err(error),
@@ -98,7 +98,21 @@ impl Store {
         answer.get_document("writeConcernError").map_or(Ok(()), |late| Err(unconfirmed(late)))
     }
 
-    /// The same for a run.
+    /// What there is under this name. `None`: this user may not look.
+    async fn visible_commit(&self, name: &str) -> Result<Option<Option<Document>>, StoreError> {
+        match self.commits().find_one(doc! { "_id": name }).await.map_err(StoreError::from) {
+            Err(error) if error.is_forbidden() => Ok(None),
+            found => Ok(Some(found?)),
+        }
+    }
+
+    /// Whether what the plugin of a run commits can be seen.
+    #[operation(task = %run.task)]
+    pub async fn sees_commits(&self, run: &Run) -> Result<bool, StoreError> {
+        Ok(self.visible_commit(&name_of(run.task, run.attempt)).await?.is_some())
+    }
+
+    /// [`settle_commit`](Self::settle_commit) for a run.
     #[operation(task = %run.task)]
     pub async fn settle_commit_of(&self, run: &Run) -> Result<Commit, StoreError> {
         self.settle_commit(run.task, run.attempt).await

@@ -337,11 +337,18 @@ async fn tasks_are_run_and_orphaned_as_users_that_perl_has_made() -> anyhow::Res
     let text = "#!/bin/sh\nread -r _ _ _ runner _ < /proc/$PPID/stat\nkill -9 $runner\nsleep 100\n";
     let fatal = world.script_queue(Script { name: "Regicide", text }, 1).await?;
     world.update_queue(fatal, doc! { "on_orphan": "requeue" }).await?;
+    let committing = Script { name: "Committing", text: "#!/bin/sh\n" };
+    let manifest = json!({ "name": "Committing", "command": ["./run"], "commits": true });
+    committing.install_as(&world.plugins(), &manifest)?;
+    let committing = world.queue("Committing", doc! { "threads": 1 }).await?;
+    let untold = world.submit(committing, vec![doc! {}]).await?[0];
     let good = world.submit(queue, vec![doc! { "commands": "a", "noreport": 1 }]).await?[0];
     let bad = world.submit(fatal, vec![doc! {}]).await?[0];
     let den = world.den("n1")?;
     world.until_status(good, 1).await?;
     world.until_status(bad, -6).await?;
+    let untold = world.until_status(untold, 2).await?;
+    assert!(untold.get_str("error")?.contains("run disbatch create-users again"), "{untold}");
     let log = den.log()?;
     assert!(!log.contains("cannot work with the database"), "{log}");
     let database = secured.database_as("disbatchd", "d").await?;
