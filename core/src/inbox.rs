@@ -4,8 +4,9 @@
 //! it decides as the DCI does ([`document`], [`judge`]), has the server insert the task under that `_id`
 //! ([`crate::task`], `submit/from_inbox.rs`), and removes the document. What is refused becomes a cancelled task that says why.
 //!
-//! **Once, whoever dies when.** The server inserts a task only while its document is in the inbox, and while there is no such task, archived
-//! or deleted; it looks in the same operation. So any number of DENs may move the same at once, and one that stands still for as long as it
+//! **Once, whoever dies when.** The server inserts a task only while its document is in the inbox, and while there is no such task; it looks
+//! in the same operation. A task is archived or deleted only when its document has gone. One whose
+//! document comes once more, as an application has repeated its transaction, is found there before. So any number of DENs may move the same at once, and one that stands still for as long as it
 //! likes comes too late for what others have moved. A document goes only when its task is there, known to a majority. Whoever dies
 //! in between leaves a document whose task is there: whoever comes next only removes it.
 //!

@@ -168,7 +168,7 @@ impl Store {
         if ids.is_empty() {
             return Ok(HashSet::new());
         }
-        // One that is on its way from one to the other may be missed: the server looks once more where it inserts.
+        // One that is on its way from one to the other may be missed: its document has gone before, and the server sees that where it inserts.
         let [live, archived, deleted] =
             [TASKS, ARCHIVE, TOMBSTONES].map(|place| self.ids_in(place.name, &ids));
         let (mut there, archived, deleted) = futures::try_join!(live, archived, deleted)?;
@@ -268,7 +268,7 @@ impl Store {
     }
 
     /// Removes documents whose tasks are there.
-    async fn remove_moved(&self, ids: Vec<Bson>) -> Result<(), StoreError> {
+    pub(crate) async fn remove_moved(&self, ids: Vec<Bson>) -> Result<(), StoreError> {
         if !ids.is_empty() {
             self.inbox().delete_many(doc! { "_id": { "$in": ids } }).await?;
         }

@@ -341,10 +341,12 @@ collections! {
         .indexed(indexes::of_submissions)
         .den(&[INDEX, INSERT, REMOVE, UPDATE])
         .web(&[INSERT, REMOVE, UPDATE]);
-    /// Producers insert there and do nothing else, see [`crate::users`]. A DEN leaves what it does not understand, and moves the rest.
+    /// Producers insert there and do nothing else, see [`crate::users`]. A DEN leaves what it does not understand, and moves the rest. Whoever removes
+    /// a task sees to it that its document has gone.
     INBOX = Collection::new("inbox", "tasks that applications submit with their own transactions")
         .indexed(indexes::of_inbox)
-        .den(&[INDEX, REMOVE, UPDATE]);
+        .den(&[INDEX, REMOVE, UPDATE])
+        .web(&[REMOVE]);
     /// A DCI takes callbacks of web services and ends their tasks. A DEN ends those whose services are silent, with what these
     /// have logged, and a runner one that was cancelled while its service took it.
     CALLBACKS_LOG = Collection::new("callbacks.log", "what web services log")

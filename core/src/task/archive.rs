@@ -173,6 +173,9 @@ impl Store {
         if seen.is_empty() {
             return Ok(0);
         }
+        if collection == TASKS.name {
+            self.remove_left_in_inbox(seen).await?;
+        }
         let one = |seen: &Document| {
             let field = |name: &str| seen.get(name).cloned().unwrap_or(Bson::Null);
             // Somebody who waits for it and comes just now must find it, or not find it from the beginning.
@@ -190,6 +193,16 @@ impl Store {
         let answer = self.database().run_command(command).await;
         let answer = answer.inspect_err(|_| self.doubt_counters())?;
         Ok(answer.get("n").and_then(crate::model::whole_number).unwrap_or(0).unsigned_abs())
+    }
+
+    /// Removes what a mover that died has left in the inbox of tasks that are about to leave: nobody could see any more that they were made.
+    async fn remove_left_in_inbox(&self, tasks: &[Document]) -> Result<(), StoreError> {
+        let ids = tasks.iter().filter_map(|task| task.get("_id").cloned()).collect();
+        match self.remove_moved(ids).await {
+            // A user that an older release made: there is no inbox.
+            Err(error) if error.is_forbidden() => Ok(()),
+            removed => removed,
+        }
     }
 
     /// Counts tasks that are no longer in `tasks`, of which this process has deleted `deleted`. If these are not all,

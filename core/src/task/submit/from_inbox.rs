@@ -6,7 +6,6 @@ use super::once::{Note, id_of};
 use super::{Once, SubmitError, TaskOptions, blocked};
 use crate::admission::Admitted;
 use crate::model::{QueueId, Status, TRACE, TaskId, TraceContext};
-use crate::store::collections::{ARCHIVE, TOMBSTONES};
 use crate::store::{Store, StoreError};
 use disbatch_metrics::labels::Source;
 
@@ -108,8 +107,8 @@ impl Store {
     }
 
     /// Inserts each of these tasks, with the id of its document, which has its parameters if it has null. The server does so in the operation
-    /// in which it sees that the document is still in the inbox, and that there was no such task before: whoever has read the document
-    /// long ago makes no second one.
+    /// in which it sees that the document is still in the inbox: whoever has read the document long ago makes no second one. No task leaves
+    /// `tasks` before its document has gone, so one that was made is there to be seen.
     ///
     /// # Errors
     /// One of them is there (a duplicate key), and maybe some are not that come after it.
@@ -118,19 +117,9 @@ impl Store {
         let place = doc! { "$indexOfArray": [{ "$literal": &ids }, "$_id"] };
         let is_object = doc! { "$eq": [{ "$type": "$params" }, "object"] };
         let params = doc! { "params": { "$cond": [is_object, "$params", { "$literal": {} }] } };
-        // Without a pipeline of its own, which the server would plan for each task anew.
-        let there = |collection: &str| {
-            doc! { "$lookup": {
-                "from": collection, "localField": "task._id", "foreignField": "_id", "as": "there",
-            } }
-        };
         let pipeline = vec![
             doc! { "$match": { "_id": { "$in": &ids } } },
             doc! { "$project": { "params": 1, "task": { "$arrayElemAt": [{ "$literal": tasks }, place] } } },
-            there(ARCHIVE.name),
-            doc! { "$match": { "there": [] } },
-            there(TOMBSTONES.name),
-            doc! { "$match": { "there": [] } },
             doc! { "$replaceWith": { "$mergeObjects": [
                 "$task", { "$cond": [{ "$eq": ["$task.params", Bson::Null] }, params, {}] },
             ] } },
