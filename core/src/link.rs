@@ -61,7 +61,7 @@ use crate::model::stored::Stored;
 use crate::model::{Status, TaskId};
 use crate::output::{Encoding, StreamName};
 use crate::schedules::ForRun;
-use crate::task::{Finish, Run};
+use crate::task::{Finish, Run, Wishes};
 
 pub use wire::{encode, read, write};
 
@@ -239,8 +239,9 @@ pub enum Answer {
     Held {
         /// Until when the plugin may live: milliseconds by `CLOCK_BOOTTIME`.
         until_ms: i64,
-        /// Somebody has asked for the task's end.
-        cancel: bool,
+        /// What others want of it.
+        #[serde(flatten)]
+        wishes: Wishes,
     },
     /// Someone has taken the task away.
     Lost,

@@ -109,7 +109,7 @@ fn outcome(ended: Status) -> Outcome {
 
 /// Why an attempt has failed. `None`: it has not, or somebody wanted its end.
 pub fn cause(finish: &Finish) -> Option<Cause> {
-    if matches!(finish.status, Status::Succeeded | Status::Cancelled) || finish.asks.is_some() {
+    if matches!(finish.status, Status::Succeeded | Status::Cancelled) || finish.pause.is_some() {
         return None;
     }
     let Some(exit) = &finish.exit else {
@@ -144,7 +144,7 @@ mod tests {
             exit,
             note: None,
             last_line: None,
-            asks: None,
+            pause: None,
         })
     }
 

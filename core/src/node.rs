@@ -38,7 +38,17 @@ pub struct NodeChange {
     /// How many tasks may run on it at once; null for no limit.
     pub maxthreads: Option<Bson>,
     /// Whether it is to claim nothing more.
-    pub draining: Option<bool>,
+    pub draining: Option<Draining>,
+}
+
+/// Whether a node is to claim nothing more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Draining {
+    No,
+    /// What runs goes on.
+    Yes,
+    /// What runs goes on elsewhere, if its plugin can be interrupted.
+    Interrupt,
 }
 
 /// What a DEN says of itself with each heartbeat.
@@ -291,7 +301,8 @@ impl Store {
             fields.insert("maxthreads", maxthreads);
         }
         if let Some(draining) = change.draining {
-            fields.insert("draining", draining);
+            fields.insert("draining", draining != Draining::No);
+            fields.insert("interrupt", draining == Draining::Interrupt);
         }
         let update = doc! { "$set": fields.clone() };
         let before = self.nodes().find_one_and_update(node_filter(selector), update).await?;

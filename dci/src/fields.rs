@@ -43,7 +43,7 @@ const OF_TASK: [&str; 26] = [
 ];
 
 /// Fields of a node that are details.
-const OF_NODE: [&str; 22] = [
+const OF_NODE: [&str; 23] = [
     "addresses",
     "aside",
     "attention",
@@ -51,6 +51,7 @@ const OF_NODE: [&str; 22] = [
     "engines",
     "hook",
     "instance",
+    "interrupt",
     "labels",
     "lease_ms",
     "plugin_problems",

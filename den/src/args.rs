@@ -31,6 +31,10 @@ pub struct Args {
     #[arg(long)]
     pub drain: bool,
 
+    /// With --drain: tasks whose plugins can be interrupted stop, and go on elsewhere
+    #[arg(long, requires = "drain")]
+    pub interrupt: bool,
+
     /// Fire no schedules from here: `schedules: false` of the configuration
     #[arg(long, env = "DISBATCH_DISABLE_CRON", value_parser = FalseyValueParser::new())]
     pub disable_cron: bool,

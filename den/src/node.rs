@@ -67,6 +67,8 @@ pub struct Node {
     draining: bool,
     /// Whether to wait for running tasks at the end.
     stay: bool,
+    /// Whether those that can be interrupted go on elsewhere then.
+    interrupt: bool,
     /// Which tasks come next.
     pub(crate) ahead: Ahead,
     /// Queues that had nothing to claim when it was last looked.
@@ -114,6 +116,7 @@ impl Node {
             tidier,
             draining: false,
             stay: false,
+            interrupt: false,
             ahead: Ahead::default(),
             dry: HashSet::new(),
             rivals: Rivals::default(),
@@ -123,9 +126,9 @@ impl Node {
         }
     }
 
-    /// Whether to wait, at the end, until the node's tasks have ended.
-    pub fn staying_for_its_tasks(self, stay: bool) -> Self {
-        Self { stay, ..self }
+    /// Whether to wait, at the end, until the node's tasks have ended, and whether those that can be interrupted go on elsewhere.
+    pub fn staying_for_its_tasks(self, stay: bool, interrupt: bool) -> Self {
+        Self { stay, interrupt, ..self }
     }
 
     /// What looks after schedules, to be woken when there is something to do.
@@ -389,6 +392,13 @@ impl Node {
             self.draining = entry.is_draining();
             let what = if self.draining { "claiming nothing more" } else { "claiming again" };
             tracing::info!("an operator has changed whether this node drains: {what}");
+        }
+        if entry.interrupts() || (leaving && self.interrupt) {
+            let tasks = self.store.interrupt_runs(&self.name).await?;
+            if !tasks.is_empty() {
+                tracing::info!(tasks = tasks.len(), "told running tasks to go on elsewhere, if they can");
+            }
+            self.pay_attention(&tasks).await?;
         }
         self.pay_attention(&entry.attention()).await
     }

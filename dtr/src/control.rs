@@ -5,6 +5,7 @@
 use bson::{Bson, Document};
 use disbatch_core::budget;
 use disbatch_core::model::{TaskId, to_document};
+use disbatch_core::task::Pause;
 use disbatch_core::task::question::Question;
 use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -36,8 +37,10 @@ pub struct Control {
     pub facts: Option<Document>,
     /// A web service has taken the task, which goes on without the plugin.
     pub detach: bool,
-    /// What it asks a person, or why that cannot be asked.
-    pub asks: Option<Result<Question, String>>,
+    /// That it is to go on in another attempt, or why it cannot.
+    pub pause: Option<Result<Pause, String>>,
+    /// It was told to stop where it was.
+    pub told_to_stop: bool,
     /// Of a warm plugin: the task is done, with what would be its exit status.
     pub done: Option<u8>,
     /// Whether it can be so.
@@ -186,9 +189,19 @@ impl Control {
                 other => self.complain(format!("detach is ignored: expected true or false, got {other}")),
             },
             "await" if relay.is_of_step() => {
-                self.asks = Some(Err("a step cannot ask, only a task without steps".to_owned()));
+                self.pause = Some(Err("a step cannot ask, only a task without steps".to_owned()));
             }
-            "await" => self.asks = Some(Question::parse(&value).map_err(|why| why.to_string())),
+            "await" => {
+                let question = Question::parse(&value).map_err(|why| why.to_string());
+                self.pause = Some(question.map(|question| Pause::Ask(Box::new(question))));
+            }
+            "interrupted" => match value {
+                Value::Bool(true) => self.pause = Some(Ok(Pause::Interrupted)),
+                Value::Bool(false) => self.pause = None,
+                other => {
+                    self.complain(format!("interrupted is ignored: expected true or false, got {other}"))
+                }
+            },
             "progress" => match progress(&value) {
                 Ok(progress) => relay.progress(progress),
                 Err(why) => self.complain(format!("progress is ignored: {why}")),
@@ -321,10 +334,9 @@ mod tests {
 
     #[tokio::test]
     async fn the_last_question_counts_and_a_wrong_one_is_named() {
-        let asked =
-            async |text: &[u8]| hear(text).await.0.asks.map(|asks| asks.map(|question| question.title));
+        let asked = async |text: &[u8]| hear(text).await.0.pause.map(|pause| pause.map(|pause| pause.note()));
         let question = br#"{"await": {"title": "Go on?", "form": {"type": "object"}, "deadline": 60}}"#;
-        assert_eq!(asked(question).await, Some(Ok("Go on?".to_owned())));
+        assert_eq!(asked(question).await, Some(Ok("asks: Go on?".to_owned())));
         let wrong = asked(b"{\"await\": {\"title\": \"Go on?\", \"form\": {\"type\": 5}}}\n").await;
         assert!(wrong.unwrap().unwrap_err().starts_with("form: "));
         assert_eq!(asked(b"{\"status\": 1}\n").await, None);
@@ -332,7 +344,7 @@ mod tests {
         let relay = relay.within(crate::steps::OfStep { number: 1, of: 2, name: "a".to_owned() });
         let mut control = Control::default();
         control.listen(&question[..], &relay).await;
-        assert!(control.asks.unwrap().unwrap_err().starts_with("a step cannot ask"));
+        assert!(control.pause.unwrap().unwrap_err().starts_with("a step cannot ask"));
     }
 
     #[tokio::test]

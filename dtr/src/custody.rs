@@ -173,13 +173,15 @@ impl Keeper<'_> {
             }
         };
         match answer {
-            Ok(Ok(Hold::Held { until, cancel })) => {
+            Ok(Ok(Hold::Held { until, wishes })) => {
                 if std::mem::take(&mut self.failing) {
                     tracing::info!("renewed the lease at last");
                 }
                 self.supervisor.live_until(until);
-                if cancel {
+                if wishes.cancel {
                     self.end(Reason::Cancel);
+                } else if wishes.interrupt {
+                    self.supervisor.interrupt();
                 }
                 asked + lease / 3
             }

@@ -73,7 +73,7 @@ pub async fn deliver(
         exit: outcome.exit.clone(),
         note: outcome.note.clone(),
         last_line,
-        asks: outcome.asks.clone().map(Box::new),
+        pause: outcome.pause.clone(),
     };
     let finished = ledger.finish(run, &finish, outcome.again).await?;
     // The DEN may still have been at it before.

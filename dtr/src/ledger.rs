@@ -20,7 +20,7 @@ use disbatch_core::live::{LiveStream, Piece};
 use disbatch_core::model::Status;
 use disbatch_core::output::{Encoding, StreamName};
 use disbatch_core::store::{Store, StoreError};
-use disbatch_core::task::{Commit, Finish, Finished, Renewed, Run, STORAGE, Start, Started};
+use disbatch_core::task::{Commit, Finish, Finished, Renewed, Run, STORAGE, Start, Started, Wishes};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::OnceCell;
 
@@ -50,8 +50,8 @@ pub enum Hold {
     Held {
         /// Until when the plugin may live, by [`crate::boot_time`].
         until: Duration,
-        /// Somebody has asked for the task's end.
-        cancel: bool,
+        /// What others want of it.
+        wishes: Wishes,
     },
     /// Someone has taken it away.
     Lost,
@@ -104,9 +104,9 @@ impl Ledger {
     /// Renews the lease of `run` through the DEN. `None`: without it, see [`Ledger::renew`].
     pub async fn ask_to_renew(&self, lease: Duration) -> Option<Hold> {
         match self.ask(Ask::Renew, lease / 3).await? {
-            Answer::Held { until_ms, cancel } => {
+            Answer::Held { until_ms, wishes } => {
                 let until = Duration::from_millis(u64::try_from(until_ms).unwrap_or(0));
-                Some(Hold::Held { until, cancel })
+                Some(Hold::Held { until, wishes })
             }
             Answer::Lost => Some(Hold::Lost),
             other => self.misunderstood(&other),
@@ -117,7 +117,7 @@ impl Ledger {
     pub async fn renew(&self, run: &Run, lease: Duration) -> Result<Hold, StoreError> {
         let asked = Asked::now();
         Ok(match self.store().await?.renew_lease(run, lease).await? {
-            Renewed::Held { cancel } => Hold::Held { until: asked.plugin_until(lease), cancel },
+            Renewed::Held(wishes) => Hold::Held { until: asked.plugin_until(lease), wishes },
             Renewed::Lost => Hold::Lost,
         })
     }

@@ -1,12 +1,13 @@
 //! What came out of an attempt, and what that means for the task.
 
+use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
 use bson::{Bson, Document, doc};
 use disbatch_core::clock;
 use disbatch_core::model::{Rules, Status, Task};
-use disbatch_core::task::commit_note;
-use disbatch_core::task::question::Question;
+use disbatch_core::task::{Pause, commit_note};
+use nix::sys::signal::Signal;
 
 use crate::capture::{Capture, Captures};
 use crate::facts::ExitFacts;
@@ -29,8 +30,8 @@ pub struct Verdict {
     pub has_left: bool,
     /// A web service has taken the task, which goes on there.
     pub detached: bool,
-    /// What the plugin asks: the task waits for the answer, without a runner.
-    pub asks: Option<Question>,
+    /// Why the task goes on in another attempt, without an outcome.
+    pub pause: Option<Pause>,
     /// What the task's `exit` has besides.
     pub more: Document,
     /// Values that standard output and standard error are stored as in place of their text.
@@ -66,12 +67,15 @@ impl Verdict {
             }
         };
         let mut note = note.map(str::to_owned);
-        let mut asks = None;
-        // Who has failed, or was made to end, does not ask any more.
-        match ended.control.asks.filter(|_| status == Status::Succeeded && reason.is_none()) {
-            Some(Ok(question)) => {
-                (status, note) = (Status::Deferred, Some(question.note()));
-                asks = Some(question);
+        let mut pause = None;
+        match paused(&ended, status) {
+            Some(Ok(Pause::Interrupted)) if !ended.control.told_to_stop => {
+                let why = "its plugin says that it was interrupted, but nobody had told it to stop";
+                (status, note) = (Status::Failed, Some(why.to_owned()));
+            }
+            Some(Ok(why)) => {
+                (status, note) = (Status::Deferred, Some(why.note()));
+                pause = Some(why);
             }
             Some(Err(why)) => {
                 (status, note) = (Status::Failed, Some(format!("its plugin cannot ask this: {why}")));
@@ -83,7 +87,7 @@ impl Verdict {
             status,
             result: ended.control.result,
             note,
-            asks,
+            pause,
             has_left: ended.facts.alone,
             detached: ended.control.detach && ended.exit.success() && reason.is_none(),
             more,
@@ -124,7 +128,7 @@ impl Verdict {
             note: Some(note),
             has_left: true,
             detached: false,
-            asks: None,
+            pause: None,
             more: Document::new(),
             held: [None, None],
             reason: None,
@@ -186,8 +190,8 @@ pub struct Outcome {
     pub held: [Option<Bson>; 2],
     /// A web service has taken the task, which goes on there: nothing is to be stored.
     pub detached: bool,
-    /// What the plugin asks: the task waits for the answer.
-    pub asks: Option<Question>,
+    /// Why the task goes on in another attempt, without an outcome.
+    pub pause: Option<Pause>,
     reason: Option<Reason>,
 }
 
@@ -229,7 +233,7 @@ impl Outcome {
             has_left: verdict.has_left,
             written: 0,
             detached: verdict.detached,
-            asks: verdict.asks,
+            pause: verdict.pause,
             reason: verdict.reason,
         }
     }
@@ -279,17 +283,17 @@ impl Outcome {
             written: 0,
             held: [None, None],
             detached: false,
-            asks: None,
+            pause: None,
             reason: None,
         }
     }
 
     /// With the time of the next attempt, if there is to be one: after a failure and after a timeout, and,
     /// by the rule for dead runners, when the lease was lost. A status of the plugin's own above 2 is final,
-    /// and so are a cancel and a deadline. One that asks waits for the answer in place of a time.
+    /// and so are a cancel and a deadline. One that pauses waits for what it needs in place of a time.
     pub fn with_retry(self, rules: &Rules, failures: i64) -> Self {
         let again = match self.reason {
-            None if self.asks.is_some() => Some(Duration::ZERO),
+            None | Some(Reason::Runner) if self.pause.is_some() => Some(Duration::ZERO),
             Some(Reason::LeaseLost) => rules.after_death(failures, clock::chance()),
             Some(Reason::Cancel | Reason::Deadline) => None,
             Some(Reason::Timeout) => rules.after_failure(failures, clock::chance()),
@@ -304,13 +308,30 @@ impl Outcome {
     /// With the status that the plugin has committed, whatever became of it after that.
     pub fn committed(self, status: Status) -> Self {
         let otherwise = self.note.as_deref().unwrap_or("its plugin ended otherwise");
-        let note = if self.status == status && self.asks.is_none() {
+        let note = if self.status == status && self.pause.is_none() {
             self.note
         } else {
             Some(commit_note(status, otherwise))
         };
-        Self { status, note, again: None, asks: None, detached: false, ..self }
+        Self { status, note, again: None, pause: None, detached: false, ..self }
     }
+}
+
+/// Why a plugin that came to `status` is to go on in another attempt, if it is. Who has failed, or was made to end, is not any more.
+fn paused(ended: &Ended, status: Status) -> Option<Result<Pause, String>> {
+    let pause = match ended.facts.reason {
+        None | Some(Reason::Runner) if was_stopped(ended) => return Some(Ok(Pause::Interrupted)),
+        None => ended.control.pause.clone(),
+        // It was told to stop, because its runner was.
+        Some(Reason::Runner) => ended.control.pause.clone().filter(|pause| *pause == Ok(Pause::Interrupted)),
+        Some(_) => None,
+    };
+    pause.filter(|_| status == Status::Succeeded)
+}
+
+/// Whether a plugin that can be interrupted was ended by the signal that tells it to stop.
+fn was_stopped(ended: &Ended) -> bool {
+    ended.control.told_to_stop && ended.exit.signal() == Some(Signal::SIGTERM as i32)
 }
 
 /// What a task has become whose plugin was made to end, if not the plugin says so, and why.

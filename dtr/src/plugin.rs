@@ -93,6 +93,8 @@ pub struct About {
     pub step: Option<OfStep>,
     /// Whether it finds secure parameters in a variable, too.
     pub secure_params_in_environment: bool,
+    /// Whether it stops where it is when it is told to, and goes on in another attempt.
+    pub interruptible: bool,
     /// The database in which it may end its task, if it may.
     pub commits_in: Option<String>,
     /// What it finds in variables that nobody else sees; an adapter finds it in its input.
@@ -215,14 +217,15 @@ fn follow<'a>(
     says: (&'a mut Supervision, &'a Lifecycle),
 ) -> impl Future<Output = Result<Ended, NotBegun>> + use<'a> {
     let input = job.as_ref().map(input).transpose();
-    let may_detach = job.is_some_and(|job| job.about.callback.is_some());
+    let may_detach = job.as_ref().is_some_and(|job| job.about.callback.is_some());
+    let stops = job.is_some_and(|job| job.about.interruptible);
     let control = Control::default().that_may_detach(may_detach);
-    async move { feed_and_listen(guard, (input?, control), captures, relay, says).await }
+    async move { feed_and_listen(guard, (input?, control, stops), captures, relay, says).await }
 }
 
 async fn feed_and_listen(
     mut guard: Guarded,
-    (input, mut control): (Option<Zeroizing<Vec<u8>>>, Control),
+    (input, mut control, stops): (Option<Zeroizing<Vec<u8>>>, Control, bool),
     captures: &mut Captures,
     relay: &Relay,
     (supervision, lifecycle): (&mut Supervision, &Lifecycle),
@@ -253,12 +256,13 @@ async fn feed_and_listen(
             );
         };
         tokio::pin!(streams);
-        let watch = Watch { guard: &mut guard, ending: Ending::default() };
+        let watch = Watch { guard: &mut guard, ending: Ending::default(), stops, told_to_stop: false };
         let (ended, drained) = watch.until_exit(streams.as_mut(), supervision, lifecycle).await?;
         fate = ended;
         abandoned = !drained && timeout(PIPES_GRACE, streams).await.is_err();
     }
     ear.finish(relay);
+    control.told_to_stop = fate.told_to_stop;
     if abandoned {
         captures.stderr.note(&abandoned_note());
     }
@@ -286,12 +290,16 @@ struct Fate {
     reason: Option<Reason>,
     /// Whether the guard lived to tell.
     guarded: bool,
+    told_to_stop: bool,
 }
 
 /// A plugin and what is under way to end it.
 struct Watch<'a> {
     guard: &'a mut Guarded,
     ending: Ending,
+    /// Whether it can be told to stop.
+    stops: bool,
+    told_to_stop: bool,
 }
 
 impl Watch<'_> {
@@ -306,6 +314,9 @@ impl Watch<'_> {
         let started = Instant::now();
         let mut drained = false;
         let mut told_to_end = false;
+        if supervision.so_far().interrupt {
+            self.stop();
+        }
         loop {
             tokio::select! {
                 report = self.guard.report() => match report {
@@ -314,26 +325,40 @@ impl Watch<'_> {
                     Some(Report::NotDirect) => return Err(NotBegun::not_direct(self.ending.reason)),
                     Some(Report::Exited(exit)) => {
                         let reason = self.ending.reason.filter(|_| exit.ordered);
-                        return Ok((Fate { exit, reason, guarded: true }, drained));
+                        return Ok((self.fate(exit, reason, true), drained));
                     }
                     None => {
                         self.guard.clear_up().await;
                         let exit = Exit { duration: started.elapsed(), ..Exit::unknown() };
-                        return Ok((Fate { exit, reason: self.ending.reason, guarded: false }, drained));
+                        return Ok((self.fate(exit, self.ending.reason, false), drained));
                     }
                 },
                 () = streams.as_mut(), if !drained => drained = true,
                 wish = supervision.next() => match wish {
                     Wish::Until(time) => self.guard.tell(Order::Until(time)),
                     Wish::End(end) => self.ending.end(self.guard, end),
+                    Wish::Interrupt => self.stop(),
                 },
                 () = lifecycle.ending(), if !told_to_end => {
                     told_to_end = true;
+                    self.told_to_stop |= self.stops;
                     self.ending.end(self.guard, TOLD_TO_END);
                 }
                 () = self.ending.grace_is_over() => self.ending.kill(self.guard),
             }
         }
+    }
+
+    /// Tells a plugin that can stop to do so, once, and lets it take its time.
+    fn stop(&mut self) {
+        if self.stops && !std::mem::replace(&mut self.told_to_stop, true) {
+            tracing::info!("its node is to be empty: telling the plugin to stop");
+            self.guard.tell(Order::Term);
+        }
+    }
+
+    fn fate(&self, exit: Exit, reason: Option<Reason>, guarded: bool) -> Fate {
+        Fate { exit, reason, guarded, told_to_stop: self.told_to_stop }
     }
 }
 

@@ -48,6 +48,8 @@ pub enum Wish {
     Until(Duration),
     /// It must end.
     End(End),
+    /// It stops if it can, to go on elsewhere.
+    Interrupt,
 }
 
 /// The side that decides. Clones speak to the same plugin.
@@ -68,6 +70,8 @@ pub struct SoFar {
     pub until: Option<Duration>,
     /// The first request to end.
     pub end: Option<End>,
+    /// It is to stop if it can.
+    pub interrupt: bool,
 }
 
 /// Both sides. What is said before the plugin starts is heard when it does.
@@ -86,6 +90,11 @@ impl Supervisor {
     /// Ends the plugin.
     pub fn end(&self, end: End) {
         self.wish(Wish::End(end));
+    }
+
+    /// Has the plugin stop where it is, if it can.
+    pub fn interrupt(&self) {
+        self.wish(Wish::Interrupt);
     }
 
     fn wish(&self, wish: Wish) {
@@ -120,6 +129,7 @@ impl Supervision {
             Wish::End(end) => {
                 self.so_far.end.get_or_insert(end);
             }
+            Wish::Interrupt => self.so_far.interrupt = true,
         }
     }
 }
@@ -139,7 +149,8 @@ mod tests {
         supervisor.live_until(time(9));
         supervisor.end(end(Reason::Cancel));
         supervisor.end(end(Reason::Timeout));
-        let expected = SoFar { until: Some(time(9)), end: Some(end(Reason::Cancel)) };
+        supervisor.interrupt();
+        let expected = SoFar { until: Some(time(9)), end: Some(end(Reason::Cancel)), interrupt: true };
         assert_eq!(supervision.so_far(), expected);
         drop(supervisor);
         assert_eq!(supervision.so_far(), expected);

@@ -14,7 +14,7 @@ use disbatch_core::link::{Answer, Ask, Assignment, Go, ToDen, ToRunner, read, wr
 use disbatch_core::model::{NodeName, QueueId, Status, TaskId};
 use disbatch_core::output::StreamName;
 use disbatch_core::private_folder::PrivateFolder;
-use disbatch_core::task::{Finish, Run};
+use disbatch_core::task::{Finish, Run, Wishes};
 use nix::sys::signal::{Signal, kill};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::Pid;
@@ -171,7 +171,7 @@ impl Den {
             let (id, ask) = self.asked().await;
             let answer = match ask {
                 Ask::Finish(finish) => return (id, *finish),
-                Ask::Renew => Answer::Held { until_ms: until_ms(self.lease), cancel: false },
+                Ask::Renew => Answer::Held { until_ms: until_ms(self.lease), wishes: Wishes::default() },
                 Ask::RetryLater { .. } | Ask::Settle | Ask::Register { .. } | Ask::Detach | Ask::LetGo => {
                     panic!("{ask:?}")
                 }
@@ -385,7 +385,11 @@ async fn a_look_becomes_a_renewal_and_a_cancel_ends_the_plugin() {
     den.tell(ToRunner::Look { of: den.number }).await;
     let (id, ask) = den.asked().await;
     assert!(matches!(ask, Ask::Renew), "{ask:?}");
-    den.answer(id, Answer::Held { until_ms: until_ms(LEASE), cancel: true }).await;
+    den.answer(
+        id,
+        Answer::Held { until_ms: until_ms(LEASE), wishes: Wishes { cancel: true, interrupt: false } },
+    )
+    .await;
     let finish = den.finish().await;
     assert_eq!((finish.status, finish.note.as_deref()), (Status::Terminated, Some("cancelled")));
     // What was left of the task's requests does not concern the next.
@@ -405,7 +409,14 @@ async fn a_renewal_passes_while_other_questions_wait() {
             (id, Ask::Renew) => {
                 renewals += 1;
                 let cancel = renewals == 2;
-                den.answer(id, Answer::Held { until_ms: until_ms(den.lease), cancel }).await;
+                den.answer(
+                    id,
+                    Answer::Held {
+                        until_ms: until_ms(den.lease),
+                        wishes: Wishes { cancel, interrupt: false },
+                    },
+                )
+                .await;
             }
             (id, Ask::Progress(_) | Ask::Live { .. }) => waiting.push(id),
             (_, other) => panic!("{other:?}"),

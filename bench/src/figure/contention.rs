@@ -275,7 +275,7 @@ pub async fn write(store: &Store, claims: &[Claim]) -> anyhow::Result<()> {
         exit: Some(doc! { "code": 0, "duration": 0.001 * f64::from(u32::try_from(number).unwrap_or(0)) }),
         note: None,
         last_line: None,
-        asks: None,
+        pause: None,
     };
     let starts: Vec<RunWrite> = claims.iter().map(|claim| RunWrite::Start(start(claim))).collect();
     let ends = claims.iter().enumerate();

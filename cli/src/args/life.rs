@@ -318,6 +318,9 @@ pub struct DrainOptions {
     /// What is drained.
     #[command(flatten)]
     pub what: Drained,
+    /// Have running tasks of the node go on elsewhere, where their plugins can be interrupted
+    #[arg(long, conflicts_with_all = ["queue", "tenant", "owner", "all"])]
+    pub interrupt: bool,
     /// Take new tasks, and hold them until `undrain`
     #[arg(long, conflicts_with_all = ["accept", "node"])]
     pub pause: bool,

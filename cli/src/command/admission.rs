@@ -53,7 +53,7 @@ async fn rules(client: &Client) -> anyhow::Result<Value> {
 /// Lets a node claim nothing more, or says what becomes of new tasks.
 pub async fn drain(client: &Client, options: &DrainOptions) -> anyhow::Result<()> {
     if let Some(node) = &options.what.node {
-        return steer::drain(client, node, true).await;
+        return steer::drain(client, node, options.interrupt).await;
     }
     let action = match (options.pause, options.accept) {
         (true, _) => AdmissionAction::Pause,
@@ -76,7 +76,7 @@ pub async fn drain(client: &Client, options: &DrainOptions) -> anyhow::Result<()
 /// Lets a node claim again, or lifts what was said about new tasks.
 pub async fn undrain(client: &Client, what: &Drained) -> anyhow::Result<()> {
     if let Some(node) = &what.node {
-        return steer::drain(client, node, false).await;
+        return steer::undrain(client, node).await;
     }
     let (scope, value) = scope(what);
     let value = value.map(|value| format!("&value={}", segment(value))).unwrap_or_default();

@@ -58,6 +58,8 @@ is_deeply [plugin('Disbatch::Client::Task->run(\&work)', '{"params":{"n":1}}')],
 my ($code, $out, $err, $said) = plugin('Disbatch::Client::Task->run(\&work)', '{"params":{"n":-1}}');
 is_deeply [$code, $out, $err], [1, "out -1\n", "negative\n"], 'one that fails';
 is((plugin('Disbatch::Client::Task->run(\&work)', 'nonsense'))[0], 1, 'none');
+is_deeply [plugin('Disbatch::Client::Task->run(sub { $_[0]->save(3); $_[0]->interrupted })', '{}')]->[3],
+    [{ storage => 3 }, { interrupted => JSON::PP::true }], 'one that is interrupted';
 is((plugin('Disbatch::Client::Task->run_batch(\&work)', '{"params":{"n":1}}'))[1], "out 1\n", 'a batch of one');
 
 my $lines = join '', map { $JSON->encode($_) . "\n" } line('a', 1), line('b', -2), line('c', 3);

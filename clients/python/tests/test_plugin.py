@@ -49,6 +49,8 @@ def test_one_task() -> None:
     assert code == 1 and "KeyError: 'n'" in err
     assert plugin("run_batch(lambda tasks: work(tasks[0]))", '{"params":{"n":1}}')[:2] == (0, "out 1\n")
     assert plugin("run(work)", "nonsense")[0] == 1
+    said = plugin("run(lambda task: (task.save(3), task.interrupted()))", "{}")[3]
+    assert said == [{"storage": 3}, {"interrupted": True}]
 
 
 def test_task_after_task() -> None:

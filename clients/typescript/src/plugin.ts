@@ -151,6 +151,14 @@ export class Task {
     this.send({ await: { title, ...(form && { form }), ...options, ...(onDeadline && { on_deadline: onDeadline }) } });
   }
 
+  /**
+   * It has stopped where it was, as SIGTERM told it to: save what the next attempt goes on with, and return after this. Needs
+   * `"interruptible": true` in the manifest.
+   */
+  interrupted(): void {
+    this.send({ interrupted: true });
+  }
+
   /** The final status in place of 1: a positive number. */
   status(status: number): void {
     this.send({ status: final(status) });

@@ -91,6 +91,8 @@ test("one task", async () => {
   assert.equal(bad.code, 1);
   assert.match(bad.err, /Error: negative/);
   assert.equal((await plugin("await run(work);", "nonsense")).code, 1);
+  const stopped = await plugin("await run((task) => { task.save(3); task.interrupted(); });", "{}");
+  assert.deepEqual(stopped.said, [{ storage: 3 }, { interrupted: true }]);
   assert.equal((await plugin("await runBatch(([task]) => work(task));", '{"params":{"n":1}}')).out, "out 1\n");
 });
 

@@ -3,8 +3,8 @@
 use super::facts::name;
 use super::words::{moment, span_until};
 use super::{Facts, Gate, external};
-use crate::model::Node;
-use crate::task::is_detached;
+use crate::model::{Node, whole_number};
+use crate::task::{INTERRUPT, is_detached};
 
 /// A task that waits for its runner.
 pub(super) fn claimed(facts: &Facts) -> Vec<Gate> {
@@ -52,6 +52,7 @@ pub(super) fn running(facts: &Facts) -> Vec<Gate> {
     let text = format!("It runs on {node}{since}{attempt}.");
     let mut gates = vec![Gate::new("running", true, text), lease(facts)];
     gates.extend(cancel(facts));
+    gates.extend(interrupt(facts));
     gates.extend(state_of_node(facts));
     gates
 }
@@ -100,6 +101,12 @@ fn cancel(facts: &Facts) -> Option<Gate> {
     let reason = wish.get_str("reason").map(|reason| format!(" ({reason})")).unwrap_or_default();
     let text = format!("Its end was asked for by {by}{at}{reason}; its runner ends it.");
     Some(Gate::new("cancel", false, text))
+}
+
+fn interrupt(facts: &Facts) -> Option<Gate> {
+    let told = facts.task.rest.get(INTERRUPT).and_then(whole_number)?;
+    let text = "Its node is to be empty: it was told to stop, and goes on elsewhere if its plugin can be interrupted.";
+    (Some(told) == facts.task.attempt()).then(|| Gate::new("interrupt", false, text))
 }
 
 fn own_node(facts: &Facts) -> Option<&Node> {

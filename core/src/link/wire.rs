@@ -67,6 +67,7 @@ mod tests {
     use crate::model::{NodeName, QueueId, Status, TaskId};
     use crate::output::StreamName;
     use crate::schedules::ForRun;
+    use crate::task::Pause;
     use crate::task::question::Question;
     use crate::task::{Finish, Run};
 
@@ -95,9 +96,9 @@ mod tests {
             exit: None,
             note: Some("note".to_owned()),
             last_line: Some("line".to_owned()),
-            asks: Question::parse(&serde_json::json!({ "title": "t", "form": { "$ref": "#" } }))
+            pause: Question::parse(&serde_json::json!({ "title": "t", "form": { "$ref": "#" } }))
                 .ok()
-                .map(Box::new),
+                .map(|question| Pause::Ask(Box::new(question))),
         }
     }
 

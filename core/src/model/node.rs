@@ -52,6 +52,11 @@ impl Node {
         self.rest.get("draining").and_then(Bson::as_bool).unwrap_or(false)
     }
 
+    /// Whether what runs on it is to go on elsewhere where it can, while it claims nothing more.
+    pub fn interrupts(&self) -> bool {
+        self.is_draining() && self.rest.get("interrupt").and_then(Bson::as_bool).unwrap_or(false)
+    }
+
     /// Whether a DEN keeps the entry that tells more of itself than Perl's, which writes the name and a time.
     pub fn is_ours(&self) -> bool {
         self.rest.contains_key("instance")

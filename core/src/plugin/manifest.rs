@@ -58,6 +58,9 @@ pub struct Manifest {
     /// Whether it may end its tasks in transactions of its own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub commits: bool,
+    /// Whether it stops at SIGTERM and goes on in another attempt, where its node is to be empty.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub interruptible: bool,
     /// JSON Schema of a task's `params`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub params: Option<Value>,
@@ -147,6 +150,7 @@ impl Manifest {
             limits: Limits::default(),
             secure_params_in_environment: false,
             commits: false,
+            interruptible: false,
             params: None,
             template: None,
             perl: None,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bson::{Bson, Document, doc};
 use futures::TryStreamExt;
 
+use super::interrupt::{INTERRUPT, Wishes};
 use super::statements::Statement;
 use super::{Finish, Finished, Renewed, Run, Start, Take};
 use crate::model::{Status, Task, TaskId};
@@ -98,11 +99,11 @@ impl RunWrite {
         }
     }
 
-    /// What it is if its statement has found its task. `cancel`: somebody has asked for the task's end.
-    fn matched(&self, cancel: bool) -> Written {
+    /// What it is if its statement has found its task. `wishes`: what others want of the run.
+    fn matched(&self, wishes: Wishes) -> Written {
         match self {
             Self::Start(_) | Self::Take(_) => Written::Started,
-            Self::Renew { .. } => Written::Renewed(Renewed::Held { cancel }),
+            Self::Renew { .. } => Written::Renewed(Renewed::Held(wishes)),
             Self::Finish { .. } => Written::Finished(Finished::Stored),
             Self::Progress { .. } | Self::Storage { .. } | Self::Steps { .. } => Written::Done,
         }
@@ -130,9 +131,10 @@ impl Store {
         let statements: Vec<Statement> = writes.iter().map(|write| write.statement(self)).collect();
         let report = self.update_tasks(&statements, self.database().write_concern()).await?;
         if report.complete {
-            let cancelled = self.cancel_requests_among(writes).await?;
+            let wishes = self.wishes_among(writes).await?;
             writes.iter().for_each(|write| self.note_write(write));
-            let written = |write: &RunWrite| Ok(write.matched(cancelled.contains(&write.task())));
+            let written =
+                |write: &RunWrite| Ok(write.matched(wishes.get(&write.task()).copied().unwrap_or_default()));
             return Ok(writes.iter().map(written).collect());
         }
         let mut failures: HashMap<usize, StoreError> = report.failures.into_iter().collect();
@@ -198,20 +200,27 @@ impl Store {
         }
     }
 
-    /// Those of the renewed tasks whose end somebody has asked for.
-    async fn cancel_requests_among(&self, writes: &[RunWrite]) -> Result<Vec<TaskId>, StoreError> {
+    /// What is wanted of those runs among them that are renewed, if anything is.
+    async fn wishes_among(&self, writes: &[RunWrite]) -> Result<HashMap<TaskId, Wishes>, StoreError> {
         let renewed = |write: &RunWrite| match write {
-            RunWrite::Renew { run, .. } => Some(run.task.0),
+            RunWrite::Renew { run, .. } => Some((run.task, run.clone())),
             _ => None,
         };
-        let renewed: Vec<_> = writes.iter().filter_map(renewed).collect();
+        let renewed: HashMap<_, _> = writes.iter().filter_map(renewed).collect();
         if renewed.is_empty() {
-            return Ok(Vec::new());
+            return Ok(HashMap::new());
         }
-        let asked = doc! { "_id": { "$in": renewed }, "cancel": { "$type": "object" } };
-        let found = self.tasks().find(asked).projection(doc! { "_id": 1 }).await?;
+        let ids: Vec<_> = renewed.keys().map(|task| task.0).collect();
+        let wanted = doc! { "_id": { "$in": ids }, "$or": [
+            { "cancel": { "$type": "object" } }, { INTERRUPT: { "$exists": true } },
+        ] };
+        let found = self.tasks().find(wanted).projection(doc! { "cancel": 1, INTERRUPT: 1 }).await?;
         let documents: Vec<Stored> = found.try_collect().await?;
-        Ok(documents.iter().filter_map(|task| task.get_object_id("_id").ok()).map(TaskId).collect())
+        let wishes = |task: Document| {
+            let run = renewed.get(&TaskId(task.get_object_id("_id").ok()?))?;
+            Some((run.task, Wishes::of(&task, run)))
+        };
+        Ok(documents.into_iter().map(Document::from).filter_map(wishes).collect())
     }
 
     /// The tasks as they are now, without what may be large and tells nothing.
@@ -240,7 +249,7 @@ impl Store {
             }
             RunWrite::Start(_) | RunWrite::Take(_) => Written::NotClaimed,
             RunWrite::Renew { run, .. } => Written::Renewed(match task {
-                Some(task) if run.has(task) => Renewed::Held { cancel: task.is_to_be_cancelled() },
+                Some(task) if run.has(task) => Renewed::Held(Wishes::of(&task.rest, run)),
                 _ => Renewed::Lost,
             }),
             RunWrite::Finish { run, finish } if task.is_some_and(|task| finish.is_held_by(task, run)) => {

@@ -10,13 +10,12 @@ use serde::{Deserialize, Serialize};
 use super::Run;
 use super::aside::Unfit;
 use super::error_line::{ERROR, last_line};
-use super::question::Question;
+use super::pause::{Pause, waits_again};
 use super::statements::Statement;
-use super::steps::queued;
-use super::transition::{Transition, count_in, server_time_in};
+use super::transition::{Transition, count_in};
 use crate::budget::{NOTE, cut};
 use crate::model::stored::optional;
-use crate::model::{STEPS, Status, Task, number, whole_number};
+use crate::model::{Status, Task, number, whole_number};
 use crate::store::collections::ARCHIVE;
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
@@ -46,9 +45,9 @@ pub struct Finish {
     /// The last line of standard error where `stderr` is not its text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_line: Option<String>,
-    /// What the plugin asks a person: the attempt is neither a success nor a failure, and the task waits for the answer.
+    /// The attempt is neither a success nor a failure, and the task waits for another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub asks: Option<Box<Question>>,
+    pub pause: Option<Pause>,
 }
 
 /// What became of the end of a task.
@@ -207,7 +206,7 @@ impl Store {
         }
     }
 
-    /// Ends an attempt that failed, and lets the task be tried again after `pause`, or one that asks something, and lets it wait for the answer: its
+    /// Ends an attempt that failed, and lets the task be tried again after `pause`, or one that [pauses](Pause): its
     /// outcome is kept beside the task, which becomes -7. May be repeated like [`Store::finish_task`].
     #[operation(task = %run.task, status = %finish.status)]
     pub async fn retry_later(
@@ -221,11 +220,11 @@ impl Store {
             kept => kept?,
         };
         let mut filter = run.filter();
-        let update = match &finish.asks {
-            Some(question) => {
-                // Whose end somebody wants would wait for ever.
+        let update = match &finish.pause {
+            Some(pause) => {
+                // Whose end somebody wants would wait for ever, or run once more.
                 filter.insert("cancel", doc! { "$not": { "$type": "object" } });
-                question.asked(self)
+                pause.transition(self)
             }
             None => {
                 let why = format!("{}; to be tried again", finish.note.as_deref().unwrap_or("failed"));
@@ -255,7 +254,7 @@ impl Store {
             self.doubt_counters();
             return Ok(Finished::Stored);
         }
-        if let Some(finished) = self.end_unasked(run, finish, stored.as_ref()).await? {
+        if let Some(finished) = self.end_instead_of_pause(run, finish, stored.as_ref()).await? {
             if kept {
                 self.forget_attempt(run.task, run.attempt).await?;
             }
@@ -286,21 +285,11 @@ impl Store {
 
 /// A failed attempt is over, and the task waits for the next.
 pub(super) fn deferred(store: &Store, pause: Duration, why: &str) -> Transition {
-    Transition::to(Status::Deferred, store.now())
-        .without_node()
-        .set("stdout", Bson::Null)
-        .set("stderr", Bson::Null)
-        .compute("failures", doc! { "$add": [count_in("failures"), 1] })
-        .compute("run_at", server_time_in(pause))
-        .compute("again", goes_first())
-        .compute(STEPS, queued())
-        .end_of_run()
-        .unset("progress")
-        .note(why)
+    waits_again(store, pause, why).compute("failures", doc! { "$add": [count_in("failures"), 1] })
 }
 
 /// Of the tasks of a group, those come first that are tried again.
-fn goes_first() -> Document {
+pub(super) fn goes_first() -> Document {
     let has_group = doc! { "$ne": [{ "$type": "$group" }, "missing"] };
     doc! { "$cond": [has_group, true, "$$REMOVE"] }
 }
@@ -344,7 +333,7 @@ impl Finish {
 
     /// Why it failed, in a line: what the plugin said last, or what ended it. `None`: it has not failed, or nobody said anything.
     pub(super) fn error(&self) -> Option<String> {
-        if self.status == Status::Succeeded || self.asks.is_some() {
+        if self.status == Status::Succeeded || self.pause.is_some() {
             return None;
         }
         let said = match &self.stderr {
@@ -388,7 +377,7 @@ mod tests {
             exit: Some(doc! { "code": 3 }),
             note: note.map(str::to_owned),
             last_line: Some("of the file".to_owned()),
-            asks: None,
+            pause: None,
         };
         let text = || Bson::from("trying\nno disk\n");
         let error = |finish: Finish| finish.error();

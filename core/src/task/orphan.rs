@@ -247,7 +247,7 @@ impl Store {
             exit: None,
             note: Some(why.to_owned()),
             last_line: None,
-            asks: None,
+            pause: None,
         };
         let kept = self.keep_attempt(run, &finish).await?;
         let update = deferred(self, pause, &format!("{why}; to be tried again")).pipeline();

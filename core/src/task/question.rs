@@ -21,13 +21,12 @@ use super::error_line::ERROR;
 use super::finish::COMMAND_FIELDS;
 use super::steps::queued;
 use super::transition::{Transition, is_past, millis};
-use super::{Finish, Finished, Run};
 use crate::budget;
 use crate::callbacks::Token;
 use crate::model::{STEPS, Status, Task, to_document, whole_number};
 use crate::request::{self, Invalid};
 use crate::schema::{LONGEST_CHECK, Problem, Schema, SchemaError, Wrong, as_plugins_get};
-use crate::store::{Store, StoreError};
+use crate::store::Store;
 
 pub use reply::{Replied, Reply};
 
@@ -184,34 +183,6 @@ impl Question {
             update = update.unset(field);
         }
         update
-    }
-}
-
-impl Store {
-    /// Ends the task of a run that asks, because somebody wants its end, or did when this was done before. `None`: that is not so.
-    pub(super) async fn end_unasked(
-        &self,
-        run: &Run,
-        finish: &Finish,
-        stored: Option<&Task>,
-    ) -> Result<Option<Finished>, StoreError> {
-        let note = Some("cancelled".to_owned());
-        let unasked = Finish { status: Status::Terminated, note, asks: None, ..finish.clone() };
-        let is_cancelled =
-            |task: &Task| (run.has(task) && task.is_to_be_cancelled()) || unasked.is_held_by(task, run);
-        if finish.asks.is_none() || !stored.is_some_and(is_cancelled) {
-            return Ok(None);
-        }
-        Ok(Some(self.finish_task(run, &unasked).await?))
-    }
-}
-
-impl Finish {
-    /// The same of an attempt that is the last one: it cannot ask anything.
-    pub(super) fn for_good(&self) -> Self {
-        let Some(question) = &self.asks else { return self.clone() };
-        let note = Some(format!("{}; that cannot be kept", question.note()));
-        Self { status: Status::Failed, note, asks: None, ..self.clone() }
     }
 }
 

@@ -9,6 +9,7 @@ use mongodb::options::ReturnDocument;
 use serde::{Deserialize, Serialize};
 
 use super::external::{DETACHED, attached, is_detached};
+use super::interrupt::{INTERRUPT, Wishes};
 use super::statements::Statement;
 use super::transition::{Transition, server_time_in};
 use crate::model::{NodeName, QueueId, Status, Task, TaskId, whole_number};
@@ -75,27 +76,23 @@ impl Run {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renewed {
     /// It has, for another lease.
-    Held {
-        /// Somebody has asked for the task's end.
-        cancel: bool,
-    },
+    Held(Wishes),
     /// Someone has taken it away: kill the plugin, store nothing.
     Lost,
 }
 
 impl Store {
-    /// Prolongs a run's lease, by the server's clock, and tells whether its end was asked for.
+    /// Prolongs a run's lease, by the server's clock, and tells what is wanted of it.
     #[operation(task = %run.task)]
     pub async fn renew_lease(&self, run: &Run, lease: Duration) -> Result<Renewed, StoreError> {
         let (filter, update) = run.renewal(lease).alone();
         let renewed = self
             .tasks()
             .find_one_and_update(filter, update)
-            .projection(doc! { "cancel": 1 })
+            .projection(doc! { "cancel": 1, INTERRUPT: 1 })
             .return_document(ReturnDocument::After)
             .await?;
-        Ok(renewed
-            .map_or(Renewed::Lost, |task| Renewed::Held { cancel: task.get_document("cancel").is_ok() }))
+        Ok(renewed.map_or(Renewed::Lost, |task| Renewed::Held(Wishes::of(&task, run))))
     }
 
     /// Records in the task that this run is about to store a file of its output, so that it can be removed

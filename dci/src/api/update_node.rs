@@ -3,7 +3,7 @@
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use disbatch_core::model::Selector;
-use disbatch_core::node::NodeChange;
+use disbatch_core::node::{Draining, NodeChange};
 
 use crate::access::Who;
 use crate::api::{Answer, then};
@@ -14,7 +14,7 @@ use crate::state::State;
 use crate::{changes, json, legacy, values};
 
 /// Sets `maxthreads`, how many tasks may run on the node at once (null for no limit), or `draining`, whether it is
-/// to claim nothing more.
+/// to claim nothing more. With `interrupt` besides, running tasks whose plugins can be interrupted go on elsewhere.
 #[utoipa::path(
     post, path = "/nodes/{node}", tag = "nodes", operation_id = "updateNode",
     params((
@@ -47,7 +47,7 @@ async fn update(state: &State, who: &Who, name: &str, params: &Params) -> Answer
 }
 
 fn change(params: &Params) -> Result<NodeChange, HttpError> {
-    if let Some(param) = params.unknown(&["maxthreads", "draining"]) {
+    if let Some(param) = params.unknown(&["maxthreads", "draining", "interrupt"]) {
         return Err(HttpError::bad_param("Invalid param", param));
     }
     if params.fields.is_empty() {
@@ -57,7 +57,15 @@ fn change(params: &Params) -> Result<NodeChange, HttpError> {
     if maxthreads.as_ref().is_some_and(|value| !value.is_null() && !legacy::is_non_negative_integer(value)) {
         return Err(HttpError::bad_request("maxthreads must be a non-negative integer or null"));
     }
-    let draining = params.fields.get("draining");
-    let draining = draining.map(|value| values::flag("draining", value)).transpose()?;
+    let flag = |name: &str| params.fields.get(name).map(|value| values::flag(name, value)).transpose();
+    let draining = match (flag("draining")?, flag("interrupt")?) {
+        (Some(true), Some(true)) => Some(Draining::Interrupt),
+        (_, Some(true)) => {
+            return Err(HttpError::bad_request(
+                "interrupt is for a node that is drained: give draining, too",
+            ));
+        }
+        (draining, _) => draining.map(|draining| if draining { Draining::Yes } else { Draining::No }),
+    };
     Ok(NodeChange { maxthreads: maxthreads.as_ref().map(json::to_bson), draining })
 }

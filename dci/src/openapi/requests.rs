@@ -195,6 +195,8 @@ pub struct NodeChange {
     maxthreads: Option<u32>,
     /// Whether it is to claim nothing more. Running tasks go on.
     draining: Option<bool>,
+    /// With `draining`: running tasks whose plugins can be interrupted stop, and go on elsewhere.
+    interrupt: Option<bool>,
 }
 
 /// New tasks. With `collection` and `filter`, `params` is the pattern for one task per document found: a value

@@ -79,6 +79,8 @@ pub struct NodeRow {
     pub seen: When,
     /// Whether an operator wants it to claim nothing more.
     pub draining: bool,
+    /// And what runs to go on elsewhere.
+    pub interrupts: bool,
     /// Whether a DEN works there that knows how to drain.
     pub changeable: bool,
 }
@@ -125,7 +127,8 @@ impl NodeRow {
             labels: Labels::of(document.get_document("labels").ok()).to_string(),
             version: plain(document.get("version")),
             seen: When::of(seen),
-            draining: node.is_some_and(|node| node.is_draining()),
+            draining: node.as_ref().is_some_and(Node::is_draining),
+            interrupts: node.as_ref().is_some_and(Node::interrupts),
         }
     }
 }

@@ -106,8 +106,8 @@ async fn upload(
 
 pub(super) fn renewal(outcome: &Outcome, lease: Duration) -> Answer {
     match &outcome.written {
-        Ok(Written::Renewed(Renewed::Held { cancel })) => {
-            Answer::Held { until_ms: plugin_until(outcome.asked, lease), cancel: *cancel }
+        Ok(Written::Renewed(Renewed::Held(wishes))) => {
+            Answer::Held { until_ms: plugin_until(outcome.asked, lease), wishes: *wishes }
         }
         Ok(Written::Renewed(Renewed::Lost)) => Answer::Lost,
         Ok(other) => unexpected(other),

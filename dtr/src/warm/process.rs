@@ -113,6 +113,7 @@ impl Process {
                         *until = time;
                         guard.tell(Order::Until(time));
                     }
+                    Wish::Interrupt => {}
                     Wish::End(end) => {
                         reason.get_or_insert(end.reason);
                         guard.tell(Order::Kill);
@@ -193,6 +194,7 @@ impl Process {
                 // Before the output, which may never cease to come.
                 wish = say.supervision.next() => match wish {
                     Wish::Until(time) => self.guard.tell(Order::Until(self.leash.tell(time))),
+                    Wish::Interrupt => {}
                     Wish::End(end) => {
                         ending.end(&self.guard, end);
                         hang_up.notify_one();

@@ -91,6 +91,8 @@ pub fn find(begun: &Begun, config: &Config, plugins: &mut Installed) -> Result<V
         let about = About {
             last_success,
             commits_in: Some(&config.database).filter(|_| plugin.manifest.commits && is_last).cloned(),
+            // What it has done of a step would be done again with those before.
+            interruptible: plugin.manifest.interruptible && of_step.is_none(),
             step: of_step.clone(),
             secure_params_in_environment: config.secure_params_in_environment.map_or(asked, |flag| flag.0),
             secrets,

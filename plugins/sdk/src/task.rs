@@ -216,6 +216,12 @@ impl Task {
         Ok(())
     }
 
+    /// Says that the plugin has stopped where it was, as SIGTERM told it to: save what the next attempt goes on with
+    /// ([`save_storage`](Self::save_storage)), and return after this. Needs `"interruptible": true` in the manifest.
+    pub fn interrupted(&mut self) {
+        self.control.send(&json!({ "interrupted": true }));
+    }
+
     /// What ends the task in a transaction of the plugin's own, with this status: insert it, as the transaction's last statement, into the
     /// collection `tasks.commits` of the database that [`variable`](Self::variable)`("DISBATCH_DATABASE")` names. Then the effects are there
     /// and the task has ended, or neither. A duplicate key says that the run has lost its task, or has ended it before: abort.

@@ -7,7 +7,7 @@ use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::gates::LockRequest;
 use disbatch_core::model::{QueueId, Status, TaskId};
 use disbatch_core::task::question::{Awaiting, Question, Replied, Reply};
-use disbatch_core::task::{CancelRequest, Cancelled, Finish, Finished, TaskOptions};
+use disbatch_core::task::{CancelRequest, Cancelled, Finish, Finished, Pause, TaskOptions};
 use disbatch_tests::{Script, World, eventually};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -249,7 +249,7 @@ async fn an_end_whose_answer_was_lost_is_repeated_and_a_cancel_before_it_counts(
     world.submit(queue, vec![doc! {}; 2]).await?;
     let store = world.store();
     let question = Question::parse(&json!({ "title": "Go on?" }))?;
-    let asks = Finish { status: Status::Deferred, asks: Some(Box::new(question)), ..success() };
+    let asks = Finish { status: Status::Deferred, pause: Some(Pause::Ask(Box::new(question))), ..success() };
     let first = run(&world, queue, "n1").await?;
     for _ in 0..2 {
         assert_eq!(store.end_attempt(&first, &asks, Some(Duration::ZERO)).await?, Finished::Stored);

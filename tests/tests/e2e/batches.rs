@@ -7,7 +7,8 @@ use bson::{Bson, Document, doc};
 use disbatch_core::model::{Status, TaskId};
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::task::{
-    Ahead, CancelRequest, Claim, Finish, Finished, Renewed, Retried, Run, RunWrite, Start, Started, Written,
+    Ahead, CancelRequest, Claim, Finish, Finished, Renewed, Retried, Run, RunWrite, Start, Started, Wishes,
+    Written,
 };
 use disbatch_tests::World;
 
@@ -209,7 +210,7 @@ async fn each_of_a_mixed_batch_is_told_its_own_outcome() -> anyhow::Result<()> {
         starts[6].clone(),
         starts[0].clone(),
     ];
-    let held = |cancel| Written::Renewed(Renewed::Held { cancel });
+    let held = |cancel| Written::Renewed(Renewed::Held(Wishes { cancel, interrupt: false }));
     let lost = Written::Renewed(Renewed::Lost);
     let expected = [
         held(false),
@@ -237,7 +238,7 @@ async fn renewals_prolong_the_lease_and_see_cancel_requests() -> anyhow::Result<
     let long = Duration::from_secs(3_600);
     let renewals: Vec<RunWrite> =
         scene.runs.iter().map(|run| RunWrite::Renew { run: run.clone(), lease: long }).collect();
-    let held = |cancel| Written::Renewed(Renewed::Held { cancel });
+    let held = |cancel| Written::Renewed(Renewed::Held(Wishes { cancel, interrupt: false }));
     assert_eq!(scene.write(&renewals).await?, [held(false), held(true), held(false)]);
     let now = scene.store.server_time().await?.timestamp_millis();
     for number in 0..3 {

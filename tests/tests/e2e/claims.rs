@@ -57,7 +57,7 @@ pub fn success(stdout: &str) -> Finish {
         exit: None,
         note: None,
         last_line: None,
-        asks: None,
+        pause: None,
     }
 }
 

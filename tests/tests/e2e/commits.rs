@@ -50,7 +50,7 @@ run(work)
 "#;
 
 /// A file that the page shows.
-fn shown(file: &str) -> anyhow::Result<&'static str> {
+pub fn shown(file: &str) -> anyhow::Result<&'static str> {
     let (_, after) = PAGE.split_once(&format!("<!-- file: {file} -->\n```")).context(file.to_owned())?;
     let (_, text) = after.split_once('\n').context("no block")?;
     Ok(text.split_once("\n```\n").context("no end")?.0)

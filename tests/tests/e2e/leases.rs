@@ -58,7 +58,7 @@ pub fn success() -> Finish {
         exit: None,
         note: None,
         last_line: None,
-        asks: None,
+        pause: None,
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bson::{Bson, Document, doc};
 use disbatch_core::model::{NodeName, QueueId, Selector, TaskId};
-use disbatch_core::node::NodeChange;
+use disbatch_core::node::{Draining, NodeChange};
 use disbatch_core::task::{CancelRequest, Cancelled, Retried};
 use disbatch_tests::{Script, World, always, eventually};
 use nix::sys::signal::Signal;
@@ -218,7 +218,7 @@ async fn a_paused_queue_and_a_draining_node_claim_nothing() -> anyhow::Result<()
     always("a paused queue waits", Duration::from_secs(2), waits).await?;
     let node = Selector::Name("n1".to_owned());
     let draining = |draining| NodeChange { draining: Some(draining), ..NodeChange::default() };
-    world.store().update_node(&node, draining(true)).await?;
+    world.store().update_node(&node, draining(Draining::Yes)).await?;
     eventually("the node to say so", || async {
         let entry = world.store().find_node(&node).await?.unwrap_or_default();
         Ok((entry.get_str("state").ok() == Some("draining")).then_some(()))
@@ -226,7 +226,7 @@ async fn a_paused_queue_and_a_draining_node_claim_nothing() -> anyhow::Result<()
     .await?;
     world.update_queue(queue, doc! { "paused": false }).await?;
     always("a draining node waits", Duration::from_secs(2), waits).await?;
-    world.store().update_node(&node, draining(false)).await?;
+    world.store().update_node(&node, draining(Draining::No)).await?;
     world.until_status(ids[0], 2).await?;
     world.end().await
 }

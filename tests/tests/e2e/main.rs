@@ -39,6 +39,7 @@ mod hostile;
 mod idle;
 mod imports;
 mod inbox;
+mod interrupts;
 mod isolation;
 mod keys;
 mod lean;

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::callbacks::{Heard, Report, Token};
 use disbatch_core::model::{NodeName, QueueId, Selector, Status};
-use disbatch_core::node::{Beat, NodeChange};
+use disbatch_core::node::{Beat, Draining, NodeChange};
 use disbatch_core::task::{Ahead, CancelRequest, Claim, Claimant, Detached, Finish, Run, Start, Started};
 use disbatch_core::wake::{Hints, News, follow_changes};
 use disbatch_mongod::locate;
@@ -159,14 +159,14 @@ async fn what_others_do_wakes_nobody() -> anyhow::Result<()> {
         exit: None,
         note: None,
         last_line: None,
-        asks: None,
+        pause: None,
     };
     store.finish_task(&run, &finish).await?;
     for node in [&n1, &n2] {
         store.heartbeat(node, &Beat { running: 3, ..Beat::default() }).await?;
     }
     store.leave(&n2, "").await?;
-    let drain = NodeChange { maxthreads: None, draining: Some(true) };
+    let drain = NodeChange { maxthreads: None, draining: Some(Draining::Yes) };
     store.update_node(&Selector::Name("n2".to_owned()), drain.clone()).await?;
     assert_eq!(news(&world, &hints).await?, NOTHING);
     store.update_node(&Selector::Name("n1".to_owned()), drain).await?;

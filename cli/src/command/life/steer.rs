@@ -32,13 +32,29 @@ pub async fn open(client: &Client, queue: &str) -> anyhow::Result<()> {
     print(&format!("Opened queue {queue}\n"))
 }
 
-/// Lets a node claim no more tasks, or claim them again.
-pub async fn drain(client: &Client, node: &str, on: bool) -> anyhow::Result<()> {
-    client.post(&format!("/nodes/{}", segment(node)), &json!({ "draining": on })).await.map_err(advise)?;
-    print(&match on {
-        true => format!("Node {node} claims no more tasks; what runs on it goes on\n"),
-        false => format!("Node {node} claims tasks again\n"),
-    })
+/// Lets a node claim no more tasks. `interrupt`: what runs there goes on elsewhere, where its plugin can.
+pub async fn drain(client: &Client, node: &str, interrupt: bool) -> anyhow::Result<()> {
+    let mut change = json!({ "draining": true });
+    if interrupt {
+        change["interrupt"] = true.into();
+    }
+    set_node(client, node, &change).await?;
+    let running = match interrupt {
+        true => "what runs on it goes on elsewhere if its plugin can be interrupted, and here otherwise",
+        false => "what runs on it goes on",
+    };
+    print(&format!("Node {node} claims no more tasks; {running}\n"))
+}
+
+/// Lets a node claim tasks again.
+pub async fn undrain(client: &Client, node: &str) -> anyhow::Result<()> {
+    set_node(client, node, &json!({ "draining": false })).await?;
+    print(&format!("Node {node} claims tasks again\n"))
+}
+
+async fn set_node(client: &Client, node: &str, change: &Value) -> anyhow::Result<()> {
+    client.post(&format!("/nodes/{}", segment(node)), change).await.map_err(advise)?;
+    Ok(())
 }
 
 pub async fn set(client: &Client, queue: &str, fields: &Value) -> anyhow::Result<()> {

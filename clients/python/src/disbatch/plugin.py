@@ -126,6 +126,11 @@ class Task:
         question = {"title": title, "form": form, "who": list(who), "deadline": deadline, "on_deadline": on_deadline}
         self._send(**{"await": {key: value for key, value in question.items() if value is not None}})
 
+    def interrupted(self) -> None:
+        """It has stopped where it was, as SIGTERM told it to: save what the next attempt goes on with, and return after this. Needs
+        `"interruptible": true` in the manifest."""
+        self._send(interrupted=True)
+
     def status(self, status: int) -> None:
         """The final status in place of 1: a positive number."""
         self._send(status=_final(status))

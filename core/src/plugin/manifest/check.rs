@@ -30,6 +30,15 @@ pub(super) fn check(manifest: &Manifest) -> Result<(), (String, String)> {
             "is not for the engine http: a service ends its tasks by calling back".to_owned(),
         );
     }
+    if manifest.interruptible && !matches!(engine, Engine::Exec | Engine::Perl | Engine::Program) {
+        return wrong(
+            "interruptible",
+            format!("is for the engines exec, perl and program, not for {engine}"),
+        );
+    }
+    if manifest.interruptible && manifest.warm.is_some() {
+        return wrong("interruptible", "is not to be set beside warm".to_owned());
+    }
     match engine {
         Engine::Exec if manifest.command.is_empty() => {
             return wrong("command", "must name a program".to_owned());
@@ -104,6 +113,7 @@ mod tests {
                     "limits": { "memory": 1_048_576 }, "params": { "type": "object" }, "version": "1",
                     "template": { "name": "n", "params": { "a": [1] } }, "description": "d",
                     "secure_params_in_environment": true, "commits": true }),
+            json!({ "name": "A", "command": ["a"], "interruptible": true }),
             json!({ "name": "A", "engine": "perl",
                     "perl": { "class": "B::C", "lib": ["lib", "/x"], "perl": "/usr/bin/perl" } }),
             json!({ "name": "A", "engine": "program",

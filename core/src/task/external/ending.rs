@@ -137,7 +137,7 @@ impl Ending {
             exit: Some(self.exit(task, external)),
             note: self.note(external),
             last_line: None,
-            asks: None,
+            pause: None,
         }
     }
 

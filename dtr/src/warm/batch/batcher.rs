@@ -195,6 +195,7 @@ impl Batcher {
             Order::Wish(task, wish) => match self.waiting.iter().position(|entry| entry.task == task) {
                 Some(at) => match wish {
                     Wish::Until(until) => self.waiting[at].until = until,
+                    Wish::Interrupt => {}
                     Wish::End(end) => {
                         if let Some(entry) = self.waiting.remove(at) {
                             entry.refuse("it was to end before it was begun", Some(end.reason));
@@ -208,6 +209,7 @@ impl Batcher {
                         }
                     }
                     Wish::End(end) => self.end_one(task, end),
+                    Wish::Interrupt => {}
                 },
             },
         }

@@ -10,7 +10,7 @@ use disbatch_core::callbacks::{Heard, LogSweep, MOST_CALLS, Report, Token};
 use disbatch_core::model::{QueueId, Status, TaskId};
 use disbatch_core::store::Store;
 use disbatch_core::task::{
-    Ahead, Buried, CancelRequest, Cancelled, Detached, Evidence, Finished, Renewed, Run, Started,
+    Ahead, Buried, CancelRequest, Cancelled, Detached, Evidence, Finished, Renewed, Run, Started, Wishes,
 };
 use disbatch_tests::{World, eventually};
 use futures::TryStreamExt;
@@ -160,7 +160,10 @@ async fn what_an_earlier_attempt_has_come_to_does_not_end_a_later_one() -> anyho
     assert_eq!(run.attempt, 2);
     // Its files are being brought, so nothing is registered yet; and the service has had no answer in time.
     assert_eq!(scene.says(&first, Status::Failed, "no disk").await?, Heard::Over);
-    assert!(matches!(scene.store.renew_lease(&run, LEASE).await?, Renewed::Held { cancel: false }));
+    assert!(matches!(
+        scene.store.renew_lease(&run, LEASE).await?,
+        Renewed::Held(Wishes { cancel: false, .. })
+    ));
     let second = scene.register(run).await?;
     assert_eq!(scene.says(&first, Status::Failed, "no disk").await?, Heard::Over);
     assert_eq!(scene.store.detach_external(&second.run).await?, Detached::Done);
@@ -184,7 +187,10 @@ async fn whoever_completes_what_was_noted_leaves_a_later_attempt_alone() -> anyh
     let run = scene.begin_again(task).await?;
     way.release();
     assert_eq!(late.await??, Heard::Done);
-    assert!(matches!(scene.store.renew_lease(&run, LEASE).await?, Renewed::Held { cancel: false }));
+    assert!(matches!(
+        scene.store.renew_lease(&run, LEASE).await?,
+        Renewed::Held(Wishes { cancel: false, .. })
+    ));
     assert_eq!(scene.store.finish_task(&run, &success("done\n")).await?, Finished::Stored);
     assert_eq!(scene.store.list_attempts(task).await?.len(), 1);
     scene.world.end().await

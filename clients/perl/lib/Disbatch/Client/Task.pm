@@ -81,6 +81,13 @@ sub ask {
     $self->_send(await => { title => "$title", defined $form ? (form => $form) : (), %options });
 }
 
+# It has stopped where it was, as SIGTERM told it to: save what the next attempt goes on with, and return after this. Needs
+# `"interruptible": true` in the manifest.
+sub interrupted {
+    my ($self) = @_;
+    $self->_send(interrupted => JSON::PP::true);
+}
+
 # The final status in place of 1: a positive number.
 sub status {
     my ($self, $status) = @_;
