@@ -37,7 +37,7 @@ pub use find::{
 };
 pub use life::{
     AnswerOptions, BulkWhich, DrainOptions, Drained, EventsOptions, ExplainOptions, GroupsOptions,
-    LifeCommand, LogsOptions, QueueAndReason, RunOptions, WaitOptions,
+    LifeCommand, LogsOptions, QueueAndReason, RerunOptions, RunOptions, WaitOptions,
 };
 pub use local::{CreateUsers, DevOptions};
 pub use options::{FileOptions, Format, ListingOptions, Shell};

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use bson::{Bson, Document, doc};
 use futures::TryStreamExt;
 
-use crate::model::QueueId;
+use crate::model::{QueueId, Task};
 use crate::store::{Store, StoreError, Stored};
 
 /// The field of a task. In a filter: all that it must have.
@@ -147,6 +147,20 @@ fn text(value: &Bson) -> Option<String> {
 }
 
 impl Store {
+    /// The tags that `task` has with these parameters in place of its own.
+    pub(crate) async fn tags_with(&self, task: &Task, params: &Document) -> Result<Vec<String>, StoreError> {
+        let queue = self.queues().find_one(doc! { "_id": task.queue }).projection(doc! { INDEX: 1 }).await?;
+        let queue = queue.map(Document::from).unwrap_or_default();
+        let index = TagIndex::stored(queue.get(INDEX));
+        let mut of_params = doc! { "params": task.params().clone() };
+        index.mark(&mut of_params);
+        let of_params = stored(of_params.get(TAGS));
+        let own = stored(task.rest.get(TAGS)).into_iter().filter(|tag| !of_params.contains(tag));
+        let mut with = doc! { "params": params.clone(), TAGS: own.collect::<Vec<String>>() };
+        index.mark(&mut with);
+        Ok(stored(with.get(TAGS)))
+    }
+
     /// The indexes of those queues that have one.
     pub(crate) async fn tag_indexes(&self) -> Result<HashMap<QueueId, TagIndex>, StoreError> {
         let theirs = doc! { INDEX: { "$exists": true } };

@@ -30,6 +30,7 @@ pub mod pages;
 mod pause;
 pub mod question;
 mod renew;
+pub mod rerun;
 mod results;
 pub(crate) mod retention;
 mod retry;

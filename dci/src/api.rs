@@ -43,6 +43,7 @@ pub mod locks;
 pub mod metrics;
 pub mod monitoring;
 pub mod query_tasks;
+pub mod rerun_task;
 pub mod retry_task;
 pub mod schedules;
 pub mod set_priority;

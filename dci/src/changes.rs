@@ -41,7 +41,7 @@ pub use refusals::Refusals;
 pub use schedules::{
     backfill_schedule, create_schedule, delete_schedule, pause_schedule, run_schedule, update_schedule,
 };
-pub use tasks::{cancel_task, retry_task, set_priority, submit};
+pub use tasks::{cancel_task, rerun_task, retry_task, set_priority, submit};
 
 /// Somebody who asks, for the audit.
 pub fn actor(who: &Who) -> Actor {

@@ -62,10 +62,10 @@ pub use legacy::{
     BalanceChange, CreateTasks, CreateTasksFromQuery, DeleteQueue, FromCollection, QueueAttribute, Search,
     SearchTasks, StartQueue, TaskParams,
 };
-pub use requests::{NewAnswer, NewPriority, NewQueue, NewTasks, NodeChange, QueueChange, Reason};
+pub use requests::{NewAnswer, NewPriority, NewQueue, NewTasks, NodeChange, QueueChange, Reason, Rerun};
 pub use results::{
     Attempt, CancelResult, CreatedQueue, DeleteResult, Explained, InsertManyResult, PriorityResult,
-    RetryResult, UpdateResult,
+    RerunResult, RetryResult, UpdateResult,
 };
 pub use schema::{
     Details, ErrorBody, Node, OneTask, OutputOptions, Queue, Task, TaskSearch, Tasks, WaitOptions,
@@ -122,6 +122,7 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::answers::link,
         ui::answers::show,
         ui::answers::send,
+        api::rerun_task::handle,
         api::retry_task::handle,
         api::set_priority::handle,
         api::list_attempts::handle,

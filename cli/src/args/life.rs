@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use disbatch_wire::bulk::BulkAction;
+use serde_json::Value;
 
 use crate::args::find::CreatedFilter;
 use crate::args::find::{AuditOptions, BatchOptions, GraphOptions, LocksOptions, SetTaskOptions, TagFilter};
@@ -24,6 +25,8 @@ pub enum LifeCommand {
     Cancel(Tasks),
     /// Queue tasks that have ended once more, and deferred ones before their time
     Retry(Tasks),
+    /// Run a task again that has ended, with other params or with those that come after it
+    Rerun(RerunOptions),
     /// Answer what a task has asked, or show it
     Answer(AnswerOptions),
     /// Say why a task does not run, or what it does; or why a queue does not move
@@ -293,6 +296,27 @@ pub struct GroupsOptions {
     /// Only those whose names come after this one
     #[arg(long, value_name = "NAME")]
     pub after: Option<String>,
+}
+
+/// Options of `rerun`.
+#[derive(Debug, Args)]
+pub struct RerunOptions {
+    /// The task's id
+    pub id: String,
+    /// Which of the tasks that come after it run again, too: those that failed, or all
+    #[arg(long, value_name = "WHICH", value_parser = ["none", "failed", "all"], default_value = "none")]
+    pub downstream: String,
+    /// Other params, as JSON
+    #[arg(long, value_name = "JSON", value_parser = object)]
+    pub params: Option<Value>,
+    /// Why, for those who wonder
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+}
+
+fn object(text: &str) -> Result<Value, String> {
+    let value: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    if value.is_object() { Ok(value) } else { Err("expected an object".to_owned()) }
 }
 
 /// A queue and why something is done with it.

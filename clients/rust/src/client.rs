@@ -150,6 +150,12 @@ impl Client {
         self.connection.ask(self.connection.post(&["tasks", id, "retry"], &given(reason))?).await
     }
 
+    /// Runs a task again that has ended. Options: `params` in place of its own, `downstream` (`none`, `failed` or `all`) for those that come
+    /// after it, and `reason`.
+    pub async fn rerun(&self, id: &str, options: impl Serialize) -> Result<Value> {
+        self.connection.ask(self.connection.post(&["tasks", id, "rerun"], &options)?).await
+    }
+
     /// Answers what a task has asked. A conflict if somebody else has: its details have the `answer`.
     pub async fn answer(&self, id: &str, value: impl Serialize) -> Result<Value> {
         let body = json!({ "value": object("value", &value)? });

@@ -7,7 +7,7 @@ import { EventReader, Position } from "./follow.js";
 import { type Call, type ClientOptions, decoded, segment, Transport } from "./http.js";
 import { snake, stringify } from "./json.js";
 import type {
-  AnswerResult, CancelResult, Explained, FileSet, Filter, Json, Queue, QueueSettings, RetryResult, Schedule, ScheduleFields, SubmitOptions, TaskEvent, TaskInfo, When,
+  AnswerResult, CancelResult, Explained, FileSet, Filter, Json, Queue, QueueSettings, RerunResult, RetryResult, Schedule, ScheduleFields, SubmitOptions, TaskEvent, TaskInfo, When,
 } from "./types.js";
 import { VERSION } from "./version.js";
 
@@ -154,6 +154,13 @@ export class Client {
 
   async retry(id: string, options: { reason?: string } = {}): Promise<RetryResult> {
     return this.transport.json({ method: "POST", path: `/tasks/${segment(id)}/retry`, body: { ...options } });
+  }
+
+  /** Runs a task again that has ended, with `params` in place of its own, and with `downstream` those that come after it. */
+  async rerun(
+    id: string, options: { downstream?: "none" | "failed" | "all"; params?: Record<string, Json>; reason?: string } = {},
+  ): Promise<RerunResult> {
+    return this.transport.json({ method: "POST", path: `/tasks/${segment(id)}/rerun`, body: { ...options } });
   }
 
   /** Why a task does not run, or how it does. */

@@ -138,6 +138,14 @@ export interface RetryResult {
   retry_of?: string | null;
 }
 
+export interface RerunResult {
+  id: string;
+  status: number;
+  attempt?: number | null;
+  /** Those that come after it and wait again. */
+  downstream: string[];
+}
+
 export interface Explained {
   id: string;
   status: number;

@@ -1,5 +1,5 @@
 // Compiled only: the types by hand have the keys of the API's description, from which api.d.ts is generated.
-import type { CancelResult, EnqueueOptions, Explained, FileSet, Filter, Queue, RetryResult, Schedule, ScheduleFields, SubmitOptions } from "disbatch";
+import type { CancelResult, EnqueueOptions, Explained, FileSet, Filter, Queue, RerunResult, RetryResult, Schedule, ScheduleFields, SubmitOptions } from "disbatch";
 import type { components, operations } from "./api.js";
 import contract from "./inbox.schema.json" with { type: "json" };
 
@@ -22,6 +22,7 @@ export type Checks = [
   None<Difference<Undotted<keyof Schemas["ScheduleChange"]>, keyof ScheduleFields | "name" | "queue">>,
   None<Difference<Undotted<Exclude<keyof NonNullable<operations["findTasks"]["parameters"]["query"]>, ".limit" | ".after">>, keyof Filter>>,
   None<Difference<keyof Schemas["CancelResult"], keyof CancelResult>>,
+  None<Difference<keyof Schemas["RerunResult"], keyof RerunResult>>,
   None<Difference<keyof Schemas["RetryResult"], keyof RetryResult>>,
   None<Difference<keyof Schemas["Explained"], keyof Explained>>,
   None<Exclude<Known<Queue>, keyof Schemas["Queue"]>>,

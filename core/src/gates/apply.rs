@@ -9,7 +9,7 @@ use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 
 use super::after::{AfterWhen, Parent, Verdict};
-use super::blocked::Blocked;
+use super::blocked::{Blocked, of_round};
 use super::parents::States;
 use super::{Parts, Passed};
 use crate::model::{QueueId, Status};
@@ -40,6 +40,7 @@ struct Group {
     step: Step,
     when: AfterWhen,
     queue: Option<QueueId>,
+    round: i64,
 }
 
 impl Way {
@@ -74,11 +75,16 @@ impl Store {
                 Verdict::Wait if gate == "new" || has_settled(task, states) => Step::Wait,
                 Verdict::Wait => continue,
             };
-            groups.entry(Group { step, when: task.when, queue: task.queue }).or_default().push(task.id);
+            groups
+                .entry(Group { step, when: task.when, queue: task.queue, round: task.round })
+                .or_default()
+                .push(task.id);
         }
         let mut parts = Parts::default();
         for (group, ids) in groups {
-            let mut still = doc! { "status": Status::Blocked, "gate": gate };
+            // In another round it waits for other ends.
+            let mut still =
+                doc! { "status": Status::Blocked, "gate": gate, "lock_round": of_round(group.round) };
             still.extend(condition(&group, states));
             let ids = ids.into_iter().map(Bson::from).collect();
             parts.note(self.step(&group, (ids, still), states).await)?;
@@ -221,7 +227,7 @@ mod tests {
         let [good, bad] = [1, 2].map(|number| ObjectId::from_bytes([number; 12]));
         let ended = Parent::Ended;
         let states = States::from([(good, ended(Status::Succeeded)), (bad, ended(Status::Failed))]);
-        let of = |step, when| condition(&Group { step, when, queue: None }, &states);
+        let of = |step, when| condition(&Group { step, when, queue: None, round: 0 }, &states);
         let none_but = |id: ObjectId| doc! { "waiting_for": { "$not": { "$elemMatch": { "$nin": [id] } } } };
         assert_eq!(of(Step::Go(Way::Queue), AfterWhen::Succeeded), none_but(good));
         assert_eq!(of(Step::Go(Way::Queue), AfterWhen::Any), doc! { "waiting_for": { "$in": [good] } });

@@ -22,7 +22,7 @@ pub(super) struct Blocked {
     pub waiting_for: Vec<ObjectId>,
     /// What it asks for, in order.
     pub locks: Vec<LockRequest>,
-    /// How often it has been blocked for its locks.
+    /// How often it has been blocked.
     pub round: i64,
     /// The lock that it waits for.
     pub needs: Option<String>,

@@ -79,7 +79,6 @@ impl Store {
         if ids.is_empty() {
             return Ok(Passed::default());
         }
-        let known: States = ended.iter().filter_map(|task| state(task, false)).collect();
         // Before those who wait are read: one that is new now, and waits a moment later, may be missed by that.
         let awaited = self.awaited_by_new_ones(&ids).await?;
         let mut passed = Passed::default();
@@ -90,7 +89,7 @@ impl Store {
                 filter.insert("_id", doc! { "$gt": last });
             }
             let waiting = self.blocked(filter, WAITING).await?;
-            passed.add(self.tell(&waiting, &known).await?);
+            passed.add(self.tell(&waiting, &ids).await?);
             last = waiting.last().map(|task| task.id);
             if i64::try_from(waiting.len()).is_ok_and(|found| found < WAITING) {
                 break;
@@ -120,21 +119,16 @@ impl Store {
         Ok(found.iter().filter_map(|task| task.get_object_id("_id").ok()).collect())
     }
 
-    /// Judges those that wait by what is known of some that they wait for.
-    async fn tell(&self, waiting: &[Blocked], known: &States) -> Result<Passed, StoreError> {
+    /// Judges those that wait by those of these that they wait for. They are looked at once more: one that was tried again since, and for whose
+    /// next end a task waits by now, has not ended for that.
+    async fn tell(&self, waiting: &[Blocked], ended: &[ObjectId]) -> Result<Passed, StoreError> {
+        let ended: BTreeSet<&ObjectId> = ended.iter().collect();
         // Whether none of them has succeeded is known by all of them only.
-        let of_any = waiting.iter().filter(|task| task.when == AfterWhen::Any);
-        let others: BTreeSet<ObjectId> = of_any
-            .flat_map(|task| &task.waiting_for)
-            .filter(|id| !known.contains_key(*id))
-            .copied()
-            .collect();
-        if others.is_empty() {
-            return self.apply("after", waiting, known).await;
-        }
-        let others: Vec<ObjectId> = others.into_iter().collect();
-        let mut states = self.parent_states(&others).await?;
-        states.extend(known);
+        let known = waiting.iter().flat_map(|task| {
+            task.waiting_for.iter().filter(|id| task.when == AfterWhen::Any || ended.contains(*id))
+        });
+        let known: BTreeSet<ObjectId> = known.copied().collect();
+        let states = self.parent_states(&known.into_iter().collect::<Vec<_>>()).await?;
         self.apply("after", waiting, &states).await
     }
 

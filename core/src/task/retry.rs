@@ -1,7 +1,7 @@
 //! Retry: an ended task is queued again by hand, as a new attempt. What came out before is kept.
 
 use bson::oid::ObjectId;
-use bson::{Bson, doc};
+use bson::{Bson, Document, doc};
 use disbatch_operation::operation;
 
 use super::error_line::ERROR;
@@ -14,6 +14,7 @@ use crate::inbox::REFUSED;
 use crate::keys::{BORN, Hold, Key, WANTS_KEY};
 use crate::model::{ArrayId, STEPS, Status, Task, TaskId};
 use crate::store::{Store, StoreError};
+use crate::tags::TAGS;
 use crate::{admission, arrays};
 use disbatch_metrics::labels::RetriedBy;
 
@@ -75,7 +76,22 @@ enum Wish {
     Changed,
 }
 
+/// What is different from the attempt before.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Again {
+    /// Its parameters, in place of those that it had.
+    pub params: Option<Document>,
+    /// Those that it waits for, in place of what it has left to wait for.
+    pub waits_for: Option<Vec<ObjectId>>,
+}
+
 impl Store {
+    /// The same with other parameters. The caller has checked them.
+    #[operation(task = %id)]
+    pub async fn retry_with(&self, id: TaskId, params: Document, note: &str) -> Result<Retried, StoreError> {
+        Box::pin(self.retry_as(id, note, Again { params: Some(params), ..Again::default() })).await
+    }
+
     /// Queues an ended task again (-3, -5, -6 or final -> -2) with all its attempts before it. Its output and
     /// result are kept in `tasks.attempts`. One with locks, or that was cancelled while it waited for others, goes to its
     /// gates instead (-> -4), and so does one that was held and that a rule of admission still holds. One that comes after all elements of an array
@@ -85,6 +101,10 @@ impl Store {
     /// Of two who retry the same task at the same time, one does it.
     #[operation(task = %id)]
     pub async fn retry_task(&self, id: TaskId, note: &str) -> Result<Retried, StoreError> {
+        Box::pin(self.retry_as(id, note, Again::default())).await
+    }
+
+    pub(super) async fn retry_as(&self, id: TaskId, note: &str, again: Again) -> Result<Retried, StoreError> {
         let Some(task) = self.find_task(id).await? else { return Ok(Retried::NoSuchTask) };
         if !task.status.has_ended() {
             return Ok(Retried::NotEnded(task.status));
@@ -98,6 +118,8 @@ impl Store {
             return Ok(Retried::NotEnded(Status::Running));
         }
         let gate = self.gate_of_retried(&task).await?;
+        let waits = again.waits_for.as_ref().is_some_and(|ids| !ids.is_empty());
+        let gate = gate.or(waits.then_some(Gate::New));
         if let Some(Gate::Array(array)) = gate
             && Box::pin(self.reopen_array(array)).await? == Reopened::Busy
         {
@@ -120,7 +142,16 @@ impl Store {
             filter.insert(WANTS_KEY, mark);
         }
         let status = gate.map_or(Status::Queued, |_| Status::Blocked);
-        let update = self.begin_again(status, gate, attempt).note(note);
+        let mut update = self.begin_again(status, gate, attempt).note(note);
+        // The elements of an array are counted, and not waited for one by one.
+        if let Some(ids) = again.waits_for.filter(|_| !matches!(gate, None | Some(Gate::Array(_)))) {
+            update = update.compute("waiting_for", Bson::from(ids));
+        }
+        if let Some(params) = again.params {
+            let tags = self.tags_with(&task, &params).await?;
+            update = update.set("params", params).unset("parameters");
+            update = if tags.is_empty() { update.unset(TAGS) } else { update.set(TAGS, tags) };
+        }
         let changed = self.tasks().update_one(filter, update.pipeline()).await.map_err(StoreError::from);
         if let Ok(result) = &changed
             && result.matched_count == 1

@@ -99,12 +99,10 @@ impl Transition {
     }
 
     /// To a gate again, where the task looks anew for those that it waits for, and for its locks: in another round, in which
-    /// it holds nothing yet.
+    /// it holds nothing yet, and no end counts that was seen before.
     pub(crate) fn blocked_anew(self) -> Self {
-        let round = doc! { "$add": [count_in("lock_round"), 1] };
-        let has_locks = doc! { "$eq": [{ "$type": "$locks" }, "array"] };
         self.set("gate", "new")
-            .compute("lock_round", doc! { "$cond": [has_locks, round, "$$REMOVE"] })
+            .compute("lock_round", doc! { "$add": [count_in("lock_round"), 1] })
             .unset("needs_lock")
     }
 

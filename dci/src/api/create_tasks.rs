@@ -271,7 +271,7 @@ pub fn task_params(value: Value) -> Result<Vec<Document>, HttpError> {
     checked_params(value, false)
 }
 
-fn checked_params(value: Value, may_be_empty: bool) -> Result<Vec<Document>, HttpError> {
+pub fn checked_params(value: Value, may_be_empty: bool) -> Result<Vec<Document>, HttpError> {
     let items = match value {
         Value::Array(items) => items,
         object @ Value::Object(_) => vec![object],

@@ -52,10 +52,7 @@ async fn retry(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
                 "the task waits for an answer: it goes on with that, and not before",
             ));
         }
-        Retried::NotEnded(status) => return Err(task_action::wrong_state(status, "has not ended")),
-        Retried::NotUnique(other) => return Err(not_unique(other)),
-        Retried::Refused => return Err(HttpError::conflict(Retried::WAS_REFUSED)),
-        Retried::NoSuchTask => return Err(task_action::not_found(id)),
+        other => return Err(refusal(id, other)),
     };
     // A task of Perl's has no number; what it did was its first attempt all the same.
     let before = if task.status == Status::Deferred { 0 } else { 1 };
@@ -86,6 +83,17 @@ async fn like_archived(state: &State, who: &Who, id: TaskId, params: &Params) ->
         "id": new.to_string(), "status": status, "attempt": 1, "retry_of": id.to_string(),
     });
     then::answer(params, json::ok(&result))
+}
+
+/// Why a task is not tried again.
+pub fn refusal(id: &str, retried: Retried) -> HttpError {
+    match retried {
+        Retried::NotEnded(status) => task_action::wrong_state(status, "has not ended"),
+        Retried::NotUnique(other) => not_unique(other),
+        Retried::Refused => HttpError::conflict(Retried::WAS_REFUSED),
+        Retried::NoSuchTask => task_action::not_found(id),
+        Retried::Queued | Retried::Blocked => HttpError::internal("it is tried again"),
+    }
 }
 
 /// Another task has its key: this one, unless it has ended since.

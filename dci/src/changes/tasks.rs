@@ -4,7 +4,8 @@ use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use disbatch_core::audit::{Actor, AuditEntry, Object, ObjectKind, Verb};
 use disbatch_core::model::{QueueId, Status, Task, TaskId};
-use disbatch_core::store::StoreError;
+use disbatch_core::store::{Store, StoreError};
+use disbatch_core::task::rerun::Plan;
 use disbatch_core::task::{CancelRequest, Cancelled, Prioritised, Retried, Submitted};
 
 use super::{actor, to_the_end};
@@ -69,10 +70,7 @@ pub async fn retry_task(
     task: &Task,
     reason: Option<String>,
 ) -> Result<Retried, StoreError> {
-    let note = match &reason {
-        Some(reason) => format!("retried by {}: {reason}", who.words()),
-        None => format!("retried by {}", who.words()),
-    };
+    let note = retried_by(who, reason.as_deref());
     let (store, who) = (state.store.clone(), actor(who));
     let (id, queue, status) = (task.id, task.queue, task.status);
     let change = async move {
@@ -80,24 +78,91 @@ pub async fn retry_task(
             Status::Deferred => store.run_now(id, &note).await?,
             _ => store.retry_task(id, &note).await?, // It has ended, or is refused.
         };
-        let now = match retried {
-            Retried::Queued => Some(Status::Queued),
-            Retried::Blocked => Some(Status::Blocked),
-            Retried::NotEnded(_) | Retried::NotUnique(_) | Retried::Refused | Retried::NoSuchTask => None,
-        };
-        if let Some(now) = now {
-            let entry = AuditEntry {
-                queue: Some(queue),
-                before: Some(doc! { "status": status.code() }),
-                after: Some(doc! { "status": now.code() }),
-                more: reason_of(reason.as_deref()),
-                ..AuditEntry::new(who, Verb::TaskRetry, Object::with_id(ObjectKind::Task, id.0))
-            };
-            store.note_audit(&entry).await;
-        }
+        note_retry(&store, who, (id, queue, status), retried, reason.as_deref()).await;
         Ok::<Retried, StoreError>(retried)
     };
     to_the_end(state, change).await
+}
+
+/// What came of a rerun.
+pub struct Rerun {
+    /// `None`: the task has not ended, and only what comes after it was reset.
+    pub task: Option<Retried>,
+    /// Those that come after it and wait again.
+    pub downstream: Vec<TaskId>,
+}
+
+/// Queues `task` again, with other parameters if there are any, and resets what comes after it by `plan`. The caller has checked both.
+pub async fn rerun_task(
+    state: &State,
+    who: &Who,
+    (task, params): (&Task, Option<Document>),
+    plan: Plan,
+    reason: Option<String>,
+) -> Result<Rerun, StoreError> {
+    let note = retried_by(who, reason.as_deref());
+    let (store, who) = (state.store.clone(), actor(who));
+    let (id, queue, status) = (task.id, task.queue, task.status);
+    let change = async move {
+        let mut rerun = Rerun { task: None, downstream: Vec::new() };
+        if status.has_ended() || params.is_some() || plan.waiters.is_empty() {
+            let retried = match params {
+                Some(params) => store.retry_with(id, params, &note).await?,
+                None => store.retry_task(id, &note).await?,
+            };
+            note_retry(&store, who.clone(), (id, queue, status), retried, reason.as_deref()).await;
+            rerun.task = Some(retried);
+            if !matches!(retried, Retried::Queued | Retried::Blocked) {
+                return Ok(rerun);
+            }
+        }
+        for waiter in &plan.waiters {
+            let reset = store.reset_waiter(waiter, &note).await?;
+            note_retry(
+                &store,
+                who.clone(),
+                (waiter.id, waiter.queue, waiter.status),
+                reset,
+                reason.as_deref(),
+            )
+            .await;
+            if matches!(reset, Retried::Queued | Retried::Blocked) {
+                rerun.downstream.push(waiter.id);
+            }
+        }
+        Ok::<Rerun, StoreError>(rerun)
+    };
+    to_the_end(state, change).await
+}
+
+fn retried_by(who: &Who, reason: Option<&str>) -> String {
+    match reason {
+        Some(reason) => format!("retried by {}: {reason}", who.words()),
+        None => format!("retried by {}", who.words()),
+    }
+}
+
+/// Notes who has a task tried again that had this status.
+async fn note_retry(
+    store: &Store,
+    who: Actor,
+    (id, queue, before): (TaskId, QueueId, Status),
+    retried: Retried,
+    reason: Option<&str>,
+) {
+    let now = match retried {
+        Retried::Queued => Status::Queued,
+        Retried::Blocked => Status::Blocked,
+        Retried::NotEnded(_) | Retried::NotUnique(_) | Retried::Refused | Retried::NoSuchTask => return,
+    };
+    let entry = AuditEntry {
+        queue: Some(queue),
+        before: Some(doc! { "status": before.code() }),
+        after: Some(doc! { "status": now.code() }),
+        more: reason_of(reason),
+        ..AuditEntry::new(who, Verb::TaskRetry, Object::with_id(ObjectKind::Task, id.0))
+    };
+    store.note_audit(&entry).await;
 }
 
 /// Gives a task that waits another priority.

@@ -199,6 +199,18 @@ pub struct NodeChange {
     interrupt: Option<bool>,
 }
 
+/// What runs again.
+#[derive(ToSchema)]
+#[schema(example = json!({"downstream": "failed", "reason": "the address is right now"}))]
+pub struct Rerun {
+    /// Which of the tasks that come after it run again, too: `none` (the default), `failed` (those that ended without success) or `all`.
+    downstream: Option<String>,
+    /// Parameters in place of those that the task has.
+    params: Option<Value>,
+    /// Why, for the history.
+    reason: Option<String>,
+}
+
 /// New tasks. With `collection` and `filter`, `params` is the pattern for one task per document found: a value
 /// `document.KEY` takes the document's value of KEY.
 #[derive(ToSchema)]

@@ -116,6 +116,19 @@ pub struct RetryResult {
     retry_of: Option<String>,
 }
 
+/// What came of a rerun.
+#[derive(ToSchema)]
+#[schema(example = json!({"id": "6b0003bb686c8275d8013333", "status": -2, "attempt": 2, "downstream": ["6b0003bb686c8275d8013334"]}))]
+pub struct RerunResult {
+    id: String,
+    /// -2, queued; or -4 if it waits for its locks, or again for tasks that it comes after. That which it has, if it had not ended.
+    status: i64,
+    /// Which attempt its next run will be, if it had ended.
+    attempt: Option<i64>,
+    /// Those that come after it and wait again.
+    downstream: Vec<String>,
+}
+
 /// What came of another priority.
 #[derive(ToSchema)]
 #[schema(example = json!({"id": "6b0003bb686c8275d8013333", "priority": 10}))]

@@ -46,6 +46,7 @@ fn task_actions(routes: &mut Routes<'_>) {
     routes
         .add(at("/tasks/{id:[0-9a-f]{24}}/cancel").post(Task(Operator), api::cancel_task::handle))
         .add(at("/tasks/{id:[0-9a-f]{24}}/retry").post(Task(Operator), api::retry_task::handle))
+        .add(at("/tasks/{id:[0-9a-f]{24}}/rerun").post(Task(Operator), api::rerun_task::handle))
         .add(at("/tasks/{id:[0-9a-f]{24}}/priority").post(Task(Operator), api::set_priority::handle))
         // Who may is what the question says.
         .add(at("/tasks/{id:[0-9a-f]{24}}/answer").post(Task(Viewer), api::answers::answer))

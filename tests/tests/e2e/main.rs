@@ -63,6 +63,7 @@ mod plugin_news;
 mod poison;
 mod programs;
 mod rates;
+mod reruns;
 mod runner;
 mod schedules;
 mod secrets;

@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::api::{ApiError, Client};
-use crate::args::{BulkAction, Tasks};
+use crate::api::{ApiError, Client, segment};
+use crate::args::{BulkAction, RerunOptions, Tasks};
 use crate::command::arrays;
 use crate::command::life::{advise, carry_out, with_reason};
 use crate::output::{plain, print, say};
@@ -50,6 +50,25 @@ impl Act {
             (Self::Retry, _, None) => "queued again".to_owned(),
         }
     }
+}
+
+/// Runs a task again, with others that come after it.
+pub async fn rerun(client: &Client, options: &RerunOptions) -> anyhow::Result<()> {
+    let mut body = with_reason(options.reason.as_deref());
+    body.insert("downstream".to_owned(), json!(options.downstream));
+    body.extend(options.params.clone().map(|params| ("params".to_owned(), params)));
+    let path = format!("/tasks/{}/rerun", segment(&options.id));
+    let answer = client.post(&path, &Value::Object(body)).await.map_err(advise)?;
+    let done = match answer.get("attempt") {
+        Some(_) => Act::Retry.done(&answer),
+        None => "goes on as it is".to_owned(),
+    };
+    print(&format!("{} {done}\n", options.id))?;
+    let after = answer.get("downstream").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    for id in after {
+        print(&format!("{} waits for it again\n", plain(Some(id))))?;
+    }
+    Ok(())
 }
 
 /// Does it with one task or array after the other. One that refuses does not keep the others from it.

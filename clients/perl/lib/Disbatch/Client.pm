@@ -139,6 +139,9 @@ sub result {
 sub cancel  { my ($self, $id, %options) = @_; return $self->_act($id, 'cancel', %options) }
 sub retry   { my ($self, $id, %options) = @_; return $self->_act($id, 'retry',  %options) }
 
+# Runs a task again that has ended: downstream => 'none', 'failed' or 'all' of those that come after it, params => others than it has.
+sub rerun   { my ($self, $id, %options) = @_; return $self->_act($id, 'rerun',  %options) }
+
 # Answers what a task has asked. A conflict if somebody else has: its details have the answer.
 sub answer {
     my ($self, $id, $value) = @_;

@@ -228,6 +228,13 @@ class Client(_Base):
     def retry(self, id: str, reason: str | None = None) -> dict[str, Any]:
         return self._run(_calls.act(id, "retry", reason))
 
+    def rerun(
+        self, id: str, *, downstream: str | None = None, params: Mapping[str, Any] | None = None, reason: str | None = None,
+    ) -> dict[str, Any]:
+        """Runs a task again that has ended, with `params` in place of its own; `downstream`: which of those that come after it, too:
+        `none`, `failed` or `all`."""
+        return self._run(_calls.rerun(id, {"downstream": downstream, "params": params, "reason": reason}))
+
     def explain(self, id: str) -> dict[str, Any]:
         """Why a task does not run, or how it does: `summary` and `gates`."""
         return self._run(_calls.explain(id))
@@ -491,6 +498,13 @@ class AsyncClient(_Base):
 
     async def retry(self, id: str, reason: str | None = None) -> dict[str, Any]:
         return await self._run(_calls.act(id, "retry", reason))
+
+    async def rerun(
+        self, id: str, *, downstream: str | None = None, params: Mapping[str, Any] | None = None, reason: str | None = None,
+    ) -> dict[str, Any]:
+        """Runs a task again that has ended, with `params` in place of its own; `downstream`: which of those that come after it, too:
+        `none`, `failed` or `all`."""
+        return await self._run(_calls.rerun(id, {"downstream": downstream, "params": params, "reason": reason}))
 
     async def explain(self, id: str) -> dict[str, Any]:
         """Why a task does not run, or how it does: `summary` and `gates`."""
