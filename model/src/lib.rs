@@ -59,7 +59,8 @@
 //!
 //! And all of it is about DENs that count after each claim. [`limits`] is about when they need not.
 //!
-//! [`keys`] is about something else: which of several tasks has a key that only one live task may have.
+//! [`keys`] is about something else: which of several tasks has a key that only one live task may have. And [`commits`] is about tasks that
+//! their plugins end in transactions of their own.
 //!
 //! # What is left out
 //!
@@ -74,8 +75,10 @@
 //! [`state`] is what there is, [`model::Action`] is what can happen, [`properties`] is what must hold,
 //! [`protocol::Rules`] are the rules, each of which can be left out. `tests/holds.rs` goes through all states with all
 //! rules; `tests/must_fail.rs` leaves out one rule at a time and expects the checker to find what goes wrong.
-//! `tests/linked.rs` and `tests/linked_must_fail.rs` do the same for [`link`] and [`mark`], `tests/limits.rs` for [`limits`], and `tests/keys.rs` for [`keys`].
+//! `tests/linked.rs` and `tests/linked_must_fail.rs` do the same for [`link`] and [`mark`], `tests/limits.rs` for [`limits`], `tests/keys.rs` for [`keys`],
+//! and `tests/commits.rs` for [`commits`].
 
+pub mod commits;
 mod den;
 pub mod keys;
 pub mod limits;
