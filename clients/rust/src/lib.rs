@@ -1,4 +1,4 @@
-//! Client of the batch system Disbatch: [`Client`], or `blocking::Client` with the feature `blocking`.
+//! Client of the batch system Disbatch: [`Client`], or `blocking::Client` with the feature `blocking`; and `inbox` with the feature `mongodb`.
 //!
 //! The README shows how it is used, `docs/clients.md` has what all languages have in common.
 
@@ -6,9 +6,13 @@
 pub mod blocking;
 mod call;
 mod client;
+#[cfg(feature = "mongodb")]
+mod contract;
 mod error;
 mod files;
 mod follow;
+#[cfg(feature = "mongodb")]
+pub mod inbox;
 mod retries;
 mod settings;
 mod task;

@@ -22,6 +22,8 @@ use mongodb::{ClientSession, Collection};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
+mod enqueue;
+
 const QUICK: Script<'_> = Script { name: "Quick", text: "#!/bin/sh\nexit 0\n" };
 
 fn inbox(world: &World) -> Collection<Document> {
