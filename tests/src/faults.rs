@@ -11,6 +11,7 @@ mod bodies;
 mod boxes;
 mod checks;
 mod fault;
+mod inbox;
 mod inject;
 mod node;
 mod notifications;
@@ -75,6 +76,7 @@ async fn in_folder(args: &Args, seed: u64, folder: &Path) -> anyhow::Result<bool
     let (injected, mut submitted, ticking) = Box::pin(break_things(&world, args, &mut random)).await?;
     say(&format!("no more faults; {} submissions were repeated", submitted.repeated));
     world.heal().await?;
+    inbox::until_all_are_moved(&world).await?;
     watch::until_all_fired(&world, &ticking).await?;
     watch::until_all_ended(&world).await?;
     let (ordinary, late) = poison::beside_ordinary_tasks(&world, &mut random).await?;
@@ -86,6 +88,8 @@ async fn in_folder(args: &Args, seed: u64, folder: &Path) -> anyhow::Result<bool
     watch::until_nothing_is_said(&world).await;
     let boxes = watch::until_no_containers(&world).await?;
     let mut verdicts = Box::pin(end(&world)).await?;
+    let orders = inbox::wrong_orders(&world, &submitted.ids).await?;
+    verdicts.push(Verdict { name: "an order has its tasks", violations: orders });
     verdicts.push(Verdict { name: "no container is left", violations: boxes });
     verdicts.push(Verdict { name: "poison delays nobody", violations: late });
     verdicts.push(Verdict { name: "poison ends or is set aside", violations: poison });
@@ -130,7 +134,11 @@ async fn break_things(
     let mut submitted = submit::at_once(world, tasks / 2, &mut random.split()).await?;
     submitted.ids.extend(submit::with_dependencies(world, &mut random.split()).await?);
     let later = tasks.saturating_sub(submitted.ids.len());
-    let submission = submit::little_by_little(world.clone(), later, duration.mul_f64(0.7), random.split());
+    let ordered = later / 2;
+    inbox::stock(world).await?;
+    let orders = inbox::with_orders(world.clone(), ordered, duration.mul_f64(0.7), random.split());
+    let submission =
+        submit::little_by_little(world.clone(), later - ordered, duration.mul_f64(0.7), random.split());
     let locks =
         submit::with_locks(world.clone(), args.tasks.get() / 20, duration.mul_f64(0.6), random.split());
     let boxes =
@@ -141,13 +149,13 @@ async fn break_things(
     let faults = Mutex::new(0);
     let work = async {
         let injecting = Box::pin(injector.work(Instant::now() + duration, &faults));
-        tokio::try_join!(injecting, Box::pin(submission), Box::pin(locks), Box::pin(boxes))
+        tokio::try_join!(injecting, Box::pin(submission), Box::pin(orders), Box::pin(locks), Box::pin(boxes))
     };
-    let (injected, rest, locks, boxes) = tokio::select! {
+    let (injected, rest, orders, locks, boxes) = tokio::select! {
         done = work => done?,
         never = watch::show_progress(world, &faults) => match never {},
     };
-    for more in [rest, locks, boxes] {
+    for more in [rest, orders, locks, boxes] {
         submitted.ids.extend(more.ids);
         submitted.repeated += more.repeated;
     }

@@ -9,6 +9,8 @@ pub enum Fault {
     KillDen,
     /// All DENs are, while one of them makes a task of a schedule, and started again soon.
     KillFiring,
+    /// All DENs are, while documents of the inbox are to be moved, and started again soon.
+    KillMoving,
     /// The DEN that tells what happens is killed while another one begins to, and started again at once or after a while.
     KillNotifier,
     /// A runner is killed.
@@ -56,6 +58,7 @@ impl Fault {
             Self::KillRunner | Self::KillGuard | Self::KillPlugin | Self::Cancel => 6,
             Self::KillDen
             | Self::KillFiring
+            | Self::KillMoving
             | Self::KillNotifier
             | Self::KillHolder
             | Self::KillAdapter

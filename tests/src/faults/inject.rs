@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use super::bodies;
 use super::fault::Fault;
+use super::inbox;
 use super::node::{Daemon, Log};
 use super::notifications;
 use super::poison;
@@ -90,7 +91,14 @@ impl Injector {
         match fault {
             Fault::KillDen => self.restart_den(Log::File).await,
             Fault::FullLog => self.restart_den(Log::Full).await,
-            Fault::KillFiring => self.kill_firing().await,
+            Fault::KillFiring => {
+                let fires = self.ticking.until_it_fires(&self.world).await;
+                self.kill_dens(fires).await
+            }
+            Fault::KillMoving => {
+                let moves = inbox::until_it_moves(&self.world).await;
+                self.kill_dens(moves).await
+            }
             Fault::KillNotifier => self.kill_notifier().await,
             Fault::KillDci => self.restart_web().await,
             Fault::KillRunner => self.kill_runner().await,
@@ -150,12 +158,12 @@ impl Injector {
         });
     }
 
-    /// Whichever of them is about to make the task.
-    async fn kill_firing(&mut self) -> anyhow::Result<bool> {
-        let world = self.world.clone();
-        if !self.ticking.until_it_fires(&world).await {
+    /// Whichever of them is at it, if it is the moment.
+    async fn kill_dens(&mut self, is_moment: bool) -> anyhow::Result<bool> {
+        if !is_moment {
             return Ok(false);
         }
+        let world = self.world.clone();
         let killed = futures::future::try_join_all(world.dens.iter().map(kill)).await?;
         for (number, _) in killed.iter().enumerate().filter(|(_, killed)| **killed) {
             let absence = self.random.between(Duration::ZERO, SOON);

@@ -53,7 +53,7 @@ pub fn any_work(random: &mut Random) -> Work {
 }
 
 /// A queue that may run twice as many tasks at once gets twice as many. Containers take too long for many.
-fn any_queue<'a>(world: &'a World, random: &mut Random) -> Option<&'a Queue> {
+pub fn any_queue<'a>(world: &'a World, random: &mut Random) -> Option<&'a Queue> {
     let mut quick = world.queues.iter().filter(|queue| queue.how != How::Container);
     let mut place = random.below(quick.clone().map(|queue| queue.usual).sum());
     quick.find(|queue| {
