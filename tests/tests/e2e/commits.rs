@@ -6,7 +6,7 @@ use anyhow::Context;
 use bson::{Bson, Document, doc};
 use disbatch_core::model::{QueueId, Status, TaskId};
 use disbatch_core::task::{Buried, CancelRequest, Commit, Evidence};
-use disbatch_tests::{Dci, Script, Server, World, eventually};
+use disbatch_tests::{Dci, Script, Server, World, binary, eventually};
 use mongodb::Collection;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -82,7 +82,7 @@ impl Shop {
         };
         secret("url", world.uri())?;
         secret("path", &path)?;
-        let plugins = ["Shop::Transfer", "Stopping"];
+        let plugins = ["Shop::Transfer", "Stopping", "Rust"];
         world.configure(json!({
             "secrets_dir": secrets,
             "secret_environment": {
@@ -269,6 +269,35 @@ async fn what_was_committed_stands() -> anyhow::Result<()> {
     assert_eq!(last_note(&ended), "its plugin had committed status 1; cancelled");
     assert!(kill(plugin, None).is_err(), "its process was ended all the same");
     assert_eq!((shop.effects(failed).await?, shop.effects(cancelled).await?), (vec![1], vec![1]));
+    shop.world.end().await
+}
+
+/// With the document that the library for Rust makes. Those for other languages do the same in `clients/conformance/cases/plugins.json`.
+#[tokio::test]
+async fn a_plugin_in_rust_ends_its_task_with_its_effects_or_neither_is_there() -> anyhow::Result<()> {
+    let shop = Shop::new().await?;
+    let text = format!("#!/bin/sh\nexec {}\n", binary("examples/commits")?.display());
+    let manifest = json!({ "name": "Rust", "command": ["./run"], "commits": true });
+    Script { name: "Rust", text: &text }.install_as(&shop.world.plugins(), &manifest)?;
+    let rules = doc! { "threads": 4, "max_attempts": 2, "backoff": 0.1 };
+    let queue = shop.world.queue("Rust", rules).await?;
+    let cases = [("", 1), ("fail", 1), ("again", 1), ("abort", 2)];
+    let params = cases.iter().map(|(then, _)| doc! { "then": *then }).collect();
+    let ids = shop.world.submit(queue, params).await?;
+    let _den = shop.world.den("n1")?;
+    for (task, (then, attempt)) in ids.into_iter().zip(cases) {
+        let ended = shop.world.until_status(task, 1).await?;
+        assert_eq!(shop.effects(task).await?, [attempt], "{then}: {ended}");
+        let last = ended.get("attempt").and_then(disbatch_core::model::whole_number);
+        assert_eq!(last, Some(attempt), "{then}: {ended}");
+        let stderr = ended.get_str("stderr").unwrap_or_default();
+        let expected = match then {
+            "fail" => "too late",
+            "again" => "11000",
+            _ => "",
+        };
+        assert!(stderr.contains(expected), "{then}: {ended}");
+    }
     shop.world.end().await
 }
 
