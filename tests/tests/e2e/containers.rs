@@ -1,5 +1,6 @@
 //! Plugins in containers: a real DEN, runner and adapter, and a Podman of the test's own.
 
+mod commits;
 mod documents;
 
 use std::fs::{self, Permissions};
