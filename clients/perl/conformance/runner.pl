@@ -219,7 +219,7 @@ sub run_case {
 
 my %arguments = (-k => '', map { $ARGV[$_] eq '-k' ? (-k => $ARGV[$_ + 1]) : $ARGV[$_] eq '-v' ? (-v => 1) : () } 0 .. $#ARGV);
 my $folder = File::Temp->newdir;
-my %base = (run => 'pl', tmp => "$folder", map { ($_ => $ENV{"CONFORMANCE_\U$_"}) } qw(dci faults tls ca token));
+my %base = (run => 'pl', tmp => "$folder", map { ($_ => $ENV{"CONFORMANCE_\U$_"}) } qw(dci faults mongodb tls ca token));
 my ($passed, $failed) = (0, 0);
 for my $file (sort glob "$ENV{CONFORMANCE_CASES}/*.json") {
     for my $case (@{ $JSON->decode(slurp($file)) }) {

@@ -91,4 +91,12 @@ for (
     like $@, $why, 'and it is said why';
 }
 
+my $committing = Disbatch::Client::Task->new({}, env => { DISBATCH_COMMIT => '6b0003bb686c8275d8013333.2', DISBATCH_DATABASE => 'disbatch' });
+is_deeply $committing->commit_document, { _id => '6b0003bb686c8275d8013333.2', status => 1 }, 'a task is committed under the name of its attempt';
+is $committing->commit_document(7)->{status}, 7, 'with a status';
+ok !eval { $committing->commit_document(0); 1 }, 'which is positive';
+like $@, qr/status must be a positive integer/, 'and it is said why';
+ok !eval { Disbatch::Client::Task->new({}, env => {})->commit_document; 1 }, 'if its manifest says so';
+like $@, qr/its manifest has no "commits": true/, 'and it is said why';
+
 done_testing;

@@ -249,7 +249,7 @@ def main() -> None:
     only = sys.argv[sys.argv.index("-k") + 1] if "-k" in sys.argv else ""
     for ways in (Ways("sync"), Ways("async")):
         with tempfile.TemporaryDirectory() as folder:
-            known: dict[str, Any] = {name: os.environ[f"CONFORMANCE_{name.upper()}"] for name in ("dci", "faults", "tls", "ca", "token")}
+            known: dict[str, Any] = {name: os.environ[f"CONFORMANCE_{name.upper()}"] for name in ("dci", "faults", "mongodb", "tls", "ca", "token")}
             known |= {"run": f"py-{ways.name}", "tmp": folder}
             for case in cases:
                 for name, more in variants(case, ways):

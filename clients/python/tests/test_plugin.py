@@ -86,3 +86,16 @@ def test_only_what_can_be_stored_is_sent() -> None:
         task.result({"a": "x" * 1024 * 1024})
     with pytest.raises(ValueError, match="the task must be an object"):
         Task(5)  # type: ignore[arg-type]
+
+
+def test_a_task_is_committed_under_the_name_of_its_attempt() -> None:
+    task = Task({}, env={"DISBATCH_COMMIT": "6b0003bb686c8275d8013333.2", "DISBATCH_DATABASE": "disbatch"})
+    assert task.commit_document() == {"_id": "6b0003bb686c8275d8013333.2", "status": 1}
+    assert task.commit_document(7)["status"] == 7
+    with pytest.raises(ValueError, match="status must be a positive integer"):
+        task.commit_document(0)
+    with pytest.raises(ValueError, match='its manifest has no "commits": true'):
+        Task({}, env={}).commit_document()
+    # As the driver says it: without a transaction, the effects would be there anyhow.
+    with pytest.raises(ValueError, match="commit needs a session with a transaction"):
+        task.commit(type("Session", (), {"in_transaction": False}))

@@ -172,7 +172,7 @@ async function runCase(one, known) {
 
 const env = process.env;
 const folder = mkdtempSync(join(tmpdir(), "conformance-"));
-const base = { dci: env.CONFORMANCE_DCI, faults: env.CONFORMANCE_FAULTS, tls: env.CONFORMANCE_TLS, ca: env.CONFORMANCE_CA, token: env.CONFORMANCE_TOKEN, run: "ts", tmp: folder };
+const base = { dci: env.CONFORMANCE_DCI, faults: env.CONFORMANCE_FAULTS, mongodb: env.CONFORMANCE_MONGODB, tls: env.CONFORMANCE_TLS, ca: env.CONFORMANCE_CA, token: env.CONFORMANCE_TOKEN, run: "ts", tmp: folder };
 const only = process.argv.includes("-k") ? process.argv[process.argv.indexOf("-k") + 1] : "";
 let passed = 0;
 let failed = 0;

@@ -126,6 +126,15 @@ test("only what can be stored is sent", () => {
   assert.throws(() => new Task(5), /the task must be an object/);
 });
 
+test("a task is committed under the name of its attempt", async () => {
+  const task = new Task({}, { env: { DISBATCH_COMMIT: "6b0003bb686c8275d8013333.2", DISBATCH_DATABASE: "disbatch" } });
+  assert.deepEqual(task.commitDocument(), { _id: "6b0003bb686c8275d8013333.2", status: 1 });
+  assert.equal(task.commitDocument(7).status, 7);
+  assert.throws(() => task.commitDocument(0), /status must be a positive integer/);
+  assert.throws(() => new Task({}, { env: {} }).commitDocument(), /its manifest has no "commits": true/);
+  await assert.rejects(task.commit({ inTransaction: () => false }), /commit needs a session with a transaction/);
+});
+
 test("a queue is drained", async () => {
   const dev = await startDev({ plugins: [new URL("../../conformance/plugins", import.meta.url).pathname] });
   try {

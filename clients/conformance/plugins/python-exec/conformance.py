@@ -4,10 +4,35 @@
 import os
 import sys
 import threading
+from typing import Any
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../../../python/src"))
+HERE = os.path.dirname(os.path.realpath(__file__))
+sys.path[:0] = [os.path.join(HERE, "../../../python/src"), os.path.join(HERE, "../..")]
 
 from disbatch.plugin import Task, run, run_batch
+
+
+def effects_of(url: str) -> Any:
+    """Of all tasks, in a database of the plugin's own; the driver is where tests have it."""
+    import tools
+
+    sys.path.insert(1, str(tools.folder()))
+    from pymongo import MongoClient
+
+    return MongoClient(url)["shop"]["effects"]
+
+
+def move(task: Task, url: str, status: int, *then: str) -> None:
+    """The effect of the task and its end, in one transaction, and what follows."""
+    effects = effects_of(url)
+    for _ in range(2 if "again" in then else 1):
+        with effects.database.client.start_session() as session, session.start_transaction():
+            effects.insert_one({"task": task.id, "attempt": task.attempt}, session=session)
+            task.commit(session, status)
+            if "abort" in then or "abort at first" in then and task.attempt == 1:
+                raise RuntimeError("aborted")
+    if "fail" in then:
+        raise RuntimeError("too late")
 
 
 def act(task: Task, verb: str, *args: object) -> None:
@@ -18,6 +43,10 @@ def act(task: Task, verb: str, *args: object) -> None:
         task.result({"value": task.answer["value"], "attempt": task.answer["attempt"]})
     elif verb == "fail":
         raise RuntimeError(*args)
+    elif verb == "move":
+        move(task, *args)  # type: ignore[arg-type]
+    elif verb == "effects":
+        task.result({"attempts": [one["attempt"] for one in effects_of(str(args[0])).find({"task": args[1]})]})
     elif verb == "until_cancelled":
         task.cancelled.wait()
         task.log("cancelled as asked")
