@@ -118,14 +118,16 @@ pub async fn until_all_are_moved(world: &World) -> anyhow::Result<()> {
     .await
 }
 
-/// Each order has its tasks, and these alone have been made by way of the inbox; `submitted` are all that were acknowledged.
+/// Orders of a transaction that was said to have failed, and tasks that were refused. `submitted` are all that were acknowledged.
 pub async fn wrong_orders(world: &World, submitted: &[TaskId]) -> anyhow::Result<Vec<String>> {
-    let tasks = orders(world).distinct("tasks", doc! { "tasks": { "$exists": true } }).await?;
-    let unknown = tasks.iter().filter(|id| {
+    let ordered = orders(world).distinct("tasks", doc! { "tasks": { "$exists": true } }).await?;
+    let unknown = ordered.iter().filter(|id| {
         let id = id.as_str().and_then(|id| id.parse().ok()).map(TaskId);
         id.is_none_or(|id| !submitted.contains(&id))
     });
-    Ok(unknown
-        .map(|id| format!("an order has the task {id}, of a transaction that was said to have failed"))
-        .collect())
+    let tasks = world.database.collection::<Document>("tasks");
+    let refused = tasks.distinct("_id", doc! { "refused": { "$exists": true } }).await?;
+    let refused = refused.iter().map(|id| format!("the task {id} was refused"));
+    let unknown = unknown.map(|id| format!("an order has the task {id}, which nobody was told of"));
+    Ok(unknown.chain(refused).collect())
 }
