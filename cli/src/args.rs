@@ -185,6 +185,11 @@ pub enum Command {
         /// The shell
         shell: Shell,
     },
+    /// Write the manual pages of this command line into a folder, one for each command
+    ManPages {
+        /// The folder, `/usr/local/share/man/man1` for instance
+        folder: std::path::PathBuf,
+    },
     /// Print a new key for secure parameters, for the file that is `secrets.key_file` of the configuration
     SecretsKey,
     /// Create the MongoDB users of all processes, directly in the database of --config

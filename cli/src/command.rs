@@ -13,6 +13,7 @@ mod doctor;
 mod documents;
 mod files;
 mod life;
+mod man_pages;
 mod nodes;
 mod plugins;
 mod queues;
@@ -45,6 +46,10 @@ pub async fn run(arguments: Arguments, words: &[OsString]) -> anyhow::Result<Exi
     match command {
         Command::Completion { shell } => {
             completion::run(shell)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::ManPages { folder } => {
+            man_pages::run(&folder)?;
             Ok(ExitCode::SUCCESS)
         }
         Command::SecretsKey | Command::CreateUsers(_) | Command::User(_) | Command::Token(_) => {
@@ -89,7 +94,8 @@ async fn ask(client: &Client, command: Command, listing: &ListingOptions) -> any
         Command::Nodes { command } => nodes::run(client, command.as_ref(), listing).await?,
         Command::UpdateNode { node, fields } => update_node::run(client, node, fields).await?,
         // Done without a client.
-        Command::Completion { .. } | Command::SecretsKey | Command::Dev(_) => {}
+        Command::Completion { .. } | Command::ManPages { .. } => {}
+        Command::SecretsKey | Command::Dev(_) => {}
         Command::CreateUsers(_) | Command::User(_) | Command::Token(_) | Command::Plugin(_) => {}
     }
     Ok(ExitCode::SUCCESS)

@@ -360,13 +360,20 @@ impl Config {
         }
     }
 
-    /// Warns about every key that nothing reads.
-    pub fn log_unknown_keys(&self) {
-        for key in &self.unknown_keys {
-            tracing::warn!(key, config = %self.path.display(), "unknown configuration key is not used");
-        }
-        if self.pre_hook.as_ref().is_some_and(|hook| !hook.is_null()) {
-            tracing::warn!(config = %self.path.display(), "pre_hook is not run");
+    /// What is in the file and is not used, and [`exposure`](Self::exposure). One line each.
+    pub fn concerns(&self) -> Vec<String> {
+        let path = self.path.display();
+        let unknown = self.unknown_keys.iter();
+        let unknown = unknown.map(|key| format!("unknown configuration key {key} of {path} is not used"));
+        let has_hook = self.pre_hook.as_ref().is_some_and(|hook| !hook.is_null());
+        let hook = has_hook.then(|| format!("pre_hook is not run, which {path} has"));
+        unknown.chain(hook).chain(self.exposure()).collect()
+    }
+
+    /// Warns of these.
+    pub fn log_concerns(&self) {
+        for concern in self.concerns() {
+            tracing::warn!("{concern}");
         }
     }
 }

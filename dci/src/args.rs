@@ -1,10 +1,11 @@
 //! The command line.
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use disbatch_core::config::{Config, DEFAULT_PATH, Tls};
 use disbatch_core::store::{Store, StoreError};
 
@@ -15,7 +16,7 @@ const RETRY: Duration = Duration::from_secs(5);
 
 const EXIT_CODES: &str = "\
 Exit status:
-  0  ended by a signal, all requests answered
+  0  ended by a signal, all requests answered; with --check-config: it can be used
   2  wrong usage
   3  the configuration cannot be used
   4  cannot listen";
@@ -39,6 +40,12 @@ pub struct Arguments {
     /// PEM file with the key of that certificate
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     pub tls_key: Option<PathBuf>,
+    /// Check the configuration without the database, and end: with 0 if it can be used, else with 3
+    #[arg(long)]
+    pub check_config: bool,
+    /// Print the manual page, for packages
+    #[arg(long, exclusive = true, hide = true)]
+    pub man_page: bool,
 }
 
 /// Why an address is not listened on.
@@ -61,6 +68,11 @@ pub enum DoorError {
 }
 
 impl Arguments {
+    /// Prints the manual page.
+    pub fn print_man_page(&self) -> io::Result<()> {
+        clap_mangen::Man::new(Self::command()).render(&mut io::stdout())
+    }
+
     /// The files for TLS: these, or those of the configuration. Without any there is plain HTTP.
     pub fn tls(&self, config: &Config) -> Option<Tls> {
         match (&self.tls_certificate, &self.tls_key) {

@@ -69,6 +69,16 @@ const RETRY: Duration = Duration::from_secs(5);
 #[tokio::main(worker_threads = 2)]
 pub async fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if arguments.man_page {
+        return match arguments.print_man_page() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => complain(USAGE, &error),
+        };
+    }
+    if arguments.check_config {
+        let usable = check(&arguments).await;
+        return usable.map_or_else(|error| complain(CONFIGURATION, &error), |()| ExitCode::SUCCESS);
+    }
     let address = arguments.listen;
     // Before there is anything to be kept.
     let dumps = core_dumps::forbid();
@@ -121,13 +131,36 @@ async fn configure(arguments: &Arguments) -> anyhow::Result<(Config, Store)> {
     // The messages name their cause already, so it is not to be printed again.
     let config = Config::load(&arguments.config).map_err(|error| anyhow!("{error}"))?;
     telemetry::init(&config.log)?;
-    config.log_unknown_keys();
-    config.log_exposure();
+    config.log_concerns();
     let store = Store::connect(&config, Role::DisbatchWeb).await;
     let store =
         store.map_err(|error| anyhow!("cannot use mongohost of {}: {error}", config.path.display()))?;
     let metrics = Metrics::of(Component::Dci, env!("CARGO_PKG_VERSION"));
     Ok((config, store.counting_in(Arc::new(metrics))))
+}
+
+/// Checks what can be checked without the database. Changes nothing, and opens no log.
+async fn check(arguments: &Arguments) -> anyhow::Result<()> {
+    let config = Config::load(&arguments.config).map_err(|error| anyhow!("{error}"))?;
+    let path = config.path.display();
+    for concern in config.concerns() {
+        telemetry::last_words("dci", &concern);
+    }
+    arguments.tls(&config).map(Certificate::open).transpose()?;
+    let keys = Keys::load(&config)?;
+    drop(keys);
+    match Store::connect(&config, Role::DisbatchWeb).await {
+        Ok(store) => {
+            Tracer::of_environment("disbatch-dci", env!("CARGO_PKG_VERSION"), None, store.metrics())?;
+        }
+        // A name server that is away.
+        Err(error) if error.is_transient() => {
+            telemetry::last_words("dci", &format!("cannot find the database: {error}"));
+        }
+        Err(error) => return Err(anyhow!("cannot use mongohost of {path}: {error}")),
+    }
+    telemetry::last_words("dci", &format!("{path} can be used"));
+    Ok(())
 }
 
 /// Says in the log whether the database is there. Requests do not wait for it.

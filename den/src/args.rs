@@ -1,8 +1,9 @@
 //! The command line.
 
+use std::io;
 use std::path::PathBuf;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use clap::builder::FalseyValueParser;
 use disbatch_core::config::DEFAULT_PATH;
 
@@ -11,7 +12,7 @@ Signals: SIGTERM or SIGINT stops claiming, gives back what no runner has started
 go on in their own processes. With --drain it waits for these first. A second signal ends at once.
 
 Exit status:
-  0  ended by a signal
+  0  ended by a signal; with --check-config: it can be used
   2  wrong command line
   3  the configuration cannot be used";
 
@@ -42,4 +43,19 @@ pub struct Args {
     /// Run QueueBalance too, if `balance.enabled` is set; any number of nodes may, and one at a time works
     #[arg(long)]
     pub balance: bool,
+
+    /// Check the configuration without the database, and end: with 0 if it can be used, else with 3
+    #[arg(long)]
+    pub check_config: bool,
+
+    /// Print the manual page, for packages
+    #[arg(long, exclusive = true, hide = true)]
+    pub man_page: bool,
+}
+
+impl Args {
+    /// Prints the manual page.
+    pub fn print_man_page(&self) -> io::Result<()> {
+        clap_mangen::Man::new(Self::command()).render(&mut io::stdout())
+    }
 }

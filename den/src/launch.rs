@@ -144,6 +144,11 @@ pub struct Known {
     pub lanes: Option<Lanes>,
 }
 
+/// The program that runs tasks: as configured, else the `dtr` beside this one.
+pub fn runner_of(config: &Config) -> io::Result<PathBuf> {
+    config.task_runner.clone().map_or_else(|| Ok(std::env::current_exe()?.with_file_name("dtr")), Ok)
+}
+
 /// The runners of this DEN.
 #[derive(Debug)]
 pub struct Launcher {
@@ -204,13 +209,12 @@ impl Launcher {
         store: &Store,
         tracer: Option<Tracer>,
     ) -> io::Result<(Self, mpsc::UnboundedReceiver<Event>)> {
-        let beside = std::env::current_exe()?.with_file_name("dtr");
         let (events, inbox) = mpsc::unbounded_channel();
         let handover = Handover::new(events.clone());
         let services =
             Services { store: store.clone(), scribe: Scribe::start(store.clone()), handover, events, tracer };
         let launcher = Self {
-            program: config.task_runner.clone().unwrap_or(beside),
+            program: runner_of(config)?,
             arguments: arguments(config, node),
             handing_off: handing_off(config),
             foreign: config.task_runner.is_some(),

@@ -5,6 +5,7 @@ mod args;
 mod backoff;
 mod boot_time;
 mod capacity;
+mod check;
 mod chores;
 mod claims;
 mod deaths;
@@ -56,7 +57,14 @@ fn main() -> ExitCode {
 
 #[tokio::main(flavor = "current_thread")]
 async fn work(args: args::Args) -> ExitCode {
-    match Box::pin(run::run(args)).await {
+    let ended = if args.man_page {
+        args.print_man_page().map_err(run::Failure::from)
+    } else if args.check_config {
+        check::check(&args).await
+    } else {
+        Box::pin(run::run(args)).await
+    };
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             last_words("den", &failure);

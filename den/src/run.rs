@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,6 +45,9 @@ pub enum Failure {
     /// `mongohost` or the CA file cannot be used.
     #[error("invalid configuration: {0}")]
     Address(StoreError),
+    /// There is no program that could run tasks.
+    #[error("cannot run tasks with {path}: {why}", path = .0.display(), why = .1)]
+    Runner(PathBuf, io::Error),
     /// The address for metrics.
     #[error("cannot listen on {0} (metrics.listen): {1}")]
     Listen(SocketAddr, io::Error),
@@ -64,8 +68,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
     let mut config = Config::load(&args.config)?;
     config.schedules.0 &= !args.disable_cron;
     telemetry::init(&config.log)?;
-    config.log_unknown_keys();
-    config.log_exposure();
+    config.log_concerns();
     let ours = isolation::check(&config)?;
     // Runners read them when they need them. That they cannot be used is better known now.
     drop(Keys::load(&config)?);

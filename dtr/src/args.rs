@@ -1,8 +1,9 @@
 //! The command line: Disbatch's `task_runner`, and `--node`.
 
+use std::io;
 use std::path::PathBuf;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use disbatch_core::config::{DEFAULT_PATH, Gfs};
 
 const EXIT_CODES: &str = "\
@@ -61,4 +62,15 @@ pub struct Args {
     /// Accepted for Disbatch's sake; changes nothing
     #[arg(long, hide = true)]
     pub testing: bool,
+
+    /// Print the manual page, for packages
+    #[arg(long, exclusive = true, hide = true)]
+    pub man_page: bool,
+}
+
+impl Args {
+    /// Prints the manual page.
+    pub fn print_man_page(&self) -> io::Result<()> {
+        clap_mangen::Man::new(Self::command()).render(&mut io::stdout())
+    }
 }

@@ -82,6 +82,15 @@ pub fn as_part_of_runner() -> Option<ExitCode> {
 /// Runs one task, or one after the other.
 fn run_tasks() -> ExitCode {
     let args = args::Args::parse();
+    if args.man_page {
+        return match args.print_man_page() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                last_words("dtr", &error);
+                failure::Failure::Setup(error).exit_code()
+            }
+        };
+    }
     let kept: Vec<i32> = args.link.into_iter().collect();
     match close_inherited(&kept) {
         Ok(()) => work(args),

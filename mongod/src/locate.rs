@@ -1,4 +1,4 @@
-//! Where `mongod` is: as told, on `PATH`, in the cache, or fetched into the cache.
+//! Where `mongod` is: as told, on `PATH`, in the Python environment that this program was installed into, in the cache, or fetched into the cache.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
@@ -23,6 +23,8 @@ struct Environment {
     mongod: Option<OsString>,
     /// `PATH`.
     path: Option<OsString>,
+    /// The folder of this program.
+    programs: Option<PathBuf>,
     /// `XDG_CACHE_HOME`.
     cache_home: Option<OsString>,
     /// `HOME`.
@@ -35,9 +37,18 @@ impl Environment {
         Self {
             mongod: set("DISBATCH_MONGOD"),
             path: set("PATH"),
+            programs: std::env::current_exe().ok().and_then(|own| Some(own.parent()?.to_owned())),
             cache_home: set("XDG_CACHE_HOME"),
             home: set("HOME"),
         }
+    }
+
+    /// Where pip has put the server of [`WHEEL`], which our own wheel asks for: `lib/python*/site-packages` beside `bin`.
+    fn installed(&self) -> Option<PathBuf> {
+        let lib = self.programs.as_ref()?.parent()?.join("lib");
+        let folders = fs::read_dir(lib).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+        let found = folders.map(|folder| folder.join("site-packages/fiftyone/db/bin/mongod"));
+        found.into_iter().find(|path| is_executable(path))
     }
 
     /// The folder of the fetched version.
@@ -49,8 +60,8 @@ impl Environment {
     }
 }
 
-/// The `mongod` to use: `DISBATCH_MONGOD`, else the one on `PATH`, else the one in the cache, else it is
-/// fetched into the cache, which takes a while and is told to `progress`.
+/// The `mongod` to use: `DISBATCH_MONGOD`, else the one on `PATH`, else that of this program's Python environment, else the one in the
+/// cache, else it is fetched into the cache, which takes a while and is told to `progress`.
 ///
 /// Blocks; call it through [`tokio::task::spawn_blocking`] where that matters.
 pub fn find_or_fetch(progress: impl Fn(&str)) -> anyhow::Result<PathBuf> {
@@ -69,7 +80,7 @@ fn find(environment: &Environment) -> anyhow::Result<Option<PathBuf>> {
     }
     let on_path = environment.path.iter().flat_map(std::env::split_paths).map(|folder| folder.join("mongod"));
     let cached = environment.cache().ok().map(|folder| folder.join("mongod"));
-    Ok(on_path.chain(cached).find(|path| is_executable(path)))
+    Ok(on_path.chain(environment.installed()).chain(cached).find(|path| is_executable(path)))
 }
 
 fn is_executable(path: &Path) -> bool {
@@ -204,6 +215,10 @@ mod tests {
         let cached = folder.path().join(".cache/disbatch/mongod-6.0.5/mongod");
         executable(&cached);
         assert_eq!(find(&environment).unwrap(), Some(cached));
+        let installed = folder.path().join("lib/python3.11/site-packages/fiftyone/db/bin/mongod");
+        executable(&installed);
+        let programs = Some(folder.path().join("bin"));
+        assert_eq!(find(&Environment { programs, ..environment.clone() }).unwrap(), Some(installed));
         fs::create_dir_all(folder.path().join("none/mongod")).unwrap();
         executable(&folder.path().join("bin/mongod"));
         assert_eq!(find(&environment).unwrap(), Some(folder.path().join("bin/mongod")));

@@ -48,7 +48,7 @@ const fn shape(name: &'static str, options: &'static [&'static str], examples: &
     Shape { name, options, connects: true, examples }
 }
 
-static SHAPES: [Shape; 17] = [
+static SHAPES: [Shape; 18] = [
     shape("plugins", &["format", "pretty"], "disbatch plugins\n  disbatch plugins --format json"),
     shape(
         "doctor",
@@ -117,6 +117,12 @@ static SHAPES: [Shape; 17] = [
         connects: false,
         examples: "source <(disbatch completion bash)\n  disbatch completion zsh > ~/.zfunc/_disbatch\n  \
                    disbatch completion fish > ~/.config/fish/completions/disbatch.fish",
+    },
+    Shape {
+        name: "man-pages",
+        options: &[],
+        connects: false,
+        examples: "disbatch man-pages /usr/local/share/man/man1",
     },
     Shape {
         name: "secrets-key",

@@ -13,6 +13,7 @@ mod batches;
 mod bulk;
 mod bulk_filters;
 mod cgroups;
+mod check_config;
 mod claim;
 mod claims;
 mod clients;
