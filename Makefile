@@ -19,7 +19,7 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 DEMO_DATA := .disbatch/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help prepare prepare-browser prepare-clients release demo test screenshots faults lint fmt-check clippy deny advisories bench fuzz fuzz-targets fmt clean-data
+.PHONY: help prepare prepare-browser prepare-clients release dist demo test screenshots faults lint fmt-check clippy deny advisories bench fuzz fuzz-targets fmt clean-data
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ prepare-clients:
 
 release: prepare ## Build all programs for use, into target/release (FEATURES=..: see docs/engines/kubernetes.md)
 	cargo build --locked --release $(FEATURES)
+
+dist: ## Pack release programs into dist/: tarball, Debian packages, RPMs, wheel (ARGS=--check: pack twice and compare)
+	scripts/dist $(ARGS)
 
 demo: release ## Run 20 real tasks in a database of their own, then stay (ARGS=--exit: stop; PORT=8080)
 	@mkdir -p $(DEMO_DATA) && touch $(DEMO_DATA)/lock
