@@ -70,7 +70,7 @@ const RETRY: Duration = Duration::from_secs(5);
 pub async fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if arguments.man_page {
-        return match arguments.print_man_page() {
+        return match Arguments::print_man_page() {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => complain(USAGE, &error),
         };

@@ -3,8 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
-use clap::{CommandFactory, Parser};
 use clap::builder::FalseyValueParser;
+use clap::{CommandFactory, Parser};
 use disbatch_core::config::DEFAULT_PATH;
 
 const EXIT_CODES: &str = "\
@@ -55,7 +55,7 @@ pub struct Args {
 
 impl Args {
     /// Prints the manual page.
-    pub fn print_man_page(&self) -> io::Result<()> {
+    pub fn print_man_page() -> io::Result<()> {
         clap_mangen::Man::new(Self::command()).render(&mut io::stdout())
     }
 }

@@ -58,7 +58,7 @@ fn main() -> ExitCode {
 #[tokio::main(flavor = "current_thread")]
 async fn work(args: args::Args) -> ExitCode {
     let ended = if args.man_page {
-        args.print_man_page().map_err(run::Failure::from)
+        args::Args::print_man_page().map_err(run::Failure::from)
     } else if args.check_config {
         check::check(&args).await
     } else {

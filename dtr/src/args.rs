@@ -70,7 +70,7 @@ pub struct Args {
 
 impl Args {
     /// Prints the manual page.
-    pub fn print_man_page(&self) -> io::Result<()> {
+    pub fn print_man_page() -> io::Result<()> {
         clap_mangen::Man::new(Self::command()).render(&mut io::stdout())
     }
 }

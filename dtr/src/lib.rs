@@ -83,7 +83,7 @@ pub fn as_part_of_runner() -> Option<ExitCode> {
 fn run_tasks() -> ExitCode {
     let args = args::Args::parse();
     if args.man_page {
-        return match args.print_man_page() {
+        return match args::Args::print_man_page() {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 last_words("dtr", &error);

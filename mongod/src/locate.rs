@@ -47,8 +47,8 @@ impl Environment {
     fn installed(&self) -> Option<PathBuf> {
         let lib = self.programs.as_ref()?.parent()?.join("lib");
         let folders = fs::read_dir(lib).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
-        let found = folders.map(|folder| folder.join("site-packages/fiftyone/db/bin/mongod"));
-        found.into_iter().find(|path| is_executable(path))
+        let mut found = folders.map(|folder| folder.join("site-packages/fiftyone/db/bin/mongod"));
+        found.find(|path| is_executable(path))
     }
 
     /// The folder of the fetched version.
