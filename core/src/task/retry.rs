@@ -142,27 +142,12 @@ impl Store {
             filter.insert(WANTS_KEY, mark);
         }
         let status = gate.map_or(Status::Queued, |_| Status::Blocked);
-        let mut update = self.begin_again(status, gate, attempt).note(note);
-        // The elements of an array are counted, and not waited for one by one.
-        if let Some(ids) = again.waits_for.filter(|_| !matches!(gate, None | Some(Gate::Array(_)))) {
-            update = update.compute("waiting_for", Bson::from(ids));
-        }
-        if let Some(params) = again.params {
-            let tags = self.tags_with(&task, &params).await?;
-            update = update.set("params", params).unset("parameters");
-            update = if tags.is_empty() { update.unset(TAGS) } else { update.set(TAGS, tags) };
-        }
+        let update = self.begin_with(&task, (status, gate, attempt), again).await?.note(note);
         let changed = self.tasks().update_one(filter, update.pipeline()).await.map_err(StoreError::from);
         if let Ok(result) = &changed
             && result.matched_count == 1
         {
-            self.moved(task.queue, Some(task.status), Some(status), 1);
-            self.metrics().queues.of(task.queue.0.bytes()).retried.of(RetriedBy::Person).inc();
-            if status == Status::Blocked {
-                self.link_at_once(&[id]).await;
-                return Ok(Retried::Blocked);
-            }
-            return Ok(Retried::Queued);
+            return Ok(self.retried(&task, status).await);
         }
         if kept {
             self.forget_attempt(id, attempt).await?;
@@ -180,6 +165,37 @@ impl Store {
         }
         changed.inspect_err(|_| self.doubt_counters())?;
         self.not_retried(id).await
+    }
+
+    /// Counts a task that waits again, and has it look at once whether it has to.
+    async fn retried(&self, task: &Task, status: Status) -> Retried {
+        self.moved(task.queue, Some(task.status), Some(status), 1);
+        self.metrics().queues.of(task.queue.0.bytes()).retried.of(RetriedBy::Person).inc();
+        if status == Status::Blocked {
+            self.link_at_once(&[task.id]).await;
+            return Retried::Blocked;
+        }
+        Retried::Queued
+    }
+
+    /// The transition of an ended task to another attempt, with what is different.
+    async fn begin_with(
+        &self,
+        task: &Task,
+        (status, gate, attempt): (Status, Option<Gate>, i64),
+        again: Again,
+    ) -> Result<Transition, StoreError> {
+        let mut update = self.begin_again(status, gate, attempt);
+        // The elements of an array are counted, and not waited for one by one.
+        if let Some(ids) = again.waits_for.filter(|_| !matches!(gate, None | Some(Gate::Array(_)))) {
+            update = update.compute("waiting_for", Bson::from(ids));
+        }
+        if let Some(params) = again.params {
+            let tags = self.tags_with(task, &params).await?;
+            update = update.set("params", params).unset("parameters");
+            update = if tags.is_empty() { update.unset(TAGS) } else { update.set(TAGS, tags) };
+        }
+        Ok(update)
     }
 
     /// What became of a task that somebody else has changed.
