@@ -296,15 +296,21 @@ impl Store {
         selector: &Selector,
         change: NodeChange,
     ) -> Result<Option<Altered>, StoreError> {
-        let mut fields = Document::new();
+        let (mut fields, mut unset) = (Document::new(), Document::new());
         if let Some(maxthreads) = change.maxthreads {
             fields.insert("maxthreads", maxthreads);
         }
         if let Some(draining) = change.draining {
             fields.insert("draining", draining != Draining::No);
-            fields.insert("interrupt", draining == Draining::Interrupt);
+            match draining {
+                Draining::Interrupt => drop(fields.insert("interrupt", true)),
+                Draining::No | Draining::Yes => drop(unset.insert("interrupt", "")),
+            }
         }
-        let update = doc! { "$set": fields.clone() };
+        let mut update = doc! { "$set": fields.clone() };
+        if !unset.is_empty() {
+            update.insert("$unset", unset);
+        }
         let before = self.nodes().find_one_and_update(node_filter(selector), update).await?;
         Ok(before.map(|before| Altered::by_setting(Some(before.into()), fields)))
     }

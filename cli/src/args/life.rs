@@ -302,6 +302,7 @@ pub struct GroupsOptions {
 #[derive(Debug, Args)]
 pub struct RerunOptions {
     /// The task's id
+    #[arg(value_parser = id::parse)]
     pub id: String,
     /// Which of the tasks that come after it run again, too: those that failed, or all
     #[arg(long, value_name = "WHICH", value_parser = ["none", "failed", "all"], default_value = "none")]

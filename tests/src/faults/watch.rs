@@ -24,8 +24,8 @@ const EVERY: Duration = Duration::from_secs(5);
 /// How long all tasks may take to end after everything was mended and the last of them was to be heard of.
 const STANDSTILL: Duration = Duration::from_secs(90);
 
-/// How long DENs may take to notice what dead runners have left.
-const TIDYING: Duration = Duration::from_secs(30);
+/// How long DENs may take to notice what dead runners have left: the janitor of one that was killed has its lease for a minute.
+const TIDYING: Duration = Duration::from_secs(90);
 
 /// How long processes may take to end after the last task has.
 const LAST_PROCESSES: Duration = Duration::from_secs(20);

@@ -5,7 +5,7 @@ use super::{Shape, shape};
 const LIST: &[&str] = &["format", "pretty"];
 
 /// One for each of them.
-pub static SHAPES: [Shape; 27] = [
+pub static SHAPES: [Shape; 28] = [
     shape(
         "run",
         &[],
@@ -38,6 +38,12 @@ pub static SHAPES: [Shape; 27] = [
          disbatch cancel 6b0003bb686c8275d8013333 6b0003bb686c8275d8013334",
     ),
     shape("retry", &[], "disbatch retry 6b0003bb686c8275d8013333 --reason 'disk was full'"),
+    shape(
+        "rerun",
+        &[],
+        "disbatch rerun 6b0003bb686c8275d8013333 --downstream failed\n  \
+         disbatch rerun 6b0003bb686c8275d8013333 --params '{\"to\":\"you\"}' --reason 'wrong address'",
+    ),
     shape("explain", LIST, "disbatch explain 6b0003bb686c8275d8013333\n  disbatch explain --queue mail"),
     shape("show", LIST, "disbatch show 6b0003bb686c8275d8013333"),
     shape("attempts", LIST, "disbatch attempts 6b0003bb686c8275d8013333"),
