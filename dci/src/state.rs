@@ -9,7 +9,7 @@ use bson::Bson;
 use disbatch_core::bulk::Worker;
 use disbatch_core::config::{Balance, Config, HostNames, TraceUrl};
 use disbatch_core::health::Looks;
-use disbatch_core::model::PluginName;
+use disbatch_core::model::{PluginName, Queue};
 use disbatch_core::plugin::Plugins;
 use disbatch_core::schema::Schemas;
 use disbatch_core::secrets::Keys;
@@ -29,6 +29,7 @@ use crate::ui::about::Sizes;
 use crate::ui::live::Feeds;
 use crate::ui::node_work;
 use crate::ui::overview::facts::Memory;
+use crate::ui::titles::{self, Titles};
 use crate::watch::Watch;
 
 /// Shared by all requests.
@@ -193,6 +194,20 @@ impl State {
             return Ok(self.schemas.clone());
         }
         Ok(self.catalogue().await?.schemas().clone())
+    }
+
+    /// What tasks of these queues are called. The database is asked only where this host does not know the plugin of one that does
+    /// not say it itself.
+    pub async fn titles(&self, queues: &[Queue]) -> Result<Titles, StoreError> {
+        let is_known = |queue: &Queue| {
+            let here = |name: PluginName| self.manifests.get(&name).is_some();
+            titles::has_template(queue) || queue.plugin_name().ok().flatten().is_none_or(here)
+        };
+        if queues.iter().all(is_known) {
+            return Ok(Titles::of(queues, |name| self.manifests.get(name).map(|plugin| &plugin.manifest)));
+        }
+        let catalogue = self.catalogue().await?;
+        Ok(Titles::of(queues, |name| catalogue.manifest(name)))
     }
 
     /// Sees to it that queues may be created with `plugin`. If not, the answer has these words, and the plugins that there are.

@@ -28,6 +28,9 @@ pub struct Manifest {
     /// One sentence for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
+    /// What pages call its tasks, of queues that do not say it: text in which braces stand for parameters.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub title: String,
     /// The plugin's own version.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub version: String,
@@ -142,6 +145,7 @@ impl Manifest {
         Self {
             name,
             description: String::new(),
+            title: String::new(),
             version: String::new(),
             engine: Engine::default(),
             command: Vec::new(),

@@ -40,9 +40,10 @@ pub async fn handle(
     params: Result<Params, HttpError>,
 ) -> Answer {
     if accept::wants_html(&request) {
-        // What is odd shows the last attempt.
-        let attempt = params.ok().and_then(|params| params.integer("attempt").ok().flatten());
-        return Ok(ui::task::respond(&state, &who, &id, attempt).await);
+        return Ok(match params.and_then(|params| params.integer("attempt")) {
+            Ok(attempt) => ui::task::respond(&state, &who, &id, attempt).await,
+            Err(error) => ui::page(Err(error)),
+        });
     }
     // Options that cannot be read are as good as none, as to Perl's DCI.
     let shape = Shape::of(&params.unwrap_or_default());

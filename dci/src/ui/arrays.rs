@@ -13,7 +13,7 @@ use bson::doc;
 use bson::oid::ObjectId;
 use disbatch_core::accounts::Role;
 use disbatch_core::arrays::{Array, ArrayRow, ArrayState, Counts, Element, FinalWhen};
-use disbatch_core::model::{Queue, Selector, Status, whole_number};
+use disbatch_core::model::{Queue, Selector, Status, TaskId, whole_number};
 use disbatch_core::store::{Store, StoreError};
 
 use crate::access::Who;
@@ -27,6 +27,7 @@ use crate::ui::live::{self, Part};
 use crate::ui::names::{label, names};
 use crate::ui::parts::grouped;
 use crate::ui::tasks::columns::{Cell, Column};
+use crate::ui::titles::Called;
 use crate::ui::{self, Rendered, StatusView, text};
 use picture::{Picture, in_a_square};
 
@@ -45,6 +46,8 @@ struct ArrayPage<'a> {
     panel: Panel<'a>,
     queue_name: String,
     elements: Vec<Element>,
+    /// What these are called.
+    called: Called,
     /// The status of the elements that are shown, if not all are.
     status: Option<StatusView>,
     previous: String,
@@ -76,7 +79,8 @@ impl HtmlSafe for Standing {}
 
 /// The task that comes after all elements.
 struct Last {
-    id: String,
+    id: TaskId,
+    title: String,
     status: Option<StatusView>,
     when: &'static str,
 }
@@ -100,6 +104,8 @@ pub async fn one(state: &State, id: &str, params: &Params) -> Rendered {
         None => state.store.array_elements(&array, from, limit).await?,
     };
     let queue = state.store.find_queue(&Selector::Id(array.queue.0)).await?;
+    let titles = state.titles(queue.as_slice()).await?;
+    let called = titles.read(&state.store, elements.iter().map(|element| element.id)).await?;
     let only = status.map(|status| format!("&status={status}")).unwrap_or_default();
     let address = |from: u32| format!("/arrays/{}?.from={from}&.limit={limit}{only}", array.id);
     let is_full = u32::try_from(elements.len()).is_ok_and(|count| count >= limit);
@@ -108,6 +114,7 @@ pub async fn one(state: &State, id: &str, params: &Params) -> Rendered {
         queue_name: queue.as_ref().map_or_else(|| array.queue.to_string(), label),
         panel: panel(state, &array).await?,
         elements,
+        called,
         status: status.map(StatusView::from_code),
         // How far back the page before begins is only known of all elements.
         previous: match status {
@@ -148,13 +155,23 @@ async fn panel<'a>(state: &State, array: &'a Array) -> Result<Panel<'a>, HttpErr
     let counts = counted.as_mut().map(|all| all.remove(&array.id).unwrap_or_default());
     let last = match array.last {
         Some((id, when)) => {
-            let task = store.find_task_fields(id, doc! { "status": 1 }).await?;
+            let queue = store.find_queue(&Selector::Id(array.queue.0)).await?;
+            let titles = state.titles(queue.as_slice()).await?;
+            let (task, called) = futures::try_join!(
+                store.find_task_fields(id, doc! { "status": 1 }),
+                titles.read(store, [id])
+            )?;
             let status = task.as_ref().and_then(|task| task.get("status")).and_then(whole_number);
             let when = match when {
                 FinalWhen::Succeeded => "when all elements have succeeded",
                 FinalWhen::Finished => "when all elements have ended",
             };
-            Some(Last { id: id.to_string(), status: status.map(StatusView::from_code), when })
+            Some(Last {
+                id,
+                title: called.of(&id).to_owned(),
+                status: status.map(StatusView::from_code),
+                when,
+            })
         }
         None => None,
     };
@@ -258,7 +275,7 @@ fn number(tasks: i64) -> String {
 #[cfg(test)]
 mod tests {
     use bson::{Bson, DateTime};
-    use disbatch_core::model::{ArrayId, QueueId, TaskId};
+    use disbatch_core::model::{ArrayId, QueueId};
 
     use super::*;
 
@@ -301,6 +318,7 @@ mod tests {
             queue_name: "<mail>".to_owned(),
             panel,
             elements: vec![element(0, Some(Status::Failed))],
+            called: Called::from([(TaskId(ObjectId::from_bytes([3; 12])), "<make> v".to_owned())]),
             status: None,
             previous: String::new(),
             next: "/arrays/x?.from=1".to_owned(),
@@ -313,7 +331,8 @@ mod tests {
         let all = [Some(Status::Failed), Some(Status::Running), Some(Status::Succeeded), None];
         let elements: Vec<Element> = (0..).zip(all).map(|(index, status)| element(index, status)).collect();
         let counts = Counts::from([(0, 1), (1, 1), (2, 1)]);
-        let last = Last { id: "04".to_owned(), status: None, when: "when all elements have ended" };
+        let id = TaskId(ObjectId::from_bytes([4; 12]));
+        let last = Last { id, title: String::new(), status: None, when: "when all elements have ended" };
         let html = page(&counts, &elements, Some(last));
         for part in [
             "0-9&#60;1&#62;",
@@ -336,7 +355,8 @@ mod tests {
             "<td class=\"number\">7</td>",
             "action=\"/arrays/010101010101010101010101/cancel\"",
             "action=\"/arrays/010101010101010101010101/retry\"",
-            "href=\"/tasks/04\"",
+            "<a href=\"/tasks/040404040404040404040404\"><code>040404040404040404040404</code></a>",
+            ">&#60;make&#62; v</a> <code class=\"hint\">…030303</code>",
             "rel=\"next\"",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");

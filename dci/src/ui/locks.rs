@@ -10,7 +10,8 @@ use askama::filters::HtmlSafe;
 use bson::oid::ObjectId;
 use disbatch_core::accounts::Role;
 use disbatch_core::gates::{LockDetails, LockMode, LockRow, Relative};
-use disbatch_core::model::Status;
+use disbatch_core::model::{Queue, Status};
+use disbatch_core::store::StoreError;
 
 use crate::access::{Sight, Who};
 use crate::error::HttpError;
@@ -22,6 +23,7 @@ use crate::ui::bulk::encoded;
 use crate::ui::live::{self, Part};
 use crate::ui::names::names;
 use crate::ui::parts::{Pill, When};
+use crate::ui::titles::Called;
 use crate::ui::{self, Rendered, StatusView};
 
 /// More tasks than this that wait are not counted.
@@ -83,6 +85,8 @@ struct Row {
 struct Task {
     /// `None`: whoever looks may not see it.
     id: Option<String>,
+    /// What it is called.
+    title: String,
     queue: String,
     /// Its page; `None`: it has no queue.
     queue_address: Option<String>,
@@ -92,10 +96,35 @@ struct Task {
     since: When,
 }
 
+/// What queues and tasks are called.
+struct Names {
+    queues: HashMap<ObjectId, String>,
+    tasks: Called,
+}
+
+impl Names {
+    /// Those of these queues, and of the tasks of locks.
+    async fn read<'a>(
+        state: &State,
+        queues: &[Queue],
+        tasks: impl Iterator<Item = &'a (LockMode, Relative)>,
+    ) -> Result<Self, StoreError> {
+        let ids = tasks.filter_map(|(_, task)| task.id);
+        let tasks = state.titles(queues).await?.read(&state.store, ids).await?;
+        Ok(Self { queues: names(queues), tasks })
+    }
+
+    /// The same for a list of locks, each of which is shown with who holds it first.
+    async fn of_list(state: &State, queues: &[Queue], rows: &[LockRow]) -> Result<Self, StoreError> {
+        Self::read(state, queues, rows.iter().filter_map(|row| row.holders.first())).await
+    }
+}
+
 pub async fn list(state: &State, who: &Who, params: &Params) -> Rendered {
-    let (sight, names) = seen(state, who).await?;
+    let (sight, queues) = seen(state, who).await?;
     let asked = gates::filter(params)?;
     let rows = gates::locks(state, &sight, &asked).await?;
+    let names = Names::of_list(state, &queues, &rows).await?;
     let (filter, limit) = asked;
     let after = filter.after.unwrap_or_default();
     let page = LocksPage::of(&rows, (&filter.prefix.unwrap_or_default(), &after), limit, &names);
@@ -104,10 +133,10 @@ pub async fn list(state: &State, who: &Who, params: &Params) -> Rendered {
 
 /// One lock. It has a page when it is free, too: whoever comes from a task wants to know that.
 pub async fn one(state: &State, who: &Who, name: &str) -> Rendered {
-    let (sight, names) = seen(state, who).await?;
+    let (sight, queues) = seen(state, who).await?;
     let page = LockPage {
         live: format!("/ui/locks/{}", encoded(name)),
-        panel: panel(state, &sight, name, &names).await?,
+        panel: panel(state, &sight, name, &queues).await?,
     };
     ui::render(StatusCode::OK, &page)
 }
@@ -126,9 +155,10 @@ pub async fn live(
     params: Result<Params, HttpError>,
 ) -> HttpResponse {
     live::of_search(&request, &state, ("locks", params), async |state, params| {
-        let names = names(&state.store.list_queues().await?);
+        let queues = state.store.list_queues().await?;
         let asked = gates::filter(params)?;
         let rows = gates::locks(state, &Sight::All, &asked).await?;
+        let names = Names::of_list(state, &queues, &rows).await?;
         let searched = asked.0.prefix.is_some_and(|prefix| !prefix.is_empty());
         Ok(vec![Part::new("locks", &Table::of(&rows, searched, &names))?])
     })
@@ -145,38 +175,31 @@ pub async fn live(
 )]
 pub async fn live_one(request: HttpRequest, state: Data<State>, name: Path<String>) -> HttpResponse {
     live::of_one(&request, &state, ("lock", name.into_inner()), async |state, name| {
-        let names = names(&state.store.list_queues().await?);
-        Ok(vec![Part::new("lock", &panel(state, &Sight::All, name, &names).await?)?])
+        let queues = state.store.list_queues().await?;
+        Ok(vec![Part::new("lock", &panel(state, &Sight::All, name, &queues).await?)?])
     })
 }
 
-async fn panel(
-    state: &State,
-    sight: &Sight,
-    name: &str,
-    names: &HashMap<ObjectId, String>,
-) -> Result<Panel, HttpError> {
+async fn panel(state: &State, sight: &Sight, name: &str, queues: &[Queue]) -> Result<Panel, HttpError> {
     let sees_all = matches!(sight, Sight::All);
     match gates::lock(state, sight, name).await {
-        Ok(lock) => Ok(Panel::of(&lock, sees_all, names)),
+        Ok(lock) => {
+            let tasks = lock.row.holders.iter().chain(&lock.waiters);
+            Ok(Panel::of(&lock, sees_all, &Names::read(state, queues, tasks).await?))
+        }
         Err(error) if error.status() == StatusCode::NOT_FOUND => Ok(Panel::free(name, sees_all)),
         Err(error) => Err(error),
     }
 }
 
-/// What somebody may see, and what the queues of it are called.
-async fn seen(state: &State, who: &Who) -> Result<(Sight, HashMap<ObjectId, String>), HttpError> {
+/// What somebody may see, and the queues of it.
+async fn seen(state: &State, who: &Who) -> Result<(Sight, Vec<Queue>), HttpError> {
     let queues = state.store.queues_within(&who.reach(Role::Viewer)).await?;
-    Ok((gates::sight(state, who).await?, names(&queues)))
+    Ok((gates::sight(state, who).await?, queues))
 }
 
 impl LocksPage {
-    fn of(
-        rows: &[LockRow],
-        (prefix, after): (&str, &str),
-        limit: i64,
-        names: &HashMap<ObjectId, String>,
-    ) -> Self {
+    fn of(rows: &[LockRow], (prefix, after): (&str, &str), limit: i64, names: &Names) -> Self {
         let is_full = i64::try_from(rows.len()).is_ok_and(|rows| rows >= limit);
         let last = rows.last().filter(|_| is_full);
         let from =
@@ -191,13 +214,13 @@ impl LocksPage {
 }
 
 impl Table {
-    fn of(rows: &[LockRow], searched: bool, names: &HashMap<ObjectId, String>) -> Self {
+    fn of(rows: &[LockRow], searched: bool, names: &Names) -> Self {
         Self { rows: rows.iter().map(|row| Row::of(row, names)).collect(), searched }
     }
 }
 
 impl Panel {
-    fn of(lock: &LockDetails, sees_all: bool, names: &HashMap<ObjectId, String>) -> Self {
+    fn of(lock: &LockDetails, sees_all: bool, names: &Names) -> Self {
         let tasks = |tasks: &[(LockMode, Relative)]| tasks.iter().map(|task| Task::of(task, names)).collect();
         Self {
             held_by: lock.row.held_by,
@@ -230,7 +253,7 @@ impl Panel {
 }
 
 impl Row {
-    fn of(row: &LockRow, names: &HashMap<ObjectId, String>) -> Self {
+    fn of(row: &LockRow, names: &Names) -> Self {
         Self {
             name: row.name.clone(),
             address: format!("/locks/{}", encoded(&row.name)),
@@ -247,17 +270,19 @@ impl Row {
 }
 
 impl Task {
-    fn of((mode, task): &(LockMode, Relative), names: &HashMap<ObjectId, String>) -> Self {
+    fn of((mode, task): &(LockMode, Relative), names: &Names) -> Self {
         let mode = match mode {
             LockMode::Exclusive => "alone".to_owned(),
             LockMode::Shared => "shared".to_owned(),
             LockMode::Places(places) => format!("one of {places}"),
         };
         let queue_address = task.queue.map(|queue| format!("/queues/{queue}"));
-        let queue = task.queue.map(|queue| names.get(&queue.0).cloned().unwrap_or_else(|| queue.to_string()));
+        let queue =
+            task.queue.map(|queue| names.queues.get(&queue.0).cloned().unwrap_or_else(|| queue.to_string()));
         let gone = StatusView { code: String::new(), word: "gone" };
         Self {
             id: task.id.map(|id| id.to_string()),
+            title: task.id.map(|id| names.tasks.of(&id).to_owned()).unwrap_or_default(),
             queue: queue.unwrap_or_default(),
             queue_address,
             status: task.status.map(Status::code).map_or(gone, StatusView::from_code),
@@ -295,8 +320,12 @@ mod tests {
         }
     }
 
-    fn names() -> HashMap<ObjectId, String> {
-        HashMap::from([(ObjectId::from_bytes([7; 12]), "<mail>".to_owned())])
+    fn names() -> Names {
+        let queues = HashMap::from([(ObjectId::from_bytes([7; 12]), "<mail>".to_owned())]);
+        Names {
+            queues,
+            tasks: Called::from([(TaskId(ObjectId::from_bytes([1; 12])), "send <b>".to_owned())]),
+        }
     }
 
     #[test]
@@ -319,7 +348,7 @@ mod tests {
             "href=\"/queues/070707070707070707070707\">&#60;mail&#62;</a>",
             "href=\"/nodes/%3Cvm%3E\">&#60;vm&#62;</a>",
             ">held</span>",
-            "href=\"/tasks/010101010101010101010101\"",
+            "href=\"/tasks/010101010101010101010101\" title=\"send &#60;b&#62;\">send &#60;b&#62;</a> <code class=\"hint\">…010101</code>",
             "a task of another queue",
             "one of 3",
             "datetime=\"2026-11-20T08:24:27Z\"",

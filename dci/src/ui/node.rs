@@ -134,6 +134,7 @@ mod tests {
     use super::*;
     use crate::ui::live::assert_on_page;
     use crate::ui::node_state::Now;
+    use crate::ui::titles::Titles;
 
     const NOW: DateTime = DateTime::from_millis(1_795_163_067_344);
 
@@ -149,6 +150,7 @@ mod tests {
             }],
             hours: std::sync::Arc::default(),
             queues: [(queue, "<mail>".to_owned())].into(),
+            titles: Titles::default(),
             now: Now { server: NOW, host: NOW },
         }
     }
@@ -194,7 +196,7 @@ mod tests {
             "&#60;half&#62;",
             "only the first",
             "href=\"/tasks?node=%3Cvm%3E\">All its tasks</a>",
-            "<a href=\"/tasks/6b0003bb686c8275d8013335\">",
+            "<a class=\"called\" href=\"/tasks/6b0003bb686c8275d8013335\" title=\"&#60;false&#62;\">&#60;false&#62;</a>",
             "&#60;false&#62;",
             "No task of it has ended within the last hour.",
             "href=\"/plugins#My::Plugin\"",

@@ -98,7 +98,10 @@ pub async fn handle(state: Data<State>, who: Who, params: Result<Params, HttpErr
 /// same ids. What cannot be found out is told as `trouble`. Who may see some queues only is told of these alone.
 #[utoipa::path(
     get, path = "/ui/overview", tag = "service", operation_id = "overviewEvents",
-    params(("sort" = Option<String>, Query, description = "The column by which queues are sorted, as the page has it.")),
+    params(
+        ("sort" = Option<String>, Query, description = "The column by which queues are sorted, as the page has it."),
+        ("span" = Option<String>, Query, description = "The time of the page's chart, which the links of the table keep."),
+    ),
     responses(
         (status = 200, description = "The events.", body = String, content_type = "text/event-stream"),
         OfFixed,

@@ -34,7 +34,7 @@ use crate::openapi::OfFixed;
 use crate::state::State;
 use crate::ui::live::{self, Part};
 use crate::ui::tasks::params_of;
-use crate::ui::titles::{template, title_of};
+use crate::ui::titles::title_of;
 use crate::ui::{self, Rendered, plain};
 use answer::AnswerBox;
 use attempts::{Choice, Tabs};
@@ -123,7 +123,9 @@ async fn render(state: &State, who: &Who, id: &str, attempt: Option<i64>) -> Ren
     let task = get_task::find(state, who, id).await?;
     let task_id = task_action::id(id)?;
     let attempts = state.store.list_attempts(task_id).await?;
-    let choice = Choice::of(&task, &attempts, attempt);
+    let choice = Choice::of(&task, &attempts, attempt).ok_or_else(|| {
+        HttpError::not_found(format!("task {id} has no attempt {}", attempt.unwrap_or_default()))
+    })?;
     let live = !choice.fixed && status(&task).is_some_and(|status| !status.has_ended());
     let document = choice.earlier.unwrap_or(&task);
     let output = |stream| Output::read(&state.store, (task_id, document), stream, (choice.of, live));
@@ -281,7 +283,8 @@ async fn queue_link(state: &State, value: Option<&Bson>) -> Result<QueueLink, St
     };
     let queue = state.store.find_queue(&Selector::Id(*id)).await?;
     let there = queue.is_some();
-    let title = queue.as_ref().and_then(template).map(str::to_owned);
+    let titles = state.titles(queue.as_slice()).await?;
+    let title = titles.template(*id).map(str::to_owned);
     let max_attempts = queue.as_ref().and_then(|queue| Rules::of_queue(queue).max_attempts);
     let name = queue.map_or_else(|| format!("{id} (deleted)"), |queue| queue.display_name());
     Ok(QueueLink { id: Some(id.to_hex()), name, there, title, max_attempts })

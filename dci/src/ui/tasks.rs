@@ -112,11 +112,12 @@ pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
     let reach = who.reach(Role::Viewer);
     let (queues, indexes) =
         futures::try_join!(state.store.queues_within(&reach), state.store.task_index_fields())?;
+    let titles = state.titles(&queues).await?;
     let params = &named(params, &queues);
     let (search, names, now) = (Search::of(params), names(&queues), state.store.now());
     let find = async {
-        let plan =
-            Plan::of(&search, params, Known { indexes: &indexes, queues: &queues, now }).map_err(in_words)?;
+        let known = Known { indexes: &indexes, queues: &queues, titles: &titles, now };
+        let plan = Plan::of(&search, params, known).map_err(in_words)?;
         let plan = if reach == Reach::All { plan } else { plan.within(&queues, &reach) };
         plan.find(&state.store).await
     };
@@ -174,6 +175,7 @@ async fn changes(state: &State, params: &Params) -> Result<Vec<Part>, HttpError>
     let ids = words(&text(params.options.get("ids")));
     let ids: Vec<TaskId> = ids.iter().filter_map(|id| id.parse().ok()).take(MOST_LIVE).collect();
     let (queues, indexes) = futures::try_join!(state.store.list_queues(), state.store.task_index_fields())?;
+    let titles = state.titles(&queues).await?;
     let params = &named(params, &queues);
     let search = Search::of(params);
     let (names, hit) = (names(&queues), search.text.to_lowercase());
@@ -182,7 +184,7 @@ async fn changes(state: &State, params: &Params) -> Result<Vec<Part>, HttpError>
     let mut rows: HashMap<ObjectId, Row> = HashMap::new();
     while let Some(task) = tasks.try_next().await? {
         if let Ok(id) = task.get_object_id("_id") {
-            rows.insert(id, Row::of(&task, &search.columns, &names, &hit));
+            rows.insert(id, Row::of(&task, &search.columns, &names, &hit).called(titles.of_task(&task)));
         }
     }
     // What is made for everybody is not in the zone of a reader, save its days.
@@ -194,7 +196,7 @@ async fn changes(state: &State, params: &Params) -> Result<Vec<Part>, HttpError>
         parts.push(Part::new(format!("task-{id}"), &row)?);
     }
     if params.is_on("newest") {
-        let known = Known { indexes: &indexes, queues: &queues, now: state.store.now() };
+        let known = Known { indexes: &indexes, queues: &queues, titles: &titles, now: state.store.now() };
         let plan = zone::within(days, async { Plan::of(&search, params, known) }).await.map_err(in_words)?;
         let there = plan.has_newer(&state.store, ids.first().copied()).await?;
         parts.push(Part::new("newer", &Newer { there, first: search.address(None) })?);

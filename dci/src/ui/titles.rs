@@ -1,13 +1,20 @@
 //! What tasks are called on pages: made from their params when they are shown, as their queue has it.
 //!
 //! `import {file.name}` has the parameter `name` of the object `file` in the place of its braces. Without such a template
-//! a task is called by its `command`, if it has one.
+//! a task is called by its `command`, if it has one. The plugin of a queue says it for queues that do not.
 
-use bson::{Bson, Document};
-use disbatch_core::model::Queue;
+use std::collections::HashMap;
+
+use bson::oid::ObjectId;
+use bson::{Bson, Document, doc};
+use disbatch_core::model::{PluginName, Queue, TaskId};
+use disbatch_core::plugin::Manifest;
+use disbatch_core::store::{Store, StoreError};
+use futures::TryStreamExt;
 
 use super::parts::cut;
 use super::plain;
+use super::tasks::unless_large;
 
 /// The field of a queue with the template.
 pub const TITLE: &str = "title";
@@ -21,8 +28,85 @@ const MOST: usize = 120;
 /// So many characters of a parameter are looked at.
 const LOOKED_AT: usize = 1_000;
 
+/// So much of an id tells it from others.
+const END: usize = 6;
+
+/// The templates of queues.
+#[derive(Debug, Clone, Default)]
+pub struct Titles(HashMap<ObjectId, String>);
+
+/// What tasks are called, by their ids.
+#[derive(Debug, Clone, Default)]
+pub struct Called(HashMap<TaskId, String>);
+
+impl Titles {
+    /// Those of these queues; of one that has none, that of its plugin.
+    pub fn of<'a>(queues: &[Queue], plugin: impl Fn(&PluginName) -> Option<&'a Manifest>) -> Self {
+        let of_plugin = |queue: &Queue| {
+            let manifest = queue.plugin_name().ok().flatten().and_then(|name| plugin(&name));
+            manifest.map(|manifest| manifest.title.clone()).filter(|title| !title.trim().is_empty())
+        };
+        let of = |queue: &Queue| template(queue).map(str::to_owned).or_else(|| of_plugin(queue));
+        Self(queues.iter().filter_map(|queue| Some((queue.id.0, of(queue)?))).collect())
+    }
+
+    /// That of a queue.
+    pub fn template(&self, queue: ObjectId) -> Option<&str> {
+        self.0.get(&queue).map(String::as_str)
+    }
+
+    /// What a task is called. Of the task it takes `queue` besides.
+    pub fn of_task(&self, task: &Document) -> String {
+        title_of(task, task.get_object_id("queue").ok().and_then(|queue| self.template(queue)))
+    }
+
+    /// What these tasks are called, those that are there: one read for all of them.
+    pub async fn read(
+        &self,
+        store: &Store,
+        ids: impl IntoIterator<Item = TaskId>,
+    ) -> Result<Called, StoreError> {
+        let ids: Vec<TaskId> = ids.into_iter().collect();
+        if ids.is_empty() {
+            return Ok(Called::default());
+        }
+        let fields =
+            doc! { "queue": 1, "params": unless_large("params"), "parameters": unless_large("parameters") };
+        let tasks = store.stream_page(&ids, doc! {}, Some(fields)).await?;
+        let called = tasks.try_filter_map(async |task| {
+            Ok(task.get_object_id("_id").ok().map(|id| (TaskId(id), self.of_task(&task))))
+        });
+        Ok(Called(called.try_collect().await?))
+    }
+}
+
+impl<const N: usize> From<[(TaskId, String); N]> for Called {
+    fn from(all: [(TaskId, String); N]) -> Self {
+        Self(all.into())
+    }
+}
+
+impl Called {
+    /// What one of them is called; nothing if its params do not say it.
+    pub fn of(&self, id: &TaskId) -> &str {
+        self.0.get(id).map(String::as_str).unwrap_or_default()
+    }
+}
+
+/// The end of an id, which tells it from others: its beginning is a time.
+pub fn end_of(id: impl std::fmt::Display) -> String {
+    let id = id.to_string();
+    let end = id.char_indices().rev().nth(END - 1).and_then(|(at, _)| id.get(at..));
+    end.map_or_else(|| id.clone(), |end| format!("…{end}"))
+}
+
+/// Whether it says by itself what its tasks are called.
+pub fn has_template(queue: &Queue) -> bool {
+    template(queue).is_some()
+}
+
 /// The template of a queue, if it has one.
-pub fn template(queue: &Queue) -> Option<&str> {
+fn template(queue: &Queue) -> Option<&str> {
     queue.rest.get(TITLE).and_then(Bson::as_str).filter(|template| !template.trim().is_empty())
 }
 
@@ -101,6 +185,21 @@ mod tests {
             bson::deserialize_from_document::<Queue>(queue).unwrap()
         };
         assert_eq!(template(&queue(doc! { "title": "{a}" })), Some("{a}"));
+        let manifest = Manifest { title: "{b}".to_owned(), ..Manifest::of_perl_module("P".parse().unwrap()) };
+        let titles = |fields: Document| {
+            Titles::of(&[queue(fields)], |name| (name.as_str() == "P").then_some(&manifest))
+        };
+        let of_task = |fields: Document| {
+            let (task, titles) = (doc! { "params": { "a": 1, "b": 2, "command": "c" } }, titles(fields));
+            let queue = titles.0.keys().next().copied().unwrap_or_default();
+            let mut task = task;
+            task.insert("queue", queue);
+            titles.of_task(&task)
+        };
+        assert_eq!(of_task(doc! { "plugin": "P", "title": "{a}" }), "1");
+        assert_eq!(of_task(doc! { "plugin": "P", "title": " " }), "2", "its plugin says it");
+        assert_eq!(of_task(doc! { "plugin": "Q" }), "c");
+        assert_eq!([end_of("6b0003bb686c8275d8013333"), end_of("odd")], ["…013333", "odd"]);
         for none in [doc! {}, doc! { "title": " " }, doc! { "title": 5 }] {
             assert_eq!(template(&queue(none)), None);
         }

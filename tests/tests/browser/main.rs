@@ -29,4 +29,5 @@ mod subscriptions;
 mod task;
 mod tasks;
 mod theme;
+mod titles;
 mod zones;

@@ -9,7 +9,8 @@ use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::oid::ObjectId;
 use bson::{Bson, Document};
-use disbatch_core::bulk::{BulkJob, State as JobState};
+use disbatch_core::bulk::{BulkError, BulkJob, State as JobState};
+use disbatch_core::model::TaskId;
 use disbatch_core::tags::{ANY_TAGS, TAGS, stored};
 
 use crate::bulk;
@@ -21,6 +22,7 @@ use crate::ui::live::{self, Part};
 use crate::ui::names::names;
 use crate::ui::parts::{Pill, When, rough};
 use crate::ui::tasks::{statuses::word, title};
+use crate::ui::titles::Called;
 use crate::ui::{self, Rendered};
 use crate::values::CREATED;
 
@@ -75,16 +77,24 @@ struct View {
     skipped: u64,
     total: Option<u64>,
     left: String,
-    errors: Vec<(String, String)>,
+    errors: Vec<Failure>,
     failure: Option<String>,
     created: When,
     updated: When,
 }
 
+/// A task that could not be acted on.
+#[derive(Debug, Clone)]
+struct Failure {
+    id: TaskId,
+    title: String,
+    why: String,
+}
+
 impl Row {
     /// The row of a job. `names` are those of queues.
     pub fn of(job: &BulkJob, names: &HashMap<ObjectId, String>) -> Self {
-        Self { view: view(job, names) }
+        Self { view: view(job, names, &Called::default()) }
     }
 
     /// The id of the job.
@@ -132,10 +142,12 @@ async fn read(state: &State, id: &str) -> Result<View, HttpError> {
     let (job, queues) = futures::try_join!(bulk::find(state, id), async {
         state.store.list_queues().await.map_err(HttpError::from)
     })?;
-    Ok(view(&job, &names(&queues)))
+    let failed = job.errors.iter().map(|error| error.id);
+    let called = state.titles(&queues).await?.read(&state.store, failed).await?;
+    Ok(view(&job, &names(&queues), &called))
 }
 
-fn view(job: &BulkJob, names: &HashMap<ObjectId, String>) -> View {
+fn view(job: &BulkJob, names: &HashMap<ObjectId, String>, called: &Called) -> View {
     let count = |number: i64| u64::try_from(number).unwrap_or(0);
     let (done, skipped) = (count(job.done), count(job.skipped));
     View {
@@ -151,10 +163,16 @@ fn view(job: &BulkJob, names: &HashMap<ObjectId, String>) -> View {
         skipped,
         total: job.total.map(count),
         left: left(job).map(rough).unwrap_or_default(),
-        errors: job.errors.iter().map(|error| (error.id.to_string(), error.error.clone())).collect(),
+        errors: job.errors.iter().map(|error| Failure::of(error, called)).collect(),
         failure: job.failure.clone(),
         created: When::at(job.created),
         updated: When::at(job.updated),
+    }
+}
+
+impl Failure {
+    fn of(error: &BulkError, called: &Called) -> Self {
+        Self { id: error.id, title: called.of(&error.id).to_owned(), why: error.error.clone() }
     }
 }
 
@@ -214,8 +232,7 @@ pub fn conditions(filter: &Document, names: &HashMap<ObjectId, String>) -> Vec<(
 #[cfg(test)]
 pub mod tests {
     use bson::{DateTime, doc};
-    use disbatch_core::bulk::{Action, BulkError};
-    use disbatch_core::model::TaskId;
+    use disbatch_core::bulk::Action;
 
     use super::*;
 
@@ -251,7 +268,8 @@ pub mod tests {
 
     fn page(job: &BulkJob) -> String {
         let names = HashMap::from([(ObjectId::parse_str(QUEUE).unwrap(), "q<1>".to_owned())]);
-        let view = view(job, &names);
+        let called = Called::from([(TaskId(job.id), "convert <a>".to_owned())]);
+        let view = view(job, &names, &called);
         let (id, title) = (view.id.clone(), view.title);
         let panel = Panel { view: view.clone() };
         JobPage { id, title, panel, details: Details { view } }.render().unwrap()
@@ -271,7 +289,7 @@ pub mod tests {
             "<dt>node</dt><dd>&#60;vm&#62;</dd>",
             "<dt>archived</dt><dd>left alone</dd>",
             "&#60;why&#62;",
-            "bad &#38; worse",
+            ">convert &#60;a&#62;</a> <code class=\"hint\">…014444</code>: bad &#38; worse",
             "hx-post=\"/bulk/6b0003bb686c8275d8014444/cancel\"",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");

@@ -19,6 +19,7 @@ use crate::ui::node_row::NodeRow;
 use crate::ui::node_state::Now;
 use crate::ui::node_work::{Hours, OfQueue};
 use crate::ui::parts::{When, cut};
+use crate::ui::titles::Titles;
 use crate::ui::{StatusView, plain};
 
 /// So many of its tasks are shown.
@@ -45,6 +46,7 @@ pub(super) struct Facts {
     pub hours: Arc<Hours>,
     /// The names of queues.
     pub queues: HashMap<ObjectId, String>,
+    pub titles: Titles,
     pub now: Now,
 }
 
@@ -75,6 +77,8 @@ pub(super) struct Shown {
 /// A task.
 struct Row {
     id: String,
+    /// What it is called.
+    title: String,
     queue: String,
     queue_id: Option<String>,
     /// What it is to do.
@@ -98,12 +102,15 @@ impl Facts {
             store.list_nodes(),
         )?;
         let ids: Vec<QueueId> = queues.iter().map(|queue| queue.id).collect();
-        let (failed, hours) =
-            futures::try_join!(store.failed_on_node(&name, &ids, FAILED), state.work.hours(state, &nodes),)?;
+        let (failed, hours, titles) = futures::try_join!(
+            store.failed_on_node(&name, &ids, FAILED),
+            state.work.hours(state, &nodes),
+            state.titles(&queues),
+        )?;
         let more = tasks.len() > MOST;
         tasks.truncate(MOST);
         let queues = names(&queues);
-        Ok(Self { node, tasks, more, failed, hours, queues, now: Now { server, host: store.now() } })
+        Ok(Self { node, tasks, more, failed, hours, queues, titles, now: Now { server, host: store.now() } })
     }
 }
 
@@ -114,11 +121,11 @@ impl Shown {
         let node = NodeRow::of(0, document, &facts.now);
         let Addresses { private, public } = Addresses::of_node(document);
         let addresses = [("private", private), ("public", public)].into_iter();
-        let mut rows: Vec<Row> = facts.tasks.iter().map(|task| row(task, &facts.queues)).collect();
+        let mut rows: Vec<Row> = facts.tasks.iter().map(|task| row(task, facts)).collect();
         // Ids begin with the time of their creation.
         rows.sort_by(|one, other| one.id.cmp(&other.id));
         Self {
-            failed: facts.failed.iter().map(|task| row(task, &facts.queues)).collect(),
+            failed: facts.failed.iter().map(|task| row(task, facts)).collect(),
             work: OfQueue::all(&facts.hours, document),
             queues: facts.queues.clone(),
             aside: document.get("aside").and_then(whole_number).unwrap_or(0),
@@ -176,7 +183,7 @@ fn serves(node: &Document) -> Option<String> {
     }
 }
 
-fn row(task: &Document, queues: &HashMap<ObjectId, String>) -> Row {
+fn row(task: &Document, Facts { queues, titles, .. }: &Facts) -> Row {
     let queue = task.get("queue");
     let queue_id = queue.and_then(Bson::as_object_id);
     let name = queue_id.and_then(|id| queues.get(&id)).cloned();
@@ -184,6 +191,7 @@ fn row(task: &Document, queues: &HashMap<ObjectId, String>) -> Row {
     let percent = progress.and_then(|progress| progress.get("percent")).and_then(number);
     Row {
         id: task.get_object_id("_id").map(|id| id.to_hex()).unwrap_or_default(),
+        title: titles.of_task(task),
         queue: name.or_else(|| queue_id.map(|id| id.to_hex())).unwrap_or_else(|| plain(queue)),
         queue_id: queue_id.map(|id| id.to_hex()),
         params: cut(&plain(task.get("params")), PARAMS),

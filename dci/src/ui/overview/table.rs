@@ -7,6 +7,7 @@ use askama::Template;
 use askama::filters::HtmlSafe;
 
 use super::facts::QueueFacts;
+use super::throughput::Span;
 use crate::error::HttpError;
 use crate::params::Params;
 use crate::ui::live::Part;
@@ -86,11 +87,13 @@ impl Column {
     }
 }
 
-/// In which order queues are shown.
+/// In which order queues are shown, and of which time the chart is: what the address of the page says.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Order {
     /// By which column, if one was chosen, and whether the other way round.
     by: Option<(Column, bool)>,
+    /// If one was chosen.
+    span: Option<Span>,
 }
 
 impl Order {
@@ -99,12 +102,21 @@ impl Order {
         let sort = text(params.fields.get("sort"));
         let (name, down) = sort.strip_prefix('-').map_or((sort.as_str(), false), |name| (name, true));
         let column = Column::ALL.into_iter().find(|column| column.about().1 == name);
-        Self { by: column.map(|column| (column, down)) }
+        Self { by: column.map(|column| (column, down)), span: Span::asked(params) }
     }
 
     /// The same as a query string.
     pub fn query(self) -> String {
-        self.by.map_or_else(String::new, |(column, down)| sorted(column, down))
+        let sort =
+            self.by.map(|(column, down)| format!("sort={}{}", if down { "-" } else { "" }, column.about().1));
+        let span = self.span.map(|span| format!("span={}", span.name()));
+        let given: Vec<String> = sort.into_iter().chain(span).collect();
+        if given.is_empty() { String::new() } else { format!("?{}", given.join("&")) }
+    }
+
+    /// The same with the chart of another time.
+    pub fn with_span(self, span: Span) -> Self {
+        Self { span: Some(span), ..self }
     }
 
     fn sort(self, rows: &mut [&QueueFacts]) {
@@ -115,10 +127,6 @@ impl Order {
             None => {} // As they come.
         }
     }
-}
-
-fn sorted(column: Column, down: bool) -> String {
-    format!("?sort={}{}", if down { "-" } else { "" }, column.about().1)
 }
 
 /// A heading that sorts.
@@ -188,7 +196,7 @@ fn headings(order: Order) -> Vec<Heading> {
         Heading {
             title: column.about().0,
             is_number: column.is_number(),
-            address: format!("/{}", sorted(column, down)),
+            address: format!("/{}", Order { by: Some((column, down)), ..order }.query()),
             sorted: now.map(|down| if down { "descending" } else { "ascending" }),
         }
     };
@@ -246,6 +254,10 @@ mod tests {
         assert!(html.contains("aria-sort=\"descending\"><a href=\"/?sort=waiting\">Waiting</a>"), "{html}");
         assert!(html.contains("<a href=\"/?sort=-running\">Running</a>"), "{html}");
         assert_eq!((order("-waiting").query(), order("").query()), ("?sort=-waiting".into(), String::new()));
+        let both = order("-waiting").with_span(Span::Week);
+        assert_eq!(both.query(), "?sort=-waiting&span=7d");
+        let html = QueueTable::of(&queues, both).render().unwrap();
+        assert!(html.contains("<a href=\"/?sort=-running&#38;span=7d\">Running</a>"), "{html}");
     }
 
     #[test]

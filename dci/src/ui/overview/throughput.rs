@@ -79,9 +79,14 @@ impl Span {
         Self::ALL.into_iter().find(|span| span.name() == name)
     }
 
+    /// The one that is asked for, if one is.
+    pub fn asked(params: &Params) -> Option<Self> {
+        Self::named(&text(params.fields.get("span")))
+    }
+
     /// The one that is asked for.
     pub fn of(params: &Params) -> Self {
-        Self::named(&text(params.fields.get("span"))).unwrap_or(Self::Hour)
+        Self::asked(params).unwrap_or(Self::Hour)
     }
 
     /// When it began that ends now.

@@ -132,7 +132,7 @@ impl Facts {
             store.head_of_queue(&queue),
             store.rate_standing(&queue, None),
             store.admission_rules(),
-            Lists::gather(store, &queue),
+            async { Lists::gather(store, &queue, &state.titles(std::slice::from_ref(&queue)).await?).await },
         )?;
         let held = hold(&queue, &head, reader);
         let hour = points.iter().fold(Numbers::default(), |mut sum, point| {

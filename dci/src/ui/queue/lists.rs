@@ -11,7 +11,7 @@ use futures::TryStreamExt;
 
 use crate::ui::parts::{When, cut};
 use crate::ui::tasks::columns::{Cell, Column, params};
-use crate::ui::titles::{template, title_of};
+use crate::ui::titles::{Titles, title_of};
 use crate::ui::{StatusView, plain};
 
 /// So many that run are shown.
@@ -47,7 +47,7 @@ pub(super) struct Lists {
 }
 
 impl Lists {
-    pub async fn gather(store: &Store, queue: &Queue) -> Result<Self, StoreError> {
+    pub async fn gather(store: &Store, queue: &Queue, titles: &Titles) -> Result<Self, StoreError> {
         let first = async |statuses: &[Status], order: Order, limit: usize| {
             let statuses = Some(statuses.iter().map(|status| status.code()).collect());
             let of = Selection { statuses, ..Selection::of_queue(queue.id) };
@@ -87,7 +87,9 @@ impl Lists {
             let is =
                 |task: &&Document, id: &TaskId| task.get_object_id("_id").is_ok_and(|found| found == id.0);
             let task = |id: &TaskId| found.iter().find(|task| is(task, id));
-            ids.iter().filter_map(|id| Some(Line::of(task(id)?, at, template(queue)))).collect::<Vec<Line>>()
+            ids.iter()
+                .filter_map(|id| Some(Line::of(task(id)?, at, titles.template(queue.id.0))))
+                .collect::<Vec<Line>>()
         };
         Ok(Self {
             running: lines(&running, &["started", "mtime"]),

@@ -252,7 +252,7 @@ fn tasks_that_run_failed_or_come_next_are_lists_that_lead_to_them() {
     let html = html_of(Tab::Now, &facts, None);
     for part in [
         "Running (2)",
-        "href=\"/tasks/6b0003bb686c8275d8013333\">&#60;sleep&#62; 5</a>",
+        "href=\"/tasks/6b0003bb686c8275d8013333\" title=\"&#60;sleep&#62; 5\">&#60;sleep&#62; 5</a> <code class=\"hint\">…013333</code>",
         "<code>6b0003bb686c8275d8013333</code>",
         "value=\"50\"",
         "&#60;half&#62;",

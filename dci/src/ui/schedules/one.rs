@@ -9,7 +9,7 @@ use askama::Template;
 use askama::filters::HtmlSafeOutput;
 use bson::{Bson, DateTime};
 use disbatch_core::accounts::Role;
-use disbatch_core::model::{Queue, Selector};
+use disbatch_core::model::{Queue, Selector, TaskId};
 use disbatch_core::schedules::{Occurrence, Schedule};
 
 use super::runs::{self, Strip};
@@ -24,6 +24,7 @@ use crate::schedules::{self, runs::Run};
 use crate::state::State;
 use crate::ui::live::{self, Part};
 use crate::ui::spans::precise;
+use crate::ui::titles::Called;
 use crate::ui::{self, Rendered};
 
 /// So many of the last runs are on the page.
@@ -45,6 +46,8 @@ struct Facts {
     queue: Queue,
     times: Vec<Occurrence>,
     runs: Vec<Run>,
+    /// What these are called.
+    called: Called,
     now: DateTime,
 }
 
@@ -142,7 +145,9 @@ impl Facts {
         )?;
         let times = spec.preview(Some(id), &calendars, now, schedules::SHOWN);
         let queue = queue.unwrap_or_else(|| Queue::without_document(schedule.settings.queue));
-        Ok(Self { queue, times, runs, now, schedule })
+        let tasks = runs.iter().filter_map(|run| run.task.map(TaskId));
+        let called = state.titles(std::slice::from_ref(&queue)).await?.read(store, tasks).await?;
+        Ok(Self { queue, times, runs, called, now, schedule })
     }
 
     fn parts(&self) -> Result<Vec<Part>, HttpError> {
@@ -155,6 +160,11 @@ impl Facts {
             Part::new("schedule-runs", &Runs { facts })?,
             Part::new("schedule-settings", &SettingList { facts })?,
         ])
+    }
+
+    /// What a run is called.
+    fn called(&self, run: &Run) -> &str {
+        run.task.map_or("", |task| self.called.of(&TaskId(task)))
     }
 
     fn strip(&self) -> Strip {
@@ -264,6 +274,7 @@ mod tests {
             queue: bson::deserialize_from_document(doc! { "_id": id, "name": "q<1>" }).unwrap(),
             times: vec![],
             runs: vec![run(1)],
+            called: Called::from([(TaskId(ObjectId::from_bytes([7; 12])), "<report>".to_owned())]),
             now: DateTime::from_millis(0),
         }
     }

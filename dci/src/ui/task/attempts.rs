@@ -23,16 +23,21 @@ pub struct Choice<'a> {
 }
 
 impl<'a> Choice<'a> {
-    /// The one that is asked for, if there is such an attempt; else the last one. As long as a task waits for its next attempt, that
-    /// is an earlier one.
-    pub fn of(task: &Document, attempts: &'a [Document], asked: Option<i64>) -> Self {
-        let asked = asked.and_then(|asked| attempts.iter().find(|attempt| number(attempt) == asked));
+    /// The one that is asked for, or else the last one. As long as a task waits for its next attempt, that is an earlier one. `None`:
+    /// there is no such attempt.
+    pub fn of(task: &Document, attempts: &'a [Document], asked: Option<i64>) -> Option<Self> {
+        let earlier = asked.and_then(|asked| attempts.iter().find(|attempt| number(attempt) == asked));
+        let is_last = |asked| !matches!(current(task), Current::Waiting) && asked == number(task);
+        (earlier.is_some() || asked.is_none_or(is_last)).then(|| Self::with(task, attempts, earlier))
+    }
+
+    fn with(task: &Document, attempts: &'a [Document], earlier: Option<&'a Document>) -> Self {
         let of = |attempt: &'a Document, fixed| Self {
             of: Of::Earlier(number(attempt)),
             earlier: Some(attempt),
             fixed,
         };
-        if let Some(attempt) = asked {
+        if let Some(attempt) = earlier {
             return of(attempt, true);
         }
         match (current(task), attempts.last()) {
@@ -142,7 +147,7 @@ mod tests {
     fn the_last_attempt_is_shown_unless_another_is_asked_for() {
         let attempts = [doc! { "attempt": 1, "status": 2 }, doc! { "attempt": 2, "status": 2 }];
         let choice = |task: Document, asked| {
-            let choice = Choice::of(&task, &attempts, asked);
+            let choice = Choice::of(&task, &attempts, asked).unwrap();
             (choice.of, choice.earlier_number(), choice.fixed)
         };
         assert_eq!(choice(doc! { "status": 0, "attempt": 3 }, None), (Of::Running(3), None, false));
@@ -152,8 +157,21 @@ mod tests {
             assert_eq!(shown, (Of::Earlier(2), Some(2), false), "{waiting}");
         }
         assert_eq!(choice(doc! { "status": 0, "attempt": 3 }, Some(1)), (Of::Earlier(1), Some(1), true));
-        assert_eq!(choice(doc! { "status": 0, "attempt": 3 }, Some(9)), (Of::Running(3), None, false));
-        assert_eq!(Choice::of(&doc! { "status": -2 }, &[], None).of, Of::Task);
+        assert_eq!(choice(doc! { "status": 0, "attempt": 3 }, Some(3)), (Of::Running(3), None, false));
+        assert_eq!(Choice::of(&doc! { "status": -2 }, &[], None).unwrap().of, Of::Task);
+    }
+
+    #[test]
+    fn there_is_no_attempt_that_was_not_made() {
+        let attempts = [doc! { "attempt": 1, "status": 2 }];
+        let is_there = |task: Document, asked| Choice::of(&task, &attempts, Some(asked)).is_some();
+        let running = doc! { "status": 0, "attempt": 2 };
+        assert_eq!(
+            [0, 1, 2, 3, -1].map(|asked| is_there(running.clone(), asked)),
+            [false, true, true, false, false]
+        );
+        assert!(!is_there(doc! { "status": -7, "attempt": 2 }, 2), "it waits for it");
+        assert!(Choice::of(&doc! { "status": -2 }, &[], Some(1)).is_none());
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::gates;
 use crate::state::State;
 use crate::ui::names::names;
 use crate::ui::parts::cut;
+use crate::ui::titles::{Called, end_of};
 
 /// How far the picture reaches in both directions.
 const DEPTH: i32 = 3;
@@ -34,7 +35,10 @@ const ABOVE: usize = 14;
 /// Around all of it.
 const MARGIN: usize = 8;
 
-/// So much of a queue's name is shown.
+/// What queues and tasks are called.
+type Names<'a> = (&'a HashMap<ObjectId, String>, &'a Called);
+
+/// So much of the name of a queue or a task is shown.
 const NAME: usize = 22;
 
 /// The picture. Nothing if the task is alone.
@@ -84,8 +88,10 @@ impl Graph {
         }
         let graph = state.store.neighbours(id, DEPTH, MOST).await?;
         let queues = state.store.queues_within(reach).await?;
+        let tasks = graph.tasks.iter().map(|task| task.id);
+        let called = state.titles(&queues).await?.read(&state.store, tasks).await?;
         let sight = Sight::of(&state.store, reach).await?;
-        Ok(Self::of(&graph, id, &sight, &names(&queues)))
+        Ok(Self::of(&graph, id, &sight, (&names(&queues), &called)))
     }
 
     /// Because of whom the task may have been cancelled, with their addresses.
@@ -93,7 +99,7 @@ impl Graph {
         self.culprits.clone()
     }
 
-    fn of(graph: &Neighbours, here: TaskId, sight: &Sight, names: &HashMap<ObjectId, String>) -> Self {
+    fn of(graph: &Neighbours, here: TaskId, sight: &Sight, names: Names<'_>) -> Self {
         if graph.tasks.len() < 2 {
             return Self::default();
         }
@@ -140,7 +146,7 @@ fn node(
     task: &Neighbour,
     (x, y): (usize, usize),
     here: TaskId,
-    (sight, names): (&Sight, &HashMap<ObjectId, String>),
+    (sight, (names, called)): (&Sight, Names<'_>),
 ) -> Node {
     let word = task.status.map_or("gone", Status::word);
     if !gates::is_seen(task, sight) {
@@ -150,12 +156,22 @@ fn node(
     let id = task.id.to_string();
     let queue = task.queue.and_then(|queue| names.get(&queue.0)).cloned().unwrap_or_default();
     let below = if queue.is_empty() { word.to_owned() } else { format!("{word}, {}", cut(&queue, NAME)) };
-    // The beginning of an id is a time, which is much the same for all.
-    let name = format!("…{}", id.get(14..).unwrap_or_default());
+    let title = called.of(&task.id);
+    let name = if title.is_empty() { end_of(&id) } else { cut(title, NAME) };
     let address =
         if task.status.is_some() && task.id != here { format!("/tasks/{id}") } else { String::new() };
     let of = if queue.is_empty() { String::new() } else { format!(" of {queue}") };
-    Node { x, y, address, name, below, word, here: task.id == here, title: format!("Task {id}{of}: {word}") }
+    let words = if title.is_empty() { id } else { format!("{id}, {title}") };
+    Node {
+        x,
+        y,
+        address,
+        name,
+        below,
+        word,
+        here: task.id == here,
+        title: format!("Task {words}{of}: {word}"),
+    }
 }
 
 /// Where each task is: those that come after others to the right of them.
@@ -229,13 +245,16 @@ mod tests {
             more: true,
         };
         let names = HashMap::from([(mine.0, "<mail>".to_owned()), (other.0, "secret".to_owned())]);
-        let graph = Graph::of(&graph, id(3), &Sight::Only(HashSet::from([mine])), &names);
+        let called = Called::from([(id(1), "send <b>".to_owned()), (id(2), "secret".to_owned())]);
+        let graph = Graph::of(&graph, id(3), &Sight::Only(HashSet::from([mine])), (&names, &called));
         assert!(graph.nodes[2].x > graph.nodes[0].x && graph.nodes[0].y < graph.nodes[1].y);
         let html = graph.render().unwrap();
         for part in [
             "href=\"/tasks/010101010101010101010101\"",
             "Comes directly after 2 tasks, and directly before 0 tasks",
             "succeeded, &#60;mail&#62;",
+            ">send &#60;b&#62;</text>",
+            ">…030303</text>",
             "another queue",
             "class=\"waiting\"",
             "blocked here",
@@ -251,7 +270,7 @@ mod tests {
     fn a_task_alone_has_no_picture() {
         let queue = QueueId(ObjectId::from_bytes([7; 12]));
         let alone = Neighbours { tasks: vec![task(1, queue, Some(1), 0)], ..Neighbours::default() };
-        let graph = Graph::of(&alone, id(1), &Sight::All, &HashMap::new());
+        let graph = Graph::of(&alone, id(1), &Sight::All, (&HashMap::new(), &Called::default()));
         assert_eq!(graph, Graph::default());
         let html = graph.render().unwrap();
         assert!(html.contains("id=\"task-graph\"") && !html.contains("<svg"), "{html}");

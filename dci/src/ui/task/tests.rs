@@ -19,7 +19,9 @@ fn shown(task: &Document, stdout: &str) -> String {
         QueueLink { id: Some(QUEUE.into()), name: "q<1>".into(), there: true, ..QueueLink::default() };
     let look = view(ID, task, &queue, None, DateTime::from_millis(1_795_163_167_344));
     let live = status(task).is_some_and(|status| !status.has_ended());
-    page(ID, task, queue, look, (outputs(stdout, live), &Choice::of(task, &[], None))).render().unwrap()
+    page(ID, task, queue, look, (outputs(stdout, live), &Choice::of(task, &[], None).unwrap()))
+        .render()
+        .unwrap()
 }
 
 #[test]

@@ -164,7 +164,8 @@ impl Column {
     /// the server sends small ones only.
     pub fn projection(columns: &[Self]) -> Document {
         let fields = columns.iter().flat_map(|column| column.about().1);
-        // What can be done to a task is said by its status.
+        // What can be done to a task is said by its status, and what it is called by its queue and its params.
+        let fields = fields.chain(&["queue", "params", "parameters"]);
         fields.fold(doc! { "_id": 1, "status": 1 }, |mut projection, field| {
             let value = if LARGE.contains(field) { unless_large(field) } else { Bson::Int32(1) };
             projection.insert(*field, value);
@@ -215,6 +216,8 @@ impl HtmlSafe for Table {}
 #[template(path = "tasks/row.html")]
 pub struct Row {
     id: String,
+    /// What it is called.
+    title: String,
     /// What can be done to it: names of actions.
     can: String,
     /// How many columns there are.
@@ -250,12 +253,17 @@ impl Row {
         let status = task.get("status").and_then(whole_number);
         let can = Action::ALL.iter().filter(|action| status.is_some_and(|status| action.applies_to(status)));
         let can = can.map(|action| action.as_str()).collect::<Vec<_>>().join(" ");
-        Self { id, can, width: columns.len(), cells: Some(cells) }
+        Self { id, title: String::new(), can, width: columns.len(), cells: Some(cells) }
+    }
+
+    /// The same of a task that is called so.
+    pub fn called(self, title: String) -> Self {
+        Self { title, ..self }
     }
 
     /// The row of a task that was there.
     pub fn of_gone(id: ObjectId, columns: &[Column]) -> Self {
-        Self { id: id.to_hex(), can: String::new(), width: columns.len(), cells: None }
+        Self { id: id.to_hex(), title: String::new(), can: String::new(), width: columns.len(), cells: None }
     }
 }
 
@@ -326,7 +334,12 @@ mod tests {
     #[test]
     fn only_what_is_shown_is_read() {
         let projection = Column::projection(&[Column::Queue, Column::Ran, Column::Exit]);
-        assert_eq!(projection, doc! { "_id": 1, "status": 1, "queue": 1, "exit": 1 });
+        let names: Vec<&String> = projection.keys().collect();
+        assert_eq!(
+            names,
+            ["_id", "status", "queue", "exit", "params", "parameters"],
+            "and what it is called"
+        );
         for column in Column::ALL {
             let fields = Column::projection(&[column]);
             assert!(!fields.contains_key("stdout") && !fields.contains_key("history"), "{column:?}");

@@ -26,6 +26,7 @@ use crate::error::HttpError;
 use crate::params::Params;
 use crate::query::{Listing, Refusal, within};
 use crate::ui::names::names;
+use crate::ui::titles::Titles;
 use crate::values::tags::NAMES;
 
 /// The most queues that are asked for tasks of a status.
@@ -63,6 +64,7 @@ pub struct Plan {
     columns: Vec<Column>,
     /// The names of queues.
     names: HashMap<ObjectId, String>,
+    titles: Titles,
 }
 
 /// Who looks, and when.
@@ -70,13 +72,14 @@ pub struct Plan {
 pub struct Known<'a> {
     pub indexes: &'a BTreeSet<Vec<String>>,
     pub queues: &'a [Queue],
+    pub titles: &'a Titles,
     pub now: DateTime,
 }
 
 impl Plan {
     /// How to find what `search` is for. `params` are those that it was read from.
     pub fn of(search: &Search, params: &Params, known: Known<'_>) -> Result<Self, Refusal> {
-        let Known { indexes, queues, now } = known;
+        let Known { indexes, queues, titles, now } = known;
         let mut asked = search.params(params, now);
         let statuses = of_all_queues(search, &asked, queues)?;
         if statuses.is_some() {
@@ -100,7 +103,7 @@ impl Plan {
         query.projection = Some(projection);
         let limit = usize::try_from(search.limit).unwrap_or(usize::MAX);
         let (text, columns) = (search.text.to_lowercase(), search.columns.clone());
-        Ok(Self { query, page, limit, text, columns, names: names(queues) })
+        Ok(Self { query, page, limit, text, columns, names: names(queues), titles: titles.clone() })
     }
 
     /// The same, but none of other queues, unless they are for a tenant within reach. Pages in the order of ids are of queues:
@@ -197,7 +200,7 @@ impl Plan {
     }
 
     fn row(&self, task: &Document) -> Row {
-        Row::of(task, &self.columns, &self.names, &self.text)
+        Row::of(task, &self.columns, &self.names, &self.text).called(self.titles.of_task(task))
     }
 
     /// Whether there are tasks that would come before `first`, the first one of the newest page.
@@ -286,7 +289,9 @@ pub mod tests {
             bson::deserialize_from_document::<Queue>(doc! { "_id": id, "name": "q" }).unwrap()
         };
         let queues = [1, 2].map(queue);
-        let known = Known { indexes: &indexes(), queues: &queues, now: DateTime::from_millis(100_000) };
+        let (indexes, titles) = (indexes(), Titles::default());
+        let now = DateTime::from_millis(100_000);
+        let known = Known { indexes: &indexes, queues: &queues, titles: &titles, now };
         Plan::of(&Search::of(&params), &params, known).map_err(HttpError::from)
     }
 
@@ -339,7 +344,10 @@ pub mod tests {
     #[test]
     fn only_what_is_shown_or_looked_at_is_read() {
         let usual = plan(json!({}), json!({"columns": "status"})).unwrap();
-        assert_eq!(usual.query.projection, Some(doc! { "_id": 1, "status": 1, "awaiting.asked": 1 }));
+        let fields = usual.query.projection.unwrap();
+        let names: Vec<&String> = fields.keys().collect();
+        assert_eq!(names, ["_id", "status", "awaiting.asked", "queue", "params", "parameters"]);
+        assert!(fields.get_document("params").unwrap().contains_key("$cond"), "its beginning: {fields}");
         let text = plan(json!({}), json!({"columns": "status", "text": "Some ☃"})).unwrap();
         assert_eq!(text.query.projection.as_ref().unwrap().get("params"), Some(&Bson::Int32(1)), "the whole");
         let shown = plan(json!({}), json!({"columns": "params"})).unwrap().query.projection.unwrap();
