@@ -16,6 +16,7 @@ mod visit;
 pub use part::Part;
 pub use visit::{ARTIFACTS, visit};
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
@@ -56,6 +57,8 @@ impl Theme {
 #[derive(Debug)]
 pub struct Browser {
     session: Session,
+    /// How many there were since somebody has asked.
+    clicks: AtomicU32,
     _process: Process,
 }
 
@@ -64,7 +67,7 @@ impl Browser {
     pub async fn start() -> anyhow::Result<Self> {
         let process = Process::start().await?;
         let session = Session::start(process.url(), process.capabilities()).await?;
-        let browser = Self { session, _process: process };
+        let browser = Self { session, clicks: AtomicU32::new(0), _process: process };
         browser.theme(Theme::Light).await?;
         browser.resize(1280, 800).await?;
         Ok(browser)
@@ -82,6 +85,11 @@ impl Browser {
     pub async fn url(&self) -> anyhow::Result<String> {
         let url = self.script("return location.href", json!([])).await?;
         Ok(url.as_str().context("a page without an address")?.to_owned())
+    }
+
+    /// How many clicks there were since this was asked last. What is typed or chosen in a field is none.
+    pub fn clicks(&self) -> u32 {
+        self.clicks.swap(0, Ordering::Relaxed)
     }
 
     /// The whole page.

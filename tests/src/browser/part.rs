@@ -1,5 +1,7 @@
 //! A page, or a part of it: what it says, and what can be done there.
 
+use std::sync::atomic::Ordering;
+
 use anyhow::{Context, bail, ensure};
 use serde_json::{Value, json};
 
@@ -81,7 +83,9 @@ impl<'a> Part<'a> {
                 self.browser.script(scroll, json!([element.reference()])).await?;
                 self.command(&element, "click", json!({})).await
             })
-            .await
+            .await?;
+        self.browser.clicks.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Replaces what is in the field of this label.

@@ -11,6 +11,7 @@ mod charts;
 mod finding;
 mod follow;
 mod hostile;
+mod jobs;
 mod keyboard;
 mod locks;
 mod lost;

@@ -6,7 +6,7 @@ use bson::{DateTime, Document, doc};
 use disbatch_tests::browser::visit;
 use disbatch_tests::{World, eventually};
 
-use crate::site::Site;
+use crate::site::{Site, few};
 
 /// A node that is alive, on which runs of this length have ended.
 async fn node(world: &World, name: &str, load: f64, (queue, bucket): (ObjectId, u8)) -> anyhow::Result<()> {
@@ -42,6 +42,7 @@ async fn one_click_says_which_node_is_slow() -> anyhow::Result<()> {
         slow.until_text("slow").await?;
         slow.until_text("3 failed").await?;
         ensure!(!browser.part("tr", "node1").text().await?.contains("slow"));
+        few(browser, 1)?;
         page.click("link", "node2").await?;
         let work = browser.part("#node-work", "");
         work.until_text("8.0 ×").await?;

@@ -55,6 +55,13 @@ impl Site {
     }
 }
 
+/// Checks that there were no more clicks since the last time than a job may take.
+pub fn few(browser: &Browser, most: u32) -> anyhow::Result<()> {
+    let clicks = browser.clicks();
+    ensure!(clicks <= most, "{clicks} clicks, and {most} are to be enough");
+    Ok(())
+}
+
 /// Checks that the server has refused something, as it was meant to, and nothing worse was in the console.
 pub async fn was_refused(browser: &Browser) -> anyhow::Result<()> {
     let complaints = browser.complaints().await?;
