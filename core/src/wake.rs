@@ -13,6 +13,7 @@ use std::time::Duration;
 use bson::{Document, doc};
 use mongodb::change_stream::ChangeStream;
 use mongodb::change_stream::event::ResumeToken;
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 pub use hints::{Arrivals, Hints, News, Peak, Peaks};
@@ -30,6 +31,9 @@ const SILENCE: Duration = Duration::from_secs(20);
 
 /// How long before a stream of the inbox is asked for again.
 const RETRY_INBOX_AFTER: Duration = Duration::from_secs(30);
+
+/// To open a stream anew costs as much as to be told of so many changes.
+const MANY_CHANGES: u64 = 100;
 
 /// How long before asking a server again that has no change streams: it may become a replica set.
 const RETRY_STANDALONE_AFTER: Duration = Duration::from_secs(300);
@@ -53,34 +57,42 @@ pub async fn follow_changes(store: Store, hints: Arc<Hints>, stop: CancellationT
     }
 }
 
-/// Has `hints` tell of new documents of the inbox where there are change streams, until it is dropped. Others are found by looks of nodes.
-pub async fn follow_inbox(store: Store, hints: Arc<Hints>) {
+/// Asks whoever moves what is in the inbox to do so, whenever there are new documents and change streams, until it is dropped. Others are
+/// found by looks of nodes. The answer is how many tasks were made.
+///
+/// While they are moved, no changes are asked for; and the server is not asked for those of many that were moved: it would take as long
+/// to tell them as to move them.
+pub async fn follow_inbox(store: Store, mover: mpsc::Sender<oneshot::Sender<u64>>) {
     loop {
-        let lost = follow_inserts(&store, &hints).await;
+        let Err(lost) = follow_inserts(&store, &mover).await else { continue };
         tracing::debug!(error = %lost, "no changes of the inbox are told: polling");
         tokio::time::sleep(RETRY_INBOX_AFTER).await;
     }
 }
 
-async fn follow_inserts(store: &Store, hints: &Hints) -> StoreError {
+/// Until a stream is lost, or another one costs less.
+async fn follow_inserts(store: &Store, mover: &mpsc::Sender<oneshot::Sender<u64>>) -> Result<(), StoreError> {
+    let moved = async || {
+        let (answer, moved) = oneshot::channel();
+        let _gone = mover.send(answer).await;
+        moved.await.unwrap_or(0)
+    };
     let only_inserts = doc! { "$match": { "operationType": "insert" } };
     let pipeline = [only_inserts, doc! { "$project": { "_id": 1 } }];
-    let stream = store.inbox().watch().pipeline(pipeline).max_await_time(AWAIT).await;
-    let mut stream = match stream {
-        Ok(stream) => stream.with_type::<Document>(),
-        Err(error) => return error.into(),
-    };
+    let stream = store.inbox().watch().pipeline(pipeline).max_await_time(AWAIT).await?;
+    let mut stream = stream.with_type::<Document>();
     // What came before it is told of nothing.
-    hints.look_at_inbox();
+    moved().await;
     loop {
         match tokio::time::timeout(SILENCE, stream.next_if_any()).await {
-            Ok(Ok(Some(_new))) => hints.look_at_inbox(),
+            Ok(Ok(Some(_new))) if moved().await > MANY_CHANGES => return Ok(()),
+            Ok(Ok(Some(_))) => {}
             Ok(Ok(None)) if stream.is_alive() => {}
             Ok(Ok(None)) => {
-                return broken(std::io::ErrorKind::UnexpectedEof, "the server closed the change stream");
+                return Err(broken(std::io::ErrorKind::UnexpectedEof, "the server closed the change stream"));
             }
-            Ok(Err(error)) => return error.into(),
-            Err(_) => return broken(std::io::ErrorKind::TimedOut, "the change stream is silent"),
+            Ok(Err(error)) => return Err(error.into()),
+            Err(_) => return Err(broken(std::io::ErrorKind::TimedOut, "the change stream is silent")),
         }
     }
 }

@@ -30,6 +30,8 @@ pub(super) struct Entry {
     pub params: Document,
     /// Without its trace, so that alike ones are equal.
     pub options: TaskOptions,
+    /// Its producer, if some tasks that it comes after are not there yet: they may be of queues that are not for it.
+    pub parents_of: Option<Producer>,
     pub trace: Option<TraceContext>,
     pub key: Option<String>,
 }
@@ -78,6 +80,16 @@ impl Refusal {
         };
         Self { label: error.refusal(), ..Self::new(by, &reason) }
     }
+}
+
+/// Tasks that another one comes after.
+pub(super) enum Parents {
+    /// All are there, and their producer may have that.
+    Fine,
+    /// These are not there. They may still come.
+    Missing(Vec<TaskId>),
+    /// This one is of a queue that its producer may not submit to, which is as if it were not there.
+    Foreign(TaskId),
 }
 
 /// What becomes of a document.
@@ -156,15 +168,21 @@ impl Store {
             tenant: own.clone().or(producer.tenant.clone()),
             ..wanted.options
         };
-        if let Some(refusal) =
-            self.refusal(queue, producer, (&options, &wanted.params), schemas, known).await?
-        {
+        if let Some(refusal) = self.refusal(queue, producer, (&options, &wanted.params), schemas).await? {
             return Ok(Fate::Refused(refused(refusal)));
         }
+        let parents_of = match self.parents(producer, &options.after, known).await? {
+            Parents::Fine => None,
+            Parents::Missing(_) => Some(producer.clone()),
+            Parents::Foreign(task) => {
+                let error = SubmitError::NoSuchTasks(vec![task]);
+                return Ok(Fate::Refused(refused(Refusal::of(&error))));
+            }
+        };
         let trace = options.trace.clone();
         let options = TaskOptions { trace: None, ..options };
-        let entry =
-            Entry { id: TaskId(id), queue: queue.id, params: wanted.params, options, trace, key: wanted.key };
+        let (id, queue) = (TaskId(id), queue.id);
+        let entry = Entry { id, queue, params: wanted.params, options, parents_of, trace, key: wanted.key };
         Ok(Fate::Task(Box::new(entry)))
     }
 
@@ -174,7 +192,6 @@ impl Store {
         producer: &Producer,
         (options, params): (&TaskOptions, &Document),
         schemas: &Schemas,
-        known: &mut Known,
     ) -> Result<Option<Refusal>, StoreError> {
         if !queue.is_accepting() {
             let reason = queue.reason().map(|reason| format!(": {reason}")).unwrap_or_default();
@@ -188,9 +205,6 @@ impl Store {
         }
         let plugin = queue.plugin_name().ok().flatten();
         if let Some(refusal) = self.foreign_step(producer, options, plugin.as_ref()).await? {
-            return Ok(Some(refusal));
-        }
-        if let Some(refusal) = self.foreign_parent(producer, &options.after, known).await? {
             return Ok(Some(refusal));
         }
         let own = options.steps.iter().filter_map(|step| step.plugin.as_ref());
@@ -237,29 +251,31 @@ impl Store {
         }))
     }
 
-    /// Tasks of queues that it may not submit to are as if there were none. Those that there are not may still come: see `pass`.
-    async fn foreign_parent(
+    /// Whether tasks of this producer may come after others.
+    pub(super) async fn parents(
         &self,
         producer: &Producer,
         after: &[TaskId],
         known: &mut Known,
-    ) -> Result<Option<Refusal>, StoreError> {
+    ) -> Result<Parents, StoreError> {
         if after.is_empty() {
-            return Ok(None);
+            return Ok(Parents::Fine);
         }
-        for (task, queue) in self.queues_of_tasks(after).await? {
+        let there = self.queues_of_tasks(after).await?;
+        for (task, queue) in &there {
             let queue = match queue {
                 Some(queue) => self
                     .known_queue(known, Selector::Id(queue.0))
                     .await?
-                    .or_else(|| Some(Queue::without_document(queue))),
+                    .or_else(|| Some(Queue::without_document(*queue))),
                 None => None,
             };
             if !queue.is_some_and(|queue| producer.may(&queue)) {
-                return Ok(Some(Refusal::of(&SubmitError::NoSuchTasks(vec![task]))));
+                return Ok(Parents::Foreign(*task));
             }
         }
-        Ok(None)
+        let missing: Vec<TaskId> = after.iter().filter(|task| !there.contains_key(*task)).copied().collect();
+        Ok(if missing.is_empty() { Parents::Fine } else { Parents::Missing(missing) })
     }
 }
 

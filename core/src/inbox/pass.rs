@@ -7,9 +7,10 @@ use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
 use disbatch_operation::operation;
 use futures::TryStreamExt;
 
-use super::judge::{Entry, Fate, Known, Refusal, Refused, id_of};
+use super::judge::{Entry, Fate, Known, Parents, Refusal, Refused, id_of};
 use super::show::NO_QUEUE;
 use super::{LEFT, REFUSED};
+use crate::config::Producer;
 use crate::model::stored::readable;
 use crate::model::{QueueId, Status, TRACE, TaskId, TraceContext};
 use crate::schema::Schemas;
@@ -19,7 +20,7 @@ use crate::task::{Given, SubmitError, TaskOptions};
 use disbatch_metrics::labels::Source;
 
 /// So many documents are moved at once.
-const BATCH: i64 = 500;
+const BATCH: i64 = 1_000;
 
 /// Of large ones fewer: so many bytes at most, and one more.
 const BATCH_BYTES: usize = 8 << 20;
@@ -37,14 +38,28 @@ pub struct Moved {
 }
 
 /// Alike tasks that are submitted together.
+#[derive(Debug)]
 struct Group {
     queue: QueueId,
     options: TaskOptions,
     key: Option<String>,
+    /// Who must be allowed to have tasks come after others, where some of these were not there yet.
+    parents_of: Option<Producer>,
     tasks: Vec<Given>,
 }
 
-/// What has come of a batch.
+/// Documents that have been read, and what is to become of them.
+#[derive(Debug, Default)]
+struct Judged {
+    documents: Vec<Document>,
+    groups: Vec<Group>,
+    refused: Vec<Refused>,
+    unknown: Vec<Refused>,
+    /// The id of the last of them, unless there are no more.
+    end: Option<Bson>,
+}
+
+/// What has come of them.
 #[derive(Debug, Default)]
 struct Round {
     moved: Moved,
@@ -52,6 +67,23 @@ struct Round {
     unknown: Vec<Refused>,
     /// What comes after tasks that are in the inbox.
     behind: Vec<Refused>,
+    /// Documents whose tasks are there, known to a majority: they can go.
+    done: Vec<Bson>,
+}
+
+/// What has come of all that was in the inbox.
+#[derive(Debug, Default)]
+struct Pass {
+    moved: Moved,
+    unknown: usize,
+    behind: usize,
+}
+
+impl Moved {
+    fn add(&mut self, more: Self) {
+        self.tasks += more.tasks;
+        self.refused += more.refused;
+    }
 }
 
 impl Store {
@@ -75,21 +107,47 @@ impl Store {
     #[operation]
     pub async fn move_inbox(&self, schemas: &Schemas) -> Result<Moved, StoreError> {
         let mut all = Moved::default();
+        let mut leaves_behind = false;
         loop {
-            let (documents, is_last) = self.read_inbox(doc! { LEFT: Bson::Null }).await?;
-            let Round { moved, unknown, behind } = self.move_documents(&documents, schemas).await?;
-            self.leave_in_inbox(unknown.iter().collect()).await?;
-            all.tasks += moved.tasks;
-            all.refused += moved.refused;
-            // What it comes after may have been moved in this round, or be in the next batch.
-            let is_stuck = moved == Moved::default() && unknown.is_empty();
-            if is_stuck {
-                self.leave_in_inbox(behind.iter().collect()).await?;
-            }
-            if is_last && (is_stuck || behind.is_empty()) {
+            let Pass { moved, unknown, behind } = self.pass(schemas, leaves_behind).await?;
+            all.add(moved);
+            if behind == 0 || leaves_behind {
                 return Ok(all);
             }
+            // What it comes after may have been moved in this pass. If nothing was, it is left.
+            leaves_behind = moved == Moved::default() && unknown == 0;
         }
+    }
+
+    /// Goes through all of the inbox once, in the order of its ids. While tasks are made of some documents, the next ones are read, and
+    /// those before are removed.
+    async fn pass(&self, schemas: &Schemas, leaves_behind: bool) -> Result<Pass, StoreError> {
+        let mut pass = Pass::default();
+        let mut next = Some(self.judge_some(doc! { LEFT: Bson::Null }, schemas).await?);
+        let mut done = Vec::new();
+        while let Some(judged) = next {
+            let ahead = async {
+                match judged.end.clone() {
+                    Some(end) => {
+                        let rest = doc! { LEFT: Bson::Null, "_id": { "$gt": end } };
+                        self.judge_some(rest, schemas).await.map(Some)
+                    }
+                    None => Ok(None),
+                }
+            };
+            let (removed, ahead) = (self.remove_moved(std::mem::take(&mut done)), ahead);
+            let (round, ahead, ()) = futures::try_join!(self.move_judged(&judged), ahead, removed)?;
+            self.leave_in_inbox(&round.unknown).await?;
+            if leaves_behind {
+                self.leave_in_inbox(&round.behind).await?;
+            }
+            pass.moved.add(round.moved);
+            pass.unknown += round.unknown.len();
+            pass.behind += round.behind.len();
+            (done, next) = (round.done, ahead);
+        }
+        self.remove_moved(done).await?;
+        Ok(pass)
     }
 
     /// Looks once more at what was left, and refuses what was left an hour ago.
@@ -100,24 +158,43 @@ impl Store {
     pub async fn move_left(&self, schemas: &Schemas) -> Result<Moved, StoreError> {
         let (mut all, mut last) = (Moved::default(), Bson::MinKey);
         loop {
-            let (documents, is_last) =
-                self.read_inbox(doc! { LEFT: { "$ne": Bson::Null }, "_id": { "$gt": &last } }).await?;
-            let Some(end) = documents.last().and_then(|document| document.get("_id")) else { return Ok(all) };
-            last = end.clone();
+            let left = doc! { LEFT: { "$ne": Bson::Null }, "_id": { "$gt": &last } };
+            let judged = self.judge_some(left, schemas).await?;
+            if judged.documents.is_empty() {
+                return Ok(all);
+            }
             let now = self.server_time().await?.timestamp_millis();
-            let Round { moved, unknown, behind } = self.move_documents(&documents, schemas).await?;
+            let Round { moved, unknown, behind, mut done } = self.move_judged(&judged).await?;
             let old: HashSet<String> =
-                documents.iter().filter(|document| is_given_up(document, now)).map(key).collect();
+                judged.documents.iter().filter(|document| is_given_up(document, now)).map(key).collect();
             let mut refused = unknown;
             refused.extend(behind);
             refused.retain(|refused| old.contains(&format!("{:?}", refused.id)));
-            self.refuse(&refused).await?;
-            all.tasks += moved.tasks;
-            all.refused += moved.refused + refused.len() as u64;
-            if is_last {
-                return Ok(all);
+            done.extend(self.refuse(&refused).await?);
+            self.remove_moved(done).await?;
+            all.add(moved);
+            all.refused += refused.len() as u64;
+            match judged.end {
+                Some(end) => last = end,
+                None => return Ok(all),
             }
         }
+    }
+
+    /// Reads some documents, and decides what is to become of them, but for what their insertion decides.
+    async fn judge_some(&self, filter: Document, schemas: &Schemas) -> Result<Judged, StoreError> {
+        let (documents, is_last) = self.read_inbox(filter).await?;
+        let end = documents.last().filter(|_| !is_last).and_then(|document| document.get("_id").cloned());
+        let mut judged = Judged { end, ..Judged::default() };
+        let mut known = Known::default();
+        for document in &documents {
+            match self.judge_entry(document, schemas, &mut known).await? {
+                Fate::Task(entry) => into_groups(*entry, &mut judged.groups),
+                Fate::Refused(one) => judged.refused.push(*one),
+                Fate::Left(one) => judged.unknown.push(*one),
+            }
+        }
+        Ok(Judged { documents, ..judged })
     }
 
     /// Some documents in the order of their ids, and whether there are no more.
@@ -136,27 +213,25 @@ impl Store {
         Ok((documents, is_last))
     }
 
-    async fn move_documents(&self, documents: &[Document], schemas: &Schemas) -> Result<Round, StoreError> {
-        let mut round = Round::default();
-        let there = self.moved_before(documents).await?;
-        let is_there =
-            |document: &&Document| document.get("_id").is_some_and(|id| there.contains(&id_of(id)));
-        // Somebody has died in between, or is about to remove them.
-        let done = documents.iter().filter(is_there).filter_map(|document| document.get("_id").cloned());
-        self.remove_moved(done.collect()).await?;
-        let (mut known, mut groups, mut refused) = (Known::default(), Vec::<Group>::new(), Vec::new());
-        for document in documents.iter().filter(|document| !is_there(document)) {
-            match self.judge_entry(document, schemas, &mut known).await? {
-                Fate::Task(entry) => into_groups(*entry, &mut groups),
-                Fate::Refused(one) => refused.push(*one),
-                Fate::Left(one) => round.unknown.push(*one),
-            }
+    /// Makes tasks of them, or refuses them. Documents whose tasks were there before are done: somebody has died in between, or is about to
+    /// remove them.
+    async fn move_judged(&self, judged: &Judged) -> Result<Round, StoreError> {
+        let there = self.moved_before(&judged.documents).await?;
+        let is_there = |id: &Bson| there.contains(&id_of(id));
+        let new = |all: &[Refused]| all.iter().filter(|one| !is_there(&one.id)).cloned().collect::<Vec<_>>();
+        let ids = judged.documents.iter().filter_map(|document| document.get("_id"));
+        let mut round = Round {
+            unknown: new(&judged.unknown),
+            done: ids.filter(|id| is_there(id)).cloned().collect(),
+            ..Round::default()
+        };
+        let mut refused = new(&judged.refused);
+        for group in &judged.groups {
+            let tasks = group.tasks.iter().filter(|task| !there.contains(&task.id.0)).cloned().collect();
+            self.move_group((group, tasks), &mut round, &mut refused).await?;
         }
-        for group in groups {
-            self.move_group(group, &mut round, &mut refused).await?;
-        }
-        self.refuse(&refused).await?;
-        round.moved.refused += refused.len() as u64;
+        round.moved.refused = refused.len() as u64;
+        round.done.extend(self.refuse(&refused).await?);
         Ok(round)
     }
 
@@ -180,16 +255,18 @@ impl Store {
     /// Submits alike tasks, one by one where they are refused together: each is a submission of its own.
     async fn move_group(
         &self,
-        group: Group,
+        (group, tasks): (&Group, Vec<Given>),
         round: &mut Round,
         refused: &mut Vec<Refused>,
     ) -> Result<(), StoreError> {
-        let Group { queue, options, key, tasks } = group;
         let mut waiting = vec![tasks];
         while let Some(tasks) = waiting.pop() {
-            let error = match self.submit_from_inbox(queue, &tasks, &options, key.as_deref()).await {
+            if tasks.is_empty() {
+                continue;
+            }
+            let error = match self.submit_group(group, &tasks).await {
                 Ok(()) => {
-                    self.remove_moved(tasks.iter().map(|task| task.id.0.into()).collect()).await?;
+                    round.done.extend(tasks.iter().map(|task| Bson::from(task.id.0)));
                     round.moved.tasks += tasks.len() as u64;
                     continue;
                 }
@@ -205,14 +282,14 @@ impl Store {
             };
             let one = Refused {
                 id: task.id.0.into(),
-                queue: Some(queue),
-                owner: options.owner.clone(),
-                tenant: options.tenant.clone(),
+                queue: Some(group.queue),
+                owner: group.options.owner.clone(),
+                tenant: group.options.tenant.clone(),
                 trace: task.trace.clone(),
                 refusal: Refusal::of(&error),
             };
             match &error {
-                SubmitError::NoSuchTasks(parents) if self.is_in_inbox(parents, task.id).await? => {
+                SubmitError::NoSuchTasks(parents) if self.may_come(parents, task.id).await? => {
                     round.behind.push(one)
                 }
                 _ => refused.push(one),
@@ -221,21 +298,31 @@ impl Store {
         Ok(())
     }
 
-    /// Whether any of these tasks that a task comes after is still to be moved.
-    async fn is_in_inbox(&self, parents: &[TaskId], own: TaskId) -> Result<bool, StoreError> {
-        let others: Vec<TaskId> = parents.iter().filter(|parent| **parent != own).copied().collect();
-        Ok(self
-            .inbox()
-            .find_one(doc! { "_id": { "$in": others } })
-            .projection(doc! { "_id": 1 })
-            .await?
-            .is_some())
+    async fn submit_group(&self, group: &Group, tasks: &[Given]) -> Result<(), SubmitError> {
+        let after = &group.options.after;
+        if let Some(producer) = &group.parents_of {
+            match self.parents(producer, after, &mut Known::default()).await? {
+                Parents::Fine => {}
+                Parents::Missing(missing) => return Err(SubmitError::NoSuchTasks(missing)),
+                Parents::Foreign(task) => return Err(SubmitError::NoSuchTasks(vec![task])),
+            }
+        }
+        self.submit_from_inbox(group.queue, tasks, &group.options, group.key.as_deref()).await
     }
 
-    /// Makes cancelled tasks of what is refused, and removes it.
-    async fn refuse(&self, refused: &[Refused]) -> Result<(), StoreError> {
+    /// Whether any of these tasks, which were not there, is still to be moved, or has been meanwhile. It is looked for in this order: a
+    /// document leaves the inbox only when its task is there.
+    async fn may_come(&self, parents: &[TaskId], own: TaskId) -> Result<bool, StoreError> {
+        let others: Vec<TaskId> = parents.iter().filter(|parent| **parent != own).copied().collect();
+        let only_id = doc! { "_id": 1 };
+        let waits = self.inbox().find_one(doc! { "_id": { "$in": &others } }).projection(only_id).await?;
+        Ok(waits.is_some() || self.missing_tasks(&others).await?.len() < others.len())
+    }
+
+    /// Makes cancelled tasks of what is refused. Returns the ids of the documents, which can go.
+    async fn refuse(&self, refused: &[Refused]) -> Result<Vec<Bson>, StoreError> {
         if refused.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let tasks = |with_params| {
             refused
@@ -264,7 +351,7 @@ impl Store {
             }
             tracing::warn!(task = %id_of(&one.id), by = refusal.by, reason = refusal.reason, "a document of the inbox is refused");
         }
-        self.remove_moved(refused.iter().map(|one| one.id.clone()).collect()).await
+        Ok(refused.iter().map(|one| one.id.clone()).collect())
     }
 
     /// Removes documents whose tasks are there.
@@ -276,11 +363,11 @@ impl Store {
     }
 
     /// Leaves documents for later, from the first time on that somebody has.
-    async fn leave_in_inbox(&self, left: Vec<&Refused>) -> Result<(), StoreError> {
+    async fn leave_in_inbox(&self, left: &[Refused]) -> Result<(), StoreError> {
         if left.is_empty() {
             return Ok(());
         }
-        for one in &left {
+        for one in left {
             tracing::warn!(document = %one.id, why = one.refusal.reason, "a document of the inbox is left for an hour");
         }
         let ids: Vec<&Bson> = left.iter().map(|one| &one.id).collect();
@@ -292,14 +379,14 @@ impl Store {
 
 /// Puts a task to alike ones. What only one may have comes alone, and so does what could not be told apart from a chain.
 fn into_groups(entry: Entry, groups: &mut Vec<Group>) {
-    let Entry { id, queue, params, options, trace, key } = entry;
+    let Entry { id, queue, params, options, parents_of, trace, key } = entry;
     let is_alone = key.is_some() || options.unique.is_some() || options.chain;
     let alike = groups.iter_mut().filter(|_| !is_alone);
     let alike = alike.filter(|group| group.key.is_none() && group.queue == queue);
     let task = Given { id, params, trace };
-    match alike.into_iter().find(|group| group.options == options) {
+    match alike.into_iter().find(|group| group.options == options && group.parents_of == parents_of) {
         Some(group) => group.tasks.push(task),
-        None => groups.push(Group { queue, options, key, tasks: vec![task] }),
+        None => groups.push(Group { queue, options, key, parents_of, tasks: vec![task] }),
     }
 }
 
@@ -345,6 +432,7 @@ mod tests {
             queue: queues[queue],
             params: Document::new(),
             options: TaskOptions { unique: unique.map(str::to_owned), ..TaskOptions::default() },
+            parents_of: None,
             trace: None,
             key: key.map(str::to_owned),
         };

@@ -13,6 +13,7 @@ use disbatch_core::lease::LeaseName;
 use disbatch_core::metrics::labels::Worker;
 use disbatch_core::store::StoreError;
 use disbatch_core::wake::{self, Hints};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -44,10 +45,16 @@ async fn work(leader: &Leader, hints: &Arc<Hints>, clockwork: &Clockwork) {
     let mut may_move = false;
     // Held as long as the lease is.
     let mut follower: Option<AbortOnDropHandle<()>> = None;
+    let (mover, mut asked) = mpsc::channel(1);
     loop {
+        let mut answer: Option<oneshot::Sender<u64>> = None;
         let is_turn = tokio::select! {
             _ = turns.tick() => true,
             () = hints.inbox_noticed() => false,
+            asked = asked.recv() => {
+                answer = asked;
+                false
+            }
         };
         let worked = async {
             if is_turn && !may_move {
@@ -59,28 +66,35 @@ async fn work(leader: &Leader, hints: &Arc<Hints>, clockwork: &Clockwork) {
                 }
             }
             if !may_move {
-                return Ok(());
+                return Ok(0);
             }
             if is_turn {
                 let leads = leader.leads().await?;
-                let follow = || tokio::spawn(wake::follow_inbox(leader.store.clone(), Arc::clone(hints)));
+                let follow = || tokio::spawn(wake::follow_inbox(leader.store.clone(), mover.clone()));
                 follower = leads.then(|| follower.take().unwrap_or_else(|| AbortOnDropHandle::new(follow())));
             }
             move_all(leader, clockwork, is_turn, follower.is_some()).await
         };
-        let Err(error): Result<(), StoreError> = worked.await else { continue };
+        let error = match worked.await {
+            Ok(moved) => {
+                answer.map(|answer| answer.send(moved));
+                continue;
+            }
+            Err(error) => error,
+        };
         tracing::warn!(%error, "the inbox could not be looked after");
         tokio::time::sleep(PAUSE).await;
         hints.look_at_inbox();
     }
 }
 
+/// Returns how many tasks were made.
 async fn move_all(
     leader: &Leader,
     clockwork: &Clockwork,
     is_turn: bool,
     leads: bool,
-) -> Result<(), StoreError> {
+) -> Result<u64, StoreError> {
     let (store, schemas) = (&leader.store, clockwork.schemas().await);
     let mut moved = Moved::default();
     if leads || !is_turn {
@@ -93,5 +107,5 @@ async fn move_all(
     if moved != Moved::default() {
         tracing::debug!(tasks = moved.tasks, refused = moved.refused, "looked after the inbox");
     }
-    Ok(())
+    Ok(moved.tasks)
 }

@@ -521,5 +521,58 @@ async fn whose_tasks_are_follows_from_the_configuration() -> anyhow::Result<()> 
     let (by, reason) = refusal(&world, of_other).await?;
     assert_eq!((by.as_str(), reason), ("after", format!("there are no tasks with these ids: {parent}")));
     assert_eq!(world.task(of_other).await?.get_str("tenant")?, "other");
+    // Nor of those that come at the same time.
+    let first = document(ObjectId::new(), own);
+    let parent = first.get_object_id("_id")?;
+    let by = |by: &str, mut one: Document| {
+        one.insert("by", by);
+        one
+    };
+    let next = || doc! { "options": { "after": [parent] } };
+    let behind = |who: &str| {
+        let mut one = by(who, document(ObjectId::new(), queue));
+        one.extend(next());
+        one
+    };
+    let all = [by("shop", first), behind("shop"), behind("other")];
+    let ids =
+        all.iter().map(|one| Ok(TaskId(one.get_object_id("_id")?))).collect::<anyhow::Result<Vec<_>>>()?;
+    inbox(&world).insert_many(&all).await?;
+    assert_eq!(moved(&store).await?, (2, 1));
+    assert_eq!((world.status(ids[0]).await?, world.status(ids[1]).await?), (-2, -4));
+    assert_eq!(refusal(&world, ids[2]).await?.0, "after");
+    world.end().await
+}
+
+/// Whoever looks whether a task is there that another one comes after may do so just before somebody else moves it.
+#[tokio::test]
+async fn of_many_that_move_the_same_none_takes_what_comes_for_what_is_missing() -> anyhow::Result<()> {
+    const PAIRS: usize = 400;
+    let (world, queue) = world().await?;
+    let mut all = Vec::new();
+    for number in 0..PAIRS {
+        let (parent, child) = (document(ObjectId::new(), queue), document(ObjectId::new(), queue));
+        let mut child = child;
+        child.insert("options", doc! { "after": [parent.get_object_id("_id")?] });
+        // Some come before what they come after.
+        all.extend(if number % 2 == 0 { [parent, child] } else { [child, parent] });
+    }
+    inbox(&world).insert_many(&all).await?;
+    let mover = async || {
+        let (store, mut refused) = (world.store(), 0);
+        while inbox(&world).find_one(doc! { "left": null }).await?.is_some() {
+            match store.move_inbox(&Schemas::default()).await {
+                Ok(moved) => refused += moved.refused,
+                Err(error) => ensure!(error.is_transient(), "{error}"),
+            }
+        }
+        anyhow::Ok(refused)
+    };
+    let refused = futures::try_join!(mover(), mover(), mover())?;
+    assert_eq!(refused, (0, 0, 0));
+    // What was left in passing is for the next look at it.
+    world.store().move_left(&Schemas::default()).await?;
+    assert_eq!(world.count(queue, doc! {}).await?, 2 * PAIRS as u64);
+    assert_eq!(world.count(queue, doc! { "status": -5 }).await?, 0);
     world.end().await
 }

@@ -74,7 +74,7 @@ impl Store {
     ) -> Result<(), SubmitError> {
         let template = self.template(queue, options, given.len()).await?;
         let mut tasks: Vec<Document> =
-            template.tasks(given.iter().map(|task| (task.id.0, task.params.clone())), admitted).collect();
+            template.tasks(given.iter().map(|task| (task.id.0, Document::new())), admitted).collect();
         for (task, given) in tasks.iter_mut().zip(given) {
             task.insert("params", Bson::Null);
             task.extend(given.trace.as_ref().map(|trace| (TRACE.to_owned(), trace.field())));
@@ -113,17 +113,46 @@ impl Store {
     /// # Errors
     /// One of them is there (a duplicate key), and maybe some are not that come after it.
     pub(crate) async fn insert_from_inbox(&self, tasks: &[(Bson, Document)]) -> Result<(), StoreError> {
-        let (ids, tasks): (Vec<&Bson>, Vec<&Document>) = tasks.iter().map(|(id, task)| (id, task)).unzip();
-        let place = doc! { "$indexOfArray": [{ "$literal": &ids }, "$_id"] };
+        let ids: Vec<&Bson> = tasks.iter().map(|(id, _)| id).collect();
         let is_object = doc! { "$eq": [{ "$type": "$params" }, "object"] };
         let params = doc! { "params": { "$cond": [is_object, "$params", { "$literal": {} }] } };
-        let pipeline = vec![
-            doc! { "$match": { "_id": { "$in": &ids } } },
-            doc! { "$project": { "params": 1, "task": { "$arrayElemAt": [{ "$literal": tasks }, place] } } },
-            doc! { "$replaceWith": { "$mergeObjects": [
-                "$task", { "$cond": [{ "$eq": ["$task.params", Bson::Null] }, params, {}] },
-            ] } },
-        ];
+        let mut pipeline = vec![doc! { "$match": { "_id": { "$in": &ids } } }];
+        pipeline.extend(match alike(tasks) {
+            Some((task, true)) => vec![
+                doc! { "$replaceWith": { "$mergeObjects": [{ "_id": "$_id" }, { "$literal": task }, params] } },
+            ],
+            Some((task, false)) => {
+                vec![doc! { "$replaceWith": { "$mergeObjects": [{ "_id": "$_id" }, { "$literal": task }] } }]
+            }
+            None => {
+                let place = doc! { "$indexOfArray": [{ "$literal": &ids }, "$_id"] };
+                let tasks: Vec<&Document> = tasks.iter().map(|(_, task)| task).collect();
+                vec![
+                    doc! { "$project": { "params": 1, "task": { "$arrayElemAt": [{ "$literal": tasks }, place] } } },
+                    doc! { "$replaceWith": { "$mergeObjects": [
+                        "$task", { "$cond": [{ "$eq": ["$task.params", Bson::Null] }, params, {}] },
+                    ] } },
+                ]
+            }
+        });
         self.insert_made(&self.inbox(), pipeline).await
     }
+}
+
+fn but_id(task: &Document) -> impl Iterator<Item = (&String, &Bson)> {
+    task.iter().filter(|(name, _)| *name != "_id")
+}
+
+/// What all these tasks are but for their ids, which are those of their documents, and whether each has the parameters of its document.
+/// `None`: they are not alike. So many of them need not be sent one by one.
+fn alike(tasks: &[(Bson, Document)]) -> Option<(Document, bool)> {
+    let (_, first) = tasks.first()?;
+    let is_like = |task: &Document| but_id(task).eq(but_id(first));
+    let are_alike = tasks.iter().all(|(id, task)| task.get("_id") == Some(id) && is_like(task));
+    are_alike.then(|| {
+        let mut task = first.clone();
+        task.remove("_id");
+        let takes_params = task.get("params") == Some(&Bson::Null);
+        (task, takes_params)
+    })
 }
