@@ -1,5 +1,5 @@
 // Charts: <figure data-chart="ADDRESS"> shows what is at the address, which is renewed while the page is seen:
-// {"times": [seconds], "series": [{"label", "kind": "area|line|dashes|bars", "tone", "values": [number or null]}], "unit",
+// {"times": [seconds], "series": [{"label", "kind": "area|layer|line|dashes|bars", "tone", "values": [number or null]}], "unit",
 // "every": seconds, "words": the same in words, "marks": [{"at": seconds, "text"}]}. All charts of a page show the same time. `data-tasks` is the address of their tasks.
 "use strict";
 (() => {
@@ -14,6 +14,12 @@
     return color;
   };
   const lighter = (color) => color.replace(/^rgb\((.*)\)$/, "rgba($1, 0.22)");
+  // What is below is not to be seen through a layer.
+  const onGround = (figure, color) => {
+    const parts = (text) => text.match(/[\d.]+/g).slice(0, 3).map(Number);
+    const ground = parts(getComputedStyle(figure.closest(".panel") ?? document.body).backgroundColor);
+    return `rgb(${parts(color).map((part, index) => Math.round(part * 0.55 + ground[index] * 0.45)).join(", ")})`;
+  };
   const number = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 
   // A line begins with two points; one that has no neighbour would not be seen.
@@ -23,11 +29,23 @@
     return values.flatMap((_, index) => (is(index) && !is(index - 1) && !is(index + 1) ? [index] : []));
   };
 
-  const series = (figure, { label, kind = "line", tone = "accent" }) => {
+  // Each layer lies upon those that come after it.
+  const heights = (all) => all.reduceRight(({ drawn, below }, { kind, values }) => {
+    if (kind !== "layer") return { drawn: [values, ...drawn], below };
+    const upon = values.map((value, index) => (value === null ? null : value + (below[index] ?? 0)));
+    return { drawn: [upon, ...drawn], below: upon };
+  }, { drawn: [], below: [] }).drawn;
+
+  const series = (figure, { label, kind = "line", tone = "accent" }, now) => {
     const stroke = colour(figure, tone);
-    const value = (_, at) => (at === null || at === undefined ? "–" : number.format(at));
+    // As it is, however high it lies.
+    const value = (_, __, which, index) => {
+      const own = index === null ? null : now().series[which - 1]?.values[index];
+      return own === null || own === undefined ? "–" : number.format(own);
+    };
     const common = { label, value, stroke, points: { show: true, size: 5, fill: stroke, filter: alone } };
     if (kind === "bars") return { ...common, points: { show: false }, fill: stroke, width: 0, paths: uPlot.paths.bars({ size: [0.7, 24] }) };
+    if (kind === "layer") return { ...common, fill: onGround(figure, stroke), width: 1 };
     if (kind === "area") return { ...common, fill: lighter(stroke), width: 1.5 };
     return { ...common, width: 1.5, dash: kind === "dashes" ? [6, 4] : undefined };
   };
@@ -104,7 +122,7 @@
       scales: { y: { range: (_, __, max) => [0, Math.max(max * 1.1, 1)] } },
       tzDate: clock,
       axes: [{ ...axis, values: moments }, { ...axis, size: 56, label: data.unit, labelFont: axis.font, labelSize: 18, values: (_, ticks) => ticks.map((tick) => number.format(tick)) }],
-      series: [{ label: `Time (${zone()})`, value: "{YYYY}-{MM}-{DD} {HH}:{mm}" }, ...data.series.map((one) => series(figure, one))],
+      series: [{ label: `Time (${zone()})`, value: "{YYYY}-{MM}-{DD} {HH}:{mm}" }, ...data.series.map((one) => series(figure, one, now))],
     };
   };
 
@@ -118,7 +136,7 @@
     let asking = null;
     const draw = () => {
       if (!data) return;
-      const values = [data.times, ...data.series.map((one) => one.values)];
+      const values = [data.times, ...heights(data.series)];
       const now = JSON.stringify([data.unit, data.series.map(({ label, kind, tone }) => [label, kind, tone])]);
       if (chart && now === shape) return chart.setData(values);
       shape = now;

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use actix_web::http::StatusCode;
 use askama::Template;
 use bson::oid::ObjectId;
-use disbatch_core::audit::{AuditKey, AuditPage as Found, AuditQuery, Verb};
+use disbatch_core::audit::{AuditKey, AuditPage as Found, Verb};
 use disbatch_core::model::Queue;
 
 use crate::audit;
@@ -28,8 +28,6 @@ struct AuditPage {
     rows: Vec<Row>,
     /// Whether the search was broken off, as it took too long.
     too_long: bool,
-    /// Whether there is something to look for.
-    narrowed: bool,
     previous: String,
     next: String,
 }
@@ -49,6 +47,11 @@ impl Form {
         self.fields.get(name).map(String::as_str).unwrap_or_default()
     }
 
+    /// How many things are looked for.
+    fn set(&self) -> usize {
+        self.fields.values().filter(|value| !value.is_empty()).count()
+    }
+
     /// What is looked for and has no field that can be seen: it comes from a link.
     fn hidden(&self) -> Vec<(&'static str, &str)> {
         let hidden = ["user", "object", "name"].map(|name| (name, self.field(name)));
@@ -61,22 +64,15 @@ pub async fn render(state: &State, params: &Params) -> Rendered {
     let query = audit::query(params, LIMIT, &zone::now())?;
     let (found, queues) = futures::try_join!(state.store.find_audit(&query), state.store.list_queues())?;
     let names = names(&queues);
-    ui::render(StatusCode::OK, &page(&query, form(params, queues), found, &names))
+    ui::render(StatusCode::OK, &page(form(params, queues), found, &names))
 }
 
-fn page(
-    query: &AuditQuery,
-    form: Form,
-    found: Option<Found>,
-    names: &HashMap<ObjectId, String>,
-) -> AuditPage {
+fn page(form: Form, found: Option<Found>, names: &HashMap<ObjectId, String>) -> AuditPage {
     let too_long = found.is_none();
     let found = found.unwrap_or_default();
-    let everything = AuditQuery { position: query.position, limit: query.limit, ..AuditQuery::default() };
     AuditPage {
         rows: found.entries.iter().map(|entry| Row::of(entry, names)).collect(),
         too_long,
-        narrowed: *query != everything,
         previous: found.previous.map(|key| address(&form, ".before", key)).unwrap_or_default(),
         next: found.next.map(|key| address(&form, ".after", key)).unwrap_or_default(),
         form,
@@ -128,15 +124,13 @@ mod tests {
         let names = [(queue().id.0, "<mail>".to_owned())].into();
         let key = AuditKey { at: DateTime::from_millis(5), id: queue().id.0 };
         let found = Found { entries: entries.to_vec(), next: Some(key), previous: None };
-        let query = audit::query(params, LIMIT, &zone::now()).unwrap();
-        page(&query, form(params, vec![queue()]), Some(found), &names).render().unwrap()
+        page(form(params, vec![queue()]), Some(found), &names).render().unwrap()
     }
 
     #[test]
     fn a_search_that_takes_too_long_says_so_and_keeps_what_was_asked() {
         let params = params(json!({"by": "<nobody>"}));
-        let query = audit::query(&params, LIMIT, &zone::now()).unwrap();
-        let html = page(&query, form(&params, vec![]), None, &HashMap::new()).render().unwrap();
+        let html = page(form(&params, vec![]), None, &HashMap::new()).render().unwrap();
         for part in ["It took too long", "value=\"&#60;nobody&#62;\"", "maxlength=\"200\""] {
             assert!(html.contains(part), "{part} is not in {html}");
         }

@@ -36,16 +36,17 @@ pub struct Charts {
 
 impl HtmlSafe for Charts {}
 
-/// What a script draws: a line, a line of dashes, an area or bars for each of the series, in a tone of the style sheet.
+/// What a script draws: a line, a line of dashes, an area, a layer upon those after it, or bars for each of the series, in a tone of the
+/// style sheet.
 pub fn drawn(
     times: impl Iterator<Item = DateTime>,
     (unit, every, words): (&str, Duration, String),
-    series: impl IntoIterator<Item = (&'static str, &'static str, &'static str, Value)>,
+    series: impl IntoIterator<Item = (impl Into<String>, &'static str, &'static str, Value)>,
 ) -> Value {
     let seconds: Vec<i64> = times.map(|at| at.timestamp_millis().div_euclid(1000)).collect();
     let series: Vec<Value> = series
         .into_iter()
-        .map(|(label, kind, tone, values)| json!({ "label": label, "kind": kind, "tone": tone, "values": values }))
+        .map(|(label, kind, tone, values)| json!({ "label": label.into(), "kind": kind, "tone": tone, "values": values }))
         .collect();
     json!({ "times": seconds, "unit": unit, "every": every.as_secs(), "words": words, "series": series })
 }

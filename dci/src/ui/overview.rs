@@ -2,6 +2,8 @@
 
 mod attention;
 pub mod facts;
+mod groups;
+mod shares;
 mod table;
 pub mod throughput;
 
@@ -31,6 +33,7 @@ use disbatch_core::accounts::Role;
 use disbatch_core::series::Ended;
 use facts::{Facts, QueueFacts};
 use futures::FutureExt;
+use groups::Grouping;
 use table::{Order, QueueTable};
 use throughput::Span;
 
@@ -84,6 +87,10 @@ impl HtmlSafe for Figures {}
             description = "By which column queues are sorted: name, state, threads, waiting, running, finished, failed, hour or \
                            oldest; with a minus, the other way round.",
         ),
+        (
+            "group" = Option<String>, Query, example = "prefix",
+            description = "What groups queues: prefix, which is the first word of their names, or tenant.",
+        ),
     ),
     responses(
         (status = 200, description = "Queues and nodes.", body = String, content_type = "text/html"),
@@ -100,6 +107,7 @@ pub async fn handle(state: Data<State>, who: Who, params: Result<Params, HttpErr
     get, path = "/ui/overview", tag = "service", operation_id = "overviewEvents",
     params(
         ("sort" = Option<String>, Query, description = "The column by which queues are sorted, as the page has it."),
+        ("group" = Option<String>, Query, description = "What groups queues, as the page has it."),
         ("span" = Option<String>, Query, description = "The time of the page's chart, which the links of the table keep."),
     ),
     responses(
@@ -126,7 +134,7 @@ pub async fn live(
     })
 }
 
-/// How many tasks ended, and how many of these failed, in the steps of a stretch of time up to now.
+/// How many tasks of which queues ended, and how many of these failed, in the steps of a stretch of time up to now.
 #[utoipa::path(
     get, path = "/ui/throughput", tag = "service", operation_id = "showThroughput",
     params(("span" = Option<String>, Query, description = "1h, 24h or 7d.")),
@@ -134,8 +142,11 @@ pub async fn live(
 )]
 pub async fn throughput(state: Data<State>, params: Result<Params, HttpError>) -> Answer {
     let span = Span::of(&params.unwrap_or_default());
-    let points = state.overview.throughput(&state.store, span).await?;
-    Ok(json::ok(&throughput::chart(span, &points)))
+    let (points, shares) = futures::try_join!(
+        state.overview.throughput(&state.store, span),
+        state.overview.shares(&state.store, span),
+    )?;
+    Ok(json::ok(&shares::chart(span, &points, &shares)))
 }
 
 /// The page, or what there is instead.

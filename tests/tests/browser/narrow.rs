@@ -45,3 +45,29 @@ async fn rows_are_cards_and_the_head_is_one_line() -> anyhow::Result<()> {
     .await?;
     site.end().await
 }
+
+#[tokio::test]
+async fn filters_are_behind_a_button_that_says_how_many_are_set() -> anyhow::Result<()> {
+    let site = Site::new().await?;
+    let queue = site.world.queue("Disbatch::Plugin::Demo", doc! { "name": "mail", "threads": 1 }).await?;
+    site.world.submit(queue, vec![doc! { "a": 1 }]).await?;
+    visit(async |browser| {
+        browser.resize(390, 900).await?;
+        for path in ["/tasks?queue=mail&status=-2", "/audit?what=queue+update&by=ann"] {
+            browser.open(&site.url(path)).await?;
+            let page = browser.page();
+            page.until_there("DisclosureTriangle", "Filters (2)").await?;
+            let seen = "return document.querySelector('form[role=search]:not(.jump)').checkVisibility()";
+            ensure!(browser.script(seen, json!([])).await? == false, "{path}: the form is in the way");
+            page.click("DisclosureTriangle", "Filters (2)").await?;
+            browser.until("the form", seen).await?;
+            browser.resize(1000, 900).await?;
+            browser.open(&site.url(path)).await?;
+            browser.until("the form in a wide window", seen).await?;
+            browser.resize(390, 900).await?;
+        }
+        Ok(())
+    })
+    .await?;
+    site.end().await
+}

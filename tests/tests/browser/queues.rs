@@ -186,6 +186,62 @@ async fn many_queues_are_sorted_and_idle_ones_folded() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn queues_are_grouped_by_prefix_or_tenant_with_what_each_group_has() -> anyhow::Result<()> {
+    let site = Site::new().await?;
+    let world = &site.world;
+    let mut first = None;
+    for (name, tenant) in [
+        ("mail-in", "acme"),
+        ("mail-out", "acme"),
+        ("import.a", "lux"),
+        ("import.b", ""),
+        ("zip", ""),
+        ("sum", ""),
+    ] {
+        let mut fields = doc! { "name": name, "threads": 2 };
+        if !tenant.is_empty() {
+            fields.insert("tenant", tenant);
+        }
+        let queue = world.queue("Disbatch::Plugin::Demo", fields).await?;
+        first.get_or_insert(queue);
+        world.submit(queue, vec![doc! {}; 2]).await?;
+    }
+    let first = first.context("no queue")?;
+    let rows = "return [...document.querySelectorAll('#queues tbody th')].map((name) => name.textContent.trim()).join(' ')";
+    visit(async |browser| {
+        browser.open(&site.url("/?sort=-name")).await?;
+        let page = browser.page();
+        page.click("link", "By prefix").await?;
+        browser.until("the address", "return location.search === '?sort=-name&group=prefix'").await?;
+        let shown = browser.script(rows, json!([])).await?;
+        ensure!(shown == "import import.b import.a mail mail-out mail-in Others zip sum", "{shown}");
+        let group = browser.part("#group-mail", "");
+        group.until_text("2 queues").await?;
+        group.until_text("4").await?;
+        // It is told of what changes.
+        page.until_text("Live").await?;
+        world.submit(first, vec![doc! {}; 5]).await?;
+        group.until_text("9").await?;
+        let violations = browser.violations().await?;
+        ensure!(violations.is_empty(), "{violations:?}");
+        page.click("link", "By tenant").await?;
+        browser.part("#group-lux", "").until_text("1 queue").await?;
+        let shown = browser.script(rows, json!([])).await?;
+        ensure!(shown == "acme mail-out mail-in lux import.a No tenant zip sum import.b", "{shown}");
+        // Once more is without.
+        page.click("link", "By tenant").await?;
+        browser.until("the address", "return location.search === '?sort=-name'").await?;
+        browser.resize(390, 900).await?;
+        browser.open(&site.url("/?group=prefix")).await?;
+        let fits = "return document.documentElement.scrollWidth <= innerWidth";
+        ensure!(browser.script(fits, json!([])).await? == true, "the page is wider than its window");
+        Ok(())
+    })
+    .await?;
+    site.end().await
+}
+
+#[tokio::test]
 async fn tabs_of_a_queue_and_rules_are_accessible() -> anyhow::Result<()> {
     let site = Site::new().await?;
     let world = &site.world;

@@ -15,6 +15,7 @@ use disbatch_core::series::{Ended, Point};
 use disbatch_core::store::{Store, StoreError};
 use futures::{StreamExt, TryStreamExt};
 
+use super::shares::{self, Share};
 use super::throughput::{Span, spark, sum};
 use crate::state::State;
 use crate::ui::kept::Kept;
@@ -50,6 +51,7 @@ pub struct Memory {
     oldest: Kept<HashMap<QueueId, Oldest>>,
     asks: Kept<HashMap<QueueId, (u64, TaskId)>>,
     throughput: [Kept<Vec<Point>>; Span::ALL.len()],
+    shares: [Kept<Vec<Share>>; Span::ALL.len()],
 }
 
 #[derive(Debug)]
@@ -198,14 +200,25 @@ impl Memory {
         store: &Store,
         span: Span,
     ) -> Result<std::sync::Arc<Vec<Point>>, StoreError> {
-        let [hour, day, week] = &self.throughput;
-        let kept = match span {
-            Span::Hour => hour,
-            Span::Day => day,
-            Span::Week => week,
-        };
         let since = span.since(store.now());
-        kept.get(span.every(), store.series(None, since, span.step())).await
+        of_span(&self.throughput, span).get(span.every(), store.series(None, since, span.step())).await
+    }
+
+    /// Which queues did how much of it.
+    pub async fn shares(&self, store: &Store, span: Span) -> Result<std::sync::Arc<Vec<Share>>, StoreError> {
+        let largest = async {
+            let hour = self.hour.get(HOUR_KEPT, store.last_hour()).await?;
+            shares::largest(store, span, &hour).await
+        };
+        of_span(&self.shares, span).get(span.every(), largest).await
+    }
+}
+
+fn of_span<T>([hour, day, week]: &[T; Span::ALL.len()], span: Span) -> &T {
+    match span {
+        Span::Hour => hour,
+        Span::Day => day,
+        Span::Week => week,
     }
 }
 

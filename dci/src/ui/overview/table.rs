@@ -7,6 +7,7 @@ use askama::Template;
 use askama::filters::HtmlSafe;
 
 use super::facts::QueueFacts;
+use super::groups::{Group, Grouping, grouped_by};
 use super::throughput::Span;
 use crate::error::HttpError;
 use crate::params::Params;
@@ -15,6 +16,9 @@ use crate::ui::text;
 
 /// Up to so many queues are all shown.
 const FEW: usize = 12;
+
+/// Groups are offered for more than so many.
+const TOO_FEW_FOR_GROUPS: usize = 5;
 
 /// A column that the table can be sorted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,11 +91,13 @@ impl Column {
     }
 }
 
-/// In which order queues are shown, and of which time the chart is: what the address of the page says.
+/// In which order queues are shown, what groups them, and of which time the chart is: what the address of the page says.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Order {
     /// By which column, if one was chosen, and whether the other way round.
     by: Option<(Column, bool)>,
+    /// If they are grouped.
+    pub groups: Option<Grouping>,
     /// If one was chosen.
     span: Option<Span>,
 }
@@ -102,21 +108,31 @@ impl Order {
         let sort = text(params.fields.get("sort"));
         let (name, down) = sort.strip_prefix('-').map_or((sort.as_str(), false), |name| (name, true));
         let column = Column::ALL.into_iter().find(|column| column.about().1 == name);
-        Self { by: column.map(|column| (column, down)), span: Span::asked(params) }
+        Self {
+            by: column.map(|column| (column, down)),
+            groups: Grouping::named(&text(params.fields.get("group"))),
+            span: Span::asked(params),
+        }
     }
 
     /// The same as a query string.
     pub fn query(self) -> String {
         let sort =
             self.by.map(|(column, down)| format!("sort={}{}", if down { "-" } else { "" }, column.about().1));
+        let groups = self.groups.map(|groups| format!("group={}", groups.name()));
         let span = self.span.map(|span| format!("span={}", span.name()));
-        let given: Vec<String> = sort.into_iter().chain(span).collect();
+        let given: Vec<String> = sort.into_iter().chain(groups).chain(span).collect();
         if given.is_empty() { String::new() } else { format!("?{}", given.join("&")) }
     }
 
     /// The same with the chart of another time.
     pub fn with_span(self, span: Span) -> Self {
         Self { span: Some(span), ..self }
+    }
+
+    /// The same with other groups, or none.
+    pub fn with_groups(self, groups: Option<Grouping>) -> Self {
+        Self { groups, ..self }
     }
 
     fn sort(self, rows: &mut [&QueueFacts]) {
@@ -149,10 +165,32 @@ pub struct QueueTable<'a> {
 
 impl HtmlSafe for QueueTable<'_> {}
 
+/// A row of the table.
+#[derive(Debug, Template)]
+enum Row<'a> {
+    #[template(source = "{{ self.0 }}", ext = "html")]
+    Queue(&'a QueueFacts),
+    /// Stands above its queues.
+    #[template(source = "{{ self.0 }}", ext = "html")]
+    Group(Group),
+}
+
+impl HtmlSafe for Row<'_> {}
+
+impl Row<'_> {
+    /// The id of its element.
+    fn key(&self) -> String {
+        match self {
+            Self::Queue(queue) => format!("queue-{}", queue.queue.id),
+            Self::Group(group) => group.key(),
+        }
+    }
+}
+
 #[derive(Debug, Template)]
 #[template(path = "overview/busy.html")]
 struct Busy<'a> {
-    rows: Vec<&'a QueueFacts>,
+    rows: Vec<Row<'a>>,
     order: Order,
     /// Whether there are no queues at all.
     is_first: bool,
@@ -164,7 +202,7 @@ impl HtmlSafe for Busy<'_> {}
 #[derive(Debug, Template)]
 #[template(path = "overview/idle.html")]
 struct Idle<'a> {
-    rows: Vec<&'a QueueFacts>,
+    rows: Vec<Row<'a>>,
     order: Order,
 }
 
@@ -174,19 +212,43 @@ impl<'a> QueueTable<'a> {
     /// Queues, which come in order of name.
     pub fn of(queues: &'a [QueueFacts], order: Order) -> Self {
         let folds = queues.len() > FEW && order.by.is_none();
-        let (idle, mut rows): (Vec<_>, Vec<_>) = queues.iter().partition(|queue| folds && queue.is_idle());
-        order.sort(&mut rows);
+        let (idle, mut busy): (Vec<_>, Vec<_>) = queues.iter().partition(|queue| folds && queue.is_idle());
+        order.sort(&mut busy);
+        let rows = match order.groups {
+            Some(groups) => in_groups(queues, &busy, groups),
+            None => busy.into_iter().map(Row::Queue).collect(),
+        };
+        let idle = idle.into_iter().map(Row::Queue).collect();
         let is_first = queues.is_empty();
         Self { busy: Busy { rows, order, is_first }, idle: Idle { rows: idle, order } }
     }
 
+    /// Whether groups are worth it.
+    pub fn can_be_grouped(&self) -> bool {
+        let (busy, idle) = (&self.busy, &self.idle);
+        busy.order.groups.is_some() || busy.rows.len() + idle.rows.len() > TOO_FEW_FOR_GROUPS
+    }
+
     /// The tables, whenever there are other queues in them, and each queue.
     pub fn parts(&self) -> Result<Vec<Part>, HttpError> {
-        let key = |row: &&QueueFacts| format!("queue-{}", row.queue.id);
-        let busy = Part::table("queues", &self.busy, &self.busy.rows, key)?;
-        let idle = Part::table("queues-idle", &self.idle, &self.idle.rows, key)?;
+        let busy = Part::table("queues", &self.busy, &self.busy.rows, Row::key)?;
+        let idle = Part::table("queues-idle", &self.idle, &self.idle.rows, Row::key)?;
         Ok([busy, idle].concat())
     }
+}
+
+/// Each group of `all`, with those of its queues that are `shown`. A group of which none is shown is left out.
+fn in_groups<'a>(all: &[QueueFacts], shown: &[&'a QueueFacts], grouping: Grouping) -> Vec<Row<'a>> {
+    let mut rows = Vec::new();
+    for (group, queues) in grouped_by(grouping, all) {
+        let is_in = |queue: &&&QueueFacts| queues.iter().any(|own| own.queue.id == queue.queue.id);
+        let shown: Vec<_> = shown.iter().filter(is_in).map(|queue| Row::Queue(queue)).collect();
+        if !shown.is_empty() {
+            rows.push(Row::Group(group));
+            rows.extend(shown);
+        }
+    }
+    rows
 }
 
 fn headings(order: Order) -> Vec<Heading> {
@@ -230,14 +292,18 @@ mod tests {
     }
 
     fn order(sort: &str) -> Order {
-        let fields = [("sort".to_owned(), sort.into())].into_iter().collect();
-        Order::of(&Params { fields, ..Params::default() })
+        let (sort, group) = sort.split_once(" by ").unwrap_or((sort, ""));
+        let fields = [("sort".to_owned(), sort.into()), ("group".to_owned(), group.into())];
+        Order::of(&Params { fields: fields.into_iter().collect(), ..Params::default() })
     }
 
     fn names(queues: &[QueueFacts], sort: &str) -> (Vec<String>, usize) {
         let table = QueueTable::of(queues, order(sort));
-        let shown = table.busy.rows.iter().map(|row| row.queue.display_name()).collect();
-        (shown, table.idle.rows.len())
+        let name = |row: &Row<'_>| match row {
+            Row::Queue(queue) => queue.queue.display_name(),
+            Row::Group(group) => format!("[{}]", group.name),
+        };
+        (table.busy.rows.iter().map(name).collect(), table.idle.rows.len())
     }
 
     #[test]
@@ -258,6 +324,24 @@ mod tests {
         assert_eq!(both.query(), "?sort=-waiting&span=7d");
         let html = QueueTable::of(&queues, both).render().unwrap();
         assert!(html.contains("<a href=\"/?sort=-running&#38;span=7d\">Running</a>"), "{html}");
+    }
+
+    #[test]
+    fn groups_stand_above_their_queues_with_what_all_of_these_have() {
+        let mut queues = vec![queue("a", 5, 0), queue("mail-in", 1, 2), queue("mail.out.a", 9, 1)];
+        assert_eq!(
+            names(&queues, "-waiting by prefix").0,
+            ["[mail]", "mail.out.a", "mail-in", "[Others]", "a"]
+        );
+        queues[2].queue.rest.insert("tenant", "acme");
+        assert_eq!(names(&queues, " by tenant").0, ["[acme]", "mail.out.a", "[No tenant]", "a", "mail-in"]);
+        assert_eq!(names(&queues, " by <x>").0, ["a", "mail-in", "mail.out.a"]);
+        let order = order("-waiting by prefix");
+        assert_eq!(order.query(), "?sort=-waiting&group=prefix");
+        let html = QueueTable::of(&queues, order).render().unwrap();
+        for part in ["2 queues", "<td data-label=\"Waiting\" class=\"number\">10</td>", "id=\"group-mail\""] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
     }
 
     #[test]

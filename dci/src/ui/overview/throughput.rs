@@ -110,8 +110,12 @@ pub fn chart(span: Span, points: &[Point]) -> Value {
     if points.iter().any(|point| point.numbers.ended.other > 0) {
         series.push(("Cancelled or lost", "line", "busy", values(|ended| ended.other)));
     }
-    let words = words(&ends(points), span.words());
-    drawn(points.iter().map(|point| point.at), (span.about().unit, span.every(), words), series)
+    drawn(points.iter().map(|point| point.at), about(span, points), series)
+}
+
+/// What a chart says of itself: its unit, how often it is worth to look, and the same in words.
+pub fn about(span: Span, points: &[Point]) -> (&'static str, Duration, String) {
+    (span.about().unit, span.every(), words(&ends(points), span.words()))
 }
 
 /// The same as a picture, and in words.

@@ -135,7 +135,7 @@ impl Search {
         pairs
     }
 
-    fn restrictions(&self) -> Vec<(String, String)> {
+    pub fn restrictions(&self) -> Vec<(String, String)> {
         let one = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let mut all = vec![one("queue", &self.queue)];
         all.extend(self.statuses.iter().map(|status| one("status", status)));
