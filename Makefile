@@ -7,6 +7,7 @@ PORT ?= 8080
 
 # These tools wait for others most of the time; optimising them takes most of the time of building them.
 INSTALL := CARGO_PROFILE_RELEASE_OPT_LEVEL=0 cargo install --locked
+INSTALL_MDBOOK := $(INSTALL) mdbook@0.5.4 --no-default-features --features search
 INSTALL_NEXTEST := $(INSTALL) cargo-nextest --no-default-features --features default-no-update
 
 # What `make release` builds with besides (FEATURES="--features disbatch-kubernetes/client").
@@ -19,7 +20,7 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 DEMO_DATA := .disbatch/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help prepare prepare-browser prepare-clients release dist demo test screenshots faults lint fmt-check clippy deny advisories bench fuzz fuzz-targets fmt clean-data
+.PHONY: help prepare prepare-browser prepare-clients release dist docs demo test screenshots faults lint fmt-check clippy deny advisories bench fuzz fuzz-targets fmt clean-data
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +40,10 @@ release: prepare ## Build all programs for use, into target/release (FEATURES=..
 
 dist: ## Pack release programs into dist/: tarball, Debian packages, RPMs, wheel (ARGS=--check: pack twice and compare)
 	scripts/dist $(ARGS)
+
+docs: ## Make a site of docs/ with search, in target/docs/site, and check all links
+	@mdbook --version >/dev/null 2>&1 || $(INSTALL_MDBOOK)
+	scripts/docs
 
 demo: release ## Run 20 real tasks in a database of their own, then stay (ARGS=--exit: stop; PORT=8080)
 	@mkdir -p $(DEMO_DATA) && touch $(DEMO_DATA)/lock

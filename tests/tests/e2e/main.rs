@@ -80,6 +80,7 @@ mod tags;
 mod tenants;
 mod tls;
 mod traces;
+mod tutorials;
 mod units;
 mod unowned;
 mod upkeep;
