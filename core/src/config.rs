@@ -13,6 +13,8 @@ mod inbox;
 mod increase;
 mod indexes;
 mod isolation;
+#[cfg(test)]
+mod json_schema;
 mod log;
 mod metrics;
 mod notifications;
@@ -66,6 +68,9 @@ const DEFAULT_RUNNER_IDLE: Duration = Duration::from_secs(60);
 /// The configuration as read and checked.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Config {
+    /// The schema by which an editor checks the file; accepted and not used.
+    #[serde(default, rename = "$schema")]
+    pub schema: Option<serde_json::Value>,
     /// `host:port`, several of them with commas, or a `mongodb://` or `mongodb+srv://` URI.
     pub mongohost: String,
     pub database: String,
