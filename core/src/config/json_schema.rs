@@ -204,6 +204,7 @@ fn every_key_is_documented() {
 #[test]
 fn the_shipped_example_and_those_of_the_documentation_are_valid() {
     assert_eq!(problems(include_str!("../../../config.example.json")), None);
+    assert_eq!(problems(include_str!("../../../packaging/compose/config.json")), None);
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
     let keys = stored();
     let mut found = 0;
