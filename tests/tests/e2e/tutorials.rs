@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::Path;
-use std::sync::LazyLock;
 
 use anyhow::{Context, bail, ensure};
 use disbatch_tests::{Dci, World, binary, finish};
@@ -17,12 +16,10 @@ const END: char = '\u{1e}';
 /// The program that `docs/tutorials/plugin-rust.md` builds, built together with the tests.
 const PRIMES: &str = include_str!("../../../plugins/sdk/examples/primes.rs");
 
-static BLOCK: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"(?sm)(?:^<!-- (?<mark>[^\n]*) -->\n)?^```(?<language>\w*)\n(?<text>.*?)^```$")
-        .expect("a pattern")
-});
+/// A block, with the line before it that says what it is.
+const BLOCK: &str = r"(?sm)(?:^<!-- (?<mark>[^\n]*) -->\n)?^```(?<language>\w*)\n(?<text>.*?)^```$";
 
-static ID: LazyLock<Regex> = LazyLock::new(|| Regex::new("[0-9a-f]{24}").expect("a pattern"));
+const ID: &str = "[0-9a-f]{24}";
 
 /// A block of a page.
 #[derive(Debug)]
@@ -39,7 +36,8 @@ enum Block {
 
 fn blocks(page: &str) -> anyhow::Result<Vec<Block>> {
     let mut blocks = Vec::new();
-    for found in BLOCK.captures_iter(page) {
+    let block = Regex::new(BLOCK)?;
+    for found in block.captures_iter(page) {
         let text = found["text"].to_owned();
         let mark = found.name("mark").map_or("", |mark| mark.as_str());
         match (mark.split_once(": ").unwrap_or((mark, "")), &found["language"], blocks.last_mut()) {
@@ -136,18 +134,16 @@ async fn run(world: &World, blocks: &[Block], dci: Option<&Dci>, python: &str) -
     let ended = finish(&mut bash).await?;
     let folder = world.path().to_str().context("no text")?;
     let printed = ended.stdout.replace(folder, "/home/you");
+    let id = Regex::new(ID)?;
     let outputs: Vec<&str> = printed.split_terminator(END).collect();
     for (number, (text, shows)) in shown.iter().enumerate() {
         let output = outputs.get(number).with_context(|| format!("{text}{}", ended.stderr))?;
+        // Ids are others each time.
+        let same = |text: &str| id.replace_all(text.trim_end(), "ID").into_owned();
         assert_eq!(same(output), same(shows), "{text}{}", ended.stderr);
     }
     ensure!(ended.status.success(), "{}{}", ended.stdout, ended.stderr);
     Ok(())
-}
-
-/// With ids made the same.
-fn same(text: &str) -> String {
-    ID.replace_all(text.trim_end(), "ID").into_owned()
 }
 
 /// Where Python finds the client library and what it needs.
