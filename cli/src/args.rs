@@ -9,6 +9,7 @@ mod id;
 mod life;
 mod local;
 mod options;
+mod replay;
 mod schedules;
 pub mod seconds;
 pub mod secure;
@@ -36,11 +37,12 @@ pub use find::{
     AuditOptions, CreatedFilter, GraphOptions, LocksOptions, SetTaskOptions, TagFilter, TaskFilter, When,
 };
 pub use life::{
-    AnswerOptions, BulkWhich, DrainOptions, Drained, EventsOptions, ExplainOptions, GroupsOptions,
-    LifeCommand, LogsOptions, QueueAndReason, RerunOptions, RunOptions, WaitOptions,
+    AnswerOptions, BulkWhich, BundleOptions, DrainOptions, Drained, EventsOptions, ExplainOptions,
+    GroupsOptions, LifeCommand, LogsOptions, QueueAndReason, RerunOptions, RunOptions, WaitOptions,
 };
 pub use local::{CreateUsers, DevOptions};
 pub use options::{FileOptions, Format, ListingOptions, Shell};
+pub use replay::ReplayOptions;
 pub use schedules::{
     BackfillOptions, CalendarCommand, CalendarRules, ImportedJobs, NewSchedule, PreviewOptions, RunsOptions,
     ScheduleCommand, ScheduleFilter, ScheduleSettings, ScheduleUpdate,
@@ -224,6 +226,8 @@ pub enum Command {
     /// Write a plugin: begin one, look for mistakes in it, and run it here
     #[command(subcommand)]
     Plugin(PluginCommand),
+    /// Run an attempt of a task again, here and without a database, and show what comes out differently
+    Replay(ReplayOptions),
     /// A task's life.
     #[command(flatten)]
     Life(LifeCommand),
@@ -245,7 +249,8 @@ impl Command {
             | Self::Array(_)
             | Self::Files(_)
             | Self::Workers(_)
-            | Self::Plugin(_) => true,
+            | Self::Plugin(_)
+            | Self::Replay(_) => true,
             Self::Tasks { which, .. } => which.is_given(),
             Self::CreateQueue { threads, sort, .. } => threads.is_some() || sort.is_some(),
             _ => false, // As in Perl.

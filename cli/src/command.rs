@@ -55,7 +55,7 @@ pub async fn run(arguments: Arguments, words: &[OsString]) -> anyhow::Result<Exi
         Command::SecretsKey | Command::CreateUsers(_) | Command::User(_) | Command::Token(_) => {
             Err(local::become_it(words))
         }
-        Command::Plugin(_) | Command::Dev(_) => Err(local::become_it(words)),
+        Command::Plugin(_) | Command::Dev(_) | Command::Replay(_) => Err(local::become_it(words)),
         command => {
             let client = Client::new(&arguments.connection.with_file()?)?;
             Box::pin(ask(&client, command, &arguments.listing)).await
@@ -95,7 +95,7 @@ async fn ask(client: &Client, command: Command, listing: &ListingOptions) -> any
         Command::UpdateNode { node, fields } => update_node::run(client, node, fields).await?,
         // Done without a client.
         Command::Completion { .. } | Command::ManPages { .. } => {}
-        Command::SecretsKey | Command::Dev(_) => {}
+        Command::SecretsKey | Command::Dev(_) | Command::Replay(_) => {}
         Command::CreateUsers(_) | Command::User(_) | Command::Token(_) | Command::Plugin(_) => {}
     }
     Ok(ExitCode::SUCCESS)

@@ -45,6 +45,7 @@ pub mod plugin;
 pub mod private_folder;
 pub mod queue;
 pub mod rate;
+pub mod recordings;
 pub mod remove_tree;
 pub mod request;
 pub mod schedules;

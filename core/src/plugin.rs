@@ -7,6 +7,7 @@
 //! The first of a name counts: plugins in folders come before programs of the configuration, shipped plugins, Perl modules, and what the database defines.
 
 mod defined;
+mod files;
 mod find;
 mod manifest;
 mod perl;
@@ -54,6 +55,8 @@ pub struct Plugin {
     pub handoff: bool,
     /// What its adapter is told of the manifest. None: it has no adapter.
     pub adapter: Option<Value>,
+    /// The folder with its manifest, if it has one.
+    pub folder: Option<PathBuf>,
 }
 
 impl Plugin {
@@ -64,6 +67,7 @@ impl Plugin {
             answers: manifest.engine == Engine::Perl || kind.is_some_and(|kind| kind != ProgramType::Handoff),
             handoff: kind == Some(ProgramType::Handoff),
             adapter: manifest.settings(),
+            folder: None,
             manifest,
             program,
             arguments,
@@ -236,7 +240,10 @@ impl Plugins {
             Ok(manifest) if self.by_name.contains_key(&manifest.name) => {
                 self.problems.push(Problem::Duplicate { name: manifest.name, path: path.to_owned() });
             }
-            Ok(manifest) => self.add(manifest, Some(path.parent().unwrap_or(Path::new("/")))),
+            Ok(manifest) => {
+                let folder = path.parent().unwrap_or(Path::new("/"));
+                self.add_with(manifest, Some(folder), Some(folder));
+            }
             Err(source) => self.problems.push(Problem::Manifest { path: path.to_owned(), source }),
         }
     }
@@ -278,12 +285,19 @@ impl Plugins {
     }
 
     fn add(&mut self, manifest: Manifest, own: Option<&Path>) {
+        self.add_with(manifest, own, None);
+    }
+
+    /// The same for one whose manifest is in `folder`, if it is.
+    fn add_with(&mut self, manifest: Manifest, own: Option<&Path>, folder: Option<&Path>) {
+        let folder = folder.map(Path::to_owned);
         match self.resolve(manifest, own) {
             Ok((plugin, None)) => {
-                self.by_name.insert(plugin.manifest.name.clone(), Arc::new(plugin));
+                self.by_name.insert(plugin.manifest.name.clone(), Arc::new(Plugin { folder, ..plugin }));
             }
             Ok((plugin, Some(doubt))) => {
                 let name = plugin.manifest.name.clone();
+                let plugin = Plugin { folder, ..plugin };
                 // What was found of that name before comes first, be it one that cannot run.
                 if !self.problems.iter().any(|problem| problem.is_about(&name)) {
                     self.unsure.insert(name, Arc::new(plugin));

@@ -5,7 +5,7 @@
 
 use crate::model::TaskId;
 
-const PREFIX: &str = "disbatch-";
+pub const PREFIX: &str = "disbatch-";
 
 /// In the place of an id: the folder is empty, and waits for its runner's next task.
 const IDLE: &str = "idle";

@@ -82,4 +82,5 @@ pub(crate) use claim::{MOST_PASSES, claimable, claimable_of_any, is_newest_first
 pub(crate) use error_line::MOST as MOST_OF_LINE;
 pub(crate) use external::{DETACHED, Ending, FREED, Reason, attached, silence};
 pub(crate) use submit::Given;
+pub(crate) use transition::of_runs;
 pub(crate) use tries::{MOST_ALONE, Outcome, Try, one_member};

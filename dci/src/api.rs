@@ -23,6 +23,7 @@ pub mod explain_task;
 pub mod files;
 pub mod find_tasks;
 pub mod follow_events;
+pub mod get_bundle;
 pub mod get_events;
 pub mod get_node;
 pub mod get_queue;

@@ -3,7 +3,7 @@
 
 use bson::{Bson, Document};
 use disbatch_core::fair::{Scheme, Settings, Share};
-use disbatch_core::model::{FILES, NODES, OnLostLease, OnOrphan, Policy, Queue, Rules, Sort};
+use disbatch_core::model::{FILES, NODES, OnLostLease, OnOrphan, Policy, Queue, RECORD, Rules, Sort};
 use disbatch_core::rate::limit;
 use disbatch_core::tags::INDEX;
 use disbatch_core::task::history;
@@ -121,6 +121,7 @@ pub fn of_queue(queue: &Queue) -> Map<String, Value> {
         },
         "paused": queue.is_paused(),
         "rate": stored(limit::OF_QUEUE),
+        RECORD: stored(RECORD),
         "reason": queue.reason(),
         "retention": {
             "archive_after": retention(queue, "archive_after"),

@@ -12,6 +12,7 @@ mod args;
 mod arrays;
 mod audit;
 mod bulk;
+mod bundle;
 mod catalogue;
 mod changes;
 mod connections;

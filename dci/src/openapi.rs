@@ -68,7 +68,8 @@ pub use results::{
     RerunResult, RetryResult, UpdateResult,
 };
 pub use schema::{
-    Details, ErrorBody, Node, OneTask, OutputOptions, Queue, Task, TaskSearch, Tasks, WaitOptions,
+    BundleOptions, Details, ErrorBody, Node, OneTask, OutputOptions, Queue, Task, TaskSearch, Tasks,
+    WaitOptions,
 };
 
 use crate::{api, json, ui};
@@ -115,6 +116,7 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::wait_for_task::handle,
         api::get_events::handle,
         api::follow_events::handle,
+        api::get_bundle::handle,
         api::get_stdout::handle,
         api::get_stderr::handle,
         api::cancel_task::handle,

@@ -188,7 +188,7 @@ fn partial(
 }
 
 /// The first `length` bytes; an error if there are fewer, as they were announced.
-fn limited(
+pub fn limited(
     bytes: impl Stream<Item = Result<Vec<u8>, HttpError>> + 'static,
     length: u64,
 ) -> impl Stream<Item = Result<Bytes, HttpError>> {

@@ -73,6 +73,14 @@ impl Source {
         Self::from_value(store, value.unwrap_or(Bson::Null)).await
     }
 
+    /// Its bytes, as far as is known.
+    pub fn length(&self) -> u64 {
+        match self {
+            Self::Text(text) => text.len() as u64,
+            Self::File(_, file) => file.map_or(0, |file| file.length),
+        }
+    }
+
     async fn from_value(store: &Store, value: Bson) -> Result<Self, StoreError> {
         Ok(match value {
             Bson::String(text) => Self::Text(text),

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bson::{Bson, DateTime, Document};
-use disbatch_core::model::NodeSelector;
+use disbatch_core::model::{LONGEST_KEPT, NodeSelector};
 use disbatch_core::rate::limit;
 use disbatch_core::request::{self, Invalid};
 use disbatch_core::text as odd;
@@ -83,6 +83,20 @@ pub fn retention(name: &str, value: &Value) -> Result<Document, HttpError> {
         Ok(bson::Bson::Double(span.as_secs_f64()))
     };
     Ok(request::parts(name, &object(value), &["archive_after", "delete_after"], part)?)
+}
+
+/// Which attempts are recorded: an object of `share`, above 0 and up to 1, and `keep` in days.
+pub fn record(name: &str, value: &Value) -> Result<Document, HttpError> {
+    let part = |key: &str, value: &Value| {
+        let most = if key == "share" { 1.0 } else { f64::from(LONGEST_KEPT) };
+        let name = format!("{name}.{key}");
+        let given = request::number(&name, value, 0.0)?;
+        let is_right = given > 0.0 && given <= most;
+        let expected = || request::wrong(&name, &format!("above 0 and at most {most}"));
+        is_right.then(|| given.into()).ok_or_else(expected)
+    };
+    let record = request::parts(name, &object(value), &["share", "keep"], part)?;
+    if record.contains_key("share") { Ok(record) } else { Err(wrong(name, "an object with share")) }
 }
 
 /// How many tasks may start in what time: an object of `n`, `per` in seconds, and `burst`, which is optional.

@@ -86,6 +86,7 @@ impl Report {
             | Ask::Live { .. }
             | Ask::RemoveLive { .. }
             | Ask::Upload { .. }
+            | Ask::Record(_)
             | Ask::Register { .. }
             | Ask::Settle
             | Ask::Detach

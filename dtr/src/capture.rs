@@ -17,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use crate::early::{self, Early};
 use crate::live::{Live, Tap};
 use crate::places::Shape;
+use crate::recorder::Recorder;
 use utf8::Utf8Check;
 
 /// Longer streams are kept on disk.
@@ -50,6 +51,13 @@ impl Captures {
         Self { stdout: capture(StreamName::Stdout), stderr: capture(StreamName::Stderr) }
     }
 
+    /// Has it recorded when a plugin writes what.
+    pub fn be_recorded(&mut self, recorder: Option<&Recorder>) {
+        let of = |stream| recorder.map(|recorder| (recorder.clone(), stream));
+        self.stdout.recorder = of(StreamName::Stdout);
+        self.stderr.recorder = of(StreamName::Stderr);
+    }
+
     /// Another plugin goes on where one has ended.
     pub fn reopen(&self) {
         for capture in [&self.stdout, &self.stderr] {
@@ -72,6 +80,7 @@ pub struct Capture {
     lost: u64,
     tap: Option<Tap>,
     early: Option<early::Tap>,
+    recorder: Option<(Recorder, StreamName)>,
 }
 
 impl Capture {
@@ -87,6 +96,7 @@ impl Capture {
             lost: 0,
             tap: None,
             early: None,
+            recorder: None,
         }
     }
 
@@ -110,6 +120,9 @@ impl Capture {
             match source.read(&mut buffer).await {
                 Ok(0) => break,
                 Ok(read) => {
+                    if let Some((recorder, stream)) = &self.recorder {
+                        recorder.wrote(*stream, self.length, read);
+                    }
                     self.push(&buffer[..read]);
                     if read == buffer.len() {
                         buffer.resize(long, 0);

@@ -157,6 +157,9 @@ impl Control {
     }
 
     async fn take_line(&mut self, line: &[u8], relay: &Relay) {
+        if let Some(recorder) = &relay.recorder {
+            recorder.heard(line);
+        }
         match serde_json::from_slice::<Map<String, Value>>(line) {
             Ok(message) => self.take(message, relay).await,
             Err(error) => self.complain(format!("a control line is no JSON object: {error}")),

@@ -116,6 +116,11 @@ impl Lodging {
         self.made.get().is_some()
     }
 
+    /// Moves it to `target`, an empty folder beside it, and leaves it. Nothing happens if it has not been made.
+    pub fn move_to(self, target: &Path) -> io::Result<()> {
+        self.made.into_inner().map_or(Ok(()), |folder| folder.move_to(target))
+    }
+
     /// The end of the task. `left`: whether everyone has left the folder, so that the next task may have it.
     pub fn end(self, left: bool) -> Folders {
         let mut folders = self.folders.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -163,6 +168,12 @@ impl Folder {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.0
+    }
+
+    fn move_to(mut self, target: &Path) -> io::Result<()> {
+        fs::rename(&self.0, target)?;
+        self.0.clear();
+        std::env::set_current_dir(HOME)
     }
 
     /// Moves it to `idle` if it is empty and as it was made, and leaves it.

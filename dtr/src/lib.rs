@@ -35,6 +35,7 @@ mod own_file;
 mod places;
 mod plugin;
 mod post;
+mod recorder;
 mod relay;
 mod retry;
 mod run;

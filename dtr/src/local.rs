@@ -3,18 +3,21 @@
 //! All that a plugin meets is what it meets on a node: the guard, the private folder, its input and its variables, the control
 //! channel, limits, and what is made of its end. What it says is handed on as it comes, and stored nowhere.
 
+use std::ffi::OsString;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bson::oid::ObjectId;
-use bson::{Bson, Document, doc};
+use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::clock::{Clock, SystemClock};
 use disbatch_core::config::{Config, Gfs};
 use disbatch_core::core_dumps;
 use disbatch_core::lifecycle::Lifecycle;
-use disbatch_core::model::{NodeName, PluginName, Queue, QueueId, Task, TaskId, to_document};
+use disbatch_core::model::{NodeName, PluginName, QueueId, Rules, TaskId, to_bson, to_document};
 use disbatch_core::output::StreamName;
+use disbatch_core::schedules::ForRun;
 use disbatch_core::secrets::SecureParams;
 use disbatch_core::task::Run;
 use serde::de::DeserializeOwned;
@@ -25,7 +28,7 @@ use tokio::sync::{Notify, mpsc};
 use crate::boot_time::{Asked, boot_time};
 use crate::capture::{Capture, Captures};
 use crate::custody::Nudges;
-use crate::folder::{Folders, Lodging};
+use crate::folder::{self, Folders, Lodging};
 use crate::ledger::{Connection, Ledger};
 use crate::live::Tap;
 use crate::outcome::Outcome;
@@ -52,12 +55,46 @@ pub struct Rehearsal {
     /// The configuration, by which the plugin is found.
     pub config: Config,
     pub plugin: PluginName,
-    /// The parameters of its task.
-    pub params: Map<String, Value>,
+    pub given: Given,
     /// What only the plugin is told.
     pub secure_params: Option<SecureParams>,
     /// How long it may take.
     pub timeout: Option<Duration>,
+    /// Where its private folder is to be afterwards: an empty folder beside it, see [`folder`]. None: it goes.
+    pub keep: Option<PathBuf>,
+}
+
+/// What the plugin is given.
+#[derive(Debug)]
+pub enum Given {
+    /// A task that has these parameters, and nothing else of interest.
+    Params(Map<String, Value>),
+    /// The task of an earlier run.
+    Earlier(Box<Earlier>),
+}
+
+/// A run that is to be run again.
+#[derive(Debug, Default)]
+pub struct Earlier {
+    /// The task, as the plugin was given it.
+    pub task: Map<String, Value>,
+    pub queue: Map<String, Value>,
+    /// The node that had it.
+    pub node: Option<String>,
+    pub attempt: i64,
+    /// When the newest run of its schedule that had succeeded began and ended, as variables have it.
+    pub last_success: [Option<String>; 2],
+}
+
+/// A plugin that nobody has started yet.
+#[derive(Debug)]
+pub struct Prepared {
+    pub program: PathBuf,
+    pub arguments: Vec<OsString>,
+    /// What is secret is in it.
+    pub environment: Vec<(OsString, OsString)>,
+    /// Its standard input, with what is secret.
+    pub input: Vec<u8>,
 }
 
 /// What a plugin says while it runs.
@@ -88,9 +125,44 @@ pub struct Rehearsed {
     pub note: Option<String>,
 }
 
+/// Makes an empty folder for what is to be kept of a private one.
+pub fn folder() -> io::Result<PathBuf> {
+    Ok(tempfile::Builder::new().prefix("disbatch-replay-").tempdir_in(folder::parent())?.keep())
+}
+
 /// Runs a plugin once, and hands on what it says. The first SIGINT or SIGTERM has it end, the second at once.
 pub async fn run(rehearsal: Rehearsal, mut say: impl FnMut(Word)) -> io::Result<Rehearsed> {
-    let Rehearsal { config, plugin, params, secure_params, timeout } = rehearsal;
+    let (mut streams, captures) = Streams::new();
+    let outcome = perform(rehearsal, captures, (&mut streams, &mut say)).await?;
+    streams.hand_on_the_rest(&outcome, &mut say).await?;
+    Ok(Rehearsed::of(outcome))
+}
+
+/// The same, in silence. Returns the task's standard output and standard error besides, at most so many bytes of each.
+pub async fn run_whole(rehearsal: Rehearsal, most: u64) -> io::Result<(Rehearsed, [Vec<u8>; 2])> {
+    let (mut streams, captures) = Streams::new();
+    let outcome = perform(rehearsal, captures, (&mut streams, &mut |_| ())).await?;
+    let mut output = [Vec::new(), Vec::new()];
+    for (stream, bytes) in [&outcome.stdout, &outcome.stderr].into_iter().zip(&mut output) {
+        stream.reader()?.take(most).read_to_end(bytes).await?;
+    }
+    Ok((Rehearsed::of(outcome), output))
+}
+
+/// Says what a plugin would be started with in this folder.
+pub fn prepare(rehearsal: Rehearsal, folder: &Path) -> io::Result<Prepared> {
+    let Rehearsal { config, plugin, given, secure_params, .. } = rehearsal;
+    let (kit, _batcher) = Kit::new(&config).map_err(io::Error::other)?;
+    let begun = begun(&plugin, given, NodeName::of_this_host()?)?;
+    kit.prepare(&begun, &config, (secure_params.as_ref(), folder))
+}
+
+async fn perform(
+    rehearsal: Rehearsal,
+    captures: Captures,
+    (streams, say): (&mut Streams, &mut impl FnMut(Word)),
+) -> io::Result<Outcome> {
+    let Rehearsal { config, plugin, given, secure_params, timeout, keep } = rehearsal;
     // One would have secure parameters in it.
     core_dumps::forbid()?;
     let (kit, mut batcher) = Kit::new(&config).map_err(io::Error::other)?;
@@ -101,29 +173,36 @@ pub async fn run(rehearsal: Rehearsal, mut say: impl FnMut(Word)) -> io::Result<
         lifecycle: Lifecycle::listen()?,
         nudges: Nudges::default(),
     };
-    let begun = begun(&plugin, &params, &setup.node)?;
+    let begun = begun(&plugin, given, setup.node.clone())?;
+    let rules = Rules::of(&begun.task, begun.queue.as_ref().ok().and_then(Option::as_ref));
     let folder = Lodging::new(begun.run.task, Folders::default());
     // Nothing is written to it: there is no database.
     let ledger = Ledger::new(Arc::clone(&setup.config), setup.lifecycle.clone(), None, Connection::default());
     let work = Work { setup: &setup, ledger: &ledger, begun: &begun, folder: &folder, is_alone: true };
-
-    let (mut streams, captures) = Streams::new();
     let given = (secure_params, boot_time().saturating_add(LONGEST));
-    let followed = follow(&work, &kit, (given, captures, timeout), (&mut streams, &mut say));
+    let followed = follow(&work, &kit, (given, captures, timeout.or(rules.timeout)), (streams, say));
     let outcome = tokio::select! {
         biased;
         outcome = Box::pin(followed) => outcome,
         never = batcher.drive(&setup.lifecycle) => match never {},
     };
-    streams.hand_on_the_rest(&outcome, &mut say).await?;
+    if let Some(target) = &keep {
+        folder.move_to(target)?;
+    }
     kit.tools.end().await;
     batcher.end().await;
-    Ok(Rehearsed {
-        status: outcome.status.code(),
-        result: outcome.result.map(json),
-        exit: outcome.exit.map(json),
-        note: outcome.note,
-    })
+    Ok(outcome)
+}
+
+impl Rehearsed {
+    fn of(outcome: Outcome) -> Self {
+        Self {
+            status: outcome.status.code(),
+            result: outcome.result.map(json),
+            exit: outcome.exit.map(json),
+            note: outcome.note,
+        }
+    }
 }
 
 /// Runs it, and hands on what it says meanwhile.
@@ -177,25 +256,69 @@ async fn end(supervisor: Supervisor, timeout: Option<Duration>, lifecycle: &Life
 }
 
 /// A task of a queue that has this plugin, as if they were there.
-fn begun(plugin: &PluginName, params: &Map<String, Value>, node: &NodeName) -> io::Result<Begun> {
+fn begun(plugin: &PluginName, given: Given, node: NodeName) -> io::Result<Begun> {
+    match given {
+        Given::Params(params) => of_params(plugin, &params, node),
+        Given::Earlier(earlier) => of_earlier(plugin, *earlier, node),
+    }
+}
+
+fn of_params(plugin: &PluginName, params: &Map<String, Value>, node: NodeName) -> io::Result<Begun> {
     let (id, queue, now) = (ObjectId::new(), ObjectId::new(), SystemClock.now());
     let task = doc! {
-        "_id": id, "queue": queue, "status": 0, "node": node, "params": to_document(params),
+        "_id": id, "queue": queue, "status": 0, "node": &node, "params": to_document(params),
         "stdout": Bson::Null, "stderr": Bson::Null, "ctime": now, "mtime": now, "attempt": 1_i64,
     };
-    let task: Task = read(task)?;
-    let of_queue: Queue = read(doc! { "_id": queue, "name": "local", "plugin": plugin.as_str() })?;
-    let run = Run { task: TaskId(id), queue: QueueId(queue), node: node.clone(), attempt: 1, instance: None };
+    let of_queue = doc! { "_id": queue, "name": "local", "plugin": plugin.as_str() };
+    let run = Run { task: TaskId(id), queue: QueueId(queue), node, attempt: 1, instance: None };
+    as_begun((task, of_queue), run, None)
+}
+
+fn of_earlier(plugin: &PluginName, earlier: Earlier, own: NodeName) -> io::Result<Begun> {
+    let Earlier { task, queue, node, attempt, last_success } = earlier;
+    let task = exact(task);
+    let id = |name: &str| {
+        let missing = |_| io::Error::other(format!("the task has no {name} that is an id"));
+        task.get_object_id(name).map_err(missing)
+    };
+    let (task_id, queue_id) = (id("_id")?, id("queue")?);
+    let mut of_queue = exact(queue);
+    of_queue.extend(doc! { "_id": queue_id, "plugin": plugin.as_str() });
+    let node = node.map_or(own, |node| NodeName::new(node));
+    let run = Run { task: TaskId(task_id), queue: QueueId(queue_id), node, attempt, instance: None };
+    let time =
+        |text: &Option<String>| text.as_deref().and_then(|text| DateTime::parse_rfc3339_str(text).ok());
+    let [last_success_start, last_success_finish] = last_success.each_ref().map(time);
+    let schedule = task.get_object_id("schedule").ok().map(|id| ForRun {
+        id,
+        name: String::new(),
+        storage: None,
+        last_success_start,
+        last_success_finish,
+    });
+    as_begun((task, of_queue), run, schedule)
+}
+
+fn as_begun((task, queue): (Document, Document), run: Run, schedule: Option<ForRun>) -> io::Result<Begun> {
     Ok(Begun {
-        task,
-        queue: Ok(Some(of_queue)),
-        schedule: Ok(None),
+        task: read(task)?,
+        queue: Ok(Some(read(queue)?)),
+        schedule: Ok(schedule),
         workers: Vec::new(),
         run,
         asked: Asked::now(),
         until_deadline: None,
         lease: LEASE,
     })
+}
+
+/// The document that is written as this again: what is no extended JSON stays what it is.
+fn exact(object: Map<String, Value>) -> Document {
+    let one = |value: Value| match Bson::try_from(value.clone()) {
+        Ok(read) if read.clone().into_relaxed_extjson() == value => read,
+        _ => to_bson(&value),
+    };
+    object.into_iter().map(|(name, value)| (name, one(value))).collect()
 }
 
 /// As it would come from the database: what looks like extended JSON is read as it is.
@@ -290,7 +413,8 @@ mod tests {
         let config = Config::parse(text, &folder.path().join("config.json")).unwrap();
         let params = params.as_object().unwrap().clone();
         let plugin = "My::Script".parse().unwrap();
-        let rehearsal = Rehearsal { config, plugin, params, secure_params: None, timeout };
+        let given = Given::Params(params);
+        let rehearsal = Rehearsal { config, plugin, given, secure_params: None, timeout, keep: None };
         let (mut out, mut err, mut words) = (Vec::new(), Vec::new(), Vec::new());
         let ended = run(rehearsal, |word| match word {
             Word::Output(StreamName::Stdout, bytes) => out.extend(bytes),
@@ -325,6 +449,14 @@ mod tests {
         assert_eq!(words, expected);
     }
 
+    #[test]
+    fn a_task_is_written_as_it_was() {
+        let text = r#"{"_id":{"$oid":"6b0003bb686c8275d8013333"},"at":{"$date":"2026-11-26T10:00:00Z"},"big":5000000000,"n":1,"params":{"$date":1,"id":{"$oid":"x"}},"x":1.5}"#;
+        let document = exact(serde_json::from_str(text).unwrap());
+        assert!(document.get_object_id("_id").is_ok() && document.get_datetime("at").is_ok());
+        assert_eq!(json(document).to_string(), text);
+    }
+
     #[tokio::test]
     async fn how_it_ends_is_told_as_a_task_would_have_it() {
         let (out, _, _, ended) = Box::pin(rehearse("echo x; exit 3", json!({}), None)).await;
@@ -355,7 +487,8 @@ mod tests {
         let text = r#"{ "mongohost": "mongodb://127.0.0.1:1", "database": "none", "plugin_dirs": ["."] }"#;
         let config = Config::parse(text, &folder.path().join("config.json")).unwrap();
         let plugin = "My::Missing".parse().unwrap();
-        let rehearsal = Rehearsal { config, plugin, params: Map::new(), secure_params: None, timeout: None };
+        let given = Given::Params(Map::new());
+        let rehearsal = Rehearsal { config, plugin, given, secure_params: None, timeout: None, keep: None };
         let mut all = Vec::new();
         let ended = run(rehearsal, |word| {
             if let Word::Output(_, bytes) = word {

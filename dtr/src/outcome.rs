@@ -6,6 +6,7 @@ use std::time::Duration;
 use bson::{Bson, Document, doc};
 use disbatch_core::clock;
 use disbatch_core::model::{Rules, Status, Task};
+use disbatch_core::recordings::Recorded;
 use disbatch_core::task::{Pause, commit_note};
 use nix::sys::signal::Signal;
 
@@ -192,6 +193,8 @@ pub struct Outcome {
     pub detached: bool,
     /// Why the task goes on in another attempt, without an outcome.
     pub pause: Option<Pause>,
+    /// What was recorded of the attempt.
+    pub recorded: Option<Box<Recorded>>,
     reason: Option<Reason>,
 }
 
@@ -234,6 +237,7 @@ impl Outcome {
             written: 0,
             detached: verdict.detached,
             pause: verdict.pause,
+            recorded: None,
             reason: verdict.reason,
         }
     }
@@ -246,6 +250,11 @@ impl Outcome {
     /// With what the task's `exit` is to have although there was no plugin.
     pub fn with_exit(self, exit: Option<Document>) -> Self {
         Self { exit, ..self }
+    }
+
+    /// With what was recorded of the attempt.
+    pub fn with_recorded(self, recorded: Option<Recorded>) -> Self {
+        Self { recorded: recorded.map(Box::new), ..self }
     }
 
     /// Perl Disbatch's words for a task whose plugin never ran.
@@ -284,6 +293,7 @@ impl Outcome {
             held: [None, None],
             detached: false,
             pause: None,
+            recorded: None,
             reason: None,
         }
     }

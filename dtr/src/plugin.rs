@@ -31,6 +31,7 @@ use crate::folder;
 use crate::guard::protocol::{Exit, Order, Report, Spawn};
 use crate::guard::{self, Guarded, Guards, Streams};
 use crate::isolation::Isolation;
+use crate::local::Prepared;
 use crate::relay::Relay;
 use crate::secrets;
 use crate::steps::OfStep;
@@ -175,7 +176,7 @@ pub async fn execute(
 ) -> Result<Ended, NotBegun> {
     let job = Job { secure_params: secure_params.as_ref().or(job.secure_params), ..job };
     if let Some(params) = direct::command_of(plugin, &job, guards.isolation()) {
-        let guarded = start(plugin, job, Some(params), guards).await?;
+        let guarded = start(plugin, job, Some(params), guards, relay).await?;
         match follow(guarded, None, captures, relay, (&mut *supervision, lifecycle)).await {
             Err(NotBegun::NotDirect) => captures.reopen(),
             ended => return ended,
@@ -183,7 +184,7 @@ pub async fn execute(
     }
     // What was said meanwhile holds for the program, too.
     let job = Job { until: supervision.so_far().until.unwrap_or(job.until), ..job };
-    let guarded = start(plugin, job, None, guards).await?;
+    let guarded = start(plugin, job, None, guards, relay).await?;
     let ended = follow(guarded, Some(job), captures, relay, (supervision, lifecycle));
     // They are in its environment and in what is being sent to it, which is overwritten then. It may run for days.
     drop(secure_params);
@@ -196,9 +197,14 @@ async fn start(
     job: Job<'_>,
     command: Option<Params>,
     guards: &mut Guards,
+    relay: &Relay,
 ) -> io::Result<Guarded> {
     guards.be_ready(job.until).await?;
     let spawn = spawn(plugin, job, guards.isolation())?;
+    if let Some(recorder) = &relay.recorder {
+        let folder = job.private_folder();
+        recorder.starts(&spawn.environment, &job.about.secrets, folder, variables::SECURE_PARAMS);
+    }
     guards.spawn(match command {
         Some(params) => direct::spawn(spawn, params),
         None => spawn,
@@ -395,6 +401,12 @@ fn spawn(plugin: &Plugin, job: Job<'_>, isolation: &Isolation) -> io::Result<Spa
     })
 }
 
+/// What a plugin is started with, for whoever does that by hand.
+pub fn prepare(plugin: &Plugin, job: Job<'_>, isolation: &Isolation) -> io::Result<Prepared> {
+    let Spawn { program, arguments, environment, .. } = spawn(plugin, job, isolation)?;
+    Ok(Prepared { program, arguments, environment: environment.to_vec(), input: input(&job)?.to_vec() })
+}
+
 /// What the plugin is sent: the task, and what its adapter is told.
 fn input(job: &Job<'_>) -> io::Result<Zeroizing<Vec<u8>>> {
     secrets::within(&json_of(job.task)?, job.secure_params, Worker::of(job).as_ref())
@@ -405,7 +417,8 @@ pub fn task_json(task: &Task, secure_params: Option<&SecureParams>) -> io::Resul
     secrets::within(&json_of(task)?, secure_params, None)
 }
 
-fn json_of(task: &Task) -> io::Result<String> {
+/// The task as a plugin is given it, without what is secret.
+pub fn json_of(task: &Task) -> io::Result<String> {
     let mut document = bson::serialize_to_document(task).map_err(io::Error::other)?;
     document.remove(FIELD);
     Ok(Bson::Document(document).into_relaxed_extjson().to_string())

@@ -18,6 +18,7 @@ use tokio::sync::{OnceCell, mpsc, watch};
 use crate::ledger::Ledger;
 use crate::local::Word;
 use crate::notes::Notes;
+use crate::recorder::Recorder;
 use crate::retry::{Patience, retry};
 use crate::steps::OfStep;
 
@@ -38,6 +39,8 @@ pub struct Relay {
     used: Used,
     /// The step whose plugin this is for, if the task has several.
     step: Option<OfStep>,
+    /// What records the attempt, if that is wanted.
+    pub recorder: Option<Recorder>,
 }
 
 /// Whether anything was said on the plugin's side. Clones share that.
@@ -75,7 +78,7 @@ pub fn channel() -> (Relay, Inbox) {
         steps: steps_inbox,
         reports: reports_inbox,
     };
-    (Relay { progress, storage, steps, reports, used: Used::default(), step: None }, inbox)
+    (Relay { progress, storage, steps, reports, used: Used::default(), step: None, recorder: None }, inbox)
 }
 
 impl Relay {
@@ -87,6 +90,11 @@ impl Relay {
     /// The same for the plugin of a step.
     pub fn within(&self, step: OfStep) -> Self {
         Self { step: Some(step), ..self.clone() }
+    }
+
+    /// The same for an attempt that is recorded.
+    pub fn recorded_by(self, recorder: Option<Recorder>) -> Self {
+        Self { recorder, ..self }
     }
 
     /// Whether what is said is about one of several steps.

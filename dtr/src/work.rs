@@ -10,6 +10,8 @@ mod perform;
 mod tools;
 
 use std::convert::Infallible;
+use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +19,7 @@ use disbatch_core::config::{Config, ConfigError};
 use disbatch_core::model::{Queue, Rules, Task};
 use disbatch_core::plugin::{Engine, Manifest};
 use disbatch_core::schedules::ForRun;
+use disbatch_core::secrets::SecureParams;
 use disbatch_core::store::StoreError;
 use disbatch_core::task::Run;
 
@@ -31,7 +34,10 @@ use crate::installed::Installed;
 use crate::isolation::Isolation;
 use crate::ledger::{Hold, Ledger};
 use crate::live::Live;
+use crate::local::Prepared;
 use crate::outcome::{self, Outcome};
+use crate::plugin::{self, Job};
+use crate::recorder::Sums;
 use crate::retry::{Patience, retry};
 use crate::setup::Setup;
 use crate::steps;
@@ -73,6 +79,8 @@ pub struct Kit {
     pub tools: Toolbox,
     /// Where tasks go whose plugin takes batches.
     batches: Batches,
+    /// What is known of the files of plugins, for recordings.
+    sums: Sums,
 }
 
 impl Kit {
@@ -82,12 +90,35 @@ impl Kit {
         let tools = Toolbox::new(Arc::clone(&isolation));
         let (batches, batcher) = Batcher::new(Guards::new(Arc::clone(&isolation)));
         let plugins = Mutex::new(Installed::discover(config));
-        Ok((Self { plugins, isolation, tools, batches }, batcher))
+        Ok((Self { plugins, isolation, tools, batches, sums: Sums::default() }, batcher))
     }
 
     /// The plugins of this host.
     pub fn plugins(&self) -> MutexGuard<'_, Installed> {
         self.plugins.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the plugin of a task is started with in this folder.
+    pub fn prepare(
+        &self,
+        begun: &Begun,
+        config: &Config,
+        (secure_params, folder): (Option<&SecureParams>, &Path),
+    ) -> io::Result<Prepared> {
+        let parts = self.parts_of(begun, config).map_err(|refused| io::Error::other(refused.why))?;
+        let queue = parts::queue_of(begun).map_err(io::Error::other)?;
+        let [part] = &parts[..] else { return Err(io::Error::other("the task has several steps")) };
+        let job = Job {
+            task: &begun.task,
+            secure_params,
+            queue,
+            name: &part.name,
+            run: &begun.run,
+            folder,
+            until: begun.lease,
+            about: &part.about,
+        };
+        plugin::prepare(&part.plugin, job, &self.isolation)
     }
 
     /// What a task needs of them. They are looked at for this only: what the task takes does not keep others from them.
@@ -185,7 +216,14 @@ impl Work<'_> {
             custody.end();
             if detached { Delivered::Detached } else { Delivered::NotRunning }
         } else {
-            deliver(self.ledger, (task, run), &outcome, (self.setup.gfs, &early)).await?
+            let recorded = outcome.recorded.take();
+            let delivering = deliver(self.ledger, (task, run), &outcome, (self.setup.gfs, &early));
+            match recorded {
+                None => delivering.await?,
+                Some(recorded) => {
+                    Box::pin(futures::future::join(self.ledger.record(run, *recorded), delivering)).await.1?
+                }
+            }
         };
         files::settle(self, delivered).await;
         Ok((outcome, delivered))

@@ -1,8 +1,8 @@
 //! `disbatch plugin ..`: for those who write plugins. No DCI and no database is needed.
 
-mod check;
+pub mod check;
 mod new;
-mod once;
+pub mod once;
 mod schema;
 
 use std::path::Path;

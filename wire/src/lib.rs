@@ -4,6 +4,7 @@
 pub mod admission;
 pub mod answers;
 pub mod bulk;
+pub mod bundles;
 pub mod calendars;
 pub mod callbacks;
 pub mod definitions;

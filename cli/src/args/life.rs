@@ -21,6 +21,8 @@ pub enum LifeCommand {
     Wait(WaitOptions),
     /// Print the output of a task, or of all tasks of an array
     Logs(LogsOptions),
+    /// Write all that is known of an attempt that is over to standard output, as a tar archive for `replay`
+    Bundle(BundleOptions),
     /// Cancel tasks or arrays: a task that runs is ended
     Cancel(Tasks),
     /// Queue tasks that have ended once more, and deferred ones before their time
@@ -157,6 +159,17 @@ pub struct LogsOptions {
     #[arg(long)]
     pub raw: bool,
     /// Print the output of this attempt [default: the latest]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub attempt: Option<u32>,
+}
+
+/// Options of `bundle`.
+#[derive(Debug, Args)]
+pub struct BundleOptions {
+    /// The task's id
+    #[arg(value_name = "ID", value_parser = id::parse)]
+    pub id: String,
+    /// Which attempt [default: the latest that is over]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub attempt: Option<u32>,
 }

@@ -7,6 +7,7 @@ mod audit;
 mod batch;
 mod bulk;
 mod bulk_jobs;
+mod bundle;
 pub(super) mod connection;
 mod events;
 mod explain;
@@ -46,6 +47,7 @@ pub async fn run(
         LifeCommand::Run(options) => return run::run(client, *options).await,
         LifeCommand::Wait(options) => return wait::run(client, &options).await,
         LifeCommand::Logs(options) => logs::run(client, &options).await?,
+        LifeCommand::Bundle(options) => bundle::run(client, &options).await?,
         LifeCommand::Cancel(tasks) => return act::run(client, Act::Cancel, &tasks).await,
         LifeCommand::Retry(tasks) => return act::run(client, Act::Retry, &tasks).await,
         LifeCommand::Rerun(options) => act::rerun(client, &options).await?,

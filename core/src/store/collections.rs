@@ -248,6 +248,12 @@ collections! {
         .web(&[INSERT, UPDATE])
         .runner(&[FIND, INSERT, UPDATE])
         .plugin(&[INSERT]);
+    /// See [`crate::recordings`].
+    RECORDINGS = Collection::new("tasks.recordings", "what attempts were given and what they did, for bundles")
+        .indexed(indexes::of_recordings)
+        .den(&[INDEX, INSERT, REMOVE])
+        .web(&[REMOVE])
+        .runner(&[INSERT]);
     /// Disbatch 4 design, Database Collections.
     QUEUES = Collection::new("queues", "queues")
         .source(Source::Allowed)

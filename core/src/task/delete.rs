@@ -7,7 +7,7 @@
 //! 1. A tombstone for each task that has ended, with the ids of its files.
 //! 2. The task is deleted from `tasks` if its status and `mtime` are still those of the tombstone. If it was
 //!    retried in between, the tombstone is removed and nothing else happens.
-//! 3. The copy in the archive, then chunks, files, earlier attempts and live output.
+//! 3. The copy in the archive, then chunks, files, earlier attempts, live output and recordings.
 //! 4. The tombstone is `done`. It stays for an hour, so that a mover that had read the task before knows that
 //!    it is gone (see [`super::archive`]).
 //!
@@ -146,6 +146,7 @@ impl Store {
         self.attempts().delete_many(of_tasks.clone()).await?;
         self.database().collection::<Document>(LIVE.name).delete_many(of_tasks).await?;
         self.forget_aside(&ids).await?;
+        self.forget_recordings(&ids).await?;
         let done = vec![doc! { "$set": { "done": "$$NOW" } }];
         self.tombstones().update_many(doc! { "_id": { "$in": ids } }, done).await?;
         Ok(())

@@ -22,6 +22,11 @@ const OF_A_RUN: [&str; 7] = ["slot", "group_slot", "lease_until", "instance", "p
 /// What runs leave in a task besides what came out, and what it can do without.
 const LEAVINGS: [&str; 4] = ["progress", "external", "again", "awaited"];
 
+/// What a task has of its runs alone.
+pub(crate) fn of_runs() -> impl Iterator<Item = &'static str> {
+    OF_A_RUN.into_iter().chain(LEAVINGS)
+}
+
 /// What a task has while it is blocked, or waits for an answer, and not after.
 const OF_A_BLOCK: [&str; 3] = ["gate", "needs_lock", AWAITING];
 

@@ -8,7 +8,7 @@ use actix_web::web::Data;
 use bson::{Bson, Document};
 use disbatch_core::accounts::Role;
 use disbatch_core::fair::LONGEST_HALF_LIFE;
-use disbatch_core::model::{FILES, NODES, Policy, Queue, Selector};
+use disbatch_core::model::{FILES, NODES, Policy, Queue, RECORD, Selector};
 use disbatch_core::node::Updated;
 use disbatch_core::tags::INDEX;
 use serde_json::{Map, Value, json};
@@ -43,6 +43,7 @@ const FIELDS: &[&str] = &[
     "nodes",
     "unleased_limit",
     "retention",
+    RECORD,
     "rate",
     "group_rate",
     "policy",
@@ -60,10 +61,10 @@ const FIELDS: &[&str] = &[
 const LONGEST_TITLE: usize = 200;
 
 /// What has parts that may be given one by one: `backoff.base`.
-const GROUPS: &[&str] = &["backoff", "group_rate", "nodes", "rate", "retention"];
+const GROUPS: &[&str] = &["backoff", "group_rate", "nodes", "rate", RECORD, "retention"];
 
 /// Changes a queue. `name`, `plugin` and `threads` are stored as given, text as text. All others can be unset with
-/// null, or with an empty field of a form: then the default applies. The parts of `backoff`, `retention`, `nodes`, `rate` and
+/// null, or with an empty field of a form: then the default applies. The parts of `backoff`, `retention`, `record`, `nodes`, `rate` and
 /// `group_rate` may also be given one by one, as `backoff.base`: they take the place of all parts that there were. With the option
 /// `.was`, only what differs from it is changed, and only if nobody else has changed it meanwhile.
 #[utoipa::path(
@@ -336,6 +337,7 @@ fn control_value(field: &str, value: &Value) -> Result<Bson, HttpError> {
         FILES => create_tasks::files::read_of_queue(field, value)?,
         INDEX => values::tags::index(field, value)?,
         "retention" => values::retention(field, value)?.into(),
+        RECORD => values::record(field, value)?.into(),
         "rate" | "group_rate" => values::rate(field, value)?.into(),
         "policy" => values::word(field, value, &["fifo", "lifo", "priority", "fair"])?.into(),
         "share" => values::word(field, value, &["turns", "use"])?.into(),
@@ -393,6 +395,8 @@ mod tests {
         assert_eq!(stored("index", json!([])), Bson::Null);
         assert_eq!(stored("title", json!("say {a}")), Bson::from("say {a}"));
         assert_eq!(stored("sort", json!("lifo")), Bson::from("lifo"));
+        let record = bson::doc! { "share": 0.1, "keep": 30.0 };
+        assert_eq!(stored("record", json!({"share": "0.1", "keep": 30})), Bson::from(record));
         assert_eq!(stored("policy", json!("fair")), Bson::from("fair"));
         assert_eq!(stored("scheme", json!("2, 1")), Bson::from(vec![2_i32, 1]));
         assert_eq!(stored("weights", json!({"a": 2})), Bson::from(bson::doc! { "a": 2 }));
@@ -435,6 +439,8 @@ mod tests {
             ("title", json!("x".repeat(201))),
             ("title", json!([])),
             ("retention", json!({"after": 1})),
+            ("record", json!({"keep": 1})),
+            ("record", json!(true)),
             ("rate", json!({"n": 5})),
             ("group_rate", json!(5)),
             ("policy", json!("round robin")),
@@ -448,5 +454,12 @@ mod tests {
             let error = control_value(field, &value).unwrap_err();
             assert!(error.to_string().starts_with(&format!("{field} must be ")), "{error}");
         }
+    }
+
+    #[test]
+    fn what_is_recorded_has_bounds() {
+        let error = |value: Value| control_value("record", &value).unwrap_err().to_string();
+        assert_eq!(error(json!({"share": 2})), "record.share must be above 0 and at most 1");
+        assert_eq!(error(json!({"share": 1, "keep": 0})), "record.keep must be above 0 and at most 3650");
     }
 }

@@ -102,6 +102,8 @@ pub struct QueueChange {
     unleased_limit: Option<f64>,
     /// When ended tasks go. Its parts may also be given one by one, as `retention.delete_after`.
     retention: Option<Retention>,
+    /// Which attempts are recorded for bundles; null for none. Its parts may also be given one by one, as `record.share`.
+    record: Option<Record>,
     /// How many of its tasks may start in what time, on all nodes together. Its parts may also be given one by one, as
     /// `rate.n`.
     rate: Option<Rate>,
@@ -162,6 +164,18 @@ pub struct Retention {
     archive_after: Option<f64>,
     #[schema(minimum = 0)]
     delete_after: Option<f64>,
+}
+
+/// Which attempts of its tasks are recorded, and for how long recordings are kept.
+#[derive(ToSchema)]
+#[schema(example = json!({"share": 0.1, "keep": 7}))]
+pub struct Record {
+    /// Which part of them.
+    #[schema(exclusive_minimum = 0, maximum = 1)]
+    share: f64,
+    /// Days; 7 unless given.
+    #[schema(exclusive_minimum = 0, maximum = 3650)]
+    keep: Option<f64>,
 }
 
 /// So many starts in so many seconds.

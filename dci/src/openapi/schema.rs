@@ -325,6 +325,15 @@ pub struct OutputOptions {
     attempt: Option<i64>,
 }
 
+/// Of which attempt.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct BundleOptions {
+    /// Of this attempt, counted from 1; the latest one that is over unless given.
+    #[param(rename = ".attempt", minimum = 1)]
+    attempt: Option<i64>,
+}
+
 /// What to wait for.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]

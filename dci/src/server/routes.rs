@@ -166,6 +166,7 @@ fn tasks(routes: &mut Routes<'_>) {
         .add(at("/tasks/{id:[0-9a-f]{24}}").get(Task(Viewer), api::get_task::handle).by_accept())
         .add(at("/tasks/{id:[0-9a-f]{24}}/stdout").get(Task(Viewer), api::get_stdout::handle))
         .add(at("/tasks/{id:[0-9a-f]{24}}/stderr").get(Task(Viewer), api::get_stderr::handle))
+        .add(at("/tasks/{id:[0-9a-f]{24}}/bundle").get(Task(Viewer), api::get_bundle::handle))
         .add(at("/tasks/{id:[0-9a-f]{24}}/events").get(Task(Viewer), api::get_events::handle))
         .add(at("/tasks/{id:[0-9a-f]{24}}/wait").get(Task(Viewer), api::wait_for_task::handle))
         .add(at("/tasks/{id:[0-9a-f]{24}}/attempts").get(Task(Viewer), api::list_attempts::handle))

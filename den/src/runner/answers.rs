@@ -24,6 +24,7 @@ pub(super) async fn alone(store: &Store, run: &Run, ask: Ask) -> Answer {
         Ask::Upload { file, stream, encoding, bytes } => {
             upload(store, run, file, (stream, encoding), &bytes).await
         }
+        Ask::Record(recorded) => store.keep_recording(run, &recorded).await,
         Ask::RetryLater { finish, pause_ms } => {
             let pause = Duration::from_millis(u64::try_from(pause_ms).unwrap_or(0));
             let stored = store.end_attempt(run, &finish, Some(pause)).await;
@@ -144,6 +145,7 @@ pub(super) fn outdated(ask: &Ask) -> Answer {
         | Ask::Live { .. }
         | Ask::RemoveLive { .. }
         | Ask::Upload { .. }
+        | Ask::Record(_)
         | Ask::LetGo => Answer::Done,
     }
 }

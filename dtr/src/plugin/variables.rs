@@ -13,7 +13,7 @@ use crate::guard;
 pub const WORK_DIR: &str = "DISBATCH_WORK_DIR";
 
 /// The variable with secure parameters, where that is asked for.
-const SECURE_PARAMS: &str = "JOB_SECURE_PARAMS";
+pub const SECURE_PARAMS: &str = "JOB_SECURE_PARAMS";
 
 /// The variable with the addresses that messages may be sent to.
 const ALLOWED_ADDRESSES: &str = "DISBATCH_NOTIFY_ALLOW";

@@ -27,6 +27,7 @@ use crate::folder;
 use crate::live::Live;
 use crate::outcome::{Outcome, Verdict};
 use crate::plugin::{self, About, Callback, Job, NotBegun};
+use crate::recorder::Recorder;
 use crate::relay::{self, Relay};
 use crate::secrets;
 use crate::steps::{Board, OfStep};
@@ -61,6 +62,8 @@ impl Work<'_> {
         let mut captures = Captures::new(shown, Some(early));
         let (relay, inbox) = relay::channel();
         let live = Some(live).filter(|_| is_apart);
+        let recorder = Recorder::of(queue, &self.begun.task, self.begun.run.attempt, parts);
+        let relay = relay.recorded_by(recorder.clone());
         let stage = Stage { work: self, queue, secure_params, kit, supervision, until, live, files };
         let (run, config, lifecycle) = (&self.begun.run, &self.setup.config, &self.setup.lifecycle);
         let used = relay.used();
@@ -79,7 +82,11 @@ impl Work<'_> {
             }
             Err((Some(reason), why)) => Outcome::not_begun(reason, &why),
         };
-        outcome.after_writing(written)
+        let recorded = match recorder {
+            Some(recorder) => Box::pin(recorder.finish()).await,
+            None => None,
+        };
+        outcome.after_writing(written).with_recorded(recorded)
     }
 
     /// Runs the plugins without a database: what they say comes out of the other side of the relay, and their output goes to
@@ -222,8 +229,13 @@ impl<'a> Stage<'a> {
             until: self.until,
             about: &about,
         };
+        if let Some(recorder) = &relay.recorder {
+            let plugin = (part.name.as_str(), &*part.plugin);
+            recorder.gives(plugin, &task, plugin::json_of(&task)?, &self.kit.sums);
+        }
         let mut own = part.plugin.answers.then(|| Captures::new(self.live, None));
         let printed = own.as_mut().unwrap_or(&mut *captures);
+        printed.be_recorded(relay.recorder.as_ref());
         let says = (&mut self.supervision, &self.work.setup.lifecycle);
         let plugin = &*part.plugin;
         let whole = Job { secure_params: for_the_last.as_ref().or(job.secure_params), ..job };

@@ -12,7 +12,7 @@ use disbatch_cli::status;
 use disbatch_core::config::{Config, relaxed};
 use disbatch_core::output::StreamName;
 use disbatch_core::plugin::{Engine, Manifest, ProgramType};
-use disbatch_dtr::local::{self, Rehearsal, Rehearsed, Word};
+use disbatch_dtr::local::{self, Given, Rehearsal, Rehearsed, Word};
 use serde_json::{Map, Value};
 use tempfile::TempDir;
 
@@ -27,8 +27,9 @@ pub async fn run(options: &RunOnce, config: Option<&Path>) -> anyhow::Result<Exi
     let secure_params = options.secure_params_file.as_deref().map(secure::read).transpose()?.flatten();
     // A plugin may be told where the configuration is, so there is one as long as it runs.
     let (config, _kept) = configuration(folder, config)?;
-    let rehearsal =
-        Rehearsal { config, plugin: manifest.name, params, secure_params, timeout: options.timeout };
+    let given = Given::Params(params);
+    let timeout = options.timeout;
+    let rehearsal = Rehearsal { config, plugin: manifest.name, given, secure_params, timeout, keep: None };
     let ended = local::run(rehearsal, show).await.context("cannot run the plugin here")?;
     tell(&ended);
     Ok(ExitCode::from(status::exit_code(ended.status)))
@@ -41,7 +42,7 @@ fn manifest(folder: &Path) -> anyhow::Result<Manifest> {
 }
 
 /// Whether all that the plugin needs can be had without a database.
-fn possible(manifest: &Manifest) -> anyhow::Result<()> {
+pub fn possible(manifest: &Manifest) -> anyhow::Result<()> {
     if manifest.engine == Engine::Http {
         bail!("a web service calls a DCI back, and there is none here: try it with `disbatch dev`");
     }

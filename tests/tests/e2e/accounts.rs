@@ -31,7 +31,7 @@ fn disbatch(arguments: &[&str]) -> anyhow::Result<Command> {
 }
 
 /// Runs a command that works on the database, with a password on its standard input.
-async fn direct(world: &World, arguments: &[&str], password: &str) -> anyhow::Result<Finished> {
+pub(crate) async fn direct(world: &World, arguments: &[&str], password: &str) -> anyhow::Result<Finished> {
     let mut command = disbatch(arguments)?;
     command.arg("--config").arg(world.config());
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;

@@ -64,6 +64,7 @@ mod plugin_news;
 mod poison;
 mod programs;
 mod rates;
+mod replay;
 mod reruns;
 mod runner;
 mod schedules;

@@ -5,7 +5,7 @@ use super::{Shape, shape};
 const LIST: &[&str] = &["format", "pretty"];
 
 /// One for each of them.
-pub static SHAPES: [Shape; 28] = [
+pub static SHAPES: [Shape; 29] = [
     shape(
         "run",
         &[],
@@ -30,6 +30,11 @@ pub static SHAPES: [Shape; 28] = [
         &[],
         "disbatch logs 6b0003bb686c8275d8013333\n  disbatch logs -f --both 6b0003bb686c8275d8013333\n  \
          disbatch logs --stderr --attempt 1 6b0003bb686c8275d8013333",
+    ),
+    shape(
+        "bundle",
+        &[],
+        "disbatch bundle 6b0003bb686c8275d8013333 > run.tar\n  disbatch bundle 6b0003bb686c8275d8013333 --attempt 1 > first.tar",
     ),
     shape(
         "cancel",

@@ -10,7 +10,7 @@ const fn alone(name: &'static str, examples: &'static str) -> Shape {
 }
 
 /// One for each of them. Those of a group come with its name.
-pub static SHAPES: [Shape; 11] = [
+pub static SHAPES: [Shape; 12] = [
     shape("workers", &[], "disbatch workers list\n  disbatch workers set My::Report report.json"),
     shape("workers list", LIST, "disbatch workers list\n  disbatch workers list --format json"),
     shape(
@@ -41,6 +41,16 @@ pub static SHAPES: [Shape; 11] = [
          disbatch plugin new My::Greet --engine perl",
     ),
     alone("plugin check", "disbatch plugin check my-greet"),
+    Shape {
+        name: "replay",
+        options: &["config"],
+        connects: false,
+        examples: "disbatch bundle 6b0003bb686c8275d8013333 > run.tar && disbatch replay run.tar\n  \
+                   disbatch replay run.tar --with ./my-plugin --mask 'request [0-9a-f]+'\n  \
+                   disbatch replay run.tar --secrets secrets.json --json\n  \
+                   disbatch replay run.tar --shell\n\n\
+                   Exit status: 0 it came out the same, 1 differently, 2 wrong option, 255 it could not be replayed.",
+    },
     Shape {
         name: "plugin run",
         options: &["config"],

@@ -166,6 +166,11 @@ pub(in crate::store) fn of_commits() -> Vec<Index> {
     vec![Index::on(doc! { commit::SETTLED: 1 }).expire(commit::KEPT)]
 }
 
+/// By task, so that they go with it.
+pub(in crate::store) fn of_recordings() -> Vec<Index> {
+    vec![Index::on(doc! { "task": 1 }), Index::on(doc! { "expires": 1 }).expire(Duration::ZERO)]
+}
+
 pub(in crate::store) fn of_tombstones() -> Vec<Index> {
     vec![Index::on(doc! { "done": 1 }).expire(TOMBSTONES_KEPT)]
 }

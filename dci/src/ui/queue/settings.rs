@@ -15,7 +15,7 @@ use crate::ui::plain;
 use crate::ui::queue_state::rate_words;
 
 /// The controls of each group, in order.
-const CONTROLS: [(&str, &[&str]); 9] = [
+const CONTROLS: [(&str, &[&str]); 10] = [
     ("named", &["name", "title", "sort"]),
     ("runs", &["plugin"]),
     ("fairness", &["policy", "scheme", "share", "weights", "group_threads", "half_life"]),
@@ -35,6 +35,7 @@ const CONTROLS: [(&str, &[&str]); 9] = [
         ],
     ),
     ("lost", &["on_orphan", "on_lost_lease", "unleased_limit"]),
+    ("record", &["record.share", "record.keep"]),
     ("ended", &["retention.archive_after", "retention.delete_after"]),
 ];
 
@@ -188,6 +189,8 @@ impl Settings<'_> {
             "on_orphan" => format!("if a runner dies: {value}"),
             "on_lost_lease" => format!("if it loses the database: {value}"),
             "unleased_limit" => format!("given up without a lease after {}", length()?),
+            "record.share" => format!("a share of {value}"),
+            "record.keep" => format!("kept for {value} d"),
             "retention.archive_after" => format!("archived after {}", length()?),
             "retention.delete_after" => format!("deleted after {}", length()?),
             _ => return None, // Those of a sentence.

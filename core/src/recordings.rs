@@ -1,0 +1,108 @@
+//! Recordings: what an attempt was given, and what it did, in `tasks.recordings`, for [bundles](disbatch_wire::bundles).
+//!
+//! A runner makes the recording of an attempt that its queue wants recorded ([`Sample`](crate::model::Sample)), and has it stored beside the end
+//! of the attempt. Nothing waits for it and nothing depends on it: one that cannot be stored is lost. Its text is JSON, and not a document, as
+//! it has values of others whose fields may be called anything.
+
+use std::time::Duration;
+
+use bson::{Bson, DateTime, Document, doc};
+use disbatch_operation::operation;
+use disbatch_wire::bundles::Recording;
+use mongodb::Collection;
+use serde::{Deserialize, Serialize};
+
+use crate::model::{Status, TaskId};
+use crate::secrets::SHOWN;
+use crate::store::collections::RECORDINGS;
+use crate::store::{Store, StoreError};
+use crate::task::{ERROR, Run, commit_name, of_runs};
+
+/// What was recorded of an attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recorded {
+    /// The [`Recording`] as JSON.
+    pub text: String,
+    /// For how long it is kept, in milliseconds.
+    pub keep_ms: i64,
+}
+
+impl Store {
+    /// Keeps what was recorded of a run. May be repeated.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or its users were made by a release without recordings.
+    #[operation(task = %run.task)]
+    pub async fn keep_recording(&self, run: &Run, recorded: &Recorded) -> Result<(), StoreError> {
+        let now = self.now();
+        let keep = Duration::from_millis(u64::try_from(recorded.keep_ms).unwrap_or(0));
+        let document = doc! {
+            "_id": commit_name(run.task, run.attempt), "task": run.task, "attempt": run.attempt, "at": now,
+            "expires": DateTime::from(now.to_system_time() + keep), "recording": &recorded.text,
+        };
+        match self.recordings().insert_one(document).await.map_err(StoreError::from) {
+            // It was stored, and the answer was lost.
+            Err(error) if error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) => Ok(()),
+            other => other.map(|_| ()),
+        }
+    }
+
+    /// What was recorded of an attempt. `None`: it was not, or the time is over for which it was kept.
+    #[operation(%task, attempt)]
+    pub async fn find_recording(&self, task: TaskId, attempt: i64) -> Result<Option<Recording>, StoreError> {
+        let found = self.recordings().find_one(doc! { "_id": commit_name(task, attempt) }).await?;
+        let Some(document) = found else { return Ok(None) };
+        let text = document.get_str("recording").unwrap_or_default();
+        match serde_json::from_str(text) {
+            Ok(recording) => Ok(Some(recording)),
+            Err(error) => {
+                tracing::warn!(%error, %task, attempt, "ignoring a recording that cannot be read");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Forgets those of tasks that are gone. Without the right to do so, the server does it when their time is over.
+    pub(crate) async fn forget_recordings(&self, tasks: &[Bson]) -> Result<(), StoreError> {
+        match self.recordings().delete_many(doc! { "task": { "$in": tasks } }).await.map_err(StoreError::from)
+        {
+            Err(error) if error.is_forbidden() => Ok(()),
+            deleted => deleted.map(|_| ()),
+        }
+    }
+
+    fn recordings(&self) -> Collection<Document> {
+        self.database().collection(RECORDINGS.name)
+    }
+}
+
+/// What came of a task, and how it was run: nothing that an attempt is given.
+const OUTCOME: [&str; 8] = ["result", "exit", ERROR, "complete", "history", "archived", "aside", SHOWN];
+
+/// What an attempt was given that was not recorded, as far as its task still tells.
+pub fn input_of(mut task: Document, attempt: i64) -> Document {
+    for field in OUTCOME.into_iter().chain(of_runs()) {
+        task.remove(field);
+    }
+    task.extend(
+        doc! { "status": Status::Running, "stdout": Bson::Null, "stderr": Bson::Null, "attempt": attempt },
+    );
+    task
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_came_of_a_task_was_not_its_input() {
+        let task = doc! {
+            "_id": 1, "status": 2, "params": { "a": 1 }, "stdout": "x", "stderr": "y", "attempt": 3, "exit": { "code": 1 },
+            "result": {}, "history": [], "progress": {}, "lease_until": 1, "has_secure_params": true, "tags": ["t"],
+        };
+        let expected = doc! {
+            "_id": 1, "status": 0, "params": { "a": 1 }, "stdout": Bson::Null, "stderr": Bson::Null, "attempt": 2_i64, "tags": ["t"],
+        };
+        assert_eq!(input_of(task, 2), expected);
+    }
+}

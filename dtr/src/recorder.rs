@@ -1,0 +1,210 @@
+//! Records an attempt whose queue wants that: what its plugin is given, and when it says what. See [`disbatch_wire::bundles`].
+//!
+//! Recorded are tasks without steps. Of a warm plugin there is neither an environment nor the times of output, since its process has begun before
+//! and has other tasks as well; of what a web service goes on with nothing is recorded.
+
+mod bounds;
+mod sums;
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use bson::Bson;
+use disbatch_core::clock::{Clock, SystemClock};
+use disbatch_core::model::{FILES, Queue, Sample, Task};
+use disbatch_core::output::StreamName;
+use disbatch_core::plugin::{Engine, Manifest, Plugin};
+use disbatch_core::recordings::Recorded;
+use disbatch_core::secrets::{FIELD, NamedSecrets};
+use disbatch_wire::bundles::{ControlLine, OutputPiece, PluginFile, Recording, VERSION, Variable};
+use serde_json::Value;
+use tokio::task::JoinHandle;
+
+use crate::environment::Environment;
+use crate::work::parts::Part;
+use bounds::{LONGEST_VALUE, MOST_CONTROL, MOST_LINES, MOST_PIECES, bounded};
+
+pub use sums::Sums;
+
+/// What no recording has.
+const NEVER: [&str; 3] = [
+    "what the plugin found outside: other files, databases, the network, the time, random numbers",
+    "secrets: secure parameters and the values of secret variables",
+    "libraries that the plugin loads from outside its folder",
+];
+
+/// What a recording of a warm plugin lacks besides.
+const WARM: &str = "the environment and the times of output: the plugin is warm";
+
+/// What a recording of a task with file sets lacks besides.
+const FILE_SETS: &str = "the contents of file sets";
+
+/// What often is in the names of variables with secrets.
+const SUSPECT: [&str; 6] = ["AUTH", "CREDENTIAL", "KEY", "PASS", "SECRET", "TOKEN"];
+
+/// What records one attempt. Clones record the same.
+#[derive(Debug, Clone)]
+pub struct Recorder(Arc<Mutex<Draft>>);
+
+#[derive(Debug)]
+struct Draft {
+    began: Instant,
+    sample: Sample,
+    recording: Recording,
+    /// How many bytes of control lines there are.
+    control: usize,
+    /// How many lines and pieces came that there was no room for.
+    left_out: [u64; 2],
+    files: Option<JoinHandle<Vec<PluginFile>>>,
+}
+
+impl Recorder {
+    /// For an attempt that is to be recorded. Asks the queue first, as most have nothing recorded.
+    pub fn of(queue: &Queue, task: &Task, attempt: i64, parts: &[Part]) -> Option<Self> {
+        let sample = Sample::of(queue)?;
+        let [Part { step: None, plugin, .. }] = parts else { return None };
+        if plugin.manifest.engine == Engine::Http || !sample.has(task.id, attempt) {
+            return None;
+        }
+        let recording = Recording { v: VERSION, queue: extended(queue), ..Recording::default() };
+        let (began, control, left_out, files) = (Instant::now(), 0, [0; 2], None);
+        Some(Self(Arc::new(Mutex::new(Draft { began, sample, recording, control, left_out, files }))))
+    }
+
+    /// The plugin is about to be given the task, which is `input` without what is secret.
+    pub fn gives(&self, (name, plugin): (&str, &Plugin), task: &Task, input: String, sums: &Sums) {
+        let mut draft = self.lock();
+        let manifest = &plugin.manifest;
+        draft.began = Instant::now();
+        draft.recording.at = SystemClock.now().try_to_rfc3339_string().unwrap_or_default();
+        draft.recording.input = input;
+        draft.recording.plugin.name = name.to_owned();
+        draft.recording.plugin.version = manifest.version.clone();
+        draft.recording.plugin.manifest = serde_json::to_value(manifest).unwrap_or_default();
+        draft.recording.not_recorded = not_recorded(manifest, task);
+        if task.rest.get(FIELD).is_some_and(|sealed| *sealed != Bson::Null) {
+            draft.recording.secrets.push(FIELD.to_owned());
+        }
+        // Beside the plugin: it need not wait for that.
+        let (plugin, sums) = (plugin.clone(), sums.clone());
+        draft.files = Some(tokio::task::spawn_blocking(move || sums.of(&plugin.files())));
+    }
+
+    /// A process is started for the task, with this environment.
+    pub fn starts(
+        &self,
+        environment: &Environment,
+        secrets: &NamedSecrets,
+        folder: Option<&Path>,
+        secret: &str,
+    ) {
+        let mut draft = self.lock();
+        let is_named =
+            |name: &str| name == secret || secrets.variables().any(|(variable, _)| variable == name);
+        let mut variables: Vec<Variable> = Vec::new();
+        for (name, value) in environment.iter() {
+            let name = name.to_string_lossy().into_owned();
+            // Of several the last counts.
+            variables.retain(|variable| variable.name != name);
+            let is_secret = is_named(&name) || is_suspect(&name, value.as_bytes());
+            let shown = value.to_str().filter(|value| !is_secret && value.len() <= LONGEST_VALUE);
+            variables.push(Variable { name, value: shown.map(str::to_owned), secret: is_secret });
+        }
+        variables.sort_by(|one, other| one.name.cmp(&other.name));
+        draft.recording.environment = variables;
+        draft.recording.folder = folder.map(|folder| folder.to_string_lossy().into_owned());
+        for (variable, _) in secrets.variables() {
+            if !draft.recording.secrets.iter().any(|known| known == variable) {
+                draft.recording.secrets.push(variable.to_owned());
+            }
+        }
+    }
+
+    /// The plugin has said this line on its control channel.
+    pub fn heard(&self, line: &[u8]) {
+        let mut draft = self.lock();
+        if draft.recording.control.len() >= MOST_LINES || draft.control + line.len() > MOST_CONTROL {
+            draft.left_out[0] += 1;
+            return;
+        }
+        draft.control += line.len();
+        let (ms, line) = (draft.ms(), String::from_utf8_lossy(line).into_owned());
+        draft.recording.control.push(ControlLine { ms, line });
+    }
+
+    /// The plugin has written so many bytes.
+    pub fn wrote(&self, stream: StreamName, offset: u64, length: usize) {
+        let mut draft = self.lock();
+        if draft.recording.output.len() >= MOST_PIECES {
+            draft.left_out[1] += 1;
+            return;
+        }
+        let (ms, stream, length) = (draft.ms(), stream.as_str().to_owned(), length as u64);
+        draft.recording.output.push(OutputPiece { ms, stream, offset, length });
+    }
+
+    /// What was recorded. `None`: no plugin was given anything.
+    pub async fn finish(&self) -> Option<Recorded> {
+        let files = self.lock().files.take()?;
+        let files =
+            files.await.inspect_err(|error| tracing::warn!(%error, "cannot read the plugin's files")).ok();
+        let mut draft = self.lock();
+        let (mut recording, left_out) = (std::mem::take(&mut draft.recording), draft.left_out);
+        recording.plugin.files = files.unwrap_or_default();
+        for (count, what) in left_out.into_iter().zip(["control lines", "times of output"]) {
+            if count > 0 {
+                recording.cut.push(format!("{count} {what}"));
+            }
+        }
+        let keep_ms = i64::try_from(draft.sample.keep.as_millis()).unwrap_or(i64::MAX);
+        Some(Recorded { text: bounded(recording), keep_ms })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Draft> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Draft {
+    fn ms(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// A document as pages and bundles have it.
+fn extended(queue: &Queue) -> Value {
+    bson::serialize_to_document(queue)
+        .map(|queue| Bson::from(queue).into_relaxed_extjson())
+        .unwrap_or_default()
+}
+
+fn not_recorded(manifest: &Manifest, task: &Task) -> Vec<String> {
+    let further = [(manifest.warm.is_some(), WARM), (task.rest.contains_key(FILES), FILE_SETS)];
+    let further = further.into_iter().filter_map(|(is_so, what)| is_so.then_some(what));
+    NEVER.into_iter().chain(further).map(str::to_owned).collect()
+}
+
+/// Whether a variable that nobody has called secret may be: by its name, or as an address with a password.
+fn is_suspect(name: &str, value: &[u8]) -> bool {
+    let name = name.to_ascii_uppercase();
+    let has = |part: &[u8]| value.windows(part.len()).any(|window| window == part);
+    SUSPECT.iter().any(|part| name.contains(part)) || (has(b"://") && has(b"@"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_be_secret_is_taken_for_secret() {
+        for name in ["AWS_SECRET_ACCESS_KEY", "db_password", "GITHUB_TOKEN", "SSH_AUTH_SOCK"] {
+            assert!(is_suspect(name, b"x"), "{name}");
+        }
+        assert!(is_suspect("DATABASE", b"mongodb://me:horse@host/db"));
+        for name in ["PATH", "HOME", "DISBATCH_TASK_ID", "JOB_PARAMS", "LAST_SUCCESS_START"] {
+            assert!(!is_suspect(name, b"/bin"), "{name}");
+        }
+    }
+}

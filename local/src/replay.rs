@@ -1,0 +1,97 @@
+//! `disbatch replay BUNDLE`: runs an attempt of a task again as a runner does, and compares what comes out.
+
+mod bundle;
+mod compare;
+mod mask;
+mod node;
+mod report;
+mod secrets;
+mod shell;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, anyhow, bail};
+use disbatch_cli::args::ReplayOptions;
+use disbatch_cli::output::{print, say};
+use disbatch_core::model::{FILES, PluginName};
+use disbatch_core::plugin::Plugins;
+use disbatch_dtr::local::{self, Earlier, Given, Rehearsal};
+use disbatch_wire::bundles::LARGEST_STREAM;
+
+use crate::plugin::once;
+use bundle::Run;
+use compare::Comparison;
+use mask::Masks;
+use node::Node;
+
+/// The exit status when something came out differently.
+const DIFFERENT: u8 = 1;
+
+/// Runs it again. The exit status tells whether it came out the same.
+pub async fn run(options: &ReplayOptions, config: Option<&Path>) -> anyhow::Result<ExitCode> {
+    let run = bundle::read(&options.bundle)?;
+    let masks = Masks::new(&options.mask, &run.bundle.task)?;
+    if run.task.get(FILES).is_some_and(|files| !files.is_null()) {
+        bail!("the task takes or leaves file sets, whose contents are not in a bundle");
+    }
+    let plugin: PluginName = run
+        .bundle
+        .plugin
+        .parse()
+        .with_context(|| format!("the bundle names no plugin: {:?}", run.bundle.plugin))?;
+    let given = secrets::given(&run.bundle.secrets, options.secrets.as_deref())?;
+    let node = Node::for_replay(&run, (options.with.as_deref(), config), &given)?;
+    let plugins = Plugins::discover(&node.config);
+    let found = plugins.get(&plugin).ok_or_else(|| missing(&plugin, &plugins))?;
+    once::possible(&found.manifest)?;
+    let files = compare::files(&run, found, node.has_made(found));
+    let rehearsal = Rehearsal {
+        config: node.config.clone(),
+        plugin,
+        given: Given::Earlier(Box::new(earlier(&run))),
+        secure_params: given.secure_params,
+        timeout: options.timeout,
+        keep: None,
+    };
+    if options.shell {
+        return shell::run(rehearsal, options.keep);
+    }
+    let keep = if options.keep { Some(local::folder().context("cannot make a folder")?) } else { None };
+    let rehearsal = Rehearsal { keep: keep.clone(), ..rehearsal };
+    let (ended, output) =
+        local::run_whole(rehearsal, LARGEST_STREAM).await.context("cannot run the plugin here")?;
+    let comparison = Comparison::of(&run, (&ended, &output), &masks, files);
+    if options.json {
+        print(&format!("{:#}\n", comparison.json(keep.as_deref())))?;
+    } else {
+        print(&report::text(&run, &comparison))?;
+        if let Some(folder) = &keep {
+            say(&format!("the private folder is {}", folder.display()));
+        }
+    }
+    Ok(if comparison.is_same() { ExitCode::SUCCESS } else { ExitCode::from(DIFFERENT) })
+}
+
+fn missing(plugin: &PluginName, plugins: &Plugins) -> anyhow::Error {
+    let problems: String = plugins.problems.iter().map(|problem| format!("\n{problem}")).collect();
+    anyhow!(
+        "the plugin {plugin} is not here: give its folder or program by --with, or a node's --config{problems}"
+    )
+}
+
+/// What the plugin is given.
+fn earlier(run: &Run) -> Earlier {
+    let variable = |name: &str| {
+        let all =
+            run.recording.as_ref().map(|recording| recording.environment.as_slice()).unwrap_or_default();
+        all.iter().find(|variable| variable.name == name).and_then(|variable| variable.value.clone())
+    };
+    Earlier {
+        task: run.task.clone(),
+        queue: run.bundle.queue.as_object().cloned().unwrap_or_default(),
+        node: run.bundle.node.clone(),
+        attempt: run.bundle.attempt,
+        last_success: ["LAST_SUCCESS_START", "LAST_SUCCESS_FINISH"].map(variable),
+    }
+}

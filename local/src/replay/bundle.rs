@@ -1,0 +1,121 @@
+//! Reads a bundle.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use disbatch_cli::args::secure::is_stdin;
+use disbatch_wire::bundles::{BUNDLE, Bundle, LARGEST_STREAM, RECORDING, Recording, STDIN, VERSION};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+/// Its JSON files have so many bytes at most: a task has 16 MiB, and more as JSON.
+const LARGEST_FILE: u64 = 128 * 1024 * 1024;
+
+/// What a bundle has.
+#[derive(Debug, Default)]
+pub struct Run {
+    pub bundle: Bundle,
+    /// What the plugin was given on standard input.
+    pub task: Map<String, Value>,
+    pub recording: Option<Recording>,
+    /// Standard output and standard error, or the first part of them.
+    pub output: [Vec<u8>; 2],
+}
+
+/// Reads it from a file or from standard input. Files that it has besides are of no interest.
+pub fn read(path: &Path) -> anyhow::Result<Run> {
+    let name = path.display();
+    let source: Box<dyn Read> = if is_stdin(path) {
+        Box::new(io::stdin())
+    } else {
+        Box::new(File::open(path).with_context(|| format!("cannot read {name}"))?)
+    };
+    from(source).with_context(|| format!("{name} is no bundle that can be replayed"))
+}
+
+fn from(source: impl Read) -> anyhow::Result<Run> {
+    let mut archive = tar::Archive::new(source);
+    let mut run = Run::default();
+    let mut has_task = false;
+    for file in archive.entries()? {
+        let mut file = file?;
+        let (name, size) = (file.path()?.to_string_lossy().into_owned(), file.size());
+        let most = if name.ends_with(".json") { LARGEST_FILE } else { LARGEST_STREAM };
+        if size > most {
+            bail!("{name} has {size} bytes, more than {most}");
+        }
+        match name.as_str() {
+            BUNDLE => run.bundle = versioned(&mut file)?,
+            STDIN => (run.task, has_task) = (json(&mut file, STDIN)?, true),
+            RECORDING => run.recording = Some(json(&mut file, RECORDING)?),
+            "stdout" => drop(file.read_to_end(&mut run.output[0])?),
+            "stderr" => drop(file.read_to_end(&mut run.output[1])?),
+            _ => {} // Of a later release.
+        }
+    }
+    if run.bundle.v == 0 {
+        bail!("it has no {BUNDLE}");
+    }
+    if !has_task {
+        bail!("it has no {STDIN}");
+    }
+    Ok(run)
+}
+
+/// A version that nobody knows may lack what is wanted.
+fn versioned(file: &mut impl Read) -> anyhow::Result<Bundle> {
+    let value: Value = json(file, BUNDLE)?;
+    match value.get("v").and_then(Value::as_u64) {
+        Some(v) if v == u64::from(VERSION) => {
+            serde_json::from_value(value).with_context(|| format!("{BUNDLE} cannot be understood"))
+        }
+        Some(v) => bail!("its format has version {v}, and this release knows version {VERSION}"),
+        None => bail!("{BUNDLE} has no version v"),
+    }
+}
+
+fn json<T: DeserializeOwned>(file: &mut impl Read, name: &str) -> anyhow::Result<T> {
+    let mut text = String::new();
+    file.read_to_string(&mut text).with_context(|| format!("cannot read {name}"))?;
+    serde_json::from_str(&text).with_context(|| format!("{name} cannot be understood"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn archive(files: &[(&str, &str)]) -> Vec<u8> {
+        let mut builder = tar::Builder::new(Vec::new());
+        for (name, text) in files {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(text.len() as u64);
+            builder.append_data(&mut header, name, text.as_bytes()).unwrap();
+        }
+        builder.into_inner().unwrap()
+    }
+
+    fn error(files: &[(&str, &str)]) -> String {
+        from(&archive(files)[..]).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_is_no_bundle_is_said() {
+        let whole =
+            serde_json::to_string(&Bundle { v: 1, task: "t".to_owned(), ..Bundle::default() }).unwrap();
+        let run =
+            from(&archive(&[(BUNDLE, &whole), (STDIN, "{\"a\":1}"), ("stdout", "x"), ("more", "")])[..])
+                .unwrap();
+        assert_eq!((run.bundle.task.as_str(), run.task.len(), &run.output[0][..]), ("t", 1, &b"x"[..]));
+        assert_eq!(error(&[]), "it has no bundle.json");
+        assert_eq!(error(&[(BUNDLE, &whole)]), "it has no stdin.json");
+        assert_eq!(
+            error(&[(BUNDLE, "{\"v\":2}")]),
+            "its format has version 2, and this release knows version 1"
+        );
+        assert_eq!(error(&[(BUNDLE, "{}")]), "bundle.json has no version v");
+        assert_eq!(error(&[(BUNDLE, "{\"v\":1}")]), "bundle.json cannot be understood");
+        assert!(from(&b"no archive"[..]).is_err());
+    }
+}

@@ -1,0 +1,134 @@
+//! The configuration of a node that a run is replayed on: one that is given, or one with nothing but the plugin.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow, bail};
+use disbatch_core::config::Config;
+use disbatch_core::plugin::{Manifest, Plugin, Plugins};
+use serde_json::{Map, Value, json};
+use tempfile::TempDir;
+
+use super::bundle::Run;
+use super::secrets::Secrets;
+use crate::plugin::check;
+
+/// A node that is none.
+pub struct Node {
+    pub config: Config,
+    /// What is in it is needed as long as a plugin runs.
+    folder: TempDir,
+}
+
+impl Node {
+    /// One that has the plugin of the run. `with`: another version of it; `given`: the configuration of a node.
+    pub fn for_replay(
+        run: &Run,
+        (with, given): (Option<&Path>, Option<&Path>),
+        secrets: &Secrets,
+    ) -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir().context("cannot make a folder for the configuration")?;
+        let path = |name: &str| folder.path().join(name);
+        let plugin = match with {
+            None => None,
+            Some(with) if with.is_dir() => Some(plugin_of(with, run)?),
+            Some(with) => {
+                let program = check::absolute(with)?;
+                Some(write_plugin(&path("with"), run, Some(&program))?)
+            }
+        };
+        let mut config = match given {
+            Some(given) => Config::load(given)?,
+            None => own(&folder, secrets)?,
+        };
+        config.plugin_dirs.splice(0..0, plugin);
+        let name = &run.bundle.plugin;
+        let is_there = name.parse().is_ok_and(|name| Plugins::discover(&config).get(&name).is_some());
+        if !is_there && given.is_none() && manifest_of(run).is_some() {
+            // If it was recorded on this host, it is where it was.
+            config.plugin_dirs.push(match recorded_folder(run) {
+                Some(folder) => folder,
+                None => write_plugin(&path("recorded"), run, None)?,
+            });
+        }
+        Ok(Self { config, folder })
+    }
+
+    /// Whether the folder of a plugin was made here, with nothing in it but a manifest.
+    pub fn has_made(&self, plugin: &Plugin) -> bool {
+        plugin.folder.as_ref().is_some_and(|folder| folder.starts_with(self.folder.path()))
+    }
+}
+
+/// The plugin's folder as it was recorded, if there is one here.
+fn recorded_folder(run: &Run) -> Option<PathBuf> {
+    let files = &run.recording.as_ref()?.plugin.files;
+    let manifest =
+        files.iter().map(|file| Path::new(&file.path)).find(|path| path.ends_with("plugin.json"))?;
+    manifest.parent().filter(|_| manifest.is_file()).map(Path::to_owned)
+}
+
+/// A folder with a version of the plugin.
+fn plugin_of(folder: &Path, run: &Run) -> anyhow::Result<PathBuf> {
+    let folder = check::absolute(folder)?;
+    let path = folder.join("plugin.json");
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let manifest = Manifest::parse(&text).map_err(|error| anyhow!("{}: {error}", path.display()))?;
+    if manifest.name.as_str() != run.bundle.plugin {
+        bail!(
+            "{} is the plugin {}, and the bundle is one of {}",
+            folder.display(),
+            manifest.name,
+            run.bundle.plugin
+        );
+    }
+    Ok(folder)
+}
+
+/// A configuration with nothing in it but secrets.
+fn own(folder: &TempDir, secrets: &Secrets) -> anyhow::Result<Config> {
+    let mut config: Map<String, Value> = serde_json::from_str(&check::configuration(folder.path()))?;
+    config.insert("plugin_dirs".to_owned(), json!([]));
+    if !secrets.variables.is_empty() {
+        let place = folder.path().join("secrets");
+        fs::create_dir(&place)?;
+        let mut environment = Map::new();
+        for (number, (variable, value)) in secrets.variables.iter().enumerate() {
+            let file = place.join(number.to_string());
+            fs::write(&file, format!("{value}\n")).context("cannot write a secret for the plugin")?;
+            fs::set_permissions(&file, Permissions::from_mode(0o600))?;
+            environment.insert(number.to_string(), json!(variable));
+        }
+        config.insert("secrets_dir".to_owned(), json!(place));
+        config.insert("secret_environment".to_owned(), Value::Object(environment));
+    }
+    let path = folder.path().join("config.json");
+    fs::write(&path, Value::Object(config).to_string()).context("cannot write a configuration")?;
+    Ok(Config::load(&path)?)
+}
+
+fn manifest_of(run: &Run) -> Option<&Map<String, Value>> {
+    run.recording.as_ref()?.plugin.manifest.as_object()
+}
+
+/// Writes the manifest that was recorded into a folder, with the program in its place: the one that is given, or the recorded one.
+fn write_plugin(folder: &Path, run: &Run, program: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let mut manifest = manifest_of(run).cloned().unwrap_or_else(|| {
+        let name = ("name".to_owned(), json!(run.bundle.plugin));
+        Map::from_iter([name])
+    });
+    let recorded = run.recording.as_ref().and_then(|recording| recording.plugin.files.first());
+    let program = program.map(Path::to_owned).or_else(|| recorded.map(|file| PathBuf::from(&file.path)));
+    let is_exec = manifest.get("engine").is_none_or(|engine| engine == "exec");
+    if let (Some(program), true) = (&program, is_exec) {
+        let rest = manifest.get("command").and_then(Value::as_array).and_then(|words| words.get(1..));
+        let words = [json!(program)].into_iter().chain(rest.unwrap_or_default().iter().cloned());
+        manifest.insert("command".to_owned(), words.collect());
+        // What the parameters say would be run in its place.
+        manifest.remove("command_in_params");
+    }
+    fs::create_dir(folder)?;
+    fs::write(folder.join("plugin.json"), Value::Object(manifest).to_string())?;
+    Ok(folder.to_owned())
+}

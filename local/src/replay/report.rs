@@ -1,0 +1,104 @@
+//! The comparison for people.
+
+use console::{Style, style};
+use disbatch_cli::output::visible;
+use disbatch_cli::status;
+
+use super::bundle::Run;
+use super::compare::{Comparison, Measured, Text};
+
+const MIB: f64 = 1024.0 * 1024.0;
+
+/// What came out, the differences last. Coloured on a terminal.
+pub fn text(run: &Run, comparison: &Comparison) -> String {
+    let bundle = &run.bundle;
+    let node = bundle.node.as_ref().map_or_else(String::new, |node| format!(" on {}", visible(node)));
+    let mut lines = vec![format!(
+        "task {}, attempt {}{node}, of {}",
+        bundle.task,
+        bundle.attempt,
+        visible(&bundle.plugin)
+    )];
+    lines.push(line("plugin", &plugin(comparison), None));
+    let code = |code: i64| format!("{code} {}", status::word(code));
+    let both = |was: String, is: String| if was == is { was } else { format!("{was} → {is}") };
+    let status = &comparison.status;
+    lines.push(line("status", &both(code(status.was), code(status.is)), Some(status.same)));
+    let exit = &comparison.exit;
+    lines.push(line("exit", &both(exit.was.to_string(), exit.is.to_string()), Some(exit.same)));
+    lines.extend(comparison.texts.iter().map(of_text));
+    lines.push(line("duration", &measured(&comparison.duration, 1.0, "s"), None));
+    lines.push(line("memory", &measured(&comparison.memory, MIB, "MiB"), None));
+    lines.extend(comparison.note.iter().map(|note| line("note", &visible(note), None)));
+    for text in comparison.texts.iter().filter(|text| !text.same) {
+        lines.push(format!("\n{}", style(text.name).bold()));
+        lines.extend(text.difference.lines().map(of_difference));
+    }
+    let different = comparison.different();
+    let end =
+        if different.is_empty() { "same".to_owned() } else { format!("different: {}", different.join(", ")) };
+    let colour = if different.is_empty() { Style::new().green() } else { Style::new().red() };
+    lines.push(format!("\n{}", colour.apply_to(end)));
+    lines.join("\n") + "\n"
+}
+
+fn line(name: &str, text: &str, same: Option<bool>) -> String {
+    let mark = match same {
+        None => String::new(),
+        Some(true) => format!("  {}", style("same").green()),
+        Some(false) => format!("  {}", style("different").red()),
+    };
+    format!("{name:<9} {text}{mark}")
+}
+
+fn plugin(comparison: &Comparison) -> String {
+    match comparison.changed_files.as_deref() {
+        None => "which version it was is not known".to_owned(),
+        Some([]) => "the recorded version".to_owned(),
+        Some(changed) => format!("another version: {}", visible(&changed.join(", "))),
+    }
+}
+
+fn of_text(text: &Text) -> String {
+    let lengths = match (text.was_bytes, text.is_bytes) {
+        (was, is) if was == is => format!("{was} bytes"),
+        (was, is) => format!("{was} → {is} bytes"),
+    };
+    let compared =
+        text.compared.map_or_else(String::new, |bytes| format!(", of which the first {bytes} are compared"));
+    line(text.name, &format!("{lengths}{compared}"), Some(text.same))
+}
+
+fn measured(both: &Measured, unit: f64, name: &str) -> String {
+    let shown = |number: Option<f64>| {
+        number.map_or_else(|| "?".to_owned(), |number| format!("{:.2} {name}", number / unit))
+    };
+    let change = match (both.was, both.is) {
+        (Some(was), Some(is)) if was > 0.0 => format!(" ({:+.0} %)", (is / was - 1.0) * 100.0),
+        _ => String::new(), // There is nothing to compare it with.
+    };
+    format!("{} → {}{change}", shown(both.was), shown(both.is))
+}
+
+fn of_difference(line: &str) -> String {
+    let shown = visible(line);
+    let colour = match line.chars().next() {
+        Some('-') => Style::new().red(),
+        Some('+') => Style::new().green(),
+        Some('@') => Style::new().cyan(),
+        _ => Style::new(), // What is around it.
+    };
+    colour.apply_to(shown).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_told_with_their_change() {
+        let both = |was, is| measured(&Measured { was, is }, 1.0, "s");
+        assert_eq!(both(Some(2.0), Some(1.0)), "2.00 s → 1.00 s (-50 %)");
+        assert_eq!(both(None, Some(1.0)), "? → 1.00 s");
+    }
+}

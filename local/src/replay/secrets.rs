@@ -1,0 +1,102 @@
+//! What is secret, and therefore not in a bundle.
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use console::Term;
+use disbatch_cli::args::secure::is_stdin;
+use disbatch_core::config::relaxed;
+use disbatch_core::secrets::{FIELD, SecureParams};
+use serde_json::{Map, Value};
+
+/// Secrets that were given.
+#[derive(Debug, Default)]
+pub struct Secrets {
+    pub secure_params: Option<SecureParams>,
+    /// Those of variables.
+    pub variables: BTreeMap<String, String>,
+}
+
+/// Those that are needed: from the file, or from who sits at the terminal.
+pub fn given(needed: &[String], file: Option<&Path>) -> anyhow::Result<Secrets> {
+    let mut all = file.map(read).transpose()?.unwrap_or_default();
+    let mut missing = Vec::new();
+    let terminal = Term::stderr();
+    let can_ask = std::io::stdin().is_terminal() && terminal.is_term();
+    for name in needed.iter().filter(|name| !all.contains_key(*name)).cloned().collect::<Vec<_>>() {
+        if !can_ask {
+            missing.push(name);
+            continue;
+        }
+        let hint = if name == FIELD { " (a JSON object)" } else { "" };
+        terminal.write_str(&format!("{name}{hint}: "))?;
+        let line = terminal.read_secure_line().context("cannot read what is secret")?;
+        let value = if name == FIELD {
+            serde_json::from_str(&line).with_context(|| format!("{FIELD} is no JSON"))?
+        } else {
+            line.into()
+        };
+        all.insert(name, value);
+    }
+    if !missing.is_empty() {
+        bail!(
+            "the plugin was given what is secret and not in the bundle: {}. Give it by --secrets",
+            missing.join(", ")
+        );
+    }
+    let mut secrets = Secrets::default();
+    for (name, value) in all.into_iter().filter(|(name, _)| needed.contains(name)) {
+        match value {
+            Value::Object(object) if name == FIELD => secrets.secure_params = SecureParams::new(object),
+            _ if name == FIELD => bail!("{FIELD} must be an object"),
+            Value::String(text) => drop(secrets.variables.insert(name, text)),
+            _ => bail!("the secret {name} must be text"),
+        }
+    }
+    Ok(secrets)
+}
+
+fn read(path: &Path) -> anyhow::Result<Map<String, Value>> {
+    let name = path.display();
+    let text = if is_stdin(path) {
+        std::io::read_to_string(std::io::stdin())
+    } else {
+        std::fs::read_to_string(path)
+    };
+    let text = text.with_context(|| format!("cannot read --secrets {name}"))?;
+    // What is wrong with it is not quoted: it is secret.
+    match serde_json::from_str(&relaxed::to_strict(&text)) {
+        Ok(Value::Object(object)) => Ok(object),
+        _ => bail!("--secrets {name} must have a JSON object"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_named_that_are_missing_and_not_shown_that_are_wrong() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secrets.json");
+        let with = |text: &str, needed: &[&str]| {
+            std::fs::write(&path, text).unwrap();
+            given(&needed.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>(), Some(&path))
+        };
+        let both = with(
+            r#"{ "secure_params": { "a": "horse" }, "KEY": "x", "OTHER": 1 }"#,
+            &["secure_params", "KEY"],
+        )
+        .unwrap();
+        assert!(both.secure_params.is_some() && both.variables["KEY"] == "x" && both.variables.len() == 1);
+        let missing = with("{}", &["secure_params", "KEY"]).unwrap_err().to_string();
+        assert!(missing.contains("not in the bundle: secure_params, KEY. "), "{missing}");
+        for wrong in [r#"{ "secure_params": "horse" }"#, r#"["horse"]"#, "horse"] {
+            let error = format!("{:#}", with(wrong, &["secure_params"]).unwrap_err());
+            assert!(!error.contains("horse"), "{error}");
+        }
+        assert!(given(&[], None).unwrap().secure_params.is_none());
+    }
+}
