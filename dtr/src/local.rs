@@ -284,7 +284,7 @@ fn of_earlier(plugin: &PluginName, earlier: Earlier, own: NodeName) -> io::Resul
     let (task_id, queue_id) = (id("_id")?, id("queue")?);
     let mut of_queue = exact(queue);
     of_queue.extend(doc! { "_id": queue_id, "plugin": plugin.as_str() });
-    let node = node.map_or(own, |node| NodeName::new(node));
+    let node = node.map_or(own, NodeName::new);
     let run = Run { task: TaskId(task_id), queue: QueueId(queue_id), node, attempt, instance: None };
     let time =
         |text: &Option<String>| text.as_deref().and_then(|text| DateTime::parse_rfc3339_str(text).ok());
