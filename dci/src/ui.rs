@@ -51,7 +51,7 @@ use actix_web::{HttpResponse, HttpResponseBuilder, ResponseError};
 use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::{Bson, Document};
-use disbatch_core::model::Status;
+use disbatch_core::model::{Status, whole_number};
 use disbatch_core::task::question::AWAITING;
 
 use crate::error::HttpError;
@@ -148,26 +148,57 @@ impl HtmlSafe for StatusView {}
 
 impl StatusView {
     fn of(task: &Document) -> Self {
+        let view = |code: i64| {
+            let view = Self::from_code(code);
+            Self { word: more_exact(task, Status::from_code(code)).unwrap_or(view.word), ..view }
+        };
         match task.get("status") {
-            Some(Bson::Int32(-7)) if asks(task) => Self { word: ASKS, ..Self::from_code(-7) },
-            Some(Bson::Int32(code)) => Self::from_code(i64::from(*code)),
-            Some(Bson::Int64(code)) => Self::from_code(*code),
+            Some(Bson::Int32(code)) => view(i64::from(*code)),
+            Some(Bson::Int64(code)) => view(*code),
             Some(other) => Self { code: other.to_string(), word: "unknown" },
             None => Self { code: String::new(), word: "" },
         }
     }
 
     fn from_code(code: i64) -> Self {
-        Self { code: code.to_string(), word: Status::from_code(code).word() }
+        Self { code: code.to_string(), word: word(Status::from_code(code)) }
     }
 
-    /// What it looks like: as its word says, if that is one.
+    /// What it looks like.
     fn class(&self) -> &'static str {
-        match self.word {
-            ASKS => Status::Deferred.word(),
-            word if word.contains(' ') => "unknown",
-            word => word,
+        match self.code.parse().map(Status::from_code) {
+            Ok(Status::Other(_)) | Err(_) if self.word.contains(' ') => "unknown",
+            Ok(Status::Other(_)) | Err(_) => self.word,
+            Ok(status) => status.word(),
         }
+    }
+}
+
+/// What pages call a status. The API has Disbatch's words.
+fn word(status: Status) -> &'static str {
+    match status {
+        Status::Deferred => "scheduled",
+        Status::Claimed => "starting",
+        Status::Orphaned => "lost",
+        other => other.word(),
+    }
+}
+
+/// What tells more of a task than its status, if it was read with so much that this can be told.
+fn more_exact(task: &Document, status: Status) -> Option<&'static str> {
+    match status {
+        Status::Deferred if asks(task) => Some(ASKS),
+        Status::Deferred => {
+            let failures = task.get("failures").and_then(whole_number);
+            failures.is_some_and(|failures| failures > 0).then_some("retrying")
+        }
+        Status::Terminated => match task.get_document("exit").ok()?.get_str("reason").ok()? {
+            "timeout" => Some("timed out"),
+            "deadline" => Some("past deadline"),
+            "cancel" => Some("cancelled"),
+            _ => None,
+        },
+        _ => None,
     }
 }
 
@@ -367,6 +398,17 @@ mod tests {
             finished.render().unwrap(),
             "<span class=\"status finished\" title=\"status 7\">finished</span>"
         );
+        let word = |task: Document| StatusView::of(&task).word;
+        let failed = doc! { "status": -7, "failures": 2 };
+        assert_eq!([word(doc! { "status": -7 }), word(failed)], ["scheduled", "retrying"]);
+        assert_eq!([word(doc! { "status": -1 }), word(doc! { "status": -6_i64 })], ["starting", "lost"]);
+        let ended = |reason: &str| word(doc! { "status": -3, "exit": { "reason": reason } });
+        assert_eq!(
+            [ended("timeout"), ended("cancel"), ended("lease")],
+            ["timed out", "cancelled", "terminated"]
+        );
+        let lost = StatusView::from_code(-6).render().unwrap();
+        assert_eq!(lost, "<span class=\"status orphaned\" title=\"status -6\">lost</span>");
         assert_eq!(StatusView::of(&doc! {}).render().unwrap(), "<span class=\"status \">no status</span>");
     }
 }

@@ -89,7 +89,7 @@ async fn following_a_task_takes_two_and_cancelling_it_two_more() -> anyhow::Resu
         few(browser, 2)?;
         page.click("link", "Cancel").await?;
         browser.part("dialog[open]", "Cancel this task?").click("button", "Yes, cancel it").await?;
-        browser.part("#task-head", "terminated").until_text("terminated").await?;
+        browser.part("#task-head", "cancelled").until_text("cancelled").await?;
         few(browser, 2)
     })
     .await?;

@@ -143,8 +143,8 @@ async fn a_running_task_is_cancelled() -> anyhow::Result<()> {
         let dialog = browser.part("dialog[open]", "Cancel this task?");
         dialog.fill("Reason", "nobody is greeted today").await?;
         dialog.click("button", "Yes, cancel it").await?;
-        let head = browser.part("#task-head", "terminated");
-        head.until_text("terminated").await?;
+        let head = browser.part("#task-head", "cancelled");
+        head.until_text("cancelled").await?;
         // What may be done now is not what might be done before.
         head.until_there("link", "Retry").await?;
         ensure!(!head.names("link").await?.contains(&"Cancel".to_owned()), "it has ended");

@@ -7,7 +7,7 @@ use disbatch_core::model::Status;
 
 use crate::ui::arrays::ran;
 use crate::ui::parts::cut;
-use crate::ui::plain;
+use crate::ui::{self, plain};
 
 /// The picture has so many squares at most, in rows of so many.
 const SQUARES: u32 = 400;
@@ -109,9 +109,9 @@ impl Picture {
 
 fn told(within: &[(Status, i64)]) -> String {
     let told: Vec<String> = match within {
-        [(status, 1)] => vec![status.word().to_owned()],
+        [(status, 1)] => vec![ui::word(*status).to_owned()],
         [] => vec!["no task".to_owned()],
-        several => several.iter().map(|(status, tasks)| format!("{tasks} {}", status.word())).collect(),
+        several => several.iter().map(|(status, tasks)| format!("{tasks} {}", ui::word(*status))).collect(),
     };
     told.join(", ")
 }

@@ -69,7 +69,7 @@ const WORDS: [(&str, &[(&str, &str)]); 5] = [
     ),
     (
         "on_orphan",
-        &[("", "not set: fail"), ("fail", "fail: it is orphaned"), ("requeue", "requeue: it is tried again")],
+        &[("", "not set: fail"), ("fail", "fail: it is lost"), ("requeue", "requeue: it is tried again")],
     ),
     (
         "on_lost_lease",

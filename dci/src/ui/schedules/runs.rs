@@ -8,7 +8,7 @@ use disbatch_core::store::{Store, StoreError};
 
 use super::words::utc;
 use crate::schedules::runs::{Run, find};
-use crate::ui::StatusView;
+use crate::ui::{self, StatusView};
 
 /// How wide a bar of the strip is, with the gap behind it.
 const BAR: usize = 8;
@@ -41,7 +41,7 @@ pub fn status(run: &Run) -> StatusView {
 
 /// The word for it.
 fn word(run: &Run) -> &'static str {
-    run.code.map_or("", |code| Status::from_code(code).word())
+    run.code.map_or("", |code| ui::word(Status::from_code(code)))
 }
 
 fn is_bad(run: &Run) -> bool {

@@ -1,9 +1,11 @@
 //! Times and outcomes of schedules for people.
 
 use bson::DateTime;
+use disbatch_core::model::Status;
 use disbatch_core::schedules::{CronExpr, Last, LastSuccess, Schedule, Spec, Zone};
 
 use crate::json::date_text;
+use crate::ui;
 use crate::ui::parts::{Pill, When};
 
 /// What a clock shows, of a time with its offset: `2026-03-29 03:00:00`.
@@ -95,7 +97,10 @@ pub fn outcome(outcome: &str) -> Pill {
         ("wrong params", "bad"),
     ];
     let known = WORDS.into_iter().find(|(word, _)| *word == outcome);
-    known.map_or(Pill { tone: "ended", word: "ended" }, |(word, tone)| Pill { tone, word })
+    known.map_or(Pill { tone: "ended", word: "ended" }, |(word, tone)| {
+        let word = if word == "orphaned" { ui::word(Status::Orphaned) } else { word };
+        Pill { tone, word }
+    })
 }
 
 #[cfg(test)]

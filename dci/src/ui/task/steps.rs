@@ -8,7 +8,7 @@ use disbatch_core::output::StreamName;
 
 use super::life::{exit, status};
 use crate::ui::spans::precise;
-use crate::ui::{StatusView, plain};
+use crate::ui::{self, StatusView, plain};
 
 /// How wide the strip is, in its own units.
 const WIDTH: i64 = 1000;
@@ -131,7 +131,7 @@ fn words(steps: &[&Document]) -> String {
     let other = steps.iter().find_map(|step| match status(step) {
         None | Some(Status::Succeeded | Status::Queued) => None,
         Some(Status::Running) => Some(format!("; {} is running", plain(step.get("name")))),
-        Some(status) => Some(format!("; {}: {}", plain(step.get("name")), status.word())),
+        Some(status) => Some(format!("; {}: {}", plain(step.get("name")), ui::word(status))),
     });
     format!("{succeeded} of {} steps have succeeded{}.", steps.len(), other.unwrap_or_default())
 }

@@ -8,7 +8,7 @@ use disbatch_core::task::Submission;
 
 use crate::ui::parts::When;
 use crate::ui::spans::precise;
-use crate::ui::{StatusView, plain};
+use crate::ui::{self, StatusView, plain};
 
 /// How wide the picture is, in its own units.
 const WIDTH: i64 = 1000;
@@ -132,27 +132,23 @@ fn step(change: &Change<'_>, lasted: Option<i64>, task: &Document) -> Step {
 
 /// The states side by side. Short ones are wider than their share, so that they can be seen.
 fn stretches(pairs: &[(&Change<'_>, Option<i64>)]) -> Vec<Stretch> {
-    let all: Vec<(&'static str, i64)> = pairs
-        .iter()
-        .filter_map(|(change, lasted)| Some((change.code.map_or("", word), (*lasted)?)))
-        .collect();
+    let status = |change: &Change<'_>| change.code.map(Status::from_code);
+    let all: Vec<(Option<Status>, i64)> =
+        pairs.iter().filter_map(|(change, lasted)| Some((status(change), (*lasted)?))).collect();
     let total: i128 = all.iter().map(|(_, lasted)| i128::from(*lasted)).sum();
     let count = i128::try_from(all.len()).unwrap_or(i128::MAX);
     let free = (i128::from(WIDTH) - count * i128::from(LEAST)).max(0);
     let mut left = 0;
     let mut found = Vec::new();
-    for (tone, lasted) in all {
+    for (status, lasted) in all {
         let share = i128::from(lasted) * free / total.max(1);
         let width = i64::try_from(share).unwrap_or(WIDTH) + LEAST;
-        let title = format!("{}, {}", if tone.is_empty() { "unknown" } else { tone }, precise(lasted));
+        let title = format!("{}, {}", status.map_or("unknown", ui::word), precise(lasted));
+        let tone = status.map_or("", Status::word);
         found.push(Stretch { left, width, tone, title });
         left += width;
     }
     found
-}
-
-fn word(code: i64) -> &'static str {
-    Status::from_code(code).word()
 }
 
 /// How long it was in each state altogether.
@@ -168,10 +164,10 @@ fn words(pairs: &[(&Change<'_>, Option<i64>)]) -> String {
     let of = |(code, lasted): &(i64, i64)| {
         let verb = match Status::from_code(*code) {
             Status::Queued => "waited",
-            Status::Deferred => "was deferred for",
-            Status::Claimed => "was claimed for",
+            Status::Deferred => "waited for its time for",
+            Status::Claimed => "started for",
             Status::Running => "ran",
-            other => return format!("was {} for {}", other.word(), precise(*lasted)),
+            other => return format!("was {} for {}", ui::word(other), precise(*lasted)),
         };
         format!("{verb} {}", precise(*lasted))
     };
@@ -210,9 +206,9 @@ mod tests {
             ],
         });
         let expected =
-            [("queued", "12.0 s"), ("claimed", "0.00 s"), ("running", "1 min 5 s"), ("failed", "")];
+            [("queued", "12.0 s"), ("starting", "0.00 s"), ("running", "1 min 5 s"), ("failed", "")];
         assert_eq!(states(&timeline), expected);
-        assert_eq!(timeline.words, "It waited 12.0 s, was claimed for 0.00 s, ran 1 min 5 s.");
+        assert_eq!(timeline.words, "It waited 12.0 s, started for 0.00 s, ran 1 min 5 s.");
         assert_eq!((timeline.steps[0].note.as_str(), timeline.steps[1].node.as_str()), ("submitted", "vm"));
         assert!(timeline.render().unwrap().contains(" data-exact>2026-11-20 08:24:27<"));
         let html = timeline.render().unwrap();
@@ -233,8 +229,8 @@ mod tests {
         assert_eq!(states(&waiting), [("queued", "16 min 40 s")]);
         let history = doc! { "at": at(900), "status": -2, "note": "its time has come" };
         let due = of(doc! { "ctime": at(0), "status": -2, "run_at": at(900), "history": [history] });
-        assert_eq!(states(&due), [("deferred", "15 min 0 s"), ("queued", "1 min 40 s")]);
-        assert_eq!(due.words, "It was deferred for 15 min 0 s, waited 1 min 40 s.");
+        assert_eq!(states(&due), [("scheduled", "15 min 0 s"), ("queued", "1 min 40 s")]);
+        assert_eq!(due.words, "It waited for its time for 15 min 0 s, waited 1 min 40 s.");
     }
 
     #[test]

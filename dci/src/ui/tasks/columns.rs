@@ -119,13 +119,13 @@ impl Column {
     const fn about(self) -> (&'static str, &'static [&'static str]) {
         match self {
             Self::Queue => ("Queue", &["queue"]),
-            Self::Status => ("Status", &["status", "awaiting.asked"]),
+            Self::Status => ("Status", &["status", "awaiting.asked", "failures", "exit.reason"]),
             Self::Node => ("Node", &["node"]),
             Self::Created => ("Created", &["ctime"]),
             Self::Changed => ("Changed", &["mtime"]),
             Self::Waited => ("Waited", &["ctime", "run_at", "started"]),
-            Self::Ran => ("Ran", &["exit"]),
-            Self::Exit => ("Exit", &["exit"]),
+            Self::Ran => ("Ran", &["exit.duration"]),
+            Self::Exit => ("Exit", &["exit.code", "exit.signal"]),
             Self::Progress => ("Progress", &["progress"]),
             Self::Attempt => ("Attempt", &["attempt"]),
             Self::Due => ("Due", &["run_at"]),
@@ -223,7 +223,7 @@ pub struct Row {
     /// How many columns there are.
     width: usize,
     /// None: the task is not there any more.
-    cells: Option<Vec<Cell>>,
+    cells: Option<Vec<(Column, Cell)>>,
 }
 
 impl HtmlSafe for Row {}
@@ -248,7 +248,7 @@ impl Table {
 impl Row {
     /// The row of a task. `names` are those of queues; `hit` is marked in its params, and is in lower case.
     pub fn of(task: &Document, columns: &[Column], names: &HashMap<ObjectId, String>, hit: &str) -> Self {
-        let cells = columns.iter().map(|column| column.cell(task, names, hit)).collect();
+        let cells = columns.iter().map(|column| (*column, column.cell(task, names, hit))).collect();
         let id = task.get_object_id("_id").map(ObjectId::to_hex).unwrap_or_default();
         let status = task.get("status").and_then(whole_number);
         let can = Action::ALL.iter().filter(|action| status.is_some_and(|status| action.applies_to(status)));
@@ -337,7 +337,7 @@ mod tests {
         let names: Vec<&String> = projection.keys().collect();
         assert_eq!(
             names,
-            ["_id", "status", "queue", "exit", "params", "parameters"],
+            ["_id", "status", "queue", "exit.duration", "exit.code", "exit.signal", "params", "parameters"],
             "and what it is called"
         );
         for column in Column::ALL {
@@ -429,7 +429,7 @@ mod tests {
         assert_eq!(html.matches("<tr id=").count(), 2, "{html}");
         assert!(html.contains("no status") && html.contains("&#60;x&#62;"), "{html}");
         let gone = Row::of_gone(ObjectId::parse_str(TASK).unwrap(), &Column::USUAL).render().unwrap();
-        assert!(gone.contains("colspan=\"6\"") && gone.contains("It is not here any more."), "{gone}");
+        assert!(gone.contains("colspan=\"6\"") && gone.contains("deleted"), "{gone}");
         assert!(!gone.contains("checkbox"), "nothing can be done with it: {gone}");
     }
 }

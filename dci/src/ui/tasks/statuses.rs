@@ -5,7 +5,7 @@ use askama::filters::HtmlSafe;
 use disbatch_core::model::Status;
 use serde_json::Value;
 
-use crate::ui::{StatusView, text};
+use crate::ui::{self, StatusView, text};
 
 /// Those that have names.
 pub(super) const NAMED: [Status; 10] = [
@@ -76,7 +76,7 @@ pub fn words(text: &str) -> Vec<String> {
 pub fn word(status: &str) -> String {
     match status.parse().map(Status::from_code) {
         Ok(Status::Other(code)) => format!("{} ({code})", Status::Other(code).word()),
-        Ok(status) => status.word().to_owned(),
+        Ok(status) => ui::word(status).to_owned(),
         Err(_) => status.to_owned(),
     }
 }
