@@ -4,6 +4,7 @@
 //! binary data (Disbatch 4 design, GridFS for Task stdout and stderr). Output that is not UTF-8 is kept as
 //! binary chunks, and the file's metadata says so. Both are read.
 
+mod marks;
 mod packer;
 mod range;
 mod writes;
@@ -19,6 +20,7 @@ use crate::store::{Store, StoreError};
 use packer::Packer;
 use writes::Writes;
 
+pub use marks::{Marks, Times, timed};
 pub use range::{OutputEnd, OutputFile};
 
 /// Characters (text) or bytes (binary) in a chunk.

@@ -10,8 +10,11 @@ use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::time::Instant;
 
-use disbatch_core::output::{Encoding, StreamName};
+use bson::DateTime;
+use disbatch_core::clock::{Clock, SystemClock};
+use disbatch_core::output::{Encoding, Marks, StreamName};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::early::{self, Early};
@@ -38,8 +41,9 @@ pub struct Captures {
 impl Captures {
     /// Empty ones, which also show what they get through `live`, and have it stored through `early` once it is long.
     pub fn new(live: Option<&Live<'_>>, early: Option<&Early>) -> Self {
+        let began = Began::now();
         let capture = |stream| {
-            let mut capture = Capture::new(std::env::temp_dir());
+            let mut capture = Capture { began, ..Capture::new(std::env::temp_dir()) };
             if let Some(live) = live {
                 capture = capture.tapped(live.tap(stream));
             }
@@ -68,6 +72,19 @@ impl Captures {
     }
 }
 
+/// When the output of an attempt began, by both clocks.
+#[derive(Debug, Clone, Copy)]
+struct Began {
+    instant: Instant,
+    time: DateTime,
+}
+
+impl Began {
+    fn now() -> Self {
+        Self { instant: Instant::now(), time: SystemClock.now() }
+    }
+}
+
 /// A stream that is being captured, and then what was captured.
 #[derive(Debug)]
 pub struct Capture {
@@ -75,6 +92,8 @@ pub struct Capture {
     file: Option<File>,
     folder: PathBuf,
     length: u64,
+    began: Began,
+    marks: Marks,
     check: Utf8Check,
     failure: Option<io::Error>,
     lost: u64,
@@ -91,6 +110,8 @@ impl Capture {
             file: None,
             folder,
             length: 0,
+            began: Began::now(),
+            marks: Marks::default(),
             check: Utf8Check::default(),
             failure: None,
             lost: 0,
@@ -147,6 +168,7 @@ impl Capture {
         }
         match self.keep(bytes) {
             Ok(()) => {
+                self.marks.note(self.began.instant.elapsed(), self.length);
                 self.length += bytes.len() as u64;
                 self.check.push(bytes);
                 if let Some(tap) = &self.tap {
@@ -205,6 +227,16 @@ impl Capture {
     /// Its length, and whether it is text, now that it is complete.
     pub fn shape(&self) -> Shape {
         Shape { length: self.length, binary: self.encoding() == Encoding::Binary }
+    }
+
+    /// When its pieces came.
+    pub fn marks(&self) -> &Marks {
+        &self.marks
+    }
+
+    /// The time that these count from.
+    pub fn began(&self) -> DateTime {
+        self.began.time
     }
 
     /// What may have begun to store it.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bson::{Bson, Document, doc};
 use disbatch_core::clock;
 use disbatch_core::model::{Rules, Status, Task};
+use disbatch_core::output;
 use disbatch_core::recordings::Recorded;
 use disbatch_core::task::{Pause, commit_note};
 use nix::sys::signal::Signal;
@@ -240,6 +241,15 @@ impl Outcome {
             recorded: None,
             reason: verdict.reason,
         }
+    }
+
+    /// With the times of its output in `exit`, if that took a while.
+    pub fn timed(mut self) -> Self {
+        if let Some(exit) = &mut self.exit {
+            let marks = [&self.stdout, &self.stderr].map(Capture::marks);
+            exit.extend(output::timed(self.stdout.began(), marks).unwrap_or_default());
+        }
+        self
     }
 
     /// With so many bytes that were written into the task while it ran.

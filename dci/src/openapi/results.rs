@@ -158,7 +158,8 @@ pub struct Attempt {
     complete: Option<bool>,
     /// Why it failed, in a line: the last one of its standard error, or what ended it.
     error: Option<String>,
-    /// How its plugin ended.
+    /// How its plugin ended. `output` has when the pieces of its output came, if that took a second or more: `since`, and for `stdout` and
+    /// `stderr` milliseconds since then and the offset of the first byte of each, one after the other.
     exit: Option<Value>,
     /// How far its steps were, if the task has some.
     steps: Option<Vec<Value>>,

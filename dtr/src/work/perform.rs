@@ -75,7 +75,7 @@ impl Work<'_> {
             captures.stderr.note(&complaint);
         }
         let outcome = match verdict {
-            Ok(verdict) => Outcome::of(verdict, captures),
+            Ok(verdict) => Outcome::of(verdict, captures).timed(),
             Err((None, why)) => {
                 let exit = only.and_then(|plugin| answered::not_started(plugin, &why));
                 Outcome::unable_to_start(&why).with_exit(exit)

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use anyhow::Context;
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
+use disbatch_core::clock::{Clock, SystemClock};
 use disbatch_core::model::TaskId;
-use disbatch_core::output::{CHUNK_SIZE, Encoding, StreamName};
+use disbatch_core::output::{CHUNK_SIZE, Encoding, StreamName, Times};
 use disbatch_core::store::{Store, StoreError};
 use disbatch_tests::{Dci, Script, Server, World};
 use futures::TryStreamExt;
@@ -297,6 +298,37 @@ async fn a_flood_of_output_does_not_take_the_runner_over_64_mib() -> anyhow::Res
     // Code that is not optimised takes memory, too.
     let of_code = if cfg!(debug_assertions) { 16 * 1024 } else { 0 };
     assert!(peak_kib < 64 * 1024 + of_code, "the runner took {peak_kib} KiB");
+    world.end().await
+}
+
+#[tokio::test]
+async fn an_attempt_keeps_when_the_pieces_of_its_output_came() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let text = "#!/bin/sh\necho first\nsleep 0.6\necho problem >&2\nsleep 0.6\necho last\nexit 3\n";
+    let slow = world.script_queue(Script { name: "Slow", text }, 1).await?;
+    let before = SystemClock.now();
+    let task = world.run_by_hand(slow, doc! {}, &[]).await?;
+    let exit = task.get_document("exit")?;
+    let [out, err] = StreamName::BOTH.map(|stream| Times::read(exit, stream));
+    let (out, err) = (out.context("no times of stdout")?, err.context("no times of stderr")?);
+    assert!(before <= out.since && out.since <= SystemClock.now() && out.since == err.since, "{exit}");
+    let ([[first, 0], [last, 6]], [[problem, 0]]) = (&out.pieces[..], &err.pieces[..]) else {
+        anyhow::bail!("other pieces: {exit}");
+    };
+    assert!(first + 600 <= *problem && problem + 600 <= *last, "{exit}");
+
+    // The next attempt has its own, and those of the first one go with it.
+    let id = TaskId(task.get_object_id("_id")?);
+    let dci = Dci::start(&world.config(), &world.path().join("dci.log")).await?;
+    dci.request(reqwest::Method::POST, &format!("/tasks/{id}/retry")).send().await?.error_for_status()?;
+    let attempts = world.store().list_attempts(id).await?;
+    assert_eq!(attempts[0].get_document("exit")?, exit);
+    assert_eq!(world.task(id).await?.get("exit"), None);
+
+    let quick = Script { name: "Quick", text: "#!/bin/sh\necho one\necho two >&2\n" };
+    let queue = world.script_queue(quick, 1).await?;
+    let task = world.run_by_hand(queue, doc! {}, &[]).await?;
+    assert!(!task.get_document("exit")?.contains_key("output"), "{task}");
     world.end().await
 }
 
