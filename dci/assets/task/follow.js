@@ -3,6 +3,7 @@
 const logs = document.getElementById("logs");
 const panes = Object.fromEntries([...logs.querySelectorAll(".log")].map((section) => [section.dataset.stream, new Pane(section)]));
 for (const pane of Object.values(panes)) searchIn(pane);
+dressOneStream();
 
 // The head of the page changes by itself and tells where the task stands.
 const head = () => document.getElementById("task-head").dataset;
@@ -15,17 +16,23 @@ let hasEnded = head().ended === "true"; // And the page's head knows it.
 
 /** Whether the address asks for a line. */
 const isAsked = () => /^#[LE]\d+$/.test(location.hash);
-/** Shows of each stream what the page would have if it were loaded again. */
-const takeEnds = async () => {
+/** Takes of each stream what the page would have if it were loaded again. */
+const takeEnds = async (take) => {
   try {
     const answer = await window.disbatch.request(location.pathname, { headers: { Accept: "text/html" } });
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    for (const section of page.querySelectorAll("#logs .log")) panes[section.dataset.stream]?.take(section);
+    for (const section of page.querySelectorAll("#logs .log")) take(panes[section.dataset.stream], section);
+    oneStream.replaceChildren(...page.getElementById("one-stream").childNodes);
+    dressOneStream();
   } catch { /* The page says itself that the server cannot be reached. */ }
 };
 /** What comes is of the attempt with this number. */
 const begin = (number) => {
-  if (attempt !== null && attempt !== number) for (const pane of Object.values(panes)) { pane.ofTask(); pane.clear(); }
+  if (attempt !== null && attempt !== number) {
+    for (const pane of Object.values(panes)) { pane.ofTask(); pane.clear(); }
+    showApart();
+    oneStream.replaceChildren();
+  }
   attempt = number;
   showAttempt();
 };
@@ -53,7 +60,7 @@ const start = () => {
       // All that it has written since would come: its end will do, which the page has.
       stop();
       if (isAsked()) return; // What somebody looks at stays.
-      takeEnds();
+      takeEnds((pane, section) => pane.take(section));
     },
     output(data, event) {
       const { attempt: number, stream, offset, text } = JSON.parse(data);
@@ -61,7 +68,10 @@ const start = () => {
       resume = event.lastEventId || resume;
       panes[stream].append(text, offset, Number(new RegExp(`${stream}:(\\d+)`).exec(resume)?.[1] ?? offset));
     },
-    end: stop,
+    end() {
+      stop();
+      takeEnds((pane, section) => { if (section.dataset.pieces) pane.takeTimes(section); });
+    },
   }, { beats: false });
 };
 if (!hasEnded && !isFixed) start();
@@ -84,7 +94,9 @@ document.addEventListener("disbatch:changed", () => {
 const toLine = () => {
   const [, letter, number] = /^#([LE])(\d{1,15})$/.exec(location.hash) ?? [];
   const pane = letter && Object.values(panes).find((pane) => pane.letter === letter);
-  if (pane) pane.busy(pane.part("first"), () => pane.toLine(Number(number)));
+  if (!pane) return;
+  showApart();
+  pane.busy(pane.part("first"), () => pane.toLine(Number(number)));
 };
 window.addEventListener("hashchange", toLine);
 toLine();
@@ -99,7 +111,10 @@ const commandOf = (program, queue) => {
 document.addEventListener("click", async ({ target }) => {
   // The output of a step begins at a byte.
   const step = target.closest("[data-step]");
-  if (step) panes.stdout?.busy(panes.stdout.part("first"), () => panes.stdout.showFrom(Number(step.dataset.stdout)));
+  if (step) {
+    showApart();
+    panes.stdout?.busy(panes.stdout.part("first"), () => panes.stdout.showFrom(Number(step.dataset.stdout)));
+  }
   const copy = target.closest("[data-copies], [data-copy-text], [data-command]");
   if (!copy) return;
   const { copies, copyText, command, queue } = copy.dataset;

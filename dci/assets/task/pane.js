@@ -2,89 +2,9 @@
 
 const LINES = 10_000;
 const CHARACTERS = 4_000_000;
-const LONGEST_LINE = 10_000; // Longer ones are broken.
 const AT_ONCE = 256 * 1024; // So many bytes are fetched of what is not shown.
 const AT_THE_END = 64 * 1024; // And so many of the end.
 const COUNTED = 32 * 1024 * 1024; // Lines before what is shown are counted without being asked for up to so many bytes.
-
-const newLine = (goesOn = false) => {
-  const line = document.createElement("div");
-  if (goesOn) line.className = "goes-on"; // The line before it, which was broken.
-  line.characters = 0;
-  return line;
-};
-const isLine = (element) => !element.matches(".goes-on, .step");
-const countOf = (lines) => lines.reduce((sum, line) => sum + isLine(line), 0);
-const charactersOf = (lines) => lines.reduce((sum, line) => sum + line.characters, 0);
-const put = (line, text, classes) => {
-  line.characters += text.length;
-  if (!classes) return line.append(text);
-  const span = document.createElement("span");
-  span.className = classes;
-  span.textContent = text;
-  line.append(span);
-};
-
-/** Adds text to `lines`, of which the last one may go on. */
-const writeLines = (lines, ansi, text, state) => {
-  for (const piece of ansi.read(text)) {
-    if (piece === "\n") {
-      if (state.ended) lines.push(newLine());
-      Object.assign(state, { open: null, ended: true, back: false });
-      continue;
-    }
-    if (piece === "\r") { state.back = true; continue; }
-    let [words, classes] = piece;
-    if (!state.open) { state.open = newLine(); lines.push(state.open); }
-    state.ended = false;
-    if (state.back) { state.open.replaceChildren(); state.open.characters = 0; state.back = false; }
-    while (state.open.characters + words.length > LONGEST_LINE) {
-      const room = LONGEST_LINE - state.open.characters;
-      put(state.open, words.slice(0, room), classes);
-      words = words.slice(room);
-      state.open = newLine(true);
-      lines.push(state.open);
-    }
-    put(state.open, words, classes);
-  }
-};
-
-// The output of each step is below a heading, which folds it. Where they begin is in the table of steps.
-
-/** The steps of which output is in a stream, in their order: where that begins, and what the heading says. */
-const stepsIn = (stream) => [...document.querySelectorAll("#task-steps [data-step]")].map(({ dataset }) => ({ at: Number(dataset[stream]), title: dataset.step, about: dataset.about }));
-const headingOf = ({ at, title, about }) => {
-  const heading = document.createElement("div");
-  heading.className = "step";
-  heading.characters = 0;
-  heading.dataset.at = at;
-  Object.assign(heading, { role: "button", tabIndex: 0, ariaExpanded: "true", textContent: `${title}: ${about}` });
-  return heading;
-};
-const fold = (heading, isFolded) => {
-  heading.ariaExpanded = String(!isFolded);
-  for (let line = heading.nextElementSibling; line && !line.matches(".step"); line = line.nextElementSibling) line.hidden = isFolded;
-};
-const unfold = (line) => {
-  let heading = line;
-  while (heading && !heading.matches(".step")) heading = heading.previousElementSibling;
-  if (heading) fold(heading, false);
-};
-/** As `writeLines`, of text that begins at the byte `at`, with the headings of the steps that begin in it. */
-const writeSteps = (lines, ansi, text, state, at, stream) => {
-  const all = at === null ? [] : stepsIn(stream);
-  if (!all.length) return writeLines(lines, ansi, text, state);
-  let bytes = new TextEncoder().encode(text);
-  const end = at + bytes.length;
-  for (const step of all.filter((step) => step.at >= at && step.at < end)) {
-    writeLines(lines, ansi, new TextDecoder().decode(bytes.subarray(0, step.at - at)), state);
-    Object.assign(state, { open: null, ended: true, back: false });
-    lines.push(headingOf(step));
-    bytes = bytes.subarray(step.at - at);
-    at = step.at;
-  }
-  writeLines(lines, ansi, new TextDecoder().decode(bytes), state);
-};
 
 /** Bytes as text, from the first line that is whole if there was something before; and how many bytes were left out. */
 const textOf = (bytes, isCut) => {
@@ -133,7 +53,7 @@ class Pane {
     this.take(section);
     const does = { earlier: () => this.loadEarlier(), later: () => this.loadLater(), first: () => this.toStart(), last: () => this.toLast() };
     for (const [name, act] of Object.entries(does)) part(name).addEventListener("click", ({ currentTarget }) => this.busy(currentTarget, act));
-    part("wrap").addEventListener("change", ({ target }) => section.classList.toggle("nowrap", !target.checked));
+    dress(section);
     this.follow.addEventListener("change", () => { if (this.follow.checked) this.busy(this.follow, () => this.isWhole() ? this.toEnd() : this.toLast()); });
     this.pre.addEventListener("scroll", () => { this.follow.checked = this.isWhole() && this.isAtEnd(); }, { passive: true });
     const toggle = (event) => {
@@ -169,11 +89,18 @@ class Pane {
     const { raw } = pre.dataset;
     const text = raw === undefined ? pre.textContent : JSON.parse(raw);
     this.clear();
+    this.pieces = piecesOf(section);
     this.pre.removeAttribute("data-raw");
     this.begin(Number(section.dataset.start), Number(section.dataset.end), Number(section.dataset.end));
     this.write(text, this.start);
     this.foldGood();
     this.count();
+  }
+  /** It has ended, so it is known when its pieces came. What is shown stays. */
+  takeTimes(section) {
+    if (this.start === 0 && Number(section.dataset.start) === 0 && this.follow.checked) { this.take(section); return; }
+    this.pieces = piecesOf(section);
+    this.show();
   }
   /** What is asked for is that of the task, and not of an earlier attempt any more. */
   ofTask() {
@@ -181,6 +108,7 @@ class Pane {
     for (const link of this.part("whole").querySelectorAll("a")) link.href = this.section.dataset.address;
   }
   clear() {
+    this.pieces = [];
     this.begin(0, 0, 0);
     this.show();
   }
@@ -229,7 +157,7 @@ class Pane {
     const lines = [];
     const open = this.state.open;
     const before = open?.characters ?? 0;
-    writeSteps(lines, this.ansi, text, this.state, at, this.section.dataset.stream);
+    writeParts(lines, this.ansi, text, this.state, at, this);
     if (lines.length > LINES) {
       this.left([...this.pre.children, ...lines.splice(0, lines.length - LINES)]);
       this.pre.replaceChildren();
@@ -261,6 +189,8 @@ class Pane {
     pre.classList.toggle("numbered", number !== null);
     pre.style.setProperty("--before", String((number ?? 1) - 1));
     for (const name of ["tools", "whole"]) part(name).hidden = !some && !end;
+    part("timed").hidden = !this.pieces.length;
+    pre.classList.toggle("with-times", this.pieces.length > 0);
     part("empty").hidden = some || end > 0;
     part("size").textContent = end > 0 ? sized(end) : "";
     part("before").hidden = start === 0 || !some;
@@ -357,7 +287,10 @@ class Pane {
     found.first += skipped;
     const { text, from } = textOf(found.bytes.subarray(skipped), found.first > 0 && skipped === 0);
     const lines = [];
-    writeSteps(lines, new Ansi(), text, { open: null, ended: true, back: false }, found.first + from, this.section.dataset.stream);
+    writeParts(lines, new Ansi(), text, { open: null, ended: true, back: false }, found.first + from, this);
+    // The first line has its time also where its piece begins before it.
+    const [last, first] = [lines.findLast((line) => line.querySelector(".time")), this.pre.firstElementChild].map((line) => line?.querySelector(".time"));
+    if (first && first.dataset.at === last?.dataset.at) first.remove();
     this.follow.checked = false;
     const number = this.number === null ? null : this.number - countOf(lines);
     if (this.pre.childElementCount + lines.length > LINES || this.characters + text.length > CHARACTERS) {

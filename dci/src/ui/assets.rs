@@ -54,7 +54,17 @@ static ASSETS: [Asset; 14] = [
         "app/keys.js"
     ),
     asset!("charts.js", SCRIPT, "charts.js"),
-    asset!("task.js", SCRIPT, "task/ansi.js", "task/pane.js", "task/search.js", "task/follow.js"),
+    asset!(
+        "task.js",
+        SCRIPT,
+        "task/ansi.js",
+        "task/tools.js",
+        "task/lines.js",
+        "task/pane.js",
+        "task/search.js",
+        "task/together.js",
+        "task/follow.js"
+    ),
     asset!("tasks.js", SCRIPT, "tasks.js"),
     asset!("queue.js", SCRIPT, "queue.js"),
     asset!("balance.js", SCRIPT, "balance.js"),

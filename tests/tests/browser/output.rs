@@ -3,6 +3,7 @@
 use bson::doc;
 use disbatch_tests::Script;
 use disbatch_tests::browser::{Browser, visit};
+use serde_json::json;
 
 use crate::site::Site;
 
@@ -124,6 +125,91 @@ async fn a_task_is_run_again_with_changes() -> anyhow::Result<()> {
         page.click("button", "Yes, queue it again").await?;
         page.until_text("Earlier attempts").await?;
         page.until_text("failed").await
+    })
+    .await?;
+    site.end().await
+}
+
+/// Prints on both streams, with pauses.
+const SLOW: Script<'_> = Script {
+    name: "Slow",
+    text: "#!/bin/sh\necho fetch\nsleep 0.6\necho 'odd <b>\u{2603}</b>' >&2\nsleep 0.6\nprintf 'sto'\nsleep 0.6\nprintf 're\\nend\\n'\n",
+};
+
+/// Of each line of a pane its text behind the time that is shown for it.
+const LINES: &str = "const [selector] = arguments; return [...document.querySelectorAll(`${selector} pre > div`)].map((line) => {
+    const time = line.querySelector('.time');
+    const isShown = time && getComputedStyle(time).display !== 'none';
+    return `${isShown ? getComputedStyle(time, '::before').content.replaceAll(/[\"\\d.]/g, '') : ''}|${line.textContent}`;
+})";
+
+/// What `LINES` tells of a pane.
+async fn lines(browser: &Browser, selector: &str) -> anyhow::Result<serde_json::Value> {
+    browser.script(LINES, json!([selector])).await
+}
+
+#[tokio::test]
+async fn pieces_of_output_have_times() -> anyhow::Result<()> {
+    let site = Site::new().await?;
+    let (id, _den) = site.running(SLOW, doc! {}).await?;
+    site.world.until_status(id, 1).await?;
+    visit(async |browser| {
+        browser.open(&site.url(&format!("/tasks/{id}"))).await?;
+        let log = browser.part("#log-stdout", "fetch");
+        log.until_text("store").await?;
+        // What was printed after the last pause begins within a line: the next line has its time.
+        assert_eq!(lines(browser, "#log-stdout").await?, json!(["+ s|fetch", "+ s|store", "+ s|end"]));
+        assert_eq!(lines(browser, "#log-stderr").await?, json!(["+ s|odd <b>\u{2603}</b>"]));
+        let title = "const time = document.querySelector('#log-stdout .time');
+            time.dispatchEvent(new PointerEvent('pointerover', { bubbles: true }));
+            return /^\\d{4}-\\d\\d-\\d\\d \\d\\d:\\d\\d:\\d\\d \\S+$/.test(time.title)";
+        assert_eq!(browser.script(title, json!([])).await?, json!(true));
+        log.fill("Search in stdout", "s").await?;
+        log.until_text("1 of 1").await?;
+        assert_eq!(browser.violations().await?, [""; 0]);
+
+        log.click("checkbox", "Times").await?;
+        assert_eq!(lines(browser, "#log-stdout").await?, json!(["|fetch", "|store", "|end"]));
+        browser.open(&site.url(&format!("/tasks/{id}"))).await?;
+        log.until_text("store").await?;
+        assert_eq!(lines(browser, "#log-stdout").await?, json!(["|fetch", "|store", "|end"]));
+        Ok(())
+    })
+    .await?;
+    site.end().await
+}
+
+#[tokio::test]
+async fn both_streams_are_one_and_fill_the_screen() -> anyhow::Result<()> {
+    let site = Site::new().await?;
+    let (id, _den) = site.running(SLOW, doc! {}).await?;
+    visit(async |browser| {
+        // It comes with the end of the task.
+        browser.open(&site.url(&format!("/tasks/{id}"))).await?;
+        browser.page().click("checkbox", "stdout and stderr as one stream").await?;
+        let both = browser.part("#log-both", "fetch");
+        both.until_text("store").await?;
+        let one = ["+ s|fetch", "+ s|stderr: odd <b>\u{2603}</b>", "+ s|store", "+ s|end"];
+        assert_eq!(lines(browser, "#log-both").await?, json!(one));
+        let bars = "return [...document.querySelectorAll('#log-both pre > div')]
+            .map((line) => getComputedStyle(line).boxShadow !== 'none')";
+        assert_eq!(browser.script(bars, json!([])).await?, json!([false, true, false, false]));
+        assert_eq!(browser.violations().await?, [""; 0]);
+
+        both.click("button", "Full screen").await?;
+        let fills = "const log = document.querySelector('#log-both');
+            return document.fullscreenElement === log && log.getBoundingClientRect().height === innerHeight
+                && log.querySelector('[data-is=full]').ariaPressed === 'true'";
+        browser.until("the full screen", fills).await?;
+        assert_eq!(browser.violations().await?, [""; 0]);
+        both.click("button", "Full screen").await?;
+        let leaves = "return document.fullscreenElement === null
+            && document.querySelector('#log-both [data-is=full]').ariaPressed === 'false'";
+        browser.until("the page", leaves).await?;
+
+        browser.page().click("checkbox", "stdout and stderr as one stream").await?;
+        browser.part("#log-stdout", "fetch").click("button", "Full screen").await?;
+        browser.until("stdout", "return document.fullscreenElement?.id === 'log-stdout'").await.map(drop)
     })
     .await?;
     site.end().await

@@ -5,7 +5,7 @@ use askama::filters::HtmlSafe;
 use bson::{Bson, Document};
 use disbatch_core::live::{LiveStream, torn_end};
 use disbatch_core::model::TaskId;
-use disbatch_core::output::{OutputEnd, StreamName};
+use disbatch_core::output::{OutputEnd, StreamName, Times};
 use disbatch_core::store::{Store, StoreError};
 
 use crate::output;
@@ -13,6 +13,9 @@ use crate::ui::{parts, plain};
 
 /// The last bytes of a stream that are shown: so many at most.
 pub const SHOWN_BYTES: usize = 64 * 1024;
+
+/// Both streams are shown as one up to so many bytes.
+const MOST_TOGETHER: u64 = 1024 * 1024;
 
 /// What a task has written to one of its streams.
 #[derive(Debug, Clone, PartialEq, Eq, Template)]
@@ -33,6 +36,8 @@ pub struct Output {
     damage: Option<String>,
     /// Whether more may come.
     live: bool,
+    /// When its pieces came, if that is known.
+    times: Option<Times>,
 }
 
 impl HtmlSafe for Output {}
@@ -76,7 +81,9 @@ impl Output {
             },
             (_, Some(text)) => (last(plain(Some(text)).into_bytes()), None),
         };
-        let output = Self::of(&id.to_string(), stream, end, damage, live);
+        let exit = document.get_document("exit").ok().filter(|_| !matches!(of, Of::Running(_)));
+        let times = exit.and_then(|exit| Times::read(exit, stream));
+        let output = Self { times, ..Self::of(&id.to_string(), stream, end, damage, live) };
         Ok(match of {
             Of::Earlier(attempt) => Self { attempt: format!("?.attempt={attempt}"), ..output },
             _ => output,
@@ -109,6 +116,7 @@ impl Output {
             end: stop,
             damage,
             live,
+            times: None,
         }
     }
 
@@ -130,6 +138,38 @@ impl Output {
     /// Where all of it is.
     fn address(&self) -> String {
         format!("/tasks/{}/{}{}", self.task, self.stream, self.attempt)
+    }
+}
+
+/// Of each piece, as JSON: milliseconds since the start, and its first byte.
+fn pieces(times: &Times) -> String {
+    serde_json::json!(times.pieces).to_string()
+}
+
+/// Both streams as one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Template)]
+#[template(path = "task/one_stream.html")]
+pub struct Together {
+    /// How much both have.
+    bytes: u64,
+}
+
+impl HtmlSafe for Together {}
+
+impl Together {
+    /// That of a task of which it is known when its pieces came.
+    pub fn of(outputs: &[Output; 2]) -> Option<Self> {
+        let is_timed = outputs.iter().all(|output| output.times.is_some());
+        is_timed.then(|| Self { bytes: outputs.iter().map(Output::end).sum() })
+    }
+
+    fn is_short(&self) -> bool {
+        self.bytes <= MOST_TOGETHER
+    }
+
+    /// How much both have, for people.
+    fn size(&self) -> String {
+        parts::bytes(self.bytes)
     }
 }
 
@@ -246,6 +286,21 @@ mod tests {
         let damage = Some("chunk <2> is missing".to_owned());
         let damaged = Output::of(TASK, StreamName::Stderr, OutputEnd::default(), damage, false);
         assert!(damaged.render().unwrap().contains("chunk &#60;2&#62; is missing"));
+    }
+
+    #[test]
+    fn streams_are_one_if_it_is_known_when_their_pieces_came() {
+        let timed = |end| {
+            let since = bson::DateTime::from_millis(5);
+            Output { times: Some(Times { since, pieces: vec![[0, 0], [300, 7]] }), ..of(end, b"x\n", false) }
+        };
+        let html = timed(0).render().unwrap();
+        assert!(html.contains("data-since=\"5\" data-pieces=\"[[0,0],[300,7]]\""), "{html}");
+        assert_eq!(Together::of(&[timed(0), of(0, b"y\n", false)]), None);
+        let shown = |end| Together::of(&[timed(end), timed(0)]).unwrap().render().unwrap();
+        let most = MOST_TOGETHER - 4;
+        assert!(shown(most).contains("as one stream</label>"));
+        assert!(shown(most + 1).contains("have 1.0 MiB together") && !shown(most + 1).contains("<label"));
     }
 
     #[test]
