@@ -37,8 +37,9 @@ macro_rules! asset {
 }
 
 /// All of them. One that is made of several files has these one after the other.
-static ASSETS: [Asset; 14] = [
+static ASSETS: [Asset; 15] = [
     asset!("app.css", STYLE, "style/ground.css", "style/parts.css", "style/pages.css"),
+    asset!("log.css", STYLE, "style/log.css"),
     asset!("theme.js", SCRIPT, "theme.js"),
     asset!(
         "app.js",
