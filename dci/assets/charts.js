@@ -45,7 +45,7 @@
     };
     const common = { label, value, stroke, points: { show: true, size: 5, fill: stroke, filter: alone } };
     if (kind === "bars") return { ...common, points: { show: false }, fill: stroke, width: 0, paths: uPlot.paths.bars({ size: [0.7, 24] }) };
-    if (kind === "layer") return { ...common, fill: onGround(figure, stroke), width: 1 };
+    if (kind === "layer") return { ...common, fill: onGround(figure, stroke), width: 0 };
     if (kind === "area") return { ...common, fill: lighter(stroke), width: 1.5 };
     return { ...common, width: 1.5, dash: kind === "dashes" ? [6, 4] : undefined };
   };
