@@ -204,7 +204,7 @@ pub enum Ask {
         #[serde(with = "serde_bytes_as_binary")]
         bytes: Vec<u8>,
     },
-    /// Keep what was recorded of this attempt. Answered by [`Answer::Done`].
+    /// Keep what was recorded of this attempt, if that can be done. Answered by [`Answer::Done`] in any case.
     Record(Box<Recorded>),
     /// End the task. Answered by [`Answer::Stored`] or [`Answer::NotRunning`].
     Finish(Box<Finish>),

@@ -24,7 +24,7 @@ pub use files::{FILES, FileInput, FileOutput, TaskFiles};
 pub use id::{
     ArrayId, FileSetId, IdError, NodeName, PluginName, PluginNameError, QueueId, ScheduleId, Selector, TaskId,
 };
-pub use json::{into_document, to_bson, to_document};
+pub use json::{from_extended, into_document, to_bson, to_document};
 pub use node::Node;
 pub use node_selector::{Labels, NODES, NodeSelector, SelectorError};
 pub use queue::{Policy, Queue, STOPPED, Sort};

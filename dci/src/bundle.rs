@@ -6,7 +6,7 @@ use actix_web::HttpResponse;
 use actix_web::body::SizedStream;
 use actix_web::http::header::{CONTENT_DISPOSITION, CONTENT_ENCODING};
 use bson::{Bson, Document};
-use disbatch_core::model::{FILES, Queue, QueueId, Selector, TaskId, whole_number};
+use disbatch_core::model::{FILES, Queue, QueueId, Selector, TaskId, from_extended, whole_number};
 use disbatch_core::observe::Observed;
 use disbatch_core::output::StreamName;
 use disbatch_core::recordings::input_of;
@@ -130,9 +130,9 @@ async fn of_recording(
         input = text(input_of(task, bundle.attempt));
     }
     if *sight != Sight::All
-        && let Ok(Bson::Document(mut given)) =
-            serde_json::from_str::<Value>(&input).map(Bson::try_from).map(Result::unwrap_or_default)
+        && let Ok(given) = serde_json::from_str(&input)
     {
+        let mut given = from_extended(given);
         sight.conceal(&state.store, &mut given).await?;
         input = text(given);
     }

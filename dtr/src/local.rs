@@ -3,29 +3,26 @@
 //! All that a plugin meets is what it meets on a node: the guard, the private folder, its input and its variables, the control
 //! channel, limits, and what is made of its end. What it says is handed on as it comes, and stored nowhere.
 
+mod given;
+
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bson::oid::ObjectId;
-use bson::{Bson, DateTime, Document, doc};
-use disbatch_core::clock::{Clock, SystemClock};
+use bson::{Bson, Document};
 use disbatch_core::config::{Config, Gfs};
 use disbatch_core::core_dumps;
 use disbatch_core::lifecycle::Lifecycle;
-use disbatch_core::model::{NodeName, PluginName, QueueId, Rules, TaskId, to_bson, to_document};
+use disbatch_core::model::{NodeName, PluginName, Rules};
 use disbatch_core::output::StreamName;
-use disbatch_core::schedules::ForRun;
 use disbatch_core::secrets::SecureParams;
-use disbatch_core::task::Run;
-use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use tokio::io::{AsyncReadExt, copy, sink};
 use tokio::sync::{Notify, mpsc};
 
-use crate::boot_time::{Asked, boot_time};
+use crate::boot_time::boot_time;
 use crate::capture::{Capture, Captures};
 use crate::custody::Nudges;
 use crate::folder::{self, Folders, Lodging};
@@ -35,13 +32,13 @@ use crate::outcome::Outcome;
 use crate::relay;
 use crate::setup::Setup;
 use crate::supervision::{self, End, Reason, Supervisor};
-use crate::work::{Begun, Kit, Work};
+use crate::work::{Kit, Work};
+use given::begun;
+
+pub use given::{Earlier, Given};
 
 /// Nobody waits longer for a plugin at a terminal: a month.
 const LONGEST: Duration = Duration::from_secs(30 * 86_400);
-
-/// What a task has unless its queue says otherwise.
-const LEASE: Duration = Duration::from_secs(30);
 
 /// How long a plugin may take to end when it is told to.
 const GRACE: Duration = Duration::from_secs(10);
@@ -64,30 +61,7 @@ pub struct Rehearsal {
     pub keep: Option<PathBuf>,
 }
 
-/// What the plugin is given.
-#[derive(Debug)]
-pub enum Given {
-    /// A task that has these parameters, and nothing else of interest.
-    Params(Map<String, Value>),
-    /// The task of an earlier run.
-    Earlier(Box<Earlier>),
-}
-
-/// A run that is to be run again.
-#[derive(Debug, Default)]
-pub struct Earlier {
-    /// The task, as the plugin was given it.
-    pub task: Map<String, Value>,
-    pub queue: Map<String, Value>,
-    /// The node that had it.
-    pub node: Option<String>,
-    pub attempt: i64,
-    /// When the newest run of its schedule that had succeeded began and ended, as variables have it.
-    pub last_success: [Option<String>; 2],
-}
-
 /// A plugin that nobody has started yet.
-#[derive(Debug)]
 pub struct Prepared {
     pub program: PathBuf,
     pub arguments: Vec<OsString>,
@@ -255,78 +229,6 @@ async fn end(supervisor: Supervisor, timeout: Option<Duration>, lifecycle: &Life
     supervisor.end(End { reason, grace: GRACE });
 }
 
-/// A task of a queue that has this plugin, as if they were there.
-fn begun(plugin: &PluginName, given: Given, node: NodeName) -> io::Result<Begun> {
-    match given {
-        Given::Params(params) => of_params(plugin, &params, node),
-        Given::Earlier(earlier) => of_earlier(plugin, *earlier, node),
-    }
-}
-
-fn of_params(plugin: &PluginName, params: &Map<String, Value>, node: NodeName) -> io::Result<Begun> {
-    let (id, queue, now) = (ObjectId::new(), ObjectId::new(), SystemClock.now());
-    let task = doc! {
-        "_id": id, "queue": queue, "status": 0, "node": &node, "params": to_document(params),
-        "stdout": Bson::Null, "stderr": Bson::Null, "ctime": now, "mtime": now, "attempt": 1_i64,
-    };
-    let of_queue = doc! { "_id": queue, "name": "local", "plugin": plugin.as_str() };
-    let run = Run { task: TaskId(id), queue: QueueId(queue), node, attempt: 1, instance: None };
-    as_begun((task, of_queue), run, None)
-}
-
-fn of_earlier(plugin: &PluginName, earlier: Earlier, own: NodeName) -> io::Result<Begun> {
-    let Earlier { task, queue, node, attempt, last_success } = earlier;
-    let task = exact(task);
-    let id = |name: &str| {
-        let missing = |_| io::Error::other(format!("the task has no {name} that is an id"));
-        task.get_object_id(name).map_err(missing)
-    };
-    let (task_id, queue_id) = (id("_id")?, id("queue")?);
-    let mut of_queue = exact(queue);
-    of_queue.extend(doc! { "_id": queue_id, "plugin": plugin.as_str() });
-    let node = node.map_or(own, NodeName::new);
-    let run = Run { task: TaskId(task_id), queue: QueueId(queue_id), node, attempt, instance: None };
-    let time =
-        |text: &Option<String>| text.as_deref().and_then(|text| DateTime::parse_rfc3339_str(text).ok());
-    let [last_success_start, last_success_finish] = last_success.each_ref().map(time);
-    let schedule = task.get_object_id("schedule").ok().map(|id| ForRun {
-        id,
-        name: String::new(),
-        storage: None,
-        last_success_start,
-        last_success_finish,
-    });
-    as_begun((task, of_queue), run, schedule)
-}
-
-fn as_begun((task, queue): (Document, Document), run: Run, schedule: Option<ForRun>) -> io::Result<Begun> {
-    Ok(Begun {
-        task: read(task)?,
-        queue: Ok(Some(read(queue)?)),
-        schedule: Ok(schedule),
-        workers: Vec::new(),
-        run,
-        asked: Asked::now(),
-        until_deadline: None,
-        lease: LEASE,
-    })
-}
-
-/// The document that is written as this again: what is no extended JSON stays what it is.
-fn exact(object: Map<String, Value>) -> Document {
-    let one = |value: Value| match Bson::try_from(value.clone()) {
-        Ok(read) if read.clone().into_relaxed_extjson() == value => read,
-        _ => to_bson(&value),
-    };
-    object.into_iter().map(|(name, value)| (name, one(value))).collect()
-}
-
-/// As it would come from the database: what looks like extended JSON is read as it is.
-fn read<T: DeserializeOwned>(document: Document) -> io::Result<T> {
-    let bytes = bson::serialize_to_vec(&document).map_err(io::Error::other)?;
-    bson::deserialize_from_slice(&bytes).map_err(io::Error::other)
-}
-
 fn json(document: Document) -> Value {
     Bson::Document(document).into_relaxed_extjson()
 }
@@ -397,7 +299,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
 
-    use serde_json::json;
+    use serde_json::{Map, json};
 
     use super::*;
 
@@ -447,14 +349,6 @@ mod tests {
             Word::Storage(json!([1])),
         ];
         assert_eq!(words, expected);
-    }
-
-    #[test]
-    fn a_task_is_written_as_it_was() {
-        let text = r#"{"_id":{"$oid":"6b0003bb686c8275d8013333"},"at":{"$date":"2026-11-26T10:00:00Z"},"big":5000000000,"n":1,"params":{"$date":1,"id":{"$oid":"x"}},"x":1.5}"#;
-        let document = exact(serde_json::from_str(text).unwrap());
-        assert!(document.get_object_id("_id").is_ok() && document.get_datetime("at").is_ok());
-        assert_eq!(json(document).to_string(), text);
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ mod sums;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bson::Bson;
 use disbatch_core::clock::{Clock, SystemClock};
@@ -21,12 +21,16 @@ use disbatch_core::secrets::{FIELD, NamedSecrets};
 use disbatch_wire::bundles::{ControlLine, OutputPiece, PluginFile, Recording, VERSION, Variable};
 use serde_json::Value;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 use crate::environment::Environment;
 use crate::work::parts::Part;
 use bounds::{LONGEST_VALUE, MOST_CONTROL, MOST_LINES, MOST_PIECES, bounded};
 
 pub use sums::Sums;
+
+/// How long the end of an attempt may wait for the sums of files, which have been made since its start.
+const SUMS_TAKE: Duration = Duration::from_secs(1);
 
 /// What no recording has.
 const NEVER: [&str; 3] = [
@@ -148,11 +152,14 @@ impl Recorder {
     /// What was recorded. `None`: no plugin was given anything.
     pub async fn finish(&self) -> Option<Recorded> {
         let files = self.lock().files.take()?;
-        let files =
-            files.await.inspect_err(|error| tracing::warn!(%error, "cannot read the plugin's files")).ok();
+        // The next attempt will find the sums, which go on being made.
+        let files = timeout(SUMS_TAKE, files).await.ok().and_then(Result::ok);
         let mut draft = self.lock();
         let (mut recording, left_out) = (std::mem::take(&mut draft.recording), draft.left_out);
-        recording.plugin.files = files.unwrap_or_default();
+        match files {
+            Some(files) => recording.plugin.files = files,
+            None => recording.cut.push("the files of the plugin: to read them took too long".to_owned()),
+        }
         for (count, what) in left_out.into_iter().zip(["control lines", "times of output"]) {
             if count > 0 {
                 recording.cut.push(format!("{count} {what}"));

@@ -31,6 +31,15 @@ pub fn into_document(map: Map<String, Value>) -> Document {
     map.into_iter().map(|(key, value)| (key, into_bson(value))).collect()
 }
 
+/// The document that is written as this extended JSON again. What looks like it and is none stays an object.
+pub fn from_extended(map: Map<String, Value>) -> Document {
+    let one = |value: Value| match Bson::try_from(value.clone()) {
+        Ok(read) if read.clone().into_relaxed_extjson() == value => read,
+        _ => into_bson(value),
+    };
+    map.into_iter().map(|(name, value)| (name, one(value))).collect()
+}
+
 fn number_to_bson(number: &Number) -> Bson {
     match number.as_i64() {
         Some(integer) => i32::try_from(integer).map_or(Bson::Int64(integer), Bson::Int32),
@@ -44,6 +53,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn extended_json_is_written_as_it_was() {
+        let text = r#"{"_id":{"$oid":"6b0003bb686c8275d8013333"},"at":{"$date":"2026-11-26T10:00:00Z"},"big":5000000000,"n":1,"params":{"$date":1,"id":{"$oid":"x"}},"x":1.5}"#;
+        let document = from_extended(serde_json::from_str(text).unwrap());
+        assert!(document.get_object_id("_id").is_ok() && document.get_datetime("at").is_ok());
+        assert_eq!(Bson::from(document).into_relaxed_extjson().to_string(), text);
+    }
 
     #[test]
     fn nothing_is_taken_for_anything_else() {

@@ -1,6 +1,7 @@
 //! What is secret, and therefore not in a bundle.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::IsTerminal;
 use std::path::Path;
 
@@ -12,11 +13,17 @@ use disbatch_core::secrets::{FIELD, SecureParams};
 use serde_json::{Map, Value};
 
 /// Secrets that were given.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Secrets {
     pub secure_params: Option<SecureParams>,
     /// Those of variables.
     pub variables: BTreeMap<String, String>,
+}
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.variables.keys()).finish()
+    }
 }
 
 /// Those that are needed: from the file, or from who sits at the terminal.
