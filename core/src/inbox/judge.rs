@@ -132,6 +132,7 @@ impl Store {
             None => None,
         };
         let own = queue.as_ref().and_then(Queue::tenant).map(str::to_owned);
+        let by_parent = |task| Refusal::of(&SubmitError::NoSuchTasks(vec![task]));
         let refused = |refusal| {
             let producer = producer.clone().unwrap_or_default();
             Box::new(Refused {
@@ -174,10 +175,7 @@ impl Store {
         let parents_of = match self.parents(producer, &options.after, known).await? {
             Parents::Fine => None,
             Parents::Missing(_) => Some(producer.clone()),
-            Parents::Foreign(task) => {
-                let error = SubmitError::NoSuchTasks(vec![task]);
-                return Ok(Fate::Refused(refused(Refusal::of(&error))));
-            }
+            Parents::Foreign(task) => return Ok(Fate::Refused(refused(by_parent(task)))),
         };
         let trace = options.trace.clone();
         let options = TaskOptions { trace: None, ..options };

@@ -123,8 +123,10 @@ pub fn grouped_by(grouping: Grouping, queues: &[QueueFacts]) -> Vec<(Group, Vec<
         }
     }
     if grouping == Grouping::Prefix {
-        let alone = groups.extract_if(.., |_, queues| queues.len() == 1);
-        rest.extend(alone.flat_map(|(_, queues)| queues));
+        let (alone, several): (BTreeMap<_, _>, _) =
+            groups.into_iter().partition(|(_, queues)| queues.len() == 1);
+        rest.extend(alone.into_values().flatten());
+        groups = several;
     }
     let rest = (!rest.is_empty()).then(|| ((grouping.rest().to_owned(), true), rest));
     let all = groups.into_iter().map(|(name, queues)| ((name, false), queues)).chain(rest);

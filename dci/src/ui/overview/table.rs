@@ -172,7 +172,7 @@ enum Row<'a> {
     Queue(&'a QueueFacts),
     /// Stands above its queues.
     #[template(source = "{{ self.0 }}", ext = "html")]
-    Group(Group),
+    Group(Box<Group>),
 }
 
 impl HtmlSafe for Row<'_> {}
@@ -244,7 +244,7 @@ fn in_groups<'a>(all: &[QueueFacts], shown: &[&'a QueueFacts], grouping: Groupin
         let is_in = |queue: &&&QueueFacts| queues.iter().any(|own| own.queue.id == queue.queue.id);
         let shown: Vec<_> = shown.iter().filter(is_in).map(|queue| Row::Queue(queue)).collect();
         if !shown.is_empty() {
-            rows.push(Row::Group(group));
+            rows.push(Row::Group(Box::new(group)));
             rows.extend(shown);
         }
     }
