@@ -220,7 +220,7 @@ mod tests {
         let expected = json!({
             "accepting": true, "backoff": { "base": 1.0, "factor": 2.0, "jitter": 0.1, "max": 3600.0 },
             "files": null, "grace": 10.0, "group_rate": null, "index": null, "max_attempts": null, "nodes": null, "on_lost_lease": "keep", "on_orphan": "fail", "paused": false,
-            "rate": null, "reason": null, "retention": { "archive_after": null, "delete_after": null }, "sort": "default",
+            "rate": null, "reason": null, "record": null, "retention": { "archive_after": null, "delete_after": null }, "sort": "default",
             "group_threads": null, "half_life": 3600.0, "policy": "fifo", "scheme": null, "share": "turns", "weights": null,
             "tenant": null, "timeout": null, "title": null, "unleased_limit": null,
         });

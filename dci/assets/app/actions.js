@@ -217,7 +217,7 @@ const failed = ({ detail: { xhr, requestConfig: { elt } } }) => {
   const before = formToken;
   if (xhr.status !== 403 || !before || isEnded) return;
   takeSession().then((goesOn) => {
-    if (goesOn && formToken !== before) complain(elt, "You had logged in again. Now it can be sent: try again.");
+    if (goesOn && unmasked(formToken) !== unmasked(before)) complain(elt, "You had logged in again. Now it can be sent: try again.");
   }, () => { /* What is wrong is told already. */ });
 };
 /** Somebody else has changed fields of `form` meanwhile: says so at each of them. Who saves again has seen that. */

@@ -52,6 +52,12 @@ const makeLogin = () => {
   return dialog;
 };
 
+/** The form token itself: each page has it under a mask of its own. */
+const unmasked = (token) => {
+  const bytes = [...atob(token.replaceAll("-", "+").replaceAll("_", "/"))].map((one) => one.charCodeAt(0));
+  return bytes.slice(bytes.length / 2).map((byte, index) => byte ^ bytes[index]).join();
+};
+
 /** Goes on with the session that the browser has now, which may have begun in another window. Resolves to whether the page can. */
 const takeSession = async () => {
   const answer = await fetch("/account", { headers: { Accept: "text/html" } });

@@ -59,6 +59,13 @@ fn schema(mut map: Map<String, Value>) -> Value {
     for key in ["oneOf", "anyOf"] {
         without_null(&mut map, key);
     }
+    // A bound is beside what says that it is left out.
+    for (exclusive, bound) in [("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")] {
+        if let Some(limit) = map.get(exclusive).filter(|limit| limit.is_number()).cloned() {
+            map.insert(bound.to_owned(), limit);
+            map.insert(exclusive.to_owned(), true.into());
+        }
+    }
     // A property of that name has no type beside it.
     if map.get("type").is_some_and(Value::is_string) {
         map.remove("propertyNames");
@@ -125,6 +132,10 @@ mod tests {
                 json!({ "anyOf": [{ "type": "string" }, { "$ref": "#/a" }], "nullable": true }),
             ),
             (json!({ "type": "null" }), only_null()),
+            (
+                json!({ "type": "number", "exclusiveMinimum": 0, "maximum": 1 }),
+                json!({ "type": "number", "minimum": 0, "exclusiveMinimum": true, "maximum": 1 }),
+            ),
             // A property of that name is no such key.
             (
                 json!({ "properties": { "type": { "type": "string" }, "propertyNames": {} } }),

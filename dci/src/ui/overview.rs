@@ -214,7 +214,7 @@ fn figures(facts: &Facts) -> Figures {
         busy: facts.queues.iter().filter(|queue| !queue.waiting.is_none()).count(),
         waiting: Tally::sum(facts.queues.iter().map(|queue| &queue.waiting)),
         running: sum(|queue| queue.running),
-        threads: sum(|queue| queue.queue.claim_limit()),
+        threads: sum(|queue| queue.queue.thread_limit()),
         finished: Tally::sum(facts.queues.iter().map(|queue| &queue.finished)).words(),
         ended: hour.total(),
         failed: hour.failed,

@@ -130,18 +130,23 @@ impl Example {
 
 impl Queues {
     async fn make(world: &World) -> anyhow::Result<Self> {
-        let moved =
-            doc! { "name": "mail", "threads": 4, "paused": true, "reason": "the mail relay is being moved" };
-        let threads = i64::try_from(THUMBNAIL_THREADS)?;
-        let thumbnails = doc! { "name": "thumbnails", "threads": threads };
+        let moved = doc! {
+            "name": "mail", "threads": 4, "paused": true, "reason": "the mail relay is being moved",
+            "title": "{template} to {to}",
+        };
+        let called =
+            |name: &str, threads: i64, title: &str| doc! { "name": name, "threads": threads, "title": title };
+        let thumbnails = i64::try_from(THUMBNAIL_THREADS)?;
+        let thumbnails = called("thumbnails", thumbnails, "{image} as {format}");
+        let invoices = called("invoices", 2, "invoice of {customer} for {month}");
         Ok(Self {
-            backups: world.queue("Backup::Database", doc! { "name": "backups", "threads": 3 }).await?,
+            backups: world.queue("Backup::Database", called("backups", 3, "back up {database}")).await?,
             thumbnails: world.queue("Media::Thumbnails", thumbnails).await?,
-            invoices: world.queue("Billing::Invoices", doc! { "name": "invoices", "threads": 2 }).await?,
+            invoices: world.queue("Billing::Invoices", invoices).await?,
             imports: world.queue("Import::Orders", doc! { "name": "imports", "threads": 2 }).await?,
             mail: world.queue("Mail::Send", moved).await?,
             // No node has its plugin.
-            reports: world.queue("Report::Monthly", doc! { "name": "reports", "threads": 1 }).await?,
+            reports: world.queue("Report::Monthly", called("reports", 1, "report of {month}")).await?,
         })
     }
 

@@ -74,7 +74,7 @@ impl Store {
     ) -> Result<(), SubmitError> {
         let template = self.template(queue, options, given.len()).await?;
         let mut tasks: Vec<Document> =
-            template.tasks(given.iter().map(|task| (task.id.0, Document::new())), admitted).collect();
+            template.tasks(given.iter().map(|task| (task.id.0, task.params.clone())), admitted).collect();
         for (task, given) in tasks.iter_mut().zip(given) {
             task.insert("params", Bson::Null);
             task.extend(given.trace.as_ref().map(|trace| (TRACE.to_owned(), trace.field())));
