@@ -47,7 +47,9 @@ if (fields) {
   let written = 0;
   fields.disabled = false;
   const own = () => new URLSearchParams([...new FormData(form)].filter(([name]) => name.startsWith("/")));
-  const keys = new Set([...fields.querySelectorAll("[name^='/']")].map(({ name }) => name.split("/")[1].replaceAll("~1", "/").replaceAll("~0", "~")));
+  const keyOf = (name) => name.split("/")[1].replaceAll("~1", "/").replaceAll("~0", "~");
+  // What its fields cannot hold stays in the JSON until they are used.
+  const used = new Set();
   const write = async () => {
     const number = ++written;
     const body = own();
@@ -55,11 +57,16 @@ if (fields) {
     const answer = await request(fields.dataset.params, { method: "POST", body, headers: { Accept: "application/json" } }).catch(() => null);
     const read = answer?.ok ? await answer.json().catch(() => null) : null;
     if (number !== written || !read) return;
-    let others = {};
-    try { others = JSON.parse(json.value || "{}"); } catch { /* It is written anew. */ }
-    json.value = JSON.stringify({ ...Object.fromEntries(Object.entries(others).filter(([key]) => !keys.has(key))), ...read }, null, 3);
+    let before = {};
+    try { before = JSON.parse(json.value || "{}"); } catch { /* It is written anew. */ }
+    const kept = Object.entries(before).filter(([key]) => !used.has(key));
+    const now = Object.entries(read).filter(([key]) => used.has(key) || !(key in before));
+    json.value = JSON.stringify(Object.fromEntries([...kept, ...now]), null, 3);
   };
-  fields.addEventListener("input", write);
+  fields.addEventListener("input", ({ target: { name } }) => {
+    if (name?.startsWith("/")) used.add(keyOf(name));
+    write();
+  });
   json.addEventListener("input", () => { fields.disabled = true; });
   queue.addEventListener("change", () => { fields.disabled = fields.hidden = true; });
   form.addEventListener("htmx:configRequest", ({ detail: { parameters } }) => {

@@ -101,6 +101,12 @@ pub fn role_on(queue: &Queue) -> Option<Role> {
     VIEWER.try_with(|viewer| viewer.rights.on(queue.id, queue.tenant())).unwrap_or(Some(Role::Admin))
 }
 
+/// The same on a task of this queue, for this tenant.
+pub fn role_on_task(queue: &Queue, tenant: Option<&str>) -> Option<Role> {
+    let of = |viewer: &Viewer| viewer.rights.on_task((queue.id, queue.tenant()), tenant);
+    VIEWER.try_with(of).unwrap_or(Some(Role::Admin))
+}
+
 /// Who the page's reader is, for them: name and role. Nothing if nobody is asked.
 pub fn words() -> Option<String> {
     let viewer = now();

@@ -19,15 +19,17 @@ use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
+use askama::filters::HtmlSafeOutput;
+use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document};
 use disbatch_core::accounts::{Reach, Role};
-use disbatch_core::model::{Rules, Selector, Status};
+use disbatch_core::model::{Queue, QueueId, Rules, Selector, Status};
 use disbatch_core::output::{OutputEnd, StreamName};
 use disbatch_core::secrets;
 use disbatch_core::store::StoreError;
 use futures::FutureExt;
 
-use crate::access::Who;
+use crate::access::{Who, viewer};
 use crate::api::{explain_task, get_task, task_action};
 use crate::error::HttpError;
 use crate::openapi::OfFixed;
@@ -71,6 +73,13 @@ struct TaskPage<'a> {
     priority: i64,
     /// The page of its queue, whose form can be filled with its params; nothing if it is gone.
     form: String,
+}
+
+impl TaskPage<'_> {
+    /// Attributes of the body of the page.
+    fn roles(&self) -> HtmlSafeOutput<String> {
+        viewer::roles_with(self.queue.role)
+    }
 }
 
 /// What changes by itself.
@@ -206,7 +215,7 @@ async fn look(
     let (explained, graph, queue, stderr, now) = futures::try_join!(
         explained,
         Graph::find(state, task_id, task, reach),
-        async { queue_link(state, task.get("queue")).await.map_err(HttpError::from) },
+        async { queue_link(state, task).await.map_err(HttpError::from) },
         async { Failed::stderr(store, task_id, task).await.map_err(HttpError::from) },
         async { store.server_time().await.map_err(HttpError::from) },
     )?;
@@ -277,17 +286,22 @@ fn running_attempt(task: &Document) -> Option<i64> {
     (status(task) == Some(Status::Running)).then_some(attempt)
 }
 
-async fn queue_link(state: &State, value: Option<&Bson>) -> Result<QueueLink, StoreError> {
+async fn queue_link(state: &State, task: &Document) -> Result<QueueLink, StoreError> {
+    let (value, tenant) = (task.get("queue"), task.get_str("tenant").ok());
     let Some(Bson::ObjectId(id)) = value else {
-        return Ok(QueueLink { name: plain(value), ..QueueLink::default() });
+        let nobodys = Queue::without_document(QueueId(ObjectId::from_bytes([0; 12])));
+        let role = viewer::role_on_task(&nobodys, tenant);
+        return Ok(QueueLink { name: plain(value), role, ..QueueLink::default() });
     };
     let queue = state.store.find_queue(&Selector::Id(*id)).await?;
     let there = queue.is_some();
     let titles = state.titles(queue.as_slice()).await?;
     let title = titles.template(*id).map(str::to_owned);
     let max_attempts = queue.as_ref().and_then(|queue| Rules::of_queue(queue).max_attempts);
-    let name = queue.map_or_else(|| format!("{id} (deleted)"), |queue| queue.display_name());
-    Ok(QueueLink { id: Some(id.to_hex()), name, there, title, max_attempts })
+    let name = queue.as_ref().map_or_else(|| format!("{id} (deleted)"), Queue::display_name);
+    let queue = queue.unwrap_or_else(|| Queue::without_document(QueueId(*id)));
+    let role = viewer::role_on_task(&queue, tenant);
+    Ok(QueueLink { id: Some(id.to_hex()), name, there, title, max_attempts, role })
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 use anyhow::ensure;
 use bson::{Document, doc};
 use disbatch_tests::browser::visit;
-use disbatch_tests::{World, eventually};
+use disbatch_tests::{Script, World, eventually};
+use serde_json::json;
 
 use crate::site::{Site, was_refused};
 
@@ -114,6 +115,32 @@ async fn parameters_are_given_in_the_fields_of_the_plugin() -> anyhow::Result<()
         form.click("button", "Save").await?;
         browser.page().until_text("nightly is saved.").await?;
         until_schedule(world, doc! { "name": "nightly", "params": { "command": "echo all is well" } }).await
+    })
+    .await?;
+    site.end().await
+}
+
+#[tokio::test]
+async fn what_the_fields_of_the_plugin_cannot_hold_stays_until_they_are_used() -> anyhow::Result<()> {
+    let manifest = json!({ "name": "Report", "command": ["./run"], "params": { "type": "object", "properties": {
+        "since": { "type": "string", "format": "date" }, "shop": { "type": "string" },
+    } } });
+    let script = Script { name: "Report", text: "#!/bin/sh\n" };
+    let site = Site::with(|world| script.install_as(&world.plugins(), &manifest)).await?;
+    let world = &site.world;
+    let queue = world.queue("Report", doc! { "name": "reports" }).await?;
+    let id = bson::oid::ObjectId::new();
+    let params = doc! { "since": "yesterday", "shop": "A" };
+    let schedule =
+        doc! { "_id": id, "name": "nightly", "queue": queue, "cron": "0 3 * * *", "params": params };
+    world.database().collection::<Document>("schedules").insert_one(schedule).await?;
+    visit(async |browser| {
+        browser.open(&site.url(&format!("/schedules/{id}/edit"))).await?;
+        let form = browser.part("#schedule-form", "Name");
+        form.fill("shop optional", "B").await?;
+        let written = "const params = JSON.parse(document.querySelector('#schedule-params').value);
+            return params.shop === 'B' && params.since === 'yesterday'";
+        browser.until("both parameters", written).await.map(drop)
     })
     .await?;
     site.end().await

@@ -2,6 +2,7 @@
 
 use anyhow::ensure;
 use bson::doc;
+use bson::oid::ObjectId;
 use disbatch_core::accounts::{Grant, PasswordHash, Role, Scope};
 use disbatch_core::model::QueueId;
 use disbatch_tests::browser::{Browser, Part, visit};
@@ -191,6 +192,26 @@ async fn only_the_queues_that_one_operates_can_be_changed() -> anyhow::Result<()
             "{}",
             shown("billing").await?
         );
+
+        // So it is on the pages of tasks, and whoever sends it all the same is told why not.
+        let [own, others] = [mail, billing.0]
+            .map(|queue| doc! { "_id": ObjectId::new(), "queue": queue, "status": 2, "params": {} });
+        site.world.tasks().insert_many([&own, &others]).await?;
+        let open = async |task: &bson::Document| {
+            browser.open(&site.url(&format!("/tasks/{}", task.get_object_id("_id")?))).await?;
+            page.until_text("Live").await?;
+            let offered = "return document.querySelector('#to-retry').checkVisibility()";
+            anyhow::Ok(browser.script(offered, json!([])).await?)
+        };
+        ensure!(open(&own).await? == true && open(&others).await? == false, "who may retry what");
+        browser.script("document.querySelector('#to-retry').hidden = false", json!([])).await?;
+        page.click("link", "Retry").await?;
+        let dialog = browser.part("dialog[open]", "Run this task again?");
+        dialog.click("button", "Yes, queue it again").await?;
+        dialog.until_text("operator").await?;
+        ensure!(!dialog.text().await?.contains("logged in again"), "{}", dialog.text().await?);
+        only_refused(browser, 403).await?;
+        browser.open(&site.url("/")).await?;
 
         // Who sees some queues only has a live page of these.
         page.click("button", "Log out").await?;

@@ -3,6 +3,7 @@
 use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::{Bson, Document};
+use disbatch_core::accounts::Role;
 use disbatch_core::config::TraceUrl;
 use disbatch_core::model::{FILES, TraceContext, whole_number};
 
@@ -38,6 +39,8 @@ pub struct QueueLink {
     pub title: Option<String>,
     /// How often they are tried at most, if it says that.
     pub max_attempts: Option<i64>,
+    /// The role of the page's reader on the task.
+    pub role: Option<Role>,
 }
 
 impl QueueLink {
