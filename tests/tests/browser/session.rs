@@ -158,6 +158,28 @@ fn usable(queue: &str) -> String {
     )
 }
 
+/// Checks that a task of the first queue can be retried and one of the other cannot, and that whoever sends it all the same is told why.
+async fn of_tasks(browser: &Browser, site: &Closed, queues: [ObjectId; 2]) -> anyhow::Result<()> {
+    let page = browser.page();
+    let [own, others] =
+        queues.map(|queue| doc! { "_id": ObjectId::new(), "queue": queue, "status": 2, "params": {} });
+    site.world.tasks().insert_many([&own, &others]).await?;
+    let open = async |task: &bson::Document| {
+        browser.open(&site.url(&format!("/tasks/{}", task.get_object_id("_id")?))).await?;
+        page.until_text("Live").await?;
+        let offered = "return document.querySelector('#to-retry').checkVisibility()";
+        anyhow::Ok(browser.script(offered, json!([])).await?)
+    };
+    ensure!(open(&own).await? == true && open(&others).await? == false, "who may retry what");
+    browser.script("document.querySelector('#to-retry').hidden = false", json!([])).await?;
+    page.click("link", "Retry").await?;
+    let dialog = browser.part("dialog[open]", "Run this task again?");
+    dialog.click("button", "Yes, queue it again").await?;
+    dialog.until_text("operator").await?;
+    ensure!(!dialog.text().await?.contains("logged in again"), "{}", dialog.text().await?);
+    only_refused(browser, 403).await
+}
+
 #[tokio::test]
 async fn only_the_queues_that_one_operates_can_be_changed() -> anyhow::Result<()> {
     let site = Closed::new().await?;
@@ -193,24 +215,7 @@ async fn only_the_queues_that_one_operates_can_be_changed() -> anyhow::Result<()
             shown("billing").await?
         );
 
-        // So it is on the pages of tasks, and whoever sends it all the same is told why not.
-        let [own, others] = [mail, billing.0]
-            .map(|queue| doc! { "_id": ObjectId::new(), "queue": queue, "status": 2, "params": {} });
-        site.world.tasks().insert_many([&own, &others]).await?;
-        let open = async |task: &bson::Document| {
-            browser.open(&site.url(&format!("/tasks/{}", task.get_object_id("_id")?))).await?;
-            page.until_text("Live").await?;
-            let offered = "return document.querySelector('#to-retry').checkVisibility()";
-            anyhow::Ok(browser.script(offered, json!([])).await?)
-        };
-        ensure!(open(&own).await? == true && open(&others).await? == false, "who may retry what");
-        browser.script("document.querySelector('#to-retry').hidden = false", json!([])).await?;
-        page.click("link", "Retry").await?;
-        let dialog = browser.part("dialog[open]", "Run this task again?");
-        dialog.click("button", "Yes, queue it again").await?;
-        dialog.until_text("operator").await?;
-        ensure!(!dialog.text().await?.contains("logged in again"), "{}", dialog.text().await?);
-        only_refused(browser, 403).await?;
+        of_tasks(browser, &site, [mail, billing.0]).await?;
         browser.open(&site.url("/")).await?;
 
         // Who sees some queues only has a live page of these.
