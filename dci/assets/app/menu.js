@@ -3,7 +3,7 @@
 {
   const menu = find(".places .further");
   const summary = menu && find("summary", menu);
-  const inColumn = matchMedia("(max-width: 60rem)");
+  const inColumn = matchMedia("(max-width: 75rem)");
   const liesOver = () => Boolean(menu?.open) && !inColumn.matches;
   // Who is told nothing of what is closed learns here that the page is one of these.
   if (menu && find("[aria-current]", menu)) summary.setAttribute("aria-current", "true");

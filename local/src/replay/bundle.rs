@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use disbatch_cli::args::secure::is_stdin;
 use disbatch_wire::bundles::{BUNDLE, Bundle, LARGEST_STREAM, RECORDING, Recording, STDIN, VERSION};
 use serde::de::DeserializeOwned;
@@ -39,8 +39,8 @@ fn from(source: impl Read) -> anyhow::Result<Run> {
     let mut archive = tar::Archive::new(source);
     let mut run = Run::default();
     let mut has_task = false;
-    for file in archive.entries()? {
-        let mut file = file?;
+    for file in archive.entries().map_err(no_tar)? {
+        let mut file = file.map_err(no_tar)?;
         let (name, size) = (file.path()?.to_string_lossy().into_owned(), file.size());
         let most = if name.ends_with(".json") { LARGEST_FILE } else { LARGEST_STREAM };
         if size > most {
@@ -62,6 +62,16 @@ fn from(source: impl Read) -> anyhow::Result<Run> {
         bail!("it has no {STDIN}");
     }
     Ok(run)
+}
+
+/// What cannot be read as an archive: the errors of that quote whatever there was in its place.
+fn no_tar(error: io::Error) -> anyhow::Error {
+    match error.kind() {
+        io::ErrorKind::Other | io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
+            anyhow!("it is no tar archive, or only a part of one")
+        }
+        _ => error.into(),
+    }
 }
 
 /// A version that nobody knows may lack what is wanted.
@@ -109,6 +119,11 @@ mod tests {
                 .unwrap();
         assert_eq!((run.bundle.task.as_str(), run.task.len(), &run.output[0][..]), ("t", 1, &b"x"[..]));
         assert_eq!(error(&[]), "it has no bundle.json");
+        let whole_archive = archive(&[(BUNDLE, &whole), (STDIN, "{}")]);
+        for odd in [&b"root:x:0:0:root:/root".repeat(40)[..], &whole_archive[..600], &whole_archive[..100]] {
+            let said = from(odd).unwrap_err().to_string();
+            assert_eq!(said, "it is no tar archive, or only a part of one");
+        }
         assert_eq!(error(&[(BUNDLE, &whole)]), "it has no stdin.json");
         assert_eq!(
             error(&[(BUNDLE, "{\"v\":2}")]),
