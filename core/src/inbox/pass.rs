@@ -52,6 +52,8 @@ struct Group {
 #[derive(Debug, Default)]
 struct Judged {
     documents: Vec<Document>,
+    /// Those of their tasks that were there already.
+    there: HashSet<ObjectId>,
     groups: Vec<Group>,
     refused: Vec<Refused>,
     unknown: Vec<Refused>,
@@ -185,16 +187,21 @@ impl Store {
     async fn judge_some(&self, filter: Document, schemas: &Schemas) -> Result<Judged, StoreError> {
         let (documents, is_last) = self.read_inbox(filter).await?;
         let end = documents.last().filter(|_| !is_last).and_then(|document| document.get("_id").cloned());
-        let mut judged = Judged { end, ..Judged::default() };
-        let mut known = Known::default();
-        for document in &documents {
+        let (there, judged) =
+            futures::try_join!(self.moved_before(&documents), self.judge_read(&documents, schemas))?;
+        Ok(Judged { documents, there, end, ..judged })
+    }
+
+    async fn judge_read(&self, documents: &[Document], schemas: &Schemas) -> Result<Judged, StoreError> {
+        let (mut judged, mut known) = (Judged::default(), Known::default());
+        for document in documents {
             match self.judge_entry(document, schemas, &mut known).await? {
                 Fate::Task(entry) => into_groups(*entry, &mut judged.groups),
                 Fate::Refused(one) => judged.refused.push(*one),
                 Fate::Left(one) => judged.unknown.push(*one),
             }
         }
-        Ok(Judged { documents, ..judged })
+        Ok(judged)
     }
 
     /// Some documents in the order of their ids, and whether there are no more.
@@ -216,8 +223,7 @@ impl Store {
     /// Makes tasks of them, or refuses them. Documents whose tasks were there before are done: somebody has died in between, or is about to
     /// remove them.
     async fn move_judged(&self, judged: &Judged) -> Result<Round, StoreError> {
-        let there = self.moved_before(&judged.documents).await?;
-        let is_there = |id: &Bson| there.contains(&id_of(id));
+        let is_there = |id: &Bson| judged.there.contains(&id_of(id));
         let new = |all: &[Refused]| all.iter().filter(|one| !is_there(&one.id)).cloned().collect::<Vec<_>>();
         let ids = judged.documents.iter().filter_map(|document| document.get("_id"));
         let mut round = Round {
@@ -227,7 +233,8 @@ impl Store {
         };
         let mut refused = new(&judged.refused);
         for group in &judged.groups {
-            let tasks = group.tasks.iter().filter(|task| !there.contains(&task.id.0)).cloned().collect();
+            let tasks =
+                group.tasks.iter().filter(|task| !judged.there.contains(&task.id.0)).cloned().collect();
             self.move_group((group, tasks), &mut round, &mut refused).await?;
         }
         round.moved.refused = refused.len() as u64;

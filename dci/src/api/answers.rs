@@ -47,6 +47,7 @@ pub async fn answer(state: Data<State>, who: Who, id: Path<String>, params: Para
     params(("id" = String, Path, description = "Its id.")),
     responses(
         (status = 200, description = "The link, which is shown once.", body = AnswerLink),
+        (status = 400, description = "There is something in the body, which takes nothing.", body = ErrorBody),
         (status = 404, description = "There is no such task.", body = ErrorBody),
         (status = 409, description = "It waits for no answer.", body = ErrorBody),
         OfWrite,

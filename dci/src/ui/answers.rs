@@ -55,8 +55,15 @@ enum Stage {
     params(("id" = String, Path, description = "The task's id, a hyphen, and the secret of the link.")),
     responses(
         (status = 200, description = "The page.", body = String, content_type = "text/html"),
-        (status = 401, description = "There is no such link, or the question was answered.", body = ErrorBody),
-        (status = 429, description = "There were too many wrong links.", body = ErrorBody),
+        (
+            status = 401, description = "There is no such link, or the question was answered. A page.", body = String,
+            content_type = "text/html"
+        ),
+        (status = 404, description = "No link looks like this.", body = ErrorBody),
+        (
+            status = 429, description = "There were too many wrong links. A page.", body = String,
+            content_type = "text/html"
+        ),
         OfAnybody,
     ),
 )]
@@ -75,10 +82,23 @@ pub async fn show(request: HttpRequest, state: Data<State>, id: Path<String>) ->
     request_body(content = NewAnswer, content_type = "application/x-www-form-urlencoded"),
     responses(
         (status = 200, description = "It is stored.", body = String, content_type = "text/html"),
-        (status = 400, description = "It does not fit the form.", body = ErrorBody),
-        (status = 401, description = "There is no such link, or the question was answered.", body = ErrorBody),
-        (status = 409, description = "Somebody else has answered at the same time.", body = ErrorBody),
-        (status = 429, description = "There were too many wrong links.", body = ErrorBody),
+        (
+            status = 400, description = "It does not fit the form. A page.", body = String,
+            content_type = "text/html"
+        ),
+        (
+            status = 401, description = "There is no such link, or the question was answered. A page.", body = String,
+            content_type = "text/html"
+        ),
+        (status = 404, description = "No link looks like this.", body = ErrorBody),
+        (
+            status = 409, description = "Somebody else has answered at the same time. A page.", body = String,
+            content_type = "text/html"
+        ),
+        (
+            status = 429, description = "There were too many wrong links. A page.", body = String,
+            content_type = "text/html"
+        ),
         OfAnybody,
     ),
 )]
