@@ -119,8 +119,8 @@ mod tests {
                 .unwrap();
         assert_eq!((run.bundle.task.as_str(), run.task.len(), &run.output[0][..]), ("t", 1, &b"x"[..]));
         assert_eq!(error(&[]), "it has no bundle.json");
-        let whole_archive = archive(&[(BUNDLE, &whole), (STDIN, "{}")]);
-        for odd in [&b"root:x:0:0:root:/root".repeat(40)[..], &whole_archive[..600], &whole_archive[..100]] {
+        let all = archive(&[(BUNDLE, &whole), (STDIN, "{}"), ("stdout", &"x".repeat(2000))]);
+        for odd in [&b"root:x:0:0:root:/root".repeat(40)[..], &all[..all.len() - 2048], &all[..100]] {
             let said = from(odd).unwrap_err().to_string();
             assert_eq!(said, "it is no tar archive, or only a part of one");
         }
