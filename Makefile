@@ -45,10 +45,11 @@ docs: ## Make a site of docs/ with search, in target/docs/site, and check all li
 	@mdbook --version >/dev/null 2>&1 || $(INSTALL_MDBOOK)
 	scripts/docs
 
-demo: release ## Run 20 real tasks in a database of their own, then stay (ARGS=--exit: stop; PORT=8080)
+demo: prepare ## Run 20 real tasks in a database of their own, then stay (ARGS=--exit: stop; PORT=8080)
+	cargo build --locked --profile demo $(FEATURES)
 	@mkdir -p $(DEMO_DATA) && touch $(DEMO_DATA)/lock
 	@flock --nonblock $(DEMO_DATA)/lock rm -rf $(DEMO_DATA) || { echo "another demo runs"; exit 1; }
-	target/release/disbatch dev --data $(DEMO_DATA) --port $(PORT) --demo $(ARGS)
+	target/demo/disbatch dev --data $(DEMO_DATA) --port $(PORT) --demo $(ARGS)
 
 # All targets at once: the tests ask for other features of some dependencies than the programs alone, and
 # everything that uses those would be built twice.
