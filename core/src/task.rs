@@ -48,7 +48,7 @@ mod unowned;
 mod upkeep;
 mod waiting;
 
-pub use ahead::Ahead;
+pub use ahead::{Ahead, Share};
 pub use archive::Archived;
 pub use aside::{SetAside, Unfit};
 pub use batch::{RunWrite, Written};

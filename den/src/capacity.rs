@@ -12,7 +12,7 @@ use disbatch_core::config::Config;
 use disbatch_core::model::{NodeName, Queue, QueueId};
 use disbatch_core::queue::Look;
 use disbatch_core::store::{Store, StoreError};
-use disbatch_core::task::Claim;
+use disbatch_core::task::{Ahead, Claim, Share};
 
 use crate::launch::Launcher;
 use crate::limits::{Limits, Seen};
@@ -23,6 +23,9 @@ use crate::starts::Starts;
 
 /// How old may be what is known of the slots of others, where they have some.
 const FRESH: Duration = Duration::from_secs(1);
+
+/// For so long a node prefers slots that it had: others look for other ones meanwhile.
+const LATELY: Duration = Duration::from_secs(2);
 
 /// What others have of a queue: other DENs, and runners that an earlier DEN of this node has started.
 #[derive(Debug)]
@@ -74,6 +77,8 @@ pub struct Capacity {
     pub limits: Limits,
     /// What was started lately, and what rates allow.
     pub starts: Starts,
+    /// The slots of each queue that this node had, and when it had them last.
+    had: HashMap<QueueId, HashMap<u64, Instant>>,
     /// Whose turn it is first in the next round.
     turn: usize,
     /// Where to begin among the free slots of a queue: another number for each DEN.
@@ -91,6 +96,7 @@ impl Capacity {
             sharing: Sharing::default(),
             limits: Limits::default(),
             starts: Starts::new(config),
+            had: HashMap::new(),
             turn: 0,
             spread: random_part(instance),
         }
@@ -140,8 +146,20 @@ impl Capacity {
         let demands: Vec<Demand> =
             queues.iter().map(|queue| self.demand(queue, on_node, launcher.places(queue.id))).collect();
         self.turn = self.turn.wrapping_add(1);
-        let round = Round::new(self.maxthreads, on_node, &demands, self.turn, self.spread);
+        let mut round = Round::new(self.maxthreads, on_node, &demands, self.turn, self.spread);
+        for queue in queues {
+            round.prefer(queue.id, &self.had_lately(queue.id, launcher));
+        }
         round.of_at_most(self.starts.room(Instant::now()))
+    }
+
+    /// The slots of a queue that this node has, or had a moment ago.
+    pub fn had_lately(&mut self, queue: QueueId, launcher: &Launcher) -> Vec<u64> {
+        let now = Instant::now();
+        let had = self.had.entry(queue).or_default();
+        had.extend(launcher.places(queue).1.into_iter().map(|slot| (slot, now)));
+        had.retain(|_, last| now.saturating_duration_since(*last) < LATELY);
+        had.keys().copied().collect()
     }
 
     /// What may be claimed of a queue. `on_node`: how many tasks this node has.
@@ -156,6 +174,21 @@ impl Capacity {
             starts = starts.min(self.sharing.allowance(&self.node, queue, &view, now));
         }
         Demand { queue: queue.id, threads: queue.claim_limit(), running, taken, starts }
+    }
+
+    /// Has `ahead` try the part of a queue that is for this node, of which it runs so many, where others run some, too. Parts are about as
+    /// large as what is run, and change seldom, so that all know the same of them.
+    pub fn divide(&self, ahead: &mut Ahead, queue: QueueId, running: u64) {
+        let Some(others) = self.others.get(&queue) else { return };
+        let size = |running: u64| running.max(1).next_power_of_two();
+        let (mut before, mut all) = (0, size(running));
+        for (name, running) in &others.nodes {
+            if *running > 0 && name != self.node.as_str() {
+                all += size(*running);
+                before += if name.as_str() < self.node.as_str() { size(*running) } else { 0 };
+            }
+        }
+        ahead.divide(queue, Share::new(before, size(running), all));
     }
 
     /// Whether tasks of a queue that were claimed have to be counted (`limits.rs`).
@@ -186,7 +219,9 @@ impl Capacity {
 
     /// There are these queues and no others. Returns whether a limit of one is lower than before, or new.
     pub fn keep_only(&mut self, queues: &[Queue]) -> bool {
-        self.others.retain(|id, _| queues.iter().any(|queue| queue.id == *id));
+        let is_kept = |id: &QueueId| queues.iter().any(|queue| queue.id == *id);
+        self.others.retain(|id, _| is_kept(id));
+        self.had.retain(|id, _| is_kept(id));
         let is_lower = self.limits.heard(queues, Instant::now());
         if is_lower {
             self.sharing.look_again();

@@ -164,6 +164,8 @@ impl Node {
             let mut claimed = Batch::default();
             if !slots.is_empty() {
                 self.end_handover(|of| of == id);
+                let (running, _) = self.runners.launcher.places(id);
+                self.capacity.divide(&mut self.ahead, id, running);
                 let taken = self.store.take_tasks(queue, &claimant, &slots, &mut self.ahead).await;
                 claimed = taken.inspect_err(|_| self.runners.uncertain = true)?;
             }

@@ -216,6 +216,7 @@ impl Node {
         self.end_handover(|id| !eligible.iter().any(|queue| queue.id == id));
         for queue in eligible {
             let Some(running) = running.get(&queue.id) else { continue };
+            self.capacity.had_lately(queue.id, &self.runners.launcher);
             let target = (running * EACH).clamp(FEWEST, MOST);
             let low = target - target / 4;
             let Stand { known, met, rests } = self.runners.launcher.handover().stand(queue, (until, low));
@@ -226,6 +227,7 @@ impl Node {
                 continue;
             }
             let wanted = target - known.len();
+            self.capacity.divide(&mut self.ahead, queue.id, *running as u64);
             let tasks = self.store.read_ahead(queue, &mut self.ahead, (wanted, &known)).await?;
             let document = bson::serialize_to_document(queue).ok();
             let document = document.and_then(|document| RawDocumentBuf::try_from(&document).ok());

@@ -1,6 +1,8 @@
 //! How many tasks of which queue to claim next, and for which of its places. Pure: counts and limits in, a
 //! sequence of claims out.
 
+use std::collections::HashSet;
+
 use disbatch_core::model::QueueId;
 
 /// A queue that this node serves, as it stands before a round of claims.
@@ -20,10 +22,7 @@ pub struct Demand {
 impl Demand {
     /// Whether `slot` is one of the places that may be tried.
     pub fn leaves(&self, slot: u64) -> bool {
-        let places = Places::of(self, 0);
-        let below = places.taken.partition_point(|taken| *taken < slot);
-        let free_below = slot - u64::try_from(below).unwrap_or(slot);
-        places.taken.get(below) != Some(&slot) && free_below < places.allowed
+        Places::of(self, 0).has(slot)
     }
 }
 
@@ -43,8 +42,10 @@ struct Places {
     tried: u64,
     first: u64,
     step: u64,
-    /// Places that were not tried after all: they come next.
+    /// Places that come next: those that were not tried after all, and preferred ones.
     back: Vec<u64>,
+    /// Preferred places that are not to come again in their turn.
+    preferred: HashSet<u64>,
 }
 
 impl Places {
@@ -60,23 +61,43 @@ impl Places {
         let step = spread.wrapping_mul(0x9E37_79B9_7F4A_7C15).checked_rem(allowed).unwrap_or(0).max(1);
         // With a step that has no common divisor with it, all numbers below `allowed` are met once.
         let step = (1..=step).rev().find(|step| divisor(*step, allowed) == 1).unwrap_or(1);
-        Self { taken, allowed, tried: 0, first, step, back: Vec::new() }
+        Self { taken, allowed, tried: 0, first, step, back: Vec::new(), preferred: HashSet::new() }
     }
 
     fn left(&self) -> u64 {
-        self.allowed - self.tried + u64::try_from(self.back.len()).unwrap_or(u64::MAX)
+        let untried = self.allowed - self.tried - self.preferred.len() as u64;
+        untried + self.back.len() as u64
+    }
+
+    /// Whether `slot` is one of those that may be tried.
+    fn has(&self, slot: u64) -> bool {
+        let below = self.taken.partition_point(|taken| *taken < slot);
+        let free_below = slot - u64::try_from(below).unwrap_or(slot);
+        self.taken.get(below) != Some(&slot) && free_below < self.allowed
+    }
+
+    /// Has those of `slots` that may be tried come before all others.
+    fn prefer(&mut self, slots: &[u64]) {
+        for slot in slots {
+            if self.has(*slot) && self.preferred.insert(*slot) {
+                self.back.push(*slot);
+            }
+        }
     }
 
     fn next(&mut self) -> Option<u64> {
         if let Some(back) = self.back.pop() {
             return Some(back);
         }
-        if self.left() == 0 {
-            return None;
+        while self.tried < self.allowed {
+            let far = u128::from(self.first) + u128::from(self.tried) * u128::from(self.step);
+            self.tried += 1;
+            let slot = self.free(u64::try_from(far % u128::from(self.allowed)).ok()?);
+            if !self.preferred.remove(&slot) {
+                return Some(slot);
+            }
         }
-        let far = u128::from(self.first) + u128::from(self.tried) * u128::from(self.step);
-        self.tried += 1;
-        u64::try_from(far % u128::from(self.allowed)).ok().map(|number| self.free(number))
+        None
     }
 
     /// The free place that has so many free ones below it.
@@ -149,6 +170,13 @@ impl Round {
         Self { room: self.room.min(starts), ..self }
     }
 
+    /// These places of a queue come first, as far as they may be tried.
+    pub fn prefer(&mut self, queue: QueueId, slots: &[u64]) {
+        if let Some(open) = self.open.iter_mut().find(|open| open.queue == queue) {
+            open.places.prefer(slots);
+        }
+    }
+
     /// The queue to claim from next, and places for its tasks, `most` of them at most. Tell what came of it with
     /// [`Round::claimed`].
     pub fn next_batch(&mut self, most: usize) -> Option<(QueueId, Vec<u64>)> {
@@ -209,7 +237,7 @@ impl Round {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeSet, HashMap, HashSet};
+    use std::collections::{BTreeSet, HashMap};
 
     use proptest::prelude::*;
 
@@ -299,6 +327,18 @@ mod tests {
             }
         }
         assert_eq!(places(&demand(u64::MAX, 1, &[0]), 5, 100).len(), 100);
+    }
+
+    #[test]
+    fn preferred_places_come_first_and_each_place_once() {
+        let state = demand(9, 3, &[0, 3, 4]);
+        let mut places = Places::of(&state, 5);
+        places.prefer(&[7, 3, 2, 7, 40]);
+        assert_eq!(places.left(), 6);
+        let tried: Vec<u64> = std::iter::from_fn(|| places.next()).collect();
+        assert_eq!(tried[..2], [2, 7], "3 is taken, and there is no 40");
+        assert_eq!(tried.iter().copied().collect::<BTreeSet<_>>(), BTreeSet::from([1, 2, 5, 6, 7, 8]));
+        assert_eq!((tried.len(), places.left()), (6, 0));
     }
 
     #[test]

@@ -12,8 +12,10 @@
 //! cheap.
 //!
 //! **Order.** While one DEN claims from a queue, tasks are claimed in the exact order of the queue, save those put
-//! behind the mark. Where several do, all of them would try the same few tasks. A DEN that has lost tasks to others
-//! therefore reads at a random place behind the head of the queue, up to a distance that doubles with each loss and
+//! behind the mark. Where several do, all of them would try the same few tasks. DENs that know of each other divide what they read
+//! among them ([`Share`]): each tries its own part, and of the rest what it has seen before and what nobody has taken when it was read from
+//! the start again. So a task may be overtaken for some seconds. One that does not know who else there is, or where there are very many, and has
+//! lost tasks to others, reads at a random place behind the head of the queue, up to a distance that doubles with each loss and
 //! shrinks again without. A task may be overtaken by those at most about [`FARTHEST`] places behind it. Leaving out
 //! tasks by counting them would cost as much as reading them, so where to read is guessed from how far apart ids are.
 //! Where the head is, is seen several times a second, from where it was; reading from the start, over all that was
@@ -62,6 +64,49 @@ const OLDER: Duration = Duration::from_secs(2);
 
 /// Reading from the start is no burden if it takes so long.
 const CHEAP_SCAN: Duration = Duration::from_millis(50);
+
+/// Among more than so many DENs tasks are not divided: too much would be read that is somebody else's.
+const MOST_SHARES: u64 = 32;
+
+/// The part of the tasks of a queue that a DEN tries first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share {
+    first: u64,
+    many: u64,
+    of: u64,
+}
+
+impl Share {
+    /// Of `all` equal parts, `own` after the first `before`. `None`: it is all of them, or too few.
+    pub fn new(before: u64, own: u64, all: u64) -> Option<Self> {
+        (own > 0 && own < all && all / own <= MOST_SHARES).then_some(Self {
+            first: before,
+            many: own,
+            of: all,
+        })
+    }
+
+    /// Whether a task is in it: DENs that know the same of each other say the same.
+    fn has(self, id: ObjectId) -> bool {
+        // Ids that are made one after the other are spread over all parts.
+        let [a, b, c, d, low @ ..] = id.bytes();
+        let part =
+            mixed(u64::from_be_bytes(low) ^ u64::from(u32::from_be_bytes([a, b, c, d])) << 32) % self.of;
+        part.checked_sub(self.first).is_some_and(|part| part < self.many)
+    }
+
+    /// How many tasks there are for each that is in it.
+    fn times(self) -> usize {
+        usize::try_from(self.of.div_ceil(self.many)).unwrap_or(usize::MAX)
+    }
+}
+
+/// A number that shows no pattern of the one that it is made of (the end of SplitMix64).
+fn mixed(number: u64) -> u64 {
+    let number = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    number ^ (number >> 31)
+}
 
 /// For each queue, what has been read ahead and how far.
 #[derive(Debug, Default)]
@@ -116,6 +161,18 @@ impl Ahead {
         }
     }
 
+    /// Others claim tasks of `queue`, too: this is the part that is to be tried first from now on, if it is known.
+    pub fn divide(&mut self, queue: QueueId, share: Option<Share>) {
+        if let Some(window) = self.queues.get_mut(&queue) {
+            let share = share.filter(|_| !window.newest_first);
+            if window.share.is_some() && share.is_none() {
+                // What was left to others has not been seen.
+                window.scanned = None;
+            }
+            window.share = share;
+        }
+    }
+
     /// Of so many starts of tasks of `queue`, others were faster with so many.
     pub fn met_others(&mut self, queue: QueueId, (tried, lost): (usize, usize)) {
         if let Some(window) = self.queues.get_mut(&queue) {
@@ -160,6 +217,12 @@ pub(super) struct Window {
     scanned: Option<(Instant, Duration)>,
     /// Where several claim: the first task of the queue, and when that was seen.
     head: Option<(ObjectId, Instant)>,
+    /// What is tried first.
+    share: Option<Share>,
+    /// The last id that had been read when it was read from the start.
+    seen: Option<ObjectId>,
+    /// The same the time before: what is left up to it is anybody's.
+    left: Option<ObjectId>,
     /// How far apart ids are.
     gap: u128,
     /// How many tasks are left out at most when it is read on, because others claim too.
@@ -220,7 +283,11 @@ impl Window {
     /// What is to be read next for `search`; `None`: nothing, take what there is. `chance` is random, from 0
     /// to 1.
     pub(super) fn reading(&self, search: &Search, now: Instant, chance: f64) -> Option<Reading> {
-        let limit = search.wanted.max(if self.is_contended() { CONTENDED_RUN } else { RUN });
+        let limit = match self.share {
+            Some(share) => (search.wanted.max(CONTENDED_RUN) * share.times()).min(FARTHEST),
+            None if self.is_contended() => search.wanted.max(CONTENDED_RUN),
+            None => search.wanted.max(RUN),
+        };
         let start = Reading { past: None, limit, place: Place::Start };
         if self.told && !self.ids.is_empty() {
             return None;
@@ -268,6 +335,7 @@ impl Window {
         match reading.place {
             // What is there has been read to its end.
             Place::Start => {
+                (self.left, self.seen) = (self.seen, self.seen.max(self.mark));
                 self.scanned = Some((ended, ended.saturating_duration_since(began)));
                 (search.from_start, search.past_mark) = (true, is_short);
                 self.older = false;
@@ -279,12 +347,7 @@ impl Window {
                 search.exact = search.has_overshot;
                 search.has_overshot = true;
             }
-            Place::Behind => search.past_mark = true,
-            Place::Mark | Place::Head => search.past_mark = true,
-        }
-        if reading.place != Place::Mark {
-            // They may be among those that come now.
-            self.ids.clear();
+            Place::Behind | Place::Mark | Place::Head => search.past_mark = true,
         }
         // At the head, much is gone from between those that are left.
         let is_typical = !self.is_contended() || reading.place == Place::Behind;
@@ -294,11 +357,32 @@ impl Window {
         {
             self.gap = number(*first).abs_diff(number(*last)) / (ids.len() as u128 - 1);
         }
-        self.mark = ids.last().copied().or(self.mark);
+        // Behind what is somebody else's it has been read before, and what was found there stays.
+        let goes_on = reading.place == Place::Start && self.share.is_some() && !is_short;
+        if reading.place != Place::Mark && !goes_on {
+            // They may be among those that come now.
+            self.ids.clear();
+        }
+        let last = ids.last().copied();
+        self.mark = if goes_on { last.max(self.mark) } else { last.or(self.mark) };
         self.ended = is_short && reading.place != Place::Behind;
         self.told = false;
         self.remember(&ids);
-        self.ids.extend(ids);
+        let mut new = self.to_try(ids, is_short, reading.place);
+        if goes_on {
+            new = self.ids.drain(..).chain(new).collect::<BTreeSet<_>>().into_iter().collect();
+        }
+        self.ids.extend(new);
+        // Further ones may be for this DEN.
+        search.past_mark &= is_short || self.ids.len() >= search.wanted || self.share.is_none();
+    }
+
+    /// Which of those that were read to try. The last ones of a queue anybody does.
+    fn to_try(&self, ids: Vec<ObjectId>, is_short: bool, place: Place) -> Vec<ObjectId> {
+        let Some(share) = self.share.filter(|_| !is_short) else { return ids };
+        let is_left = |id: ObjectId| self.left.is_some_and(|left| id <= left);
+        let own: Vec<ObjectId> = ids.iter().copied().filter(|id| share.has(*id) || is_left(*id)).collect();
+        if own.is_empty() && place == Place::Start { ids } else { own }
     }
 
     /// New tasks that somebody has told of. Each is told of once, whatever its id, so the mark goes on with them. Some may have been read
@@ -340,6 +424,9 @@ impl Window {
 
     /// How many seem to claim, at least.
     fn claimers(&self) -> u32 {
+        if let Some(share) = self.share {
+            return u32::try_from(share.times()).unwrap_or(u32::MAX);
+        }
         u32::try_from(self.distance / DISTANCE_EACH).unwrap_or(u32::MAX).max(1)
     }
 
@@ -366,14 +453,23 @@ impl Window {
         }
     }
 
-    /// Whether it is assumed that others claim from the queue too.
-    pub(super) fn is_contended(&self) -> bool {
-        self.distance > 0
+    /// Whether others claim from the queue too, as far as is known or assumed.
+    pub(super) fn has_others(&self) -> bool {
+        self.share.is_some() || self.is_contended()
+    }
+
+    /// Whether it is assumed that there are others, and not known which.
+    fn is_contended(&self) -> bool {
+        self.share.is_none() && self.distance > 0
     }
 
     /// Of `tried` tasks, others were faster to claim `lost`.
     pub(super) fn met_others(&mut self, tried: usize, lost: usize) {
-        if lost * 4 > tried {
+        if self.share.is_some() {
+            if lost * 4 > tried {
+                self.ids.clear();
+            }
+        } else if lost * 4 > tried {
             // Where all is lost, there are many others: the sooner they spread, the better.
             let factor = if lost == tried { 4 } else { 2 };
             self.distance = (self.distance * factor).clamp(CONTENDED_RUN.max(tried), FARTHEST);

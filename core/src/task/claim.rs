@@ -192,7 +192,7 @@ impl Store {
                 .map(|(task, slot)| Try { task, slot, group_slot: None })
                 .collect();
             // Where others claim too, most of what is tried is lost, which is not worth an operation each.
-            let most_alone = if window.is_contended() { 1 } else { MOST_ALONE };
+            let most_alone = if window.has_others() { 1 } else { MOST_ALONE };
             let outcome = self.try_claims(queue, claimant, (tries, most_alone)).await;
             // Of a claim without an answer nobody knows whether it was made.
             let mut outcome = outcome.inspect_err(|_| self.doubt_counters())?;
@@ -202,7 +202,7 @@ impl Store {
             let lost = outcome.lost.len();
             self.metrics().claim_lost.add((lost + outcome.refused.len()) as u64);
             slots.extend(outcome.lost.iter().map(|lost| lost.slot));
-            if window.is_contended() || (lost > 0 && self.have_others(&outcome.lost, claimant).await?) {
+            if window.has_others() || (lost > 0 && self.have_others(&outcome.lost, claimant).await?) {
                 window.met_others(tried, lost);
             }
             if were_all && !batch.claims.is_empty() {

@@ -155,6 +155,47 @@ proptest! {
     }
 
     #[test]
+    fn dens_that_know_of_each_other_seldom_try_the_same_and_leave_nothing(
+        sizes in prop::collection::vec(1usize..9, 2..6),
+        tasks in 1_000u32..3_000,
+        apart in 1u32..1_000,
+        first_is_slow in any::<bool>(),
+    ) {
+        let mut world = World { queued: (0..tasks).map(|n| id(n * apart)).collect(), ..World::default() };
+        let sum = |sizes: &[usize]| sizes.iter().sum::<usize>() as u64;
+        let share = |den: usize| Share::new(sum(&sizes[..den]), sum(&sizes[den..=den]), sum(&sizes));
+        let mut windows: Vec<Window> =
+            (0..sizes.len()).map(|den| Window { share: share(den), ..Window::default() }).collect();
+        let (mut now, mut turn, mut tried, mut lost) = (Instant::now(), 0, 0, 0);
+        let mut waiting = (id(0), now);
+        while let Some(head) = world.queued.first().copied() {
+            if head != waiting.0 {
+                waiting = (head, now);
+            }
+            prop_assert!(now - waiting.1 < Duration::from_secs(90), "the head waits: {waiting:?}");
+            let is_deep = world.queued.len() > 1_000;
+            turn += 1;
+            let mut tries = Vec::new();
+            for (den, window) in windows.iter_mut().enumerate() {
+                if den > 0 || !first_is_slow || turn % 50 == 0 {
+                    std::mem::swap(&mut world.window, window);
+                    tries.push((den, world.candidates(2 * sizes[den], now, || 0.5)));
+                    std::mem::swap(&mut world.window, window);
+                }
+            }
+            for (den, ids) in tries {
+                let missed = ids.iter().filter(|id| !world.queued.remove(id)).count();
+                windows[den].met_others(ids.len(), missed);
+                (tried, lost) = if is_deep { (tried + ids.len(), lost + missed) } else { (tried, lost) };
+            }
+            now += Duration::from_millis(50);
+        }
+        // What the slow one leaves all others reach for.
+        let most = if first_is_slow { tried / 2 } else { tried / 20 };
+        prop_assert!(lost <= most, "{lost} of {tried} were lost");
+    }
+
+    #[test]
     fn whoever_leaves_tasks_out_still_gets_the_last_ones(
         tasks in 0u32..300,
         distance in 0usize..FARTHEST,
@@ -168,6 +209,21 @@ proptest! {
         }
         prop_assert!(world.queued.is_empty(), "{} are left", world.queued.len());
     }
+}
+
+#[test]
+fn each_task_is_in_one_share() {
+    let shares = [Share::new(0, 4, 15), Share::new(4, 1, 15), Share::new(5, 10, 15)].map(Option::unwrap);
+    let mut counts = [0; 3];
+    for number in 0..15_000 {
+        let of: Vec<usize> = (0..3).filter(|share| shares[*share].has(id(number))).collect();
+        assert_eq!(of.len(), 1, "{number} is in {of:?}");
+        counts[of[0]] += 1;
+    }
+    for (count, expected) in counts.into_iter().zip([4_000, 1_000, 10_000]) {
+        assert!(count * 10 > expected * 9 && count * 10 < expected * 11, "{counts:?}");
+    }
+    assert_eq!([Share::new(0, 1, 1), Share::new(0, 0, 4), Share::new(0, 1, 1_000)], [None; 3]);
 }
 
 #[test]
