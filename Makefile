@@ -20,10 +20,10 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 DEMO_DATA := .disbatch/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help prepare prepare-browser prepare-clients release dist mdbook docs demo test screenshots faults lint fmt-check clippy deny advisories bench fuzz fuzz-targets fmt clean-data
+.PHONY: help prepare prepare-browser prepare-clients release dist check-packages mdbook docs demo test screenshots faults lint fmt-check clippy deny advisories bench fuzz fuzz-targets fmt clean-data
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 prepare:
 	@scripts/prepare
@@ -43,6 +43,13 @@ dist: ## Pack release programs into dist/: tarball, Debian packages, RPMs, wheel
 
 mdbook:
 	@mdbook --version >/dev/null 2>&1 || $(INSTALL_MDBOOK)
+
+# Apart from `test`: packing and installing takes minutes. What is optimised is packed by `make dist`; here it is what tests use.
+check-packages: prepare ## Pack, install and run packages, wheel and images with the programs of the tests (needs root)
+	$(BUILD_TESTS)
+	scripts/dist --profile debug
+	scripts/dist-check $(ARGS)
+	scripts/image-check $(ARGS)
 
 docs: mdbook ## Make a site of docs/ with search, in target/docs/site, and check all links
 	scripts/docs
