@@ -20,10 +20,10 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 DEMO_DATA := .disbatch/demo
 
 .DEFAULT_GOAL := help
-.PHONY: help prepare prepare-browser prepare-clients release dist docs demo test screenshots faults lint fmt-check clippy deny advisories bench fuzz fuzz-targets fmt clean-data
+.PHONY: help prepare prepare-browser prepare-clients release dist check-packages mdbook docs demo test screenshots faults lint fmt-check clippy deny advisories bench fuzz fuzz-targets fmt clean-data
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 prepare:
 	@scripts/prepare
@@ -41,8 +41,17 @@ release: prepare ## Build all programs for use, into target/release (FEATURES=..
 dist: ## Pack release programs into dist/: tarball, Debian packages, RPMs, wheel (ARGS=--check: pack twice and compare)
 	scripts/dist $(ARGS)
 
-docs: ## Make a site of docs/ with search, in target/docs/site, and check all links
+mdbook:
 	@mdbook --version >/dev/null 2>&1 || $(INSTALL_MDBOOK)
+
+# Apart from `test`: packing and installing takes minutes. What is optimised is packed by `make dist`; here it is what tests use.
+check-packages: prepare ## Pack, install and run packages, wheel and images with the programs of the tests (needs root)
+	$(BUILD_TESTS)
+	scripts/dist --profile debug
+	scripts/dist-check $(ARGS)
+	scripts/image-check $(ARGS)
+
+docs: mdbook ## Make a site of docs/ with search, in target/docs/site, and check all links
 	scripts/docs
 
 demo: prepare ## Run 20 real tasks in a database of their own, then stay (ARGS=--exit: stop; PORT=8080)
@@ -53,10 +62,11 @@ demo: prepare ## Run 20 real tasks in a database of their own, then stay (ARGS=-
 
 # All targets at once: the tests ask for other features of some dependencies than the programs alone, and
 # everything that uses those would be built twice.
-test: prepare-browser prepare-clients ## Run all tests against real MongoDB servers, and the pages in Chromium
+test: prepare-browser prepare-clients ## Make the docs, and run all tests against real MongoDB servers, and the pages in Chromium
 	$(BUILD_TESTS)
 	@cargo nextest --version >/dev/null 2>&1 || $(INSTALL_NEXTEST)
-	target/debug/disbatch-mongod run -- cargo nextest run $(ALL) $(ARGS)
+	@$(MAKE) --no-print-directory docs
+	DISBATCH_REQUIRE_DOCS=1 target/debug/disbatch-mongod run -- cargo nextest run $(ALL) $(ARGS)
 
 screenshots: prepare-browser ## Make pictures of all pages, into docs/images (ARGS=--help)
 	$(BUILD_TESTS)

@@ -191,6 +191,9 @@ pub struct Config {
     /// Folder of static files; the built-in pages need none.
     #[serde(default)]
     pub web_root: Option<PathBuf>,
+    /// Folder of the site of the documentation; looked for beside the program when unset.
+    #[serde(default)]
+    pub docs_root: Option<PathBuf>,
     /// Folder of Perl's templates; accepted and not used.
     #[serde(default)]
     pub views_dir: Option<PathBuf>,

@@ -101,6 +101,7 @@ pub async fn main() -> ExitCode {
         Ok(door) => door,
         Err(error) => return complain(USAGE, &error),
     };
+    ui::manual::find(&config);
     let watch = tokio::spawn(await_database(store.clone()));
     // The one before this may have been killed.
     store.doubt_counters();
@@ -249,7 +250,7 @@ fn all_routes(app: &mut ServiceConfig, state: &State) -> Vec<Declared> {
     routes.declared()
 }
 
-/// What no route is for: a file, or nothing.
+/// What no route is for: a file of the operator, one of the documentation, or nothing.
 async fn otherwise(request: HttpRequest) -> Answer {
     if let Some(state) = request.app_data::<Data<State>>()
         && let Some(root) = &state.web_root
@@ -257,6 +258,13 @@ async fn otherwise(request: HttpRequest) -> Answer {
     {
         return Ok(file);
     }
-    let error = HttpError::not_found(format!("nothing is at {}", request.path()));
+    let error = if ui::manual::is_at(request.path()) {
+        match ui::manual::handle(&request).await {
+            Ok(file) => return Ok(file),
+            Err(error) => error,
+        }
+    } else {
+        HttpError::not_found(format!("nothing is at {}", request.path()))
+    };
     if accept::wants_html(&request) { Ok(ui::page(Err(error))) } else { Err(error) }
 }

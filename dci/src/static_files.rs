@@ -1,5 +1,5 @@
-//! Files of the folder `web_root`: what no route is for. No listings of folders, nothing outside of the
-//! folder, nothing that is hidden.
+//! Files of folders: of `web_root`, what no route is for, and of the documentation. No listings of folders, nothing
+//! outside of the folder, nothing that is hidden.
 
 use std::path::{Path, PathBuf};
 
@@ -13,27 +13,33 @@ const POLICY: &str = "frame-ancestors 'none'";
 
 /// The file that `request` asks for, if it is there and may be seen. Conditional requests and ranges work.
 pub async fn find(web_root: &Path, request: &HttpRequest) -> Option<HttpResponse> {
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return None;
-    }
-    let relative = relative(request.uri().path())?;
-    let path = web_root.join(&relative);
-    let root = tokio::fs::canonicalize(web_root).await.ok()?;
-    // A link that leads out of the folder leads to what was not meant to be seen.
-    let real = tokio::fs::canonicalize(&path).await.ok().filter(|real| real.starts_with(&root))?;
-    // Anything but a file, a pipe for instance, might never be opened.
-    if !tokio::fs::metadata(&real).await.ok()?.is_file() {
-        return None;
-    }
-    let file = NamedFile::open_async(real).await.ok()?;
-    let is_script = relative.extension().is_some_and(|extension| extension == "js");
-    let mut response = file.prefer_utf8(false).disable_content_disposition().into_response(request);
+    let path = request.uri().path();
+    let file = open(web_root, path, request.method()).await?;
+    // Whatever a link is called that leads to it.
+    let is_script = Path::new(path).extension().is_some_and(|extension| extension == "js");
+    let mut response = file.prefer_utf8(false).into_response(request);
     if is_script {
         // As Perl Disbatch has it.
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/javascript"));
     }
     response.headers_mut().insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
     Some(response)
+}
+
+/// The file at the address `path` of a folder, if it is there and may be seen.
+pub async fn open(root: &Path, path: &str, method: &Method) -> Option<NamedFile> {
+    if !matches!(*method, Method::GET | Method::HEAD) {
+        return None;
+    }
+    let path = root.join(relative(path)?);
+    let root = tokio::fs::canonicalize(root).await.ok()?;
+    // A link that leads out of the folder leads to what was not meant to be seen.
+    let real = tokio::fs::canonicalize(&path).await.ok().filter(|real| real.starts_with(&root))?;
+    // Anything but a file, a pipe for instance, might never be opened.
+    if !tokio::fs::metadata(&real).await.ok()?.is_file() {
+        return None;
+    }
+    Some(NamedFile::open_async(real).await.ok()?.disable_content_disposition())
 }
 
 /// The path below the folder, if every part of it is an ordinary name.

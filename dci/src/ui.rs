@@ -23,6 +23,7 @@ pub mod lacking;
 pub mod live;
 pub mod locks;
 pub mod login;
+pub mod manual;
 pub mod names;
 pub mod node;
 pub mod node_row;

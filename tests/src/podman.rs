@@ -25,7 +25,7 @@ const REQUIRED: &str = "DISBATCH_REQUIRE_PODMAN";
 const BUSYBOX: [&str; 2] = ["/bin/busybox", "/usr/bin/busybox"];
 
 /// Everything that would be shared with others on this machine is apart. Some machines do not let the usual limits be set.
-/// `scripts/podman-runs` has the same.
+/// `scripts/podman.sh` has the same.
 const CONFIGURATION: &str = r#"
 [containers]
 default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]

@@ -8,6 +8,7 @@ mod admission;
 mod answers;
 mod audit;
 mod collections;
+mod documentation;
 mod explained;
 mod files;
 mod gates;

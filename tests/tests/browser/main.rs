@@ -8,6 +8,7 @@ mod arrays;
 mod audit;
 mod balance;
 mod charts;
+mod documentation;
 mod finding;
 mod follow;
 mod hostile;
