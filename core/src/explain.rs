@@ -71,6 +71,8 @@ pub struct Explanation {
     pub summary: String,
     /// What it has to pass, in the order in which that is looked at.
     pub gates: Vec<Gate>,
+    /// What keeps nodes that are alive from claiming it, which their gates say of each: those together that lack the same.
+    pub unable: Vec<String>,
 }
 
 /// Explains a task.
@@ -92,7 +94,9 @@ pub fn explain(facts: &Facts, reader: Reader) -> Explanation {
         }
         _ => "Nothing keeps it from being claimed; a DEN should take it within seconds.".to_owned(),
     };
-    Explanation { status, summary, gates }
+    let names_nodes = gates.iter().any(|gate| gate.name == nodes::ONE);
+    let unable = if names_nodes { nodes::unable(facts) } else { Vec::new() };
+    Explanation { status, summary, gates, unable }
 }
 
 fn waiting(facts: &Facts, reader: Reader) -> Vec<Gate> {
@@ -155,7 +159,7 @@ fn deferred(facts: &Facts) -> Gate {
         Some(most) => format!(" of {most}"),
         None => String::new(),
     };
-    let text = format!("Attempt {failures}{most} failed; the next one follows after {when}.");
+    let text = format!("Failure {failures}{most}; the next attempt follows after {when}.");
     Gate::new("status", false, text)
 }
 

@@ -56,6 +56,7 @@ use disbatch_core::model::{Status, whole_number};
 use disbatch_core::task::question::AWAITING;
 
 use crate::error::HttpError;
+use parts::When;
 
 /// Pages may load what this server has, ask this server, and send forms to it. Nothing in them is style or script.
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:; \
@@ -138,11 +139,15 @@ fn asks(task: &Document) -> bool {
 }
 
 /// A status for people. As `{{ status }}` in a template it is a symbol and a word.
-#[derive(Debug, Clone, PartialEq, Eq, Template)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Template)]
 #[template(path = "parts/status.html")]
 struct StatusView {
     code: String,
     word: &'static str,
+    /// Who has cancelled it, if that is known.
+    by: String,
+    /// When it is tried again, if it is.
+    next: Option<When>,
 }
 
 impl HtmlSafe for StatusView {}
@@ -151,18 +156,26 @@ impl StatusView {
     fn of(task: &Document) -> Self {
         let view = |code: i64| {
             let view = Self::from_code(code);
-            Self { word: more_exact(task, Status::from_code(code)).unwrap_or(view.word), ..view }
+            let word = more_exact(task, Status::from_code(code)).unwrap_or(view.word);
+            let next = (word == RETRYING).then(|| When::short(task.get("run_at")));
+            let by = if word == self::word(Status::Cancelled) { cancelled_by(task) } else { String::new() };
+            Self { word, by, next: next.filter(|next| !next.is_empty()), ..view }
         };
         match task.get("status") {
             Some(Bson::Int32(code)) => view(i64::from(*code)),
             Some(Bson::Int64(code)) => view(*code),
-            Some(other) => Self { code: other.to_string(), word: "unknown" },
-            None => Self { code: String::new(), word: "" },
+            Some(other) => Self::named(other.to_string(), "unknown"),
+            None => Self::default(),
         }
     }
 
     fn from_code(code: i64) -> Self {
-        Self { code: code.to_string(), word: word(Status::from_code(code)) }
+        Self::named(code.to_string(), word(Status::from_code(code)))
+    }
+
+    /// What stands in the place of a status, or for several.
+    fn named(code: impl Into<String>, word: &'static str) -> Self {
+        Self { code: code.into(), word, ..Self::default() }
     }
 
     /// What it looks like.
@@ -175,14 +188,27 @@ impl StatusView {
     }
 }
 
-/// What pages call a status. The API has Disbatch's words.
+/// What pages call a status, where nothing else is known of the task. The API has Disbatch's words; docs/pages.md has both.
 fn word(status: Status) -> &'static str {
     match status {
         Status::Deferred => "scheduled",
         Status::Claimed => "starting",
+        Status::Terminated => "ended early",
         Status::Orphaned => "lost",
         other => other.word(),
     }
+}
+
+/// What pages say of a deferred task of which an attempt has failed.
+const RETRYING: &str = "retrying";
+
+/// So many characters of who has cancelled a task are shown.
+const NAME: usize = 40;
+
+/// Who has cancelled a task; nothing if nobody was asked who they are, or if it was read without that.
+fn cancelled_by(task: &Document) -> String {
+    let by = task.get_document("cancel").ok().map(|cancel| plain(cancel.get("by"))).unwrap_or_default();
+    parts::cut(intake::name_of(&by), NAME)
 }
 
 /// What tells more of a task than its status, if it was read with so much that this can be told.
@@ -191,12 +217,12 @@ fn more_exact(task: &Document, status: Status) -> Option<&'static str> {
         Status::Deferred if asks(task) => Some(ASKS),
         Status::Deferred => {
             let failures = task.get("failures").and_then(whole_number);
-            failures.is_some_and(|failures| failures > 0).then_some("retrying")
+            failures.is_some_and(|failures| failures > 0).then_some(RETRYING)
         }
         Status::Terminated => match task.get_document("exit").ok()?.get_str("reason").ok()? {
             "timeout" => Some("timed out"),
             "deadline" => Some("past deadline"),
-            "cancel" => Some("cancelled"),
+            "cancel" => Some(word(Status::Cancelled)),
             _ => None,
         },
         _ => None,
@@ -273,6 +299,53 @@ mod tests {
         who.rights = Rights::default();
         let missing = Viewer::of(&who).look(async { text(404, "none") }).await;
         assert!(missing.contains("You are vic (without a role): what you may not see"), "{missing}");
+    }
+
+    #[test]
+    fn a_status_says_by_whom_and_until_when_where_that_is_known() {
+        let html = |task: Document| StatusView::of(&task).render().unwrap();
+        let at = bson::DateTime::from_millis(1_795_163_067_344);
+        let retrying = html(doc! { "status": -7, "failures": 1, "run_at": at });
+        assert!(
+            retrying.contains(">retrying at <time datetime=\"2026-11-20T08:24:27Z\" data-exact=\"short\">2026-11-20 08:24</time></span>"),
+            "{retrying}"
+        );
+        assert!(html(doc! { "status": -7, "run_at": at }).contains(">scheduled</span>"));
+        let by = |by: &str| doc! { "by": by };
+        assert!(
+            html(doc! { "status": -5, "cancel": by("<ann> from 10.0.0.1") })
+                .contains(">cancelled by &#60;ann&#62;</span>")
+        );
+        assert!(
+            html(doc! { "status": -5, "cancel": by("the REST API from 10.0.0.1") })
+                .contains(">cancelled</span>")
+        );
+        let ended = |why: &str| doc! { "status": -3, "cancel": by("ann"), "exit": { "reason": why } };
+        assert!(
+            html(ended("cancel"))
+                .contains("class=\"status terminated\" title=\"status -3\">cancelled by ann</span>")
+        );
+        assert!(html(ended("timeout")).contains(">timed out</span>"), "nobody has done that");
+        assert!(html(doc! { "status": -3 }).contains(">ended early</span>"));
+    }
+
+    /// The words for statuses, as docs/pages.md has them.
+    #[test]
+    fn the_documented_words_are_those_of_pages() {
+        let docs = include_str!("../../docs/pages.md");
+        let table = docs.split("### Words for statuses").nth(1).unwrap().split("\n###").next().unwrap();
+        for code in [-7, -4, -2, -1, 0, 1, 2, -5, -3, -6] {
+            let status = Status::from_code(code);
+            let row = table.lines().find(|line| {
+                let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+                cells.get(2).is_some_and(|codes| codes.split(", ").any(|own| own == code.to_string()))
+            });
+            let row = row.unwrap_or_else(|| panic!("{code} is not documented"));
+            assert!(row.contains(word(status)) && row.contains(status.word()), "{code}: {row}");
+        }
+        for word in [RETRYING, ASKS, "timed out", "past deadline"] {
+            assert!(table.contains(word), "{word} is not documented");
+        }
     }
 
     #[test]
@@ -393,7 +466,7 @@ mod tests {
     #[test]
     fn odd_values_are_shown_too() {
         let task = doc! { "status": "done" };
-        assert_eq!(StatusView::of(&task), StatusView { code: "\"done\"".into(), word: "unknown" });
+        assert_eq!(StatusView::of(&task), StatusView::named("\"done\"", "unknown"));
         let finished = StatusView::of(&doc! { "status": 7_i64 });
         assert_eq!(
             finished.render().unwrap(),
@@ -406,7 +479,7 @@ mod tests {
         let ended = |reason: &str| word(doc! { "status": -3, "exit": { "reason": reason } });
         assert_eq!(
             [ended("timeout"), ended("cancel"), ended("lease")],
-            ["timed out", "cancelled", "terminated"]
+            ["timed out", "cancelled", "ended early"]
         );
         let lost = StatusView::from_code(-6).render().unwrap();
         assert_eq!(lost, "<span class=\"status orphaned\" title=\"status -6\">lost</span>");

@@ -37,5 +37,5 @@ pub fn unreadable(status: Status, why: &str, aside: Option<&SetAside>) -> Explan
     let text = format!("The task cannot be read: {why}.");
     let mut gates = vec![Gate::new("document", false, text.clone())];
     gates.extend(aside.map(|aside| gate(status, aside)));
-    Explanation { status, summary: text, gates }
+    Explanation { status, summary: text, gates, unable: Vec::new() }
 }

@@ -2,7 +2,7 @@
 
 use bson::{Bson, Document};
 
-use super::words::moment;
+use super::words::{counted, moment};
 use super::{Facts, Gate};
 use crate::model::{Moment, Status, number};
 
@@ -29,7 +29,10 @@ pub(super) fn gates(facts: &Facts) -> Vec<Gate> {
         && task.failures() > 0
         && !good
     {
-        let text = format!("It was tried {} of {most} times.", task.failures() + 1);
+        // The failure that ends a task is not among those that were counted.
+        let failures = task.failures() + i64::from(task.status == Status::Failed);
+        let times = counted(failures.unsigned_abs(), "time");
+        let text = format!("It has failed {times}; at most {most} are allowed.");
         gates.push(Gate::new("attempts", true, text));
     }
     if let Some(at) = facts.time("archived") {

@@ -13,6 +13,9 @@ use crate::plugin::Report;
 /// The name of the gates of single nodes, of which one that is open is enough.
 pub(super) const ONE: &str = "node";
 
+/// So many of the nodes are named that have the same against them.
+const NAMED: usize = 20;
+
 /// Gates for all nodes together, and one for each that is alive. Who may not look at nodes is told only whether there are
 /// such.
 pub(super) fn gates(facts: &Facts, reader: Reader) -> Vec<Gate> {
@@ -108,8 +111,8 @@ fn each(facts: &Facts, living: &[&Node]) -> Vec<Gate> {
     let text = if open {
         "A node can claim it.".to_owned()
     } else {
-        let each = names.iter().zip(&against).map(|(name, against)| format!("{name}: {}", list(against)));
-        format!("No node can claim it. {}.", each.collect::<Vec<_>>().join("; "))
+        let each = in_groups(&names, &against, |name, why| format!("{name}: {why}"));
+        format!("No node can claim it. {}.", each.join("; "))
     };
     gates.push(Gate::new("nodes_able", open, text));
     let able: Vec<&Node> = living
@@ -122,6 +125,49 @@ fn each(facts: &Facts, living: &[&Node]) -> Vec<Gate> {
     let each = living.iter().zip(&against);
     gates.extend(each.map(|(node, against)| of_node(node, against, &at_their_share)));
     gates
+}
+
+/// What keeps nodes that are alive from claiming the task, a sentence for all that lack the same.
+pub(super) fn unable(facts: &Facts) -> Vec<String> {
+    let chances = chances(facts);
+    let (names, against): (Vec<String>, Vec<Vec<String>>) =
+        chances.into_iter().map(|Chance { node, against }| (node, against)).unzip();
+    in_groups(&names, &against, |name, why| format!("{name} cannot claim it: {why}"))
+        .into_iter()
+        .map(|text| format!("{text}."))
+        .collect()
+}
+
+/// What is against nodes, in order; those that have the same against them are told together, and `one` tells of one alone.
+fn in_groups(names: &[String], against: &[Vec<String>], one: impl Fn(&str, String) -> String) -> Vec<String> {
+    let mut groups: Vec<(&[String], Vec<String>)> = Vec::new();
+    for (name, against) in names.iter().zip(against).filter(|(_, against)| !against.is_empty()) {
+        match groups.iter_mut().find(|(known, _)| *known == against.as_slice()) {
+            Some((_, nodes)) => nodes.push(name.clone()),
+            None => groups.push((against.as_slice(), vec![name.clone()])),
+        }
+    }
+    let of = |(against, mut nodes): (&[String], Vec<String>)| {
+        if let [node] = &nodes[..] {
+            return one(node, list(against));
+        }
+        let count = nodes.len();
+        let more = count.saturating_sub(NAMED);
+        nodes.truncate(NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let names = nodes.join(", ") + &more;
+        match against.iter().map(|text| of_several(text)).collect::<Option<Vec<String>>>() {
+            Some(why) => format!("{count} nodes {}: {names}", list(&why)),
+            None => format!("{count} nodes ({names}): {}", list(against)),
+        }
+    };
+    groups.into_iter().map(of).collect()
+}
+
+/// What is said of one node, of several, if there is a sentence for that.
+fn of_several(text: &str) -> Option<String> {
+    let verbs = [("it does not ", "do not "), ("it cannot ", "cannot "), ("it is ", "are ")];
+    verbs.into_iter().find_map(|(one, several)| Some(format!("{several}{}", text.strip_prefix(one)?)))
 }
 
 /// The nodes that have their shares of the queue's slots, and leave those that are free to others for a moment.

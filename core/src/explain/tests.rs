@@ -142,7 +142,7 @@ fn the_status_may_keep_it() {
     );
     assert_eq!(
         text(doc! { "status": -7, "run_at": at(8), "failures": 2 }),
-        "Attempt 2 of 4 failed; the next one follows after 2026-11-20 08:24:35 UTC (in 8 s)."
+        "Failure 2 of 4; the next attempt follows after 2026-11-20 08:24:35 UTC (in 8 s)."
     );
     assert!(text(doc! { "status": -7, "run_at": at(-1) }).contains("which is past: a DEN queues it"));
     assert!(text(doc! { "status": -7 }).contains("a time that is not set"));
@@ -379,6 +379,24 @@ fn nodes_may_be_missing_or_unable() {
         "No node can claim it. n1: it does not have the plugin My::Mail (/p/plugin.json: EOF)."
     );
     assert!(problem(doc! { "plugin": "Other", "why": "x" }).ends_with("does not have the plugin My::Mail."));
+    let without = |name: &str| node(name, doc! { "plugins": [] });
+    let nodes = vec![without("n1"), node("n2", doc! { "maxthreads": 0 }), without("n3")];
+    assert_eq!(
+        text(nodes.clone()),
+        "No node can claim it. 2 nodes do not have the plugin My::Mail: n1, n3; n2: its maxthreads is 0."
+    );
+    let explained = explain(&Facts { nodes, ..facts(doc! {}, doc! {}) });
+    let expected =
+        ["2 nodes do not have the plugin My::Mail: n1, n3.", "n2 cannot claim it: its maxthreads is 0."];
+    assert_eq!(explained.unable, expected);
+    assert_eq!(explained.gates.iter().filter(|gate| gate.name == "node").count(), 3, "one for each");
+    let many = (1..=22).map(|number| without(&format!("n{number}"))).collect();
+    assert!(text(many).ends_with(", n19, n20 and 2 more."));
+    let idle = |name: &str| node(name, doc! { "maxthreads": 0 });
+    assert_eq!(
+        text(vec![idle("a"), idle("b")]),
+        "No node can claim it. 2 nodes (a, b): its maxthreads is 0."
+    );
     let able = text(vec![node("n1", doc! { "draining": true }), node("n2", doc! {})]);
     assert!(able.starts_with("Nothing keeps it"), "{able}");
     let busy = HashMap::from([("n1".to_owned(), 3)]);
@@ -526,7 +544,7 @@ fn an_ended_task_tells_how() {
     let failed = explain(&facts(failed, doc! {}));
     let texts: Vec<&str> = failed.gates.iter().map(|gate| gate.text.as_str()).collect();
     assert_eq!(texts[1], "Its plugin was ended by the signal 9, for want of memory.");
-    assert_eq!(texts[2], "It was tried 2 of 2 times.");
+    assert_eq!(texts[2], "It has failed 2 times; at most 2 are allowed.");
     let limited = doc! { "status": 2, "exit": { "signal": 24, "oom": false, "limit": "cpu_seconds" } };
     let limited = explain(&facts(limited, doc! {}));
     assert_eq!(limited.gates[1].text, "Its plugin was ended by the signal 24, by its limit cpu_seconds.");

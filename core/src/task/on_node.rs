@@ -16,11 +16,12 @@ const SMALL: i64 = 4096;
 
 impl Store {
     /// The tasks that are claimed or running on the node with this name, at most `limit` of them, as stored and without what
-    /// may be large: `queue`, `status`, `started`, `mtime`, `attempt`, `progress`, and `params` that are small. Found by an
+    /// may be large: `queue`, `status`, `started`, `mtime`, `attempt`, `progress`, and `params` and `array` that are small, `final_of`. Found by an
     /// index. Those that web services work on are on no node.
     #[operation(%node)]
     pub async fn tasks_on_node(&self, node: &str, limit: i64) -> Result<Vec<Document>, StoreError> {
-        let only = doc! { "queue": 1, "status": 1, "started": 1, "mtime": 1, "attempt": 1, "progress": 1, "params": small("$params") };
+        let only = doc! { "queue": 1, "status": 1, "started": 1, "mtime": 1, "attempt": 1, "progress": 1, "params": small("$params"),
+        "array": small("$array"), "final_of": 1 };
         let filter = doc! { "node": node, "status": { "$in": [-1, 0] }, DETACHED: attached() };
         let found = self.tasks().find(filter).projection(only).limit(limit).await?;
         Ok(found.map_ok(Document::from).try_collect().await?)
@@ -38,7 +39,7 @@ impl Store {
         if queues.len() > MOST_QUEUES {
             return Ok(Vec::new());
         }
-        let only = doc! { "queue": 1, "status": 1, "mtime": 1, "params": small("$params") };
+        let only = doc! { "queue": 1, "status": 1, "mtime": 1, "params": small("$params"), "array": small("$array"), "final_of": 1 };
         let filter = doc! { "node": node, "status": Status::Failed, "queue": { "$in": queues } };
         let found = self.tasks().find(filter).projection(only).sort(doc! { "_id": -1 }).limit(limit).await?;
         Ok(found.map_ok(Document::from).try_collect().await?)

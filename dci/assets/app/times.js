@@ -1,4 +1,4 @@
-// Times: <time datetime> is told as "3 min ago", and in full when it is pointed at; one with `data-exact` as clocks show it. All are in the reader's zone, whose
+// Times: <time datetime> is told as "3 min ago", and in full when it is pointed at; one with `data-exact` as clocks show it ("short": without what goes without saying). All are in the reader's zone, whose
 // name is put into each `data-zone`.
 
 const UNITS = [["year", 31536000], ["month", 2592000], ["day", 86400], ["h", 3600], ["min", 60], ["s", 1]];
@@ -33,6 +33,12 @@ let zone = chosenZone();
 
 const inFull = (at) => (zone.name === "UTC" ? "" : `${zone.clock.format(at)} ${zone.name}\n`) + `${UTC.format(at)} UTC`;
 
+/** As clocks show it; where it is to be short, the day only if that is another one than today, and no seconds. */
+const exactly = (at, isShort) => {
+  const text = zone.clock.format(at);
+  if (!isShort) return text;
+  return text.slice(text.slice(0, 10) === zone.clock.format(Date.now()).slice(0, 10) ? 11 : 0, 16);
+};
 /** Renews all times below `root`; in full if they are in another zone now. */
 const tellTimes = (root = document, isOther = false) => {
   for (const time of findAll("time[datetime]", root)) {
@@ -43,7 +49,7 @@ const tellTimes = (root = document, isOther = false) => {
     if (isNew) time.title = inFull(at);
     // Only what is told by how long ago it is goes on by itself.
     if (isExact && !isNew) continue;
-    const text = isExact ? zone.clock.format(at) : relative((Date.now() - at) / 1000);
+    const text = isExact ? exactly(at, time.dataset.exact === "short") : relative((Date.now() - at) / 1000);
     if (time.textContent !== text) time.textContent = text;
   }
   for (const mark of findAll("[data-zone]", root)) if (mark.textContent !== zone.name) mark.textContent = zone.name;

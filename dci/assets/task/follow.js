@@ -113,7 +113,9 @@ document.addEventListener("click", async ({ target }) => {
   const step = target.closest("[data-step]");
   if (step) {
     showApart();
-    panes.stdout?.busy(panes.stdout.part("first"), () => panes.stdout.showFrom(Number(step.dataset.stdout)));
+    const has = ({ section }) => stepsIn(section.dataset.stream).some(({ title }) => title === step.dataset.step);
+    const pane = Object.values(panes).find((pane) => pane.end && has(pane)) ?? panes.stdout;
+    pane?.busy(pane.part("first"), () => pane.showFrom(Number(step.dataset[pane.section.dataset.stream])));
   }
   const copy = target.closest("[data-copies], [data-copy-text], [data-command]");
   if (!copy) return;

@@ -48,13 +48,18 @@ const writeLines = (lines, ansi, text, state) => {
 
 // The output of each step is below a heading, which folds it. Where they begin is in the table of steps.
 
-/** The steps of which output is in a stream, in their order: where that begins, and what the heading says. */
-const stepsIn = (stream) => [...document.querySelectorAll("#task-steps [data-step]")].map(({ dataset }) => ({ at: Number(dataset[stream]), title: dataset.step, about: dataset.about }));
+/** The steps that have output of their own in a stream, in their order: where that begins, and what the heading says. Those of an earlier attempt are not known. */
+const stepsIn = (stream) => {
+  if (logs.dataset.fixed !== undefined) return [];
+  const rows = [...document.querySelectorAll("#task-steps [data-step]")].filter(({ dataset }) => dataset[stream] !== "");
+  const steps = rows.map(({ dataset }) => ({ at: Number(dataset[stream]), title: dataset.step, about: dataset.about }));
+  return steps.filter(({ at }, number) => at !== steps[number + 1]?.at);
+};
 const headingOf = ({ at, title, about }) => {
   const heading = document.createElement("div");
   heading.className = "step";
   heading.characters = 0;
-  heading.dataset.at = at;
+  heading.dataset.at = heading.at = at;
   Object.assign(heading, { role: "button", tabIndex: 0, ariaExpanded: "true", textContent: `${title}: ${about}` });
   return heading;
 };
@@ -67,10 +72,20 @@ const unfold = (line) => {
   while (heading && !heading.matches(".step")) heading = heading.previousElementSibling;
   if (heading) fold(heading, false);
 };
-/** As `writeLines`, of text that begins at the byte `at`, with the headings of the steps and the times of the pieces that begin in it. */
+/** As `writeLines`, of bytes of which the first one is at `at`: each line knows where it begins. */
+const writePlaced = (lines, ansi, bytes, state, at) => {
+  for (let from = 0, to; from < bytes.length; from = to) {
+    to = bytes.indexOf(10, from) + 1 || bytes.length;
+    const before = lines.length;
+    writeLines(lines, ansi, new TextDecoder().decode(bytes.subarray(from, to)), state);
+    for (const line of lines.slice(before)) line.at = at + from;
+  }
+};
+/** The same of text, with the headings of the steps and the times of the pieces that begin in it. */
 const writeParts = (lines, ansi, text, state, at, { section, pieces }) => {
-  const steps = at === null ? [] : stepsIn(section.dataset.stream);
-  if (at === null || !(steps.length || pieces.length)) return writeLines(lines, ansi, text, state);
+  const hasSteps = Boolean(document.querySelector("#task-steps table"));
+  if (at === null || !(hasSteps || pieces.length)) return writeLines(lines, ansi, text, state);
+  const steps = stepsIn(section.dataset.stream);
   if (state.time === undefined) state.time = pieces.findLast(({ from }) => from <= at)?.time;
   let bytes = new TextEncoder().encode(text);
   const end = at + bytes.length;
@@ -78,12 +93,12 @@ const writeParts = (lines, ansi, text, state, at, { section, pieces }) => {
   for (const { from, step, time } of parts.sort((one, other) => one.from - other.from)) {
     let cut = Math.max(0, from - at);
     while ((bytes[cut] & 0xc0) === 0x80) cut += 1; // A piece may end within a character.
-    writeLines(lines, ansi, new TextDecoder().decode(bytes.subarray(0, cut)), state);
+    writePlaced(lines, ansi, bytes.subarray(0, cut), state, at);
     bytes = bytes.subarray(cut);
     at += cut;
     if (!step) { state.time = time; continue; }
     Object.assign(state, { open: null, ended: true, back: false });
     lines.push(headingOf(step));
   }
-  writeLines(lines, ansi, new TextDecoder().decode(bytes), state);
+  writePlaced(lines, ansi, bytes, state, at);
 };

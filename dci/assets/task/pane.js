@@ -317,11 +317,14 @@ class Pane {
     for (const heading of headings.filter(isGood)) fold(heading, true);
     if (this.follow.checked) this.toEnd();
   }
-  /** Says at their headings how the steps are by now. */
+  /** Says at their headings how the steps are by now. Of one that had not been heard of when its output came, the heading is put where that begins. */
   showSteps() {
+    const from = this.pre.firstElementChild?.at;
     for (const step of stepsIn(this.section.dataset.stream)) {
-      const heading = this.pre.querySelector(`.step[data-at="${step.at}"]`);
-      if (heading) heading.textContent = `${step.title}: ${step.about}`;
+      const { at, title, about } = step;
+      const heading = this.pre.querySelector(`.step[data-at="${at}"]`);
+      if (heading) heading.textContent = `${title}: ${about}`;
+      else if (from <= at) [...this.pre.children].find((line) => line.at >= at)?.before(headingOf(step));
     }
   }
 

@@ -1,13 +1,16 @@
 //! Adds routes. Each says what somebody must be to use it; there is no other way to add one.
 
-use actix_web::http::header::VARY;
+use actix_web::http::Method;
+use actix_web::http::header::{LOCATION, VARY};
 use actix_web::middleware::{DefaultHeaders, from_fn};
 use actix_web::web::{self, ServiceConfig};
-use actix_web::{FromRequest, Handler, HttpRequest, Responder, Route, guard};
+use actix_web::{FromRequest, Handler, HttpRequest, HttpResponse, Responder, Route, guard};
 
+use crate::accept::wants_html;
 use crate::access::{Need, enforce};
 use crate::api::Answer;
 use crate::error::HttpError;
+use crate::ui;
 
 /// A method of HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -210,6 +213,68 @@ impl<'a> Routes<'a> {
     }
 }
 
+/// A browser that opens the address of a form, or loads it again after an error, is led to the page that has the form.
 async fn refuse(request: HttpRequest, allow: String) -> Answer {
-    Err(HttpError::method_not_allowed(request.method().as_str(), &allow))
+    let error = HttpError::method_not_allowed(request.method().as_str(), &allow);
+    if !wants_html(&request) || !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return Err(error);
+    }
+    Ok(match page_of_form(request.path()) {
+        Some(page) => HttpResponse::SeeOther().insert_header((LOCATION, page)).finish(),
+        None => ui::failed(&error),
+    })
+}
+
+/// The page whose form goes to an address, if there is one. Names stay encoded as they are.
+fn page_of_form(path: &str) -> Option<String> {
+    let own = path.strip_prefix("/ui/").or_else(|| path.strip_prefix('/'))?;
+    let mut parts = own.splitn(3, '/');
+    let (kind, name, action) = (parts.next()?, parts.next(), parts.next());
+    match (kind, name, action) {
+        ("logout", None, _) => Some("/".to_owned()),
+        ("account" | "admission" | "balance" | "calendars" | "subscriptions" | "tenants", ..) => {
+            Some(format!("/{kind}"))
+        }
+        ("queues", Some(name), Some("tasks")) => Some(format!("/queues/{name}?tab=new#new")),
+        ("schedules", Some(name), Some("backfill")) => Some(format!("/schedules/{name}#backfill")),
+        ("files", Some("versions"), _) => None, // Programs send what a version has.
+        (
+            "arrays" | "bulk" | "files" | "nodes" | "queues" | "schedules" | "tasks" | "workers",
+            Some(name),
+            _,
+        ) => Some(format!("/{kind}/{name}")),
+        _ => None, // No page has a form for it.
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_forms_lead_to_their_pages() {
+        for (form, page) in [
+            ("/schedules/a%20b/backfill", "/schedules/a%20b#backfill"),
+            ("/schedules/x/run", "/schedules/x"),
+            ("/tasks/6b0003bb686c8275d8013333/answer/link", "/tasks/6b0003bb686c8275d8013333"),
+            ("/ui/queues/6b0003bb686c8275d70dc2f1/tasks", "/queues/6b0003bb686c8275d70dc2f1?tab=new#new"),
+            ("/ui/queues/6b0003bb686c8275d70dc2f1/delete", "/queues/6b0003bb686c8275d70dc2f1"),
+            ("/ui/balance/check", "/balance"),
+            ("/ui/subscriptions", "/subscriptions"),
+            ("/ui/tenants/a/b/delete", "/tenants"),
+            ("/account/tokens/6b0003bb686c8275d8013333/revoke", "/account"),
+            ("/logout", "/"),
+        ] {
+            assert_eq!(page_of_form(form).as_deref(), Some(page), "{form}");
+        }
+        for other in [
+            "/callbacks/6b/log",
+            "/counters/audit",
+            "/files/versions/6b/commit",
+            "/queues",
+            "//evil.example/x",
+        ] {
+            assert_eq!(page_of_form(other), None, "{other}");
+        }
+    }
 }

@@ -44,6 +44,8 @@ struct ArraysPage<'a> {
 #[template(path = "array.html")]
 struct ArrayPage<'a> {
     panel: Panel<'a>,
+    /// What its tasks are called, or their queue if they have no names.
+    title: String,
     queue_name: String,
     elements: Vec<Element>,
     /// What these are called.
@@ -106,12 +108,18 @@ pub async fn one(state: &State, id: &str, params: &Params) -> Rendered {
     let queue = state.store.find_queue(&Selector::Id(array.queue.0)).await?;
     let titles = state.titles(queue.as_slice()).await?;
     let called = titles.read(&state.store, elements.iter().map(|element| element.id)).await?;
+    let queue_name = queue.as_ref().map_or_else(|| array.queue.to_string(), label);
+    let title = match elements.first() {
+        Some(element) => titles.of_array(&state.store, element.id).await?,
+        None => String::new(),
+    };
     let only = status.map(|status| format!("&status={status}")).unwrap_or_default();
     let address = |from: u32| format!("/arrays/{}?.from={from}&.limit={limit}{only}", array.id);
     let is_full = u32::try_from(elements.len()).is_ok_and(|count| count >= limit);
     let last = elements.last().filter(|_| is_full).map(|element| element.index.saturating_add(1));
     let page = ArrayPage {
-        queue_name: queue.as_ref().map_or_else(|| array.queue.to_string(), label),
+        title: if title.is_empty() { queue_name.clone() } else { title },
+        queue_name,
         panel: panel(state, &array).await?,
         elements,
         called,
@@ -315,6 +323,7 @@ mod tests {
         let picture = Picture::of_elements(elements);
         let panel = Panel { array: &array, counts: Some(counts.clone()), last, picture };
         let page = ArrayPage {
+            title: "<make>".to_owned(),
             queue_name: "<mail>".to_owned(),
             panel,
             elements: vec![element(0, Some(Status::Failed))],
@@ -335,7 +344,8 @@ mod tests {
         let last = Last { id, title: String::new(), status: None, when: "when all elements have ended" };
         let html = page(&counts, &elements, Some(last));
         for part in [
-            "0-9&#60;1&#62;",
+            "<h1>&#60;make&#62; <span class=\"hint\">array for 0-9&#60;1&#62;</span></h1>",
+            "<p class=\"id hint\"><code>010101010101010101010101</code>",
             "&#60;ann&#62;",
             "&#60;mail&#62;",
             "&#60;v&#62;",

@@ -18,6 +18,16 @@ pub enum Lacking {
 }
 
 impl Lacking {
+    /// The same in a few words.
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Plugin => "no plugin",
+            Self::UsablePlugin(_) => "no usable plugin",
+            Self::Node => "no node is alive",
+            Self::NodeWith(_) => "no node has its plugin",
+        }
+    }
+
     /// What `queue` lacks, if that is known: which plugins Perl's nodes have is not.
     pub fn of<'a>(queue: &Queue, nodes: impl Iterator<Item = (NodeState, &'a Document)>) -> Option<Self> {
         let plugin = match queue.plugin_name() {

@@ -279,7 +279,7 @@ impl Task {
         let queue_address = task.queue.map(|queue| format!("/queues/{queue}"));
         let queue =
             task.queue.map(|queue| names.queues.get(&queue.0).cloned().unwrap_or_else(|| queue.to_string()));
-        let gone = StatusView { code: String::new(), word: "gone" };
+        let gone = StatusView::named("", "gone");
         Self {
             id: task.id.map(|id| id.to_string()),
             title: task.id.map(|id| names.tasks.of(&id).to_owned()).unwrap_or_default(),

@@ -29,6 +29,10 @@ const ENOUGH: u64 = 5;
 /// From these factors on a node is slow, and very slow. Run times are known within a factor of 1.42.
 const SLOW: [f64; 2] = [1.6, 3.0];
 
+/// A run must take so many seconds longer for that, or all runs of the hour together so many: what are milliseconds, and few, nobody feels.
+const BEHIND: f64 = 1.0;
+const LOST: f64 = 180.0;
+
 /// What each node did, by name.
 pub type Hours = HashMap<String, NodeHour>;
 
@@ -52,8 +56,8 @@ impl Memory {
 /// What a node did within the last hour.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Work {
-    /// By how many times its runs take longer than those of others; nothing if that cannot be told.
-    factor: Option<f64>,
+    /// How its runs compare with those of others; nothing if that cannot be told.
+    speed: Option<Speed>,
     /// Attempts that ended in each minute.
     minutes: Vec<Ended>,
 }
@@ -67,7 +71,7 @@ pub struct OfQueue {
     /// Median and p95 of the run time there, and on all other nodes.
     pub here: [String; 2],
     pub elsewhere: [String; 2],
-    factor: Option<f64>,
+    speed: Option<Speed>,
 }
 
 /// All nodes but one.
@@ -78,11 +82,13 @@ fn others(hours: &Hours, node: &str, queue: QueueId) -> Histogram {
     all
 }
 
-/// How many times as long the median of one takes as that of the other.
-fn factor(here: &Histogram, elsewhere: &Histogram) -> Option<f64> {
+/// How the median of one compares with that of the other.
+fn speed(runs: &Histogram, elsewhere: &Histogram) -> Option<Speed> {
     let median = |runs: &Histogram| runs.percentile(50).filter(|_| runs.count() >= ENOUGH);
-    let (here, elsewhere) = (median(here)?.as_secs_f64(), median(elsewhere)?.as_secs_f64());
-    (elsewhere > 0.0).then(|| here / elsewhere)
+    let (here, elsewhere) = (median(runs)?.as_secs_f64(), median(elsewhere)?.as_secs_f64());
+    let behind = here - elsewhere;
+    let speed = || Speed { factor: here / elsewhere, behind, lost: behind * runs.count() as f64 };
+    (elsewhere > 0.0).then(speed)
 }
 
 impl Work {
@@ -90,15 +96,17 @@ impl Work {
     pub fn of(hours: &Hours, node: &Document) -> Self {
         let name = plain(node.get("node"));
         let Some(hour) = hours.get(&name) else { return Self::default() };
-        let (mut sum, mut weights) = (0.0, 0.0);
+        let (mut sum, mut weights, mut lost) = (0.0, 0.0, 0.0);
         for (queue, numbers) in &hour.queues {
-            if let Some(factor) = factor(&numbers.ran, &others(hours, &name, *queue)) {
+            if let Some(speed) = speed(&numbers.ran, &others(hours, &name, *queue)) {
                 let weight = numbers.ran.count() as f64;
-                sum += factor.ln() * weight;
+                sum += speed.factor.ln() * weight;
                 weights += weight;
+                lost += speed.lost;
             }
         }
-        Self { factor: (weights > 0.0).then(|| (sum / weights).exp()), minutes: hour.minutes.clone() }
+        let speed = || Speed { factor: (sum / weights).exp(), behind: lost / weights, lost };
+        Self { speed: (weights > 0.0).then(speed), minutes: hour.minutes.clone() }
     }
 
     /// How many attempts ended.
@@ -126,23 +134,32 @@ impl Work {
 
     /// How its run times compare with those of others.
     pub fn speed(&self) -> Option<Speed> {
-        self.factor.map(Speed)
+        self.speed
     }
 }
 
-/// By how many times runs take longer than elsewhere.
+/// How run times compare with those elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Speed(f64);
+pub struct Speed {
+    /// By how many times they are longer.
+    factor: f64,
+    /// By how many seconds each is longer, and all of the hour together.
+    behind: f64,
+    lost: f64,
+}
 
 impl Speed {
     pub fn words(self) -> String {
-        format!("{:.1} ×", self.0)
+        format!("{:.1} ×", self.factor)
     }
 
     /// What it means, where it means something.
     pub fn pill(self) -> Option<Pill> {
         let [slow, very] = SLOW;
-        match self.0 {
+        if self.behind < BEHIND && self.lost < LOST {
+            return None;
+        }
+        match self.factor {
             factor if factor >= very => Some(Pill { tone: "bad", word: "slow" }),
             factor if factor >= slow => Some(Pill { tone: "busy", word: "slow" }),
             _ => None,
@@ -165,17 +182,17 @@ impl OfQueue {
                 failed: ended.failed,
                 here: times(ran),
                 elsewhere: times(&elsewhere),
-                factor: factor(ran, &elsewhere),
+                speed: speed(ran, &elsewhere),
             }
         };
         let mut all: Vec<Self> = hours.get(&name).into_iter().flat_map(|hour| &hour.queues).map(of).collect();
-        let order = |work: &Self| work.factor.unwrap_or_default();
+        let order = |work: &Self| work.speed.map(|speed| speed.factor).unwrap_or_default();
         all.sort_by(|one, other| order(other).total_cmp(&order(one)).then(one.queue.cmp(&other.queue)));
         all
     }
 
     pub fn speed(&self) -> Option<Speed> {
-        self.factor.map(Speed)
+        self.speed
     }
 
     /// All run times, as a row has them.
@@ -273,6 +290,24 @@ mod tests {
         );
         // Nobody else did any of these, and they are few.
         assert_eq!((queues[1].speed(), queues[1].elsewhere.concat()), (None, String::new()));
+    }
+
+    #[test]
+    fn a_node_is_not_slow_for_milliseconds_unless_they_are_many() {
+        let pill = |times: u64, here: u64, elsewhere: u64| {
+            let hours = Hours::from([
+                ("a".to_owned(), hour(&[(1, times, here)])),
+                ("b".to_owned(), hour(&[(1, 50, elsewhere)])),
+            ]);
+            let node = doc! { "node": "a" };
+            let of_node = Work::of(&hours, &node).speed().unwrap().pill();
+            assert_eq!(of_node, OfQueue::all(&hours, &node)[0].speed().unwrap().pill(), "its only queue");
+            of_node.map(|pill| pill.word)
+        };
+        assert_eq!(pill(50, 94, 20), None, "4.7 times as long, which nobody sees");
+        assert_eq!(pill(50, 900, 200), None);
+        assert_eq!(pill(50, 4_700, 1_000), Some("slow"));
+        assert_eq!(pill(20_000, 94, 20), Some("slow"), "minutes of the hour");
     }
 
     #[test]

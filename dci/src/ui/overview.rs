@@ -263,6 +263,7 @@ mod tests {
             asks: None,
             rate: None,
             intake: None,
+            lacks: None,
         };
         let now = Now { server: NOW, host: NOW };
         Facts { queues: vec![queue], nodes: vec![doc! { "node": "vm", "timestamp": NOW }], now }

@@ -17,6 +17,8 @@ pub struct When {
     iso: Option<String>,
     text: String,
     is_exact: bool,
+    /// Scripts leave out the day if that is today, and it has no seconds.
+    is_short: bool,
 }
 
 impl HtmlSafe for When {}
@@ -39,10 +41,19 @@ impl When {
         at.map_or_else(|| Self::of(value), told)
     }
 
+    /// The same without seconds.
+    pub fn short(value: Option<&Bson>) -> Self {
+        let exact = Self::exact(value);
+        if !exact.is_exact {
+            return exact;
+        }
+        Self { text: exact.text.get(..16).unwrap_or(&exact.text).to_owned(), is_short: true, ..exact }
+    }
+
     fn in_zone(at: DateTime, told: impl FnOnce(String) -> String) -> Self {
         match date_text(at) {
             Some(text) => {
-                Self { iso: Some(format!("{text}Z")), text: told(zone::clock(at)), is_exact: false }
+                Self { iso: Some(format!("{text}Z")), text: told(zone::clock(at)), ..Self::default() }
             }
             None => Self { text: at.to_string(), ..Self::default() },
         }
@@ -188,6 +199,11 @@ mod tests {
         assert!(When::of(None).is_empty() && !When::of(Some(&at)).is_empty());
         let exact = When::exact(Some(&at)).render().unwrap();
         assert_eq!(exact, "<time datetime=\"2026-11-20T08:24:27Z\" data-exact>2026-11-20 08:24:27</time>");
+        let short = When::short(Some(&at)).render().unwrap();
+        assert_eq!(
+            short,
+            "<time datetime=\"2026-11-20T08:24:27Z\" data-exact=\"short\">2026-11-20 08:24</time>"
+        );
         assert_eq!(When::exact(Some(&Bson::from("<soon>"))).render().unwrap(), "&#60;soon&#62;");
     }
 

@@ -2,7 +2,7 @@
 
 use askama::Template;
 use askama::filters::HtmlSafe;
-use disbatch_core::admission::{Action, Rules, Whose};
+use disbatch_core::admission::{Action, Rules, Scope, Whose};
 use disbatch_core::model::Queue;
 use disbatch_core::rate::{Rate, Standing};
 
@@ -18,7 +18,18 @@ pub struct Work {
     /// What its rate allows, if it has one.
     pub rate: Option<Standing>,
     /// What becomes of new tasks that are for nobody in particular; none: they are accepted.
-    pub intake: Option<Action>,
+    pub intake: Option<Intake>,
+    /// What it lacks, in a word, if none of its tasks can run.
+    pub lacks: Option<&'static str>,
+}
+
+/// What a rule makes of new tasks that are not accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Intake {
+    /// Whether they are rejected, and not held.
+    pub rejects: bool,
+    /// The same with the rule, in words.
+    pub words: &'static str,
 }
 
 impl Work {
@@ -29,9 +40,21 @@ impl Work {
 }
 
 /// What rules make of new tasks of a queue that are for nobody in particular.
-pub fn intake(rules: &Rules, queue: &Queue) -> Option<Action> {
-    let action = rules.action(&Whose { queue: queue.id, tenant: queue.tenant(), owner: None });
-    Some(action).filter(|action| *action != Action::Accept)
+pub fn intake(rules: &Rules, queue: &Queue) -> Option<Intake> {
+    let rule = rules.deciding(&Whose { queue: queue.id, tenant: queue.tenant(), owner: None })?;
+    let (rejects, words) = match (rule.action, &rule.scope) {
+        (Action::Accept, _) => return None,
+        (Action::Reject, Scope::All) => (true, "rejected by the rule for all tasks"),
+        (Action::Reject, Scope::Queue(_)) => (true, "rejected by the rule for this queue"),
+        (Action::Reject, Scope::Tenant(_)) => (true, "rejected by the rule for its tenant"),
+        (Action::Pause, Scope::All) => (false, "held by the rule for all tasks"),
+        (Action::Pause, Scope::Queue(_)) => (false, "held by the rule for this queue"),
+        (Action::Pause, Scope::Tenant(_)) => (false, "held by the rule for its tenant"),
+        // Those of users are not asked for.
+        (Action::Reject, Scope::Owner(_)) => (true, "rejected by a rule"),
+        (Action::Pause, Scope::Owner(_)) => (false, "held by a rule"),
+    };
+    Some(Intake { rejects, words })
 }
 
 /// A queue's state as pills, and why it is stopped, since when and by whom, if it is.
@@ -39,6 +62,8 @@ pub fn intake(rules: &Rules, queue: &Queue) -> Option<Action> {
 #[template(path = "parts/queue_state.html")]
 pub struct QueueState {
     pills: Vec<Pill>,
+    /// What a rule makes of new tasks, which has a page of its own.
+    rule: Option<Pill>,
     by: Option<String>,
     since: Option<When>,
     reason: Option<String>,
@@ -53,6 +78,8 @@ impl QueueState {
             pill("paused", "paused")
         } else if queue.thread_limit() == 0 {
             pill(if work.waiting > 0 { "busy" } else { "idle" }, "no threads")
+        } else if let Some(lacks) = work.lacks {
+            pill(if work.waiting > 0 { "bad" } else { "busy" }, lacks)
         } else if work.running >= queue.thread_limit() {
             pill("info", "full")
         } else if work.waits_for_rate() {
@@ -63,15 +90,12 @@ impl QueueState {
         if !queue.is_accepting() {
             pills.push(pill("closed", "accepts no tasks"));
         }
-        pills.extend(work.intake.and_then(|action| match action {
-            Action::Accept => None,
-            Action::Pause => Some(pill("busy", "holds new tasks")),
-            Action::Reject => Some(pill("bad", "rejects new tasks")),
-        }));
         let is_stopped = queue.is_paused() || !queue.is_accepting();
         let stopped = queue.stopped().filter(|_| is_stopped);
+        let rule = work.intake.map(|intake| pill(if intake.rejects { "bad" } else { "busy" }, intake.words));
         Self {
             pills,
+            rule,
             by: stopped.and_then(|(_, by)| by.map(str::to_owned)),
             since: stopped.map(|(at, _)| When::at(at)),
             reason: queue.reason().filter(|_| is_stopped).map(str::to_owned),
@@ -134,8 +158,22 @@ mod tests {
             words(doc! { "paused": true, "accepting": false }, limited),
             ["paused", "accepts no tasks"]
         );
-        let refused = Work { intake: Some(Action::Reject), ..Work::default() };
-        assert_eq!(words(doc! {}, refused), ["active", "rejects new tasks"]);
+        let lacks = |waiting| Work { lacks: Some("no node has its plugin"), ..Work { waiting, ..limited } };
+        assert_eq!(words(doc! {}, lacks(5)), ["no node has its plugin"]);
+        assert_eq!(words(doc! { "paused": true }, lacks(5)), ["paused"]);
+        let tone = |waiting| QueueState::of(&queue(doc! {}), &lacks(waiting)).pills[0].tone;
+        assert_eq!([tone(5), tone(0)], ["bad", "busy"]);
+    }
+
+    #[test]
+    fn a_rule_that_rejects_new_tasks_is_named_and_leads_to_its_page() {
+        let intake = Some(Intake { rejects: true, words: "rejected by the rule for its tenant" });
+        let work = Work { intake, ..Work::default() };
+        let html = QueueState::of(&queue(doc! {}), &work).render().unwrap();
+        assert!(
+            html.contains("new tasks <a class=\"status bad\" href=\"/admission\">rejected by the rule for its tenant</a>"),
+            "{html}"
+        );
     }
 
     #[test]
@@ -161,13 +199,15 @@ mod tests {
             by: String::new(),
             at: DateTime::from_millis(0),
         };
-        let of = |rules: Vec<Rule>| intake(&rules.into_iter().collect(), &queue(doc! {}));
+        let of = |rules: Vec<Rule>| {
+            intake(&rules.into_iter().collect(), &queue(doc! {})).map(|intake| (intake.rejects, intake.words))
+        };
         let all = || rule(Scope::All, Action::Reject);
         let own = |action| rule(Scope::Queue(queue(doc! {}).id), action);
         assert_eq!(of(vec![]), None);
-        assert_eq!(of(vec![all()]), Some(Action::Reject));
+        assert_eq!(of(vec![all()]), Some((true, "rejected by the rule for all tasks")));
         assert_eq!(of(vec![all(), own(Action::Accept)]), None);
-        assert_eq!(of(vec![own(Action::Pause)]), Some(Action::Pause));
+        assert_eq!(of(vec![own(Action::Pause)]), Some((false, "held by the rule for this queue")));
     }
 
     #[test]

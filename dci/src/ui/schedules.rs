@@ -26,7 +26,7 @@ use crate::schedules;
 use crate::state::State;
 use crate::ui::live::{self, Part};
 use crate::ui::names::{label, names};
-use crate::ui::{self, Rendered, text};
+use crate::ui::{self, Rendered, StatusView, text};
 use runs::Strip;
 
 /// So many schedules are on the page.
@@ -74,6 +74,8 @@ struct Row {
     now: DateTime,
     schedule: Schedule,
     strip: Strip,
+    /// How the last run is, where it has not run by the clock yet.
+    asked_for: Option<StatusView>,
     queue_name: String,
     /// Whose the queue is.
     tenant: Option<String>,
@@ -159,7 +161,9 @@ impl Table {
                 let tenant = queues.iter().find(|other| other.id == queue).and_then(Queue::tenant);
                 let tenant = tenant.map(str::to_owned);
                 let now = state.store.now();
-                Ok::<Row, HttpError>(Row { now, strip: Strip::of(&runs), queue_name, tenant, schedule })
+                let asked_for = runs.first().filter(|_| schedule.last.is_none()).map(runs::status);
+                let strip = Strip::of(&runs);
+                Ok::<Row, HttpError>(Row { now, strip, asked_for, queue_name, tenant, schedule })
             }
         };
         let rows = futures::stream::iter(found).map(row).buffered(AT_ONCE).try_collect().await?;
@@ -191,7 +195,14 @@ mod tests {
             "last": { "for": at, "at": at, "task": ObjectId::from_bytes([7; 12]), "outcome": "failed" },
         });
         let strip = Strip::of(&[run(2), run(1)]);
-        Row { now: at, schedule: schedule.unwrap(), strip, queue_name: "q<1>".into(), tenant: None }
+        Row {
+            now: at,
+            schedule: schedule.unwrap(),
+            strip,
+            asked_for: None,
+            queue_name: "q<1>".into(),
+            tenant: None,
+        }
     }
 
     fn page(rows: Vec<Row>, searched: bool) -> String {
@@ -229,6 +240,16 @@ mod tests {
         assert!(!html.contains("<nightly>") && !html.contains(" style="), "{html}");
         let paused = page(vec![row(true)], false);
         assert!(paused.contains("aria-checked=\"false\" name=\"paused\" value=\"false\""), "{paused}");
+    }
+
+    #[test]
+    fn what_was_asked_for_is_told_where_nothing_has_run_by_the_clock() {
+        let mut row = row(false);
+        row.schedule.last = None;
+        assert!(row.render().unwrap().contains("data-label=\"Last outcome\"><span class=\"zero\">none"));
+        row.asked_for = Some(runs::status(&run(1)));
+        let html = row.render().unwrap();
+        assert!(html.contains(">succeeded</span> <span class=\"hint\">asked for</span>"), "{html}");
     }
 
     #[test]

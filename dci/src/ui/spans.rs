@@ -17,6 +17,22 @@ pub fn precise(millis: i64) -> String {
     }
 }
 
+/// A limit in seconds, in its two largest units at most, as people set it: `2 h`, `90 s`.
+pub fn limit(seconds: f64) -> String {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a float cast saturates")]
+    let whole = seconds as u64;
+    if seconds < 120.0 {
+        return format!("{seconds} s");
+    }
+    let units = [(86_400, 3600, "d", "h"), (3600, 60, "h", "min"), (60, 1, "min", "s")];
+    let fits = |(large, ..): &(u64, u64, &str, &str)| whole >= *large;
+    let (large, small, one, other) = units.into_iter().find(fits).unwrap_or((60, 1, "min", "s"));
+    match whole % large / small {
+        0 => format!("{} {one}", whole / large),
+        rest => format!("{} {one} {rest} {other}", whole / large),
+    }
+}
+
 /// How long a task waited from when its first attempt could have started until its last one did.
 pub fn waited(task: &Document) -> Option<String> {
     let at = |field: &str| task.get(field).and_then(|value| Moment(value.clone()).get());
@@ -42,6 +58,12 @@ mod tests {
         assert_eq!(of(doc! { "ctime": at(9_000), "started": at(5_000) }), Some("0.00 s".into()));
         assert_eq!(of(doc! { "ctime": at(0) }), None);
         assert_eq!(of(doc! { "ctime": "then", "started": at(0) }), None);
+    }
+
+    #[test]
+    fn limits_are_as_people_set_them() {
+        let words = [5.0, 0.5, 90.0, 120.0, 7_200.0, 7_260.0, 90_061.0].map(limit);
+        assert_eq!(words, ["5 s", "0.5 s", "90 s", "2 min", "2 h", "2 h 1 min", "1 d 1 h"]);
     }
 
     #[test]

@@ -12,7 +12,9 @@ mod linked;
 mod output;
 mod steps;
 mod timeline;
+mod tries;
 
+use std::collections::HashSet;
 use std::rc::Rc;
 
 use actix_web::http::StatusCode;
@@ -23,7 +25,8 @@ use askama::filters::HtmlSafeOutput;
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document};
 use disbatch_core::accounts::{Reach, Role};
-use disbatch_core::model::{Queue, QueueId, Rules, Selector, Status};
+use disbatch_core::explain::Explanation;
+use disbatch_core::model::{Queue, QueueId, Rules, Selector, Status, TaskId};
 use disbatch_core::output::{OutputEnd, StreamName};
 use disbatch_core::secrets;
 use disbatch_core::store::StoreError;
@@ -36,7 +39,7 @@ use crate::openapi::OfFixed;
 use crate::state::State;
 use crate::ui::live::{self, Part};
 use crate::ui::tasks::params_of;
-use crate::ui::titles::title_of;
+use crate::ui::titles::{Called, title_of};
 use crate::ui::{self, Rendered, plain};
 use answer::AnswerBox;
 use attempts::{Choice, Tabs};
@@ -212,21 +215,45 @@ async fn look(
             other => other.map(Some),
         }
     };
-    let (explained, graph, queue, stderr, now) = futures::try_join!(
+    let schedule = async {
+        match task.get_object_id("schedule") {
+            Ok(id) => store.find_schedule(&Selector::Id(id)).await.map_err(HttpError::from),
+            Err(_) => Ok(None),
+        }
+    };
+    let (explained, graph, queue, stderr, now, schedule) = futures::try_join!(
         explained,
         Graph::find(state, task_id, task, reach),
         async { queue_link(state, task).await.map_err(HttpError::from) },
         async { Failed::stderr(store, task_id, task).await.map_err(HttpError::from) },
         async { store.server_time().await.map_err(HttpError::from) },
+        schedule,
     )?;
     let mut look = view(id, task, &queue, title, now);
-    look.why = Why::of(id, task, &queue, explained);
+    look.why = Why::of((id, task), &queue, &named_in(state, explained.as_ref(), reach).await?, explained);
     look.failed = Failed::of(task, &queue, &stderr, graph.culprits());
     look.graph = graph;
     look.outcome = Outcome::of(id, task, attempts);
-    look.facts = look.facts.with_trace(task, state.traces.as_ref());
+    look.facts = look.facts.with_trace(task, state.traces.as_ref()).with_schedule(schedule);
     look.tabs = Tabs::of(id, task, attempts, None);
     Ok((look, queue))
+}
+
+/// What the tasks are called that an explanation names.
+async fn named_in(
+    state: &State,
+    explained: Option<&Explanation>,
+    reach: &Reach,
+) -> Result<Called, StoreError> {
+    let texts = explained.into_iter().flat_map(|explained| {
+        explained.gates.iter().map(|gate| gate.text.as_str()).chain([explained.summary.as_str()])
+    });
+    let ids: HashSet<TaskId> = texts.flat_map(linked::ids).collect();
+    if ids.is_empty() {
+        return Ok(Called::default());
+    }
+    let queues = state.store.queues_within(reach).await?;
+    state.titles(&queues).await?.read(&state.store, ids).await
 }
 
 /// What the task itself tells.

@@ -31,6 +31,12 @@ const LOOKED_AT: usize = 1_000;
 /// So much of an id tells it from others.
 const END: usize = 6;
 
+/// What of a task says what it is called. Each of them may be large.
+pub const FIELDS: [&str; 5] = ["queue", "params", "parameters", "array", "final_of"];
+
+/// So much of the value of an element of an array is shown.
+const VALUE: usize = 40;
+
 /// The templates of queues.
 #[derive(Debug, Clone, Default)]
 pub struct Titles(HashMap<ObjectId, String>);
@@ -60,6 +66,20 @@ impl Titles {
         title_of(task, task.get_object_id("queue").ok().and_then(|queue| self.template(queue)))
     }
 
+    fn fields() -> Document {
+        FIELDS.map(|field| (field.to_owned(), unless_large(field))).into_iter().collect()
+    }
+
+    /// What all tasks of an array are called that has this one; empty if their params do not say it.
+    pub async fn of_array(&self, store: &Store, element: TaskId) -> Result<String, StoreError> {
+        let fields = Self::fields();
+        let found: Vec<Document> =
+            store.stream_page(&[element], doc! {}, Some(fields)).await?.try_collect().await?;
+        let template =
+            |task: &Document| task.get_object_id("queue").ok().and_then(|queue| self.template(queue));
+        Ok(found.first().map(|task| shared_title(task, template(task))).unwrap_or_default())
+    }
+
     /// What these tasks are called, those that are there: one read for all of them.
     pub async fn read(
         &self,
@@ -70,8 +90,7 @@ impl Titles {
         if ids.is_empty() {
             return Ok(Called::default());
         }
-        let fields =
-            doc! { "queue": 1, "params": unless_large("params"), "parameters": unless_large("parameters") };
+        let fields = Self::fields();
         let tasks = store.stream_page(&ids, doc! {}, Some(fields)).await?;
         let called = tasks.try_filter_map(async |task| {
             Ok(task.get_object_id("_id").ok().map(|id| (TaskId(id), self.of_task(&task))))
@@ -87,6 +106,11 @@ impl<const N: usize> From<[(TaskId, String); N]> for Called {
 }
 
 impl Called {
+    /// What each of them is called that was found.
+    pub fn iter(&self) -> impl Iterator<Item = (&TaskId, &str)> {
+        self.0.iter().map(|(id, title)| (id, title.as_str()))
+    }
+
     /// What one of them is called; nothing if its params do not say it.
     pub fn of(&self, id: &TaskId) -> &str {
         self.0.get(id).map(String::as_str).unwrap_or_default()
@@ -111,8 +135,40 @@ fn template(queue: &Queue) -> Option<&str> {
 }
 
 /// What a task is called, by the template of its queue: one line of text, empty if its params do not say it. Of the task it
-/// takes `params` or `parameters`.
+/// takes `params` or `parameters`; and `array` or `final_of`, which tell those of an array apart.
 pub fn title_of(task: &Document, template: Option<&str>) -> String {
+    let title = shared_title(task, template);
+    if title.is_empty() {
+        return title;
+    }
+    match place_in_array(task) {
+        Some(place) if !has_word(&title, &place) => format!("{title} · {place}"),
+        _ => title,
+    }
+}
+
+/// What tells a task from the others of its array: the value that it is for, or its number.
+fn place_in_array(task: &Document) -> Option<String> {
+    if task.get_object_id("final_of").is_ok() {
+        return Some("final".to_owned());
+    }
+    let array = task.get_document("array").ok()?;
+    let value = on_one_line(&plain(array.get("value").or_else(|| array.get("index"))));
+    Some(cut(&value, VALUE)).filter(|value| !value.is_empty())
+}
+
+/// Whether a text has a word, or several, as such and not as a part of another.
+fn has_word(text: &str, word: &str) -> bool {
+    let is_end = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric());
+    text.match_indices(word).any(|(at, _)| {
+        let (before, after) = (text.get(..at), text.get(at + word.len()..));
+        is_end(before.and_then(|text| text.chars().next_back()))
+            && is_end(after.and_then(|text| text.chars().next()))
+    })
+}
+
+/// What all tasks of an array are called.
+pub fn shared_title(task: &Document, template: Option<&str>) -> String {
     let params = task.get("params").or_else(|| task.get("parameters")).and_then(Bson::as_document);
     let Some(params) = params else { return String::new() };
     let (mut title, mut is_known) = (String::new(), false);
@@ -175,6 +231,27 @@ mod tests {
         assert_eq!(title_of(&doc! { "params": "odd" }, None), "");
         let long = doc! { "parameters": { "command": "é".repeat(5_000) } };
         assert_eq!(title_of(&long, None).chars().count(), MOST + 1);
+    }
+
+    #[test]
+    fn elements_of_an_array_are_told_apart() {
+        let of = |array: Document, template: &str| {
+            let task = doc! { "params": { "command": "convert 12", "item": "b c" }, "array": array };
+            title_of(&task, Some(template))
+        };
+        assert_eq!(of(doc! { "index": 3_i64 }, "{command}"), "convert 12 · 3");
+        assert_eq!(of(doc! { "index": 1_i64 }, "{command}"), "convert 12 · 1", "1 is a part of 12");
+        assert_eq!(of(doc! { "index": 12_i64 }, "{command}"), "convert 12", "which says it");
+        assert_eq!(of(doc! { "index": 1_i64, "value": "b\nc" }, "{command}"), "convert 12 · b c");
+        assert_eq!(of(doc! { "index": 1_i64, "value": "b c" }, "{item}, {command}"), "b c, convert 12");
+        assert_eq!(of(doc! { "index": 3_i64 }, "{gone}"), "", "its params say nothing");
+        let long = of(doc! { "index": 1_i64, "value": "é".repeat(99) }, "{command}");
+        assert_eq!(long, format!("convert 12 · {}…", "é".repeat(VALUE)));
+        let last = doc! { "params": { "command": "merge" }, "final_of": ObjectId::from_bytes([1; 12]) };
+        assert_eq!(
+            (title_of(&last, None), shared_title(&last, None)),
+            ("merge · final".into(), "merge".into())
+        );
     }
 
     #[test]

@@ -166,7 +166,7 @@ async fn forms_without_script_run_pause_and_make_up_for_the_past() -> anyhow::Re
     assert_eq!(asked.status(), 200);
     let html = asked.text().await?;
     for part in
-        ["Make 2 tasks of nightly?", "2025-03-01 03:00:00", "name=\"from\" value=\"2025-03-01T00:00:00Z\""]
+        ["Create 2 tasks of nightly?", "2025-03-01 03:00:00", "name=\"from\" value=\"2025-03-01T00:00:00Z\""]
     {
         assert!(html.contains(part), "{part} is not in {html}");
     }

@@ -136,7 +136,7 @@ async fn pages_of_the_arrays_of_a_queue_have_no_others() -> anyhow::Result<()> {
         ensure!(status == 200, "{made}");
     }
     let ids = |html: &str| -> Vec<String> {
-        let rows = html.split("<a href=\"/arrays/").skip(1);
+        let rows = html.split("<a class=\"called\" href=\"/arrays/").skip(1);
         rows.filter_map(|rest| rest.get(..24)).map(str::to_owned).collect()
     };
     let mut seen = Vec::new();

@@ -125,6 +125,15 @@ async fn requests_that_make_no_sense_are_told_so() -> anyhow::Result<()> {
     let response = server.request(Method::DELETE, "/nodes").send().await?;
     assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
     assert_eq!(response.headers().get("allow").context("no Allow")?, "GET, HEAD");
+    let form =
+        |accept: &str| server.request(Method::GET, "/schedules/x/backfill").header("accept", accept).send();
+    assert_eq!(form("application/json").await?.status(), StatusCode::METHOD_NOT_ALLOWED);
+    // A browser is led to the page that has the form.
+    let response = form("text/html").await?;
+    assert_eq!(response.status(), StatusCode::SEE_OTHER);
+    assert_eq!(response.headers().get("location").context("no Location")?, "/schedules/x#backfill");
+    let (status, html) = page(&server, "/counters/audit").await?;
+    assert_eq!((status, html.contains("405")), (StatusCode::METHOD_NOT_ALLOWED, true));
     let response = server.request(Method::GET, "/nowhere").send().await?;
     assert_eq!(response.status(), StatusCode::NOT_FOUND);
     assert_eq!(response.text().await?, r#"{"error":"nothing is at /nowhere"}"#);

@@ -188,7 +188,7 @@ async fn people_look_after_their_accounts() -> anyhow::Result<()> {
         let page = browser.page();
         page.fill("What it is for", "nightly").await?;
         page.choose("Role at most", "submitter").await?;
-        page.click("button", "Make the token").await?;
+        page.click("button", "Create token").await?;
         page.until_text("It is shown only now").await?;
         let token = browser.script("return document.querySelector('#token-text').value", json!([])).await?;
         ensure!(token.as_str().is_some_and(|token| token.starts_with("disbatch_")), "{token}");
@@ -202,7 +202,7 @@ async fn people_look_after_their_accounts() -> anyhow::Result<()> {
         page.fill("Present password", PASSWORD).await?;
         page.fill("New password", "another horse battery").await?;
         page.fill("New password again", "another horse battery").await?;
-        page.click("button", "Change it").await?;
+        page.click("button", "Change password").await?;
         page.until_text("Your password is changed").await?;
         page.until_there("link", "Your account: submitter").await?;
         page.click("button", "Log out").await?;

@@ -1,5 +1,6 @@
 //! A task that runs while somebody looks.
 
+use anyhow::Context;
 use bson::doc;
 use disbatch_tests::Script;
 use disbatch_tests::browser::visit;
@@ -42,6 +43,70 @@ async fn a_running_task_is_followed_without_loading_its_page_again() -> anyhow::
             }
         }
         assert_eq!(browser.script("return globalThis.stillTheSame", json!([])).await?, true);
+        Ok(())
+    })
+    .await?;
+    site.end().await
+}
+
+/// Writes what its step is told to, to one of the streams, and waits for a file if it is told which.
+const STEPPED: Script<'_> = Script {
+    name: "Stepped",
+    text: r#"#!/usr/bin/env python3
+import json, os, sys, time
+params = json.load(sys.stdin)["params"]
+for stream in (sys.stdout, sys.stderr):
+    print(params.get(stream.name.strip("<>"), ""), end="", file=stream, flush=True)
+while "until" in params and not os.path.exists(params["until"]):
+    time.sleep(0.02)
+"#,
+};
+
+#[tokio::test]
+async fn each_step_has_a_heading_where_its_lines_begin_and_nowhere_else() -> anyhow::Result<()> {
+    let site = Site::new().await?;
+    let world = &site.world;
+    let queue = world.script_queue(STEPPED, 1).await?;
+    let until = |name: &str| world.path().join(name).display().to_string();
+    let steps = json!([
+        { "name": "get", "params": { "stdout": "got\n" } },
+        { "name": "quiet", "params": {} },
+        { "name": "use", "params": { "stderr": "used\nagain\n", "until": until("first") } },
+        { "name": "send", "params": { "stdout": "sent\n", "stderr": "warned\n", "until": until("second") } },
+        { "name": "end", "params": {} },
+    ]);
+    site.post("/tasks", &json!({ "queue": queue.to_string(), "params": {}, ".steps": steps })).await?;
+    let task = world.tasks().find_one(doc! { "queue": queue }).await?.context("no task")?;
+    let id = task.get_object_id("_id")?.to_hex();
+    let _den = world.den_at_work("node1").await?;
+    let lines = |stream: &str, expected: &[&str]| {
+        format!(
+            "return JSON.stringify([...document.querySelectorAll('#log-{stream} pre > div')].map((line) => \
+             line.matches('.step') ? line.textContent.replace(/:.*/, ':') \
+             : [...line.childNodes].filter((part) => !part.matches?.('.time')).map((part) => part.textContent).join(''))) === '{}'",
+            json!(expected)
+        )
+    };
+    visit(async |browser| {
+        browser.open(&site.url(&format!("/tasks/{id}"))).await?;
+        browser.until("the first step", &lines("stdout", &["1. get:", "got"])).await?;
+        let third = lines("stderr", &["3. use:", "used", "again"]);
+        browser.until("the third step, and not the one before", &third).await?;
+        std::fs::write(until("first"), "")?;
+        let out = lines("stdout", &["1. get:", "got", "4. send:", "sent"]);
+        let err = lines("stderr", &["3. use:", "used", "again", "4. send:", "warned"]);
+        for (what, lines) in [("stdout of the fourth step", &out), ("its stderr", &err)] {
+            browser.until(what, lines).await?;
+        }
+        std::fs::write(until("second"), "")?;
+        browser.page().until_text("5 of 5 steps have succeeded.").await?;
+        for (what, lines) in [("stdout as it was", &out), ("stderr as it was", &err)] {
+            browser.until(what, lines).await?;
+        }
+        browser.open(&site.url(&format!("/tasks/{id}"))).await?;
+        for (what, lines) in [("stdout of the page", &out), ("its stderr", &err)] {
+            browser.until(what, lines).await?;
+        }
         Ok(())
     })
     .await?;

@@ -155,7 +155,7 @@ async fn a_schedule_takes_three() -> anyhow::Result<()> {
         form.fill("Times", "30 3 * * 1-5").await?;
         form.fill("Time zone", "Europe/Berlin").await?;
         browser.part("#schedule-preview", "").until_text("At 03:30, Monday to Friday").await?;
-        form.click("button", "Save").await?;
+        form.click("button", "Create schedule").await?;
         page.until_text("nightly is saved.").await?;
         few(browser, 3)
     })

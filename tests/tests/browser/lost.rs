@@ -29,7 +29,7 @@ async fn a_page_says_that_the_server_is_gone_and_goes_on_when_it_is_back() -> an
         dialog.fill("Name", "reports").await?;
         let address = dci.kill().await?;
         page.until_text("Connection lost").await?;
-        dialog.click("button", "Make it").await?;
+        dialog.click("button", "Create queue").await?;
         dialog.until_text("The server cannot be reached.").await?;
         // Meanwhile somebody else works on.
         world.update_queue(queue, doc! { "paused": true }).await?;
@@ -39,7 +39,7 @@ async fn a_page_says_that_the_server_is_gone_and_goes_on_when_it_is_back() -> an
         // What was typed is still there.
         let name = "return document.querySelector('#new-queue [name=name]').value";
         ensure!(browser.script(name, json!([])).await? == "reports");
-        dialog.click("button", "Make it").await?;
+        dialog.click("button", "Create queue").await?;
         page.until_there("link", "reports").await?;
         let complaints = browser.complaints().await?;
         let is_meant = |text: &String| text.contains("ERR_") || text.contains("htmx");

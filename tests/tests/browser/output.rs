@@ -111,10 +111,10 @@ async fn a_task_is_run_again_with_changes() -> anyhow::Result<()> {
         page.click("link", "Run again with changes").await?;
         let dialog = browser.part("dialog[open]", "Run again with changes");
         dialog.fill("Params as JSON", "{\"command\":").await?;
-        dialog.click("button", "Submit it").await?;
+        dialog.click("button", "Submit task").await?;
         dialog.until_text("The params are not JSON").await?;
         dialog.fill("Params as JSON", "{\"command\": \"echo changed\"}").await?;
-        dialog.click("button", "Submit it").await?;
+        dialog.click("button", "Submit task").await?;
         page.until_text("This is the new task.").await?;
         page.until_text("succeeded").await?;
         page.until_text("echo changed").await?;

@@ -36,7 +36,7 @@ async fn a_queue_is_made_and_changed_where_it_stands() -> anyhow::Result<()> {
         let dialog = browser.part("dialog[open]", "New queue");
         dialog.fill("Name", "nightly reports").await?;
         dialog.choose("Plugin", "Disbatch::Plugin::Demo").await?;
-        dialog.click("button", "Make it").await?;
+        dialog.click("button", "Create queue").await?;
         page.until_text("Queue nightly reports is there.").await?;
         page.until_there("link", "nightly reports").await?;
         until_queue(&site.world, doc! { "name": "nightly reports", "plugin": "Disbatch::Plugin::Demo" })
@@ -45,7 +45,7 @@ async fn a_queue_is_made_and_changed_where_it_stands() -> anyhow::Result<()> {
         // The same name once more is refused where it was asked for.
         page.click("link", "New queue").await?;
         dialog.fill("Name", "nightly reports").await?;
-        dialog.click("button", "Make it").await?;
+        dialog.click("button", "Create queue").await?;
         dialog.until_text("This name is taken.").await?;
         was_refused(browser).await?;
         browser.press("Escape").await?;

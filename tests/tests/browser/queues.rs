@@ -73,13 +73,13 @@ async fn rejecting_all_new_tasks_is_asked_about_and_seen_on_every_page() -> anyh
             page.until_text("upgrade at noon").await?;
         }
         browser.open(&site.url("/queues/mail")).await?;
-        page.until_text("rejects new tasks").await?;
+        page.until_text("rejected by the rule for all tasks").await?;
         browser.open(&site.url("/")).await?;
-        page.until_text("rejects new tasks").await?;
+        page.until_text("rejected by the rule for all tasks").await?;
         page.click("button", "Lift").await?;
         page.until_text("All new tasks are accepted again.").await?;
         page.until_no_text("New tasks are rejected").await?;
-        page.until_no_text("rejects new tasks").await?;
+        page.until_no_text("rejected by the rule for all tasks").await?;
         // Whoever looks at a page is told at once.
         let rule = json!({ "scope": "all", "action": "pause", "reason": "a test" });
         site.post("/admission", &rule).await?;

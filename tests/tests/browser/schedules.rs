@@ -41,7 +41,7 @@ async fn a_schedule_is_made_previewed_run_and_paused() -> anyhow::Result<()> {
         form.fill("Time zone", "Europe/Berlin").await?;
         preview.until_text("in Europe/Berlin").await?;
         preview.until_text("At 02:30 every day").await?;
-        form.click("button", "Save").await?;
+        form.click("button", "Create schedule").await?;
         page.until_text("nightly is saved.").await?;
         until_schedule(world, doc! { "name": "nightly", "zone": "Europe/Berlin", "cron": "30 2 * * *" })
             .await?;
@@ -81,7 +81,7 @@ async fn what_is_wrong_with_a_field_is_said_at_the_field() -> anyhow::Result<()>
         let preview = browser.part("#schedule-preview", "");
         preview.until_text("At 02:30, Monday to Friday").await?;
         form.fill("Parameters as JSON", "{\"command\"").await?;
-        form.click("button", "Save").await?;
+        form.click("button", "Create schedule").await?;
         form.until_text("params is not JSON").await?;
         let marked = "const field = document.activeElement;
             const words = document.querySelector('.complaint').getBoundingClientRect();
@@ -112,7 +112,7 @@ async fn parameters_are_given_in_the_fields_of_the_plugin() -> anyhow::Result<()
         form.fill("command", "echo all is well").await?;
         let written = "return document.querySelector('#schedule-params').value.includes('echo all is well')";
         browser.until("the parameters as JSON", written).await?;
-        form.click("button", "Save").await?;
+        form.click("button", "Create schedule").await?;
         browser.page().until_text("nightly is saved.").await?;
         until_schedule(world, doc! { "name": "nightly", "params": { "command": "echo all is well" } }).await
     })
@@ -162,9 +162,9 @@ async fn the_past_is_made_up_for_when_it_was_confirmed() -> anyhow::Result<()> {
         form.fill("From", "2025-03-01").await?;
         form.fill("Until", "2025-03-04").await?;
         form.click("button", "Preview").await?;
-        page.until_text("Make 3 tasks of nightly?").await?;
+        page.until_text("Create 3 tasks of nightly?").await?;
         ensure!(world.tasks().count_documents(doc! {}).await? == 0, "nothing was to happen yet");
-        page.click("button", "Make them").await?;
+        page.click("button", "Create 3 tasks").await?;
         browser.part("#schedule-runs", "").until_text("The last 3 runs").await?;
         ensure!(world.tasks().count_documents(doc! {}).await? == 3, "there are others");
         Ok(())
@@ -185,7 +185,7 @@ async fn a_change_that_was_overtaken_is_refused_and_nothing_is_lost() -> anyhow:
         let form = browser.part("#schedule-form", "Name");
         form.fill("Times", "0 4 * * *").await?;
         site.post("/schedules/nightly", &serde_json::json!({ "description": "by somebody else" })).await?;
-        form.click("button", "Save").await?;
+        form.click("button", "Save schedule").await?;
         form.until_text("was changed meanwhile").await?;
         let kept = "return document.querySelector('#schedule-cron').value === '0 4 * * *'";
         browser.until("what was typed", kept).await?;

@@ -93,12 +93,12 @@ async fn a_form_that_the_browser_sends_waits_for_the_login() -> anyhow::Result<(
         let page = browser.page();
         site.end_sessions(Role::Operator).await?;
         page.fill("What it is for", "nightly").await?;
-        page.click("button", "Make the token").await?;
+        page.click("button", "Create token").await?;
         dialog(browser).fill("Password", PASSWORD).await?;
         dialog(browser).click("button", "Log in").await?;
         page.until_text("You are logged in again.").await?;
         is_the_same(browser).await?;
-        page.click("button", "Make the token").await?;
+        page.click("button", "Create token").await?;
         page.until_text("It is shown only now").await?;
         page.until_text("nightly").await?;
         only_refused(browser, 401).await

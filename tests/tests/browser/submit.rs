@@ -166,7 +166,7 @@ async fn a_task_that_is_run_again_keeps_numbers_as_they_are() -> anyhow::Result<
         let page = browser.page();
         page.click("link", "Run again with changes").await?;
         let dialog = browser.part("dialog[open]", "Run again with changes");
-        dialog.click("button", "Submit it").await?;
+        dialog.click("button", "Submit task").await?;
         page.until_text("This is the new task.").await?;
         let same = doc! { "params.n": 12_345_678_901_234_567_i64, "_id": { "$ne": id } };
         eventually("the new task", async || Ok(world.tasks().find_one(same.clone()).await?)).await.map(drop)

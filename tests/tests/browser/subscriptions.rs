@@ -36,7 +36,7 @@ async fn a_subscription_is_made_tried_changed_and_deleted() -> anyhow::Result<()
         form.fill("Address of the webhook, or of the mail server", &hook.url()).await?;
         form.click("DisclosureTriangle", "Mail, times and texts").await?;
         form.fill("A message waits for others, seconds", "0").await?;
-        form.click("button", "Make it").await?;
+        form.click("button", "Create subscription").await?;
         let panel = browser.part("section.panel", "nights");
         panel.until_text("each failure, the first failure after a success").await?;
         panel.until_text("of imports").await?;
@@ -71,9 +71,9 @@ async fn a_subscription_is_made_tried_changed_and_deleted() -> anyhow::Result<()
         ensure!(count(world, off).await? == 1, "something else is stored");
 
         panel.click("button", "Delete nights").await?;
-        page.until_text("Delete the subscription nights?").await?;
+        page.until_text("Delete the subscription nights? Nothing is sent for it any more.").await?;
         ensure!(count(world, doc! {}).await? == 1, "nothing was to happen yet");
-        page.click("button", "Delete the subscription").await?;
+        page.click("button", "Delete subscription nights").await?;
         page.until_text("The subscription nights is deleted.").await?;
         page.until_text("Nobody is told anything yet.").await?;
         ensure!(count(world, doc! {}).await? == 0, "it is still there");
@@ -91,7 +91,7 @@ async fn what_is_wrong_with_a_subscription_is_said() -> anyhow::Result<()> {
         let form = browser.part("section.panel", "New subscription");
         form.fill("Name", "nights").await?;
         form.fill("Address of the webhook, or of the mail server", "hooks.example.org").await?;
-        form.click("button", "Make it").await?;
+        form.click("button", "Create subscription").await?;
         browser.page().until_text("url: expected an address with http:// or https://").await?;
         let complaints = browser.complaints().await?;
         ensure!(complaints.iter().all(|text| text.contains("400")), "{complaints:?}");

@@ -81,7 +81,7 @@ async fn what_keeps_a_task_stands_alone_and_can_be_helped() -> anyhow::Result<()
         browser.open(&site.url(&format!("/tasks/{id}"))).await?;
         let why = browser.part("#task-why", "is paused");
         why.until_text("The queue shell is paused.").await?;
-        why.until_text("other checks").await?;
+        why.until_text("other checks passed").await?;
         why.until_there("link", "queue shell").await?;
         why.until_no_text("The queue shell is there").await?;
         ensure!(browser.violations().await?.is_empty(), "{:?}", browser.violations().await?);
@@ -136,15 +136,15 @@ async fn attempts_have_tabs_and_the_last_one_is_shown_until_the_next() -> anyhow
     visit(async |browser| {
         browser.open(&site.url(&format!("/tasks/{id}"))).await?;
         let page = browser.page();
-        let head = browser.part("#task-head", "1 of 2 attempts failed");
-        head.until_text("1 of 2 attempts failed, next").await?;
+        let head = browser.part("#task-head", "failure 1 of 2");
+        head.until_text("failure 1 of 2, next").await?;
         let log = browser.part("#log-stdout", "try");
         log.until_text("the first try").await?;
         head.click("link", "Run now").await?;
         page.click("button", "Yes, queue it now").await?;
         log.until_text("the second try").await?;
         log.until_no_text("the first try").await?;
-        browser.part("#task-failed", "exit code 1").until_text("Attempt 2 of 2.").await?;
+        browser.part("#task-failed", "exit code 1").until_text("Attempt 2 · failure 2 of 2.").await?;
         let tabs = browser.part("#task-attempts", "Attempt 1");
         tabs.click("link", "Attempt 1 failed").await?;
         log.until_text("the first try").await?;

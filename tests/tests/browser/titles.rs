@@ -35,11 +35,11 @@ async fn tasks_are_called_as_their_queue_or_its_plugin_has_it() -> anyhow::Resul
         let page = browser.page();
         for (path, names) in [
             ("/tasks", ["greet Ada", "greet Grace"]),
-            ("/queues/greetings", ["greet Ada", "greet Edsger"]),
+            ("/queues/greetings", ["greet Ada", "greet Edsger · 0"]),
             ("/nodes/node1", ["greet Ada", "greet Ada"]),
             ("/locks", ["greet Ada", "greet Ada"]),
             ("/locks/door", ["greet Ada", "greet Ada"]),
-            (&format!("/arrays/{array}"), ["greet Edsger", "greet Edsger"]),
+            (&format!("/arrays/{array}"), ["greet Edsger · 0", "greet Edsger · 1"]),
         ] {
             browser.open(&site.url(path)).await?;
             for name in names {

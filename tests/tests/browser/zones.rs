@@ -35,7 +35,7 @@ async fn histories_and_charts_are_in_the_zone_that_was_chosen() -> anyhow::Resul
         page.choose("Time zone", "Another zone…").await?;
         page.until_text("Pages tell all times in UTC").await?;
         browser.part("main", "Time zone").fill("Time zone", "Asia/Tokyo").await?;
-        page.click("button", "Use it").await?;
+        page.click("button", "Use this zone").await?;
         page.until_text("2026-11-20 17:24:27").await?;
         page.until_text("When (Asia/Tokyo)").await?;
         let complaints = browser.complaints().await?;

@@ -131,10 +131,14 @@ fn state(task: &Value) -> String {
 
 fn attempt(task: &Value) -> String {
     let Some(attempt) = task.get("attempt").and_then(Value::as_i64) else { return String::new() };
-    let most = task.get("max_attempts").and_then(Value::as_i64).map(|most| format!(" of {most}"));
+    // What was interrupted or given back costs none of the failures that a task may have.
+    let most = task.get("max_attempts").and_then(Value::as_i64);
     let failed = task.get("failures").and_then(Value::as_i64).filter(|failures| *failures > 0);
-    let failed = failed.map(|failures| format!(", {failures} failed"));
-    format!("{attempt}{}{}", most.unwrap_or_default(), failed.unwrap_or_default())
+    let failed = failed.map(|failures| match most {
+        Some(most) => format!(", after {failures} of at most {most} failures"),
+        None => format!(", after {failures} failure{}", if failures == 1 { "" } else { "s" }),
+    });
+    format!("{attempt}{}", failed.unwrap_or_default())
 }
 
 fn cancel(request: Option<&Value>) -> String {
@@ -181,7 +185,7 @@ mod tests {
                         Queue       6b0003bb686c8275d70dc2f1\n\
                         Status      terminated (-3)\n\
                         Progress    40 %\n\
-                        Attempt     2 of 3, 1 failed\n\
+                        Attempt     2, after 1 of at most 3 failures\n\
                         Node        vm\n\
                         Created     2026-11-20T08:24:26\n\
                         Timeout     1 min 30 s\n\

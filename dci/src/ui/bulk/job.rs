@@ -21,6 +21,7 @@ use crate::state::State;
 use crate::ui::live::{self, Part};
 use crate::ui::names::names;
 use crate::ui::parts::{Pill, When, rough};
+use crate::ui::spans::limit;
 use crate::ui::tasks::{statuses::word, title};
 use crate::ui::titles::Called;
 use crate::ui::{self, Rendered};
@@ -195,7 +196,7 @@ pub fn conditions(filter: &Document, names: &HashMap<ObjectId, String>) -> Vec<(
     let status = filter.get_array("status").ok();
     let status =
         status.map(|all| all.iter().map(|code| word(&code.to_string())).collect::<Vec<_>>().join(", "));
-    let age = filter.get_f64("older_than").ok().map(|age| format!("{age} s"));
+    let age = filter.get_f64("older_than").ok().map(limit);
     let time = |name: &str| {
         filter
             .get_datetime(name)

@@ -233,6 +233,7 @@ mod tests {
             asks: None,
             rate: None,
             intake: None,
+            lacks: None,
         }
     }
 

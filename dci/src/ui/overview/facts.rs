@@ -7,7 +7,6 @@ use std::time::Duration;
 use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::{DateTime, Document};
-use disbatch_core::admission::Action;
 use disbatch_core::counters::Totals;
 use disbatch_core::model::{Queue, QueueId, TaskId};
 use disbatch_core::rate::Standing;
@@ -19,9 +18,10 @@ use super::shares::{self, Share};
 use super::throughput::{Span, spark, sum};
 use crate::state::State;
 use crate::ui::kept::Kept;
-use crate::ui::node_state::Now;
+use crate::ui::lacking::Lacking;
+use crate::ui::node_state::{NodeState, Now};
 use crate::ui::parts::{Spark, When, when};
-use crate::ui::queue_state::{QueueState, Work, intake};
+use crate::ui::queue_state::{Intake, QueueState, Work, intake};
 use crate::ui::tally::{Question, Tally};
 
 /// How long what ended within the last hour is kept. Processes write it every few seconds.
@@ -89,7 +89,9 @@ pub struct QueueFacts {
     /// What its rate allows, if it has one.
     pub rate: Option<Standing>,
     /// What becomes of new tasks, unless they are accepted.
-    pub intake: Option<Action>,
+    pub intake: Option<Intake>,
+    /// What it lacks, in a word, if none of its tasks can run.
+    pub lacks: Option<&'static str>,
 }
 
 impl HtmlSafe for QueueFacts {}
@@ -97,7 +99,8 @@ impl HtmlSafe for QueueFacts {}
 impl QueueFacts {
     /// What tells how it is doing.
     pub fn work(&self) -> Work {
-        Work { waiting: self.waiting.least(), running: self.running, rate: self.rate, intake: self.intake }
+        let (rate, intake, lacks) = (self.rate, self.intake, self.lacks);
+        Work { waiting: self.waiting.least(), running: self.running, rate, intake, lacks }
     }
 
     /// How it is doing.
@@ -167,6 +170,8 @@ impl Facts {
             memory.oldest.get(OLDEST_KEPT, oldest(store, waiting)),
             memory.asks.get(OLDEST_KEPT, store.count_awaiting()),
         )?;
+        let now = Now { server, host: store.now() };
+        let states: Vec<_> = nodes.iter().map(|node| (NodeState::of(node, &now), node)).collect();
         let fact = |queue: Queue| {
             let Counted { waiting, finished, failed } = counted.remove(&queue.id).unwrap_or_default();
             QueueFacts {
@@ -178,6 +183,7 @@ impl Facts {
                 asks: asks.get(&queue.id).copied(),
                 rate: rates.get(&queue.id).copied(),
                 intake: intake(&rules, &queue),
+                lacks: Lacking::of(&queue, states.iter().copied()).map(|lacking| lacking.word()),
                 queue,
                 waiting,
                 finished,
@@ -189,7 +195,7 @@ impl Facts {
             let name = facts.queue.display_name();
             (name.to_lowercase(), name, facts.queue.id)
         });
-        Ok(Self { queues, nodes, now: Now { server, host: store.now() } })
+        Ok(Self { queues, nodes, now })
     }
 }
 
@@ -290,6 +296,7 @@ mod tests {
             asks: None,
             rate: None,
             intake: None,
+            lacks: None,
         }
     }
 

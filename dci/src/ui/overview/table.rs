@@ -288,6 +288,7 @@ mod tests {
             asks: None,
             rate: None,
             intake: None,
+            lacks: None,
         }
     }
 

@@ -2,7 +2,6 @@
 
 use askama::Template;
 use bson::{Bson, DateTime, Document, doc};
-use disbatch_core::admission::Action;
 use disbatch_core::counters::Totals;
 use disbatch_core::counters::count::Amount;
 use disbatch_core::explain::{Hold, Holding, Reader, hold};
@@ -20,7 +19,7 @@ use crate::ui::lacking::Lacking;
 use crate::ui::live::Part;
 use crate::ui::node_state::{NodeState, Now};
 use crate::ui::overview::throughput::Span;
-use crate::ui::queue_state::{QueueState, Work, intake};
+use crate::ui::queue_state::{Intake, QueueState, Work, intake};
 use crate::ui::tally::{Tally, beyond};
 use crate::ui::{StatusView, plain};
 
@@ -74,7 +73,7 @@ pub(super) struct Facts {
     /// What its rate allows, if it has one.
     pub rate: Option<Standing>,
     /// What becomes of new tasks, unless they are accepted.
-    pub intake: Option<Action>,
+    pub intake: Option<Intake>,
     pub lists: Lists,
 }
 
@@ -82,8 +81,8 @@ impl Statuses {
     fn view(self) -> StatusView {
         match self {
             Self::One(code) => StatusView::from_code(code),
-            Self::Held => StatusView { code: "-8 and below".into(), word: "held" },
-            Self::Finished => StatusView { code: "3 and above".into(), word: "finished" },
+            Self::Held => StatusView::named("-8 and below", "held"),
+            Self::Finished => StatusView::named("3 and above", "finished"),
         }
     }
 
@@ -165,7 +164,9 @@ impl Facts {
     /// How it is doing.
     fn state(&self) -> QueueState {
         let waiting = self.tasks(&[-2, -7, -4]);
-        let work = Work { waiting, running: self.tasks(&[-1, 0]), rate: self.rate, intake: self.intake };
+        let lacks = self.lacking().map(|lacking| lacking.word());
+        let (rate, intake) = (self.rate, self.intake);
+        let work = Work { waiting, running: self.tasks(&[-1, 0]), rate, intake, lacks };
         QueueState::of(&self.queue, &work)
     }
 
@@ -235,10 +236,13 @@ impl Facts {
         notices
     }
 
+    fn lacking(&self) -> Option<Lacking> {
+        Lacking::of(&self.queue, self.nodes.iter().map(|node| (NodeState::of(node, &self.now), node)))
+    }
+
     /// Why no node can run its tasks, if that is known.
     fn lacks(&self) -> Option<String> {
-        let nodes = self.nodes.iter().map(|node| (NodeState::of(node, &self.now), node));
-        Some(match Lacking::of(&self.queue, nodes)? {
+        Some(match self.lacking()? {
             Lacking::Plugin => "It has no plugin, so nothing can run its tasks.".to_owned(),
             Lacking::UsablePlugin(why) => format!("Nothing can run its tasks: {why}."),
             Lacking::Node => "No node is alive that claims tasks.".to_owned(),

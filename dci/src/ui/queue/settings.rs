@@ -13,6 +13,7 @@ use crate::json;
 use crate::ui::parts::rough;
 use crate::ui::plain;
 use crate::ui::queue_state::rate_words;
+use crate::ui::spans::limit;
 
 /// The controls of each group, in order.
 const CONTROLS: [(&str, &[&str]); 10] = [
@@ -175,7 +176,7 @@ impl Settings<'_> {
     /// A setting in words, if it is set.
     fn phrase(&self, name: &'static str) -> Option<String> {
         let value = Some(self.value(name)).filter(|value| !value.is_empty())?;
-        let length = || self.stored(name).and_then(number).map(length);
+        let length = || self.stored(name).and_then(number).map(limit);
         Some(match name {
             "name" | "plugin" | "policy" | "nodes.labels" | "index" => value,
             "title" => format!("tasks called {value}"),
@@ -213,14 +214,14 @@ impl Settings<'_> {
         if pauses > 0 && is_set {
             let pause = |failures: u64| {
                 let power = i32::try_from(failures).unwrap_or(i32::MAX);
-                length((backoff.base * backoff.factor.powi(power)).min(backoff.max))
+                limit((backoff.base * backoff.factor.powi(power)).min(backoff.max))
             };
             let more = if pauses > SHOWN { " · …" } else { "" };
             let each: Vec<String> = (1..=pauses.min(SHOWN)).map(pause).collect();
             words.push(format!("{}{more} apart", each.join(" · ")));
         }
-        words.extend(seconds("timeout").map(|timeout| format!("{} each", length(timeout))));
-        words.extend(seconds("grace").map(|grace| format!("{} from SIGTERM to SIGKILL", length(grace))));
+        words.extend(seconds("timeout").map(|timeout| format!("{} each", limit(timeout))));
+        words.extend(seconds("grace").map(|grace| format!("{} from SIGTERM to SIGKILL", limit(grace))));
         words
     }
 
@@ -232,22 +233,6 @@ impl Settings<'_> {
         let of_groups = Rate::of_groups(self.queue)
             .map(|rate| format!("{}{} for each group", rate_words(&rate), burst(&rate)));
         of_queue.into_iter().chain(of_groups).collect()
-    }
-}
-
-/// A length of time in its two largest units at most, as people say it.
-fn length(seconds: f64) -> String {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a float cast saturates")]
-    let whole = seconds as u64;
-    if seconds < 120.0 {
-        return format!("{seconds} s");
-    }
-    let units = [(86_400, 3600, "d", "h"), (3600, 60, "h", "min"), (60, 1, "min", "s")];
-    let fits = |(large, ..): &(u64, u64, &str, &str)| whole >= *large;
-    let (large, small, one, other) = units.into_iter().find(fits).unwrap_or((60, 1, "min", "s"));
-    match whole % large / small {
-        0 => format!("{} {one}", whole / large),
-        rest => format!("{} {one} {rest} {other}", whole / large),
     }
 }
 

@@ -77,7 +77,7 @@ mod tests {
     fn nothing_is_made_before_it_is_confirmed() {
         let html = page(7);
         for part in [
-            "Make 7 tasks of &#60;nightly&#62;?",
+            "Create 7 tasks of &#60;nightly&#62;?",
             "2026-11-01 03:00:00",
             "In Europe/Berlin",
             "<input type=\"hidden\" name=\"from\" value=\"2026-11-01T00:00:00Z\">",
@@ -86,8 +86,8 @@ mod tests {
             assert!(html.contains(part), "{part} is not in {html}");
         }
         assert!(!html.contains(".preview") && !html.contains("<nightly>"), "{html}");
-        assert!(page(1).contains("Make 1 task of"));
+        assert!(page(1).contains("Create 1 task of"));
         let none = page(0);
-        assert!(none.contains("No time between these two is without a task.") && !none.contains("Make them"));
+        assert!(none.contains("No time between these two is without a task.") && !none.contains("/backfill\""));
     }
 }

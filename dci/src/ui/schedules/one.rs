@@ -9,7 +9,7 @@ use askama::Template;
 use askama::filters::HtmlSafeOutput;
 use bson::{Bson, DateTime};
 use disbatch_core::accounts::Role;
-use disbatch_core::model::{Queue, Selector, TaskId};
+use disbatch_core::model::{Queue, Selector, Status, TaskId};
 use disbatch_core::schedules::{Occurrence, Schedule};
 
 use super::runs::{self, Strip};
@@ -23,7 +23,7 @@ use crate::openapi::{ErrorBody, OfRead};
 use crate::schedules::{self, runs::Run};
 use crate::state::State;
 use crate::ui::live::{self, Part};
-use crate::ui::spans::precise;
+use crate::ui::spans::{limit, precise};
 use crate::ui::titles::Called;
 use crate::ui::{self, Rendered};
 
@@ -167,6 +167,11 @@ impl Facts {
         run.task.map_or("", |task| self.called.of(&TaskId(task)))
     }
 
+    /// The last of its runs that has succeeded, of those that are shown.
+    fn good_run(&self) -> Option<&Run> {
+        self.runs.iter().find(|run| run.code == Some(Status::Succeeded.code()))
+    }
+
     fn strip(&self) -> Strip {
         Strip::of(&self.runs)
     }
@@ -189,7 +194,7 @@ impl Facts {
     /// When it makes tasks. What is not set is left out.
     fn when(&self) -> impl Iterator<Item = (&'static str, String)> {
         let (settings, spec) = (&self.schedule.settings, &self.schedule.settings.spec);
-        let length = |length: Duration| (!length.is_zero()).then(|| format!("{} s", length.as_secs()));
+        let length = |length: Duration| (!length.is_zero()).then(|| limit(length.as_secs_f64()));
         let calendars: Vec<String> =
             spec.calendars.iter().map(|used| format!("{} {}", used.rule.as_str(), used.name)).collect();
         filled([
@@ -308,6 +313,20 @@ mod tests {
         assert!(
             !html.contains("It is paused.") && page(Role::Operator, false, true).contains("It is paused.")
         );
+    }
+
+    #[test]
+    fn runs_of_a_backfill_are_runs() {
+        let html = |runs: Vec<Run>| {
+            let mut facts = facts(false);
+            facts.schedule.last = None;
+            facts.runs = runs;
+            Figures { facts: &facts }.render().unwrap()
+        };
+        let some = html(vec![run(2), run(1)]);
+        assert!(some.contains(">failed</span>") && some.contains("what somebody has asked for"), "{some}");
+        assert!(some.matches("datetime=").count() == 1, "when the other succeeded: {some}");
+        assert!(html(vec![]).contains("nothing has run yet"));
     }
 
     #[test]

@@ -98,8 +98,8 @@ pub fn outcome(outcome: &str) -> Pill {
     ];
     let known = WORDS.into_iter().find(|(word, _)| *word == outcome);
     known.map_or(Pill { tone: "ended", word: "ended" }, |(word, tone)| {
-        let word = if word == "orphaned" { ui::word(Status::Orphaned) } else { word };
-        Pill { tone, word }
+        let status = [Status::Terminated, Status::Orphaned].into_iter().find(|status| status.word() == word);
+        Pill { tone, word: status.map_or(word, ui::word) }
     })
 }
 
@@ -121,6 +121,7 @@ mod tests {
         assert_eq!((outcome("failed").word, outcome("failed").tone), ("failed", "failed"));
         assert_eq!((outcome("missed").word, outcome("missed").tone), ("missed", "bad"));
         assert_eq!((outcome("no queue").word, outcome("refused").tone), ("no queue", "bad"));
+        assert_eq!([outcome("orphaned").word, outcome("terminated").word], ["lost", "ended early"]);
         assert_eq!(outcome("<odd>").word, "ended");
     }
 }

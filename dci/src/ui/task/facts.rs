@@ -6,12 +6,14 @@ use bson::{Bson, Document};
 use disbatch_core::accounts::Role;
 use disbatch_core::config::TraceUrl;
 use disbatch_core::model::{FILES, TraceContext, whole_number};
+use disbatch_core::schedules::Schedule;
 
 use super::life::{exit, who_and_why};
+use super::tries;
 use crate::json::{self, Dates};
 use crate::ui::files::place;
 use crate::ui::parts::When;
-use crate::ui::spans::waited;
+use crate::ui::spans::{limit, waited};
 use crate::ui::tasks::tags_of;
 use crate::ui::{bulk::encoded, plain};
 
@@ -68,8 +70,8 @@ struct FileLink {
 pub struct Facts {
     queue: QueueLink,
     node: String,
-    /// The schedule that has made it.
-    schedule: Option<String>,
+    /// The schedule that has made it, and its name if it is there.
+    schedule: Option<(String, String)>,
     /// The array that it is an element of, or comes after.
     array: Option<(String, String)>,
     /// The trace that it was submitted in, and where that is to be seen.
@@ -156,7 +158,7 @@ impl Facts {
             (!text.is_empty()).then_some((name, text))
         };
         let seconds = |name: &'static str, field: &str| {
-            text(name, field).map(|(name, text)| (name, format!("{text} s")))
+            task.get(field).and_then(disbatch_core::model::number).map(|seconds| (name, limit(seconds)))
         };
         let times = [
             time("Created", "ctime"),
@@ -169,7 +171,8 @@ impl Facts {
             of_service("Web service last heard of", "heard"),
             time("Archived", "archived"),
         ];
-        let mut others: Vec<(&'static str, String)> = attempts(task).into_iter().collect();
+        let attempts = tries::words(task, queue.most_attempts(task)).map(|words| ("Attempt", words));
+        let mut others: Vec<(&'static str, String)> = attempts.into_iter().collect();
         others.extend(waited(task).map(|waited| ("Waited", waited)));
         others.extend(task.get_document("exit").map(exit).unwrap_or_default());
         others
@@ -186,7 +189,7 @@ impl Facts {
         Self {
             queue,
             node: plain(task.get("node")),
-            schedule: task.get_object_id("schedule").ok().map(|id| id.to_hex()),
+            schedule: task.get_object_id("schedule").ok().map(|id| (id.to_hex(), String::new())),
             array: array(task),
             trace: None,
             tags: tags_of(task),
@@ -195,6 +198,14 @@ impl Facts {
             files: links(task),
             incomplete: task.get("complete") == Some(&Bson::Boolean(false)),
         }
+    }
+
+    /// With the name of its schedule, if that is there.
+    pub fn with_schedule(mut self, schedule: Option<Schedule>) -> Self {
+        if let (Some((_, name)), Some(schedule)) = (&mut self.schedule, schedule) {
+            *name = schedule.settings.name;
+        }
+        self
     }
 
     /// With a link to its trace, if traces are to be seen anywhere.
@@ -284,18 +295,6 @@ fn gates(task: &Document) -> Vec<(&'static str, String)> {
     gates
 }
 
-/// The number of its attempt, of how many, and how many failed.
-fn attempts(task: &Document) -> Option<(&'static str, String)> {
-    let number = plain(task.get("attempt"));
-    let most = plain(task.get("max_attempts"));
-    let failures =
-        task.get("failures").and_then(disbatch_core::model::number).filter(|failures| *failures > 0.0);
-    let most = if most.is_empty() { most } else { format!(" of {most}") };
-    let failed = failures.map(|failures| format!(", {failures} failed")).unwrap_or_default();
-    let text = format!("{number}{most}{failed}");
-    (!text.is_empty()).then_some(("Attempt", text.trim().to_owned()))
-}
-
 #[cfg(test)]
 mod tests {
     use bson::{DateTime, doc};
@@ -327,7 +326,7 @@ mod tests {
             "<a href=\"/queues/6b0003bb686c8275d70dc2f1\">&#60;mail&#62;</a>",
             "href=\"/tasks?queue=6b0003bb686c8275d70dc2f1\"",
             "<a href=\"/nodes/a%2F%3Cb%3E\">a/&#60;b&#62;</a>",
-            "2 of 3, 1 failed",
+            "2 · 1 of 3 failures",
             "<dt>Waited</dt><dd>5.0 s</dd>",
             "<dt>Cancel asked by</dt><dd>ada: &#60;why&#62;</dd>",
             "<dt>Exit code</dt><dd>3</dd>",

@@ -10,9 +10,10 @@ use disbatch_core::store::{Store, StoreError};
 use super::facts::QueueLink;
 use super::life::status;
 use super::output::without_controls;
+use super::tries;
 use crate::ui::parts::cut;
 use crate::ui::plain;
-use crate::ui::spans::precise;
+use crate::ui::spans::{limit, precise};
 
 /// So many lines of stderr are shown,
 const LINES: usize = 5;
@@ -23,6 +24,9 @@ const CHARACTERS: usize = 300;
 /// and looked for in so many bytes at its end.
 const BYTES: usize = 4096;
 
+/// So many tasks are named because of which one was cancelled.
+const CULPRITS: usize = 3;
+
 /// The box; nothing of a task that has not failed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Template)]
 #[template(path = "task/failed.html")]
@@ -30,24 +34,63 @@ pub struct Failed {
     sentence: String,
     /// What the history says of it, if that is more.
     note: String,
-    /// Tasks because of which it was cancelled, with their addresses.
-    because_of: Vec<(String, String)>,
+    /// Tasks because of which it was cancelled: the sentence goes on with them.
+    because_of: Vec<Culprit>,
+    /// How many more there are of them.
+    more: usize,
     /// The last lines of stderr.
     lines: Vec<String>,
 }
 
 impl HtmlSafe for Failed {}
 
+/// A task that has ended without success, so that those that come after it are cancelled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Culprit {
+    /// Its page; empty if it has none for who looks.
+    pub address: String,
+    pub name: String,
+    /// What became of it.
+    pub how: &'static str,
+}
+
+impl Culprit {
+    /// What became of a task with this status; without one it is not there any more.
+    pub fn how(status: Option<Status>) -> &'static str {
+        match status {
+            None => "is gone",
+            Some(Status::Failed) => "failed",
+            Some(Status::Cancelled) => "was cancelled",
+            Some(Status::Terminated) => "was ended early",
+            Some(Status::Orphaned) => "was lost",
+            Some(_) => "did not succeed", // A plugin has invented what it is.
+        }
+    }
+}
+
 impl Failed {
     /// Why this task has failed, with the end of what it has written to stderr.
-    pub fn of(task: &Document, queue: &QueueLink, stderr: &str, because_of: Vec<(String, String)>) -> Self {
+    pub fn of(task: &Document, queue: &QueueLink, stderr: &str, mut because_of: Vec<Culprit>) -> Self {
         let Some(status) = status(task).filter(|status| is_bad(*status)) else { return Self::default() };
         let sentence = sentence(status, task, queue.most_attempts(task));
         let note = note(task);
-        let is_said = note.is_empty() || sentence.to_lowercase().contains(&note.to_lowercase());
+        // Whom somebody has cancelled, no other task has.
+        if status != Status::Cancelled || task.contains_key("cancel") {
+            because_of.clear();
+        }
+        let is_said = note.is_empty()
+            || !because_of.is_empty()
+            || sentence.to_lowercase().contains(&note.to_lowercase());
+        let more = because_of.len().saturating_sub(CULPRITS);
+        because_of.truncate(CULPRITS);
+        let sentence = match because_of[..] {
+            [] => sentence,
+            _ => sentence.trim_end_matches('.').to_owned(), // It goes on.
+        };
         Self {
             note: if is_said { String::new() } else { note },
-            because_of: if status == Status::Cancelled { because_of } else { Vec::new() },
+            because_of,
+            more,
             lines: last_lines(stderr),
             sentence,
         }
@@ -92,11 +135,9 @@ fn sentence(status: Status, task: &Document, most: Option<i64>) -> String {
         (Status::Cancelled, _) => format!("Cancelled{by} before it ran{why}"),
         (Status::Orphaned, _) => format!("Lost{after}: its runner or its node{on} died"),
         (_, "timeout") => {
-            let limit = text_of(task.get("timeout"));
-            format!(
-                "Timed out{after}{on}{}",
-                if limit.is_empty() { limit } else { format!(" (limit {limit})") }
-            )
+            let limit =
+                task.get("timeout").and_then(number).map(|seconds| format!(" (limit {})", limit(seconds)));
+            format!("Timed out{after}{on}{}", limit.unwrap_or_default())
         }
         (_, "deadline") => format!("Ended{after}{on}, as its deadline had passed"),
         (_, "cancel") => format!("Cancelled{by}{after} while it ran{on}{why}"),
@@ -111,11 +152,6 @@ fn after(task: &Document) -> String {
     let seconds = task.get_document("exit").ok().and_then(|exit| exit.get("duration")).and_then(number);
     #[expect(clippy::cast_possible_truncation, reason = "a float cast saturates, which is what is wanted")]
     seconds.map(|seconds| format!(" after {}", precise((seconds * 1000.0) as i64))).unwrap_or_default()
-}
-
-fn text_of(seconds: Option<&Bson>) -> String {
-    let text = plain(seconds);
-    if text.is_empty() { text } else { format!("{text} s") }
 }
 
 /// `: exit code 1`, `: killed by SIGKILL, out of memory`
@@ -157,12 +193,13 @@ fn signal_name(signal: i64) -> String {
     format!("SIG{name}")
 }
 
-/// ` Attempt 3 of 3.`, if there may have been several.
+/// ` Attempt 6 · failure 2 of 4.`, if there may have been several.
 fn attempts(task: &Document, most: Option<i64>) -> String {
-    match (task.get("attempt").and_then(whole_number), most) {
-        (Some(attempt @ 1..), Some(most @ 2..)) => format!(" Attempt {attempt} of {most}."),
-        (Some(attempt @ 2..), _) => format!(" Attempt {attempt}."),
-        _ => String::new(), // The only one.
+    match tries::words(task, most) {
+        Some(words) if words != "1" && status(task) != Some(Status::Cancelled) => {
+            format!(" Attempt {words}.")
+        }
+        _ => String::new(), // The only one, or one that never began.
     }
 }
 
@@ -193,11 +230,12 @@ mod tests {
     #[test]
     fn one_sentence_says_why() {
         let exit = doc! { "code": 1, "duration": 12.0 };
-        let task = doc! { "status": 2, "node": "vm", "attempt": 3, "max_attempts": 3, "exit": exit };
-        assert_eq!(said(task), "Failed after 12.0 s on vm: exit code 1. Attempt 3 of 3.");
-        let exit = doc! { "signal": 15, "reason": "timeout", "duration": 5.01 };
-        let task = doc! { "status": -3, "timeout": 5, "exit": exit };
-        assert_eq!(said(task), "Timed out after 5.0 s (limit 5 s).");
+        let task =
+            doc! { "status": 2, "node": "vm", "attempt": 6, "failures": 1, "max_attempts": 4, "exit": exit };
+        assert_eq!(said(task), "Failed after 12.0 s on vm: exit code 1. Attempt 6 · failure 2 of 4.");
+        let exit = doc! { "signal": 15, "reason": "timeout", "duration": 7200.01 };
+        let task = doc! { "status": -3, "timeout": 7200, "exit": exit };
+        assert_eq!(said(task), "Timed out after 2 h 0 min (limit 2 h).");
         let killed = doc! { "status": 2, "exit": { "signal": 9, "oom": true } };
         assert_eq!(said(killed), "Failed: killed by SIGKILL, out of memory.");
         let cancel = doc! { "by": "ann", "reason": "wrong file" };
@@ -221,18 +259,47 @@ mod tests {
     }
 
     #[test]
-    fn the_box_has_what_led_to_it_and_the_last_lines() {
-        let history = vec![doc! { "status": -5, "note": "a task that it comes after <failed>" }];
+    fn who_was_cancelled_because_of_others_is_told_which() {
+        let history = vec![doc! { "status": -5, "note": "a task that it comes after ended as failed (2)" }];
         let task = doc! { "status": -5, "history": history };
-        let because_of = vec![("/tasks/x".to_owned(), "Task <x>: failed".to_owned())];
+        let culprit = |name: &str, status| Culprit {
+            address: if name.is_empty() { String::new() } else { format!("/tasks/{name}") },
+            name: format!("import <{name}>"),
+            how: Culprit::how(status),
+        };
+        let html = |task: &Document, because_of: Vec<Culprit>| {
+            Failed::of(task, &QueueLink::default(), "", because_of).render().unwrap()
+        };
+        let one = html(&task, vec![culprit("a", Some(Status::Failed))]);
+        let sentence = "Cancelled before it ran, as <a href=\"/tasks/a\">import &#60;a&#62;</a> failed.</h2>";
+        assert!(one.contains(sentence) && !one.contains("ended as"), "{one}");
+        let all = [Some(Status::Failed), None, Some(Status::Orphaned), Some(Status::Failed), None];
+        let many = html(
+            &task,
+            ["a", "", "c", "d", "e"]
+                .into_iter()
+                .zip(all)
+                .map(|(name, status)| culprit(name, status))
+                .collect(),
+        );
+        for part in
+            ["</a> failed, import &#60;&#62; is gone, <a", "&#60;c&#62;</a> was lost and 2 more.</h2>"]
+        {
+            assert!(many.contains(part), "{part} is not in {many}");
+        }
+        let by_hand = doc! { "status": -5, "cancel": { "by": "ann" } };
+        let by_hand = html(&by_hand, vec![culprit("a", Some(Status::Failed))]);
+        assert!(by_hand.contains("Cancelled by ann before it ran.</h2>"), "{by_hand}");
+    }
+
+    #[test]
+    fn the_box_has_what_led_to_it_and_the_last_lines() {
+        let history = vec![doc! { "status": 2, "note": "its <disk> is full" }];
+        let task = doc! { "status": 2, "history": history };
         let stderr = "1\n2\n\x1b[31m3 <b>\x1b[0m\n\n4\n5\n6\n";
-        let html = Failed::of(&task, &QueueLink::default(), stderr, because_of).render().unwrap();
-        for part in [
-            "a task that it comes after &#60;failed&#62;",
-            "<a href=\"/tasks/x\">Task &#60;x&#62;: failed</a>",
-            "2\n3 &#60;b&#62;\n4\n5\n6</pre>",
-            "href=\"#log-stderr\"",
-        ] {
+        let html = Failed::of(&task, &QueueLink::default(), stderr, Vec::new()).render().unwrap();
+        for part in ["its &#60;disk&#62; is full", "2\n3 &#60;b&#62;\n4\n5\n6</pre>", "href=\"#log-stderr\""]
+        {
             assert!(html.contains(part), "{part} is not in {html}");
         }
         assert!(!html.contains("1\n"), "{html}");

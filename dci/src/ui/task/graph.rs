@@ -10,12 +10,13 @@ use disbatch_core::accounts::Reach;
 use disbatch_core::gates::{Neighbour, Neighbours};
 use disbatch_core::model::{Status, TaskId};
 
+use super::failed::Culprit;
 use crate::access::Sight;
 use crate::error::HttpError;
 use crate::gates;
 use crate::state::State;
+use crate::ui;
 use crate::ui::names::names;
-use crate::ui::parts::cut;
 use crate::ui::titles::{Called, end_of};
 
 /// How far the picture reaches in both directions.
@@ -38,8 +39,9 @@ const MARGIN: usize = 8;
 /// What queues and tasks are called.
 type Names<'a> = (&'a HashMap<ObjectId, String>, &'a Called);
 
-/// So much of the name of a queue or a task is shown.
-const NAME: usize = 22;
+/// So many letters are in a box beside each other: of a name, and of what is below it.
+const NAME: usize = 21;
+const BELOW: usize = 24;
 
 /// The picture. Nothing if the task is alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Template)]
@@ -52,8 +54,8 @@ pub struct Graph {
     more: bool,
     /// The picture in words.
     words: String,
-    /// The tasks that it comes after and that have ended without success: what they are, with their addresses.
-    culprits: Vec<(String, String)>,
+    /// The tasks that it comes after and that have ended without success.
+    culprits: Vec<Culprit>,
 }
 
 impl HtmlSafe for Graph {}
@@ -67,7 +69,10 @@ struct Node {
     address: String,
     name: String,
     below: String,
-    word: &'static str,
+    /// What it is called in a sentence.
+    task: String,
+    /// What it looks like.
+    class: &'static str,
     here: bool,
     title: String,
 }
@@ -94,8 +99,8 @@ impl Graph {
         Ok(Self::of(&graph, id, &sight, (&names(&queues), &called)))
     }
 
-    /// Because of whom the task may have been cancelled, with their addresses.
-    pub fn culprits(&self) -> Vec<(String, String)> {
+    /// Because of whom the task may have been cancelled.
+    pub fn culprits(&self) -> Vec<Culprit> {
         self.culprits.clone()
     }
 
@@ -115,7 +120,12 @@ impl Graph {
         };
         let directly_before = graph.tasks.iter().zip(&nodes).filter(|(task, _)| task.distance == -1);
         let culprits = directly_before.filter(|(task, _)| has_failed(task));
-        let culprits = culprits.map(|(_, node)| (node.address.clone(), node.title.clone())).collect();
+        let culprit = |(task, node): (&Neighbour, &Node)| Culprit {
+            address: node.address.clone(),
+            name: node.task.clone(),
+            how: Culprit::how(task.status),
+        };
+        let culprits = culprits.map(culprit).collect();
         let edge = |(from, to, waiting): &(usize, usize, bool)| {
             let (from, to) = (places.get(*from)?, places.get(*to)?);
             Some(Edge { path: path(*from, *to), waiting: *waiting })
@@ -148,16 +158,20 @@ fn node(
     here: TaskId,
     (sight, (names, called)): (&Sight, Names<'_>),
 ) -> Node {
-    let word = task.status.map_or("gone", Status::word);
+    let class = task.status.map_or("gone", Status::word);
+    let word = task.status.map_or("gone", ui::word);
     if !gates::is_seen(task, sight) {
+        let task = "a task of another queue".to_owned();
         let (name, title) = ("another queue".to_owned(), format!("A task of another queue: {word}"));
-        return Node { x, y, address: String::new(), name, below: word.to_owned(), word, here: false, title };
+        let (address, below) = (String::new(), word.to_owned());
+        return Node { x, y, address, name, below, task, class, here: false, title };
     }
     let id = task.id.to_string();
     let queue = task.queue.and_then(|queue| names.get(&queue.0)).cloned().unwrap_or_default();
-    let below = if queue.is_empty() { word.to_owned() } else { format!("{word}, {}", cut(&queue, NAME)) };
+    let below = if queue.is_empty() { word.to_owned() } else { fitted(&format!("{word}, {queue}"), BELOW) };
     let title = called.of(&task.id);
-    let name = if title.is_empty() { end_of(&id) } else { cut(title, NAME) };
+    let name = if title.is_empty() { end_of(&id) } else { fitted(title, NAME) };
+    let of_sentence = if title.is_empty() { format!("the task {}", end_of(&id)) } else { title.to_owned() };
     let address =
         if task.status.is_some() && task.id != here { format!("/tasks/{id}") } else { String::new() };
     let of = if queue.is_empty() { String::new() } else { format!(" of {queue}") };
@@ -168,10 +182,25 @@ fn node(
         address,
         name,
         below,
-        word,
+        task: of_sentence,
+        class,
         here: task.id == here,
         title: format!("Task {words}{of}: {word}"),
     }
+}
+
+/// As much of a text as has a place in so many letters; letters of Asian scripts and pictures are twice as wide.
+fn fitted(text: &str, letters: usize) -> String {
+    let width = |c: char| if matches!(c, '\u{1100}'..='\u{115f}' | '\u{2e80}'..) { 2 } else { 1 };
+    if text.chars().map(width).sum::<usize>() <= letters {
+        return text.to_owned();
+    }
+    let mut taken = 1; // The sign that there is more.
+    let fits = |c: &char| {
+        taken += width(*c);
+        taken <= letters
+    };
+    text.chars().take_while(fits).chain(['…']).collect()
 }
 
 /// Where each task is: those that come after others to the right of them.
@@ -264,6 +293,31 @@ mod tests {
         }
         assert!(!html.contains("0202") && !html.contains("secret") && !html.contains(" style="), "{html}");
         assert!(!html.contains("/tasks/030303030303030303030303\""), "that is this page: {html}");
+    }
+
+    #[test]
+    fn what_is_too_long_for_its_box_is_cut_and_told_when_it_is_pointed_at() {
+        let mine = QueueId(ObjectId::from_bytes([7; 12]));
+        let graph = Neighbours {
+            tasks: vec![task(1, mine, Some(2), -1), task(3, mine, Some(-5), 0)],
+            edges: vec![(0, 1, false)],
+            more: false,
+        };
+        let names = HashMap::from([(mine.0, "reports of the quarter for all".to_owned())]);
+        let long = "convert the very long name of a file.png";
+        let called = Called::from([(id(1), long.to_owned()), (id(3), "写".repeat(20))]);
+        let graph = Graph::of(&graph, id(3), &Sight::All, (&names, &called));
+        let html = graph.render().unwrap();
+        for part in [
+            ">convert the very lon…</text>",
+            ">failed, reports of the …</text>",
+            ">写写写写写写写写写写…</text>",
+            "<title>Task 010101010101010101010101, convert the very long name of a file.png of reports of the quarter for all: failed</title>",
+        ] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+        let culprits = graph.culprits();
+        assert_eq!((culprits[0].name.as_str(), culprits[0].how), (long, "failed"));
     }
 
     #[test]

@@ -4,13 +4,15 @@ use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::{Bson, Document};
 use disbatch_core::explain::{Explanation, Gate};
-use disbatch_core::model::{Status, whole_number};
+use disbatch_core::model::Status;
 
 use super::facts::QueueLink;
-use super::linked::Linked;
+use super::linked::{Linked, Name};
+use super::tries;
 use crate::ui::bulk::encoded;
 use crate::ui::parts::{self, When};
 use crate::ui::spans::precise;
+use crate::ui::titles::{Called, end_of};
 use crate::ui::{StatusView, asks, plain};
 
 /// So many characters of what a task is called are in its tab.
@@ -55,6 +57,8 @@ pub struct Why {
     gates: Vec<(bool, Linked)>,
     /// What it has to pass besides, and may.
     others: Vec<(bool, Linked)>,
+    /// Nodes that cannot claim it, where others can.
+    aside: Vec<String>,
     /// What helps: a link, and the dialog that it opens with script.
     helps: Vec<(&'static str, String, Option<&'static str>)>,
     /// The queue that is to be resumed, if that is what helps.
@@ -132,16 +136,10 @@ fn tab(id: &str, title: &str, status: Option<Status>, queue: &QueueLink) -> Stri
     format!("{sign}{} …{end}", if names.is_empty() { "Task" } else { &names })
 }
 
-/// How many attempts of a task that waits have failed, and when the next one is due.
+/// After which failure a task waits, and when the next one is due.
 fn retries(task: &Document, most: Option<i64>) -> Option<(String, When)> {
     let is_deferred = status(task) == Some(Status::Deferred);
-    let failures =
-        task.get("failures").and_then(whole_number).filter(|failures| *failures > 0 && is_deferred)?;
-    let words = match (failures, most) {
-        (failures, Some(most)) => format!("{failures} of {most} attempts failed"),
-        (1, None) => "1 attempt failed".to_owned(),
-        (failures, None) => format!("{failures} attempts failed"),
-    };
+    let words = tries::failures(task, most).filter(|_| is_deferred)?;
     Some((words, When::of(task.get("run_at"))))
 }
 
@@ -153,7 +151,13 @@ pub(super) fn who_and_why(cancel: &Document) -> String {
 
 impl Why {
     /// What keeps a task from running, or how it runs. Nothing of one that has ended.
-    pub fn of(id: &str, task: &Document, queue: &QueueLink, explanation: Option<Explanation>) -> Self {
+    /// `called`: the tasks that sentences name.
+    pub fn of(
+        (id, task): (&str, &Document),
+        queue: &QueueLink,
+        called: &Called,
+        explanation: Option<Explanation>,
+    ) -> Self {
         let is_told = |explained: &Explanation| {
             !explained.status.has_ended() || explained.gates.iter().any(|gate| gate.name == "aside")
         };
@@ -166,7 +170,7 @@ impl Why {
             ended if ended.has_ended() => "How has it ended?",
             _ => "Why is it not running?", // Nothing else runs.
         };
-        let names = names(task, queue);
+        let names = names(task, queue, called);
         let summary = Linked::of(&explanation.summary, &names);
         let mut helps = Vec::new();
         let closed = |gate: &Gate| !gate.open && gate.name != NODE;
@@ -181,7 +185,10 @@ impl Why {
         let is_paused = explanation.gates.iter().any(|gate| gate.name == "queue_paused" && !gate.open);
         // What the summary says is not said twice.
         let gates = explanation.gates.into_iter().filter(|gate| gate.text != explanation.summary);
+        // Nodes that cannot claim it are told together.
+        let gates = gates.filter(|gate| gate.open || gate.name != NODE);
         let (gates, others): (Vec<Gate>, Vec<Gate>) = gates.partition(|gate| runs || closed(gate));
+        let is_claimable = others.iter().any(|gate| gate.name == NODE);
         let linked = |gates: Vec<Gate>| {
             gates.into_iter().map(|gate| (gate.open, Linked::of(&gate.text, &names))).collect()
         };
@@ -191,6 +198,8 @@ impl Why {
             waits,
             gates: linked(gates),
             others: linked(others),
+            // If no node can, that is what keeps it, and is told above.
+            aside: explanation.unable.into_iter().filter(|_| is_claimable).collect(),
             helps,
             resume: queue.id.clone().filter(|_| is_paused && queue.there),
             here: format!("/tasks/{id}"),
@@ -201,13 +210,18 @@ impl Why {
 /// The gates of single nodes, of which one that is open is enough.
 const NODE: &str = "node";
 
-/// What sentences about a task may name, with its address.
-fn names(task: &Document, queue: &QueueLink) -> Vec<(String, String)> {
+/// What sentences about a task may name.
+fn names(task: &Document, queue: &QueueLink, called: &Called) -> Vec<Name> {
+    let name = |text: String, address: String| Name { shown: text.clone(), text, address };
     let of_queue = queue.id.as_ref().filter(|_| queue.there && !queue.name.is_empty());
-    let of_queue = of_queue.map(|id| (format!("queue {}", queue.name), format!("/queues/{id}")));
+    let of_queue = of_queue.map(|id| name(format!("queue {}", queue.name), format!("/queues/{id}")));
     let lock = task.get_str("needs_lock").ok();
-    let lock = lock.map(|name| (format!("lock {name}"), format!("/locks/{}", encoded(name))));
-    of_queue.into_iter().chain(lock).collect()
+    let lock = lock.map(|lock| name(format!("lock {lock}"), format!("/locks/{}", encoded(lock))));
+    let tasks = called.iter().map(|(id, title)| {
+        let shown = if title.is_empty() { end_of(id) } else { parts::cut(title, TAB) };
+        Name { text: id.to_string(), shown, address: format!("/tasks/{id}") }
+    });
+    of_queue.into_iter().chain(lock).chain(tasks).collect()
 }
 
 /// What helps a task past a gate that is closed.
@@ -375,9 +389,11 @@ mod tests {
             there: true,
             ..QueueLink::default()
         };
-        let explanation = Explanation { status, summary, gates };
+        let unable = vec!["2 nodes do not have the plugin <P>: a, b.".to_owned()];
+        let explanation = Explanation { status, summary, gates, unable };
         let task = doc! { "status": status.code(), "needs_lock": "db" };
-        Why::of("6b0003bb686c8275d8013333", &task, &queue, Some(explanation)).render().unwrap()
+        let called = Called::from([("6b0003bb686c8275d8014444".parse().unwrap(), "say <b>".to_owned())]);
+        Why::of(("6b0003bb686c8275d8013333", &task), &queue, &called, Some(explanation)).render().unwrap()
     }
 
     #[test]
@@ -402,10 +418,29 @@ mod tests {
             assert!(above.contains(part), "{part} is not in {above}");
         }
         assert_eq!(html.matches("is paused").count(), 1, "the summary is not repeated: {html}");
+        assert!(folded.contains("1 other check passed") && folded.contains("is there"), "{folded}");
         assert!(
-            folded.contains("2 other checks") && folded.contains("is there") && folded.contains("n1"),
-            "{folded}"
+            !folded.contains("n1") && !folded.contains("✗"),
+            "what has not passed stands above: {folded}"
         );
+    }
+
+    #[test]
+    fn nodes_that_cannot_claim_it_are_no_failed_checks_where_another_can() {
+        let gates = vec![
+            ("queue_limit", false, "It is full, as the task 6b0003bb686c8275d8014444 runs."),
+            ("nodes_able", true, "A node can claim it."),
+            ("node", false, "a cannot claim it."),
+            ("node", true, "c can claim it."),
+        ];
+        let html = explained(Status::Queued, gates);
+        let (above, folded) = html.split_once("<details").unwrap();
+        assert!(
+            above.contains("the task <a href=\"/tasks/6b0003bb686c8275d8014444\">say &#60;b&#62;</a> runs"),
+            "{above}"
+        );
+        assert!(folded.contains("2 other checks passed") && !folded.contains("✗"), "{folded}");
+        assert!(folded.contains("2 nodes do not have the plugin &#60;P&#62;: a, b."), "{folded}");
     }
 
     #[test]
@@ -428,7 +463,7 @@ mod tests {
         let running =
             explained(Status::Running, vec![("run", true, "It runs."), ("lease", false, "It is late.")]);
         assert!(running.contains("How is it running?") && !running.contains("<details"), "{running}");
-        let none = Why::of("", &doc! {}, &QueueLink::default(), None).render().unwrap();
+        let none = Why::of(("", &doc! {}), &QueueLink::default(), &Called::default(), None).render().unwrap();
         for none in [explained(Status::Failed, Vec::new()), none] {
             assert!(none.contains("id=\"task-why\"") && !none.contains("<h2"), "{none}");
         }
@@ -445,7 +480,7 @@ mod tests {
             "<h1>say &#60;b&#62;</h1>",
             "<code>6b0003bb686c8275d8013333</code>",
             "data-tab=\"◷ &#60;q&#62;: say &#60;b&#62; …3333\"",
-            "2 of 5 attempts failed, next <time datetime=\"1970-01-01T00:00:00Z\"",
+            "failure 2 of 5, next <time datetime=\"1970-01-01T00:00:00Z\"",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");
         }

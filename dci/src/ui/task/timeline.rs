@@ -71,11 +71,13 @@ impl Timeline {
             lasted.push(change.at.zip(until).map(|(from, until)| until.saturating_sub(from).max(0)));
         }
         let pairs: Vec<(&Change<'_>, Option<i64>)> = changes.iter().zip(lasted).collect();
-        Self {
-            stretches: stretches(&pairs),
-            words: words(&pairs),
-            steps: pairs.iter().map(|(change, lasted)| step(change, *lasted, task)).collect(),
+        let mut steps: Vec<Step> = pairs.iter().map(|(change, lasted)| step(change, *lasted, task)).collect();
+        // Of the status that it has now, the task tells more.
+        let is_now = changes.last().is_some_and(|last| last.code.is_some() && last.code == code(task));
+        if let Some(last) = steps.last_mut().filter(|_| is_now) {
+            last.status = Some(StatusView::of(task));
         }
+        Self { stretches: stretches(&pairs), words: words(&pairs), steps }
     }
 }
 

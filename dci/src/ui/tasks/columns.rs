@@ -17,7 +17,7 @@ use super::search::tags_of;
 use super::statuses::words;
 use crate::ui::parts::{When, cut};
 use crate::ui::spans::{self, precise};
-use crate::ui::{StatusView, plain, text};
+use crate::ui::{StatusView, plain, text, titles};
 
 /// Params and results are shown up to so many characters.
 const EXCERPT: usize = 160;
@@ -29,7 +29,7 @@ pub const MOST_BYTES: i32 = 16 * 1024;
 pub const TOO_LARGE: &str = "(more than 16 KiB: see the task)";
 
 /// Fields of tasks that may be large.
-const LARGE: [&str; 4] = ["params", "parameters", "progress", "result"];
+const LARGE: [&str; 5] = ["params", "parameters", "array", "progress", "result"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Column {
@@ -119,7 +119,9 @@ impl Column {
     const fn about(self) -> (&'static str, &'static [&'static str]) {
         match self {
             Self::Queue => ("Queue", &["queue"]),
-            Self::Status => ("Status", &["status", "awaiting.asked", "failures", "exit.reason"]),
+            Self::Status => {
+                ("Status", &["status", "awaiting.asked", "failures", "run_at", "exit.reason", "cancel.by"])
+            }
             Self::Node => ("Node", &["node"]),
             Self::Created => ("Created", &["ctime"]),
             Self::Changed => ("Changed", &["mtime"]),
@@ -165,7 +167,7 @@ impl Column {
     pub fn projection(columns: &[Self]) -> Document {
         let fields = columns.iter().flat_map(|column| column.about().1);
         // What can be done to a task is said by its status, and what it is called by its queue and its params.
-        let fields = fields.chain(&["queue", "params", "parameters"]);
+        let fields = fields.chain(&titles::FIELDS);
         fields.fold(doc! { "_id": 1, "status": 1 }, |mut projection, field| {
             let value = if LARGE.contains(field) { unless_large(field) } else { Bson::Int32(1) };
             projection.insert(*field, value);
@@ -337,7 +339,18 @@ mod tests {
         let names: Vec<&String> = projection.keys().collect();
         assert_eq!(
             names,
-            ["_id", "status", "queue", "exit.duration", "exit.code", "exit.signal", "params", "parameters"],
+            [
+                "_id",
+                "status",
+                "queue",
+                "exit.duration",
+                "exit.code",
+                "exit.signal",
+                "params",
+                "parameters",
+                "array",
+                "final_of"
+            ],
             "and what it is called"
         );
         for column in Column::ALL {

@@ -346,8 +346,8 @@ pub mod tests {
         let usual = plan(json!({}), json!({"columns": "status"})).unwrap();
         let fields = usual.query.projection.unwrap();
         let names: Vec<&String> = fields.keys().collect();
-        let of_status = ["awaiting.asked", "failures", "exit.reason"];
-        let others = ["queue", "params", "parameters"];
+        let of_status = ["awaiting.asked", "failures", "run_at", "exit.reason", "cancel.by"];
+        let others = ["queue", "params", "parameters", "array", "final_of"];
         assert_eq!(names, [&["_id", "status"][..], &of_status, &others].concat());
         assert!(fields.get_document("params").unwrap().contains_key("$cond"), "its beginning: {fields}");
         let text = plan(json!({}), json!({"columns": "status", "text": "Some ☃"})).unwrap();

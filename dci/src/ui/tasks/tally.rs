@@ -86,7 +86,7 @@ impl Tally {
 }
 
 fn view(code: &str) -> StatusView {
-    code.parse().map_or_else(|_| StatusView { code: code.to_owned(), word: "unknown" }, StatusView::from_code)
+    code.parse().map_or_else(|_| StatusView::named(code, "unknown"), StatusView::from_code)
 }
 
 fn codes() -> [i64; 10] {
