@@ -46,7 +46,7 @@ async fn rows_are_cards_and_the_head_is_one_line() -> anyhow::Result<()> {
 /// Something of everything that is shown in tables. Gives the pages that have them.
 async fn furnish(site: &Site) -> anyhow::Result<Vec<String>> {
     let world = &site.world;
-    let long = "a-long-name-without-any-space-in-it-".repeat(3);
+    let long = "a-long-name-without-any-space-in-it-".repeat(2);
     let settings = doc! { "name": &long, "threads": 4, "policy": "fair" };
     let queue = world.queue("Disbatch::Plugin::Shell", settings).await?;
     let of_queue = |fields: serde_json::Value| {
