@@ -43,6 +43,29 @@ async fn rows_are_cards_and_the_head_is_one_line() -> anyhow::Result<()> {
     site.end().await
 }
 
+/// Pages whose addresses are known.
+const PAGES: [&str; 19] = [
+    "/",
+    "/tasks",
+    "/tasks?status=2",
+    "/schedules",
+    "/nodes",
+    "/nodes/node1",
+    "/plugins",
+    "/workers",
+    "/workers/My::Report",
+    "/audit",
+    "/about",
+    "/arrays",
+    "/locks",
+    "/files",
+    "/bulk",
+    "/balance",
+    "/admission",
+    "/docs",
+    "/search?q=long",
+];
+
 /// Something of everything that is shown in tables. Gives the pages that have them.
 async fn furnish(site: &Site) -> anyhow::Result<Vec<String>> {
     let world = &site.world;
@@ -83,29 +106,7 @@ async fn furnish(site: &Site) -> anyhow::Result<Vec<String>> {
     let arrays = world.database().collection::<Document>("arrays");
     let array =
         eventually("an array", async || Ok(arrays.find_one(doc! {}).await?)).await?.get_object_id("_id")?;
-    let mut pages: Vec<String> = [
-        "/",
-        "/tasks",
-        "/tasks?status=2",
-        "/schedules",
-        "/nodes",
-        "/nodes/node1",
-        "/plugins",
-        "/workers",
-        "/workers/My::Report",
-        "/audit",
-        "/about",
-        "/arrays",
-        "/locks",
-        "/files",
-        "/bulk",
-        "/balance",
-        "/admission",
-        "/docs",
-        "/search?q=long",
-    ]
-    .map(str::to_owned)
-    .into();
+    let mut pages: Vec<String> = PAGES.map(str::to_owned).into();
     pages.extend([format!("/queues/{queue}"), format!("/queues/{queue}/groups"), format!("/tasks/{failed}")]);
     pages.extend([format!("/schedules/{long}"), format!("/arrays/{array}"), format!("/locks/{long}")]);
     Ok(pages)
