@@ -26,7 +26,7 @@ pub use actor::{Actor, Via};
 pub(crate) use difference::is_same;
 pub use entry::AuditEntry;
 pub use object::{Object, ObjectKind};
-pub use query::{AuditKey, AuditKeyError, AuditPage, AuditPosition, AuditQuery, Changed, PATIENCE};
+pub use query::{AuditKey, AuditKeyError, AuditPage, AuditPosition, AuditQuery, CHANGES, Changed, PATIENCE};
 pub use verb::Verb;
 
 use crate::store::collections;

@@ -7,8 +7,11 @@ use crate::state::State;
 use crate::ui::node_state::{NodeState, Now};
 
 /// The entries, with `state` by heartbeats and the clock of the server, and, of those whose DENs are not alive, with as many as
-/// `running` as they really have.
-pub async fn as_they_are(state: &State, mut nodes: Vec<Document>) -> Result<Vec<Document>, StoreError> {
+/// `running` as they really have; and when that was so.
+pub async fn as_they_are(
+    state: &State,
+    mut nodes: Vec<Document>,
+) -> Result<(Vec<Document>, Now), StoreError> {
     let now = Now { server: state.store.server_time().await?, host: state.store.now() };
     let states: Vec<NodeState> = nodes.iter().map(|node| NodeState::of(node, &now)).collect();
     let silent = nodes.iter().zip(&states).filter(|(_, state)| !state.is_up());
@@ -23,10 +26,11 @@ pub async fn as_they_are(state: &State, mut nodes: Vec<Document>) -> Result<Vec<
             node.remove("rival");
         }
     }
-    Ok(nodes)
+    Ok((nodes, now))
 }
 
 /// The same of one.
-pub async fn as_it_is(state: &State, node: Document) -> Result<Document, StoreError> {
-    Ok(as_they_are(state, vec![node]).await?.pop().unwrap_or_default())
+pub async fn as_it_is(state: &State, node: Document) -> Result<(Document, Now), StoreError> {
+    let (mut nodes, now) = as_they_are(state, vec![node]).await?;
+    Ok((nodes.pop().unwrap_or_default(), now))
 }

@@ -138,7 +138,7 @@ pub struct GraphOptions {
 /// Options of `audit`. All that is given must be so.
 #[derive(Debug, Default, Args)]
 pub struct AuditOptions {
-    /// What was done, or what that begins with: `queue`, `queue update`
+    /// What was done, or what that begins with: `queue`, `queue update`; `changes` for all but logins
     #[arg(long, value_name = "TEXT")]
     pub what: Option<String>,
     /// Text in what says who did it

@@ -63,11 +63,14 @@ pub enum AuditPosition {
     Before(AuditKey),
 }
 
+/// What asks for all that changes something.
+pub const CHANGES: &str = "changes";
+
 /// A page of entries to be found. All that is given must be so.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AuditQuery {
     /// Only what begins with these words: `bulk cancel` finds `bulk cancel ended` too, and `queue` all that is done to
-    /// queues.
+    /// queues. [`CHANGES`] finds all but [`Verb::WITHOUT_CHANGE`].
     pub what: Option<String>,
     /// Only of those whose words have this text.
     pub by: Option<String>,
@@ -121,9 +124,10 @@ impl AuditQuery {
         let mut all = Vec::new();
         all.extend(self.from.map(|from| doc! { "at": { "$gte": from } }));
         all.extend(self.to.map(|to| doc! { "at": { "$lt": to } }));
-        if let Some(what) = &self.what {
-            all.push(doc! { "what": { "$regex": format!("^{}( |$)", literal(what)) } });
-        }
+        all.extend(self.what.as_deref().map(|what| match what {
+            CHANGES => doc! { "what": { "$nin": Verb::WITHOUT_CHANGE.map(Verb::words).to_vec() } },
+            what => doc! { "what": { "$regex": format!("^{}( |$)", literal(what)) } },
+        }));
         if let Some(by) = &self.by {
             all.push(doc! { "by": { "$regex": literal(by), "$options": "i" } });
         }

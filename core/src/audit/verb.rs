@@ -119,6 +119,10 @@ impl Verb {
         all
     }
 
+    /// Those that change nothing: somebody comes or goes, or has something looked at.
+    pub const WITHOUT_CHANGE: [Self; 4] =
+        [Self::Login, Self::LoginRefused, Self::Logout, Self::CountersAudit];
+
     /// As entries have it.
     pub fn words(self) -> String {
         let plain = match self {

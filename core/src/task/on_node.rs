@@ -4,6 +4,7 @@ use bson::{Document, doc};
 use disbatch_operation::operation;
 use futures::TryStreamExt;
 
+use super::ERROR;
 use super::external::{DETACHED, attached};
 use crate::model::{QueueId, Status};
 use crate::store::{Store, StoreError};
@@ -39,7 +40,9 @@ impl Store {
         if queues.len() > MOST_QUEUES {
             return Ok(Vec::new());
         }
-        let only = doc! { "queue": 1, "status": 1, "mtime": 1, "params": small("$params"), "array": small("$array"), "final_of": 1 };
+        let only = doc! {
+            "queue": 1, "status": 1, "mtime": 1, "exit": 1, ERROR: 1, "params": small("$params"), "array": small("$array"), "final_of": 1,
+        };
         let filter = doc! { "node": node, "status": Status::Failed, "queue": { "$in": queues } };
         let found = self.tasks().find(filter).projection(only).sort(doc! { "_id": -1 }).limit(limit).await?;
         Ok(found.map_ok(Document::from).try_collect().await?)

@@ -34,6 +34,13 @@ const isField = (element) => element?.matches?.("input:not([type=checkbox], [typ
 
 const TOAST_STAYS = 8000;
 
+/** Only what is within the part that fills the screen is seen there. */
+const showToasts = () => {
+  const [place, top] = [find("#toasts"), document.fullscreenElement ?? document.body];
+  if (place && place.parentElement !== top) top.append(place);
+};
+document.addEventListener("fullscreenchange", showToasts);
+
 /** Says what was done. `undo` is run when its button is pressed. Failures stay until they are closed. */
 const toast = (text, { tone = "good", undo = null } = {}) => {
   const box = make("div", { class: `toast ${tone}` }, make("p", {}, text));
@@ -55,6 +62,7 @@ const toast = (text, { tone = "good", undo = null } = {}) => {
   box.addEventListener("focusout", leave);
   leave();
   const place = find("#toasts");
+  showToasts();
   place?.append(box);
   while (place && place.children.length > 4) place.firstElementChild.remove();
 };

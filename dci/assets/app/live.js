@@ -24,7 +24,7 @@ const showConnection = () => {
   say(words[state], find("[data-is=said]", connection));
   // Nobody is to be read each second of it.
   say({ quiet: `for ${Math.round((Date.now() - worst?.fresh) / 1000)} s`, lost: `as of ${clock(worst?.fresh)}` }[state] ?? "", find("#since"));
-  document.documentElement.toggleAttribute("data-stale", state === "lost");
+  document.documentElement.toggleAttribute("data-stale", ["quiet", "lost"].includes(state));
   const button = find("#pause");
   button.hidden = !(streams.size || isEnded);
   say(isEnded ? "Log in" : stopped ? "Resume updates" : "Pause updates", button);

@@ -104,8 +104,8 @@ pub async fn save(state: Data<State>, who: Who, params: Params) -> Answer {
     }
 }
 
-/// Disables `QueueBalance` for so many `hours`, or `until` a time: UTC unless it has a zone or the page's reader has one, or seconds since 1970. With
-/// `enable` it works again.
+/// Disables `QueueBalance` for so many `hours`, or `until` a time: UTC unless it has a zone or the page's reader has one, or seconds since 1970. If
+/// that is a day, `at` has the time of it. With `enable` it works again.
 #[utoipa::path(
     post, path = "/ui/balance/disable", tag = "service", operation_id = "disableBalance",
     request_body(
@@ -267,7 +267,9 @@ fn until(fields: &Map<String, Value>, now: DateTime) -> Result<Option<i64>, Http
     let until = match (given("hours"), given("until")) {
         (Some(hours), _) => now + values::positive("hours", hours)? * 3600,
         (None, Some(Value::String(until))) => {
-            zone::time(&zone::now(), "until", until)?.timestamp_millis() / 1000
+            // A form has the day and the time in two fields.
+            let at = given("at").and_then(Value::as_str).map(|at| format!("{until} {}", at.trim()));
+            zone::time(&zone::now(), "until", at.as_ref().unwrap_or(until))?.timestamp_millis() / 1000
         }
         (None, Some(until)) => values::time("until", until)?.timestamp_millis() / 1000,
         (None, None) => {

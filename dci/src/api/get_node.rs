@@ -42,7 +42,7 @@ pub async fn handle(
         return Ok(ui::page(ui::node::render(&state, &name, &params.unwrap_or_default()).await));
     }
     let (node, details) = (find(&state, &name).await?, wants_details(params));
-    let node = if details { nodes::as_it_is(&state, node).await? } else { node };
+    let node = if details { nodes::as_it_is(&state, node).await?.0 } else { node };
     Ok(json::ok(&list_nodes::node(node, details)))
 }
 

@@ -30,7 +30,7 @@ pub async fn handle(request: HttpRequest, state: Data<State>, params: Result<Par
         return Ok(ui::page(ui::nodes::render(&state).await));
     }
     let (nodes, details) = (state.store.list_nodes().await?, wants_details(params));
-    let nodes = if details { nodes::as_they_are(&state, nodes).await? } else { nodes };
+    let nodes = if details { nodes::as_they_are(&state, nodes).await?.0 } else { nodes };
     Ok(json::ok(&nodes.into_iter().map(|document| node(document, details)).collect()))
 }
 

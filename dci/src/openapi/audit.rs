@@ -66,6 +66,7 @@ pub struct AuditEntry {
 #[into_params(parameter_in = Query)]
 pub struct AuditSearch {
     /// What was done, or what that begins with: `queue` finds `queue update` too, and `bulk cancel` finds `bulk cancel ended`.
+    /// `changes` finds all but logins, logouts and audits of counters.
     #[param(example = "queue update")]
     what: Option<String>,
     /// Text that `by` has somewhere.

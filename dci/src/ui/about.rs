@@ -220,8 +220,8 @@ mod tests {
         let size = Size { documents: 3, data: 1, stored: 1 << 20, indexes: 1 << 20 };
         let html = html(Topology::Standalone, &[], Some(&[("tasks", None), ("tasks.archive", Some(size))]));
         for part in [
-            "<code>tasks</code></th><td colspan=\"4\">not known",
-            "<code>tasks.archive</code></th><td class=\"number\">3</td>",
+            "<code>tasks</code></th><td data-label=\"\" colspan=\"4\">not known",
+            "<code>tasks.archive</code></th><td data-label=\"Documents\" class=\"number\">3</td>",
             "indexes included: at least 2.0 MiB.",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");

@@ -33,11 +33,19 @@ struct AdmissionPage {
 #[derive(Template)]
 #[template(path = "admission/rules.html")]
 struct Rules {
+    headline: Headline,
     rows: Vec<Row>,
     verdict: Option<Verdict>,
 }
 
 impl HtmlSafe for Rules {}
+
+/// What becomes of new tasks now, in a sentence.
+#[derive(Debug, PartialEq, Eq)]
+struct Headline {
+    tone: &'static str,
+    text: String,
+}
 
 /// Whether it is safe to upgrade.
 struct Verdict {
@@ -93,8 +101,61 @@ pub fn end_of(id: &str) -> &str {
 impl Rules {
     fn of(shown: &[Shown]) -> Self {
         let verdict = |shown: &Shown| Some(Verdict { is_safe: shown.is_safe(), text: shown.verdict()? });
-        Self { rows: shown.iter().map(Row::of).collect(), verdict: shown.iter().find_map(verdict) }
+        Self {
+            headline: Headline::of(shown.iter().map(|shown| (&shown.rule.scope, shown.rule.action))),
+            rows: shown.iter().map(Row::of).collect(),
+            verdict: shown.iter().find_map(verdict),
+        }
     }
+}
+
+impl Headline {
+    /// Of all rules: for which tasks each is, and what it does to them.
+    fn of<'a>(rules: impl Iterator<Item = (&'a Scope, Action)>) -> Self {
+        let rules: Vec<(&Scope, Action)> = rules.collect();
+        let of_all = rules.iter().find(|(scope, _)| **scope == Scope::All).map(|(_, action)| *action);
+        let usual = of_all.unwrap_or(Action::Accept);
+        let whose = |action: Action| {
+            let scopes = rules.iter().filter(|(_, of)| *of == action).map(|(scope, _)| *scope);
+            Some((whose(scopes.collect()), action)).filter(|(whose, _)| !whose.is_empty())
+        };
+        let others = Action::ALL.into_iter().filter(|action| *action != usual).filter_map(whose);
+        let others: Vec<String> =
+            others.map(|(whose, action)| format!("of {whose} are {}", done(action))).collect();
+        let tone = match usual {
+            Action::Accept if others.is_empty() => "good",
+            Action::Reject => "bad",
+            Action::Accept | Action::Pause => "busy",
+        };
+        let text = match others.as_slice() {
+            [] => format!("All new tasks are {}.", done(usual)),
+            others => format!("New tasks {}; all others are {}.", others.join(", those "), done(usual)),
+        };
+        Self { tone, text }
+    }
+}
+
+const fn done(action: Action) -> &'static str {
+    match action {
+        Action::Accept => "accepted",
+        Action::Pause => "held",
+        Action::Reject => "rejected",
+    }
+}
+
+/// Whose tasks these are, other than all: how many queues, tenants and users.
+fn whose(scopes: Vec<&Scope>) -> String {
+    let count = |is: fn(&Scope) -> bool, name: &str| match scopes.iter().filter(|scope| is(scope)).count() {
+        0 => None,
+        1 => Some(format!("1 {name}")),
+        count => Some(format!("{count} {name}s")),
+    };
+    let counts = [
+        count(|scope| matches!(scope, Scope::Queue(_)), "queue"),
+        count(|scope| matches!(scope, Scope::Tenant(_)), "tenant"),
+        count(|scope| matches!(scope, Scope::Owner(_)), "user"),
+    ];
+    counts.into_iter().flatten().collect::<Vec<_>>().join(" and ")
 }
 
 impl Row {
@@ -143,7 +204,9 @@ mod tests {
     }
 
     fn html(rows: Vec<Row>, verdict: Option<Verdict>, operates: bool) -> String {
-        AdmissionPage { shown: Rules { rows, verdict }, operates }.render().unwrap()
+        AdmissionPage { shown: Rules { headline: Headline::of([].into_iter()), rows, verdict }, operates }
+            .render()
+            .unwrap()
     }
 
     #[test]
@@ -160,6 +223,26 @@ mod tests {
     }
 
     #[test]
+    fn the_headline_says_what_becomes_of_new_tasks() {
+        let [acme, other] = ["acme", "other"].map(|name| Scope::Tenant(name.to_owned()));
+        let anna = Scope::Owner("anna".to_owned());
+        let of = |rules: &[(&Scope, Action)]| {
+            let Headline { tone, text } = Headline::of(rules.iter().copied());
+            format!("{tone}: {text}")
+        };
+        assert_eq!(of(&[]), "good: All new tasks are accepted.");
+        assert_eq!(of(&[(&Scope::All, Action::Reject)]), "bad: All new tasks are rejected.");
+        assert_eq!(
+            of(&[(&acme, Action::Pause), (&other, Action::Pause), (&anna, Action::Reject)]),
+            "busy: New tasks of 2 tenants are held, those of 1 user are rejected; all others are accepted."
+        );
+        assert_eq!(
+            of(&[(&Scope::All, Action::Pause), (&acme, Action::Accept), (&anna, Action::Accept)]),
+            "busy: New tasks of 1 tenant and 1 user are accepted; all others are held."
+        );
+    }
+
+    #[test]
     fn a_rule_for_all_is_asked_about_and_says_in_large_letters_what_it_comes_to() {
         let verdict = |is_safe, text: &str| Some(Verdict { is_safe, text: text.to_owned() });
         let html = html(vec![row("all", false)], verdict(false, "Not safe to upgrade yet: 9 <wait>"), true);
@@ -170,7 +253,8 @@ mod tests {
         }
         let html = self::html(vec![row("all", true)], verdict(true, "Safe to upgrade"), true);
         assert!(html.contains("class=\"verdict tone-good\""), "{html}");
-        let shown = Rules { rows: vec![row("all", true)], verdict: verdict(true, "Safe") };
+        let headline = Headline::of([].into_iter());
+        let shown = Rules { headline, rows: vec![row("all", true)], verdict: verdict(true, "Safe") };
         live::assert_on_page(&[Part::new("admission-rules", &shown).unwrap()], &html);
     }
 }

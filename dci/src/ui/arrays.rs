@@ -362,7 +362,7 @@ mod tests {
             "open, 1 failed",
             "Retry the 1 that failed",
             "&#60;vm&#62;",
-            "<td class=\"number\">7</td>",
+            "<td data-label=\"Exit\" class=\"number\">7</td>",
             "action=\"/arrays/010101010101010101010101/cancel\"",
             "action=\"/arrays/010101010101010101010101/retry\"",
             "<a href=\"/tasks/040404040404040404040404\"><code>040404040404040404040404</code></a>",

@@ -6,8 +6,7 @@ use std::collections::HashMap;
 
 use actix_web::http::StatusCode;
 use askama::Template;
-use bson::oid::ObjectId;
-use disbatch_core::audit::{AuditKey, AuditPage as Found, Verb};
+use disbatch_core::audit::{AuditPage as Found, CHANGES, Verb};
 use disbatch_core::model::Queue;
 
 use crate::audit;
@@ -16,7 +15,7 @@ use crate::state::State;
 use crate::ui::bulk::encoded;
 use crate::ui::names::names;
 use crate::ui::{self, Rendered, text, zone};
-use row::Row;
+use row::{Known, Row, tasks_of};
 
 /// So many entries are on a page.
 const LIMIT: usize = 100;
@@ -26,6 +25,8 @@ const LIMIT: usize = 100;
 struct AuditPage {
     form: Form,
     rows: Vec<Row>,
+    /// The same with only what changes something, or with all again.
+    changes: String,
     /// Whether the search was broken off, as it took too long.
     too_long: bool,
     previous: String,
@@ -52,6 +53,10 @@ impl Form {
         self.fields.values().filter(|value| !value.is_empty()).count()
     }
 
+    fn is_of_changes(&self) -> bool {
+        self.field("what") == CHANGES
+    }
+
     /// What is looked for and has no field that can be seen: it comes from a link.
     fn hidden(&self) -> Vec<(&'static str, &str)> {
         let hidden = ["user", "object", "name"].map(|name| (name, self.field(name)));
@@ -63,20 +68,29 @@ impl Form {
 pub async fn render(state: &State, params: &Params) -> Rendered {
     let query = audit::query(params, LIMIT, &zone::now())?;
     let (found, queues) = futures::try_join!(state.store.find_audit(&query), state.store.list_queues())?;
-    let names = names(&queues);
-    ui::render(StatusCode::OK, &page(form(params, queues), found, &names))
+    let tasks = found.iter().flat_map(|found| &found.entries).flat_map(tasks_of);
+    let tasks = state.titles(&queues).await?.read(&state.store, tasks).await?;
+    let known = Known { queues: names(&queues), tasks };
+    ui::render(StatusCode::OK, &page(form(params, queues), found, &known))
 }
 
-fn page(form: Form, found: Option<Found>, names: &HashMap<ObjectId, String>) -> AuditPage {
+fn page(form: Form, found: Option<Found>, known: &Known) -> AuditPage {
     let too_long = found.is_none();
     let found = found.unwrap_or_default();
+    let changes = if form.is_of_changes() { "" } else { CHANGES };
     AuditPage {
-        rows: found.entries.iter().map(|entry| Row::of(entry, names)).collect(),
+        rows: found.entries.iter().map(|entry| Row::of(entry, known)).collect(),
         too_long,
-        previous: found.previous.map(|key| address(&form, ".before", key)).unwrap_or_default(),
-        next: found.next.map(|key| address(&form, ".after", key)).unwrap_or_default(),
+        changes: address(&form, "what", changes),
+        previous: found.previous.map(|key| address(&form, ".before", &key.to_string())).unwrap_or_default(),
+        next: found.next.map(|key| address(&form, ".after", &key.to_string())).unwrap_or_default(),
         form,
     }
+}
+
+/// What is looked for, for people.
+fn said(what: &str) -> &str {
+    if what == CHANGES { "changes only" } else { what }
 }
 
 fn form(params: &Params, mut queues: Vec<Queue>) -> Form {
@@ -85,6 +99,7 @@ fn form(params: &Params, mut queues: Vec<Queue>) -> Form {
     let what = field("what");
     queues.sort_by_cached_key(Queue::display_name);
     let verbs = Verb::all().into_iter().filter(|verb| !verb.is_found_with_another()).map(Verb::words);
+    let verbs = [CHANGES.to_owned()].into_iter().chain(verbs);
     let mut whats: Vec<(String, bool)> = verbs.map(|words| (words.clone(), words == what)).collect();
     if !what.is_empty() && !whats.iter().any(|(_, chosen)| *chosen) {
         // A link may ask for what begins with a word.
@@ -93,21 +108,23 @@ fn form(params: &Params, mut queues: Vec<Queue>) -> Form {
     Form { whats, queues, fields }
 }
 
-/// The address of another page of the same.
-fn address(form: &Form, way: &str, key: AuditKey) -> String {
-    let fields = audit::FIELDS.iter().map(|name| (name, form.field(name)));
-    let given = fields.filter(|(_, value)| !value.is_empty());
-    let pairs = given.map(|(name, value)| format!("{name}={}", encoded(value)));
-    let pairs: Vec<String> = pairs.chain([format!("{way}={key}")]).collect();
-    format!("/audit?{}", pairs.join("&"))
+/// The address of the same with this field.
+fn address(form: &Form, field: &str, value: &str) -> String {
+    let others = audit::FIELDS.iter().filter(|name| **name != field).map(|name| (*name, form.field(name)));
+    let given = others.chain([(field, value)]).filter(|(_, value)| !value.is_empty());
+    let pairs: Vec<String> = given.map(|(name, value)| format!("{name}={}", encoded(value))).collect();
+    if pairs.is_empty() { "/audit".to_owned() } else { format!("/audit?{}", pairs.join("&")) }
 }
 
 #[cfg(test)]
 mod tests {
+    use bson::oid::ObjectId;
     use bson::{DateTime, Document, doc};
+    use disbatch_core::audit::AuditKey;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::ui::titles::Called;
 
     const QUEUE: &str = "6b0003bb686c8275d70dc2f1";
 
@@ -121,16 +138,16 @@ mod tests {
     }
 
     fn html(params: &Params, entries: &[Document]) -> String {
-        let names = [(queue().id.0, "<mail>".to_owned())].into();
+        let known = Known { queues: [(queue().id.0, "<mail>".to_owned())].into(), tasks: Called::default() };
         let key = AuditKey { at: DateTime::from_millis(5), id: queue().id.0 };
         let found = Found { entries: entries.to_vec(), next: Some(key), previous: None };
-        page(form(params, vec![queue()]), Some(found), &names).render().unwrap()
+        page(form(params, vec![queue()]), Some(found), &known).render().unwrap()
     }
 
     #[test]
     fn a_search_that_takes_too_long_says_so_and_keeps_what_was_asked() {
         let params = params(json!({"by": "<nobody>"}));
-        let html = page(form(&params, vec![]), None, &HashMap::new()).render().unwrap();
+        let html = page(form(&params, vec![]), None, &Known::default()).render().unwrap();
         for part in ["It took too long", "value=\"&#60;nobody&#62;\"", "maxlength=\"200\""] {
             assert!(html.contains(part), "{part} is not in {html}");
         }

@@ -195,9 +195,10 @@ impl OfQueue {
         self.speed
     }
 
-    /// All run times, as a row has them.
-    pub fn times(&self) -> impl Iterator<Item = &String> {
-        self.here.iter().chain(&self.elsewhere)
+    /// All run times with the heads of their columns.
+    pub fn times(&self) -> impl Iterator<Item = (&'static str, &String)> {
+        let heads = ["Median", "p95", "Median elsewhere", "p95 elsewhere"];
+        heads.into_iter().zip(self.here.iter().chain(&self.elsewhere))
     }
 
     /// The name of its queue, as far as it is there.

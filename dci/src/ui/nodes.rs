@@ -12,7 +12,6 @@ use crate::openapi::OfFixed;
 use crate::state::State;
 use crate::ui::live;
 use crate::ui::node_row::NodeTable;
-use crate::ui::node_state::Now;
 use crate::ui::{self, Rendered};
 
 #[derive(Template)]
@@ -41,10 +40,9 @@ pub async fn live(request: HttpRequest, state: Data<State>) -> HttpResponse {
 }
 
 async fn table(state: &State) -> Result<NodeTable, HttpError> {
-    let (nodes, server) = futures::try_join!(state.store.list_nodes(), state.store.server_time())?;
-    let nodes = nodes::as_they_are(state, nodes).await?;
+    let (nodes, now) = nodes::as_they_are(state, state.store.list_nodes().await?).await?;
     let hours = state.work.hours(state, &nodes).await?;
-    Ok(NodeTable::of(&nodes, &Now { server, host: state.store.now() }, Some(&hours)))
+    Ok(NodeTable::of(&nodes, &now, Some(&hours)))
 }
 
 #[cfg(test)]
@@ -53,6 +51,7 @@ mod tests {
 
     use super::*;
     use crate::ui::live::assert_on_page;
+    use crate::ui::node_state::Now;
     use crate::ui::node_work::Hours;
 
     const NOW: DateTime = DateTime::from_millis(1_795_163_067_344);

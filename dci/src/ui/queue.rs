@@ -36,6 +36,7 @@ use crate::ui::{self, Rendered, text};
 use charts::Of;
 pub use charts::length;
 use facts::Facts;
+pub use lists::how_it_failed;
 use settings::Settings;
 
 /// So many changes of settings are marked in charts.

@@ -137,11 +137,11 @@ mod tests {
         );
         for part in [
             "<a href=\"/users\" aria-current=\"page\">Users</a>",
-            "<td>admin</td>",
+            "<td data-label=\"Role everywhere\">admin</td>",
             "href=\"/queues/010101010101010101010101\"",
             ": operator",
-            "<td>yes</td>",
-            "<td class=\"number\">2</td>",
+            "<td data-label=\"Password\">yes</td>",
+            "<td data-label=\"Tokens\" class=\"number\">2</td>",
             "datetime=\"2026-11-20T08:24:27Z\"",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");

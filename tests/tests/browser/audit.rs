@@ -1,6 +1,6 @@
 //! Who did what.
 
-use bson::doc;
+use bson::{Document, doc};
 use disbatch_tests::browser::visit;
 use serde_json::json;
 
@@ -24,6 +24,34 @@ async fn entries_say_in_words_what_has_changed() -> anyhow::Result<()> {
         }
         rows.until_no_text("$oid").await?;
         rows.until_no_text(" ago").await
+    })
+    .await?;
+    site.end().await
+}
+
+#[tokio::test]
+async fn logins_are_left_out_and_tasks_have_their_names() -> anyhow::Result<()> {
+    let site = Site::new().await?;
+    let world = &site.world;
+    let titled = doc! { "name": "mail", "threads": 0, "title": "letter to {to}" };
+    let queue = world.queue("Disbatch::Plugin::Demo", titled).await?;
+    let task = world.submit(queue, vec![doc! { "to": "ada" }]).await?[0];
+    site.post(&format!("/tasks/{task}/cancel"), &json!({})).await?;
+    let now = world.store().server_time().await?;
+    let login =
+        doc! { "at": now, "by": "bob", "user": "bob", "what": "login", "object": { "kind": "session" } };
+    world.database().collection::<Document>("audit").insert_one(login).await?;
+    visit(async |browser| {
+        browser.open(&site.url("/audit")).await?;
+        let (page, rows) = (browser.page(), browser.part("tbody", ""));
+        rows.until_text("login").await?;
+        page.click("link", "Changes only").await?;
+        rows.until_no_text("login").await?;
+        rows.until_text("task cancel").await?;
+        page.click("link", "Changes only").await?;
+        rows.until_text("login").await?;
+        page.click("link", "letter to ada").await?;
+        page.until_text("cancelled").await
     })
     .await?;
     site.end().await

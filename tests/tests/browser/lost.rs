@@ -64,7 +64,8 @@ async fn a_page_that_hears_nothing_says_so_and_since_when() -> anyhow::Result<()
         // It does nothing any more, and its connections stay.
         kill(process, Signal::SIGSTOP)?;
         page.until_text("No news").await?;
-        let since = "return /^for \\d+ s$/.test(document.querySelector('#since').textContent)";
+        let since = "return /^for \\d+ s$/.test(document.querySelector('#since').textContent)
+            && getComputedStyle(document.querySelector('#figures')).filter.includes('grayscale')";
         browser.until("since when", since).await?;
         page.until_text("Connection lost").await?;
         let as_of = "return document.documentElement.hasAttribute('data-stale') \

@@ -5,6 +5,7 @@ use bson::oid::ObjectId;
 use bson::{DateTime, Document, doc};
 use disbatch_tests::browser::visit;
 use disbatch_tests::{World, eventually};
+use serde_json::json;
 
 use crate::site::{Site, few};
 
@@ -65,7 +66,7 @@ async fn a_node_shows_what_it_runs_and_what_failed_there() -> anyhow::Result<()>
     visit(async |browser| {
         browser.open(&site.url("/nodes/node1")).await?;
         browser.part("#node-tasks", "").until_text("while :; do").await?;
-        browser.part("#node-failures", "").until_text("exit 3").await?;
+        browser.part("#node-failures", "").until_text("exit code 3").await?;
         // What has ended is noted within seconds.
         browser.part("#node-work", "").until_text("reports").await?;
         browser.page().click("link", "All its tasks").await?;
@@ -75,5 +76,34 @@ async fn a_node_shows_what_it_runs_and_what_failed_there() -> anyhow::Result<()>
     let series = world.database().collection::<Document>("series");
     let noted = doc! { "_id.node": "node1", format!("queues.{queue}.failed"): 1_i64 };
     eventually("what has ended on the node", async || Ok(series.find_one(noted.clone()).await?)).await?;
+    site.end().await
+}
+
+#[tokio::test]
+async fn all_pages_tell_the_same_of_a_node_that_died() -> anyhow::Result<()> {
+    let site = Site::new().await?;
+    let world = &site.world;
+    let queue = world.queue("Disbatch::Plugin::Demo", doc! { "name": "reports", "threads": 0 }).await?.0;
+    let long_ago = DateTime::from_millis(world.store().server_time().await?.timestamp_millis() - 3_600_000);
+    // The last that it has said is that nothing ran.
+    world.database().collection::<Document>("nodes").insert_one(doc! {
+        "node": "node1", "instance": "node1", "seen": long_ago, "timestamp": long_ago, "lease_ms": 1_000, "running": 0,
+    }).await?;
+    world.tasks().insert_one(doc! { "queue": queue, "status": 0, "node": "node1", "params": {} }).await?;
+    visit(async |browser| {
+        for path in ["/", "/nodes"] {
+            browser.open(&site.url(path)).await?;
+            let row = "return [...document.querySelectorAll('#nodes td[data-label=Running]')].map((cell) => cell.textContent).join()";
+            let running = browser.script(row, json!([])).await?;
+            ensure!(running == "1", "{path} says that {running} run");
+        }
+        browser.page().click("link", "node1").await?;
+        let card = browser.part("#node-facts", "");
+        card.until_text("Running").await?;
+        let figure = "return document.querySelector('#node-facts .figure').textContent";
+        ensure!(browser.script(figure, json!([])).await? == "1", "the page of the node");
+        Ok(())
+    })
+    .await?;
     site.end().await
 }

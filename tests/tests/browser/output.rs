@@ -202,7 +202,13 @@ async fn both_streams_are_one_and_fill_the_screen() -> anyhow::Result<()> {
                 && log.querySelector('[data-is=full]').ariaPressed === 'true'";
         browser.until("the full screen", fills).await?;
         assert_eq!(browser.violations().await?, [""; 0]);
+        // What an action says is seen there, too, and behind it.
+        let says = "window.disbatch.toast('Done, says the page.');
+            const { top, bottom } = document.querySelector('.toast').getBoundingClientRect();
+            return document.elementFromPoint(innerWidth - 60, (top + bottom) / 2)?.closest('.toast') !== null";
+        browser.until("what an action says", says).await?;
         both.click("button", "Full screen").await?;
+        browser.page().until_text("Done, says the page.").await?;
         let leaves = "return document.fullscreenElement === null
             && document.querySelector('#log-both [data-is=full]').ariaPressed === 'false'";
         browser.until("the page", leaves).await?;

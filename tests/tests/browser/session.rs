@@ -149,6 +149,36 @@ async fn the_page_of_one_is_not_used_by_another() -> anyhow::Result<()> {
     site.world.end().await
 }
 
+#[tokio::test]
+async fn what_one_may_not_do_is_no_new_login() -> anyhow::Result<()> {
+    let site = Closed::new().await?;
+    visit(async |browser| {
+        at_page(browser, &site, "/", Role::Viewer).await?;
+        let page = browser.page();
+        page.until_text("Live").await?;
+        // The page looks whether the session is a new one, and is done with that in the next turn.
+        let watch = "const text = Response.prototype.text;
+            Response.prototype.text = async function () {
+                const said = await text.call(this);
+                if (new URL(this.url).pathname === '/account') setTimeout(() => { globalThis.hasLooked = true; });
+                return said;
+            };
+            document.querySelector('[name=threads]').disabled = false";
+        browser.script(watch, json!([])).await?;
+        page.fill("Threads of mail", "3").await?;
+        browser.press("Enter").await?;
+        browser.until("a look at the session", "return globalThis.hasLooked").await?;
+        page.until_text("You are viewer: ").await?;
+        let text = page.text().await?;
+        ensure!(!text.contains("logged in again") && !text.contains(ENDED), "{text}");
+        is_the_same(browser).await?;
+        site.until_threads(1).await?;
+        only_refused(browser, 403).await
+    })
+    .await?;
+    site.world.end().await
+}
+
 /// Which switches of a queue can be used.
 fn usable(queue: &str) -> String {
     format!(

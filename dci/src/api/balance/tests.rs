@@ -72,6 +72,8 @@ fn end(fields: Value) -> Result<Option<i64>, String> {
 fn the_end_is_told_in_hours_or_as_a_time() {
     assert_eq!(end(json!({"hours": "8", "until": ""})), Ok(Some(1_795_163_067 + 8 * 3600)));
     assert_eq!(end(json!({"until": "2026-11-20T08:25"})), Ok(Some(1_795_163_100)));
+    assert_eq!(end(json!({"until": "2026-11-20", "at": "08:25"})), Ok(Some(1_795_163_100)));
+    assert_eq!(end(json!({"until": "2026-11-21", "at": ""})), Ok(Some(1_795_219_200)));
     assert_eq!(end(json!({"until": "2026-11-20T08:25:01.000Z"})), Ok(Some(1_795_163_101)));
     assert_eq!(end(json!({"until": "1795163068"})), Ok(Some(1_795_163_068)));
     assert_eq!(end(json!({"enable": "1", "until": ""})), Ok(None));
@@ -86,6 +88,7 @@ fn what_is_no_end_is_refused() {
         (json!({"until": "", "enable": "0"}), "say until when"),
         (json!({"until": "2026-11-20T08:24"}), "this time has passed"),
         (json!({"until": "soon"}), "until must be a time"),
+        (json!({"until": "2026-11-21", "at": "8 PM"}), "until must be a time"),
         (json!({"hours": "0"}), "hours must be an integer"),
         (json!({"hours": "99999999999"}), "hours must be an integer"),
         (json!({"enable": "x"}), "enable must be true or false"),

@@ -184,7 +184,7 @@ mod tests {
             "it is text: {html}"
         );
         for part in [
-            "<td>the same, and submit tasks</td>",
+            "<td data-label=\"You may\">the same, and submit tasks</td>",
             "action=\"/account/password\" method=\"post\"",
             "this one",
             "Firefox on Linux",

@@ -4,16 +4,61 @@ use std::collections::HashMap;
 
 use bson::oid::ObjectId;
 use bson::{Bson, Document};
+use disbatch_core::model::TaskId;
 
 use crate::ui::bulk::encoded;
 use crate::ui::parts::{When, cut, grouped};
 use crate::ui::plain;
+use crate::ui::titles::{Called, end_of};
 
 /// A longer change is folded: characters.
 const LONG: usize = 100;
 
 /// So much of a field's name is shown.
 const NAME: usize = 60;
+
+/// What ids stand for.
+#[derive(Debug, Default)]
+pub struct Known {
+    /// The names of the queues that there are.
+    pub queues: HashMap<ObjectId, String>,
+    /// What tasks are called.
+    pub tasks: Called,
+}
+
+impl Known {
+    /// A task by what it is called, or else by the end of its id.
+    fn task(&self, id: ObjectId) -> String {
+        let called = self.tasks.of(&TaskId(id));
+        if called.is_empty() { end_of(id) } else { called.to_owned() }
+    }
+
+    /// Words in which ids of queues are names.
+    fn words(&self, text: &str) -> String {
+        let word = |word: &str| match ObjectId::parse_str(word) {
+            Ok(id) => self.queues.get(&id).cloned().unwrap_or_else(|| word.to_owned()),
+            Err(_) => word.to_owned(),
+        };
+        text.split(' ').map(word).collect::<Vec<_>>().join(" ")
+    }
+
+    /// What an id stands for, or itself.
+    fn any(&self, id: ObjectId) -> String {
+        let called =
+            || Some(self.tasks.of(&TaskId(id))).filter(|called| !called.is_empty()).map(str::to_owned);
+        self.queues.get(&id).cloned().or_else(called).unwrap_or_else(|| id.to_hex())
+    }
+}
+
+/// The tasks that an entry names.
+pub fn tasks_of(entry: &Document) -> Vec<TaskId> {
+    let object = entry
+        .get_document("object")
+        .ok()
+        .filter(|object| object.get_str("kind").is_ok_and(|kind| kind == "task"));
+    let object = object.and_then(|object| object.get_object_id("id").ok());
+    object.into_iter().chain(first_task(entry)).map(TaskId).collect()
+}
 
 /// An entry.
 pub struct Row {
@@ -35,8 +80,8 @@ pub struct Row {
     pub changes: Vec<Change>,
     /// What came of it.
     pub result: String,
-    /// The first of the tasks that were submitted.
-    pub task: Option<String>,
+    /// The first of the tasks that were submitted: its id, and what it is called.
+    pub task: Option<(ObjectId, String)>,
     /// Why.
     pub reason: String,
 }
@@ -73,8 +118,8 @@ pub struct Change {
 }
 
 impl Row {
-    /// An entry as stored, with the names of the queues that there are.
-    pub fn of(entry: &Document, names: &HashMap<ObjectId, String>) -> Self {
+    /// An entry as stored.
+    pub fn of(entry: &Document, names: &Known) -> Self {
         let (who, how) = whom(entry);
         let (kind, object) = object(entry, names);
         Self {
@@ -87,7 +132,7 @@ impl Row {
             about: entry.get_document("filter").map(|filter| about(filter, names)).unwrap_or_default(),
             changes: changes(entry, names),
             result: result(entry),
-            task: first_task(entry),
+            task: first_task(entry).map(|id| (id, names.task(id))),
             reason: plain(entry.get("reason")),
         }
     }
@@ -113,23 +158,24 @@ fn whom(entry: &Document) -> (String, String) {
 }
 
 /// What it was done to: its kind, and it by name, with its page if it has one.
-fn object(entry: &Document, names: &HashMap<ObjectId, String>) -> (String, Option<Thing>) {
+fn object(entry: &Document, names: &Known) -> (String, Option<Thing>) {
     let Ok(object) = entry.get_document("object") else {
         // Entries of older releases are of bulk jobs.
-        let job = entry.get_object_id("job").ok().map(|id| page_of("/bulk", id, id.to_hex()));
+        let job = entry.get_object_id("job").ok().map(|id| page_of("/bulk", id, end_of(id)));
         return (job.as_ref().map(|_| "bulk job".to_owned()).unwrap_or_default(), job);
     };
     let (kind, id) = (plain(object.get("kind")), object.get_object_id("id").ok());
     let name = Some(plain(object.get("name"))).filter(|name| !name.is_empty());
     let called = || name.clone().or_else(|| id.map(|id| id.to_hex())).unwrap_or_default();
     let thing = match (kind.as_str(), id) {
-        ("queue", Some(id)) => queue(id, called(), names),
-        ("task", Some(id)) => page_of("/tasks", id, called()),
-        ("bulk", Some(id)) => page_of("/bulk", id, called()),
+        ("queue", Some(id)) => queue(id, called(), &names.queues),
+        ("task", Some(id)) => page_of("/tasks", id, names.task(id)),
+        ("bulk", Some(id)) => page_of("/bulk", id, name.unwrap_or_else(|| end_of(id))),
         ("schedule", Some(id)) => page_of("/schedules", id, called()),
         ("subscription", _) => Thing { name: called(), address: Some("/subscriptions".to_owned()) },
         ("calendar", _) => Thing { name: called(), address: Some("/calendars".to_owned()) },
         ("node", _) => Thing { address: Some(format!("/nodes/{}", encoded(&called()))), name: called() },
+        ("admission", _) => Thing { name: names.words(&called()), address: Some("/admission".to_owned()) },
         ("balance", _) => Thing { name: "QueueBalance".to_owned(), address: Some("/balance".to_owned()) },
         ("user", _) => Thing { name: called(), address: Some("/users".to_owned()) },
         ("files", _) => Thing { address: Some(format!("/files/{}", encoded(&called()))), name: called() },
@@ -153,7 +199,7 @@ fn queue(id: ObjectId, otherwise: String, names: &HashMap<ObjectId, String>) -> 
 }
 
 /// What has changed, field by field. What was made has nothing before, and what is gone nothing after.
-fn changes(entry: &Document, names: &HashMap<ObjectId, String>) -> Vec<Change> {
+fn changes(entry: &Document, names: &Known) -> Vec<Change> {
     let part = |name: &str| entry.get_document(name).ok().cloned().unwrap_or_default();
     let (before, after) = (part("before"), part("after"));
     let what = entry.get_str("what").unwrap_or_default();
@@ -181,8 +227,8 @@ fn yes_or_no(is: bool) -> String {
     if is { "yes" } else { "no" }.to_owned()
 }
 
-/// A value for people: queues by their names, and other ids without what is around them.
-fn told(value: &Bson, names: &HashMap<ObjectId, String>) -> String {
+/// A value for people: queues and tasks by their names, and other ids without what is around them.
+fn told(value: &Bson, names: &Known) -> String {
     match value {
         Bson::String(text) if text.is_empty() => "\"\"".to_owned(),
         Bson::Boolean(is) => yes_or_no(*is),
@@ -191,9 +237,10 @@ fn told(value: &Bson, names: &HashMap<ObjectId, String>) -> String {
 }
 
 /// The same value, with texts in the place of ids.
-fn named(value: &Bson, names: &HashMap<ObjectId, String>) -> Bson {
+fn named(value: &Bson, names: &Known) -> Bson {
     match value {
-        Bson::ObjectId(id) => Bson::String(names.get(id).cloned().unwrap_or_else(|| id.to_hex())),
+        Bson::ObjectId(id) => Bson::String(names.any(*id)),
+        Bson::String(text) => Bson::String(names.words(text)),
         Bson::Array(values) => values.iter().map(|value| named(value, names)).collect::<Vec<_>>().into(),
         Bson::Document(fields) => fields
             .iter()
@@ -223,17 +270,16 @@ fn result(entry: &Document) -> String {
     result.join(", ")
 }
 
-fn first_task(entry: &Document) -> Option<String> {
-    let tasks = entry.get_array("tasks").ok()?;
-    tasks.first().and_then(Bson::as_object_id).map(ObjectId::to_hex)
+fn first_task(entry: &Document) -> Option<ObjectId> {
+    entry.get_array("tasks").ok()?.first().and_then(Bson::as_object_id)
 }
 
 /// A filter for people.
-fn about(filter: &Document, names: &HashMap<ObjectId, String>) -> Vec<About> {
+fn about(filter: &Document, names: &Known) -> Vec<About> {
     let plainly = |name: String| Thing { name, address: None };
     let part = |(name, value): (&String, &Bson)| match (name.as_str(), value) {
         ("queue", Bson::ObjectId(id)) => {
-            About { what: "queue".into(), value: queue(*id, id.to_hex(), names) }
+            About { what: "queue".into(), value: queue(*id, id.to_hex(), &names.queues) }
         }
         ("queue", Bson::String(all)) if all == "*" => {
             About { what: "queue".into(), value: plainly("all".into()) }
@@ -253,7 +299,7 @@ mod tests {
     use super::*;
 
     fn row(entry: &Document) -> Row {
-        Row::of(entry, &HashMap::new())
+        Row::of(entry, &Known::default())
     }
 
     #[test]
@@ -284,11 +330,19 @@ mod tests {
             (kind.to_owned(), Some((name.to_owned(), address.to_owned())))
         };
         let hex = id.to_hex();
-        assert_eq!(of(doc! { "kind": "task", "id": id }), with("task", &hex, &format!("/tasks/{hex}")));
-        assert_eq!(of(doc! { "kind": "bulk", "id": id }), with("bulk job", &hex, &format!("/bulk/{hex}")));
+        assert_eq!(of(doc! { "kind": "task", "id": id }), with("task", "…0dc2f1", &format!("/tasks/{hex}")));
+        assert_eq!(
+            of(doc! { "kind": "bulk", "id": id }),
+            with("bulk job", "…0dc2f1", &format!("/bulk/{hex}"))
+        );
         assert_eq!(of(doc! { "kind": "node", "name": "a b" }), with("node", "a b", "/nodes/a%20b"));
         assert_eq!(of(doc! { "kind": "queue", "id": id, "name": "gone" }), with("queue", "gone", ""));
         assert_eq!(of(doc! { "kind": "balance" }), with("balance", "QueueBalance", "/balance"));
+        let rule = doc! { "kind": "admission", "name": format!("queue {hex}") };
+        assert_eq!(of(rule), with("admission", &format!("queue {hex}"), "/admission"));
+        let known = Known { queues: [(id, "mail".to_owned())].into(), tasks: Called::default() };
+        assert_eq!(known.words(&format!("queue {hex}, all")), format!("queue {hex}, all"), "a whole word");
+        assert_eq!(known.words(&format!("queue {hex} all")), "queue mail all");
         assert_eq!(of(doc! { "kind": "counters" }), ("counters".to_owned(), None));
         let old = row(&doc! { "job": id });
         let address = old.object.unwrap().address;
@@ -319,7 +373,8 @@ mod tests {
             "before": { "queue": other, "paused": Bson::Null, "locks": [] },
             "after": { "queue": queue, "paused": true, "accepting": false, "deep": { "of": [queue] } },
         };
-        let row = Row::of(&entry, &HashMap::from([(queue, "mail".to_owned())]));
+        let row =
+            Row::of(&entry, &Known { queues: [(queue, "mail".to_owned())].into(), tasks: Called::default() });
         let changes = row.changes.iter().map(|change| {
             let text = |text: &Option<String>| text.clone().unwrap_or_default();
             (change.field.as_str(), text(&change.old), text(&change.new))
@@ -340,7 +395,7 @@ mod tests {
         let entry = doc! { "what": "tasks submit", "count": 1200_i64, "tasks": [id], "collection": "people" };
         let row = row(&entry);
         assert_eq!(row.result, "1,200 submitted, made of the collection people");
-        assert_eq!(row.task, Some(id.to_hex()));
+        assert_eq!(row.task, Some((id, end_of(id))));
         assert_eq!(super::result(&doc! { "what": "login refused", "count": 3_i64 }), "3 refused");
     }
 }

@@ -113,7 +113,7 @@ mod tests {
         for part in [
             "href=\"/files/data/content/a%20b/%3Cc%3E.csv?.version=3\"",
             "a b/&#60;c&#62;.csv",
-            "<td>644</td>",
+            "<td data-label=\"Mode\">644</td>",
             "href=\"/files/data?.version=2\"",
             "?.version=3&#38;.prefix=a%26b&#38;.after=a%20b%2F%3Cc%3E.csv",
             "&#60;ann&#62;",

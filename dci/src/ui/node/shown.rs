@@ -19,6 +19,7 @@ use crate::ui::node_row::NodeRow;
 use crate::ui::node_state::Now;
 use crate::ui::node_work::{Hours, OfQueue};
 use crate::ui::parts::{When, cut};
+use crate::ui::queue::how_it_failed;
 use crate::ui::titles::Titles;
 use crate::ui::{StatusView, plain};
 
@@ -83,6 +84,8 @@ struct Row {
     queue_id: Option<String>,
     /// What it is to do.
     params: String,
+    /// Why it failed.
+    error: String,
     status: StatusView,
     since: When,
     percent: Option<f64>,
@@ -92,13 +95,12 @@ struct Row {
 impl Facts {
     pub async fn gather(state: &State, node: Document) -> Result<Self, StoreError> {
         let store = &state.store;
-        let node = nodes::as_it_is(state, node).await?;
+        let (node, now) = nodes::as_it_is(state, node).await?;
         let name = plain(node.get("node"));
         let one_more = i64::try_from(MOST).unwrap_or(i64::MAX).saturating_add(1);
-        let (mut tasks, queues, server, nodes) = futures::try_join!(
+        let (mut tasks, queues, nodes) = futures::try_join!(
             store.tasks_on_node(&name, one_more),
             store.list_queues(),
-            store.server_time(),
             store.list_nodes(),
         )?;
         let ids: Vec<QueueId> = queues.iter().map(|queue| queue.id).collect();
@@ -110,7 +112,7 @@ impl Facts {
         let more = tasks.len() > MOST;
         tasks.truncate(MOST);
         let queues = names(&queues);
-        Ok(Self { node, tasks, more, failed, hours, queues, titles, now: Now { server, host: store.now() } })
+        Ok(Self { node, tasks, more, failed, hours, queues, titles, now })
     }
 }
 
@@ -195,6 +197,7 @@ fn row(task: &Document, Facts { queues, titles, .. }: &Facts) -> Row {
         queue: name.or_else(|| queue_id.map(|id| id.to_hex())).unwrap_or_else(|| plain(queue)),
         queue_id: queue_id.map(|id| id.to_hex()),
         params: cut(&plain(task.get("params")), PARAMS),
+        error: how_it_failed(task),
         status: StatusView::of(task),
         since: When::of(task.get("started").or_else(|| task.get("mtime"))),
         percent: percent.filter(|percent| (0.0..=100.0).contains(percent)),

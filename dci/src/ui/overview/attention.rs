@@ -1,11 +1,14 @@
 //! What somebody should look at, found from what the overview knows anyway. Pure.
 
+mod notice;
+
 use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::{DateTime, Document};
-use disbatch_core::model::Queue;
 use disbatch_core::node::Stats;
 use disbatch_core::series::Ended;
+
+use notice::{Alarm, Kind, Notice};
 
 use super::facts::{Facts, QueueFacts};
 use super::throughput::sum;
@@ -37,9 +40,6 @@ const UNUSUAL: (u64, u64, u64) = (5, 10, 4);
 /// From so many ends on within the last hour, it matters when half of them are failures.
 const MANY: u64 = 10;
 
-/// So many of a kind are told one by one.
-const TOLD: usize = 5;
-
 #[derive(Debug, Template)]
 #[template(path = "overview/attention.html")]
 pub struct Attention {
@@ -48,34 +48,19 @@ pub struct Attention {
 
 impl HtmlSafe for Attention {}
 
-/// One thing.
-#[derive(Debug, PartialEq, Eq)]
-struct Notice {
-    /// Whether it is as somebody wanted it.
-    meant: bool,
-    text: String,
-    /// Where to go on.
-    link: Option<(String, &'static str)>,
-}
-
 impl Attention {
     /// What there is.
     pub fn of(facts: &Facts) -> Self {
         let nodes: Vec<(NodeState, &Document)> =
             facts.nodes.iter().map(|node| (NodeState::of(node, &facts.now), node)).collect();
-        let mut notices = of_nodes(&nodes);
-        notices.extend(overloaded(&nodes));
-        notices.extend(facts.queues.iter().filter_map(asks).take(4 * TOLD));
-        let of_queues: Vec<Notice> =
-            facts.queues.iter().filter_map(|queue| of_queue(queue, &nodes, facts.now.server)).collect();
-        let more = of_queues.len().saturating_sub(4 * TOLD);
-        notices.extend(of_queues.into_iter().take(4 * TOLD));
-        if more > 0 {
-            notices.push(Notice { meant: false, text: format!("And {more} further queues."), link: None });
-        }
+        let mut alarms: Vec<Alarm> = nodes.iter().filter_map(silent).collect();
+        alarms.extend(nodes.iter().filter_map(overloaded));
+        alarms.extend(facts.queues.iter().filter_map(asks));
+        alarms.extend(facts.queues.iter().filter_map(|queue| of_queue(queue, &nodes, facts.now.server)));
+        let mut notices = Notice::all(alarms);
         if nodes.iter().all(|(state, _)| !state.is_up()) && facts.queues.iter().any(|q| q.oldest.is_some()) {
             let text = "No node is alive: nothing runs the tasks that wait.".to_owned();
-            notices.insert(0, Notice { meant: false, text, link: None });
+            notices.insert(0, Notice::of_all(text, ("/nodes".to_owned(), "Nodes")));
         }
         // What nobody wanted comes first.
         notices.sort_by_key(|notice| notice.meant);
@@ -83,102 +68,123 @@ impl Attention {
     }
 }
 
-fn of_nodes(nodes: &[(NodeState, &Document)]) -> Vec<Notice> {
-    let dead = |(state, _): &&(NodeState, &Document)| matches!(state, NodeState::Dead | NodeState::Gone);
-    let name = |(_, node): &(NodeState, &Document)| cut(&plain(node.get("node")), 80);
-    let names: Vec<String> = nodes.iter().filter(dead).map(name).collect();
-    let link = Some(("/nodes".to_owned(), "Nodes"));
-    if names.len() > TOLD {
-        let text = format!("{} nodes have not been heard of: {}, …", names.len(), names[..TOLD].join(", "));
-        return vec![Notice { meant: false, text, link }];
-    }
-    let notice = |name: &String| Notice {
-        meant: false,
-        text: format!("Node {name} has not been heard of for a while: it may be dead or cut off."),
-        link: link.clone(),
-    };
-    names.iter().map(notice).collect()
+fn of_node(node: &Document, kind: Kind, alone: impl FnOnce(&str) -> String, detail: String) -> Alarm {
+    let name = cut(&plain(node.get("node")), 80);
+    let link = place(node).map(|place| (place, "The node"));
+    Alarm { kind, alone: alone(&name), name, detail, link }
 }
 
-/// Nodes whose processors have far too much to do.
-fn overloaded(nodes: &[(NodeState, &Document)]) -> Vec<Notice> {
-    let notice = |(state, node): &(NodeState, &Document)| {
-        let Stats { load, cpus, .. } = Stats::of_node(node);
-        let load = Load::of(load, cpus);
-        (state.is_up() && load.is_far_too_high()).then(|| Notice {
-            meant: false,
-            text: format!(
-                "The load of node {} is {} processors.",
-                cut(&plain(node.get("node")), 80),
-                load.words()
-            ),
-            link: place(node).map(|place| (place, "The node")),
-        })
-    };
-    nodes.iter().filter_map(notice).take(TOLD).collect()
+/// A node that is dead, or gone for long.
+fn silent((state, node): &(NodeState, &Document)) -> Option<Alarm> {
+    let alone =
+        |name: &str| format!("Node {name} has not been heard of for a while: it may be dead or cut off.");
+    matches!(state, NodeState::Dead | NodeState::Gone)
+        .then(|| of_node(node, Kind::Silent, alone, String::new()))
+}
+
+/// A node whose processors have far too much to do.
+fn overloaded((state, node): &(NodeState, &Document)) -> Option<Alarm> {
+    let Stats { load, cpus, .. } = Stats::of_node(node);
+    let load = Load::of(load, cpus);
+    let words = load.words().to_owned();
+    let alone = |name: &str| format!("The load of node {name} is {words} processors.");
+    (state.is_up() && load.is_far_too_high()).then(|| of_node(node, Kind::Overloaded, alone, words.clone()))
 }
 
 /// That somebody is to answer what tasks of a queue have asked.
-fn asks(facts: &QueueFacts) -> Option<Notice> {
+fn asks(facts: &QueueFacts) -> Option<Alarm> {
     let ((count, first), name) = (facts.asks?, short(&facts.queue));
-    let text = match count {
-        1 => format!("A task of {name} waits for an answer."),
-        count => format!("{} tasks of {name} wait for an answer.", grouped(count)),
+    let (alone, detail) = match count {
+        1 => (format!("A task of {name} waits for an answer."), String::new()),
+        count => (format!("{} tasks of {name} wait for an answer.", grouped(count)), grouped(count)),
     };
-    Some(Notice { meant: false, text, link: Some((format!("/tasks/{first}"), "What it asks")) })
+    let link = Some((format!("/tasks/{first}"), "What it asks"));
+    Some(Alarm { kind: Kind::Asks, name, alone, detail, link })
 }
 
 /// What is wrong with a queue in which tasks wait, or most of whose tasks fail. The first thing only.
-fn of_queue(facts: &QueueFacts, nodes: &[(NodeState, &Document)], now: DateTime) -> Option<Notice> {
-    let queue = &facts.queue;
-    let name = short(queue);
-    let notice = |meant, text, link| Some(Notice { meant, text, link });
-    let settings = || Some((format!("/queues/{}", queue.id), "The queue"));
-    let tasks = |status: &str| Some((format!("/tasks?queue={}&status={status}", queue.id), "The tasks"));
-    if let Some(since) = facts.oldest {
-        let waited = now.timestamp_millis().saturating_sub(since.timestamp_millis()) / 1000;
-        let waited = u64::try_from(waited).unwrap_or(0);
-        if queue.is_paused() {
-            return notice(true, format!("{name} is paused, and tasks wait in it."), settings());
-        }
-        if queue.thread_limit() == 0 {
-            return notice(false, format!("Tasks wait in {name}, whose threads are 0."), settings());
-        }
-        if let Some(text) = lacks(queue, &name, nodes) {
-            return notice(false, text, settings());
-        }
-        if let Some(text) = by_rate(facts, &name).filter(|_| waited > STUCK_SECONDS) {
-            return notice(true, text, tasks("-2"));
-        }
-        let last = facts.hour.iter().rev().take(STUCK_MINUTES);
-        if facts.running == 0 && waited > STUCK_SECONDS && sum(last).total() == 0 {
-            let text = format!("Nothing of {name} runs, though a task has waited for {}.", rough(waited));
-            return notice(false, text, tasks("-2"));
-        }
+fn of_queue(facts: &QueueFacts, nodes: &[(NodeState, &Document)], now: DateTime) -> Option<Alarm> {
+    let waits = facts.oldest.and_then(|since| of_waiting(facts, nodes, now, since));
+    waits.or_else(|| of_failing(facts))
+}
+
+/// An alarm that leads to the page of the queue, or to its tasks with a status.
+fn alarm(facts: &QueueFacts, kind: Kind, tasks: Option<&str>, (alone, detail): (String, String)) -> Alarm {
+    let id = facts.queue.id;
+    let link = match tasks {
+        None => (format!("/queues/{id}"), "The queue"),
+        Some(status) => (format!("/tasks?queue={id}&status={status}"), "The tasks"),
+    };
+    Alarm { kind, name: short(&facts.queue), alone, detail, link: Some(link) }
+}
+
+/// What keeps tasks waiting that have waited since then.
+fn of_waiting(
+    facts: &QueueFacts,
+    nodes: &[(NodeState, &Document)],
+    now: DateTime,
+    since: DateTime,
+) -> Option<Alarm> {
+    let (queue, name) = (&facts.queue, short(&facts.queue));
+    let waited = now.timestamp_millis().saturating_sub(since.timestamp_millis()) / 1000;
+    let waited = u64::try_from(waited).unwrap_or(0);
+    let of_queue = |kind, alone, detail| Some(alarm(facts, kind, None, (alone, detail)));
+    let of_tasks = |kind, alone, detail| Some(alarm(facts, kind, Some("-2"), (alone, detail)));
+    let nothing = String::new;
+    if queue.is_paused() {
+        return of_queue(Kind::Paused, format!("{name} is paused, and tasks wait in it."), nothing());
     }
+    if queue.thread_limit() == 0 {
+        return of_queue(Kind::NoThreads, format!("Tasks wait in {name}, whose threads are 0."), nothing());
+    }
+    match Lacking::of(queue, nodes.iter().copied()) {
+        Some(Lacking::Plugin | Lacking::UsablePlugin(_)) => {
+            let alone = format!("Tasks wait in {name}, which has no usable plugin.");
+            return of_queue(Kind::NoPlugin, alone, nothing());
+        }
+        Some(Lacking::NodeWith(plugin)) => {
+            let alone = format!("Tasks wait in {name}, and no node that is alive has its plugin {plugin}.");
+            return of_queue(Kind::NoNode, alone, plugin.to_string());
+        }
+        Some(Lacking::Node) | None => {} // That is said once for all queues.
+    }
+    if let Some(text) = by_rate(facts).filter(|_| waited > STUCK_SECONDS) {
+        return of_tasks(Kind::Rate, format!("{name}: {text}."), text);
+    }
+    let last = facts.hour.iter().rev().take(STUCK_MINUTES);
+    if facts.running == 0 && waited > STUCK_SECONDS && sum(last).total() == 0 {
+        let waited = rough(waited);
+        let alone = format!("Nothing of {name} runs, though a task has waited for {waited}.");
+        return of_tasks(Kind::Stuck, alone, waited);
+    }
+    None
+}
+
+/// That many tasks of a queue have failed.
+fn of_failing(facts: &QueueFacts) -> Option<Alarm> {
+    let name = short(&facts.queue);
+    let failed = |kind, alone, detail| Some(alarm(facts, kind, Some("2"), (alone, detail)));
     let ended = facts.last_hour();
     if ended.total() >= MANY && ended.failed >= ended.total().div_ceil(2) {
-        let (failed, all) = (grouped(ended.failed), grouped(ended.total()));
-        let text = format!("{failed} of the {all} tasks of {name} that ended within the last hour failed.");
-        return notice(false, text, tasks("2"));
+        let (part, all) = (grouped(ended.failed), grouped(ended.total()));
+        let alone = format!("{part} of the {all} tasks of {name} that ended within the last hour failed.");
+        return failed(Kind::Failing, alone, format!("{part} of {all}"));
     }
-    unusual(&facts.hour).and_then(|(lately, before)| {
-        let (failed, all) = (grouped(lately.failed), grouped(lately.total()));
-        let text = format!(
-            "{failed} of the {all} tasks of {name} that ended within the last {LATELY} minutes failed; before, {} of {}.",
-            grouped(before.failed),
-            grouped(before.total())
-        );
-        notice(false, text, tasks("2"))
-    })
+    let (lately, before) = unusual(&facts.hour)?;
+    let (part, all) = (grouped(lately.failed), grouped(lately.total()));
+    let before = format!("before, {} of {}", grouped(before.failed), grouped(before.total()));
+    let alone = format!(
+        "{part} of the {all} tasks of {name} that ended within the last {LATELY} minutes failed; {before}."
+    );
+    failed(Kind::Unusual, alone, format!("{part} of {all}; {before}"))
 }
 
 /// What a queue comes to whose tasks wait for nothing but its rate.
-fn by_rate(facts: &QueueFacts, name: &str) -> Option<String> {
+fn by_rate(facts: &QueueFacts) -> Option<String> {
     let work = facts.work();
     let rate = work.rate.filter(|_| work.waits_for_rate() && work.running < facts.queue.thread_limit())?.rate;
     let takes = rough(rate_takes(&rate, work.waiting));
-    Some(format!("{name}: {} wait, {}, empty in {takes}.", facts.waiting.words(), rate_words(&rate)))
+    Some(format!("{} wait, {}, empty in {takes}", facts.waiting.words(), rate_words(&rate)))
 }
 
 /// What ended lately and what ended before within the hour, if unusually much of it failed.
@@ -190,19 +196,6 @@ fn unusual(hour: &[Ended]) -> Option<(Ended, Ended)> {
     let share = |ended: Ended, of: Ended| u128::from(ended.failed) * u128::from(of.total());
     let is_more = share(lately, before) >= u128::from(times) * share(before, lately);
     (is_much && before.total() >= USUAL && is_more).then_some((lately, before))
-}
-
-/// Why no node that is alive can run the queue's tasks, if that is known.
-fn lacks(queue: &Queue, name: &str, nodes: &[(NodeState, &Document)]) -> Option<String> {
-    match Lacking::of(queue, nodes.iter().copied())? {
-        Lacking::Plugin | Lacking::UsablePlugin(_) => {
-            Some(format!("Tasks wait in {name}, which has no usable plugin."))
-        }
-        Lacking::NodeWith(plugin) => {
-            Some(format!("Tasks wait in {name}, and no node that is alive has its plugin {plugin}."))
-        }
-        Lacking::Node => None, // That is said once for all queues.
-    }
 }
 
 #[cfg(test)]
@@ -247,7 +240,7 @@ mod tests {
 
     fn texts(queues: Vec<QueueFacts>, nodes: Vec<Document>) -> Vec<String> {
         let facts = Facts { queues, nodes, now: Now { server: NOW, host: NOW } };
-        Attention::of(&facts).notices.into_iter().map(|notice| notice.text).collect()
+        Attention::of(&facts).notices.iter().map(Notice::words).collect()
     }
 
     #[test]
@@ -289,8 +282,8 @@ mod tests {
         let mut asking = queue(doc! {});
         let first: disbatch_core::model::TaskId = "6b0003bb686c8275d8013333".parse().unwrap();
         asking.asks = Some((1, first));
-        let Notice { text, link, .. } = asks(&asking).unwrap();
-        assert_eq!(text, "A task of q waits for an answer.");
+        let Alarm { alone, link, .. } = asks(&asking).unwrap();
+        assert_eq!(alone, "A task of q waits for an answer.");
         assert_eq!(link, Some(("/tasks/6b0003bb686c8275d8013333".to_owned(), "What it asks")));
         asking.asks = Some((1_200, first));
         assert_eq!(texts(vec![asking], vec![node(doc! {})]), ["1,200 tasks of q wait for an answer."]);
@@ -351,7 +344,32 @@ mod tests {
         assert_eq!(told.len(), 3);
         assert!(told[0].starts_with("No node is alive") && told[1].starts_with("Node a"), "{told:?}");
         let many = (0..9).map(|number| dead(format!("n{number}"))).collect();
-        assert_eq!(texts(vec![], many), ["9 nodes have not been heard of: n0, n1, n2, n3, n4, …"]);
+        let named = (0..9).map(|number| format!("n{number}")).collect::<Vec<_>>().join(", ");
+        assert_eq!(texts(vec![], many), [format!("9 nodes have not been heard of for a while: {named}")]);
+    }
+
+    #[test]
+    fn alarms_of_a_kind_are_one_that_leads_to_each() {
+        let stopped = |name: String| queue(doc! { "name": name, "paused": true });
+        let lacking = |name: &str| queue(doc! { "name": name, "plugin": "Other" });
+        let mut queues = vec![lacking("a"), lacking("b")];
+        let ids: Vec<_> = queues.iter().map(|facts| facts.queue.id).collect();
+        queues.extend((0..12).map(|number| stopped(format!("s{number}"))));
+        let facts = Facts { queues, nodes: vec![node(doc! {})], now: Now { server: NOW, host: NOW } };
+        let shown = Attention::of(&facts);
+        let said: Vec<String> = shown.notices.iter().map(Notice::words).collect();
+        let lacks =
+            "2 queues are without nodes, as none that is alive has their plugins: a (Other), b (Other)";
+        assert_eq!((said.len(), said[0].as_str()), (2, lacks));
+        assert!(said[1].starts_with("12 queues are paused, and tasks wait in them: s0, s1"), "{said:?}");
+        assert!(said[1].ends_with("s9 and 2 more"), "{said:?}");
+        let html = shown.render().unwrap();
+        for (id, name) in ids.iter().zip(["a", "b"]) {
+            assert!(html.contains(&format!("<a href=\"/queues/{id}\">{name}</a> (Other)")), "{html}");
+        }
+        let loaded = || node(doc! { "stats": { "load": 9.2, "cpus": 2 } });
+        let told = texts(vec![], vec![loaded(), loaded()]);
+        assert_eq!(told, ["The load of 2 nodes is far too high: n (9.20 of 2), n (9.20 of 2)"]);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use futures::{StreamExt, TryStreamExt};
 
 use super::shares::{self, Share};
 use super::throughput::{Span, spark, sum};
+use crate::nodes;
 use crate::state::State;
 use crate::ui::kept::Kept;
 use crate::ui::lacking::Lacking;
@@ -58,7 +59,7 @@ pub struct Memory {
 pub struct Facts {
     /// In order of name.
     pub queues: Vec<QueueFacts>,
-    /// In order of name, as stored.
+    /// In order of name, as they are.
     pub nodes: Vec<Document>,
     /// When that was so.
     pub now: Now,
@@ -150,15 +151,15 @@ impl Facts {
     pub async fn gather(state: &State) -> Result<Self, StoreError> {
         let store = &state.store;
         let memory = &state.overview;
-        let (queues, totals, nodes, server, hour) = futures::try_join!(
+        let (queues, totals, nodes, hour) = futures::try_join!(
             store.list_queues(),
             store.read_counters(),
             store.list_nodes(),
-            store.server_time(),
             memory.hour.get(HOUR_KEPT, store.last_hour()),
         )?;
         let ids: Vec<QueueId> = queues.iter().map(|queue| queue.id).collect();
-        let (running, mut counted, rates, rules) = futures::try_join!(
+        let ((nodes, now), running, mut counted, rates, rules) = futures::try_join!(
+            nodes::as_they_are(state, nodes),
             store.count_running(&ids),
             count(store, &ids, totals.as_ref()),
             store.rate_standings(&queues),

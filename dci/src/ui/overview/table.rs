@@ -149,6 +149,8 @@ impl Order {
 struct Heading {
     title: &'static str,
     is_number: bool,
+    /// Whether it is left out where a window is too narrow.
+    is_spare: bool,
     /// Where the table is sorted by it, or the other way round.
     address: String,
     /// How it is sorted by it now, as `aria-sort` has it.
@@ -258,6 +260,7 @@ fn headings(order: Order) -> Vec<Heading> {
         Heading {
             title: column.about().0,
             is_number: column.is_number(),
+            is_spare: matches!(column, Column::Finished | Column::Hour),
             address: format!("/{}", Order { by: Some((column, down)), ..order }.query()),
             sorted: now.map(|down| if down { "descending" } else { "ascending" }),
         }

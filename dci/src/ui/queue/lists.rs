@@ -142,7 +142,7 @@ impl Line {
             node: plain(task.get("node")),
             at: When::of(at.iter().find_map(|name| task.get(*name).filter(|value| **value != Bson::Null))),
             progress,
-            error: error(task),
+            error: how_it_failed(task),
         }
     }
 }
@@ -159,7 +159,7 @@ fn title(task: &Document, template: Option<&str>) -> String {
 }
 
 /// How a task ended that failed, and why, as far as it has said so.
-fn error(task: &Document) -> String {
+pub fn how_it_failed(task: &Document) -> String {
     let (how, why) = (end(task), cut(&plain(task.get(ERROR)), EXCERPT));
     match (how.is_empty(), why.is_empty()) {
         (_, true) => how,
@@ -206,14 +206,14 @@ mod tests {
             [title(doc! { "a": 1 }.into()), title(doc! {}.into()), title(Bson::Null)],
             ["{\"a\":1}", "", ""]
         );
-        let error = |exit: Bson| error(&doc! { "exit": exit });
+        let error = |exit: Bson| how_it_failed(&doc! { "exit": exit });
         assert_eq!(error(doc! { "code": 3 }.into()), "exit code 3");
         assert_eq!(error(doc! { "code": Bson::Null, "signal": 9 }.into()), "killed by signal 9");
         assert_eq!(error(doc! { "reason": "timeout", "signal": 9 }.into()), "timed out");
         assert_eq!([error(Bson::Null), error("x".into())], ["", ""]);
         let failed = doc! { "exit": { "code": 3 }, "error": "no such file" };
-        assert_eq!(super::error(&failed), "exit code 3: no such file");
-        assert_eq!(super::error(&doc! { "error": "no such file" }), "no such file");
+        assert_eq!(how_it_failed(&failed), "exit code 3: no such file");
+        assert_eq!(how_it_failed(&doc! { "error": "no such file" }), "no such file");
         assert!(Line::of(&doc! { "progress": 1, "status": "x" }, &["ctime"], None).at.is_empty());
     }
 }

@@ -399,7 +399,7 @@ mod tests {
         for part in [
             "<th scope=\"row\" class=\"number\">1</th>",
             " data-exact>2026-11-20 08:24:27</time></td>",
-            "<td>Exit code: 3, Run time: 2.0 s</td>",
+            "<td data-label=\"How\">Exit code: 3, Run time: 2.0 s</td>",
             "stdout?.attempt=1",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");

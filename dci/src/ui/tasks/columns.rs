@@ -35,6 +35,8 @@ const LARGE: [&str; 5] = ["params", "parameters", "array", "progress", "result"]
 pub enum Column {
     Queue,
     Status,
+    /// Why it failed, in a line.
+    Error,
     /// Where it runs.
     Node,
     /// When it was made.
@@ -54,8 +56,6 @@ pub enum Column {
     /// When it is to start.
     Due,
     Result,
-    /// Why it failed, in a line.
-    Error,
     /// Its parameters.
     Params,
 }
@@ -85,6 +85,7 @@ impl Column {
     pub const ALL: [Self; 14] = [
         Self::Queue,
         Self::Status,
+        Self::Error,
         Self::Node,
         Self::Created,
         Self::Changed,
@@ -95,7 +96,6 @@ impl Column {
         Self::Attempt,
         Self::Due,
         Self::Result,
-        Self::Error,
         Self::Params,
     ];
 
@@ -110,7 +110,7 @@ impl Column {
         };
         let mut usual = Self::USUAL.to_vec();
         if statuses.iter().any(fails) {
-            usual.insert(usual.len() - 1, Self::Error);
+            usual.insert(2, Self::Error);
         }
         usual
     }
@@ -149,6 +149,15 @@ impl Column {
     /// Whether its cells are numbers.
     pub const fn is_number(self) -> bool {
         matches!(self, Self::Waited | Self::Ran | Self::Exit | Self::Attempt)
+    }
+
+    /// Whether it is left out where a window is too narrow for so many columns.
+    pub const fn is_spare(self, columns: usize) -> bool {
+        match self {
+            Self::Node | Self::Created => columns >= Self::USUAL.len(),
+            Self::Params => columns > Self::USUAL.len(),
+            _ => false, // All others are shown because somebody has chosen them.
+        }
     }
 
     /// Those that an option names, in their order; the usual ones of these statuses if it names none.
