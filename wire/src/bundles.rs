@@ -23,6 +23,23 @@ pub const BUNDLE: &str = "bundle.json";
 pub const STDIN: &str = "stdin.json";
 pub const RECORDING: &str = "recording.json";
 
+/// An attempt that was recorded.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(example = json!({
+    "task": "6b0003bb686c8275d8013333", "attempt": 1, "at": "2026-11-20T08:24:27.123Z", "expires": "2026-11-27T08:24:27.123Z",
+})))]
+pub struct RecordedAttempt {
+    /// The task's id.
+    pub task: String,
+    /// Which attempt it is, counted from 1.
+    pub attempt: i64,
+    /// When it had ended: ISO 8601, UTC.
+    pub at: String,
+    /// Until when the recording is kept.
+    pub expires: String,
+}
+
 /// One attempt of a task: the file `bundle.json` of a bundle.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
