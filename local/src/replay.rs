@@ -2,18 +2,24 @@
 
 mod bundle;
 mod compare;
+mod diff;
+mod many;
 mod mask;
 mod node;
+mod page;
 mod report;
 mod secrets;
 mod shell;
+mod sources;
+mod summary;
+mod verdict;
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
-use disbatch_cli::args::ReplayOptions;
-use disbatch_cli::output::{print, say};
+use disbatch_cli::args::{ConnectionOptions, ReplayOptions};
+use disbatch_cli::output::{Screen, print, say};
 use disbatch_core::model::{FILES, PluginName};
 use disbatch_core::plugin::Plugins;
 use disbatch_dtr::local::{self, Earlier, Given, Rehearsal};
@@ -28,9 +34,17 @@ use node::Node;
 /// The exit status when something came out differently.
 const DIFFERENT: u8 = 1;
 
-/// Runs it again. The exit status tells whether it came out the same.
-pub async fn run(options: &ReplayOptions, config: Option<&Path>) -> anyhow::Result<ExitCode> {
-    let run = bundle::read(&options.bundle)?;
+/// Runs it again, or many. The exit status tells whether it came out the same.
+pub async fn run(options: &ReplayOptions, connection: ConnectionOptions) -> anyhow::Result<ExitCode> {
+    let config = connection.config.clone();
+    match &options.bundles[..] {
+        [bundle] if !options.is_many() => Box::pin(one(bundle, options, config.as_deref())).await,
+        _ => Box::pin(many::run(options, connection)).await,
+    }
+}
+
+async fn one(bundle: &Path, options: &ReplayOptions, config: Option<&Path>) -> anyhow::Result<ExitCode> {
+    let run = bundle::read(bundle)?;
     let masks = Masks::new(&options.mask, &run.bundle.task)?;
     if run.task.get(FILES).is_some_and(|files| !files.is_null()) {
         bail!("the task takes or leaves file sets, whose contents are not in a bundle");
@@ -65,7 +79,7 @@ pub async fn run(options: &ReplayOptions, config: Option<&Path>) -> anyhow::Resu
     if options.json {
         print(&format!("{:#}\n", comparison.json(keep.as_deref())))?;
     } else {
-        print(&report::text(&run, &comparison))?;
+        print(&report::text(&run, &comparison, Screen::of_stdout()))?;
         if let Some(folder) = &keep {
             say(&format!("the private folder is {}", folder.display()));
         }

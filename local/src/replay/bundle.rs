@@ -35,6 +35,23 @@ pub fn read(path: &Path) -> anyhow::Result<Run> {
     from(source).with_context(|| format!("{name} is no bundle that can be replayed"))
 }
 
+/// Reads only which run it is of.
+pub fn about(path: &Path) -> anyhow::Result<Bundle> {
+    let name = path.display();
+    let file = File::open(path).with_context(|| format!("cannot read {name}"))?;
+    let mut archive = tar::Archive::new(file);
+    let mut found = || -> anyhow::Result<Bundle> {
+        for file in archive.entries().map_err(no_tar)? {
+            let mut file = file.map_err(no_tar)?;
+            if file.path()?.as_os_str() == BUNDLE && file.size() <= LARGEST_FILE {
+                return versioned(&mut file);
+            }
+        }
+        bail!("it has no {BUNDLE}")
+    };
+    found().with_context(|| format!("{name} is no bundle that can be replayed"))
+}
+
 fn from(source: impl Read) -> anyhow::Result<Run> {
     let mut archive = tar::Archive::new(source);
     let mut run = Run::default();

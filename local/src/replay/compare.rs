@@ -7,22 +7,19 @@ use std::path::Path;
 
 use disbatch_core::plugin::Plugin;
 use disbatch_dtr::local::Rehearsed;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
-use similar::TextDiff;
 
 use super::bundle::Run;
+use super::diff;
 use super::mask::Masks;
 
 /// What of `exit` is to be the same. All else is measured.
 const OF_EXIT: [&str; 5] = ["code", "signal", "reason", "limit", "oom"];
 
-/// So many lines are shown around each difference.
-const AROUND: usize = 3;
-
 /// Both of something.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Both<T> {
     pub was: T,
     pub is: T,
@@ -36,29 +33,29 @@ impl<T: PartialEq> Both<T> {
 }
 
 /// A number of both runs, which is told and not compared; none where it was not measured.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     pub was: Option<f64>,
     pub is: Option<f64>,
 }
 
 /// A stream or a result, as text without what differs from run to run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Text {
-    pub name: &'static str,
+    pub name: String,
     pub same: bool,
     /// The lengths before anything was masked, in bytes.
     pub was_bytes: u64,
     pub is_bytes: u64,
-    /// A unified difference; empty if there is none.
+    /// A unified difference; empty if there is none that can be shown.
     pub difference: String,
     /// How much of the first is in the bundle, if that is not all: only that was compared.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compared: Option<u64>,
 }
 
 /// All of it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     pub status: Both<i64>,
     pub exit: Both<Value>,
@@ -111,9 +108,9 @@ impl Comparison {
     }
 
     /// Names of what came out differently.
-    pub fn different(&self) -> Vec<&'static str> {
+    pub fn different(&self) -> Vec<&str> {
         let facts = [("status", self.status.same), ("exit", self.exit.same)];
-        let texts = self.texts.iter().map(|text| (text.name, text.same));
+        let texts = self.texts.iter().map(|text| (text.name.as_str(), text.same));
         facts.into_iter().chain(texts).filter(|(_, same)| !same).map(|(name, _)| name).collect()
     }
 
@@ -153,29 +150,20 @@ fn sorted(value: &Value) -> Value {
 }
 
 /// `whole`: the length of the first, if only a part of it is there.
-fn text(name: &'static str, (was, is): (&[u8], &[u8]), whole: Option<u64>, masks: &Masks) -> Text {
+fn text(name: &str, (was, is): (&[u8], &[u8]), whole: Option<u64>, masks: &Masks) -> Text {
     let compared = whole.map(|_| was.len() as u64);
     let part = if whole.is_some() { &is[..is.len().min(was.len())] } else { is };
     let [masked_was, masked_is] = [was, part].map(|bytes| masks.apply(bytes));
     let same = was == part || masked_was == masked_is;
-    let difference = if same { String::new() } else { difference(&masked_was, &masked_is) };
+    let difference = if same { String::new() } else { diff::unified(&masked_was, &masked_is) };
     Text {
-        name,
+        name: name.to_owned(),
         same,
         was_bytes: whole.unwrap_or(was.len() as u64),
         is_bytes: is.len() as u64,
         difference,
         compared,
     }
-}
-
-fn difference(was: &[u8], is: &[u8]) -> String {
-    let [was, is] = [was, is].map(String::from_utf8_lossy);
-    TextDiff::from_lines(was.as_ref(), is.as_ref())
-        .unified_diff()
-        .context_radius(AROUND)
-        .header("recorded", "replayed")
-        .to_string()
 }
 
 /// Which files of the plugin are not what was recorded, by their names; none if nothing was recorded. `only_program`: it has no others here.

@@ -1,16 +1,20 @@
 //! The comparison for people.
 
 use console::{Style, style};
-use disbatch_cli::output::visible;
+use disbatch_cli::output::{Screen, visible};
 use disbatch_cli::status;
 
 use super::bundle::Run;
 use super::compare::{Comparison, Measured, Text};
+use super::diff;
 
 const MIB: f64 = 1024.0 * 1024.0;
 
+/// What is said of streams whose differences are no text.
+pub const NO_TEXT: &str = "they differ in bytes that are no text";
+
 /// What came out, the differences last. Coloured on a terminal.
-pub fn text(run: &Run, comparison: &Comparison) -> String {
+pub fn text(run: &Run, comparison: &Comparison, screen: Screen) -> String {
     let bundle = &run.bundle;
     let node = bundle.node.as_ref().map_or_else(String::new, |node| format!(" on {}", visible(node)));
     let mut lines = vec![format!(
@@ -30,16 +34,29 @@ pub fn text(run: &Run, comparison: &Comparison) -> String {
     lines.push(line("duration", &measured(&comparison.duration, 1.0, "s"), None));
     lines.push(line("memory", &measured(&comparison.memory, MIB, "MiB"), None));
     lines.extend(comparison.note.iter().map(|note| line("note", &visible(note), None)));
-    for text in comparison.texts.iter().filter(|text| !text.same) {
-        lines.push(format!("\n{}", style(text.name).bold()));
-        lines.extend(text.difference.lines().map(of_difference));
-    }
+    lines.extend(differences(comparison, screen));
     let different = comparison.different();
     let end =
         if different.is_empty() { "same".to_owned() } else { format!("different: {}", different.join(", ")) };
     let colour = if different.is_empty() { Style::new().green() } else { Style::new().red() };
     lines.push(format!("\n{}", colour.apply_to(end)));
     lines.join("\n") + "\n"
+}
+
+/// What the texts differ in: side by side where there is room.
+pub fn differences(comparison: &Comparison, screen: Screen) -> Vec<String> {
+    let mut lines = Vec::new();
+    for text in comparison.texts.iter().filter(|text| !text.same) {
+        lines.push(format!("\n{}", style(&text.name).bold()));
+        match screen.size {
+            _ if text.difference.is_empty() => lines.push(NO_TEXT.to_owned()),
+            Some((_, columns)) if columns >= diff::WIDE => {
+                lines.extend(diff::side_by_side(&text.difference, columns));
+            }
+            _ => lines.extend(text.difference.lines().map(of_difference)),
+        }
+    }
+    lines
 }
 
 fn line(name: &str, text: &str, same: Option<bool>) -> String {
@@ -66,7 +83,7 @@ fn of_text(text: &Text) -> String {
     };
     let compared =
         text.compared.map_or_else(String::new, |bytes| format!(", of which the first {bytes} are compared"));
-    line(text.name, &format!("{lengths}{compared}"), Some(text.same))
+    line(&text.name, &format!("{lengths}{compared}"), Some(text.same))
 }
 
 fn measured(both: &Measured, unit: f64, name: &str) -> String {
@@ -81,7 +98,7 @@ fn measured(both: &Measured, unit: f64, name: &str) -> String {
 }
 
 fn of_difference(line: &str) -> String {
-    let shown = visible(line);
+    let shown = diff::shown(line);
     let colour = match line.chars().next() {
         Some('-') => Style::new().red(),
         Some('+') => Style::new().green(),

@@ -1,5 +1,7 @@
 //! Attempts are recorded, bundled and replayed.
 
+mod by_hand;
+mod many;
 mod rights;
 
 use std::collections::BTreeMap;
