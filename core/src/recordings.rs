@@ -13,7 +13,7 @@ use futures::TryStreamExt;
 use mongodb::Collection;
 use serde::{Deserialize, Serialize};
 
-use crate::model::{QueueId, Status, TaskId};
+use crate::model::{QueueId, STEPS, Status, Step, TaskId};
 use crate::secrets::SHOWN;
 use crate::store::collections::RECORDINGS;
 use crate::store::{Store, StoreError};
@@ -109,6 +109,11 @@ pub fn input_of(mut task: Document, attempt: i64) -> Document {
     for field in OUTCOME.into_iter().chain(of_runs()) {
         task.remove(field);
     }
+    if let Ok(steps) = Step::of_field(task.get(STEPS))
+        && !steps.is_empty()
+    {
+        task.insert(STEPS, steps.iter().map(Step::field).collect::<Vec<_>>());
+    }
     task.extend(
         doc! { "status": Status::Running, "stdout": Bson::Null, "stderr": Bson::Null, "attempt": attempt },
     );
@@ -124,9 +129,11 @@ mod tests {
         let task = doc! {
             "_id": 1, "status": 2, "params": { "a": 1 }, "stdout": "x", "stderr": "y", "attempt": 3, "exit": { "code": 1 },
             "result": {}, "history": [], "progress": {}, "lease_until": 1, "has_secure_params": true, "tags": ["t"],
+            "steps": [{ "name": "get", "params": {}, "status": 1, "exit": {} }],
         };
         let expected = doc! {
             "_id": 1, "status": 0, "params": { "a": 1 }, "stdout": Bson::Null, "stderr": Bson::Null, "attempt": 2_i64, "tags": ["t"],
+            "steps": [{ "name": "get", "params": {}, "status": -2 }],
         };
         assert_eq!(input_of(task, 2), expected);
     }

@@ -17,10 +17,10 @@ mod verdict;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow};
 use disbatch_cli::args::{ConnectionOptions, ReplayOptions};
 use disbatch_cli::output::{Screen, print, say};
-use disbatch_core::model::{FILES, PluginName};
+use disbatch_core::model::PluginName;
 use disbatch_core::plugin::Plugins;
 use disbatch_dtr::local::{self, Earlier, Given, Rehearsal};
 use disbatch_wire::bundles::LARGEST_STREAM;
@@ -46,25 +46,24 @@ pub async fn run(options: &ReplayOptions, connection: ConnectionOptions) -> anyh
 async fn one(bundle: &Path, options: &ReplayOptions, config: Option<&Path>) -> anyhow::Result<ExitCode> {
     let run = bundle::read(bundle)?;
     let masks = Masks::new(&options.mask, &run.bundle.task)?;
-    if run.task.get(FILES).is_some_and(|files| !files.is_null()) {
-        bail!("the task takes or leaves file sets, whose contents are not in a bundle");
-    }
-    let plugin: PluginName = run
-        .bundle
-        .plugin
-        .parse()
-        .with_context(|| format!("the bundle names no plugin: {:?}", run.bundle.plugin))?;
+    let given_files = run.files()?;
+    let needed = run.plugins()?;
     let given = secrets::given(&run.bundle.secrets, options.secrets.as_deref())?;
     let node = Node::for_replay(&run, (options.with.as_deref(), config), &given)?;
     let plugins = Plugins::discover(&node.config);
-    let found = plugins.get(&plugin).ok_or_else(|| missing(&plugin, &plugins))?;
-    once::possible(&found.manifest)?;
-    let files = compare::files(&run, found, node.has_made(found));
+    let mut changed = run.recording.as_ref().map(|_| Vec::new());
+    for name in &needed {
+        let found = plugins.get(name).ok_or_else(|| missing(name, &plugins))?;
+        once::possible(&found.manifest)?;
+        let files = run.recorded(name).map(|recorded| compare::files(recorded, found, node.has_made(found)));
+        changed = changed.zip(files).map(|(all, files)| [all, files].concat());
+    }
     let rehearsal = Rehearsal {
         config: node.config.clone(),
-        plugin,
+        plugin: run.bundle.plugin.parse().unwrap_or_else(|_| needed[0].clone()),
         given: Given::Earlier(Box::new(earlier(&run))),
         secure_params: given.secure_params,
+        files: given_files,
         timeout: options.timeout,
         keep: None,
     };
@@ -75,7 +74,7 @@ async fn one(bundle: &Path, options: &ReplayOptions, config: Option<&Path>) -> a
     let rehearsal = Rehearsal { keep: keep.clone(), ..rehearsal };
     let (ended, output) =
         local::run_whole(rehearsal, LARGEST_STREAM).await.context("cannot run the plugin here")?;
-    let comparison = Comparison::of(&run, (&ended, &output), &masks, files);
+    let comparison = Comparison::of(&run, (&ended, &output), &masks, changed);
     if options.json {
         print(&format!("{:#}\n", comparison.json(keep.as_deref())))?;
     } else {

@@ -5,7 +5,7 @@ use disbatch_cli::args::{Limits, ReplayOptions};
 use disbatch_cli::output::percent_text;
 use disbatch_cli::{args::seconds, status};
 
-use super::compare::{Comparison, Text};
+use super::compare::{Comparison, LeftFile, StepEnd, Text};
 use super::diff::{self, Row};
 use super::report::NO_TEXT;
 use super::verdict::{Tried, Verdict, Verdicts};
@@ -84,13 +84,28 @@ fn run<'a>(tried: &'a Tried, limits: &Limits, room: &mut usize) -> Run<'a> {
 /// Those that differ besides text.
 fn facts(comparison: &Comparison) -> Vec<(&'static str, String, String)> {
     let mut facts = Vec::new();
-    let Comparison { status, exit, note, .. } = comparison;
+    let Comparison { status, exit, steps, files, note, .. } = comparison;
     if !status.same {
         let words = |code: i64| format!("{code} {}", status::word(code));
         facts.push(("status", words(status.was), words(status.is)));
     }
     if !exit.same {
         facts.push(("exit", exit.was.to_string(), exit.is.to_string()));
+    }
+    if let Some(steps) = steps.as_ref().filter(|steps| !steps.same) {
+        let words = |steps: &[StepEnd]| {
+            let word = |step: &StepEnd| format!("{}: {}", step.name, status::word(step.status));
+            steps.iter().map(word).collect::<Vec<_>>().join(", ")
+        };
+        facts.push(("steps", words(&steps.was), words(&steps.is)));
+    }
+    if let Some(files) = files.as_ref().filter(|files| !files.same) {
+        let words = |own: &[LeftFile], other: &[LeftFile]| {
+            let paths: Vec<&str> =
+                own.iter().filter(|file| !other.contains(file)).map(|file| file.path.as_str()).collect();
+            if paths.is_empty() { "none".to_owned() } else { paths.join(", ") }
+        };
+        facts.push(("files", words(&files.was, &files.is), words(&files.is, &files.was)));
     }
     facts.extend(note.clone().map(|note| ("note", String::new(), note)));
     facts

@@ -1,11 +1,12 @@
 //! The comparison for people.
 
 use console::{Style, style};
+use disbatch_cli::args::seconds;
 use disbatch_cli::output::{Screen, visible};
 use disbatch_cli::status;
 
 use super::bundle::Run;
-use super::compare::{Comparison, Measured, Text};
+use super::compare::{Both, Comparison, LeftFile, Measured, StepEnd, Text};
 use super::diff;
 
 const MIB: f64 = 1024.0 * 1024.0;
@@ -31,6 +32,8 @@ pub fn text(run: &Run, comparison: &Comparison, screen: Screen) -> String {
     let exit = &comparison.exit;
     lines.push(line("exit", &both(exit.was.to_string(), exit.is.to_string()), Some(exit.same)));
     lines.extend(comparison.texts.iter().map(of_text));
+    lines.extend(comparison.steps.iter().flat_map(of_steps));
+    lines.extend(comparison.files.iter().flat_map(of_files));
     lines.push(line("duration", &measured(&comparison.duration, 1.0, "s"), None));
     lines.push(line("memory", &measured(&comparison.memory, MIB, "MiB"), None));
     lines.extend(comparison.note.iter().map(|note| line("note", &visible(note), None)));
@@ -66,6 +69,40 @@ fn line(name: &str, text: &str, same: Option<bool>) -> String {
         Some(false) => format!("  {}", style("different").red()),
     };
     format!("{name:<9} {text}{mark}")
+}
+
+/// A line for each step.
+fn of_steps(steps: &Both<Vec<StepEnd>>) -> Vec<String> {
+    let shown = |step: Option<&StepEnd>| {
+        let step = step?;
+        let took = step.seconds.map_or_else(String::new, |seconds| format!(", {}", seconds::words(seconds)));
+        Some(format!("{}: {} {}{took}", visible(&step.name), step.status, status::word(step.status)))
+    };
+    let both = |index: usize| {
+        let (was, is) = (steps.was.get(index), steps.is.get(index));
+        let same = was.zip(is).is_some_and(|(was, is)| was.name == is.name && was.status == is.status);
+        let [was, is] = [was, is].map(|step| shown(step).unwrap_or_else(|| "none".to_owned()));
+        line(&format!("step {}", index + 1), &format!("{was} → {is}"), Some(same))
+    };
+    (0..steps.was.len().max(steps.is.len())).map(both).collect()
+}
+
+/// How many files were left, and those that are not what they were.
+fn of_files(files: &Both<Vec<LeftFile>>) -> Vec<String> {
+    let counts = match (files.was.len(), files.is.len()) {
+        (was, is) if was == is => format!("{was}"),
+        (was, is) => format!("{was} → {is}"),
+    };
+    let mut lines = vec![line("files", &counts, Some(files.same))];
+    let lacks = |files: &[LeftFile], file: &LeftFile| !files.iter().any(|other| other.path == file.path);
+    for file in files.was.iter().filter(|file| lacks(&files.is, file)) {
+        lines.push(format!("          {}: missing", visible(&file.path)));
+    }
+    for file in files.is.iter().filter(|file| !files.was.contains(file)) {
+        let what = if lacks(&files.was, file) { "new" } else { "changed" };
+        lines.push(format!("          {}: {what}", visible(&file.path)));
+    }
+    lines
 }
 
 fn plugin(comparison: &Comparison) -> String {
