@@ -17,6 +17,7 @@ pub mod observed;
 pub mod pages;
 pub mod processes;
 pub mod queues;
+pub mod recorded;
 pub mod scrape;
 pub mod shares;
 pub mod simulation;
@@ -35,6 +36,7 @@ use crate::world::World;
 pub static ALL: &[Figure] = &[
     processes::FIGURE,
     observed::FIGURE,
+    recorded::FIGURE,
     warm::FIGURE,
     warm_batch::FIGURE,
     latency::FIGURE,

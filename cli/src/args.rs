@@ -42,7 +42,7 @@ pub use life::{
 };
 pub use local::{CreateUsers, DevOptions};
 pub use options::{FileOptions, Format, ListingOptions, Shell};
-pub use replay::ReplayOptions;
+pub use replay::{FailOn, Limits, ManyRuns, ReplayOptions};
 pub use schedules::{
     BackfillOptions, CalendarCommand, CalendarRules, ImportedJobs, NewSchedule, PreviewOptions, RunsOptions,
     ScheduleCommand, ScheduleFilter, ScheduleSettings, ScheduleUpdate,

@@ -9,10 +9,11 @@ use std::time::Duration;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_operation::operation;
 use disbatch_wire::bundles::Recording;
+use futures::TryStreamExt;
 use mongodb::Collection;
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Status, TaskId};
+use crate::model::{QueueId, STEPS, Status, Step, TaskId};
 use crate::secrets::SHOWN;
 use crate::store::collections::RECORDINGS;
 use crate::store::{Store, StoreError};
@@ -27,6 +28,17 @@ pub struct Recorded {
     pub keep_ms: i64,
 }
 
+/// Which attempt was recorded.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct RecordedAttempt {
+    pub task: TaskId,
+    pub attempt: i64,
+    /// When it had ended.
+    pub at: DateTime,
+    /// Until when the recording is kept.
+    pub expires: DateTime,
+}
+
 impl Store {
     /// Keeps what was recorded of a run. May be repeated.
     ///
@@ -37,8 +49,8 @@ impl Store {
         let now = self.now();
         let keep = Duration::from_millis(u64::try_from(recorded.keep_ms).unwrap_or(0));
         let document = doc! {
-            "_id": commit_name(run.task, run.attempt), "task": run.task, "attempt": run.attempt, "at": now,
-            "expires": DateTime::from(now.to_system_time() + keep), "recording": &recorded.text,
+            "_id": commit_name(run.task, run.attempt), "task": run.task, "attempt": run.attempt, "queue": run.queue,
+            "at": now, "expires": DateTime::from(now.to_system_time() + keep), "recording": &recorded.text,
         };
         match self.recordings().insert_one(document).await.map_err(StoreError::from) {
             // It was stored, and the answer was lost.
@@ -60,6 +72,19 @@ impl Store {
                 Ok(None)
             }
         }
+    }
+
+    /// The attempts of a queue that were recorded, the latest first, at most so many.
+    #[operation(%queue, limit)]
+    pub async fn list_recordings(
+        &self,
+        queue: QueueId,
+        limit: i64,
+    ) -> Result<Vec<RecordedAttempt>, StoreError> {
+        let found = self.recordings().clone_with_type::<RecordedAttempt>();
+        let found = found.find(doc! { "queue": queue }).sort(doc! { "at": -1 }).limit(limit);
+        let shown = doc! { "_id": 0, "task": 1, "attempt": 1, "at": 1, "expires": 1 };
+        Ok(found.projection(shown).await?.try_collect().await?)
     }
 
     /// Forgets those of tasks that are gone. Without the right to do so, the server does it when their time is over.
@@ -84,6 +109,11 @@ pub fn input_of(mut task: Document, attempt: i64) -> Document {
     for field in OUTCOME.into_iter().chain(of_runs()) {
         task.remove(field);
     }
+    if let Ok(steps) = Step::of_field(task.get(STEPS))
+        && !steps.is_empty()
+    {
+        task.insert(STEPS, steps.iter().map(Step::field).collect::<Vec<_>>());
+    }
     task.extend(
         doc! { "status": Status::Running, "stdout": Bson::Null, "stderr": Bson::Null, "attempt": attempt },
     );
@@ -99,9 +129,11 @@ mod tests {
         let task = doc! {
             "_id": 1, "status": 2, "params": { "a": 1 }, "stdout": "x", "stderr": "y", "attempt": 3, "exit": { "code": 1 },
             "result": {}, "history": [], "progress": {}, "lease_until": 1, "has_secure_params": true, "tags": ["t"],
+            "steps": [{ "name": "get", "params": {}, "status": 1, "exit": {} }],
         };
         let expected = doc! {
             "_id": 1, "status": 0, "params": { "a": 1 }, "stdout": Bson::Null, "stderr": Bson::Null, "attempt": 2_i64, "tags": ["t"],
+            "steps": [{ "name": "get", "params": {}, "status": -2 }],
         };
         assert_eq!(input_of(task, 2), expected);
     }

@@ -39,6 +39,7 @@ pub mod list_groups;
 pub mod list_nodes;
 pub mod list_plugins;
 pub mod list_queues;
+pub mod list_recordings;
 pub mod list_tasks;
 pub mod locks;
 pub mod metrics;

@@ -1,18 +1,22 @@
 //! Bundles: what is known of an attempt of a task, as a tar archive. [`disbatch_wire::bundles`] says what is in it.
 
 mod archive;
+mod files;
 
 use actix_web::HttpResponse;
 use actix_web::body::SizedStream;
 use actix_web::http::header::{CONTENT_DISPOSITION, CONTENT_ENCODING};
 use bson::{Bson, Document};
-use disbatch_core::model::{FILES, Queue, QueueId, Selector, TaskId, from_extended, whole_number};
+use disbatch_core::files::Content;
+use disbatch_core::model::{
+    FILES, Queue, QueueId, STEPS, Selector, Step, TaskId, from_extended, whole_number,
+};
 use disbatch_core::observe::Observed;
 use disbatch_core::output::StreamName;
 use disbatch_core::recordings::input_of;
 use disbatch_core::secrets::{FIELD, SHOWN};
 use disbatch_wire::bundles::{
-    BUNDLE, Bundle, LARGEST_STREAM, Outcome, RECORDING, Recording, STDIN, Stream, VERSION,
+    self, BUNDLE, Bundle, LARGEST_STREAM, Outcome, RECORDING, Recording, STDIN, StepOutcome, Stream, VERSION,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -56,10 +60,17 @@ pub async fn respond(state: &State, who: &Who, id: &str, attempt: Option<i64>) -
         node: outcome.get_str("node").ok().map(str::to_owned),
         ..Bundle::default()
     };
+    let is_latest = attempt == seen.attempt().max(1) && seen.task.status.has_ended();
+    let files = files::find(state, who, task.get(FILES), is_latest).await?;
     let mut contents = match recording {
         Some(recording) => of_recording(state, bundle, recording, (&sight, task)).await?,
         None => of_task(bundle, task, queue.as_ref()),
     };
+    let files = files.map(|found| {
+        contents.bundle.files = Some(found.files);
+        contents.bundle.not_recorded.extend(found.unknown);
+        found.contents
+    });
     let is_seen = sight.sees(Some(QueueId(seen.task.queue.0)));
     if !is_seen {
         contents.bundle.not_recorded.push(PART_OF_QUEUE.to_owned());
@@ -72,7 +83,7 @@ pub async fn respond(state: &State, who: &Who, id: &str, attempt: Option<i64>) -
                 .for_each(|fields| fields.retain(|name, _| OF_QUEUE.contains(&name.as_str())));
         }
     }
-    archive(state, (task_id, &seen), contents).await
+    archive(state, (task_id, &seen), contents, files.unwrap_or_default()).await
 }
 
 /// What a bundle has besides the output.
@@ -110,11 +121,25 @@ fn of_outcome(outcome: &Document) -> Outcome {
     let value = |name: &str| {
         outcome.get(name).filter(|value| **value != Bson::Null).cloned().map(Bson::into_relaxed_extjson)
     };
+    let steps = outcome.get_array(STEPS).map(Vec::as_slice).unwrap_or_default();
     Outcome {
+        steps: steps.iter().filter_map(Bson::as_document).enumerate().map(of_step).collect(),
         status: outcome.get("status").and_then(whole_number).unwrap_or_default(),
         exit: value("exit"),
         result: value("result"),
         note: outcome.get_str("note").ok().map(str::to_owned),
+    }
+}
+
+fn of_step((index, step): (usize, &Document)) -> StepOutcome {
+    let text = |name: &str| step.get_str(name).ok().filter(|text| !text.is_empty()).map(str::to_owned);
+    let time = |name: &str| step.get_datetime(name).ok()?.try_to_rfc3339_string().ok();
+    StepOutcome {
+        name: text("name").unwrap_or_else(|| Step::default_name(index)),
+        plugin: text("plugin"),
+        status: step.get("status").and_then(whole_number).unwrap_or_default(),
+        started: time("started"),
+        ended: time("ended"),
     }
 }
 
@@ -136,9 +161,12 @@ async fn of_recording(
         sight.conceal(&state.store, &mut given).await?;
         input = text(given);
     }
+    // Steps that name no plugin are done by that of the queue.
+    let of_queue =
+        recording.queue.get("plugin").and_then(Value::as_str).filter(|_| !recording.steps.is_empty());
     let bundle = Bundle {
         recorded: true,
-        plugin: recording.plugin.name.clone(),
+        plugin: of_queue.unwrap_or(&recording.plugin.name).to_owned(),
         queue: recording.queue.clone(),
         secrets: recording.secrets.clone(),
         not_recorded: recording.not_recorded.clone(),
@@ -150,10 +178,7 @@ async fn of_recording(
 /// What is known of an attempt that was not recorded.
 fn of_task(bundle: Bundle, task: Document, queue: Option<&Queue>) -> Contents {
     let plugin = queue.and_then(|queue| queue.plugin_name().ok().flatten());
-    let mut not_recorded: Vec<String> = NOT_RECORDED.map(str::to_owned).to_vec();
-    if task.contains_key(FILES) {
-        not_recorded.push("the contents of file sets".to_owned());
-    }
+    let not_recorded: Vec<String> = NOT_RECORDED.map(str::to_owned).to_vec();
     let secrets = task.contains_key(SHOWN).then(|| FIELD.to_owned());
     let stored = queue.and_then(|queue| bson::serialize_to_document(queue).ok());
     let bundle = Bundle {
@@ -175,7 +200,12 @@ fn text(task: Document) -> String {
     Bson::from(task).into_relaxed_extjson().to_string()
 }
 
-async fn archive(state: &State, (task, seen): (TaskId, &Observed), contents: Contents) -> Answer {
+async fn archive(
+    state: &State,
+    (task, seen): (TaskId, &Observed),
+    contents: Contents,
+    files: Vec<Content>,
+) -> Answer {
     let Contents { mut bundle, input, recording } = contents;
     let mut output = Archive::default();
     for name in StreamName::BOTH {
@@ -185,6 +215,10 @@ async fn archive(state: &State, (task, seen): (TaskId, &Observed), contents: Con
         let included = length.min(LARGEST_STREAM);
         bundle.streams.push(Stream { name: name.as_str().to_owned(), length, included });
         output.add(name.as_str(), included, source.read(&state.store, 0).await?)?;
+    }
+    for content in files {
+        let name = format!("{}{}", bundles::FILES, content.id);
+        output.add(&name, content.length, state.store.content_stream(content, 0..content.length))?;
     }
     let mut all = Archive::default();
     all.add_text(BUNDLE, pretty(&bundle)?)?;

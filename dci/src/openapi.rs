@@ -68,8 +68,8 @@ pub use results::{
     RerunResult, RetryResult, UpdateResult,
 };
 pub use schema::{
-    BundleOptions, Details, ErrorBody, Node, OneTask, OutputOptions, Queue, Task, TaskSearch, Tasks,
-    WaitOptions,
+    BundleOptions, Details, ErrorBody, Node, OneTask, OutputOptions, Queue, RecordingSearch, Task,
+    TaskSearch, Tasks, WaitOptions,
 };
 
 use crate::{api, json, ui};
@@ -101,6 +101,7 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::update_queue::handle,
         api::delete_queue::handle,
         api::list_groups::handle,
+        api::list_recordings::handle,
         api::health::alive,
         api::health::ready,
         api::doctor::handle,

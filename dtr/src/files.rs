@@ -10,9 +10,9 @@ mod bring;
 mod content;
 mod leave;
 mod meter;
-mod root;
+pub mod root;
 mod trouble;
-mod walk;
+pub mod walk;
 
 use std::pin::pin;
 use std::sync::OnceLock;
@@ -171,7 +171,7 @@ async fn take_back(ledger: &Ledger, begun: &Begun, lifecycle: &Lifecycle) {
     }
 }
 
-fn is_own(name: &str, task: &str) -> bool {
+pub fn is_own(name: &str, task: &str) -> bool {
     name.starts_with(RESERVED_PREFIX) || name.starts_with(task)
 }
 

@@ -3,7 +3,9 @@
 //! All that a plugin meets is what it meets on a node: the guard, the private folder, its input and its variables, the control
 //! channel, limits, and what is made of its end. What it says is handed on as it comes, and stored nowhere.
 
+mod files;
 mod given;
+mod streams;
 
 use std::ffi::OsString;
 use std::io;
@@ -15,26 +17,27 @@ use bson::{Bson, Document};
 use disbatch_core::config::{Config, Gfs};
 use disbatch_core::core_dumps;
 use disbatch_core::lifecycle::Lifecycle;
-use disbatch_core::model::{NodeName, PluginName, Rules};
+use disbatch_core::model::{NodeName, PluginName, Rules, Status, whole_number};
 use disbatch_core::output::StreamName;
 use disbatch_core::secrets::SecureParams;
 use serde_json::Value;
-use tokio::io::{AsyncReadExt, copy, sink};
-use tokio::sync::{Notify, mpsc};
+use tokio::io::AsyncReadExt;
+use tokio::sync::mpsc;
 
 use crate::boot_time::boot_time;
-use crate::capture::{Capture, Captures};
+use crate::capture::Captures;
 use crate::custody::Nudges;
 use crate::folder::{self, Folders, Lodging};
 use crate::ledger::{Connection, Ledger};
-use crate::live::Tap;
 use crate::outcome::Outcome;
 use crate::relay;
 use crate::setup::Setup;
 use crate::supervision::{self, End, Reason, Supervisor};
 use crate::work::{Kit, Work};
 use given::begun;
+use streams::Streams;
 
+pub use files::{GivenFile, GivenFiles, LeftFile};
 pub use given::{Earlier, Given};
 
 /// Nobody waits longer for a plugin at a terminal: a month.
@@ -42,9 +45,6 @@ const LONGEST: Duration = Duration::from_secs(30 * 86_400);
 
 /// How long a plugin may take to end when it is told to.
 const GRACE: Duration = Duration::from_secs(10);
-
-/// Output is handed on in pieces of so many bytes at most.
-const PIECE: usize = 64 * 1024;
 
 /// What is to be run.
 #[derive(Debug)]
@@ -55,6 +55,8 @@ pub struct Rehearsal {
     pub given: Given,
     /// What only the plugin is told.
     pub secure_params: Option<SecureParams>,
+    /// What is in its private folder before it begins, and is looked for there afterwards.
+    pub files: Option<GivenFiles>,
     /// How long it may take.
     pub timeout: Option<Duration>,
     /// Where its private folder is to be afterwards: an empty folder beside it, see [`folder`]. None: it goes.
@@ -97,6 +99,10 @@ pub struct Rehearsed {
     pub exit: Option<Value>,
     /// Why it ended like that, where that is not its own doing.
     pub note: Option<String>,
+    /// The status of each step, and how many seconds it took; none of a task without steps.
+    pub steps: Vec<(i64, Option<f64>)>,
+    /// The files that it has left, if it was to leave some and has succeeded.
+    pub left: Option<Vec<LeftFile>>,
 }
 
 /// Makes an empty folder for what is to be kept of a private one.
@@ -107,36 +113,48 @@ pub fn folder() -> io::Result<PathBuf> {
 /// Runs a plugin once, and hands on what it says. The first SIGINT or SIGTERM has it end, the second at once.
 pub async fn run(rehearsal: Rehearsal, mut say: impl FnMut(Word)) -> io::Result<Rehearsed> {
     let (mut streams, captures) = Streams::new();
-    let outcome = perform(rehearsal, captures, (&mut streams, &mut say)).await?;
-    streams.hand_on_the_rest(&outcome, &mut say).await?;
-    Ok(Rehearsed::of(outcome))
+    let performed = perform(rehearsal, captures, (&mut streams, &mut say)).await?;
+    streams.hand_on_the_rest(&performed.outcome, &mut say).await?;
+    Ok(Rehearsed::of(performed))
 }
 
 /// The same, in silence. Returns the task's standard output and standard error besides, at most so many bytes of each.
 pub async fn run_whole(rehearsal: Rehearsal, most: u64) -> io::Result<(Rehearsed, [Vec<u8>; 2])> {
     let (mut streams, captures) = Streams::new();
-    let outcome = perform(rehearsal, captures, (&mut streams, &mut |_| ())).await?;
+    let performed = perform(rehearsal, captures, (&mut streams, &mut |_| ())).await?;
     let mut output = [Vec::new(), Vec::new()];
-    for (stream, bytes) in [&outcome.stdout, &outcome.stderr].into_iter().zip(&mut output) {
+    let Outcome { stdout, stderr, .. } = &performed.outcome;
+    for (stream, bytes) in [stdout, stderr].into_iter().zip(&mut output) {
         stream.reader()?.take(most).read_to_end(bytes).await?;
     }
-    Ok((Rehearsed::of(outcome), output))
+    Ok((Rehearsed::of(performed), output))
 }
 
 /// Says what a plugin would be started with in this folder.
 pub fn prepare(rehearsal: Rehearsal, folder: &Path) -> io::Result<Prepared> {
-    let Rehearsal { config, plugin, given, secure_params, .. } = rehearsal;
+    let Rehearsal { config, plugin, given, secure_params, files, .. } = rehearsal;
+    if let Some(files) = &files {
+        files.place(folder, &config)?;
+    }
     let (kit, _batcher) = Kit::new(&config).map_err(io::Error::other)?;
     let begun = begun(&plugin, given, NodeName::of_this_host()?)?;
     kit.prepare(&begun, &config, (secure_params.as_ref(), folder))
+}
+
+/// What has come of a plugin.
+struct Performed {
+    outcome: Outcome,
+    /// The states of the steps.
+    steps: Vec<Document>,
+    left: Option<Vec<LeftFile>>,
 }
 
 async fn perform(
     rehearsal: Rehearsal,
     captures: Captures,
     (streams, say): (&mut Streams, &mut impl FnMut(Word)),
-) -> io::Result<Outcome> {
-    let Rehearsal { config, plugin, given, secure_params, timeout, keep } = rehearsal;
+) -> io::Result<Performed> {
+    let Rehearsal { config, plugin, given, secure_params, files, timeout, keep } = rehearsal;
     // One would have secure parameters in it.
     core_dumps::forbid()?;
     let (kit, mut batcher) = Kit::new(&config).map_err(io::Error::other)?;
@@ -153,24 +171,44 @@ async fn perform(
     // Nothing is written to it: there is no database.
     let ledger = Ledger::new(Arc::clone(&setup.config), setup.lifecycle.clone(), None, Connection::default());
     let work = Work { setup: &setup, ledger: &ledger, begun: &begun, folder: &folder, is_alone: true };
-    let given = (secure_params, boot_time().saturating_add(LONGEST));
+    let filled = |folder: &Lodging| folder.path().map(Path::to_owned).map_err(io::Error::other);
+    if let Some(files) = &files {
+        files.place(&filled(&folder)?, &setup.config)?;
+    }
+    let given = (secure_params, boot_time().saturating_add(LONGEST), files.is_some());
     let followed = follow(&work, &kit, (given, captures, timeout.or(rules.timeout)), (streams, say));
-    let outcome = tokio::select! {
+    let (outcome, steps) = tokio::select! {
         biased;
-        outcome = Box::pin(followed) => outcome,
+        done = Box::pin(followed) => done,
         never = batcher.drive(&setup.lifecycle) => match never {},
+    };
+    let left = match &files {
+        Some(files) if outcome.status == Status::Succeeded => {
+            files.left(&filled(&folder)?, &setup.config, begun.run.task)?
+        }
+        Some(_) | None => None,
     };
     if let Some(target) = &keep {
         folder.move_to(target)?;
     }
     kit.tools.end().await;
     batcher.end().await;
-    Ok(outcome)
+    Ok(Performed { outcome, steps, left })
 }
 
 impl Rehearsed {
-    fn of(outcome: Outcome) -> Self {
+    fn of(Performed { outcome, steps, left }: Performed) -> Self {
+        let time = |step: &Document, name: &str| step.get_datetime(name).ok().map(|at| at.timestamp_millis());
+        let step = |step: &Document| {
+            let took = time(step, "started").zip(time(step, "ended"));
+            // Milliseconds of a replay that nobody waits a hundred thousand years for.
+            let took = took.map(|(from, to)| Duration::from_millis(to.saturating_sub(from).unsigned_abs()));
+            let status = step.get("status").and_then(whole_number).unwrap_or_default();
+            (status, took.map(|took| took.as_secs_f64()))
+        };
         Self {
+            steps: steps.iter().map(step).collect(),
+            left,
             status: outcome.status.code(),
             result: outcome.result.map(json),
             exit: outcome.exit.map(json),
@@ -183,11 +221,12 @@ impl Rehearsed {
 async fn follow(
     work: &Work<'_>,
     kit: &Kit,
-    (given, captures, timeout): ((Option<SecureParams>, Duration), Captures, Option<Duration>),
+    (given, captures, timeout): ((Option<SecureParams>, Duration, bool), Captures, Option<Duration>),
     (streams, say): (&mut Streams, &mut impl FnMut(Word)),
-) -> Outcome {
+) -> (Outcome, Vec<Document>) {
     let (supervisor, supervision) = supervision::channel();
     let (relay, inbox) = relay::channel();
+    let steps = relay.watch_steps();
     let (tell, mut told) = mpsc::unbounded_channel();
     let hand_on = |word| {
         // Whoever runs the plugin listens until it has ended.
@@ -211,7 +250,8 @@ async fn follow(
         say(word);
     }
     streams.hand_on(say);
-    outcome
+    let steps = steps.borrow().clone().unwrap_or_default();
+    (outcome, steps)
 }
 
 /// Has the plugin end when its time is over, or when this process is told to end.
@@ -231,66 +271,6 @@ async fn end(supervisor: Supervisor, timeout: Option<Duration>, lifecycle: &Life
 
 fn json(document: Document) -> Value {
     Bson::Document(document).into_relaxed_extjson()
-}
-
-/// What is handed on of the task's output.
-struct Streams {
-    news: Arc<Notify>,
-    /// Each with how much of it was handed on.
-    taps: [(StreamName, Tap, u64); 2],
-}
-
-impl Streams {
-    /// None yet, and where they are captured.
-    fn new() -> (Self, Captures) {
-        let news = Arc::new(Notify::new());
-        let (out, err) = (Tap::new(Arc::clone(&news)), Tap::new(Arc::clone(&news)));
-        let Captures { stdout, stderr } = Captures::new(None, None);
-        let captures = Captures { stdout: stdout.tapped(out.clone()), stderr: stderr.tapped(err.clone()) };
-        (Self { news, taps: [(StreamName::Stdout, out, 0), (StreamName::Stderr, err, 0)] }, captures)
-    }
-
-    /// Hands on what has come.
-    fn hand_on(&mut self, say: &mut impl FnMut(Word)) {
-        for (name, tap, shown) in &mut self.taps {
-            let Some(piece) = tap.peek() else { continue };
-            if piece.offset > *shown {
-                say(Word::LeftOut(*name, piece.offset - *shown));
-            }
-            *shown = piece.end();
-            tap.forget_before(*shown);
-            say(Word::Output(*name, piece.bytes));
-        }
-    }
-
-    /// Hands on what comes with the end: why a plugin was not begun with, which no tap has seen.
-    async fn hand_on_the_rest(&self, outcome: &Outcome, say: &mut impl FnMut(Word)) -> io::Result<()> {
-        for ((name, _, shown), stream) in self.taps.iter().zip([&outcome.stdout, &outcome.stderr]) {
-            hand_on_from(*name, stream, *shown, say).await?;
-        }
-        Ok(())
-    }
-}
-
-async fn hand_on_from(
-    name: StreamName,
-    stream: &Capture,
-    shown: u64,
-    say: &mut impl FnMut(Word),
-) -> io::Result<()> {
-    if stream.len() <= shown {
-        return Ok(());
-    }
-    let mut reader = stream.reader()?;
-    copy(&mut (&mut reader).take(shown), &mut sink()).await?;
-    let mut piece = vec![0; PIECE];
-    loop {
-        let read = reader.read(&mut piece).await?;
-        if read == 0 {
-            return Ok(());
-        }
-        say(Word::Output(name, piece[..read].to_vec()));
-    }
 }
 
 #[cfg(test)]
@@ -316,7 +296,8 @@ mod tests {
         let params = params.as_object().unwrap().clone();
         let plugin = "My::Script".parse().unwrap();
         let given = Given::Params(params);
-        let rehearsal = Rehearsal { config, plugin, given, secure_params: None, timeout, keep: None };
+        let rehearsal =
+            Rehearsal { config, plugin, given, secure_params: None, files: None, timeout, keep: None };
         let (mut out, mut err, mut words) = (Vec::new(), Vec::new(), Vec::new());
         let ended = run(rehearsal, |word| match word {
             Word::Output(StreamName::Stdout, bytes) => out.extend(bytes),
@@ -382,7 +363,8 @@ mod tests {
         let config = Config::parse(text, &folder.path().join("config.json")).unwrap();
         let plugin = "My::Missing".parse().unwrap();
         let given = Given::Params(Map::new());
-        let rehearsal = Rehearsal { config, plugin, given, secure_params: None, timeout: None, keep: None };
+        let rehearsal =
+            Rehearsal { config, plugin, given, secure_params: None, files: None, timeout: None, keep: None };
         let mut all = Vec::new();
         let ended = run(rehearsal, |word| {
             if let Word::Output(_, bytes) = word {

@@ -1,11 +1,12 @@
 //! Records an attempt whose queue wants that: what its plugin is given, and when it says what. See [`disbatch_wire::bundles`].
 //!
-//! Recorded are tasks without steps. Of a warm plugin there is neither an environment nor the times of output, since its process has begun before
+//! Of a task with steps the input is recorded once, as it is before the first, and the plugin of each step. Of a warm plugin there is neither an environment nor the times of output, since its process has begun before
 //! and has other tasks as well; of what a web service goes on with nothing is recorded.
 
 mod bounds;
 mod sums;
 
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,12 +14,14 @@ use std::time::{Duration, Instant};
 
 use bson::Bson;
 use disbatch_core::clock::{Clock, SystemClock};
-use disbatch_core::model::{FILES, Queue, Sample, Task};
+use disbatch_core::model::{Queue, Sample, Task};
 use disbatch_core::output::StreamName;
-use disbatch_core::plugin::{Engine, Manifest, Plugin};
+use disbatch_core::plugin::{Engine, Plugin};
 use disbatch_core::recordings::Recorded;
 use disbatch_core::secrets::{FIELD, NamedSecrets};
-use disbatch_wire::bundles::{ControlLine, OutputPiece, PluginFile, Recording, VERSION, Variable};
+use disbatch_wire::bundles::{
+    ControlLine, OutputPiece, PluginFile, RecordedPlugin, RecordedStep, Recording, VERSION, Variable,
+};
 use serde_json::Value;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -42,8 +45,8 @@ const NEVER: [&str; 3] = [
 /// What a recording of a warm plugin lacks besides.
 const WARM: &str = "the environment and the times of output: the plugin is warm";
 
-/// What a recording of a task with file sets lacks besides.
-const FILE_SETS: &str = "the contents of file sets";
+/// What a recording of a task with steps lacks besides.
+const STEPS: &str = "the environments of all steps but the first";
 
 /// What often is in the names of variables with secrets.
 const SUSPECT: [&str; 6] = ["AUTH", "CREDENTIAL", "KEY", "PASS", "SECRET", "TOKEN"];
@@ -61,39 +64,61 @@ struct Draft {
     control: usize,
     /// How many lines and pieces came that there was no room for.
     left_out: [u64; 2],
-    files: Option<JoinHandle<Vec<PluginFile>>>,
+    /// The plugin, or that of each step, until the first has begun; and then their files.
+    plugins: Vec<Arc<Plugin>>,
+    files: Option<JoinHandle<Vec<Vec<PluginFile>>>>,
 }
 
 impl Recorder {
     /// For an attempt that is to be recorded. Asks the queue first, as most have nothing recorded.
     pub fn of(queue: &Queue, task: &Task, attempt: i64, parts: &[Part]) -> Option<Self> {
         let sample = Sample::of(queue)?;
-        let [Part { step: None, plugin, .. }] = parts else { return None };
-        if plugin.manifest.engine == Engine::Http || !sample.has(task.id, attempt) {
+        let is_service = |part: &Part| part.plugin.manifest.engine == Engine::Http;
+        if parts.iter().any(is_service) || !sample.has(task.id, attempt) {
             return None;
         }
-        let recording = Recording { v: VERSION, queue: extended(queue), ..Recording::default() };
+        let plugin = parts.first().map(recorded_plugin)?;
+        let step = |part: &Part| {
+            let name = part.step.as_ref()?.name.clone();
+            Some(RecordedStep { name, ms: None, plugin: recorded_plugin(part) })
+        };
+        let steps = parts.iter().filter_map(step).collect();
+        let recording =
+            Recording { v: VERSION, queue: extended(queue), plugin, steps, ..Recording::default() };
+        let plugins = parts.iter().map(|part| Arc::clone(&part.plugin)).collect();
         let (began, control, left_out, files) = (Instant::now(), 0, [0; 2], None);
-        Some(Self(Arc::new(Mutex::new(Draft { began, sample, recording, control, left_out, files }))))
+        let draft = Draft { began, sample, recording, control, left_out, plugins, files };
+        Some(Self(Arc::new(Mutex::new(draft))))
     }
 
-    /// The plugin is about to be given the task, which is `input` without what is secret.
-    pub fn gives(&self, (name, plugin): (&str, &Plugin), task: &Task, input: String, sums: &Sums) {
+    /// The plugin is about to be given the task, which is `input` without what is secret. Of a task with steps that is what it is before
+    /// the first.
+    pub fn gives(
+        &self,
+        part: &Part,
+        task: &Task,
+        input: impl FnOnce() -> io::Result<String>,
+        sums: &Sums,
+    ) -> io::Result<()> {
         let mut draft = self.lock();
-        let manifest = &plugin.manifest;
-        draft.began = Instant::now();
-        draft.recording.at = SystemClock.now().try_to_rfc3339_string().unwrap_or_default();
-        draft.recording.input = input;
-        draft.recording.plugin.name = name.to_owned();
-        draft.recording.plugin.version = manifest.version.clone();
-        draft.recording.plugin.manifest = serde_json::to_value(manifest).unwrap_or_default();
-        draft.recording.not_recorded = not_recorded(manifest, task);
-        if task.rest.get(FIELD).is_some_and(|sealed| *sealed != Bson::Null) {
-            draft.recording.secrets.push(FIELD.to_owned());
+        if draft.files.is_none() {
+            draft.began = Instant::now();
+            draft.recording.at = SystemClock.now().try_to_rfc3339_string().unwrap_or_default();
+            draft.recording.input = input()?;
+            draft.recording.not_recorded = not_recorded(part);
+            if task.rest.get(FIELD).is_some_and(|sealed| *sealed != Bson::Null) {
+                draft.recording.secrets.push(FIELD.to_owned());
+            }
+            // Beside the plugin: it need not wait for that.
+            let (plugins, sums) = (std::mem::take(&mut draft.plugins), sums.clone());
+            let of_all = move || plugins.iter().map(|plugin| sums.of(&plugin.files())).collect();
+            draft.files = Some(tokio::task::spawn_blocking(of_all));
         }
-        // Beside the plugin: it need not wait for that.
-        let (plugin, sums) = (plugin.clone(), sums.clone());
-        draft.files = Some(tokio::task::spawn_blocking(move || sums.of(&plugin.files())));
+        let ms = draft.ms();
+        if let Some(step) = draft.recording.steps.iter_mut().find(|step| step.ms.is_none()) {
+            step.ms = Some(ms);
+        }
+        Ok(())
     }
 
     /// A process is started for the task, with this environment.
@@ -117,7 +142,9 @@ impl Recorder {
             variables.push(Variable { name, value: shown.map(str::to_owned), secret: is_secret });
         }
         variables.sort_by(|one, other| one.name.cmp(&other.name));
-        draft.recording.environment = variables;
+        if draft.recording.steps.get(1).is_none_or(|second| second.ms.is_none()) {
+            draft.recording.environment = variables;
+        }
         draft.recording.folder = folder.map(|folder| folder.to_string_lossy().into_owned());
         for (variable, _) in secrets.variables() {
             if !draft.recording.secrets.iter().any(|known| known == variable) {
@@ -157,7 +184,12 @@ impl Recorder {
         let mut draft = self.lock();
         let (mut recording, left_out) = (std::mem::take(&mut draft.recording), draft.left_out);
         match files {
-            Some(files) => recording.plugin.files = files,
+            Some(files) => {
+                recording.plugin.files = files.first().cloned().unwrap_or_default();
+                for (step, files) in recording.steps.iter_mut().zip(files) {
+                    step.plugin.files = files;
+                }
+            }
             None => recording.cut.push("the files of the plugin: to read them took too long".to_owned()),
         }
         for (count, what) in left_out.into_iter().zip(["control lines", "times of output"]) {
@@ -187,8 +219,18 @@ fn extended(queue: &Queue) -> Value {
         .unwrap_or_default()
 }
 
-fn not_recorded(manifest: &Manifest, task: &Task) -> Vec<String> {
-    let further = [(manifest.warm.is_some(), WARM), (task.rest.contains_key(FILES), FILE_SETS)];
+fn recorded_plugin(part: &Part) -> RecordedPlugin {
+    let manifest = &part.plugin.manifest;
+    RecordedPlugin {
+        name: part.name.as_str().to_owned(),
+        version: manifest.version.clone(),
+        manifest: serde_json::to_value(manifest).unwrap_or_default(),
+        files: Vec::new(),
+    }
+}
+
+fn not_recorded(part: &Part) -> Vec<String> {
+    let further = [(part.plugin.manifest.warm.is_some(), WARM), (part.step.is_some(), STEPS)];
     let further = further.into_iter().filter_map(|(is_so, what)| is_so.then_some(what));
     NEVER.into_iter().chain(further).map(str::to_owned).collect()
 }

@@ -136,6 +136,11 @@ impl Relay {
         self.steps.send_replace(Some(states));
     }
 
+    /// What tells how far the steps are, also when the task is over.
+    pub fn watch_steps(&self) -> watch::Receiver<Option<Vec<Document>>> {
+        self.steps.subscribe()
+    }
+
     /// Hands over a report.
     pub async fn report(&self, report: Document) {
         self.used.note();

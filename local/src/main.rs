@@ -43,7 +43,7 @@ async fn run(Arguments { connection, listing, command }: Arguments) -> anyhow::R
             return Box::pin(create_users::run(options, config.as_deref())).await;
         }
         Some(Command::Plugin(command)) => return Box::pin(plugin::run(command, config.as_deref())).await,
-        Some(Command::Replay(options)) => return Box::pin(replay::run(&options, config.as_deref())).await,
+        Some(Command::Replay(options)) => return Box::pin(replay::run(&options, connection)).await,
         Some(Command::User(command)) => Box::pin(user::run(command, config.as_deref(), &listing)).await?,
         Some(Command::Token(command)) => Box::pin(token::run(command, config.as_deref(), &listing)).await?,
         Some(Command::SecretsKey) => secrets_key::run()?,

@@ -2,19 +2,25 @@
 
 mod bundle;
 mod compare;
+mod diff;
+mod many;
 mod mask;
 mod node;
+mod page;
 mod report;
 mod secrets;
 mod shell;
+mod sources;
+mod summary;
+mod verdict;
 
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, anyhow, bail};
-use disbatch_cli::args::ReplayOptions;
-use disbatch_cli::output::{print, say};
-use disbatch_core::model::{FILES, PluginName};
+use anyhow::{Context, anyhow};
+use disbatch_cli::args::{ConnectionOptions, ReplayOptions};
+use disbatch_cli::output::{Screen, print, say};
+use disbatch_core::model::PluginName;
 use disbatch_core::plugin::Plugins;
 use disbatch_dtr::local::{self, Earlier, Given, Rehearsal};
 use disbatch_wire::bundles::LARGEST_STREAM;
@@ -28,29 +34,36 @@ use node::Node;
 /// The exit status when something came out differently.
 const DIFFERENT: u8 = 1;
 
-/// Runs it again. The exit status tells whether it came out the same.
-pub async fn run(options: &ReplayOptions, config: Option<&Path>) -> anyhow::Result<ExitCode> {
-    let run = bundle::read(&options.bundle)?;
-    let masks = Masks::new(&options.mask, &run.bundle.task)?;
-    if run.task.get(FILES).is_some_and(|files| !files.is_null()) {
-        bail!("the task takes or leaves file sets, whose contents are not in a bundle");
+/// Runs it again, or many. The exit status tells whether it came out the same.
+pub async fn run(options: &ReplayOptions, connection: ConnectionOptions) -> anyhow::Result<ExitCode> {
+    let config = connection.config.clone();
+    match &options.bundles[..] {
+        [bundle] if !options.is_many() => Box::pin(one(bundle, options, config.as_deref())).await,
+        _ => Box::pin(many::run(options, connection)).await,
     }
-    let plugin: PluginName = run
-        .bundle
-        .plugin
-        .parse()
-        .with_context(|| format!("the bundle names no plugin: {:?}", run.bundle.plugin))?;
+}
+
+async fn one(bundle: &Path, options: &ReplayOptions, config: Option<&Path>) -> anyhow::Result<ExitCode> {
+    let run = bundle::read(bundle)?;
+    let masks = Masks::new(&options.mask, &run.bundle.task)?;
+    let given_files = run.files()?;
+    let needed = run.plugins()?;
     let given = secrets::given(&run.bundle.secrets, options.secrets.as_deref())?;
     let node = Node::for_replay(&run, (options.with.as_deref(), config), &given)?;
     let plugins = Plugins::discover(&node.config);
-    let found = plugins.get(&plugin).ok_or_else(|| missing(&plugin, &plugins))?;
-    once::possible(&found.manifest)?;
-    let files = compare::files(&run, found, node.has_made(found));
+    let mut changed = run.recording.as_ref().map(|_| Vec::new());
+    for name in &needed {
+        let found = plugins.get(name).ok_or_else(|| missing(name, &plugins))?;
+        once::possible(&found.manifest)?;
+        let files = run.recorded(name).map(|recorded| compare::files(recorded, found, node.has_made(found)));
+        changed = changed.zip(files).map(|(all, files)| [all, files].concat());
+    }
     let rehearsal = Rehearsal {
         config: node.config.clone(),
-        plugin,
+        plugin: run.bundle.plugin.parse().unwrap_or_else(|_| needed[0].clone()),
         given: Given::Earlier(Box::new(earlier(&run))),
         secure_params: given.secure_params,
+        files: given_files,
         timeout: options.timeout,
         keep: None,
     };
@@ -61,11 +74,11 @@ pub async fn run(options: &ReplayOptions, config: Option<&Path>) -> anyhow::Resu
     let rehearsal = Rehearsal { keep: keep.clone(), ..rehearsal };
     let (ended, output) =
         local::run_whole(rehearsal, LARGEST_STREAM).await.context("cannot run the plugin here")?;
-    let comparison = Comparison::of(&run, (&ended, &output), &masks, files);
+    let comparison = Comparison::of(&run, (&ended, &output), &masks, changed);
     if options.json {
         print(&format!("{:#}\n", comparison.json(keep.as_deref())))?;
     } else {
-        print(&report::text(&run, &comparison))?;
+        print(&report::text(&run, &comparison, Screen::of_stdout()))?;
         if let Some(folder) = &keep {
             say(&format!("the private folder is {}", folder.display()));
         }

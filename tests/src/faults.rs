@@ -109,6 +109,7 @@ async fn in_folder(args: &Args, seed: u64, folder: &Path) -> anyhow::Result<bool
     verdicts.extend(checks::of_tasks(&evidence));
     verdicts.push(Verdict { name: "output to the byte", violations: wrong });
     verdicts.extend(checks::messages(&world).await?);
+    verdicts.push(checks::recordings(&evidence).await?);
     let held = report::print(&evidence, &injected, &checks::concurrency(&evidence), &verdicts);
     // Costs room and nothing else: a runner that is killed while it stores cannot tidy up.
     say(&format!("output files that no task refers to: {}", stray.len()));

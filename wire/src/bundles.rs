@@ -8,6 +8,7 @@
 //! | `stdin.json` | what the plugin was given on standard input, without what is secret: the task |
 //! | `recording.json` | the [`Recording`] without its input, if there is one |
 //! | `stdout`, `stderr` | the output, each up to [`LARGEST_STREAM`] bytes |
+//! | `files/SHA256` | what is in the files that the task got, up to [`LARGEST_FILES`] bytes of all of them |
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -18,10 +19,36 @@ pub const VERSION: u32 = 1;
 /// A bundle has so many bytes of each stream at most.
 pub const LARGEST_STREAM: u64 = 64 * 1024 * 1024;
 
+/// A bundle has so many bytes of input files at most.
+pub const LARGEST_FILES: u64 = 64 * 1024 * 1024;
+
+/// A bundle names so many files of a file set at most.
+pub const MOST_FILES: usize = 10_000;
+
+/// What is in input files is below this, named by its SHA-256 sum.
+pub const FILES: &str = "files/";
+
 /// The names of its files.
 pub const BUNDLE: &str = "bundle.json";
 pub const STDIN: &str = "stdin.json";
 pub const RECORDING: &str = "recording.json";
+
+/// An attempt that was recorded.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(example = json!({
+    "task": "6b0003bb686c8275d8013333", "attempt": 1, "at": "2026-11-20T08:24:27.123Z", "expires": "2026-11-27T08:24:27.123Z",
+})))]
+pub struct RecordedAttempt {
+    /// The task's id.
+    pub task: String,
+    /// Which attempt it is, counted from 1.
+    pub attempt: i64,
+    /// When it had ended: ISO 8601, UTC.
+    pub at: String,
+    /// Until when the recording is kept.
+    pub expires: String,
+}
 
 /// One attempt of a task: the file `bundle.json` of a bundle.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -49,6 +76,9 @@ pub struct Bundle {
     pub outcome: Outcome,
     /// Standard output and standard error.
     pub streams: Vec<Stream>,
+    /// The file sets of the task, if it has some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<BundledFiles>,
     /// What the plugin was given besides and is not in the bundle, because it is secret: `secure_params`, and names of variables.
     pub secrets: Vec<String>,
     /// What is not in the bundle, in words.
@@ -72,6 +102,71 @@ pub struct Outcome {
     /// Why it ended so, where that is not the plugin's doing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// How its steps ended, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<StepOutcome>,
+}
+
+/// What came of a step.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct StepOutcome {
+    /// What people call it.
+    pub name: String,
+    /// The plugin that does it; that of the queue if none is named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plugin: Option<String>,
+    /// The status; -2 if it was not begun.
+    pub status: i64,
+    /// When it began: ISO 8601, UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<String>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
+}
+
+/// The file sets of a task.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct BundledFiles {
+    /// What it got.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<BundledSet>,
+    /// What it left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<BundledSet>,
+}
+
+/// A file set, or the part of it that a task has to do with.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct BundledSet {
+    /// The name of the set.
+    pub name: String,
+    /// Of which version.
+    pub version: Option<i64>,
+    /// Which of its files: those that match one of these; all if there are none.
+    pub patterns: Vec<String>,
+    /// The files; null if they are not known.
+    pub files: Option<Vec<BundledFile>>,
+}
+
+/// A file of a file set.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct BundledFile {
+    pub path: String,
+    /// Its bytes.
+    pub size: u64,
+    /// Their SHA-256 sum, in hexadecimal.
+    pub sha256: String,
+    /// Who may read, write and run it: the lower nine bits of its mode.
+    pub mode: u32,
+    /// When it was changed, in milliseconds since 1970.
+    pub mtime: i64,
+    /// Whether its bytes are in the bundle, as `files/SHA256`.
+    pub included: bool,
 }
 
 /// A stream of output.
@@ -98,8 +193,12 @@ pub struct Recording {
     /// The queue's document as it was.
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub queue: Value,
+    /// The plugin; that of the first step if there are several.
     pub plugin: RecordedPlugin,
-    /// The environment of the plugin; nothing of a warm plugin, which had begun before.
+    /// The steps, if the task has some.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<RecordedStep>,
+    /// The environment of the plugin, or of the first step's; nothing of a warm plugin, which had begun before.
     pub environment: Vec<Variable>,
     /// The private folder, if it has one.
     pub folder: Option<String>,
@@ -116,6 +215,17 @@ pub struct Recording {
     pub cut: Vec<String>,
     /// What was not recorded, in words.
     pub not_recorded: Vec<String>,
+}
+
+/// A step of a task.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RecordedStep {
+    /// What people call it.
+    pub name: String,
+    /// When it began; null if it did not.
+    pub ms: Option<u64>,
+    pub plugin: RecordedPlugin,
 }
 
 /// A plugin as it was.

@@ -3,15 +3,16 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use crate::args::seconds;
 
 /// Options of `replay`.
 #[derive(Debug, Args)]
 pub struct ReplayOptions {
-    /// A bundle that `disbatch bundle` has written; `-` for standard input
-    pub bundle: PathBuf,
+    /// Bundles that `disbatch bundle` has written, or folders of them; `-` for standard input
+    #[arg(value_name = "BUNDLE", required_unless_present = "last")]
+    pub bundles: Vec<PathBuf>,
     /// Another version of the plugin: its folder, or a program that takes the place of its program
     #[arg(long, value_name = "PATH")]
     pub with: Option<PathBuf>,
@@ -25,12 +26,117 @@ pub struct ReplayOptions {
     #[arg(long, value_name = "TIME", value_parser = seconds::parse)]
     pub timeout: Option<Duration>,
     /// Leave its private folder, and say where it is
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["last", "html"])]
     pub keep: bool,
     /// Start a shell in place of the plugin, in such a folder and with its environment
-    #[arg(long, conflicts_with_all = ["mask", "timeout", "json"])]
+    #[arg(long, conflicts_with_all = ["mask", "timeout", "json", "last", "html"])]
     pub shell: bool,
     /// Print what came of it as JSON
     #[arg(long)]
     pub json: bool,
+    /// Of many runs.
+    #[command(flatten)]
+    pub many: ManyRuns,
+}
+
+/// Options of `replay` for many runs.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Many runs")]
+pub struct ManyRuns {
+    /// Replay the last so many runs of --queue that were recorded, up to 1000, with bundles from the DCI
+    #[arg(long, value_name = "N", requires = "queue", conflicts_with = "bundles",
+        value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub last: Option<u32>,
+    /// The queue of --last, by name or id
+    #[arg(long, value_name = "QUEUE", requires = "last")]
+    pub queue: Option<String>,
+    /// Keep the bundles of --last in this folder
+    #[arg(long, value_name = "FOLDER", requires = "last")]
+    pub save: Option<PathBuf>,
+    /// Replay so many at once [default: as many as there are processors]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    pub jobs: Option<u16>,
+    /// Write what came of them as a page into this file, too
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// What makes the exit status 1, with commas between [default: different]
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_enum)]
+    pub fail_on: Vec<FailOn>,
+    /// When they count as slower and faster.
+    #[command(flatten)]
+    pub limits: Limits,
+}
+
+/// When a run counts as slower or faster than it was.
+#[derive(Debug, Clone, PartialEq, Args)]
+pub struct Limits {
+    /// A run is slower if it took more than so many percent longer, and faster if it took more than --faster-than less
+    #[arg(long, value_name = "PERCENT", default_value = "50", value_parser = percent)]
+    pub slower_than: f64,
+    /// See --slower-than
+    #[arg(long, value_name = "PERCENT", default_value = "33", value_parser = percent)]
+    pub faster_than: f64,
+    /// What differs by no more than this is neither slower nor faster
+    #[arg(long, value_name = "TIME", default_value = "0.2", value_parser = seconds::parse)]
+    pub noise: Duration,
+}
+
+/// What is a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum FailOn {
+    /// A run came out differently
+    Different,
+    /// A run took longer
+    Slower,
+    /// A run could not be replayed
+    NotReplayable,
+}
+
+impl ReplayOptions {
+    /// Whether many runs are to be told of together, and not one by itself.
+    pub fn is_many(&self) -> bool {
+        let ManyRuns { last, html, fail_on, .. } = &self.many;
+        let is_one_file = matches!(&self.bundles[..], [only] if !only.is_dir());
+        last.is_some() || html.is_some() || !fail_on.is_empty() || !is_one_file
+    }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.trim_end_matches('%').trim_end().parse::<f64>().ok();
+    number
+        .filter(|percent| (0.0..=100_000.0).contains(percent))
+        .ok_or_else(|| format!("'{text}' is no percentage: write 50 or 50%"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Command;
+    use crate::args::testing::subcommand;
+
+    #[test]
+    fn many_runs_are_named_or_fetched() {
+        let parse = |words: &str| subcommand::<Command>(&words.split(' ').collect::<Vec<_>>());
+        let options = |words: &str| match parse(words) {
+            Ok(Command::Replay(options)) => options,
+            other => panic!("{other:?}"),
+        };
+        for wrong in [
+            "replay",
+            "replay --last 9",
+            "replay a.tar --last 9 --queue q",
+            "replay --last 9 --queue q --shell",
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+        assert!(!options("replay run.tar").is_many() && options("replay a.tar b.tar").is_many());
+        assert!(options("replay run.tar --html page.html").is_many() && options("replay .").is_many());
+        let last = options(
+            "replay --last 200 --queue mail --slower-than 10% --noise 0 --fail-on slower,not-replayable",
+        );
+        assert!(last.is_many() && last.bundles.is_empty());
+        assert_eq!((last.many.last, last.many.limits.slower_than), (Some(200), 10.0));
+        assert_eq!(last.many.fail_on, [FailOn::Slower, FailOn::NotReplayable]);
+        assert_eq!(percent("x%").unwrap_err(), "'x%' is no percentage: write 50 or 50%");
+    }
 }

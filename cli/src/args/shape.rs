@@ -37,7 +37,7 @@ impl Shape {
     /// The option with the help that is right for the command.
     fn describe(&self, arg: &Arg) -> Arg {
         let arg = arg.clone();
-        if !self.connects && arg.get_id() == "config" {
+        if arg.get_id() == "config" && self.options.contains(&"config") {
             return arg.help(CONFIGURATION).help_heading(None::<&str>);
         }
         arg

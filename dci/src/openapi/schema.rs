@@ -334,6 +334,15 @@ pub struct BundleOptions {
     attempt: Option<i64>,
 }
 
+/// How many recorded attempts.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct RecordingSearch {
+    /// At most so many: 100 unless given.
+    #[param(rename = ".limit", minimum = 1, maximum = 1000)]
+    limit: Option<i64>,
+}
+
 /// What to wait for.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]

@@ -1,6 +1,8 @@
 //! How large a recording may be.
 
-use disbatch_wire::bundles::Recording;
+use std::iter;
+
+use disbatch_wire::bundles::{RecordedPlugin, Recording};
 use serde_json::Value;
 
 /// As JSON it has so many bytes at most.
@@ -25,8 +27,10 @@ pub fn bounded(mut recording: Recording) -> String {
         ("standard input, which is the task", |recording| recording.input = String::new()),
         ("the times of output", |recording| recording.output = Vec::new()),
         ("the control lines", |recording| recording.control = Vec::new()),
-        ("the manifest", |recording| recording.plugin.manifest = Value::Null),
-        ("the files of the plugin", |recording| recording.plugin.files = Vec::new()),
+        ("the manifest", |recording| plugins(recording).for_each(|plugin| plugin.manifest = Value::Null)),
+        ("the files of the plugin", |recording| {
+            plugins(recording).for_each(|plugin| plugin.files = Vec::new())
+        }),
         ("the environment", |recording| recording.environment = Vec::new()),
     ];
     let long = |variable: &&disbatch_wire::bundles::Variable| variable.value.is_none() && !variable.secret;
@@ -44,6 +48,12 @@ pub fn bounded(mut recording: Recording) -> String {
         cut(&mut recording);
         recording.cut.push(what.to_owned());
     }
+}
+
+/// That of the task and those of its steps.
+fn plugins(recording: &mut Recording) -> impl Iterator<Item = &mut RecordedPlugin> {
+    let of_steps = recording.steps.iter_mut().map(|step| &mut step.plugin);
+    iter::once(&mut recording.plugin).chain(of_steps)
 }
 
 #[cfg(test)]

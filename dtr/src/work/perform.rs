@@ -64,7 +64,9 @@ impl Work<'_> {
         let live = Some(live).filter(|_| is_apart);
         let recorder = Recorder::of(queue, &self.begun.task, self.begun.run.attempt, parts);
         let relay = relay.recorded_by(recorder.clone());
-        let stage = Stage { work: self, queue, secure_params, kit, supervision, until, live, files };
+        let is_filled = files.is_some();
+        let stage =
+            Stage { work: self, queue, secure_params, kit, supervision, until, live, files, is_filled };
         let (run, config, lifecycle) = (&self.begun.run, &self.setup.config, &self.setup.lifecycle);
         let used = relay.used();
         // By itself, so that what is around it is small: it is moved into its place several times.
@@ -90,12 +92,13 @@ impl Work<'_> {
     }
 
     /// Runs the plugins without a database: what they say comes out of the other side of the relay, and their output goes to
-    /// `captures` alone. The plugin may live at first until the time that comes with the secure parameters.
+    /// `captures` alone. The plugin may live at first until the time that comes with the secure parameters; `is_filled`: there are
+    /// files in its private folder.
     pub async fn rehearse(
         &self,
         kit: &Kit,
         supervision: Supervision,
-        (secure_params, until): (Option<SecureParams>, Duration),
+        (secure_params, until, is_filled): (Option<SecureParams>, Duration, bool),
         (mut captures, relay): (Captures, Relay),
     ) -> Outcome {
         let found = kit.parts_of(self.begun, &self.setup.config);
@@ -105,7 +108,8 @@ impl Work<'_> {
             (_, Err(why)) => return Outcome::unable_to_start(&why),
         };
         let (live, files) = (None, None);
-        let stage = Stage { work: self, queue, secure_params, kit, supervision, until, live, files };
+        let stage =
+            Stage { work: self, queue, secure_params, kit, supervision, until, live, files, is_filled };
         match stage.run_all(&parts, &mut captures, relay).await.0 {
             Ok(verdict) => Outcome::of(verdict, captures),
             Err((None, why)) => Outcome::unable_to_start(&why),
@@ -128,6 +132,8 @@ struct Stage<'a> {
     live: Option<&'a Live<'a>>,
     /// What it has to do with file sets.
     files: Option<Exchange<'a>>,
+    /// Whether files of the task are in its private folder.
+    is_filled: bool,
 }
 
 impl<'a> Stage<'a> {
@@ -230,8 +236,9 @@ impl<'a> Stage<'a> {
             about: &about,
         };
         if let Some(recorder) = &relay.recorder {
-            let plugin = (part.name.as_str(), &*part.plugin);
-            recorder.gives(plugin, &task, plugin::json_of(&task)?, &self.kit.sums);
+            // A replay begins with the first of the steps.
+            let input = || plugin::json_of(if part.step.is_some() { &begun.task } else { &task });
+            recorder.gives(part, &task, input, &self.kit.sums)?;
         }
         let mut own = part.plugin.answers.then(|| Captures::new(self.live, None));
         let printed = own.as_mut().unwrap_or(&mut *captures);
@@ -269,7 +276,7 @@ impl<'a> Stage<'a> {
     fn folder_of(&self, part: &Part) -> io::Result<&'a Path> {
         // The files of the task are in it, whoever wants it otherwise.
         let work: &'a Work<'a> = self.work;
-        if part.plugin.manifest.has_folder() || self.files.is_some() {
+        if part.plugin.manifest.has_folder() || self.is_filled {
             return work.folder.path().map_err(io::Error::other);
         }
         Ok(Path::new(folder::HOME))

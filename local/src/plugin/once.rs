@@ -29,7 +29,8 @@ pub async fn run(options: &RunOnce, config: Option<&Path>) -> anyhow::Result<Exi
     let (config, _kept) = configuration(folder, config)?;
     let given = Given::Params(params);
     let timeout = options.timeout;
-    let rehearsal = Rehearsal { config, plugin: manifest.name, given, secure_params, timeout, keep: None };
+    let rehearsal =
+        Rehearsal { config, plugin: manifest.name, given, secure_params, files: None, timeout, keep: None };
     let ended = local::run(rehearsal, show).await.context("cannot run the plugin here")?;
     tell(&ended);
     Ok(ExitCode::from(status::exit_code(ended.status)))

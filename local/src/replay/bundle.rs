@@ -1,17 +1,25 @@
 //! Reads a bundle.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
 use disbatch_cli::args::secure::is_stdin;
-use disbatch_wire::bundles::{BUNDLE, Bundle, LARGEST_STREAM, RECORDING, Recording, STDIN, VERSION};
+use disbatch_core::model::{FILES, PluginName, STEPS};
+use disbatch_dtr::local::{GivenFile, GivenFiles};
+use disbatch_wire::bundles::{
+    self, BUNDLE, Bundle, BundledFile, LARGEST_FILES, LARGEST_STREAM, RECORDING, RecordedPlugin, Recording,
+    STDIN, VERSION,
+};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 /// Its JSON files have so many bytes at most: a task has 16 MiB, and more as JSON.
 const LARGEST_FILE: u64 = 128 * 1024 * 1024;
+
+const NO_TAR: &str = "it is no tar archive, or only a part of one";
 
 /// What a bundle has.
 #[derive(Debug, Default)]
@@ -22,6 +30,62 @@ pub struct Run {
     pub recording: Option<Recording>,
     /// Standard output and standard error, or the first part of them.
     pub output: [Vec<u8>; 2],
+    /// What is in input files, by their SHA-256 sums.
+    pub contents: HashMap<String, Vec<u8>>,
+}
+
+impl Run {
+    /// The names of all plugins that it needs: that of its queue, or those of its steps.
+    pub fn plugins(&self) -> anyhow::Result<Vec<PluginName>> {
+        let steps = self.task.get(STEPS).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let of_queue = self.bundle.plugin.as_str();
+        let of_steps =
+            steps.iter().map(|step| step.get("plugin").and_then(Value::as_str).unwrap_or(of_queue));
+        let mut names: Vec<&str> = of_steps.collect();
+        if names.is_empty() {
+            names.push(of_queue);
+        }
+        let mut all: Vec<PluginName> = Vec::new();
+        for name in names {
+            let name = name.parse().with_context(|| format!("the bundle names no plugin: {name:?}"))?;
+            if !all.contains(&name) {
+                all.push(name);
+            }
+        }
+        Ok(all)
+    }
+
+    /// What was recorded of a plugin.
+    pub fn recorded(&self, plugin: &PluginName) -> Option<&RecordedPlugin> {
+        let recording = self.recording.as_ref()?;
+        let of_steps = recording.steps.iter().map(|step| &step.plugin);
+        of_steps.chain([&recording.plugin]).find(|recorded| recorded.name == plugin.as_str())
+    }
+
+    /// What the task gets and leaves.
+    pub fn files(&self) -> anyhow::Result<Option<GivenFiles>> {
+        let is_asked = self.task.get(FILES).is_some_and(|files| !files.is_null());
+        let Some(files) = &self.bundle.files else {
+            if is_asked {
+                bail!("the task takes or leaves file sets, which are not in the bundle");
+            }
+            return Ok(None);
+        };
+        let mut input = Vec::new();
+        if let Some(set) = &files.input {
+            let Some(files) = &set.files else {
+                bail!("the task takes files of the file set {}, which are not in the bundle", set.name)
+            };
+            for BundledFile { path, sha256, mode, mtime, size, .. } in files {
+                let bytes = self.contents.get(sha256).cloned();
+                let bytes = bytes.with_context(|| {
+                    format!("the input file {path}, of {size} bytes, is not in the bundle")
+                })?;
+                input.push(GivenFile { path: path.clone(), mode: *mode, mtime: *mtime, bytes });
+            }
+        }
+        Ok(Some(GivenFiles { input, output: files.output.as_ref().map(|set| set.patterns.clone()) }))
+    }
 }
 
 /// Reads it from a file or from standard input. Files that it has besides are of no interest.
@@ -35,10 +99,28 @@ pub fn read(path: &Path) -> anyhow::Result<Run> {
     from(source).with_context(|| format!("{name} is no bundle that can be replayed"))
 }
 
+/// Reads only which run it is of.
+pub fn about(path: &Path) -> anyhow::Result<Bundle> {
+    let name = path.display();
+    let file = File::open(path).with_context(|| format!("cannot read {name}"))?;
+    let mut archive = tar::Archive::new(file);
+    let mut found = || -> anyhow::Result<Bundle> {
+        for file in archive.entries().map_err(no_tar)? {
+            let mut file = file.map_err(no_tar)?;
+            if file.path()?.as_os_str() == BUNDLE && file.size() <= LARGEST_FILE {
+                let size = file.size();
+                return versioned(&whole(&mut file, size)?);
+            }
+        }
+        bail!("it has no {BUNDLE}")
+    };
+    found().with_context(|| format!("{name} is no bundle that can be replayed"))
+}
+
 fn from(source: impl Read) -> anyhow::Result<Run> {
     let mut archive = tar::Archive::new(source);
     let mut run = Run::default();
-    let mut has_task = false;
+    let (mut has_task, mut room) = (false, LARGEST_FILES);
     for file in archive.entries().map_err(no_tar)? {
         let mut file = file.map_err(no_tar)?;
         let (name, size) = (file.path()?.to_string_lossy().into_owned(), file.size());
@@ -46,12 +128,17 @@ fn from(source: impl Read) -> anyhow::Result<Run> {
         if size > most {
             bail!("{name} has {size} bytes, more than {most}");
         }
+        let mut bytes = || whole(&mut file, size);
         match name.as_str() {
-            BUNDLE => run.bundle = versioned(&mut file)?,
-            STDIN => (run.task, has_task) = (json(&mut file, STDIN)?, true),
-            RECORDING => run.recording = Some(json(&mut file, RECORDING)?),
-            "stdout" => drop(file.read_to_end(&mut run.output[0])?),
-            "stderr" => drop(file.read_to_end(&mut run.output[1])?),
+            BUNDLE => run.bundle = versioned(&bytes()?)?,
+            STDIN => (run.task, has_task) = (json(&bytes()?, STDIN)?, true),
+            RECORDING => run.recording = Some(json(&bytes()?, RECORDING)?),
+            "stdout" => run.output[0] = bytes()?,
+            "stderr" => run.output[1] = bytes()?,
+            name if name.starts_with(bundles::FILES) => {
+                room = room.checked_sub(size).context("it has too many files")?;
+                run.contents.insert(name[bundles::FILES.len()..].to_owned(), bytes()?);
+            }
             _ => {} // Of a later release.
         }
     }
@@ -67,15 +154,20 @@ fn from(source: impl Read) -> anyhow::Result<Run> {
 /// What cannot be read as an archive: the errors of that quote whatever there was in its place.
 fn no_tar(error: io::Error) -> anyhow::Error {
     match error.kind() {
-        io::ErrorKind::Other | io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
-            anyhow!("it is no tar archive, or only a part of one")
-        }
+        io::ErrorKind::Other | io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => anyhow!(NO_TAR),
         _ => error.into(),
     }
 }
 
+/// All of a file that has so many bytes, as the archive has it.
+fn whole(file: &mut impl Read, size: u64) -> anyhow::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(no_tar)?;
+    if bytes.len() as u64 == size { Ok(bytes) } else { Err(anyhow!(NO_TAR)) }
+}
+
 /// A version that nobody knows may lack what is wanted.
-fn versioned(file: &mut impl Read) -> anyhow::Result<Bundle> {
+fn versioned(file: &[u8]) -> anyhow::Result<Bundle> {
     let value: Value = json(file, BUNDLE)?;
     match value.get("v").and_then(Value::as_u64) {
         Some(v) if v == u64::from(VERSION) => {
@@ -86,10 +178,8 @@ fn versioned(file: &mut impl Read) -> anyhow::Result<Bundle> {
     }
 }
 
-fn json<T: DeserializeOwned>(file: &mut impl Read, name: &str) -> anyhow::Result<T> {
-    let mut text = String::new();
-    file.read_to_string(&mut text).with_context(|| format!("cannot read {name}"))?;
-    serde_json::from_str(&text).with_context(|| format!("{name} cannot be understood"))
+fn json<T: DeserializeOwned>(file: &[u8], name: &str) -> anyhow::Result<T> {
+    serde_json::from_slice(file).with_context(|| format!("{name} cannot be understood"))
 }
 
 #[cfg(test)]

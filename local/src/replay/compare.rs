@@ -4,25 +4,26 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
+use bson::DateTime;
+use disbatch_core::model::{STEPS, Step};
 use disbatch_core::plugin::Plugin;
 use disbatch_dtr::local::Rehearsed;
-use serde::Serialize;
+use disbatch_wire::bundles::RecordedPlugin;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
-use similar::TextDiff;
 
 use super::bundle::Run;
+use super::diff;
 use super::mask::Masks;
 
 /// What of `exit` is to be the same. All else is measured.
 const OF_EXIT: [&str; 5] = ["code", "signal", "reason", "limit", "oom"];
 
-/// So many lines are shown around each difference.
-const AROUND: usize = 3;
-
 /// Both of something.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Both<T> {
     pub was: T,
     pub is: T,
@@ -36,33 +37,56 @@ impl<T: PartialEq> Both<T> {
 }
 
 /// A number of both runs, which is told and not compared; none where it was not measured.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     pub was: Option<f64>,
     pub is: Option<f64>,
 }
 
 /// A stream or a result, as text without what differs from run to run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Text {
-    pub name: &'static str,
+    pub name: String,
     pub same: bool,
     /// The lengths before anything was masked, in bytes.
     pub was_bytes: u64,
     pub is_bytes: u64,
-    /// A unified difference; empty if there is none.
+    /// A unified difference; empty if there is none that can be shown.
     pub difference: String,
     /// How much of the first is in the bundle, if that is not all: only that was compared.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compared: Option<u64>,
 }
 
+/// How a step ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StepEnd {
+    pub name: String,
+    pub status: i64,
+    /// How long it took; none if it was not begun.
+    pub seconds: Option<f64>,
+}
+
+/// A file that was left.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct LeftFile {
+    pub path: String,
+    pub size: u64,
+    pub sha256: String,
+}
+
 /// All of it.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     pub status: Both<i64>,
     pub exit: Both<Value>,
     pub texts: Vec<Text>,
+    /// The steps in their order, if it has some: only how they ended is compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps: Option<Both<Vec<StepEnd>>>,
+    /// The files that it has left, if it was to leave some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<Both<Vec<LeftFile>>>,
     /// In seconds.
     pub duration: Measured,
     /// The most that the plugin had at once, in bytes.
@@ -103,6 +127,8 @@ impl Comparison {
             status: Both::new(outcome.status, ended.status),
             exit: Both::new(facts(outcome.exit.as_ref()), facts(ended.exit.as_ref())),
             texts,
+            steps: steps(run, ended),
+            files: left(run, ended),
             duration: measured("duration"),
             memory: measured("peak_memory"),
             changed_files,
@@ -111,10 +137,15 @@ impl Comparison {
     }
 
     /// Names of what came out differently.
-    pub fn different(&self) -> Vec<&'static str> {
+    pub fn different(&self) -> Vec<&str> {
         let facts = [("status", self.status.same), ("exit", self.exit.same)];
-        let texts = self.texts.iter().map(|text| (text.name, text.same));
-        facts.into_iter().chain(texts).filter(|(_, same)| !same).map(|(name, _)| name).collect()
+        let texts = self.texts.iter().map(|text| (text.name.as_str(), text.same));
+        let is_same = [
+            self.steps.as_ref().map(|steps| ("steps", steps.same)),
+            self.files.as_ref().map(|files| ("files", files.same)),
+        ];
+        let all = facts.into_iter().chain(texts).chain(is_same.into_iter().flatten());
+        all.filter(|(_, same)| !same).map(|(name, _)| name).collect()
     }
 
     pub fn is_same(&self) -> bool {
@@ -131,6 +162,62 @@ impl Comparison {
         }
         all
     }
+}
+
+/// By name, order, and how they ended; none if a release has made the bundle that does not tell.
+fn steps(run: &Run, ended: &Rehearsed) -> Option<Both<Vec<StepEnd>>> {
+    let steps = &run.bundle.outcome.steps;
+    if steps.is_empty() {
+        return None;
+    }
+    let time =
+        |text: &Option<String>| Some(DateTime::parse_rfc3339_str(text.as_ref()?).ok()?.timestamp_millis());
+    let was: Vec<StepEnd> = steps
+        .iter()
+        .map(|step| {
+            let took = time(&step.started).zip(time(&step.ended));
+            let took = took.map(|(from, to)| Duration::from_millis(to.saturating_sub(from).unsigned_abs()));
+            StepEnd {
+                name: step.name.clone(),
+                status: step.status,
+                seconds: took.map(|took| took.as_secs_f64()),
+            }
+        })
+        .collect();
+    let asked = run.task.get(STEPS).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let name = |index: usize| {
+        let name =
+            asked.get(index).and_then(|step| step.get("name")?.as_str()).filter(|name| !name.is_empty());
+        name.map_or_else(|| Step::default_name(index), str::to_owned)
+    };
+    let is: Vec<StepEnd> = ended
+        .steps
+        .iter()
+        .enumerate()
+        .map(|(index, (status, seconds))| StepEnd { name: name(index), status: *status, seconds: *seconds })
+        .collect();
+    let ends =
+        |steps: &[StepEnd]| steps.iter().map(|step| (step.name.clone(), step.status)).collect::<Vec<_>>();
+    let same = ends(&was) == ends(&is);
+    Some(Both { was, is, same })
+}
+
+/// None if it is not known what was left.
+fn left(run: &Run, ended: &Rehearsed) -> Option<Both<Vec<LeftFile>>> {
+    let was = run.bundle.files.as_ref()?.output.as_ref()?.files.as_ref()?;
+    let was = was.iter().map(|file| LeftFile {
+        path: file.path.clone(),
+        size: file.size,
+        sha256: file.sha256.clone(),
+    });
+    let is = ended.left.iter().flatten().map(|file| LeftFile {
+        path: file.path.clone(),
+        size: file.size,
+        sha256: file.sha256.clone(),
+    });
+    let mut was: Vec<LeftFile> = was.collect();
+    was.sort();
+    Some(Both::new(was, is.collect()))
 }
 
 fn facts(exit: Option<&Value>) -> Value {
@@ -153,14 +240,14 @@ fn sorted(value: &Value) -> Value {
 }
 
 /// `whole`: the length of the first, if only a part of it is there.
-fn text(name: &'static str, (was, is): (&[u8], &[u8]), whole: Option<u64>, masks: &Masks) -> Text {
+fn text(name: &str, (was, is): (&[u8], &[u8]), whole: Option<u64>, masks: &Masks) -> Text {
     let compared = whole.map(|_| was.len() as u64);
     let part = if whole.is_some() { &is[..is.len().min(was.len())] } else { is };
     let [masked_was, masked_is] = [was, part].map(|bytes| masks.apply(bytes));
     let same = was == part || masked_was == masked_is;
-    let difference = if same { String::new() } else { difference(&masked_was, &masked_is) };
+    let difference = if same { String::new() } else { diff::unified(&masked_was, &masked_is) };
     Text {
-        name,
+        name: name.to_owned(),
         same,
         was_bytes: whole.unwrap_or(was.len() as u64),
         is_bytes: is.len() as u64,
@@ -169,19 +256,10 @@ fn text(name: &'static str, (was, is): (&[u8], &[u8]), whole: Option<u64>, masks
     }
 }
 
-fn difference(was: &[u8], is: &[u8]) -> String {
-    let [was, is] = [was, is].map(String::from_utf8_lossy);
-    TextDiff::from_lines(was.as_ref(), is.as_ref())
-        .unified_diff()
-        .context_radius(AROUND)
-        .header("recorded", "replayed")
-        .to_string()
-}
-
-/// Which files of the plugin are not what was recorded, by their names; none if nothing was recorded. `only_program`: it has no others here.
-pub fn files(run: &Run, plugin: &Plugin, only_program: bool) -> Option<Vec<String>> {
+/// Which files of the plugin are not what was recorded, by their names. `only_program`: it has no others here.
+pub fn files(recorded: &RecordedPlugin, plugin: &Plugin, only_program: bool) -> Vec<String> {
     let most = if only_program { 1 } else { usize::MAX };
-    let recorded: Vec<_> = run.recording.as_ref()?.plugin.files.iter().take(most).collect();
+    let recorded: Vec<_> = recorded.files.iter().take(most).collect();
     let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let was: BTreeSet<(String, String)> = recorded
         .iter()
@@ -196,7 +274,7 @@ pub fn files(run: &Run, plugin: &Plugin, only_program: bool) -> Option<Vec<Strin
         .map(|file| name(Path::new(&file.path)))
         .collect();
     let changed: BTreeSet<String> = was.symmetric_difference(&is).map(|(name, _)| name.clone()).collect();
-    Some(changed.difference(&unread).cloned().collect())
+    changed.difference(&unread).cloned().collect()
 }
 
 fn sum(path: &Path) -> io::Result<String> {
@@ -223,7 +301,7 @@ mod tests {
     }
 
     fn ended(status: i64, exit: Value, result: Option<Value>) -> Rehearsed {
-        Rehearsed { status, exit: Some(exit), result, note: None }
+        Rehearsed { status, exit: Some(exit), result, note: None, steps: Vec::new(), left: None }
     }
 
     #[test]
@@ -233,6 +311,7 @@ mod tests {
             exit: Some(json!({ "code": 0, "duration": 1.5, "peak_memory": 100, "cpu": 1 })),
             result: Some(json!({ "b": 1, "a": [2] })),
             note: None,
+            steps: Vec::new(),
         };
         let exit = json!({ "code": 0, "duration": 0.5, "peak_memory": 200 });
         let same = ended(1, exit.clone(), Some(json!({ "a": [2], "b": 1 })));

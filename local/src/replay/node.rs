@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use disbatch_core::config::Config;
+use disbatch_core::model::PluginName;
 use disbatch_core::plugin::{Manifest, Plugin, Plugins};
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
@@ -22,7 +23,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// One that has the plugin of the run. `with`: another version of it; `given`: the configuration of a node.
+    /// One that has the plugins of the run. `with`: another version of one; `given`: the configuration of a node.
     pub fn for_replay(
         run: &Run,
         (with, given): (Option<&Path>, Option<&Path>),
@@ -30,26 +31,30 @@ impl Node {
     ) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir().context("cannot make a folder for the configuration")?;
         let path = |name: &str| folder.path().join(name);
-        let plugin = match with {
-            None => None,
-            Some(with) if with.is_dir() => Some(plugin_of(with, run)?),
-            Some(with) => {
+        let names = run.plugins()?;
+        let plugin = match (with, &names[..]) {
+            (None, _) => None,
+            (Some(with), names) if with.is_dir() => Some(plugin_of(with, names)?),
+            (Some(with), [name]) => {
                 let program = check::absolute(with)?;
-                Some(write_plugin(&path("with"), run, Some(&program))?)
+                Some(write_plugin(&path("with"), (name, run), Some(&program))?)
             }
+            (Some(_), _) => bail!("the steps have several plugins: --with takes the folder of one of them"),
         };
         let mut config = match given {
             Some(given) => Config::load(given)?,
             None => own(&folder, secrets)?,
         };
         config.plugin_dirs.splice(0..0, plugin);
-        let name = &run.bundle.plugin;
-        let is_there = name.parse().is_ok_and(|name| Plugins::discover(&config).get(&name).is_some());
-        if !is_there && given.is_none() && manifest_of(run).is_some() {
+        let plugins = Plugins::discover(&config);
+        for (number, name) in names.iter().enumerate() {
+            if given.is_some() || plugins.get(name).is_some() || manifest_of(name, run).is_none() {
+                continue;
+            }
             // If it was recorded on this host, it is where it was.
-            config.plugin_dirs.push(match recorded_folder(run) {
+            config.plugin_dirs.push(match recorded_folder(name, run) {
                 Some(folder) => folder,
-                None => write_plugin(&path("recorded"), run, None)?,
+                None => write_plugin(&path(&format!("recorded-{number}")), (name, run), None)?,
             });
         }
         Ok(Self { config, folder })
@@ -62,25 +67,26 @@ impl Node {
 }
 
 /// The plugin's folder as it was recorded, if there is one here.
-fn recorded_folder(run: &Run) -> Option<PathBuf> {
-    let files = &run.recording.as_ref()?.plugin.files;
+fn recorded_folder(name: &PluginName, run: &Run) -> Option<PathBuf> {
+    let files = &run.recorded(name)?.files;
     let manifest =
         files.iter().map(|file| Path::new(&file.path)).find(|path| path.ends_with("plugin.json"))?;
     manifest.parent().filter(|_| manifest.is_file()).map(Path::to_owned)
 }
 
 /// A folder with a version of the plugin.
-fn plugin_of(folder: &Path, run: &Run) -> anyhow::Result<PathBuf> {
+fn plugin_of(folder: &Path, names: &[PluginName]) -> anyhow::Result<PathBuf> {
     let folder = check::absolute(folder)?;
     let path = folder.join("plugin.json");
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let manifest = Manifest::parse(&text).map_err(|error| anyhow!("{}: {error}", path.display()))?;
-    if manifest.name.as_str() != run.bundle.plugin {
+    if !names.contains(&manifest.name) {
+        let names: Vec<&str> = names.iter().map(PluginName::as_str).collect();
         bail!(
             "{} is the plugin {}, and the bundle is one of {}",
             folder.display(),
             manifest.name,
-            run.bundle.plugin
+            names.join(", ")
         );
     }
     Ok(folder)
@@ -108,17 +114,21 @@ fn own(folder: &TempDir, secrets: &Secrets) -> anyhow::Result<Config> {
     Ok(Config::load(&path)?)
 }
 
-fn manifest_of(run: &Run) -> Option<&Map<String, Value>> {
-    run.recording.as_ref()?.plugin.manifest.as_object()
+fn manifest_of<'a>(name: &PluginName, run: &'a Run) -> Option<&'a Map<String, Value>> {
+    run.recorded(name)?.manifest.as_object()
 }
 
 /// Writes the manifest that was recorded into a folder, with the program in its place: the one that is given, or the recorded one.
-fn write_plugin(folder: &Path, run: &Run, program: Option<&Path>) -> anyhow::Result<PathBuf> {
-    let mut manifest = manifest_of(run).cloned().unwrap_or_else(|| {
-        let name = ("name".to_owned(), json!(run.bundle.plugin));
+fn write_plugin(
+    folder: &Path,
+    (name, run): (&PluginName, &Run),
+    program: Option<&Path>,
+) -> anyhow::Result<PathBuf> {
+    let mut manifest = manifest_of(name, run).cloned().unwrap_or_else(|| {
+        let name = ("name".to_owned(), json!(name.as_str()));
         Map::from_iter([name])
     });
-    let recorded = run.recording.as_ref().and_then(|recording| recording.plugin.files.first());
+    let recorded = run.recorded(name).and_then(|recorded| recorded.files.first());
     let program = program.map(Path::to_owned).or_else(|| recorded.map(|file| PathBuf::from(&file.path)));
     let is_exec = manifest.get("engine").is_none_or(|engine| engine == "exec");
     if let (Some(program), true) = (&program, is_exec) {

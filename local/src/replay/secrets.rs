@@ -5,7 +5,7 @@ use std::fmt;
 use std::io::IsTerminal;
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use console::Term;
 use disbatch_cli::args::secure::is_stdin;
 use disbatch_core::config::relaxed;
@@ -28,25 +28,9 @@ impl fmt::Debug for Secrets {
 
 /// Those that are needed: from the file, or from who sits at the terminal.
 pub fn given(needed: &[String], file: Option<&Path>) -> anyhow::Result<Secrets> {
-    let mut all = file.map(read).transpose()?.unwrap_or_default();
-    let mut missing = Vec::new();
-    let terminal = Term::stderr();
-    let can_ask = std::io::stdin().is_terminal() && terminal.is_term();
-    for name in needed.iter().filter(|name| !all.contains_key(*name)).cloned().collect::<Vec<_>>() {
-        if !can_ask {
-            missing.push(name);
-            continue;
-        }
-        let hint = if name == FIELD { " (a JSON object)" } else { "" };
-        terminal.write_str(&format!("{name}{hint}: "))?;
-        let line = terminal.read_secure_line().context("cannot read what is secret")?;
-        let value = if name == FIELD {
-            serde_json::from_str(&line).with_context(|| format!("{FIELD} is no JSON"))?
-        } else {
-            line.into()
-        };
-        all.insert(name, value);
-    }
+    let all = read_or_ask(needed, file)?;
+    let missing: Vec<&str> =
+        needed.iter().filter(|name| !all.contains_key(*name)).map(String::as_str).collect();
     if !missing.is_empty() {
         bail!(
             "the plugin was given what is secret and not in the bundle: {}. Give it by --secrets",
@@ -63,6 +47,31 @@ pub fn given(needed: &[String], file: Option<&Path>) -> anyhow::Result<Secrets> 
         }
     }
     Ok(secrets)
+}
+
+/// What the file has, and what is needed besides, if there is a terminal to ask for it.
+pub fn read_or_ask(needed: &[String], file: Option<&Path>) -> anyhow::Result<Map<String, Value>> {
+    let mut all = file.map(read).transpose()?.unwrap_or_default();
+    let terminal = Term::stderr();
+    if !std::io::stdin().is_terminal() || !terminal.is_term() {
+        return Ok(all);
+    }
+    for name in needed {
+        if all.contains_key(name) {
+            continue;
+        }
+        let hint = if name == FIELD { " (a JSON object)" } else { "" };
+        terminal.write_str(&format!("{name}{hint}: "))?;
+        let line = terminal.read_secure_line().context("cannot read what is secret")?;
+        let value = if name == FIELD {
+            // What is wrong with it is not quoted: it is secret.
+            serde_json::from_str(&line).map_err(|_| anyhow!("{FIELD} is no JSON"))?
+        } else {
+            line.into()
+        };
+        all.insert(name.clone(), value);
+    }
+    Ok(all)
 }
 
 fn read(path: &Path) -> anyhow::Result<Map<String, Value>> {

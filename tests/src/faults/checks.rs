@@ -4,6 +4,7 @@ mod gates;
 mod limits;
 mod messages;
 mod output;
+mod recordings;
 mod services;
 mod times;
 
@@ -22,6 +23,7 @@ use super::world::{MAX_ATTEMPTS, Queue, World};
 pub use limits::{Concurrency, concurrency};
 pub use messages::messages;
 pub use output::outputs;
+pub use recordings::recordings;
 
 /// What is known at the end.
 #[derive(Debug)]

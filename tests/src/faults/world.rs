@@ -53,6 +53,9 @@ const QUEUES: [(&str, How, u64, bool, Option<&str>); 8] = [
     ("box-requeue", How::Container, 1, true, None),
 ];
 
+/// Those of them that record half of their attempts.
+pub const RECORDED: [&str; 2] = ["fail", "requeue"];
+
 /// How tasks of a queue are run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
@@ -202,6 +205,9 @@ impl World {
             }
             if let Some(word) = lost_lease {
                 queue.insert("on_lost_lease", word);
+            }
+            if RECORDED.contains(&name) {
+                queue.insert("record", doc! { "share": 0.5 });
             }
             self.database.collection::<Document>("queues").insert_one(queue).await?;
             let mut limits = Limits::default();

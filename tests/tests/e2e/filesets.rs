@@ -157,7 +157,12 @@ async fn age(world: &World) -> anyhow::Result<()> {
 }
 
 /// Submits a task with file sets.
-async fn submit(world: &World, queue: QueueId, params: Document, files: Document) -> anyhow::Result<TaskId> {
+pub async fn submit(
+    world: &World,
+    queue: QueueId,
+    params: Document,
+    files: Document,
+) -> anyhow::Result<TaskId> {
     let files = TaskFiles::parse(&Bson::from(files)).map_err(anyhow::Error::msg)?;
     let options = TaskOptions { files, ..TaskOptions::default() };
     let submitted = world.store().submit_tasks(queue, vec![params], &options).await?;

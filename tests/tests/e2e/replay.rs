@@ -1,5 +1,8 @@
 //! Attempts are recorded, bundled and replayed.
 
+mod by_hand;
+mod many;
+mod parts;
 mod rights;
 
 use std::collections::BTreeMap;
@@ -113,13 +116,14 @@ async fn recordings(world: &World) -> anyhow::Result<u64> {
 }
 
 #[tokio::test]
-async fn shell_python_and_perl_replay_to_the_byte() -> anyhow::Result<()> {
+async fn demo_shell_python_and_perl_replay_to_the_byte() -> anyhow::Result<()> {
     let world = World::new().await?;
     let perl = install_perl(&world)?;
     let python = world.script_queue(PYTHON, 1).await?;
     let shell = world.queue("Disbatch::Plugin::Shell", doc! { "threads": 1 }).await?;
     let greet = world.queue("Greet", doc! { "threads": 1 }).await?;
-    for queue in [python, shell, greet] {
+    let demo = world.queue("Disbatch::Plugin::Demo", doc! { "threads": 1 }).await?;
+    for queue in [python, shell, greet, demo] {
         record(&world, queue).await?;
     }
     let den = world.den_at_work("n1").await?;
@@ -135,6 +139,7 @@ async fn shell_python_and_perl_replay_to_the_byte() -> anyhow::Result<()> {
         ),
         (world.submit(shell, vec![doc! { "command": command }]).await?[0], 2),
         (world.submit(greet, vec![doc! { "name": "Ada" }]).await?[0], 1),
+        (world.submit(demo, vec![doc! { "commands": "ab1" }]).await?[0], 1),
     ];
     let config = world.config();
     let with = ["--with".to_owned(), perl.to_string_lossy().into_owned()];
@@ -169,9 +174,9 @@ async fn shell_python_and_perl_replay_to_the_byte() -> anyhow::Result<()> {
         let by_config = ["--config", &config.to_string_lossy(), result[0], result[1]].map(str::to_owned);
         replay(&world, &path, &by_config.each_ref().map(String::as_str), 0).await?;
     }
-    assert_eq!(recordings(&world).await?, 3);
+    assert_eq!(recordings(&world).await?, 4);
     assert_eq!(world.store().delete_tasks(&[tasks[0].0]).await?, 1);
-    assert_eq!(recordings(&world).await?, 2, "a recording goes with its task");
+    assert_eq!(recordings(&world).await?, 3, "a recording goes with its task");
     drop(den);
     world.end().await
 }

@@ -44,12 +44,17 @@ pub static SHAPES: [Shape; 12] = [
     Shape {
         name: "replay",
         options: &["config"],
-        connects: false,
+        connects: true,
         examples: "disbatch bundle 6b0003bb686c8275d8013333 > run.tar && disbatch replay run.tar\n  \
                    disbatch replay run.tar --with ./my-plugin --mask 'request [0-9a-f]+'\n  \
                    disbatch replay run.tar --secrets secrets.json --json\n  \
-                   disbatch replay run.tar --shell\n\n\
-                   Exit status: 0 it came out the same, 1 differently, 2 wrong option, 255 it could not be replayed.",
+                   disbatch replay run.tar --shell\n  \
+                   disbatch replay --last 200 --queue mail --with ./my-plugin --html page.html\n  \
+                   disbatch replay --last 50 --queue mail --save bundles && disbatch replay bundles --json\n\n\
+                   --config is the configuration of a node, for its plugins; where the DCI is of --last is said by the other \
+                   options, the environment, or ~/.config/disbatch/cli.json.\n\n\
+                   Exit status: 0 it came out the same, 1 differently (or as --fail-on has it), 2 wrong option, \
+                   130 interrupted, 255 it could not be replayed, or none of many.",
     },
     Shape {
         name: "plugin run",

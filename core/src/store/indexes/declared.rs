@@ -168,7 +168,11 @@ pub(in crate::store) fn of_commits() -> Vec<Index> {
 
 /// By task, so that they go with it.
 pub(in crate::store) fn of_recordings() -> Vec<Index> {
-    vec![Index::on(doc! { "task": 1 }), Index::on(doc! { "expires": 1 }).expire(Duration::ZERO)]
+    vec![
+        Index::on(doc! { "task": 1 }),
+        Index::on(doc! { "queue": 1, "at": -1 }),
+        Index::on(doc! { "expires": 1 }).expire(Duration::ZERO),
+    ]
 }
 
 pub(in crate::store) fn of_tombstones() -> Vec<Index> {

@@ -23,8 +23,9 @@ async fn who_may_not_see_a_task_may_not_bundle_it() -> anyhow::Result<()> {
     let dci = Dci::start(&world.config(), &world.path().join("dci.log")).await?;
     let task = world.submit(queue, vec![doc! { "a": 1 }]).await?[0];
     world.until_status(task, 1).await?;
+    let recordings = format!("/queues/{queue_name}/recordings");
     for (user, code) in [(None, 401), (Some("mine"), 200), (Some("theirs"), 404), (Some("root"), 200)] {
-        for path in [format!("/tasks/{task}"), format!("/tasks/{task}/bundle")] {
+        for path in [format!("/tasks/{task}"), format!("/tasks/{task}/bundle"), recordings.clone()] {
             let request = dci.request(Method::GET, &path);
             let request = match user {
                 Some(user) => request.basic_auth(user, Some(PASSWORD)),
@@ -32,6 +33,14 @@ async fn who_may_not_see_a_task_may_not_bundle_it() -> anyhow::Result<()> {
             };
             assert_eq!(request.send().await?.status().as_u16(), code, "{user:?} {path}");
         }
+    }
+    for wrong in ["0", "1001", "x"] {
+        let request = dci.request(Method::GET, &format!("{recordings}?.limit={wrong}"));
+        assert_eq!(
+            request.basic_auth("root", Some(PASSWORD)).send().await?.status().as_u16(),
+            400,
+            "{wrong}"
+        );
     }
     drop(den);
     world.end().await
