@@ -171,7 +171,6 @@ impl Facts {
             memory.oldest.get(OLDEST_KEPT, oldest(store, waiting)),
             memory.asks.get(OLDEST_KEPT, store.count_awaiting()),
         )?;
-        let now = Now { server, host: store.now() };
         let states: Vec<_> = nodes.iter().map(|node| (NodeState::of(node, &now), node)).collect();
         let fact = |queue: Queue| {
             let Counted { waiting, finished, failed } = counted.remove(&queue.id).unwrap_or_default();
