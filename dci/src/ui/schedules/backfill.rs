@@ -88,6 +88,8 @@ mod tests {
         assert!(!html.contains(".preview") && !html.contains("<nightly>"), "{html}");
         assert!(page(1).contains("Create 1 task of"));
         let none = page(0);
-        assert!(none.contains("No time between these two is without a task.") && !none.contains("/backfill\""));
+        assert!(
+            none.contains("No time between these two is without a task.") && !none.contains("/backfill\"")
+        );
     }
 }
