@@ -51,8 +51,7 @@ async fn a_queue_is_run_by_the_nodes_that_it_names_or_that_have_its_labels() -> 
     let summary = explained["summary"].as_str().context("no summary")?;
     assert_eq!(
         summary,
-        "No node can claim it. n1: the queue is for other nodes (labels gpu=perhaps); \
-         n2: the queue is for other nodes (labels gpu=perhaps)."
+        "No node can claim it. 2 nodes (n1, n2): the queue is for other nodes (labels gpu=perhaps)."
     );
     always("nobody claims it", Duration::from_secs(3), || async { Ok(world.status(task).await? == -2) })
         .await?;
