@@ -130,13 +130,9 @@ async fn demo_shell_python_and_perl_replay_to_the_byte() -> anyhow::Result<()> {
     let dci = Dci::start(&world.config(), &world.path().join("dci.log")).await?;
     let command =
         "echo out; date; pwd; echo err >&2; echo \"$DISBATCH_TASK_ID $TENANT_ID $JOB_PARAMS\"; exit 3";
+    let numbers = doc! { "n": 7, "exit": 0, "big": 5_000_000_000_i64, "x": 1.5 };
     let tasks = [
-        (
-            world
-                .submit(python, vec![doc! { "n": 7, "exit": 0, "big": 5_000_000_000_i64, "x": 1.5 }])
-                .await?[0],
-            1,
-        ),
+        (world.submit(python, vec![numbers]).await?[0], 1),
         (world.submit(shell, vec![doc! { "command": command }]).await?[0], 2),
         (world.submit(greet, vec![doc! { "name": "Ada" }]).await?[0], 1),
         (world.submit(demo, vec![doc! { "commands": "ab1" }]).await?[0], 1),
