@@ -148,18 +148,18 @@ impl Capacity {
         self.turn = self.turn.wrapping_add(1);
         let mut round = Round::new(self.maxthreads, on_node, &demands, self.turn, self.spread);
         for queue in queues {
-            round.prefer(queue.id, &self.had_lately(queue.id, launcher));
+            self.note_slots(queue.id, launcher);
+            round.prefer(queue.id, self.had.get(&queue.id).into_iter().flat_map(HashMap::keys).copied());
         }
         round.of_at_most(self.starts.room(Instant::now()))
     }
 
-    /// The slots of a queue that this node has, or had a moment ago.
-    pub fn had_lately(&mut self, queue: QueueId, launcher: &Launcher) -> Vec<u64> {
+    /// Remembers which slots of a queue this node has: it prefers them for a moment.
+    pub fn note_slots(&mut self, queue: QueueId, launcher: &Launcher) {
         let now = Instant::now();
         let had = self.had.entry(queue).or_default();
         had.extend(launcher.places(queue).1.into_iter().map(|slot| (slot, now)));
         had.retain(|_, last| now.saturating_duration_since(*last) < LATELY);
-        had.keys().copied().collect()
     }
 
     /// What may be claimed of a queue. `on_node`: how many tasks this node has.

@@ -216,7 +216,7 @@ impl Node {
         self.end_handover(|id| !eligible.iter().any(|queue| queue.id == id));
         for queue in eligible {
             let Some(running) = running.get(&queue.id) else { continue };
-            self.capacity.had_lately(queue.id, &self.runners.launcher);
+            self.capacity.note_slots(queue.id, &self.runners.launcher);
             let target = (running * EACH).clamp(FEWEST, MOST);
             let low = target - target / 4;
             let Stand { known, met, rests } = self.runners.launcher.handover().stand(queue, (until, low));

@@ -77,10 +77,10 @@ impl Places {
     }
 
     /// Has those of `slots` that may be tried come before all others.
-    fn prefer(&mut self, slots: &[u64]) {
+    fn prefer(&mut self, slots: impl IntoIterator<Item = u64>) {
         for slot in slots {
-            if self.has(*slot) && self.preferred.insert(*slot) {
-                self.back.push(*slot);
+            if self.has(slot) && self.preferred.insert(slot) {
+                self.back.push(slot);
             }
         }
     }
@@ -171,7 +171,7 @@ impl Round {
     }
 
     /// These places of a queue come first, as far as they may be tried.
-    pub fn prefer(&mut self, queue: QueueId, slots: &[u64]) {
+    pub fn prefer(&mut self, queue: QueueId, slots: impl IntoIterator<Item = u64>) {
         if let Some(open) = self.open.iter_mut().find(|open| open.queue == queue) {
             open.places.prefer(slots);
         }
@@ -333,7 +333,7 @@ mod tests {
     fn preferred_places_come_first_and_each_place_once() {
         let state = demand(9, 3, &[0, 3, 4]);
         let mut places = Places::of(&state, 5);
-        places.prefer(&[7, 3, 2, 7, 40]);
+        places.prefer([7, 3, 2, 7, 40]);
         assert_eq!(places.left(), 6);
         let tried: Vec<u64> = std::iter::from_fn(|| places.next()).collect();
         assert_eq!(tried[..2], [2, 7], "3 is taken, and there is no 40");

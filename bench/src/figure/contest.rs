@@ -4,6 +4,7 @@ use crate::compare::{Finding, Goal, ratio};
 use crate::figure::Turn;
 use crate::peer::Peer;
 use crate::results::{Results, Sample, Series};
+use crate::statistics::rate;
 
 /// Who drains.
 #[derive(Debug, Clone, Copy)]
@@ -55,6 +56,26 @@ pub fn order<T: Clone>(entrants: &[T], round: u32) -> Vec<T> {
     let first = usize::try_from(round).unwrap_or_default() % order.len().max(1);
     order.rotate_left(first);
     order
+}
+
+/// Drains in several ways, one after the other. `begin` names one while it is measured, `drained` gives its seconds.
+pub async fn drains<T: Copy>(
+    turn: Turn<'_>,
+    tasks: u32,
+    ways: &[T],
+    (begin, series): (impl Fn(T) -> String, impl Fn(T) -> Series),
+    drained: impl AsyncFn(T) -> anyhow::Result<f64>,
+) -> anyhow::Result<Vec<Sample>> {
+    let mut samples = Vec::new();
+    for way in order(ways, turn.round) {
+        turn.begin(&begin(way));
+        let seconds = Box::pin(drained(way)).await?;
+        let new: Vec<Sample> =
+            rate(tasks, seconds).map(|rate| series(way).sample(rate)).into_iter().collect();
+        turn.end(&new);
+        samples.extend(new);
+    }
+    Ok(samples)
 }
 
 /// A drain by a peer, with as many jobs as suit it where we drain `tasks`. Nothing, if it is left out.

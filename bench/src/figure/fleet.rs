@@ -4,10 +4,9 @@ use bson::doc;
 use futures::FutureExt;
 
 use crate::compare::{Finding, Goal, ratio};
-use crate::figure::contest::order;
+use crate::figure::contest::drains;
 use crate::figure::{Figure, Rounds, Turn};
 use crate::results::{Results, Sample, Series};
-use crate::statistics::rate;
 use crate::world::Kind;
 use crate::world::drain::{Plan, drain};
 use crate::world::node::{Node, Setup};
@@ -36,16 +35,8 @@ const FLEETS: [u32; 2] = [1, 4];
 
 async fn measure(turn: Turn<'_>) -> anyhow::Result<Vec<Sample>> {
     let tasks = turn.args.tasks_or(TASKS);
-    let mut samples = Vec::new();
-    for nodes in order(&FLEETS, turn.round) {
-        turn.begin(&format!("{NAME}: {nodes} x {}", WIDTH / nodes));
-        let seconds = Box::pin(drain_by(turn, nodes, tasks)).await?;
-        let new: Vec<Sample> =
-            rate(tasks, seconds).map(|rate| speed(nodes).sample(rate)).into_iter().collect();
-        turn.end(&new);
-        samples.extend(new);
-    }
-    Ok(samples)
+    let named = (|nodes: u32| format!("{NAME}: {nodes} x {}", WIDTH / nodes), speed);
+    drains(turn, tasks, &FLEETS, named, async |nodes| drain_by(turn, nodes, tasks).await).await
 }
 
 async fn drain_by(turn: Turn<'_>, nodes: u32, tasks: u32) -> anyhow::Result<f64> {

@@ -14,10 +14,9 @@ use tokio::time::interval;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::compare::{Finding, Goal, ratio};
-use crate::figure::contest::order;
+use crate::figure::contest::drains;
 use crate::figure::{Figure, Rounds, Turn};
 use crate::results::{Results, Sample, Series};
-use crate::statistics::rate;
 use crate::world::Kind;
 use crate::world::drain::{Plan, drain};
 use crate::world::node::Node;
@@ -60,16 +59,8 @@ impl Eyes {
 
 async fn measure(turn: Turn<'_>) -> anyhow::Result<Vec<Sample>> {
     let tasks = turn.args.tasks_or(TASKS);
-    let mut samples = Vec::new();
-    for eyes in order(&[Eyes::Off, Eyes::On], turn.round) {
-        turn.begin(&format!("{NAME}: {eyes:?}"));
-        let seconds = Box::pin(drained(turn, eyes, tasks)).await?;
-        let new: Vec<Sample> =
-            rate(tasks, seconds).map(|rate| eyes.series().sample(rate)).into_iter().collect();
-        turn.end(&new);
-        samples.extend(new);
-    }
-    Ok(samples)
+    let named = (|eyes: Eyes| format!("{NAME}: {eyes:?}"), Eyes::series);
+    drains(turn, tasks, &[Eyes::Off, Eyes::On], named, async |eyes| drained(turn, eyes, tasks).await).await
 }
 
 async fn drained(turn: Turn<'_>, eyes: Eyes, tasks: u32) -> anyhow::Result<f64> {

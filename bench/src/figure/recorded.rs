@@ -5,10 +5,9 @@ use bson::{Document, doc};
 use futures::FutureExt;
 
 use crate::compare::{Finding, Goal, ratio};
-use crate::figure::contest::order;
+use crate::figure::contest::drains;
 use crate::figure::{Figure, Rounds, Turn};
 use crate::results::{Results, Sample, Series};
-use crate::statistics::rate;
 use crate::world::Kind;
 use crate::world::drain::{Plan, prepare_in, release};
 use crate::world::node::Node;
@@ -47,16 +46,11 @@ impl Recording {
 
 async fn measure(turn: Turn<'_>) -> anyhow::Result<Vec<Sample>> {
     let tasks = turn.args.tasks_or(TASKS);
-    let mut samples = Vec::new();
-    for recording in order(&[Recording::Off, Recording::On], turn.round) {
-        turn.begin(&format!("{NAME}: {recording:?}"));
-        let seconds = Box::pin(drained(turn, recording, tasks)).await?;
-        let new: Vec<Sample> =
-            rate(tasks, seconds).map(|rate| recording.series().sample(rate)).into_iter().collect();
-        turn.end(&new);
-        samples.extend(new);
-    }
-    Ok(samples)
+    let named = (|recording: Recording| format!("{NAME}: {recording:?}"), Recording::series);
+    drains(turn, tasks, &[Recording::Off, Recording::On], named, async |recording| {
+        drained(turn, recording, tasks).await
+    })
+    .await
 }
 
 async fn drained(turn: Turn<'_>, recording: Recording, tasks: u32) -> anyhow::Result<f64> {

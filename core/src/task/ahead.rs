@@ -12,14 +12,19 @@
 //! cheap.
 //!
 //! **Order.** While one DEN claims from a queue, tasks are claimed in the exact order of the queue, save those put
-//! behind the mark. Where several do, all of them would try the same few tasks. DENs that know of each other divide what they read
-//! among them ([`Share`]): each tries its own part, and of the rest what it has seen before and what nobody has taken when it was read from
-//! the start again. So a task may be overtaken for some seconds. One that does not know who else there is, or where there are very many, and has
-//! lost tasks to others, reads at a random place behind the head of the queue, up to a distance that doubles with each loss and
-//! shrinks again without. A task may be overtaken by those at most about [`FARTHEST`] places behind it. Leaving out
-//! tasks by counting them would cost as much as reading them, so where to read is guessed from how far apart ids are.
-//! Where the head is, is seen several times a second, from where it was; reading from the start, over all that was
-//! claimed lately, is shared: the more DENs there seem to be, the more seldom each does it.
+//! behind the mark. Where several do, all of them would try the same few tasks. There are two ways out of that:
+//!
+//! - DENs that know of each other divide the tasks ([`Share`]). Each tries its own part, and whatever it has read past before the last but
+//!   one time that it read from the start: that is anybody's. So a task can be overtaken for two of these times, some seconds. The last
+//!   tasks of a queue, fewer than are read at once, everybody tries.
+//! - A DEN that has lost tasks to others and does not know to whom, or to too many, reads at a random place behind the head of the queue, up
+//!   to a distance that doubles with each loss and shrinks again without. A task can be overtaken by those at most about [`FARTHEST`]
+//!   places behind it. Leaving out tasks by counting them would cost as much as reading them, so where to read is guessed from how far
+//!   apart ids are. Where the head is, is seen several times a second, from where it was.
+//!
+//! Reading from the start, over all that was claimed lately, is shared: the more DENs there seem to be, the more seldom each does it.
+
+mod share;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -28,6 +33,8 @@ use bson::oid::ObjectId;
 
 use crate::fair::{FairWindow, RankedWindow};
 use crate::model::{Queue, QueueId, TaskId};
+
+pub use share::Share;
 
 /// So many ids are read at once, at least.
 const RUN: usize = 64;
@@ -64,49 +71,6 @@ const OLDER: Duration = Duration::from_secs(2);
 
 /// Reading from the start is no burden if it takes so long.
 const CHEAP_SCAN: Duration = Duration::from_millis(50);
-
-/// Among more than so many DENs tasks are not divided: too much would be read that is somebody else's.
-const MOST_SHARES: u64 = 32;
-
-/// The part of the tasks of a queue that a DEN tries first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Share {
-    first: u64,
-    many: u64,
-    of: u64,
-}
-
-impl Share {
-    /// Of `all` equal parts, `own` after the first `before`. `None`: it is all of them, or too few.
-    pub fn new(before: u64, own: u64, all: u64) -> Option<Self> {
-        (own > 0 && own < all && all / own <= MOST_SHARES).then_some(Self {
-            first: before,
-            many: own,
-            of: all,
-        })
-    }
-
-    /// Whether a task is in it: DENs that know the same of each other say the same.
-    fn has(self, id: ObjectId) -> bool {
-        // Ids that are made one after the other are spread over all parts.
-        let [a, b, c, d, low @ ..] = id.bytes();
-        let part =
-            mixed(u64::from_be_bytes(low) ^ u64::from(u32::from_be_bytes([a, b, c, d])) << 32) % self.of;
-        part.checked_sub(self.first).is_some_and(|part| part < self.many)
-    }
-
-    /// How many tasks there are for each that is in it.
-    fn times(self) -> usize {
-        usize::try_from(self.of.div_ceil(self.many)).unwrap_or(usize::MAX)
-    }
-}
-
-/// A number that shows no pattern of the one that it is made of (the end of SplitMix64).
-fn mixed(number: u64) -> u64 {
-    let number = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let number = (number ^ (number >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    number ^ (number >> 31)
-}
 
 /// For each queue, what has been read ahead and how far.
 #[derive(Debug, Default)]

@@ -282,6 +282,27 @@ async fn get(dci: &Dci, path: &str) -> anyhow::Result<(u16, String)> {
     Ok((answer.status().as_u16(), answer.text().await?))
 }
 
+/// What the configuration says is secret: a key for parameters, which is returned, and a text of its own. In files that nobody else can read.
+fn secret_files(world: &World, text: &str) -> anyhow::Result<String> {
+    let key = format!("{}\n", *new_key()?);
+    fs::create_dir(world.path().join("secrets"))?;
+    for (file, text) in [("secrets.key", key.as_str()), ("secrets/key", text)] {
+        let path = world.path().join(file);
+        fs::write(&path, text)?;
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+    }
+    Ok(key)
+}
+
+/// A task whose password is sealed with `key`.
+async fn submit_secret(world: &World, queue: QueueId, key: &str, password: &str) -> anyhow::Result<TaskId> {
+    let params = json!({ "password": password });
+    let params = SecureParams::new(params.as_object().context("an object")?.clone()).context("none")?;
+    let sealed = Keys::of(Some(key), None)?.seal(queue, &params)?;
+    let options = TaskOptions { secure_params: Some(sealed), ..TaskOptions::default() };
+    Ok(world.store().submit_tasks(queue, vec![doc! { "n": 1 }], &options).await?.ids[0])
+}
+
 #[tokio::test]
 async fn no_secret_is_in_a_bundle_and_replays_ask_for_them() -> anyhow::Result<()> {
     let world = World::new().await?;
@@ -291,22 +312,12 @@ async fn no_secret_is_in_a_bundle_and_replays_ask_for_them() -> anyhow::Result<(
         "secrets": { "key_file": "secrets.key" }, "secrets_dir": "secrets", "secret_environment": { "key": "KEY" },
         "plugin_environment": ["SOME_TOKEN", "PLAIN"],
     }))?;
-    let new = format!("{}\n", *new_key()?);
-    fs::create_dir(world.path().join("secrets"))?;
-    for (file, text) in [("secrets.key", &new), ("secrets/key", &key)] {
-        let path = world.path().join(file);
-        fs::write(&path, text)?;
-        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
-    }
+    let new = secret_files(&world, &key)?;
     let queue = world.script_queue(PYTHON, 1).await?;
     record(&world, queue).await?;
     let den = world.den_in("n1", &[], &[("SOME_TOKEN", &inherited), ("PLAIN", "seen")])?;
     let dci = Dci::start(&world.config(), &world.path().join("dci.log")).await?;
-    let params = json!({ "password": password });
-    let params = SecureParams::new(params.as_object().context("an object")?.clone()).context("none")?;
-    let sealed = Keys::of(Some(&new), None)?.seal(queue, &params)?;
-    let options = TaskOptions { secure_params: Some(sealed), ..TaskOptions::default() };
-    let task = world.store().submit_tasks(queue, vec![doc! { "n": 1 }], &options).await?.ids[0];
+    let task = submit_secret(&world, queue, &new, &password).await?;
     world.until_status(task, 1).await?;
     let (path, bytes) = bundle(&world, &dci, task, &[]).await?;
     for secret in [&password, &key, &inherited] {

@@ -212,21 +212,6 @@ proptest! {
 }
 
 #[test]
-fn each_task_is_in_one_share() {
-    let shares = [Share::new(0, 4, 15), Share::new(4, 1, 15), Share::new(5, 10, 15)].map(Option::unwrap);
-    let mut counts = [0; 3];
-    for number in 0..15_000 {
-        let of: Vec<usize> = (0..3).filter(|share| shares[*share].has(id(number))).collect();
-        assert_eq!(of.len(), 1, "{number} is in {of:?}");
-        counts[of[0]] += 1;
-    }
-    for (count, expected) in counts.into_iter().zip([4_000, 1_000, 10_000]) {
-        assert!(count * 10 > expected * 9 && count * 10 < expected * 11, "{counts:?}");
-    }
-    assert_eq!([Share::new(0, 1, 1), Share::new(0, 0, 4), Share::new(0, 1, 1_000)], [None; 3]);
-}
-
-#[test]
 fn the_distance_grows_with_losses_and_shrinks_without() {
     let mut window = Window::default();
     window.met_others(8, 2);

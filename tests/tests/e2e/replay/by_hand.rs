@@ -7,14 +7,12 @@ use std::process::Stdio;
 
 use anyhow::{Context, ensure};
 use bson::doc;
-use disbatch_core::secrets::{Keys, SecureParams, new_key};
-use disbatch_core::task::TaskOptions;
 use disbatch_tests::{Dci, Script, World, binary};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{ChildStdout, Command};
 
-use super::{bundle, disbatch, record};
+use super::{bundle, disbatch, record, secret_files, submit_secret};
 
 /// Runs a program in a terminal that is so wide, and answers each question when its answer is not shown any more.
 const TERMINAL: &str = r#"
@@ -84,23 +82,13 @@ async fn a_terminal_is_asked_for_secrets_and_shows_none() -> anyhow::Result<()> 
     world.configure(json!({
         "secrets": { "key_file": "secrets.key" }, "secrets_dir": "secrets", "secret_environment": { "key": "KEY" },
     }))?;
-    let new = format!("{}\n", *new_key()?);
-    fs::create_dir(world.path().join("secrets"))?;
-    for (file, text) in [("secrets.key", new.as_str()), ("secrets/key", key)] {
-        let path = world.path().join(file);
-        fs::write(&path, text)?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
-    }
+    let new = secret_files(&world, key)?;
     let text = "#!/bin/sh\nprintf %s \"$KEY$(grep -o 'horse-[a-z]*')\" | sha256sum; echo one; echo two\n";
     let queue = world.script_queue(Script { name: "Sum", text }, 1).await?;
     record(&world, queue).await?;
     let den = world.den_at_work("n1").await?;
     let dci = Dci::start(&world.config(), &world.path().join("dci.log")).await?;
-    let params = json!({ "password": password });
-    let params = SecureParams::new(params.as_object().context("an object")?.clone()).context("none")?;
-    let sealed = Keys::of(Some(&new), None)?.seal(queue, &params)?;
-    let options = TaskOptions { secure_params: Some(sealed), ..TaskOptions::default() };
-    let task = world.store().submit_tasks(queue, vec![doc! { "n": 1 }], &options).await?.ids[0];
+    let task = submit_secret(&world, queue, &new, password).await?;
     world.until_status(task, 1).await?;
     let (path, _) = bundle(&world, &dci, task, &[]).await?;
     let path = path.to_string_lossy().into_owned();
