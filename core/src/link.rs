@@ -60,7 +60,6 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::model::stored::Stored;
 use crate::model::{Status, TaskId};
 use crate::output::{Encoding, StreamName};
-use crate::recordings::Recorded;
 use crate::schedules::ForRun;
 use crate::task::{Finish, Run, Wishes};
 
@@ -204,8 +203,6 @@ pub enum Ask {
         #[serde(with = "serde_bytes_as_binary")]
         bytes: Vec<u8>,
     },
-    /// Keep what was recorded of this attempt, if that can be done. Answered by [`Answer::Done`] in any case.
-    Record(Box<Recorded>),
     /// End the task. Answered by [`Answer::Stored`] or [`Answer::NotRunning`].
     Finish(Box<Finish>),
     /// End this attempt, and let the task be tried again after the pause. Answered likewise.

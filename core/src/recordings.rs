@@ -1,7 +1,7 @@
 //! Recordings: what an attempt was given, and what it did, in `tasks.recordings`, for [bundles](disbatch_wire::bundles).
 //!
 //! A runner makes the recording of an attempt that its queue wants recorded ([`Sample`](crate::model::Sample)), and has it stored beside the end
-//! of the attempt. Nothing waits for it and nothing depends on it: one that cannot be stored is lost. Its text is JSON, and not a document, as
+//! of the attempt, with those of others that end at the same time. Nothing depends on it: one that cannot be stored is lost. Its text is JSON, and not a document, as
 //! it has values of others whose fields may be called anything.
 
 use std::time::Duration;
@@ -11,13 +11,18 @@ use disbatch_operation::operation;
 use disbatch_wire::bundles::Recording;
 use futures::TryStreamExt;
 use mongodb::Collection;
+use mongodb::options::{Acknowledgment, WriteConcern};
 use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
 
 use crate::model::{QueueId, STEPS, Status, Step, TaskId};
 use crate::secrets::SHOWN;
 use crate::store::collections::RECORDINGS;
 use crate::store::{Store, StoreError};
 use crate::task::{ERROR, Run, commit_name, of_runs};
+
+/// How long the end of an attempt waits for its recording to be stored.
+const KEEPING_TAKES: Duration = Duration::from_secs(5);
 
 /// What was recorded of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +31,16 @@ pub struct Recorded {
     pub text: String,
     /// For how long it is kept, in milliseconds.
     pub keep_ms: i64,
+}
+
+impl Recorded {
+    fn document(&self, run: &Run, now: DateTime) -> Document {
+        let keep = Duration::from_millis(u64::try_from(self.keep_ms).unwrap_or(0));
+        doc! {
+            "_id": commit_name(run.task, run.attempt), "task": run.task, "attempt": run.attempt, "queue": run.queue,
+            "at": now, "expires": DateTime::from(now.to_system_time() + keep), "recording": &self.text,
+        }
+    }
 }
 
 /// Which attempt was recorded.
@@ -40,22 +55,25 @@ pub struct RecordedAttempt {
 }
 
 impl Store {
-    /// Keeps what was recorded of a run. May be repeated.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or its users were made by a release without recordings.
-    #[operation(task = %run.task)]
-    pub async fn keep_recording(&self, run: &Run, recorded: &Recorded) -> Result<(), StoreError> {
+    /// Keeps what was recorded of runs that end, in one command, if that can be done: their ends do not depend on it. May be repeated.
+    pub(crate) async fn keep_recordings(&self, recorded: Vec<(&Run, &Recorded)>) {
         let now = self.now();
-        let keep = Duration::from_millis(u64::try_from(recorded.keep_ms).unwrap_or(0));
-        let document = doc! {
-            "_id": commit_name(run.task, run.attempt), "task": run.task, "attempt": run.attempt, "queue": run.queue,
-            "at": now, "expires": DateTime::from(now.to_system_time() + keep), "recording": &recorded.text,
-        };
-        match self.recordings().insert_one(document).await.map_err(StoreError::from) {
-            // It was stored, and the answer was lost.
-            Err(error) if error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) => Ok(()),
-            other => other.map(|_| ()),
+        let documents: Vec<_> =
+            recorded.into_iter().map(|(run, recorded)| recorded.document(run, now)).collect();
+        if documents.is_empty() {
+            return;
+        }
+        let count = documents.len();
+        // A majority would only be waited for: who asks for a recording reads what the primary has.
+        let once = WriteConcern::builder().w(Acknowledgment::Nodes(1)).build();
+        let recordings = self.recordings();
+        let inserting = recordings.insert_many(documents).ordered(false).write_concern(once);
+        match timeout(KEEPING_TAKES, inserting).await.map(|done| done.map_err(StoreError::from)) {
+            Ok(Ok(_)) => {}
+            // They were stored, and the answer was lost.
+            Ok(Err(error)) if error.is_duplicate_only() => {}
+            Ok(Err(error)) => tracing::warn!(%error, count, "recordings of attempts are lost"),
+            Err(_) => tracing::warn!(count, "recordings of attempts are lost: to store them takes too long"),
         }
     }
 

@@ -86,7 +86,6 @@ impl Report {
             | Ask::Live { .. }
             | Ask::RemoveLive { .. }
             | Ask::Upload { .. }
-            | Ask::Record(_)
             | Ask::Register { .. }
             | Ask::Settle
             | Ask::Detach

@@ -74,6 +74,7 @@ pub async fn deliver(
         note: outcome.note.clone(),
         last_line,
         pause: outcome.pause.clone(),
+        recorded: outcome.recorded.clone(),
     };
     let finished = ledger.finish(run, &finish, outcome.again).await?;
     // The DEN may still have been at it before.

@@ -19,7 +19,6 @@ use disbatch_core::link::{Answer, Ask};
 use disbatch_core::live::{LiveStream, Piece};
 use disbatch_core::model::Status;
 use disbatch_core::output::{Encoding, StreamName};
-use disbatch_core::recordings::Recorded;
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::task::{Commit, Finish, Finished, Renewed, Run, STORAGE, Start, Started, Wishes};
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -32,9 +31,6 @@ use crate::retry::{Patience, retry};
 
 /// How long the DEN may take to write something.
 const ANSWER_TAKES: Duration = Duration::from_secs(10);
-
-/// How long storing a recording may take.
-const RECORDING_TAKES: Duration = Duration::from_secs(15);
 
 /// Larger files of output are not passed through the DEN.
 const LARGEST_UPLOAD: u64 = 1024 * 1024;
@@ -229,23 +225,6 @@ impl Ledger {
             });
             if let Err(error) = removed.await {
                 tracing::warn!(%error, %file, "cannot remove output that nothing refers to");
-            }
-        }
-    }
-
-    /// Keeps what was recorded of the attempt, if that can be done at once: the task does not depend on it.
-    pub async fn record(&self, run: &Run, recorded: Recorded) {
-        let kept = async {
-            if self.is_linked() && self.ask_for(Ask::Record(Box::new(recorded.clone()))).await {
-                return Ok(());
-            }
-            self.store().await?.keep_recording(run, &recorded).await
-        };
-        match tokio::time::timeout(RECORDING_TAKES, kept).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, task = %run.task, "the recording of an attempt is lost"),
-            Err(_) => {
-                tracing::warn!(task = %run.task, "the recording of an attempt is lost: it takes too long")
             }
         }
     }

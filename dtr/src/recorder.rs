@@ -66,7 +66,15 @@ struct Draft {
     left_out: [u64; 2],
     /// The plugin, or that of each step, until the first has begun; and then their files.
     plugins: Vec<Arc<Plugin>>,
-    files: Option<JoinHandle<Vec<Vec<PluginFile>>>>,
+    files: Option<Files>,
+}
+
+/// The files of the plugin, or of that of each step.
+#[derive(Debug)]
+enum Files {
+    Known(Vec<Vec<PluginFile>>),
+    /// They are being looked at.
+    Awaited(JoinHandle<Vec<Vec<PluginFile>>>),
 }
 
 impl Recorder {
@@ -109,10 +117,14 @@ impl Recorder {
             if task.rest.get(FIELD).is_some_and(|sealed| *sealed != Bson::Null) {
                 draft.recording.secrets.push(FIELD.to_owned());
             }
-            // Beside the plugin: it need not wait for that.
             let (plugins, sums) = (std::mem::take(&mut draft.plugins), sums.clone());
-            let of_all = move || plugins.iter().map(|plugin| sums.of(&plugin.files())).collect();
-            draft.files = Some(tokio::task::spawn_blocking(of_all));
+            let known = plugins.iter().map(|plugin| sums.known_of(plugin)).collect::<Option<_>>();
+            // Beside the plugin: it need not wait for that.
+            let look = move || plugins.iter().map(|plugin| sums.of(plugin)).collect();
+            draft.files = Some(match known {
+                Some(files) => Files::Known(files),
+                None => Files::Awaited(tokio::task::spawn_blocking(look)),
+            });
         }
         let ms = draft.ms();
         if let Some(step) = draft.recording.steps.iter_mut().find(|step| step.ms.is_none()) {
@@ -179,8 +191,11 @@ impl Recorder {
     /// What was recorded. `None`: no plugin was given anything.
     pub async fn finish(&self) -> Option<Recorded> {
         let files = self.lock().files.take()?;
-        // The next attempt will find the sums, which go on being made.
-        let files = timeout(SUMS_TAKE, files).await.ok().and_then(Result::ok);
+        let files = match files {
+            Files::Known(files) => Some(files),
+            // The next attempt will find the sums, which go on being made.
+            Files::Awaited(files) => timeout(SUMS_TAKE, files).await.ok().and_then(Result::ok),
+        };
         let mut draft = self.lock();
         let (mut recording, left_out) = (std::mem::take(&mut draft.recording), draft.left_out);
         match files {

@@ -216,14 +216,7 @@ impl Work<'_> {
             custody.end();
             if detached { Delivered::Detached } else { Delivered::NotRunning }
         } else {
-            let recorded = outcome.recorded.take();
-            let delivering = deliver(self.ledger, (task, run), &outcome, (self.setup.gfs, &early));
-            match recorded {
-                None => delivering.await?,
-                Some(recorded) => {
-                    Box::pin(futures::future::join(self.ledger.record(run, *recorded), delivering)).await.1?
-                }
-            }
+            deliver(self.ledger, (task, run), &outcome, (self.setup.gfs, &early)).await?
         };
         files::settle(self, delivered).await;
         Ok((outcome, delivered))

@@ -180,7 +180,6 @@ impl Den {
                 | Ask::Storage { .. }
                 | Ask::Live { .. }
                 | Ask::RemoveLive { .. }
-                | Ask::Record(_)
                 | Ask::Upload { .. } => Answer::Done,
             };
             self.answer(id, answer).await;

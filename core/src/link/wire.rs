@@ -99,6 +99,7 @@ mod tests {
             pause: Question::parse(&serde_json::json!({ "title": "t", "form": { "$ref": "#" } }))
                 .ok()
                 .map(|question| Pause::Ask(Box::new(question))),
+            recorded: None,
         }
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bson::{Bson, Document, doc};
 use futures::TryStreamExt;
+use futures::future::join;
 
 use super::interrupt::{INTERRUPT, Wishes};
 use super::statements::Statement;
@@ -129,7 +130,18 @@ impl Store {
             return Ok(Vec::new());
         }
         let statements: Vec<Statement> = writes.iter().map(|write| write.statement(self)).collect();
-        let report = self.update_tasks(&statements, self.database().write_concern()).await?;
+        let mut recorded = Vec::new();
+        for write in writes {
+            if let RunWrite::Finish { run, finish } = write {
+                recorded.extend(finish.recorded_of(run));
+            }
+        }
+        let (report, ()) = join(
+            self.update_tasks(&statements, self.database().write_concern()),
+            self.keep_recordings(recorded),
+        )
+        .await;
+        let report = report?;
         if report.complete {
             let wishes = self.wishes_among(writes).await?;
             writes.iter().for_each(|write| self.note_write(write));

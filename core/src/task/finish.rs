@@ -5,6 +5,7 @@ use disbatch_operation::operation;
 use std::time::Duration;
 
 use bson::{Bson, DateTime, Document, doc};
+use futures::future::join;
 use serde::{Deserialize, Serialize};
 
 use super::Run;
@@ -16,6 +17,7 @@ use super::transition::{Transition, count_in};
 use crate::budget::{NOTE, cut};
 use crate::model::stored::optional;
 use crate::model::{Status, Task, number, whole_number};
+use crate::recordings::Recorded;
 use crate::store::collections::ARCHIVE;
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
@@ -48,6 +50,9 @@ pub struct Finish {
     /// The attempt is neither a success nor a failure, and the task waits for another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause: Option<Pause>,
+    /// What was recorded of the attempt, to be kept beside its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recorded: Option<Box<Recorded>>,
 }
 
 /// What became of the end of a task.
@@ -70,7 +75,12 @@ impl Store {
     #[operation(task = %run.task, status = %finish.status)]
     pub async fn finish_task(&self, run: &Run, finish: &Finish) -> Result<Finished, StoreError> {
         let (filter, update) = finish.statement(run, self.now()).alone();
-        let ended = match self.tasks().update_one(filter, update).await.map_err(StoreError::from) {
+        let (ended, ()) = join(
+            async { self.tasks().update_one(filter, update).await.map_err(StoreError::from) },
+            self.keep_recordings(finish.recorded_of(run)),
+        )
+        .await;
+        let ended = match ended {
             Err(error) if error.is_about_one() => return self.finish_unfit(run, finish, error).await,
             ended => ended?,
         };
@@ -215,7 +225,8 @@ impl Store {
         finish: &Finish,
         pause: Duration,
     ) -> Result<Finished, StoreError> {
-        let kept = match self.keep_attempt(run, finish).await {
+        let keeping = Box::pin(self.keep_attempt(run, finish));
+        let kept = match join(keeping, self.keep_recordings(finish.recorded_of(run))).await.0 {
             Err(error) if error.is_about_one() => return self.last_attempt(run, finish, &error).await,
             kept => kept?,
         };
@@ -295,6 +306,11 @@ pub(super) fn goes_first() -> Document {
 }
 
 impl Finish {
+    /// What is to be kept of the attempt of `run` beside its end.
+    pub(super) fn recorded_of<'a>(&'a self, run: &'a Run) -> Vec<(&'a Run, &'a Recorded)> {
+        self.recorded.iter().map(|recorded| (run, &**recorded)).collect()
+    }
+
     /// How long the plugin ran, if there was one.
     pub fn ran(&self) -> Option<Duration> {
         let seconds = self.exit.as_ref()?.get("duration").and_then(number)?;
@@ -378,6 +394,7 @@ mod tests {
             note: note.map(str::to_owned),
             last_line: Some("of the file".to_owned()),
             pause: None,
+            recorded: None,
         };
         let text = || Bson::from("trying\nno disk\n");
         let error = |finish: Finish| finish.error();

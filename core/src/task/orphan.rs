@@ -248,6 +248,7 @@ impl Store {
             note: Some(why.to_owned()),
             last_line: None,
             pause: None,
+            recorded: None,
         };
         let kept = self.keep_attempt(run, &finish).await?;
         let update = deferred(self, pause, &format!("{why}; to be tried again")).pipeline();

@@ -7,17 +7,12 @@ use disbatch_core::link::{Answer, Ask};
 use disbatch_core::live::LiveStream;
 use disbatch_core::model::TaskId;
 use disbatch_core::output::{Encoding, StreamName};
-use disbatch_core::recordings::Recorded;
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::task::{Commit, Detached, Finished, Renewed, Run, Written};
-use tokio::time::timeout;
 
 use super::Work;
 use crate::boot_time::boot_time;
 use crate::scribe::Outcome;
-
-/// How long storing a recording may take: less than a runner waits for any answer.
-const RECORDING_TAKES: Duration = Duration::from_secs(5);
 
 /// Writes what does not go together with others.
 pub(super) async fn alone(store: &Store, run: &Run, ask: Ask) -> Answer {
@@ -28,10 +23,6 @@ pub(super) async fn alone(store: &Store, run: &Run, ask: Ask) -> Answer {
         }
         Ask::Upload { file, stream, encoding, bytes } => {
             upload(store, run, file, (stream, encoding), &bytes).await
-        }
-        Ask::Record(recorded) => {
-            keep_recording(store, run, &recorded).await;
-            Ok(())
         }
         Ask::RetryLater { finish, pause_ms } => {
             let pause = Duration::from_millis(u64::try_from(pause_ms).unwrap_or(0));
@@ -102,15 +93,6 @@ async fn append_live(store: &Store, of: LiveStream, offset: u64, bytes: &[u8]) -
     }
 }
 
-/// Keeps a recording if that can be done: nothing is the worse for it if not, and the runner would not fare better.
-async fn keep_recording(store: &Store, run: &Run, recorded: &Recorded) {
-    match timeout(RECORDING_TAKES, store.keep_recording(run, recorded)).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::warn!(%error, task = %run.task, "the recording of an attempt is lost"),
-        Err(_) => tracing::warn!(task = %run.task, "the recording of an attempt is lost: it takes too long"),
-    }
-}
-
 async fn upload(
     store: &Store,
     run: &Run,
@@ -162,7 +144,6 @@ pub(super) fn outdated(ask: &Ask) -> Answer {
         | Ask::Live { .. }
         | Ask::RemoveLive { .. }
         | Ask::Upload { .. }
-        | Ask::Record(_)
         | Ask::LetGo => Answer::Done,
     }
 }
