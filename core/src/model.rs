@@ -17,6 +17,7 @@ mod step;
 pub(crate) mod stored;
 mod task;
 mod trace;
+mod version;
 
 pub use disbatch_values::liberal::{Count, Moment, integer as whole_number, number};
 pub use disbatch_values::status::{Phase, Status};
@@ -34,3 +35,4 @@ pub use sample::{LONGEST_KEPT, RECORD, Sample};
 pub use step::{LONGEST_STEP_NAME, MOST_STEPS, STEPS, Step};
 pub use task::Task;
 pub use trace::{Place, TRACE, TraceContext, VARIABLES as TRACE_VARIABLES};
+pub use version::{LONGEST_VERSION, PLUGIN_VERSION, UnusablePlugin, VERSION, Version, VersionError};

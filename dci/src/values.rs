@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bson::{Bson, DateTime, Document};
-use disbatch_core::model::{LONGEST_KEPT, NodeSelector};
+use disbatch_core::model::{LONGEST_KEPT, NodeSelector, Version};
 use disbatch_core::rate::limit;
 use disbatch_core::request::{self, Invalid};
 use disbatch_core::text as odd;
@@ -97,6 +97,12 @@ pub fn record(name: &str, value: &Value) -> Result<Document, HttpError> {
     };
     let record = request::parts(name, &object(value), &["share", "keep"], part)?;
     if record.contains_key("share") { Ok(record) } else { Err(wrong(name, "an object with share")) }
+}
+
+/// A version of a plugin. A number would lose zeros at its end.
+pub fn version(name: &str, value: &Value) -> Result<Version, HttpError> {
+    let Some(text) = value.as_str() else { return Err(wrong(name, "text, as \"1.2.0\"")) };
+    text.trim().parse::<Version>().map_err(|error| HttpError::bad_request(format!("{name}: {error}")))
 }
 
 /// How many tasks may start in what time: an object of `n`, `per` in seconds, and `burst`, which is optional.

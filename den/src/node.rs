@@ -370,6 +370,7 @@ impl Node {
             draining: leaving || self.draining,
             running: self.runners.launcher.running(),
             plugins: self.availability.names(),
+            versions: self.availability.versions(),
             workers: self.availability.names_of_workers(),
             problems: self.availability.reports(),
             engines: self.availability.engines(),

@@ -44,8 +44,8 @@ fn paused(queue: &Queue, name: &str) -> Gate {
 }
 
 fn plugin(queue: &Queue, name: &str) -> Gate {
-    let (open, text) = match queue.plugin_name() {
-        Ok(Some(plugin)) => (true, format!("Its tasks are run by the plugin {plugin}.")),
+    let (open, text) = match queue.effective_plugin() {
+        Ok(Some(plugin)) => (true, format!("Its tasks are run by {}.", plugin.words())),
         Ok(None) => (false, format!("The queue {name} names no plugin.")),
         Err(error) => (false, format!("The plugin of the queue {name} cannot be used: {error}.")),
     };

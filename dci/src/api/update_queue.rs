@@ -8,7 +8,7 @@ use actix_web::web::Data;
 use bson::{Bson, Document};
 use disbatch_core::accounts::Role;
 use disbatch_core::fair::LONGEST_HALF_LIFE;
-use disbatch_core::model::{FILES, NODES, Policy, Queue, RECORD, Selector};
+use disbatch_core::model::{FILES, NODES, Policy, Queue, RECORD, Selector, VERSION};
 use disbatch_core::node::Updated;
 use disbatch_core::tags::INDEX;
 use serde_json::{Map, Value, json};
@@ -28,6 +28,7 @@ use crate::{changes, legacy, values};
 const FIELDS: &[&str] = &[
     "name",
     "plugin",
+    VERSION,
     "threads",
     "paused",
     "accepting",
@@ -182,7 +183,7 @@ fn may(who: &Who, fields: &[&str]) -> Result<(), HttpError> {
     if has_nodes && !who.is_everywhere(Role::Operator) {
         return Err(HttpError::forbidden("to change a queue's nodes needs the role operator on all queues"));
     }
-    if has("plugin") && !who.is_everywhere(Role::Operator) {
+    if (has("plugin") || has(VERSION)) && !who.is_everywhere(Role::Operator) {
         return Err(HttpError::forbidden("to change a queue's plugin needs the role operator on all queues"));
     }
     Ok(())
@@ -338,6 +339,7 @@ fn control_value(field: &str, value: &Value) -> Result<Bson, HttpError> {
         INDEX => values::tags::index(field, value)?,
         "retention" => values::retention(field, value)?.into(),
         RECORD => values::record(field, value)?.into(),
+        VERSION => values::version(field, value)?.as_str().into(),
         "rate" | "group_rate" => values::rate(field, value)?.into(),
         "policy" => values::word(field, value, &["fifo", "lifo", "priority", "fair"])?.into(),
         "share" => values::word(field, value, &["turns", "use"])?.into(),

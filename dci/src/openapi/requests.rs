@@ -104,6 +104,9 @@ pub struct QueueChange {
     retention: Option<Retention>,
     /// Which attempts are recorded for bundles; null for none. Its parts may also be given one by one, as `record.share`.
     record: Option<Record>,
+    /// Which version of its plugin runs its tasks; null for the one that each node finds first. Nodes without it claim none of them.
+    #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9.+_-]+$")]
+    version: Option<String>,
     /// How many of its tasks may start in what time, on all nodes together. Its parts may also be given one by one, as
     /// `rate.n`.
     rate: Option<Rate>,

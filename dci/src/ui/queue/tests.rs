@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::facts::Statuses;
 use super::lists::{Line, Lists};
+use super::versions::Versions;
 use super::*;
 use crate::ui::StatusView;
 use crate::ui::live::assert_on_page;
@@ -54,6 +55,7 @@ fn facts(fields: Document) -> Facts {
         rate: None,
         intake: None,
         lists: Lists::default(),
+        versions: Versions::of(&queue(doc! {}), (&[], &Now { server: NOW, host: NOW }), Reader::OfAll),
     }
 }
 
