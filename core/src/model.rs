@@ -4,6 +4,7 @@
 //! liberal: an odd representation (a string where an integer belongs, a field of an older release) is kept
 //! as it is and interpreted, and fields that this release does not know are carried along unchanged.
 
+mod canary;
 mod files;
 mod id;
 mod json;
@@ -19,6 +20,7 @@ mod task;
 mod trace;
 mod version;
 
+pub use canary::{BEGAN, CANARY, CANARY_RETURNED, Canary, Trial};
 pub use disbatch_values::liberal::{Count, Moment, integer as whole_number, number};
 pub use disbatch_values::status::{Phase, Status};
 pub use files::{FILES, FileInput, FileOutput, TaskFiles};

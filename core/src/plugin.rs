@@ -13,6 +13,7 @@ mod find;
 mod manifest;
 mod perl;
 mod report;
+mod versions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -29,10 +30,12 @@ pub use manifest::{
 
 pub(crate) use report::documents;
 pub use report::{PROBLEMS, Report, VERSIONS, lacks};
+pub use versions::HiddenVersion;
 
 use crate::config::{AllowedPlugins, Config, Engines, PluginEntry, relaxed};
-use crate::model::{PluginName, VersionError};
+use crate::model::PluginName;
 use find::{find_adapter, find_program};
+use versions::insert;
 
 /// The manifests of the plugins in this repository.
 const SHIPPED: [&str; 3] = [
@@ -119,17 +122,6 @@ pub enum Problem {
         /// Why it is not another version.
         version: HiddenVersion,
     },
-}
-
-/// Why a plugin is not another version of one that has its name.
-#[derive(Debug, thiserror::Error)]
-pub enum HiddenVersion {
-    #[error("")]
-    None,
-    #[error(" and version")]
-    Same,
-    #[error(", as its version cannot be used: {0}")]
-    Unusable(#[from] VersionError),
 }
 
 impl Problem {
@@ -226,16 +218,6 @@ impl Plugins {
         self.usable().map(|(name, _)| name).filter(|name| name.version().is_none())
     }
 
-    /// The versions of plugins that say one, as `Name@version`, in order.
-    pub fn versions(&self) -> impl Iterator<Item = &PluginName> {
-        self.usable().map(|(name, _)| name).filter(|name| name.version().is_some())
-    }
-
-    /// The manifests of all plugins in all versions, the one that counts for a name before its other versions. Some come twice.
-    pub fn manifests(&self) -> impl Iterator<Item = &Manifest> {
-        self.usable().map(|(_, plugin)| &plugin.manifest)
-    }
-
     fn usable(&self) -> impl Iterator<Item = (&PluginName, &Arc<Plugin>)> {
         self.by_name.iter().filter(move |(name, _)| !self.is_put_aside(name))
     }
@@ -282,25 +264,6 @@ impl Plugins {
                 }
             },
             Err(source) => self.problems.push(Problem::Manifest { path: path.to_owned(), source }),
-        }
-    }
-
-    /// Under which name a plugin in a folder is found: its own, or that of a version, if another one has that name already. One that cannot
-    /// run leaves its name to no other version: tasks of a queue that pins none would be run by that all at once.
-    fn name_for(&self, manifest: &Manifest) -> Result<PluginName, HiddenVersion> {
-        let name = &manifest.name;
-        let is_there = self.by_name.contains_key(name) || self.unsure.contains_key(name);
-        let version = manifest.version();
-        match version {
-            _ if !is_there && !self.problems.iter().any(|problem| problem.is_about(name)) => Ok(name.clone()),
-            Ok(Some(version)) => {
-                let name = name.at(&version);
-                let is_hidden = self.by_name.contains_key(&name) || self.unsure.contains_key(&name);
-                if is_hidden { Err(HiddenVersion::Same) } else { Ok(name) }
-            }
-            Ok(None) if is_there => Err(HiddenVersion::None),
-            Ok(None) => Ok(name.clone()),
-            Err(error) => Err(error.into()),
         }
     }
 
@@ -405,15 +368,6 @@ impl Plugins {
             Err(searched) => Err(Problem::Program { program: program.to_owned(), searched, name }),
         }
     }
-}
-
-/// Under its name, and if it has a version, under that besides.
-fn insert(plugins: &mut BTreeMap<PluginName, Arc<Plugin>>, name: PluginName, plugin: Plugin) {
-    let (version, plugin) = (plugin.manifest.version().ok().flatten(), Arc::new(plugin));
-    if let Some(version) = version {
-        plugins.entry(name.at(&version)).or_insert_with(|| Arc::clone(&plugin));
-    }
-    plugins.insert(name, plugin);
 }
 
 /// The name that a manifest gives, be it right or wrong otherwise.

@@ -4,7 +4,8 @@
 use bson::{Bson, Document};
 use disbatch_core::fair::{Scheme, Settings, Share};
 use disbatch_core::model::{
-    FILES, NODES, OnLostLease, OnOrphan, PLUGIN_VERSION, Policy, Queue, RECORD, Rules, Sort, VERSION,
+    CANARY, CANARY_RETURNED, FILES, NODES, OnLostLease, OnOrphan, PLUGIN_VERSION, Policy, Queue, RECORD,
+    Rules, Sort, VERSION,
 };
 use disbatch_core::plugin::VERSIONS;
 use disbatch_core::rate::limit;
@@ -104,6 +105,8 @@ pub fn of_queue(queue: &Queue) -> Map<String, Value> {
     };
     let details = json!({
         "accepting": queue.is_accepting(),
+        CANARY: stored(CANARY),
+        CANARY_RETURNED: stored(CANARY_RETURNED),
         "backoff": {
             "base": rules.backoff.base,
             "factor": rules.backoff.factor,
@@ -225,6 +228,7 @@ mod tests {
         let plain = Value::Object(queue(doc! {}));
         let expected = json!({
             "accepting": true, "backoff": { "base": 1.0, "factor": 2.0, "jitter": 0.1, "max": 3600.0 },
+            "canary": null, "canary_returned": null,
             "files": null, "grace": 10.0, "group_rate": null, "index": null, "max_attempts": null, "nodes": null, "on_lost_lease": "keep", "on_orphan": "fail", "paused": false,
             "rate": null, "reason": null, "record": null, "retention": { "archive_after": null, "delete_after": null }, "sort": "default",
             "group_threads": null, "half_life": 3600.0, "policy": "fifo", "scheme": null, "share": "turns", "weights": null,

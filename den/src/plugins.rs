@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use disbatch_core::config::Config;
 use disbatch_core::definitions::{Definition, manifests};
 use disbatch_core::link::WARM_LANES;
-use disbatch_core::model::{PluginName, Queue, QueueId};
+use disbatch_core::model::{Canary, PluginName, Queue, QueueId};
 use disbatch_core::plugin::{Engine, Http, Manifest, Plugin, Plugins, Report};
 use disbatch_core::schema::Schemas;
 use tokio::sync::oneshot::{self, error::TryRecvError};
@@ -164,6 +164,10 @@ impl Availability {
     /// Which tasks a runner may have beside one of the queue: those of its plugin, if that takes batches, or if it is a warm one whose
     /// tasks have no folders.
     pub fn lanes_of(&self, queue: &Queue) -> Option<Lanes> {
+        if Canary::of(queue).is_some() {
+            // Which of two plugins has the next task is not known before.
+            return None;
+        }
         let plugin = queue.effective_plugin().ok().flatten()?;
         let warm = self.plugins.get(&plugin)?.manifest.warm?;
         let most = match warm.batch {
@@ -177,9 +181,16 @@ impl Availability {
     fn reason_against(&self, config: &Config, queue: &Queue) -> Option<String> {
         match queue.needed_plugins() {
             Ok(needed) if needed.is_empty() => Some("it names no plugin".to_owned()),
+            Ok(needed) if needed.len() > 1 && needed.iter().any(|name| self.is_runner(name)) => Some(
+                "its plugin is a runner itself, of which no version can be tried with some tasks".to_owned(),
+            ),
             Ok(needed) => needed.iter().find_map(|name| self.reason_against_plugin(config, name)),
             Err(error) => Some(error.to_string()),
         }
+    }
+
+    fn is_runner(&self, name: &PluginName) -> bool {
+        self.plugins.get(name).is_some_and(|plugin| plugin.handoff)
     }
 
     fn reason_against_plugin(&self, config: &Config, name: &PluginName) -> Option<String> {

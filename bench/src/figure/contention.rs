@@ -276,6 +276,7 @@ pub async fn write(store: &Store, claims: &[Claim]) -> anyhow::Result<()> {
         note: None,
         last_line: None,
         pause: None,
+        trial: None,
     };
     let starts: Vec<RunWrite> = claims.iter().map(|claim| RunWrite::Start(start(claim))).collect();
     let ends = claims.iter().enumerate();

@@ -64,7 +64,7 @@ mod tests {
 
     use super::*;
     use crate::link::{Ask, Assignment, ToDen, ToRunner};
-    use crate::model::{NodeName, QueueId, Status, TaskId};
+    use crate::model::{NodeName, QueueId, Status, TaskId, Trial};
     use crate::output::StreamName;
     use crate::schedules::ForRun;
     use crate::task::Pause;
@@ -99,6 +99,7 @@ mod tests {
             pause: Question::parse(&serde_json::json!({ "title": "t", "form": { "$ref": "#" } }))
                 .ok()
                 .map(|question| Pause::Ask(Box::new(question))),
+            trial: Some(Trial { began: DateTime::from_millis(5), is_canary: true }),
         }
     }
 

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use bson::Bson;
 
-use super::{PluginName, PluginNameError, Queue, Task, TaskId};
+use super::{Canary, PluginName, PluginNameError, Queue, Task, TaskId};
 
 /// The field of a queue that pins a version of its plugin. Absent: its tasks are run by the version that each node has found first.
 pub const VERSION: &str = "version";
@@ -97,12 +97,15 @@ impl Queue {
     /// # Errors
     /// As [`Queue::effective_plugin`].
     pub fn needed_plugins(&self) -> Result<Vec<PluginName>, UnusablePlugin> {
-        Ok(self.effective_plugin()?.into_iter().collect())
+        let Some(plugin) = self.effective_plugin()? else { return Ok(Vec::new()) };
+        let canary = Canary::of(self).map(|canary| plugin.at(&canary.version));
+        Ok([plugin].into_iter().chain(canary).collect())
     }
 
     /// The version in which a claim of the task is to run. `None`: that which its node has found first.
-    pub fn version_for(&self, _task: TaskId) -> Option<Version> {
-        self.pinned_version().ok().flatten()
+    pub fn version_for(&self, task: TaskId) -> Option<Version> {
+        let canary = Canary::of(self).filter(|canary| canary.has(task));
+        canary.map(|canary| canary.version).or_else(|| self.pinned_version().ok().flatten())
     }
 
     /// The plugin that runs a task that was claimed: in the version that its claim has chosen. Programs that know nothing of versions choose

@@ -2,7 +2,8 @@
 
 use std::sync::LazyLock;
 
-use super::{Manifest, Plugins, Problem, SHIPPED, insert};
+use super::versions::insert;
+use super::{Manifest, Plugins, Problem, SHIPPED};
 use crate::model::PluginName;
 
 /// The names of the plugins in this repository.

@@ -15,7 +15,7 @@ use super::statements::Statement;
 use super::transition::{Transition, count_in};
 use crate::budget::{NOTE, cut};
 use crate::model::stored::optional;
-use crate::model::{Status, Task, number, whole_number};
+use crate::model::{Status, Task, Trial, number, whole_number};
 use crate::store::collections::ARCHIVE;
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
@@ -48,6 +48,9 @@ pub struct Finish {
     /// The attempt is neither a success nor a failure, and the task waits for another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause: Option<Pause>,
+    /// Which version ran it, where the queue tried one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trial: Option<Trial>,
 }
 
 /// What became of the end of a task.
@@ -137,6 +140,7 @@ impl Store {
         self.moved(run.queue, Some(Status::Running), Some(finish.status), 1);
         self.measure_attempt(run.queue, finish);
         self.note_attempt(run, finish.status, finish.ran());
+        self.note_trial(run.queue, finish.trial, finish.status);
         if let Some(ran) = finish.ran() {
             self.note_run(run.queue, ran);
         }
@@ -245,6 +249,7 @@ impl Store {
             self.moved(run.queue, Some(Status::Running), Some(Status::Deferred), 1);
             self.measure_attempt(run.queue, finish);
             self.note_attempt(run, finish.status, finish.ran());
+            self.note_trial(run.queue, finish.trial.filter(|_| finish.pause.is_none()), finish.status);
             return Ok(Finished::Stored);
         }
         let stored = self.find_task(run.task).await?;
@@ -378,6 +383,7 @@ mod tests {
             note: note.map(str::to_owned),
             last_line: Some("of the file".to_owned()),
             pause: None,
+            trial: None,
         };
         let text = || Bson::from("trying\nno disk\n");
         let error = |finish: Finish| finish.error();

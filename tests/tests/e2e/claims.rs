@@ -58,6 +58,7 @@ pub fn success(stdout: &str) -> Finish {
         note: None,
         last_line: None,
         pause: None,
+        trial: None,
     }
 }
 

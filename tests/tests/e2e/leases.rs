@@ -59,6 +59,7 @@ pub fn success() -> Finish {
         note: None,
         last_line: None,
         pause: None,
+        trial: None,
     }
 }
 

@@ -1,5 +1,7 @@
 //! Versions of plugins: which of them runs the tasks of a queue, on which nodes, and what is told of that.
 
+mod canary;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
@@ -36,7 +38,7 @@ pub fn install(plugins: &Path, version: &str, (text, more): (&str, Value)) -> an
     Script { name: &format!("mail-{version}"), text: &text }.install_as(plugins, &manifest)
 }
 
-async fn dci(world: &World) -> anyhow::Result<Dci> {
+pub async fn dci(world: &World) -> anyhow::Result<Dci> {
     Dci::start(&world.config(), &world.path().join("dci.log")).await
 }
 

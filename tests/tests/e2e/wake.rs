@@ -160,6 +160,7 @@ async fn what_others_do_wakes_nobody() -> anyhow::Result<()> {
         note: None,
         last_line: None,
         pause: None,
+        trial: None,
     };
     store.finish_task(&run, &finish).await?;
     for node in [&n1, &n2] {

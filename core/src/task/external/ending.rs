@@ -138,6 +138,7 @@ impl Ending {
             note: self.note(external),
             last_line: None,
             pause: None,
+            trial: None,
         }
     }
 

@@ -5,9 +5,9 @@ use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::counters::Totals;
 use disbatch_core::counters::count::Amount;
 use disbatch_core::explain::{Hold, Holding, Reader, hold};
-use disbatch_core::model::{Policy, Queue, QueueId, Sort};
+use disbatch_core::model::{Canary, Policy, Queue, QueueId, Sort};
 use disbatch_core::rate::Standing;
-use disbatch_core::series::{Histogram, Numbers};
+use disbatch_core::series::{Histogram, Numbers, Sides};
 use disbatch_core::store::{Store, StoreError};
 use futures::{StreamExt, TryStreamExt};
 
@@ -142,7 +142,11 @@ impl Facts {
             sum
         });
         let (intake, now) = (intake(&rules, &queue), Now { server, host: store.now() });
-        let versions = Versions::of(&queue, (&nodes, &now), reader);
+        let sides = match Canary::of(&queue) {
+            Some(canary) => store.canary_sides(id, &canary).await?,
+            None => Sides::default(),
+        };
+        let versions = Versions::of(&queue, (&nodes, &now), (reader, sides));
         Ok(Self { queue, tallies, held, oldest, hour, nodes, now, rate, intake, lists, versions })
     }
 
