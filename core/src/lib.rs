@@ -13,6 +13,7 @@ pub mod balance;
 pub mod budget;
 pub mod bulk;
 pub mod callbacks;
+pub mod canary;
 pub mod cgroup;
 pub mod clock;
 pub mod closest;

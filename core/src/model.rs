@@ -4,6 +4,7 @@
 //! liberal: an odd representation (a string where an integer belongs, a field of an older release) is kept
 //! as it is and interpreted, and fields that this release does not know are carried along unchanged.
 
+mod canary;
 mod files;
 mod id;
 mod json;
@@ -17,7 +18,9 @@ mod step;
 pub(crate) mod stored;
 mod task;
 mod trace;
+mod version;
 
+pub use canary::{BEGAN, CANARY, CANARY_RETURNED, Canary, Trial};
 pub use disbatch_values::liberal::{Count, Moment, integer as whole_number, number};
 pub use disbatch_values::status::{Phase, Status};
 pub use files::{FILES, FileInput, FileOutput, TaskFiles};
@@ -34,3 +37,4 @@ pub use sample::{LONGEST_KEPT, RECORD, Sample};
 pub use step::{LONGEST_STEP_NAME, MOST_STEPS, STEPS, Step};
 pub use task::Task;
 pub use trace::{Place, TRACE, TraceContext, VARIABLES as TRACE_VARIABLES};
+pub use version::{LONGEST_VERSION, PLUGIN_VERSION, UnusablePlugin, VERSION, Version, VersionError};

@@ -64,6 +64,8 @@ pub struct Beat {
     pub running: usize,
     /// The plugins that it has found.
     pub plugins: Vec<String>,
+    /// Their versions, as `Name@version`.
+    pub versions: Vec<String>,
     /// Those of them that the database defines.
     pub workers: Vec<String>,
     /// Plugins that it cannot run, and why.
@@ -144,6 +146,8 @@ fn with_unset(mut update: Document, unset: Document) -> Document {
 pub struct Offered {
     /// The plugins that their files and configurations have, in order. Those that the database defines are not among them.
     pub plugins: BTreeSet<String>,
+    /// All versions of plugins that they have, as `Name@version`.
+    pub versions: BTreeSet<String>,
     /// How they can run plugins.
     pub engines: BTreeSet<Engine>,
 }
@@ -159,6 +163,7 @@ impl Offered {
             let of_workers = texts(node, "workers");
             let own = texts(node, "plugins").into_iter().filter(|name| !of_workers.contains(name));
             offered.plugins.extend(own);
+            offered.versions.extend(texts(node, plugin::VERSIONS));
             offered
                 .engines
                 .extend(texts(node, "engines").iter().filter_map(|engine| engine.parse::<Engine>().ok()));
@@ -197,6 +202,7 @@ impl Store {
             None => drop(unset.insert(name, "")),
         };
         only_if("schedules", beat.fires_no_schedules.then_some(Bson::from(false)));
+        only_if(plugin::VERSIONS, (!beat.versions.is_empty()).then(|| beat.versions.clone().into()));
         only_if("rival", beat.rival.as_ref().map(Bson::from));
         let stats = beat.stats.document();
         if !stats.is_empty() {
@@ -264,7 +270,7 @@ impl Store {
     /// What the nodes whose DEN is alive can run.
     #[operation]
     pub async fn offered(&self) -> Result<Offered, StoreError> {
-        let only = doc! { "plugins": 1, "workers": 1, "engines": 1 };
+        let only = doc! { "plugins": 1, plugin::VERSIONS: 1, "workers": 1, "engines": 1 };
         let found = self.nodes().find(alive()).projection(only).await?;
         let nodes: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
         Ok(Offered::of(&nodes))

@@ -5,6 +5,7 @@
 //! and programs of Disbatch 4.4 besides, and the database may define what needs no folder ([`Plugins::with_workers`]).
 //!
 //! The first of a name counts: plugins in folders come before programs of the configuration, shipped plugins, Perl modules, and what the database defines.
+//! Others in folders are versions of it, if they say another version: what a queue pins is found as `Name@version`, the first one under both names.
 
 mod defined;
 mod files;
@@ -12,6 +13,7 @@ mod find;
 mod manifest;
 mod perl;
 mod report;
+mod versions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -27,11 +29,13 @@ pub use manifest::{
 };
 
 pub(crate) use report::documents;
-pub use report::{PROBLEMS, Report};
+pub use report::{PROBLEMS, Report, VERSIONS, lacks};
+pub use versions::HiddenVersion;
 
 use crate::config::{AllowedPlugins, Config, Engines, PluginEntry, relaxed};
 use crate::model::PluginName;
 use find::{find_adapter, find_program};
+use versions::insert;
 
 /// The manifests of the plugins in this repository.
 const SHIPPED: [&str; 3] = [
@@ -109,12 +113,14 @@ pub enum Problem {
         /// What is missing.
         why: String,
     },
-    /// Two manifests have the same name.
-    #[error("plugin {name} in {path} is hidden by another of the same name", path = path.display())]
+    /// Two manifests have the same name, and not two versions.
+    #[error("plugin {name} in {path} is hidden by another of the same name{version}", path = path.display())]
     Duplicate {
         name: PluginName,
         /// The manifest that is not used.
         path: PathBuf,
+        /// Why it is not another version.
+        version: HiddenVersion,
     },
 }
 
@@ -144,6 +150,7 @@ impl Problem {
 /// All plugins that can run on this host.
 #[derive(Debug, Default)]
 pub struct Plugins {
+    /// Under their names, and those that have a version under that, too: `Name` comes before `Name@version`.
     by_name: BTreeMap<PluginName, Arc<Plugin>>,
     /// Perl modules of which it is not known whether they are there, because the interpreter is silent. They are problems, too.
     unsure: BTreeMap<PluginName, Arc<Plugin>>,
@@ -193,8 +200,9 @@ impl Plugins {
         plugins
     }
 
+    /// The plugin with this name, in the version that is meant with it, if one is.
     pub fn get(&self, name: &PluginName) -> Option<&Plugin> {
-        self.by_name.get(name).filter(|_| !self.put_aside.contains(name)).map(Arc::as_ref)
+        self.by_name.get(name).filter(|_| !self.is_put_aside(name)).map(Arc::as_ref)
     }
 
     /// The plugin with this name, for whoever runs it at once. Unlike [`Plugins::get`], this has Perl modules, too, of which it is
@@ -202,12 +210,20 @@ impl Plugins {
     /// itself if there is none.
     pub fn get_to_run(&self, name: &PluginName) -> Option<&Arc<Plugin>> {
         let found = self.by_name.get(name).or_else(|| self.unsure.get(name));
-        found.filter(|_| !self.put_aside.contains(name))
+        found.filter(|_| !self.is_put_aside(name))
     }
 
     /// The names of all plugins, in order.
     pub fn names(&self) -> impl Iterator<Item = &PluginName> {
-        self.by_name.keys().filter(move |name| !self.put_aside.contains(*name))
+        self.usable().map(|(name, _)| name).filter(|name| name.version().is_none())
+    }
+
+    fn usable(&self) -> impl Iterator<Item = (&PluginName, &Arc<Plugin>)> {
+        self.by_name.iter().filter(move |(name, _)| !self.is_put_aside(name))
+    }
+
+    fn is_put_aside(&self, name: &PluginName) -> bool {
+        self.put_aside.iter().any(|aside| aside.as_str() == name.base())
     }
 
     /// A folder is a plugin, or holds one folder for each.
@@ -237,13 +253,16 @@ impl Plugins {
             self.of_files.insert(path.to_owned(), name);
         }
         match text.map_err(ManifestError::Read).and_then(|text| Manifest::parse(&text)) {
-            Ok(manifest) if self.by_name.contains_key(&manifest.name) => {
-                self.problems.push(Problem::Duplicate { name: manifest.name, path: path.to_owned() });
-            }
-            Ok(manifest) => {
-                let folder = path.parent().unwrap_or(Path::new("/"));
-                self.add_with(manifest, Some(folder), Some(folder));
-            }
+            Ok(manifest) => match self.name_for(&manifest) {
+                Ok(name) => {
+                    let folder = path.parent().unwrap_or(Path::new("/"));
+                    self.add_with((name, manifest), Some(folder), Some(folder));
+                }
+                Err(version) => {
+                    let name = manifest.name;
+                    self.problems.push(Problem::Duplicate { name, path: path.to_owned(), version });
+                }
+            },
             Err(source) => self.problems.push(Problem::Manifest { path: path.to_owned(), source }),
         }
     }
@@ -285,22 +304,23 @@ impl Plugins {
     }
 
     fn add(&mut self, manifest: Manifest, own: Option<&Path>) {
-        self.add_with(manifest, own, None);
+        self.add_with((manifest.name.clone(), manifest), own, None);
     }
 
-    /// The same for one whose manifest is in `folder`, if it is.
-    fn add_with(&mut self, manifest: Manifest, own: Option<&Path>, folder: Option<&Path>) {
+    /// The same for one that is found under this name, and whose manifest is in `folder`, if it is.
+    fn add_with(
+        &mut self,
+        (name, manifest): (PluginName, Manifest),
+        own: Option<&Path>,
+        folder: Option<&Path>,
+    ) {
         let folder = folder.map(Path::to_owned);
-        match self.resolve(manifest, own) {
-            Ok((plugin, None)) => {
-                self.by_name.insert(plugin.manifest.name.clone(), Arc::new(Plugin { folder, ..plugin }));
-            }
+        match self.resolve((&name, manifest), own) {
+            Ok((plugin, None)) => insert(&mut self.by_name, name, Plugin { folder, ..plugin }),
             Ok((plugin, Some(doubt))) => {
-                let name = plugin.manifest.name.clone();
-                let plugin = Plugin { folder, ..plugin };
                 // What was found of that name before comes first, be it one that cannot run.
                 if !self.problems.iter().any(|problem| problem.is_about(&name)) {
-                    self.unsure.insert(name, Arc::new(plugin));
+                    insert(&mut self.unsure, name, Plugin { folder, ..plugin });
                     self.problems.push(doubt);
                 }
             }
@@ -309,21 +329,25 @@ impl Plugins {
     }
 
     /// Which program runs a plugin, and what leaves open whether it can; `own`: its folder, if it has one.
-    fn resolve(&self, manifest: Manifest, own: Option<&Path>) -> Result<(Plugin, Option<Problem>), Problem> {
-        let engine = manifest.engine;
+    fn resolve(
+        &self,
+        (name, manifest): (&PluginName, Manifest),
+        own: Option<&Path>,
+    ) -> Result<(Plugin, Option<Problem>), Problem> {
+        let (engine, name) = (manifest.engine, name.clone());
         if !self.engines.is_enabled(engine) {
             let why = format!(
                 "the engine {engine} is not enabled on this node: see engines.{engine} in its configuration"
             );
-            return Err(Problem::Engine { name: manifest.name, why });
+            return Err(Problem::Engine { name, why });
         }
         if engine == Engine::Perl {
             return match perl::resolve(&manifest, own, &self.engines) {
                 Ok(perl::Found { program, arguments, doubt }) => {
-                    let doubt = doubt.map(|why| Problem::Engine { name: manifest.name.clone(), why });
+                    let doubt = doubt.map(|why| Problem::Engine { name, why });
                     Ok((Plugin::new(manifest, program, arguments), doubt))
                 }
-                Err(why) => Err(Problem::Engine { name: manifest.name, why }),
+                Err(why) => Err(Problem::Engine { name, why }),
             };
         }
         let words = words(&manifest);
@@ -339,11 +363,9 @@ impl Plugins {
                 let why = format!(
                     "the engine {engine} is not in this installation: there is no {program} in {searched}"
                 );
-                Err(Problem::Engine { name: manifest.name, why })
+                Err(Problem::Engine { name, why })
             }
-            Err(searched) => {
-                Err(Problem::Program { program: program.to_owned(), searched, name: manifest.name })
-            }
+            Err(searched) => Err(Problem::Program { program: program.to_owned(), searched, name }),
         }
     }
 }

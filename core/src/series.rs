@@ -22,6 +22,12 @@
 //! | `running`, `load`, `memory_available` | as its first heartbeat in the minute said |
 //! | `queues` | what attempts ended there, by the hexadecimal digits of their queue: an object of `succeeded`, `failed`, `other`, `run_ms` and `r0` ... `r63`, as a queue has them |
 //!
+//! | field | of a canary: see [`crate::canary`] |
+//! | --- | --- |
+//! | `_id` | `{canary, began}`: the queue's id, and when its canary began |
+//! | `at` | when something was added last |
+//! | `canary_ended`, `canary_failed`, `others_ended`, `others_failed` | how many attempts ended that were begun while it was there, and how many of them failed |
+//!
 //! **Minutes** are those of the clock of the process that notes: a task waits in the minute of its start, and runs and
 //! ends in the minute of its end. What a clock puts into the future is shown when that minute has come.
 //!
@@ -41,6 +47,7 @@
 //! A user who may not write `series`, as those that Perl Disbatch made, notes nothing, and one who may not read it sees
 //! zeros.
 
+mod canaries;
 mod flush;
 mod histogram;
 mod nodes;
@@ -63,6 +70,7 @@ use crate::store::{Store, StoreError};
 use crate::task::{Run, Waiting};
 use pending::{Pending, Sample};
 
+pub use canaries::Sides;
 pub use histogram::Histogram;
 pub use nodes::{NodeHour, NodePoint};
 pub use numbers::{Ended, Numbers};

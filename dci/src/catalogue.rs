@@ -23,6 +23,8 @@ pub struct Catalogue {
     schemas: Schemas,
     /// Those that queues may be created with.
     names: Vec<String>,
+    /// The versions that are known of plugins, by their names.
+    versions: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Catalogue {
@@ -46,7 +48,27 @@ impl Catalogue {
         };
         names.extend(workers.keys().filter(is_new).map(ToString::to_string));
         let schemas = schemas(&host, &workers);
-        Self { host, workers, schemas, names }
+        let of_host: BTreeSet<String> = host.versions().map(ToString::to_string).collect();
+        let of_workers = workers
+            .values()
+            .filter_map(|manifest| Some(manifest.name.at(&manifest.version().ok()??).to_string()));
+        let of_workers = of_workers.collect();
+        let catalogue = Self { host, workers, schemas, names, versions: BTreeMap::new() };
+        catalogue.with(&of_host).with(&of_workers)
+    }
+
+    /// The same with versions that nodes have, as `Name@version`.
+    #[must_use]
+    pub fn with(mut self, versions: &BTreeSet<String>) -> Self {
+        for (name, version) in versions.iter().filter_map(|version| version.split_once('@')) {
+            self.versions.entry(name.to_owned()).or_default().insert(version.to_owned());
+        }
+        self
+    }
+
+    /// The versions that are known of a plugin, in order.
+    pub fn versions(&self, plugin: &str) -> impl Iterator<Item = &str> {
+        self.versions.get(plugin).into_iter().flatten().map(String::as_str)
     }
 
     /// The names of those that queues may be created with.
@@ -73,15 +95,19 @@ impl Catalogue {
         &self.schemas
     }
 
-    /// What is known of a plugin. One of this host comes before one of the database.
+    /// What is known of a plugin. One of this host comes before one of the database. Of a version that is not here, what is known of the
+    /// plugin says something all the same.
     pub fn manifest(&self, name: &PluginName) -> Option<&Manifest> {
-        self.host.get(name).map(|plugin| &plugin.manifest).or_else(|| self.workers.get(name))
+        let known = |name: &PluginName| {
+            self.host.get(name).map(|plugin| &plugin.manifest).or_else(|| self.workers.get(name))
+        };
+        known(name).or_else(|| known(&name.without_version()))
     }
 }
 
 /// What these plugins want of parameters. Those of this host come before those of the database.
 pub fn schemas(host: &Plugins, workers: &BTreeMap<PluginName, Manifest>) -> Schemas {
-    let of_host = host.names().filter_map(|name| host.get(name)).map(|plugin| &plugin.manifest);
+    let of_host = host.manifests();
     let others = workers.values().filter(|manifest| host.get(&manifest.name).is_none());
     let schemas = Schemas::of(of_host.chain(others));
     for (plugin, error) in schemas.unusable() {

@@ -3,7 +3,11 @@
 
 use bson::{Bson, Document};
 use disbatch_core::fair::{Scheme, Settings, Share};
-use disbatch_core::model::{FILES, NODES, OnLostLease, OnOrphan, Policy, Queue, RECORD, Rules, Sort};
+use disbatch_core::model::{
+    CANARY, CANARY_RETURNED, FILES, NODES, OnLostLease, OnOrphan, PLUGIN_VERSION, Policy, Queue, RECORD,
+    Rules, Sort, VERSION,
+};
+use disbatch_core::plugin::VERSIONS;
 use disbatch_core::rate::limit;
 use disbatch_core::tags::INDEX;
 use disbatch_core::task::history;
@@ -13,7 +17,7 @@ use crate::json::{Dates, from_bson};
 use crate::ui::titles::TITLE;
 
 /// Fields of a task that are details.
-const OF_TASK: [&str; 26] = [
+const OF_TASK: [&str; 27] = [
     "again",
     "attempt",
     "awaited",
@@ -33,6 +37,7 @@ const OF_TASK: [&str; 26] = [
     "lock_round",
     "needs_lock",
     "pid",
+    PLUGIN_VERSION,
     "reserved",
     "saves",
     "slot",
@@ -43,7 +48,7 @@ const OF_TASK: [&str; 26] = [
 ];
 
 /// Fields of a node that are details.
-const OF_NODE: [&str; 23] = [
+const OF_NODE: [&str; 24] = [
     "addresses",
     "aside",
     "attention",
@@ -55,6 +60,7 @@ const OF_NODE: [&str; 23] = [
     "labels",
     "lease_ms",
     "plugin_problems",
+    VERSIONS,
     "plugins",
     "rival",
     "running",
@@ -99,6 +105,8 @@ pub fn of_queue(queue: &Queue) -> Map<String, Value> {
     };
     let details = json!({
         "accepting": queue.is_accepting(),
+        CANARY: stored(CANARY),
+        CANARY_RETURNED: stored(CANARY_RETURNED),
         "backoff": {
             "base": rules.backoff.base,
             "factor": rules.backoff.factor,
@@ -132,6 +140,7 @@ pub fn of_queue(queue: &Queue) -> Map<String, Value> {
         TITLE: stored(TITLE),
         "timeout": rules.timeout.map(|timeout| timeout.as_secs_f64()),
         "unleased_limit": stored("unleased_limit"),
+        VERSION: stored(VERSION),
     });
     let mut all = Map::new();
     for details in [details, turns(queue)] {
@@ -219,10 +228,11 @@ mod tests {
         let plain = Value::Object(queue(doc! {}));
         let expected = json!({
             "accepting": true, "backoff": { "base": 1.0, "factor": 2.0, "jitter": 0.1, "max": 3600.0 },
+            "canary": null, "canary_returned": null,
             "files": null, "grace": 10.0, "group_rate": null, "index": null, "max_attempts": null, "nodes": null, "on_lost_lease": "keep", "on_orphan": "fail", "paused": false,
             "rate": null, "reason": null, "record": null, "retention": { "archive_after": null, "delete_after": null }, "sort": "default",
             "group_threads": null, "half_life": 3600.0, "policy": "fifo", "scheme": null, "share": "turns", "weights": null,
-            "tenant": null, "timeout": null, "title": null, "unleased_limit": null,
+            "tenant": null, "timeout": null, "title": null, "unleased_limit": null, "version": null,
         });
         assert_eq!(plain, expected);
         let set = queue(doc! { "on_orphan": "requeue", "paused": true, "retention": { "delete_after": 5 } });

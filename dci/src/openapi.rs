@@ -64,8 +64,8 @@ pub use legacy::{
 };
 pub use requests::{NewAnswer, NewPriority, NewQueue, NewTasks, NodeChange, QueueChange, Reason, Rerun};
 pub use results::{
-    Attempt, CancelResult, CreatedQueue, DeleteResult, Explained, InsertManyResult, PriorityResult,
-    RerunResult, RetryResult, UpdateResult,
+    Attempt, CancelResult, CreatedQueue, DeleteResult, Explained, InsertManyResult, ListedPlugin,
+    PriorityResult, RerunResult, RetryResult, UpdateResult,
 };
 pub use schema::{
     BundleOptions, Details, ErrorBody, Node, OneTask, OutputOptions, Queue, RecordingSearch, Task,

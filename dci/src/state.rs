@@ -174,16 +174,18 @@ impl State {
     /// The plugins that there are now: those of this host and, unless the configuration lists them, of the nodes whose DEN is
     /// alive, and those of the database, whose definitions are read only when one of them has changed.
     pub async fn catalogue(&self) -> Result<Arc<Catalogue>, StoreError> {
-        let (mark, mut offered) =
-            futures::try_join!(self.store.workers_mark(), async { Ok(self.store.offered().await?.plugins) })?;
+        let (mark, mut offered) = futures::try_join!(self.store.workers_mark(), self.store.offered())?;
         if self.plugins_are_listed {
-            offered.clear();
+            offered.plugins.clear();
         }
-        let mark = Bson::from(vec![mark, Bson::from(offered.iter().cloned().collect::<Vec<_>>())]);
+        let all = offered.plugins.iter().chain(&offered.versions);
+        let mark = Bson::from(vec![mark, Bson::from(all.cloned().collect::<Vec<_>>())]);
         let read = async {
             let workers = self.store.workers().await?;
             let host = Arc::clone(&self.manifests);
-            Ok::<Catalogue, StoreError>(Catalogue::new(host, &self.plugins, &offered, &workers))
+            Ok::<Catalogue, StoreError>(
+                Catalogue::new(host, &self.plugins, &offered.plugins, &workers).with(&offered.versions),
+            )
         };
         self.catalogue.get(mark, read).await
     }
@@ -201,7 +203,7 @@ impl State {
     pub async fn titles(&self, queues: &[Queue]) -> Result<Titles, StoreError> {
         let is_known = |queue: &Queue| {
             let here = |name: PluginName| self.manifests.get(&name).is_some();
-            titles::has_template(queue) || queue.plugin_name().ok().flatten().is_none_or(here)
+            titles::has_template(queue) || queue.effective_plugin().ok().flatten().is_none_or(here)
         };
         if queues.iter().all(is_known) {
             return Ok(Titles::of(queues, |name| self.manifests.get(name).map(|plugin| &plugin.manifest)));

@@ -7,8 +7,8 @@ pub mod tags;
 use std::borrow::Cow;
 use std::time::Duration;
 
-use bson::{Bson, DateTime, Document};
-use disbatch_core::model::{LONGEST_KEPT, NodeSelector};
+use bson::{Bson, DateTime, Document, doc};
+use disbatch_core::model::{BEGAN, LONGEST_KEPT, NodeSelector, Version};
 use disbatch_core::rate::limit;
 use disbatch_core::request::{self, Invalid};
 use disbatch_core::text as odd;
@@ -97,6 +97,36 @@ pub fn record(name: &str, value: &Value) -> Result<Document, HttpError> {
     };
     let record = request::parts(name, &object(value), &["share", "keep"], part)?;
     if record.contains_key("share") { Ok(record) } else { Err(wrong(name, "an object with share")) }
+}
+
+/// A version of a plugin. A number would lose zeros at its end.
+pub fn version(name: &str, value: &Value) -> Result<Version, HttpError> {
+    let Some(text) = value.as_str() else { return Err(wrong(name, "text, as \"1.2.0\"")) };
+    text.trim().parse::<Version>().map_err(|error| HttpError::bad_request(format!("{name}: {error}")))
+}
+
+/// Which version is tried, and with which part of the tasks: an object of `version`, and `share` above 0 and up to 1. When it began is not
+/// for clients to say.
+pub fn canary(name: &str, value: &Value) -> Result<Document, HttpError> {
+    let part = |key: &str, value: &Value| {
+        let name = format!("{name}.{key}");
+        if key == "version" {
+            let version = version(&name, value).map_err(|error| Invalid(error.to_string()))?;
+            return Ok(version.as_str().into());
+        }
+        let share = request::number(&name, value, 0.0)?;
+        let is_right = share > 0.0 && share <= 1.0;
+        is_right.then(|| share.into()).ok_or_else(|| request::wrong(&name, "above 0 and at most 1"))
+    };
+    let mut given = object(value).into_owned();
+    if let Value::Object(given) = &mut given {
+        given.remove(BEGAN);
+    }
+    let canary = request::parts(name, &given, &["version", "share"], part)?;
+    match (canary.get("version"), canary.get("share")) {
+        (Some(version), Some(share)) => Ok(doc! { "version": version, "share": share }),
+        _ => Err(wrong(name, "an object with version and share")),
+    }
 }
 
 /// How many tasks may start in what time: an object of `n`, `per` in seconds, and `burst`, which is optional.

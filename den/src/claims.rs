@@ -159,7 +159,7 @@ impl Node {
             round.put_back(&rest);
             let asked = slots.len();
             has_asked |= asked > 0;
-            let started = self.start_ahead(id, &claimant, &mut slots).await;
+            let started = self.start_ahead(queue, &claimant, &mut slots).await;
             let started = started.inspect_err(|_| self.runners.uncertain = true)?;
             let mut claimed = Batch::default();
             if !slots.is_empty() {

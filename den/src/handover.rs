@@ -248,13 +248,13 @@ impl Node {
     /// what would be claimed now. The others of `slots` are left.
     pub(crate) async fn start_ahead(
         &mut self,
-        queue: QueueId,
+        queue: &Queue,
         claimant: &Claimant,
         slots: &mut Vec<Slot>,
     ) -> Result<Vec<Claim>, StoreError> {
         let (mut tasks, mut guards, mut rest) = (Vec::new(), Vec::new(), Vec::new());
         for slot in slots.drain(..) {
-            let next = slot.runner.and_then(|_| self.runners.launcher.handover().take(queue, slot.number));
+            let next = slot.runner.and_then(|_| self.runners.launcher.handover().take(queue.id, slot.number));
             match next {
                 Some((Next { queued, .. }, under_way)) => {
                     tasks.push((queued, slot));
@@ -268,11 +268,11 @@ impl Node {
             return Ok(Vec::new());
         }
         let (claims, lost) = self.store.start_ahead(queue, claimant, tasks).await?;
-        lost.iter().for_each(|_| self.runners.launcher.handover().lost(queue));
+        lost.iter().for_each(|_| self.runners.launcher.handover().lost(queue.id));
         if !lost.is_empty() {
             // Others may have these slots, or be faster.
-            self.capacity.others.remove(&queue);
-            self.ahead.put_back(queue, lost.into_iter().map(|(task, _)| task).collect());
+            self.capacity.others.remove(&queue.id);
+            self.ahead.put_back(queue.id, lost.into_iter().map(|(task, _)| task).collect());
         }
         if guards.iter().all(UnderWay::is_in_time) {
             return Ok(claims);

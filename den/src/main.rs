@@ -4,6 +4,7 @@ mod addresses;
 mod args;
 mod backoff;
 mod boot_time;
+mod canaries;
 mod capacity;
 mod check;
 mod chores;

@@ -22,6 +22,7 @@ use disbatch_core::wake::{Hints, News};
 use tokio::sync::mpsc;
 
 use crate::backoff::Backoff;
+use crate::canaries::Canaries;
 use crate::capacity::Capacity;
 use crate::chores::Clockwork;
 use crate::launch::Launcher;
@@ -59,6 +60,7 @@ pub struct Node {
     pub(crate) supervision: Supervision,
     /// Which plugins this node has.
     pub(crate) availability: Availability,
+    pub(crate) canaries: Canaries,
     /// The plugins that the database defines.
     pub(crate) workers: Workers,
     /// What removes containers that adapters have left.
@@ -112,6 +114,7 @@ impl Node {
             capacity,
             supervision,
             availability,
+            canaries: Canaries::default(),
             workers: Workers::default(),
             tidier,
             draining: false,
@@ -370,6 +373,7 @@ impl Node {
             draining: leaving || self.draining,
             running: self.runners.launcher.running(),
             plugins: self.availability.names(),
+            versions: self.availability.versions(),
             workers: self.availability.names_of_workers(),
             problems: self.availability.reports(),
             engines: self.availability.engines(),

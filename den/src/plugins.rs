@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use disbatch_core::config::Config;
 use disbatch_core::definitions::{Definition, manifests};
 use disbatch_core::link::WARM_LANES;
-use disbatch_core::model::{PluginName, Queue, QueueId};
+use disbatch_core::model::{Canary, PluginName, Queue, QueueId};
 use disbatch_core::plugin::{Engine, Http, Manifest, Plugin, Plugins, Report};
 use disbatch_core::schema::Schemas;
 use tokio::sync::oneshot::{self, error::TryRecvError};
@@ -60,6 +60,11 @@ impl Availability {
     /// The names of all plugins here.
     pub fn names(&self) -> Vec<String> {
         self.plugins.names().map(|name| name.as_str().to_owned()).collect()
+    }
+
+    /// Their versions, as `Name@version`.
+    pub fn versions(&self) -> Vec<String> {
+        self.plugins.versions().map(|name| name.as_str().to_owned()).collect()
     }
 
     /// The names of those that the database defines.
@@ -152,14 +157,18 @@ impl Availability {
 
     /// The queue's plugin, if that is a runner itself.
     pub fn runner_of(&self, queue: &Queue) -> Option<&Plugin> {
-        let name = queue.plugin_name().ok().flatten()?;
+        let name = queue.effective_plugin().ok().flatten()?;
         self.plugins.get(&name).filter(|plugin| plugin.handoff)
     }
 
     /// Which tasks a runner may have beside one of the queue: those of its plugin, if that takes batches, or if it is a warm one whose
     /// tasks have no folders.
     pub fn lanes_of(&self, queue: &Queue) -> Option<Lanes> {
-        let plugin = queue.plugin_name().ok().flatten()?;
+        if Canary::of(queue).is_some() {
+            // Which of two plugins has the next task is not known before.
+            return None;
+        }
+        let plugin = queue.effective_plugin().ok().flatten()?;
         let warm = self.plugins.get(&plugin)?.manifest.warm?;
         let most = match warm.batch {
             Some(batch) => usize::try_from(batch.max).unwrap_or(1),
@@ -170,20 +179,31 @@ impl Availability {
     }
 
     fn reason_against(&self, config: &Config, queue: &Queue) -> Option<String> {
-        let name = match queue.plugin_name() {
-            Ok(Some(name)) => name,
-            Ok(None) => return Some("it names no plugin".to_owned()),
-            Err(error) => return Some(error.to_string()),
-        };
-        // Another runner finds plugins by its own rules; the configuration says which there are.
+        match queue.needed_plugins() {
+            Ok(needed) if needed.is_empty() => Some("it names no plugin".to_owned()),
+            Ok(needed) if needed.len() > 1 && needed.iter().any(|name| self.is_runner(name)) => Some(
+                "its plugin is a runner itself, of which no version can be tried with some tasks".to_owned(),
+            ),
+            Ok(needed) => needed.iter().find_map(|name| self.reason_against_plugin(config, name)),
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
+    fn is_runner(&self, name: &PluginName) -> bool {
+        self.plugins.get(name).is_some_and(|plugin| plugin.handoff)
+    }
+
+    fn reason_against_plugin(&self, config: &Config, name: &PluginName) -> Option<String> {
+        // Another runner finds plugins by its own rules; the configuration says which there are, and not in which versions.
         let runs_elsewhere = config.task_runner.is_some()
+            && name.version().is_none()
             && config.plugins.as_ref().is_some_and(|allowed| allowed.allows(name.as_str()));
-        if runs_elsewhere || self.plugins.get(&name).is_some() {
+        if runs_elsewhere || self.plugins.get(name).is_some() {
             return None;
         }
-        Some(match self.plugins.problem_with(&name) {
-            Some(problem) => format!("plugin {name} is not available on this node: {problem}"),
-            None => format!("plugin {name} is not available on this node"),
+        Some(match self.plugins.problem_with(name) {
+            Some(problem) => format!("{} is not available on this node: {problem}", name.words()),
+            None => format!("{} is not available on this node", name.words()),
         })
     }
 }
@@ -202,8 +222,7 @@ fn warn_of_open_callbacks<'a>(manifests: impl IntoIterator<Item = &'a Manifest>)
 
 /// What these plugins want of parameters. A schema that cannot be used checks nothing.
 fn schemas_of(plugins: &Plugins) -> Schemas {
-    let known = plugins.names().filter_map(|name| plugins.get(name));
-    let schemas = Schemas::of(known.map(|plugin| &plugin.manifest));
+    let schemas = Schemas::of(plugins.manifests());
     for (plugin, error) in schemas.unusable() {
         tracing::debug!(%plugin, %error, "params of this plugin are not checked");
     }

@@ -32,6 +32,7 @@ impl Node {
         self.learn(&mut outlook, began);
         let mut again = self.sweep(&outlook).await?;
         self.look_at_slots().await?;
+        self.look_at_canaries().await?;
         if self.workers.refresh(&self.store).await? {
             self.availability.define(self.workers.all());
         }

@@ -3,7 +3,7 @@
 use bson::oid::ObjectId;
 use bson::{Bson, doc};
 use disbatch_core::config::Gfs;
-use disbatch_core::model::Task;
+use disbatch_core::model::{Task, Trial};
 use disbatch_core::output::StreamName;
 use disbatch_core::store::StoreError;
 use disbatch_core::task::{Finish, Finished, Run};
@@ -51,7 +51,7 @@ pub async fn deliver(
     ledger: &Ledger,
     (task, run): (&Task, &Run),
     outcome: &Outcome,
-    (gfs, early): (Gfs, &Early),
+    (gfs, early, trial): (Gfs, &Early, Option<Trial>),
 ) -> Result<Delivered, StoreError> {
     let held = outcome.held.iter().flatten().cloned().map(size).sum::<u64>();
     let further = outcome.exit.clone().map_or(0, size).saturating_sub(ORDINARY_EXIT) + held;
@@ -75,6 +75,7 @@ pub async fn deliver(
         last_line,
         pause: outcome.pause.clone(),
         recorded: outcome.recorded.clone(),
+        trial,
     };
     let finished = ledger.finish(run, &finish, outcome.again).await?;
     // The DEN may still have been at it before.

@@ -237,7 +237,7 @@ fn extended(queue: &Queue) -> Value {
 fn recorded_plugin(part: &Part) -> RecordedPlugin {
     let manifest = &part.plugin.manifest;
     RecordedPlugin {
-        name: part.name.as_str().to_owned(),
+        name: part.name.base().to_owned(),
         version: manifest.version.clone(),
         manifest: serde_json::to_value(manifest).unwrap_or_default(),
         files: Vec::new(),

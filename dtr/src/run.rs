@@ -92,12 +92,12 @@ async fn begin(
 /// Whether this host has a plugin that is run whatever the database defines. If the configuration leaves it out, it is not.
 fn is_run_anyway(name: &PluginName, (setup, kit): (&Setup, &Kit)) -> bool {
     let listed = setup.config.plugins.as_ref();
-    kit.plugins().get(name).is_some() && listed.is_none_or(|listed| listed.allows(name.as_str()))
+    kit.plugins().get(name).is_some() && listed.is_none_or(|listed| listed.allows(name.base()))
 }
 
 /// The plugins that a task and its queue name.
 fn plugins_of(task: &Task, queue: Option<&Queue>) -> impl Iterator<Item = PluginName> {
-    let of_queue = queue.and_then(|queue| queue.plugin_name().ok().flatten());
+    let of_queue = queue.and_then(|queue| queue.plugin_of(task).ok().flatten());
     let steps = Step::of_task(task).unwrap_or_default();
     of_queue.into_iter().chain(steps.into_iter().filter_map(|step| step.plugin))
 }

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use disbatch_core::config::{Config, ConfigError};
-use disbatch_core::model::{Queue, Rules, Task};
+use disbatch_core::model::{Queue, Rules, Task, Trial};
 use disbatch_core::plugin::{Engine, Manifest};
 use disbatch_core::schedules::ForRun;
 use disbatch_core::secrets::SecureParams;
@@ -216,7 +216,9 @@ impl Work<'_> {
             custody.end();
             if detached { Delivered::Detached } else { Delivered::NotRunning }
         } else {
-            deliver(self.ledger, (task, run), &outcome, (self.setup.gfs, &early)).await?
+            let trial = self.begun.queue.as_ref().ok().and_then(Option::as_ref);
+            let trial = trial.and_then(|queue| Trial::of(queue, task));
+            deliver(self.ledger, (task, run), &outcome, (self.setup.gfs, &early, trial)).await?
         };
         files::settle(self, delivered).await;
         Ok((outcome, delivered))

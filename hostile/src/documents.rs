@@ -4,7 +4,7 @@ use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
 use disbatch_core::balance::BalanceDocument;
 use disbatch_core::balance::plan::Settings;
 use disbatch_core::bulk::BulkJob;
-use disbatch_core::model::{Node, Queue, Rules, Task};
+use disbatch_core::model::{Canary, Node, Queue, Rules, Task};
 use disbatch_core::node::Stats;
 use disbatch_dci::input::{Dates, page_of_task, shown, shown_job, shown_node, shown_queue, shown_task};
 use serde::Serialize;
@@ -59,6 +59,8 @@ fn check_task(bytes: &[u8], document: &Document) -> bool {
 fn check_queue(bytes: &[u8], document: &Document) -> bool {
     let Some(queue) = kept::<Queue>(bytes, document, &["_id"]) else { return false };
     assert!(queue.claim_limit() <= queue.thread_limit());
+    let _canary = Canary::of(&queue);
+    let _needed = queue.needed_plugins();
     if let Ok(Some(plugin)) = queue.plugin_name() {
         assert!(!plugin.as_str().contains(['/', '.', '\0']), "{plugin}");
     }

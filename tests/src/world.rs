@@ -245,10 +245,22 @@ impl World {
     /// Starts a DEN and waits until it is at work.
     pub async fn den_at_work(&self, node: &str) -> anyhow::Result<Den> {
         let den = self.den(node)?;
+        self.until_beats(node).await?;
+        Ok(den)
+    }
+
+    /// Starts a DEN with another configuration file, and waits until it is at work.
+    pub async fn den_at_work_with(&self, config: &Path, node: &str) -> anyhow::Result<Den> {
+        let den = Den::start(config, node, &[], self.folder.path().join(format!("{node}.log")), &[])?;
+        self.until_beats(node).await?;
+        Ok(den)
+    }
+
+    async fn until_beats(&self, node: &str) -> anyhow::Result<()> {
         let nodes = self.database().collection::<Document>("nodes");
         eventually("the DEN's heartbeat", || async { Ok(nodes.find_one(doc! { "node": node }).await?) })
             .await?;
-        Ok(den)
+        Ok(())
     }
 
     /// Runs `dtr` for a task by hand.

@@ -14,7 +14,7 @@ use crate::liberal::{Flag, Seconds, Text, Whole, list};
 })))]
 #[cfg_attr(feature = "cli", derive(clap::Args))]
 pub struct SubscriptionSettings {
-    /// What is told: failed, first_failure, recovered, lost, schedule_missed, node_dead; several with commas between them
+    /// What is told: failed, first_failure, recovered, lost, schedule_missed, node_dead, canary_returned; several with commas between them
     #[serde(default, deserialize_with = "words", skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<String>>))]
     #[cfg_attr(feature = "cli", arg(long, value_name = "EVENT", value_delimiter = ','))]

@@ -277,6 +277,7 @@ pub async fn write(store: &Store, claims: &[Claim]) -> anyhow::Result<()> {
         last_line: None,
         pause: None,
         recorded: None,
+        trial: None,
     };
     let starts: Vec<RunWrite> = claims.iter().map(|claim| RunWrite::Start(start(claim))).collect();
     let ends = claims.iter().enumerate();

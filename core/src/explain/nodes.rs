@@ -5,10 +5,10 @@ use bson::{Bson, Document};
 use super::facts::name;
 use super::words::{list, moment};
 use super::{Facts, Gate, Reader};
-use crate::model::{Node, NodeSelector, PluginName};
+use crate::model::{Node, NodeSelector};
 use crate::node::Peer;
 use crate::node::shares::{Contender, PATIENCE, shares};
-use crate::plugin::Report;
+use crate::plugin::{Report, lacks};
 
 /// The name of the gates of single nodes, of which one that is open is enough.
 pub(super) const ONE: &str = "node";
@@ -271,19 +271,15 @@ fn not_served(facts: &Facts, node: &Node) -> Option<String> {
 }
 
 fn without_plugin(facts: &Facts, node: &Node) -> Option<String> {
-    let plugins = node.rest.get("plugins").and_then(Bson::as_array)?;
-    let plugin: PluginName = facts.queue.as_ref()?.plugin_name().ok()??;
-    let found = plugins.iter().any(|name| name.as_str() == Some(plugin.as_str()));
-    if found {
-        return None;
-    }
+    let needed = facts.queue.as_ref()?.needed_plugins().ok()?;
+    let plugin = lacks(&node.rest, &needed)?.into_iter().next()?;
     let told = Report::of_node(&node.rest);
     let of_plugin = told.iter().find(|report| report.plugin.as_deref() == Some(plugin.as_str()));
     // It may be one whose manifest cannot be read.
     let unnamed = told.iter().find(|report| report.plugin.is_none());
     Some(match (of_plugin, unnamed) {
-        (Some(report), _) => format!("it cannot run the plugin {plugin}: {}", report.why),
-        (None, Some(report)) => format!("it does not have the plugin {plugin} ({})", report.why),
-        (None, None) => format!("it does not have the plugin {plugin}"),
+        (Some(report), _) => format!("it cannot run {}: {}", plugin.words(), report.why),
+        (None, Some(report)) => format!("it does not have {} ({})", plugin.words(), report.why),
+        (None, None) => format!("it does not have {}", plugin.words()),
     })
 }

@@ -7,7 +7,8 @@ use bson::DateTime;
 use super::facts::COUNTED;
 use super::words::{counted, list, span_until};
 use super::{Ahead, Facts, Gate, Reader, Share};
-use crate::model::{Queue, Status};
+use crate::canary::percent;
+use crate::model::{Canary, Queue, Status};
 use crate::rate::Standing;
 
 /// Each thing about the queue that a task has to pass.
@@ -44,12 +45,19 @@ fn paused(queue: &Queue, name: &str) -> Gate {
 }
 
 fn plugin(queue: &Queue, name: &str) -> Gate {
-    let (open, text) = match queue.plugin_name() {
-        Ok(Some(plugin)) => (true, format!("Its tasks are run by the plugin {plugin}.")),
+    let (open, text) = match queue.effective_plugin() {
+        Ok(Some(plugin)) => (true, format!("Its tasks are run by {}{}.", plugin.words(), tried(queue))),
         Ok(None) => (false, format!("The queue {name} names no plugin.")),
         Err(error) => (false, format!("The plugin of the queue {name} cannot be used: {error}.")),
     };
     Gate::new("queue_plugin", open, text)
+}
+
+/// What its canary is, if it has one.
+fn tried(queue: &Queue) -> String {
+    let of =
+        |canary: Canary| format!(", and {} % of them by version {}", percent(canary.share), canary.version);
+    Canary::of(queue).map(of).unwrap_or_default()
 }
 
 fn threads(queue: &Queue, name: &str) -> Gate {

@@ -205,6 +205,7 @@ impl Store {
         if let Some(refusal) = self.foreign_step(producer, options, plugin.as_ref()).await? {
             return Ok(Some(refusal));
         }
+        let plugin = queue.effective_plugin().ok().flatten();
         let own = options.steps.iter().filter_map(|step| step.plugin.as_ref());
         if own.chain(&plugin).all(|plugin| schemas.get(plugin).is_none()) {
             return Ok(None);

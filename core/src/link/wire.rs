@@ -64,7 +64,7 @@ mod tests {
 
     use super::*;
     use crate::link::{Ask, Assignment, ToDen, ToRunner};
-    use crate::model::{NodeName, QueueId, Status, TaskId};
+    use crate::model::{NodeName, QueueId, Status, TaskId, Trial};
     use crate::output::StreamName;
     use crate::schedules::ForRun;
     use crate::task::Pause;
@@ -100,6 +100,7 @@ mod tests {
                 .ok()
                 .map(|question| Pause::Ask(Box::new(question))),
             recorded: None,
+            trial: Some(Trial { began: DateTime::from_millis(5), is_canary: true }),
         }
     }
 

@@ -7,6 +7,8 @@ use bson::Bson;
 use bson::oid::ObjectId;
 use serde::{Deserialize, Serialize};
 
+use super::Version;
+
 /// The id is not 24 hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{value}' is not an id: expected 24 hexadecimal digits")]
@@ -117,15 +119,46 @@ pub struct PluginNameError {
     value: String,
 }
 
-/// The name of a plugin, `Disbatch::Plugin::Demo` for instance: word characters and colons.
+/// The name of a plugin, `Disbatch::Plugin::Demo` for instance: word characters and colons. Where one of several versions is meant, it is
+/// followed by that: `My::Mail@1.2.0`. Text from outside is always a name alone.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct PluginName(String);
 
 impl PluginName {
-    /// The name as text.
+    /// The name as text, with its version if it has one.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The name alone, without a version.
+    pub fn base(&self) -> &str {
+        self.0.split_once('@').map_or(self.as_str(), |(base, _)| base)
+    }
+
+    /// The version, if one is meant.
+    pub fn version(&self) -> Option<&str> {
+        self.0.split_once('@').map(|(_, version)| version)
+    }
+
+    /// The same plugin in this version.
+    #[must_use]
+    pub fn at(&self, version: &Version) -> Self {
+        Self(format!("{}@{version}", self.base()))
+    }
+
+    /// The same plugin, in no version.
+    #[must_use]
+    pub fn without_version(&self) -> Self {
+        Self(self.base().to_owned())
+    }
+
+    /// For people: `version 1.2.0 of the plugin My::Mail`, or `the plugin My::Mail`.
+    pub fn words(&self) -> String {
+        match self.version() {
+            Some(version) => format!("version {version} of the plugin {}", self.base()),
+            None => format!("the plugin {}", self.0),
+        }
     }
 }
 
@@ -203,6 +236,24 @@ mod tests {
             "plugin value 'bad plugin;' must be a valid perl package name, matching /^[\\w:]+$/"
         );
         assert!("".parse::<PluginName>().is_err());
+    }
+
+    #[test]
+    fn a_plugin_may_be_meant_in_a_version() {
+        let name: PluginName = "My::Mail".parse().unwrap();
+        assert_eq!(
+            (name.base(), name.version(), name.words()),
+            ("My::Mail", None, "the plugin My::Mail".into())
+        );
+        let (one, two) = ("1.2".parse().unwrap(), "2".parse().unwrap());
+        let pinned = name.at(&one);
+        assert_eq!(
+            (pinned.base(), pinned.version(), pinned.as_str()),
+            ("My::Mail", Some("1.2"), "My::Mail@1.2")
+        );
+        assert_eq!((pinned.at(&two).as_str(), pinned.without_version()), ("My::Mail@2", name));
+        assert_eq!(pinned.words(), "version 1.2 of the plugin My::Mail");
+        assert!("My::Mail@1.2".parse::<PluginName>().is_err(), "text from outside is a name alone");
     }
 
     #[test]

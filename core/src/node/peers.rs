@@ -11,6 +11,7 @@ use futures::TryStreamExt;
 use super::shares::Contender;
 use super::{Stats, until_silent};
 use crate::model::{Labels, Node, NodeSelector, Queue, QueueId, whole_number};
+use crate::plugin::VERSIONS;
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
 
@@ -28,6 +29,7 @@ pub struct Peer {
     maxthreads: Option<u64>,
     running: u64,
     is_draining: bool,
+    /// In which versions, too, as `Name@version`.
     plugins: HashSet<String>,
     active: Option<HashSet<ObjectId>>,
     ignored: HashSet<ObjectId>,
@@ -51,7 +53,7 @@ impl Peer {
             maxthreads: node.thread_limit(),
             running: running.and_then(|running| u64::try_from(running).ok()).unwrap_or(0),
             is_draining: node.is_draining() || node.state() != Some("alive"),
-            plugins: texts("plugins")?,
+            plugins: texts("plugins")?.into_iter().chain(texts(VERSIONS).unwrap_or_default()).collect(),
             active: serves.filter(|serves| serves.contains_key("active")).map(|serves| ids(serves, "active")),
             ignored: serves.map(|serves| ids(serves, "ignored")).unwrap_or_default(),
             wants: ids(&node.rest, "wants"),
@@ -88,8 +90,8 @@ impl Peer {
     }
 
     fn has_plugin_of(&self, queue: &Queue) -> bool {
-        let plugin = queue.plugin_name().ok().flatten();
-        plugin.is_some_and(|plugin| self.plugins.contains(plugin.as_str()))
+        let needed = queue.needed_plugins().unwrap_or_default();
+        !needed.is_empty() && needed.iter().all(|plugin| self.plugins.contains(plugin.as_str()))
     }
 }
 
@@ -109,6 +111,7 @@ pub(crate) fn pipeline() -> Vec<Document> {
         "maxthreads",
         "running",
         "plugins",
+        VERSIONS,
         "serves",
         "stats",
         "wants",

@@ -9,7 +9,7 @@ use futures::TryStreamExt;
 use serde::{Deserialize, Serialize};
 
 use super::{About, Event, Kind, QUEUE, Settings};
-use crate::model::{Status, whole_number};
+use crate::model::{CANARY_RETURNED, Status, whole_number};
 use crate::store::{Store, StoreError};
 use crate::tags::{self, TAGS};
 
@@ -95,6 +95,7 @@ impl Store {
                 Kind::RunsLong => self.running_long(runs_longer).await?,
                 Kind::ScheduleMissed => self.missed_times(with_overdue).await?,
                 Kind::NodeDead => self.dead_nodes().await?,
+                Kind::CanaryReturned => self.returned_canaries().await?,
                 _ => Vec::new(), // The log of changes tells of these.
             });
         }
@@ -176,6 +177,16 @@ impl Store {
         Ok(conditions)
     }
 
+    /// Canaries that were taken back lately. They are told apart by when they had begun.
+    async fn returned_canaries(&self) -> Result<Vec<Condition>, StoreError> {
+        let at = format!("{CANARY_RETURNED}.at");
+        let recent = doc! { "$subtract": ["$$NOW", i64::try_from(RECENT.as_millis()).unwrap_or(i64::MAX)] };
+        let returned = doc! { &at: { "$type": "date" }, "$expr": { "$gt": [format!("${at}"), recent] } };
+        let found = self.queues().find(returned).projection(doc! { "tenant": 1, CANARY_RETURNED: 1 }).await?;
+        let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+        Ok(found.iter().filter_map(returned_canary).collect())
+    }
+
     async fn dead_nodes(&self) -> Result<Vec<Condition>, StoreError> {
         let dead = doc! { "state": "dead", "seen": { "$type": "date" } };
         let found = self.nodes().find(dead).projection(doc! { "node": 1, "seen": 1, "lease_ms": 1 }).await?;
@@ -191,6 +202,28 @@ impl Store {
         });
         Ok(dead.collect())
     }
+}
+
+fn returned_canary(queue: &Document) -> Option<Condition> {
+    let id = queue.get_object_id("_id").ok()?;
+    let returned = queue.get_document(CANARY_RETURNED).ok()?;
+    let at = *returned.get_datetime("at").ok()?;
+    let count = |name| returned.get(name).and_then(whole_number).unwrap_or(0);
+    let detail = format!(
+        "version {}: {} of {} attempts failed, and {} of {} others",
+        returned.get_str("version").unwrap_or_default(),
+        count("failed"),
+        count("of"),
+        count("others_failed"),
+        count("others_of")
+    );
+    let about = About { queue: Some(id), ..About::default() };
+    Some(Condition {
+        tenant: queue.get_str("tenant").ok().map(str::to_owned),
+        began: Some(at),
+        detail: Some(detail),
+        ..Condition::new(Kind::CanaryReturned, about, format!("{id}:canary:{}", at.timestamp_millis()))
+    })
 }
 
 /// A time that a schedule has missed. Whether it was found before the schedule went on or after that, it has the same key.
@@ -215,6 +248,19 @@ fn missed_time(schedule: &Document) -> Option<Condition> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_canary_that_was_taken_back_is_told_with_the_numbers() {
+        let (id, at) = (ObjectId::new(), DateTime::from_millis(5));
+        let returned = doc! {
+            "version": "2", "at": at, "failed": 9_i64, "of": 20_i64, "others_failed": 0_i64, "others_of": 40_i64,
+        };
+        let told = returned_canary(&doc! { "_id": id, CANARY_RETURNED: returned }).unwrap();
+        assert_eq!((told.began, told.held.about.queue), (Some(at), Some(id)));
+        let detail = "version 2: 9 of 20 attempts failed, and 0 of 40 others";
+        assert_eq!(told.detail.as_deref(), Some(detail));
+        assert!(returned_canary(&doc! { "_id": id, CANARY_RETURNED: 7 }).is_none());
+    }
 
     #[test]
     fn a_time_that_is_overdue_and_then_missed_is_one() {

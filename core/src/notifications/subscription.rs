@@ -44,6 +44,8 @@ pub enum Kind {
     ScheduleMissed,
     /// A DEN is silent that has not said that it leaves.
     NodeDead,
+    /// The canary of a queue was worse, and was taken back.
+    CanaryReturned,
     /// What happened for a while is not known.
     MissedEvents,
     /// Somebody wants to see whether messages arrive.
@@ -52,8 +54,15 @@ pub enum Kind {
 
 impl Kind {
     /// Those that a subscription names. The others follow from numbers, or need nobody's word.
-    pub const NAMED: [Self; 6] =
-        [Self::Failed, Self::FirstFailure, Self::Recovered, Self::Lost, Self::ScheduleMissed, Self::NodeDead];
+    pub const NAMED: [Self; 7] = [
+        Self::Failed,
+        Self::FirstFailure,
+        Self::Recovered,
+        Self::Lost,
+        Self::ScheduleMissed,
+        Self::NodeDead,
+        Self::CanaryReturned,
+    ];
 
     /// Its name.
     pub const fn as_str(self) -> &'static str {
@@ -67,6 +76,7 @@ impl Kind {
             Self::RunsLong => "runs_long",
             Self::ScheduleMissed => "schedule_missed",
             Self::NodeDead => "node_dead",
+            Self::CanaryReturned => "canary_returned",
             Self::MissedEvents => "missed_events",
             Self::Test => "test",
         }

@@ -1,7 +1,8 @@
 //! Plugins that the database defines, beside those of the host itself.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
+use super::versions::insert;
 use super::{Manifest, Plugins, Problem, SHIPPED};
 use crate::model::PluginName;
 
@@ -20,9 +21,8 @@ impl Plugins {
     /// configuration allows it by name or allows all. If it does not, neither is run: queues may have the name because the
     /// database defines it, and who has defined it does not choose programs of the host.
     pub fn with_workers(&mut self, workers: &[Manifest]) {
-        for name in std::mem::take(&mut self.of_workers) {
-            self.by_name.remove(&name);
-        }
+        let earlier = std::mem::take(&mut self.of_workers);
+        self.by_name.retain(|name, _| !earlier.contains(&name.without_version()));
         self.put_aside.clear();
         self.problems.truncate(self.own_problems);
         for manifest in workers {
@@ -36,10 +36,10 @@ impl Plugins {
                 }
                 continue;
             }
-            match self.lent(manifest).and_then(|()| self.resolve(manifest.clone(), None)) {
+            match self.lent(manifest).and_then(|()| self.resolve((name, manifest.clone()), None)) {
                 Ok((plugin, None)) => {
                     self.of_workers.insert(name.clone());
-                    self.by_name.insert(name.clone(), Arc::new(plugin));
+                    insert(&mut self.by_name, name.clone(), plugin);
                 }
                 Ok((_, Some(problem))) | Err(problem) => self.problems.push(problem),
             }

@@ -18,7 +18,7 @@ pub use warm::{Batch, Warm};
 
 use super::Engine;
 use crate::config::{Limits, relaxed};
-use crate::model::PluginName;
+use crate::model::{PluginName, Version, VersionError};
 
 /// The contents of a `plugin.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -31,7 +31,7 @@ pub struct Manifest {
     /// What pages call its tasks, of queues that do not say it: text in which braces stand for parameters.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub title: String,
-    /// The plugin's own version.
+    /// The plugin's own version. Queues can pin it if it is a [`Version`].
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub version: String,
     /// How the plugin is run.
@@ -177,6 +177,14 @@ impl Manifest {
         check::check(&manifest).map_err(|(path, message)| invalid(path, message))?;
         manifest.unknown_keys = unknown_keys;
         Ok(manifest)
+    }
+
+    /// The version that queues can pin, if it says one.
+    ///
+    /// # Errors
+    /// It says something else.
+    pub fn version(&self) -> Result<Option<Version>, VersionError> {
+        if self.version.is_empty() { Ok(None) } else { self.version.parse().map(Some) }
     }
 
     /// Whether each of its tasks has a private folder in any case.

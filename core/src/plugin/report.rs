@@ -9,6 +9,19 @@ use crate::plugin::find::adapter_program;
 /// The field of a node.
 pub const PROBLEMS: &str = "plugin_problems";
 
+/// The field of a node with the versions of its plugins that say one, as `Name@version`. Queues that pin one need it.
+pub const VERSIONS: &str = "plugin_versions";
+
+/// Whether a node has all that it must have of plugins before it claims tasks of a queue. `None`: it does not say what it has.
+pub fn lacks(node: &Document, needed: &[PluginName]) -> Option<Vec<PluginName>> {
+    let plugins = node.get("plugins").and_then(Bson::as_array)?;
+    let versions = node.get_array(VERSIONS).map(Vec::as_slice).unwrap_or_default();
+    let has = |plugin: &PluginName| {
+        plugins.iter().chain(versions).any(|found| found.as_str() == Some(plugin.as_str()))
+    };
+    Some(needed.iter().filter(|plugin| !has(plugin)).cloned().collect())
+}
+
 /// So many problems are told.
 const MOST: usize = 50;
 

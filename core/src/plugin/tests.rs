@@ -331,3 +331,53 @@ fn a_container_of_the_database_has_a_network_that_the_host_lends() {
     let lends = r#"{"networks":["batch"]}"#;
     assert!(!is_refused(lends, "batch") && is_refused(lends, "slirp4netns:allow_host_loopback=true"));
 }
+
+/// Writes a plugin that says a version, or whatever else `more` is.
+fn version(folder: &Path, name: &str, more: &str) {
+    plugin(folder, name, "./run.sh");
+    let manifest = format!(r#"{{"name":"{name}","command":["./run.sh"],{more}}}"#);
+    fs::write(folder.join("plugin.json"), manifest).unwrap();
+}
+
+#[test]
+fn a_plugin_may_be_there_in_several_versions() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join("plugins").join(name);
+    for (place, more) in [
+        ("a", r#""version":"1.0""#),
+        ("b", r#""version":"2.0""#),
+        ("c", r#""version":"1.0""#),
+        ("d", r#""version":"two and a half""#),
+        ("e", r#""description":"it has none""#),
+    ] {
+        version(&at(place), "Mail", more);
+    }
+    let plugins = discover(folder.path());
+    let folder_of = |name: PluginName| plugins.get(&name)?.folder.clone();
+    let mail: PluginName = "Mail".parse().unwrap();
+    let pinned = |version: &str| folder_of(mail.at(&version.parse().unwrap()));
+    assert_eq!(folder_of(mail.clone()), Some(at("a")), "the first one found is that of the name");
+    assert_eq!([pinned("1.0"), pinned("2.0"), pinned("3.0")], [Some(at("a")), Some(at("b")), None]);
+    assert_eq!(plugins.names().filter(|name| name.base() == "Mail").count(), 1);
+    let versions: Vec<&str> =
+        plugins.versions().filter(|name| name.base() == "Mail").map(PluginName::as_str).collect();
+    assert_eq!(versions, ["Mail@1.0", "Mail@2.0"]);
+    let problems: Vec<String> = plugins.problems.iter().map(ToString::to_string).collect();
+    let of = |place: &str| problems.iter().find(|problem| problem.contains(&format!("/{place}/"))).unwrap();
+    assert!(of("c").ends_with("is hidden by another of the same name and version"), "{problems:?}");
+    assert!(of("d").contains("its version cannot be used: 'two and a half' is no version"), "{problems:?}");
+    assert!(of("e").ends_with("is hidden by another of the same name"), "{problems:?}");
+}
+
+#[test]
+fn one_that_cannot_run_leaves_its_name_to_no_other_version() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join("plugins").join(name);
+    version(&at("a"), "Mail", r#""version":"1""#);
+    fs::remove_file(at("a/run.sh")).unwrap();
+    version(&at("b"), "Mail", r#""version":"2""#);
+    let plugins = discover(folder.path());
+    let mail: PluginName = "Mail".parse().unwrap();
+    assert!(plugins.get(&mail).is_none() && plugins.problem_with(&mail).is_some());
+    assert!(plugins.get(&mail.at(&"2".parse().unwrap())).is_some());
+}

@@ -270,7 +270,7 @@ impl Store {
 
 /// Why the tasks of a schedule would have parameters that the plugin of its queue does not take, if they would.
 fn misfit(schedule: &Schedule, queue: &Queue, schemas: &Schemas) -> Option<String> {
-    let plugin = queue.plugin_name().ok().flatten();
+    let plugin = queue.effective_plugin().ok().flatten();
     let of = OfTask { plugin: plugin.as_ref(), steps: &schedule.settings.options.steps };
     let params = schema::as_plugins_get(&schedule.settings.params);
     let until = Instant::now() + CHECKING;

@@ -1,6 +1,6 @@
 //! The schemas of plugins, and what they say of tasks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use crate::plugin::Manifest;
 /// The schemas that are known, each read once. Whatever plugin has none takes any parameters.
 #[derive(Debug, Clone, Default)]
 pub struct Schemas {
-    known: Arc<BTreeMap<PluginName, Schema>>,
+    known: Arc<BTreeMap<PluginName, Arc<Schema>>>,
     unusable: BTreeMap<PluginName, SchemaError>,
 }
 
@@ -38,25 +38,28 @@ pub struct Misfit {
 }
 
 impl Schemas {
-    /// Those of these plugins. Of several with one name the first counts.
+    /// Those of these plugins. Of several with one name the first counts, and each counts for its version.
     pub fn of<'a>(manifests: impl IntoIterator<Item = &'a Manifest>) -> Self {
-        let (mut known, mut unusable) = (BTreeMap::new(), BTreeMap::new());
+        let (mut seen, mut known, mut unusable) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
         for manifest in manifests {
             let name = &manifest.name;
-            let Some(schema) = &manifest.params else { continue };
-            if known.contains_key(name) || unusable.contains_key(name) {
-                continue;
-            }
-            match Schema::compile(schema) {
-                Ok(schema) => drop(known.insert(name.clone(), schema)),
-                Err(error) => drop(unusable.insert(name.clone(), error)),
+            let version = manifest.version().ok().flatten().map(|version| name.at(&version));
+            let names = version.into_iter().chain([name.clone()]);
+            let new: Vec<PluginName> = names.filter(|name| seen.insert(name.clone())).collect();
+            let Some(schema) = manifest.params.as_ref().filter(|_| !new.is_empty()) else { continue };
+            let compiled = Schema::compile(schema).map(Arc::new);
+            for name in new {
+                match &compiled {
+                    Ok(schema) => drop(known.insert(name, Arc::clone(schema))),
+                    Err(error) => drop(unusable.insert(name, error.clone())),
+                }
             }
         }
         Self { known: Arc::new(known), unusable }
     }
 
     pub fn get(&self, plugin: &PluginName) -> Option<&Schema> {
-        self.known.get(plugin)
+        self.known.get(plugin).map(Arc::as_ref)
     }
 
     /// Those that cannot be used, and check nothing.

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 
+use super::canaries::Sides;
 use super::numbers::Numbers;
-use crate::model::{NodeName, QueueId};
+use crate::model::{NodeName, QueueId, Trial};
 
 /// So many documents of queues wait at most, and so many of nodes. Beyond that, the oldest minutes are forgotten.
 pub(super) const MOST: usize = 10_000;
@@ -39,6 +40,8 @@ pub(super) struct Pending {
     /// Without a queue: of all together.
     queues: BTreeMap<(i64, Option<ObjectId>), Numbers>,
     nodes: BTreeMap<(i64, NodeName), OfNode>,
+    /// Of canaries: by when they began, and their queues.
+    canaries: BTreeMap<(i64, ObjectId), Sides>,
     /// How many documents were forgotten.
     pub forgotten: usize,
 }
@@ -70,13 +73,20 @@ impl Pending {
         self.forget();
     }
 
+    /// Adds an attempt that has ended to the numbers of a canary.
+    pub(super) fn add_attempt(&mut self, queue: QueueId, trial: Trial, has_failed: bool) {
+        let key = (trial.began.timestamp_millis(), queue.0);
+        self.canaries.entry(key).or_default().add(trial.is_canary, has_failed);
+        self.forget();
+    }
+
     pub(super) fn is_empty(&self) -> bool {
-        self.queues.is_empty() && self.nodes.is_empty()
+        self.queues.is_empty() && self.nodes.is_empty() && self.canaries.is_empty()
     }
 
     /// How many documents there are.
     pub(super) fn len(&self) -> usize {
-        self.queues.len() + self.nodes.len()
+        self.queues.len() + self.nodes.len() + self.canaries.len()
     }
 
     /// Takes out so many documents, or all if there are not so many.
@@ -87,6 +97,8 @@ impl Pending {
                 part.queues.insert(key, numbers);
             } else if let Some((key, noted)) = self.nodes.pop_first() {
                 part.nodes.insert(key, noted);
+            } else if let Some((key, sides)) = self.canaries.pop_first() {
+                part.canaries.insert(key, sides);
             } else {
                 break;
             }
@@ -106,6 +118,9 @@ impl Pending {
                 known.queues.entry(queue).or_default().merge(&numbers);
             }
         }
+        for (key, sides) in other.canaries {
+            self.canaries.entry(key).or_default().merge(sides);
+        }
         self.forgotten += other.forgotten;
         self.forget();
     }
@@ -119,13 +134,18 @@ impl Pending {
             self.nodes.pop_first();
             self.forgotten += 1;
         }
+        while self.canaries.len() > MOST {
+            self.canaries.pop_first();
+            self.forgotten += 1;
+        }
     }
 
     /// The updates that write it, as the command takes them.
     pub(super) fn statements(&self) -> Vec<Document> {
         let of_queues = self.queues.iter().map(|((minute, queue), numbers)| added(*queue, *minute, numbers));
         let of_nodes = self.nodes.iter().map(|((minute, node), noted)| of_node(node, *minute, noted));
-        of_queues.chain(of_nodes).collect()
+        let of_canaries = self.canaries.iter().map(|((began, queue), sides)| sides.statement(*queue, *began));
+        of_queues.chain(of_nodes).chain(of_canaries).collect()
     }
 }
 

@@ -258,7 +258,7 @@ collections! {
     QUEUES = Collection::new("queues", "queues")
         .source(Source::Allowed)
         .indexed(indexes::of_queues)
-        .den(&[INDEX])
+        .den(&[INDEX, UPDATE])
         .web(&[INSERT, REMOVE, UPDATE])
         .runner(&[FIND])
         .balance(&[FIND, UPDATE]);
@@ -283,7 +283,7 @@ collections! {
     /// Nobody can change or remove what is there. The server removes entries when they are as old as the DEN tells it.
     AUDIT = Collection::new("audit", "who has changed what")
         .indexed(indexes::of_audit)
-        .den(&["collMod", INDEX])
+        .den(&["collMod", INDEX, INSERT])
         .web(&[INSERT]);
     /// See [`crate::counters`].
     COUNTERS = Collection::new("counters", "how many tasks of a queue have which status")

@@ -7,21 +7,23 @@ use futures::TryStreamExt;
 use super::error_line::ERROR;
 use super::steps::kept;
 use super::{Finish, Run};
-use crate::model::{STEPS, Status, Task, TaskId};
+use crate::model::{PLUGIN_VERSION, STEPS, Status, Task, TaskId};
 use crate::store::{Store, StoreError};
 
 impl Store {
     /// Keeps the outcome of an attempt. Whoever comes second changes nothing. Returns whether this call
     /// has kept it.
     pub(super) async fn keep_attempt(&self, run: &Run, finish: &Finish) -> Result<bool, StoreError> {
-        let only = doc! { "started": 1, STEPS: 1 };
+        let only = doc! { "started": 1, STEPS: 1, PLUGIN_VERSION: 1 };
         let stored = self.tasks().find_one(doc! { "_id": run.task }).projection(only).await?;
         let mut outcome = doc! {
             "node": &run.node, "status": finish.status, "stdout": &finish.stdout, "stderr": &finish.stderr,
             "complete": finish.complete, "ended": self.now(),
         };
-        if let Some(at) = stored.as_ref().and_then(|task| task.get("started")) {
-            outcome.insert("started", at);
+        for field in ["started", PLUGIN_VERSION] {
+            if let Some(value) = stored.as_ref().and_then(|task| task.get(field)) {
+                outcome.insert(field, value);
+            }
         }
         if let Some(steps) = kept(stored.as_ref().and_then(|task| task.get(STEPS)), finish.status) {
             outcome.insert(STEPS, steps);
@@ -49,7 +51,7 @@ impl Store {
                 outcome.insert(field, value);
             }
         }
-        for field in ["started", "exit", "result", ERROR] {
+        for field in ["started", "exit", "result", ERROR, PLUGIN_VERSION] {
             if let Some(value) = task.rest.get(field) {
                 outcome.insert(field, value);
             }

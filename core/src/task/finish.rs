@@ -16,7 +16,7 @@ use super::statements::Statement;
 use super::transition::{Transition, count_in};
 use crate::budget::{NOTE, cut};
 use crate::model::stored::optional;
-use crate::model::{Status, Task, number, whole_number};
+use crate::model::{Status, Task, Trial, number, whole_number};
 use crate::recordings::Recorded;
 use crate::store::collections::ARCHIVE;
 use crate::store::error::typed;
@@ -53,6 +53,9 @@ pub struct Finish {
     /// What was recorded of the attempt, to be kept beside its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recorded: Option<Box<Recorded>>,
+    /// Which version ran it, where the queue tried one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trial: Option<Trial>,
 }
 
 /// What became of the end of a task.
@@ -147,6 +150,7 @@ impl Store {
         self.moved(run.queue, Some(Status::Running), Some(finish.status), 1);
         self.measure_attempt(run.queue, finish);
         self.note_attempt(run, finish.status, finish.ran());
+        self.note_trial(run.queue, finish.trial, finish.status);
         if let Some(ran) = finish.ran() {
             self.note_run(run.queue, ran);
         }
@@ -256,6 +260,7 @@ impl Store {
             self.moved(run.queue, Some(Status::Running), Some(Status::Deferred), 1);
             self.measure_attempt(run.queue, finish);
             self.note_attempt(run, finish.status, finish.ran());
+            self.note_trial(run.queue, finish.trial.filter(|_| finish.pause.is_none()), finish.status);
             return Ok(Finished::Stored);
         }
         let stored = self.find_task(run.task).await?;
@@ -395,6 +400,7 @@ mod tests {
             last_line: Some("of the file".to_owned()),
             pause: None,
             recorded: None,
+            trial: None,
         };
         let text = || Bson::from("trying\nno disk\n");
         let error = |finish: Finish| finish.error();

@@ -20,7 +20,7 @@ use super::statements::Statement;
 use super::transition::{Transition, millis, server_time_in};
 use super::tries::{Slot, by_id, unfit};
 use super::{Ahead, RunWrite, Waiting, Written};
-use crate::model::{NodeName, Queue, QueueId, Status, Task, TaskId, whole_number};
+use crate::model::{NodeName, PLUGIN_VERSION, Queue, QueueId, Status, Task, TaskId, Version, whole_number};
 use crate::store::{Store, StoreError};
 
 /// So many bytes of documents are read ahead of a queue at once, and one document more.
@@ -40,6 +40,8 @@ pub struct Queued {
     document: RawDocumentBuf,
     /// Of those that were read together, none had been changed later.
     unchanged_since: DateTime,
+    /// In which version of its plugin it is to run.
+    version: Option<Version>,
 }
 
 /// The start of a queued task in a slot that another one frees.
@@ -60,6 +62,7 @@ pub struct Take {
     /// Since when it has waited, for [`crate::series`].
     waiting: Option<Waiting>,
     unchanged_since: DateTime,
+    version: Option<Version>,
 }
 
 impl Store {
@@ -82,7 +85,7 @@ impl Store {
         let mut queued = Vec::new();
         let mut left = ids.into_iter();
         for id in left.by_ref() {
-            let Some(one) = documents.remove(&id).and_then(|document| Queued::plain(queue.id, id, document))
+            let Some(one) = documents.remove(&id).and_then(|document| Queued::plain(queue, id, document))
             else {
                 ahead.window(queue.id, false).put_back(std::iter::once(id).chain(left).collect());
                 break;
@@ -108,7 +111,7 @@ impl Store {
         let mut documents = self.documents_of(&ids).await?;
         let (mut queued, mut slots, mut left) = (Vec::new(), Vec::new(), Vec::new());
         for (id, slot) in tasks {
-            match documents.remove(&id).and_then(|document| Queued::plain(queue.id, id, document)) {
+            match documents.remove(&id).and_then(|document| Queued::plain(queue, id, document)) {
                 Some(one) => {
                     queued.push(one);
                     slots.push(slot);
@@ -117,8 +120,7 @@ impl Store {
             }
         }
         same_time(&mut queued);
-        let (claims, not_started) =
-            self.start_read(queue.id, claimant, queued.into_iter().zip(slots)).await?;
+        let (claims, not_started) = self.start_read(queue, claimant, queued.into_iter().zip(slots)).await?;
         left.extend(not_started.into_iter().map(|(task, slot)| (task.0, slot)));
         Ok((claims, left))
     }
@@ -128,10 +130,10 @@ impl Store {
     ///
     /// # Errors
     /// The database cannot be reached. Some of the tasks may have been started.
-    #[operation(queue = %queue)]
+    #[operation(queue = %queue.id)]
     pub async fn start_ahead(
         &self,
-        queue: QueueId,
+        queue: &Queue,
         claimant: &Claimant,
         tasks: Vec<(Queued, Slot)>,
     ) -> Result<(Vec<Claim>, Vec<(TaskId, Slot)>), StoreError> {
@@ -140,14 +142,16 @@ impl Store {
 
     async fn start_read(
         &self,
-        queue: QueueId,
+        queue: &Queue,
         claimant: &Claimant,
         tasks: impl Iterator<Item = (Queued, Slot)>,
     ) -> Result<(Vec<Claim>, Vec<(TaskId, Slot)>), StoreError> {
         let at = self.now();
         let (mut claims, mut slots, mut writes, mut left) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (queued, slot) in tasks {
-            match queued.take(queue, claimant, (slot, at)) {
+            // What its runner is told of the queue is this, which may have changed since the task was read.
+            let queued = Queued { version: queue.version_for(queued.task), ..queued };
+            match queued.take(queue.id, claimant, (slot, at)) {
                 Some(take) => {
                     slots.push((queued.task, slot));
                     claims.push(queued.taken(&take));
@@ -210,9 +214,10 @@ impl Queued {
         &self.document
     }
 
-    fn plain(queue: QueueId, id: ObjectId, document: RawDocumentBuf) -> Option<Self> {
-        let (document, unchanged_since) = plain(queue, document)?;
-        Some(Self { task: TaskId(id), document, unchanged_since })
+    fn plain(queue: &Queue, id: ObjectId, document: RawDocumentBuf) -> Option<Self> {
+        let (document, unchanged_since) = plain(queue.id, document)?;
+        let task = TaskId(id);
+        Some(Self { task, document, unchanged_since, version: queue.version_for(task) })
     }
 
     /// Its start in a slot. `None`: there is no runner for it, or one that knows nothing of leases, and so starts tasks by itself.
@@ -228,6 +233,7 @@ impl Queued {
             lease: by.lease?,
             waiting: Waiting::of_document(queue, &self.document),
             unchanged_since: self.unchanged_since,
+            version: self.version.clone(),
         })
     }
 
@@ -252,12 +258,15 @@ impl Take {
         let mut like = claimable_of(self.queue);
         like.insert("attempt", Bson::Null);
         like.insert("mtime", doc! { "$lte": self.unchanged_since });
-        let transition = started_by(Transition::to(Status::Running, self.at), self.at, self.pid)
+        let mut transition = started_by(Transition::to(Status::Running, self.at), self.at, self.pid)
             .set("node", &self.node)
             .set("instance", self.instance.as_str())
             .set("slot", self.stored_slot())
             .set("attempt", FIRST)
             .compute("lease_until", server_time_in(self.lease));
+        if let Some(version) = &self.version {
+            transition = transition.set(PLUGIN_VERSION, version.as_str());
+        }
         Statement { task: self.task.0, like, transition }
     }
 
@@ -284,11 +293,14 @@ impl Take {
         let lease_until =
             DateTime::from_millis(self.at.timestamp_millis().saturating_add(millis(self.lease)));
         let status = i32::try_from(Status::Running.code()).unwrap_or_default();
-        let set = rawdoc! {
+        let mut set = rawdoc! {
             "status": status, "mtime": self.at, "node": self.node.as_str(), "started": self.at,
             "pid": i64::from(self.pid), "instance": self.instance.as_str(), "slot": self.stored_slot(), "attempt": FIRST,
             "lease_until": lease_until,
         };
+        if let Some(version) = &self.version {
+            set.append(CString::try_from(PLUGIN_VERSION)?, version.as_str());
+        }
         let entry = rawdoc! { "at": self.at, "status": status, "attempt": FIRST, "node": self.node.as_str() };
         let mut history = RawArrayBuf::new();
         if let Ok(before) = task.get_array("history") {

@@ -13,7 +13,7 @@ use super::finish::deferred;
 use super::steps::closed;
 use super::transition::{Transition, is_past};
 use super::{Finish, Run};
-use crate::model::{NodeName, Queue, QueueId, Rules, STEPS, Selector, Status, Task, TaskId};
+use crate::model::{NodeName, Queue, QueueId, Rules, STEPS, Selector, Status, Task, TaskId, Trial};
 use crate::store::collections::TASKS;
 use crate::store::error::read;
 use crate::store::{Store, StoreError};
@@ -83,7 +83,8 @@ impl Store {
     /// runner. What a web service works on goes on.
     #[operation(task = %task.id)]
     pub async fn bury(&self, task: &Task, evidence: Evidence, why: &str) -> Result<Buried, StoreError> {
-        let rules = self.rules_of(task).await?;
+        let queue = self.readable_queue_of(task).await?;
+        let rules = Rules::of(task, queue.as_ref());
         let pause = match evidence {
             Evidence::ProcessGone | Evidence::LeaseExpired => {
                 rules.after_death(task.failures(), crate::clock::chance())
@@ -149,6 +150,7 @@ impl Store {
         }
         if let Ok(what) = &buried {
             self.measure_burial(task.queue, evidence, *what);
+            self.note_trial_of_buried(task, queue.as_ref(), *what);
         }
         if buried.as_ref().is_ok_and(Buried::has_ended_run) {
             // Nobody sees what it has left, with or without this: see `files/settle.rs`.
@@ -162,13 +164,21 @@ impl Store {
         buried
     }
 
-    async fn rules_of(&self, task: &Task) -> Result<Rules, StoreError> {
-        let queue = match self.find_queue(&Selector::Id(task.queue.0)).await {
-            // It says nothing that anybody could understand.
-            Err(error) if error.is_about_one() => None,
-            queue => queue?,
+    /// `None`: it is gone, or says nothing that anybody could understand.
+    async fn readable_queue_of(&self, task: &Task) -> Result<Option<Queue>, StoreError> {
+        match self.find_queue(&Selector::Id(task.queue.0)).await {
+            Err(error) if error.is_about_one() => Ok(None),
+            queue => queue,
+        }
+    }
+
+    fn note_trial_of_buried(&self, task: &Task, queue: Option<&Queue>, what: Buried) {
+        let status = match what {
+            Buried::Orphaned | Buried::Again => Status::Orphaned,
+            Buried::Committed(status) => status,
+            Buried::LeftToService | Buried::Open | Buried::NotRunning => return,
         };
-        Ok(Rules::of(task, queue.as_ref()))
+        self.note_trial(task.queue, queue.and_then(|queue| Trial::of_started(queue, task)), status);
     }
 
     /// Buries a task with what is left of it: nothing else can be stored.
@@ -249,6 +259,7 @@ impl Store {
             last_line: None,
             pause: None,
             recorded: None,
+            trial: None, // That is noted for all burials.
         };
         let kept = self.keep_attempt(run, &finish).await?;
         let update = deferred(self, pause, &format!("{why}; to be tried again")).pipeline();

@@ -15,7 +15,7 @@ use super::statements::Statement;
 use super::transition::{Transition, count_in, server_time_in};
 use crate::budget;
 use crate::model::stored::unreadable_field;
-use crate::model::{Queue, Status, TaskId, whole_number};
+use crate::model::{PLUGIN_VERSION, Queue, Status, TaskId, whole_number};
 use crate::store::{Store, StoreError, WriteFailure};
 
 /// So few are claimed by an operation each, side by side: that takes one round trip, where one operation for all of
@@ -251,6 +251,11 @@ impl Try {
             Some(pid) => {
                 started_by(Transition::to(Status::Running, now), now, pid).compute("status", unless_locked())
             }
+        };
+        let transition = match queue.version_for(TaskId(self.task)) {
+            Some(version) => transition.set(PLUGIN_VERSION, version.as_str()),
+            // An earlier attempt may have had one.
+            None => transition.unset(PLUGIN_VERSION),
         };
         let mut transition = transition
             .set("node", &claimant.node)

@@ -2,7 +2,9 @@
 
 use actix_web::HttpRequest;
 use actix_web::web::Data;
-use disbatch_core::model::Queue;
+use disbatch_core::canary::probability;
+use disbatch_core::model::{Canary, Queue};
+use disbatch_core::series::Sides;
 use serde_json::{Value, json};
 
 use crate::access::{NamedQueue, Who};
@@ -16,7 +18,8 @@ use crate::{accept, ui};
 
 /// One queue with its tasks counted, by name or id. Numbers beyond 10,000 come from counters, as those of `GET /queues`.
 /// With the option `.details` and a rate, `rate_now` is how many tasks it allows to start at once, and in how many seconds
-/// the next one where it allows none. Browsers get a page.
+/// the next one where it allows none; and with a canary, `canary_now` is how attempts of both versions have ended since it began: `ended` and
+/// `failed`, `others_ended` and `others_failed`, and `p`, how probable that is by chance alone. Browsers get a page.
 #[utoipa::path(
     get, path = "/queues/{queue}", tag = "queues", operation_id = "getQueue",
     params(
@@ -51,6 +54,7 @@ pub async fn handle(
     let mut view = list_queues::view(&queue, counts, details);
     if details && let Some(view) = view.as_object_mut() {
         view.extend(allowed(&state, &queue).await?);
+        view.extend(tried(&state, &queue).await?);
     }
     Ok(json::ok(&view))
 }
@@ -62,6 +66,17 @@ async fn allowed(state: &State, queue: &Queue) -> Result<Option<(String, Value)>
         let next = standing.next.map(|next| next.as_secs_f64());
         ("rate_now".to_owned(), json!({ "allowed": standing.allowed, "next_in": next }))
     }))
+}
+
+/// How the canary of a queue does, if it has one.
+async fn tried(state: &State, queue: &Queue) -> Result<Option<(String, Value)>, HttpError> {
+    let Some(canary) = Canary::of(queue) else { return Ok(None) };
+    let Sides { canary, others } = state.store.canary_sides(queue.id, &canary).await?;
+    let now = json!({
+        "ended": canary.ended, "failed": canary.failed,
+        "others_ended": others.ended, "others_failed": others.failed, "p": probability(canary, others),
+    });
+    Ok(Some(("canary_now".to_owned(), now)))
 }
 
 /// The queue with this name or id.

@@ -213,7 +213,7 @@ struct SubscriptionsPage {
 }
 
 /// An event that a form offers, and what it is in words.
-pub fn offered() -> [(&'static str, &'static str); 6] {
+pub fn offered() -> [(&'static str, &'static str); 7] {
     Kind::NAMED.map(|kind| {
         let words = match kind {
             Kind::Failed => "each failure",
@@ -221,6 +221,7 @@ pub fn offered() -> [(&'static str, &'static str); 6] {
             Kind::Recovered => "the first success after a failure",
             Kind::Lost => "a task was lost with its runner",
             Kind::ScheduleMissed => "a schedule missed its time",
+            Kind::CanaryReturned => "a canary was taken back",
             _ => "a node died",
         };
         (kind.as_str(), words)

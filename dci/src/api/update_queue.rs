@@ -1,5 +1,7 @@
 //! `POST /queues/:queue`
 
+mod canary;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -8,7 +10,7 @@ use actix_web::web::Data;
 use bson::{Bson, Document};
 use disbatch_core::accounts::Role;
 use disbatch_core::fair::LONGEST_HALF_LIFE;
-use disbatch_core::model::{FILES, NODES, Policy, Queue, RECORD, Selector};
+use disbatch_core::model::{CANARY, FILES, NODES, Policy, Queue, RECORD, Selector, VERSION};
 use disbatch_core::node::Updated;
 use disbatch_core::tags::INDEX;
 use serde_json::{Map, Value, json};
@@ -28,6 +30,8 @@ use crate::{changes, legacy, values};
 const FIELDS: &[&str] = &[
     "name",
     "plugin",
+    VERSION,
+    CANARY,
     "threads",
     "paused",
     "accepting",
@@ -61,10 +65,10 @@ const FIELDS: &[&str] = &[
 const LONGEST_TITLE: usize = 200;
 
 /// What has parts that may be given one by one: `backoff.base`.
-const GROUPS: &[&str] = &["backoff", "group_rate", "nodes", "rate", RECORD, "retention"];
+const GROUPS: &[&str] = &["backoff", CANARY, "group_rate", "nodes", "rate", RECORD, "retention"];
 
 /// Changes a queue. `name`, `plugin` and `threads` are stored as given, text as text. All others can be unset with
-/// null, or with an empty field of a form: then the default applies. The parts of `backoff`, `retention`, `record`, `nodes`, `rate` and
+/// null, or with an empty field of a form: then the default applies. The parts of `backoff`, `canary`, `retention`, `record`, `nodes`, `rate` and
 /// `group_rate` may also be given one by one, as `backoff.base`: they take the place of all parts that there were. With the option
 /// `.was`, only what differs from it is changed, and only if nobody else has changed it meanwhile.
 #[utoipa::path(
@@ -178,11 +182,12 @@ fn may(who: &Who, fields: &[&str]) -> Result<(), HttpError> {
     if has("tenant") && !who.is_everywhere(Role::Admin) {
         return Err(HttpError::forbidden("to change a queue's tenant needs the role admin"));
     }
-    let has_nodes = fields.iter().any(|field| field.split('.').next() == Some(NODES));
+    let has_part = |whole: &str| fields.iter().any(|field| field.split('.').next() == Some(whole));
+    let has_nodes = has_part(NODES);
     if has_nodes && !who.is_everywhere(Role::Operator) {
         return Err(HttpError::forbidden("to change a queue's nodes needs the role operator on all queues"));
     }
-    if has("plugin") && !who.is_everywhere(Role::Operator) {
+    if (has("plugin") || has(VERSION) || has_part(CANARY)) && !who.is_everywhere(Role::Operator) {
         return Err(HttpError::forbidden("to change a queue's plugin needs the role operator on all queues"));
     }
     Ok(())
@@ -192,7 +197,7 @@ async fn update(
     state: &State,
     who: &Who,
     named: &NamedQueue,
-    (params, fields, stored): (&Params, Document, Vec<(String, Option<Bson>)>),
+    (params, mut fields, stored): (&Params, Document, Vec<(String, Option<Bson>)>),
 ) -> Answer {
     if let Some(plugin) = params.fields.get("plugin").filter(|_| fields.contains_key("plugin")) {
         state.check_plugin("unknown plugin", plugin).await?;
@@ -203,6 +208,7 @@ async fn update(
         return Err(HttpError::bad_request("group_rate must be of a queue whose policy is \"fair\""));
     }
     check_files(state, who, named, &fields).await?;
+    canary::begin(state, named, &mut fields).await?;
     let is_conditional = !stored.is_empty();
     let updated = match changes::update_queue(state, who, named.selector.clone(), fields, stored).await {
         Ok(updated) => updated,
@@ -338,6 +344,8 @@ fn control_value(field: &str, value: &Value) -> Result<Bson, HttpError> {
         INDEX => values::tags::index(field, value)?,
         "retention" => values::retention(field, value)?.into(),
         RECORD => values::record(field, value)?.into(),
+        VERSION => values::version(field, value)?.as_str().into(),
+        CANARY => values::canary(field, value)?.into(),
         "rate" | "group_rate" => values::rate(field, value)?.into(),
         "policy" => values::word(field, value, &["fifo", "lifo", "priority", "fair"])?.into(),
         "share" => values::word(field, value, &["turns", "use"])?.into(),

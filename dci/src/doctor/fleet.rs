@@ -10,7 +10,7 @@ use disbatch_wire::doctor::Finding;
 
 use super::{Check, Level};
 use crate::json::{self, Dates};
-use crate::ui::lacking::Lacking;
+use crate::ui::lacking::{Lacking, its};
 use crate::ui::node_state::{NodeState, Now};
 use crate::ui::plain;
 
@@ -170,7 +170,7 @@ impl<'a> Fleet<'a> {
                     check.add(Level::Error, Some(&subject), format!("its plugin can be none: {why}"), "disbatch update-queue NAME plugin PLUGIN");
                 }
                 Some(Lacking::NodeWith(plugin)) => {
-                    let text = format!("no node has its plugin {plugin}");
+                    let text = format!("no node has {}", its(&plugin));
                     check.add(Level::Error, Some(&subject), text, "Install the plugin on a node, or define it: docs/plugins.md.");
                 }
                 // That is said of nodes, once.

@@ -104,6 +104,12 @@ pub struct QueueChange {
     retention: Option<Retention>,
     /// Which attempts are recorded for bundles; null for none. Its parts may also be given one by one, as `record.share`.
     record: Option<Record>,
+    /// Which version of its plugin runs its tasks; null for the one that each node finds first. Nodes without it claim none of them.
+    #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9.+_-]+$")]
+    version: Option<String>,
+    /// Another version of its plugin that runs a part of its tasks, until it is worse or you decide; null for none. Its parts may also be
+    /// given one by one, as `canary.share`.
+    canary: Option<Canary>,
     /// How many of its tasks may start in what time, on all nodes together. Its parts may also be given one by one, as
     /// `rate.n`.
     rate: Option<Rate>,
@@ -176,6 +182,17 @@ pub struct Record {
     /// Days; 7 unless given.
     #[schema(exclusive_minimum = 0, maximum = 3650)]
     keep: Option<f64>,
+}
+
+/// A version of a plugin that is tried.
+#[derive(ToSchema)]
+#[schema(example = json!({"version": "1.3.0", "share": 0.05}))]
+pub struct Canary {
+    #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9.+_-]+$")]
+    version: String,
+    /// Which part of the tasks.
+    #[schema(exclusive_minimum = 0, maximum = 1)]
+    share: f64,
 }
 
 /// So many starts in so many seconds.

@@ -161,6 +161,8 @@ pub struct Attempt {
     /// How its plugin ended. `output` has when the pieces of its output came, if that took a second or more: `since`, and for `stdout` and
     /// `stderr` milliseconds since then and the offset of the first byte of each, one after the other.
     exit: Option<Value>,
+    /// The version of its plugin that ran it, where its queue pinned one, or tried one.
+    plugin_version: Option<String>,
     /// How far its steps were, if the task has some.
     steps: Option<Vec<Value>>,
     /// The plugin's structured result.
@@ -197,4 +199,23 @@ pub struct Gate {
     open: bool,
     /// Why, in a sentence.
     text: String,
+}
+
+/// A plugin that queues may be created with: its name; with `.details`, an object.
+#[derive(serde::Serialize, ToSchema)]
+#[serde(untagged)]
+pub enum ListedPlugin {
+    /// Its name.
+    Name(String),
+    /// What is known of it.
+    Detailed(DetailedPlugin),
+}
+
+/// A plugin and its versions.
+#[derive(serde::Serialize, ToSchema)]
+#[schema(example = json!({"name": "My::Mail", "versions": ["1.2.0", "1.3.0"]}))]
+pub struct DetailedPlugin {
+    name: String,
+    /// Those that this server or a node that is alive has, in the order of text. Queues may pin them.
+    versions: Vec<String>,
 }

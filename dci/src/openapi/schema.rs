@@ -59,6 +59,8 @@ pub struct Node {
     hook: Option<Value>,
     /// How it can run plugins (`exec`, `container` ..), with `.details`.
     engines: Option<Vec<String>>,
+    /// The versions of its plugins that say one, as `Name@version`, with `.details`.
+    plugin_versions: Option<Vec<String>>,
     /// Plugins that it cannot run, with `.details`.
     plugin_problems: Option<Vec<PluginProblem>>,
 }
@@ -166,6 +168,8 @@ pub struct Task {
     ctime: Option<Value>,
     /// When it last changed, likewise.
     mtime: Option<Value>,
+    /// The version of its plugin that runs it or ran it last, with `.details`. Only where its queue pins one, or tries one.
+    plugin_version: Option<String>,
     /// Whether the output is stored: false if storing failed.
     complete: Option<Value>,
     /// Whose it is, for a fair queue. Only of tasks that have one.

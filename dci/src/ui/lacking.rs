@@ -1,7 +1,8 @@
 //! What a queue lacks for its tasks to run: a plugin, or a node that has it.
 
-use bson::{Bson, Document};
+use bson::Document;
 use disbatch_core::model::{PluginName, Queue};
+use disbatch_core::plugin::lacks;
 
 use crate::ui::node_state::NodeState;
 
@@ -13,39 +14,43 @@ pub enum Lacking {
     UsablePlugin(String),
     /// No node is alive that claims tasks.
     Node,
-    /// None of those has this plugin.
+    /// None of those has all that it needs: not this plugin, or not in this version.
     NodeWith(PluginName),
 }
 
 impl Lacking {
     /// The same in a few words.
-    pub const fn word(&self) -> &'static str {
+    pub fn word(&self) -> &'static str {
         match self {
             Self::Plugin => "no plugin",
             Self::UsablePlugin(_) => "no usable plugin",
             Self::Node => "no node is alive",
+            Self::NodeWith(plugin) if plugin.version().is_some() => "no node has its version",
             Self::NodeWith(_) => "no node has its plugin",
         }
     }
 
     /// What `queue` lacks, if that is known: which plugins Perl's nodes have is not.
     pub fn of<'a>(queue: &Queue, nodes: impl Iterator<Item = (NodeState, &'a Document)>) -> Option<Self> {
-        let plugin = match queue.plugin_name() {
-            Ok(Some(plugin)) => plugin,
-            Ok(None) => return Some(Self::Plugin),
+        let needed = match queue.needed_plugins() {
+            Ok(needed) if needed.is_empty() => return Some(Self::Plugin),
+            Ok(needed) => needed,
             Err(error) => return Some(Self::UsablePlugin(error.to_string())),
         };
-        let may_have = |node: &Document| match node.get("plugins").and_then(Bson::as_array) {
-            Some(plugins) => plugins.iter().any(|found| found.as_str() == Some(plugin.as_str())),
-            None => true,
-        };
-        let mut up = nodes.filter(|(state, _)| *state == NodeState::Alive).peekable();
-        if up.peek().is_none() {
-            return Some(Self::Node);
+        let mut lacking = None;
+        for (_, node) in nodes.filter(|(state, _)| *state == NodeState::Alive) {
+            match lacks(node, &needed).map(|lacking| lacking.into_iter().next()) {
+                Some(Some(plugin)) => lacking = Some(plugin),
+                Some(None) | None => return None,
+            }
         }
-        let has_one = up.any(|(_, node)| may_have(node));
-        (!has_one).then_some(Self::NodeWith(plugin))
+        Some(lacking.map_or(Self::Node, Self::NodeWith))
     }
+}
+
+/// What a queue needs, in words: `its plugin My::Mail`, or `version 2 of its plugin My::Mail`.
+pub fn its(plugin: &PluginName) -> String {
+    plugin.words().replacen("the plugin", "its plugin", 1)
 }
 
 #[cfg(test)]
@@ -74,5 +79,17 @@ mod tests {
         assert_eq!(other, Some(Lacking::NodeWith("P".parse().unwrap())));
         assert_eq!(of("P", &[with(NodeState::Alive, &["Q"]), with(NodeState::Alive, &["P"])]), None);
         assert_eq!(of("P", &[(NodeState::Alive, doc! {})]), None, "what it has is not known");
+    }
+
+    #[test]
+    fn a_queue_may_need_a_version() {
+        let document = doc! { "_id": bson::oid::ObjectId::new(), "plugin": "P", "version": "2" };
+        let queue: Queue = bson::deserialize_from_document(document).unwrap();
+        let node = |versions: &[&str]| doc! { "plugins": ["P"], "plugin_versions": versions.to_vec() };
+        let of = |nodes: &[Document]| Lacking::of(&queue, nodes.iter().map(|node| (NodeState::Alive, node)));
+        let lacking = of(&[node(&["P@1"]), doc! { "plugins": ["P"] }]).unwrap();
+        assert_eq!(lacking.word(), "no node has its version");
+        assert!(matches!(lacking, Lacking::NodeWith(plugin) if plugin.as_str() == "P@2"));
+        assert_eq!(of(&[node(&["P@1"]), node(&["P@1", "P@2"])]), None);
     }
 }

@@ -7,7 +7,7 @@ use askama::Template;
 use bson::{Bson, Document};
 use disbatch_core::accounts::Role;
 use disbatch_core::model::{PluginName, Queue};
-use disbatch_core::plugin::{Http, Manifest, Warm};
+use disbatch_core::plugin::{Http, Manifest, VERSIONS, Warm};
 
 use crate::access::Who;
 use crate::catalogue::Catalogue;
@@ -35,6 +35,8 @@ struct View<'a> {
     worker: Option<String>,
     /// What its author says of it, if this host has its manifest, or the database has.
     described: Option<&'a Manifest>,
+    /// Its versions, if several are known, each with the nodes that have it.
+    versions: Vec<(String, Vec<Place>)>,
     /// Whether queues may be created with it here.
     allowed: bool,
     nodes: Vec<Place>,
@@ -68,10 +70,24 @@ pub async fn render(state: &State, who: &Who) -> Rendered {
 fn page<'a>(known: &'a Catalogue, queues: &[Queue], (nodes, now): (&[Document], &Now)) -> PluginsPage<'a> {
     let mut on: BTreeMap<String, Vec<Place>> = BTreeMap::new();
     for node in nodes {
-        for plugin in names_on(node) {
+        for plugin in texts_in(node, "plugins") {
             on.entry(plugin).or_default().push(node_place(node, now));
         }
     }
+    let mut versions_on: BTreeMap<String, Vec<Place>> = BTreeMap::new();
+    for node in nodes {
+        for version in texts_in(node, VERSIONS) {
+            versions_on.entry(version).or_default().push(node_place(node, now));
+        }
+    }
+    let mut versions = |name: &str| -> Vec<(String, Vec<Place>)> {
+        let with_nodes = |version: &str| {
+            (version.to_owned(), versions_on.remove(&format!("{name}@{version}")).unwrap_or_default())
+        };
+        Some(known.versions(name).map(with_nodes).collect::<Vec<_>>())
+            .filter(|versions| versions.len() > 1)
+            .unwrap_or_default()
+    };
     let mut used: BTreeMap<String, Vec<Place>> = BTreeMap::new();
     for queue in queues {
         used.entry(plain(queue.plugin.as_ref())).or_default().push(queue_place(queue));
@@ -83,6 +99,7 @@ fn page<'a>(known: &'a Catalogue, queues: &[Queue], (nodes, now): (&[Document], 
         legal: name.parse::<PluginName>().is_ok(),
         worker: worker(known, &name),
         described: name.parse().ok().and_then(|name| known.manifest(&name)),
+        versions: versions(&name),
         allowed: known.allows(&name),
         nodes: on.remove(&name).unwrap_or_default(),
         queues: used.remove(&name).unwrap_or_default(),
@@ -94,9 +111,9 @@ fn page<'a>(known: &'a Catalogue, queues: &[Queue], (nodes, now): (&[Document], 
     }
 }
 
-/// The plugins that a node says it has, each once.
-fn names_on(node: &Document) -> BTreeSet<String> {
-    let plugins = node.get("plugins").and_then(Bson::as_array);
+/// The plugins or versions that a node says it has, each once.
+fn texts_in(node: &Document, field: &str) -> BTreeSet<String> {
+    let plugins = node.get(field).and_then(Bson::as_array);
     plugins.into_iter().flatten().filter_map(Bson::as_str).map(str::to_owned).collect()
 }
 

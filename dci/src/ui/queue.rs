@@ -6,6 +6,7 @@ pub mod groups;
 mod lists;
 mod settings;
 pub mod submit;
+mod versions;
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
@@ -186,14 +187,14 @@ fn page<'a>(
 
 /// The form that the plugin of a queue describes, as far as the plugin is known.
 pub fn form_of(plugins: &Catalogue, queue: &Queue) -> Option<Form> {
-    let plugin = queue.plugin_name().ok()??;
+    let plugin = queue.effective_plugin().ok()??;
     let schema = plugins.manifest(&plugin)?.params.as_ref()?;
     Some(Form::of(schema))
 }
 
 /// What the author of the plugin of a queue has forms begin with, as far as the plugin is known.
 pub fn template_of(plugins: &Catalogue, queue: &Queue) -> Prefilled {
-    let plugin = queue.plugin_name().ok().flatten();
+    let plugin = queue.effective_plugin().ok().flatten();
     let template = plugin.and_then(|plugin| plugins.manifest(&plugin)?.template.clone());
     template.unwrap_or_default()
 }

@@ -49,7 +49,7 @@ impl Titles {
     /// Those of these queues; of one that has none, that of its plugin.
     pub fn of<'a>(queues: &[Queue], plugin: impl Fn(&PluginName) -> Option<&'a Manifest>) -> Self {
         let of_plugin = |queue: &Queue| {
-            let manifest = queue.plugin_name().ok().flatten().and_then(|name| plugin(&name));
+            let manifest = queue.effective_plugin().ok().flatten().and_then(|name| plugin(&name));
             manifest.map(|manifest| manifest.title.clone()).filter(|title| !title.trim().is_empty())
         };
         let of = |queue: &Queue| template(queue).map(str::to_owned).or_else(|| of_plugin(queue));

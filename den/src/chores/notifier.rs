@@ -236,7 +236,8 @@ impl Notifier {
 
     /// Notes what lasts too long.
     async fn look(&mut self) -> Result<(), StoreError> {
-        let kinds = [Kind::WaitsLong, Kind::RunsLong, Kind::ScheduleMissed, Kind::NodeDead];
+        let kinds =
+            [Kind::WaitsLong, Kind::RunsLong, Kind::ScheduleMissed, Kind::NodeDead, Kind::CanaryReturned];
         let is_told = |kind: &Kind| self.subscriptions.iter().any(|one| one.settings.tells(*kind));
         let kinds: Vec<Kind> = kinds.into_iter().filter(is_told).collect();
         if kinds.is_empty() {

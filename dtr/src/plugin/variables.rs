@@ -31,7 +31,7 @@ pub fn variables(job: &Job<'_>) -> Vec<(&'static str, String)> {
         (guard::TASK_VARIABLE, task.id.to_string()),
         ("DISBATCH_QUEUE_ID", job.queue.id.to_string()),
         ("DISBATCH_QUEUE", without_end(&job.queue.display_name())),
-        ("DISBATCH_PLUGIN", job.name.as_str().to_owned()),
+        ("DISBATCH_PLUGIN", job.name.base().to_owned()),
         ("DISBATCH_NODE", job.run.node.as_str().to_owned()),
         ("DISBATCH_ATTEMPT", job.run.attempt.to_string()),
         ("JOB_ID", schedule.map_or_else(|| task.id.to_string(), |schedule| schedule.to_hex())),

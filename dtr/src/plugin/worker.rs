@@ -90,7 +90,7 @@ impl<'a> Worker<'a> {
         }
         let rules = Rules::of(job.task, Some(job.queue));
         Some(Self {
-            name: job.name.as_str(),
+            name: job.name.base(),
             engine: adapter.engine,
             settings: &adapter.settings,
             engine_config: &adapter.engine_config,

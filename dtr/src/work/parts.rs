@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use disbatch_core::config::Config;
 use disbatch_core::link::Assignment;
-use disbatch_core::model::{PluginName, Queue, Step};
+use disbatch_core::model::{PLUGIN_VERSION, PluginName, Queue, Step};
 use disbatch_core::notifications;
 use disbatch_core::plugin::{Engine, Plugin};
 use disbatch_core::secrets::NamedSecrets;
@@ -18,7 +18,7 @@ use crate::steps::OfStep;
 /// A plugin that is to run for the task.
 #[derive(Debug)]
 pub struct Part {
-    /// Its name, as the queue or the step gives it.
+    /// Its name, as the queue or the step gives it, with the version that the claim has chosen.
     pub name: PluginName,
     pub plugin: Arc<Plugin>,
     /// The step that it is to do, if the task has several.
@@ -52,10 +52,16 @@ pub fn queue_of(begun: &Begun) -> Result<&Queue, String> {
 /// Whether the private folder of a task is to be there before the task is started. If it turns out later that it is needed after
 /// all, it is made then.
 pub fn needs_folder(assignment: &Assignment, plugins: &Installed) -> bool {
-    let name = assignment.queue.get_str("plugin").ok().and_then(|name| name.parse().ok());
-    let plugin = name.and_then(|name: PluginName| plugins.get(&name));
+    let plugin = name_in(assignment).and_then(|name| plugins.get(&name));
     let has_steps = assignment.task.get("steps").map_or(true, |steps| steps.is_some());
     has_steps || plugin.is_none_or(|plugin| plugin.manifest.has_folder())
+}
+
+/// The plugin of a task, in the version of its claim, if it can be told without reading the rest.
+fn name_in(assignment: &Assignment) -> Option<PluginName> {
+    let name: PluginName = assignment.queue.get_str("plugin").ok()?.parse().ok()?;
+    let version = assignment.task.get_str(PLUGIN_VERSION).ok().and_then(|version| version.parse().ok());
+    Some(version.map_or(name.clone(), |version| name.at(&version)))
 }
 
 /// All plugins that a task needs. None of them is started if one is missing: what the others did would be in vain.
@@ -83,10 +89,13 @@ pub fn find(begun: &Begun, config: &Config, plugins: &mut Installed) -> Result<V
             }
             None => Refused { why, step: None },
         };
-        let missing = || format!("plugin {name} is not installed on this node{}", plugins.problems());
+        let missing = || {
+            let plugin = name.words().replacen("the ", "", 1);
+            format!("{plugin} is not installed on this node{}", plugins.problems())
+        };
         let plugin = plugins.get(&name).map(Arc::clone).ok_or_else(|| refused(missing()))?;
         fits(&plugin, step.is_some()).map_err(|why| refused(format!("plugin {name} {why}")))?;
-        let secrets = NamedSecrets::load(config, &name).map_err(refused)?;
+        let secrets = NamedSecrets::load(config, &plugin.manifest.name).map_err(refused)?;
         let asked = plugin.manifest.secure_params_in_environment;
         let about = About {
             last_success,
@@ -140,7 +149,7 @@ fn wanted(
     steps: Vec<Step>,
 ) -> Result<Vec<(PluginName, Option<Step>)>, Refused> {
     let of_queue = || -> Result<PluginName, String> {
-        let name = queue.plugin_name().map_err(|error| error.to_string())?;
+        let name = queue.plugin_of(&begun.task).map_err(|error| error.to_string())?;
         name.ok_or_else(|| undefined(begun))
     };
     if steps.is_empty() {

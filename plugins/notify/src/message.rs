@@ -101,6 +101,7 @@ impl Event {
             "runs_long" => format!("{tasks} {} too long", plural(self.count, "runs", "run")),
             "schedule_missed" => "missed its time".to_owned(),
             "node_dead" => "the node is dead".to_owned(),
+            "canary_returned" => "the canary was taken back".to_owned(),
             "missed_events" => "events were missed".to_owned(),
             "test" => "a test, messages arrive".to_owned(),
             other => format!("{} {}", self.count, other.replace('_', " ")),

@@ -32,4 +32,5 @@ mod task;
 mod tasks;
 mod theme;
 mod titles;
+mod versions;
 mod zones;

@@ -59,6 +59,7 @@ pub fn success(stdout: &str) -> Finish {
         last_line: None,
         pause: None,
         recorded: None,
+        trial: None,
     }
 }
 

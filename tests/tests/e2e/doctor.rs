@@ -9,7 +9,7 @@ use tokio::process::Command;
 const TRUE: Script<'_> = Script { name: "True", text: "#!/bin/sh\nexit 0\n" };
 
 /// What it ends with, and what it finds.
-async fn doctor(dci: &Dci) -> anyhow::Result<(i32, Vec<Value>)> {
+pub async fn doctor(dci: &Dci) -> anyhow::Result<(i32, Vec<Value>)> {
     let mut command = Command::new(binary("disbatch")?);
     let finished = finish(command.args(["--url", dci.url(), "doctor", "--format", "json"])).await?;
     let answer: Value = serde_json::from_str(&finished.stdout).with_context(|| finished.stderr.clone())?;

@@ -60,6 +60,7 @@ pub fn success() -> Finish {
         last_line: None,
         pause: None,
         recorded: None,
+        trial: None,
     }
 }
 

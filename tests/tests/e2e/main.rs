@@ -85,6 +85,7 @@ mod tutorials;
 mod units;
 mod unowned;
 mod upkeep;
+mod versions;
 mod wake;
 mod warm_batches;
 mod warm_plugins;

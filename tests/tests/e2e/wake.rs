@@ -161,6 +161,7 @@ async fn what_others_do_wakes_nobody() -> anyhow::Result<()> {
         last_line: None,
         pause: None,
         recorded: None,
+        trial: None,
     };
     store.finish_task(&run, &finish).await?;
     for node in [&n1, &n2] {

@@ -121,6 +121,8 @@ pub static SHAPES: [Shape; 29] = [
          disbatch set-queue mail on_orphan=requeue retention.archive_after=7d\n  \
          disbatch set-queue mail rate.n=100 rate.per=1h\n  \
          disbatch set-queue mail policy=fair 'weights={\"acme\":3}' group_threads=4\n  \
+         disbatch set-queue mail version=1.3.0\n  \
+         disbatch set-queue mail canary.version=1.4.0 canary.share=0.05\n  \
          disbatch set-queue mail timeout=null",
     ),
     shape(

@@ -12,7 +12,7 @@ const TABLE: Table = Table {
     columns: &[
         Column { title: "Attempt", cell: |attempt| plain(attempt.get("attempt")), cut: Cut::Never },
         Column { title: "Status", cell: status::of, cut: Cut::Never },
-        Column { title: "Node", cell: |attempt| plain(attempt.get("node")), cut: Cut::Early },
+        Column { title: "Node", cell: node, cut: Cut::Early },
         Column { title: "Started (UTC)", cell: |attempt| plain(attempt.get("started")), cut: Cut::Never },
         Column { title: "Ended (UTC)", cell: |attempt| plain(attempt.get("ended")), cut: Cut::Never },
         Column { title: "Exit", cell: |attempt| exit(attempt.get("exit")), cut: Cut::Early },
@@ -43,7 +43,7 @@ fn latest(task: &Value, last: Option<&Value>) -> Option<Value> {
         return None;
     }
     let mut attempt = json!({ "attempt": number, "status": status });
-    for name in ["node", "started", "exit"] {
+    for name in ["node", "started", "exit", "plugin_version"] {
         if let Some(value) = task.get(name) {
             attempt[name] = value.clone();
         }
@@ -52,6 +52,15 @@ fn latest(task: &Value, last: Option<&Value>) -> Option<Value> {
         attempt["ended"] = ended.clone();
     }
     Some(attempt)
+}
+
+/// Where it ran, and in which version of its plugin if that was chosen: `worker1 (1.3.0)`.
+fn node(attempt: &Value) -> String {
+    let node = plain(attempt.get("node"));
+    match attempt.get("plugin_version") {
+        Some(version) => format!("{node} ({})", plain(Some(version))).trim_start().to_owned(),
+        None => node,
+    }
 }
 
 /// How a plugin's process ended: `code 1, 3.2 s, 1.1 s CPU, 12.0 MiB`.

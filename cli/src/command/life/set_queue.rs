@@ -22,6 +22,9 @@ const TIMES: &[&str] = &[
     "group_rate.per",
 ];
 
+/// Fields whose values are text, also if it looks like a number: `1.10` is not `1.1`.
+const TEXTS: &[&str] = &["version", "canary.version"];
+
 /// Sets fields of a queue to JSON values.
 pub async fn run(client: &Client, queue: &str, words: &[String]) -> anyhow::Result<()> {
     let fields = Value::Object(fields(words)?);
@@ -54,6 +57,9 @@ fn value(path: &str, text: &str) -> Result<Value, String> {
     if TIMES.contains(&path) && text != "null" {
         return seconds::parse(text).map(seconds::value);
     }
+    if TEXTS.contains(&path) && text != "null" {
+        return Ok(text.trim_matches('"').into());
+    }
     Ok(serde_json::from_str(text).unwrap_or_else(|_| text.into()))
 }
 
@@ -74,6 +80,11 @@ mod tests {
         let expected =
             json!({"max_attempts": 3, "on_orphan": "requeue", "timeout": 300, "reason": null, "grace": null});
         assert_eq!(of(&words).unwrap(), expected);
+        assert_eq!(of(&["version=1.10"]).unwrap(), json!({"version": "1.10"}), "it is no number");
+        let words = ["version=\"2\"", "canary.version=1.20", "canary.share=0.05"];
+        let expected = json!({"version": "2", "canary": {"version": "1.20", "share": 0.05}});
+        assert_eq!(of(&words).unwrap(), expected);
+        assert_eq!(of(&["version=null"]).unwrap(), json!({"version": null}));
         let words = ["retention.archive_after=7d", "retention.delete_after=30d", "backoff.factor=1.5"];
         let expected = json!({"retention": {"archive_after": 604_800, "delete_after": 2_592_000},
             "backoff": {"factor": 1.5}});

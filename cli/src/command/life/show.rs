@@ -69,6 +69,7 @@ fn text(task: &Value) -> String {
         ("Progress", task.get("progress").map(progress_text).unwrap_or_default()),
         ("Attempt", attempt(task)),
         ("Node", field("node")),
+        ("Version", field("plugin_version")),
         ("Created", field("ctime")),
         ("Not before", field("run_at")),
         ("Started", field("started")),

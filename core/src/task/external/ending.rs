@@ -139,6 +139,7 @@ impl Ending {
             last_line: None,
             pause: None,
             recorded: None,
+            trial: None,
         }
     }
 

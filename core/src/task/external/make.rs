@@ -10,7 +10,7 @@ use bson::{Bson, DateTime, doc};
 
 use super::end::still_ending;
 use super::{DETACHED, EXTERNAL, Ending, FREED, SPARE, is_too_large};
-use crate::model::{Rules, STEPS, Selector, Status, Task};
+use crate::model::{Rules, STEPS, Selector, Status, Task, Trial};
 use crate::store::{Store, StoreError};
 use crate::task::finish::deferred;
 use crate::task::steps::closed;
@@ -63,6 +63,11 @@ impl Store {
         if made == Made::ByAnother {
             return Ok(());
         }
+        self.note_trial(
+            task.queue,
+            queue.as_ref().and_then(|queue| Trial::of_started(queue, task)),
+            finish.status,
+        );
         if let (Some(queue), Some(since)) = (&queue, handed_over(task)) {
             let stayed = self.now().timestamp_millis().saturating_sub(since.timestamp_millis());
             let stayed = Duration::from_millis(u64::try_from(stayed).unwrap_or(0));

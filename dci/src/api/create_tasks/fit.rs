@@ -32,7 +32,7 @@ pub struct Fit {
 
 /// What the parameters of tasks of `queue` with these steps are checked by. `None`: no schema is known for them.
 pub async fn of(state: &State, queue: &Queue, steps: &[Step]) -> Result<Option<Fit>, HttpError> {
-    let plugin = queue.plugin_name().ok().flatten();
+    let plugin = queue.effective_plugin().ok().flatten();
     let named: Vec<&PluginName> = match steps {
         [] => plugin.iter().collect(),
         steps => steps.iter().filter_map(|step| step.plugin.as_ref().or(plugin.as_ref())).collect(),

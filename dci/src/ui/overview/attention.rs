@@ -12,7 +12,7 @@ use notice::{Alarm, Kind, Notice};
 
 use super::facts::{Facts, QueueFacts};
 use super::throughput::sum;
-use crate::ui::lacking::Lacking;
+use crate::ui::lacking::{Lacking, its};
 use crate::ui::names::short;
 use crate::ui::node_row::place;
 use crate::ui::node_state::NodeState;
@@ -143,7 +143,7 @@ fn of_waiting(
             return of_queue(Kind::NoPlugin, alone, nothing());
         }
         Some(Lacking::NodeWith(plugin)) => {
-            let alone = format!("Tasks wait in {name}, and no node that is alive has its plugin {plugin}.");
+            let alone = format!("Tasks wait in {name}, and no node that is alive has {}.", its(&plugin));
             return of_queue(Kind::NoNode, alone, plugin.to_string());
         }
         Some(Lacking::Node) | None => {} // That is said once for all queues.

@@ -5,17 +5,18 @@ use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::counters::Totals;
 use disbatch_core::counters::count::Amount;
 use disbatch_core::explain::{Hold, Holding, Reader, hold};
-use disbatch_core::model::{Policy, Queue, QueueId, Sort};
+use disbatch_core::model::{Canary, Policy, Queue, QueueId, Sort};
 use disbatch_core::rate::Standing;
-use disbatch_core::series::{Histogram, Numbers};
+use disbatch_core::series::{Histogram, Numbers, Sides};
 use disbatch_core::store::{Store, StoreError};
 use futures::{StreamExt, TryStreamExt};
 
 use super::charts;
 use super::lists::Lists;
+use super::versions::Versions;
 use crate::error::HttpError;
 use crate::state::State;
-use crate::ui::lacking::Lacking;
+use crate::ui::lacking::{Lacking, its};
 use crate::ui::live::Part;
 use crate::ui::node_state::{NodeState, Now};
 use crate::ui::overview::throughput::Span;
@@ -75,6 +76,8 @@ pub(super) struct Facts {
     /// What becomes of new tasks, unless they are accepted.
     pub intake: Option<Intake>,
     pub lists: Lists,
+    /// Those of its plugin.
+    pub versions: Versions,
 }
 
 impl Statuses {
@@ -139,7 +142,12 @@ impl Facts {
             sum
         });
         let (intake, now) = (intake(&rules, &queue), Now { server, host: store.now() });
-        Ok(Self { queue, tallies, held, oldest, hour, nodes, now, rate, intake, lists })
+        let sides = match Canary::of(&queue) {
+            Some(canary) => store.canary_sides(id, &canary).await?,
+            None => Sides::default(),
+        };
+        let versions = Versions::of(&queue, (&nodes, &now), (reader, sides));
+        Ok(Self { queue, tallies, held, oldest, hour, nodes, now, rate, intake, lists, versions })
     }
 
     pub fn parts(&self) -> Result<Vec<Part>, HttpError> {
@@ -148,6 +156,7 @@ impl Facts {
             Part::new("queue-notices", &self.as_notices())?,
             Part::new("queue-controls", &self.as_controls())?,
             Part::new("queue-figures", &self.as_figures())?,
+            Part::new("queue-versions", &self.versions)?,
             Part::new("queue-statuses", &self.as_statuses())?,
             Part::new("queue-running", &self.as_running())?,
             Part::new("queue-failed", &self.as_failed())?,
@@ -246,7 +255,7 @@ impl Facts {
             Lacking::Plugin => "It has no plugin, so nothing can run its tasks.".to_owned(),
             Lacking::UsablePlugin(why) => format!("Nothing can run its tasks: {why}."),
             Lacking::Node => "No node is alive that claims tasks.".to_owned(),
-            Lacking::NodeWith(plugin) => format!("No node that is alive has its plugin {plugin}."),
+            Lacking::NodeWith(plugin) => format!("No node that is alive has {}.", its(&plugin)),
         })
     }
 }

@@ -18,7 +18,7 @@ use crate::ui::spans::limit;
 /// The controls of each group, in order.
 const CONTROLS: [(&str, &[&str]); 10] = [
     ("named", &["name", "title", "sort"]),
-    ("runs", &["plugin"]),
+    ("runs", &["plugin", "version"]),
     ("fairness", &["policy", "scheme", "share", "weights", "group_threads", "half_life"]),
     ("rates", &["rate.n", "rate.per", "rate.burst", "group_rate.n", "group_rate.per", "group_rate.burst"]),
     ("nodes", &["nodes.labels", "nodes.names"]),
@@ -180,6 +180,7 @@ impl Settings<'_> {
         Some(match name {
             "name" | "plugin" | "policy" | "nodes.labels" | "index" => value,
             "title" => format!("tasks called {value}"),
+            "version" => format!("version {value}"),
             "nodes.names" => format!("on {value}"),
             "sort" => words(name).iter().find(|(word, _)| *word == value)?.1.to_owned(),
             "scheme" => format!("priority ratio {value}"),

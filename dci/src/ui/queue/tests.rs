@@ -3,11 +3,12 @@ use std::time::Duration;
 use bson::{DateTime, Document, doc};
 use disbatch_core::counters::count::Amount;
 use disbatch_core::explain::{Hold, Holding};
-use disbatch_core::series::{Ended, Numbers, Point};
+use disbatch_core::series::{Ended, Numbers, Point, Sides};
 use serde_json::json;
 
 use super::facts::Statuses;
 use super::lists::{Line, Lists};
+use super::versions::Versions;
 use super::*;
 use crate::ui::StatusView;
 use crate::ui::live::assert_on_page;
@@ -54,6 +55,11 @@ fn facts(fields: Document) -> Facts {
         rate: None,
         intake: None,
         lists: Lists::default(),
+        versions: Versions::of(
+            &queue(doc! {}),
+            (&[], &Now { server: NOW, host: NOW }),
+            (Reader::OfAll, Sides::default()),
+        ),
     }
 }
 

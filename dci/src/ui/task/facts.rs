@@ -5,7 +5,7 @@ use askama::filters::HtmlSafe;
 use bson::{Bson, Document};
 use disbatch_core::accounts::Role;
 use disbatch_core::config::TraceUrl;
-use disbatch_core::model::{FILES, TraceContext, whole_number};
+use disbatch_core::model::{FILES, PLUGIN_VERSION, TraceContext, whole_number};
 use disbatch_core::schedules::Schedule;
 
 use super::life::{exit, who_and_why};
@@ -27,7 +27,7 @@ const ROWS: usize = 50;
 const KNOWN: &str = "_id after after_failed after_when again answer archived array attempt awaited awaiting born cancel complete ctime \
     deadline dependents exit external failures files final_of freed gate grace group group_slot \
     has_secure_params held history holds_locks lock_round locks max_attempts mtime needs_lock node \
-    parameters params priority progress queue result run_at saves schedule scheduled_for secure_params \
+    parameters params plugin_version priority progress queue result run_at saves schedule scheduled_for secure_params \
     started status stderr stdout steps tags timeout unique unsettled waiting_for wants_key";
 
 /// The queue's name, and its id if it has one.
@@ -173,6 +173,7 @@ impl Facts {
         ];
         let attempts = tries::words(task, queue.most_attempts(task)).map(|words| ("Attempt", words));
         let mut others: Vec<(&'static str, String)> = attempts.into_iter().collect();
+        others.extend(text("Plugin version", PLUGIN_VERSION));
         others.extend(waited(task).map(|waited| ("Waited", waited)));
         others.extend(task.get_document("exit").map(exit).unwrap_or_default());
         others
