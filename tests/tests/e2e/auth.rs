@@ -274,7 +274,7 @@ async fn every_user_is_refused_what_its_process_does_not_need() -> anyhow::Resul
     assert_eq!(code, Some(0), "{text}");
     let everywhere = || vec![doc! { "dropDatabase": 1 }, doc! { "drop": "tasks" }, doc! { "usersInfo": 1 }];
     let cases = [
-        ("disbatchd", "d", vec![delete("queues"), update("queues"), insert("queues"), insert("reports")]),
+        ("disbatchd", "d", vec![delete("queues"), update("audit"), insert("queues"), insert("reports")]),
         ("disbatchd", "d", ACCOUNTS.map(insert).to_vec()),
         ("disbatchd", "d", ACCOUNTS.map(update).to_vec()),
         ("disbatch_web", "w", vec![delete("audit"), delete("bulk"), insert("nodes"), insert("reports")]),
