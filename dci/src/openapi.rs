@@ -62,7 +62,7 @@ pub use legacy::{
     BalanceChange, CreateTasks, CreateTasksFromQuery, DeleteQueue, FromCollection, QueueAttribute, Search,
     SearchTasks, StartQueue, TaskParams,
 };
-pub use requests::{NewAnswer, NewPriority, NewQueue, NewTasks, NodeChange, QueueChange, Reason, Rerun};
+pub use requests::{NewAnswer, NewPriority, NewQueue, NewTasks, NodeChange, QueueChange, Reason, Rerun, RerunArray};
 pub use results::{
     Attempt, CancelResult, CreatedQueue, DeleteResult, Explained, InsertManyResult, PriorityResult,
     RerunResult, RetryResult, UpdateResult,
@@ -136,6 +136,7 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::arrays::list::handle,
         api::arrays::get::handle,
         api::arrays::cancel::handle,
+        api::arrays::rerun::handle,
         api::arrays::retry::handle,
         api::bulk::create,
         api::bulk::list,

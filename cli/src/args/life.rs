@@ -27,7 +27,7 @@ pub enum LifeCommand {
     Cancel(Tasks),
     /// Queue tasks that have ended once more, and deferred ones before their time
     Retry(Tasks),
-    /// Run a task again that has ended, with other params or with those that come after it
+    /// Run a task or elements of an array again that have ended, with other params or with those that come after
     Rerun(RerunOptions),
     /// Answer what a task has asked, or show it
     Answer(AnswerOptions),
@@ -314,9 +314,12 @@ pub struct GroupsOptions {
 /// Options of `rerun`.
 #[derive(Debug, Args)]
 pub struct RerunOptions {
-    /// The task's id
+    /// The id of the task or the array
     #[arg(value_parser = id::parse)]
     pub id: String,
+    /// Which elements of an array run again: those that failed, which is the default, or all that have ended
+    #[arg(long, value_name = "WHICH", value_parser = ["failed", "all"])]
+    pub elements: Option<String>,
     /// Which of the tasks that come after it run again, too: those that failed, or all
     #[arg(long, value_name = "WHICH", value_parser = ["none", "failed", "all"], default_value = "none")]
     pub downstream: String,

@@ -50,7 +50,7 @@ pub async fn run(
         LifeCommand::Bundle(options) => bundle::run(client, &options).await?,
         LifeCommand::Cancel(tasks) => return act::run(client, Act::Cancel, &tasks).await,
         LifeCommand::Retry(tasks) => return act::run(client, Act::Retry, &tasks).await,
-        LifeCommand::Rerun(options) => act::rerun(client, &options).await?,
+        LifeCommand::Rerun(options) => return act::rerun(client, &options).await,
         LifeCommand::Answer(options) => answer::run(client, &options).await?,
         LifeCommand::Explain(which) => explain::run(client, &which, listing).await?,
         LifeCommand::Show(task) => show::run(client, &task.id, listing).await?,

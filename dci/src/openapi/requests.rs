@@ -225,6 +225,20 @@ pub struct Rerun {
     reason: Option<String>,
 }
 
+/// Which elements of an array run again.
+#[derive(ToSchema)]
+#[schema(example = json!({"elements": "all", "downstream": "all", "reason": "the input is right now"}))]
+pub struct RerunArray {
+    /// `failed` (the default): those that ended without success; `all`: all that have ended.
+    elements: Option<String>,
+    /// Which of the tasks that come after them run again, too: `none` (the default), `failed` (those that ended without success) or `all`.
+    downstream: Option<String>,
+    /// Parameters in place of those that the elements have, but for what each is for.
+    params: Option<Value>,
+    /// Why, for the history.
+    reason: Option<String>,
+}
+
 /// New tasks. With `collection` and `filter`, `params` is the pattern for one task per document found: a value
 /// `document.KEY` takes the document's value of KEY.
 #[derive(ToSchema)]

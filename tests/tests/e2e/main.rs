@@ -4,6 +4,7 @@ mod aborted;
 mod accounts;
 mod admission;
 mod answers;
+mod array_reruns;
 mod arrays;
 mod audit;
 mod auth;
