@@ -3,7 +3,7 @@
 
 use bson::{Bson, Document};
 use disbatch_core::fair::{Scheme, Settings, Share};
-use disbatch_core::model::{FILES, NODES, OnLostLease, OnOrphan, Policy, Queue, RECORD, Rules, Sort};
+use disbatch_core::model::{FILES, NODES, OnLostLease, OnOrphan, Policy, Queue, RECORD, Rules, SHADOW, Sort};
 use disbatch_core::rate::limit;
 use disbatch_core::tags::INDEX;
 use disbatch_core::task::history;
@@ -43,7 +43,7 @@ const OF_TASK: [&str; 26] = [
 ];
 
 /// Fields of a node that are details.
-const OF_NODE: [&str; 23] = [
+const OF_NODE: [&str; 24] = [
     "addresses",
     "aside",
     "attention",
@@ -61,6 +61,7 @@ const OF_NODE: [&str; 23] = [
     "schedules",
     "seen",
     "serves",
+    "shadow_plugins",
     "started",
     "state",
     "stats",
@@ -122,6 +123,7 @@ pub fn of_queue(queue: &Queue) -> Map<String, Value> {
         "paused": queue.is_paused(),
         "rate": stored(limit::OF_QUEUE),
         RECORD: stored(RECORD),
+        SHADOW: stored(SHADOW),
         "reason": queue.reason(),
         "retention": {
             "archive_after": retention(queue, "archive_after"),
@@ -220,7 +222,7 @@ mod tests {
         let expected = json!({
             "accepting": true, "backoff": { "base": 1.0, "factor": 2.0, "jitter": 0.1, "max": 3600.0 },
             "files": null, "grace": 10.0, "group_rate": null, "index": null, "max_attempts": null, "nodes": null, "on_lost_lease": "keep", "on_orphan": "fail", "paused": false,
-            "rate": null, "reason": null, "record": null, "retention": { "archive_after": null, "delete_after": null }, "sort": "default",
+            "rate": null, "reason": null, "record": null, "retention": { "archive_after": null, "delete_after": null }, "shadow": null, "sort": "default",
             "group_threads": null, "half_life": 3600.0, "policy": "fifo", "scheme": null, "share": "turns", "weights": null,
             "tenant": null, "timeout": null, "title": null, "unleased_limit": null,
         });

@@ -371,6 +371,7 @@ impl Node {
             running: self.runners.launcher.running(),
             plugins: self.availability.names(),
             workers: self.availability.names_of_workers(),
+            shadows: self.availability.shadows(),
             problems: self.availability.reports(),
             engines: self.availability.engines(),
             serves,

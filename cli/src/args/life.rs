@@ -79,6 +79,8 @@ pub enum LifeCommand {
     },
     /// Show the groups of a queue: what each has waiting, running and got, and when its turn is
     Groups(GroupsOptions),
+    /// Compare the latest tasks of a queue with their shadows, which ran in another queue
+    Shadow(ShadowOptions),
     /// Claim no more tasks on a node, or take no new tasks, until `undrain`; what runs goes on
     Drain(DrainOptions),
     /// Claim tasks on a node again, or take new tasks again
@@ -309,6 +311,16 @@ pub struct GroupsOptions {
     /// Only those whose names come after this one
     #[arg(long, value_name = "NAME")]
     pub after: Option<String>,
+}
+
+/// Options of `shadow`.
+#[derive(Debug, Args)]
+pub struct ShadowOptions {
+    /// The queue's name or id
+    pub queue: String,
+    /// Show how texts differ, too
+    #[arg(long)]
+    pub differences: bool,
 }
 
 /// Options of `rerun`.

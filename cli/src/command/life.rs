@@ -20,6 +20,7 @@ mod logs;
 mod run;
 mod set_queue;
 mod set_task;
+mod shadow;
 mod show;
 pub(super) mod steer;
 mod wait;
@@ -74,6 +75,7 @@ pub async fn run(
         LifeCommand::Open(which) => steer::open(client, &which.queue).await?,
         LifeCommand::SetQueue { queue, fields } => set_queue::run(client, &queue, &fields).await?,
         LifeCommand::Groups(options) => groups::run(client, &options, listing).await?,
+        LifeCommand::Shadow(options) => shadow::run(client, &options, listing).await?,
         LifeCommand::Drain(options) => admission::drain(client, &options).await?,
         LifeCommand::Undrain(what) => admission::undrain(client, &what).await?,
         LifeCommand::Admission => admission::run(client, listing).await?,

@@ -43,11 +43,16 @@ impl Sample {
 
     /// Whether it has this attempt. The same for whoever asks: it follows from the ids.
     pub fn has(&self, task: TaskId, attempt: i64) -> bool {
-        let sum = Sha256::new().chain_update(task.0.bytes()).chain_update(attempt.to_be_bytes()).finalize();
-        let drawn = sum.iter().take(4).fold(0_u32, |drawn, byte| (drawn << 8) | u32::from(*byte));
-        // Below 1, so that a share of 1 has them all.
-        f64::from(drawn) / (f64::from(u32::MAX) + 1.0) < self.share
+        drawn([&task.0.bytes()[..], &attempt.to_be_bytes()]) < self.share
     }
+}
+
+/// A number from 0 on that these decide. It is below 1, so that a share of 1 has them all.
+pub(super) fn drawn(of: [&[u8]; 2]) -> f64 {
+    let [one, other] = of;
+    let sum = Sha256::new().chain_update(one).chain_update(other).finalize();
+    let drawn = sum.iter().take(4).fold(0_u32, |drawn, byte| (drawn << 8) | u32::from(*byte));
+    f64::from(drawn) / (f64::from(u32::MAX) + 1.0)
 }
 
 #[cfg(test)]

@@ -104,6 +104,8 @@ pub struct QueueChange {
     retention: Option<Retention>,
     /// Which attempts are recorded for bundles; null for none. Its parts may also be given one by one, as `record.share`.
     record: Option<Record>,
+    /// Which tasks run a second time in another queue; null for none. Its parts may also be given one by one, as `shadow.share`.
+    shadow: Option<ShadowRule>,
     /// How many of its tasks may start in what time, on all nodes together. Its parts may also be given one by one, as
     /// `rate.n`.
     rate: Option<Rate>,
@@ -176,6 +178,17 @@ pub struct Record {
     /// Days; 7 unless given.
     #[schema(exclusive_minimum = 0, maximum = 3650)]
     keep: Option<f64>,
+}
+
+/// Which of its tasks run a second time, without effects.
+#[derive(ToSchema)]
+#[schema(example = json!({"queue": "mail-next", "share": 0.05}))]
+pub struct ShadowRule {
+    /// Where: the name or id of a queue whose plugin has `"shadow": true` in its manifest.
+    queue: String,
+    /// Which part of them.
+    #[schema(exclusive_minimum = 0, maximum = 1)]
+    share: f64,
 }
 
 /// So many starts in so many seconds.

@@ -72,6 +72,7 @@ mod schedules;
 mod secrets;
 mod series;
 mod service_manager;
+mod shadows;
 mod slow;
 mod spread;
 mod starting;

@@ -5,7 +5,7 @@ use super::{Shape, shape};
 const LIST: &[&str] = &["format", "pretty"];
 
 /// One for each of them.
-pub static SHAPES: [Shape; 29] = [
+pub static SHAPES: [Shape; 30] = [
     shape(
         "run",
         &[],
@@ -128,6 +128,11 @@ pub static SHAPES: [Shape; 29] = [
         "groups",
         &["limit", "format", "pretty"],
         "disbatch groups mail\n  disbatch groups mail --waiting --prefix acme/",
+    ),
+    shape(
+        "shadow",
+        &["limit", "format", "pretty"],
+        "disbatch shadow mail\n  disbatch shadow mail --differences --limit 20",
     ),
     shape(
         "drain",
