@@ -38,7 +38,8 @@ pub use find::{
 };
 pub use life::{
     AnswerOptions, BulkWhich, BundleOptions, DrainOptions, Drained, EventsOptions, ExplainOptions,
-    GroupsOptions, LifeCommand, LogsOptions, QueueAndReason, RerunOptions, RunOptions, WaitOptions,
+    GroupsOptions, LifeCommand, LogsOptions, QueueAndReason, RerunOptions, RunOptions, ShadowOptions,
+    WaitOptions,
 };
 pub use local::{CreateUsers, DevOptions};
 pub use options::{FileOptions, Format, ListingOptions, Shell};

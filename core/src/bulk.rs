@@ -7,6 +7,7 @@
 //! is done with; `pending` are the tasks of the batch that is being worked on. Whoever takes a job over tries those
 //! again, which does no harm, as each action looks at the task's status, and goes on behind them.
 
+mod rerun;
 mod run;
 mod select;
 
@@ -26,6 +27,7 @@ use crate::store::collections::BULK;
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
 
+pub use rerun::Rerun;
 pub use run::{Worker, follow};
 
 /// How long a job is its DCI's without a sign of progress.
@@ -152,6 +154,9 @@ pub struct BulkFilter {
     /// Also archived ones, if the action is for these.
     #[serde(skip_serializing_if = "Clone::clone")]
     pub archive: bool,
+    /// Also those that have succeeded, of which a retry leaves alone whose status nobody asks for.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub succeeded: bool,
 }
 
 impl Default for BulkFilter {
@@ -172,6 +177,7 @@ impl Default for BulkFilter {
             created_since: None,
             created_until: None,
             archive: true,
+            succeeded: false,
         }
     }
 }
@@ -204,6 +210,8 @@ pub struct BulkRequest {
     pub reason: Option<String>,
     /// Who wants it.
     pub who: Actor,
+    /// If it is more than an action.
+    pub rerun: Option<Rerun>,
 }
 
 /// Where a job stands.
@@ -281,6 +289,11 @@ pub struct BulkJob {
     pub updated: DateTime,
     /// Who works on it.
     pub instance: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rerun: Option<Rerun>,
+    /// How many tasks that come after those of a rerun wait for them again, when it is over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub downstream: Option<i64>,
 }
 
 /// Where a page of jobs begins.
@@ -312,7 +325,7 @@ impl Store {
         let total = self.count_bulk(request.action, &request.filter).await?;
         let newest = self.newest_task(request.filter.reaches_archive(request.action)).await?;
         let literal = |value: Bson| doc! { "$literal": value };
-        let fields = doc! {
+        let mut fields = doc! {
             "action": request.action.as_str(),
             "filter": literal(request.filter.document().into()),
             "reason": literal(request.reason.clone().map_or(Bson::Null, Bson::from)),
@@ -324,6 +337,11 @@ impl Store {
             "created": "$$NOW", "updated": "$$NOW",
             "instance": literal(instance.into()), "lease_until": lease_end(),
         };
+        if let Some(rerun) = &request.rerun {
+            let rerun =
+                bson::serialize_to_bson(rerun).map_err(|error| StoreError::unfit(&error.to_string()))?;
+            fields.insert("rerun", literal(rerun));
+        }
         let id = ObjectId::new();
         let made = self
             .bulk()

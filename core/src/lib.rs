@@ -54,6 +54,7 @@ pub mod schema;
 pub mod secrets;
 pub mod series;
 pub mod service_manager;
+pub mod shadow;
 pub mod store;
 pub mod tags;
 pub mod task;

@@ -68,6 +68,8 @@ pub struct Beat {
     pub versions: Vec<String>,
     /// Those of them that the database defines.
     pub workers: Vec<String>,
+    /// Those that say that they can run without effects.
+    pub shadows: Vec<String>,
     /// Plugins that it cannot run, and why.
     pub problems: Vec<plugin::Report>,
     /// How it can run plugins.
@@ -150,7 +152,12 @@ pub struct Offered {
     pub versions: BTreeSet<String>,
     /// How they can run plugins.
     pub engines: BTreeSet<Engine>,
+    /// The plugins that say that they can run without effects.
+    pub shadows: BTreeSet<String>,
 }
+
+/// The field of a node that names plugins which say that they can run without effects.
+const SHADOWS: &str = "shadow_plugins";
 
 impl Offered {
     fn of(nodes: &[Document]) -> Self {
@@ -164,6 +171,7 @@ impl Offered {
             let own = texts(node, "plugins").into_iter().filter(|name| !of_workers.contains(name));
             offered.plugins.extend(own);
             offered.versions.extend(texts(node, plugin::VERSIONS));
+            offered.shadows.extend(texts(node, SHADOWS));
             offered
                 .engines
                 .extend(texts(node, "engines").iter().filter_map(|engine| engine.parse::<Engine>().ok()));
@@ -203,6 +211,7 @@ impl Store {
         };
         only_if("schedules", beat.fires_no_schedules.then_some(Bson::from(false)));
         only_if(plugin::VERSIONS, (!beat.versions.is_empty()).then(|| beat.versions.clone().into()));
+        only_if(SHADOWS, (!beat.shadows.is_empty()).then(|| Bson::from(beat.shadows.clone())));
         only_if("rival", beat.rival.as_ref().map(Bson::from));
         let stats = beat.stats.document();
         if !stats.is_empty() {
@@ -270,7 +279,7 @@ impl Store {
     /// What the nodes whose DEN is alive can run.
     #[operation]
     pub async fn offered(&self) -> Result<Offered, StoreError> {
-        let only = doc! { "plugins": 1, plugin::VERSIONS: 1, "workers": 1, "engines": 1 };
+        let only = doc! { "plugins": 1, plugin::VERSIONS: 1, "workers": 1, "engines": 1, SHADOWS: 1 };
         let found = self.nodes().find(alive()).projection(only).await?;
         let nodes: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
         Ok(Offered::of(&nodes))

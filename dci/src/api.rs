@@ -49,6 +49,7 @@ pub mod rerun_task;
 pub mod retry_task;
 pub mod schedules;
 pub mod set_priority;
+pub mod shadows;
 pub mod subscriptions;
 pub mod task_action;
 pub mod tenants;

@@ -59,7 +59,7 @@ pub async fn request(state: &State, params: &Params, http: &HttpRequest) -> Resu
         Some(Value::String(reason)) => Some(reason.clone()),
         Some(_) => return Err(HttpError::bad_request("reason must be a string")),
     };
-    Ok(BulkRequest { action, filter, reason, who: changes::actor(&who) })
+    Ok(BulkRequest { action, filter, reason, who: changes::actor(&who), rerun: None })
 }
 
 /// The keys of a filter. A form has them among the parameters.
@@ -139,6 +139,7 @@ async fn filter(state: &State, action: Action, fields: &Map<String, Value>) -> R
         created_since,
         created_until,
         archive,
+        succeeded: false,
     })
 }
 
@@ -270,6 +271,7 @@ pub fn view(job: &BulkJob, whole: bool) -> wire::BulkJob {
         created: time(job.created),
         updated: time(job.updated),
         instance: job.instance.clone(),
+        downstream: job.downstream,
     }
 }
 

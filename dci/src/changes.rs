@@ -31,7 +31,7 @@ pub use accounts::{begin_session, create_token, end_session_of, log_out, revoke_
 pub use admission::{lift_rule, set_rule};
 pub use answers::{answer_by_link, answer_task, link_to_answer};
 pub use archive::{ArchivedOne, archive_task};
-pub use arrays::{act_on_array, submit_array};
+pub use arrays::{OfElements, act_on_array, submit_array};
 pub use bulk::{cancel_bulk, create_bulk};
 pub use definitions::{define_plugin, import_definitions};
 pub use files::{SentChunk, add_files, commit_files, delete_files, finish_content, open_files, put_chunk};

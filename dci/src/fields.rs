@@ -5,7 +5,7 @@ use bson::{Bson, Document};
 use disbatch_core::fair::{Scheme, Settings, Share};
 use disbatch_core::model::{
     CANARY, CANARY_RETURNED, FILES, NODES, OnLostLease, OnOrphan, PLUGIN_VERSION, Policy, Queue, RECORD,
-    Rules, Sort, VERSION,
+    Rules, SHADOW, Sort, VERSION,
 };
 use disbatch_core::plugin::VERSIONS;
 use disbatch_core::rate::limit;
@@ -67,6 +67,7 @@ const OF_NODE: [&str; 24] = [
     "schedules",
     "seen",
     "serves",
+    "shadow_plugins",
     "started",
     "state",
     "stats",
@@ -130,6 +131,7 @@ pub fn of_queue(queue: &Queue) -> Map<String, Value> {
         "paused": queue.is_paused(),
         "rate": stored(limit::OF_QUEUE),
         RECORD: stored(RECORD),
+        SHADOW: stored(SHADOW),
         "reason": queue.reason(),
         "retention": {
             "archive_after": retention(queue, "archive_after"),
@@ -230,7 +232,7 @@ mod tests {
             "accepting": true, "backoff": { "base": 1.0, "factor": 2.0, "jitter": 0.1, "max": 3600.0 },
             "canary": null, "canary_returned": null,
             "files": null, "grace": 10.0, "group_rate": null, "index": null, "max_attempts": null, "nodes": null, "on_lost_lease": "keep", "on_orphan": "fail", "paused": false,
-            "rate": null, "reason": null, "record": null, "retention": { "archive_after": null, "delete_after": null }, "sort": "default",
+            "rate": null, "reason": null, "record": null, "retention": { "archive_after": null, "delete_after": null }, "shadow": null, "sort": "default",
             "group_threads": null, "half_life": 3600.0, "policy": "fifo", "scheme": null, "share": "turns", "weights": null,
             "tenant": null, "timeout": null, "title": null, "unleased_limit": null, "version": null,
         });

@@ -41,6 +41,7 @@ mod raw;
 mod rows;
 mod schedules;
 mod server;
+mod shadows;
 mod state;
 mod static_files;
 mod tail;

@@ -62,14 +62,16 @@ pub use legacy::{
     BalanceChange, CreateTasks, CreateTasksFromQuery, DeleteQueue, FromCollection, QueueAttribute, Search,
     SearchTasks, StartQueue, TaskParams,
 };
-pub use requests::{NewAnswer, NewPriority, NewQueue, NewTasks, NodeChange, QueueChange, Reason, Rerun};
+pub use requests::{
+    NewAnswer, NewPriority, NewQueue, NewTasks, NodeChange, QueueChange, Reason, Rerun, RerunArray,
+};
 pub use results::{
     Attempt, CancelResult, CreatedQueue, DeleteResult, Explained, InsertManyResult, ListedPlugin,
     PriorityResult, RerunResult, RetryResult, UpdateResult,
 };
 pub use schema::{
-    BundleOptions, Details, ErrorBody, Node, OneTask, OutputOptions, Queue, RecordingSearch, Task,
-    TaskSearch, Tasks, WaitOptions,
+    BundleOptions, Details, ErrorBody, Node, OneTask, OutputOptions, Queue, RecordingSearch, ShadowSearch,
+    Task, TaskSearch, Tasks, WaitOptions,
 };
 
 use crate::{api, json, ui};
@@ -102,6 +104,7 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::delete_queue::handle,
         api::list_groups::handle,
         api::list_recordings::handle,
+        api::shadows::handle,
         api::health::alive,
         api::health::ready,
         api::doctor::handle,
@@ -136,6 +139,7 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::arrays::list::handle,
         api::arrays::get::handle,
         api::arrays::cancel::handle,
+        api::arrays::rerun::handle,
         api::arrays::retry::handle,
         api::bulk::create,
         api::bulk::list,

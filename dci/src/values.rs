@@ -129,6 +129,21 @@ pub fn canary(name: &str, value: &Value) -> Result<Document, HttpError> {
     }
 }
 
+/// Which tasks run a second time: an object of `queue`, a name or an id, and `share`, above 0 and up to 1.
+pub fn shadow(name: &str, value: &Value) -> Result<Document, HttpError> {
+    let part = |key: &str, value: &Value| {
+        let name = format!("{name}.{key}");
+        if key == "queue" {
+            return Ok(request::text(&name, value)?.into());
+        }
+        let share = request::number(&name, value, 0.0)?;
+        let expected = || request::wrong(&name, "above 0 and at most 1");
+        (share > 0.0 && share <= 1.0).then(|| share.into()).ok_or_else(expected)
+    };
+    let shadow = request::parts(name, &object(value), &["queue", "share"], part)?;
+    if shadow.len() == 2 { Ok(shadow) } else { Err(wrong(name, "an object with queue and share")) }
+}
+
 /// How many tasks may start in what time: an object of `n`, `per` in seconds, and `burst`, which is optional.
 pub fn rate(name: &str, value: &Value) -> Result<Document, HttpError> {
     let part = |key: &str, value: &Value| {

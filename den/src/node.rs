@@ -375,6 +375,7 @@ impl Node {
             plugins: self.availability.names(),
             versions: self.availability.versions(),
             workers: self.availability.names_of_workers(),
+            shadows: self.availability.shadows(),
             problems: self.availability.reports(),
             engines: self.availability.engines(),
             serves,

@@ -149,6 +149,13 @@ impl Availability {
         }
     }
 
+    /// The names of those that say that they can run without effects.
+    pub fn shadows(&self) -> Vec<String> {
+        let plugins = self.plugins.names().filter_map(|name| self.plugins.get(name));
+        let shadows = plugins.filter(|plugin| plugin.manifest.shadow);
+        shadows.map(|plugin| plugin.manifest.name.to_string()).collect()
+    }
+
     /// The plugins that run in containers.
     pub fn in_containers(&self) -> impl Iterator<Item = &Plugin> {
         let plugins = self.plugins.names().filter_map(|name| self.plugins.get(name));

@@ -18,7 +18,7 @@ use crate::guard;
 use crate::guard::protocol::Settings;
 
 /// The variables that a runner sets for its plugins. They come from nowhere else, whatever is configured.
-const SET_HERE: [&str; 28] = [
+const SET_HERE: [&str; 29] = [
     TRACE_VARIABLES[0],
     TRACE_VARIABLES[1],
     TRACE_VARIABLES[2],
@@ -33,6 +33,7 @@ const SET_HERE: [&str; 28] = [
     "DISBATCH_CONTROL_FD",
     "DISBATCH_PERL_CONFIG",
     "DISBATCH_WARM",
+    "DISBATCH_SHADOW",
     "DISBATCH_STEP",
     "DISBATCH_STEPS",
     "DISBATCH_STEP_NAME",

@@ -1,10 +1,9 @@
 //! `disbatch replay BUNDLE`: runs an attempt of a task again as a runner does, and compares what comes out.
 
 mod bundle;
+mod columns;
 mod compare;
-mod diff;
 mod many;
-mod mask;
 mod node;
 mod page;
 mod report;
@@ -20,15 +19,16 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow};
 use disbatch_cli::args::{ConnectionOptions, ReplayOptions};
 use disbatch_cli::output::{Screen, print, say};
+use disbatch_compare::Masks;
 use disbatch_core::model::PluginName;
 use disbatch_core::plugin::Plugins;
+use disbatch_core::private_folder::PREFIX;
 use disbatch_dtr::local::{self, Earlier, Given, Rehearsal};
 use disbatch_wire::bundles::LARGEST_STREAM;
+use serde_json::{Value, json};
 
 use crate::plugin::once;
 use bundle::Run;
-use compare::Comparison;
-use mask::Masks;
 use node::Node;
 
 /// The exit status when something came out differently.
@@ -45,7 +45,7 @@ pub async fn run(options: &ReplayOptions, connection: ConnectionOptions) -> anyh
 
 async fn one(bundle: &Path, options: &ReplayOptions, config: Option<&Path>) -> anyhow::Result<ExitCode> {
     let run = bundle::read(bundle)?;
-    let masks = Masks::new(&options.mask, &run.bundle.task)?;
+    let masks = Masks::new(&options.mask, &format!("{PREFIX}{}", run.bundle.task))?;
     let given_files = run.files()?;
     let needed = run.plugins()?;
     let given = secrets::given(&run.bundle.secrets, options.secrets.as_deref())?;
@@ -74,9 +74,9 @@ async fn one(bundle: &Path, options: &ReplayOptions, config: Option<&Path>) -> a
     let rehearsal = Rehearsal { keep: keep.clone(), ..rehearsal };
     let (ended, output) =
         local::run_whole(rehearsal, LARGEST_STREAM).await.context("cannot run the plugin here")?;
-    let comparison = Comparison::of(&run, (&ended, &output), &masks, changed);
+    let comparison = compare::compare(&run, (&ended, &output), &masks, changed);
     if options.json {
-        print(&format!("{:#}\n", comparison.json(keep.as_deref())))?;
+        print(&format!("{:#}\n", with_folder(comparison.json(), keep.as_deref())))?;
     } else {
         print(&report::text(&run, &comparison, Screen::of_stdout()))?;
         if let Some(folder) = &keep {
@@ -84,6 +84,14 @@ async fn one(bundle: &Path, options: &ReplayOptions, config: Option<&Path>) -> a
         }
     }
     Ok(if comparison.is_same() { ExitCode::SUCCESS } else { ExitCode::from(DIFFERENT) })
+}
+
+/// As programs read it, with where the private folder is.
+fn with_folder(mut comparison: Value, folder: Option<&Path>) -> Value {
+    if let (Some(all), Some(folder)) = (comparison.as_object_mut(), folder) {
+        all.insert("folder".to_owned(), json!(folder));
+    }
+    comparison
 }
 
 fn missing(plugin: &PluginName, plugins: &Plugins) -> anyhow::Error {

@@ -32,7 +32,7 @@ macro_rules! labels {
 
 labels! {
     /// Who has submitted a task.
-    Source "source" { Api = "api", Array = "array", Inbox = "inbox", Notification = "notification", Schedule = "schedule" }
+    Source "source" { Api = "api", Array = "array", Inbox = "inbox", Notification = "notification", Schedule = "schedule", Shadow = "shadow" }
 
     /// Why new tasks were refused.
     Refusal "reason" {
@@ -76,7 +76,7 @@ labels! {
     /// Chores of a DEN. A look is a pass of its loop; all others are done by one DEN or another.
     Worker "worker" {
         Archive = "archive", Arrays = "arrays", Audit = "audit", Balance = "balance", Gates = "gates", Inbox = "inbox", Look = "look",
-        Notify = "notify", Schedules = "schedules", Sweep = "sweep",
+        Notify = "notify", Schedules = "schedules", Shadows = "shadows", Sweep = "sweep",
     }
 
     /// What became of a time of a schedule.

@@ -158,6 +158,10 @@ pub struct BulkJob {
     pub updated: Value,
     /// Which server works on it.
     pub instance: String,
+    /// How many tasks that come after those of a rerun wait for them again; only of a rerun that is over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u64>))]
+    pub downstream: Option<i64>,
 }
 
 /// A task that could not be acted on, and why.

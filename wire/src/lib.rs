@@ -17,5 +17,6 @@ pub mod liberal;
 pub mod locks;
 pub mod schedules;
 pub mod seconds;
+pub mod shadows;
 pub mod subscriptions;
 pub mod tenants;

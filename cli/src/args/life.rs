@@ -27,7 +27,7 @@ pub enum LifeCommand {
     Cancel(Tasks),
     /// Queue tasks that have ended once more, and deferred ones before their time
     Retry(Tasks),
-    /// Run a task again that has ended, with other params or with those that come after it
+    /// Run a task or elements of an array again that have ended, with other params or with those that come after
     Rerun(RerunOptions),
     /// Answer what a task has asked, or show it
     Answer(AnswerOptions),
@@ -79,6 +79,8 @@ pub enum LifeCommand {
     },
     /// Show the groups of a queue: what each has waiting, running and got, and when its turn is
     Groups(GroupsOptions),
+    /// Compare the latest tasks of a queue with their shadows, which ran in another queue
+    Shadow(ShadowOptions),
     /// Claim no more tasks on a node, or take no new tasks, until `undrain`; what runs goes on
     Drain(DrainOptions),
     /// Claim tasks on a node again, or take new tasks again
@@ -311,12 +313,25 @@ pub struct GroupsOptions {
     pub after: Option<String>,
 }
 
+/// Options of `shadow`.
+#[derive(Debug, Args)]
+pub struct ShadowOptions {
+    /// The queue's name or id
+    pub queue: String,
+    /// Show how texts differ, too
+    #[arg(long)]
+    pub differences: bool,
+}
+
 /// Options of `rerun`.
 #[derive(Debug, Args)]
 pub struct RerunOptions {
-    /// The task's id
+    /// The id of the task or the array
     #[arg(value_parser = id::parse)]
     pub id: String,
+    /// Which elements of an array run again: those that failed, which is the default, or all that have ended
+    #[arg(long, value_name = "WHICH", value_parser = ["failed", "all"])]
+    pub elements: Option<String>,
     /// Which of the tasks that come after it run again, too: those that failed, or all
     #[arg(long, value_name = "WHICH", value_parser = ["none", "failed", "all"], default_value = "none")]
     pub downstream: String,

@@ -20,6 +20,7 @@ mod logs;
 mod run;
 mod set_queue;
 mod set_task;
+mod shadow;
 mod show;
 pub(super) mod steer;
 mod wait;
@@ -50,7 +51,7 @@ pub async fn run(
         LifeCommand::Bundle(options) => bundle::run(client, &options).await?,
         LifeCommand::Cancel(tasks) => return act::run(client, Act::Cancel, &tasks).await,
         LifeCommand::Retry(tasks) => return act::run(client, Act::Retry, &tasks).await,
-        LifeCommand::Rerun(options) => act::rerun(client, &options).await?,
+        LifeCommand::Rerun(options) => return act::rerun(client, &options).await,
         LifeCommand::Answer(options) => answer::run(client, &options).await?,
         LifeCommand::Explain(which) => explain::run(client, &which, listing).await?,
         LifeCommand::Show(task) => show::run(client, &task.id, listing).await?,
@@ -74,6 +75,7 @@ pub async fn run(
         LifeCommand::Open(which) => steer::open(client, &which.queue).await?,
         LifeCommand::SetQueue { queue, fields } => set_queue::run(client, &queue, &fields).await?,
         LifeCommand::Groups(options) => groups::run(client, &options, listing).await?,
+        LifeCommand::Shadow(options) => shadow::run(client, &options, listing).await?,
         LifeCommand::Drain(options) => admission::drain(client, &options).await?,
         LifeCommand::Undrain(what) => admission::undrain(client, &what).await?,
         LifeCommand::Admission => admission::run(client, listing).await?,

@@ -76,6 +76,29 @@ async fn arrays_are_cancelled_and_tried_again_by_a_job() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn elements_of_an_array_run_again() -> anyhow::Result<()> {
+    let (task, rerun) = (format!("POST /tasks/{ID}/rerun"), format!("POST /arrays/{ID}/rerun"));
+    let server = Server::start(vec![
+        (&task, vec![Reply::Json(404, value!({ "error": "no task with id" }))]),
+        (&format!("GET /arrays/{ID}?.limit=1"), vec![json(array())]),
+        (&rerun, vec![Reply::Json(202, value!({ "id": OTHER, "left": 0 })); 2]),
+        (&format!("GET /bulk/{OTHER}"), vec![job("done"), job("done")]),
+    ])
+    .await?;
+    let outcome = server.expect(&["rerun", ID], 0).await?;
+    ensure!(
+        outcome.text() == "retry: 1 tasks\n" && outcome.stderr.contains("an array of 4 tasks"),
+        "{outcome:?}"
+    );
+    let outcome = server.expect(&["rerun", ID, "--elements", "all", "--downstream", "all"], 0).await?;
+    ensure!(outcome.text() == "retry: 1 tasks\n", "{outcome:?}");
+    let bodies = server.asked().into_iter().filter(|asked| asked.line == rerun).map(|asked| asked.body);
+    let all = value!({ "elements": "all", "downstream": "all" });
+    ensure!(bodies.eq([value!({ "downstream": "none" }), all]), "{:?}", server.asked());
+    Ok(())
+}
+
+#[tokio::test]
 async fn what_is_wrong_with_an_array_is_told() -> anyhow::Result<()> {
     let refused = Reply::Json(409, value!({ "error": "the array has no element to retry" }));
     let server = Server::start(vec![

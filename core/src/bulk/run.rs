@@ -27,7 +27,7 @@ const BATCH: usize = 200;
 const AT_ONCE: usize = 8;
 
 /// So many errors are kept.
-const ERRORS: i32 = 10;
+pub(super) const ERRORS: i32 = 10;
 
 /// How often it is looked for jobs whose worker has died.
 const LOOK: Duration = Duration::from_secs(3);
@@ -197,7 +197,12 @@ impl Worker {
             }
         }
         match job.state {
-            State::Running => self.conclude(job, State::Done, None).await,
+            State::Running => {
+                if let Some(rerun) = &job.rerun {
+                    self.store.reset_downstream(job, rerun).await?;
+                }
+                self.conclude(job, State::Done, None).await
+            }
             ended => Ok(Some(ended)),
         }
     }
@@ -258,7 +263,12 @@ impl Worker {
     }
 
     async fn retry(&self, job: &BulkJob, id: TaskId) -> Result<Acted, StoreError> {
-        Ok(match self.store.retry_task(id, &job.retry_note()).await? {
+        let (note, params) = (job.retry_note(), job.rerun.as_ref().and_then(|rerun| rerun.params.clone()));
+        let retried = match params {
+            Some((key, params)) => self.store.retry_element(id, (&key, params), &note).await?,
+            None => self.store.retry_task(id, &note).await?,
+        };
+        Ok(match retried {
             Retried::Queued | Retried::Blocked => Acted::Done,
             Retried::NotUnique(_) => Acted::Failed(Retried::NOT_UNIQUE.to_owned()),
             Retried::Refused => Acted::Failed(Retried::WAS_REFUSED.to_owned()),
@@ -332,7 +342,7 @@ impl Worker {
     }
 }
 
-fn count(tasks: usize) -> i64 {
+pub(super) fn count(tasks: usize) -> i64 {
     i64::try_from(tasks).unwrap_or(i64::MAX)
 }
 

@@ -54,7 +54,7 @@ impl BulkFilter {
     }
 
     /// What the server looks for. Ages count from `now`.
-    fn query(&self, action: Action, now: Bson) -> Document {
+    pub fn query(&self, action: Action, now: Bson) -> Document {
         let mut all = vec![self.status(action)];
         if let Some(Queues::One(queue)) = self.queue {
             all.push(doc! { "queue": queue });
@@ -94,10 +94,10 @@ impl BulkFilter {
         match action {
             Action::Cancel => doc! { "status": { "$in": [-7, -4, -2, -1, 0] } },
             // What went well is not done again unless someone says so.
-            Action::Retry => {
+            Action::Retry if !self.succeeded => {
                 doc! { "$or": [{ "status": { "$in": [-3, -5, -6] } }, { "status": { "$gte": 2 } }] }
             }
-            Action::Archive | Action::Delete => archive::ended(),
+            Action::Retry | Action::Archive | Action::Delete => archive::ended(),
         }
     }
 }
@@ -224,7 +224,7 @@ impl BulkJob {
         Ok(self.which()?.reaches_archive(self.action))
     }
 
-    fn which(&self) -> Result<BulkFilter, StoreError> {
+    pub(super) fn which(&self) -> Result<BulkFilter, StoreError> {
         BulkFilter::from_document(&self.filter).ok_or_else(|| StoreError::Document {
             collection: BULK.name,
             id: self.id.to_hex(),
@@ -263,9 +263,10 @@ mod tests {
             created_since: Some(DateTime::from_millis(1_000)),
             created_until: Some(DateTime::from_millis(2_000)),
             archive: false,
+            succeeded: true,
         };
         let keys = "queue status older_than ids array schedule node group tenant tags any_tags \
-                    created_since created_until archive";
+                    created_since created_until archive succeeded";
         assert_eq!(filter.document().keys().map(String::as_str).collect::<Vec<_>>().join(" "), keys);
         assert_eq!(filter.document().get_array("status").unwrap(), &[Bson::Int64(-2), Bson::Int64(7)]);
         assert_eq!(filter.document().get_f64("older_than").unwrap(), 1.5);

@@ -9,7 +9,8 @@ use futures::TryStreamExt;
 use serde::{Deserialize, Serialize};
 
 use super::{About, Event, Kind, QUEUE, Settings};
-use crate::model::{CANARY_RETURNED, Status, whole_number};
+use crate::model::{CANARY_RETURNED, SHADOW_OF, Status, whole_number};
+use crate::queue::FirstTask;
 use crate::store::{Store, StoreError};
 use crate::tags::{self, TAGS};
 
@@ -104,7 +105,10 @@ impl Store {
 
     async fn waiting_long(&self) -> Result<Vec<Condition>, StoreError> {
         let tenants = self.tenants_of_queues().await?;
-        let first = self.first_tasks().await?.into_iter().filter(|(queue, _)| *queue != QUEUE);
+        let is_shadow =
+            |first: &FirstTask| first.task.as_ref().is_some_and(|task| task.rest.contains_key(SHADOW_OF));
+        let first = self.first_tasks().await?.into_iter();
+        let first = first.filter(|(queue, first)| *queue != QUEUE && !is_shadow(first));
         let waits = first.filter_map(|(queue, first)| {
             let about = About { queue: Some(queue.0), ..About::default() };
             Some(Condition {
@@ -120,7 +124,7 @@ impl Store {
     async fn running_long(&self, seconds: f64) -> Result<Vec<Condition>, StoreError> {
         let ago = doc! { "$subtract": ["$$NOW", seconds * 1000.0] };
         let filter = doc! {
-            "status": Status::Running, "queue": { "$ne": QUEUE }, "started": { "$type": "date" },
+            "status": Status::Running, "queue": { "$ne": QUEUE }, SHADOW_OF: { "$exists": false }, "started": { "$type": "date" },
             "$expr": { "$lt": ["$started", ago] },
         };
         let fields = doc! { "queue": 1, "schedule": 1, "tenant": 1, TAGS: 1, "attempt": 1, "started": 1 };

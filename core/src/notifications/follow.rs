@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::state::{Came, Position};
 use super::{About, End, QUEUE};
 use crate::inbox::REFUSED;
-use crate::model::{Status, whole_number};
+use crate::model::{SHADOW_OF, Status, TaskId, whole_number};
 use crate::observe::{AWAIT, LOST};
 use crate::store::collections::TASKS;
 use crate::store::{Store, StoreError};
@@ -113,6 +113,12 @@ impl Followed {
         self.status == Status::Succeeded
     }
 
+    /// The task, if it has ended for good with what its plugin came to, or took too long.
+    pub fn ended(&self) -> Option<TaskId> {
+        let is_end = self.status.code() >= 1 || self.status == Status::Terminated;
+        is_end.then_some(TaskId(self.task))
+    }
+
     fn came(&self) -> Came {
         match self.status {
             Status::Succeeded => Came::Succeeded,
@@ -180,7 +186,9 @@ impl Store {
             }
             let found = collection.find(doc! { "_id": { "$in": rest } });
             let found = found
-                .projection(doc! { "queue": 1, "schedule": 1, "tenant": 1, TAGS: 1, "cancel": 1 })
+                .projection(
+                    doc! { "queue": 1, "schedule": 1, "tenant": 1, TAGS: 1, "cancel": 1, SHADOW_OF: 1 },
+                )
                 .await?;
             let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
             known.extend(found.into_iter().filter_map(|task| Some((task.get_object_id("_id").ok()?, task))));
@@ -189,6 +197,9 @@ impl Store {
         let end = |change: &Followed| {
             let task = known.get(&change.task)?;
             let queue = task.get_object_id("queue").ok().filter(|queue| *queue != QUEUE.0)?;
+            if task.contains_key(SHADOW_OF) {
+                return None;
+            }
             let is_told = match change.status {
                 Status::Deferred => died.contains(&(change.task, change.attempt)),
                 Status::Terminated => !matches!(task.get("cancel"), Some(Bson::Document(_))),

@@ -64,6 +64,9 @@ pub struct Manifest {
     /// Whether it stops at SIGTERM and goes on in another attempt, where its node is to be empty.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub interruptible: bool,
+    /// Whether it has no effects where the variable `DISBATCH_SHADOW` is 1.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shadow: bool,
     /// JSON Schema of a task's `params`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub params: Option<Value>,
@@ -155,6 +158,7 @@ impl Manifest {
             secure_params_in_environment: false,
             commits: false,
             interruptible: false,
+            shadow: false,
             params: None,
             template: None,
             perl: None,

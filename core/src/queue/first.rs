@@ -9,7 +9,7 @@ use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
 use futures::TryStreamExt;
 
 use crate::counters::count::Amount;
-use crate::model::{QueueId, Status, Task, whole_number};
+use crate::model::{QueueId, SHADOW_OF, Status, Task, whole_number};
 use crate::store::collections::TASKS;
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
@@ -38,7 +38,7 @@ pub struct FirstTask {
 
 impl FirstTask {
     fn fields() -> Document {
-        doc! { "queue": 1, "status": 1, "node": 1, "gate": 1, "group": 1, "ctime": 1, "run_at": 1, "history": 1 }
+        doc! { "queue": 1, "status": 1, "node": 1, "gate": 1, "group": 1, "ctime": 1, "run_at": 1, "history": 1, SHADOW_OF: 1 }
     }
 
     fn of(queue: QueueId, task: Document, now: DateTime) -> Self {

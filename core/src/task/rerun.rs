@@ -11,18 +11,20 @@ use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use disbatch_operation::operation;
 use futures::TryStreamExt;
+use serde::{Deserialize, Serialize};
 
 use super::retry::{Again, Retried};
 use super::transition::Transition;
-use crate::arrays::final_id;
+use crate::arrays::{self, Array, element_id, final_id};
 use crate::model::{ArrayId, QueueId, Status, TaskId, whole_number};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, Stored};
 
 /// So many tasks that come after one are reset at most.
 pub const MOST_DOWNSTREAM: usize = 1_000;
 
 /// Which of the tasks that come after one run again, too.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Downstream {
     #[default]
     None,
@@ -57,6 +59,8 @@ pub struct Waiter {
     pub status: Status,
     /// Those that it is to wait for: the task that runs again, or others that wait for that.
     waits_for: Vec<ObjectId>,
+    /// It is to wait for all elements of its array, of which several run again.
+    waits_for_array: bool,
 }
 
 /// What is to be reset with a task, in the order in which that is done.
@@ -105,36 +109,86 @@ impl Store {
         if downstream == Downstream::None {
             return Ok(Plan::default());
         }
+        let roots: BTreeMap<_, _> = self.linked(doc! { "_id": root.0 }).await?.into_iter().collect();
+        let next = self.linked(later(&roots)).await?;
+        self.plan_behind(roots, next, downstream).await
+    }
+
+    /// The same when those elements of an array run again that `again` finds. Elements are not read that nothing comes after.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[operation(array = %array.id)]
+    pub async fn plan_array_rerun(
+        &self,
+        array: &Array,
+        again: Document,
+        downstream: Downstream,
+    ) -> Result<Plan, StoreError> {
+        let again = |which: Document| doc! { "$and": [{ "array.id": array.id }, which, again.clone()] };
+        if downstream == Downstream::None {
+            return Ok(Plan::default());
+        }
+        let Some(any) = self.tasks().find_one(again(doc! {})).projection(linked_fields()).await? else {
+            return Ok(Plan::default());
+        };
+        let [first, last] = [0, array.count.saturating_sub(1)].map(|place| element_id(array.id, place).0);
+        let of_elements = doc! { "$exists": true, "$elemMatch": { "$gte": first, "$lte": last } };
+        let behind = doc! { "$or": [{ "after": of_elements }, { "_id": final_id(array.id) }] };
+        let mut next = self.linked(behind).await?;
+        let named = next.iter().flat_map(|(_, task)| &task.after).copied();
+        let named: BTreeSet<ObjectId> = named.filter(|id| (first..=last).contains(id)).collect();
+        let named = again(doc! { "_id": { "$in": named.into_iter().collect::<Vec<_>>() } });
+        let mut roots: BTreeMap<_, _> = Found::of(&any).into_iter().collect();
+        let found = self.tasks().find(named).projection(linked_fields()).await?;
+        roots.extend(read(found.try_collect().await?));
+        next.retain(|(_, task)| {
+            task.elements_of == Some(array.id.0) || task.after.iter().any(|id| roots.contains_key(id))
+        });
+        let mut plan = self.plan_behind(roots, next, downstream).await?;
+        for waiter in plan.waiters.iter_mut().filter(|waiter| waiter.id == final_id(array.id)) {
+            waiter.waits_for_array = true;
+        }
+        Ok(plan)
+    }
+
+    /// What comes after `roots`: `next`, and all that comes after that.
+    async fn plan_behind(
+        &self,
+        roots: BTreeMap<ObjectId, Found>,
+        mut next: Vec<(ObjectId, Found)>,
+        downstream: Downstream,
+    ) -> Result<Plan, StoreError> {
         let mut found = BTreeMap::new();
-        let mut next = self.linked(doc! { "_id": root.0 }).await?;
-        let mut own = None;
         while !next.is_empty() {
-            let ids: Vec<ObjectId> = next.iter().map(|(id, _)| *id).collect();
-            let finals = next.iter().filter_map(|(_, task)| task.array);
-            let finals: Vec<TaskId> = finals.map(|array| final_id(ArrayId(array))).collect();
-            for (id, task) in next {
-                if id == root.0 {
-                    own = Some(task);
-                } else {
-                    found.insert(id, task);
-                }
-            }
+            let new: BTreeMap<_, _> = next.into_iter().collect();
+            let behind = later(&new);
+            found.extend(new);
             if found.len() > MOST_DOWNSTREAM {
                 return Ok(Plan { too_many: true, ..Plan::default() });
             }
-            let later = doc! { "$or": [{ "after": { "$in": ids } }, { "_id": { "$in": finals } }] };
-            next = self.linked(later).await?;
-            next.retain(|(id, _)| *id != root.0 && !found.contains_key(id));
+            next = self.linked(behind).await?;
+            next.retain(|(id, _)| !roots.contains_key(id) && !found.contains_key(id));
         }
-        Ok(own.map(|own| plan(root.0, own, found, downstream)).unwrap_or_default())
+        Ok(plan(roots, found, downstream))
+    }
+
+    /// Leaves out of a plan what has this note in its history.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[operation]
+    pub async fn without_noted(&self, plan: &mut Plan, note: &str) -> Result<(), StoreError> {
+        let ids: Vec<ObjectId> = plan.waiters.iter().map(|waiter| waiter.id.0).collect();
+        let noted = self.linked(doc! { "_id": { "$in": ids }, "history.note": note }).await?;
+        plan.waiters.retain(|waiter| !noted.iter().any(|(id, _)| *id == waiter.id.0));
+        Ok(())
     }
 
     async fn linked(&self, filter: Document) -> Result<Vec<(ObjectId, Found)>, StoreError> {
-        let fields = doc! { "queue": 1, "status": 1, "after": 1, "final_of": 1, "array.id": 1 };
         let most = i64::try_from(MOST_DOWNSTREAM + 1).unwrap_or(i64::MAX);
-        let found = self.tasks().find(filter).projection(fields).limit(most).await?;
-        let tasks: Vec<crate::store::Stored> = found.try_collect().await?;
-        Ok(tasks.into_iter().map(Document::from).filter_map(|task| Found::of(&task)).collect())
+        let found = self.tasks().find(filter).projection(linked_fields()).limit(most).await?;
+        Ok(read(found.try_collect().await?).collect())
     }
 
     /// Resets a task of a plan: whoever has ended is tried again, and waits; who waits, waits for these, too.
@@ -152,8 +206,13 @@ impl Store {
             "_id": waiter.id, "status": Status::Blocked,
             "gate": { "$in": ["new", "after", "locks"] },
         };
-        let both = doc! { "$setUnion": [{ "$ifNull": ["$waiting_for", []] }, ids] };
-        let update = Transition::within().blocked_anew().compute("waiting_for", both);
+        let update = Transition::within().blocked_anew();
+        let update = if waiter.waits_for_array {
+            update.set("gate", arrays::GATE)
+        } else {
+            let both = doc! { "$setUnion": [{ "$ifNull": ["$waiting_for", []] }, ids] };
+            update.compute("waiting_for", both)
+        };
         if self.tasks().update_one(at_a_gate, update.pipeline()).await?.matched_count == 1 {
             self.link_at_once(&[waiter.id]).await;
             return Ok(Retried::Blocked);
@@ -163,19 +222,42 @@ impl Store {
     }
 }
 
+fn linked_fields() -> Document {
+    doc! { "queue": 1, "status": 1, "after": 1, "final_of": 1, "array.id": 1 }
+}
+
+fn read(tasks: Vec<Stored>) -> impl Iterator<Item = (ObjectId, Found)> {
+    tasks.into_iter().map(Document::from).filter_map(|task| Found::of(&task))
+}
+
+/// Finds what comes directly after these.
+fn later(tasks: &BTreeMap<ObjectId, Found>) -> Document {
+    let ids: Vec<ObjectId> = tasks.keys().copied().collect();
+    let finals = tasks.values().filter_map(|task| task.array);
+    let finals: Vec<TaskId> = finals.map(|array| final_id(ArrayId(array))).collect();
+    doc! { "$or": [{ "after": { "$in": ids } }, { "_id": { "$in": finals } }] }
+}
+
 /// The part of the plan that can be thought.
-fn plan(root: ObjectId, own: Found, mut found: BTreeMap<ObjectId, Found>, downstream: Downstream) -> Plan {
-    found.insert(root, own);
+fn plan(
+    roots: BTreeMap<ObjectId, Found>,
+    mut found: BTreeMap<ObjectId, Found>,
+    downstream: Downstream,
+) -> Plan {
+    let mut reset: BTreeSet<ObjectId> = roots.keys().copied().collect();
+    let mut done = reset.clone();
+    found.extend(roots);
     // Those that a task comes after, as far as they are among these.
     let parents = |task: &Found, among: &BTreeSet<ObjectId>| -> Vec<ObjectId> {
-        let elements =
-            found.iter().filter(|(_, other)| other.array.is_some() && other.array == task.elements_of);
+        let elements = task
+            .elements_of
+            .into_iter()
+            .flat_map(|array| found.iter().filter(move |(_, other)| other.array == Some(array)));
         let all = task.after.iter().copied().chain(elements.map(|(id, _)| *id));
         all.filter(|id| among.contains(id)).collect()
     };
-    let mut reset = BTreeSet::from([root]);
     let mut busy = Vec::new();
-    for (id, task) in found.iter().filter(|(id, _)| **id != root) {
+    for (id, task) in found.iter().filter(|(id, _)| !done.contains(*id)) {
         let is_meant = match downstream {
             Downstream::None => false,
             Downstream::Failed => task.status.has_ended() && task.status != Status::Succeeded,
@@ -190,11 +272,10 @@ fn plan(root: ObjectId, own: Found, mut found: BTreeMap<ObjectId, Found>, downst
     // Each after all that it waits for: nobody comes after itself, so some can always be done.
     let mut left: BTreeMap<ObjectId, Vec<ObjectId>> = found
         .iter()
-        .filter(|(id, _)| reset.contains(*id))
+        .filter(|(id, _)| reset.contains(*id) && !done.contains(*id))
         .map(|(id, task)| (*id, parents(task, &reset)))
         .collect();
-    left.remove(&root);
-    let (mut done, mut waiters) = (BTreeSet::from([root]), Vec::new());
+    let mut waiters = Vec::new();
     while let Some(id) =
         left.iter().find(|(_, all)| all.iter().all(|id| done.contains(id))).map(|(id, _)| *id)
     {
@@ -202,7 +283,8 @@ fn plan(root: ObjectId, own: Found, mut found: BTreeMap<ObjectId, Found>, downst
         done.insert(id);
         // What waits for none of them goes on as it is.
         if task.status.has_ended() || !waits_for.is_empty() {
-            waiters.push(Waiter { id: TaskId(id), queue: task.queue, status: task.status, waits_for });
+            let (queue, status) = (task.queue, task.status);
+            waiters.push(Waiter { id: TaskId(id), queue, status, waits_for, waits_for_array: false });
         }
     }
     Plan { waiters, busy, too_many: false }
@@ -240,7 +322,7 @@ mod tests {
             (id(4), task(-5, &[3])),
             (id(5), task(-4, &[1, 3])),
         ]);
-        let of = |downstream| plan(id(9), task(2, &[]), found.clone(), downstream);
+        let of = |downstream| plan(BTreeMap::from([(id(9), task(2, &[]))]), found.clone(), downstream);
         assert_eq!(
             order(&of(Downstream::All)),
             [(2, vec![9]), (1, vec![9, 2]), (3, vec![9]), (4, vec![3]), (5, vec![1, 3]),]
@@ -255,7 +337,7 @@ mod tests {
     #[test]
     fn what_runs_is_in_the_way_of_all_and_not_of_what_has_failed() {
         let found = BTreeMap::from([(id(1), task(0, &[9])), (id(2), task(-5, &[1]))]);
-        let of = |downstream| plan(id(9), task(2, &[]), found.clone(), downstream);
+        let of = |downstream| plan(BTreeMap::from([(id(9), task(2, &[]))]), found.clone(), downstream);
         assert_eq!(of(Downstream::All).busy, [TaskId(id(1))]);
         let failed = of(Downstream::Failed);
         assert_eq!((failed.busy.len(), order(&failed)), (0, vec![(2, vec![])]));
@@ -266,7 +348,7 @@ mod tests {
         let element = Found { array: Some(id(50)), ..task(2, &[]) };
         let last = Found { elements_of: Some(id(50)), ..task(-5, &[]) };
         let found = BTreeMap::from([(id(7), last), (id(8), task(-5, &[7]))]);
-        let all = plan(id(9), element, found, Downstream::Failed);
+        let all = plan(BTreeMap::from([(id(9), element)]), found, Downstream::Failed);
         assert_eq!(order(&all), [(7, vec![9]), (8, vec![7])]);
     }
 }

@@ -92,6 +92,22 @@ impl Store {
         Box::pin(self.retry_as(id, note, Again { params: Some(params), ..Again::default() })).await
     }
 
+    /// The same with an element of an array, whose parameter `key` stays what it is for.
+    #[operation(task = %id)]
+    pub async fn retry_element(
+        &self,
+        id: TaskId,
+        (key, mut params): (&str, Document),
+        note: &str,
+    ) -> Result<Retried, StoreError> {
+        let task = self.find_task_fields(id, doc! { "array": 1 }).await?.unwrap_or_default();
+        let Ok(place) = task.get_document("array") else { return Ok(Retried::NoSuchTask) };
+        params.extend(
+            place.get("value").or_else(|| place.get("index")).map(|item| (key.to_owned(), item.clone())),
+        );
+        Box::pin(self.retry_as(id, note, Again { params: Some(params), ..Again::default() })).await
+    }
+
     /// Queues an ended task again (-3, -5, -6 or final -> -2) with all its attempts before it. Its output and
     /// result are kept in `tasks.attempts`. One with locks, or that was cancelled while it waited for others, goes to its
     /// gates instead (-> -4), and so does one that was held and that a rule of admission still holds. One that comes after all elements of an array

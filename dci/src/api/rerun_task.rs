@@ -4,7 +4,7 @@ use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use bson::Document;
 use disbatch_core::accounts::Role;
-use disbatch_core::model::{Selector, Status, Task};
+use disbatch_core::model::{QueueId, Selector, Status, Task};
 use disbatch_core::task::rerun::{Downstream, MOST_DOWNSTREAM, Plan};
 use disbatch_core::task::{Retried, SubmitError, TaskOptions, within_budget};
 use serde_json::{Value, json};
@@ -75,7 +75,8 @@ async fn rerun(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
     then::answer(params, json::ok(&result))
 }
 
-fn downstream(params: &Params) -> Result<Downstream, HttpError> {
+/// Which of those that come after it.
+pub(super) fn downstream(params: &Params) -> Result<Downstream, HttpError> {
     let Some(word) = params.fields.get("downstream").filter(|word| !values::is_unset(word)) else {
         return Ok(Downstream::None);
     };
@@ -89,7 +90,7 @@ fn downstream(params: &Params) -> Result<Downstream, HttpError> {
 }
 
 /// Other parameters for a task, as they are checked where a new one gets them.
-async fn new_params(state: &State, task: &Task, value: &Value) -> Result<Document, HttpError> {
+pub(super) async fn new_params(state: &State, task: &Task, value: &Value) -> Result<Document, HttpError> {
     let options = TaskOptions::of_task(task);
     let options =
         options.map_err(|why| HttpError::conflict(format!("the task cannot have other params: {why}")))?;
@@ -107,8 +108,8 @@ async fn new_params(state: &State, task: &Task, value: &Value) -> Result<Documen
     checked.pop().ok_or_else(|| HttpError::internal("no params"))
 }
 
-/// Whether all of a plan may be done, by everybody and by `who`.
-async fn check(state: &State, who: &Who, plan: &Plan) -> Result<(), HttpError> {
+/// Whether all of a plan may be done, by everybody and by `who`. Returns the queues that it is about.
+pub(super) async fn check(state: &State, who: &Who, plan: &Plan) -> Result<Vec<QueueId>, HttpError> {
     if plan.too_many {
         let why = format!("more than {MOST_DOWNSTREAM} tasks come after it: run parts of them again");
         return Err(HttpError::conflict(why));
@@ -116,11 +117,11 @@ async fn check(state: &State, who: &Who, plan: &Plan) -> Result<(), HttpError> {
     let mut queues: Vec<_> = plan.waiters.iter().map(|waiter| waiter.queue).collect();
     queues.sort_unstable();
     queues.dedup();
-    for queue in queues {
-        may_bulk(who, Role::Operator, Some(queue), state).await?;
+    for queue in &queues {
+        may_bulk(who, Role::Operator, Some(*queue), state).await?;
     }
     if plan.busy.is_empty() {
-        return Ok(());
+        return Ok(queues);
     }
     let ids: Vec<String> = plan.busy.iter().take(NAMED).map(ToString::to_string).collect();
     let error =

@@ -10,7 +10,7 @@ use actix_web::web::Data;
 use bson::{Bson, Document};
 use disbatch_core::accounts::Role;
 use disbatch_core::fair::LONGEST_HALF_LIFE;
-use disbatch_core::model::{CANARY, FILES, NODES, Policy, Queue, RECORD, Selector, VERSION};
+use disbatch_core::model::{CANARY, FILES, NODES, Policy, Queue, RECORD, SHADOW, Selector, Shadow, VERSION};
 use disbatch_core::node::Updated;
 use disbatch_core::tags::INDEX;
 use serde_json::{Map, Value, json};
@@ -24,7 +24,7 @@ use crate::openapi::{ErrorBody, OfWrite, QueueChange, UpdateResult};
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::titles::TITLE;
-use crate::{changes, legacy, values};
+use crate::{changes, legacy, shadows, values};
 
 /// What may be changed.
 const FIELDS: &[&str] = &[
@@ -48,6 +48,7 @@ const FIELDS: &[&str] = &[
     "unleased_limit",
     "retention",
     RECORD,
+    SHADOW,
     "rate",
     "group_rate",
     "policy",
@@ -65,10 +66,10 @@ const FIELDS: &[&str] = &[
 const LONGEST_TITLE: usize = 200;
 
 /// What has parts that may be given one by one: `backoff.base`.
-const GROUPS: &[&str] = &["backoff", CANARY, "group_rate", "nodes", "rate", RECORD, "retention"];
+const GROUPS: &[&str] = &["backoff", CANARY, "group_rate", "nodes", "rate", RECORD, "retention", SHADOW];
 
 /// Changes a queue. `name`, `plugin` and `threads` are stored as given, text as text. All others can be unset with
-/// null, or with an empty field of a form: then the default applies. The parts of `backoff`, `canary`, `retention`, `record`, `nodes`, `rate` and
+/// null, or with an empty field of a form: then the default applies. The parts of `backoff`, `canary`, `retention`, `record`, `shadow`, `nodes`, `rate` and
 /// `group_rate` may also be given one by one, as `backoff.base`: they take the place of all parts that there were. With the option
 /// `.was`, only what differs from it is changed, and only if nobody else has changed it meanwhile.
 #[utoipa::path(
@@ -209,6 +210,7 @@ async fn update(
     }
     check_files(state, who, named, &fields).await?;
     canary::begin(state, named, &mut fields).await?;
+    check_shadow(state, who, named, &fields).await?;
     let is_conditional = !stored.is_empty();
     let updated = match changes::update_queue(state, who, named.selector.clone(), fields, stored).await {
         Ok(updated) => updated,
@@ -252,6 +254,28 @@ async fn check_files(
     }
     let Some(queue) = state.store.find_queue(&named.selector).await? else { return Ok(()) };
     create_tasks::files::check_of_queue(who, wanted, queue.tenant())
+}
+
+/// Sees to it that shadows have no effects. A queue that does not exist is for others to refuse.
+async fn check_shadow(
+    state: &State,
+    who: &Who,
+    named: &NamedQueue,
+    fields: &Document,
+) -> Result<(), HttpError> {
+    if !fields.contains_key(SHADOW) && !fields.contains_key("plugin") {
+        return Ok(());
+    }
+    let Some(mut queue) = state.store.find_queue(&named.selector).await? else { return Ok(()) };
+    if let Some(plugin) = fields.get("plugin") {
+        let plugin = json::from_bson(plugin, Dates::Text);
+        Box::pin(shadows::check_of_shadow(state, &queue, &plugin)).await?;
+    }
+    queue.rest.extend(fields.get(SHADOW).map(|shadow| (SHADOW.to_owned(), shadow.clone())));
+    match Shadow::of(&queue).filter(|_| fields.contains_key(SHADOW)) {
+        Some(shadow) => Box::pin(shadows::check(state, who, &queue, &shadow)).await,
+        None => Ok(()),
+    }
 }
 
 /// Whether the queue will go by the groups of its tasks. One that does not exist is for others to refuse.
@@ -346,6 +370,7 @@ fn control_value(field: &str, value: &Value) -> Result<Bson, HttpError> {
         RECORD => values::record(field, value)?.into(),
         VERSION => values::version(field, value)?.as_str().into(),
         CANARY => values::canary(field, value)?.into(),
+        SHADOW => values::shadow(field, value)?.into(),
         "rate" | "group_rate" => values::rate(field, value)?.into(),
         "policy" => values::word(field, value, &["fifo", "lifo", "priority", "fair"])?.into(),
         "share" => values::word(field, value, &["turns", "use"])?.into(),
@@ -449,6 +474,7 @@ mod tests {
             ("retention", json!({"after": 1})),
             ("record", json!({"keep": 1})),
             ("record", json!(true)),
+            ("shadow", json!({"queue": "next"})),
             ("rate", json!({"n": 5})),
             ("group_rate", json!(5)),
             ("policy", json!("round robin")),
@@ -469,5 +495,7 @@ mod tests {
         let error = |value: Value| control_value("record", &value).unwrap_err().to_string();
         assert_eq!(error(json!({"share": 2})), "record.share must be above 0 and at most 1");
         assert_eq!(error(json!({"share": 1, "keep": 0})), "record.keep must be above 0 and at most 3650");
+        let shadow = control_value("shadow", &json!({"queue": "next", "share": 0})).unwrap_err().to_string();
+        assert_eq!(shadow, "shadow.share must be above 0 and at most 1");
     }
 }

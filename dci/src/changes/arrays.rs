@@ -4,7 +4,7 @@ use bson::doc;
 use bson::oid::ObjectId;
 use disbatch_core::arrays::{Array, NewArray, Reopened};
 use disbatch_core::audit::{AuditEntry, Object, ObjectKind, Verb};
-use disbatch_core::bulk::{Action, BulkFilter, BulkRequest, Queues};
+use disbatch_core::bulk::{Action, BulkFilter, BulkRequest, Queues, Rerun};
 use disbatch_core::model::QueueId;
 use disbatch_core::store::StoreError;
 use disbatch_core::task::{Once, SubmitError, SubmittedArray, TaskOptions};
@@ -38,27 +38,45 @@ pub async fn submit_array(
     to_the_end(state, change).await
 }
 
-/// Has a bulk job cancel the elements of an array, or try those again that have not succeeded. Returns its id. `None`: there
+/// What is done to elements of an array.
+#[derive(Debug)]
+pub struct OfElements {
+    pub action: Action,
+    pub reason: Option<String>,
+    /// Also to those that have succeeded.
+    pub succeeded: bool,
+    pub rerun: Option<Rerun>,
+}
+
+impl OfElements {
+    /// Those that it is done to.
+    pub fn filter(&self, array: &Array) -> BulkFilter {
+        let (queue, succeeded) = (Some(Queues::One(array.queue)), self.succeeded);
+        BulkFilter { queue, array: Some(array.id), succeeded, ..BulkFilter::default() }
+    }
+}
+
+/// Has a bulk job cancel the elements of an array, or try some of those again that have ended. Returns its id. `None`: there
 /// is no element to do that to.
 pub async fn act_on_array(
     state: &State,
     who: &Who,
     array: Array,
-    (action, reason): (Action, Option<String>),
+    what: OfElements,
 ) -> Result<Option<ObjectId>, StoreError> {
     let (store, worker, who) = (state.store.clone(), state.bulk.clone(), actor(who));
     let change = async move {
         // A job is for the tasks that there are when it is made.
         store.fill_array(array.id).await?;
-        let queue = Some(Queues::One(array.queue));
-        let filter = BulkFilter { queue, array: Some(array.id), ..BulkFilter::default() };
+        let filter = what.filter(&array);
+        let OfElements { action, reason, rerun, .. } = what;
         if store.count_bulk(action, &filter).await? == Some(0) {
             return Ok::<Option<ObjectId>, StoreError>(None);
         }
         if action == Action::Retry && store.reopen_array(array.id).await? != Reopened::Open {
             return Ok(None);
         }
-        let wanted = BulkRequest { action, filter, reason, who };
+        let wanted = BulkRequest { action, filter, reason, who, rerun };
         let job = store.create_bulk(&wanted, worker.instance()).await?;
         let id = job.id;
         if action == Action::Retry {

@@ -110,4 +110,6 @@ pub struct ArrayElement {
 pub struct ArrayJob {
     /// Its progress is at `GET /bulk/{id}`.
     id: String,
+    /// Of a rerun: how many elements wait or run, and are left alone; null if counting them takes too long.
+    left: Option<u64>,
 }

@@ -110,6 +110,8 @@ pub struct QueueChange {
     /// Another version of its plugin that runs a part of its tasks, until it is worse or you decide; null for none. Its parts may also be
     /// given one by one, as `canary.share`.
     canary: Option<Canary>,
+    /// Which tasks run a second time in another queue; null for none. Its parts may also be given one by one, as `shadow.share`.
+    shadow: Option<ShadowRule>,
     /// How many of its tasks may start in what time, on all nodes together. Its parts may also be given one by one, as
     /// `rate.n`.
     rate: Option<Rate>,
@@ -195,6 +197,17 @@ pub struct Canary {
     share: f64,
 }
 
+/// Which of its tasks run a second time, without effects.
+#[derive(ToSchema)]
+#[schema(example = json!({"queue": "mail-next", "share": 0.05}))]
+pub struct ShadowRule {
+    /// Where: the name or id of a queue whose plugin has `"shadow": true` in its manifest.
+    queue: String,
+    /// Which part of them.
+    #[schema(exclusive_minimum = 0, maximum = 1)]
+    share: f64,
+}
+
 /// So many starts in so many seconds.
 #[derive(ToSchema)]
 #[schema(example = json!({"n": 10, "per": 60}))]
@@ -237,6 +250,20 @@ pub struct Rerun {
     /// Which of the tasks that come after it run again, too: `none` (the default), `failed` (those that ended without success) or `all`.
     downstream: Option<String>,
     /// Parameters in place of those that the task has.
+    params: Option<Value>,
+    /// Why, for the history.
+    reason: Option<String>,
+}
+
+/// Which elements of an array run again.
+#[derive(ToSchema)]
+#[schema(example = json!({"elements": "all", "downstream": "all", "reason": "the input is right now"}))]
+pub struct RerunArray {
+    /// `failed` (the default): those that ended without success; `all`: all that have ended.
+    elements: Option<String>,
+    /// Which of the tasks that come after them run again, too: `none` (the default), `failed` (those that ended without success) or `all`.
+    downstream: Option<String>,
+    /// Parameters in place of those that the elements have, but for what each is for.
     params: Option<Value>,
     /// Why, for the history.
     reason: Option<String>,

@@ -347,6 +347,15 @@ pub struct RecordingSearch {
     limit: Option<i64>,
 }
 
+/// How many pairs are compared.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct ShadowSearch {
+    /// At most so many: 100 unless given.
+    #[param(rename = ".limit", minimum = 1, maximum = 200)]
+    limit: Option<i64>,
+}
+
 /// What to wait for.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]

@@ -137,6 +137,7 @@ fn things(routes: &mut Routes<'_>) {
         // What else is done with a queue goes on to the next address.
         .add(at("/queues/{queue:.+}/explain").shared().get(Queue(Viewer), api::explain_queue::handle))
         .add(at("/queues/{queue:.+}/recordings").shared().get(Queue(Viewer), api::list_recordings::handle))
+        .add(at("/queues/{queue:.+}/shadow").shared().get(Queue(Viewer), api::shadows::handle).by_accept())
         .add(
             at("/queues/{queue:.+}/groups").shared().get(Queue(Viewer), api::list_groups::handle).by_accept(),
         )

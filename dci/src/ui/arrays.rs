@@ -267,6 +267,10 @@ impl Panel<'_> {
         self.counts.as_ref().is_none_or(|counts| failed(counts) > 0)
     }
 
+    fn can_rerun(&self) -> bool {
+        self.counts.as_ref().is_none_or(|counts| arrays::ended(counts) > 0)
+    }
+
     /// What is retried.
     fn retried(&self) -> String {
         let Some(counts) = &self.counts else { return "all without success".to_owned() };
@@ -365,6 +369,8 @@ mod tests {
             "<td data-label=\"Exit\" class=\"number\">7</td>",
             "action=\"/arrays/010101010101010101010101/cancel\"",
             "action=\"/arrays/010101010101010101010101/retry\"",
+            "href=\"#rerun\" data-dialog=\"rerun\"",
+            "action=\"/arrays/010101010101010101010101/rerun\"",
             "<a href=\"/tasks/040404040404040404040404\"><code>040404040404040404040404</code></a>",
             ">&#60;make&#62; v</a> <code class=\"hint\">…030303</code>",
             "rel=\"next\"",

@@ -316,7 +316,7 @@ mod tests {
             ..BulkFilter::default()
         };
         let reason = Some("a \"b\"".into());
-        let wanted = BulkRequest { action: Action::Retry, filter, reason, who: someone() };
+        let wanted = BulkRequest { action: Action::Retry, filter, reason, who: someone(), rerun: None };
         let show = |count| confirmation(&filled(), &wanted, count, &names(&[queue()])).render().unwrap();
         let html = show(Some(1700));
         for part in [
@@ -343,7 +343,7 @@ mod tests {
     fn who_deletes_without_scripts_types_how_many() {
         let show = |action, count| {
             let filter = BulkFilter { queue: Some(Queues::All), ..BulkFilter::default() };
-            let wanted = BulkRequest { action, filter, reason: None, who: someone() };
+            let wanted = BulkRequest { action, filter, reason: None, who: someone(), rerun: None };
             confirmation(&params(json!({})), &wanted, Some(count), &HashMap::new()).render().unwrap()
         };
         assert!(show(Action::Delete, 643).contains("<input required pattern=\"643\""));
@@ -356,7 +356,8 @@ mod tests {
     fn it_is_said_what_becomes_of_archived_tasks() {
         let show = |archive| {
             let filter = BulkFilter { queue: Some(Queues::All), archive, ..BulkFilter::default() };
-            let wanted = BulkRequest { action: Action::Delete, filter, reason: None, who: someone() };
+            let wanted =
+                BulkRequest { action: Action::Delete, filter, reason: None, who: someone(), rerun: None };
             confirmation(&params(json!({})), &wanted, Some(2), &HashMap::new()).render().unwrap()
         };
         assert!(show(true).contains("Archived tasks that match are counted, and deleted, too."));

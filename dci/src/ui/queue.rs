@@ -5,6 +5,7 @@ mod facts;
 pub mod groups;
 mod lists;
 mod settings;
+pub mod shadow;
 pub mod submit;
 mod versions;
 

@@ -26,7 +26,7 @@ use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document};
 use disbatch_core::accounts::{Reach, Role};
 use disbatch_core::explain::Explanation;
-use disbatch_core::model::{Queue, QueueId, Rules, Selector, Status, TaskId};
+use disbatch_core::model::{Queue, QueueId, Rules, Selector, Shadow, Status, TaskId, shadow_id};
 use disbatch_core::output::{OutputEnd, StreamName};
 use disbatch_core::secrets;
 use disbatch_core::store::StoreError;
@@ -326,9 +326,15 @@ async fn queue_link(state: &State, task: &Document) -> Result<QueueLink, StoreEr
     let title = titles.template(*id).map(str::to_owned);
     let max_attempts = queue.as_ref().and_then(|queue| Rules::of_queue(queue).max_attempts);
     let name = queue.as_ref().map_or_else(|| format!("{id} (deleted)"), Queue::display_name);
+    let shadow = queue.as_ref().and_then(Shadow::of).zip(task.get_object_id("_id").ok());
+    let shadow = shadow.filter(|(shadow, task)| shadow.has(TaskId(*task)));
+    let shadow = match shadow.map(|(_, task)| shadow_id(TaskId(task))) {
+        Some(shadow) if state.store.missing_tasks(&[shadow]).await?.is_empty() => Some(shadow),
+        _ => None, // It has none, or not yet.
+    };
     let queue = queue.unwrap_or_else(|| Queue::without_document(QueueId(*id)));
     let role = viewer::role_on_task(&queue, tenant);
-    Ok(QueueLink { id: Some(id.to_hex()), name, there, title, max_attempts, role })
+    Ok(QueueLink { id: Some(id.to_hex()), name, there, title, max_attempts, role, shadow })
 }
 
 #[cfg(test)]

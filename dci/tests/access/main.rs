@@ -17,6 +17,7 @@ mod names;
 mod others;
 mod params;
 mod sessions;
+mod shadows;
 mod steps;
 mod tenants;
 mod workers;

@@ -16,6 +16,11 @@ impl Leader {
         Self { store: store.clone(), lease, instance: instance.to_owned() }
     }
 
+    /// Who it is for others.
+    pub fn instance(&self) -> &str {
+        &self.instance
+    }
+
     /// Takes the lease, or prolongs it. Returns whether it is ours.
     pub async fn leads(&self) -> Result<bool, StoreError> {
         self.store.take_lease(self.lease, &self.instance).await

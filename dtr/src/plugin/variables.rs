@@ -1,7 +1,7 @@
 //! The variables that tell a plugin about its task.
 
 use bson::{Bson, DateTime};
-use disbatch_core::model::{TraceContext, whole_number};
+use disbatch_core::model::{SHADOW_OF, SHADOW_TENANT, TraceContext, whole_number};
 use disbatch_core::secrets::SecureParams;
 use disbatch_core::task::{STORAGE, commit_name};
 use zeroize::Zeroizing;
@@ -25,7 +25,8 @@ const LONGEST: usize = 64 * 1024;
 pub fn variables(job: &Job<'_>) -> Vec<(&'static str, String)> {
     let (task, about) = (job.task, job.about);
     let schedule = task.rest.get("schedule").and_then(Bson::as_object_id);
-    let tenant = task.rest.get("tenant").and_then(Bson::as_str).or(job.queue.tenant()).unwrap_or_default();
+    let text = |name: &str| task.rest.get(name).and_then(Bson::as_str);
+    let tenant = text("tenant").or(text(SHADOW_TENANT)).or(job.queue.tenant()).unwrap_or_default();
     let [start, finish] = about.last_success.map(time);
     let mut variables = vec![
         (guard::TASK_VARIABLE, task.id.to_string()),
@@ -40,6 +41,7 @@ pub fn variables(job: &Job<'_>) -> Vec<(&'static str, String)> {
         ("LAST_SUCCESS_START", start),
         ("LAST_SUCCESS_FINISH", finish),
     ];
+    variables.extend(task.rest.contains_key(SHADOW_OF).then(|| ("DISBATCH_SHADOW", "1".to_owned())));
     let trace = TraceContext::of_task(&task.rest);
     variables
         .extend(trace.iter().flat_map(TraceContext::variables).map(|(name, value)| (name, value.to_owned())));

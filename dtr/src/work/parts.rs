@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use disbatch_core::config::Config;
 use disbatch_core::link::Assignment;
-use disbatch_core::model::{PLUGIN_VERSION, PluginName, Queue, Step};
+use disbatch_core::model::{PLUGIN_VERSION, PluginName, Queue, SHADOW_OF, Step, Task};
 use disbatch_core::notifications;
 use disbatch_core::plugin::{Engine, Plugin};
 use disbatch_core::secrets::NamedSecrets;
@@ -94,6 +94,8 @@ pub fn find(begun: &Begun, config: &Config, plugins: &mut Installed) -> Result<V
             format!("{plugin} is not installed on this node{}", plugins.problems())
         };
         let plugin = plugins.get(&name).map(Arc::clone).ok_or_else(|| refused(missing()))?;
+        may_shadow(&begun.task, &plugin, step.is_some())
+            .map_err(|why| refused(format!("plugin {name} {why}")))?;
         fits(&plugin, step.is_some()).map_err(|why| refused(format!("plugin {name} {why}")))?;
         let secrets = NamedSecrets::load(config, &plugin.manifest.name).map_err(refused)?;
         let asked = plugin.manifest.secure_params_in_environment;
@@ -110,6 +112,14 @@ pub fn find(begun: &Begun, config: &Config, plugins: &mut Installed) -> Result<V
         Ok::<_, Refused>(Part { name, plugin, step, about })
     };
     wanted.into_iter().enumerate().map(part).collect()
+}
+
+/// A task that runs for the second time has no effects only if its plugin knows that it is one.
+fn may_shadow(task: &Task, plugin: &Plugin, is_step: bool) -> Result<(), &'static str> {
+    if !task.rest.contains_key(SHADOW_OF) || (plugin.manifest.shadow && !is_step) {
+        return Ok(());
+    }
+    Err("does not say in its manifest that it can run as a shadow")
 }
 
 /// Whether a runner can have the plugin do a task, or a step of one.

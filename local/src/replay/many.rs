@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::Context;
 use disbatch_cli::args::{ConnectionOptions, ReplayOptions};
 use disbatch_cli::output::{Screen, print, say, shown_json};
+use disbatch_compare::{Comparison, diff};
 use disbatch_core::lifecycle::Lifecycle;
 use futures::{StreamExt, stream};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -19,10 +20,9 @@ use nix::unistd::Pid;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
-use super::compare::Comparison;
 use super::sources::{Source, Sources};
 use super::verdict::{Tried, Verdict, Verdicts};
-use super::{DIFFERENT, diff, page, secrets, summary};
+use super::{DIFFERENT, page, secrets, summary};
 
 /// The exit status of what was interrupted.
 const INTERRUPTED: u8 = 130;

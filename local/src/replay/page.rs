@@ -4,9 +4,9 @@ use askama::Template;
 use disbatch_cli::args::{Limits, ReplayOptions};
 use disbatch_cli::output::percent_text;
 use disbatch_cli::{args::seconds, status};
+use disbatch_compare::diff::{self, Row};
+use disbatch_compare::{Comparison, LeftFile, StepEnd, Text};
 
-use super::compare::{Comparison, LeftFile, StepEnd, Text};
-use super::diff::{self, Row};
 use super::report::NO_TEXT;
 use super::verdict::{Tried, Verdict, Verdicts};
 

@@ -4,10 +4,10 @@ use console::{Style, style};
 use disbatch_cli::args::seconds;
 use disbatch_cli::output::{Screen, visible};
 use disbatch_cli::status;
+use disbatch_compare::{Both, Comparison, LeftFile, Measured, StepEnd, Text};
 
 use super::bundle::Run;
-use super::compare::{Both, Comparison, LeftFile, Measured, StepEnd, Text};
-use super::diff;
+use super::columns;
 
 const MIB: f64 = 1024.0 * 1024.0;
 
@@ -53,8 +53,8 @@ pub fn differences(comparison: &Comparison, screen: Screen) -> Vec<String> {
         lines.push(format!("\n{}", style(&text.name).bold()));
         match screen.size {
             _ if text.difference.is_empty() => lines.push(NO_TEXT.to_owned()),
-            Some((_, columns)) if columns >= diff::WIDE => {
-                lines.extend(diff::side_by_side(&text.difference, columns));
+            Some((_, columns)) if columns >= columns::WIDE => {
+                lines.extend(columns::side_by_side(&text.difference, columns));
             }
             _ => lines.extend(text.difference.lines().map(of_difference)),
         }
@@ -135,7 +135,7 @@ fn measured(both: &Measured, unit: f64, name: &str) -> String {
 }
 
 fn of_difference(line: &str) -> String {
-    let shown = diff::shown(line);
+    let shown = columns::shown(line);
     let colour = match line.chars().next() {
         Some('-') => Style::new().red(),
         Some('+') => Style::new().green(),

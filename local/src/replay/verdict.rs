@@ -2,9 +2,8 @@
 
 use disbatch_cli::args::seconds;
 use disbatch_cli::args::{FailOn, Limits};
+use disbatch_compare::{Comparison, Measured, Speed, Thresholds};
 use serde_json::{Value, json};
-
-use super::compare::{Comparison, Measured};
 
 /// A run that was replayed, or was to be.
 #[derive(Debug)]
@@ -59,7 +58,11 @@ impl Tried {
         match &self.outcome {
             Err(_) => Verdict::NotReplayable,
             Ok(comparison) if !comparison.is_same() => Verdict::Different,
-            Ok(comparison) => speed(&comparison.duration, limits),
+            Ok(comparison) => match comparison.duration.speed(&thresholds(limits)) {
+                Speed::Same => Verdict::Same,
+                Speed::Faster => Verdict::Faster,
+                Speed::Slower => Verdict::Slower,
+            },
         }
     }
 
@@ -80,18 +83,14 @@ impl Tried {
 
     /// How long it took, then and now, and what that means.
     pub fn times(&self) -> [String; 3] {
-        let Measured { was, is } = self.duration();
+        let duration = self.duration();
         let text = |time: Option<f64>| time.map_or_else(String::new, seconds::words);
-        let change = match (was, is) {
-            (Some(was), Some(is)) if was > 0.0 => format!("{:+.0} %", (is / was - 1.0) * 100.0),
-            _ => String::new(), // There is nothing to compare.
-        };
-        [text(was), text(is), change]
+        [text(duration.was), text(duration.is), duration.change()]
     }
 
     fn json(&self, limits: &Limits) -> Value {
         let mut all = match &self.outcome {
-            Ok(comparison) => comparison.json(None),
+            Ok(comparison) => comparison.json(),
             Err(why) => json!({ "why": why }),
         };
         if let Some(all) = all.as_object_mut() {
@@ -103,17 +102,9 @@ impl Tried {
     }
 }
 
-/// Whether it took longer, or less long, by more than chance.
-fn speed(duration: &Measured, limits: &Limits) -> Verdict {
-    let (Some(was), Some(is)) = (duration.was, duration.is) else { return Verdict::Same };
-    let noise = limits.noise.as_secs_f64();
-    if is - was > noise && is > was * (1.0 + limits.slower_than / 100.0) {
-        Verdict::Slower
-    } else if was - is > noise && is < was * (1.0 - limits.faster_than / 100.0) {
-        Verdict::Faster
-    } else {
-        Verdict::Same
-    }
+fn thresholds(limits: &Limits) -> Thresholds {
+    let Limits { slower_than, faster_than, noise } = *limits;
+    Thresholds { slower_than, faster_than, noise: noise.as_secs_f64() }
 }
 
 /// All of them, in their order.
@@ -170,20 +161,11 @@ mod tests {
     }
 
     #[test]
-    fn milliseconds_and_parts_are_no_change() {
-        let of = |was: f64, is: f64| speed(&Measured { was: Some(was), is: Some(is) }, &limits());
-        for (was, is, verdict) in [
-            (0.002, 0.09, Verdict::Same),
-            (0.002, 0.2, Verdict::Slower),
-            (10.0, 14.0, Verdict::Same),
-            (10.0, 16.0, Verdict::Slower),
-            (10.0, 7.0, Verdict::Same),
-            (10.0, 6.0, Verdict::Faster),
-            (0.09, 0.001, Verdict::Same),
-        ] {
-            assert_eq!(of(was, is), verdict, "{was} {is}");
-        }
-        assert_eq!(speed(&Measured { was: None, is: Some(9.0) }, &limits()), Verdict::Same);
+    fn the_limits_of_the_command_are_those_of_shadows() {
+        let words = ["disbatch", "replay", "a.tar"].map(Into::into);
+        let arguments = disbatch_cli::args::parse(&mut words.to_vec()).unwrap();
+        let Some(disbatch_cli::args::Command::Replay(options)) = arguments.command else { panic!() };
+        assert_eq!(thresholds(&options.many.limits), Thresholds::default());
     }
 
     #[test]

@@ -62,6 +62,7 @@ async fn all_violations(theme: Theme) -> anyhow::Result<()> {
             let more = [
                 "/queues/reports",
                 "/queues/reports/groups",
+                "/queues/reports/shadow",
                 "/nodes",
                 "/nodes/node1",
                 "/plugins",

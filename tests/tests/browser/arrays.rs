@@ -56,8 +56,18 @@ async fn what_failed_of_an_array_is_seen_and_retried() -> anyhow::Result<()> {
         std::fs::remove_file(&broken)?;
         page.click("button", "Retry the 1 that failed").await?;
         page.until_text("Elements without success are retried.").await?;
-        page.until_text("done").await
+        page.until_text("done").await?;
+        page.click("link", "Run again…").await?;
+        let dialog = browser.part("#rerun", "Run elements of this array again?");
+        dialog.choose("Elements", "all that have ended").await?;
+        let failures = browser.violations().await?;
+        ensure!(failures.is_empty(), "{failures:?}");
+        dialog.click("button", "Yes, queue them again").await?;
+        page.until_text("Elements are queued again.").await
     })
     .await?;
+    let again =
+        async || Ok((world.count(queue, doc! { "attempt": { "$gte": 2 } }).await? == 4).then_some(()));
+    eventually("all elements to run again", again).await?;
     site.end().await
 }

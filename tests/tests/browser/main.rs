@@ -25,6 +25,7 @@ mod queue_settings;
 mod queues;
 mod schedules;
 mod session;
+mod shadows;
 mod site;
 mod submit;
 mod subscriptions;

@@ -107,7 +107,12 @@ async fn furnish(site: &Site) -> anyhow::Result<Vec<String>> {
     let array =
         eventually("an array", async || Ok(arrays.find_one(doc! {}).await?)).await?.get_object_id("_id")?;
     let mut pages: Vec<String> = PAGES.map(str::to_owned).into();
-    pages.extend([format!("/queues/{queue}"), format!("/queues/{queue}/groups"), format!("/tasks/{failed}")]);
+    pages.extend([
+        format!("/queues/{queue}"),
+        format!("/queues/{queue}/groups"),
+        format!("/queues/{queue}/shadow"),
+    ]);
+    pages.push(format!("/tasks/{failed}"));
     pages.extend([format!("/schedules/{long}"), format!("/arrays/{array}"), format!("/locks/{long}")]);
     Ok(pages)
 }

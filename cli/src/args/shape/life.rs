@@ -5,7 +5,7 @@ use super::{Shape, shape};
 const LIST: &[&str] = &["format", "pretty"];
 
 /// One for each of them.
-pub static SHAPES: [Shape; 29] = [
+pub static SHAPES: [Shape; 30] = [
     shape(
         "run",
         &[],
@@ -47,7 +47,8 @@ pub static SHAPES: [Shape; 29] = [
         "rerun",
         &[],
         "disbatch rerun 6b0003bb686c8275d8013333 --downstream failed\n  \
-         disbatch rerun 6b0003bb686c8275d8013333 --params '{\"to\":\"you\"}' --reason 'wrong address'",
+         disbatch rerun 6b0003bb686c8275d8013333 --params '{\"to\":\"you\"}' --reason 'wrong address'\n  \
+         disbatch rerun 6b0003bb686c8275d8000000 --elements all --downstream all",
     ),
     shape("explain", LIST, "disbatch explain 6b0003bb686c8275d8013333\n  disbatch explain --queue mail"),
     shape("show", LIST, "disbatch show 6b0003bb686c8275d8013333"),
@@ -129,6 +130,11 @@ pub static SHAPES: [Shape; 29] = [
         "groups",
         &["limit", "format", "pretty"],
         "disbatch groups mail\n  disbatch groups mail --waiting --prefix acme/",
+    ),
+    shape(
+        "shadow",
+        &["limit", "format", "pretty"],
+        "disbatch shadow mail\n  disbatch shadow mail --differences --limit 20",
     ),
     shape(
         "drain",

@@ -52,23 +52,40 @@ impl Act {
     }
 }
 
-/// Runs a task again, with others that come after it.
-pub async fn rerun(client: &Client, options: &RerunOptions) -> anyhow::Result<()> {
+/// Runs a task again, or elements of an array, with others that come after.
+pub async fn rerun(client: &Client, options: &RerunOptions) -> anyhow::Result<ExitCode> {
     let mut body = with_reason(options.reason.as_deref());
     body.insert("downstream".to_owned(), json!(options.downstream));
     body.extend(options.params.clone().map(|params| ("params".to_owned(), params)));
-    let path = format!("/tasks/{}/rerun", segment(&options.id));
-    let answer = client.post(&path, &Value::Object(body)).await.map_err(advise)?;
+    let id = segment(&options.id);
+    if options.elements.is_none() {
+        let answer = client.post(&format!("/tasks/{id}/rerun"), &Value::Object(body.clone())).await;
+        let error = match answer {
+            Ok(answer) => return told(&options.id, &answer),
+            Err(error) => error,
+        };
+        let Some(array) = arrays::in_place_of_task(client, &options.id, &error).await.map_err(advise)? else {
+            return Err(advise(error));
+        };
+        say(&format!("disbatch: {} is {}", options.id, arrays::what(&array)));
+    }
+    body.extend(options.elements.as_ref().map(|which| ("elements".to_owned(), json!(which))));
+    let request = (&*format!("/arrays/{id}/rerun"), Value::Object(body));
+    carry_out(client, request, BulkAction::Retry, false).await
+}
+
+/// What came of a task's rerun.
+fn told(id: &str, answer: &Value) -> anyhow::Result<ExitCode> {
     let done = match answer.get("attempt") {
-        Some(_) => Act::Retry.done(&answer),
+        Some(_) => Act::Retry.done(answer),
         None => "goes on as it is".to_owned(),
     };
-    print(&format!("{} {done}\n", options.id))?;
+    print(&format!("{id} {done}\n"))?;
     let after = answer.get("downstream").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     for id in after {
         print(&format!("{} waits for it again\n", plain(Some(id))))?;
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Does it with one task or array after the other. One that refuses does not keep the others from it.

@@ -1,6 +1,6 @@
 //! What the keys of a manifest have to do with each other.
 
-use super::{Engine, Manifest};
+use super::{Engine, Manifest, ProgramType};
 
 /// Whether the keys fit the engine and each other.
 ///
@@ -30,14 +30,17 @@ pub(super) fn check(manifest: &Manifest) -> Result<(), (String, String)> {
             "is not for the engine http: a service ends its tasks by calling back".to_owned(),
         );
     }
-    if manifest.interruptible && !matches!(engine, Engine::Exec | Engine::Perl | Engine::Program) {
-        return wrong(
-            "interruptible",
-            format!("is for the engines exec, perl and program, not for {engine}"),
-        );
+    for (key, is_set) in [("interruptible", manifest.interruptible), ("shadow", manifest.shadow)] {
+        if is_set && !matches!(engine, Engine::Exec | Engine::Perl | Engine::Program) {
+            return wrong(key, format!("is for the engines exec, perl and program, not for {engine}"));
+        }
+        // What a process is told when it starts holds for all tasks that it takes.
+        if is_set && manifest.warm.is_some() {
+            return wrong(key, "is not to be set beside warm".to_owned());
+        }
     }
-    if manifest.interruptible && manifest.warm.is_some() {
-        return wrong("interruptible", "is not to be set beside warm".to_owned());
+    if manifest.shadow && manifest.program_type() == Some(ProgramType::Handoff) {
+        return wrong("shadow", "is not for a program that is a runner itself".to_owned());
     }
     match engine {
         Engine::Exec if manifest.command.is_empty() => {
@@ -113,7 +116,7 @@ mod tests {
                     "limits": { "memory": 1_048_576 }, "params": { "type": "object" }, "version": "1",
                     "template": { "name": "n", "params": { "a": [1] } }, "description": "d",
                     "secure_params_in_environment": true, "commits": true }),
-            json!({ "name": "A", "command": ["a"], "interruptible": true }),
+            json!({ "name": "A", "command": ["a"], "interruptible": true, "shadow": true }),
             json!({ "name": "A", "engine": "perl",
                     "perl": { "class": "B::C", "lib": ["lib", "/x"], "perl": "/usr/bin/perl" } }),
             json!({ "name": "A", "engine": "program",

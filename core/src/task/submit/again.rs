@@ -7,7 +7,7 @@ use bson::{Bson, Document};
 use super::TaskOptions;
 use crate::gates::LockRequest;
 use crate::inbox::REFUSED;
-use crate::model::{FILES, STEPS, Step, Task, TaskFiles, number, whole_number};
+use crate::model::{FILES, SHADOW_OF, STEPS, Step, Task, TaskFiles, number, whole_number};
 use crate::secrets::Sealed;
 use crate::tags;
 
@@ -22,6 +22,10 @@ impl TaskOptions {
         let text = |name: &str| field(name).and_then(Bson::as_str).map(str::to_owned);
         if field(REFUSED).is_some() {
             return Err("it was refused".to_owned());
+        }
+        if field(SHADOW_OF).is_some() {
+            // A new one would not be without effects.
+            return Err("it is the shadow of another task".to_owned());
         }
         let seconds = |name: &str| {
             let seconds = field(name).and_then(number);

@@ -264,6 +264,8 @@ pub mod tests {
             created: DateTime::from_millis(0),
             updated: DateTime::from_millis(10_000),
             instance: String::new(),
+            rerun: None,
+            downstream: None,
         }
     }
 

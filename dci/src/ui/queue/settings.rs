@@ -16,7 +16,7 @@ use crate::ui::queue_state::rate_words;
 use crate::ui::spans::limit;
 
 /// The controls of each group, in order.
-const CONTROLS: [(&str, &[&str]); 10] = [
+const CONTROLS: [(&str, &[&str]); 11] = [
     ("named", &["name", "title", "sort"]),
     ("runs", &["plugin", "version"]),
     ("fairness", &["policy", "scheme", "share", "weights", "group_threads", "half_life"]),
@@ -37,6 +37,7 @@ const CONTROLS: [(&str, &[&str]); 10] = [
     ),
     ("lost", &["on_orphan", "on_lost_lease", "unleased_limit"]),
     ("record", &["record.share", "record.keep"]),
+    ("shadow", &["shadow.queue", "shadow.share"]),
     ("ended", &["retention.archive_after", "retention.delete_after"]),
 ];
 
@@ -191,7 +192,8 @@ impl Settings<'_> {
             "on_orphan" => format!("if a runner dies: {value}"),
             "on_lost_lease" => format!("if it loses the database: {value}"),
             "unleased_limit" => format!("given up without a lease after {}", length()?),
-            "record.share" => format!("a share of {value}"),
+            "shadow.queue" => format!("in {value}"),
+            "record.share" | "shadow.share" => format!("a share of {value}"),
             "record.keep" => format!("kept for {value} d"),
             "retention.archive_after" => format!("archived after {}", length()?),
             "retention.delete_after" => format!("deleted after {}", length()?),

@@ -5,7 +5,7 @@ use askama::filters::HtmlSafe;
 use bson::{Bson, Document};
 use disbatch_core::accounts::Role;
 use disbatch_core::config::TraceUrl;
-use disbatch_core::model::{FILES, PLUGIN_VERSION, TraceContext, whole_number};
+use disbatch_core::model::{FILES, PLUGIN_VERSION, SHADOW_OF, TaskId, TraceContext, whole_number};
 use disbatch_core::schedules::Schedule;
 
 use super::life::{exit, who_and_why};
@@ -27,7 +27,7 @@ const ROWS: usize = 50;
 const KNOWN: &str = "_id after after_failed after_when again answer archived array attempt awaited awaiting born cancel complete ctime \
     deadline dependents exit external failures files final_of freed gate grace group group_slot \
     has_secure_params held history holds_locks lock_round locks max_attempts mtime needs_lock node \
-    parameters params plugin_version priority progress queue result run_at saves schedule scheduled_for secure_params \
+    parameters params plugin_version priority progress queue result run_at saves schedule scheduled_for secure_params shadow_of shadow_tenant \
     started status stderr stdout steps tags timeout unique unsettled waiting_for wants_key";
 
 /// The queue's name, and its id if it has one.
@@ -43,6 +43,8 @@ pub struct QueueLink {
     pub max_attempts: Option<i64>,
     /// The role of the page's reader on the task.
     pub role: Option<Role>,
+    /// The shadow of the task, if it has one.
+    pub shadow: Option<TaskId>,
 }
 
 impl QueueLink {
@@ -74,6 +76,8 @@ pub struct Facts {
     schedule: Option<(String, String)>,
     /// The array that it is an element of, or comes after.
     array: Option<(String, String)>,
+    /// The task that it is the shadow of, or its shadow.
+    shadow: Option<(&'static str, String)>,
     /// The trace that it was submitted in, and where that is to be seen.
     trace: Option<(String, String)>,
     /// Its tags, with the addresses of all tasks that have them.
@@ -187,8 +191,11 @@ impl Facts {
         ];
         others.extend(limits.into_iter().flatten());
         others.extend(gates(task));
+        let of = task.get_object_id(SHADOW_OF).ok().map(|id| ("Shadow of", id.to_hex()));
+        let shadow = of.or(queue.shadow.map(|id| ("Its shadow", id.to_string())));
         Self {
             queue,
+            shadow,
             node: plain(task.get("node")),
             schedule: task.get_object_id("schedule").ok().map(|id| (id.to_hex(), String::new())),
             array: array(task),

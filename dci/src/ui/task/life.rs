@@ -4,7 +4,7 @@ use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::{Bson, Document};
 use disbatch_core::explain::{Explanation, Gate};
-use disbatch_core::model::Status;
+use disbatch_core::model::{SHADOW_OF, Status};
 
 use super::facts::QueueLink;
 use super::linked::{Linked, Name};
@@ -104,7 +104,8 @@ impl Head {
             may_be_retried: has_ended && !task.contains_key("archived"),
             may_run_now: status == Some(Status::Deferred) && !asks(task),
             may_be_prioritised: matches!(status, Some(Status::Queued | Status::Blocked | Status::Deferred)),
-            may_be_changed: queue.there,
+            // A new task like it would not be without effects.
+            may_be_changed: queue.there && !task.contains_key(SHADOW_OF),
             asked,
         }
     }

@@ -1,7 +1,5 @@
 //! What is taken for the same in output that differs from run to run: times, the private folder, and what is asked for.
 
-use anyhow::Context;
-use disbatch_core::private_folder::PREFIX;
 use regex::bytes::{NoExpand, Regex};
 
 /// Times as most programs write them: ISO 8601, `date`, mail and logs, a time of day, and seconds or milliseconds since 1970 from 2017 on.
@@ -12,23 +10,33 @@ const TIMES: [&str; 4] = [
     r"\b1[5-9]\d{8}(?:\d{3}|\.\d+)?\b",
 ];
 
+/// What somebody asks for is no pattern.
+#[derive(Debug, thiserror::Error)]
+#[error("--mask {pattern} is no regular expression")]
+pub struct MaskError {
+    pattern: String,
+    #[source]
+    why: regex::Error,
+}
+
 /// Patterns, each with what stands for what they match.
 #[derive(Debug, Clone)]
 pub struct Masks(Vec<(Regex, &'static [u8])>);
 
 impl Masks {
-    /// Those that are asked for, which come first, the private folders of `task`, and times.
-    pub fn new(asked: &[String], task: &str) -> anyhow::Result<Self> {
-        let own = |pattern: &String| {
-            let regex =
-                Regex::new(pattern).with_context(|| format!("--mask {pattern} is no regular expression"))?;
-            Ok((regex, &b"<masked>"[..]))
-        };
-        let mut masks = asked.iter().map(own).collect::<anyhow::Result<Vec<_>>>()?;
-        let private = format!("{}{}-[0-9A-Za-z]+", regex::escape(PREFIX), regex::escape(task));
-        masks.push((Regex::new(&format!(r"(?:/[^\s/]+)*/{private}"))?, b"<folder>"));
+    /// Those that are asked for, which come first, private folders, whose names begin so, and times.
+    ///
+    /// # Errors
+    /// One is no regular expression.
+    pub fn new(asked: &[String], folders: &str) -> Result<Self, MaskError> {
+        let regex =
+            |pattern: &str| Regex::new(pattern).map_err(|why| MaskError { pattern: pattern.to_owned(), why });
+        let own = |pattern: &String| Ok((regex(pattern)?, &b"<masked>"[..]));
+        let mut masks = asked.iter().map(own).collect::<Result<Vec<_>, _>>()?;
+        let private = format!(r"(?:/[^\s/]+)*/{}-[0-9A-Za-z]+", regex::escape(folders));
+        masks.push((regex(&private)?, b"<folder>"));
         for time in TIMES {
-            masks.push((Regex::new(time)?, b"<time>"));
+            masks.push((regex(time)?, b"<time>"));
         }
         Ok(Self(masks))
     }
@@ -47,7 +55,7 @@ mod tests {
 
     #[test]
     fn times_are_the_same_and_all_else_is_not() {
-        let masks = Masks::new(&["id=[0-9]+".to_owned()], "5f").unwrap();
+        let masks = Masks::new(&["id=[0-9]+".to_owned()], "disbatch-5f").unwrap();
         let mask = |text: &str| String::from_utf8(masks.apply(text.as_bytes())).unwrap();
         for time in [
             "2026-11-26T10:00:00Z",
@@ -72,7 +80,7 @@ mod tests {
             "<masked> in <folder>/x, not /tmp/disbatch-5e-Ab3"
         );
         assert!(
-            Masks::new(&["(".to_owned()], "5f").unwrap_err().to_string().contains("--mask ( is no regular")
+            Masks::new(&["(".to_owned()], "x").unwrap_err().to_string().contains("--mask ( is no regular")
         );
     }
 }

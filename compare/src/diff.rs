@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use console::{Style, measure_text_width, style};
-use disbatch_cli::output::visible;
 use similar::{ChangeTag, TextDiff};
 
 /// So many lines are shown around each difference.
@@ -11,12 +9,6 @@ const AROUND: usize = 3;
 
 /// So many bytes of a difference are kept. Nobody reads more.
 const LONGEST: usize = 1024 * 1024;
-
-/// After so long a difference is one that is easily found, and not the smallest.
-const TAKES: Duration = Duration::from_secs(5);
-
-/// Narrower terminals get a unified difference.
-pub const WIDE: usize = 100;
 
 /// Of longer lines it is not looked for what has changed within them.
 const LONGEST_LINE: usize = 1_000;
@@ -27,10 +19,10 @@ const ALIKE: f32 = 0.4;
 /// What stands for the end of a line where the other side has none.
 const LINE_END: &str = "\u{21b5}";
 
-/// Of both as text. Empty: they differ in bytes that are none.
-pub fn unified(was: &[u8], is: &[u8]) -> String {
+/// Of both as text. Empty: they differ in bytes that are none. After the time `takes` it is one that is easily found, and not the smallest.
+pub fn unified(was: &[u8], is: &[u8], takes: Duration) -> String {
     let [was, is] = [was, is].map(String::from_utf8_lossy);
-    let difference = TextDiff::configure().timeout(TAKES).diff_lines(&*was, &*is);
+    let difference = TextDiff::configure().timeout(takes).diff_lines(&*was, &*is);
     let text = difference.unified_diff().context_radius(AROUND).header("recorded", "replayed").to_string();
     cut(text, LONGEST)
 }
@@ -178,114 +170,20 @@ fn changed_words(old: &str, new: &str) -> Option<(Parts, Parts)> {
     (words.ratio() >= ALIKE).then(|| (side(ChangeTag::Insert), side(ChangeTag::Delete)))
 }
 
-/// It in two columns for a terminal with so many.
-pub fn side_by_side(unified: &str, columns: usize) -> Vec<String> {
-    let rows = rows(unified);
-    let last = rows.iter().flat_map(Row::sides).flatten().map(|line| line.number).max();
-    let digits = last.unwrap_or(0).to_string().len();
-    let width = (columns.saturating_sub(3) / 2).saturating_sub(digits + 1).max(1);
-    let mut lines = Vec::new();
-    for row in &rows {
-        if let Row::Gap(text) = row {
-            lines.push(style(visible(text)).cyan().to_string());
-            continue;
-        }
-        let colours =
-            if row.is_changed() { [Style::new().red(), Style::new().green()] } else { Default::default() };
-        let [was, is] = row.sides();
-        let sign = match (row.is_changed(), was, is) {
-            (false, ..) => ' ',
-            (true, Some(_), Some(_)) => '|',
-            (true, Some(_), None) => '<',
-            (true, None, _) => '>',
-        };
-        let [was, is] = [(was, &colours[0]), (is, &colours[1])]
-            .map(|(line, colour)| column(line, (digits, width), colour));
-        let empty = " ".repeat(digits + 1 + width);
-        for n in 0..was.len().max(is.len()) {
-            let [was, is] = [&was, &is].map(|side| side.get(n).unwrap_or(&empty));
-            lines.push(format!("{was} {sign} {is}").trim_end().to_owned());
-        }
-    }
-    lines
-}
-
-/// The lines of a column that a line takes, each as wide as the column.
-fn column(line: Option<&Line>, (digits, width): (usize, usize), colour: &Style) -> Vec<String> {
-    let Some(line) = line else { return Vec::new() };
-    let mut lines = vec![format!("{} ", style(format!("{:>digits$}", line.number)).dim())];
-    let (mut room, mut piece) = (width, String::new());
-    for (is_changed, text) in &line.parts {
-        let colour = if *is_changed { colour.clone().bold().reverse() } else { colour.clone() };
-        for c in shown(text).chars() {
-            let wide = measure_text_width(c.encode_utf8(&mut [0; 4]));
-            if wide > room {
-                end(&mut lines, &colour.apply_to(&piece).to_string(), room);
-                lines.push(" ".repeat(digits + 1));
-                (room, piece) = (width, String::new());
-            }
-            room = room.saturating_sub(wide);
-            piece.push(c);
-        }
-        end(&mut lines, &colour.apply_to(&piece).to_string(), 0);
-        piece.clear();
-    }
-    end(&mut lines, "", room);
-    lines
-}
-
-fn end(lines: &mut [String], piece: &str, room: usize) {
-    if let Some(last) = lines.last_mut() {
-        last.push_str(piece);
-        last.push_str(&" ".repeat(room));
-    }
-}
-
-/// A line without what would control a terminal.
-pub fn shown(line: &str) -> String {
-    visible(&line.replace('\t', "    "))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn sides(was: &str, is: &str) -> Vec<String> {
-        side_by_side(&unified(was.as_bytes(), is.as_bytes()), 31)
+    fn unified(was: &[u8], is: &[u8]) -> String {
+        super::unified(was, is, Duration::from_secs(5))
     }
 
     #[test]
-    fn what_has_changed_stands_beside_what_it_was() {
-        let lines = sides("a\nb is 2\nc\n", "a\nb is 3\nnew\nc\n");
-        assert_eq!(
-            lines,
-            [
-                "@@ -1,3 +1,4 @@",
-                "1 a              1 a",
-                "2 b is 2       | 2 b is 3",
-                "               > 3 new",
-                "3 c              4 c",
-            ]
-        );
+    fn within_a_line_it_is_told_what_has_changed() {
         let rows = rows(&unified(b"b is 2\n", b"b is 3\n"));
         let Row::Changed(Some(was), Some(is)) = &rows[1] else { panic!("{rows:?}") };
         assert_eq!(was.parts.last(), Some(&(true, "2".to_owned())));
         assert_eq!(is.parts.last(), Some(&(true, "3".to_owned())));
-    }
-
-    #[test]
-    fn long_lines_are_broken_and_nothing_controls_the_terminal() {
-        let lines = sides(
-            "1234567890123456\t\x1b[2J\n",
-            "\u{540d}\u{524d}\u{540d}\u{524d}\u{540d}\u{524d}\u{540d}\n",
-        );
-        assert_eq!(
-            lines[1..],
-            [
-                "1 123456789012 | 1 \u{540d}\u{524d}\u{540d}\u{524d}\u{540d}\u{524d}",
-                "  3456    \u{fffd}[2J |   \u{540d}",
-            ]
-        );
     }
 
     #[test]

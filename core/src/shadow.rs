@@ -1,0 +1,283 @@
+//! Shadows: a share of a queue's tasks runs a second time, in a queue of its own and without effects, so that somebody sees what a new version of
+//! a plugin would have come to.
+//!
+//! A task that has ended is copied by one DEN at a time, which reads the server's log of changes as notifications do: the task itself, its end and
+//! the path to it know nothing of that. **A shadow is made at most once**: its id follows from that of its task, so the server inserts one at most, and it is inserted by an
+//! operation that sees the DEN's lease, so that one who has stood still makes nothing of what was over long ago. The place in the log is stored when shadows are there:
+//! who takes over begins where some may have been made already. If the log does not reach back so far, or a task has left the database at once, its shadow is not made.
+//!
+//! **It touches nothing of its task**, and causes nothing: a shadow comes after no task, is of no array and no schedule, holds no locks and no files, is in nobody's quota,
+//! and is told to nobody. Tasks with steps, files or secure parameters have none.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use bson::oid::ObjectId;
+use bson::{Bson, DateTime, Document, Timestamp, doc};
+use disbatch_operation::operation;
+use futures::TryStreamExt;
+use mongodb::Collection;
+
+use crate::lease::{self, LeaseName};
+use crate::model::{
+    FILES, Queue, SHADOW, SHADOW_OF, SHADOW_TENANT, STEPS, Shadow, Status, Task, TaskId, shadow_id,
+    whole_number,
+};
+use crate::notifications::Followed;
+use crate::secrets;
+use crate::store::{Store, StoreError, Stored};
+use crate::task::{SubmitError, TaskOptions};
+use disbatch_metrics::labels::Source;
+
+/// Who makes them.
+pub const LEASE: LeaseName = LeaseName::new("shadows", Duration::from_secs(20));
+
+/// The id of the lease's document.
+const LEASE_ID: &str = "shadows";
+
+/// The place in the log of changes, in the document of the lease.
+const PLACE: &str = "place";
+
+/// So many are made at once.
+const AT_ONCE: usize = 8;
+
+/// A queue whose tasks have shadows, and the queue of these.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shadowed {
+    pub queue: Queue,
+    pub shadow: Shadow,
+    pub other: Queue,
+}
+
+/// A task, and its shadow.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pair {
+    pub task: Document,
+    pub shadow: Document,
+}
+
+impl Store {
+    /// The queue of the shadows of a queue's tasks. `None`: they have none, or it is gone.
+    #[operation(queue = %queue.id)]
+    pub async fn find_shadow(&self, queue: &Queue) -> Result<Option<(Shadow, Queue)>, StoreError> {
+        let Some(shadow) = Shadow::of(queue) else { return Ok(None) };
+        let other = self.find_queue(&shadow.selector()).await?.filter(|other| other.id != queue.id);
+        Ok(other.map(|other| (shadow, other)))
+    }
+
+    /// The queues whose tasks have shadows, each with the queue of these.
+    #[operation]
+    pub async fn shadowed_queues(&self) -> Result<Vec<Shadowed>, StoreError> {
+        let found = self.queues().find(doc! { SHADOW: { "$type": "object" } }).await?;
+        let found: Vec<Stored> = found.try_collect().await?;
+        let mut all = Vec::new();
+        for queue in found.into_iter().filter_map(read::<Queue>) {
+            if let Some((shadow, other)) = self.find_shadow(&queue).await? {
+                all.push(Shadowed { queue, shadow, other });
+            }
+        }
+        Ok(all)
+    }
+
+    /// Up to where ends have been seen. `None`: nobody has looked.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[operation]
+    pub async fn shadow_place(&self) -> Result<Option<Timestamp>, StoreError> {
+        let lease = self.shadow_lease().find_one(doc! { "_id": LEASE_ID }).await?;
+        Ok(lease.and_then(|lease| lease.get_timestamp(PLACE).ok()))
+    }
+
+    /// Notes up to where ends have been seen, if `instance` has the lease.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[operation]
+    pub async fn store_shadow_place(&self, instance: &str, place: Timestamp) -> Result<(), StoreError> {
+        let ours = doc! { "_id": LEASE_ID, "instance": instance };
+        self.shadow_lease().update_one(ours, doc! { "$set": { PLACE: place } }).await?;
+        Ok(())
+    }
+
+    /// Makes the shadows of those tasks that have ended, as long as `instance` has the lease. Returns how many were made.
+    ///
+    /// # Errors
+    /// The database cannot be reached: some may have been made.
+    #[operation(ends = ends.len())]
+    pub async fn make_shadows(
+        &self,
+        ends: &[Followed],
+        shadowed: &[Shadowed],
+        instance: &str,
+    ) -> Result<u64, StoreError> {
+        let is_drawn = |task: &TaskId| shadowed.iter().any(|queue| queue.shadow.has(*task));
+        let ids: BTreeSet<TaskId> = ends.iter().filter_map(Followed::ended).filter(is_drawn).collect();
+        if ids.is_empty() {
+            return Ok(0);
+        }
+        let queues: Vec<ObjectId> = shadowed.iter().map(|shadowed| shadowed.queue.id.0).collect();
+        let wanted = doc! {
+            "_id": { "$in": ids.iter().map(|id| id.0).collect::<Vec<_>>() }, "queue": { "$in": queues },
+            SHADOW_OF: { "$exists": false }, STEPS: { "$exists": false }, FILES: { "$exists": false },
+            secrets::FIELD: { "$exists": false },
+            // Somebody wanted that end.
+            "$nor": [{ "status": Status::Terminated, "cancel": { "$type": "object" } }],
+        };
+        let without = doc! { "stdout": 0, "stderr": 0, "history": 0, "result": 0 };
+        let found = self.tasks().find(wanted).projection(without).await?;
+        let tasks: Vec<Stored> = found.try_collect().await?;
+        let tasks: Vec<Task> = tasks.into_iter().filter_map(read).collect();
+        let ids: Vec<TaskId> = tasks.iter().map(|task| shadow_id(task.id)).collect();
+        let missing: BTreeSet<TaskId> = self.missing_tasks(&ids).await?.into_iter().collect();
+        let mut due = Vec::new();
+        for task in &tasks {
+            let own = shadowed.iter().find(|shadowed| shadowed.queue.id == task.queue);
+            let own = own.filter(|own| own.shadow.has(task.id) && missing.contains(&shadow_id(task.id)));
+            due.extend(own.map(|own| (task, own)));
+        }
+        let mut made = 0;
+        for some in due.chunks(AT_ONCE) {
+            let mut making = Vec::new();
+            for (task, own) in some {
+                making.push(self.make_shadow(task, own, instance));
+            }
+            made +=
+                futures::future::try_join_all(making).await?.into_iter().filter(|made| *made).count() as u64;
+        }
+        Ok(made)
+    }
+
+    /// Returns whether it was made.
+    async fn make_shadow(
+        &self,
+        task: &Task,
+        Shadowed { queue, other, .. }: &Shadowed,
+        instance: &str,
+    ) -> Result<bool, StoreError> {
+        let Some(options) = options(queue, task) else { return Ok(false) };
+        let Bson::Document(params) = task.params() else { return Ok(false) };
+        let admitted = self.admit_unasked(other.id, &options).await?;
+        let made = self.new_task(other.id, shadow_id(task.id), params.clone(), &options, &admitted).await;
+        let mut shadow = match made {
+            Ok(shadow) => shadow,
+            Err(SubmitError::Store(error)) => return Err(error),
+            Err(error) => {
+                tracing::debug!(%error, task = %task.id, "it has no shadow");
+                return Ok(false);
+            }
+        };
+        shadow.insert(SHADOW_OF, task.id);
+        let tenant = task.rest.get_str("tenant").ok();
+        shadow.extend(tenant.map(|tenant| (SHADOW_TENANT.to_owned(), Bson::from(tenant))));
+        let status = shadow.get("status").and_then(whole_number).map(Status::from_code);
+        let leads = doc! { "_id": LEASE_ID, "instance": instance, "$expr": { "$gt": ["$until", "$$NOW"] } };
+        match self.insert_because(&self.shadow_lease(), leads, shadow).await {
+            Ok(()) => {
+                self.submitted(other.id, status, 1, Source::Shadow);
+                Ok(true)
+            }
+            Err(error) if error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) => {
+                Ok(false)
+            }
+            Err(error) => {
+                self.doubt_counters();
+                Err(error)
+            }
+        }
+    }
+
+    /// The latest shadows in the queue `other` of tasks of `queue` that have ended, with these, at most so many.
+    #[operation(queue = %queue.id, limit)]
+    pub async fn shadow_pairs(
+        &self,
+        queue: &Queue,
+        other: &Queue,
+        limit: usize,
+    ) -> Result<Vec<Pair>, StoreError> {
+        let ended = doc! { "queue": other.id, SHADOW_OF: { "$exists": true }, "$nor": [{ "status": { "$in": Status::LIVE.to_vec() } }] };
+        let most = i64::try_from(limit).unwrap_or(i64::MAX);
+        let found =
+            self.tasks().find(ended).projection(compared()).sort(doc! { "_id": -1 }).limit(most).await?;
+        let shadows: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+        let of = |shadow: &Document| shadow.get_object_id(SHADOW_OF).ok();
+        let mut rest: BTreeSet<ObjectId> = shadows.iter().filter_map(of).collect();
+        let mut tasks = std::collections::HashMap::new();
+        for collection in [self.tasks(), self.archive()] {
+            let these =
+                doc! { "_id": { "$in": rest.iter().copied().collect::<Vec<_>>() }, "queue": queue.id };
+            let found = collection.find(these).projection(compared()).await?;
+            let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+            for task in found {
+                if let Ok(id) = task.get_object_id("_id") {
+                    rest.remove(&id);
+                    tasks.insert(id, task);
+                }
+            }
+        }
+        let pair = |shadow: Document| Some(Pair { task: tasks.remove(&of(&shadow)?)?, shadow });
+        Ok(shadows.into_iter().filter_map(pair).collect())
+    }
+
+    fn shadow_lease(&self) -> Collection<Document> {
+        self.database().collection(lease::COLLECTION)
+    }
+}
+
+/// What cannot be understood has no shadow.
+fn read<T: serde::de::DeserializeOwned>(stored: Stored) -> Option<T> {
+    bson::deserialize_from_document(stored.into()).ok()
+}
+
+/// What is read of both.
+fn compared() -> Document {
+    doc! { "status": 1, "exit": 1, "result": 1, "stdout": 1, "stderr": 1, "error": 1, SHADOW_OF: 1 }
+}
+
+/// What a shadow is submitted with. `None`: its task has none.
+fn options(queue: &Queue, task: &Task) -> Option<TaskOptions> {
+    if queue.rest.contains_key(FILES) {
+        return None;
+    }
+    let asked = TaskOptions::of_task(task).ok()?;
+    let TaskOptions { timeout, grace, max_attempts, backoff, group, priority, .. } = asked;
+    Some(TaskOptions { timeout, grace, max_attempts, backoff, group, priority, ..TaskOptions::default() })
+}
+
+/// A place so long before this time.
+pub fn place_before(now: DateTime, by: Duration) -> Timestamp {
+    let seconds = now.timestamp_millis() / 1000 - i64::try_from(by.as_secs()).unwrap_or(0);
+    Timestamp { time: u32::try_from(seconds).unwrap_or(0), increment: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read<T: serde::de::DeserializeOwned>(document: Document) -> T {
+        bson::deserialize_from_document(document).unwrap()
+    }
+
+    #[test]
+    fn a_shadow_has_nothing_that_others_wait_for_or_pay_for() {
+        let queue: Queue = read(doc! { "_id": ObjectId::new(), "name": "q" });
+        let task: Task = read(doc! {
+            "_id": ObjectId::new(), "queue": queue.id, "status": 1, "timeout": 5_i64, "unique": "k", "locks": ["l"], "group": "g",
+            "tenant": "acme", "tags": ["t"], "after": [ObjectId::new()], "array": { "id": ObjectId::new(), "index": 1 },
+        });
+        let expected = doc! { "timeout": 5_i64, "group": "g", "priority": 0_i64 };
+        assert_eq!(options(&queue, &task).unwrap().fields(), expected);
+        let with_files: Queue =
+            read(doc! { "_id": queue.id, "name": "q", "files": { "input": { "name": "a" } } });
+        assert_eq!(options(&with_files, &task), None);
+        let shadow: Task =
+            read(doc! { "_id": ObjectId::new(), "queue": queue.id, "status": 1, SHADOW_OF: task.id });
+        assert_eq!(options(&queue, &shadow), None);
+    }
+
+    #[test]
+    fn a_place_is_one_of_whole_seconds() {
+        let place = place_before(DateTime::from_millis(20_500), Duration::from_secs(15));
+        assert_eq!(place, Timestamp { time: 5, increment: 0 });
+    }
+}

@@ -1,0 +1,134 @@
+//! `GET /queues/:queue/shadow`
+
+use actix_web::HttpRequest;
+use actix_web::web::Data;
+use disbatch_core::accounts::Role;
+use disbatch_core::model::{Queue, Shadow};
+use disbatch_wire::shadows::{ShadowDifference, ShadowPair, Shadows};
+
+use crate::access::{NamedQueue, Who};
+use crate::api::{Answer, get_queue};
+use crate::error::HttpError;
+use crate::openapi::{ErrorBody, OfRead, ShadowSearch};
+use crate::params::Params;
+use crate::shadows::{self, Compared, Verdict};
+use crate::state::State;
+use crate::{accept, json, ui};
+
+/// What is compared of a queue.
+#[derive(Debug)]
+pub struct Comparisons {
+    pub queue: Queue,
+    /// Where its shadows are, if it has some.
+    pub shadow: Option<(Shadow, Queue)>,
+    pub all: Vec<Compared>,
+}
+
+/// How the latest tasks of a queue compare with their shadows: those that ran a second time in another queue. Browsers get a page.
+#[utoipa::path(
+    get, path = "/queues/{queue}/shadow", tag = "queues", operation_id = "compareShadows",
+    params(
+        (
+            "queue" = String, Path, example = "mail",
+            description = "Its id if 24 hexadecimal digits, else its name.",
+        ),
+        ShadowSearch,
+    ),
+    responses(
+        (
+            status = 200, content((Shadows = "application/json"), (String = "text/html")),
+            description = "The comparison; a page if `Accept` asks for HTML.",
+        ),
+        (status = 400, description = "The option is wrong.", body = ErrorBody),
+        (status = 404, description = "There is no such queue.", body = ErrorBody),
+        OfRead,
+    ),
+)]
+pub async fn handle(
+    request: HttpRequest,
+    state: Data<State>,
+    who: Who,
+    named: NamedQueue,
+    params: Result<Params, HttpError>,
+) -> Answer {
+    if accept::wants_html(&request) {
+        let found = find(&state, &who, &named, &params.unwrap_or_default()).await;
+        return Ok(ui::page(found.and_then(ui::queue::shadow::render)));
+    }
+    json::of(&view(&find(&state, &who, &named, &params?).await?))
+}
+
+/// Compares what there is. Whoever asks must see the shadows, too.
+async fn find(
+    state: &State,
+    who: &Who,
+    named: &NamedQueue,
+    params: &Params,
+) -> Result<Comparisons, HttpError> {
+    let limit = limit(params)?;
+    let _turn = state.budget.answers.turn().await?;
+    let queue = get_queue::find(state, named).await?;
+    let shadow = state.store.find_shadow(&queue).await?;
+    let all = match &shadow {
+        Some((_, other)) => {
+            who.check(Role::Viewer, other)?;
+            shadows::compare(state, &queue, other, limit).await?
+        }
+        None => Vec::new(),
+    };
+    Ok(Comparisons { queue, shadow, all })
+}
+
+fn limit(params: &Params) -> Result<usize, HttpError> {
+    let most = shadows::MOST;
+    let Some(limit) = params.integer("limit")? else { return Ok(shadows::DEFAULT_LIMIT) };
+    let limit = usize::try_from(limit).ok().filter(|limit| (1..=most).contains(limit));
+    limit.ok_or_else(|| HttpError::bad_request(format!("'.limit' must be an integer from 1 to {most}")))
+}
+
+impl Comparisons {
+    pub fn count(&self, verdict: Verdict) -> usize {
+        self.all.iter().filter(|compared| compared.verdict() == verdict).count()
+    }
+
+    /// Of how many the task alone has failed, and of how many its shadow.
+    pub fn failed(&self) -> [usize; 2] {
+        [0, 1].map(|side| self.all.iter().filter(|compared| compared.failed()[side]).count())
+    }
+}
+
+fn view(found: &Comparisons) -> Shadows {
+    let count = |verdict| found.count(verdict) as u64;
+    let [task_failed, shadow_failed] = found.failed().map(|failed| failed as u64);
+    Shadows {
+        queue: found.queue.id.to_string(),
+        shadow: found.shadow.as_ref().map(|(_, other)| other.id.to_string()),
+        share: found.shadow.as_ref().map(|(shadow, _)| shadow.share),
+        pairs: found.all.len() as u64,
+        same: count(Verdict::Same),
+        different: count(Verdict::Different),
+        slower: count(Verdict::Slower),
+        faster: count(Verdict::Faster),
+        task_failed,
+        shadow_failed,
+        compared: found.all.iter().map(pair).collect(),
+    }
+}
+
+fn pair(compared: &Compared) -> ShadowPair {
+    let comparison = &compared.comparison;
+    let texts = comparison.texts.iter().filter(|text| !text.same && !text.difference.is_empty());
+    let difference = |text: &disbatch_compare::Text| ShadowDifference {
+        name: text.name.clone(),
+        difference: text.difference.clone(),
+    };
+    ShadowPair {
+        task: compared.task.to_hex(),
+        shadow: compared.shadow.to_hex(),
+        verdict: compared.verdict().word().to_owned(),
+        different: comparison.different().into_iter().map(str::to_owned).collect(),
+        was: comparison.duration.was,
+        is: comparison.duration.is,
+        differences: texts.map(difference).collect(),
+    }
+}
