@@ -214,7 +214,8 @@ pub struct Changed {
 }
 
 impl Changed {
-    fn of(entry: &Document) -> Option<Self> {
+    /// What an entry says.
+    pub(crate) fn of(entry: &Document) -> Option<Self> {
         let part = |name| entry.get_document(name).cloned().unwrap_or_default();
         Some(Self { at: *entry.get_datetime("at").ok()?, before: part("before"), after: part("after") })
     }
