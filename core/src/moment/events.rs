@@ -133,9 +133,9 @@ pub(super) fn of_life(life: &Life, question: &Question) -> Vec<Event> {
     let told = ends.chain(again).filter(|(at, _, node, _)| question.spans(*at) && here(node));
     let told = told.map(|(at, status, node, note)| {
         let what = if status.has_ended() {
-            format!("a task was {}", status.word())
+            format!("a task ended as {}", status.word())
         } else {
-            format!("an attempt ended, and its task was {}", status.word())
+            format!("an attempt ended, and its task went on as {}", status.word())
         };
         let words = if note.is_empty() { what } else { format!("{what}: {note}") };
         Event { node, status: Some(status), ..base(at, Kind::Task, words) }
@@ -194,7 +194,7 @@ mod tests {
     fn an_attempt_that_was_followed_by_another_is_told() {
         let told = of_life(&tried_twice(), &question());
         let words: Vec<_> = told.iter().map(|event| (event.at, event.words.as_str())).collect();
-        assert_eq!(words, [(at(20), "an attempt ended, and its task was deferred: why")]);
+        assert_eq!(words, [(at(20), "an attempt ended, and its task went on as deferred: why")]);
         let mut fired = tried_twice();
         fired.schedule = Some(ObjectId::from_bytes([9; 12]));
         assert_eq!(of_life(&fired, &question()).len(), 2);

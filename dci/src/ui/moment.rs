@@ -98,7 +98,7 @@ fn page(question: &Question, mut queues: Vec<Queue>, past: Past) -> MomentPage {
     MomentPage {
         at: zone::clock(question.at),
         around: span(question.around),
-        when: When::exact(Some(&question.at.into())),
+        when: When::at(question.at),
         node: question.node.as_ref().map(ToString::to_string).unwrap_or_default(),
         ways: ways(question),
         words: words(question, &past, ran),

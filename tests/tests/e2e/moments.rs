@@ -100,7 +100,7 @@ async fn what_was_at_a_moment_is_told_when_all_is_over() -> anyhow::Result<()> {
     let told = kinds(&moment);
     let raised = ("change", "queue update mail: threads 1 → 2");
     ensure!(told.contains(&raised), "{told:?}");
-    ensure!(told.iter().any(|(kind, words)| *kind == "task" && words.starts_with("a task was failed")), "{told:?}");
+    ensure!(told.iter().any(|(kind, words)| *kind == "task" && words.starts_with("a task ended as failed")), "{told:?}");
     ensure!(!told.iter().any(|(kind, _)| ["schedule", "node"].contains(kind)), "of other queues: {told:?}");
 
     let all = dci.get(&format!("/moments?at={at}")).await?;
@@ -115,6 +115,7 @@ async fn what_was_at_a_moment_is_told_when_all_is_over() -> anyhow::Result<()> {
     let elsewhere = dci.get(&format!("/moments?at={at}&node=n7")).await?;
     assert_eq!((&elsewhere["ran"], &elsewhere["waiting"]), (&json!([]), &Value::Null), "{elsewhere}");
     page(&dci, &format!("/moments?at={at}&queue={queue}"), first).await?;
+    fs::write(world.path().join("second"), "")?;
     world.end().await
 }
 
