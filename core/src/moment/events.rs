@@ -83,7 +83,8 @@ impl Event {
         let queue = entry.get_object_id("queue").ok().map(QueueId);
         let object = entry.get_document("object").ok();
         let is = |kind: &str| object.is_some_and(|object| object.get_str("kind").is_ok_and(|of| of == kind));
-        let task = object.filter(|_| is("task")).and_then(|object| object.get_object_id("id").ok()).map(TaskId);
+        let task =
+            object.filter(|_| is("task")).and_then(|object| object.get_object_id("id").ok()).map(TaskId);
         let node = object.filter(|_| is("node")).and_then(|object| object.get_str("name").ok());
         let node = node.map(str::to_owned);
         Some(Self { by, queue, task, node, ..Self::new(at, Kind::Change, words) })
@@ -107,11 +108,8 @@ fn changes(entry: &Document) -> String {
 
 /// What a task tells of the span: ends that were not good, and that a schedule has made it.
 pub(super) fn of_life(life: &Life, question: &Question) -> Vec<Event> {
-    let base = |at, kind, words| Event {
-        task: Some(life.task),
-        queue: life.queue,
-        ..Event::new(at, kind, words)
-    };
+    let base =
+        |at, kind, words| Event { task: Some(life.task), queue: life.queue, ..Event::new(at, kind, words) };
     let submitted = life.submitted().filter(|at| question.spans(*at) && question.node.is_none());
     let fired = life.schedule.zip(submitted).map(|(schedule, at)| Event {
         schedule: Some(schedule),
@@ -157,7 +155,11 @@ pub(super) fn of_minutes(minutes: &[(String, i64)], within: (i64, i64), question
         let after = heard.iter().copied().chain([within.1]);
         for (one, next) in before.zip(after).filter(|(one, next)| next - one > SILENCE) {
             if one != within.0 {
-                events.push(Event::of_node(DateTime::from_millis(one), node, "last heard of before a silence"));
+                events.push(Event::of_node(
+                    DateTime::from_millis(one),
+                    node,
+                    "last heard of before a silence",
+                ));
             }
             if next != within.1 {
                 events.push(Event::of_node(DateTime::from_millis(next), node, "heard of after a silence"));

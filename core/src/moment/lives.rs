@@ -132,7 +132,8 @@ pub(super) mod tests {
             entry(31, 0, 2),
             entry(40, 1, 2),
         ];
-        let task = doc! { "_id": ObjectId::from_bytes([1; 12]), "ctime": at(0), "status": 1, "history": history };
+        let task =
+            doc! { "_id": ObjectId::from_bytes([1; 12]), "ctime": at(0), "status": 1, "history": history };
         Life::of(&task).unwrap()
     }
 
@@ -163,7 +164,8 @@ pub(super) mod tests {
     #[test]
     fn a_task_without_history_tells_of_its_last_attempt() {
         let id = ObjectId::from_bytes([1; 12]);
-        let ended = doc! { "_id": id, "ctime": at(0), "started": at(5), "mtime": at(9), "status": 2, "node": "n" };
+        let ended =
+            doc! { "_id": id, "ctime": at(0), "started": at(5), "mtime": at(9), "status": 2, "node": "n" };
         let attempts = Life::of(&ended).unwrap().attempts();
         assert_eq!(attempts.len(), 1);
         assert_eq!((attempts[0].since, attempts[0].until), (at(5), Some(at(9))));

@@ -34,13 +34,12 @@ const MOST_EVENTS: usize = 1_000;
 const MOST_LIMITS: usize = 200;
 
 /// Tasks are looked for that were submitted at most so long before the span: first the near ones, so that these are told even if the others take too long.
-const BEFORE: [Duration; 3] =
-    [Duration::ZERO, Duration::from_secs(3600), Duration::from_secs(24 * 3600)];
+const BEFORE: [Duration; 3] = [Duration::ZERO, Duration::from_secs(3600), Duration::from_secs(24 * 3600)];
 
 /// What of a task is read.
 const FIELDS: [&str; 15] = [
-    "queue", "status", "node", "attempt", "ctime", "started", "mtime", "history", "run_at", "after", "locks", "held",
-    "failures", "schedule", "_id",
+    "queue", "status", "node", "attempt", "ctime", "started", "mtime", "history", "run_at", "after", "locks",
+    "held", "failures", "schedule", "_id",
 ];
 
 /// Tasks by id, and what is missing.
@@ -70,7 +69,10 @@ impl Store {
     pub async fn moment(&self, question: &Question) -> Result<Past, StoreError> {
         let found = self.lives(question).await?;
         let nodes = self.list_nodes().await?;
-        let mut gaps = vec!["Of tasks that were submitted more than a day before, only those are told that still run.".to_owned()];
+        let mut gaps = vec![
+            "Of tasks that were submitted more than a day before, only those are told that still run."
+                .to_owned(),
+        ];
         if found.is_cut {
             gaps.push("Not all tasks were read: there are too many, or it took too long. Ask for one queue or a shorter time.".to_owned());
         }
@@ -81,7 +83,10 @@ impl Store {
         }
         match self.events_of_people(question).await? {
             Some(told) => all.extend(told),
-            None => gaps.push("Not all that people have changed is told.".to_owned()),
+            None if question.with_changes => {
+                gaps.push("Not all that people have changed is told: it is too much.".to_owned());
+            }
+            None => gaps.push("What people have changed is told to admins only.".to_owned()),
         }
         let (told, is_all) = events::sorted(all, question.at, MOST_EVENTS);
         if !is_all {
@@ -209,7 +214,12 @@ impl Store {
         Ok(limits)
     }
 
-    async fn limits_of_queue(&self, queue: &Queue, at: DateTime, reaches: bool) -> Result<Limits, StoreError> {
+    async fn limits_of_queue(
+        &self,
+        queue: &Queue,
+        at: DateTime,
+        reaches: bool,
+    ) -> Result<Limits, StoreError> {
         let most = i64::try_from(MOST_CHANGES).unwrap_or(i64::MAX);
         let changes = self.changes_of_queue(queue.id, at, most).await?;
         let stored = |name: &&str| Some(((*name).to_owned(), queue.stored(name)?.clone()));
@@ -241,24 +251,17 @@ impl Store {
         let of = |node: &Document| {
             let name = node.get_str("node").ok()?;
             let is_it = |entry: &&Document| {
-                entry.get_document("object").is_ok_and(|object| object.get_str("name") == Ok(name))
+                entry
+                    .get_document("object")
+                    .is_ok_and(|object| object.get_str("name").is_ok_and(|of| of == name))
             };
-            let changes: Vec<Changed> =
-                entries.iter().filter(is_it).filter_map(Changed::of).collect();
+            let changes: Vec<Changed> = entries.iter().filter(is_it).filter_map(Changed::of).collect();
             let settings = rolled_back(node, &changes, question.at, &OF_NODE);
             Some(Limits { of_node: true, name: name.to_owned(), settings, known })
         };
-        let is_asked = |limits: &Limits| {
-            question.node.as_ref().is_none_or(|node| node.as_str() == limits.name)
-        };
+        let is_asked =
+            |limits: &Limits| question.node.as_ref().is_none_or(|node| node.as_str() == limits.name);
         Ok(nodes.iter().filter_map(of).filter(is_asked).take(MOST_LIMITS).collect())
-    }
-
-    /// When the oldest entry of the audit was made.
-    async fn audit_since(&self) -> Result<Option<DateTime>, StoreError> {
-        let oldest = self.audit().find_one(doc! {}).sort(doc! { "at": 1, "_id": 1 }).projection(doc! { "at": 1 });
-        let oldest = oldest.max_time(PATIENCE).await?;
-        Ok(oldest.and_then(|entry| entry.get_datetime("at").ok().copied()))
     }
 }
 

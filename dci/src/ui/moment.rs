@@ -159,7 +159,8 @@ fn ways(question: &Question) -> Vec<(&'static str, String)> {
 }
 
 fn words(question: &Question, past: &Past, ran: usize) -> String {
-    let plural = |count: usize, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
+    let plural =
+        |count: usize, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
     format!(
         "From {} to {}: {} ran, {} of them at the moment; {}.",
         zone::clock(question.from()),
@@ -215,7 +216,8 @@ fn told(event: &Event, names: &HashMap<ObjectId, String>) -> Told {
     let task = event.task.map(|task| Link { name: end_of(task.0), address: format!("/tasks/{task}") });
     let queue = event.queue.map(|queue| queue_link(queue.0, names));
     let node = event.node.as_deref().map(node_link);
-    let schedule = event.schedule.map(|id| Link { name: "schedule".to_owned(), address: format!("/schedules/{id}") });
+    let schedule =
+        event.schedule.map(|id| Link { name: "schedule".to_owned(), address: format!("/schedules/{id}") });
     Told {
         at: When::exact(Some(&event.at.into())),
         kind: event.kind.word(),

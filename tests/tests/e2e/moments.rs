@@ -100,7 +100,10 @@ async fn what_was_at_a_moment_is_told_when_all_is_over() -> anyhow::Result<()> {
     let told = kinds(&moment);
     let raised = ("change", "queue update mail: threads 1 → 2");
     ensure!(told.contains(&raised), "{told:?}");
-    ensure!(told.iter().any(|(kind, words)| *kind == "task" && words.starts_with("a task ended as failed")), "{told:?}");
+    ensure!(
+        told.iter().any(|(kind, words)| *kind == "task" && words.starts_with("a task ended as failed")),
+        "{told:?}"
+    );
     ensure!(!told.iter().any(|(kind, _)| ["schedule", "node"].contains(kind)), "of other queues: {told:?}");
 
     let all = dci.get(&format!("/moments?at={at}")).await?;
@@ -122,7 +125,9 @@ async fn what_was_at_a_moment_is_told_when_all_is_over() -> anyhow::Result<()> {
 async fn page(dci: &Dci, path: &str, task: TaskId) -> anyhow::Result<()> {
     let page = dci.request(Method::GET, path).header("accept", "text/html").send().await?.text().await?;
     let title = "<title>A moment";
-    for part in [title, "1 running, 1 waiting.", "<svg class=\"life\"", "threads 1", &format!("/tasks/{task}")] {
+    for part in
+        [title, "1 running, 1 waiting.", "<svg class=\"life\"", "threads 1", &format!("/tasks/{task}")]
+    {
         ensure!(page.contains(part), "{part} is not in {page}");
     }
     Ok(())
