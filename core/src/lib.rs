@@ -37,6 +37,7 @@ pub mod link;
 pub mod live;
 pub mod measure;
 pub mod model;
+pub mod moment;
 pub mod node;
 mod notebook;
 pub mod notifications;

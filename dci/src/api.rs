@@ -25,6 +25,7 @@ pub mod find_tasks;
 pub mod follow_events;
 pub mod get_bundle;
 pub mod get_events;
+pub mod get_moment;
 pub mod get_node;
 pub mod get_queue;
 pub mod get_stderr;

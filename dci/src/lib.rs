@@ -30,6 +30,7 @@ pub mod input;
 mod json;
 mod legacy;
 mod measure;
+mod moments;
 mod nodes;
 mod openapi;
 mod options;

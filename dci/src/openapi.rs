@@ -25,6 +25,7 @@ mod gates;
 mod groups;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod legacy;
+mod moments;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod requests;
 #[expect(dead_code, reason = "types that only describe are never made")]
@@ -62,6 +63,7 @@ pub use legacy::{
     BalanceChange, CreateTasks, CreateTasksFromQuery, DeleteQueue, FromCollection, QueueAttribute, Search,
     SearchTasks, StartQueue, TaskParams,
 };
+pub use moments::{Moment, MomentEvent, MomentLimits, MomentSearch, RanThen};
 pub use requests::{
     NewAnswer, NewPriority, NewQueue, NewTasks, NodeChange, QueueChange, Reason, Rerun, RerunArray,
 };
@@ -202,6 +204,7 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::definitions::validate,
         api::definitions::import::handle,
         api::list_audit::handle,
+        api::get_moment::handle,
         api::balance::get,
         api::balance::update,
         api::list_counters::handle,

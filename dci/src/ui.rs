@@ -24,6 +24,7 @@ pub mod live;
 pub mod locks;
 pub mod login;
 pub mod manual;
+pub mod moment;
 pub mod names;
 pub mod node;
 pub mod node_row;

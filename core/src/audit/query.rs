@@ -214,13 +214,22 @@ pub struct Changed {
 }
 
 impl Changed {
-    fn of(entry: &Document) -> Option<Self> {
+    /// What an entry says.
+    pub(crate) fn of(entry: &Document) -> Option<Self> {
         let part = |name| entry.get_document(name).cloned().unwrap_or_default();
         Some(Self { at: *entry.get_datetime("at").ok()?, before: part("before"), after: part("after") })
     }
 }
 
 impl Store {
+    /// When the oldest entry of the audit was made.
+    pub(crate) async fn audit_since(&self) -> Result<Option<DateTime>, StoreError> {
+        let oldest =
+            self.audit().find_one(doc! {}).sort(doc! { "at": 1, "_id": 1 }).projection(doc! { "at": 1 });
+        let oldest = oldest.max_time(PATIENCE).await?;
+        Ok(oldest.and_then(|entry| entry.get_datetime("at").ok().copied()))
+    }
+
     /// The latest changes of the settings of a queue since a time, at most so many. Found by an index.
     #[operation]
     pub async fn changes_of_queue(

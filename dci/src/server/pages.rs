@@ -234,6 +234,7 @@ async fn pages_are_as_they_are_stored() {
         ("audit.html", "/audit"),
         ("audit-found.html", &format!("/audit?what=queue&queue={MAIL}&.limit=1&by=ann")),
         ("audit-none.html", "/audit?by=nobody&user=x"),
+        ("moment.html", "/moments?at=2026-11-20T08:24:27Z&around=10m"),
         ("files.html", "/files"),
         ("files-page.html", "/files?.limit=1"),
         ("fileset.html", "/files/data"),

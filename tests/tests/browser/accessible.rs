@@ -69,6 +69,7 @@ async fn all_violations(theme: Theme) -> anyhow::Result<()> {
                 "/workers",
                 "/workers/My::Report",
                 "/audit",
+                "/moments",
                 "/about",
                 "/schedules",
                 "/schedules/nightly",

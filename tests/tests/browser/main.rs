@@ -16,6 +16,7 @@ mod jobs;
 mod keyboard;
 mod locks;
 mod lost;
+mod moments;
 mod narrow;
 mod nodes;
 mod output;

@@ -44,7 +44,7 @@ async fn rows_are_cards_and_the_head_is_one_line() -> anyhow::Result<()> {
 }
 
 /// Pages whose addresses are known.
-const PAGES: [&str; 19] = [
+const PAGES: [&str; 20] = [
     "/",
     "/tasks",
     "/tasks?status=2",
@@ -55,6 +55,7 @@ const PAGES: [&str; 19] = [
     "/workers",
     "/workers/My::Report",
     "/audit",
+    "/moments",
     "/about",
     "/arrays",
     "/locks",

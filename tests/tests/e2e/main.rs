@@ -53,6 +53,7 @@ mod live;
 mod locks;
 mod metrics;
 mod mixed_fleet;
+mod moments;
 mod nodes;
 mod notifications;
 mod outage;

@@ -1,0 +1,113 @@
+//! A moment of the past, for operators: what ran and waited, what limits held, and what happened around it. Nothing is written for that: it is told from
+//! the histories of tasks, the changes in the audit, the numbers over time and the documents of nodes. Every read has a bound on its rows and its time;
+//! where one is met, [`Past::gaps`] says so.
+
+mod events;
+mod lives;
+mod read;
+mod settings;
+
+use std::time::Duration;
+
+use bson::{DateTime, Document};
+
+use crate::model::{NodeName, QueueId, Status, TaskId};
+
+pub use events::{Event, Kind};
+
+/// For how long before and after the moment, unless told otherwise.
+pub const AROUND: Duration = Duration::from_secs(5 * 60);
+
+/// At most for so long.
+pub const MOST_AROUND: Duration = Duration::from_secs(12 * 3600);
+
+/// Which moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Question {
+    pub at: DateTime,
+    /// For how long before and after it events are told.
+    pub around: Duration,
+    /// Of one queue only.
+    pub queue: Option<QueueId>,
+    /// Of one node only.
+    pub node: Option<NodeName>,
+    /// Whether who asks may know what people have changed.
+    pub with_changes: bool,
+}
+
+impl Question {
+    fn around_ms(&self) -> i64 {
+        i64::try_from(self.around.min(MOST_AROUND).as_millis()).unwrap_or(0)
+    }
+
+    /// The beginning of the span.
+    pub fn from(&self) -> DateTime {
+        DateTime::from_millis(self.at.timestamp_millis().saturating_sub(self.around_ms()))
+    }
+
+    /// Its end.
+    pub fn to(&self) -> DateTime {
+        DateTime::from_millis(self.at.timestamp_millis().saturating_add(self.around_ms()))
+    }
+
+    fn spans(&self, at: DateTime) -> bool {
+        self.from() <= at && at <= self.to()
+    }
+}
+
+/// An attempt that ran within the span.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ran {
+    pub task: TaskId,
+    pub queue: Option<QueueId>,
+    pub node: Option<String>,
+    pub attempt: Option<i64>,
+    pub since: DateTime,
+    /// When it was over. `None`: it still runs.
+    pub until: Option<DateTime>,
+    /// What its task was then: one that was tried again waited.
+    pub then: Option<Status>,
+    /// What the history says of that.
+    pub note: String,
+}
+
+impl Ran {
+    /// Whether it ran at this time.
+    pub fn ran_at(&self, at: DateTime) -> bool {
+        self.since <= at && self.until.is_none_or(|until| until > at)
+    }
+}
+
+/// What limits a queue or a node had.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limits {
+    /// Whether it is a node, and not a queue.
+    pub of_node: bool,
+    pub name: String,
+    /// Those that were set.
+    pub settings: Document,
+    /// Whether the audit reaches back to the moment. If not, these are those of the oldest time that it tells of.
+    pub known: bool,
+}
+
+/// What is known of a moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Past {
+    /// The attempts that ran within the span, those that began first the first.
+    pub ran: Vec<Ran>,
+    /// How many tasks waited at the moment. `None`: of a node, as tasks wait in queues. It is the least where [`Past::gaps`] says that
+    /// not all were read.
+    pub waiting: Option<u64>,
+    pub limits: Vec<Limits>,
+    /// In the order of their times.
+    pub events: Vec<Event>,
+    /// What is not told, in words.
+    pub gaps: Vec<String>,
+}
+
+impl Past {
+    /// The attempts that ran at a time.
+    pub fn running(&self, at: DateTime) -> impl Iterator<Item = &Ran> {
+        self.ran.iter().filter(move |ran| ran.ran_at(at))
+    }
+}

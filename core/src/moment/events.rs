@@ -1,0 +1,245 @@
+//! What happened, on one time line. Pure.
+
+use std::collections::BTreeMap;
+
+use bson::oid::ObjectId;
+use bson::{Bson, DateTime, Document};
+
+use super::lives::{Change, Life};
+use super::{Question, Ran};
+use crate::audit::AuditKey;
+use crate::budget::cut;
+use crate::model::{QueueId, Status, TaskId};
+
+/// So many characters of a value are told.
+const VALUE: usize = 80;
+
+/// A node whose numbers are missing for longer was silent: milliseconds.
+pub(super) const SILENCE: i64 = 150_000;
+
+/// What sort of thing happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// A task or an attempt ended, and not well.
+    Task,
+    /// A node came or went.
+    Node,
+    /// Somebody changed something.
+    Change,
+    /// A schedule made a task.
+    Schedule,
+}
+
+impl Kind {
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Task => "task",
+            Self::Node => "node",
+            Self::Change => "change",
+            Self::Schedule => "schedule",
+        }
+    }
+}
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    pub at: DateTime,
+    pub kind: Kind,
+    /// What happened.
+    pub words: String,
+    pub task: Option<TaskId>,
+    pub queue: Option<QueueId>,
+    pub node: Option<String>,
+    pub schedule: Option<ObjectId>,
+    /// What the task was then.
+    pub status: Option<Status>,
+    /// Who did it.
+    pub by: Option<String>,
+}
+
+impl Event {
+    fn new(at: DateTime, kind: Kind, words: String) -> Self {
+        let (task, queue, node, schedule, status, by) = (None, None, None, None, None, None);
+        Self { at, kind, words, task, queue, node, schedule, status, by }
+    }
+
+    pub(super) fn of_node(at: DateTime, node: &str, words: &str) -> Self {
+        Self { node: Some(node.to_owned()), ..Self::new(at, Kind::Node, words.to_owned()) }
+    }
+
+    /// What somebody did, from its entry in the audit.
+    pub(super) fn of_entry(entry: &Document) -> Option<Self> {
+        let AuditKey { at, .. } = AuditKey::of(entry)?;
+        let mut words = entry.get_str("what").unwrap_or_default().to_owned();
+        if let Some(name) = entry.get_document("object").ok().and_then(|object| object.get_str("name").ok()) {
+            words = format!("{words} {name}");
+        }
+        let changes = changes(entry);
+        if !changes.is_empty() {
+            words = format!("{words}: {changes}");
+        }
+        let by = entry.get_str("user").or_else(|_| entry.get_str("by")).ok().map(str::to_owned);
+        let queue = entry.get_object_id("queue").ok().map(QueueId);
+        let object = entry.get_document("object").ok();
+        let is = |kind: &str| object.is_some_and(|object| object.get_str("kind").is_ok_and(|of| of == kind));
+        let task =
+            object.filter(|_| is("task")).and_then(|object| object.get_object_id("id").ok()).map(TaskId);
+        let node = object.filter(|_| is("node")).and_then(|object| object.get_str("name").ok());
+        let node = node.map(str::to_owned);
+        Some(Self { by, queue, task, node, ..Self::new(at, Kind::Change, words) })
+    }
+}
+
+/// The fields that differ, as `threads 1 → 4`.
+fn changes(entry: &Document) -> String {
+    let part = |name: &str| entry.get_document(name).ok().cloned().unwrap_or_default();
+    let (before, after) = (part("before"), part("after"));
+    let told = |value: Option<&Bson>| match value {
+        None | Some(Bson::Null) => "nothing".to_owned(),
+        Some(Bson::String(text)) => cut(text, VALUE),
+        Some(value) => cut(&value.clone().into_relaxed_extjson().to_string(), VALUE),
+    };
+    let added = after.keys().filter(|field| !before.contains_key(field));
+    let fields = before.keys().chain(added);
+    let change = |field: &String| format!("{field} {} → {}", told(before.get(field)), told(after.get(field)));
+    fields.map(change).collect::<Vec<_>>().join(", ")
+}
+
+/// What a task tells of the span: ends that were not good, and that a schedule has made it.
+pub(super) fn of_life(life: &Life, question: &Question) -> Vec<Event> {
+    let base =
+        |at, kind, words| Event { task: Some(life.task), queue: life.queue, ..Event::new(at, kind, words) };
+    let submitted = life.submitted().filter(|at| question.spans(*at) && question.node.is_none());
+    let fired = life.schedule.zip(submitted).map(|(schedule, at)| Event {
+        schedule: Some(schedule),
+        ..base(at, Kind::Schedule, "a schedule made a task".to_owned())
+    });
+    let is_bad = |change: &Change| change.status.has_ended() && change.status != Status::Succeeded;
+    let ended = |change: &Change| (change.at, change.status, change.node.clone(), change.note.clone());
+    let ends = life.changes.iter().filter(|change| is_bad(change)).map(ended);
+    // One that goes on elsewhere, or is tried again.
+    let goes_on = |ran: &Ran| ran.then.filter(|then| !then.has_ended()).zip(ran.until);
+    let attempts = life.attempts();
+    let again = attempts.iter().filter_map(|ran| {
+        let (then, until) = goes_on(ran)?;
+        Some((until, then, ran.node.clone(), ran.note.clone()))
+    });
+    let here = |node: &Option<String>| {
+        question.node.as_ref().is_none_or(|asked| node.as_deref() == Some(asked.as_str()))
+    };
+    let told = ends.chain(again).filter(|(at, _, node, _)| question.spans(*at) && here(node));
+    let told = told.map(|(at, status, node, note)| {
+        let what = if status.has_ended() {
+            format!("a task ended as {}", status.word())
+        } else {
+            format!("an attempt ended, and its task went on as {}", status.word())
+        };
+        let words = if note.is_empty() { what } else { format!("{what}: {note}") };
+        Event { node, status: Some(status), ..base(at, Kind::Task, words) }
+    });
+    fired.into_iter().chain(told).collect()
+}
+
+/// When nodes were heard of again after a silence, and last before one, from the minutes that there are numbers of. `within`: from when to when minutes were
+/// looked for; what is at its edges is not told.
+pub(super) fn of_minutes(minutes: &[(String, i64)], within: (i64, i64), question: &Question) -> Vec<Event> {
+    let mut by_node: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
+    for (node, minute) in minutes {
+        by_node.entry(node).or_default().push(*minute);
+    }
+    let mut events = Vec::new();
+    for (node, mut heard) in by_node {
+        heard.sort_unstable();
+        let before = [within.0].into_iter().chain(heard.iter().copied());
+        let after = heard.iter().copied().chain([within.1]);
+        for (one, next) in before.zip(after).filter(|(one, next)| next - one > SILENCE) {
+            if one != within.0 {
+                events.push(Event::of_node(
+                    DateTime::from_millis(one),
+                    node,
+                    "last heard of before a silence",
+                ));
+            }
+            if next != within.1 {
+                events.push(Event::of_node(DateTime::from_millis(next), node, "heard of after a silence"));
+            }
+        }
+    }
+    events.retain(|event| question.spans(event.at));
+    events
+}
+
+/// In the order of their times, at most so many of those that are next to the moment. Whether all are there.
+pub(super) fn sorted(mut events: Vec<Event>, at: DateTime, most: usize) -> (Vec<Event>, bool) {
+    let all = events.len() <= most;
+    events.sort_by_key(|event| event.at.timestamp_millis().abs_diff(at.timestamp_millis()));
+    events.truncate(most);
+    events.sort_by_key(|event| (event.at, event.kind, event.task));
+    (events, all)
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::doc;
+
+    use super::*;
+    use crate::model::NodeName;
+    use crate::moment::AROUND;
+    use crate::moment::lives::tests::{at, tried_twice};
+
+    fn question() -> Question {
+        Question { at: at(15), around: AROUND, queue: None, node: None, with_changes: true }
+    }
+
+    #[test]
+    fn an_attempt_that_was_followed_by_another_is_told() {
+        let told = of_life(&tried_twice(), &question());
+        let words: Vec<_> = told.iter().map(|event| (event.at, event.words.as_str())).collect();
+        assert_eq!(words, [(at(20), "an attempt ended, and its task went on as deferred: why")]);
+        let mut fired = tried_twice();
+        fired.schedule = Some(ObjectId::from_bytes([9; 12]));
+        assert_eq!(of_life(&fired, &question()).len(), 2);
+        let elsewhere = Question { node: Some(NodeName::new("n2")), ..question() };
+        assert!(of_life(&fired, &elsewhere).is_empty());
+        let early = Question { at: at(-900), ..question() };
+        assert!(of_life(&fired, &early).is_empty(), "not in the span");
+    }
+
+    #[test]
+    fn a_change_is_told_with_what_it_was_before() {
+        let entry = doc! {
+            "_id": ObjectId::from_bytes([7; 12]), "at": at(3), "user": "ann", "by": "ann from x", "what": "queue update",
+            "object": { "kind": "queue", "name": "mail" }, "before": { "threads": 1 }, "after": { "threads": 4, "paused": true },
+        };
+        let told = Event::of_entry(&entry).unwrap();
+        assert_eq!(told.words, "queue update mail: threads 1 → 4, paused nothing → true");
+        assert_eq!((told.by.as_deref(), told.at), (Some("ann"), at(3)));
+        assert_eq!(Event::of_entry(&doc! {}), None);
+    }
+
+    #[test]
+    fn silences_of_nodes_have_two_ends() {
+        let minute = |n: i64| at(0).timestamp_millis() + n * 60_000;
+        let heard = |node: &str, minutes: &[i64]| {
+            minutes.iter().map(|n| (node.to_owned(), minute(*n))).collect::<Vec<_>>()
+        };
+        let question = Question { around: AROUND * 3, ..question() };
+        let told = |minutes: &[i64]| {
+            let events = of_minutes(&heard("n", minutes), (minute(-6), minute(12)), &question);
+            events.iter().map(|event| (event.at.timestamp_millis() - minute(0)) / 60_000).collect::<Vec<_>>()
+        };
+        let always: Vec<i64> = (-6..12).collect();
+        assert_eq!(told(&always), [0; 0]);
+        assert_eq!(told(&[0, 1, 2, 6, 7]), [0, 2, 6, 7]);
+        assert_eq!(told(&[-6, -5, -4, -2, 0, 2, 4, 6, 8, 10]), [0; 0], "one missing minute is none");
+    }
+
+    #[test]
+    fn what_is_next_to_the_moment_is_kept() {
+        let event = |seconds| Event::of_node(at(seconds), "n", "x");
+        let (events, all) = sorted(vec![event(9), event(1), event(5), event(4)], at(4), 3);
+        assert_eq!(events.iter().map(|event| event.at).collect::<Vec<_>>(), [at(1), at(4), at(5)]);
+        assert!(!all);
+    }
+}

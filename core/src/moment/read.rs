@@ -1,0 +1,315 @@
+//! Reads what is stored of a moment.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bson::oid::ObjectId;
+use bson::{DateTime, Document, doc};
+use disbatch_operation::operation;
+use futures::TryStreamExt;
+use mongodb::Collection;
+use mongodb::options::Hint;
+
+use super::lives::Life;
+use super::settings::{OF_NODE, OF_QUEUE, rolled_back};
+use super::{Event, Limits, Past, Question, events};
+use crate::audit::{AuditQuery, CHANGES, Changed, ObjectKind, Verb};
+use crate::model::{Queue, Status, TaskId};
+use crate::store::{Store, StoreError, Stored};
+
+/// How long each read may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// So many tasks are read with each.
+const MOST_TASKS: i64 = 5_000;
+
+/// So many entries of the audit, and changes of a queue or of all nodes since.
+const MOST_CHANGES: usize = 500;
+
+/// So many minutes of nodes.
+const MOST_MINUTES: i64 = 20_000;
+
+/// So many events are told, and so many queues and nodes with their limits.
+const MOST_EVENTS: usize = 1_000;
+const MOST_LIMITS: usize = 200;
+
+/// Tasks are looked for that were submitted at most so long before the span: first the near ones, so that these are told even if the others take too long.
+const BEFORE: [Duration; 3] = [Duration::ZERO, Duration::from_secs(3600), Duration::from_secs(24 * 3600)];
+
+/// What of a task is read.
+const FIELDS: [&str; 15] = [
+    "queue", "status", "node", "attempt", "ctime", "started", "mtime", "history", "run_at", "after", "locks",
+    "held", "failures", "schedule", "_id",
+];
+
+/// Tasks by id, and what is missing.
+#[derive(Default)]
+struct Found {
+    lives: BTreeMap<TaskId, Life>,
+    is_cut: bool,
+}
+
+impl Found {
+    fn add(&mut self, tasks: Option<Vec<Document>>) {
+        let Some(tasks) = tasks else {
+            self.is_cut = true; // It took too long.
+            return;
+        };
+        self.is_cut |= i64::try_from(tasks.len()).is_ok_and(|count| count >= MOST_TASKS);
+        self.lives.extend(tasks.iter().filter_map(Life::of).map(|life| (life.task, life)));
+    }
+}
+
+impl Store {
+    /// What is known of a moment.
+    ///
+    /// # Errors
+    /// The database cannot be reached.
+    #[operation]
+    pub async fn moment(&self, question: &Question) -> Result<Past, StoreError> {
+        let found = self.lives(question).await?;
+        let nodes = self.list_nodes().await?;
+        let mut gaps = vec![
+            "Of tasks that were submitted more than a day before, only those are told that still run."
+                .to_owned(),
+        ];
+        if found.is_cut {
+            gaps.push("Not all tasks were read: there are too many, or it took too long. Ask for one queue or a shorter time.".to_owned());
+        }
+        let lives = found.lives.values();
+        let mut all: Vec<Event> = lives.clone().flat_map(|life| events::of_life(life, question)).collect();
+        if question.queue.is_none() {
+            all.extend(self.events_of_nodes(question, &nodes).await?);
+        }
+        match self.events_of_people(question).await? {
+            Some(told) => all.extend(told),
+            None if question.with_changes => {
+                gaps.push("Not all that people have changed is told: it is too much.".to_owned());
+            }
+            None => gaps.push("What people have changed is told to admins only.".to_owned()),
+        }
+        let (told, is_all) = events::sorted(all, question.at, MOST_EVENTS);
+        if !is_all {
+            gaps.push(format!("Of the events, only the {MOST_EVENTS} next to the moment are told."));
+        }
+        let waited = lives.clone().filter(|life| life.waited_at(question.at)).count();
+        Ok(Past {
+            ran: ran(lives, question),
+            waiting: question.node.is_none().then_some(waited as u64),
+            limits: self.limits(question, &nodes).await?,
+            events: told,
+            gaps,
+        })
+    }
+
+    async fn lives(&self, question: &Question) -> Result<Found, StoreError> {
+        let mut found = Found::default();
+        let mut until = id_at(question.to(), Duration::ZERO, 1);
+        for before in BEFORE {
+            let from = id_at(question.from(), before, 0);
+            // By id alone: an index that is always there, in which the span is one stretch.
+            let mut these = doc! {
+                "_id": { "$gte": from, "$lt": until },
+                "$or": [{ "mtime": { "$gte": question.from() } }, { "status": { "$lte": 0 } }],
+            };
+            if let Some(queue) = question.queue {
+                these.insert("queue", queue);
+            }
+            // In this order: a task leaves `tasks` only when it is in the archive.
+            for collection in [self.tasks(), self.archive()] {
+                found.add(read(&collection, these.clone(), doc! { "_id": 1 }).await?);
+            }
+            until = from;
+        }
+        let runs = Status::Running.code();
+        let (these, hint) = match question.queue {
+            Some(queue) => (doc! { "queue": queue, "status": runs }, doc! { "queue": 1, "status": 1 }),
+            None => (doc! { "status": runs }, doc! { "lease_until": 1 }),
+        };
+        found.add(read(&self.tasks(), these, hint).await?);
+        Ok(found)
+    }
+
+    async fn events_of_nodes(
+        &self,
+        question: &Question,
+        nodes: &[Document],
+    ) -> Result<Vec<Event>, StoreError> {
+        let is_asked = |name: &str| question.node.as_ref().is_none_or(|node| node.as_str() == name);
+        let mut told: Vec<Event> = nodes.iter().filter_map(gone).collect();
+        told.retain(|event| question.spans(event.at) && event.node.as_deref().is_some_and(is_asked));
+        let margin = 2 * events::SILENCE;
+        let from = question.from().timestamp_millis().saturating_sub(margin);
+        let until = question.to().min(self.now()).timestamp_millis().saturating_add(1);
+        let minutes = self.minutes_of_nodes((from, until)).await?;
+        let minutes: Vec<(String, i64)> = minutes.into_iter().filter(|(node, _)| is_asked(node)).collect();
+        let of_minutes = events::of_minutes(&minutes, (from, until), question);
+        // What its document says is more exact.
+        let is_known = |event: &Event| {
+            let near = |other: &Event| {
+                other.node == event.node
+                    && other.at.timestamp_millis().abs_diff(event.at.timestamp_millis()) < 120_000
+            };
+            told.iter().any(near)
+        };
+        let further: Vec<Event> = of_minutes.into_iter().filter(|event| !is_known(event)).collect();
+        told.extend(further);
+        Ok(told)
+    }
+
+    /// The minutes in which nodes were heard of. None where this user may not read them.
+    async fn minutes_of_nodes(&self, (from, until): (i64, i64)) -> Result<Vec<(String, i64)>, StoreError> {
+        let [from, until] = [from, until].map(DateTime::from_millis);
+        let these = doc! { "at": { "$gte": from, "$lt": until }, "_id.node": { "$exists": true } };
+        let series = self.database().collection::<Stored>(crate::store::collections::SERIES.name);
+        let found = series.find(these).projection(doc! { "at": 1 }).sort(doc! { "at": 1 });
+        let found = async { found.limit(MOST_MINUTES).max_time(PATIENCE).await?.try_collect().await };
+        let found: Vec<Stored> = match found.await.map_err(StoreError::from) {
+            Err(error) if error.is_forbidden() || error.is_out_of_time() => Vec::new(),
+            found => found?,
+        };
+        let minute = |document: Stored| {
+            let document = Document::from(document);
+            let node = document.get_document("_id").ok()?.get_str("node").ok()?.to_owned();
+            Some((node, document.get_datetime("at").ok()?.timestamp_millis()))
+        };
+        Ok(found.into_iter().filter_map(minute).collect())
+    }
+
+    /// What people changed. `None`: not all of it is known.
+    async fn events_of_people(&self, question: &Question) -> Result<Option<Vec<Event>>, StoreError> {
+        if !question.with_changes {
+            return Ok(None);
+        }
+        let query = AuditQuery {
+            what: Some(CHANGES.to_owned()),
+            queue: question.queue.map(|queue| queue.0),
+            kind: question.node.as_ref().map(|_| ObjectKind::Node),
+            name: question.node.as_ref().map(ToString::to_string),
+            from: Some(question.from()),
+            to: Some(DateTime::from_millis(question.to().timestamp_millis().saturating_add(1))),
+            limit: MOST_CHANGES,
+            ..AuditQuery::default()
+        };
+        let Some(page) = self.find_audit(&query).await?.filter(|page| page.next.is_none()) else {
+            return Ok(None);
+        };
+        Ok(Some(page.entries.iter().filter_map(Event::of_entry).collect()))
+    }
+
+    /// What limits held at the moment: of the queue or the node, or of all.
+    async fn limits(&self, question: &Question, nodes: &[Document]) -> Result<Vec<Limits>, StoreError> {
+        let reaches = self.audit_since().await?.is_some_and(|since| since <= question.at);
+        let mut limits = Vec::new();
+        if question.node.is_none() {
+            let asked = |queue: &Queue| question.queue.is_none_or(|id| queue.id == id);
+            let queues = self.list_queues().await?;
+            for queue in queues.iter().filter(|queue| asked(queue)).take(MOST_LIMITS) {
+                limits.push(self.limits_of_queue(queue, question.at, reaches).await?);
+            }
+        }
+        if question.queue.is_none() {
+            limits.extend(self.limits_of_nodes(question, nodes, reaches).await?);
+        }
+        Ok(limits)
+    }
+
+    async fn limits_of_queue(
+        &self,
+        queue: &Queue,
+        at: DateTime,
+        reaches: bool,
+    ) -> Result<Limits, StoreError> {
+        let most = i64::try_from(MOST_CHANGES).unwrap_or(i64::MAX);
+        let changes = self.changes_of_queue(queue.id, at, most).await?;
+        let stored = |name: &&str| Some(((*name).to_owned(), queue.stored(name)?.clone()));
+        let now: Document = OF_QUEUE.iter().filter_map(stored).collect();
+        Ok(Limits {
+            of_node: false,
+            name: queue.display_name(),
+            settings: rolled_back(&now, &changes, at, &OF_QUEUE),
+            known: reaches && changes.len() < MOST_CHANGES,
+        })
+    }
+
+    async fn limits_of_nodes(
+        &self,
+        question: &Question,
+        nodes: &[Document],
+        reaches: bool,
+    ) -> Result<Vec<Limits>, StoreError> {
+        let query = AuditQuery {
+            what: Some(Verb::NodeUpdate.words()),
+            kind: Some(ObjectKind::Node),
+            from: Some(question.at),
+            limit: MOST_CHANGES,
+            ..AuditQuery::default()
+        };
+        let page = self.find_audit(&query).await?.filter(|page| page.next.is_none());
+        let known = reaches && page.is_some();
+        let entries = page.unwrap_or_default().entries;
+        let of = |node: &Document| {
+            let name = node.get_str("node").ok()?;
+            let is_it = |entry: &&Document| {
+                entry
+                    .get_document("object")
+                    .is_ok_and(|object| object.get_str("name").is_ok_and(|of| of == name))
+            };
+            let changes: Vec<Changed> = entries.iter().filter(is_it).filter_map(Changed::of).collect();
+            let settings = rolled_back(node, &changes, question.at, &OF_NODE);
+            Some(Limits { of_node: true, name: name.to_owned(), settings, known })
+        };
+        let is_asked =
+            |limits: &Limits| question.node.as_ref().is_none_or(|node| node.as_str() == limits.name);
+        Ok(nodes.iter().filter_map(of).filter(is_asked).take(MOST_LIMITS).collect())
+    }
+}
+
+/// At most so many tasks, the newest first. `None`: it would take too long.
+async fn read(
+    collection: &Collection<Stored>,
+    these: Document,
+    hint: Document,
+) -> Result<Option<Vec<Document>>, StoreError> {
+    let only: Document = FIELDS.iter().map(|field| ((*field).to_owned(), 1.into())).collect();
+    let found = collection.find(these).projection(only).hint(Hint::Keys(hint)).limit(MOST_TASKS);
+    let found = async { found.max_time(PATIENCE).await?.try_collect::<Vec<Stored>>().await };
+    match found.await.map_err(StoreError::from) {
+        Ok(found) => Ok(Some(found.into_iter().map(Document::from).collect())),
+        Err(error) if error.is_out_of_time() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The least id of so long before a time and so many seconds after that.
+fn id_at(at: DateTime, before: Duration, after: i64) -> ObjectId {
+    let before = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
+    let seconds = at.timestamp_millis().div_euclid(1000).saturating_sub(before).saturating_add(after);
+    let seconds = u32::try_from(seconds.max(0)).unwrap_or(u32::MAX);
+    let mut bytes = [0; 12];
+    bytes[..4].copy_from_slice(&seconds.to_be_bytes());
+    ObjectId::from_bytes(bytes)
+}
+
+/// The end of a DEN that its node's document tells of.
+fn gone(node: &Document) -> Option<Event> {
+    let words = match node.get_str("state").ok()? {
+        "dead" => "lost: last heard of then",
+        "stopped" => "stopped",
+        _ => return None,
+    };
+    Some(Event::of_node(*node.get_datetime("seen").ok()?, node.get_str("node").ok()?, words))
+}
+
+/// The attempts that ran within the span.
+fn ran<'a>(lives: impl Iterator<Item = &'a Life>, question: &Question) -> Vec<super::Ran> {
+    let overlaps = |ran: &super::Ran| {
+        ran.since <= question.to() && ran.until.is_none_or(|until| until >= question.from())
+    };
+    let is_asked = |ran: &super::Ran| {
+        question.node.as_ref().is_none_or(|node| ran.node.as_deref() == Some(node.as_str()))
+    };
+    let mut all: Vec<_> = lives.flat_map(Life::attempts).filter(overlaps).filter(is_asked).collect();
+    all.sort_by_key(|ran| (ran.since, ran.task));
+    all
+}
