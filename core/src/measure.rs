@@ -145,6 +145,7 @@ mod tests {
             note: None,
             last_line: None,
             pause: None,
+            recorded: None,
             trial: None,
         })
     }

@@ -48,7 +48,7 @@ const OF_TASK: [&str; 27] = [
 ];
 
 /// Fields of a node that are details.
-const OF_NODE: [&str; 24] = [
+const OF_NODE: [&str; 25] = [
     "addresses",
     "aside",
     "attention",

@@ -224,8 +224,8 @@ impl Changed {
 impl Store {
     /// When the oldest entry of the audit was made.
     pub(crate) async fn audit_since(&self) -> Result<Option<DateTime>, StoreError> {
-        let oldest =
-            self.audit().find_one(doc! {}).sort(doc! { "at": 1, "_id": 1 }).projection(doc! { "at": 1 });
+        let entries = self.audit();
+        let oldest = entries.find_one(doc! {}).sort(doc! { "at": 1, "_id": 1 }).projection(doc! { "at": 1 });
         let oldest = oldest.max_time(PATIENCE).await?;
         Ok(oldest.and_then(|entry| entry.get_datetime("at").ok().copied()))
     }

@@ -14,7 +14,7 @@ use super::lives::Life;
 use super::settings::{OF_NODE, OF_QUEUE, rolled_back};
 use super::{Event, Limits, Past, Question, events};
 use crate::audit::{AuditQuery, CHANGES, Changed, ObjectKind, Verb};
-use crate::model::{Queue, Status, TaskId};
+use crate::model::{Queue, Status, TaskId, whole_number};
 use crate::store::{Store, StoreError, Stored};
 
 /// How long each read may take.
@@ -136,7 +136,7 @@ impl Store {
         nodes: &[Document],
     ) -> Result<Vec<Event>, StoreError> {
         let is_asked = |name: &str| question.node.as_ref().is_none_or(|node| node.as_str() == name);
-        let mut told: Vec<Event> = nodes.iter().filter_map(gone).collect();
+        let mut told: Vec<Event> = nodes.iter().filter_map(|node| gone(node, self.now())).collect();
         told.retain(|event| question.spans(event.at) && event.node.as_deref().is_some_and(is_asked));
         let margin = 2 * events::SILENCE;
         let from = question.from().timestamp_millis().saturating_sub(margin);
@@ -291,14 +291,19 @@ fn id_at(at: DateTime, before: Duration, after: i64) -> ObjectId {
     ObjectId::from_bytes(bytes)
 }
 
-/// The end of a DEN that its node's document tells of.
-fn gone(node: &Document) -> Option<Event> {
-    let words = match node.get_str("state").ok()? {
-        "dead" => "lost: last heard of then",
-        "stopped" => "stopped",
-        _ => return None,
+/// The end of a DEN that its node's document tells of. Whether another DEN has noticed it yet does not matter.
+fn gone(node: &Document, now: DateTime) -> Option<Event> {
+    let time = |field| node.get_datetime(field).ok().copied();
+    let (at, words) = match node.get_str("state").ok()? {
+        "stopped" => (time("timestamp")?, "stopped: last heard of then"),
+        _ => {
+            let seen = time("seen")?;
+            let silent = now.timestamp_millis().saturating_sub(seen.timestamp_millis());
+            let lease = node.get("lease_ms").and_then(whole_number)?;
+            (silent > lease).then_some((seen, "lost: last heard of then"))?
+        }
     };
-    Some(Event::of_node(*node.get_datetime("seen").ok()?, node.get_str("node").ok()?, words))
+    Some(Event::of_node(at, node.get_str("node").ok()?, words))
 }
 
 /// The attempts that ran within the span.

@@ -154,7 +154,7 @@ async fn what_people_changed_is_for_admins_and_the_rest_for_viewers_of_all() -> 
     dci.posted("/queues/mail", &json!({ "threads": 1 })).await?;
     direct(&world, &["user", "add", "ashley", "--admin"], PASSWORD).await?;
     direct(&world, &["user", "add", "robin", "--role", "viewer"], PASSWORD).await?;
-    direct(&world, &["user", "add", "sam"], PASSWORD).await?;
+    direct(&world, &["user", "add", "sam", "--queue", "mail=viewer"], PASSWORD).await?;
     for (name, expected, sees) in [("ashley", 200, true), ("robin", 200, false), ("sam", 403, false)] {
         let asked = || dci.request(Method::GET, "/moments").basic_auth(name, Some(PASSWORD));
         let answer = eventually("a DCI that knows them", || async {

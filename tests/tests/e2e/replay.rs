@@ -367,7 +367,7 @@ async fn a_recording_that_cannot_be_stored_is_lost_and_nothing_else() -> anyhow:
     }
     assert_eq!(recordings(&world).await?, 0);
     let log = den.log()?;
-    assert!(log.contains("the recording of an attempt is lost"), "{log}");
+    assert!(log.contains("recordings of attempts are lost"), "{log}");
     assert!(!log.contains("cannot go on with the help of the DEN"), "{log}");
     drop(den);
     world.end().await
