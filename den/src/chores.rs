@@ -66,7 +66,7 @@ impl Chores {
         running.spawn(gates::run(leader(gates::LEASE), Arc::clone(hints), stop.clone()));
         running.spawn(clockwork::run(clockwork.clone(), store.clone(), stop.clone()));
         running.spawn(arrays::run(leader(arrays::LEASE), clockwork.clone(), stop.clone()));
-        running.spawn(shadows::run(leader(shadows::LEASE), stop.clone()));
+        running.spawn(shadows::run(leader(shadows::LEASE), clockwork.clone(), stop.clone()));
         let url = config.notifications.url.clone();
         running.spawn(notifier::run(leader(notifier::LEASE), url, stop.clone()));
         running.spawn(inbox::run(leader(inbox::LEASE), (Arc::clone(hints), clockwork.clone()), stop.clone()));

@@ -6,7 +6,7 @@ use std::time::Instant;
 use bson::Bson;
 use disbatch_core::inbox::UNNOTICED;
 use disbatch_core::metrics::labels::Worker;
-use disbatch_core::model::{NodeSelector, Queue, QueueId, Task};
+use disbatch_core::model::{NodeSelector, Queue, QueueId, Shadow, Task};
 use disbatch_core::store::StoreError;
 use disbatch_core::task::{Evidence, Outlook, Question, is_detached};
 
@@ -82,6 +82,7 @@ impl Node {
     /// The queues that this node would claim from.
     pub(crate) async fn served(&mut self) -> Result<Vec<Queue>, StoreError> {
         let mut queues = self.queues.get(&self.store).await?.to_vec();
+        self.clockwork.knows_of_shadows(queues.iter().any(|queue| Shadow::of(queue).is_some()));
         if self.workers.refresh(&self.store).await? {
             self.availability.define(self.workers.all());
         }

@@ -2,6 +2,7 @@
 
 mod act;
 mod answer;
+mod at;
 mod attempts;
 mod audit;
 mod batch;
@@ -75,6 +76,7 @@ pub async fn run(
         LifeCommand::Open(which) => steer::open(client, &which.queue).await?,
         LifeCommand::SetQueue { queue, fields } => set_queue::run(client, &queue, &fields).await?,
         LifeCommand::Groups(options) => groups::run(client, &options, listing).await?,
+        LifeCommand::At(options) => at::run(client, &options, listing).await?,
         LifeCommand::Shadow(options) => shadow::run(client, &options, listing).await?,
         LifeCommand::Drain(options) => admission::drain(client, &options).await?,
         LifeCommand::Undrain(what) => admission::undrain(client, &what).await?,

@@ -71,12 +71,14 @@ impl Event {
     /// What somebody did, from its entry in the audit.
     pub(super) fn of_entry(entry: &Document) -> Option<Self> {
         let AuditKey { at, .. } = AuditKey::of(entry)?;
-        let mut words = entry.get_str("what").unwrap_or_default().to_owned();
+        let what = entry.get_str("what").unwrap_or_default();
+        let mut words = what.to_owned();
         if let Some(name) = entry.get_document("object").ok().and_then(|object| object.get_str("name").ok()) {
             words = format!("{words} {name}");
         }
         let changes = changes(entry);
-        if !changes.is_empty() {
+        // What is new has all its fields, which its own page tells.
+        if !changes.is_empty() && !what.ends_with(" create") {
             words = format!("{words}: {changes}");
         }
         let by = entry.get_str("user").or_else(|_| entry.get_str("by")).ok().map(str::to_owned);
@@ -215,6 +217,9 @@ mod tests {
         let told = Event::of_entry(&entry).unwrap();
         assert_eq!(told.words, "queue update mail: threads 1 → 4, paused nothing → true");
         assert_eq!((told.by.as_deref(), told.at), (Some("ann"), at(3)));
+        let mut new = entry.clone();
+        new.extend(doc! { "what": "queue create", "before": {} });
+        assert_eq!(Event::of_entry(&new).unwrap().words, "queue create mail");
         assert_eq!(Event::of_entry(&doc! {}), None);
     }
 

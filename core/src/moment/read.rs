@@ -194,7 +194,10 @@ impl Store {
         let Some(page) = self.find_audit(&query).await?.filter(|page| page.next.is_none()) else {
             return Ok(None);
         };
-        Ok(Some(page.entries.iter().filter_map(Event::of_entry).collect()))
+        // Submissions are changes as well, and may be very many; the tasks tell of themselves.
+        let submits =
+            |entry: &&Document| entry.get_str("what").is_ok_and(|what| what == Verb::TasksSubmit.words());
+        Ok(Some(page.entries.iter().filter(|entry| !submits(entry)).filter_map(Event::of_entry).collect()))
     }
 
     /// What limits held at the moment: of the queue or the node, or of all.

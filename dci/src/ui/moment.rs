@@ -33,7 +33,6 @@ struct MomentPage {
     /// The moment, as the form has it.
     at: String,
     around: String,
-    when: When,
     queues: Vec<(Queue, bool)>,
     node: String,
     /// Ways to other moments: what they are called, and their addresses.
@@ -98,7 +97,6 @@ fn page(question: &Question, mut queues: Vec<Queue>, past: Past) -> MomentPage {
     MomentPage {
         at: zone::clock(question.at),
         around: span(question.around),
-        when: When::at(question.at),
         node: question.node.as_ref().map(ToString::to_string).unwrap_or_default(),
         ways: ways(question),
         words: words(question, &past, ran),

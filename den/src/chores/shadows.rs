@@ -12,7 +12,10 @@ use disbatch_core::store::StoreError;
 use tokio_util::sync::CancellationToken;
 
 use super::leader::Leader;
-use super::measured;
+use super::{Clockwork, measured};
+
+/// How often it is looked whether the node knows of a queue that wants shadows: that asks nobody.
+const IDLE: Duration = Duration::from_secs(1);
 
 /// How often the lease is prolonged or asked for, and queues are read anew.
 const TURN: Duration = Duration::from_secs(5);
@@ -31,6 +34,7 @@ const MOST: usize = 1_000;
 
 struct Worker {
     leader: Leader,
+    clockwork: Clockwork,
     turned: Option<Instant>,
     shadowed: Vec<Shadowed>,
     follower: Option<Follower>,
@@ -39,8 +43,9 @@ struct Worker {
 }
 
 /// Makes shadows until `stop`.
-pub async fn run(leader: Leader, stop: CancellationToken) {
-    let mut worker = Worker { leader, turned: None, shadowed: vec![], follower: None, is_blind: false };
+pub async fn run(leader: Leader, clockwork: Clockwork, stop: CancellationToken) {
+    let mut worker =
+        Worker { leader, clockwork, turned: None, shadowed: vec![], follower: None, is_blind: false };
     loop {
         let store = worker.leader.store.clone();
         let pause = match measured(&store, labels::Worker::Shadows, worker.round()).await {
@@ -72,6 +77,9 @@ impl Worker {
 
     /// Returns how long nothing is to be done.
     async fn round(&mut self) -> Result<Duration, StoreError> {
+        if self.shadowed.is_empty() && !self.clockwork.are_shadows_wanted() {
+            return Ok(IDLE);
+        }
         if self.turned.is_none_or(|turned| turned.elapsed() >= TURN) {
             self.turn().await?;
         }

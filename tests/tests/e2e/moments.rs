@@ -9,7 +9,7 @@ use disbatch_core::clock::{Clock, SystemClock};
 use disbatch_core::model::{QueueId, TaskId};
 use disbatch_core::schedules::{CronExpr, Overlap, Settings, Spec};
 use disbatch_core::task::TaskOptions;
-use disbatch_tests::{Dci, World, eventually};
+use disbatch_tests::{Dci, World, binary, eventually};
 use nix::sys::signal::Signal;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -118,6 +118,13 @@ async fn what_was_at_a_moment_is_told_when_all_is_over() -> anyhow::Result<()> {
     let elsewhere = dci.get(&format!("/moments?at={at}&node=n7")).await?;
     assert_eq!((&elsewhere["ran"], &elsewhere["waiting"]), (&json!([]), &Value::Null), "{elsewhere}");
     page(&dci, &format!("/moments?at={at}&queue={queue}"), first).await?;
+    let mut command = tokio::process::Command::new(binary("disbatch")?);
+    command.env("XDG_CONFIG_HOME", "/nonexistent").env("DISBATCH_URL", dci.url());
+    command.args(["at", &at, "--queue", "mail"]);
+    let printed = String::from_utf8(command.output().await?.stdout)?;
+    for part in [": 1 running, 1 waiting\nqueue mail: {\"threads\":1}\n", raised.1, &first.to_string()] {
+        ensure!(printed.contains(part), "{part} is not in {printed}");
+    }
     fs::write(world.path().join("second"), "")?;
     world.end().await
 }
@@ -155,6 +162,11 @@ async fn what_people_changed_is_for_admins_and_the_rest_for_viewers_of_all() -> 
     direct(&world, &["user", "add", "ashley", "--admin"], PASSWORD).await?;
     direct(&world, &["user", "add", "robin", "--role", "viewer"], PASSWORD).await?;
     direct(&world, &["user", "add", "sam", "--queue", "mail=viewer"], PASSWORD).await?;
+    eventually("a DCI that asks who they are", || async {
+        let status = dci.request(Method::GET, "/moments").send().await?.status().as_u16();
+        Ok((status == 401).then_some(()))
+    })
+    .await?;
     for (name, expected, sees) in [("ashley", 200, true), ("robin", 200, false), ("sam", 403, false)] {
         let asked = || dci.request(Method::GET, "/moments").basic_auth(name, Some(PASSWORD));
         let answer = eventually("a DCI that knows them", || async {

@@ -5,7 +5,7 @@ use super::{Shape, shape};
 const LIST: &[&str] = &["format", "pretty"];
 
 /// One for each of them.
-pub static SHAPES: [Shape; 30] = [
+pub static SHAPES: [Shape; 31] = [
     shape(
         "run",
         &[],
@@ -130,6 +130,11 @@ pub static SHAPES: [Shape; 30] = [
         "groups",
         &["limit", "format", "pretty"],
         "disbatch groups mail\n  disbatch groups mail --waiting --prefix acme/",
+    ),
+    shape(
+        "at",
+        &["format", "pretty"],
+        "disbatch at 03:12\n  disbatch at '2026-11-27 03:12' --around 30m --queue mail",
     ),
     shape(
         "shadow",
