@@ -76,6 +76,10 @@ async fn a_page_that_hears_nothing_says_so_and_since_when() -> anyhow::Result<()
         kill(process, Signal::SIGCONT)?;
         page.until_text("Live").await?;
         browser.until("fresh figures", "return !document.documentElement.hasAttribute('data-stale')").await?;
+        // What was asked while it did nothing has waited too long for it.
+        let complaints = browser.complaints().await?;
+        let is_meant = |text: &String| text.contains("408") || text.contains("ERR_") || text.contains("htmx");
+        ensure!(complaints.iter().all(is_meant), "{complaints:?}");
         Ok(())
     })
     .await?;
