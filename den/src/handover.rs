@@ -14,7 +14,7 @@ use bson::RawDocumentBuf;
 use disbatch_core::model::{Policy, Queue, QueueId, Sort, TaskId};
 use disbatch_core::rate::Rate;
 use disbatch_core::store::StoreError;
-use disbatch_core::task::{Claim, Claimant, Queued, Slot};
+use disbatch_core::task::{Claim, Claimant, Queued, Slot, StartedAhead};
 use tokio::sync::mpsc;
 
 use crate::boot_time::boot_time;
@@ -267,11 +267,13 @@ impl Node {
         if tasks.is_empty() {
             return Ok(Vec::new());
         }
-        let (claims, lost) = self.store.start_ahead(queue, claimant, tasks).await?;
+        let StartedAhead { claims, lost, found_slots_taken } =
+            self.store.start_ahead(queue, claimant, tasks).await?;
         lost.iter().for_each(|_| self.runners.launcher.handover().lost(queue.id));
-        if !lost.is_empty() {
-            // Others may have these slots, or be faster.
+        if found_slots_taken {
             self.capacity.others.remove(&queue.id);
+        }
+        if !lost.is_empty() {
             self.ahead.put_back(queue.id, lost.into_iter().map(|(task, _)| task).collect());
         }
         if guards.iter().all(UnderWay::is_in_time) {

@@ -241,7 +241,7 @@ fn measure(
             }
             (RunWrite::Renew { .. }, Ok(_)) => metrics.lease_renewals.of(Renewal::Lost).inc(),
             (RunWrite::Renew { .. }, Err(_)) => metrics.lease_renewals.of(Renewal::Failed).inc(),
-            (RunWrite::Take(_), Ok(Written::NotClaimed)) => metrics.claim_lost.inc(),
+            (RunWrite::Take(_), Ok(Written::NotClaimed | Written::SlotTaken)) => metrics.claim_lost.inc(),
             _ => {} // Tasks are counted where they are written.
         }
     }

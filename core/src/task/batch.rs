@@ -66,6 +66,8 @@ pub enum Written {
     Started,
     /// The task is not claimed for this start any more. Nothing has changed.
     NotClaimed,
+    /// Another task has the slot. Nothing has changed.
+    SlotTaken,
     /// Whether the run still has its task.
     Renewed(Renewed),
     /// Whether the end was stored.
@@ -167,10 +169,11 @@ impl Store {
             return Err(error);
         }
         match write {
-            // Somebody else has the slot. What else there is to say of such a task is said when it is claimed.
+            // What else there is to say of such a task than that its slot is taken is said when it is claimed.
             RunWrite::Take(take) => {
                 tracing::debug!(task = %take.task, %error, "a task was not handed a slot");
-                Ok(Written::NotClaimed)
+                let is_taken = error.write_failure().is_some_and(|failure| failure.is_duplicate_key());
+                Ok(if is_taken { Written::SlotTaken } else { Written::NotClaimed })
             }
             RunWrite::Start(start) => {
                 self.refuse_start(start, &start.statement().like, error).await?;

@@ -44,6 +44,16 @@ pub struct Queued {
     version: Option<Version>,
 }
 
+/// What has come of starts of queued tasks that were sent together.
+#[derive(Debug, Default)]
+pub struct StartedAhead {
+    pub claims: Vec<Claim>,
+    /// Tasks that were not started, and the slots that were to be theirs.
+    pub lost: Vec<(TaskId, Slot)>,
+    /// Whether another task had one of the slots. If not, they are as free as before: only the tasks were gone.
+    pub found_slots_taken: bool,
+}
+
 /// The start of a queued task in a slot that another one frees.
 #[derive(Debug, Clone)]
 pub struct Take {
@@ -120,13 +130,12 @@ impl Store {
             }
         }
         same_time(&mut queued);
-        let (claims, not_started) = self.start_read(queue, claimant, queued.into_iter().zip(slots)).await?;
-        left.extend(not_started.into_iter().map(|(task, slot)| (task.0, slot)));
-        Ok((claims, left))
+        let started = self.start_read(queue, claimant, queued.into_iter().zip(slots)).await?;
+        left.extend(started.lost.into_iter().map(|(task, slot)| (task.0, slot)));
+        Ok((started.claims, left))
     }
 
-    /// Starts tasks that were read before, each in a slot for which a runner is ready, with one update. Returns the claims, and the slots of
-    /// those tasks that were not started.
+    /// Starts tasks that were read before, each in a slot for which a runner is ready, with one update.
     ///
     /// # Errors
     /// The database cannot be reached. Some of the tasks may have been started.
@@ -136,7 +145,7 @@ impl Store {
         queue: &Queue,
         claimant: &Claimant,
         tasks: Vec<(Queued, Slot)>,
-    ) -> Result<(Vec<Claim>, Vec<(TaskId, Slot)>), StoreError> {
+    ) -> Result<StartedAhead, StoreError> {
         self.start_read(queue, claimant, tasks.into_iter()).await
     }
 
@@ -145,9 +154,10 @@ impl Store {
         queue: &Queue,
         claimant: &Claimant,
         tasks: impl Iterator<Item = (Queued, Slot)>,
-    ) -> Result<(Vec<Claim>, Vec<(TaskId, Slot)>), StoreError> {
+    ) -> Result<StartedAhead, StoreError> {
         let at = self.now();
-        let (mut claims, mut slots, mut writes, mut left) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut claims, mut slots, mut writes) = (Vec::new(), Vec::new(), Vec::new());
+        let mut started = StartedAhead::default();
         for (queued, slot) in tasks {
             // What its runner is told of the queue is this, which may have changed since the task was read.
             let queued = Queued { version: queue.version_for(queued.task), ..queued };
@@ -157,17 +167,19 @@ impl Store {
                     claims.push(queued.taken(&take));
                     writes.push(RunWrite::Take(take));
                 }
-                None => left.push((queued.task, slot)),
+                None => started.lost.push((queued.task, slot)),
             }
         }
-        let mut started = Vec::new();
         for ((claim, slot), written) in claims.into_iter().zip(slots).zip(self.write_runs(&writes).await?) {
             match written? {
-                Written::Started => started.push(claim),
-                _ => left.push(slot),
+                Written::Started => started.claims.push(claim),
+                other => {
+                    started.found_slots_taken |= other == Written::SlotTaken;
+                    started.lost.push(slot);
+                }
             }
         }
-        Ok((started, left))
+        Ok(started)
     }
 
     /// The documents of those tasks, as far as they are there: at most [`MOST_BYTES`] of them, and one more.

@@ -189,7 +189,7 @@ async fn the_slot_of_a_task_that_ends_goes_to_the_next_in_the_same_command() -> 
     let queued = scene.read_ahead(2).await?;
     let take = scene.take(&queued[0])?;
     let early = scene.write(&[RunWrite::Take(take.clone())]).await?;
-    assert_eq!(early, [Written::NotClaimed], "the slot is not free");
+    assert_eq!(early, [Written::SlotTaken]);
     let writes = [scene.end(), RunWrite::Take(take.clone())];
     assert_eq!(scene.write(&writes).await?, [STORED, Written::Started]);
     assert_eq!(scene.write(&writes).await?, [STORED, Written::Started], "an answer that was lost");
