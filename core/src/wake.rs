@@ -10,9 +10,10 @@ mod retry;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bson::{Document, doc};
+use bson::{Document, RawDocumentBuf, doc};
 use mongodb::change_stream::ChangeStream;
 use mongodb::change_stream::event::ResumeToken;
+use serde::Deserialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -20,6 +21,7 @@ pub use hints::{Arrivals, Hints, News, Peak, Peaks};
 
 use self::change::Change;
 use self::retry::Retry;
+use crate::model::stored::readable;
 use crate::store::{Store, StoreError};
 
 /// How long the server holds a question for changes when there are none: an idle stream costs one operation in
@@ -31,6 +33,9 @@ const SILENCE: Duration = Duration::from_secs(20);
 
 /// How long before a stream of the inbox is asked for again.
 const RETRY_INBOX_AFTER: Duration = Duration::from_secs(30);
+
+/// So many bytes of a new document of the inbox are told with it; larger ones are read.
+const MOST_TOLD: i32 = 16 * 1024;
 
 /// To open a stream anew costs as much as to be told of so many changes.
 const MANY_CHANGES: u64 = 100;
@@ -57,12 +62,28 @@ pub async fn follow_changes(store: Store, hints: Arc<Hints>, stop: CancellationT
     }
 }
 
+/// Whoever moves what is in the inbox is asked to do so.
+#[derive(Debug)]
+pub struct ToMove {
+    /// The new document, if it came alone and is small: it need not be read.
+    pub told: Option<Document>,
+    /// Gets how many tasks were made.
+    pub answer: oneshot::Sender<u64>,
+}
+
+/// A document of the inbox, as the change stream tells of it.
+#[derive(Debug, Deserialize)]
+struct NewInInbox {
+    #[serde(default)]
+    document: Option<RawDocumentBuf>,
+}
+
 /// Asks whoever moves what is in the inbox to do so, whenever there are new documents and change streams, until it is dropped. Others are
-/// found by looks of nodes. The answer is how many tasks were made.
+/// found by looks of nodes.
 ///
 /// While they are moved, no changes are asked for; and the server is not asked for those of many that were moved: it would take as long
 /// to tell them as to move them.
-pub async fn follow_inbox(store: Store, mover: mpsc::Sender<oneshot::Sender<u64>>) {
+pub async fn follow_inbox(store: Store, mover: mpsc::Sender<ToMove>) {
     loop {
         let Err(lost) = follow_inserts(&store, &mover).await else { continue };
         tracing::debug!(error = %lost, "no changes of the inbox are told: polling");
@@ -71,22 +92,32 @@ pub async fn follow_inbox(store: Store, mover: mpsc::Sender<oneshot::Sender<u64>
 }
 
 /// Until a stream is lost, or another one costs less.
-async fn follow_inserts(store: &Store, mover: &mpsc::Sender<oneshot::Sender<u64>>) -> Result<(), StoreError> {
-    let moved = async || {
+async fn follow_inserts(store: &Store, mover: &mpsc::Sender<ToMove>) -> Result<(), StoreError> {
+    let moved = async |told: Option<Document>| {
         let (answer, moved) = oneshot::channel();
-        let _gone = mover.send(answer).await;
+        let _gone = mover.send(ToMove { told, answer }).await;
         moved.await.unwrap_or(0)
     };
     let only_inserts = doc! { "$match": { "operationType": "insert" } };
-    let pipeline = [only_inserts, doc! { "$project": { "_id": 1 } }];
+    let is_small = doc! { "$lt": [{ "$bsonSize": "$fullDocument" }, MOST_TOLD] };
+    let document = doc! { "$cond": [is_small, "$fullDocument", "$$REMOVE"] };
+    let pipeline = [only_inserts, doc! { "$project": { "_id": 1, "document": document } }];
     let stream = store.inbox().watch().pipeline(pipeline).max_await_time(AWAIT).await?;
-    let mut stream = stream.with_type::<Document>();
+    let mut stream = stream.with_type::<NewInInbox>();
     // What came before it is told of nothing.
-    moved().await;
+    moved(None).await;
+    // So many of those that are told now may have been moved with others.
+    let mut moved_before = 0;
     loop {
         match tokio::time::timeout(SILENCE, stream.next_if_any()).await {
-            Ok(Ok(Some(_new))) if moved().await > MANY_CHANGES => return Ok(()),
-            Ok(Ok(Some(_))) => {}
+            Ok(Ok(Some(new))) => {
+                let told = new.document.filter(|_| moved_before == 0).map(readable);
+                let tasks = moved(told).await;
+                if tasks > MANY_CHANGES {
+                    return Ok(());
+                }
+                moved_before = (moved_before + tasks).saturating_sub(1);
+            }
             Ok(Ok(None)) if stream.is_alive() => {}
             Ok(Ok(None)) => {
                 return Err(broken(std::io::ErrorKind::UnexpectedEof, "the server closed the change stream"));

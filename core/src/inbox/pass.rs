@@ -57,8 +57,8 @@ struct Judged {
     groups: Vec<Group>,
     refused: Vec<Refused>,
     unknown: Vec<Refused>,
-    /// The id of the last of them, unless there are no more.
-    end: Option<Bson>,
+    /// What ids others have that are to be read, unless there are no more.
+    others: Option<Document>,
 }
 
 /// What has come of them.
@@ -102,16 +102,20 @@ impl Store {
     }
 
     /// Makes tasks of what is in the inbox and was not left, any number of DENs at once. `schemas`: what plugins want of parameters, as far
-    /// as that is known here.
+    /// as that is known here. `told`: a new document, with which it begins, while the others are read.
     ///
     /// # Errors
     /// The database cannot be reached, or this user has no right to tasks. What was done by then is done.
     #[operation]
-    pub async fn move_inbox(&self, schemas: &Schemas) -> Result<Moved, StoreError> {
+    pub async fn move_inbox(
+        &self,
+        schemas: &Schemas,
+        mut told: Option<Document>,
+    ) -> Result<Moved, StoreError> {
         let mut all = Moved::default();
         let mut leaves_behind = false;
         loop {
-            let Pass { moved, unknown, behind } = self.pass(schemas, leaves_behind).await?;
+            let Pass { moved, unknown, behind } = self.pass(schemas, leaves_behind, told.take()).await?;
             all.add(moved);
             if behind == 0 || leaves_behind {
                 return Ok(all);
@@ -121,18 +125,29 @@ impl Store {
         }
     }
 
-    /// Goes through all of the inbox once, in the order of its ids. While tasks are made of some documents, the next ones are read, and
-    /// those before are removed.
-    async fn pass(&self, schemas: &Schemas, leaves_behind: bool) -> Result<Pass, StoreError> {
+    /// Goes through all of the inbox once: what was told of, and the others in the order of their ids. While tasks are made of some
+    /// documents, the next ones are read, and those before are removed.
+    async fn pass(
+        &self,
+        schemas: &Schemas,
+        leaves_behind: bool,
+        told: Option<Document>,
+    ) -> Result<Pass, StoreError> {
         let mut pass = Pass::default();
-        let mut next = Some(self.judge_some(doc! { LEFT: Bson::Null }, schemas).await?);
+        let mut next = Some(match told {
+            Some(told) => {
+                let others = doc! { "$ne": told.get("_id") };
+                Judged { others: Some(others), ..self.judge_all(vec![told], schemas).await? }
+            }
+            None => self.judge_some(doc! { LEFT: Bson::Null }, schemas).await?,
+        });
         let mut done = Vec::new();
         while let Some(judged) = next {
             let ahead = async {
-                match judged.end.clone() {
-                    Some(end) => {
-                        let rest = doc! { LEFT: Bson::Null, "_id": { "$gt": end } };
-                        self.judge_some(rest, schemas).await.map(Some)
+                match judged.others.clone() {
+                    Some(others) => {
+                        let others = doc! { LEFT: Bson::Null, "_id": others };
+                        self.judge_some(others, schemas).await.map(Some)
                     }
                     None => Ok(None),
                 }
@@ -158,9 +173,9 @@ impl Store {
     /// Those of [`Store::move_inbox`].
     #[operation]
     pub async fn move_left(&self, schemas: &Schemas) -> Result<Moved, StoreError> {
-        let (mut all, mut last) = (Moved::default(), Bson::MinKey);
+        let (mut all, mut ids) = (Moved::default(), doc! { "$gt": Bson::MinKey });
         loop {
-            let left = doc! { LEFT: { "$ne": Bson::Null }, "_id": { "$gt": &last } };
+            let left = doc! { LEFT: { "$ne": Bson::Null }, "_id": ids };
             let judged = self.judge_some(left, schemas).await?;
             if judged.documents.is_empty() {
                 return Ok(all);
@@ -176,8 +191,8 @@ impl Store {
             self.remove_moved(done).await?;
             all.add(moved);
             all.refused += refused.len() as u64;
-            match judged.end {
-                Some(end) => last = end,
+            match judged.others {
+                Some(others) => ids = others,
                 None => return Ok(all),
             }
         }
@@ -186,10 +201,15 @@ impl Store {
     /// Reads some documents, and decides what is to become of them, but for what their insertion decides.
     async fn judge_some(&self, filter: Document, schemas: &Schemas) -> Result<Judged, StoreError> {
         let (documents, is_last) = self.read_inbox(filter).await?;
-        let end = documents.last().filter(|_| !is_last).and_then(|document| document.get("_id").cloned());
+        let end = documents.last().filter(|_| !is_last).and_then(|document| document.get("_id"));
+        let others = end.map(|end| doc! { "$gt": end });
+        Ok(Judged { others, ..self.judge_all(documents, schemas).await? })
+    }
+
+    async fn judge_all(&self, documents: Vec<Document>, schemas: &Schemas) -> Result<Judged, StoreError> {
         let (there, judged) =
             futures::try_join!(self.moved_before(&documents), self.judge_read(&documents, schemas))?;
-        Ok(Judged { documents, there, end, ..judged })
+        Ok(Judged { documents, there, ..judged })
     }
 
     async fn judge_read(&self, documents: &[Document], schemas: &Schemas) -> Result<Judged, StoreError> {

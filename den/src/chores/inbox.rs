@@ -8,12 +8,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bson::Document;
 use disbatch_core::inbox::Moved;
 use disbatch_core::lease::LeaseName;
 use disbatch_core::metrics::labels::Worker;
 use disbatch_core::store::StoreError;
-use disbatch_core::wake::{self, Hints};
-use tokio::sync::{mpsc, oneshot};
+use disbatch_core::wake::{self, Hints, ToMove};
+use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
@@ -45,17 +46,14 @@ async fn work(leader: &Leader, hints: &Arc<Hints>, clockwork: &Clockwork) {
     let mut may_move = false;
     // Held as long as the lease is.
     let mut follower: Option<AbortOnDropHandle<()>> = None;
-    let (mover, mut asked) = mpsc::channel(1);
+    let (mover, mut asked) = mpsc::channel::<ToMove>(1);
     loop {
-        let mut answer: Option<oneshot::Sender<u64>> = None;
-        let is_turn = tokio::select! {
-            _ = turns.tick() => true,
-            () = hints.inbox_noticed() => false,
-            asked = asked.recv() => {
-                answer = asked;
-                false
-            }
+        let (is_turn, asked) = tokio::select! {
+            _ = turns.tick() => (true, None),
+            () = hints.inbox_noticed() => (false, None),
+            asked = asked.recv() => (false, asked),
         };
+        let (told, answer) = asked.map(|ToMove { told, answer }| (told, answer)).unzip();
         let worked = async {
             if is_turn && !may_move {
                 may_move = leader.store.may_move_inbox().await?;
@@ -73,7 +71,7 @@ async fn work(leader: &Leader, hints: &Arc<Hints>, clockwork: &Clockwork) {
                 let follow = || tokio::spawn(wake::follow_inbox(leader.store.clone(), mover.clone()));
                 follower = leads.then(|| follower.take().unwrap_or_else(|| AbortOnDropHandle::new(follow())));
             }
-            move_all(leader, clockwork, is_turn, follower.is_some()).await
+            move_all((leader, follower.is_some()), clockwork, is_turn, told.flatten()).await
         };
         let error = match worked.await {
             Ok(moved) => {
@@ -90,15 +88,15 @@ async fn work(leader: &Leader, hints: &Arc<Hints>, clockwork: &Clockwork) {
 
 /// Returns how many tasks were made.
 async fn move_all(
-    leader: &Leader,
+    (leader, leads): (&Leader, bool),
     clockwork: &Clockwork,
     is_turn: bool,
-    leads: bool,
+    told: Option<Document>,
 ) -> Result<u64, StoreError> {
     let (store, schemas) = (&leader.store, clockwork.schemas().await);
     let mut moved = Moved::default();
     if leads || !is_turn {
-        moved = measured(store, Worker::Inbox, store.move_inbox(&schemas)).await?;
+        moved = measured(store, Worker::Inbox, store.move_inbox(&schemas, told)).await?;
     }
     if is_turn {
         let left = measured(store, Worker::Inbox, store.move_left(&schemas)).await?;

@@ -58,7 +58,7 @@ async fn world() -> anyhow::Result<(World, QueueId)> {
 }
 
 async fn moved(store: &Store) -> anyhow::Result<(u64, u64)> {
-    let Moved { tasks, refused } = store.move_inbox(&Schemas::default()).await?;
+    let Moved { tasks, refused } = store.move_inbox(&Schemas::default(), None).await?;
     Ok((tasks, refused))
 }
 
@@ -131,6 +131,29 @@ async fn what_is_committed_runs_once_and_what_is_aborted_never() -> anyhow::Resu
     let mut expected = vec![committed.to_hex(), contested.to_hex()];
     expected.sort();
     assert_eq!(runs(&path)?, expected);
+    assert_eq!(world.tasks().count_documents(doc! {}).await?, 2);
+    world.end().await
+}
+
+#[tokio::test]
+async fn a_document_that_was_told_of_is_moved_with_the_others_and_only_while_it_is_there() -> anyhow::Result<()>
+{
+    let (world, queue) = world().await?;
+    let store = world.store();
+    let told = document(ObjectId::new(), queue);
+    let move_told = async || store.move_inbox(&Schemas::default(), Some(told.clone())).await;
+    put(&world, queue, doc! {}).await?;
+    move_told().await?;
+    assert_eq!(world.tasks().count_documents(doc! {}).await?, 1, "only the other one was in the inbox");
+    inbox(&world).insert_one(&told).await?;
+    assert_eq!(move_told().await?.tasks, 1);
+    let id = TaskId(told.get_object_id("_id")?);
+    assert_eq!(world.status(id).await?, -2);
+    until_empty(&world).await?;
+    // Told once more: by somebody who stood still.
+    world.set(id, doc! { "status": 1 }).await?;
+    assert_eq!(move_told().await?.tasks, 0);
+    assert_eq!(world.status(id).await?, 1);
     assert_eq!(world.tasks().count_documents(doc! {}).await?, 2);
     world.end().await
 }
@@ -255,7 +278,7 @@ async fn of_many_that_move_the_same_each_task_is_made_once_though_some_are_delet
         let store = world.store();
         while inbox(&world).find_one(doc! {}).await?.is_some() {
             // Somebody else is at the same documents: whoever is second tries again.
-            if let Err(error) = store.move_inbox(&Schemas::default()).await {
+            if let Err(error) = store.move_inbox(&Schemas::default(), None).await {
                 ensure!(error.is_transient(), "{error}");
                 tokio::task::yield_now().await;
             }
@@ -561,7 +584,7 @@ async fn of_many_that_move_the_same_none_takes_what_comes_for_what_is_missing() 
     let mover = async || {
         let (store, mut refused) = (world.store(), 0);
         while inbox(&world).find_one(doc! { "left": null }).await?.is_some() {
-            match store.move_inbox(&Schemas::default()).await {
+            match store.move_inbox(&Schemas::default(), None).await {
                 Ok(moved) => refused += moved.refused,
                 Err(error) => ensure!(error.is_transient(), "{error}"),
             }

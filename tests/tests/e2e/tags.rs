@@ -172,7 +172,7 @@ async fn parameters_become_tags_whoever_makes_the_task() -> anyhow::Result<()> {
 
     let inserted = doc! { "_id": ObjectId::new(), "v": 1, "queue": "mail", "params": { "customer": 13 }, "options": { "tags": ["own"] } };
     world.database().collection::<Document>("inbox").insert_one(inserted).await?;
-    world.store().move_inbox(&Schemas::default()).await?;
+    world.store().move_inbox(&Schemas::default(), None).await?;
     assert_eq!(
         world.count(queue, doc! { "tags": ["own", "customer=13"], "params": { "customer": 13 } }).await?,
         1
