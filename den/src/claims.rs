@@ -27,7 +27,7 @@ use crate::launch::{Known, Promised};
 use crate::limits::{HEARD_WITHIN, TOO_OLD};
 use crate::node::Node;
 use crate::schedule::{Demand, Round};
-use crate::scheduled::OfSchedule;
+use crate::schedule_state::OfSchedule;
 
 /// So many claims are confirmed together.
 const BATCH: usize = 64;

@@ -29,7 +29,7 @@ use tokio::sync::mpsc;
 
 use crate::handover::Handover;
 use crate::runner::{self, Event, Exit, ProcessId, Runner, Services, Work};
-use crate::scheduled::OfSchedule;
+use crate::schedule_state::OfSchedule;
 use crate::scribe::Scribe;
 
 /// A runner process.

@@ -7,7 +7,7 @@
 
 mod answers;
 mod attendant;
-pub mod traced;
+pub mod trace;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -29,7 +29,7 @@ use tokio::sync::mpsc;
 
 use crate::handover::{Handover, UnderWay};
 use crate::launch::{Hold, Lanes};
-use crate::scheduled::OfSchedule;
+use crate::schedule_state::OfSchedule;
 use crate::scribe::{Outcome, Scribe};
 use attendant::Attendant;
 

@@ -11,7 +11,7 @@ use mongodb::Collection;
 use mongodb::options::Hint;
 
 use super::order::Candidate;
-use super::ranked::{Call, Ranked, Reading};
+use super::priority_window::{Call, Ranked, Reading};
 use super::read::{candidate, has_no_priority, is_no_index};
 use super::settings::Settings;
 use crate::model::{Queue, Status};

@@ -11,11 +11,11 @@ use futures::TryStreamExt;
 
 use super::group::NO_GROUP;
 use super::ledger::{GROUPS, id_of};
-use super::plain::Reading;
 use super::read::{Names, Running, has_no_group};
 use super::settings::{Settings, Share};
 use super::shares::Shares;
 use super::turns::Pointer;
+use super::unindexed_tasks::Reading;
 use super::uses::{Used, Uses, names_for};
 use crate::counters::count::Amount;
 use crate::model::{Queue, QueueId, Status};

@@ -11,7 +11,7 @@ use super::judge::{Entry, Fate, Known, Parents, Refusal, Refused, id_of};
 use super::show::NO_QUEUE;
 use super::{LEFT, REFUSED};
 use crate::config::Producer;
-use crate::model::stored::readable;
+use crate::model::document::readable;
 use crate::model::{QueueId, Status, TRACE, TaskId, TraceContext};
 use crate::schema::Schemas;
 use crate::store::collections::{ARCHIVE, TASKS, TOMBSTONES};

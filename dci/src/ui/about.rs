@@ -8,13 +8,13 @@ use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use askama::Template;
 use bson::Document;
-use disbatch_core::about::{Measured, Server, Topology};
+use disbatch_core::database_info::{Measured, Server, Topology};
 use serde_json::Value;
 
 use crate::api::monitoring;
 use crate::openapi::OfRead;
 use crate::state::State;
-use crate::ui::kept::Kept;
+use crate::ui::cache::Kept;
 use crate::ui::node_state::{NodeState, Now};
 use crate::ui::parts::{Pill, bytes};
 use crate::ui::{self, Rendered, plain};
@@ -148,7 +148,7 @@ fn database(name: &str, server: &Server) -> Vec<(&'static str, String)> {
 #[cfg(test)]
 mod tests {
     use bson::{DateTime, doc};
-    use disbatch_core::about::Size;
+    use disbatch_core::database_info::Size;
     use serde_json::json;
 
     use super::*;

@@ -9,7 +9,7 @@ use disbatch_core::accounts::UserName;
 use serde_json::{Value, json};
 
 use crate::access::{self, Login, Via, Who, address, cookie};
-use crate::api::{Answer, then};
+use crate::api::{Answer, redirect};
 use crate::error::HttpError;
 use crate::openapi::{Credentials, ErrorBody, OfAnybody, OfWrite};
 use crate::params::Params;
@@ -102,7 +102,7 @@ pub async fn log_in(request: HttpRequest, state: Data<State>, params: Params) ->
         measure::not_let_in(state.store.metrics(), error.status(), true);
     }
     match begun {
-        Err(error) if then::is_form(&params) => Ok(refused(&error, &params)),
+        Err(error) if redirect::is_form(&params) => Ok(refused(&error, &params)),
         other => other,
     }
 }
@@ -113,7 +113,7 @@ pub async fn log_in(request: HttpRequest, state: Data<State>, params: Params) ->
     responses((status = 303, description = "Ended; the page to log in is next."), OfWrite),
 )]
 pub async fn log_out(request: HttpRequest, state: Data<State>, who: Who) -> Answer {
-    then::or_page(accept::wants_html(&request), end(&request, &state, &who).await)
+    redirect::or_page(accept::wants_html(&request), end(&request, &state, &who).await)
 }
 
 async fn begin(request: &HttpRequest, state: &State, params: &Params) -> Answer {
@@ -127,7 +127,7 @@ async fn begin(request: &HttpRequest, state: &State, params: &Params) -> Answer 
     let Login::Done { cookie, name } = access::log_in(request, state, name, password).await? else {
         return Err(wrong());
     };
-    if then::is_form(params) {
+    if redirect::is_form(params) {
         let next = own(params.options.get("then"));
         return Ok(HttpResponse::SeeOther().cookie(cookie).insert_header((LOCATION, next)).finish());
     }
@@ -168,7 +168,7 @@ async fn known(request: &HttpRequest, state: &State) -> Result<Known, HttpError>
 
 /// The address of this server that is next.
 fn own(next: Option<&Value>) -> &str {
-    next.and_then(Value::as_str).filter(|path| then::is_own(path)).unwrap_or(HOME)
+    next.and_then(Value::as_str).filter(|path| redirect::is_own(path)).unwrap_or(HOME)
 }
 
 fn given<'a>(params: &'a Params, name: &str) -> Result<&'a str, HttpError> {

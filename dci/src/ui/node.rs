@@ -1,7 +1,7 @@
 //! `GET /nodes/:node` for people: one machine, what runs there, and what it was like over time.
 
 mod charts;
-mod shown;
+mod live_parts;
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
@@ -13,7 +13,7 @@ use disbatch_core::plugin::Report;
 use disbatch_core::series::NodePoint;
 
 use crate::access::Who;
-use crate::api::{Answer, delete_node, get_node, then};
+use crate::api::{Answer, delete_node, get_node, redirect};
 use crate::error::HttpError;
 use crate::json;
 use crate::openapi::{ErrorBody, OfRead, OfWrite};
@@ -25,7 +25,7 @@ use crate::ui::live::{self, Part};
 use crate::ui::overview::throughput::Span;
 use crate::ui::{self, Rendered, plain, text};
 use charts::Of;
-use shown::{Facts, Shown};
+use live_parts::{Facts, Shown};
 
 #[derive(Template)]
 #[template(path = "node.html")]
@@ -96,7 +96,7 @@ pub async fn live(request: HttpRequest, state: Data<State>, id: Path<String>) ->
     ),
 )]
 pub async fn remove(state: Data<State>, who: Who, id: Path<String>) -> Answer {
-    then::lead(delete_node::delete(&state, &who, &id).await, "/nodes")
+    redirect::lead(delete_node::delete(&state, &who, &id).await, "/nodes")
 }
 
 async fn parts(state: &State, id: &str) -> Result<Vec<Part>, HttpError> {

@@ -14,7 +14,7 @@ use futures::TryFutureExt;
 use serde_json::{Value, json};
 
 use crate::access::Who;
-use crate::api::{Answer, then};
+use crate::api::{Answer, redirect};
 use crate::error::HttpError;
 use crate::openapi::OfRead;
 use crate::params::Params;
@@ -90,7 +90,7 @@ pub async fn handle(
     };
     let tasks = format!("/tasks?.text={}", encoded(&wanted));
     Ok(match meant(&wanted, &found, &tasks) {
-        Some(next) => then::see(next),
+        Some(next) => redirect::see(next),
         None => {
             let page = SearchPage { wanted: &wanted, found: &found, tasks: &tasks };
             ui::page(ui::render(StatusCode::OK, &page))

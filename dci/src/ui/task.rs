@@ -1,18 +1,18 @@
 //! `GET /tasks/:id` for people: one task, what it is doing, and what it has written.
 
 mod answer;
+mod attempt_count;
 mod attempts;
 mod facts;
-mod failed;
+mod failure;
 mod feed;
 mod graph;
 mod life;
 pub mod lines;
-mod linked;
+mod links;
 mod output;
 mod steps;
 mod timeline;
-mod tries;
 
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -44,7 +44,7 @@ use crate::ui::{self, Rendered, plain};
 use answer::AnswerBox;
 use attempts::{Choice, Tabs};
 use facts::{Facts, Outcome, QueueLink, Shown};
-use failed::Failed;
+use failure::Failed;
 use feed::Feed;
 use graph::Graph;
 use life::{Head, Progress, Why, status};
@@ -248,7 +248,7 @@ async fn named_in(
     let texts = explained.into_iter().flat_map(|explained| {
         explained.gates.iter().map(|gate| gate.text.as_str()).chain([explained.summary.as_str()])
     });
-    let ids: HashSet<TaskId> = texts.flat_map(linked::ids).collect();
+    let ids: HashSet<TaskId> = texts.flat_map(links::ids).collect();
     if ids.is_empty() {
         return Ok(Called::default());
     }

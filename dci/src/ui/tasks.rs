@@ -2,7 +2,7 @@
 
 mod actions;
 pub(in crate::ui) mod columns;
-mod created;
+mod creation_time;
 mod excerpt;
 mod find;
 mod search;
@@ -58,7 +58,7 @@ struct TasksPage<'a> {
     others: Vec<(String, String)>,
     chips: Vec<Chip>,
     tally: Tally,
-    created: Vec<created::Choice>,
+    created: Vec<creation_time::Choice>,
     /// Whether the filters that are folded restrict something.
     has_more: bool,
     /// The columns that are shown unless somebody chooses.

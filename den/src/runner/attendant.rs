@@ -25,7 +25,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::answers::{
     alone, deadline_in, done, finished, millis, outdated, plugin_until, remove_live, renewal,
 };
-use super::traced::Traced;
+use super::trace::Traced;
 use super::{Event, Exit, Mail, ProcessId, Report, Services, Work, run_of};
 use crate::handover::{Next, UnderWay};
 use crate::launch::{Hold, Known};

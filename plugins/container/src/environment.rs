@@ -6,7 +6,7 @@ use disbatch_adapter::{CONTROL_VARIABLE, fill};
 use serde_json::Value;
 
 use crate::channel;
-use crate::told::Told;
+use crate::input::Told;
 
 /// All of them, as Docker's interface has them. Of the same name, what a runner sets comes before what the task brings, and
 /// that before what the manifest says: secrets stand only where that names them.
@@ -60,7 +60,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::told::tests::told;
+    use crate::input::tests::told;
 
     fn of(settings: &Value, params: &Value) -> Result<Vec<String>, String> {
         let told = told(settings, params);

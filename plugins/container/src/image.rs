@@ -5,9 +5,9 @@ use serde_json::json;
 use crate::api::{Engine, Image};
 use crate::channel::Channel;
 use crate::credentials;
+use crate::input::Told;
 use crate::request::Create;
 use crate::settings::Pull;
-use crate::told::Told;
 
 /// Docker's own registry, which is meant where a name has none.
 pub const DOCKER_HUB: &str = "docker.io";

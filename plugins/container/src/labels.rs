@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::input::Told;
 use crate::process::{Process, namespace};
-use crate::told::Told;
 
 pub const TASK: &str = "disbatch.task";
 /// The number of the attempt.

@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 
 use crate::environment;
 use crate::image;
+use crate::input::Told;
 use crate::settings::{Limits, Mount, Settings};
-use crate::told::Told;
 
 /// What a task may bring where the manifest allows it to. None of it gives the container anything of its host.
 const OF_TASKS: [&str; 12] = [
@@ -231,7 +231,7 @@ fn limit(host: &mut Map<String, Value>, limits: Limits) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::told::tests::told;
+    use crate::input::tests::told;
 
     fn labels() -> BTreeMap<&'static str, String> {
         BTreeMap::from([("disbatch.task", "0a".to_owned())])

@@ -15,10 +15,10 @@ use zeroize::Zeroizing;
 use crate::address::{Signposts, is_usable};
 use crate::api::{Engine, Error, FromContainer, ToContainer};
 use crate::channel::Channel;
+use crate::input::Told;
 use crate::output::{self, Targets};
 use crate::process::Process;
 use crate::request::Create;
-use crate::told::Told;
 use crate::{CANNOT_RUN, image, labels, memory, tidy};
 use disbatch_adapter::{Stop, note};
 

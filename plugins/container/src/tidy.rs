@@ -9,9 +9,9 @@ use tokio::time::sleep;
 use crate::address::{Signposts, is_usable};
 use crate::api::{Engine, Error, Listed};
 use crate::args::TidyOptions;
+use crate::input::Told;
 use crate::labels;
 use crate::process::{Process, namespace};
-use crate::told::Told;
 use disbatch_adapter::note;
 
 /// How often it is tried to remove the container of an earlier attempt: engines that are busy refuse what they do the next
@@ -167,7 +167,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::told::tests::told;
+    use crate::input::tests::told;
 
     fn here() -> Here {
         Here {

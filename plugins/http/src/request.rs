@@ -7,7 +7,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value, json};
 
 use crate::allow;
-use crate::told::Told;
+use crate::input::Told;
 
 /// The parameters of a task that say how its service is asked.
 const URL: &str = "url";

@@ -5,12 +5,12 @@ mod claim;
 mod cluster;
 mod environment;
 mod follow;
+mod input;
 mod job;
 mod log;
 mod names;
 mod pod;
 mod settings;
-mod told;
 mod verdict;
 
 use std::io::{self, Read};
@@ -24,8 +24,8 @@ use claim::Claimed;
 use cluster::{Cluster, Pauses, Removal, describe, is_passing};
 use disbatch_adapter::{Control, Stop, note};
 use follow::{Following, Outcome};
+use input::Told;
 use job::Wanted;
-use told::Told;
 
 /// The exit code where no container has run, as Docker's own client has it.
 const CANNOT_RUN: u8 = 125;

@@ -8,8 +8,8 @@ use disbatch_core::config::TraceUrl;
 use disbatch_core::model::{FILES, PLUGIN_VERSION, SHADOW_OF, TaskId, TraceContext, whole_number};
 use disbatch_core::schedules::Schedule;
 
+use super::attempt_count;
 use super::life::{exit, who_and_why};
-use super::tries;
 use crate::json::{self, Dates};
 use crate::ui::files::place;
 use crate::ui::parts::When;
@@ -175,7 +175,7 @@ impl Facts {
             of_service("Web service last heard of", "heard"),
             time("Archived", "archived"),
         ];
-        let attempts = tries::words(task, queue.most_attempts(task)).map(|words| ("Attempt", words));
+        let attempts = attempt_count::words(task, queue.most_attempts(task)).map(|words| ("Attempt", words));
         let mut others: Vec<(&'static str, String)> = attempts.into_iter().collect();
         others.extend(text("Plugin version", PLUGIN_VERSION));
         others.extend(waited(task).map(|waited| ("Waited", waited)));

@@ -4,7 +4,7 @@
 //! are those of each queue, which the server merges. What remains comes in the order of the server, with `.skip`. No index knows what params
 //! contain: only so many tasks are looked at for that, and whoever wants to know more goes on behind them.
 
-mod look;
+mod scan;
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use disbatch_adapter::{CONTROL_VARIABLE, fill};
 use serde_json::{Value, json};
 
-use super::told::Told;
+use super::input::Told;
 
 /// The variable with secure parameters.
 const SECURE_PARAMS: &str = "JOB_SECURE_PARAMS";
@@ -97,7 +97,7 @@ fn literal(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::told::tests::told;
+    use super::super::input::tests::told;
     use super::*;
 
     fn of(settings: Value, task: Value, of_pod: &[Value]) -> Result<Environment, String> {

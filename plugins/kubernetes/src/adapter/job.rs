@@ -6,9 +6,9 @@ use std::fmt;
 use serde_json::{Value, json};
 
 use super::environment::{self, Environment, FOLDER, TASK_KEY};
+use super::input::Told;
 use super::names;
 use super::pod;
-use super::told::Told;
 
 /// After so many seconds the cluster removes a job that has ended and is still there, unless the manifest says otherwise.
 const USUAL_TTL: u32 = 60 * 60;
@@ -183,7 +183,7 @@ fn made(told: &Told, name: &str, main: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::told::tests::told;
+    use super::super::input::tests::told;
     use super::*;
 
     fn wanted(settings: Value, task: Value) -> Result<Wanted, String> {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::input::Told;
 use super::settings::TenantNamespaces;
-use super::told::Told;
 
 pub const TASK: &str = "disbatch.task";
 /// The number of the attempt.
@@ -107,7 +107,7 @@ fn checked(of: &str, name: String) -> Result<String, String> {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::told::tests::told;
+    use super::super::input::tests::told;
     use super::*;
 
     #[test]

@@ -96,7 +96,7 @@ fn label<'a>(job: &'a Job, name: &str) -> &'a str {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::super::told::tests::told;
+    use super::super::super::input::tests::told;
     use super::*;
 
     /// Attempt 3 of a task.

@@ -14,7 +14,7 @@ use super::start::started_by;
 use super::statements::Statement;
 use super::transition::{Transition, count_in, server_time_in};
 use crate::budget;
-use crate::model::stored::unreadable_field;
+use crate::model::document::unreadable_field;
 use crate::model::{PLUGIN_VERSION, Queue, Status, TaskId, whole_number};
 use crate::store::{Store, StoreError, WriteFailure};
 
