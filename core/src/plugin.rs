@@ -343,7 +343,7 @@ impl Plugins {
         }
         if engine == Engine::Perl {
             return match perl::resolve(&manifest, own, &self.engines) {
-                Ok(perl::Found { program, arguments, doubt }) => {
+                Ok(perl::PerlCommand { program, arguments, doubt }) => {
                     let doubt = doubt.map(|why| Problem::Engine { name, why });
                     Ok((Plugin::new(manifest, program, arguments), doubt))
                 }

@@ -79,7 +79,7 @@ pub use upkeep::{Outlook, Question};
 pub use wait_start::Waiting;
 
 pub(crate) use claim::{MOST_PASSES, claimable, claimable_of_any, is_newest_first};
-pub(crate) use claim_updates::{MOST_ALONE, Outcome, Try, one_member};
+pub(crate) use claim_updates::{ClaimOutcome, MOST_ALONE, Try, one_member};
 pub(crate) use error_line::MOST as MOST_OF_LINE;
 pub(crate) use external::{DETACHED, Ending, FREED, Reason, attached, silence};
 pub(crate) use submit::Given;
