@@ -6,7 +6,7 @@ use disbatch_wire::admission::{Admission, AdmissionChange, AdmissionLifted, Admi
 use serde_json::json;
 
 use crate::access::Who;
-use crate::admission::Shown;
+use crate::admission::RuleState;
 use crate::api::{Answer, redirect};
 use crate::error::HttpError;
 use crate::openapi::{AdmissionLift, AdmissionScope, ErrorBody, OfRead, OfWrite};
@@ -32,7 +32,7 @@ pub async fn list(request: HttpRequest, state: Data<State>, who: Who) -> Answer 
         return Ok(ui::page(ui::admission::render(&state, &who).await));
     }
     let rules = admission::shown(&state, &who).await?;
-    json::of(&Admission { rules: rules.iter().map(Shown::view).collect() })
+    json::of(&Admission { rules: rules.iter().map(RuleState::view).collect() })
 }
 
 /// Says what becomes of new tasks: of all, of a queue, for a tenant, or of a user. `reject`: submissions are refused with 503. `pause`:

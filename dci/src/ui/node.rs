@@ -25,14 +25,14 @@ use crate::ui::live::{self, Part};
 use crate::ui::overview::throughput::Span;
 use crate::ui::{self, Rendered, plain, text};
 use charts::Of;
-use live_parts::{Facts, Shown};
+use live_parts::{Facts, NodeParts};
 
 #[derive(Template)]
 #[template(path = "node.html")]
 struct NodePage {
     /// Its own id; nothing if it has none that can be used.
     id: String,
-    shown: Shown,
+    shown: NodeParts,
     plugins: Option<Vec<String>>,
     problems: Vec<Report>,
     charts: Charts,
@@ -54,7 +54,7 @@ fn page(facts: &Facts, span: Span, points: &[NodePoint]) -> NodePage {
     let id = node.get_object_id("_id").map(|id| id.to_hex()).unwrap_or_default();
     let plugins = node.get("plugins").and_then(Bson::as_array);
     NodePage {
-        shown: Shown::of(facts),
+        shown: NodeParts::of(facts),
         problems: Report::of_node(node),
         plugins: plugins.map(|all| all.iter().map(|name| plain(Some(name))).collect()),
         tasks: tasks_of(node),
@@ -101,7 +101,7 @@ pub async fn remove(state: Data<State>, who: Who, id: Path<String>) -> Answer {
 
 async fn parts(state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
     let node = get_node::find(state, id).await?;
-    Shown::of(&Facts::gather(state, node).await?).parts()
+    NodeParts::of(&Facts::gather(state, node).await?).parts()
 }
 
 /// What a node was like over time: `of` is `running`, how many runners lived there, `load`, or `memory`, how much of it
@@ -246,7 +246,7 @@ mod tests {
     fn every_part_is_on_the_page_under_its_id() {
         let facts = facts(node(), tasks());
         let html = html(&facts);
-        let parts = Shown::of(&facts).parts().unwrap();
+        let parts = NodeParts::of(&facts).parts().unwrap();
         assert!(parts.len() >= 4);
         assert_on_page(&parts, &html);
     }
