@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-pub use credentials::Shown;
+pub use credentials::CredentialKind;
 
 use crate::args::ConnectionOptions;
 use crate::output;
@@ -48,7 +48,7 @@ pub enum ApiError {
         /// The body of the answer.
         body: String,
         /// How the DCI was told who asks.
-        shown: Shown,
+        shown: CredentialKind,
     },
     /// There was no answer.
     Unreachable {
@@ -427,7 +427,7 @@ mod tests {
             url: "http://h/queues".into(),
             status: StatusCode::BAD_REQUEST,
             body: "{\"error\":\"x\"}".into(),
-            shown: Shown::Nothing,
+            shown: CredentialKind::Nothing,
         };
         assert_eq!(refused.to_string(), "Error posting http://h/queues (400 Bad Request): {\"error\":\"x\"}");
     }

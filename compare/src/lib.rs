@@ -73,7 +73,7 @@ pub struct LeftFile {
 
 /// What came of one run.
 #[derive(Debug, Clone, Default)]
-pub struct Outcome<'a> {
+pub struct AttemptOutcome<'a> {
     pub status: i64,
     pub exit: Option<&'a Value>,
     pub result: Option<&'a Value>,
@@ -107,7 +107,12 @@ pub struct Comparison {
 impl Comparison {
     /// Of what both have: steps, files, and what else is known of the plugin is for whoever knows it. Each difference may take so long;
     /// `None`: none is told.
-    pub fn between(was: &Outcome<'_>, is: &Outcome<'_>, masks: &Masks, takes: Option<Duration>) -> Self {
+    pub fn between(
+        was: &AttemptOutcome<'_>,
+        is: &AttemptOutcome<'_>,
+        masks: &Masks,
+        takes: Option<Duration>,
+    ) -> Self {
         let result = |value: Option<&Value>| {
             value.map_or_else(String::new, |value| format!("{:#}\n", sorted(value))).into_bytes()
         };
@@ -212,12 +217,12 @@ mod tests {
         let masks = Masks::new(&[], "disbatch-5f").unwrap();
         let exit = json!({ "code": 0, "duration": 1.5, "peak_memory": 100, "cpu": 1 });
         let result = json!({ "b": 1, "a": [2] });
-        let of = |status, exit, result, out| Outcome {
+        let of = |status, exit, result, out| AttemptOutcome {
             status,
             exit,
             result,
             output: [out, b""],
-            ..Outcome::default()
+            ..AttemptOutcome::default()
         };
         let was = of(1, Some(&exit), Some(&result), &b"at 10:00:00\n"[..]);
         let (shorter, other_order) =
@@ -228,8 +233,12 @@ mod tests {
         assert_eq!(compared.duration, Measured { was: Some(1.5), is: Some(0.5) });
         let failed = json!({ "code": 1 });
         let other = of(2, Some(&failed), None, &b"one\n2\n"[..]);
-        let different =
-            Comparison::between(&Outcome { output: [b"one\ntwo\n", b""], ..was }, &other, &masks, TAKES);
+        let different = Comparison::between(
+            &AttemptOutcome { output: [b"one\ntwo\n", b""], ..was },
+            &other,
+            &masks,
+            TAKES,
+        );
         assert_eq!(different.different(), ["status", "exit", "result", "stdout"]);
         assert!(different.texts[1].difference.contains("-two\n+2\n"), "{different:?}");
         let json = different.json();

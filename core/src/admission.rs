@@ -27,7 +27,7 @@ use futures::TryStreamExt;
 use mongodb::Collection;
 
 pub use follow::follow;
-use memory::Known;
+use memory::CachedAdmission;
 pub(crate) use memory::Memory;
 pub use rules::{Action, Rule, Rules, Scope, Whose};
 pub use standing::{Left, Standing, Stranded};
@@ -312,14 +312,14 @@ impl Store {
         Ok(rules.deciding(&whose).filter(|rule| rule.action != Action::Accept).cloned())
     }
 
-    async fn known_admission(&self) -> Result<Arc<Known>, StoreError> {
+    async fn known_admission(&self) -> Result<Arc<CachedAdmission>, StoreError> {
         let now = Instant::now();
         if let Some(known) = self.admission.get(now) {
             return Ok(known);
         }
         let (rules, tenants, tag_indexes) =
             futures::try_join!(self.admission_rules(), self.tenants_of_queues(), self.tag_indexes())?;
-        Ok(self.admission.set(now, Known { rules, tenants, tag_indexes }))
+        Ok(self.admission.set(now, CachedAdmission { rules, tenants, tag_indexes }))
     }
 }
 

@@ -11,11 +11,11 @@
 //! comes before a worker of its name, and where the node's configuration does not allow that plugin, none of the two is run
 //! ([`crate::plugin::Plugins::with_workers`]).
 
-mod allowed;
 mod bounds;
-mod hidden;
 mod lex;
 mod manage;
+mod redaction;
+mod restrictions;
 
 use disbatch_operation::operation;
 use std::fmt;
@@ -25,8 +25,8 @@ use futures::TryStreamExt;
 use mongodb::Collection;
 use serde_json::{Map, Value};
 
-pub use hidden::{HIDDEN, hidden};
 pub use manage::Place;
+pub use redaction::{HIDDEN, hidden};
 
 use crate::model::{PluginName, PluginNameError, to_document, whole_number};
 use crate::plugin::{Manifest, ManifestError, Plugins};
@@ -275,11 +275,11 @@ fn manifest(name: &PluginName, definition: &Document) -> Result<Manifest, Manife
         }
     };
     let mut manifest = Manifest::from_value(value)?;
-    allowed::check(&manifest)?;
+    restrictions::check(&manifest)?;
     if let Some(template) = &mut manifest.template {
         // Forms begin with it, and are for whoever may submit tasks.
-        hidden::drop_secrets(&mut template.params);
-        hidden::drop_secrets(&mut template.options);
+        redaction::drop_secrets(&mut template.params);
+        redaction::drop_secrets(&mut template.options);
     }
     Ok(manifest)
 }

@@ -14,20 +14,19 @@
 //! group to the next, so the cost is that of the number of groups. A DEN remembers the answer for about a second
 //! (`window.rs`). The first task of each group comes with it; further ones are read ahead, as long as no other DEN has had a
 //! turn of the group in between. Tasks without a group are not in that index, so that queues that are not fair pay nothing
-//! for it; they are found by reading on in the index that has all tasks (`plain.rs`).
+//! for it; they are found by reading on in the index that has all tasks (`unindexed_tasks.rs`).
 //!
 //! **Limits.** `group_threads` limits what a group has claimed or running, as `threads` does for the queue: each claim takes
 //! a place of its group, which a unique index gives once, and is confirmed before it is launched. What a `group_rate` does not
 //! allow is passed over as a group without tasks is.
 
-mod before;
 mod by_priority;
 mod claim;
 mod group;
 mod ledger;
 pub mod order;
-mod plain;
-mod ranked;
+mod position;
+mod priority_window;
 mod read;
 mod rotation;
 mod rows;
@@ -36,6 +35,7 @@ mod settings;
 pub mod shares;
 mod spread;
 pub mod turns;
+mod unindexed_tasks;
 mod uses;
 mod window;
 
@@ -48,6 +48,6 @@ pub use settings::{HALF_LIFE, LONGEST_HALF_LIFE, MOST_WEIGHT, Settings, Share};
 pub(crate) use by_priority::index_of_priorities;
 pub(crate) use group::group_of;
 pub(crate) use ledger::{KEPT, Ledger};
-pub(crate) use ranked::Ranked as RankedWindow;
+pub(crate) use priority_window::Ranked as RankedWindow;
 pub(crate) use read::index_of_groups;
 pub(crate) use window::Window as FairWindow;

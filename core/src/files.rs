@@ -27,12 +27,12 @@
 //! What a task's run makes is fenced by the run: see [`crate::task::Run`] and `task/files.rs`.
 
 mod commit;
+mod content_access;
 mod entries;
-mod known;
 mod read;
 mod sets;
 mod settle;
-mod small;
+mod small_contents;
 mod sweep;
 mod upload;
 
@@ -55,7 +55,7 @@ pub use disbatch_values::files::{
 pub use read::Content;
 pub use sets::{NewSet, SetQuery, SetSummary};
 pub use settle::SettledFiles;
-pub use small::MOST_TOGETHER;
+pub use small_contents::MOST_TOGETHER;
 pub use sweep::SweptFiles;
 pub use upload::{Check, Chunk, ContentState, Put, Sender};
 

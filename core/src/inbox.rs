@@ -2,7 +2,7 @@
 //!
 //! A document of `inbox` says what `POST /tasks` would be told (`docs/inbox.md`), and has the `_id` that its task will have. A DEN moves it:
 //! it decides as the DCI does ([`document`], [`judge`]), has the server insert the task under that `_id`
-//! ([`crate::task`], `submit/from_inbox.rs`), and removes the document. What is refused becomes a cancelled task that says why.
+//! ([`crate::task`], `submit/inbox.rs`), and removes the document. What is refused becomes a cancelled task that says why.
 //!
 //! **Once, whoever dies when.** The server inserts a task only while its document is in the inbox, and while there is no such task; it looks
 //! in the same operation. A task is archived or deleted only when its document has gone. One whose

@@ -4,7 +4,6 @@
 //! Follow one task through [`task`]: submit, claim, start, finish. `ARCHITECTURE.md` walks that path
 //! through all processes and states the invariants.
 
-pub mod about;
 pub mod accounts;
 pub mod admission;
 pub mod arrays;
@@ -16,10 +15,10 @@ pub mod callbacks;
 pub mod canary;
 pub mod cgroup;
 pub mod clock;
-pub mod closest;
 pub mod config;
 pub mod core_dumps;
 pub mod counters;
+pub mod database_info;
 pub mod definitions;
 pub mod descriptors;
 pub mod doctor;
@@ -57,6 +56,7 @@ pub mod series;
 pub mod service_manager;
 pub mod shadow;
 pub mod store;
+pub mod suggestion;
 pub mod tags;
 pub mod task;
 pub mod telemetry;

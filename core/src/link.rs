@@ -57,7 +57,7 @@ use bson::oid::ObjectId;
 use bson::{DateTime, Document, RawDocumentBuf};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::model::stored::Stored;
+use crate::model::document::Stored;
 use crate::model::{Status, TaskId};
 use crate::output::{Encoding, StreamName};
 use crate::schedules::ForRun;

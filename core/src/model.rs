@@ -5,6 +5,7 @@
 //! as it is and interpreted, and fields that this release does not know are carried along unchanged.
 
 mod canary;
+pub(crate) mod document;
 mod files;
 mod id;
 mod json;
@@ -16,7 +17,6 @@ mod rules;
 mod sample;
 mod shadow;
 mod step;
-pub(crate) mod stored;
 mod task;
 mod trace;
 mod version;

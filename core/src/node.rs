@@ -1,8 +1,8 @@
 //! Nodes: the heartbeat of a DEN and the limit that operators put on it.
 
 mod addresses;
-mod gone;
 pub(crate) mod peers;
+mod removal;
 pub mod shares;
 
 use disbatch_operation::operation;
@@ -20,8 +20,8 @@ use crate::store::error::typed;
 use crate::store::{Altered, Store, StoreError};
 
 pub use addresses::Addresses;
-pub use gone::{Death, Removed};
 pub use peers::Peer;
+pub use removal::{Death, Removed};
 
 /// What an update found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,7 @@
 //! The first of a name counts: plugins in folders come before programs of the configuration, shipped plugins, Perl modules, and what the database defines.
 //! Others in folders are versions of it, if they say another version: what a queue pins is found as `Name@version`, the first one under both names.
 
-mod defined;
+mod definitions;
 mod files;
 mod find;
 mod manifest;
@@ -343,7 +343,7 @@ impl Plugins {
         }
         if engine == Engine::Perl {
             return match perl::resolve(&manifest, own, &self.engines) {
-                Ok(perl::Found { program, arguments, doubt }) => {
+                Ok(perl::PerlCommand { program, arguments, doubt }) => {
                     let doubt = doubt.map(|why| Problem::Engine { name, why });
                     Ok((Plugin::new(manifest, program, arguments), doubt))
                 }

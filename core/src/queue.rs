@@ -1,8 +1,8 @@
 //! Queues: what may be done with them, and how their tasks are counted.
 
-mod first;
+mod monitoring;
 
-pub use first::{FirstTask, UnderWay};
+pub use monitoring::{FirstTask, UnderWay};
 
 use disbatch_operation::operation;
 use std::collections::HashMap;

@@ -18,6 +18,7 @@
 mod calendars;
 mod cron;
 mod decide;
+mod document;
 mod fire;
 mod make;
 mod manage;
@@ -26,7 +27,6 @@ mod options;
 mod run;
 mod settle;
 mod spec;
-mod stored;
 mod zone;
 
 use std::time::Duration;
@@ -219,7 +219,7 @@ pub struct ForRun {
     pub id: ObjectId,
     pub name: String,
     /// What the plugin has saved in an earlier run.
-    #[serde(default, with = "stored::kept", skip_serializing_if = "Option::is_none")]
+    #[serde(default, with = "document::kept", skip_serializing_if = "Option::is_none")]
     pub storage: Option<Bson>,
     /// When the newest run began that succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -3,8 +3,8 @@
 //!
 //! Every write that decides a task's fate is acknowledged by a majority of the replica set.
 
-mod altered;
-mod attended;
+mod abandonment;
+mod alteration;
 mod blame;
 pub mod collections;
 pub(crate) mod error;
@@ -25,10 +25,10 @@ use mongodb::options::{
 use mongodb::{Client, Collection, Database};
 use tokio_util::task::AbortOnDropHandle;
 
-pub(crate) use crate::model::stored::Stored;
-pub use altered::Altered;
-pub(crate) use altered::still;
-pub use attended::Attended;
+pub(crate) use crate::model::document::Stored;
+pub use abandonment::Attended;
+pub use alteration::Altered;
+pub(crate) use alteration::still;
 pub use blame::Blame;
 pub use error::{StoreError, WriteFailure};
 
@@ -246,7 +246,7 @@ fn frugal(options: &mut ClientOptions) {
 
 /// Goes on for as long as one of the stores of `database` is there.
 fn turns(database: &Database) -> Arc<AbortOnDropHandle<()>> {
-    Arc::new(AbortOnDropHandle::new(tokio::spawn(attended::make_turns(database.clone()))))
+    Arc::new(AbortOnDropHandle::new(tokio::spawn(abandonment::make_turns(database.clone()))))
 }
 
 /// Where the database is and how it is spoken to, without a user.

@@ -10,7 +10,7 @@
 //! Whoever does not get through tries again after a moment, and is told to come back after some of these. Far below the limit
 //! it is enough to know how much there was a moment ago, and what was submitted since.
 
-mod lately;
+mod cache;
 mod quota;
 mod reserve;
 
@@ -21,7 +21,7 @@ use bson::{Bson, Document, doc};
 use futures::TryStreamExt;
 use mongodb::Collection;
 
-pub(crate) use lately::Lately;
+pub(crate) use cache::Lately;
 pub use quota::{Busy, Limits, OverQuota, Quota};
 pub(crate) use reserve::Reservation;
 

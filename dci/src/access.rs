@@ -12,13 +12,13 @@ mod enforce;
 pub mod form;
 mod identify;
 mod login;
-mod named;
 mod need;
 mod passwords;
 mod refusal;
 mod schedules;
 mod sight;
 mod streams;
+mod target;
 mod throttle;
 pub mod viewer;
 mod who;
@@ -35,11 +35,11 @@ use tokio::time::Instant;
 pub use enforce::{enforce, may_bulk};
 pub use identify::identify;
 pub use login::{Login, log_in};
-pub use named::{NamedQueue, NamedSchedule};
 pub use need::Need;
 pub use passwords::Passwords;
 pub use schedules::{may_change_schedule, no_such_schedule, owns_schedule};
 pub use sight::Sight;
+pub use target::{NamedQueue, NamedSchedule};
 pub use who::{Via, Who};
 
 /// How long it may take until the first user is noticed.

@@ -29,7 +29,7 @@ const AT_ONCE: usize = 4;
 
 /// A rule, and what it has come to.
 #[derive(Debug)]
-pub struct Shown {
+pub struct RuleState {
     pub rule: Rule,
     /// The name of its queue, if it is about one that is still there.
     pub name: Option<String>,
@@ -114,7 +114,7 @@ pub async fn new_rule(state: &State, who: &Who, params: &Params) -> Result<NewRu
 }
 
 /// The rules that somebody may see, from the widest on.
-pub async fn shown(state: &State, who: &Who) -> Result<Vec<Shown>, HttpError> {
+pub async fn shown(state: &State, who: &Who) -> Result<Vec<RuleState>, HttpError> {
     let reach = who.reach(Role::Viewer);
     let (rules, queues, now) = futures::try_join!(
         state.store.admission_rules(),
@@ -136,7 +136,7 @@ async fn show(
     (mut rule, is_whole): (Rule, bool),
     names: &HashMap<ObjectId, String>,
     now: DateTime,
-) -> Result<Shown, HttpError> {
+) -> Result<RuleState, HttpError> {
     let standing = match rule.action {
         Action::Pause | Action::Reject if is_whole => Some(state.store.standing_of(&rule.scope).await?),
         Action::Accept | Action::Pause | Action::Reject => None,
@@ -158,7 +158,7 @@ async fn show(
         (left, name)
     };
     let left = left.into_iter().map(named).collect();
-    Ok(Shown { name, standing, stranded, left, is_recent: age.is_none_or(|age| age < SETTLING), rule })
+    Ok(RuleState { name, standing, stranded, left, is_recent: age.is_none_or(|age| age < SETTLING), rule })
 }
 
 /// Whether a rule is about something that somebody may see.
@@ -171,7 +171,7 @@ fn sees(who: &Who, scope: &Scope, queues: &[Queue]) -> bool {
     }
 }
 
-impl Shown {
+impl RuleState {
     /// Whether nothing of what the rule is about runs, and nothing waits but what is held or in queues that start nothing, and
     /// nothing more can come.
     pub fn is_safe(&self) -> bool {
@@ -282,7 +282,7 @@ mod tests {
 
     use super::*;
 
-    fn shown(standing: Option<(u64, u64, u64)>, is_recent: bool) -> Shown {
+    fn shown(standing: Option<(u64, u64, u64)>, is_recent: bool) -> RuleState {
         let exactly = |tasks| Some(Amount::Exactly(tasks));
         let rule = Rule {
             scope: Scope::Tenant("acme".to_owned()),
@@ -297,7 +297,7 @@ mod tests {
             stopped: exactly(0),
             running: exactly(running),
         });
-        Shown { rule, name: None, standing, stranded: Vec::new(), left: Vec::new(), is_recent }
+        RuleState { rule, name: None, standing, stranded: Vec::new(), left: Vec::new(), is_recent }
     }
 
     #[test]
@@ -309,7 +309,7 @@ mod tests {
         let text = |text: &str, safe| (text.to_owned(), safe);
         assert_eq!(words(Some((0, 0, 0)), false), text("empty: safe to upgrade", true));
         let left = Stranded { task: "6b0003bb686c8275d8013333".parse().unwrap(), node: "n9".to_owned() };
-        let left = Shown { stranded: vec![left], ..shown(Some((1, 0, 2)), false) };
+        let left = RuleState { stranded: vec![left], ..shown(Some((1, 0, 2)), false) };
         assert_eq!(
             left.words(),
             "1 wait, 2 run; on nodes that are not alive: 6b0003bb686c8275d8013333 on n9"
@@ -353,7 +353,7 @@ mod tests {
             "by": "anna from 10.0.0.1", "at": "2026-11-20T08:24:27", "waiting": 3, "held": 1, "running": 2,
             "stopped": 0, "left": [], "stranded": [], "safe": false, "text": "3 wait, 1 held, 2 run",
         });
-        let view = |shown: &Shown| serde_json::to_value(shown.view()).unwrap();
+        let view = |shown: &RuleState| serde_json::to_value(shown.view()).unwrap();
         assert_eq!(view(&shown(Some((3, 1, 2)), false)), expected);
         assert_eq!(view(&shown(None, false))["waiting"], Value::Null);
         let mut in_part = shown(Some((3, 1, 2)), false);

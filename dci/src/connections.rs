@@ -19,7 +19,7 @@ use actix_web::middleware::Next;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpStream;
 
-use crate::incoming::WithBody;
+use crate::request_body::WithBody;
 pub use place::{HEAD, KEEP_ALIVE, Place};
 pub use stream::Stream;
 

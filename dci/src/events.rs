@@ -48,7 +48,7 @@ pub struct Events {
     waiter: Waiter,
     task: TaskId,
     resume: Option<Resume>,
-    told: Told,
+    told: SentState,
     /// The attempt whose output is sent, and its output.
     current: Option<(i64, [Output; 2])>,
     /// The attempt whose output has been sent to its end.
@@ -60,7 +60,7 @@ pub struct Events {
 
 /// What the client knows already.
 #[derive(Default)]
-struct Told {
+struct SentState {
     status: Option<(Status, i64, Option<Moment>)>,
     progress: Option<Document>,
 }
@@ -88,7 +88,7 @@ impl Events {
             waiter,
             task,
             resume,
-            told: Told::default(),
+            told: SentState::default(),
             current: None,
             done: None,
             phase: Phase::Watching,

@@ -10,7 +10,7 @@
 
 mod checks;
 mod download;
-mod given;
+mod request;
 mod view;
 
 use std::ops::Range;
@@ -30,7 +30,7 @@ use crate::values;
 
 pub use checks::Checks;
 pub use download::respond;
-pub use given::{entries, new_set};
+pub use request::{entries, new_set};
 pub use view::{of_chunks, of_page, of_set, of_summary};
 
 /// So many sets or files are answered unless told otherwise.

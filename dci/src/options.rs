@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::{HttpMessage, HttpRequest};
-use disbatch_core::closest::closest;
+use disbatch_core::suggestion::closest;
 use serde_json::{Map, Value};
 
 use crate::accept;
@@ -57,10 +57,10 @@ const MOST_NAMED: usize = 10;
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Ignored(String);
 
-type Known = BTreeMap<(String, String), BTreeSet<String>>;
+type OperationOptions = BTreeMap<(String, String), BTreeSet<String>>;
 
 /// The options of each operation, without their dots, as they are described.
-static KNOWN: LazyLock<Known> = LazyLock::new(|| {
+static KNOWN: LazyLock<OperationOptions> = LazyLock::new(|| {
     let paths = description().get("paths").and_then(Value::as_object);
     let operations = paths.into_iter().flatten().filter_map(|(path, operations)| {
         let operations = operations.as_object()?.iter();

@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 
 use crate::allowance::weight::Weight;
 use crate::error::HttpError;
-use crate::{allowance, arrays, incoming, legacy, options};
+use crate::{allowance, arrays, legacy, options, request_body};
 
 /// The parameters and options of a request.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -287,7 +287,7 @@ pub async fn read_up_to(mut body: web::Payload, limit: usize) -> Result<Bytes, H
 }
 
 fn broken(error: &actix_web::Error) -> HttpError {
-    if incoming::is_late(error) {
+    if request_body::is_late(error) {
         return HttpError::new(StatusCode::REQUEST_TIMEOUT, "the body did not come in time");
     }
     HttpError::bad_request("the body cannot be read")

@@ -1,6 +1,6 @@
 //! From the parameters of a request to a search over tasks: what may be asked for, and how it is answered.
 
-pub mod chosen;
+pub mod field_list;
 mod filter;
 mod indexes;
 pub mod legacy;

@@ -1,6 +1,6 @@
 //! From the parameters of a request to the settings of a schedule, and from a schedule to what clients see.
 
-mod given;
+mod request;
 pub mod runs;
 mod view;
 
@@ -13,11 +13,11 @@ use disbatch_wire::liberal::{Flag, Text, When, Whole, is_unset};
 use disbatch_wire::schedules::{PreviewOptions, ScheduleSearch};
 use serde_json::json;
 
-pub use given::{Given, moment};
+pub use request::{Given, moment};
 pub use view::{offset, preview, view};
 
 use crate::access::{NamedSchedule, Who, no_such_schedule};
-use crate::api::create_tasks::{files, fit, steps, whose};
+use crate::api::create_tasks::{files, fit, steps, tenant};
 use crate::error::HttpError;
 use crate::legacy;
 use crate::params::Params;
@@ -101,7 +101,7 @@ pub async fn settings(
 /// Sees to it that nobody has tasks made for a tenant for whom they could not submit any.
 pub fn check_tenant(who: &Who, queue: &Queue, settings: &Settings) -> Result<(), HttpError> {
     match settings.tenant.as_deref().filter(|tenant| queue.tenant() != Some(*tenant)) {
-        Some(tenant) => whose::check(who, tenant),
+        Some(tenant) => tenant::check(who, tenant),
         None => Ok(()), // Who may submit to the queue may do so for its tenant.
     }
 }

@@ -15,7 +15,7 @@
 //! | [`crate::access`] | finds out who asks, and whether they may |
 
 #[cfg(test)]
-mod described;
+mod descriptions;
 mod extensions;
 mod listen;
 #[cfg(test)]
@@ -50,7 +50,7 @@ use crate::hosts::{self, Hosts};
 use crate::state::State;
 use crate::tls::Certificate;
 use crate::workers::Workers;
-use crate::{accept, allowance, connections, headers, incoming, measure, origin, static_files, ui};
+use crate::{accept, allowance, connections, headers, measure, origin, request_body, static_files, ui};
 use route::{Declared, Routes};
 
 const USAGE: u8 = 2;
@@ -230,7 +230,7 @@ fn listening(
             .wrap(from_fn(origin::refuse_other_sites))
             .wrap(Compress::default())
             .wrap(from_fn(hosts::refuse_other_names))
-            .wrap(from_fn(incoming::in_time))
+            .wrap(from_fn(request_body::in_time))
             .wrap(from_fn(allowance::of_stranger))
             .wrap(from_fn(measure::requests))
             // It sees every answer.

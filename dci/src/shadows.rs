@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{Bson, Document};
-use disbatch_compare::{Comparison, Masks, Outcome, Speed, Thresholds, diff};
+use disbatch_compare::{AttemptOutcome, Comparison, Masks, Speed, Thresholds, diff};
 use disbatch_core::accounts::Role;
 use disbatch_core::model::{PluginName, Queue, Shadow, Status, whole_number};
 use disbatch_core::private_folder::PREFIX;
@@ -98,8 +98,8 @@ struct Side {
 }
 
 impl Side {
-    fn outcome(&self) -> Outcome<'_> {
-        Outcome {
+    fn outcome(&self) -> AttemptOutcome<'_> {
+        AttemptOutcome {
             status: self.status,
             exit: self.exit.as_ref(),
             result: self.result.as_ref(),

@@ -102,8 +102,8 @@ impl Watch {
                 Ok(changes) => {
                     complained = false;
                     match self.tell(changes, &mut idle).await {
-                        Told::Lost(error) => error,
-                        Told::NobodyWaits => break,
+                        FollowEnd::Lost(error) => error,
+                        FollowEnd::NobodyWaits => break,
                     }
                 }
                 Err(error) => Some(error),
@@ -129,7 +129,7 @@ impl Watch {
         &self,
         mut changes: impl Stream<Item = Result<TaskId, StoreError>> + Unpin,
         idle: &mut bool,
-    ) -> Told {
+    ) -> FollowEnd {
         // What changed before the stream was open is found by looking once.
         self.becomes(Follower::Following);
         let mut review = interval(REVIEW);
@@ -137,11 +137,11 @@ impl Watch {
             tokio::select! {
                 change = changes.next() => match change {
                     Some(Ok(task)) => self.changed(task),
-                    Some(Err(error)) => return Told::Lost(Some(error)),
-                    None => return Told::Lost(None),
+                    Some(Err(error)) => return FollowEnd::Lost(Some(error)),
+                    None => return FollowEnd::Lost(None),
                 },
                 _ = review.tick() => if self.nobody_waits(idle) {
-                    return Told::NobodyWaits;
+                    return FollowEnd::NobodyWaits;
                 },
             }
         }
@@ -192,7 +192,7 @@ impl Watch {
 }
 
 /// How following changes ended.
-enum Told {
+enum FollowEnd {
     NobodyWaits,
     /// The stream broke, or the server closed it.
     Lost(Option<StoreError>),

@@ -23,11 +23,11 @@ use disbatch_core::store::StoreError;
 use disbatch_core::task::{Batch, Claim, Claimant, Slot};
 
 use crate::boot_time::boot_time;
-use crate::launch::{Known, Promised};
+use crate::launch::{Promised, TaskContext};
 use crate::limits::{HEARD_WITHIN, TOO_OLD};
 use crate::node::Node;
 use crate::schedule::{Demand, Round};
-use crate::scheduled::OfSchedule;
+use crate::schedule_state::OfSchedule;
 
 /// So many claims are confirmed together.
 const BATCH: usize = 64;
@@ -294,7 +294,7 @@ impl Node {
                 let workers = queue.map(|queue| self.workers.of_task(queue, &claim.document));
                 let lanes = queue.and_then(|queue| self.availability.lanes_of(queue));
                 let workers = workers.unwrap_or_default();
-                let known = Known { queue: document, schedule, workers, lanes };
+                let known = TaskContext { queue: document, schedule, workers, lanes };
                 self.runners.launcher.launch(claim, known, asked)
             }
         };

@@ -18,7 +18,7 @@ use disbatch_core::task::{Claim, Claimant, Queued, Slot, StartedAhead};
 use tokio::sync::mpsc;
 
 use crate::boot_time::boot_time;
-use crate::launch::Known;
+use crate::launch::TaskContext;
 use crate::node::Node;
 use crate::runner::Event;
 
@@ -47,7 +47,7 @@ pub struct Next {
     /// The task.
     pub queued: Queued,
     /// What is known of its queue.
-    pub known: Known,
+    pub known: TaskContext,
 }
 
 #[derive(Debug)]
@@ -236,7 +236,10 @@ impl Node {
             let next = |queued: Queued| {
                 let workers = self.workers.of_task(queue, queued.document());
                 let lanes = lanes.clone();
-                Next { queued, known: Known { queue: document.clone(), schedule: Ok(None), workers, lanes } }
+                Next {
+                    queued,
+                    known: TaskContext { queue: document.clone(), schedule: Ok(None), workers, lanes },
+                }
             };
             let tasks = tasks.into_iter().map(next).collect();
             self.runners.launcher.handover().add(queue, tasks, (until, low));

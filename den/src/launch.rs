@@ -29,7 +29,7 @@ use tokio::sync::mpsc;
 
 use crate::handover::Handover;
 use crate::runner::{self, Event, Exit, ProcessId, Runner, Services, Work};
-use crate::scheduled::OfSchedule;
+use crate::schedule_state::OfSchedule;
 use crate::scribe::Scribe;
 
 /// A runner process.
@@ -134,7 +134,7 @@ pub struct Lanes {
 
 /// What a runner has to know of a task besides the task itself.
 #[derive(Debug)]
-pub struct Known {
+pub struct TaskContext {
     pub queue: RawDocumentBuf,
     /// What is known of its schedule.
     pub schedule: OfSchedule,
@@ -234,7 +234,7 @@ impl Launcher {
     pub fn launch(
         &mut self,
         claim: Claim,
-        known: Known,
+        known: TaskContext,
         asked: Duration,
     ) -> Result<(), Box<(Claim, io::Error)>> {
         if self.foreign {
@@ -242,7 +242,7 @@ impl Launcher {
             command.args(&self.arguments).arg("--task").arg(claim.task.to_string());
             return self.launch_foreign(command, claim);
         }
-        let Known { queue, schedule, workers, lanes } = known;
+        let TaskContext { queue, schedule, workers, lanes } = known;
         let mut work = Box::new(Work { claim, queue, schedule, workers, lanes, lease: self.lease, asked });
         if let Some(pid) = work.claim.runner() {
             return self.assign_to(pid, work);

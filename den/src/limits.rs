@@ -38,7 +38,7 @@ pub struct Limits {
     looked: Option<Instant>,
     /// Whether there may be programs that know nothing of slots. `None`: it has not been looked yet.
     strangers: Option<bool>,
-    queues: HashMap<QueueId, Known>,
+    queues: HashMap<QueueId, LimitHistory>,
     /// Queues of which it was heard that they were made, and not yet what they are; and the highest limit that they have had.
     made: HashMap<QueueId, u64>,
     /// Queues that were there, with the time when that was found over. What is made with the same id has had other limits.
@@ -75,14 +75,14 @@ impl Limit {
 
 /// The limit of a queue, and what it was before, with the time when that was found over.
 #[derive(Debug)]
-struct Known {
+struct LimitHistory {
     limit: Limit,
     /// What it was for a moment at least since it was read.
     peak: Option<Limit>,
     before: Vec<(Limit, Instant)>,
 }
 
-impl Known {
+impl LimitHistory {
     fn peaked(&mut self, peak: Limit) {
         self.peak = Some(self.peak.map_or(peak, |highest| highest.max(peak)));
     }
@@ -192,7 +192,7 @@ impl Limits {
                 Entry::Vacant(vacant) => {
                     let made = self.made.get(&queue.id).filter(|_| !self.gone.contains_key(&queue.id));
                     let highest = made.map_or(Limit::NONE, |threads| Limit { threads: *threads, ..limit });
-                    vacant.insert(Known { limit, peak: None, before: vec![(highest, now)] });
+                    vacant.insert(LimitHistory { limit, peak: None, before: vec![(highest, now)] });
                 }
             }
         }

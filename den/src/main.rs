@@ -28,7 +28,7 @@ mod run;
 mod runner;
 mod runners;
 mod schedule;
-mod scheduled;
+mod schedule_state;
 mod scribe;
 mod sharing;
 mod starts;

@@ -7,7 +7,7 @@
 
 mod answers;
 mod attendant;
-pub mod traced;
+pub mod trace;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -29,8 +29,8 @@ use tokio::sync::mpsc;
 
 use crate::handover::{Handover, UnderWay};
 use crate::launch::{Hold, Lanes};
-use crate::scheduled::OfSchedule;
-use crate::scribe::{Outcome, Scribe};
+use crate::schedule_state::OfSchedule;
+use crate::scribe::{Scribe, WriteOutcome};
 use attendant::Attendant;
 
 /// A runner's process. The system may use its number again; the serial is its own.
@@ -146,14 +146,14 @@ enum Mail {
     Said(ToDen),
     LinkEnded,
     /// The task of the assignment has been started, or could not be.
-    StartWritten(i64, Outcome),
+    StartWritten(i64, WriteOutcome),
     /// The end of a task has been written, or could not be; and the start of the one that was to have its slot.
     Ended {
         /// The question.
         id: i64,
         /// The assignment.
         of: i64,
-        end: Outcome,
+        end: WriteOutcome,
         next: (Box<Work>, UnderWay),
         start: Option<Result<Written, String>>,
     },

@@ -47,7 +47,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// What became of a write.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct WriteOutcome {
     /// What was written, or why nothing was.
     pub written: Result<Written, String>,
     /// The moment before it was first sent, by [`boot_time`]. A lease that was asked for counts from then: if it was
@@ -56,7 +56,7 @@ pub struct Outcome {
 }
 
 /// Who is told of it, and of what was to be written after it, if something was.
-type Tell = Box<dyn FnOnce(Outcome, Option<Result<Written, String>>) + Send>;
+type Tell = Box<dyn FnOnce(WriteOutcome, Option<Result<Written, String>>) + Send>;
 
 struct Job {
     write: RunWrite,
@@ -82,7 +82,7 @@ impl Scribe {
     }
 
     /// Writes `write` together with others, and tells what became of it.
-    pub fn write(&self, write: RunWrite, tell: impl FnOnce(Outcome) + Send + 'static) {
+    pub fn write(&self, write: RunWrite, tell: impl FnOnce(WriteOutcome) + Send + 'static) {
         self.send(Job { write, then: None, tell: Box::new(|outcome, _| tell(outcome)) });
     }
 
@@ -92,7 +92,7 @@ impl Scribe {
         &self,
         end: RunWrite,
         then: Take,
-        tell: impl FnOnce(Outcome, Option<Result<Written, String>>) + Send + 'static,
+        tell: impl FnOnce(WriteOutcome, Option<Result<Written, String>>) + Send + 'static,
     ) {
         self.send(Job { write: end, then: Some(then), tell: Box::new(tell) });
     }
@@ -101,7 +101,7 @@ impl Scribe {
         self.metrics.write_backlog.of(kind(&job.write)).inc();
         if let Err(lost) = self.jobs.send(job) {
             let written = Err("the DEN is ending".to_owned());
-            (lost.0.tell)(Outcome { written, asked: Duration::ZERO }, None);
+            (lost.0.tell)(WriteOutcome { written, asked: Duration::ZERO }, None);
         }
     }
 }
@@ -201,7 +201,7 @@ async fn carry_out(store: &Store, batch: Vec<Job>) -> Vec<TaskId> {
     let of_ends: Vec<_> = outcomes.by_ref().take(ends).collect();
     for ((tell, takes), written) in tells.into_iter().zip(of_ends) {
         let taken = takes.then(|| outcomes.next()).flatten();
-        tell(Outcome { written, asked }, taken);
+        tell(WriteOutcome { written, asked }, taken);
     }
     writes.iter().map(RunWrite::task).collect()
 }

@@ -14,7 +14,7 @@ use disbatch_core::task::{Buried, Claim, Evidence, Unclaimed, is_detached, long_
 use crate::boot_time::boot_time;
 use crate::node::Node;
 use crate::processes::{self, Wanted};
-use crate::runner::{self, Exit, traced};
+use crate::runner::{self, Exit, trace};
 
 /// How long the processes of a killed runner are waited for at most.
 const DEATH_TAKES: Duration = Duration::from_secs(10);
@@ -291,7 +291,7 @@ impl Node {
             if let (Buried::Orphaned | Buried::Again, Some(tracer)) = (buried, self.runners.launcher.tracer())
             {
                 let queue = self.queues.known().iter().find(|queue| queue.id == task.queue);
-                traced::buried(tracer, task, queue, self.store.now());
+                trace::buried(tracer, task, queue, self.store.now());
             }
         }
         Ok(())

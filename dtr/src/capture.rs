@@ -17,7 +17,7 @@ use disbatch_core::clock::{Clock, SystemClock};
 use disbatch_core::output::{Encoding, Marks, StreamName};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use crate::early::{self, Early};
+use crate::early_upload::{self, Early};
 use crate::live::{Live, Tap};
 use crate::places::Shape;
 use crate::recorder::Recorder;
@@ -98,7 +98,7 @@ pub struct Capture {
     failure: Option<io::Error>,
     lost: u64,
     tap: Option<Tap>,
-    early: Option<early::Tap>,
+    early: Option<early_upload::Tap>,
     recorder: Option<(Recorder, StreamName)>,
 }
 
@@ -127,7 +127,7 @@ impl Capture {
     }
 
     /// Also has it stored through `tap` while it is captured, once it is long.
-    pub fn stored_early(self, tap: early::Tap) -> Self {
+    pub fn stored_early(self, tap: early_upload::Tap) -> Self {
         Self { early: Some(tap), ..self }
     }
 
@@ -240,7 +240,7 @@ impl Capture {
     }
 
     /// What may have begun to store it.
-    pub fn early(&self) -> Option<&early::Tap> {
+    pub fn early(&self) -> Option<&early_upload::Tap> {
         self.early.as_ref()
     }
 

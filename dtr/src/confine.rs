@@ -27,9 +27,9 @@ use nix::unistd::{Gid, Uid, execv, setgid, setgroups, setuid};
 use serde::{Deserialize, Serialize};
 
 use crate::boot_time::boot_time;
+use crate::descriptors;
 use crate::guard::protocol::Spawn;
 use crate::guard::{LEASE_IS_OVER, refusal};
-use crate::inherited;
 
 /// The first argument.
 pub const WORD: &str = "confine";
@@ -72,7 +72,7 @@ pub fn command(confinement: &Confinement, group: Option<&Path>, spawn: &Spawn) -
 
 /// Becomes a plugin. The arguments are those after the first one. Returns only if that failed.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
-    let mut complaints = match inherited::adopt(COMPLAINTS_FD) {
+    let mut complaints = match descriptors::adopt(COMPLAINTS_FD) {
         Ok(descriptor) => File::from(descriptor),
         Err(error) => {
             last_words("dtr confine", &format_args!("{error}; it is started by dtr only"));

@@ -9,7 +9,7 @@ use disbatch_core::store::StoreError;
 use disbatch_core::task::{Finish, Finished, Run};
 
 use crate::capture::Capture;
-use crate::early::Early;
+use crate::early_upload::Early;
 use crate::failure::{Ending, Failure};
 use crate::ledger::{Ledger, OutputFile};
 use crate::outcome::Outcome;

@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use crate::guard::exceeded::Exceeded;
+use crate::guard::exceeded_limit::Exceeded;
 use crate::guard::protocol::Exit;
 use crate::supervision::Reason;
 use crate::verdict;

@@ -38,7 +38,7 @@
 //! If the guard itself is killed, its reports end, and the runner kills what it has guarded. For the next task, it
 //! starts another guard.
 
-pub mod exceeded;
+pub mod exceeded_limit;
 mod family;
 mod group;
 mod inbox;

@@ -4,8 +4,8 @@
 //! channel, limits, and what is made of its end. What it says is handed on as it comes, and stored nowhere.
 
 mod files;
-mod given;
 mod streams;
+mod task_input;
 
 use std::ffi::OsString;
 use std::io;
@@ -34,11 +34,11 @@ use crate::relay;
 use crate::setup::Setup;
 use crate::supervision::{self, End, Reason, Supervisor};
 use crate::work::{Kit, Work};
-use given::begun;
 use streams::Streams;
+use task_input::begun;
 
 pub use files::{GivenFile, GivenFiles, LeftFile};
-pub use given::{Earlier, Given};
+pub use task_input::{Earlier, Given};
 
 /// Nobody waits longer for a plugin at a terminal: a month.
 const LONGEST: Duration = Duration::from_secs(30 * 86_400);

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
-use crate::wiped::Wiped;
+use crate::secret_bytes::Wiped;
 
 /// Bytes on their way. They leave in the order in which they came.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 
 mod direct;
 mod ending;
-mod given;
+mod engine_input;
 mod variables;
 mod worker;
 
@@ -40,11 +40,11 @@ use crate::supervision::{End, Reason, Supervision, Wish};
 
 pub use direct::Params;
 pub use ending::Ending;
-pub use given::clear_away;
+pub use engine_input::clear_away;
 pub use variables::{secret_variable, variables};
 pub use worker::{Adapter, Callback, Worker};
 
-use given::Given;
+use engine_input::Given;
 use variables::WORK_DIR;
 
 /// How long pipes may stay open after the plugin's end before they are left to whoever holds them.
@@ -369,7 +369,7 @@ impl Watch<'_> {
 }
 
 fn spawn(plugin: &Plugin, job: Job<'_>, isolation: &Isolation) -> io::Result<Spawn> {
-    let Given { arguments, environment: further } = given::prepare(plugin, &job, isolation)?;
+    let Given { arguments, environment: further } = engine_input::prepare(plugin, &job, isolation)?;
     let no_secrets = NamedSecrets::default();
     let is_adapter = plugin.adapter.is_some();
     let mut environment =

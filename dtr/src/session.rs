@@ -22,9 +22,9 @@ use tokio::time::timeout;
 use crate::args::Args;
 use crate::boot_time::Asked;
 use crate::custody::{self, Nudged};
+use crate::descriptors;
 use crate::failure::{Ending, Failure};
 use crate::folder::{Folders, Lodging};
-use crate::inherited;
 use crate::ledger::{Connection, Ledger};
 use crate::link::{Incoming, Link, Word};
 use crate::setup::Setup;
@@ -34,7 +34,7 @@ use crate::work::{Begun, Kit, Work, parts};
 /// Runs what is assigned over the link that is the descriptor `number`.
 pub async fn run(args: &Args, number: i32) -> Result<Ending, Failure> {
     let setup = Setup::new(args)?;
-    let socket = inherited::adopt(number).map_err(Failure::Link)?;
+    let socket = descriptors::adopt(number).map_err(Failure::Link)?;
     let (link, incoming, post) = Link::open(socket, setup.nudges.clone()).map_err(Failure::Link)?;
     std::env::set_current_dir("/").map_err(Failure::Setup)?;
     let (kit, batcher) = Kit::new(&setup.config)?;

@@ -3,8 +3,8 @@
 //! All that goes on beside the plugin (link, lease, live output, relay) is polled in the task of the runtime that follows the plugin, and not in tasks of its own: to
 //! wake another one up costs two system calls. What is not needed is not begun.
 
-mod answered;
-mod elsewhere;
+mod answer_outcome;
+mod external;
 pub mod parts;
 mod perform;
 mod tools;
@@ -24,13 +24,13 @@ use disbatch_core::store::StoreError;
 use disbatch_core::task::Run;
 
 use crate::boot_time::{Asked, boot_time};
+use crate::catalogue::Installed;
 use crate::custody::{Charge, Custody, Nudged};
 use crate::deliver::{Delivered, deliver};
-use crate::early::Early;
+use crate::early_upload::Early;
 use crate::files;
 use crate::folder::Lodging;
 use crate::guard::Guards;
-use crate::installed::Installed;
 use crate::isolation::Isolation;
 use crate::ledger::{Hold, Ledger};
 use crate::live::Live;

@@ -4,7 +4,7 @@ mod console;
 mod demo;
 mod folder;
 mod process;
-mod ready;
+mod readiness;
 mod runners;
 mod stack;
 

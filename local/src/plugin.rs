@@ -1,8 +1,8 @@
 //! `disbatch plugin ..`: for those who write plugins. No DCI and no database is needed.
 
 pub mod check;
+pub mod local_run;
 mod new;
-pub mod once;
 mod schema;
 
 use std::path::Path;
@@ -18,6 +18,6 @@ pub async fn run(command: PluginCommand, config: Option<&Path>) -> anyhow::Resul
             Ok(ExitCode::SUCCESS)
         }
         PluginCommand::Check(which) => check::run(&which.folder),
-        PluginCommand::Run(options) => once::run(&options, config).await,
+        PluginCommand::Run(options) => local_run::run(&options, config).await,
     }
 }

@@ -1,9 +1,9 @@
 //! `disbatch replay BUNDLE`: runs an attempt of a task again as a runner does, and compares what comes out.
 
+mod batch;
 mod bundle;
 mod columns;
 mod compare;
-mod many;
 mod node;
 mod page;
 mod report;
@@ -27,7 +27,7 @@ use disbatch_dtr::local::{self, Earlier, Given, Rehearsal};
 use disbatch_wire::bundles::LARGEST_STREAM;
 use serde_json::{Value, json};
 
-use crate::plugin::once;
+use crate::plugin::local_run;
 use bundle::Run;
 use node::Node;
 
@@ -39,7 +39,7 @@ pub async fn run(options: &ReplayOptions, connection: ConnectionOptions) -> anyh
     let config = connection.config.clone();
     match &options.bundles[..] {
         [bundle] if !options.is_many() => Box::pin(one(bundle, options, config.as_deref())).await,
-        _ => Box::pin(many::run(options, connection)).await,
+        _ => Box::pin(batch::run(options, connection)).await,
     }
 }
 
@@ -54,7 +54,7 @@ async fn one(bundle: &Path, options: &ReplayOptions, config: Option<&Path>) -> a
     let mut changed = run.recording.as_ref().map(|_| Vec::new());
     for name in &needed {
         let found = plugins.get(name).ok_or_else(|| missing(name, &plugins))?;
-        once::possible(&found.manifest)?;
+        local_run::possible(&found.manifest)?;
         let files = run.recorded(name).map(|recorded| compare::files(recorded, found, node.has_made(found)));
         changed = changed.zip(files).map(|(all, files)| [all, files].concat());
     }

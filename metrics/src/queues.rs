@@ -21,12 +21,12 @@ pub type Id = [u8; 12];
 #[derive(Debug)]
 pub struct Queues {
     most: usize,
-    known: RwLock<Known>,
+    known: RwLock<QueueLabels>,
     other: Arc<OfQueue>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct QueueLabels {
     own: HashMap<Id, Own>,
     /// Those that are `other`.
     folded: HashSet<Id>,
@@ -144,7 +144,7 @@ impl Queues {
     }
 }
 
-impl Known {
+impl QueueLabels {
     fn count(&self) -> usize {
         self.own.len() + self.folded.len()
     }

@@ -22,7 +22,7 @@ pub enum Credentials {
 
 /// What was shown, without its secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shown {
+pub enum CredentialKind {
     Nothing,
     /// A user name and a password.
     Password,
@@ -60,11 +60,11 @@ impl Credentials {
     }
 
     /// Which of them it is.
-    pub fn shown(&self) -> Shown {
+    pub fn shown(&self) -> CredentialKind {
         match self {
-            Self::Nothing => Shown::Nothing,
-            Self::Password { .. } => Shown::Password,
-            Self::Token(_) => Shown::Token,
+            Self::Nothing => CredentialKind::Nothing,
+            Self::Password { .. } => CredentialKind::Password,
+            Self::Token(_) => CredentialKind::Token,
         }
     }
 }
@@ -76,7 +76,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-impl Shown {
+impl CredentialKind {
     /// What to do where a DCI answers with this status.
     pub fn advice(self, status: StatusCode) -> Option<&'static str> {
         match (status, self) {
@@ -118,10 +118,10 @@ mod tests {
     #[test]
     fn a_token_comes_before_a_password() {
         let shown = |token, username, password| Credentials::of(token, username, password).unwrap().shown();
-        assert_eq!(shown(text("t"), text("u"), text("p")), Shown::Token);
-        assert_eq!(shown(text("t"), text("u"), None), Shown::Token);
-        assert_eq!(shown(text(""), text("u"), text("p")), Shown::Password);
-        assert_eq!(shown(None, None, None), Shown::Nothing);
+        assert_eq!(shown(text("t"), text("u"), text("p")), CredentialKind::Token);
+        assert_eq!(shown(text("t"), text("u"), None), CredentialKind::Token);
+        assert_eq!(shown(text(""), text("u"), text("p")), CredentialKind::Password);
+        assert_eq!(shown(None, None, None), CredentialKind::Nothing);
         assert_eq!(Credentials::of(text(" t\n"), None, None).unwrap(), Credentials::Token("t".into()));
         for wrong in ["a b", "a\nb", "tökén", " "] {
             let error = Credentials::of(text(wrong), None, None).unwrap_err().to_string();
@@ -139,17 +139,17 @@ mod tests {
 
     #[test]
     fn each_refusal_says_what_to_do() {
-        let advice = |shown: Shown, status: u16| {
+        let advice = |shown: CredentialKind, status: u16| {
             shown.advice(StatusCode::from_u16(status).unwrap()).unwrap_or_default()
         };
-        assert!(advice(Shown::Nothing, 401).starts_with("Give --token"));
-        assert!(advice(Shown::Password, 401).contains("the password is wrong"));
-        assert!(advice(Shown::Token, 401).contains("disbatch token create"));
-        assert!(advice(Shown::Password, 403).contains("disbatch user grant"));
-        assert!(advice(Shown::Token, 403).contains("The token may not"));
-        assert!(advice(Shown::Nothing, 429).contains("try again"));
+        assert!(advice(CredentialKind::Nothing, 401).starts_with("Give --token"));
+        assert!(advice(CredentialKind::Password, 401).contains("the password is wrong"));
+        assert!(advice(CredentialKind::Token, 401).contains("disbatch token create"));
+        assert!(advice(CredentialKind::Password, 403).contains("disbatch user grant"));
+        assert!(advice(CredentialKind::Token, 403).contains("The token may not"));
+        assert!(advice(CredentialKind::Nothing, 429).contains("try again"));
         for status in [400, 404, 409, 500] {
-            assert_eq!(advice(Shown::Token, status), "", "{status}");
+            assert_eq!(advice(CredentialKind::Token, status), "", "{status}");
         }
     }
 }

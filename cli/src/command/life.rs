@@ -116,10 +116,10 @@ pub(super) fn with_reason(reason: Option<&str>) -> Map<String, Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::Shown;
+    use crate::api::CredentialKind;
 
     fn refused(status: u16, body: &str) -> ApiError {
-        let (status, shown) = (StatusCode::from_u16(status).unwrap(), Shown::Nothing);
+        let (status, shown) = (StatusCode::from_u16(status).unwrap(), CredentialKind::Nothing);
         ApiError::Refused { action: "getting", url: "http://h/x".into(), status, body: body.into(), shown }
     }
 

@@ -1,6 +1,6 @@
 //! `disbatch tasks [FILTER]`, or `disbatch tasks --queue QUEUE ..`
 
-mod found;
+mod listing;
 
 use serde_json::{Map, Value, json};
 
@@ -19,7 +19,7 @@ pub async fn run(
     options: &ListingOptions,
 ) -> anyhow::Result<()> {
     if which.is_given() || (filter.is_none() && options.format.is_some()) {
-        return found::run(client, which, options).await;
+        return listing::run(client, which, options).await;
     }
     let body = request(filter.as_deref(), options)?;
     show(&client.get("/tasks", Some(&body)).await?, options)
@@ -35,7 +35,7 @@ pub fn show(answer: &Value, options: &ListingOptions) -> anyhow::Result<()> {
                 Value::Object(_) => json!([answer]),
                 tasks => tasks.clone(),
             };
-            print(&found::table(&tasks, options)?)
+            print(&listing::table(&tasks, options)?)
         }
         Some(count) if options.count => print(&format!("{} tasks\n", plain(Some(count)))),
         // The DCI ends JSON for people with a line break of its own.

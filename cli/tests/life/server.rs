@@ -47,13 +47,13 @@ pub struct Asked {
 
 /// What came of a run of `disbatch`.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct CommandOutput {
     pub code: Option<i32>,
     pub stdout: Vec<u8>,
     pub stderr: String,
 }
 
-impl Outcome {
+impl CommandOutput {
     /// Standard output as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
@@ -119,14 +119,14 @@ impl Server {
     }
 
     /// Runs `disbatch` to its end.
-    pub async fn run(&self, arguments: &[&str]) -> anyhow::Result<Outcome> {
+    pub async fn run(&self, arguments: &[&str]) -> anyhow::Result<CommandOutput> {
         let output = self.command(arguments).output().await?;
         let stderr = String::from_utf8(output.stderr)?;
-        Ok(Outcome { code: output.status.code(), stdout: output.stdout, stderr })
+        Ok(CommandOutput { code: output.status.code(), stdout: output.stdout, stderr })
     }
 
     /// Runs `disbatch` to its end, which must be with this exit status.
-    pub async fn expect(&self, arguments: &[&str], code: i32) -> anyhow::Result<Outcome> {
+    pub async fn expect(&self, arguments: &[&str], code: i32) -> anyhow::Result<CommandOutput> {
         let outcome = self.run(arguments).await?;
         let asked = self.lines();
         ensure!(outcome.code == Some(code), "{arguments:?}: {outcome:?} {} {asked:?}", outcome.text());

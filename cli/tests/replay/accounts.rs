@@ -24,7 +24,7 @@ struct Fixture {
 }
 
 /// What came of a run.
-struct Outcome {
+struct CliOutput {
     code: Option<i32>,
     stdout: String,
     stderr: String,
@@ -43,7 +43,7 @@ impl Fixture {
     }
 
     /// Runs `disbatch` with `input` on its standard input.
-    async fn run(&self, arguments: &[&str], input: &str) -> anyhow::Result<Outcome> {
+    async fn run(&self, arguments: &[&str], input: &str) -> anyhow::Result<CliOutput> {
         let mut command = disbatch();
         command.args(arguments).arg("--config").arg(self.folder.path().join("config.json"));
         command.env_remove("DISBATCH_USER_PASSWORD");
@@ -52,7 +52,7 @@ impl Fixture {
         // It may end without reading.
         let _unread = child.stdin.take().context("no standard input")?.write_all(input.as_bytes()).await;
         let output = child.wait_with_output().await?;
-        Ok(Outcome {
+        Ok(CliOutput {
             code: output.status.code(),
             stdout: String::from_utf8(output.stdout)?,
             stderr: String::from_utf8(output.stderr)?,
@@ -60,7 +60,7 @@ impl Fixture {
     }
 
     /// The same with a password, if one is asked for. It must end with this status, and say this somewhere.
-    async fn expect(&self, arguments: &[&str], code: i32, part: &str) -> anyhow::Result<Outcome> {
+    async fn expect(&self, arguments: &[&str], code: i32, part: &str) -> anyhow::Result<CliOutput> {
         let outcome = self.run(arguments, &format!("{PASSWORD}\n")).await?;
         let text = format!("{}\n{}", outcome.stdout, outcome.stderr);
         ensure!(outcome.code == Some(code), "{arguments:?}: {:?}: {text}", outcome.code);

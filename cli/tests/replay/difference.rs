@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, ensure};
 
-use crate::recording::Outcome;
+use crate::recording::ProgramOutput;
 
 /// One line of the table.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ fn row(line: &str) -> anyhow::Result<Difference> {
 
 impl Difference {
     /// Whether the outcome is the one that the table promises.
-    pub fn check(&self, outcome: &Outcome) -> Result<(), String> {
+    pub fn check(&self, outcome: &ProgramOutput) -> Result<(), String> {
         if outcome.exit_code == self.exit_code && outcome.text().contains(&self.text) {
             Ok(())
         } else {

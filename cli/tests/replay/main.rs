@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, ensure};
 use disbatch_mongod::testing::TestDatabase;
-use recording::{Outcome, Run};
+use recording::{ProgramOutput, Run};
 use text::Ids;
 
 #[tokio::test]
@@ -63,13 +63,17 @@ async fn recorded_runs_have_the_same_results() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn normal(outcome: &Outcome, ids: &Ids) -> Outcome {
+fn normal(outcome: &ProgramOutput, ids: &Ids) -> ProgramOutput {
     let text = |text: &str| {
         // The usage is this project's own.
         let text = if text.contains("Usage: disbatch") { "(usage text)" } else { text };
         text::without_times(&ids.translate(text))
     };
-    Outcome { exit_code: outcome.exit_code, stdout: text(&outcome.stdout), stderr: text(&outcome.stderr) }
+    ProgramOutput {
+        exit_code: outcome.exit_code,
+        stdout: text(&outcome.stdout),
+        stderr: text(&outcome.stderr),
+    }
 }
 
 /// A run without a server needs no database.

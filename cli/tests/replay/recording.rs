@@ -18,7 +18,7 @@ pub struct Run {
 
 /// What came of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
+pub struct ProgramOutput {
     /// The exit status.
     pub exit_code: i64,
     /// Standard output.
@@ -29,13 +29,13 @@ pub struct Outcome {
 
 impl Run {
     /// The recorded outcome; nothing if it is not told.
-    pub fn outcome(&self) -> Option<Outcome> {
+    pub fn outcome(&self) -> Option<ProgramOutput> {
         let (stdout, stderr) = (self.stdout.clone()?, self.stderr.clone()?);
-        Some(Outcome { exit_code: self.exit_code.as_i64()?, stdout, stderr })
+        Some(ProgramOutput { exit_code: self.exit_code.as_i64()?, stdout, stderr })
     }
 }
 
-impl Outcome {
+impl ProgramOutput {
     /// All that was printed.
     pub fn text(&self) -> String {
         format!("{}{}", self.stdout, self.stderr)

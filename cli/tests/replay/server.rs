@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, Command};
 
-use crate::recording::{Outcome, Run};
+use crate::recording::{ProgramOutput, Run};
 use crate::text::Ids;
 
 /// Where the recordings' server with the extension for searching was.
@@ -93,10 +93,10 @@ impl Servers {
     }
 
     /// Runs `disbatch` as recorded, with today's ids and address.
-    pub async fn run(&self, run: &Run, ids: &Ids) -> anyhow::Result<Outcome> {
+    pub async fn run(&self, run: &Run, ids: &Ids) -> anyhow::Result<ProgramOutput> {
         let arguments = run.argv.iter().map(|word| self.addresses(&ids.translate(word)));
         let output = disbatch().args(arguments).output().await?;
-        Ok(Outcome {
+        Ok(ProgramOutput {
             exit_code: output.status.code().context("ended by a signal")?.into(),
             stdout: String::from_utf8(output.stdout)?,
             stderr: String::from_utf8(output.stderr)?,
@@ -104,9 +104,9 @@ impl Servers {
     }
 
     /// A recorded outcome with today's address and database.
-    pub fn here(&self, outcome: &Outcome) -> Outcome {
+    pub fn here(&self, outcome: &ProgramOutput) -> ProgramOutput {
         let here = |text: &str| self.addresses(text).replace("dcap.", &format!("{}.", self.database));
-        Outcome { stdout: here(&outcome.stdout), stderr: here(&outcome.stderr), ..outcome.clone() }
+        ProgramOutput { stdout: here(&outcome.stdout), stderr: here(&outcome.stderr), ..outcome.clone() }
     }
 
     fn addresses(&self, text: &str) -> String {

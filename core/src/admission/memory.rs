@@ -14,7 +14,7 @@ const KEPT: Duration = Duration::from_secs(1);
 
 /// What there is to know.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct CachedAdmission {
     pub rules: Rules,
     /// The tenants of those queues that have one.
     pub tenants: HashMap<QueueId, String>,
@@ -28,7 +28,7 @@ pub(crate) struct Memory(Mutex<Remembered>, Lately);
 #[derive(Debug, Default)]
 struct Remembered {
     /// What was asked for at a moment.
-    known: Option<(Instant, Arc<Known>)>,
+    known: Option<(Instant, Arc<CachedAdmission>)>,
     /// What was asked for before this counts no more.
     changed: Option<Instant>,
 }
@@ -40,14 +40,14 @@ impl Memory {
     }
 
     /// What is known at this moment, unless that is too long ago.
-    pub(super) fn get(&self, now: Instant) -> Option<Arc<Known>> {
+    pub(super) fn get(&self, now: Instant) -> Option<Arc<CachedAdmission>> {
         let remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (at, known) = remembered.known.as_ref()?;
         (now.saturating_duration_since(*at) < KEPT).then(|| Arc::clone(known))
     }
 
     /// Remembers what was asked for at this moment.
-    pub(super) fn set(&self, asked: Instant, known: Known) -> Arc<Known> {
+    pub(super) fn set(&self, asked: Instant, known: CachedAdmission) -> Arc<CachedAdmission> {
         let known = Arc::new(known);
         let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_newest = remembered.known.as_ref().is_none_or(|(at, _)| *at <= asked);
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
     use crate::admission::{Action, Rule, Scope};
 
-    fn known() -> Known {
+    fn known() -> CachedAdmission {
         let rule = Rule {
             scope: Scope::All,
             action: Action::Reject,
@@ -77,7 +77,7 @@ mod tests {
             by: String::new(),
             at: bson::DateTime::from_millis(0),
         };
-        Known { rules: [rule].into_iter().collect(), ..Known::default() }
+        CachedAdmission { rules: [rule].into_iter().collect(), ..CachedAdmission::default() }
     }
 
     #[test]
@@ -103,7 +103,7 @@ mod tests {
         let memory = Memory::default();
         let now = Instant::now();
         memory.set(now + KEPT / 4, known());
-        memory.set(now, Known::default());
+        memory.set(now, CachedAdmission::default());
         assert!(memory.get(now + KEPT / 2).is_some_and(|known| !known.rules.is_empty()));
     }
 }

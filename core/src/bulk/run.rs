@@ -51,7 +51,7 @@ pub struct Worker {
 
 /// What a batch came to.
 #[derive(Debug, Default)]
-struct Outcome {
+struct BatchOutcome {
     done: i64,
     skipped: i64,
     errors: Vec<BulkError>,
@@ -208,7 +208,7 @@ impl Worker {
     }
 
     /// Acts on a batch. A task that is in the archive too comes twice.
-    async fn act(&self, job: &BulkJob, batch: &[TaskId]) -> Result<Outcome, StoreError> {
+    async fn act(&self, job: &BulkJob, batch: &[TaskId]) -> Result<BatchOutcome, StoreError> {
         let mut batch = batch.to_vec();
         batch.dedup();
         let still = self.store.bulk_still(job, &batch).await?;
@@ -224,10 +224,10 @@ impl Worker {
             }
         };
         let done = i64::try_from(changed).unwrap_or(i64::MAX);
-        Ok(Outcome { done, skipped: (all - done).max(0), errors: Vec::new() })
+        Ok(BatchOutcome { done, skipped: (all - done).max(0), errors: Vec::new() })
     }
 
-    async fn one_by_one(&self, job: &BulkJob, tasks: &[TaskId]) -> Result<Outcome, StoreError> {
+    async fn one_by_one(&self, job: &BulkJob, tasks: &[TaskId]) -> Result<BatchOutcome, StoreError> {
         let one = |id: TaskId| async move {
             let acted = match job.action {
                 Action::Cancel => self.cancel(job, id).await,
@@ -240,7 +240,7 @@ impl Worker {
             }
         };
         let mut acted = futures::stream::iter(tasks.iter().copied()).map(one).buffer_unordered(AT_ONCE);
-        let mut outcome = Outcome::default();
+        let mut outcome = BatchOutcome::default();
         while let Some((id, acted)) = acted.try_next().await? {
             match acted {
                 Acted::Done => outcome.done += 1,
@@ -281,7 +281,7 @@ impl Worker {
     async fn report(
         &self,
         job: &BulkJob,
-        seen: Option<(&Vec<TaskId>, &Outcome)>,
+        seen: Option<(&Vec<TaskId>, &BatchOutcome)>,
         next: &[TaskId],
     ) -> Result<Option<BulkJob>, StoreError> {
         let ours = doc! { "_id": job.id, "instance": &*self.instance, "position": job.position };

@@ -11,13 +11,13 @@ use mongodb::Collection;
 use mongodb::options::Hint;
 
 use super::order::Candidate;
-use super::ranked::{Call, Ranked, Reading};
+use super::priority_window::{Call, Ranked, Reading};
 use super::read::{candidate, has_no_priority, is_no_index};
 use super::settings::Settings;
 use crate::model::{Queue, Status};
 use crate::store::collections::TASKS;
 use crate::store::{Store, StoreError};
-use crate::task::{Batch, Claimant, MOST_ALONE, MOST_PASSES, Outcome, Slot, Try};
+use crate::task::{Batch, ClaimOutcome, Claimant, MOST_ALONE, MOST_PASSES, Slot, Try};
 
 /// The index of tasks that wait and have a priority. The status is the same for all of them, as in that of groups.
 pub(crate) fn index_of_priorities() -> Document {
@@ -149,7 +149,7 @@ impl Store {
 }
 
 /// Notes what came of tries.
-fn settle(ranked: &mut Ranked, choices: &[Choice], outcome: &Outcome) {
+fn settle(ranked: &mut Ranked, choices: &[Choice], outcome: &ClaimOutcome) {
     let now = Instant::now();
     for lost in &outcome.lost {
         ranked.skip(lost.task, now);

@@ -15,7 +15,7 @@ use crate::clock::random;
 use crate::model::{Queue, QueueId, TaskId};
 use crate::rate::{Granted, Rate};
 use crate::store::{Store, StoreError};
-use crate::task::{Batch, Claimant, MOST_ALONE, MOST_PASSES, Outcome, Slot, Try};
+use crate::task::{Batch, ClaimOutcome, Claimant, MOST_ALONE, MOST_PASSES, Slot, Try};
 
 /// How often turns are tried to be taken while others take some.
 const TRIES: u32 = 8;
@@ -327,7 +327,7 @@ impl Store {
         &self,
         grants: HashMap<Arc<str>, Granted>,
         choices: &[Choice],
-        outcome: &Outcome,
+        outcome: &ClaimOutcome,
     ) -> HashMap<TaskId, Granted> {
         let mut used: HashMap<&str, u64> = HashMap::new();
         let groups: HashMap<ObjectId, &str> =
@@ -357,7 +357,7 @@ impl Choice {
 }
 
 /// Notes what came of tries. Returns the places of the queue that are still free.
-fn settle(window: &mut Window, settings: &Settings, choices: &[Choice], outcome: &Outcome) -> Vec<Slot> {
+fn settle(window: &mut Window, settings: &Settings, choices: &[Choice], outcome: &ClaimOutcome) -> Vec<Slot> {
     let now = Instant::now();
     let by_task: HashMap<ObjectId, &Choice> =
         choices.iter().map(|choice| (choice.task.task, choice)).collect();

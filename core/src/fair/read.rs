@@ -13,8 +13,8 @@ use mongodb::options::Hint;
 
 use super::group::{NO_GROUP, group_of};
 use super::order::Candidate;
-use super::plain::Reading;
 use super::scheme::{Range, Scheme};
+use super::unindexed_tasks::Reading;
 use super::window::{Head, Places, Want};
 use crate::model::{Queue, QueueId, Status, whole_number};
 use crate::store::collections::TASKS;

@@ -11,11 +11,11 @@ use futures::TryStreamExt;
 
 use super::group::NO_GROUP;
 use super::ledger::{GROUPS, id_of};
-use super::plain::Reading;
 use super::read::{Names, Running, has_no_group};
 use super::settings::{Settings, Share};
 use super::shares::Shares;
 use super::turns::Pointer;
+use super::unindexed_tasks::Reading;
 use super::uses::{Used, Uses, names_for};
 use crate::counters::count::Amount;
 use crate::model::{Queue, QueueId, Status};
@@ -185,7 +185,7 @@ impl Store {
         let counts = self.waiting_of(queue.id, &names, plain).await?;
         let asked = names_for(names.iter().map(|name| &**name));
         let stored = self.used_by(queue.id, &asked, settings.half_life()).await?;
-        let known = Known { uses: Uses::of(stored.clone(), &running), stored, running };
+        let known = GroupUsage { uses: Uses::of(stored.clone(), &running), stored, running };
         let row = |(name, waiting): (Arc<str>, Amount)| row_of(&name, waiting, (&settings, &order, &known));
         let rows = names.into_iter().zip(counts).map(row).collect();
         let all = count(order.names.len());
@@ -268,7 +268,7 @@ impl Store {
 }
 
 /// What groups have had, and have running.
-struct Known {
+struct GroupUsage {
     stored: HashMap<String, Used>,
     running: HashMap<Arc<str>, Running>,
     uses: Uses,
@@ -277,7 +277,7 @@ struct Known {
 fn row_of(
     name: &Arc<str>,
     waiting: Amount,
-    (settings, order, known): (&Settings, &Order, &Known),
+    (settings, order, known): (&Settings, &Order, &GroupUsage),
 ) -> GroupRow {
     let used = known.stored.get(&**name).copied().unwrap_or_default();
     let runs = known.running.get(name).map_or(0, |running| running.places.running);
@@ -374,7 +374,7 @@ mod tests {
         let mut runs = Running::default();
         runs.places.running = 2;
         let running = HashMap::from([(Arc::from("b"), runs)]);
-        let known = Known { uses: Uses::of(stored.clone(), &running), stored, running };
+        let known = GroupUsage { uses: Uses::of(stored.clone(), &running), stored, running };
         let row = |name: &str, waiting| row_of(&Arc::from(name), waiting, (&settings, &order, &known));
         let a = row("a", Amount::Exactly(3));
         assert_eq!((a.started, a.finished, a.running, a.turn_in, a.why), (9, 7, 0, Some(1), Why::After(1)));

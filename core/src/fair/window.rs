@@ -11,12 +11,12 @@ use bson::oid::ObjectId;
 
 use super::group::NO_GROUP;
 use super::order::{self, Candidate};
-use super::plain::{self, Plain};
 use super::scheme::Scheme;
 use super::settings::{Settings, Share};
 use super::shares::Shares;
 use super::spread::Spread;
 use super::turns::{Listed, Pointer, Turn, Waiter};
+use super::unindexed_tasks::{self, Plain};
 use crate::clock::{chance, random};
 
 /// So many tasks of a group are read beyond those that are wanted.
@@ -87,7 +87,7 @@ struct Buffer {
 /// What is found out for one call.
 #[derive(Debug)]
 pub(super) struct Call {
-    pub plain: plain::Search,
+    pub plain: unindexed_tasks::Search,
     /// Who waits has been read for it.
     pub read: bool,
 }
@@ -137,7 +137,7 @@ impl Places {
 
 impl Call {
     pub fn of(wanted: usize) -> Self {
-        Self { plain: plain::Search::of(wanted, false), read: false }
+        Self { plain: unindexed_tasks::Search::of(wanted, false), read: false }
     }
 }
 

@@ -40,7 +40,7 @@ pub struct Neighbours {
 
 /// A task as it was read, and how far it is.
 #[derive(Debug, Clone, PartialEq)]
-struct Found {
+struct GraphTask {
     distance: i32,
     /// `None`: there is none any more.
     task: Option<Document>,
@@ -49,7 +49,7 @@ struct Found {
 /// What was found so far.
 #[derive(Debug, Default)]
 struct Search {
-    found: BTreeMap<ObjectId, Found>,
+    found: BTreeMap<ObjectId, GraphTask>,
     most: usize,
     more: bool,
 }
@@ -67,12 +67,12 @@ impl Search {
     }
 
     fn add(&mut self, id: ObjectId, distance: i32, task: Option<Document>) {
-        self.found.entry(id).or_insert(Found { distance, task });
+        self.found.entry(id).or_insert(GraphTask { distance, task });
     }
 
     /// The tasks in order, and who comes after whom.
     fn neighbours(self) -> Neighbours {
-        let mut all: Vec<(ObjectId, Found)> = self.found.into_iter().collect();
+        let mut all: Vec<(ObjectId, GraphTask)> = self.found.into_iter().collect();
         all.sort_by_key(|(id, found)| (found.distance, *id));
         let places: BTreeMap<ObjectId, usize> =
             all.iter().enumerate().map(|(place, (id, _))| (*id, place)).collect();
@@ -93,7 +93,7 @@ impl Search {
     }
 }
 
-fn neighbour(id: ObjectId, found: &Found) -> Neighbour {
+fn neighbour(id: ObjectId, found: &GraphTask) -> Neighbour {
     let task = found.task.as_ref();
     Neighbour {
         id: TaskId(id),

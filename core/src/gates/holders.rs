@@ -9,7 +9,7 @@ use mongodb::options::ReadConcern;
 
 use super::blocked::{of_round, round_of};
 use super::request::LockRequest;
-use super::{Parts, Passed, look};
+use super::{Parts, Passed, queries};
 use crate::model::whole_number;
 use crate::store::{Store, StoreError};
 
@@ -24,7 +24,7 @@ impl Store {
     pub(super) async fn release_holders(&self) -> Result<Passed, StoreError> {
         let tasks = self.tasks();
         let only = doc! { "status": 1, "locks": 1, "lock_round": 1 };
-        let filter = self.without_left_alone(look::former_holders());
+        let filter = self.without_left_alone(queries::former_holders());
         let found = tasks.find(filter).projection(only).limit(AT_ONCE);
         // Nobody else may have a lock because of an end that a failover takes back.
         let found = found.read_concern(ReadConcern::majority()).await?;

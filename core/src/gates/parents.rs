@@ -11,7 +11,7 @@ use mongodb::options::ReadConcern;
 
 use super::after::{AfterWhen, Parent};
 use super::blocked::Blocked;
-use super::{Passed, look};
+use super::{Passed, queries};
 use crate::model::{QueueId, Status, TaskId, whole_number};
 use crate::store::{Store, StoreError, Stored};
 
@@ -137,7 +137,7 @@ impl Store {
         let tasks = self.tasks();
         let only = doc! { "status": 1, "mtime": 1, "attempt": 1 };
         let mut ended: Vec<Document> = Vec::new();
-        for filter in look::ended_parents() {
+        for filter in queries::ended_parents() {
             let found = tasks.find(self.without_left_alone(filter)).projection(only.clone()).limit(ENDED);
             let found = found.read_concern(ReadConcern::majority()).await?;
             let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;

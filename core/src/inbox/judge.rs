@@ -103,12 +103,16 @@ pub(super) enum Fate {
 
 /// What has been looked up for a batch of documents.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct QueueCache {
     queues: HashMap<String, Option<Queue>>,
 }
 
 impl Store {
-    async fn known_queue(&self, known: &mut Known, selector: Selector) -> Result<Option<Queue>, StoreError> {
+    async fn known_queue(
+        &self,
+        known: &mut QueueCache,
+        selector: Selector,
+    ) -> Result<Option<Queue>, StoreError> {
         if let Some(queue) = known.queues.get(&selector.to_string()) {
             return Ok(queue.clone());
         }
@@ -122,7 +126,7 @@ impl Store {
         &self,
         document: &Document,
         schemas: &Schemas,
-        known: &mut Known,
+        known: &mut QueueCache,
     ) -> Result<Fate, StoreError> {
         let id = document.get("_id").cloned().unwrap_or(Bson::Null);
         let producer = self.inbox_config().producer(document.get_str("by").ok());
@@ -255,7 +259,7 @@ impl Store {
         &self,
         producer: &Producer,
         after: &[TaskId],
-        known: &mut Known,
+        known: &mut QueueCache,
     ) -> Result<Parents, StoreError> {
         if after.is_empty() {
             return Ok(Parents::Fine);

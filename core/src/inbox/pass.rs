@@ -7,11 +7,11 @@ use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
 use disbatch_operation::operation;
 use futures::TryStreamExt;
 
-use super::judge::{Entry, Fate, Known, Parents, Refusal, Refused, id_of};
+use super::judge::{Entry, Fate, Parents, QueueCache, Refusal, Refused, id_of};
 use super::show::NO_QUEUE;
 use super::{LEFT, REFUSED};
 use crate::config::Producer;
-use crate::model::stored::readable;
+use crate::model::document::readable;
 use crate::model::{QueueId, Status, TRACE, TaskId, TraceContext};
 use crate::schema::Schemas;
 use crate::store::collections::{ARCHIVE, TASKS, TOMBSTONES};
@@ -213,7 +213,7 @@ impl Store {
     }
 
     async fn judge_read(&self, documents: &[Document], schemas: &Schemas) -> Result<Judged, StoreError> {
-        let (mut judged, mut known) = (Judged::default(), Known::default());
+        let (mut judged, mut known) = (Judged::default(), QueueCache::default());
         for document in documents {
             match self.judge_entry(document, schemas, &mut known).await? {
                 Fate::Task(entry) => into_groups(*entry, &mut judged.groups),
@@ -328,7 +328,7 @@ impl Store {
     async fn submit_group(&self, group: &Group, tasks: &[Given]) -> Result<(), SubmitError> {
         let after = &group.options.after;
         if let Some(producer) = &group.parents_of {
-            match self.parents(producer, after, &mut Known::default()).await? {
+            match self.parents(producer, after, &mut QueueCache::default()).await? {
                 Parents::Fine => {}
                 Parents::Missing(missing) => return Err(SubmitError::NoSuchTasks(missing)),
                 Parents::Foreign(task) => return Err(SubmitError::NoSuchTasks(vec![task])),

@@ -3,7 +3,7 @@
 use bson::{Bson, Document, doc};
 
 use super::document::{queue, trace};
-use crate::model::stored::readable;
+use crate::model::document::readable;
 use crate::model::{QueueId, Status, TRACE, TaskId, TraceContext};
 use crate::store::{Store, StoreError};
 

@@ -7,7 +7,7 @@ use bson::{Bson, DateTime, Document};
 use disbatch_values::liberal::integer;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use super::stored::{Stored, required};
+use super::document::{Stored, required};
 use super::{Count, Labels, Moment, TaskId};
 
 /// A document of `nodes`.

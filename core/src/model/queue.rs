@@ -3,7 +3,7 @@
 use bson::{Bson, DateTime, Document};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::stored::{Stored, required};
+use super::document::{Stored, required};
 use super::{Count, PluginName, PluginNameError, QueueId};
 
 /// The field with who has paused the queue, or had it accept no tasks, and when.

@@ -3,7 +3,7 @@
 use bson::{Bson, Document};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::stored::{Stored, required};
+use super::document::{Stored, required};
 use super::{Moment, QueueId, Status, TaskId};
 
 /// A document of `tasks`.

@@ -44,12 +44,12 @@ const FIELDS: [&str; 15] = [
 
 /// Tasks by id, and what is missing.
 #[derive(Default)]
-struct Found {
+struct TaskLives {
     lives: BTreeMap<TaskId, Life>,
     is_cut: bool,
 }
 
-impl Found {
+impl TaskLives {
     fn add(&mut self, tasks: Option<Vec<Document>>) {
         let Some(tasks) = tasks else {
             self.is_cut = true; // It took too long.
@@ -102,8 +102,8 @@ impl Store {
         })
     }
 
-    async fn lives(&self, question: &Question) -> Result<Found, StoreError> {
-        let mut found = Found::default();
+    async fn lives(&self, question: &Question) -> Result<TaskLives, StoreError> {
+        let mut found = TaskLives::default();
         let mut until = id_at(question.to(), Duration::ZERO, 1);
         for before in BEFORE {
             let from = id_at(question.from(), before, 0);

@@ -11,7 +11,7 @@ use interpreter::{Unknown, folders_of};
 
 /// How a module is run.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct PerlCommand {
     /// The interpreter.
     pub program: PathBuf,
     /// The arguments of what loads it.
@@ -29,7 +29,11 @@ pub(super) fn is_there(manifest: &Manifest, engines: &Engines) -> bool {
 ///
 /// # Errors
 /// The interpreter or the module is missing, or the interpreter does not work. Says which, and where it was looked for.
-pub(super) fn resolve(manifest: &Manifest, own: Option<&Path>, engines: &Engines) -> Result<Found, String> {
+pub(super) fn resolve(
+    manifest: &Manifest,
+    own: Option<&Path>,
+    engines: &Engines,
+) -> Result<PerlCommand, String> {
     let Perl { class, lib, perl } = manifest.perl.clone().unwrap_or_default();
     let class = class.unwrap_or_else(|| manifest.name.as_str().to_owned());
     let of_node = engines.perl.interpreter.as_deref().unwrap_or("perl");
@@ -73,7 +77,7 @@ pub(super) fn resolve(manifest: &Manifest, own: Option<&Path>, engines: &Engines
         let Some(folder) = folder.to_str() else { return Err("the path of a folder is no text".to_owned()) };
         arguments.extend(["--lib".to_owned(), folder.to_owned()]);
     }
-    Ok(Found { program: interpreter, arguments, doubt })
+    Ok(PerlCommand { program: interpreter, arguments, doubt })
 }
 
 /// The file of a module, relative to a folder of modules. `None`: this is the name of no module.

@@ -163,7 +163,7 @@ impl Store {
     async fn schedules_by(&self, calendar: &str) -> Result<Vec<Schedule>, StoreError> {
         let found = self.schedules().find(doc! { "calendars.name": calendar }).await?;
         let found: Vec<crate::store::Stored> = found.try_collect().await?;
-        Ok(found.into_iter().filter_map(|schedule| super::stored::readable(schedule.into())).collect())
+        Ok(found.into_iter().filter_map(|schedule| super::document::readable(schedule.into())).collect())
     }
 
     /// Sets the next time of a schedule, as its calendars have changed. A time that is due stays, and is looked at when it
@@ -179,7 +179,7 @@ impl Store {
                 return Ok(());
             }
             let next = schedule.settings.spec.next(&calendars, now);
-            let update = super::stored::next_update(schedule.id, &schedule.settings.spec, next);
+            let update = super::document::next_update(schedule.id, &schedule.settings.spec, next);
             if self.schedules().update_one(schedule.unchanged(), update).await?.matched_count == 1 {
                 return Ok(());
             }

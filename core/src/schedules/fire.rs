@@ -10,7 +10,7 @@ use disbatch_metrics::labels::Fire;
 use futures::{StreamExt, TryStreamExt};
 
 use super::decide::{Decision, Situation, WRONG_PARAMS, decide};
-use super::stored::{firing_document, understood};
+use super::document::{firing_document, understood};
 use super::{Firing, Overlap, Schedule};
 use crate::model::{Queue, Selector, Status, TaskId};
 use crate::schema::{self, OfTask, Schemas};

@@ -5,7 +5,7 @@ use bson::{Bson, DateTime, Document, doc};
 use disbatch_operation::operation;
 use futures::TryStreamExt;
 
-use super::stored::{next_update, next_update_after, readable, settings_update, told};
+use super::document::{next_update, next_update_after, readable, settings_update, told};
 use super::{Schedule, ScheduleError, ScheduleId, Settings};
 use crate::accounts::Reach;
 use crate::model::{QueueId, Selector, whole_number};

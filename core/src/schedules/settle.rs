@@ -10,8 +10,8 @@ use disbatch_operation::operation;
 use futures::TryStreamExt;
 use mongodb::options::ReadConcern;
 
+use super::document::understood;
 use super::make::without;
-use super::stored::understood;
 use super::{ForRun, LastSuccess, Schedule, ScheduleId};
 use crate::model::{Moment, Status, Task, TaskId, whole_number};
 use crate::store::{Store, StoreError, Stored};

@@ -8,7 +8,7 @@ use serde_json::{Map, Number, Value};
 
 use super::compile::below;
 use super::{Bound, Extent, MOST_PROBLEMS, NodeId, Pattern, Problem, Properties, Rule, Schema, Wrong, words};
-use crate::closest::closest;
+use crate::suggestion::closest;
 
 /// Schemas are followed so deep. One that refers to itself, about the same value, ends here.
 const DEEPEST: usize = 300;

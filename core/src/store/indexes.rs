@@ -3,7 +3,7 @@
 //! No DEN drops an index, as it cannot know who needs it. With `indexes: "lean"` those that only Perl's programs ask by are not created: what is asked with a hint
 //! may name only indexes that are always there.
 
-mod declared;
+mod declarations;
 
 use disbatch_operation::operation;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::{Store, StoreError, WriteFailure};
 use crate::config::Indexes;
 use crate::doctor::Wanted;
 
-pub(super) use declared::*;
+pub(super) use declarations::*;
 
 /// How long entries of the audit are kept if they are to be kept for ever: 68 years are the longest time that the
 /// server knows.

@@ -8,8 +8,8 @@ use futures::TryStreamExt;
 use mongodb::error::ErrorKind;
 use mongodb::options::{FindOptions, Hint};
 
-use super::ahead::{Reading, Search, Window};
 use super::claim::{BATCH_READ, claimable, is_newest_first};
+use super::read_ahead::{Reading, Search, Window};
 use crate::clock::chance;
 use crate::model::Queue;
 use crate::store::{Store, StoreError, Stored};

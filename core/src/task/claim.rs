@@ -10,9 +10,9 @@ use futures::TryStreamExt;
 
 use super::Ahead;
 use super::Waiting;
+use super::claim_updates::{MOST_ALONE, Slot, Try};
 use super::external::{DETACHED, attached};
 use super::transition::Transition;
-use super::tries::{MOST_ALONE, Slot, Try};
 use crate::model::{NodeName, Policy, Queue, QueueId, Sort, Status, Task, TaskId};
 use crate::rate::Granted;
 use crate::store::collections::TASKS;

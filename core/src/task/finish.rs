@@ -15,7 +15,7 @@ use super::pause::{Pause, waits_again};
 use super::statements::Statement;
 use super::transition::{Transition, count_in};
 use crate::budget::{NOTE, cut};
-use crate::model::stored::optional;
+use crate::model::document::optional;
 use crate::model::{Status, Task, Trial, number, whole_number};
 use crate::recordings::Recorded;
 use crate::store::collections::ARCHIVE;

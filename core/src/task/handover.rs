@@ -15,10 +15,10 @@ use disbatch_operation::operation;
 use futures::TryStreamExt;
 
 use super::claim::{BATCH_READ, Claim, Claimant, claimable_of};
+use super::claim_updates::{Slot, by_id, unfit};
 use super::start::started_by;
 use super::statements::Statement;
 use super::transition::{Transition, millis, server_time_in};
-use super::tries::{Slot, by_id, unfit};
 use super::{Ahead, RunWrite, Waiting, Written};
 use crate::model::{NodeName, PLUGIN_VERSION, Queue, QueueId, Status, Task, TaskId, Version, whole_number};
 use crate::store::{Store, StoreError};

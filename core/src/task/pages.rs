@@ -28,7 +28,7 @@ use mongodb::options::Hint;
 use super::Created;
 use super::search::AT_ONCE;
 use crate::counters::count::Amount;
-use crate::model::stored::readable;
+use crate::model::document::readable;
 use crate::model::{NodeName, QueueId, TaskId, whole_number};
 use crate::secrets::concealed;
 use crate::store::collections::TASKS;

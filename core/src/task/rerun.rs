@@ -75,7 +75,7 @@ pub struct Plan {
 
 /// What was read of a task that comes after another.
 #[derive(Debug, Clone)]
-struct Found {
+struct DependentTask {
     queue: QueueId,
     status: Status,
     after: Vec<ObjectId>,
@@ -85,7 +85,7 @@ struct Found {
     array: Option<ObjectId>,
 }
 
-impl Found {
+impl DependentTask {
     fn of(task: &Document) -> Option<(ObjectId, Self)> {
         let after = task.get_array("after").map(Vec::as_slice).unwrap_or_default();
         let found = Self {
@@ -139,7 +139,7 @@ impl Store {
         let named = next.iter().flat_map(|(_, task)| &task.after).copied();
         let named: BTreeSet<ObjectId> = named.filter(|id| (first..=last).contains(id)).collect();
         let named = again(doc! { "_id": { "$in": named.into_iter().collect::<Vec<_>>() } });
-        let mut roots: BTreeMap<_, _> = Found::of(&any).into_iter().collect();
+        let mut roots: BTreeMap<_, _> = DependentTask::of(&any).into_iter().collect();
         let found = self.tasks().find(named).projection(linked_fields()).await?;
         roots.extend(read(found.try_collect().await?));
         next.retain(|(_, task)| {
@@ -155,8 +155,8 @@ impl Store {
     /// What comes after `roots`: `next`, and all that comes after that.
     async fn plan_behind(
         &self,
-        roots: BTreeMap<ObjectId, Found>,
-        mut next: Vec<(ObjectId, Found)>,
+        roots: BTreeMap<ObjectId, DependentTask>,
+        mut next: Vec<(ObjectId, DependentTask)>,
         downstream: Downstream,
     ) -> Result<Plan, StoreError> {
         let mut found = BTreeMap::new();
@@ -185,7 +185,7 @@ impl Store {
         Ok(())
     }
 
-    async fn linked(&self, filter: Document) -> Result<Vec<(ObjectId, Found)>, StoreError> {
+    async fn linked(&self, filter: Document) -> Result<Vec<(ObjectId, DependentTask)>, StoreError> {
         let most = i64::try_from(MOST_DOWNSTREAM + 1).unwrap_or(i64::MAX);
         let found = self.tasks().find(filter).projection(linked_fields()).limit(most).await?;
         Ok(read(found.try_collect().await?).collect())
@@ -226,12 +226,12 @@ fn linked_fields() -> Document {
     doc! { "queue": 1, "status": 1, "after": 1, "final_of": 1, "array.id": 1 }
 }
 
-fn read(tasks: Vec<Stored>) -> impl Iterator<Item = (ObjectId, Found)> {
-    tasks.into_iter().map(Document::from).filter_map(|task| Found::of(&task))
+fn read(tasks: Vec<Stored>) -> impl Iterator<Item = (ObjectId, DependentTask)> {
+    tasks.into_iter().map(Document::from).filter_map(|task| DependentTask::of(&task))
 }
 
 /// Finds what comes directly after these.
-fn later(tasks: &BTreeMap<ObjectId, Found>) -> Document {
+fn later(tasks: &BTreeMap<ObjectId, DependentTask>) -> Document {
     let ids: Vec<ObjectId> = tasks.keys().copied().collect();
     let finals = tasks.values().filter_map(|task| task.array);
     let finals: Vec<TaskId> = finals.map(|array| final_id(ArrayId(array))).collect();
@@ -240,15 +240,15 @@ fn later(tasks: &BTreeMap<ObjectId, Found>) -> Document {
 
 /// The part of the plan that can be thought.
 fn plan(
-    roots: BTreeMap<ObjectId, Found>,
-    mut found: BTreeMap<ObjectId, Found>,
+    roots: BTreeMap<ObjectId, DependentTask>,
+    mut found: BTreeMap<ObjectId, DependentTask>,
     downstream: Downstream,
 ) -> Plan {
     let mut reset: BTreeSet<ObjectId> = roots.keys().copied().collect();
     let mut done = reset.clone();
     found.extend(roots);
     // Those that a task comes after, as far as they are among these.
-    let parents = |task: &Found, among: &BTreeSet<ObjectId>| -> Vec<ObjectId> {
+    let parents = |task: &DependentTask, among: &BTreeSet<ObjectId>| -> Vec<ObjectId> {
         let elements = task
             .elements_of
             .into_iter()
@@ -298,10 +298,10 @@ mod tests {
         ObjectId::from_bytes([number; 12])
     }
 
-    fn task(status: i32, after: &[u8]) -> Found {
+    fn task(status: i32, after: &[u8]) -> DependentTask {
         let after = after.iter().map(|number| id(*number)).collect();
         let status = Status::from_code(status.into());
-        Found { queue: QueueId(id(99)), status, after, elements_of: None, array: None }
+        DependentTask { queue: QueueId(id(99)), status, after, elements_of: None, array: None }
     }
 
     fn order(plan: &Plan) -> Vec<(u8, Vec<u8>)> {
@@ -345,8 +345,8 @@ mod tests {
 
     #[test]
     fn the_last_task_of_an_array_waits_for_its_elements() {
-        let element = Found { array: Some(id(50)), ..task(2, &[]) };
-        let last = Found { elements_of: Some(id(50)), ..task(-5, &[]) };
+        let element = DependentTask { array: Some(id(50)), ..task(2, &[]) };
+        let last = DependentTask { elements_of: Some(id(50)), ..task(-5, &[]) };
         let found = BTreeMap::from([(id(7), last), (id(8), task(-5, &[7]))]);
         let all = plan(BTreeMap::from([(id(9), element)]), found, Downstream::Failed);
         assert_eq!(order(&all), [(7, vec![9]), (8, vec![7])]);

@@ -10,7 +10,7 @@ use futures::{StreamExt, TryStreamExt};
 use mongodb::options::{AggregateOptions, CountOptions, FindOptions};
 
 use super::archive;
-use crate::model::stored::readable;
+use crate::model::document::readable;
 use crate::model::{QueueId, Task, TaskId, whole_number};
 use crate::secrets::concealed;
 use crate::store::collections::TASKS;

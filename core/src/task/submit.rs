@@ -2,12 +2,12 @@
 //!
 //! Submissions are acknowledged by a majority, which is also what lets change streams deliver them at once.
 
-mod again;
 mod array;
-mod caused;
-mod from_inbox;
-mod once;
+mod conditional_insert;
+mod idempotency;
+mod inbox;
 mod options;
+mod resubmission;
 mod unique;
 
 use disbatch_operation::operation;
@@ -18,8 +18,8 @@ use bson::{Bson, DateTime, Document, doc};
 use futures::TryStreamExt;
 
 pub use array::SubmittedArray;
-pub(crate) use from_inbox::Given;
-pub use once::Once;
+pub use idempotency::Once;
+pub(crate) use inbox::Given;
 pub use options::{StartAt, TaskOptions};
 
 use crate::admission::{Admitted, Scope};

@@ -16,7 +16,7 @@ use disbatch_core::bulk::BulkJob;
 use disbatch_core::model::{Queue, QueueId, Selector, TaskId};
 use tokio::time::timeout;
 
-use super::named::{Admitted, AdmittedSchedule};
+use super::target::{Admitted, AdmittedSchedule};
 use super::viewer::Viewer;
 use super::who::no_such_queue;
 use super::{Need, Via, Who, form, identify, refusal, schedules, streams};

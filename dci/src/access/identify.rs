@@ -12,7 +12,7 @@ use crate::state::State;
 
 /// What a program shows.
 #[derive(Debug, PartialEq, Eq)]
-enum Shown {
+enum Authorization {
     Password { name: String, password: String },
     Token(String),
 }
@@ -70,15 +70,15 @@ fn is_forwarded(request: &HttpRequest) -> bool {
 async fn by_what_is_shown(
     request: &HttpRequest,
     state: &State,
-    shown: Shown,
+    shown: Authorization,
     from: String,
 ) -> Result<Option<Who>, HttpError> {
     let address = address::of(request, state.access.proxy.as_ref());
     let passwords = &state.access.passwords;
     let (name, text) = match shown {
         // A client that can send nothing else may send a token in place of the password.
-        Shown::Password { name, password } if is_token(&password) => (Some(name), password),
-        Shown::Password { name, password } => {
+        Authorization::Password { name, password } if is_token(&password) => (Some(name), password),
+        Authorization::Password { name, password } => {
             let user = passwords.user(state, &name, &password, address).await?;
             return Ok(user.map(|user| Who {
                 name: Some(user.name.to_string()),
@@ -88,7 +88,7 @@ async fn by_what_is_shown(
                 trace: None,
             }));
         }
-        Shown::Token(text) => (None, text),
+        Authorization::Token(text) => (None, text),
     };
     let bearer = state.store.token_bearer(&text, &from).await?;
     let is_theirs = |owner: &str| name.as_deref().is_none_or(|name| name == owner);
@@ -107,17 +107,17 @@ async fn by_what_is_shown(
 }
 
 /// What the header `Authorization` says.
-fn shown(value: &str) -> Option<Shown> {
+fn shown(value: &str) -> Option<Authorization> {
     let (scheme, rest) = value.split_once(' ')?;
     if scheme.eq_ignore_ascii_case("bearer") {
-        return Some(Shown::Token(rest.trim().to_owned()));
+        return Some(Authorization::Token(rest.trim().to_owned()));
     }
     if !scheme.eq_ignore_ascii_case("basic") {
         return None;
     }
     let text = String::from_utf8(STANDARD.decode(rest.trim()).ok()?).ok()?;
     let (name, password) = text.split_once(':')?;
-    Some(Shown::Password { name: name.to_owned(), password: password.to_owned() })
+    Some(Authorization::Password { name: name.to_owned(), password: password.to_owned() })
 }
 
 #[cfg(test)]
@@ -127,11 +127,11 @@ mod tests {
     #[test]
     fn headers_are_read() {
         let password = |name: &str, password: &str| {
-            Some(Shown::Password { name: name.to_owned(), password: password.to_owned() })
+            Some(Authorization::Password { name: name.to_owned(), password: password.to_owned() })
         };
         assert_eq!(shown("Basic YWxpY2U6YTpi"), password("alice", "a:b"));
         assert_eq!(shown("basic  w7xuYWw6"), password("ünal", ""));
-        assert_eq!(shown("Bearer disbatch_x"), Some(Shown::Token("disbatch_x".into())));
+        assert_eq!(shown("Bearer disbatch_x"), Some(Authorization::Token("disbatch_x".into())));
         for rubbish in ["", "Basic", "Basic !", "Basic YWxpY2U=", "Digest x", "Basic /w=="] {
             assert_eq!(shown(rubbish), None, "{rubbish}");
         }

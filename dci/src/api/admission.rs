@@ -6,8 +6,8 @@ use disbatch_wire::admission::{Admission, AdmissionChange, AdmissionLifted, Admi
 use serde_json::json;
 
 use crate::access::Who;
-use crate::admission::Shown;
-use crate::api::{Answer, then};
+use crate::admission::RuleState;
+use crate::api::{Answer, redirect};
 use crate::error::HttpError;
 use crate::openapi::{AdmissionLift, AdmissionScope, ErrorBody, OfRead, OfWrite};
 use crate::params::Params;
@@ -32,7 +32,7 @@ pub async fn list(request: HttpRequest, state: Data<State>, who: Who) -> Answer 
         return Ok(ui::page(ui::admission::render(&state, &who).await));
     }
     let rules = admission::shown(&state, &who).await?;
-    json::of(&Admission { rules: rules.iter().map(Shown::view).collect() })
+    json::of(&Admission { rules: rules.iter().map(RuleState::view).collect() })
 }
 
 /// Says what becomes of new tasks: of all, of a queue, for a tenant, or of a user. `reject`: submissions are refused with 503. `pause`:
@@ -61,9 +61,9 @@ pub async fn set(state: Data<State>, who: Who, params: Params) -> Answer {
         let made = shown.iter().find(|shown| shown.rule.scope == scope);
         // Somebody may have lifted it already.
         let absent = || Ok(json::ok(&json!({ "scope": scope.kind(), "value": scope.value() })));
-        then::answer(&params, made.map_or_else(absent, |made| json::of(&made.view()))?)
+        redirect::answer(&params, made.map_or_else(absent, |made| json::of(&made.view()))?)
     };
-    then::or_page(then::is_form(&params), change.await)
+    redirect::or_page(redirect::is_form(&params), change.await)
 }
 
 /// Lifts the rule for a scope. Tasks that it held go on, unless another rule holds them too.
@@ -95,7 +95,7 @@ pub async fn lift(state: Data<State>, who: Who, params: Params) -> Answer {
     ),
 )]
 pub async fn lift_by_form(state: Data<State>, who: Who, params: Params) -> Answer {
-    then::lead(lift_named(&state, &who, &params).await, "/admission")
+    redirect::lead(lift_named(&state, &who, &params).await, "/admission")
 }
 
 async fn lift_named(state: &State, who: &Who, params: &Params) -> Result<AdmissionLifted, HttpError> {

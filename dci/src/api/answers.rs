@@ -12,7 +12,7 @@ use disbatch_wire::answers::{AnswerLink, AnswerResult};
 use serde_json::{Map, Value, json};
 
 use crate::access::{Via, Who};
-use crate::api::{Answer, task_action, then};
+use crate::api::{Answer, redirect, task_action};
 use crate::error::HttpError;
 use crate::json::{self, Dates};
 use crate::openapi::{ErrorBody, NewAnswer, OfWrite};
@@ -37,7 +37,7 @@ use crate::{changes, ui};
 )]
 pub async fn answer(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
     let given = give(&state, &who, &id, &params).await;
-    then::reply(&params, given)
+    redirect::reply(&params, given)
 }
 
 /// Makes a link by which whoever has it can answer this one question without a login, until its deadline, or for a week if it has none. For
@@ -55,10 +55,10 @@ pub async fn answer(state: Data<State>, who: Who, id: Path<String>, params: Para
 )]
 pub async fn link(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
     let made = make_link(&state, &who, &id, &params).await;
-    if !then::is_form(&params) {
+    if !redirect::is_form(&params) {
         return json::of(&made?);
     }
-    then::or_page(true, made.and_then(|link| ui::answers::made(&link)))
+    redirect::or_page(true, made.and_then(|link| ui::answers::made(&link)))
 }
 
 async fn give(state: &State, who: &Who, id: &str, params: &Params) -> Result<AnswerResult, HttpError> {
@@ -114,7 +114,7 @@ async fn role(state: &State, who: &Who, task: &Task) -> Result<Option<Role>, Htt
 
 /// What is given as the answer, if it fits: `value`, or a field for each of the form, named by its JSON Pointer.
 pub fn value(awaiting: &Awaiting, params: &Params) -> Result<Map<String, Value>, HttpError> {
-    let value = if then::is_form(params) || params.fields.keys().any(|name| name.starts_with('/')) {
+    let value = if redirect::is_form(params) || params.fields.keys().any(|name| name.starts_with('/')) {
         form_of(awaiting).read(&params.fields).map_err(|problems| refused(&problems))?
     } else {
         params.only(&["value"])?;

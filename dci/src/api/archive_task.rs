@@ -4,7 +4,7 @@ use actix_web::web::{Data, Path};
 use serde_json::json;
 
 use crate::access::Who;
-use crate::api::{Answer, task_action, then};
+use crate::api::{Answer, redirect, task_action};
 use crate::changes::ArchivedOne;
 use crate::error::HttpError;
 use crate::openapi::{ArchiveResult, ErrorBody, OfWrite};
@@ -29,7 +29,7 @@ use crate::{changes, json};
 )]
 pub async fn handle(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
     let answer = archive(&state, &who, &id, &params).await;
-    then::or_page(then::is_form(&params), answer)
+    redirect::or_page(redirect::is_form(&params), answer)
 }
 
 async fn archive(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
@@ -46,5 +46,5 @@ async fn archive(state: &State, who: &Who, id: &str, params: &Params) -> Answer 
         }
         ArchivedOne::NoSuchTask => return Err(task_action::not_found(id)),
     };
-    then::answer(params, json::ok(&json!({ "id": task.to_string(), "outcome": outcome })))
+    redirect::answer(params, json::ok(&json!({ "id": task.to_string(), "outcome": outcome })))
 }

@@ -12,7 +12,7 @@ use disbatch_core::arrays::Array;
 use disbatch_core::bulk::Action;
 use serde_json::{Value, json};
 
-use super::{Answer, task_action, then};
+use super::{Answer, redirect, task_action};
 use crate::access::Who;
 use crate::changes::OfElements;
 use crate::error::HttpError;
@@ -35,7 +35,7 @@ async fn act(
 /// The id of the job, for browsers the page of the array.
 fn answer(request: &HttpRequest, id: &str, done: Result<Value, HttpError>) -> Answer {
     if accept::wants_html(request) {
-        return then::lead(done, &format!("/arrays/{id}"));
+        return redirect::lead(done, &format!("/arrays/{id}"));
     }
     let job = done?;
     let id = job.get("id").and_then(Value::as_str).unwrap_or_default();

@@ -14,7 +14,7 @@ use disbatch_core::store::{Store, StoreError};
 use serde_json::{Map, Value, json};
 
 use crate::access::Who;
-use crate::api::{Answer, then};
+use crate::api::{Answer, redirect};
 use crate::error::HttpError;
 use crate::json::{self, Dates};
 use crate::openapi::{BalanceChange, ErrorBody, OfRead, OfWrite};
@@ -128,9 +128,9 @@ pub async fn disable(state: Data<State>, who: Who, params: Params) -> Answer {
         let until = until(&params.fields, state.store.now())?;
         let pause = move |store: Store| async move { store.pause_balance(until).await };
         changes::alter(&state, &who, (Verb::BalancePause, Object::new(ObjectKind::Balance)), pause).await?;
-        then::answer(&params, json::ok(&json!({ "disabled": until, "said": said(until) })))
+        redirect::answer(&params, json::ok(&json!({ "disabled": until, "said": said(until) })))
     };
-    then::or_page(then::is_form(&params), change.await)
+    redirect::or_page(redirect::is_form(&params), change.await)
 }
 
 /// What there is to show.

@@ -8,7 +8,7 @@ use disbatch_wire::bulk::{BulkJob, NewBulk, NewBulkAnswer};
 use serde_json::json;
 
 use crate::access::Who;
-use crate::api::{Answer, then};
+use crate::api::{Answer, redirect};
 use crate::error::HttpError;
 use crate::openapi::{BulkLimit, ErrorBody, OfRead, OfSearch, OfWrite};
 use crate::params::Params;
@@ -101,7 +101,7 @@ pub async fn create(request: HttpRequest, state: Data<State>, who: Who, params: 
     let id = changes::create_bulk(&state, wanted).await?.to_hex();
     let place = format!("/bulk/{id}");
     if html {
-        return Ok(then::see(&place));
+        return Ok(redirect::see(&place));
     }
     Ok(json::made(StatusCode::ACCEPTED, &place, &json!({ "id": id })))
 }
@@ -130,7 +130,7 @@ pub async fn cancel(request: HttpRequest, state: Data<State>, who: Who, id: Path
         BulkCancelled::NoSuchJob => Err(bulk::not_found(&id)),
     };
     if accept::wants_html(&request) {
-        return then::lead(cancelled, &format!("/bulk/{id}"));
+        return redirect::lead(cancelled, &format!("/bulk/{id}"));
     }
     Ok(json::ok(&cancelled?))
 }

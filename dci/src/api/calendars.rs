@@ -11,7 +11,7 @@ use disbatch_core::store::Store;
 use disbatch_wire::calendars::{Calendar, CalendarDays, CalendarDeleted, NewCalendar};
 
 use crate::access::{Who, viewer};
-use crate::api::{Answer, then};
+use crate::api::{Answer, redirect};
 use crate::error::HttpError;
 use crate::openapi::{ErrorBody, OfRead, OfWrite};
 use crate::params::Params;
@@ -80,9 +80,9 @@ pub async fn create(state: Data<State>, who: Who, mut params: Params) -> Answer 
         }
         let made = json::value_of(&store(&state, &who, calendar).await?)?;
         let place = format!("/calendars/{}", encoded(&name));
-        then::answer(&params, json::made(StatusCode::CREATED, &place, &made))
+        redirect::answer(&params, json::made(StatusCode::CREATED, &place, &made))
     };
-    then::or_page(then::is_form(&params), made.await)
+    redirect::or_page(redirect::is_form(&params), made.await)
 }
 
 /// Gives a calendar these days and no others; makes it if there is none. The next times of all schedules that go by it are
@@ -102,7 +102,7 @@ pub async fn create(state: Data<State>, who: Who, mut params: Params) -> Answer 
 )]
 pub async fn set(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {
     let set = async { store(&state, &who, read(&name, &params)?).await };
-    then::reply(&params, set.await)
+    redirect::reply(&params, set.await)
 }
 
 /// Deletes a calendar that no schedule goes by.
@@ -137,7 +137,7 @@ pub async fn delete(state: Data<State>, who: Who, name: Path<String>) -> Answer 
     ),
 )]
 pub async fn delete_by_form(state: Data<State>, who: Who, name: Path<String>) -> Answer {
-    then::lead(remove(&state, &who, name.into_inner()).await, "/calendars")
+    redirect::lead(remove(&state, &who, name.into_inner()).await, "/calendars")
 }
 
 async fn store(state: &State, who: &Who, calendar: Stored) -> Result<Calendar, HttpError> {

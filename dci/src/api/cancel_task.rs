@@ -6,7 +6,7 @@ use disbatch_core::task::Cancelled;
 use serde_json::json;
 
 use crate::access::Who;
-use crate::api::{Answer, task_action, then};
+use crate::api::{Answer, redirect, task_action};
 use crate::openapi::{CancelResult, ErrorBody, OfWrite, Reason};
 use crate::params::Params;
 use crate::state::State;
@@ -28,7 +28,7 @@ use crate::{changes, json};
 )]
 pub async fn handle(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
     let answer = cancel(&state, &who, &id, &params).await;
-    then::or_page(then::is_form(&params), answer)
+    redirect::or_page(redirect::is_form(&params), answer)
 }
 
 async fn cancel(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
@@ -42,5 +42,5 @@ async fn cancel(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
         Cancelled::NoSuchTask => return Err(task_action::not_found(id)),
     };
     let result = json!({ "id": task.to_string(), "status": status.code(), "outcome": outcome });
-    then::answer(params, json::ok(&result))
+    redirect::answer(params, json::ok(&result))
 }

@@ -7,7 +7,7 @@ use disbatch_core::queue::new_queue_id;
 use serde_json::Value;
 
 use crate::access::Who;
-use crate::api::{Answer, then, update_queue};
+use crate::api::{Answer, redirect, update_queue};
 use crate::error::HttpError;
 use crate::openapi::{CreatedQueue, ErrorBody, NewQueue, OfWrite};
 use crate::params::Params;
@@ -31,7 +31,7 @@ use crate::{changes, json, legacy, values};
     ),
 )]
 pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
-    then::or_page(then::is_form(&params), create(&state, &who, &params).await)
+    redirect::or_page(redirect::is_form(&params), create(&state, &who, &params).await)
 }
 
 /// What people are told where programs get the structures of Perl's driver.
@@ -47,10 +47,10 @@ async fn create(state: &State, who: &Who, params: &Params) -> Answer {
     match created {
         Ok(()) => {
             let result = legacy::with(legacy::insert_one_result(id.0), "id", json::oid(id.0));
-            then::answer(params, json::ok(&result))
+            redirect::answer(params, json::ok(&result))
         }
         Err(error) => match error.write_failure() {
-            Some(failure) if failure.is_duplicate_key() && then::is_form(params) => {
+            Some(failure) if failure.is_duplicate_key() && redirect::is_form(params) => {
                 Err(HttpError::bad_request(NAME_TAKEN))
             }
             Some(failure) if failure.is_duplicate_key() => {

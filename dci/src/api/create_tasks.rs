@@ -7,9 +7,9 @@ pub mod from_collection;
 pub mod gates;
 pub mod options;
 pub mod secure;
-mod sent;
 pub mod steps;
-pub mod whose;
+pub mod tenant;
+mod trace;
 
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
@@ -24,13 +24,13 @@ use futures::stream;
 use serde_json::{Map, Value};
 
 use crate::access::Who;
-use crate::api::{Answer, then};
+use crate::api::{Answer, redirect};
 use crate::error::HttpError;
 use crate::openapi::{ErrorBody, InsertManyResult, NewTasks, OfWrite};
 use crate::params::Params;
 use crate::state::State;
 use crate::{arrays, changes, json, legacy, measure};
-use sent::Sent;
+use trace::Sent;
 
 /// The answer tells so many ids at once.
 const AT_ONCE: usize = 1_000;
@@ -66,8 +66,8 @@ pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
     if arrays::is_asked(&params) {
         return array::create(&state, &who, &params).await;
     }
-    if then::is_form(&params) {
-        return then::or_page(true, from_form(&state, &who, params).await);
+    if redirect::is_form(&params) {
+        return redirect::or_page(true, from_form(&state, &who, params).await);
     }
     answer(create(&state, &who, params).await?)
 }
@@ -85,7 +85,7 @@ async fn from_form(state: &State, who: &Who, mut params: Params) -> Answer {
     if let (Some(id), Some(Value::String(then))) = (ids.first(), params.options.get_mut("then")) {
         *then = then.replace("{id}", &id.to_string());
     }
-    then::answer(&params, answer(ids)?)
+    redirect::answer(&params, answer(ids)?)
 }
 
 /// Creates the tasks that a request asks for. Returns their ids.
@@ -134,7 +134,7 @@ pub async fn prepared(state: &State, who: &Who, params: &Params) -> Result<Prepa
         return Err(HttpError::forbidden("tasks for the documents of a collection need the role operator"));
     }
     let options = options::of(params, queue.id, &state.keys)?;
-    let options = whose::of(options, params, who, &queue)?;
+    let options = tenant::of(options, params, who, &queue)?;
     steps::check(state, who, &queue, &options.steps).await?;
     files::check(who, options.files.as_ref(), options.tenant.as_deref())?;
     let once = options::once(params, queue.id, &state.keys)?;

@@ -18,7 +18,7 @@ use disbatch_wire::definitions::{Definition, DefinitionCheck, DefinitionDeleted}
 use serde_json::{Map, Value, json};
 
 use crate::access::Who;
-use crate::api::{Answer, then};
+use crate::api::{Answer, redirect};
 use crate::error::HttpError;
 use crate::json::date_text;
 use crate::openapi::{ErrorBody, NewWorker, OfFixed, OfRead, OfWrite, WorkerDefinition};
@@ -97,7 +97,7 @@ pub async fn create(state: Data<State>, who: Who, params: Params) -> Answer {
         let new = checked(&state, None, &params).await?;
         store(&state, &who, (new, Place::Free), &params).await
     };
-    then::or_page(then::is_form(&params), change.await)
+    redirect::or_page(redirect::is_form(&params), change.await)
 }
 
 /// Gives a worker this definition, and nothing of the one that it had; makes it if there is none. With the option `.rev`, only
@@ -127,7 +127,7 @@ pub async fn put(state: Data<State>, who: Who, name: Path<String>, params: Param
         let place = revision(&params)?.map_or(Place::Any, Place::Revision);
         store(&state, &who, (new, place), &params).await
     };
-    then::or_page(then::is_form(&params), change.await)
+    redirect::or_page(redirect::is_form(&params), change.await)
 }
 
 /// Gives a worker the definition in the field `definition`, which is JSON as text.
@@ -181,7 +181,7 @@ pub async fn delete(state: Data<State>, who: Who, name: Path<String>) -> Answer 
     ),
 )]
 pub async fn delete_by_form(state: Data<State>, who: Who, name: Path<String>) -> Answer {
-    then::lead(remove(&state, &who, &name).await, "/workers")
+    redirect::lead(remove(&state, &who, &name).await, "/workers")
 }
 
 /// Tells whether a definition could be stored, and which plugin it makes. Nothing is stored.
@@ -225,7 +225,7 @@ async fn store(state: &State, who: &Who, (new, place): (NewDefinition, Place), p
     let is_new = changes::define_plugin(state, who, new, place).await?.before.is_none();
     let stored = serde_json::to_value(view(&find(state, name.as_str()).await?, who)).unwrap_or_default();
     let made = || json::made(StatusCode::CREATED, &ui::definitions::place(&name), &stored);
-    then::answer(params, if is_new { made() } else { json::ok(&stored) })
+    redirect::answer(params, if is_new { made() } else { json::ok(&stored) })
 }
 
 async fn remove(state: &State, who: &Who, name: &str) -> Result<DefinitionDeleted, HttpError> {

@@ -1,6 +1,6 @@
 //! `GET /tasks/find`
 
-mod look;
+mod scan;
 mod search;
 
 use std::collections::HashMap;
@@ -37,7 +37,7 @@ use search::Search;
 )]
 pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
     let search = Search::of(&state, &who, &params).await?;
-    let found = look::find(&state.store, &search).await?;
+    let found = scan::find(&state.store, &search).await?;
     let names: HashMap<ObjectId, String> = ui::names::names(&search.queues);
     let tasks: Vec<Value> = found.tasks.iter().map(|task| view(task, &names)).collect();
     Ok(json::ok(&json!({

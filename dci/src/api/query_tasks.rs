@@ -17,7 +17,7 @@ use crate::gates;
 use crate::json::{self, Dates};
 use crate::openapi::{ChosenFields, ChosenTasks, ErrorBody, OfSearch};
 use crate::params::Params;
-use crate::query::{self, chosen};
+use crate::query::{self, field_list};
 use crate::state::State;
 
 /// So many tasks may be asked about at once.
@@ -40,7 +40,7 @@ const MOST_BYTES: usize = 16 << 20;
 pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
     params.only(&[])?;
     let ids = ids(&params)?;
-    let fields = chosen::chosen_or_status(&params)?;
+    let fields = field_list::chosen_or_status(&params)?;
     let mut filter = Document::new();
     if !who.is_everywhere(Role::Viewer) {
         let reach = who.reach(Role::Viewer);
@@ -57,7 +57,7 @@ pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
 
 fn ids(params: &Params) -> Result<Vec<TaskId>, HttpError> {
     let wrong = || HttpError::bad_request(format!(".ids must be 1 to {MOST} ids, with commas between them"));
-    let given = chosen::list(params.options.get("ids")).map_err(|()| wrong())?.ok_or_else(wrong)?;
+    let given = field_list::list(params.options.get("ids")).map_err(|()| wrong())?.ok_or_else(wrong)?;
     if given.len() > MOST {
         return Err(wrong());
     }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::access::{Who, may_bulk};
 use crate::api::retry_task::refusal;
-use crate::api::{Answer, create_tasks, task_action, then};
+use crate::api::{Answer, create_tasks, redirect, task_action};
 use crate::error::HttpError;
 use crate::openapi::{self, ErrorBody, OfWrite, RerunResult};
 use crate::params::Params;
@@ -44,7 +44,7 @@ const NAMED: usize = 10;
 )]
 pub async fn handle(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
     let answer = rerun(&state, &who, &id, &params).await;
-    then::or_page(then::is_form(&params), answer)
+    redirect::or_page(redirect::is_form(&params), answer)
 }
 
 async fn rerun(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
@@ -72,7 +72,7 @@ async fn rerun(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
     }
     let ids: Vec<Value> = rerun.downstream.iter().map(|task| task.to_string().into()).collect();
     result["downstream"] = ids.into();
-    then::answer(params, json::ok(&result))
+    redirect::answer(params, json::ok(&result))
 }
 
 /// Which of those that come after it.

@@ -9,7 +9,7 @@ use disbatch_core::task::{Retried, TaskOptions};
 use serde_json::json;
 
 use crate::access::Who;
-use crate::api::{Answer, create_tasks, task_action, then};
+use crate::api::{Answer, create_tasks, redirect, task_action};
 use crate::error::HttpError;
 use crate::openapi::{ErrorBody, OfWrite, Reason, RetryResult};
 use crate::params::Params;
@@ -35,7 +35,7 @@ use crate::{changes, json};
 )]
 pub async fn handle(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
     let answer = retry(&state, &who, &id, &params).await;
-    then::or_page(then::is_form(&params), answer)
+    redirect::or_page(redirect::is_form(&params), answer)
 }
 
 async fn retry(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
@@ -58,7 +58,7 @@ async fn retry(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
     let before = if task.status == Status::Deferred { 0 } else { 1 };
     let attempt = task.attempt().unwrap_or(0).max(before) + 1;
     let result = json!({ "id": task_id.to_string(), "status": status.code(), "attempt": attempt });
-    then::answer(params, json::ok(&result))
+    redirect::answer(params, json::ok(&result))
 }
 
 /// Makes a new task like an archived one, which stays where it is.
@@ -82,7 +82,7 @@ async fn like_archived(state: &State, who: &Who, id: TaskId, params: &Params) ->
     let result = json!({
         "id": new.to_string(), "status": status, "attempt": 1, "retry_of": id.to_string(),
     });
-    then::answer(params, json::ok(&result))
+    redirect::answer(params, json::ok(&result))
 }
 
 /// Why a task is not tried again.

@@ -12,7 +12,7 @@ use disbatch_wire::schedules::{NewSchedule, Schedule, ScheduleChange, ScheduleDe
 use serde_json::Value;
 
 use crate::access::{NamedSchedule, Who, may_change_schedule, no_such_schedule};
-use crate::api::{Answer, then};
+use crate::api::{Answer, redirect};
 use crate::error::HttpError;
 use crate::openapi::{ErrorBody, OfRead, OfSearch, OfWrite};
 use crate::params::Params;
@@ -99,7 +99,7 @@ pub async fn create(state: Data<State>, who: Who, mut params: Params) -> Answer 
         created.map_err(|error| schedules::refused(error, &who))
     };
     let schedule = match made.await {
-        Err(error) if then::is_form(&params) => {
+        Err(error) if redirect::is_form(&params) => {
             return Ok(ui::page(form::again(&state, &who, &params, None, Some(&error)).await));
         }
         made => made?,
@@ -111,9 +111,9 @@ pub async fn create(state: Data<State>, who: Who, mut params: Params) -> Answer 
     }
     let answer = async {
         let told = json::value_of(&told(&state, &schedule).await?)?;
-        then::answer(&params, json::made(StatusCode::CREATED, &format!("/schedules/{id}"), &told))
+        redirect::answer(&params, json::made(StatusCode::CREATED, &format!("/schedules/{id}"), &told))
     };
-    then::or_page(then::is_form(&params), answer.await)
+    redirect::or_page(redirect::is_form(&params), answer.await)
 }
 
 /// Changes a schedule. What is not given stays; null, or an empty field of a form, takes a field back to its default. Keys
@@ -144,13 +144,13 @@ pub async fn create(state: Data<State>, who: Who, mut params: Params) -> Answer 
 pub async fn update(state: Data<State>, who: Who, named: NamedSchedule, params: Params) -> Answer {
     match change(&state, &who, &named, &params).await {
         // The form of a schedule is shown again, and nothing that was typed is lost.
-        Err(error) if then::is_form(&params) && params.options.contains_key("schedule") => {
+        Err(error) if redirect::is_form(&params) && params.options.contains_key("schedule") => {
             let schedule = schedules::find(&state, &named).await.ok();
             Ok(ui::page(form::again(&state, &who, &params, schedule.as_ref(), Some(&error)).await))
         }
         changed => {
             let told = async { told(&state, &changed?).await };
-            then::reply(&params, told.await)
+            redirect::reply(&params, told.await)
         }
     }
 }
@@ -186,7 +186,7 @@ pub async fn delete(state: Data<State>, who: Who, named: NamedSchedule) -> Answe
     ),
 )]
 pub async fn delete_by_form(state: Data<State>, who: Who, named: NamedSchedule) -> Answer {
-    then::lead(remove(&state, &who, &named).await, "/schedules")
+    redirect::lead(remove(&state, &who, &named).await, "/schedules")
 }
 
 /// Has a schedule make no tasks by itself. Those that it has made go on, and it can be told to make one.
@@ -202,7 +202,7 @@ pub async fn delete_by_form(state: Data<State>, who: Who, named: NamedSchedule) 
     ),
 )]
 pub async fn pause(state: Data<State>, who: Who, named: NamedSchedule, params: Params) -> Answer {
-    then::reply(&params, set_paused(&state, &who, &named, &params, true).await)
+    redirect::reply(&params, set_paused(&state, &who, &named, &params, true).await)
 }
 
 /// Has a schedule make tasks by itself again. The times that have passed meanwhile are not made up for.
@@ -218,7 +218,7 @@ pub async fn pause(state: Data<State>, who: Who, named: NamedSchedule, params: P
     ),
 )]
 pub async fn resume(state: Data<State>, who: Who, named: NamedSchedule, params: Params) -> Answer {
-    then::reply(&params, set_paused(&state, &who, &named, &params, false).await)
+    redirect::reply(&params, set_paused(&state, &who, &named, &params, false).await)
 }
 
 /// A schedule as clients see it, with the name of its queue.

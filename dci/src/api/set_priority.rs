@@ -5,7 +5,7 @@ use disbatch_core::task::Prioritised;
 use serde_json::json;
 
 use crate::access::Who;
-use crate::api::{Answer, task_action, then};
+use crate::api::{Answer, redirect, task_action};
 use crate::error::HttpError;
 use crate::openapi::{ErrorBody, NewPriority, OfWrite, PriorityResult};
 use crate::params::Params;
@@ -31,7 +31,7 @@ use crate::{changes, json, values};
 )]
 pub async fn handle(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
     let answer = set(&state, &who, &id, &params).await;
-    then::or_page(then::is_form(&params), answer)
+    redirect::or_page(redirect::is_form(&params), answer)
 }
 
 async fn set(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
@@ -41,7 +41,7 @@ async fn set(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
     let priority = values::priority("priority", params.fields.get("priority").ok_or_else(missing)?)?;
     match changes::set_priority(state, who, task, priority, reason).await? {
         Prioritised::Set { .. } => {
-            then::answer(params, json::ok(&json!({ "id": task.to_string(), "priority": priority })))
+            redirect::answer(params, json::ok(&json!({ "id": task.to_string(), "priority": priority })))
         }
         Prioritised::NotWaiting(status) => Err(task_action::wrong_state(status, "does not wait any more")),
         Prioritised::NoSuchTask => Err(task_action::not_found(id)),

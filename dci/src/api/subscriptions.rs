@@ -16,7 +16,7 @@ use disbatch_wire::subscriptions::{
 
 use self::view::Names;
 use crate::access::Who;
-use crate::api::{Answer, then};
+use crate::api::{Answer, redirect};
 use crate::error::HttpError;
 use crate::openapi::{ErrorBody, OfRead, OfWrite};
 use crate::params::Params;
@@ -79,7 +79,7 @@ pub async fn get(state: Data<State>, name: Path<String>) -> Answer {
     ),
 )]
 pub async fn set(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {
-    then::reply(&params, store(&state, &who, name.into_inner(), &params).await)
+    redirect::reply(&params, store(&state, &who, name.into_inner(), &params).await)
 }
 
 /// Makes or changes the subscription that a form names.
@@ -97,7 +97,7 @@ pub async fn set(state: Data<State>, who: Who, name: Path<String>, params: Param
 )]
 pub async fn set_by_form(state: Data<State>, who: Who, mut params: Params) -> Answer {
     let name = params.fields.remove("name").and_then(|name| name.as_str().map(str::to_owned));
-    then::lead(store(&state, &who, name.unwrap_or_default(), &params).await, "/subscriptions")
+    redirect::lead(store(&state, &who, name.unwrap_or_default(), &params).await, "/subscriptions")
 }
 
 /// Deletes a subscription. What was noted and is not told yet never is; messages that are tasks already are delivered.
@@ -126,7 +126,7 @@ pub async fn delete(state: Data<State>, who: Who, name: Path<String>) -> Answer 
     ),
 )]
 pub async fn delete_by_form(state: Data<State>, who: Who, name: Path<String>) -> Answer {
-    then::lead(remove(&state, &who, name.into_inner()).await, "/subscriptions")
+    redirect::lead(remove(&state, &who, name.into_inner()).await, "/subscriptions")
 }
 
 /// Sends a message that says nothing but that messages arrive, at once and also if the subscription is switched off. A page's form leads to
@@ -142,10 +142,11 @@ pub async fn delete_by_form(state: Data<State>, who: Who, name: Path<String>) ->
 )]
 pub async fn test(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {
     match send_test(&state, &who, &name).await {
-        Ok(task) if then::is_form(&params) => Ok(then::see(&format!("/tasks/{task}"))),
-        sent => {
-            then::or_page(then::is_form(&params), sent.and_then(|task| json::of(&SubscriptionTest { task })))
-        }
+        Ok(task) if redirect::is_form(&params) => Ok(redirect::see(&format!("/tasks/{task}"))),
+        sent => redirect::or_page(
+            redirect::is_form(&params),
+            sent.and_then(|task| json::of(&SubscriptionTest { task })),
+        ),
     }
 }
 

@@ -13,7 +13,7 @@ use futures::{StreamExt, TryStreamExt};
 
 use crate::access::Who;
 use crate::admission::at_least;
-use crate::api::{Answer, then};
+use crate::api::{Answer, redirect};
 use crate::error::HttpError;
 use crate::openapi::{ErrorBody, OfRead, OfWrite};
 use crate::params::Params;
@@ -91,7 +91,7 @@ pub async fn set(state: Data<State>, who: Who, name: Path<String>, params: Param
         changes::alter(&state, &who, (Verb::TenantSet, object), set).await?;
         one(&state, &name).await
     };
-    then::reply(&params, change.await)
+    redirect::reply(&params, change.await)
 }
 
 /// Removes all limits of a tenant. Its queues, tasks and schedules stay.
@@ -120,7 +120,7 @@ pub async fn delete(state: Data<State>, who: Who, name: Path<String>) -> Answer 
     ),
 )]
 pub async fn delete_by_form(state: Data<State>, who: Who, name: Path<String>) -> Answer {
-    then::lead(remove_limits(&state, &who, &name).await, "/tenants")
+    redirect::lead(remove_limits(&state, &who, &name).await, "/tenants")
 }
 
 async fn remove_limits(state: &State, who: &Who, name: &str) -> Result<TenantDeleted, HttpError> {

@@ -6,7 +6,7 @@ use disbatch_core::model::Selector;
 use disbatch_core::node::{Draining, NodeChange};
 
 use crate::access::Who;
-use crate::api::{Answer, then};
+use crate::api::{Answer, redirect};
 use crate::error::HttpError;
 use crate::openapi::{self, ErrorBody, OfWrite, UpdateResult};
 use crate::params::Params;
@@ -32,7 +32,7 @@ use crate::{changes, json, legacy, values};
     ),
 )]
 pub async fn handle(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {
-    then::or_page(then::is_form(&params), update(&state, &who, &name, &params).await)
+    redirect::or_page(redirect::is_form(&params), update(&state, &who, &name, &params).await)
 }
 
 async fn update(state: &State, who: &Who, name: &str, params: &Params) -> Answer {
@@ -43,7 +43,7 @@ async fn update(state: &State, who: &Who, name: &str, params: &Params) -> Answer
         let inner = result["MongoDB::UpdateResult"].clone();
         return Err(HttpError::with_body(StatusCode::BAD_REQUEST, legacy::with(result, "error", inner)));
     }
-    then::answer(params, json::ok(&result))
+    redirect::answer(params, json::ok(&result))
 }
 
 fn change(params: &Params) -> Result<NodeChange, HttpError> {
@@ -53,7 +53,7 @@ fn change(params: &Params) -> Result<NodeChange, HttpError> {
     if params.fields.is_empty() {
         return Err(HttpError::bad_request("No params"));
     }
-    let maxthreads = params.fields.get("maxthreads").map(|value| then::number(params, value));
+    let maxthreads = params.fields.get("maxthreads").map(|value| redirect::number(params, value));
     if maxthreads.as_ref().is_some_and(|value| !value.is_null() && !legacy::is_non_negative_integer(value)) {
         return Err(HttpError::bad_request("maxthreads must be a non-negative integer or null"));
     }

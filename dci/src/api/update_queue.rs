@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 
 use crate::access::{NamedQueue, Who};
 use crate::api::create_queue::NAME_TAKEN;
-use crate::api::{Answer, create_tasks, then};
+use crate::api::{Answer, create_tasks, redirect};
 use crate::error::HttpError;
 use crate::json::{self, Dates};
 use crate::openapi::{ErrorBody, OfWrite, QueueChange, UpdateResult};
@@ -96,7 +96,7 @@ const GROUPS: &[&str] = &["backoff", CANARY, "group_rate", "nodes", "rate", RECO
     ),
 )]
 pub async fn handle(state: Data<State>, who: Who, named: NamedQueue, params: Params) -> Answer {
-    then::or_page(then::is_form(&params), change(&state, &who, &named, &params).await)
+    redirect::or_page(redirect::is_form(&params), change(&state, &who, &named, &params).await)
 }
 
 async fn change(state: &State, who: &Who, named: &NamedQueue, params: &Params) -> Answer {
@@ -111,7 +111,7 @@ async fn change(state: &State, who: &Who, named: &NamedQueue, params: &Params) -
     let (fields, stored) = merged(params, &queue, fields, &seen)?;
     if fields.is_empty() {
         let updated = Updated { matched: 1, modified: 0 };
-        return then::answer(params, json::ok(&legacy::update_result(updated)));
+        return redirect::answer(params, json::ok(&legacy::update_result(updated)));
     }
     may(who, &fields.keys().map(String::as_str).collect::<Vec<_>>())?;
     let named = NamedQueue { name: named.name.clone(), selector: Selector::Id(queue.id.0) };
@@ -219,7 +219,7 @@ async fn update(
                 Some(failure) if failure.is_duplicate_key() && !who.is_everywhere(Role::Viewer) => {
                     HttpError::name_not_allowed()
                 }
-                Some(failure) if failure.is_duplicate_key() && then::is_form(params) => {
+                Some(failure) if failure.is_duplicate_key() && redirect::is_form(params) => {
                     HttpError::bad_request(NAME_TAKEN)
                 }
                 Some(failure) if failure.is_duplicate_key() => {
@@ -237,7 +237,7 @@ async fn update(
     if updated.matched == 0 {
         return Err(no_queue(named, updated));
     }
-    then::answer(params, json::ok(&legacy::update_result(updated)))
+    redirect::answer(params, json::ok(&legacy::update_result(updated)))
 }
 
 /// Sees to it that nobody has tasks take or make file sets who may not do that without them. A queue that does not exist is for
@@ -322,7 +322,7 @@ pub fn setting(params: &Params, name: &str, value: &Value) -> Result<Bson, HttpE
         "threads" if !legacy::is_non_negative_integer(value) => {
             Err(HttpError::bad_request("threads must be a non-negative integer"))
         }
-        "threads" => Ok(json::to_bson(&then::number(params, value))),
+        "threads" => Ok(json::to_bson(&redirect::number(params, value))),
         _ if values::is_unset(value) => Ok(Bson::Null),
         control => control_value(control, value),
     }

@@ -16,7 +16,7 @@ use crate::gates;
 use crate::json::{self, Dates};
 use crate::openapi::{ErrorBody, OfSearch, WaitAnswer, WaitOptions};
 use crate::params::Params;
-use crate::query::chosen;
+use crate::query::field_list;
 use crate::state::State;
 use crate::values;
 
@@ -49,7 +49,7 @@ pub async fn handle(state: Data<State>, who: Who, id: Path<String>, params: Para
     let not_found = || HttpError::not_found(format!("no task with id {id}"));
     let task: TaskId = id.parse().map_err(|_| not_found())?;
     let timeout = timeout(&params)?;
-    if let Some(fields) = chosen::chosen(&params)? {
+    if let Some(fields) = field_list::chosen(&params)? {
         let sight = gates::sight(&state, &who).await?;
         return wait_for_fields(&state, (task, &fields), since(&params)?, timeout, &sight).await;
     }

@@ -16,7 +16,7 @@ use crate::files;
 use crate::state::State;
 
 /// What a bundle has of them.
-pub struct Found {
+pub struct BundleContents {
     pub files: BundledFiles,
     /// What is in it as well.
     pub contents: Vec<Content>,
@@ -30,14 +30,15 @@ pub async fn find(
     who: &Who,
     field: Option<&Bson>,
     is_latest: bool,
-) -> Result<Option<Found>, HttpError> {
+) -> Result<Option<BundleContents>, HttpError> {
     let wanted = TaskFiles::of_field(field).ok().flatten();
     let Some(TaskFiles { input, output }) = wanted else { return Ok(None) };
     let version = |part: &str, name: &str| {
         let stored = field.and_then(Bson::as_document)?.get_document(part).ok()?.get(name)?;
         whole_number(stored).filter(|_| is_latest)
     };
-    let mut found = Found { files: BundledFiles::default(), contents: Vec::new(), unknown: Vec::new() };
+    let mut found =
+        BundleContents { files: BundledFiles::default(), contents: Vec::new(), unknown: Vec::new() };
     if let Some(FileInput { name, version: pinned, patterns }) = input {
         let version = version("input", "taken").or(pinned);
         let (mut set, entries) = set(state, who, (name.as_str(), version, patterns)).await?;

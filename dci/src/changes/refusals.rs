@@ -27,13 +27,13 @@ type Key = (Option<UserName>, Option<IpAddr>);
 /// Which refusals have an entry.
 #[derive(Debug, Default)]
 pub struct Refusals {
-    told: Arc<Told>,
+    told: Arc<RefusalLog>,
     /// The entries that are being made.
     notes: Mutex<JoinSet<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Told(Mutex<HashMap<Key, Seen>>);
+struct RefusalLog(Mutex<HashMap<Key, Seen>>);
 
 #[derive(Debug, Clone, Copy)]
 struct Seen {
@@ -64,7 +64,7 @@ impl Refusals {
     }
 }
 
-impl Told {
+impl RefusalLog {
     async fn note(&self, store: &Store, user: Option<UserName>, from: Option<IpAddr>, now: Instant) {
         let name = user.as_ref().map(ToString::to_string);
         let Some(count) = self.count((user, from), now) else { return };
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn there_is_one_entry_a_minute_for_a_name_and_an_address() {
-        let (refusals, now) = (Told::default(), Instant::now());
+        let (refusals, now) = (RefusalLog::default(), Instant::now());
         assert_eq!(refusals.count(key(Some("alice"), 1), now), Some(1));
         for seconds in [0, 1, 59] {
             let later = now + Duration::from_secs(seconds);
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn there_are_not_many_entries_however_many_addresses_there_are() {
-        let (refusals, now) = (Told::default(), Instant::now());
+        let (refusals, now) = (RefusalLog::default(), Instant::now());
         let told =
             |at: Instant| (0..=255).filter(|host| refusals.count(key(None, *host), at).is_some()).count();
         assert_eq!(told(now), MOST);

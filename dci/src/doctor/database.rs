@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use disbatch_core::about::{Server, Topology};
+use disbatch_core::database_info::{Server, Topology};
 use disbatch_core::doctor::{Disk, Fault, IndexFault, Member, Missing};
 
 use super::{Check, Level};

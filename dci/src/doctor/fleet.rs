@@ -10,9 +10,9 @@ use disbatch_wire::doctor::Finding;
 
 use super::{Check, Level};
 use crate::json::{self, Dates};
-use crate::ui::lacking::{Lacking, its};
 use crate::ui::node_state::{NodeState, Now};
 use crate::ui::plain;
+use crate::ui::readiness::{Lacking, its};
 
 /// By how much clocks may differ: times in lists, of schedules and of logs are those of several hosts. Leases and limits go by the
 /// clock of the database alone.

@@ -21,10 +21,10 @@ const AT_ONCE: usize = 32;
 /// What is checked, and who has sent it.
 type Key = (ContentId, Sender);
 
-type Outcome = Result<(), HttpError>;
+type CheckResult = Result<(), HttpError>;
 
 /// What each of those has who wait for a check.
-type Joined = Shared<BoxFuture<'static, Outcome>>;
+type Joined = Shared<BoxFuture<'static, CheckResult>>;
 
 /// The checks that are under way.
 #[derive(Debug)]
@@ -61,11 +61,11 @@ impl Checks {
     }
 
     /// The check that is under way. If there is none, what it has come to is to be told.
-    fn find_or_begin(&self, key: Key) -> (Joined, Option<oneshot::Sender<Outcome>>) {
+    fn find_or_begin(&self, key: Key) -> (Joined, Option<oneshot::Sender<CheckResult>>) {
         match self.lock().entry(key) {
             Entry::Occupied(known) => (known.get().clone(), None),
             Entry::Vacant(new) => {
-                let (tell, told) = oneshot::channel::<Outcome>();
+                let (tell, told) = oneshot::channel::<CheckResult>();
                 // Broken off, as the process ends: the next one finds what was sent.
                 let told = told.map(|told| told.unwrap_or_else(|_| Err(FilesError::Busy.into())));
                 (new.insert(told.boxed().shared()).clone(), Some(tell))

@@ -8,13 +8,13 @@ use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use askama::Template;
 use bson::Document;
-use disbatch_core::about::{Measured, Server, Topology};
+use disbatch_core::database_info::{Measured, Server, Topology};
 use serde_json::Value;
 
 use crate::api::monitoring;
 use crate::openapi::OfRead;
 use crate::state::State;
-use crate::ui::kept::Kept;
+use crate::ui::cache::Kept;
 use crate::ui::node_state::{NodeState, Now};
 use crate::ui::parts::{Pill, bytes};
 use crate::ui::{self, Rendered, plain};
@@ -70,13 +70,18 @@ async fn render(state: &State) -> Rendered {
         sizes,
     )?;
     let now = Now { server: time, host: store.now() };
-    let found =
-        Found { name: store.database_name(), server: &server, nodes: &nodes, now: &now, health: &health };
+    let found = AboutFacts {
+        name: store.database_name(),
+        server: &server,
+        nodes: &nodes,
+        now: &now,
+        health: &health,
+    };
     ui::render(StatusCode::OK, &page(&found, sizes.as_ref().as_deref()))
 }
 
 /// What was found out.
-struct Found<'a> {
+struct AboutFacts<'a> {
     name: &'a str,
     server: &'a Server,
     nodes: &'a [Document],
@@ -84,7 +89,7 @@ struct Found<'a> {
     health: &'a Value,
 }
 
-fn page<'a>(found: &Found<'_>, sizes: Option<&'a [Measured]>) -> AboutPage<'a> {
+fn page<'a>(found: &AboutFacts<'_>, sizes: Option<&'a [Measured]>) -> AboutPage<'a> {
     let all = sizes.into_iter().flatten().filter_map(|(_, size)| *size);
     let total =
         bytes(all.fold(0_u64, |sum, size| sum.saturating_add(size.stored).saturating_add(size.indexes)));
@@ -98,7 +103,7 @@ fn page<'a>(found: &Found<'_>, sizes: Option<&'a [Measured]>) -> AboutPage<'a> {
     }
 }
 
-fn checks(found: &Found<'_>) -> [(&'static str, Pill, String); 3] {
+fn checks(found: &AboutFacts<'_>) -> [(&'static str, Pill, String); 3] {
     let answered = found.server.answered_in;
     let good = Pill { tone: "good", word: "OK" };
     let message = format!("it answered within {:.1} ms", answered.as_secs_f64() * 1000.0);
@@ -148,7 +153,7 @@ fn database(name: &str, server: &Server) -> Vec<(&'static str, String)> {
 #[cfg(test)]
 mod tests {
     use bson::{DateTime, doc};
-    use disbatch_core::about::Size;
+    use disbatch_core::database_info::Size;
     use serde_json::json;
 
     use super::*;
@@ -162,7 +167,7 @@ mod tests {
             "queuebalance": { "status": "CRITICAL", "message": "not <running>" },
         });
         let now = Now { server: NOW, host: NOW };
-        let found = Found { name: "db<1>", server: &server, nodes, now: &now, health: &health };
+        let found = AboutFacts { name: "db<1>", server: &server, nodes, now: &now, health: &health };
         page(&found, sizes).render().unwrap()
     }
 

@@ -2,9 +2,9 @@
 
 mod browser;
 mod facts;
-pub mod may;
 mod page;
 pub mod password;
+pub mod rights;
 pub mod tokens;
 
 use actix_web::HttpRequest;
@@ -18,7 +18,7 @@ pub use password::change_password;
 pub use tokens::{create_token, revoke_token};
 
 use crate::access::{Via, Who};
-use crate::api::{Answer, then};
+use crate::api::{Answer, redirect};
 use crate::error::HttpError;
 use crate::openapi::{Account, ErrorBody, OfRead, OfWrite};
 use crate::params::Params;
@@ -65,7 +65,7 @@ pub async fn handle(
     ),
 )]
 pub async fn end_session(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
-    then::or_page(then::is_form(&params), end(&state, &who, &id, &params).await)
+    redirect::or_page(redirect::is_form(&params), end(&state, &who, &id, &params).await)
 }
 
 async fn end(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
@@ -75,7 +75,7 @@ async fn end(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
     if !changes::end_session_of(state, who, &name, id).await? {
         return Err(none());
     }
-    then::answer(params, json::ok(&json!({ "ended": true })))
+    redirect::answer(params, json::ok(&json!({ "ended": true })))
 }
 
 /// Whose account it is that is to be changed.

@@ -13,7 +13,7 @@ use disbatch_wire::admission::AdmissionRule;
 use futures::FutureExt;
 
 use crate::access::{Who, viewer};
-use crate::admission::{self, Shown};
+use crate::admission::{self, RuleState};
 use crate::openapi::OfRead;
 use crate::state::State;
 use crate::ui::intake::name_of;
@@ -99,8 +99,8 @@ pub fn end_of(id: &str) -> &str {
 }
 
 impl Rules {
-    fn of(shown: &[Shown]) -> Self {
-        let verdict = |shown: &Shown| Some(Verdict { is_safe: shown.is_safe(), text: shown.verdict()? });
+    fn of(shown: &[RuleState]) -> Self {
+        let verdict = |shown: &RuleState| Some(Verdict { is_safe: shown.is_safe(), text: shown.verdict()? });
         Self {
             headline: Headline::of(shown.iter().map(|shown| (&shown.rule.scope, shown.rule.action))),
             rows: shown.iter().map(Row::of).collect(),
@@ -159,7 +159,7 @@ fn whose(scopes: Vec<&Scope>) -> String {
 }
 
 impl Row {
-    fn of(shown: &Shown) -> Self {
+    fn of(shown: &RuleState) -> Self {
         let rule = &shown.rule;
         let (place, address) = match &rule.scope {
             Scope::All => ("All tasks".to_owned(), None),

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use actix_web::http::StatusCode;
 use askama::Template;
-use disbatch_core::audit::{AuditPage as Found, CHANGES, Verb};
+use disbatch_core::audit::{AuditPage as EntriesPage, CHANGES, Verb};
 use disbatch_core::model::Queue;
 
 use crate::audit;
@@ -15,7 +15,7 @@ use crate::state::State;
 use crate::ui::bulk::encoded;
 use crate::ui::names::names;
 use crate::ui::{self, Rendered, text, zone};
-use row::{Known, Row, tasks_of};
+use row::{ObjectNames, Row, tasks_of};
 
 /// So many entries are on a page.
 const LIMIT: usize = 100;
@@ -70,11 +70,11 @@ pub async fn render(state: &State, params: &Params) -> Rendered {
     let (found, queues) = futures::try_join!(state.store.find_audit(&query), state.store.list_queues())?;
     let tasks = found.iter().flat_map(|found| &found.entries).flat_map(tasks_of);
     let tasks = state.titles(&queues).await?.read(&state.store, tasks).await?;
-    let known = Known { queues: names(&queues), tasks };
+    let known = ObjectNames { queues: names(&queues), tasks };
     ui::render(StatusCode::OK, &page(form(params, queues), found, &known))
 }
 
-fn page(form: Form, found: Option<Found>, known: &Known) -> AuditPage {
+fn page(form: Form, found: Option<EntriesPage>, known: &ObjectNames) -> AuditPage {
     let too_long = found.is_none();
     let found = found.unwrap_or_default();
     let changes = if form.is_of_changes() { "" } else { CHANGES };
@@ -138,16 +138,17 @@ mod tests {
     }
 
     fn html(params: &Params, entries: &[Document]) -> String {
-        let known = Known { queues: [(queue().id.0, "<mail>".to_owned())].into(), tasks: Called::default() };
+        let known =
+            ObjectNames { queues: [(queue().id.0, "<mail>".to_owned())].into(), tasks: Called::default() };
         let key = AuditKey { at: DateTime::from_millis(5), id: queue().id.0 };
-        let found = Found { entries: entries.to_vec(), next: Some(key), previous: None };
+        let found = EntriesPage { entries: entries.to_vec(), next: Some(key), previous: None };
         page(form(params, vec![queue()]), Some(found), &known).render().unwrap()
     }
 
     #[test]
     fn a_search_that_takes_too_long_says_so_and_keeps_what_was_asked() {
         let params = params(json!({"by": "<nobody>"}));
-        let html = page(form(&params, vec![]), None, &Known::default()).render().unwrap();
+        let html = page(form(&params, vec![]), None, &ObjectNames::default()).render().unwrap();
         for part in ["It took too long", "value=\"&#60;nobody&#62;\"", "maxlength=\"200\""] {
             assert!(html.contains(part), "{part} is not in {html}");
         }

@@ -52,19 +52,19 @@ const OVERDUE: Duration = Duration::from_secs(10);
 const SILENCE: &str = "the database does not answer";
 
 /// What a page looks like, or why that is not known.
-type Found = Result<Vec<Part>, String>;
+type PageState = Result<Vec<Part>, String>;
 
 /// What was found out last.
 #[derive(Debug)]
 struct Look {
-    found: Found,
+    found: PageState,
     /// Until then it is as new as can be expected.
     stands: Instant,
 }
 
 impl Look {
     /// What is found out again after `pause`.
-    fn new(found: Found, pause: Duration) -> Self {
+    fn new(found: PageState, pause: Duration) -> Self {
         Self { found, stands: Instant::now() + pause + OVERDUE }
     }
 }
@@ -212,7 +212,7 @@ impl Viewer {
     }
 
     /// What is new to this client.
-    fn news(&mut self, found: &Found) -> Option<String> {
+    fn news(&mut self, found: &PageState) -> Option<String> {
         let parts = match found {
             Ok(parts) => parts,
             Err(trouble) => {
@@ -234,7 +234,7 @@ impl Viewer {
 }
 
 /// What is sent where nothing is new.
-fn sign(found: &Found) -> String {
+fn sign(found: &PageState) -> String {
     match found {
         Ok(_) => frame(Some("alive"), ""),
         Err(trouble) => frame(Some("trouble"), trouble),

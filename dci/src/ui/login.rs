@@ -9,7 +9,7 @@ use disbatch_core::accounts::UserName;
 use serde_json::{Value, json};
 
 use crate::access::{self, Login, Via, Who, address, cookie};
-use crate::api::{Answer, then};
+use crate::api::{Answer, redirect};
 use crate::error::HttpError;
 use crate::openapi::{Credentials, ErrorBody, OfAnybody, OfWrite};
 use crate::params::Params;
@@ -22,7 +22,7 @@ const HOME: &str = "/";
 #[derive(Template)]
 #[template(path = "login.html")]
 struct LoginPage<'a> {
-    known: Known,
+    known: LoginState,
     /// What was typed as the name. What was typed as the password is not kept.
     name: &'a str,
     /// Where the login leads.
@@ -33,7 +33,7 @@ struct LoginPage<'a> {
 
 /// Who it is, before anybody has logged in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Known {
+enum LoginState {
     /// Not known yet.
     Nobody,
     /// Somebody: nobody is asked who they are.
@@ -102,7 +102,7 @@ pub async fn log_in(request: HttpRequest, state: Data<State>, params: Params) ->
         measure::not_let_in(state.store.metrics(), error.status(), true);
     }
     match begun {
-        Err(error) if then::is_form(&params) => Ok(refused(&error, &params)),
+        Err(error) if redirect::is_form(&params) => Ok(refused(&error, &params)),
         other => other,
     }
 }
@@ -113,7 +113,7 @@ pub async fn log_in(request: HttpRequest, state: Data<State>, params: Params) ->
     responses((status = 303, description = "Ended; the page to log in is next."), OfWrite),
 )]
 pub async fn log_out(request: HttpRequest, state: Data<State>, who: Who) -> Answer {
-    then::or_page(accept::wants_html(&request), end(&request, &state, &who).await)
+    redirect::or_page(accept::wants_html(&request), end(&request, &state, &who).await)
 }
 
 async fn begin(request: &HttpRequest, state: &State, params: &Params) -> Answer {
@@ -127,7 +127,7 @@ async fn begin(request: &HttpRequest, state: &State, params: &Params) -> Answer 
     let Login::Done { cookie, name } = access::log_in(request, state, name, password).await? else {
         return Err(wrong());
     };
-    if then::is_form(params) {
+    if redirect::is_form(params) {
         let next = own(params.options.get("then"));
         return Ok(HttpResponse::SeeOther().cookie(cookie).insert_header((LOCATION, next)).finish());
     }
@@ -149,7 +149,7 @@ async fn end(request: &HttpRequest, state: &State, who: &Who) -> Answer {
 /// The page again, with what is wrong.
 fn refused(error: &HttpError, params: &Params) -> HttpResponse {
     let page = LoginPage {
-        known: Known::Nobody,
+        known: LoginState::Nobody,
         name: params.fields.get("name").and_then(Value::as_str).unwrap_or_default(),
         next: own(params.options.get("then")),
         message: Some(error.message()),
@@ -158,17 +158,17 @@ fn refused(error: &HttpError, params: &Params) -> HttpResponse {
 }
 
 /// Who it is, if anybody is asked.
-async fn known(request: &HttpRequest, state: &State) -> Result<Known, HttpError> {
+async fn known(request: &HttpRequest, state: &State) -> Result<LoginState, HttpError> {
     Ok(match access::identify(request, state).await? {
-        Some(Who { via: Via::OpenDoor, .. }) => Known::Anybody,
-        Some(Who { name: Some(name), .. }) => Known::As(name),
-        Some(_) | None => Known::Nobody,
+        Some(Who { via: Via::OpenDoor, .. }) => LoginState::Anybody,
+        Some(Who { name: Some(name), .. }) => LoginState::As(name),
+        Some(_) | None => LoginState::Nobody,
     })
 }
 
 /// The address of this server that is next.
 fn own(next: Option<&Value>) -> &str {
-    next.and_then(Value::as_str).filter(|path| then::is_own(path)).unwrap_or(HOME)
+    next.and_then(Value::as_str).filter(|path| redirect::is_own(path)).unwrap_or(HOME)
 }
 
 fn given<'a>(params: &'a Params, name: &str) -> Result<&'a str, HttpError> {
@@ -186,13 +186,13 @@ mod tests {
 
     const FORM: &str = "application/x-www-form-urlencoded";
 
-    fn html(known: Known, name: &str, message: Option<&str>) -> String {
+    fn html(known: LoginState, name: &str, message: Option<&str>) -> String {
         LoginPage { known, name, next: "/tasks?queue=<x>", message }.render().unwrap()
     }
 
     #[test]
     fn the_page_asks_for_a_name_and_a_password_and_leads_on() {
-        let html = html(Known::Nobody, "<b>\"alice\"", Some("wrong <i>name</i>"));
+        let html = html(LoginState::Nobody, "<b>\"alice\"", Some("wrong <i>name</i>"));
         for part in [
             "action=\"/login\" method=\"post\"",
             "name=\".then\" value=\"/tasks?queue=&#60;x&#62;\"",
@@ -207,9 +207,9 @@ mod tests {
 
     #[test]
     fn who_is_known_is_not_asked() {
-        let known = html(Known::As("<alice>".into()), "", None);
+        let known = html(LoginState::As("<alice>".into()), "", None);
         assert!(known.contains("You are logged in as") && known.contains("&#60;alice&#62;"), "{known}");
-        let open = html(Known::Anybody, "", None);
+        let open = html(LoginState::Anybody, "", None);
         assert!(open.contains("Nobody is asked"), "{open}");
         for html in [known, open] {
             assert!(
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(response.status(), 429);
         assert_eq!(response.headers().get(RETRY_AFTER).unwrap(), "3");
         let page = LoginPage {
-            known: Known::Nobody,
+            known: LoginState::Nobody,
             name: given(&params, "name").unwrap(),
             next: own(params.options.get("then")),
             message: None,

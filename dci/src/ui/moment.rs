@@ -45,7 +45,7 @@ struct MomentPage {
     waiting: Option<u64>,
     running: Vec<Row>,
     limits: Vec<Limit>,
-    events: Vec<Told>,
+    events: Vec<EventRow>,
     gaps: Vec<String>,
 }
 
@@ -75,7 +75,7 @@ struct Limit {
 }
 
 /// An event.
-struct Told {
+struct EventRow {
     at: When,
     kind: &'static str,
     words: String,
@@ -210,13 +210,13 @@ fn limit(limits: &disbatch_core::moment::Limits) -> Limit {
     }
 }
 
-fn told(event: &Event, names: &HashMap<ObjectId, String>) -> Told {
+fn told(event: &Event, names: &HashMap<ObjectId, String>) -> EventRow {
     let task = event.task.map(|task| Link { name: end_of(task.0), address: format!("/tasks/{task}") });
     let queue = event.queue.map(|queue| queue_link(queue.0, names));
     let node = event.node.as_deref().map(node_link);
     let schedule =
         event.schedule.map(|id| Link { name: "schedule".to_owned(), address: format!("/schedules/{id}") });
-    Told {
+    EventRow {
         at: When::exact(Some(&event.at.into())),
         kind: event.kind.word(),
         words: event.words.clone(),

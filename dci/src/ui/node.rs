@@ -1,7 +1,7 @@
 //! `GET /nodes/:node` for people: one machine, what runs there, and what it was like over time.
 
 mod charts;
-mod shown;
+mod live_parts;
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
@@ -13,7 +13,7 @@ use disbatch_core::plugin::Report;
 use disbatch_core::series::NodePoint;
 
 use crate::access::Who;
-use crate::api::{Answer, delete_node, get_node, then};
+use crate::api::{Answer, delete_node, get_node, redirect};
 use crate::error::HttpError;
 use crate::json;
 use crate::openapi::{ErrorBody, OfRead, OfWrite};
@@ -25,14 +25,14 @@ use crate::ui::live::{self, Part};
 use crate::ui::overview::throughput::Span;
 use crate::ui::{self, Rendered, plain, text};
 use charts::Of;
-use shown::{Facts, Shown};
+use live_parts::{Facts, NodeParts};
 
 #[derive(Template)]
 #[template(path = "node.html")]
 struct NodePage {
     /// Its own id; nothing if it has none that can be used.
     id: String,
-    shown: Shown,
+    shown: NodeParts,
     plugins: Option<Vec<String>>,
     problems: Vec<Report>,
     charts: Charts,
@@ -54,7 +54,7 @@ fn page(facts: &Facts, span: Span, points: &[NodePoint]) -> NodePage {
     let id = node.get_object_id("_id").map(|id| id.to_hex()).unwrap_or_default();
     let plugins = node.get("plugins").and_then(Bson::as_array);
     NodePage {
-        shown: Shown::of(facts),
+        shown: NodeParts::of(facts),
         problems: Report::of_node(node),
         plugins: plugins.map(|all| all.iter().map(|name| plain(Some(name))).collect()),
         tasks: tasks_of(node),
@@ -96,12 +96,12 @@ pub async fn live(request: HttpRequest, state: Data<State>, id: Path<String>) ->
     ),
 )]
 pub async fn remove(state: Data<State>, who: Who, id: Path<String>) -> Answer {
-    then::lead(delete_node::delete(&state, &who, &id).await, "/nodes")
+    redirect::lead(delete_node::delete(&state, &who, &id).await, "/nodes")
 }
 
 async fn parts(state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
     let node = get_node::find(state, id).await?;
-    Shown::of(&Facts::gather(state, node).await?).parts()
+    NodeParts::of(&Facts::gather(state, node).await?).parts()
 }
 
 /// What a node was like over time: `of` is `running`, how many runners lived there, `load`, or `memory`, how much of it
@@ -246,7 +246,7 @@ mod tests {
     fn every_part_is_on_the_page_under_its_id() {
         let facts = facts(node(), tasks());
         let html = html(&facts);
-        let parts = Shown::of(&facts).parts().unwrap();
+        let parts = NodeParts::of(&facts).parts().unwrap();
         assert!(parts.len() >= 4);
         assert_on_page(&parts, &html);
     }

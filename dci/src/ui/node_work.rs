@@ -11,7 +11,7 @@ use disbatch_core::series::{Ended, Histogram, NodeHour, Numbers};
 use disbatch_core::store::StoreError;
 
 use crate::state::State;
-use crate::ui::kept::Kept;
+use crate::ui::cache::Kept;
 use crate::ui::overview::throughput::{Span, spark, sum};
 use crate::ui::parts::{Pill, Spark, grouped};
 use crate::ui::plain;

@@ -42,7 +42,7 @@ use throughput::Span;
 struct Overview<'a> {
     database: &'a str,
     plugins: &'a [String],
-    shown: Shown<'a>,
+    shown: OverviewParts<'a>,
     order: Order,
     span: Span,
     picture: Spark,
@@ -51,7 +51,7 @@ struct Overview<'a> {
 
 /// What changes by itself.
 #[derive(Debug)]
-struct Shown<'a> {
+struct OverviewParts<'a> {
     attention: Attention,
     figures: Figures,
     queues: QueueTable<'a>,
@@ -188,15 +188,15 @@ async fn parts(state: &State, params: &Params) -> Result<Vec<Part>, HttpError> {
     shown(&Facts::gather(state).await?, Order::of(params)).parts()
 }
 
-impl Shown<'_> {
+impl OverviewParts<'_> {
     fn parts(&self) -> Result<Vec<Part>, HttpError> {
         let first = vec![Part::new("attention", &self.attention)?, Part::new("figures", &self.figures)?];
         Ok([first, self.queues.parts()?, self.nodes.parts()?].concat())
     }
 }
 
-fn shown(facts: &Facts, order: Order) -> Shown<'_> {
-    Shown {
+fn shown(facts: &Facts, order: Order) -> OverviewParts<'_> {
+    OverviewParts {
         attention: Attention::of(facts),
         figures: figures(facts),
         queues: QueueTable::of(&facts.queues, order),

@@ -22,7 +22,7 @@ use disbatch_core::plugin::Template as Prefilled;
 use serde_json::{Map, Value};
 
 use crate::access::{NamedQueue, Who, viewer};
-use crate::api::{Answer, delete_queue, get_queue, then};
+use crate::api::{Answer, delete_queue, get_queue, redirect};
 use crate::catalogue::Catalogue;
 use crate::error::HttpError;
 use crate::json::{self, Dates};
@@ -269,7 +269,7 @@ pub async fn chart(state: Data<State>, named: NamedQueue, params: Result<Params,
     ),
 )]
 pub async fn remove(state: Data<State>, who: Who, named: NamedQueue) -> Answer {
-    then::lead(delete_queue::delete(&state, &who, &named).await, "/")
+    redirect::lead(delete_queue::delete(&state, &who, &named).await, "/")
 }
 
 #[cfg(test)]

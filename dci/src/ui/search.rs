@@ -14,7 +14,7 @@ use futures::TryFutureExt;
 use serde_json::{Value, json};
 
 use crate::access::Who;
-use crate::api::{Answer, then};
+use crate::api::{Answer, redirect};
 use crate::error::HttpError;
 use crate::openapi::OfRead;
 use crate::params::Params;
@@ -38,7 +38,7 @@ const LONGEST: usize = 200;
 
 /// Something that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Found {
+struct SearchHit {
     /// What it is: `queue`.
     kind: &'static str,
     name: String,
@@ -50,7 +50,7 @@ struct Found {
 #[template(path = "search.html")]
 struct SearchPage<'a> {
     wanted: &'a str,
-    found: &'a [Found],
+    found: &'a [SearchHit],
     /// Where tasks are searched for the same.
     tasks: &'a str,
 }
@@ -80,7 +80,7 @@ pub async fn handle(
     let wanted: String = given.trim().chars().take(LONGEST).collect();
     let found = find(&state, &who, &wanted).await;
     if !accept::wants_html(&request) {
-        let view = |Found { kind, name, place }| json!({ "kind": kind, "name": name, "place": place });
+        let view = |SearchHit { kind, name, place }| json!({ "kind": kind, "name": name, "place": place });
         let found: Vec<Value> = found?.into_iter().map(view).collect();
         return Ok(json::ok(&json!({ "found": found })));
     }
@@ -90,7 +90,7 @@ pub async fn handle(
     };
     let tasks = format!("/tasks?.text={}", encoded(&wanted));
     Ok(match meant(&wanted, &found, &tasks) {
-        Some(next) => then::see(next),
+        Some(next) => redirect::see(next),
         None => {
             let page = SearchPage { wanted: &wanted, found: &found, tasks: &tasks };
             ui::page(ui::render(StatusCode::OK, &page))
@@ -99,7 +99,7 @@ pub async fn handle(
 }
 
 /// The address of the only thing that can be meant.
-fn meant<'a>(wanted: &str, found: &'a [Found], tasks: &'a str) -> Option<&'a str> {
+fn meant<'a>(wanted: &str, found: &'a [SearchHit], tasks: &'a str) -> Option<&'a str> {
     match found {
         [] if !wanted.is_empty() => Some(tasks),
         [one] if one.name.to_lowercase() == wanted.to_lowercase() => Some(&one.place),
@@ -107,7 +107,7 @@ fn meant<'a>(wanted: &str, found: &'a [Found], tasks: &'a str) -> Option<&'a str
     }
 }
 
-async fn find(state: &State, who: &Who, wanted: &str) -> Result<Vec<Found>, HttpError> {
+async fn find(state: &State, who: &Who, wanted: &str) -> Result<Vec<SearchHit>, HttpError> {
     match ObjectId::parse_str(wanted) {
         _ if wanted.is_empty() => Ok(Vec::new()),
         Ok(id) => with_id(state, who, id).await,
@@ -115,7 +115,7 @@ async fn find(state: &State, who: &Who, wanted: &str) -> Result<Vec<Found>, Http
     }
 }
 
-async fn with_id(state: &State, who: &Who, id: ObjectId) -> Result<Vec<Found>, HttpError> {
+async fn with_id(state: &State, who: &Who, id: ObjectId) -> Result<Vec<SearchHit>, HttpError> {
     let (store, reach, selector) = (&state.store, who.reach(Role::Viewer), Selector::Id(id));
     let (task, array, schedule, node, queues) = futures::try_join!(
         store.find_task_fields(TaskId(id), doc! { "queue": 1, "tenant": 1 }),
@@ -141,11 +141,11 @@ async fn with_id(state: &State, who: &Who, id: ObjectId) -> Result<Vec<Found>, H
     ];
     let is_there = known.into_iter().filter(|(.., is_there)| *is_there);
     Ok(is_there
-        .map(|(kind, pages, _)| Found { kind, name: id.to_hex(), place: format!("/{pages}/{id}") })
+        .map(|(kind, pages, _)| SearchHit { kind, name: id.to_hex(), place: format!("/{pages}/{id}") })
         .collect())
 }
 
-async fn with_name(state: &State, who: &Who, wanted: &str) -> Result<Vec<Found>, HttpError> {
+async fn with_name(state: &State, who: &Who, wanted: &str) -> Result<Vec<SearchHit>, HttpError> {
     let (store, reach) = (&state.store, who.reach(Role::Viewer));
     let schedules = ScheduleQuery { reach: reach.clone(), limit: MOST_SCHEDULES, ..ScheduleQuery::default() };
     let nodes = async {
@@ -166,7 +166,7 @@ async fn with_name(state: &State, who: &Who, wanted: &str) -> Result<Vec<Found>,
         let place = format!("/{page}/{}", encoded(&name));
         (name, place)
     };
-    let named = |kind, (name, place)| Found { kind, name, place };
+    let named = |kind, (name, place)| SearchHit { kind, name, place };
     let found = queues.iter().map(queue).map(|queue| named("queue", queue));
     let schedules = schedules.into_iter().map(|schedule| of_page("schedules", schedule.settings.name));
     let nodes = nodes.iter().map(|node| of_page("nodes", plain(node.get("node"))));
@@ -179,10 +179,10 @@ async fn with_name(state: &State, who: &Who, wanted: &str) -> Result<Vec<Found>,
 }
 
 /// Those that fit, the best first, and of those that fit as well the shortest name.
-fn best(all: impl Iterator<Item = Found>, wanted: &str) -> Vec<Found> {
+fn best(all: impl Iterator<Item = SearchHit>, wanted: &str) -> Vec<SearchHit> {
     let wanted = wanted.to_lowercase();
     let fitting = all.filter_map(|found| Some((rank(&found.name.to_lowercase(), &wanted)?, found)));
-    let mut fitting: Vec<(u8, Found)> = fitting.collect();
+    let mut fitting: Vec<(u8, SearchHit)> = fitting.collect();
     fitting.sort_by_key(|(rank, found)| (*rank, found.name.len()));
     fitting.into_iter().map(|(_, found)| found).take(MOST).collect()
 }
@@ -205,9 +205,12 @@ fn rank(name: &str, wanted: &str) -> Option<u8> {
 mod tests {
     use super::*;
 
-    fn found(names: &[&str]) -> Vec<Found> {
-        let found =
-            |name: &&str| Found { kind: "queue", name: (*name).to_owned(), place: format!("/queues/{name}") };
+    fn found(names: &[&str]) -> Vec<SearchHit> {
+        let found = |name: &&str| SearchHit {
+            kind: "queue",
+            name: (*name).to_owned(),
+            place: format!("/queues/{name}"),
+        };
         names.iter().map(found).collect()
     }
 

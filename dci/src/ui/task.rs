@@ -1,18 +1,18 @@
 //! `GET /tasks/:id` for people: one task, what it is doing, and what it has written.
 
 mod answer;
+mod attempt_count;
 mod attempts;
 mod facts;
-mod failed;
+mod failure;
 mod feed;
 mod graph;
 mod life;
 pub mod lines;
-mod linked;
+mod links;
 mod output;
 mod steps;
 mod timeline;
-mod tries;
 
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -43,8 +43,8 @@ use crate::ui::titles::{Called, title_of};
 use crate::ui::{self, Rendered, plain};
 use answer::AnswerBox;
 use attempts::{Choice, Tabs};
-use facts::{Facts, Outcome, QueueLink, Shown};
-use failed::Failed;
+use facts::{Facts, JsonText, OutcomeView, QueueLink};
+use failure::Failed;
 use feed::Feed;
 use graph::Graph;
 use life::{Head, Progress, Why, status};
@@ -59,7 +59,7 @@ struct TaskPage<'a> {
     task: &'a Document,
     queue: QueueLink,
     look: Look,
-    params: Shown,
+    params: JsonText,
     /// Whether it has parameters that are shown to nobody.
     secure: bool,
     /// The params that a table can have.
@@ -96,7 +96,7 @@ struct Look {
     steps: Steps,
     facts: Facts,
     timeline: Timeline,
-    outcome: Outcome,
+    outcome: OutcomeView,
     tabs: Tabs,
 }
 
@@ -233,7 +233,7 @@ async fn look(
     look.why = Why::of((id, task), &queue, &named_in(state, explained.as_ref(), reach).await?, explained);
     look.failed = Failed::of(task, &queue, &stderr, graph.culprits());
     look.graph = graph;
-    look.outcome = Outcome::of(id, task, attempts);
+    look.outcome = OutcomeView::of(id, task, attempts);
     look.facts = look.facts.with_trace(task, state.traces.as_ref()).with_schedule(schedule);
     look.tabs = Tabs::of(id, task, attempts, None);
     Ok((look, queue))
@@ -248,7 +248,7 @@ async fn named_in(
     let texts = explained.into_iter().flat_map(|explained| {
         explained.gates.iter().map(|gate| gate.text.as_str()).chain([explained.summary.as_str()])
     });
-    let ids: HashSet<TaskId> = texts.flat_map(linked::ids).collect();
+    let ids: HashSet<TaskId> = texts.flat_map(links::ids).collect();
     if ids.is_empty() {
         return Ok(Called::default());
     }
@@ -269,7 +269,7 @@ fn view(id: &str, task: &Document, queue: &QueueLink, title: Option<String>, now
         steps: Steps::of(task, now),
         facts: Facts::of(task, queue.clone()),
         timeline: Timeline::of(task, now),
-        outcome: Outcome::of(id, task, &[]),
+        outcome: OutcomeView::of(id, task, &[]),
         tabs: Tabs::default(),
     }
 }
@@ -282,7 +282,7 @@ fn page<'a>(
     (outputs, choice): ([Output; 2], &Choice<'_>),
 ) -> TaskPage<'a> {
     let given = params_of(task);
-    let params = given.map(Shown::of).unwrap_or_default();
+    let params = given.map(JsonText::of).unwrap_or_default();
     let [stdout, stderr] = &outputs;
     let resume = running_attempt(task)
         .filter(|_| !choice.fixed)

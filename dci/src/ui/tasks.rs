@@ -2,7 +2,7 @@
 
 mod actions;
 pub(in crate::ui) mod columns;
-mod created;
+mod creation_time;
 mod excerpt;
 mod find;
 mod search;
@@ -36,7 +36,7 @@ use crate::ui::names::names;
 use crate::ui::{self, Rendered, parts, text, zone};
 use actions::Actions;
 use columns::{Column, Row, Table};
-use find::{Found, Known, Plan};
+use find::{Plan, ResultPage, SearchContext};
 use search::{Chip, Search, address};
 use statuses::words;
 use tally::Tally;
@@ -58,17 +58,17 @@ struct TasksPage<'a> {
     others: Vec<(String, String)>,
     chips: Vec<Chip>,
     tally: Tally,
-    created: Vec<created::Choice>,
+    created: Vec<creation_time::Choice>,
     /// Whether the filters that are folded restrict something.
     has_more: bool,
     /// The columns that are shown unless somebody chooses.
     usual: String,
     message: Option<String>,
-    result: Option<Shown>,
+    result: Option<SearchResult>,
 }
 
 /// What was found.
-struct Shown {
+struct SearchResult {
     table: Table,
     count: Option<String>,
     looked: Option<Looked>,
@@ -116,7 +116,7 @@ pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
     let params = &named(params, &queues);
     let (search, names, now) = (Search::of(params), names(&queues), state.store.now());
     let find = async {
-        let known = Known { indexes: &indexes, queues: &queues, titles: &titles, now };
+        let known = SearchContext { indexes: &indexes, queues: &queues, titles: &titles, now };
         let plan = Plan::of(&search, params, known).map_err(in_words)?;
         let plan = if reach == Reach::All { plan } else { plan.within(&queues, &reach) };
         plan.find(&state.store).await
@@ -196,7 +196,8 @@ async fn changes(state: &State, params: &Params) -> Result<Vec<Part>, HttpError>
         parts.push(Part::new(format!("task-{id}"), &row)?);
     }
     if params.is_on("newest") {
-        let known = Known { indexes: &indexes, queues: &queues, titles: &titles, now: state.store.now() };
+        let known =
+            SearchContext { indexes: &indexes, queues: &queues, titles: &titles, now: state.store.now() };
         let plan = zone::within(days, async { Plan::of(&search, params, known) }).await.map_err(in_words)?;
         let there = plan.has_newer(&state.store, ids.first().copied()).await?;
         parts.push(Part::new("newer", &Newer { there, first: search.address(None) })?);
@@ -243,7 +244,12 @@ fn of_others(search: &Search, names: BTreeSet<String>) -> Vec<(String, String)> 
     names.into_iter().map(given).collect()
 }
 
-fn shown(search: &Search, found: Found, names: &HashMap<ObjectId, String>, now: DateTime) -> Shown {
+fn shown(
+    search: &Search,
+    found: ResultPage,
+    names: &HashMap<ObjectId, String>,
+    now: DateTime,
+) -> SearchResult {
     let looked = found.looked_at.map(|tasks| Looked {
         at: tasks as u64,
         of_all: found.of_all.map(|all| all.parse::<u64>().map_or(all, parts::grouped)).unwrap_or_default(),
@@ -269,7 +275,7 @@ fn shown(search: &Search, found: Found, names: &HashMap<ObjectId, String>, now: 
         place.map_or_else(String::new, |place| search.address(Some(place)))
     };
     let count = found.count.map(|count| count.parse::<u64>().map_or(count, parts::grouped));
-    Shown {
+    SearchResult {
         actions: Actions::of(search, count.as_deref(), names, now),
         looked,
         previous: place(found.previous),
@@ -310,7 +316,7 @@ mod tests {
         Row::of(&task, &Column::USUAL, &names(&[queue()]), "")
     }
 
-    fn page(search: Search, message: Option<&str>, found: Option<Found>) -> String {
+    fn page(search: Search, message: Option<&str>, found: Option<ResultPage>) -> String {
         let queues = [queue()];
         let (names, now) = (names(&queues), DateTime::from_millis(1_795_163_067_344));
         let page = TasksPage {
@@ -330,13 +336,13 @@ mod tests {
 
     #[test]
     fn the_page_lists_tasks_and_turns_pages() {
-        let found = Found {
+        let found = ResultPage {
             rows: vec![row()],
             previous: Some(("skip", "4".into())),
             next: Some(("after", TASK.into())),
             count: Some("1234".into()),
             is_newest: true,
-            ..Found::default()
+            ..ResultPage::default()
         };
         let search =
             search(json!({"queue": QUEUE, "status": ["1", "2"], "params.<to>": "\"me\""}), json!({}));
@@ -381,12 +387,12 @@ mod tests {
 
     #[test]
     fn the_page_shows_a_count_or_that_there_is_nothing() {
-        let many = Found { rows: vec![row()], count: Some("10,000+".into()), ..Found::default() };
+        let many = ResultPage { rows: vec![row()], count: Some("10,000+".into()), ..ResultPage::default() };
         let html = page(search(json!({"queue": QUEUE}), json!({})), None, Some(many));
         assert!(html.contains("10,000+ tasks") && html.contains("10,000+ match:"), "{html}");
-        let html = page(search(json!({"queue": QUEUE}), json!({})), None, Some(Found::default()));
+        let html = page(search(json!({"queue": QUEUE}), json!({})), None, Some(ResultPage::default()));
         assert!(html.contains("No task matches.") && !html.contains("<tbody"), "{html}");
-        let html = page(search(json!({}), json!({})), None, Some(Found::default()));
+        let html = page(search(json!({}), json!({})), None, Some(ResultPage::default()));
         assert!(html.contains("There are no tasks yet."), "{html}");
         assert!(!page(search(json!({}), json!({})), Some("no"), None).contains("No task matches."));
     }
@@ -394,7 +400,7 @@ mod tests {
     #[test]
     fn a_search_in_params_says_how_far_it_looked() {
         let (next, of_all) = (Some(("after", TASK.into())), Some("13700".into()));
-        let found = Found { looked_at: Some(5_000), next, of_all, ..Found::default() };
+        let found = ResultPage { looked_at: Some(5_000), next, of_all, ..ResultPage::default() };
         let html = page(search(json!({"queue": QUEUE}), json!({"text": "x"})), None, Some(found));
         for part in [
             "0 found</strong> in the newest 5,000 of 13,700",

@@ -17,7 +17,7 @@ use crate::error::HttpError;
 use crate::json::{self, date_text};
 use crate::openapi::{self, OfRead};
 use crate::state::State;
-use crate::ui::account::may;
+use crate::ui::account::rights;
 use crate::ui::names::names;
 use crate::{accept, ui};
 
@@ -69,7 +69,7 @@ impl Facts {
         json!({
             "name": user.name.as_str(),
             "role": user.rights.everywhere().map(Role::name),
-            "grants": may::grants_json(user.rights.grants(), &self.names),
+            "grants": rights::grants_json(user.rights.grants(), &self.names),
             "password": user.password.is_some(),
             "tokens": self.tokens(user),
             "created": user.created.and_then(date_text),

@@ -14,7 +14,7 @@ use bson::DateTime;
 use disbatch_core::schedules::Zone;
 use serde_json::Value;
 
-use crate::api::{Answer, then};
+use crate::api::{Answer, redirect};
 use crate::error::HttpError;
 use crate::json::date_text;
 use crate::openapi::{OfFixed, OfWrite};
@@ -147,7 +147,7 @@ pub async fn choose(params: Params) -> Answer {
     };
     let cookie = Cookie::build(COOKIE, zone.name().to_owned());
     let cookie = cookie.path("/").max_age(Duration::days(365)).same_site(SameSite::Lax).finish();
-    let next = if then::is_own(&next) { next } else { "/".to_owned() };
+    let next = if redirect::is_own(&next) { next } else { "/".to_owned() };
     Ok(HttpResponse::SeeOther().cookie(cookie).insert_header((LOCATION, next)).finish())
 }
 

@@ -12,7 +12,7 @@ use disbatch_core::task::{Commit, Detached, Finished, Renewed, Run, Written};
 
 use super::Work;
 use crate::boot_time::boot_time;
-use crate::scribe::Outcome;
+use crate::scribe::WriteOutcome;
 
 /// Writes what does not go together with others.
 pub(super) async fn alone(store: &Store, run: &Run, ask: Ask) -> Answer {
@@ -104,7 +104,7 @@ async fn upload(
     store.put_output(file, (run.task, stream), encoding, bytes).await
 }
 
-pub(super) fn renewal(outcome: &Outcome, lease: Duration) -> Answer {
+pub(super) fn renewal(outcome: &WriteOutcome, lease: Duration) -> Answer {
     match &outcome.written {
         Ok(Written::Renewed(Renewed::Held(wishes))) => {
             Answer::Held { until_ms: plugin_until(outcome.asked, lease), wishes: *wishes }

@@ -25,11 +25,11 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::answers::{
     alone, deadline_in, done, finished, millis, outdated, plugin_until, remove_live, renewal,
 };
-use super::traced::Traced;
+use super::trace::Traced;
 use super::{Event, Exit, Mail, ProcessId, Report, Services, Work, run_of};
 use crate::handover::{Next, UnderWay};
-use crate::launch::{Hold, Known};
-use crate::scribe::Outcome;
+use crate::launch::{Hold, TaskContext};
+use crate::scribe::WriteOutcome;
 
 /// A runner that does not take what it is sent for so long is stopped, or hangs.
 const LISTENS_WITHIN: Duration = Duration::from_secs(10);
@@ -299,7 +299,7 @@ impl Attendant {
     }
 
     /// The task has been started, or was not there any more. If that is not known, the runner finds out by itself.
-    fn go(&mut self, of: i64, outcome: Outcome) {
+    fn go(&mut self, of: i64, outcome: WriteOutcome) {
         self.pending -= 1;
         let Some(lane) = self.lanes.get(&of) else { return };
         match outcome.written {
@@ -370,7 +370,7 @@ impl Attendant {
         let by = Claimant { node: claim.node.clone(), instance: claim.instance.clone(), lease: Some(lease) };
         let take = queued.take(claim.queue, &by, (slot, self.services.store.now()))?;
         let claim = queued.taken(&take);
-        let Known { queue, schedule, workers, lanes } = known;
+        let TaskContext { queue, schedule, workers, lanes } = known;
         let next = Work { claim, queue, schedule, workers, lanes, lease, asked: Duration::ZERO };
         Some((take, (Box::new(next), under_way)))
     }
@@ -389,7 +389,7 @@ impl Attendant {
         &mut self,
         id: i64,
         of: i64,
-        (end, start): (Outcome, Option<Result<Written, String>>),
+        (end, start): (WriteOutcome, Option<Result<Written, String>>),
         (mut next, under_way): (Box<Work>, UnderWay),
     ) {
         self.pending -= 1;
@@ -424,7 +424,7 @@ impl Attendant {
     }
 
     /// Writes together with others; `mail` is what then arrives here.
-    fn write(&mut self, write: RunWrite, mail: impl FnOnce(Outcome) -> Mail + Send + 'static) {
+    fn write(&mut self, write: RunWrite, mail: impl FnOnce(WriteOutcome) -> Mail + Send + 'static) {
         let Some(replies) = self.replies.upgrade() else { return };
         self.pending += 1;
         self.services.scribe.write(write, move |outcome| {

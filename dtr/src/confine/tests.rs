@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::environment::Environment;
-use crate::guard::exceeded::Exceeded;
+use crate::guard::exceeded_limit::Exceeded;
 use crate::guard::protocol::{Exit, Order, Report, Settings};
 use crate::guard::{Guard, Guarded, program};
 

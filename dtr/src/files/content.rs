@@ -20,7 +20,7 @@ use tokio::sync::SemaphorePermit;
 
 use super::bring::aside;
 use super::meter::Meter;
-use super::walk::Found;
+use super::walk::FolderFile;
 use super::{Exchange, Trouble};
 
 /// So many bytes of a file are looked through before anything else gets its turn.
@@ -40,7 +40,7 @@ const TRIES: usize = 8;
 
 /// A file whose content is known.
 #[derive(Debug)]
-pub struct Known {
+pub struct HashedFile {
     /// As it goes into the set.
     pub entry: NewEntry,
     file: Arc<File>,
@@ -56,24 +56,24 @@ struct Piece<'a> {
 
 impl Exchange<'_> {
     /// Reads a file to know what is in it.
-    pub(super) async fn look_through(&self, found: Found) -> Result<Known, Trouble> {
-        let Found { path, file, mode, mtime } = found;
+    pub(super) async fn look_through(&self, found: FolderFile) -> Result<HashedFile, Trouble> {
+        let FolderFile { path, file, mode, mtime } = found;
         let file = Arc::new(file);
         let hashed = hash(&file, LONGEST).await;
         let hashed = hashed.map_err(|source| Trouble::Read { path: path.clone(), source })?;
         let Some(hasher) = hashed else { return Err(Trouble::TooLong(path)) };
         let size = hasher.length();
-        Ok(Known { entry: entry(path, (hasher.finish(), size), (mode, mtime)), file })
+        Ok(HashedFile { entry: entry(path, (hasher.finish(), size), (mode, mtime)), file })
     }
 
     /// Stores small files together. Returns those that are still to be stored.
     pub(super) async fn store_small<'k>(
         &self,
-        known: &'k [Known],
+        known: &'k [HashedFile],
         meter: &Meter<'_>,
-    ) -> Result<Vec<&'k Known>, Trouble> {
-        let is_small = |known: &&Known| (1..=SMALL).contains(&known.entry.size);
-        let (small, mut left): (Vec<&Known>, Vec<&Known>) = known.iter().partition(is_small);
+    ) -> Result<Vec<&'k HashedFile>, Trouble> {
+        let is_small = |known: &&HashedFile| (1..=SMALL).contains(&known.entry.size);
+        let (small, mut left): (Vec<&HashedFile>, Vec<&HashedFile>) = known.iter().partition(is_small);
         if small.is_empty() {
             return Ok(left);
         }
@@ -107,7 +107,7 @@ impl Exchange<'_> {
     }
 
     /// Stores what is in a file, as far as it is not there.
-    pub(super) async fn store(&self, known: &Known, meter: &Meter<'_>) -> Result<(), Trouble> {
+    pub(super) async fn store(&self, known: &HashedFile, meter: &Meter<'_>) -> Result<(), Trouble> {
         let (id, chunks, sender) = (known.entry.file, chunks_of(known.entry.size), Sender::runner());
         for _ in 0..TRIES {
             let look =
@@ -137,7 +137,12 @@ impl Exchange<'_> {
     }
 
     /// Sends chunks. Returns how it is known that they are what they should be.
-    async fn send(&self, known: &Known, missing: &[Range<u64>], meter: &Meter<'_>) -> Result<Check, Trouble> {
+    async fn send(
+        &self,
+        known: &HashedFile,
+        missing: &[Range<u64>],
+        meter: &Meter<'_>,
+    ) -> Result<Check, Trouble> {
         let (id, size) = (known.entry.file, known.entry.size);
         let is_all = missing.iter().map(|range| range.end - range.start).sum::<u64>() == chunks_of(size);
         let mut hasher = ContentHasher::default();
@@ -162,7 +167,7 @@ impl Exchange<'_> {
         Ok(if is_ours { Check::Computed } else { Check::ReadBack })
     }
 
-    async fn read(&self, known: &Known, n: u64) -> Result<Piece<'_>, Trouble> {
+    async fn read(&self, known: &HashedFile, n: u64) -> Result<Piece<'_>, Trouble> {
         let room = self.room.acquire().await.ok();
         let length = chunk_length(known.entry.size, n).and_then(|length| usize::try_from(length).ok());
         let file = known.file.clone();
@@ -181,7 +186,7 @@ impl Exchange<'_> {
 
     async fn put(
         &self,
-        known: &Known,
+        known: &HashedFile,
         piece: Result<Piece<'_>, Trouble>,
         meter: &Meter<'_>,
     ) -> Result<Put, Trouble> {

@@ -13,7 +13,7 @@ use futures::{StreamExt, stream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use super::content::Known;
+use super::content::HashedFile;
 use super::meter::Meter;
 use super::walk::{Item, walk};
 use super::{Exchange, FILES_AT_ONCE, Trouble, text};
@@ -116,7 +116,7 @@ impl Exchange<'_> {
     }
 
     /// Those that the task did not get as they are.
-    async fn without_unchanged(&self, known: Vec<Known>) -> Result<Vec<Known>, Trouble> {
+    async fn without_unchanged(&self, known: Vec<HashedFile>) -> Result<Vec<HashedFile>, Trouble> {
         let Some(taken) = self.taken.get().filter(|_| !known.is_empty()) else { return Ok(known) };
         let paths: Vec<&str> = known.iter().map(|known| known.entry.path.as_str()).collect();
         let look =
@@ -132,9 +132,14 @@ impl Exchange<'_> {
         Ok(known.into_iter().zip(is_new).filter_map(|(known, is_new)| is_new.then_some(known)).collect())
     }
 
-    async fn store_batch(&self, set: &FileSet, known: Vec<Known>, meter: &Meter<'_>) -> Result<(), Trouble> {
+    async fn store_batch(
+        &self,
+        set: &FileSet,
+        known: Vec<HashedFile>,
+        meter: &Meter<'_>,
+    ) -> Result<(), Trouble> {
         let left = self.store_small(&known, meter).await?;
-        let is_stored = |one: &&Known| !left.iter().any(|left| ptr::eq(*left, *one));
+        let is_stored = |one: &&HashedFile| !left.iter().any(|left| ptr::eq(*left, *one));
         let mut waiting: Vec<NewEntry> =
             known.iter().filter(is_stored).map(|one| one.entry.clone()).collect();
         let left = stream::iter(left).map(|one| async move {

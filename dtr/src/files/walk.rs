@@ -27,7 +27,7 @@ const MOST_NAMES: usize = 500_000;
 
 /// A file that is to be stored.
 #[derive(Debug)]
-pub struct Found {
+pub struct FolderFile {
     /// Where it is.
     pub path: EntryPath,
     pub file: File,
@@ -40,7 +40,7 @@ pub struct Found {
 #[derive(Debug)]
 pub enum Item {
     /// A file that matches.
-    File(Found),
+    File(FolderFile),
     /// Something that matches and is not stored, and why.
     Skipped(String),
 }
@@ -168,7 +168,7 @@ fn file_of(path: EntryPath, file: OwnedFd, root: &Root) -> io::Result<Look> {
     }
     let millis = found.st_mtime.saturating_mul(1_000).saturating_add(found.st_mtime_nsec / 1_000_000);
     let mtime = DateTime::from_millis(millis);
-    Ok(Look::Item(Item::File(Found { path, file: file.into(), mode: found.st_mode & 0o777, mtime })))
+    Ok(Look::Item(Item::File(FolderFile { path, file: file.into(), mode: found.st_mode & 0o777, mtime })))
 }
 
 /// Something has gone, or something else has taken its place.

@@ -11,7 +11,7 @@ use zeroize::Zeroize;
 
 use super::MOST_DESCRIPTORS;
 use super::protocol::ToGuard;
-use crate::wiped::Wiped;
+use crate::secret_bytes::Wiped;
 
 /// Bytes that are read at once.
 const READ_SIZE: usize = 16 * 1024;

@@ -14,10 +14,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::exceeded::Exceeded;
+use super::exceeded_limit::Exceeded;
 use crate::confine::Confinement;
 use crate::environment::Environment;
-use crate::wiped::Wiped;
+use crate::secret_bytes::Wiped;
 
 /// No order is longer: the kernel starts no program with so much.
 const LONGEST: usize = 8 * 1024 * 1024;

@@ -21,7 +21,7 @@ use rustix::io::{DupFlags, dup2, dup3};
 use rustix::process::{PidfdFlags, pidfd_open};
 use wait4::{ResUse, Wait4};
 
-use super::exceeded::{End, Exceeded};
+use super::exceeded_limit::{End, Exceeded};
 use super::family::{Kin, Marks, Processes, marks_of};
 use super::group::Group;
 use super::oom::OomKills;

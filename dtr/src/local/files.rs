@@ -14,7 +14,7 @@ use disbatch_core::model::TaskId;
 
 use crate::files::is_own;
 use crate::files::root::Root;
-use crate::files::walk::{Found, Item, walk};
+use crate::files::walk::{FolderFile, Item, walk};
 
 /// So many bytes are read at once.
 const BUFFER: usize = 256 * 1024;
@@ -92,8 +92,8 @@ fn known(file: &GivenFile) -> (&str, ContentId, u32) {
 }
 
 /// `None`: the task was given it as it is.
-fn look_through(found: Found, given: &HashSet<(&str, ContentId, u32)>) -> io::Result<Option<LeftFile>> {
-    let Found { path, file, mode, .. } = found;
+fn look_through(found: FolderFile, given: &HashSet<(&str, ContentId, u32)>) -> io::Result<Option<LeftFile>> {
+    let FolderFile { path, file, mode, .. } = found;
     let (mut file, mut hasher): (File, _) = (file, ContentHasher::default());
     let mut buffer = vec![0; BUFFER];
     loop {

@@ -30,10 +30,10 @@ type Place = (PathBuf, Vec<String>, Option<PathBuf>);
 
 /// Those that are known. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Sums(Arc<Mutex<Known>>);
+pub struct Sums(Arc<Mutex<SumCache>>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct SumCache {
     sums: HashMap<PathBuf, (Looks, String)>,
     plugins: HashMap<Place, (Instant, Vec<PathBuf>)>,
 }
@@ -91,7 +91,7 @@ impl Sums {
         Ok(plugin_file(path, &found, Some(sum)))
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, SumCache> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

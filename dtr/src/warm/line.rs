@@ -5,7 +5,7 @@ use std::io;
 use zeroize::Zeroizing;
 
 use crate::plugin::{Job, secret_variable, task_json, variables};
-use crate::wiped::Wiped;
+use crate::secret_bytes::Wiped;
 
 /// What the line begins with, before the task.
 const START: &[u8] = b"{\"task\":";

@@ -11,7 +11,7 @@ use disbatch_core::plugin::{Engine, Plugin};
 use disbatch_core::secrets::NamedSecrets;
 
 use super::Begun;
-use crate::installed::Installed;
+use crate::catalogue::Installed;
 use crate::plugin::{About, Adapter};
 use crate::steps::OfStep;
 

@@ -15,13 +15,13 @@ use disbatch_core::secrets::SecureParams;
 use disbatch_core::store::StoreError;
 use disbatch_core::task::STORAGE;
 
-use super::answered;
+use super::answer_outcome;
 use super::parts::{self, Part};
 use super::tools::{InUse, Tools};
 use super::{Kit, Work};
 use crate::answer::{self, Answer};
 use crate::capture::Captures;
-use crate::early::Early;
+use crate::early_upload::Early;
 use crate::files::Exchange;
 use crate::folder;
 use crate::live::Live;
@@ -79,7 +79,7 @@ impl Work<'_> {
         let outcome = match verdict {
             Ok(verdict) => Outcome::of(verdict, captures).timed(),
             Err((None, why)) => {
-                let exit = only.and_then(|plugin| answered::not_started(plugin, &why));
+                let exit = only.and_then(|plugin| answer_outcome::not_started(plugin, &why));
                 Outcome::unable_to_start(&why).with_exit(exit)
             }
             Err((Some(reason), why)) => Outcome::not_begun(reason, &why),
@@ -267,7 +267,7 @@ impl<'a> Stage<'a> {
                 let answer = Box::pin(self.answer_of(part)).await;
                 plugin::clear_away(folder, begun.run.task);
                 let captures = (captures, part.step.is_none());
-                Ok(Box::pin(answered::of(&part.plugin, (answer, ended), &own, captures)).await)
+                Ok(Box::pin(answer_outcome::of(&part.plugin, (answer, ended), &own, captures)).await)
             }
         }
     }

@@ -12,7 +12,7 @@ use disbatch_mongod::server::{Options, Server};
 use super::console::{Colour, Console};
 use super::folder::{DATABASE, Folder};
 use super::process::Process;
-use super::{ready, runners};
+use super::{readiness, runners};
 
 /// What runs so far.
 #[derive(Debug)]
@@ -72,13 +72,13 @@ impl Stack {
         let dci = Process::start("dci", (&config, &arguments), folder.log("dci"), (console, Colour::Blue))?;
         let dci = self.dci.insert(dci);
         let before = tokio::select! {
-            before = ready::dci(&self.client) => before?,
+            before = readiness::dci(&self.client) => before?,
             death = dci.death() => return Err(death),
         };
         let den = Process::start("den", (&config, &[]), folder.log("den"), (console, Colour::Cyan))?;
         let den = self.den.insert(den);
         tokio::select! {
-            ready = ready::den(&self.client, &before) => ready,
+            ready = readiness::den(&self.client, &before) => ready,
             death = dci.death() => Err(death),
             death = den.death() => Err(death),
         }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bson::DateTime;
-use disbatch_compare::{Both, Comparison, LeftFile, Masks, Outcome, StepEnd};
+use disbatch_compare::{AttemptOutcome, Both, Comparison, LeftFile, Masks, StepEnd};
 use disbatch_core::model::{STEPS, Step};
 use disbatch_core::plugin::Plugin;
 use disbatch_dtr::local::Rehearsed;
@@ -31,14 +31,14 @@ pub fn compare(
         let stream = run.bundle.streams.iter().find(|stream| stream.name == name);
         stream.filter(|stream| stream.included < stream.length).map(|stream| stream.length)
     });
-    let was = Outcome {
+    let was = AttemptOutcome {
         status: outcome.status,
         exit: outcome.exit.as_ref(),
         result: outcome.result.as_ref(),
         output: [&run.output[0], &run.output[1]],
         whole,
     };
-    let is = Outcome {
+    let is = AttemptOutcome {
         status: ended.status,
         exit: ended.exit.as_ref(),
         result: ended.result.as_ref(),

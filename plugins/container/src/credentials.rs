@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use zeroize::Zeroizing;
 
 use crate::image::{DOCKER_HUB, registry};
-use crate::told::Told;
+use crate::input::ContainerInput;
 
 /// Other names of Docker's own registry.
 const ALSO_DOCKER_HUB: [&str; 3] = ["index.docker.io", "registry-1.docker.io", "registry.hub.docker.com"];
@@ -17,7 +17,7 @@ const ALSO_DOCKER_HUB: [&str; 3] = ["index.docker.io", "registry-1.docker.io", "
 ///
 /// # Errors
 /// There is no such secret, or it cannot be understood. Shows nothing of it.
-pub fn header(told: &Told, image: &str) -> Result<Option<Zeroizing<String>>, String> {
+pub fn header(told: &ContainerInput, image: &str) -> Result<Option<Zeroizing<String>>, String> {
     let settings = &told.worker.settings;
     let Some(name) = &settings.registry_secret else { return Ok(None) };
     let of = |what: &str| format!("container.registry_secret: {what}");
@@ -98,7 +98,7 @@ impl Account {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::told::tests::told;
+    use crate::input::tests::told;
 
     /// What is sent for `image`, where the manifest names `own`.
     fn sent(secret: &str, own: &str, image: &str) -> Result<Value, String> {

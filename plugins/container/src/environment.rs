@@ -6,14 +6,14 @@ use disbatch_adapter::{CONTROL_VARIABLE, fill};
 use serde_json::Value;
 
 use crate::channel;
-use crate::told::Told;
+use crate::input::ContainerInput;
 
 /// All of them, as Docker's interface has them. Of the same name, what a runner sets comes before what the task brings, and
 /// that before what the manifest says: secrets stand only where that names them.
 ///
 /// # Errors
 /// What was given is no list of variables, or a secret is not there.
-pub fn variables(told: &Told, of_config: Option<&Value>) -> Result<Vec<String>, String> {
+pub fn variables(told: &ContainerInput, of_config: Option<&Value>) -> Result<Vec<String>, String> {
     let (settings, secrets) = (&told.worker.settings, &told.worker.secrets);
     let mut all: BTreeMap<String, String> = BTreeMap::new();
     for (name, value) in entries("container.config.Env", of_config)? {
@@ -60,7 +60,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::told::tests::told;
+    use crate::input::tests::told;
 
     fn of(settings: &Value, params: &Value) -> Result<Vec<String>, String> {
         let told = told(settings, params);

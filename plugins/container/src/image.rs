@@ -5,9 +5,9 @@ use serde_json::json;
 use crate::api::{Engine, Image};
 use crate::channel::Channel;
 use crate::credentials;
+use crate::input::ContainerInput;
 use crate::request::Create;
 use crate::settings::Pull;
-use crate::told::Told;
 
 /// Docker's own registry, which is meant where a name has none.
 pub const DOCKER_HUB: &str = "docker.io";
@@ -69,7 +69,7 @@ pub fn digest(name: &str, image: &Image) -> Option<String> {
 /// It is not there, and is not to be fetched or cannot be.
 pub async fn ensure(
     engine: &Engine,
-    told: &Told,
+    told: &ContainerInput,
     create: &Create,
     channel: &mut Channel,
 ) -> Result<(), String> {

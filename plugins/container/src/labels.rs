@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::input::ContainerInput;
 use crate::process::{Process, namespace};
-use crate::told::Told;
 
 pub const TASK: &str = "disbatch.task";
 /// The number of the attempt.
@@ -18,7 +18,7 @@ pub const ADAPTER: &str = "disbatch.adapter";
 pub const NAMESPACE: &str = "disbatch.namespace";
 
 /// Those of a container of this adapter.
-pub fn of(told: &Told, adapter: &Process) -> BTreeMap<&'static str, String> {
+pub fn of(told: &ContainerInput, adapter: &Process) -> BTreeMap<&'static str, String> {
     let mut labels = BTreeMap::from([
         (TASK, told.task_id.clone()),
         (ATTEMPT, told.attempt.to_string()),

@@ -15,6 +15,7 @@ mod channel;
 mod credentials;
 mod environment;
 mod image;
+mod input;
 mod labels;
 mod memory;
 mod output;
@@ -23,7 +24,6 @@ mod request;
 mod run;
 mod settings;
 mod tidy;
-mod told;
 
 use std::io;
 use std::process::ExitCode;

@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 
 use crate::environment;
 use crate::image;
+use crate::input::ContainerInput;
 use crate::settings::{Limits, Mount, Settings};
-use crate::told::Told;
 
 /// What a task may bring where the manifest allows it to. None of it gives the container anything of its host.
 const OF_TASKS: [&str; 12] = [
@@ -57,7 +57,7 @@ impl Create {
     ///
     /// # Errors
     /// Something cannot be: says which key.
-    pub fn new(told: &Told, labels: &BTreeMap<&'static str, String>) -> Result<Self, String> {
+    pub fn new(told: &ContainerInput, labels: &BTreeMap<&'static str, String>) -> Result<Self, String> {
         let settings = &told.worker.settings;
         let mut body = settings.config.clone().unwrap_or_default();
         let variables = environment::variables(told, body.get("Env"))?;
@@ -184,7 +184,7 @@ fn add_labels(body: &mut Map<String, Value>, own: &BTreeMap<&'static str, String
 }
 
 /// What the container has of its host.
-fn host(mut host: Map<String, Value>, told: &Told) -> Result<Map<String, Value>, String> {
+fn host(mut host: Map<String, Value>, told: &ContainerInput) -> Result<Map<String, Value>, String> {
     let settings = &told.worker.settings;
     let mut mounts = match host.remove("Mounts") {
         None | Some(Value::Null) => Vec::new(),
@@ -231,7 +231,7 @@ fn limit(host: &mut Map<String, Value>, limits: Limits) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::told::tests::told;
+    use crate::input::tests::told;
 
     fn labels() -> BTreeMap<&'static str, String> {
         BTreeMap::from([("disbatch.task", "0a".to_owned())])

@@ -15,10 +15,10 @@ use zeroize::Zeroizing;
 use crate::address::{Signposts, is_usable};
 use crate::api::{Engine, Error, FromContainer, ToContainer};
 use crate::channel::Channel;
+use crate::input::ContainerInput;
 use crate::output::{self, Targets};
 use crate::process::Process;
 use crate::request::Create;
-use crate::told::Told;
 use crate::{CANNOT_RUN, image, labels, memory, tidy};
 use disbatch_adapter::{Stop, note};
 
@@ -56,7 +56,7 @@ pub async fn run(mut source: impl Read) -> u8 {
 }
 
 async fn work(line: &[u8]) -> Result<u8, String> {
-    let told = Told::parse(line)?;
+    let told = ContainerInput::parse(line)?;
     let mut stop = Stop::listen().map_err(|error| format!("cannot listen to signals: {error}"))?;
     let mut channel = Channel::open(&told.worker.work_dir)?;
     let this = Process::this().map_err(|error| error.to_string())?;
@@ -82,7 +82,7 @@ async fn work(line: &[u8]) -> Result<u8, String> {
     ran
 }
 
-async fn engine(told: &Told) -> Result<Engine, String> {
+async fn engine(told: &ContainerInput) -> Result<Engine, String> {
     let of_node = told.worker.engine_config.as_ref().and_then(|config| config.socket.as_deref());
     let of_plugin = told.worker.settings.socket.as_deref();
     let address = Signposts::here(None).find([of_plugin, of_node], is_usable)?;
@@ -105,7 +105,7 @@ async fn choose_user(engine: &Engine, create: &mut Create) -> Result<(), String>
 
 /// Makes the private folder the property of the user in the container, who could not get into it otherwise. Only root
 /// can, and only a user with a number is known here.
-fn hand_over(told: &Told, create: &Create) -> io::Result<()> {
+fn hand_over(told: &ContainerInput, create: &Create) -> io::Result<()> {
     match create.user() {
         Some((user, group)) if user != 0 && Uid::effective().is_root() => {
             lchown(&told.worker.work_dir, Some(user), group)
@@ -118,7 +118,7 @@ fn hand_over(told: &Told, create: &Create) -> io::Result<()> {
 struct Container<'a> {
     engine: &'a Engine,
     id: &'a str,
-    told: &'a Told,
+    told: &'a ContainerInput,
     create: &'a Create,
 }
 

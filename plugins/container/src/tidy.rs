@@ -9,9 +9,9 @@ use tokio::time::sleep;
 use crate::address::{Signposts, is_usable};
 use crate::api::{Engine, Error, Listed};
 use crate::args::TidyOptions;
+use crate::input::ContainerInput;
 use crate::labels;
 use crate::process::{Process, namespace};
-use crate::told::Told;
 use disbatch_adapter::note;
 
 /// How often it is tried to remove the container of an earlier attempt: engines that are busy refuse what they do the next
@@ -68,7 +68,7 @@ impl Here {
     }
 
     /// Whether it is of an earlier attempt at a task: that has no right to run while this one does.
-    fn is_earlier(&self, labels: &BTreeMap<String, String>, told: &Told) -> bool {
+    fn is_earlier(&self, labels: &BTreeMap<String, String>, told: &ContainerInput) -> bool {
         let attempt = labels.get(labels::ATTEMPT).and_then(|attempt| attempt.parse::<u64>().ok());
         labels.get(labels::TASK) == Some(&told.task_id)
             && attempt.is_some_and(|attempt| attempt < told.attempt)
@@ -80,7 +80,7 @@ impl Here {
 ///
 /// # Errors
 /// A container of an earlier attempt may still run. Two attempts would work at once.
-pub async fn before(engine: &Engine, told: &Told, this: &Process) -> Result<(), String> {
+pub async fn before(engine: &Engine, told: &ContainerInput, this: &Process) -> Result<(), String> {
     let here = Here::new(this, Some(told.node.clone()), told.worker.database.clone());
     let mut left = TRIES;
     loop {
@@ -94,7 +94,7 @@ pub async fn before(engine: &Engine, told: &Told, this: &Process) -> Result<(), 
 }
 
 /// Tries that once. Fails only where something is in the way.
-async fn clear_the_way(engine: &Engine, told: &Told, here: &Here) -> Result<(), Error> {
+async fn clear_the_way(engine: &Engine, told: &ContainerInput, here: &Here) -> Result<(), Error> {
     let mut failed = None;
     for Listed { id, labels } in engine.labelled(labels::ADAPTER).await? {
         let is_earlier = here.is_earlier(&labels, told);
@@ -167,7 +167,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::told::tests::told;
+    use crate::input::tests::told;
 
     fn here() -> Here {
         Here {

@@ -11,7 +11,7 @@ mod tests {
 
     use serde_json::{Map, Value, json};
 
-    use super::runner::{Outcome, run};
+    use super::runner::{PluginOutput, run};
 
     const DEMO: &str = env!("CARGO_BIN_EXE_disbatch-plugin-demo");
     const DOCUMENTS: &str = include_str!("../../../tests/fixtures/documents.json");
@@ -35,17 +35,17 @@ mod tests {
     }
 
     /// The status and the outputs that a runner stores.
-    fn stored(outcome: &Outcome) -> (i32, Value, Value) {
+    fn stored(outcome: &PluginOutput) -> (i32, Value, Value) {
         let text = |text: &str| if text.is_empty() { Value::Null } else { text.into() };
         let status = if outcome.exit.success() { 1 } else { 2 };
         (status, text(&outcome.stdout), text(&outcome.stderr))
     }
 
-    fn demo(params: Value) -> Outcome {
+    fn demo(params: Value) -> PluginOutput {
         run(Command::new(DEMO), &json!({ "_id": { "$oid": "6b0004f4686c827f5a609575" }, "params": params }))
     }
 
-    fn report(outcome: &Outcome) -> &Map<String, Value> {
+    fn report(outcome: &PluginOutput) -> &Map<String, Value> {
         match outcome.control.as_slice() {
             [line] => line["report"].as_object().unwrap(),
             other => panic!("one report expected, got {other:?}"),

@@ -6,8 +6,8 @@
 
 mod allow;
 mod ask;
+mod input;
 mod request;
-mod told;
 
 use std::io;
 use std::process::ExitCode;
@@ -40,7 +40,7 @@ async fn main() -> ExitCode {
 async fn run() -> Result<(), ask::Failure> {
     let line = io::read_to_string(io::stdin())
         .map_err(|error| ask::Failure::of(format!("cannot read the task: {error}")))?;
-    let told = told::Told::parse(&line).map_err(ask::Failure::of)?;
+    let told = input::RequestInput::parse(&line).map_err(ask::Failure::of)?;
     let request = request::Request::of(&told).map_err(ask::Failure::of)?;
     ask::ask(&request, told.worker.settings.connect_retries).await
 }

@@ -7,7 +7,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value, json};
 
 use crate::allow;
-use crate::told::Told;
+use crate::input::RequestInput;
 
 /// The parameters of a task that say how its service is asked.
 const URL: &str = "url";
@@ -34,7 +34,7 @@ impl Request {
     ///
     /// # Errors
     /// Something of it cannot be used, or the address is none that this node asks. Shows no values.
-    pub fn of(told: &Told) -> Result<Self, String> {
+    pub fn of(told: &RequestInput) -> Result<Self, String> {
         let (url, whose) = url(told)?;
         match whose {
             Whose::Plugins => allow::check(&url, told.allowed())?,
@@ -54,7 +54,7 @@ enum Whose {
     Tasks,
 }
 
-fn url(told: &Told) -> Result<(Url, Whose), String> {
+fn url(told: &RequestInput) -> Result<(Url, Whose), String> {
     let whose = if told.worker.settings.url.is_some() { Whose::Plugins } else { Whose::Tasks };
     let (place, text) = match (&told.worker.settings.url, told.params().get(URL)) {
         (Some(url), _) => ("http.url of the plugin", filled(url, &told.worker.secrets)?),
@@ -77,7 +77,7 @@ fn url(told: &Told) -> Result<(Url, Whose), String> {
 }
 
 /// Those of the plugin, then those of the task.
-fn headers(told: &Told) -> Result<HeaderMap, String> {
+fn headers(told: &RequestInput) -> Result<HeaderMap, String> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     for (name, value) in &told.worker.settings.headers {
@@ -134,7 +134,7 @@ fn filled(text: &str, secrets: &BTreeMap<String, String>) -> Result<String, Stri
     Ok(out)
 }
 
-fn body(told: &Told) -> Result<Value, String> {
+fn body(told: &RequestInput) -> Result<Value, String> {
     let callback = told.callback()?;
     let url = callback.url.trim_end_matches('/');
     let of = |what: &str| format!("{url}/{what}");
@@ -173,7 +173,7 @@ fn job(params: &Value) -> Value {
 mod tests {
     use super::*;
 
-    fn told(task: Value) -> Told {
+    fn told(task: Value) -> RequestInput {
         let mut whole = json!({
             "_id": { "$oid": "6b0003bb686c8275d8013333" },
             "worker": { "settings": { "url": "https://jobs.example/start" }, "variables": {} },
@@ -186,7 +186,7 @@ mod tests {
             };
             *place = value.clone();
         }
-        Told::parse(&whole.to_string()).unwrap()
+        RequestInput::parse(&whole.to_string()).unwrap()
     }
 
     #[test]

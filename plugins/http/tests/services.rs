@@ -14,7 +14,7 @@ mod tests {
 
     use serde_json::{Value, json};
 
-    use super::runner::{Outcome, run};
+    use super::runner::{PluginOutput, run};
 
     /// What a service has heard.
     struct Heard {
@@ -58,7 +58,7 @@ mod tests {
         (listener, address)
     }
 
-    fn give(address: SocketAddr, worker: &Value) -> Outcome {
+    fn give(address: SocketAddr, worker: &Value) -> PluginOutput {
         let mut task = json!({
             "_id": { "$oid": "6b0004f4686c827f5a609575" }, "params": { "rows": 3 },
             "secure_params": { "password": "horse" },

@@ -5,12 +5,12 @@ mod claim;
 mod cluster;
 mod environment;
 mod follow;
+mod input;
 mod job;
 mod log;
 mod names;
 mod pod;
 mod settings;
-mod told;
 mod verdict;
 
 use std::io::{self, Read};
@@ -23,9 +23,9 @@ use zeroize::Zeroizing;
 use claim::Claimed;
 use cluster::{Cluster, Pauses, Removal, describe, is_passing};
 use disbatch_adapter::{Control, Stop, note};
-use follow::{Following, Outcome};
+use follow::{Following, JobOutcome};
+use input::JobInput;
 use job::Wanted;
-use told::Told;
 
 /// The exit code where no container has run, as Docker's own client has it.
 const CANNOT_RUN: u8 = 125;
@@ -71,7 +71,7 @@ async fn run(mut source: impl Read) -> u8 {
 }
 
 async fn work(line: &[u8]) -> Result<u8, String> {
-    let told = Told::parse(line)?;
+    let told = JobInput::parse(line)?;
     let mut stop = Stop::listen().map_err(|error| format!("cannot listen to signals: {error}"))?;
     let mut control = Control::from_environment();
     let wanted = Wanted::new(&told)?;
@@ -124,7 +124,7 @@ async fn remove(cluster: &Cluster, claimed: &Claimed) {
 }
 
 /// What has run, and where.
-fn facts(cluster: &Cluster, claimed: &Claimed, outcome: &Outcome) -> Value {
+fn facts(cluster: &Cluster, claimed: &Claimed, outcome: &JobOutcome) -> Value {
     let mut facts = json!({
         "namespace": cluster.namespace,
         "job": claimed.job.name,
@@ -150,7 +150,7 @@ fn facts(cluster: &Cluster, claimed: &Claimed, outcome: &Outcome) -> Value {
 }
 
 /// Passes on what the container has said last, and says what there is to know of it.
-fn report(outcome: &Outcome, control: &mut Control, facts: &Value) {
+fn report(outcome: &JobOutcome, control: &mut Control, facts: &Value) {
     let last_words = outcome.ended.last_words.as_deref().unwrap_or_default();
     for line in last_words.lines().map(str::trim).filter(|line| line.starts_with('{')) {
         match serde_json::from_str::<Map<String, Value>>(line) {
@@ -167,7 +167,7 @@ fn report(outcome: &Outcome, control: &mut Control, facts: &Value) {
 }
 
 /// Says what an exit code alone does not.
-fn explain(outcome: &Outcome, wanted: &Wanted) {
+fn explain(outcome: &JobOutcome, wanted: &Wanted) {
     if outcome.stopped {
         return;
     }
@@ -182,7 +182,7 @@ fn explain(outcome: &Outcome, wanted: &Wanted) {
     }
 }
 
-fn exit_code(outcome: &Outcome) -> u8 {
+fn exit_code(outcome: &JobOutcome) -> u8 {
     match outcome.ended.code {
         Some(code) => u8::try_from(code).unwrap_or(CANNOT_RUN),
         None if outcome.stopped => TOLD_TO_END,
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn the_exit_code_is_that_of_the_container_if_it_has_one() {
         let of = |code: Option<i32>, stopped: bool| {
-            exit_code(&Outcome { seen: None, ended: Ended { code, ..Ended::default() }, stopped })
+            exit_code(&JobOutcome { seen: None, ended: Ended { code, ..Ended::default() }, stopped })
         };
         assert_eq!([of(Some(0), false), of(Some(3), false), of(Some(143), true)], [0, 3, 143]);
         assert_eq!(

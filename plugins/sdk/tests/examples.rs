@@ -12,7 +12,7 @@ mod tests {
 
     use serde_json::{Value, json};
 
-    use super::runner::{Outcome, run};
+    use super::runner::{PluginOutput, run};
 
     /// The program of an example, as its manifest names it.
     fn program(example: &str) -> PathBuf {
@@ -22,7 +22,7 @@ mod tests {
         folder.join(manifest["command"][0].as_str().unwrap())
     }
 
-    fn example(name: &str, params: &Value) -> Outcome {
+    fn example(name: &str, params: &Value) -> PluginOutput {
         run(
             Command::new(program(name)),
             &json!({ "_id": { "$oid": "6b0004f4686c827f5a609575" }, "params": params }),

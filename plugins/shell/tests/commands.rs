@@ -11,9 +11,9 @@ mod tests {
 
     use serde_json::{Value, json};
 
-    use super::runner::{Outcome, run};
+    use super::runner::{PluginOutput, run};
 
-    fn shell(params: Value) -> Outcome {
+    fn shell(params: Value) -> PluginOutput {
         let task = json!({ "_id": { "$oid": "6b0004f4686c827f5a609575" }, "params": params });
         run(Command::new(env!("CARGO_BIN_EXE_disbatch-plugin-shell")), &task)
     }

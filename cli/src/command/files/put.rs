@@ -23,7 +23,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::progress::Progress;
-use super::scan::{Found, Scan, chunk};
+use super::scan::{LocalFile, Scan, chunk};
 use crate::api::{ApiError, Client};
 use crate::args::PutFiles;
 use crate::command::life::advise;
@@ -94,14 +94,14 @@ struct Upload<'a> {
 
 /// A file whose content was sent.
 struct Stored<'f> {
-    found: &'f Found,
+    found: &'f LocalFile,
     id: ContentId,
     /// What it is in the version.
     entry: Value,
 }
 
 impl Upload<'_> {
-    async fn all(&self, files: &[Found]) -> anyhow::Result<Value> {
+    async fn all(&self, files: &[LocalFile]) -> anyhow::Result<Value> {
         let name = &self.options.name;
         let opened = self.post(&format!("/files/{name}"), &opening(self.options)).await.map_err(advise)?;
         let id = plain(opened.get("id"));
@@ -124,9 +124,9 @@ impl Upload<'_> {
     /// Sends all files and adds them to the version. Returns what each of them is known by, in any order.
     async fn contents<'f>(
         &self,
-        files: &'f [Found],
+        files: &'f [LocalFile],
         version: &str,
-    ) -> anyhow::Result<Vec<(&'f Found, ContentId)>> {
+    ) -> anyhow::Result<Vec<(&'f LocalFile, ContentId)>> {
         let mut all = Vec::with_capacity(files.len());
         let mut waiting = Vec::new();
         // In any order: those behind a large one are added before it.
@@ -175,7 +175,7 @@ impl Upload<'_> {
     /// Sends those of these files again whose contents are `gone`, as they were sent very long ago.
     async fn again<'f>(
         &self,
-        files: impl Iterator<Item = (&'f Found, ContentId)>,
+        files: impl Iterator<Item = (&'f LocalFile, ContentId)>,
         gone: &HashSet<String>,
     ) -> anyhow::Result<()> {
         self.known.borrow_mut().clear();
@@ -187,7 +187,7 @@ impl Upload<'_> {
     }
 
     /// Sends a file.
-    async fn store<'f>(&self, found: &'f Found) -> anyhow::Result<Stored<'f>> {
+    async fn store<'f>(&self, found: &'f LocalFile) -> anyhow::Result<Stored<'f>> {
         for _ in 0..TRIES {
             let (id, length) = found.content().await?;
             let is_known = self.known.borrow().contains(&id);
@@ -210,7 +210,7 @@ impl Upload<'_> {
     }
 
     /// Sends what is missing of a content. Returns whether it is there then; if not, it was another one, or has gone away.
-    async fn send(&self, found: &Found, (id, length): (ContentId, u64)) -> anyhow::Result<bool> {
+    async fn send(&self, found: &LocalFile, (id, length): (ContentId, u64)) -> anyhow::Result<bool> {
         let path = format!("/files/contents/{id}");
         let client = self.connection.client;
         let told = self.connection.persist(async || client.get(&path, None).await).await.map_err(advise)?;

@@ -20,7 +20,7 @@ const READ_AT_ONCE: usize = 1024 * 1024;
 
 /// A file that is to be stored.
 #[derive(Debug, Clone)]
-pub struct Found {
+pub struct LocalFile {
     /// Where it is in the set.
     pub path: EntryPath,
     /// Where it is on the disk.
@@ -36,7 +36,7 @@ pub struct Found {
 /// What was found.
 #[derive(Debug, Default)]
 pub struct Scan {
-    files: BTreeMap<String, Found>,
+    files: BTreeMap<String, LocalFile>,
     left_out: Vec<PathBuf>,
 }
 
@@ -62,7 +62,7 @@ impl Scan {
     }
 
     /// The files, in the order of their paths.
-    pub fn files(self) -> Vec<Found> {
+    pub fn files(self) -> Vec<LocalFile> {
         self.files.into_values().collect()
     }
 
@@ -116,7 +116,7 @@ impl Scan {
         if path.is_reserved() {
             bail!("{}: at the top of a file set, no name may begin with {RESERVED_PREFIX}", file.display());
         }
-        let found = Found {
+        let found = LocalFile {
             path,
             file: file.to_path_buf(),
             size: metadata.len(),
@@ -142,7 +142,7 @@ fn not_text(path: &Path) -> String {
     format!("{} has a name that is not UTF-8", path.display())
 }
 
-impl Found {
+impl LocalFile {
     pub fn open(&self) -> io::Result<File> {
         // What was a file may be something else by now.
         let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
@@ -263,7 +263,7 @@ mod tests {
         let file = Arc::new(found.open().unwrap());
         assert_eq!(chunk(Arc::clone(&file), 0, 3).await.unwrap().as_deref(), Some(&b"abc"[..]));
         assert_eq!(chunk(file, 0, 4).await.unwrap(), None);
-        let link = Found { file: folder.path().join("in/link.csv"), ..found };
+        let link = LocalFile { file: folder.path().join("in/link.csv"), ..found };
         assert!(link.open().is_err(), "a link has taken its place");
     }
 }

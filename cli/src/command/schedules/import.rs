@@ -47,7 +47,7 @@ struct New {
 
 /// What became of jobs.
 #[derive(Debug, Default)]
-struct Outcome<'a> {
+struct ImportOutcome<'a> {
     /// With the ids of their schedules.
     made: Vec<(&'a New, String)>,
     left: Vec<&'a New>,
@@ -59,7 +59,7 @@ pub async fn run(client: &Client, options: &ImportedJobs) -> anyhow::Result<()> 
     let jobs = documents::list(documents::parse(&documents::read(&options.file)?)?)?;
     let queues = client.get("/queues?.details=true", None).await.map_err(advise)?;
     let new = schedules(&jobs, queues.as_array().map_or(&[][..], Vec::as_slice), options.queue.as_deref())?;
-    let mut outcome = Outcome::default();
+    let mut outcome = ImportOutcome::default();
     for schedule in &new {
         match client.post("/schedules", &schedule.body).await {
             Ok(made) => outcome.made.push((schedule, plain(made.get("id")))),
@@ -166,7 +166,7 @@ fn queue_of(plugin: &str, tenant: Option<&str>, queues: &[Value]) -> anyhow::Res
     }
 }
 
-impl Outcome<'_> {
+impl ImportOutcome<'_> {
     fn text(&self) -> String {
         let made: Vec<&New> = self.made.iter().map(|(schedule, _)| *schedule).collect();
         let manual: Vec<&New> = made.iter().copied().filter(|schedule| schedule.is_manual).collect();
@@ -272,9 +272,9 @@ mod tests {
         };
         let (open, secret) = (new("a", false), new("b", true));
         let made = vec![(&open, "1".to_owned()), (&secret, "2".to_owned())];
-        let text = Outcome { made, ..Outcome::default() }.text();
+        let text = ImportOutcome { made, ..ImportOutcome::default() }.text();
         assert!(text.starts_with("Created: a, b\nWithout cron, ") && text.ends_with(": b\n"), "{text}");
-        let text = Outcome { left: vec![&secret], ..Outcome::default() }.text();
+        let text = ImportOutcome { left: vec![&secret], ..ImportOutcome::default() }.text();
         assert_eq!(text, "Left alone, as another schedule has the name: b\n");
     }
 }

@@ -34,7 +34,7 @@ const AGAIN: Duration = Duration::from_secs(60);
 const MOST: usize = 1024 * 1024;
 
 /// What is known of interpreters.
-static KNOWN: Mutex<BTreeMap<PathBuf, Known>> = Mutex::new(BTreeMap::new());
+static KNOWN: Mutex<BTreeMap<PathBuf, FolderQuery>> = Mutex::new(BTreeMap::new());
 
 /// Something more is.
 static TOLD: Condvar = Condvar::new();
@@ -51,14 +51,14 @@ pub(super) enum Unknown {
 }
 
 #[derive(Debug)]
-enum Known {
+enum FolderQuery {
     /// It is being asked, since then.
     Asked(Instant),
     /// What came of it, at that time.
     Heard(Result<Vec<PathBuf>, Unknown>, Instant),
 }
 
-impl Known {
+impl FolderQuery {
     /// Folders do not change; all else may.
     fn is_to_be_asked(&self, now: Instant) -> bool {
         match self {
@@ -78,13 +78,13 @@ pub(super) fn folders_of(interpreter: &Path) -> Result<Vec<PathBuf>, Unknown> {
     let now = Instant::now();
     if known.get(interpreter).is_none_or(|known| known.is_to_be_asked(now)) {
         let asked = ask_beside(interpreter.to_owned());
-        let state = asked.map_or_else(|why| Known::Heard(Err(why), now), |()| Known::Asked(now));
+        let state = asked.map_or_else(|why| FolderQuery::Heard(Err(why), now), |()| FolderQuery::Asked(now));
         known.insert(interpreter.to_owned(), state);
     }
     loop {
         let since = match known.get(interpreter) {
-            Some(Known::Heard(heard, _)) => return heard.clone(),
-            Some(Known::Asked(since)) => *since,
+            Some(FolderQuery::Heard(heard, _)) => return heard.clone(),
+            Some(FolderQuery::Asked(since)) => *since,
             None => now,
         };
         let left = (LONGEST + GRACE).saturating_sub(since.elapsed());
@@ -95,7 +95,7 @@ pub(super) fn folders_of(interpreter: &Path) -> Result<Vec<PathBuf>, Unknown> {
     }
 }
 
-fn lock() -> MutexGuard<'static, BTreeMap<PathBuf, Known>> {
+fn lock() -> MutexGuard<'static, BTreeMap<PathBuf, FolderQuery>> {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -106,7 +106,7 @@ fn ask_beside(interpreter: PathBuf) -> Result<(), Unknown> {
         if let Err(why) = &heard {
             tracing::debug!("cannot ask for folders of modules: {why}");
         }
-        lock().insert(interpreter, Known::Heard(heard, Instant::now()));
+        lock().insert(interpreter, FolderQuery::Heard(heard, Instant::now()));
         TOLD.notify_all();
     };
     match thread::Builder::new().name("perl".to_owned()).spawn(work) {
@@ -225,12 +225,12 @@ mod tests {
         interpreter(folder.path(), "#!/bin/sh\nprintf '/a\\0'\n");
         assert_eq!(folders_of(&path), Err(error));
         let now = Instant::now();
-        let nothing = Known::Heard(Ok(Vec::new()), now);
+        let nothing = FolderQuery::Heard(Ok(Vec::new()), now);
         assert!(!nothing.is_to_be_asked(now) && nothing.is_to_be_asked(now + AGAIN));
-        let failed = Known::Heard(Err(Unknown::Broken(String::new())), now);
+        let failed = FolderQuery::Heard(Err(Unknown::Broken(String::new())), now);
         assert!(!failed.is_to_be_asked(now) && failed.is_to_be_asked(now + AGAIN));
-        let known = Known::Heard(Ok(vec!["/a".into()]), now);
-        assert!(!known.is_to_be_asked(now + AGAIN) && !Known::Asked(now).is_to_be_asked(now + AGAIN));
+        let known = FolderQuery::Heard(Ok(vec!["/a".into()]), now);
+        assert!(!known.is_to_be_asked(now + AGAIN) && !FolderQuery::Asked(now).is_to_be_asked(now + AGAIN));
     }
 
     #[test]
@@ -238,7 +238,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = interpreter(folder.path(), "#!/bin/sh\nexit 1\n");
         let discover = |heard: Result<Vec<PathBuf>, Unknown>, plugins: &str| {
-            lock().insert(path.clone(), Known::Heard(heard, Instant::now()));
+            lock().insert(path.clone(), FolderQuery::Heard(heard, Instant::now()));
             let engines = format!(r#"{{"perl":{{"interpreter":"{}"}}}}"#, path.display());
             let text =
                 format!(r#"{{"mongohost":"h","database":"d","engines":{engines},"plugins":{plugins}}}"#);

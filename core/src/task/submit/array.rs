@@ -6,7 +6,7 @@ use std::slice;
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 
-use super::once::{Note, id_of};
+use super::idempotency::{Note, id_of};
 use super::{Once, SubmitError, TaskOptions, within_budget};
 use crate::admission::Admitted;
 use crate::arrays::{Array, FinalTask, GATE, NewArray, final_id, first_lease, lock_of, new_id, new_rev};

@@ -13,7 +13,7 @@ use disbatch_wire::schedules::{
 use serde_json::json;
 
 use crate::access::{NamedSchedule, Sight, Who, may_change_schedule, no_such_schedule};
-use crate::api::{Answer, create_tasks, then};
+use crate::api::{Answer, create_tasks, redirect};
 use crate::error::HttpError;
 use crate::json::{self as js, date_text};
 use crate::openapi::{ErrorBody, OfRead, OfSearch, OfWrite};
@@ -128,7 +128,7 @@ pub async fn run(state: Data<State>, who: Who, named: NamedSchedule, params: Par
         let task = task.ok_or_else(|| no_such_schedule(&named.name))?;
         Ok(ScheduleRun { id: schedule.id.to_string(), task: task.to_string() })
     };
-    then::reply(&params, run.await)
+    redirect::reply(&params, run.await)
 }
 
 /// The runs of a schedule, the latest first, archived ones among them: its tasks, for which time each is, and what became of it. `.before` goes
@@ -209,7 +209,7 @@ pub async fn backfill(
     params: Params,
 ) -> Answer {
     let html = accept::wants_html(&request);
-    then::or_page(html, make_missing(&state, &who, &named, &params, html).await)
+    redirect::or_page(html, make_missing(&state, &who, &named, &params, html).await)
 }
 
 async fn make_missing(
@@ -255,7 +255,7 @@ async fn make_missing(
     let made = changes::backfill_schedule(state, who, &schedule, (from, to), limit).await?;
     let made = made.ok_or_else(|| no_such_schedule(&named.name))?;
     if html {
-        return Ok(then::see(&format!("/schedules/{}", schedule.id)));
+        return Ok(redirect::see(&format!("/schedules/{}", schedule.id)));
     }
     let tasks: Vec<String> = made.iter().map(ToString::to_string).collect();
     js::of(&Backfilled { count: tasks.len(), tasks: Some(tasks), times: None })

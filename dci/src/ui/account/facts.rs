@@ -9,7 +9,7 @@ use disbatch_core::model::{Queue, QueueId};
 use disbatch_core::store::StoreError;
 use serde_json::{Value, json};
 
-use super::may;
+use super::rights;
 use crate::access::{Via, Who};
 use crate::json::date_text;
 use crate::state::State;
@@ -70,7 +70,7 @@ impl Facts {
             "name": self.who.name,
             "via": via(&self.who.via),
             "role": self.who.rights.everywhere().map(Role::name),
-            "grants": may::grants_json(&self.grants(), &self.names()),
+            "grants": rights::grants_json(&self.grants(), &self.names()),
             "sessions": self.sessions.iter().map(|session| self.session(session)).collect::<Vec<_>>(),
             "tokens": self.tokens.iter().map(token).collect::<Vec<_>>(),
         })

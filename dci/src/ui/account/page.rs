@@ -7,7 +7,7 @@ use disbatch_core::accounts::Role;
 use disbatch_core::model::QueueId;
 
 use super::facts::Facts;
-use super::may::{self, May};
+use super::rights::{self, May};
 use crate::access::{Via, Who};
 use crate::error::HttpError;
 use crate::params::Params;
@@ -38,7 +38,7 @@ impl AccountPage<'_> {
 
     fn may(&self) -> Vec<May> {
         let facts = self.facts;
-        may::rows(facts.who.rights.everywhere(), &facts.grants(), &facts.names())
+        rights::rows(facts.who.rights.everywhere(), &facts.grants(), &facts.names())
     }
 
     /// The roles that a new token can have.

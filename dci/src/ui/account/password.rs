@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::owner;
 use super::page::{self, Form};
 use crate::access::{self, Login, Via, Who, address};
-use crate::api::{Answer, then};
+use crate::api::{Answer, redirect};
 use crate::error::HttpError;
 use crate::openapi::{ErrorBody, OfWrite, PasswordChange};
 use crate::params::Params;
@@ -35,7 +35,7 @@ use crate::{changes, json};
 )]
 pub async fn change_password(request: HttpRequest, state: Data<State>, who: Who, params: Params) -> Answer {
     match change(&request, &state, &who, &params).await {
-        Err(error) if then::is_form(&params) => {
+        Err(error) if redirect::is_form(&params) => {
             Ok(page::refused(&state, &who, (Form::Password, &params), &error).await)
         }
         other => other,
@@ -58,7 +58,7 @@ async fn change(request: &HttpRequest, state: &State, who: &Who, params: &Params
     }
     tracing::info!(name = name.as_str(), from = who.from, "a password was changed");
     let said = json!({ "said": "The password is changed, and all other sessions have ended." });
-    let mut response: HttpResponse = then::answer(params, json::ok(&said))?;
+    let mut response: HttpResponse = redirect::answer(params, json::ok(&said))?;
     // The browser that it was changed with stays logged in.
     if let Via::Session(_) = who.via
         && let Login::Done { cookie, .. } = access::log_in(request, state, name.as_str(), new).await?

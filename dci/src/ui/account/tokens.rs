@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::owner;
 use super::page::{self, Form, Made, Notes};
 use crate::access::{Who, address};
-use crate::api::{Answer, then};
+use crate::api::{Answer, redirect};
 use crate::error::HttpError;
 use crate::openapi::{self, CreatedToken, ErrorBody, OfWrite};
 use crate::params::Params;
@@ -56,7 +56,7 @@ const MOST: usize = 100;
     ),
 )]
 pub async fn create_token(request: HttpRequest, state: Data<State>, who: Who, params: Params) -> Answer {
-    let is_form = then::is_form(&params);
+    let is_form = redirect::is_form(&params);
     match create(&state, &who, &params).await {
         Ok((_, text)) if !is_form => Ok(json::ok(&json!({ "token": text }))),
         Ok((name, text)) => {
@@ -82,7 +82,7 @@ pub async fn create_token(request: HttpRequest, state: Data<State>, who: Who, pa
     ),
 )]
 pub async fn revoke_token(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
-    then::or_page(then::is_form(&params), revoke(&state, &who, &id, &params).await)
+    redirect::or_page(redirect::is_form(&params), revoke(&state, &who, &id, &params).await)
 }
 
 async fn revoke(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
@@ -92,7 +92,7 @@ async fn revoke(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
     if !changes::revoke_token(state, who, &name, id).await? {
         return Err(none());
     }
-    then::answer(params, json::ok(&json!({ "revoked": true })))
+    redirect::answer(params, json::ok(&json!({ "revoked": true })))
 }
 
 /// Its name and its text.

@@ -19,14 +19,14 @@ const NAME: usize = 60;
 
 /// What ids stand for.
 #[derive(Debug, Default)]
-pub struct Known {
+pub struct ObjectNames {
     /// The names of the queues that there are.
     pub queues: HashMap<ObjectId, String>,
     /// What tasks are called.
     pub tasks: Called,
 }
 
-impl Known {
+impl ObjectNames {
     /// A task by what it is called, or else by the end of its id.
     fn task(&self, id: ObjectId) -> String {
         let called = self.tasks.of(&TaskId(id));
@@ -119,7 +119,7 @@ pub struct Change {
 
 impl Row {
     /// An entry as stored.
-    pub fn of(entry: &Document, names: &Known) -> Self {
+    pub fn of(entry: &Document, names: &ObjectNames) -> Self {
         let (who, how) = whom(entry);
         let (kind, object) = object(entry, names);
         Self {
@@ -158,7 +158,7 @@ fn whom(entry: &Document) -> (String, String) {
 }
 
 /// What it was done to: its kind, and it by name, with its page if it has one.
-fn object(entry: &Document, names: &Known) -> (String, Option<Thing>) {
+fn object(entry: &Document, names: &ObjectNames) -> (String, Option<Thing>) {
     let Ok(object) = entry.get_document("object") else {
         // Entries of older releases are of bulk jobs.
         let job = entry.get_object_id("job").ok().map(|id| page_of("/bulk", id, end_of(id)));
@@ -199,7 +199,7 @@ fn queue(id: ObjectId, otherwise: String, names: &HashMap<ObjectId, String>) -> 
 }
 
 /// What has changed, field by field. What was made has nothing before, and what is gone nothing after.
-fn changes(entry: &Document, names: &Known) -> Vec<Change> {
+fn changes(entry: &Document, names: &ObjectNames) -> Vec<Change> {
     let part = |name: &str| entry.get_document(name).ok().cloned().unwrap_or_default();
     let (before, after) = (part("before"), part("after"));
     let what = entry.get_str("what").unwrap_or_default();
@@ -228,7 +228,7 @@ fn yes_or_no(is: bool) -> String {
 }
 
 /// A value for people: queues and tasks by their names, and other ids without what is around them.
-fn told(value: &Bson, names: &Known) -> String {
+fn told(value: &Bson, names: &ObjectNames) -> String {
     match value {
         Bson::String(text) if text.is_empty() => "\"\"".to_owned(),
         Bson::Boolean(is) => yes_or_no(*is),
@@ -237,7 +237,7 @@ fn told(value: &Bson, names: &Known) -> String {
 }
 
 /// The same value, with texts in the place of ids.
-fn named(value: &Bson, names: &Known) -> Bson {
+fn named(value: &Bson, names: &ObjectNames) -> Bson {
     match value {
         Bson::ObjectId(id) => Bson::String(names.any(*id)),
         Bson::String(text) => Bson::String(names.words(text)),
@@ -275,7 +275,7 @@ fn first_task(entry: &Document) -> Option<ObjectId> {
 }
 
 /// A filter for people.
-fn about(filter: &Document, names: &Known) -> Vec<About> {
+fn about(filter: &Document, names: &ObjectNames) -> Vec<About> {
     let plainly = |name: String| Thing { name, address: None };
     let part = |(name, value): (&String, &Bson)| match (name.as_str(), value) {
         ("queue", Bson::ObjectId(id)) => {
@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     fn row(entry: &Document) -> Row {
-        Row::of(entry, &Known::default())
+        Row::of(entry, &ObjectNames::default())
     }
 
     #[test]
@@ -340,7 +340,7 @@ mod tests {
         assert_eq!(of(doc! { "kind": "balance" }), with("balance", "QueueBalance", "/balance"));
         let rule = doc! { "kind": "admission", "name": format!("queue {hex}") };
         assert_eq!(of(rule), with("admission", &format!("queue {hex}"), "/admission"));
-        let known = Known { queues: [(id, "mail".to_owned())].into(), tasks: Called::default() };
+        let known = ObjectNames { queues: [(id, "mail".to_owned())].into(), tasks: Called::default() };
         assert_eq!(known.words(&format!("queue {hex}, all")), format!("queue {hex}, all"), "a whole word");
         assert_eq!(known.words(&format!("queue {hex} all")), "queue mail all");
         assert_eq!(of(doc! { "kind": "counters" }), ("counters".to_owned(), None));
@@ -373,8 +373,10 @@ mod tests {
             "before": { "queue": other, "paused": Bson::Null, "locks": [] },
             "after": { "queue": queue, "paused": true, "accepting": false, "deep": { "of": [queue] } },
         };
-        let row =
-            Row::of(&entry, &Known { queues: [(queue, "mail".to_owned())].into(), tasks: Called::default() });
+        let row = Row::of(
+            &entry,
+            &ObjectNames { queues: [(queue, "mail".to_owned())].into(), tasks: Called::default() },
+        );
         let changes = row.changes.iter().map(|change| {
             let text = |text: &Option<String>| text.clone().unwrap_or_default();
             (change.field.as_str(), text(&change.old), text(&change.new))

@@ -18,7 +18,7 @@ pub struct Page {
 }
 
 #[derive(Debug)]
-pub struct Found {
+pub struct JobsPage {
     /// The latest first.
     pub jobs: Vec<BulkJob>,
     /// Before which others are.
@@ -43,12 +43,12 @@ impl Page {
         Ok(Self { from, limit: bulk::limit(params, DEFAULT_LIMIT)? })
     }
 
-    pub async fn find(self, store: &Store) -> Result<Found, StoreError> {
+    pub async fn find(self, store: &Store) -> Result<JobsPage, StoreError> {
         // One more tells whether there are more.
         Ok(self.cut(store.list_bulk_from(self.from, self.limit + 1).await?))
     }
 
-    fn cut(self, mut jobs: Vec<BulkJob>) -> Found {
+    fn cut(self, mut jobs: Vec<BulkJob>) -> JobsPage {
         let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
         let more = jobs.len() > limit;
         let (before, after) = match self.from {
@@ -61,7 +61,7 @@ impl Page {
         }
         jobs.truncate(limit);
         let (first, last) = (jobs.first().map(|job| job.id), jobs.last().map(|job| job.id));
-        Found { previous: first.filter(|_| before), next: last.filter(|_| after), jobs }
+        JobsPage { previous: first.filter(|_| before), next: last.filter(|_| after), jobs }
     }
 
     /// Where it is, as addresses have it.

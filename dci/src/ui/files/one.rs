@@ -9,7 +9,7 @@ use disbatch_core::files::FileEntry;
 use super::place;
 use crate::access::Who;
 use crate::api::files::delete;
-use crate::api::{Answer, then};
+use crate::api::{Answer, redirect};
 use crate::files::{self, Page};
 use crate::openapi::{ErrorBody, OfWrite};
 use crate::params::Params;
@@ -74,7 +74,7 @@ impl SetPage {
     ),
 )]
 pub async fn remove(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {
-    then::lead(delete::delete(&state, &who, &name, &params).await, "/files")
+    redirect::lead(delete::delete(&state, &who, &name, &params).await, "/files")
 }
 
 #[cfg(test)]

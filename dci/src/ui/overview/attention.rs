@@ -12,7 +12,6 @@ use notice::{Alarm, Kind, Notice};
 
 use super::facts::{Facts, QueueFacts};
 use super::throughput::sum;
-use crate::ui::lacking::{Lacking, its};
 use crate::ui::names::short;
 use crate::ui::node_row::place;
 use crate::ui::node_state::NodeState;
@@ -20,6 +19,7 @@ use crate::ui::node_work::Load;
 use crate::ui::parts::{cut, grouped, rough};
 use crate::ui::plain;
 use crate::ui::queue_state::{rate_takes, rate_words};
+use crate::ui::readiness::{Lacking, its};
 
 /// A task that waits for so long while none of its queue runs is stuck, unless some came to their end meanwhile, or the rate of the
 /// queue allows none.

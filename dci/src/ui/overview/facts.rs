@@ -18,11 +18,11 @@ use super::shares::{self, Share};
 use super::throughput::{Span, spark, sum};
 use crate::nodes;
 use crate::state::State;
-use crate::ui::kept::Kept;
-use crate::ui::lacking::Lacking;
+use crate::ui::cache::Kept;
 use crate::ui::node_state::{NodeState, Now};
 use crate::ui::parts::{Spark, When, when};
 use crate::ui::queue_state::{Intake, QueueState, Work, intake};
+use crate::ui::readiness::Lacking;
 use crate::ui::tally::{Question, Tally};
 
 /// How long what ended within the last hour is kept. Processes write it every few seconds.

@@ -16,11 +16,11 @@ use super::lists::Lists;
 use super::versions::Versions;
 use crate::error::HttpError;
 use crate::state::State;
-use crate::ui::lacking::{Lacking, its};
 use crate::ui::live::Part;
 use crate::ui::node_state::{NodeState, Now};
 use crate::ui::overview::throughput::Span;
 use crate::ui::queue_state::{Intake, QueueState, Work, intake};
+use crate::ui::readiness::{Lacking, its};
 use crate::ui::tally::{Tally, beyond};
 use crate::ui::{StatusView, plain};
 

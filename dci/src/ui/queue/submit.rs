@@ -8,7 +8,7 @@ use disbatch_core::model::{Queue, TaskId};
 use serde_json::{Map, Value, json};
 
 use crate::access::{NamedQueue, Who};
-use crate::api::{Answer, create_tasks, get_queue, then};
+use crate::api::{Answer, create_tasks, get_queue, redirect};
 use crate::error::HttpError;
 use crate::openapi::{ErrorBody, OfWrite};
 use crate::params::Params;
@@ -46,7 +46,7 @@ pub async fn handle(state: Data<State>, who: Who, named: NamedQueue, params: Par
     let submitted = async {
         submit(&state, &who, &named, &zone::options(params.clone(), &["run_at", "deadline"])?).await
     };
-    then::or_page(then::is_form(&params), submitted.await)
+    redirect::or_page(redirect::is_form(&params), submitted.await)
 }
 
 async fn submit(state: &State, who: &Who, named: &NamedQueue, params: &Params) -> Answer {
@@ -61,7 +61,7 @@ async fn submit(state: &State, who: &Who, named: &NamedQueue, params: &Params) -
     let options = create_tasks::options::of(params, queue.id, &state.keys)?;
     create_tasks::gates::check(state, who, &options).await?;
     create_tasks::steps::check(state, who, &queue, &options.steps).await?;
-    let options = create_tasks::whose::of(options, params, who, &queue)?;
+    let options = create_tasks::tenant::of(options, params, who, &queue)?;
     create_tasks::files::check(who, options.files.as_ref(), options.tenant.as_deref())?;
     create_tasks::files::check_input(state, who, &options).await?;
     if arrays::is_asked(params) {
@@ -71,13 +71,13 @@ async fn submit(state: &State, who: &Who, named: &NamedQueue, params: &Params) -
         let (array, checked) = create_tasks::fit::check_array(state, &queue, &options.steps, array).await?;
         checked.map_err(create_tasks::fit::for_form)?;
         let made = changes::submit_array(state, who, queue.id, array, (options, None)).await?;
-        return Ok(answer_of_array(&made.array, then::is_form(params)));
+        return Ok(answer_of_array(&made.array, redirect::is_form(params)));
     }
     arrays::refuse(params)?;
     let tasks = create_tasks::task_params(Value::Array(wanted(state, &queue, params, None).await?))?;
     let ids = create_tasks::submit(state, who, &queue, tasks, (options, None)).await;
     let ids = ids.map_err(create_tasks::fit::for_form)?;
-    Ok(answer(&queue, &ids, then::is_form(params)))
+    Ok(answer(&queue, &ids, redirect::is_form(params)))
 }
 
 /// The array that a form asks for, whose elements have these parameters besides their own.
@@ -147,7 +147,7 @@ fn answer(queue: &Queue, ids: &[TaskId], is_form: bool) -> HttpResponse {
             [id] => format!("/tasks/{id}"),
             _ => format!("/tasks?queue={}", queue.id),
         };
-        return then::see(&next);
+        return redirect::see(&next);
     }
     let said = match ids {
         [id] => format!("Task {id} is submitted."),
@@ -160,7 +160,7 @@ fn answer(queue: &Queue, ids: &[TaskId], is_form: bool) -> HttpResponse {
 fn answer_of_array(array: &Array, is_form: bool) -> HttpResponse {
     let (id, count) = (array.id.to_string(), array.count);
     if is_form {
-        return then::see(&format!("/arrays/{id}"));
+        return redirect::see(&format!("/arrays/{id}"));
     }
     let elements = if count == 1 { "1 element".to_owned() } else { format!("{count} elements") };
     let said = format!("Array {id} of {elements} is submitted.");

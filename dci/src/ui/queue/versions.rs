@@ -31,7 +31,7 @@ pub(super) struct Versions {
     /// What messages call it.
     name: String,
     pinned: Option<Version>,
-    known: Vec<Known>,
+    known: Vec<VersionChoice>,
     /// Whether the page's reader may know of nodes.
     sees_nodes: bool,
     canary: Option<Tried>,
@@ -42,7 +42,7 @@ impl HtmlSafe for Versions {}
 
 /// A version that can be chosen.
 #[derive(Debug, PartialEq, Eq)]
-struct Known {
+struct VersionChoice {
     version: Version,
     /// The nodes that are alive and have it.
     nodes: BTreeSet<String>,
@@ -82,7 +82,7 @@ impl Versions {
         for version in pinned.iter().chain(canary.iter().map(|canary| &canary.version)) {
             on.entry(version.clone()).or_default();
         }
-        let known = |(version, nodes): (Version, BTreeSet<String>)| Known {
+        let known = |(version, nodes): (Version, BTreeSet<String>)| VersionChoice {
             is_pinned: pinned.as_ref() == Some(&version),
             is_tried: canary.as_ref().is_some_and(|canary| canary.version == version),
             nodes,
@@ -126,7 +126,7 @@ impl Versions {
     }
 
     /// Whether this part of the tasks has the version already.
-    fn has(&self, known: &Known, share: &f64) -> bool {
+    fn has(&self, known: &VersionChoice, share: &f64) -> bool {
         let is_same = |tried: &Tried| (tried.canary.share - share).abs() < 1e-9;
         known.is_tried && self.canary.as_ref().is_some_and(is_same)
     }

@@ -8,8 +8,8 @@ use disbatch_core::config::TraceUrl;
 use disbatch_core::model::{FILES, PLUGIN_VERSION, SHADOW_OF, TaskId, TraceContext, whole_number};
 use disbatch_core::schedules::Schedule;
 
+use super::attempt_count;
 use super::life::{exit, who_and_why};
-use super::tries;
 use crate::json::{self, Dates};
 use crate::ui::files::place;
 use crate::ui::parts::When;
@@ -93,26 +93,26 @@ impl HtmlSafe for Facts {}
 /// What came out, and what is known besides.
 #[derive(Debug, Clone, Default, PartialEq, Template)]
 #[template(path = "task/outcome.html")]
-pub struct Outcome {
+pub struct OutcomeView {
     id: String,
-    result: Option<Shown>,
+    result: Option<JsonText>,
     /// Earlier ones, as they are kept.
     attempts: Vec<Document>,
-    others: Vec<(String, Shown)>,
+    others: Vec<(String, JsonText)>,
 }
 
-impl HtmlSafe for Outcome {}
+impl HtmlSafe for OutcomeView {}
 
 /// A value as JSON.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Shown {
+pub struct JsonText {
     /// Its text, or the beginning of it.
     pub text: String,
     /// Whether there is more.
     pub cut: bool,
 }
 
-impl Shown {
+impl JsonText {
     /// Text as it is, and all else as JSON.
     fn plain(value: &Bson) -> String {
         match value {
@@ -138,7 +138,7 @@ pub fn table(params: Option<&Bson>) -> Vec<(String, String)> {
     let Some(params) = params.and_then(Bson::as_document).filter(|params| params.len() <= ROWS) else {
         return Vec::new();
     };
-    let row = |(name, value): (&String, &Bson)| (name.clone(), Shown::plain(value));
+    let row = |(name, value): (&String, &Bson)| (name.clone(), JsonText::plain(value));
     let rows: Vec<(String, String)> = params.iter().map(row).collect();
     let bytes: usize = rows.iter().map(|(name, value)| name.len() + value.len()).sum();
     if bytes <= SHOWN_BYTES { rows } else { Vec::new() }
@@ -175,7 +175,7 @@ impl Facts {
             of_service("Web service last heard of", "heard"),
             time("Archived", "archived"),
         ];
-        let attempts = tries::words(task, queue.most_attempts(task)).map(|words| ("Attempt", words));
+        let attempts = attempt_count::words(task, queue.most_attempts(task)).map(|words| ("Attempt", words));
         let mut others: Vec<(&'static str, String)> = attempts.into_iter().collect();
         others.extend(text("Plugin version", PLUGIN_VERSION));
         others.extend(waited(task).map(|waited| ("Waited", waited)));
@@ -229,15 +229,15 @@ impl Facts {
     }
 }
 
-impl Outcome {
+impl OutcomeView {
     /// What came of a task, and of its attempts before.
     pub fn of(id: &str, task: &Document, attempts: &[Document]) -> Self {
         let others = task.iter().filter(|(key, _)| !KNOWN.split(' ').any(|known| known == *key));
         Self {
             id: id.to_owned(),
-            result: task.get("result").filter(|result| **result != Bson::Null).map(Shown::of),
+            result: task.get("result").filter(|result| **result != Bson::Null).map(JsonText::of),
             attempts: attempts.to_vec(),
-            others: others.map(|(key, value)| (key.clone(), Shown::of(value))).collect(),
+            others: others.map(|(key, value)| (key.clone(), JsonText::of(value))).collect(),
         }
     }
 }
@@ -380,7 +380,7 @@ mod tests {
             "someone_elses": { "a": "<b>" }, "pid": 7, "stdout": "not here", "result": { "long": &long, "<r>": 1 },
         };
         let attempts = [doc! { "attempt": 1, "status": 2, "note": "timed <out>", "stdout": "x" }];
-        let html = Outcome::of("6b0003bb686c8275d8013333", &task, &attempts).render().unwrap();
+        let html = OutcomeView::of("6b0003bb686c8275d8013333", &task, &attempts).render().unwrap();
         for part in [
             "someone_elses",
             "&#34;a&#34; : &#34;&#60;b&#62;&#34;",
@@ -392,8 +392,9 @@ mod tests {
             assert!(html.contains(part), "{part} is not in {html}");
         }
         assert!(!html.contains("not here") && html.len() < 90_000, "{}", html.len());
-        let nothing =
-            Outcome::of("6b0003bb686c8275d8013333", &doc! { "result": Bson::Null }, &[]).render().unwrap();
+        let nothing = OutcomeView::of("6b0003bb686c8275d8013333", &doc! { "result": Bson::Null }, &[])
+            .render()
+            .unwrap();
         assert!(!nothing.contains("<h2") && nothing.contains("id=\"task-outcome\""), "{nothing}");
     }
 
@@ -403,7 +404,7 @@ mod tests {
             "attempt": 1, "status": 2, "started": at(0), "stdout": "x", "stderr": Bson::Null,
             "exit": { "code": 3, "duration": 2 },
         };
-        let html = Outcome::of("6b0003bb686c8275d8013333", &doc! {}, &[attempt]).render().unwrap();
+        let html = OutcomeView::of("6b0003bb686c8275d8013333", &doc! {}, &[attempt]).render().unwrap();
         for part in [
             "<th scope=\"row\" class=\"number\">1</th>",
             " data-exact>2026-11-20 08:24:27</time></td>",

@@ -6,9 +6,9 @@ use bson::{Bson, Document};
 use disbatch_core::explain::{Explanation, Gate};
 use disbatch_core::model::{SHADOW_OF, Status};
 
+use super::attempt_count;
 use super::facts::QueueLink;
-use super::linked::{Linked, Name};
-use super::tries;
+use super::links::{Linked, Name};
 use crate::ui::bulk::encoded;
 use crate::ui::parts::{self, When};
 use crate::ui::spans::precise;
@@ -140,7 +140,7 @@ fn tab(id: &str, title: &str, status: Option<Status>, queue: &QueueLink) -> Stri
 /// After which failure a task waits, and when the next one is due.
 fn retries(task: &Document, most: Option<i64>) -> Option<(String, When)> {
     let is_deferred = status(task) == Some(Status::Deferred);
-    let words = tries::failures(task, most).filter(|_| is_deferred)?;
+    let words = attempt_count::failures(task, most).filter(|_| is_deferred)?;
     Some((words, When::of(task.get("run_at"))))
 }
 

@@ -4,7 +4,7 @@
 //! are those of each queue, which the server merges. What remains comes in the order of the server, with `.skip`. No index knows what params
 //! contain: only so many tasks are looked at for that, and whoever wants to know more goes on behind them.
 
-mod look;
+mod scan;
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -33,7 +33,7 @@ use crate::values::tags::NAMES;
 const MOST_QUEUES: usize = 200;
 
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct ResultPage {
     /// What is shown of the tasks.
     pub rows: Vec<Row>,
     /// The option and the value that lead to the page before.
@@ -69,7 +69,7 @@ pub struct Plan {
 
 /// Who looks, and when.
 #[derive(Debug, Clone, Copy)]
-pub struct Known<'a> {
+pub struct SearchContext<'a> {
     pub indexes: &'a BTreeSet<Vec<String>>,
     pub queues: &'a [Queue],
     pub titles: &'a Titles,
@@ -78,8 +78,8 @@ pub struct Known<'a> {
 
 impl Plan {
     /// How to find what `search` is for. `params` are those that it was read from.
-    pub fn of(search: &Search, params: &Params, known: Known<'_>) -> Result<Self, Refusal> {
-        let Known { indexes, queues, titles, now } = known;
+    pub fn of(search: &Search, params: &Params, known: SearchContext<'_>) -> Result<Self, Refusal> {
+        let SearchContext { indexes, queues, titles, now } = known;
         let mut asked = search.params(params, now);
         let statuses = of_all_queues(search, &asked, queues)?;
         if statuses.is_some() {
@@ -130,14 +130,14 @@ impl Plan {
     }
 
     /// Finds it.
-    pub async fn find(&self, store: &Store) -> Result<Found, HttpError> {
+    pub async fn find(&self, store: &Store) -> Result<ResultPage, HttpError> {
         let counted = async { self.count(store).await.map(Some).map_err(HttpError::from_search) };
         if self.text.is_empty() {
             let (found, count) = futures::try_join!(self.page(store), counted)?;
-            return Ok(Found { count, ..found });
+            return Ok(ResultPage { count, ..found });
         }
         let (found, of_all) = futures::try_join!(self.look(store), counted)?;
-        Ok(Found { of_all, ..found })
+        Ok(ResultPage { of_all, ..found })
     }
 
     /// How many tasks there are, whatever their params contain.
@@ -152,30 +152,30 @@ impl Plan {
         counts::about(store, self.query.clone()).await
     }
 
-    async fn page(&self, store: &Store) -> Result<Found, HttpError> {
+    async fn page(&self, store: &Store) -> Result<ResultPage, HttpError> {
         let Some(page) = &self.page else { return self.skipped(store).await };
         let found = store.find_page(page).await.map_err(HttpError::from_search)?;
         let id = |option, id: Option<TaskId>| id.map(|id| (option, id.to_string()));
-        Ok(Found {
+        Ok(ResultPage {
             previous: id("before", page.preceding(&found)),
             next: id("after", page.following(&found)),
             is_newest: page.position == Position::First && page.order == Order::Newest,
             rows: self.rows(self.tasks(store, &found.ids).await?).await?,
-            ..Found::default()
+            ..ResultPage::default()
         })
     }
 
     /// Tasks in the order of the server.
-    async fn skipped(&self, store: &Store) -> Result<Found, HttpError> {
+    async fn skipped(&self, store: &Store) -> Result<ResultPage, HttpError> {
         let (skip, limit) = (self.query.skip, self.limit as u64);
         let query = TaskQuery { limit: i64::try_from(limit).ok(), ..self.query.clone() };
         let rows = self.rows(store.stream_tasks(query).await.map_err(HttpError::from_search)?).await?;
         let to = |skip: u64| ("skip", skip.to_string());
-        Ok(Found {
+        Ok(ResultPage {
             previous: (skip > 0).then(|| to(skip.saturating_sub(limit))),
             next: (rows.len() >= self.limit).then(|| to(skip.saturating_add(limit))),
             rows,
-            ..Found::default()
+            ..ResultPage::default()
         })
     }
 
@@ -291,7 +291,7 @@ pub mod tests {
         let queues = [1, 2].map(queue);
         let (indexes, titles) = (indexes(), Titles::default());
         let now = DateTime::from_millis(100_000);
-        let known = Known { indexes: &indexes, queues: &queues, titles: &titles, now };
+        let known = SearchContext { indexes: &indexes, queues: &queues, titles: &titles, now };
         Plan::of(&Search::of(&params), &params, known).map_err(HttpError::from)
     }
 

@@ -8,7 +8,7 @@ use disbatch_core::tags::{ANY_TAGS, TAGS, stored};
 use serde_json::json;
 
 use super::columns::Column;
-use super::created::{Asked, plain};
+use super::creation_time::{Asked, plain};
 use super::statuses::{given, word, words};
 use crate::params::Params;
 use crate::ui::bulk::encoded;

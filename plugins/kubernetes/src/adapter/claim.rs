@@ -14,7 +14,7 @@ use kube::Error;
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::cluster::{Cluster, Known, Pauses, Removal, Removed, describe, is_passing, patiently, soon};
+use super::cluster::{Cluster, JobRef, Pauses, Removal, Removed, describe, is_passing, patiently, soon};
 use super::job::Wanted;
 use choice::{Choice, choose};
 use disbatch_adapter::Control;
@@ -35,7 +35,7 @@ const GOING: Duration = Duration::from_secs(60);
 /// The job of the task.
 #[derive(Debug)]
 pub struct Claimed {
-    pub job: Known,
+    pub job: JobRef,
     /// The number of the attempt that has made it, if it was made by an earlier one.
     pub adopted: Option<String>,
 }
@@ -91,7 +91,7 @@ async fn find(cluster: &Cluster, wanted: &Wanted, control: &mut Control) -> Resu
                     has_secret = Some(job.uid.clone());
                 }
                 if begin(cluster, &job).await? {
-                    return Ok(Claimed { job: Known { version: None, ..job }, adopted: None });
+                    return Ok(Claimed { job: JobRef { version: None, ..job }, adopted: None });
                 }
                 tried = Some(job.uid);
                 sleep(CHANGES).await;
@@ -107,7 +107,7 @@ fn begun_after_all(jobs: &[Job], uid: &str) -> Result<Option<Claimed>, String> {
         return Err("somebody has removed the job of this task in the cluster".to_owned());
     };
     let has_begun = !choice::is_waiting(job) && !choice::is_going(job);
-    Ok(has_begun.then(|| Claimed { job: Known::of(job), adopted: None }))
+    Ok(has_begun.then(|| Claimed { job: JobRef::of(job), adopted: None }))
 }
 
 /// Makes the job. If it is there already, because an answer was lost, it will be found, unless it is that of another task.
@@ -128,7 +128,7 @@ async fn make(cluster: &Cluster, wanted: &Wanted) -> Result<(), String> {
 }
 
 /// Lets a job begin if it is as it was seen. Tells whether it was.
-async fn begin(cluster: &Cluster, job: &Known) -> Result<bool, String> {
+async fn begin(cluster: &Cluster, job: &JobRef) -> Result<bool, String> {
     let patch = json!({
         "metadata": { "uid": job.uid, "resourceVersion": job.version },
         "spec": { "suspend": false },
@@ -161,7 +161,7 @@ async fn is_withdrawn(cluster: &Cluster, wanted: &Wanted) -> Result<bool, Error>
     let jobs = cluster.jobs_of(&wanted.selector).await?;
     let own = jobs.iter().find(|job| choice::is_own(job, wanted) && choice::is_waiting(job));
     match own {
-        Some(job) => Ok(cluster.remove(&Known::unchanged(job), Removal::PodsLater).await? == Removed::Done),
+        Some(job) => Ok(cluster.remove(&JobRef::unchanged(job), Removal::PodsLater).await? == Removed::Done),
         None => Ok(true),
     }
 }
@@ -190,7 +190,7 @@ async fn is_all_gone(cluster: &Cluster, wanted: &Wanted) -> Result<bool, Error> 
     for job in jobs.iter().filter(|job| choice::attempt(job) <= wanted.attempt) {
         is_gone = false;
         if !choice::is_going(job) {
-            cluster.remove(&Known::of(job), Removal::WithPods).await?;
+            cluster.remove(&JobRef::of(job), Removal::WithPods).await?;
         }
     }
     Ok(is_gone)

@@ -118,7 +118,7 @@ impl Cluster {
     ///
     /// # Errors
     /// As the client has them. That it is gone or is another one is none.
-    pub async fn remove(&self, job: &Known, how: Removal) -> Result<Removed, Error> {
+    pub async fn remove(&self, job: &JobRef, how: Removal) -> Result<Removed, Error> {
         let params = match how {
             Removal::WithPods => DeleteParams::foreground(),
             Removal::PodsLater => DeleteParams::background(),
@@ -138,7 +138,7 @@ impl Cluster {
 
 /// One certain job.
 #[derive(Debug, Clone)]
-pub struct Known {
+pub struct JobRef {
     pub name: String,
     /// Its id.
     pub uid: String,
@@ -146,7 +146,7 @@ pub struct Known {
     pub version: Option<String>,
 }
 
-impl Known {
+impl JobRef {
     /// This one, however it may be by now.
     pub fn of(job: &Job) -> Self {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use disbatch_adapter::{CONTROL_VARIABLE, fill};
 use serde_json::{Value, json};
 
-use super::told::Told;
+use super::input::JobInput;
 
 /// The variable with secure parameters.
 const SECURE_PARAMS: &str = "JOB_SECURE_PARAMS";
@@ -41,7 +41,7 @@ enum Given {
 ///
 /// # Errors
 /// A secret is not there, or all of it is too long.
-pub fn environment(told: &Told, name: &str, of_pod: &[Value]) -> Result<Environment, String> {
+pub fn environment(told: &JobInput, name: &str, of_pod: &[Value]) -> Result<Environment, String> {
     let given = given(told)?;
     let is_given = |variable: &&Value| variable["name"].as_str().is_some_and(|name| given.contains_key(name));
     let mut variables: Vec<Value> = of_pod.iter().filter(|variable| !is_given(variable)).cloned().collect();
@@ -66,7 +66,7 @@ pub fn environment(told: &Told, name: &str, of_pod: &[Value]) -> Result<Environm
     Ok(Environment { variables, secret })
 }
 
-fn given(told: &Told) -> Result<BTreeMap<String, Given>, String> {
+fn given(told: &JobInput) -> Result<BTreeMap<String, Given>, String> {
     let mut given = BTreeMap::new();
     for (name, value) in &told.worker.settings.env {
         let filled = fill(&format!("kubernetes.env.{name}"), value, &told.worker.secrets)?;
@@ -97,7 +97,7 @@ fn literal(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::told::tests::told;
+    use super::super::input::tests::told;
     use super::*;
 
     fn of(settings: Value, task: Value, of_pod: &[Value]) -> Result<Environment, String> {

@@ -11,7 +11,7 @@ use tokio::sync::watch::{self, Sender};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::changes::{Change, Selection, changes};
-use super::cluster::{Cluster, Known, Pauses, Removal, Removed, describe, is_passing};
+use super::cluster::{Cluster, JobRef, Pauses, Removal, Removed, describe, is_passing};
 use super::log::{self, Heard};
 use super::verdict::{self, Ended, Seen, Stage, Trouble};
 use disbatch_adapter::Control;
@@ -40,7 +40,7 @@ const DELETED: &str = "Deleted";
 pub struct Following<'a> {
     /// Where it is.
     pub cluster: &'a Cluster,
-    pub job: &'a Known,
+    pub job: &'a JobRef,
     /// What finds pods of the task.
     pub selector: &'a str,
     /// The container that is the task.
@@ -49,7 +49,7 @@ pub struct Following<'a> {
 
 /// What came of it.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct JobOutcome {
     /// The pod as it was seen last, if there was one.
     pub seen: Option<Seen>,
     pub ended: Ended,
@@ -62,7 +62,7 @@ impl Following<'_> {
     ///
     /// # Errors
     /// The cluster does not let us.
-    pub async fn follow(&self, control: &mut Control, stop: &mut Stop) -> Result<Outcome, String> {
+    pub async fn follow(&self, control: &mut Control, stop: &mut Stop) -> Result<JobOutcome, String> {
         let (tell, heard) = watch::channel(Heard::default());
         let mut copy = pin!(log::copy(&self.cluster.pods, self.container, heard));
         let mut look = pin!(self.look(control, stop, tell));
@@ -91,7 +91,7 @@ impl Following<'_> {
         control: &mut Control,
         stop: &mut Stop,
         tell: Sender<Heard>,
-    ) -> Result<Outcome, String> {
+    ) -> Result<JobOutcome, String> {
         let mut jobs =
             changes(self.cluster.jobs.clone(), Selection::Name(self.job.name.clone())).boxed_local();
         let mut pods =
@@ -119,7 +119,7 @@ impl Following<'_> {
                 () = until(deadline), if deadline.is_some() => {}
             }
             if let Some(ended) = view.end() {
-                return Ok(Outcome { seen: view.seen, ended, stopped: view.stopped });
+                return Ok(JobOutcome { seen: view.seen, ended, stopped: view.stopped });
             }
         }
     }

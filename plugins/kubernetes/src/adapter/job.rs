@@ -6,9 +6,9 @@ use std::fmt;
 use serde_json::{Value, json};
 
 use super::environment::{self, Environment, FOLDER, TASK_KEY};
+use super::input::JobInput;
 use super::names;
 use super::pod;
-use super::told::Told;
 
 /// After so many seconds the cluster removes a job that has ended and is still there, unless the manifest says otherwise.
 const USUAL_TTL: u32 = 60 * 60;
@@ -52,7 +52,7 @@ impl Wanted {
     ///
     /// # Errors
     /// Something cannot be: says which key.
-    pub fn new(told: &Told) -> Result<Self, String> {
+    pub fn new(told: &JobInput) -> Result<Self, String> {
         let name = names::job(told);
         let labels = names::labels(told);
         let (template, environment) = template(told, &name, &labels)?;
@@ -116,7 +116,7 @@ impl Wanted {
 
 /// The template of the pod, and what goes with it.
 fn template(
-    told: &Told,
+    told: &JobInput,
     name: &str,
     labels: &BTreeMap<&'static str, String>,
 ) -> Result<(Value, Environment), String> {
@@ -143,7 +143,7 @@ fn template(
 }
 
 /// What is made where the manifest says nothing else in `pod`.
-fn made(told: &Told, name: &str, main: &str) -> Value {
+fn made(told: &JobInput, name: &str, main: &str) -> Value {
     let settings = &told.worker.settings;
     let mut container = json!({
         "name": main,
@@ -183,7 +183,7 @@ fn made(told: &Told, name: &str, main: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::told::tests::told;
+    use super::super::input::tests::told;
     use super::*;
 
     fn wanted(settings: Value, task: Value) -> Result<Wanted, String> {

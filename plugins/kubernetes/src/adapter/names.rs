@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::input::JobInput;
 use super::settings::TenantNamespaces;
-use super::told::Told;
 
 pub const TASK: &str = "disbatch.task";
 /// The number of the attempt.
@@ -28,13 +28,13 @@ const TENANT: &str = "TENANT_ID";
 const PLACE: &str = "{tenant}";
 
 /// The name of the job of this attempt, and of its secret. A step has one of its own.
-pub fn job(told: &Told) -> String {
+pub fn job(told: &JobInput) -> String {
     let name = format!("disbatch-{}-{}", told.task_id, told.attempt);
     told.step.map_or(name.clone(), |step| format!("{name}-{step}"))
 }
 
 /// What job, pod and secret are known by.
-pub fn labels(told: &Told) -> BTreeMap<&'static str, String> {
+pub fn labels(told: &JobInput) -> BTreeMap<&'static str, String> {
     let mut labels = BTreeMap::from([
         (MANAGED_BY, "disbatch".to_owned()),
         (TASK, told.task_id.clone()),
@@ -52,7 +52,7 @@ pub fn labels(told: &Told) -> BTreeMap<&'static str, String> {
 }
 
 /// Finds all jobs of the task, of whatever attempt.
-pub fn selector_of_task(told: &Told) -> String {
+pub fn selector_of_task(told: &JobInput) -> String {
     let of_task = format!("{TASK}={}", told.task_id);
     match &told.worker.database {
         Some(database) => format!("{of_task},{DATABASE}={}", value(database)),
@@ -71,7 +71,7 @@ fn value(text: &str) -> String {
 ///
 /// # Errors
 /// It cannot be one.
-pub fn namespace(told: &Told) -> Result<Option<String>, String> {
+pub fn namespace(told: &JobInput) -> Result<Option<String>, String> {
     let of_node = told.worker.engine_config.clone().unwrap_or_default();
     if let Some(own) = &told.worker.settings.namespace {
         return checked("kubernetes.namespace of the plugin", own.clone()).map(Some);
@@ -107,7 +107,7 @@ fn checked(of: &str, name: String) -> Result<String, String> {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::told::tests::told;
+    use super::super::input::tests::told;
     use super::*;
 
     #[test]

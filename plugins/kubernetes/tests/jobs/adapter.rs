@@ -34,14 +34,14 @@ pub struct Adapter {
 }
 
 /// What came of it.
-pub struct Outcome {
+pub struct AdapterOutput {
     pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
     pub control: Vec<Value>,
 }
 
-impl Outcome {
+impl AdapterOutput {
     /// What it has said of the run at last.
     pub fn facts(&self) -> &Value {
         let facts = self.control.iter().rev().find_map(|line| line.get("facts"));
@@ -123,13 +123,13 @@ impl Adapter {
     }
 
     /// Waits for its end.
-    pub fn wait(mut self) -> Outcome {
+    pub fn wait(mut self) -> AdapterOutput {
         self.until("the end", |(_, ended)| *ended == 3);
         let code = self.child.wait().unwrap().code();
         let texts = self.written.texts.lock().unwrap();
         let [stdout, stderr, control] = texts.0.clone();
         let control = control.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        Outcome { code, stdout, stderr, control }
+        AdapterOutput { code, stdout, stderr, control }
     }
 
     fn until(&self, what: &str, is_so: impl Fn(&([String; 3], usize)) -> bool) {

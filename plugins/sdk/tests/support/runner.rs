@@ -12,7 +12,7 @@ const CONTROL: i32 = 10;
 
 /// What a runner sees of a plugin.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct PluginOutput {
     pub exit: ExitStatus,
     pub stdout: String,
     pub stderr: String,
@@ -20,7 +20,7 @@ pub struct Outcome {
 }
 
 /// Runs `command` for `task` to its end.
-pub fn run(mut command: Command, task: &Value) -> Outcome {
+pub fn run(mut command: Command, task: &Value) -> PluginOutput {
     let id = task["_id"]["$oid"].as_str().unwrap_or("");
     command.env("DISBATCH_TASK_ID", id).env("DISBATCH_CONTROL_FD", CONTROL.to_string());
     command.env("JOB_ID", id).env("JOB_PARAMS", task["params"].to_string());
@@ -40,7 +40,7 @@ pub fn run(mut command: Command, task: &Value) -> Outcome {
     let output = child.wait_with_output().unwrap();
     feed.join().unwrap();
     let lines = listen.join().unwrap().unwrap();
-    Outcome {
+    PluginOutput {
         exit: output.status,
         stdout: String::from_utf8(output.stdout).unwrap(),
         stderr: String::from_utf8(output.stderr).unwrap(),

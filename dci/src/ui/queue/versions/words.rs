@@ -3,7 +3,7 @@
 use disbatch_core::canary::{LEAST, Side, WORSE_BELOW, percent, probability};
 use disbatch_core::series::Sides;
 
-use super::{Known, Returned, Tried, Versions};
+use super::{Returned, Tried, VersionChoice, Versions};
 use crate::ui::parts::When;
 
 impl Versions {
@@ -20,7 +20,7 @@ impl Versions {
     }
 
     /// Of a button that tries a version on a part of the tasks.
-    pub(super) fn trial(&self, known: &Known, share: &f64) -> String {
+    pub(super) fn trial(&self, known: &VersionChoice, share: &f64) -> String {
         if known.is_tried {
             format!("Try {} % instead", percent(*share))
         } else {
@@ -28,7 +28,7 @@ impl Versions {
         }
     }
 
-    pub(super) fn trying(&self, known: &Known, share: &f64) -> String {
+    pub(super) fn trying(&self, known: &VersionChoice, share: &f64) -> String {
         format!("{} % of the tasks of {} are run by version {}.", percent(*share), self.name, known.version)
     }
 
@@ -37,7 +37,7 @@ impl Versions {
     }
 }
 
-impl Known {
+impl VersionChoice {
     /// Which nodes have it.
     pub(super) fn words(&self) -> String {
         const NAMED: usize = 5;

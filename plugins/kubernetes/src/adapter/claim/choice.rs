@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::batch::v1::Job;
 
-use super::super::cluster::{Known, Removal};
+use super::super::cluster::{JobRef, Removal};
 use super::super::job::Wanted;
 use super::super::names::{ATTEMPT, DATABASE, STEP};
 use super::super::verdict;
@@ -12,13 +12,13 @@ use super::super::verdict;
 pub enum Choice {
     /// Somebody else has the task.
     GiveWay,
-    Remove(Known, Removal),
+    Remove(JobRef, Removal),
     /// To wait until one is gone.
     Wait,
     /// To follow this one, which the attempt with this number has made.
-    Adopt(Known, String),
+    Adopt(JobRef, String),
     /// To let this one begin, which is ours.
-    Begin(Known),
+    Begin(JobRef),
     Make,
 }
 
@@ -39,8 +39,8 @@ pub fn choose(jobs: &[Job], wanted: &Wanted) -> Choice {
         return Choice::Wait;
     }
     match (running, jobs.first()) {
-        (Some(job), _) => Choice::Adopt(Known::of(job), label(job, ATTEMPT).to_owned()),
-        (None, Some(own)) => Choice::Begin(Known::unchanged(own)),
+        (Some(job), _) => Choice::Adopt(JobRef::of(job), label(job, ATTEMPT).to_owned()),
+        (None, Some(own)) => Choice::Begin(JobRef::unchanged(own)),
         (None, None) => Choice::Make,
     }
 }
@@ -48,9 +48,9 @@ pub fn choose(jobs: &[Job], wanted: &Wanted) -> Choice {
 /// One that has not begun may begin just now: then it is another matter.
 fn remove(job: &Job) -> Choice {
     if is_waiting(job) {
-        Choice::Remove(Known::unchanged(job), Removal::WithPods)
+        Choice::Remove(JobRef::unchanged(job), Removal::WithPods)
     } else {
-        Choice::Remove(Known::of(job), Removal::WithPods)
+        Choice::Remove(JobRef::of(job), Removal::WithPods)
     }
 }
 
@@ -96,7 +96,7 @@ fn label<'a>(job: &'a Job, name: &str) -> &'a str {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::super::told::tests::told;
+    use super::super::super::input::tests::told;
     use super::*;
 
     /// Attempt 3 of a task.
@@ -143,7 +143,7 @@ mod tests {
 
     /// What is chosen, in short: what, which job, and whether it must not have changed.
     fn chosen(jobs: &[Job]) -> String {
-        let of = |what: &str, job: &Known| {
+        let of = |what: &str, job: &JobRef| {
             format!("{what} {}{}", job.uid, job.version.as_ref().map_or("", |_| " unchanged"))
         };
         match choose(jobs, &wanted(None)) {

@@ -12,9 +12,9 @@ use bson::doc;
 use bson::oid::ObjectId;
 
 use super::order::Candidate;
-use super::plain::{self, Plain};
 use super::scheme::{Range, Scheme};
 use super::spread::Spread;
+use super::unindexed_tasks::{self, Plain};
 use crate::clock::chance;
 
 /// So many are read at once, at least.
@@ -73,14 +73,14 @@ pub(super) struct Reading {
 /// What is found out for one call.
 #[derive(Debug)]
 pub(super) struct Call {
-    pub plain: plain::Search,
+    pub plain: unindexed_tasks::Search,
     /// Lines that were read from the start.
     scanned: Vec<usize>,
 }
 
 impl Call {
     pub fn of(wanted: usize) -> Self {
-        Self { plain: plain::Search::of(wanted, false), scanned: Vec::new() }
+        Self { plain: unindexed_tasks::Search::of(wanted, false), scanned: Vec::new() }
     }
 }
 

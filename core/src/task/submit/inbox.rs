@@ -2,7 +2,7 @@
 
 use bson::{Bson, Document, doc};
 
-use super::once::{Note, id_of};
+use super::idempotency::{Note, id_of};
 use super::{Once, SubmitError, TaskOptions, blocked};
 use crate::admission::Admitted;
 use crate::model::{QueueId, Status, TRACE, TaskId, TraceContext};

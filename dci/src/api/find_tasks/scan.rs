@@ -24,7 +24,7 @@ const AT_ONCE: usize = 500;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Default)]
-pub struct Found {
+pub struct ScanResult {
     /// The tasks, the newest first.
     pub tasks: Vec<Document>,
     /// How many were looked at.
@@ -34,8 +34,8 @@ pub struct Found {
 }
 
 /// Finds them.
-pub async fn find(store: &Store, search: &Search) -> Result<Found, HttpError> {
-    let mut found = Found::default();
+pub async fn find(store: &Store, search: &Search) -> Result<ScanResult, HttpError> {
+    let mut found = ScanResult::default();
     let began = Instant::now();
     let mut position = search.after.map_or(Position::First, Position::After);
     loop {

@@ -14,7 +14,7 @@ use super::start::started_by;
 use super::statements::Statement;
 use super::transition::{Transition, count_in, server_time_in};
 use crate::budget;
-use crate::model::stored::unreadable_field;
+use crate::model::document::unreadable_field;
 use crate::model::{PLUGIN_VERSION, Queue, Status, TaskId, whole_number};
 use crate::store::{Store, StoreError, WriteFailure};
 
@@ -42,7 +42,7 @@ pub(crate) struct Try {
 
 /// What came of some tries.
 #[derive(Debug, Default)]
-pub(crate) struct Outcome {
+pub(crate) struct ClaimOutcome {
     pub claims: Vec<Claim>,
     /// Another task has the place in the queue.
     pub refused: Vec<Try>,
@@ -52,7 +52,7 @@ pub(crate) struct Outcome {
     pub lost: Vec<Try>,
 }
 
-impl Outcome {
+impl ClaimOutcome {
     fn add(&mut self, other: Self) {
         self.claims.extend(other.claims);
         self.refused.extend(other.refused);
@@ -72,9 +72,9 @@ impl Store {
         queue: &Queue,
         claimant: &Claimant,
         (tries, most_alone): (Vec<Try>, usize),
-    ) -> Result<Outcome, StoreError> {
+    ) -> Result<ClaimOutcome, StoreError> {
         let now = self.now();
-        let mut all = Outcome::default();
+        let mut all = ClaimOutcome::default();
         let left_alone = self.left_alone();
         let (tries, lost) = tries.into_iter().partition(|one| !left_alone.contains(&one.task.into()));
         let tries: Vec<Try> = tries;
@@ -126,7 +126,7 @@ impl Store {
     }
 
     /// What has no room for its own end is not begun: nobody could store what comes of it. Nor is what no runner can read.
-    async fn end_those_that_cannot_run(&self, all: &mut Outcome) -> Result<(), StoreError> {
+    async fn end_those_that_cannot_run(&self, all: &mut ClaimOutcome) -> Result<(), StoreError> {
         for claim in std::mem::take(&mut all.claims) {
             let Some(why) = unfit(&claim.document) else {
                 all.claims.push(claim);
@@ -144,7 +144,7 @@ impl Store {
         &self,
         (queue, ours): (&Queue, Document),
         (one, error): (Try, StoreError),
-        outcome: &mut Outcome,
+        outcome: &mut ClaimOutcome,
     ) -> Result<(), StoreError> {
         match error.write_failure() {
             Some(failure) if failure.is_duplicate_key() && is_of_group(&failure) => outcome.full.push(one),
@@ -165,7 +165,7 @@ impl Store {
         claimant: &Claimant,
         one: Try,
         now: DateTime,
-    ) -> Result<Outcome, StoreError> {
+    ) -> Result<ClaimOutcome, StoreError> {
         let (filter, update) = one.statement(queue, claimant, now).alone();
         let claimed = self
             .raw_tasks()
@@ -174,7 +174,7 @@ impl Store {
             .return_document(ReturnDocument::After)
             .write_concern(self.concern_of(one))
             .await;
-        let mut outcome = Outcome::default();
+        let mut outcome = ClaimOutcome::default();
         match claimed.map_err(StoreError::from) {
             Ok(Some(document)) => outcome.claims.push(claim_of(one, queue, claimant, document)),
             Ok(None) => outcome.lost.push(one),
@@ -194,7 +194,7 @@ impl Store {
         claimant: &Claimant,
         tries: Vec<Try>,
         now: DateTime,
-    ) -> Result<Outcome, StoreError> {
+    ) -> Result<ClaimOutcome, StoreError> {
         let statements: Vec<Statement> =
             tries.iter().map(|one| one.statement(queue, claimant, now)).collect();
         let report = self.update_tasks(&statements, Some(&one_member())).await?;
@@ -208,7 +208,7 @@ impl Store {
             .filter_map(|document| Some(((id_of(&document)?, slot_of(&document)?), document)))
             .collect();
         let mut failures: HashMap<usize, StoreError> = report.failures.into_iter().collect();
-        let mut outcome = Outcome::default();
+        let mut outcome = ClaimOutcome::default();
         for (number, one) in tries.into_iter().enumerate() {
             match (documents.remove(&(one.task, one.slot.number)), failures.remove(&number)) {
                 (Some(document), _) => outcome.claims.push(claim_of(one, queue, claimant, document)),

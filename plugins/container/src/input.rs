@@ -17,7 +17,7 @@ const CONFIG: &str = "/Container/Config";
 pub type Worker = disbatch_adapter::Worker<Settings, EngineConfig>;
 
 /// All that the runner tells.
-pub struct Told {
+pub struct ContainerInput {
     /// What the adapter is told.
     pub worker: Worker,
     /// The task as a line for the container. Secure parameters are in it.
@@ -40,14 +40,14 @@ pub struct EngineConfig {
     pub socket: Option<String>,
 }
 
-impl fmt::Debug for Told {
+impl fmt::Debug for ContainerInput {
     /// Shows nothing of parameters and secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Told({}, attempt {})", self.task_id, self.attempt)
+        write!(f, "ContainerInput({}, attempt {})", self.task_id, self.attempt)
     }
 }
 
-impl Told {
+impl ContainerInput {
     /// Reads the line.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ pub mod tests {
 
     use super::*;
 
-    pub fn told(settings: &Value, params: &Value) -> Told {
+    pub fn told(settings: &Value, params: &Value) -> ContainerInput {
         let variables = json!({ "DISBATCH_TASK_ID": "0a", "DISBATCH_ATTEMPT": "3", "DISBATCH_NODE": "n1", "JOB_ID": "j" });
         let worker = json!({
             "name": "Boxed", "engine": "container", "settings": settings, "engine_config": {},
@@ -93,7 +93,7 @@ pub mod tests {
             "grace": 60.0,
         });
         let line = json!({ "_id": { "$oid": "0a" }, "params": params, "worker": worker }).to_string();
-        Told::parse(line.as_bytes()).unwrap()
+        ContainerInput::parse(line.as_bytes()).unwrap()
     }
 
     #[test]

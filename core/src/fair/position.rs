@@ -6,9 +6,9 @@ use std::sync::Arc;
 use bson::{Bson, Document, doc};
 
 use super::group::NO_GROUP;
-use super::plain::Reading;
 use super::read::{has_no_group, has_no_priority};
 use super::settings::Settings;
+use super::unindexed_tasks::Reading;
 use super::window::Want;
 use crate::counters::count::Amount;
 use crate::model::{Queue, Status, Task, whole_number};

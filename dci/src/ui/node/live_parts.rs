@@ -54,7 +54,7 @@ pub(super) struct Facts {
 /// What the page shows. Its blocks are the parts that change by themselves.
 #[derive(Template)]
 #[template(path = "node/parts.html", blocks = ["head", "controls", "facts", "notices", "tasks", "work", "failures"])]
-pub(super) struct Shown {
+pub(super) struct NodeParts {
     pub node: NodeRow,
     /// How many tasks its DEN leaves alone.
     aside: i64,
@@ -116,7 +116,7 @@ impl Facts {
     }
 }
 
-impl Shown {
+impl NodeParts {
     /// What it shows.
     pub fn of(facts: &Facts) -> Self {
         let document = &facts.node;

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 #[derive(Deserialize)]
-pub struct Told {
+pub struct RequestInput {
     #[serde(rename = "_id", default)]
     id: Value,
     #[serde(default)]
@@ -75,7 +75,7 @@ pub struct Callback {
     pub url: String,
 }
 
-impl Told {
+impl RequestInput {
     /// Reads the line.
     ///
     /// # Errors
@@ -135,8 +135,8 @@ mod tests {
 
     use super::*;
 
-    fn told(task: &Value) -> Told {
-        Told::parse(&task.to_string()).unwrap()
+    fn told(task: &Value) -> RequestInput {
+        RequestInput::parse(&task.to_string()).unwrap()
     }
 
     #[test]
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn what_is_no_task_is_refused_without_showing_it() {
-        let error = Told::parse(r#"{"worker":{"secrets":{"A":5,"B":"horse"}}}"#).err().unwrap();
+        let error = RequestInput::parse(r#"{"worker":{"secrets":{"A":5,"B":"horse"}}}"#).err().unwrap();
         assert!(error.starts_with("this is not the task of a web service") && !error.contains("horse"));
     }
 }

@@ -13,7 +13,7 @@ use super::settings::{EngineConfig, Settings};
 pub type Worker = disbatch_adapter::Worker<Settings, EngineConfig>;
 
 /// All that the runner tells.
-pub struct Told {
+pub struct JobInput {
     /// What the adapter is told.
     pub worker: Worker,
     /// The task as a line for the container. Secure parameters are in it.
@@ -32,14 +32,14 @@ pub struct Told {
     pub grace: Duration,
 }
 
-impl fmt::Debug for Told {
+impl fmt::Debug for JobInput {
     /// Shows nothing of parameters and secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Told({}, attempt {})", self.task_id, self.attempt)
+        write!(f, "JobInput({}, attempt {})", self.task_id, self.attempt)
     }
 }
 
-impl Told {
+impl JobInput {
     /// Reads the line.
     ///
     /// # Errors
@@ -74,7 +74,7 @@ pub mod tests {
 
     /// What is told with these settings, this configuration of the node, and these fields of the task. Its queue gives it two
     /// hours, and a minute to end.
-    pub fn told(settings: &Value, engine_config: &Value, task: &Value) -> Told {
+    pub fn told(settings: &Value, engine_config: &Value, task: &Value) -> JobInput {
         let variables = json!({
             "DISBATCH_TASK_ID": "0a", "DISBATCH_ATTEMPT": "3", "DISBATCH_NODE": "n1", "JOB_ID": "j", "TENANT_ID": "",
         });
@@ -87,20 +87,22 @@ pub mod tests {
         for (key, value) in task.as_object().unwrap() {
             line[key] = value.clone();
         }
-        Told::parse(line.to_string().as_bytes()).unwrap()
+        JobInput::parse(line.to_string().as_bytes()).unwrap()
     }
 
     #[test]
     fn a_job_is_of_a_step_and_has_its_time() {
         let line = r#"{"worker":{"settings":{"image":"i"},"variables":{"DISBATCH_TASK_ID":"0A","DISBATCH_STEP":"2"},"timeout":30.0},
             "secure_params":{"p": "x"},"timeout":90}"#;
-        let told = Told::parse(line.as_bytes()).unwrap();
+        let told = JobInput::parse(line.as_bytes()).unwrap();
         assert_eq!(told.task.as_str(), "{\"secure_params\":{\"p\": \"x\"},\"timeout\":90}\n");
         assert_eq!(told.secure_params.as_deref().map(String::as_str), Some(r#"{"p": "x"}"#));
         assert_eq!((told.task_id.as_str(), told.attempt, told.step), ("0a", 0, Some(2)));
         assert_eq!((told.timeout, told.grace), (Some(Duration::from_secs(30)), Duration::from_secs(7)));
         assert!(!format!("{told:?}").contains('x'));
-        assert!(Told::parse(b"{}").unwrap_err().starts_with("this is not the task of a job of Kubernetes: "));
+        assert!(
+            JobInput::parse(b"{}").unwrap_err().starts_with("this is not the task of a job of Kubernetes: ")
+        );
     }
 
     #[test]

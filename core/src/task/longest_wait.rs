@@ -1,7 +1,7 @@
 //! Since when the task of a queue waits that has waited longest.
 //!
 //! Ids are in the order of creation, and a task cannot wait longer than it exists. So the first ones are looked at,
-//! and those that were deferred or tried again among them count from then ([`super::waiting`]).
+//! and those that were deferred or tried again among them count from then ([`super::wait_start`]).
 
 use bson::oid::ObjectId;
 use bson::{DateTime, RawDocumentBuf, doc};
@@ -10,7 +10,7 @@ use futures::TryStreamExt;
 use mongodb::Collection;
 
 use super::pages::{Order, PageQuery, Position, Selection};
-use super::waiting::Waiting;
+use super::wait_start::Waiting;
 use crate::model::{QueueId, Status};
 use crate::store::{Store, StoreError};
 

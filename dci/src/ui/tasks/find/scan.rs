@@ -11,7 +11,7 @@ use futures::TryStreamExt;
 use tokio::time::Instant;
 
 use super::super::columns::{Row, params};
-use super::{Found, Plan};
+use super::{Plan, ResultPage};
 use crate::error::HttpError;
 use crate::ui::plain;
 
@@ -34,7 +34,7 @@ struct Look<'a> {
 
 impl Plan {
     /// Looks at so many tasks for what their params contain.
-    pub(super) async fn look(&self, store: &Store) -> Result<Found, HttpError> {
+    pub(super) async fn look(&self, store: &Store) -> Result<ResultPage, HttpError> {
         let mut look = Look { plan: self, began: Instant::now(), rows: Vec::new(), looked_at: 0 };
         let next = match &self.page {
             Some(page) => {
@@ -46,7 +46,13 @@ impl Plan {
             Some(page) => page.position == Position::First,
             None => self.query.skip == 0,
         };
-        Ok(Found { rows: look.rows, next, is_first, looked_at: Some(look.looked_at), ..Found::default() })
+        Ok(ResultPage {
+            rows: look.rows,
+            next,
+            is_first,
+            looked_at: Some(look.looked_at),
+            ..ResultPage::default()
+        })
     }
 
     /// Returns behind which task to go on.

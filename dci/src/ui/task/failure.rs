@@ -7,10 +7,10 @@ use disbatch_core::model::{Status, TaskId, number, whole_number};
 use disbatch_core::output::StreamName;
 use disbatch_core::store::{Store, StoreError};
 
+use super::attempt_count;
 use super::facts::QueueLink;
 use super::life::status;
 use super::output::without_controls;
-use super::tries;
 use crate::ui::parts::cut;
 use crate::ui::plain;
 use crate::ui::spans::{limit, precise};
@@ -195,7 +195,7 @@ fn signal_name(signal: i64) -> String {
 
 /// ` Attempt 6 · failure 2 of 4.`, if there may have been several.
 fn attempts(task: &Document, most: Option<i64>) -> String {
-    match tries::words(task, most) {
+    match attempt_count::words(task, most) {
         Some(words) if words != "1" && status(task) != Some(Status::Cancelled) => {
             format!(" Attempt {words}.")
         }

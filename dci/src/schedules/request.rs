@@ -2,10 +2,10 @@
 
 use actix_web::http::StatusCode;
 use bson::{DateTime, Document};
-use disbatch_core::closest::closest;
 use disbatch_core::model::{Queue, QueueId};
 use disbatch_core::schedules::{self, OPTIONS, Overlap, Settings, Spec};
 use disbatch_core::secrets::{self, Keys};
+use disbatch_core::suggestion::closest;
 use disbatch_core::task::TaskOptions;
 use disbatch_wire::liberal::{Flag, Seconds, Set, Text, When, is_unset, list};
 use disbatch_wire::schedules::ScheduleChange;
