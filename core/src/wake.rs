@@ -21,7 +21,7 @@ pub use hints::{Arrivals, Hints, News, Peak, Peaks};
 
 use self::change::Change;
 use self::retry::Retry;
-use crate::model::stored::readable;
+use crate::model::document::readable;
 use crate::store::{Store, StoreError};
 
 /// How long the server holds a question for changes when there are none: an idle stream costs one operation in
