@@ -94,11 +94,6 @@ pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     kind == Some(std::io::ErrorKind::BrokenPipe)
 }
 
-/// A percentage for people, with one decimal place if it needs one.
-pub fn percent_text(percent: f64) -> String {
-    format!("{} %", (percent * 10.0).round() / 10.0)
-}
-
 /// A value as a person reads it in a table: text as it is, null as nothing.
 pub fn plain(value: Option<&Value>) -> String {
     match value {

@@ -1,5 +1,7 @@
 //! When a run counts as slower or faster than another.
 
+use disbatch_values::text::percent_more;
+
 use super::Measured;
 
 /// The bounds.
@@ -43,7 +45,7 @@ impl Measured {
     /// By how much it has changed, for people: `+5 %`. Empty: there is nothing to compare.
     pub fn change(&self) -> String {
         match (self.was, self.is) {
-            (Some(was), Some(is)) if was > 0.0 => format!("{:+.0} %", (is / was - 1.0) * 100.0),
+            (Some(was), Some(is)) if was > 0.0 => percent_more((is / was - 1.0) * 100.0),
             _ => String::new(),
         }
     }

@@ -22,7 +22,7 @@ pub use disbatch_values::role::{Role, RoleError};
 pub use disbatch_values::user_name::{NameError, UserName};
 pub use key::Key;
 pub use password::{PasswordError, PasswordHash};
-pub use rights::{Grant, Reach, Rights, Scope};
+pub use rights::{Grant, Reach, Rights, Scope, tasks_within};
 pub use sessions::{Session, SessionLimits, Visitor};
 pub use tokens::{Bearer, NewToken, Token, is_token};
 pub use users::{RightsChange, User};

@@ -13,11 +13,11 @@ use crate::audit::{Actor, AuditEntry, Object, ObjectKind, Verb, Via};
 use crate::model::{CANARY, CANARY_RETURNED, Canary, NodeName, Queue};
 use crate::series::Sides;
 use crate::store::{Altered, Store, StoreError};
+use crate::text;
 
-/// A part of a whole for people: `5`, or `0.25`.
+/// A part of a whole for people: `5 %`, or `0.25 %`.
 pub fn percent(part: f64) -> String {
-    let percent = (part * 10_000.0).round() / 100.0;
-    percent.to_string()
+    text::percent(100.0 * part, 2)
 }
 
 impl Store {

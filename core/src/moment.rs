@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bson::{DateTime, Document};
 
+use crate::accounts::Reach;
 use crate::model::{NodeName, QueueId, Status, TaskId};
 
 pub use events::{Event, Kind};
@@ -31,8 +32,10 @@ pub struct Question {
     pub queue: Option<QueueId>,
     /// Of one node only.
     pub node: Option<NodeName>,
-    /// Whether who asks may know what people have changed.
-    pub with_changes: bool,
+    /// What who asks may see: of nodes only those who see all.
+    pub reach: Reach,
+    /// Of which queues they may know what people have changed.
+    pub changes: Reach,
 }
 
 impl Question {
@@ -48,6 +51,11 @@ impl Question {
     /// Its end.
     pub fn to(&self) -> DateTime {
         DateTime::from_millis(self.at.timestamp_millis().saturating_add(self.around_ms()))
+    }
+
+    /// Whether nodes are told of.
+    fn has_nodes(&self) -> bool {
+        self.queue.is_none() && self.reach == Reach::All
     }
 
     fn spans(&self, at: DateTime) -> bool {

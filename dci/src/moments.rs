@@ -24,7 +24,7 @@ use crate::values;
 /// What a request can have.
 pub const FIELDS: [&str; 4] = ["at", "around", "queue", "node"];
 
-/// A moment, and the queues that there are.
+/// A moment, and the queues that who asks may see.
 pub struct Asked {
     pub question: Question,
     pub queues: Vec<Queue>,
@@ -35,7 +35,8 @@ pub async fn asked(state: &State, who: &Who, params: &Params, zone: &Zone) -> Re
     let now = state.store.now();
     let at = text(params, "at")?.map(|given| time(&given, now, zone)).transpose()?;
     let around = text(params, "around")?.map(|given| around(&given)).transpose()?;
-    let queues = state.store.list_queues().await?;
+    let reach = who.reach(Role::Viewer);
+    let queues = state.store.queues_within(&reach).await?;
     let queue = match text(params, "queue")? {
         None => None,
         Some(given) => {
@@ -52,7 +53,8 @@ pub async fn asked(state: &State, who: &Who, params: &Params, zone: &Zone) -> Re
         around: around.unwrap_or(AROUND),
         queue,
         node: text(params, "node")?.map(NodeName::new),
-        with_changes: who.is_everywhere(Role::Admin),
+        reach,
+        changes: who.reach(Role::Admin),
     };
     Ok(Asked { question, queues })
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use actix_web::http::StatusCode;
 use bson::{Bson, DateTime, Document, doc};
-use disbatch_core::accounts::Reach;
+use disbatch_core::accounts::{Reach, tasks_within};
 use disbatch_core::model::{Queue, QueueId};
 use disbatch_core::secrets;
 use disbatch_core::task::pages::PageQuery;
@@ -154,14 +154,14 @@ impl Listing {
     pub fn limit(&mut self, queues: &[Queue], reach: &Reach) -> Result<(), HttpError> {
         let is_theirs = |id: QueueId| queues.iter().any(|queue| queue.id == id);
         if let Some(tagged) = self.page.as_mut().and_then(|page| page.of.tagged.as_mut()) {
-            *tagged = within(std::mem::take(tagged), queues, &reach.tenants());
+            *tagged = tasks_within(std::mem::take(tagged), queues, &reach.tenants());
         } else if let Some(page) = &self.page
             && !page.of.queues.as_deref().is_some_and(|all| all.iter().copied().all(is_theirs))
         {
             let message = "pages in the order of ids are of one queue that you may see: name it with 'queue'";
             return Err(HttpError::forbidden(message));
         }
-        self.query.filter = within(std::mem::take(&mut self.query.filter), queues, &reach.tenants());
+        self.query.filter = tasks_within(std::mem::take(&mut self.query.filter), queues, &reach.tenants());
         Ok(())
     }
 }
@@ -191,16 +191,6 @@ fn created_in(mut filter: Document, created: Created) -> Document {
 /// Whether a restriction is more than certain values of an index that has nothing else.
 fn takes_time((name, value): &(&str, &Value)) -> bool {
     value.is_object() || NAMES.contains(name)
-}
-
-/// A filter of tasks that finds none of other queues, unless they are for one of these tenants.
-pub fn within(filter: Document, queues: &[Queue], tenants: &[&str]) -> Document {
-    let ids: Vec<Bson> = queues.iter().map(|queue| queue.id.into()).collect();
-    let of_queues = doc! { "queue": { "$in": ids } };
-    if tenants.is_empty() {
-        return doc! { "$and": [filter, of_queues] };
-    }
-    doc! { "$and": [filter, { "$or": [of_queues, { "tenant": { "$in": tenants } }] }] }
 }
 
 impl Shape {

@@ -230,9 +230,9 @@ fn more_exact(task: &Document, status: Status) -> Option<&'static str> {
     }
 }
 
-/// A percentage for people, with one decimal place if it needs one.
+/// A percentage in a template, which passes references.
 fn percent_text(percent: &f64) -> String {
-    format!("{} %", (percent * 10.0).round() / 10.0)
+    disbatch_core::text::percent(*percent, 1)
 }
 
 /// A value for people: text as it is, null as nothing.

@@ -1,6 +1,6 @@
 //! Which queues have a plugin here, looked at again and again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -149,11 +149,11 @@ impl Availability {
         }
     }
 
-    /// The names of those that say that they can run without effects.
+    /// The names of those that say, in any version, that they can run without effects.
     pub fn shadows(&self) -> Vec<String> {
-        let plugins = self.plugins.names().filter_map(|name| self.plugins.get(name));
-        let shadows = plugins.filter(|plugin| plugin.manifest.shadow);
-        shadows.map(|plugin| plugin.manifest.name.to_string()).collect()
+        let shadows = self.plugins.manifests().filter(|manifest| manifest.shadow);
+        let names: BTreeSet<String> = shadows.map(|manifest| manifest.name.to_string()).collect();
+        names.into_iter().collect()
     }
 
     /// The plugins that run in containers.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use bson::{Bson, Document, doc};
 use disbatch_values::role::Role;
 
-use crate::model::QueueId;
+use crate::model::{Queue, QueueId};
 
 /// Where a grant applies.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -178,6 +178,16 @@ impl Reach {
             Some(only) => doc! { "$and": [any, { "_id": { "$in": ids(only) } }] },
         }
     }
+}
+
+/// A filter of tasks that finds none of other queues, unless they are for one of these tenants.
+pub fn tasks_within(filter: Document, queues: &[Queue], tenants: &[&str]) -> Document {
+    let ids: Vec<Bson> = queues.iter().map(|queue| queue.id.into()).collect();
+    let of_queues = doc! { "queue": { "$in": ids } };
+    if tenants.is_empty() {
+        return doc! { "$and": [filter, of_queues] };
+    }
+    doc! { "$and": [filter, { "$or": [of_queues, { "tenant": { "$in": tenants } }] }] }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use bson::oid::ObjectId;
-use bson::{DateTime, Document, doc};
+use bson::{Bson, DateTime, Document, doc};
 use futures::TryStreamExt;
 
 use super::{ObjectKind, Verb};
@@ -78,6 +78,8 @@ pub struct AuditQuery {
     pub user: Option<String>,
     /// Only about this queue.
     pub queue: Option<ObjectId>,
+    /// Only about these queues.
+    pub within: Option<Vec<ObjectId>>,
     /// Only what was done to such a thing.
     pub kind: Option<ObjectKind>,
     /// Only what was done to what has this name.
@@ -133,7 +135,9 @@ impl AuditQuery {
         }
         all.extend(self.user.as_ref().map(|user| doc! { "user": user }));
         // Entries of older releases, which are of bulk jobs, have neither `queue` nor `object`.
-        all.extend(self.queue.map(|id| doc! { "$or": [{ "queue": id }, { "filter.queue": id }] }));
+        let about = |queue: Bson| doc! { "$or": [{ "queue": &queue }, { "filter.queue": &queue }] };
+        all.extend(self.queue.map(|id| about(id.into())));
+        all.extend(self.within.clone().map(|ids| about(doc! { "$in": ids }.into())));
         all.extend(self.kind.map(|kind| match kind {
             ObjectKind::Bulk => doc! { "job": { "$exists": true } },
             kind => doc! { "object.kind": kind.as_str() }, // No older release has any of these.

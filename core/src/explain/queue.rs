@@ -56,7 +56,7 @@ fn plugin(queue: &Queue, name: &str) -> Gate {
 /// What its canary is, if it has one.
 fn tried(queue: &Queue) -> String {
     let of =
-        |canary: Canary| format!(", and {} % of them by version {}", percent(canary.share), canary.version);
+        |canary: Canary| format!(", and {} of them by version {}", percent(canary.share), canary.version);
     Canary::of(queue).map(of).unwrap_or_default()
 }
 

@@ -186,12 +186,20 @@ mod tests {
     use bson::doc;
 
     use super::*;
+    use crate::accounts::Reach;
     use crate::model::NodeName;
     use crate::moment::AROUND;
     use crate::moment::lives::tests::{at, tried_twice};
 
     fn question() -> Question {
-        Question { at: at(15), around: AROUND, queue: None, node: None, with_changes: true }
+        Question {
+            at: at(15),
+            around: AROUND,
+            queue: None,
+            node: None,
+            reach: Reach::All,
+            changes: Reach::All,
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use mongodb::options::Hint;
 use super::lives::Life;
 use super::settings::{OF_NODE, OF_QUEUE, rolled_back};
 use super::{Event, Limits, Past, Question, events};
+use crate::accounts::{Reach, tasks_within};
 use crate::audit::{AuditQuery, CHANGES, Changed, ObjectKind, Verb};
 use crate::model::{Queue, Status, TaskId, whole_number};
 use crate::store::{Store, StoreError, Stored};
@@ -67,26 +68,18 @@ impl Store {
     /// The database cannot be reached.
     #[operation]
     pub async fn moment(&self, question: &Question) -> Result<Past, StoreError> {
-        let found = self.lives(question).await?;
-        let nodes = self.list_nodes().await?;
-        let mut gaps = vec![
-            "Of tasks that were submitted more than a day before, only those are told that still run."
-                .to_owned(),
-        ];
-        if found.is_cut {
-            gaps.push("Not all tasks were read: there are too many, or it took too long. Ask for one queue or a shorter time.".to_owned());
-        }
+        let queues = self.queues_within(&question.reach).await?;
+        let found = self.lives(question, &queues).await?;
+        let nodes = if question.has_nodes() { self.list_nodes().await? } else { Vec::new() };
+        let mut gaps = gaps(question, found.is_cut);
         let lives = found.lives.values();
         let mut all: Vec<Event> = lives.clone().flat_map(|life| events::of_life(life, question)).collect();
-        if question.queue.is_none() {
+        if question.has_nodes() {
             all.extend(self.events_of_nodes(question, &nodes).await?);
         }
         match self.events_of_people(question).await? {
             Some(told) => all.extend(told),
-            None if question.with_changes => {
-                gaps.push("Not all that people have changed is told: it is too much.".to_owned());
-            }
-            None => gaps.push("What people have changed is told to admins only.".to_owned()),
+            None => gaps.push("Not all that people have changed is told: it is too much.".to_owned()),
         }
         let (told, is_all) = events::sorted(all, question.at, MOST_EVENTS);
         if !is_all {
@@ -96,13 +89,18 @@ impl Store {
         Ok(Past {
             ran: ran(lives, question),
             waiting: question.node.is_none().then_some(waited as u64),
-            limits: self.limits(question, &nodes).await?,
+            limits: self.limits(question, &queues, &nodes).await?,
             events: told,
             gaps,
         })
     }
 
-    async fn lives(&self, question: &Question) -> Result<TaskLives, StoreError> {
+    /// `queues`: those within reach.
+    async fn lives(&self, question: &Question, queues: &[Queue]) -> Result<TaskLives, StoreError> {
+        let within = |these: Document| match &question.reach {
+            Reach::All => these,
+            reach @ Reach::Some { .. } => tasks_within(these, queues, &reach.tenants()),
+        };
         let mut found = TaskLives::default();
         let mut until = id_at(question.to(), Duration::ZERO, 1);
         for before in BEFORE {
@@ -117,7 +115,7 @@ impl Store {
             }
             // In this order: a task leaves `tasks` only when it is in the archive.
             for collection in [self.tasks(), self.archive()] {
-                found.add(read(&collection, these.clone(), doc! { "_id": 1 }).await?);
+                found.add(read(&collection, within(these.clone()), doc! { "_id": 1 }).await?);
             }
             until = from;
         }
@@ -126,7 +124,7 @@ impl Store {
             Some(queue) => (doc! { "queue": queue, "status": runs }, doc! { "queue": 1, "status": 1 }),
             None => (doc! { "status": runs }, doc! { "lease_until": 1 }),
         };
-        found.add(read(&self.tasks(), these, hint).await?);
+        found.add(read(&self.tasks(), within(these), hint).await?);
         Ok(found)
     }
 
@@ -178,12 +176,19 @@ impl Store {
 
     /// What people changed. `None`: not all of it is known.
     async fn events_of_people(&self, question: &Question) -> Result<Option<Vec<Event>>, StoreError> {
-        if !question.with_changes {
-            return Ok(None);
+        let within = match &question.changes {
+            Reach::All => None,
+            reach @ Reach::Some { .. } => {
+                Some(self.queues_within(reach).await?.into_iter().map(|queue| queue.id.0).collect::<Vec<_>>())
+            }
+        };
+        if within.as_ref().is_some_and(Vec::is_empty) {
+            return Ok(Some(Vec::new()));
         }
         let query = AuditQuery {
             what: Some(CHANGES.to_owned()),
             queue: question.queue.map(|queue| queue.0),
+            within,
             kind: question.node.as_ref().map(|_| ObjectKind::Node),
             name: question.node.as_ref().map(ToString::to_string),
             from: Some(question.from()),
@@ -201,17 +206,21 @@ impl Store {
     }
 
     /// What limits held at the moment: of the queue or the node, or of all.
-    async fn limits(&self, question: &Question, nodes: &[Document]) -> Result<Vec<Limits>, StoreError> {
+    async fn limits(
+        &self,
+        question: &Question,
+        queues: &[Queue],
+        nodes: &[Document],
+    ) -> Result<Vec<Limits>, StoreError> {
         let reaches = self.audit_since().await?.is_some_and(|since| since <= question.at);
         let mut limits = Vec::new();
         if question.node.is_none() {
             let asked = |queue: &Queue| question.queue.is_none_or(|id| queue.id == id);
-            let queues = self.list_queues().await?;
             for queue in queues.iter().filter(|queue| asked(queue)).take(MOST_LIMITS) {
                 limits.push(self.limits_of_queue(queue, question.at, reaches).await?);
             }
         }
-        if question.queue.is_none() {
+        if question.has_nodes() {
             limits.extend(self.limits_of_nodes(question, nodes, reaches).await?);
         }
         Ok(limits)
@@ -266,6 +275,27 @@ impl Store {
             |limits: &Limits| question.node.as_ref().is_none_or(|node| node.as_str() == limits.name);
         Ok(nodes.iter().filter_map(of).filter(is_asked).take(MOST_LIMITS).collect())
     }
+}
+
+/// What is not told of any moment, of this one, or to who asks.
+fn gaps(question: &Question, is_cut: bool) -> Vec<String> {
+    let partial = question.reach != Reach::All;
+    let gaps = [
+        (true, "Of tasks that were submitted more than a day before, only those are told that still run."),
+        (
+            partial,
+            "Only what is within your rights is told: nothing of other queues and tasks, and nothing of nodes.",
+        ),
+        (
+            is_cut,
+            "Not all tasks were read: there are too many, or it took too long. Ask for one queue or a shorter time.",
+        ),
+        (
+            question.changes != Reach::All,
+            "What people have changed is told to admins of the queue, or of all.",
+        ),
+    ];
+    gaps.into_iter().filter(|(is_so, _)| *is_so).map(|(_, gap)| gap.to_owned()).collect()
 }
 
 /// At most so many tasks, the newest first. `None`: it would take too long.

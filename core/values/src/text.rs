@@ -29,9 +29,33 @@ pub fn escaped(text: &str) -> String {
     out
 }
 
+/// So many percent for people, with at most so many decimal places: `33.3 %`. There is no negative zero.
+pub fn percent(percent: f64, places: i32) -> String {
+    format!("{} %", rounded(percent, places))
+}
+
+/// A change by so many percent, with its sign: `+5 %`.
+pub fn percent_more(percent: f64) -> String {
+    format!("{:+} %", rounded(percent, 0))
+}
+
+fn rounded(number: f64, places: i32) -> f64 {
+    let scale = 10_f64.powi(places);
+    (number * scale).round() / scale + 0.0 // Which is what -0 lacks.
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_is_neither_more_nor_less() {
+        let places = [0, 1, 2].map(|places| percent(100.0 / 3.0, places));
+        assert_eq!(places, ["33 %", "33.3 %", "33.33 %"]);
+        assert_eq!([percent(-0.04, 1), percent(50.0, 2), percent(0.07 * 100.0, 2)], ["0 %", "50 %", "7 %"]);
+        let changes = [-0.4, 0.4, -5.0, 1900.0].map(percent_more);
+        assert_eq!(changes, ["+0 %", "+0 %", "-5 %", "+1900 %"]);
+    }
 
     #[test]
     fn what_turns_text_or_moves_a_cursor_is_escaped() {

@@ -13,7 +13,8 @@ use crate::state::State;
 use crate::{accept, json, moments, ui};
 
 /// What ran and waited at a moment of the past, what limits held, and what happened around it: tasks that ended badly, nodes that came and went,
-/// what people changed (for admins), and what schedules made, on one time line. Browsers get a page.
+/// what people changed (for admins), and what schedules made, on one time line. Browsers get a page. Of nodes it is told to those who see all
+/// queues.
 ///
 /// It is told from what is kept anyway. What is not known, or was too much to read, is in `gaps`.
 #[utoipa::path(

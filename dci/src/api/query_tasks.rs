@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use bson::Document;
-use disbatch_core::accounts::Role;
+use disbatch_core::accounts::{Role, tasks_within};
 use disbatch_core::model::TaskId;
 use disbatch_core::observe::Chosen;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ use crate::gates;
 use crate::json::{self, Dates};
 use crate::openapi::{ChosenFields, ChosenTasks, ErrorBody, OfSearch};
 use crate::params::Params;
-use crate::query::{self, field_list};
+use crate::query::field_list;
 use crate::state::State;
 
 /// So many tasks may be asked about at once.
@@ -44,7 +44,7 @@ pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
     let mut filter = Document::new();
     if !who.is_everywhere(Role::Viewer) {
         let reach = who.reach(Role::Viewer);
-        filter = query::within(filter, &state.store.queues_within(&reach).await?, &reach.tenants());
+        filter = tasks_within(filter, &state.store.queues_within(&reach).await?, &reach.tenants());
     }
     let found = state.store.chosen_fields_of(&ids, filter, &fields, MOST_BYTES).await;
     let mut found = found.map_err(HttpError::from_search)?.ok_or_else(too_much)?;

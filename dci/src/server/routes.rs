@@ -204,7 +204,7 @@ fn service(routes: &mut Routes<'_>) {
         .add(at("/metrics").get(Everywhere(Viewer), api::metrics::handle))
         .add(at("/monitoring").get(Everywhere(Viewer), api::monitoring::handle))
         .add(at("/audit").get(Everywhere(Admin), api::list_audit::handle).by_accept())
-        .add(at("/moments").get(Everywhere(Viewer), api::get_moment::handle).by_accept())
+        .add(at("/moments").get(Somewhere(Viewer), api::get_moment::handle).by_accept())
         .add(at("/counters").get(Everywhere(Viewer), api::list_counters::handle))
         .add(at("/counters/audit").post(Everywhere(Operator), api::audit_counters::handle));
 }

@@ -9,10 +9,11 @@ use actix_web::http::StatusCode;
 use askama::Template;
 use bson::DateTime;
 use bson::oid::ObjectId;
+use disbatch_core::accounts::Role;
 use disbatch_core::model::Queue;
 use disbatch_core::moment::{Event, MOST_AROUND, Past, Question, Ran};
 
-use crate::access::Who;
+use crate::access::{Who, viewer};
 use crate::moments;
 use crate::params::Params;
 use crate::state::State;
@@ -176,8 +177,10 @@ fn queue_link(queue: ObjectId, names: &HashMap<ObjectId, String>) -> Link {
     }
 }
 
+/// Pages of nodes are for those who see all queues.
 fn node_link(node: &str) -> Link {
-    Link { name: node.to_owned(), address: format!("/nodes/{}", encoded(node)) }
+    let address = if viewer::may(Role::Viewer) { format!("/nodes/{}", encoded(node)) } else { String::new() };
+    Link { name: node.to_owned(), address }
 }
 
 fn row(ran: &Ran, names: &HashMap<ObjectId, String>) -> Row {

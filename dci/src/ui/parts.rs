@@ -59,6 +59,12 @@ impl When {
         }
     }
 
+    /// A link to the page that tells what else happened then; nothing if no time is known.
+    pub fn what_else(&self) -> HtmlSafeOutput<String> {
+        let link = |iso| format!("<a href=\"/moments?at={iso}\">What else happened then</a>");
+        HtmlSafeOutput(self.iso.as_ref().map(link).unwrap_or_default())
+    }
+
     /// Whether there is nothing to show.
     pub fn is_empty(&self) -> bool {
         self.text.is_empty()

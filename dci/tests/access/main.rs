@@ -13,6 +13,7 @@ mod explained;
 mod files;
 mod gates;
 mod matrix;
+mod moments;
 mod names;
 mod others;
 mod params;

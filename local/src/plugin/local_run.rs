@@ -7,11 +7,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
 use disbatch_cli::args::{RunOnce, secure};
-use disbatch_cli::output::{percent_text, say};
+use disbatch_cli::output::say;
 use disbatch_cli::status;
 use disbatch_core::config::{Config, relaxed};
 use disbatch_core::output::StreamName;
 use disbatch_core::plugin::{Engine, Manifest, ProgramType};
+use disbatch_core::text::percent;
 use disbatch_dtr::local::{self, Given, Rehearsal, Rehearsed, Word};
 use serde_json::{Map, Value};
 use tempfile::TempDir;
@@ -102,7 +103,7 @@ fn write(target: &mut impl Write, bytes: &[u8]) {
 }
 
 fn in_words(progress: &Value) -> String {
-    let percent = progress.get("percent").and_then(Value::as_f64).map(percent_text);
+    let percent = progress.get("percent").and_then(Value::as_f64).map(|so_far| percent(so_far, 1));
     let message = progress.get("message").and_then(Value::as_str).map(str::to_owned);
     percent.into_iter().chain(message).collect::<Vec<_>>().join(" ")
 }

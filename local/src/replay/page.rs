@@ -2,10 +2,10 @@
 
 use askama::Template;
 use disbatch_cli::args::{Limits, ReplayOptions};
-use disbatch_cli::output::percent_text;
 use disbatch_cli::{args::seconds, status};
 use disbatch_compare::diff::{self, Row};
 use disbatch_compare::{Comparison, LeftFile, StepEnd, Text};
+use disbatch_core::text::percent;
 
 use super::report::NO_TEXT;
 use super::verdict::{Tried, Verdict, Verdicts};
@@ -52,8 +52,8 @@ pub fn render(verdicts: &Verdicts<'_>, options: &ReplayOptions) -> anyhow::Resul
         median: verdicts.median().map(|median| format!("{median:.2}")),
         limits: format!(
             "Slower is what took more than {} longer, faster what took more than {} less, if that is more than {}.",
-            percent_text(*slower_than),
-            percent_text(*faster_than),
+            percent(*slower_than, 1),
+            percent(*faster_than, 1),
             seconds::words(noise.as_secs_f64()),
         ),
         runs,

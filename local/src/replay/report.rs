@@ -127,10 +127,8 @@ fn measured(both: &Measured, unit: f64, name: &str) -> String {
     let shown = |number: Option<f64>| {
         number.map_or_else(|| "?".to_owned(), |number| format!("{:.2} {name}", number / unit))
     };
-    let change = match (both.was, both.is) {
-        (Some(was), Some(is)) if was > 0.0 => format!(" ({:+.0} %)", (is / was - 1.0) * 100.0),
-        _ => String::new(), // There is nothing to compare it with.
-    };
+    let change = both.change();
+    let change = if change.is_empty() { change } else { format!(" ({change})") };
     format!("{} → {}{change}", shown(both.was), shown(both.is))
 }
 

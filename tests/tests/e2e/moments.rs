@@ -154,7 +154,7 @@ async fn what_is_wrong_is_refused() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn what_people_changed_is_for_admins_and_the_rest_for_viewers_of_all() -> anyhow::Result<()> {
+async fn what_people_changed_is_for_admins() -> anyhow::Result<()> {
     let world = World::new().await?;
     world.queue("Disbatch::Plugin::Shell", doc! { "name": "mail", "threads": 0 }).await?;
     let dci = Dci::start(&world.config(), &world.path().join("dci.log")).await?;
@@ -167,7 +167,7 @@ async fn what_people_changed_is_for_admins_and_the_rest_for_viewers_of_all() -> 
         Ok((status == 401).then_some(()))
     })
     .await?;
-    for (name, expected, sees) in [("ashley", 200, true), ("robin", 200, false), ("sam", 403, false)] {
+    for (name, expected, sees) in [("ashley", 200, true), ("robin", 200, false), ("sam", 200, false)] {
         let asked = || dci.request(Method::GET, "/moments").basic_auth(name, Some(PASSWORD));
         let answer = eventually("a DCI that knows them", || async {
             let answer = asked().send().await?;

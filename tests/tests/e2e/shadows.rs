@@ -39,9 +39,13 @@ impl Scene {
         world.store().ensure_indexes().await?;
         let queue = world.script_queue(Script { name: "Old", text: OLD }, 4).await?;
         let new = new_version();
-        let manifest = json!({ "name": "New", "command": ["./run"], "shadow": true });
-        Script { name: "New", text: &new }.install_as(&world.plugins(), &manifest)?;
-        let next = world.queue("New", doc! { "threads": 4, "name": "next" }).await?;
+        // Only its second version can be one.
+        for (version, name) in [("1", "New"), ("2", "New-2")] {
+            let manifest =
+                json!({ "name": "New", "version": version, "command": ["./run"], "shadow": version == "2" });
+            Script { name, text: &new }.install_as(&world.plugins(), &manifest)?;
+        }
+        let next = world.queue("New", doc! { "threads": 4, "name": "next", "version": "2" }).await?;
         let den = world.den_at_work("n1").await?;
         let dci = Dci::start(&world.config(), &world.path().join("dci.log")).await?;
         Ok(Self { world, dci, queue, next, den })
@@ -213,8 +217,8 @@ async fn what_may_have_effects_is_refused() -> anyhow::Result<()> {
     );
     let (status, answer) = scene.dci.post("/queues/next", &json!({ "plugin": "Old" })).await?;
     assert_eq!(status, 400, "{answer}");
-    // Somebody has changed it all the same: it is not started.
-    scene.world.update_queue(scene.next, doc! { "plugin": "Old" }).await?;
+    // Somebody pins a version that may have effects: it is not started.
+    scene.world.update_queue(scene.next, doc! { "version": "1" }).await?;
     let tasks = scene.submit(0..1).await?;
     let shadow = scene.until_shadowed(&tasks).await?.remove(0);
     assert_eq!(shadow.get("status").and_then(whole_number), Some(2));

@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use disbatch_values::text::percent;
 use futures::stream::{FuturesUnordered, StreamExt};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
@@ -14,7 +15,7 @@ use crate::args::WaitOptions;
 use crate::command::arrays;
 use crate::command::life::advise;
 use crate::command::life::connection::Connection;
-use crate::output::{percent_text, plain, print, say, visible};
+use crate::output::{plain, print, say, visible};
 use crate::status;
 
 /// So many requests wait at a time.
@@ -149,7 +150,8 @@ struct End {
 
 /// How far a plugin says it is: `33.3 % one file of three`.
 pub fn progress_text(progress: &Value) -> String {
-    let percent = progress.get("percent").and_then(Value::as_f64).map(percent_text).unwrap_or_default();
+    let percent =
+        progress.get("percent").and_then(Value::as_f64).map(|so_far| percent(so_far, 1)).unwrap_or_default();
     let message = plain(progress.get("message"));
     let text = format!("{percent} {message}");
     visible(text.trim())

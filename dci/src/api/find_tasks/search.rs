@@ -2,7 +2,7 @@
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
-use disbatch_core::accounts::{Reach, Role};
+use disbatch_core::accounts::{Reach, Role, tasks_within};
 use disbatch_core::model::{NodeName, Queue, Selector, Status, TaskId};
 use disbatch_core::tags::{ANY_TAGS, TAGS};
 use disbatch_core::task::Created;
@@ -12,7 +12,6 @@ use serde_json::Value;
 use crate::access::Who;
 use crate::error::HttpError;
 use crate::params::Params;
-use crate::query::within;
 use crate::state::State;
 use crate::ui::tasks::{statuses, unless_large};
 use crate::values::CREATED;
@@ -110,7 +109,7 @@ impl Search {
             of: match tagged {
                 Some(tagged) => {
                     let is_narrower = given("queue").is_some() || reach != Reach::All;
-                    let tagged = if is_narrower { within(tagged, &queues, &[]) } else { tagged };
+                    let tagged = if is_narrower { tasks_within(tagged, &queues, &[]) } else { tagged };
                     let node = node.as_deref().map(NodeName::new);
                     Selection { queues: None, statuses, node, tagged: Some(tagged), created }
                 }

@@ -105,13 +105,15 @@ fn place(at: DateTime, question: &Question) -> i64 {
 mod tests {
     use std::time::Duration;
 
+    use disbatch_core::accounts::Reach;
     use disbatch_core::model::{QueueId, TaskId};
 
     use super::*;
 
     fn question(queue: Option<QueueId>) -> Question {
         let around = Duration::from_secs(100);
-        Question { at: DateTime::from_millis(100_000), around, queue, node: None, with_changes: false }
+        let at = DateTime::from_millis(100_000);
+        Question { at, around, queue, node: None, reach: Reach::All, changes: Reach::All }
     }
 
     #[test]

@@ -164,6 +164,8 @@ pub fn how_it_failed(task: &Document) -> String {
     match (how.is_empty(), why.is_empty()) {
         (_, true) => how,
         (true, false) => why,
+        // One that has printed nothing has no other reason.
+        (false, false) if how == why || how.strip_prefix("killed by ") == Some(why.as_str()) => how,
         (false, false) => format!("{how}: {why}"),
     }
 }
@@ -214,6 +216,13 @@ mod tests {
         let failed = doc! { "exit": { "code": 3 }, "error": "no such file" };
         assert_eq!(how_it_failed(&failed), "exit code 3: no such file");
         assert_eq!(how_it_failed(&doc! { "error": "no such file" }), "no such file");
+        for (exit, error, said) in [
+            (doc! { "code": 3 }, "exit code 3", "exit code 3"),
+            (doc! { "signal": 9 }, "signal 9", "killed by signal 9"),
+            (doc! { "code": 3 }, "3", "exit code 3: 3"),
+        ] {
+            assert_eq!(how_it_failed(&doc! { "exit": exit, "error": error }), said);
+        }
         assert!(Line::of(&doc! { "progress": 1, "status": "x" }, &["ctime"], None).at.is_empty());
     }
 }

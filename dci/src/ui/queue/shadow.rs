@@ -5,6 +5,7 @@ use askama::Template;
 use askama::filters::HtmlSafeOutput;
 use disbatch_compare::Text;
 use disbatch_compare::diff::{self, Row};
+use disbatch_core::canary::percent;
 use disbatch_core::model::{Queue, Status};
 
 use crate::access::viewer;
@@ -51,7 +52,7 @@ pub fn render(found: Comparisons) -> Rendered {
     let html = ui::html(&ShadowPage {
         queue: &found.queue,
         other: shadow.map(|(_, other)| other),
-        share: shadow.map(|(shadow, _)| format!("{} %", shadow.share * 100.0)).unwrap_or_default(),
+        share: shadow.map(|(shadow, _)| percent(shadow.share)).unwrap_or_default(),
         counts,
         pairs: found.all.iter().map(pair).collect(),
     })?;

@@ -402,7 +402,7 @@ mod tests {
     fn attempts_tell_what_came_of_them() {
         let attempt = doc! {
             "attempt": 1, "status": 2, "started": at(0), "stdout": "x", "stderr": Bson::Null,
-            "exit": { "code": 3, "duration": 2 },
+            "exit": { "code": 3, "duration": 2 }, "ended": at(2),
         };
         let html = OutcomeView::of("6b0003bb686c8275d8013333", &doc! {}, &[attempt]).render().unwrap();
         for part in [
@@ -410,6 +410,7 @@ mod tests {
             " data-exact>2026-11-20 08:24:27</time></td>",
             "<td data-label=\"How\">Exit code: 3, Run time: 2.0 s</td>",
             "stdout?.attempt=1",
+            "<a href=\"/moments?at=2026-11-20T08:24:29Z\">What else happened then</a>",
         ] {
             assert!(html.contains(part), "{part} is not in {html}");
         }

@@ -11,7 +11,7 @@ use super::attempt_count;
 use super::facts::QueueLink;
 use super::life::status;
 use super::output::without_controls;
-use crate::ui::parts::cut;
+use crate::ui::parts::{When, cut};
 use crate::ui::plain;
 use crate::ui::spans::{limit, precise};
 
@@ -40,6 +40,7 @@ pub struct Failed {
     more: usize,
     /// The last lines of stderr.
     lines: Vec<String>,
+    ended: When,
 }
 
 impl HtmlSafe for Failed {}
@@ -73,7 +74,8 @@ impl Failed {
     pub fn of(task: &Document, queue: &QueueLink, stderr: &str, mut because_of: Vec<Culprit>) -> Self {
         let Some(status) = status(task).filter(|status| is_bad(*status)) else { return Self::default() };
         let sentence = sentence(status, task, queue.most_attempts(task));
-        let note = note(task);
+        let end = end(task);
+        let note = plain(end.and_then(|end| end.get("note")));
         // Whom somebody has cancelled, no other task has.
         if status != Status::Cancelled || task.contains_key("cancel") {
             because_of.clear();
@@ -92,13 +94,14 @@ impl Failed {
             because_of,
             more,
             lines: last_lines(stderr),
+            ended: When::of(end.and_then(|end| end.get("at")).or(task.get("mtime"))),
             sentence,
         }
     }
 
     /// Reads the end of what a failed task has written to stderr; nothing of another one.
     pub async fn stderr(store: &Store, id: TaskId, task: &Document) -> Result<String, StoreError> {
-        if !status(task).is_some_and(is_bad) {
+        if !has_failed(task) {
             return Ok(String::new());
         }
         let bytes = match store.task_output(id, StreamName::Stderr).await? {
@@ -113,6 +116,11 @@ impl Failed {
         let last = bytes.get(bytes.len().saturating_sub(BYTES)..).unwrap_or_default();
         Ok(String::from_utf8_lossy(last).into_owned())
     }
+}
+
+/// Whether a task or an attempt has not done what it should.
+pub fn has_failed(document: &Document) -> bool {
+    status(document).is_some_and(is_bad)
 }
 
 /// Whether a status is the end of a task that has not done what it should.
@@ -204,10 +212,9 @@ fn attempts(task: &Document, most: Option<i64>) -> String {
 }
 
 /// The last entry of its history, if that is about its end.
-fn note(task: &Document) -> String {
+fn end(task: &Document) -> Option<&Document> {
     let last = task.get_array("history").ok().and_then(|history| history.last()).and_then(Bson::as_document);
-    let last = last.filter(|last| last.get("status") == task.get("status"));
-    plain(last.and_then(|last| last.get("note")))
+    last.filter(|last| last.get("status") == task.get("status"))
 }
 
 fn last_lines(text: &str) -> Vec<String> {
@@ -295,11 +302,16 @@ mod tests {
     #[test]
     fn the_box_has_what_led_to_it_and_the_last_lines() {
         let history = vec![doc! { "status": 2, "note": "its <disk> is full" }];
-        let task = doc! { "status": 2, "history": history };
+        let mtime = bson::DateTime::from_millis(1_795_163_067_344);
+        let task = doc! { "status": 2, "mtime": mtime, "history": history };
         let stderr = "1\n2\n\x1b[31m3 <b>\x1b[0m\n\n4\n5\n6\n";
         let html = Failed::of(&task, &QueueLink::default(), stderr, Vec::new()).render().unwrap();
-        for part in ["its &#60;disk&#62; is full", "2\n3 &#60;b&#62;\n4\n5\n6</pre>", "href=\"#log-stderr\""]
-        {
+        for part in [
+            "its &#60;disk&#62; is full",
+            "2\n3 &#60;b&#62;\n4\n5\n6</pre>",
+            "href=\"#log-stderr\"",
+            "<a href=\"/moments?at=2026-11-20T08:24:27Z\">What else happened then</a>",
+        ] {
             assert!(html.contains(part), "{part} is not in {html}");
         }
         assert!(!html.contains("1\n"), "{html}");

@@ -6,6 +6,7 @@ use bson::{Bson, DateTime, Document};
 use disbatch_core::model::{Moment, Status, whole_number};
 use disbatch_core::task::Submission;
 
+use super::failure::has_failed;
 use crate::ui::parts::When;
 use crate::ui::spans::precise;
 use crate::ui::{self, StatusView, plain};
@@ -24,6 +25,8 @@ pub struct Timeline {
     steps: Vec<Step>,
     /// The picture in words.
     words: String,
+    /// When the last attempt ended, or else began; nothing of a task that has failed.
+    then: When,
 }
 
 impl HtmlSafe for Timeline {}
@@ -77,7 +80,12 @@ impl Timeline {
         if let Some(last) = steps.last_mut().filter(|_| is_now) {
             last.status = Some(StatusView::of(task));
         }
-        Self { stretches: stretches(&pairs), words: words(&pairs), steps }
+        let began = changes.iter().rposition(|change| change.code == Some(Status::Running.code()));
+        // Of one that has failed, the box on top leads there.
+        let then = began.filter(|_| !has_failed(task));
+        let then = then.and_then(|began| steps.get(began + 1).or(steps.get(began)));
+        let then = then.map(|step| step.at.clone()).unwrap_or_default();
+        Self { stretches: stretches(&pairs), words: words(&pairs), then, steps }
     }
 }
 
@@ -211,6 +219,7 @@ mod tests {
             [("queued", "12.0 s"), ("starting", "0.00 s"), ("running", "1 min 5 s"), ("failed", "")];
         assert_eq!(states(&timeline), expected);
         assert_eq!(timeline.words, "It waited 12.0 s, started for 0.00 s, ran 1 min 5 s.");
+        assert!(timeline.then.is_empty(), "the box on top leads there");
         assert_eq!((timeline.steps[0].note.as_str(), timeline.steps[1].node.as_str()), ("submitted", "vm"));
         assert!(timeline.render().unwrap().contains(" data-exact>2026-11-20 08:24:27<"));
         let html = timeline.render().unwrap();
@@ -233,6 +242,22 @@ mod tests {
         let due = of(doc! { "ctime": at(0), "status": -2, "run_at": at(900), "history": [history] });
         assert_eq!(states(&due), [("scheduled", "15 min 0 s"), ("queued", "1 min 40 s")]);
         assert_eq!(due.words, "It waited for its time for 15 min 0 s, waited 1 min 40 s.");
+    }
+
+    #[test]
+    fn it_leads_to_what_else_happened_when_the_last_attempt_ended_or_began() {
+        let then = |history: &[i32], status: i32| {
+            let entry = |(n, status)| doc! { "at": at(n), "status": status };
+            let history: Vec<Document> = (1..).zip(history).map(entry).collect();
+            of(doc! { "ctime": at(0), "status": status, "history": history }).then
+        };
+        assert_eq!(then(&[-1, 0, 1], 1), When::exact(Some(&at(3).into())));
+        assert_eq!(then(&[-1, 0, -7, -1, 0], 0), When::exact(Some(&at(5).into())));
+        assert_eq!(then(&[-1, 0, -7, -2], -2), When::exact(Some(&at(3).into())));
+        assert_eq!([then(&[], -2), then(&[-5], -5)], [When::default(), When::default()]);
+        let html =
+            of(doc! { "ctime": at(0), "status": 1, "history": [{ "at": at(1), "status": 0 }] }).render();
+        assert!(html.unwrap().contains("<a href=\"/moments?at=2026-11-20T08:24:28Z\">What else"));
     }
 
     #[test]

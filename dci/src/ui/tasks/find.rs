@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use bson::oid::ObjectId;
 use bson::{DateTime, Document, doc};
-use disbatch_core::accounts::Reach;
+use disbatch_core::accounts::{Reach, tasks_within};
 use disbatch_core::model::{Queue, QueueId, TaskId};
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::tags::{ANY_TAGS, TAGS};
@@ -24,7 +24,7 @@ use super::search::{Search, is_usual};
 use crate::counts;
 use crate::error::HttpError;
 use crate::params::Params;
-use crate::query::{Listing, Refusal, within};
+use crate::query::{Listing, Refusal};
 use crate::ui::names::names;
 use crate::ui::titles::Titles;
 use crate::values::tags::NAMES;
@@ -117,10 +117,10 @@ impl Plan {
             self.page = None;
         }
         let tenants = if self.page.is_some() && !is_tagged { Vec::new() } else { reach.tenants() };
-        self.query.filter = within(self.query.filter, queues, &tenants);
+        self.query.filter = tasks_within(self.query.filter, queues, &tenants);
         let Some(PageQuery { of, .. }) = &mut self.page else { return self };
         if is_tagged {
-            of.tagged = of.tagged.take().map(|tagged| within(tagged, queues, &tenants));
+            of.tagged = of.tagged.take().map(|tagged| tasks_within(tagged, queues, &tenants));
         } else if let Some(asked) = &mut of.queues {
             asked.retain(|id| is_theirs(*id));
         } else {

@@ -10,6 +10,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use super::{Scene, WORKER};
+use crate::versions::install;
 
 const SECOND: i64 = 1_000;
 
@@ -109,6 +110,49 @@ async fn a_node_that_dies_is_told_and_one_that_leaves_is_not() -> anyhow::Result
     assert!(leaves.end_with(Signal::SIGTERM).await?.success());
     dies_later.end_with(Signal::SIGKILL).await?;
     scene.until_told(&[("node_dead", "n2"), ("node_dead", "n4")]).await?;
+    scene.world.end().await
+}
+
+/// Has the queue try its version 2, and waits until that is taken back.
+async fn until_returned(scene: &Scene, queue: QueueId) -> anyhow::Result<()> {
+    scene
+        .dci
+        .posted("/queues/mail", &json!({ "threads": 0, "canary": { "version": "2", "share": 0.5 } }))
+        .await?;
+    scene.world.submit(queue, vec![doc! {}; 120]).await?;
+    scene.dci.posted("/queues/mail", &json!({ "threads": 4 })).await?;
+    eventually("the canary to return", || async {
+        let queue = scene.dci.get("/queues/mail?.details=1").await?;
+        Ok((queue["canary"].is_null() && queue["canary_returned"].is_object()).then_some(()))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_canary_that_is_taken_back_is_told_once() -> anyhow::Result<()> {
+    let scene = Scene::new().await?;
+    for (version, text) in [("1", "#!/bin/sh\n"), ("2", "#!/bin/sh\nexit 3\n")] {
+        install(&scene.world.plugins(), version, (text, json!({})))?;
+    }
+    let queue = scene.world.queue("Mail", doc! { "name": "mail", "version": "1" }).await?;
+    scene.queue("letters").await?;
+    let canaries = |queue: &str| json!({ "events": ["canary_returned"], "queues": [queue] });
+    scene.subscribe("canaries", &canaries("mail")).await?;
+    scene.subscribe("others", &canaries("letters")).await?;
+    let _den = scene.world.den_at_work("n1").await?;
+    until_returned(&scene, queue).await?;
+    let message = scene.until_told(&[("canary_returned", "mail")]).await?;
+    assert_eq!(message["subscription"], "canaries", "{message}");
+    let returned = scene.dci.get("/queues/mail?.details=1").await?["canary_returned"].clone();
+    let event = &message["events"][0];
+    let detail = format!(
+        "version 2: {} of {} attempts failed, and 0 of {} others",
+        returned["failed"], returned["of"], returned["others_of"]
+    );
+    assert_eq!(event["detail"], json!(detail), "{message}");
+    // That the next one is told shows that this one was told once.
+    until_returned(&scene, queue).await?;
+    scene.until_told(&[("canary_returned", "mail"), ("canary_returned", "mail")]).await?;
     scene.world.end().await
 }
 

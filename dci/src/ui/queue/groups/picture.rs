@@ -4,6 +4,7 @@ use askama::Template;
 use askama::filters::HtmlSafe;
 use disbatch_core::counters::count::Amount;
 use disbatch_core::fair::GroupRow;
+use disbatch_core::text;
 
 use crate::ui::parts::grouped;
 use crate::ui::tally::Tally;
@@ -71,7 +72,7 @@ impl Picture {
         let (received, due) = (all.received(row), all.due(row));
         let of_part = |one: f64| if all.part > 0.0 { one / all.part } else { 0.0 };
         let width = |part: f64| format!("{:.1}", 100.0 * part);
-        let percent = |part: f64| format!("{:.0} %", 100.0 * part);
+        let percent = |part: f64| text::percent(100.0 * part, 0);
         Self {
             label: format!(
                 "{} waiting, {} running; it got {} of what these groups got, and by weight it would be {}",

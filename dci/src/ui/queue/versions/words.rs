@@ -22,14 +22,14 @@ impl Versions {
     /// Of a button that tries a version on a part of the tasks.
     pub(super) fn trial(&self, known: &VersionChoice, share: &f64) -> String {
         if known.is_tried {
-            format!("Try {} % instead", percent(*share))
+            format!("Try {} instead", percent(*share))
         } else {
-            format!("Try {} on {} %", known.version, percent(*share))
+            format!("Try {} on {}", known.version, percent(*share))
         }
     }
 
     pub(super) fn trying(&self, known: &VersionChoice, share: &f64) -> String {
-        format!("{} % of the tasks of {} are run by version {}.", percent(*share), self.name, known.version)
+        format!("{} of the tasks of {} are run by version {}.", percent(*share), self.name, known.version)
     }
 
     pub(super) fn rolled_out(&self, version: impl std::fmt::Display) -> String {
@@ -60,7 +60,7 @@ impl Tried {
 
     /// What is compared with the others.
     pub(super) fn title(&self) -> String {
-        format!("Version {}, {} % of the tasks", self.canary.version, self.share())
+        format!("Version {}, {} of the tasks", self.canary.version, self.share())
     }
 
     /// What is to be said of the comparison.
@@ -86,5 +86,5 @@ impl Returned {
 
 /// The part that failed.
 pub(super) fn rate(side: &Side) -> String {
-    format!("{} %", percent(side.rate()))
+    percent(side.rate())
 }
