@@ -71,6 +71,15 @@ pub struct LeftFile {
     pub sha256: String,
 }
 
+/// A plugin that did not run in the same version.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OtherVersion {
+    pub plugin: String,
+    pub was: String,
+    /// None if it says none.
+    pub is: Option<String>,
+}
+
 /// What came of one run.
 #[derive(Debug, Clone, Default)]
 pub struct AttemptOutcome<'a> {
@@ -98,6 +107,9 @@ pub struct Comparison {
     pub duration: Measured,
     /// The most that the plugin had at once, in bytes.
     pub memory: Measured,
+    /// Plugins of which another version ran than the first time, if that is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub other_versions: Vec<OtherVersion>,
     /// Names of files of the plugin that are not what they were. None: that is not known.
     pub changed_files: Option<Vec<String>>,
     /// Why it ended so, where that is not the plugin's doing.
@@ -133,6 +145,7 @@ impl Comparison {
             files: None,
             duration: measured("duration"),
             memory: measured("peak_memory"),
+            other_versions: Vec::new(),
             changed_files: None,
             note: None,
         }

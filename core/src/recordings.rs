@@ -15,7 +15,7 @@ use mongodb::options::{Acknowledgment, WriteConcern};
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
-use crate::model::{QueueId, STEPS, Status, Step, TaskId};
+use crate::model::{PLUGIN_VERSION, QueueId, STEPS, Status, Step, TaskId};
 use crate::secrets::SHOWN;
 use crate::store::collections::RECORDINGS;
 use crate::store::{Store, StoreError};
@@ -122,10 +122,13 @@ impl Store {
 /// What came of a task, and how it was run: nothing that an attempt is given.
 const OUTCOME: [&str; 8] = ["result", "exit", ERROR, "complete", "history", "archived", "aside", SHOWN];
 
-/// What an attempt was given that was not recorded, as far as its task still tells.
-pub fn input_of(mut task: Document, attempt: i64) -> Document {
-    for field in OUTCOME.into_iter().chain(of_runs()) {
+/// What an attempt was given that was not recorded, as far as its task still tells. It ran in this version of its plugin, if one was chosen.
+pub fn input_of(mut task: Document, attempt: i64, version: Option<&str>) -> Document {
+    for field in OUTCOME.into_iter().chain(of_runs()).chain([PLUGIN_VERSION]) {
         task.remove(field);
+    }
+    if let Some(version) = version {
+        task.insert(PLUGIN_VERSION, version);
     }
     if let Ok(steps) = Step::of_field(task.get(STEPS))
         && !steps.is_empty()
@@ -147,12 +150,15 @@ mod tests {
         let task = doc! {
             "_id": 1, "status": 2, "params": { "a": 1 }, "stdout": "x", "stderr": "y", "attempt": 3, "exit": { "code": 1 },
             "result": {}, "history": [], "progress": {}, "lease_until": 1, "has_secure_params": true, "tags": ["t"],
+            "plugin_version": "3",
             "steps": [{ "name": "get", "params": {}, "status": 1, "exit": {} }],
         };
-        let expected = doc! {
+        let mut expected = doc! {
             "_id": 1, "status": 0, "params": { "a": 1 }, "stdout": Bson::Null, "stderr": Bson::Null, "attempt": 2_i64, "tags": ["t"],
             "steps": [{ "name": "get", "params": {}, "status": -2 }],
         };
-        assert_eq!(input_of(task, 2), expected);
+        assert_eq!(input_of(task.clone(), 2, None), expected);
+        expected.insert("plugin_version", "2");
+        assert_eq!(input_of(task, 2, Some("2")), expected);
     }
 }

@@ -9,7 +9,7 @@ use actix_web::http::header::{CONTENT_DISPOSITION, CONTENT_ENCODING};
 use bson::{Bson, Document};
 use disbatch_core::files::Content;
 use disbatch_core::model::{
-    FILES, Queue, QueueId, STEPS, Selector, Step, TaskId, from_extended, whole_number,
+    FILES, PLUGIN_VERSION, Queue, QueueId, STEPS, Selector, Step, TaskId, from_extended, whole_number,
 };
 use disbatch_core::observe::Observed;
 use disbatch_core::output::StreamName;
@@ -58,6 +58,7 @@ pub async fn respond(state: &State, who: &Who, id: &str, attempt: Option<i64>) -
         attempt,
         outcome: of_outcome(&outcome),
         node: outcome.get_str("node").ok().map(str::to_owned),
+        version: outcome.get_str(PLUGIN_VERSION).ok().map(str::to_owned),
         ..Bundle::default()
     };
     let is_latest = attempt == seen.attempt().max(1) && seen.task.status.has_ended();
@@ -152,7 +153,7 @@ async fn of_recording(
     let mut input = std::mem::take(&mut recording.input);
     if input.is_empty() {
         // It was too large, and is in the task.
-        input = text(input_of(task, bundle.attempt));
+        input = text(input_of(task, bundle.attempt, bundle.version.as_deref()));
     }
     if *sight != Sight::All
         && let Ok(given) = serde_json::from_str(&input)
@@ -164,9 +165,13 @@ async fn of_recording(
     // Steps that name no plugin are done by that of the queue.
     let of_queue =
         recording.queue.get("plugin").and_then(Value::as_str).filter(|_| !recording.steps.is_empty());
+    let plugin = of_queue.unwrap_or(&recording.plugin.name).to_owned();
+    // None was chosen, but what ran may have had one all the same.
+    let own = recording.of_plugin(&plugin).map(|own| own.version.clone()).filter(|own| !own.is_empty());
     let bundle = Bundle {
         recorded: true,
-        plugin: of_queue.unwrap_or(&recording.plugin.name).to_owned(),
+        version: bundle.version.clone().or(own),
+        plugin,
         queue: recording.queue.clone(),
         secrets: recording.secrets.clone(),
         not_recorded: recording.not_recorded.clone(),
@@ -191,7 +196,7 @@ fn of_task(bundle: Bundle, task: Document, queue: Option<&Queue>) -> Contents {
         not_recorded,
         ..bundle
     };
-    let input = text(input_of(task, bundle.attempt));
+    let input = text(input_of(task, bundle.attempt, bundle.version.as_deref()));
     Contents { bundle, input, recording: None }
 }
 

@@ -154,7 +154,7 @@ impl Node {
             }
             let claimant = self.claimant(queue);
             let lanes = self.availability.lanes_of(queue);
-            let ready = self.runners.launcher.ready(lanes.as_ref(), &promised);
+            let ready = self.runners.launcher.ready(lanes.of_any(), &promised);
             let (mut slots, rest) = with_runners(slots, &ready, claimant.lease.is_some());
             round.put_back(&rest);
             let asked = slots.len();
@@ -180,7 +180,7 @@ impl Node {
             }
             self.capacity.starts.comes(id, claimed.next, Instant::now());
             self.capacity.starts.by_groups(claimed.grants);
-            claimed.claims.iter().for_each(|claim| promised.add(claim, lanes.as_ref()));
+            claimed.claims.iter().for_each(|claim| promised.add(claim, lanes.of_any()));
             let fruitless = claimed.claims.is_empty() && claimed.taken.is_empty();
             let tasks = claimed.claims.len();
             let may_start_more = self.noted(id, &claimed.claims, granted).await;
@@ -292,7 +292,7 @@ impl Node {
             Some(plugin) => self.runners.launcher.hand_off(claim, plugin),
             None => {
                 let workers = queue.map(|queue| self.workers.of_task(queue, &claim.document));
-                let lanes = queue.and_then(|queue| self.availability.lanes_of(queue));
+                let lanes = queue.and_then(|queue| self.availability.lanes_of(queue).of(task).cloned());
                 let workers = workers.unwrap_or_default();
                 let known = TaskContext { queue: document, schedule, workers, lanes };
                 self.runners.launcher.launch(claim, known, asked)

@@ -41,6 +41,9 @@ const EACH: usize = 4;
 const FEWEST: usize = 64;
 const MOST: usize = 512;
 
+/// For so long later tasks that fit beside what a runner has may pass over the first. Then slots are left to that.
+const PASSED_FOR: Duration = Duration::from_millis(500);
+
 /// A task that may have the next slot of its queue, and what its runner has to know besides.
 #[derive(Debug)]
 pub struct Next {
@@ -53,6 +56,8 @@ pub struct Next {
 #[derive(Debug)]
 struct Stock {
     tasks: VecDeque<Next>,
+    /// Since when others pass over the first.
+    passed: Option<Instant>,
     /// By [`boot_time`], which goes on while the host sleeps.
     until: Duration,
     /// There are so many slots.
@@ -116,16 +121,18 @@ impl Handover {
         Self { queues: Arc::default(), under_way: Arc::default(), events }
     }
 
-    /// The task that may have the slot `slot` of `queue`, if there is one. Until it is known what became of that, the returned guard is
-    /// to be kept.
-    pub fn take(&self, queue: QueueId, slot: u64) -> Option<(Next, UnderWay)> {
+    /// The first task that fits and may have the slot `slot` of `queue`, if there is one. Until it is known what became of that, the
+    /// returned guard is to be kept.
+    pub fn take(&self, queue: QueueId, slot: u64, fits: impl Fn(&Known) -> bool) -> Option<(Next, UnderWay)> {
         let mut queues = self.lock();
         let stock = queues.get_mut(&queue)?;
         // A slot above a limit that was lowered is given up.
         if boot_time() >= stock.until || slot >= stock.threads {
             return None;
         }
-        let next = stock.tasks.pop_front()?;
+        let at = stock.tasks.iter().position(|next| fits(&next.known));
+        let at = at.filter(|at| may_take(*at, &mut stock.passed, Instant::now()))?;
+        let next = stock.tasks.remove(at)?;
         stock.tried += 1;
         let under_way = UnderWay::new(stock.until + ON_ITS_WAY, &self.under_way);
         let needs_look = stock.tasks.len() < stock.low || boot_time() + READ_AGAIN >= stock.until;
@@ -173,6 +180,7 @@ impl Handover {
         let mut queues = self.lock();
         let stock = queues.entry(queue.id).or_insert_with(|| Stock {
             tasks: VecDeque::new(),
+            passed: None,
             until,
             threads: queue.claim_limit(),
             low,
@@ -235,7 +243,7 @@ impl Node {
             let lanes = self.availability.lanes_of(queue);
             let next = |queued: Queued| {
                 let workers = self.workers.of_task(queue, queued.document());
-                let lanes = lanes.clone();
+                let lanes = lanes.of(queued.task).cloned();
                 Next {
                     queued,
                     known: TaskContext { queue: document.clone(), schedule: Ok(None), workers, lanes },
@@ -256,8 +264,10 @@ impl Node {
         slots: &mut Vec<Slot>,
     ) -> Result<Vec<Claim>, StoreError> {
         let (mut tasks, mut guards, mut rest) = (Vec::new(), Vec::new(), Vec::new());
+        let handover = self.runners.launcher.handover();
         for slot in slots.drain(..) {
-            let next = slot.runner.and_then(|_| self.runners.launcher.handover().take(queue.id, slot.number));
+            // Its runner has room for whichever it is.
+            let next = slot.runner.and_then(|_| handover.take(queue.id, slot.number, |_| true));
             match next {
                 Some((Next { queued, .. }, under_way)) => {
                     tasks.push((queued, slot));
@@ -304,5 +314,28 @@ impl Node {
             let ours = self.runners.launcher.places(queue.id);
             self.capacity.is_within_limit(queue, ours, &self.queues)
         }
+    }
+}
+
+/// Whether the task at this place may be taken now, before those that came earlier. `passed`: since when that is done.
+fn may_take(at: usize, passed: &mut Option<Instant>, now: Instant) -> bool {
+    if at == 0 {
+        *passed = None;
+        return true;
+    }
+    now.saturating_duration_since(*passed.get_or_insert(now)) < PASSED_FOR
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_is_passed_over_for_a_moment_only() {
+        let (mut passed, now) = (None, Instant::now());
+        let mut may_take = |at, later| may_take(at, &mut passed, now + later);
+        assert!(may_take(3, Duration::ZERO) && may_take(1, PASSED_FOR / 2));
+        assert!(!may_take(1, PASSED_FOR) && !may_take(2, PASSED_FOR * 2));
+        assert!(may_take(0, PASSED_FOR * 2) && may_take(1, PASSED_FOR * 2));
     }
 }

@@ -2,7 +2,7 @@
 //! finish.
 //!
 //! Our own runners are kept warm: one whose task has ended gets the next. One may have several tasks of a warm plugin at a time, all of
-//! that plugin. A configured `task_runner` is started for
+//! that plugin, in the same version. A configured `task_runner` is started for
 //! each task.
 
 use std::collections::HashMap;

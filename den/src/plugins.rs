@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use disbatch_core::config::Config;
 use disbatch_core::definitions::{Definition, manifests};
 use disbatch_core::link::WARM_LANES;
-use disbatch_core::model::{Canary, PluginName, Queue, QueueId};
+use disbatch_core::model::{Canary, PluginName, Queue, QueueId, TaskId};
 use disbatch_core::plugin::{Engine, Http, Manifest, Plugin, Plugins, Report};
 use disbatch_core::schema::Schemas;
 use tokio::sync::oneshot::{self, error::TryRecvError};
@@ -33,6 +33,29 @@ pub struct Availability {
     under_way: Option<oneshot::Receiver<Plugins>>,
     /// Queues without a plugin here, with the reason that was logged.
     missing: BTreeMap<QueueId, String>,
+}
+
+/// Which tasks a runner may have beside those of a queue: each version of its plugin has lanes of its own.
+#[derive(Debug)]
+pub struct QueueLanes {
+    own: Option<Lanes>,
+    /// Those of the version that is tried.
+    tried: Option<(Canary, Option<Lanes>)>,
+}
+
+impl QueueLanes {
+    /// Those of a task.
+    pub fn of(&self, task: TaskId) -> Option<&Lanes> {
+        match &self.tried {
+            Some((canary, lanes)) if canary.has(task) => lanes.as_ref(),
+            _ => self.own.as_ref(), // One version runs all of them, or the others.
+        }
+    }
+
+    /// Those of whichever task comes next. None if that depends on the task.
+    pub fn of_any(&self) -> Option<&Lanes> {
+        self.own.as_ref().filter(|_| self.tried.is_none())
+    }
 }
 
 impl Availability {
@@ -168,14 +191,18 @@ impl Availability {
         self.plugins.get(&name).filter(|plugin| plugin.handoff)
     }
 
-    /// Which tasks a runner may have beside one of the queue: those of its plugin, if that takes batches, or if it is a warm one whose
-    /// tasks have no folders.
-    pub fn lanes_of(&self, queue: &Queue) -> Option<Lanes> {
-        if Canary::of(queue).is_some() {
-            // Which of two plugins has the next task is not known before.
-            return None;
-        }
-        let plugin = queue.effective_plugin().ok().flatten()?;
+    /// Which tasks a runner may have beside those of the queue.
+    pub fn lanes_of(&self, queue: &Queue) -> QueueLanes {
+        let plugin = queue.effective_plugin().ok().flatten();
+        let tried = plugin.as_ref().zip(Canary::of(queue)).map(|(plugin, canary)| {
+            let lanes = self.lanes(plugin.at(&canary.version));
+            (canary, lanes)
+        });
+        QueueLanes { own: plugin.and_then(|plugin| self.lanes(plugin)), tried }
+    }
+
+    /// Those of a plugin, if that takes batches, or if it is a warm one whose tasks have no folders.
+    fn lanes(&self, plugin: PluginName) -> Option<Lanes> {
         let warm = self.plugins.get(&plugin)?.manifest.warm?;
         let most = match warm.batch {
             Some(batch) => usize::try_from(batch.max).unwrap_or(1),
@@ -282,6 +309,43 @@ mod tests {
     fn config(folder: &Path, keys: &str) -> Config {
         let text = format!(r#"{{ "mongohost": "h", "database": "d", {keys} }}"#);
         Config::parse(&text, &folder.join("config.json")).unwrap()
+    }
+
+    #[test]
+    fn each_version_has_lanes_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        for (version, warm) in
+            [("1", r#"{ "batch": { "max": 4 } }"#), ("2", r#"{ "folder": false }"#), ("3", "true")]
+        {
+            let place = folder.path().join("plugins").join(version);
+            executable(&place.join("run"), "#!/bin/sh\n");
+            let manifest = format!(
+                r#"{{ "name": "Mail", "version": "{version}", "command": ["./run"], "warm": {warm} }}"#
+            );
+            fs::write(place.join("plugin.json"), manifest).unwrap();
+        }
+        let config = config(folder.path(), r#""plugin_dirs": ["plugins"]"#);
+        let availability = Availability { plugins: Plugins::discover(&config), ..ignorant() };
+        let lanes = |fields: bson::Document| {
+            let mut queue = bson::doc! { "_id": bson::oid::ObjectId::new(), "plugin": "Mail" };
+            queue.extend(fields);
+            availability.lanes_of(&bson::deserialize_from_document(queue).unwrap())
+        };
+        let told = |lanes: Option<&Lanes>| lanes.map(|lanes| format!("{} {}", lanes.plugin, lanes.most));
+        let task = TaskId(bson::oid::ObjectId::new());
+        let alone = lanes(bson::doc! {});
+        assert_eq!(told(alone.of_any()).as_deref(), Some("Mail 4"));
+        assert_eq!(alone.of(task), alone.of_any());
+        let tried = |version: &str, share: f64| {
+            lanes(bson::doc! { "version": "1", "canary": { "version": version, "share": share } })
+        };
+        let both = tried("2", 0.5);
+        let mut seen: Vec<_> =
+            (0..200).map(|_| told(both.of(TaskId(bson::oid::ObjectId::new()))).unwrap()).collect();
+        seen.sort();
+        seen.dedup();
+        assert_eq!((seen, both.of_any()), (vec!["Mail@1 4".to_owned(), "Mail@2 8".to_owned()], None));
+        assert_eq!((tried("3", 1.0).of(task), tried("9", 1.0).of(task)), (None, None));
     }
 
     #[tokio::test]

@@ -215,7 +215,7 @@ async fn start(
     guards.be_ready(*until).await?;
     let mut environment = guards.isolation().environment_with(&key.secrets);
     environment.add("DISBATCH_WARM", "1");
-    environment.add("DISBATCH_PLUGIN", key.name.as_str());
+    environment.add("DISBATCH_PLUGIN", key.name.base());
     environment.add("DISBATCH_NODE", node.as_str());
     environment.add("DISBATCH_CONTROL_FD", guard::CONTROL_FD.to_string());
     environment.add(guard::RUNNER_VARIABLE, std::process::id().to_string());

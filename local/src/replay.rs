@@ -19,8 +19,8 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow};
 use disbatch_cli::args::{ConnectionOptions, ReplayOptions};
 use disbatch_cli::output::{Screen, print, say};
-use disbatch_compare::Masks;
-use disbatch_core::model::PluginName;
+use disbatch_compare::{Masks, OtherVersion};
+use disbatch_core::model::{PLUGIN_VERSION, PluginName};
 use disbatch_core::plugin::Plugins;
 use disbatch_core::private_folder::PREFIX;
 use disbatch_dtr::local::{self, Earlier, Given, Rehearsal};
@@ -51,22 +51,30 @@ async fn one(bundle: &Path, options: &ReplayOptions, config: Option<&Path>) -> a
     let given = secrets::given(&run.bundle.secrets, options.secrets.as_deref())?;
     let node = Node::for_replay(&run, (options.with.as_deref(), config), &given)?;
     let plugins = Plugins::discover(&node.config);
-    let mut changed = run.recording.as_ref().map(|_| Vec::new());
+    let (mut other, mut changed) = (Vec::new(), run.recording.as_ref().map(|_| Vec::new()));
     for name in &needed {
         let found = plugins.get(name).ok_or_else(|| missing(name, &plugins))?;
         local_run::possible(&found.manifest)?;
+        other.extend(compare::version(&run, name, found));
         let files = run.recorded(name).map(|recorded| compare::files(recorded, found, node.has_made(found)));
         changed = changed.zip(files).map(|(all, files)| [all, files].concat());
     }
     let rehearsal = Rehearsal {
         config: node.config.clone(),
         plugin: run.bundle.plugin.parse().unwrap_or_else(|_| needed[0].clone()),
-        given: Given::Earlier(Box::new(earlier(&run))),
+        given: Given::Earlier(Box::new(earlier(&run, &plugins))),
         secure_params: given.secure_params,
         files: given_files,
         timeout: options.timeout,
         keep: None,
     };
+    // The others were asked for.
+    for OtherVersion { plugin, was, is } in other.iter().filter(|other| !node.is_given(&other.plugin)) {
+        let is = is.as_ref().map_or_else(|| "one that says none".to_owned(), |is| format!("version {is}"));
+        say(&format!(
+            "version {was} of the plugin {plugin}, in which it ran, is not here: it is run by {is}"
+        ));
+    }
     if options.shell {
         return shell::run(rehearsal, options.keep);
     }
@@ -74,7 +82,7 @@ async fn one(bundle: &Path, options: &ReplayOptions, config: Option<&Path>) -> a
     let rehearsal = Rehearsal { keep: keep.clone(), ..rehearsal };
     let (ended, output) =
         local::run_whole(rehearsal, LARGEST_STREAM).await.context("cannot run the plugin here")?;
-    let comparison = compare::compare(&run, (&ended, &output), &masks, changed);
+    let comparison = compare::compare(&run, (&ended, &output), &masks, (other, changed));
     if options.json {
         print(&format!("{:#}\n", with_folder(comparison.json(), keep.as_deref())))?;
     } else {
@@ -101,15 +109,21 @@ fn missing(plugin: &PluginName, plugins: &Plugins) -> anyhow::Error {
     )
 }
 
-/// What the plugin is given.
-fn earlier(run: &Run) -> Earlier {
+/// What the plugin is given. If a version was chosen for the task, that is the one of the plugin which runs it here.
+fn earlier(run: &Run, plugins: &Plugins) -> Earlier {
+    let mut task = run.task.clone();
+    let plugin = run.bundle.plugin.parse().ok().and_then(|name| plugins.get(&name));
+    let version = plugin.and_then(|plugin| plugin.manifest.version().ok().flatten());
+    if task.remove(PLUGIN_VERSION).is_some() {
+        task.extend(version.map(|version| (PLUGIN_VERSION.to_owned(), json!(version.as_str()))));
+    }
     let variable = |name: &str| {
         let all =
             run.recording.as_ref().map(|recording| recording.environment.as_slice()).unwrap_or_default();
         all.iter().find(|variable| variable.name == name).and_then(|variable| variable.value.clone())
     };
     Earlier {
-        task: run.task.clone(),
+        task,
         queue: run.bundle.queue.as_object().cloned().unwrap_or_default(),
         node: run.bundle.node.clone(),
         attempt: run.bundle.attempt,

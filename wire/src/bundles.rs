@@ -67,6 +67,9 @@ pub struct Bundle {
     pub recorded: bool,
     /// The plugin's name.
     pub plugin: String,
+    /// The version of the plugin that ran, if one was chosen for the attempt, or the recorded manifest says one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
     /// The queue's document.
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub queue: Value,
@@ -215,6 +218,14 @@ pub struct Recording {
     pub cut: Vec<String>,
     /// What was not recorded, in words.
     pub not_recorded: Vec<String>,
+}
+
+impl Recording {
+    /// What was recorded of a plugin: that of the task, or of one of its steps.
+    pub fn of_plugin(&self, name: &str) -> Option<&RecordedPlugin> {
+        let of_steps = self.steps.iter().map(|step| &step.plugin);
+        of_steps.chain([&self.plugin]).find(|recorded| recorded.name == name)
+    }
 }
 
 /// A step of a task.

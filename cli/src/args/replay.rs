@@ -13,7 +13,8 @@ pub struct ReplayOptions {
     /// Bundles that `disbatch bundle` has written, or folders of them; `-` for standard input
     #[arg(value_name = "BUNDLE", required_unless_present = "last")]
     pub bundles: Vec<PathBuf>,
-    /// Another version of the plugin: its folder, or a program that takes the place of its program
+    /// Another version of the plugin: its folder, or a program that takes the place of its program; or a folder of plugins, of
+    /// which the version is taken that ran
     #[arg(long, value_name = "PATH")]
     pub with: Option<PathBuf>,
     /// Take for the same what this pattern matches in output and results; may be repeated

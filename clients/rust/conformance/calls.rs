@@ -85,6 +85,7 @@ macro_rules! calls {
             "cancel" => $client.cancel(first, $given.reason())$(.$wait)??,
             "retry" => $client.retry(first, $given.reason())$(.$wait)??,
             "rerun" => $client.rerun(first, options)$(.$wait)??,
+            "rerun_array" => $client.rerun_array(first, options)$(.$wait)??,
             "answer" => $client.answer(first, $given.arg(1))$(.$wait)??,
             "explain" => $client.explain(first)$(.$wait)??,
             "list" => json!($all!($client.list($given.filters(), $given.limit()))),

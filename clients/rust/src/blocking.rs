@@ -90,6 +90,7 @@ methods! {
     fn cancel(id: &str, reason: Option<&str>) -> Value;
     fn retry(id: &str, reason: Option<&str>) -> Value;
     fn rerun(id: &str, options: impl Serialize) -> Value;
+    fn rerun_array(id: &str, options: impl Serialize) -> Value;
     fn answer(id: &str, value: impl Serialize) -> Value;
     fn explain(id: &str) -> Value;
     fn output(id: &str, stream: OutputStream, attempt: Option<u32>) -> Vec<u8>;

@@ -156,6 +156,12 @@ impl Client {
         self.connection.ask(self.connection.post(&["tasks", id, "rerun"], &options)?).await
     }
 
+    /// Runs elements of an array again that have ended: those that failed, or with the option `elements` `all`; the others are those of
+    /// [`Client::rerun`]. Answers with the `id` of the bulk job that does it.
+    pub async fn rerun_array(&self, id: &str, options: impl Serialize) -> Result<Value> {
+        self.connection.ask(self.connection.post(&["arrays", id, "rerun"], &options)?).await
+    }
+
     /// Answers what a task has asked. A conflict if somebody else has: its details have the `answer`.
     pub async fn answer(&self, id: &str, value: impl Serialize) -> Result<Value> {
         let body = json!({ "value": object("value", &value)? });

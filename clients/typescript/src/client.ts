@@ -7,7 +7,7 @@ import { EventReader, Position } from "./follow.js";
 import { type Call, type ClientOptions, decoded, segment, Transport } from "./http.js";
 import { snake, stringify } from "./json.js";
 import type {
-  AnswerResult, CancelResult, Explained, FileSet, Filter, Json, Queue, QueueSettings, RerunResult, RetryResult, Schedule, ScheduleFields, SubmitOptions, TaskEvent, TaskInfo, When,
+  AnswerResult, ArrayJob, CancelResult, Explained, FileSet, Filter, Json, Queue, QueueSettings, RerunOptions, RerunResult, RetryResult, Schedule, ScheduleFields, SubmitOptions, TaskEvent, TaskInfo, When,
 } from "./types.js";
 import { VERSION } from "./version.js";
 
@@ -157,10 +157,13 @@ export class Client {
   }
 
   /** Runs a task again that has ended, with `params` in place of its own, and with `downstream` those that come after it. */
-  async rerun(
-    id: string, options: { downstream?: "none" | "failed" | "all"; params?: Record<string, Json>; reason?: string } = {},
-  ): Promise<RerunResult> {
+  async rerun(id: string, options: RerunOptions = {}): Promise<RerunResult> {
     return this.transport.json({ method: "POST", path: `/tasks/${segment(id)}/rerun`, body: { ...options } });
+  }
+
+  /** Runs elements of an array again that have ended: those that failed, or all. A bulk job does it in the background. */
+  async rerunArray(id: string, options: RerunOptions & { elements?: "failed" | "all" } = {}): Promise<ArrayJob> {
+    return this.transport.json({ method: "POST", path: `/arrays/${segment(id)}/rerun`, body: { ...options } });
   }
 
   /** Why a task does not run, or how it does. */

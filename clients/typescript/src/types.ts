@@ -138,12 +138,27 @@ export interface RetryResult {
   retry_of?: string | null;
 }
 
+/** What `rerun` and `rerunArray` take. */
+export interface RerunOptions {
+  downstream?: "none" | "failed" | "all";
+  params?: Record<string, Json>;
+  reason?: string;
+}
+
 export interface RerunResult {
   id: string;
   status: number;
   attempt?: number | null;
   /** Those that come after it and wait again. */
   downstream: string[];
+}
+
+/** What runs elements of an array again. */
+export interface ArrayJob {
+  /** Its progress is at `GET /bulk/:id`. */
+  id: string;
+  /** How many elements wait or run, and are left alone; null if counting them takes too long. */
+  left?: number | null;
 }
 
 export interface Explained {

@@ -1,5 +1,5 @@
 // Compiled only: the types by hand have the keys of the API's description, from which api.d.ts is generated.
-import type { CancelResult, EnqueueOptions, Explained, FileSet, Filter, Queue, RerunResult, RetryResult, Schedule, ScheduleFields, SubmitOptions } from "disbatch";
+import type { ArrayJob, CancelResult, EnqueueOptions, Explained, FileSet, Filter, Queue, RerunOptions, RerunResult, RetryResult, Schedule, ScheduleFields, SubmitOptions } from "disbatch";
 import type { components, operations } from "./api.js";
 import contract from "./inbox.schema.json" with { type: "json" };
 
@@ -22,7 +22,10 @@ export type Checks = [
   None<Difference<Undotted<keyof Schemas["ScheduleChange"]>, keyof ScheduleFields | "name" | "queue">>,
   None<Difference<Undotted<Exclude<keyof NonNullable<operations["findTasks"]["parameters"]["query"]>, ".limit" | ".after">>, keyof Filter>>,
   None<Difference<keyof Schemas["CancelResult"], keyof CancelResult>>,
+  None<Difference<keyof Schemas["Rerun"], keyof RerunOptions>>,
   None<Difference<keyof Schemas["RerunResult"], keyof RerunResult>>,
+  None<Difference<keyof Schemas["RerunArray"], keyof RerunOptions | "elements">>,
+  None<Difference<keyof Schemas["ArrayJob"], keyof ArrayJob>>,
   None<Difference<keyof Schemas["RetryResult"], keyof RetryResult>>,
   None<Difference<keyof Schemas["Explained"], keyof Explained>>,
   None<Exclude<Known<Queue>, keyof Schemas["Queue"]>>,

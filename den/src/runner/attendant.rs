@@ -366,7 +366,9 @@ impl Attendant {
         let lane = self.lanes.get(&of).filter(|_| !self.is_given_up && self.exited.is_none())?;
         let (claim, lease) = (&lane.work.claim, lane.work.lease);
         let slot = Slot { number: claim.slot()?, runner: Some(self.process.pid) };
-        let (Next { queued, known }, under_way) = self.services.handover.take(claim.queue, slot.number)?;
+        let fits = |known: &Known| known.lanes == lane.work.lanes;
+        let (Next { queued, known }, under_way) =
+            self.services.handover.take(claim.queue, slot.number, fits)?;
         let by = Claimant { node: claim.node.clone(), instance: claim.instance.clone(), lease: Some(lease) };
         let take = queued.take(claim.queue, &by, (slot, self.services.store.now()))?;
         let claim = queued.taken(&take);

@@ -6,7 +6,9 @@ use std::time::Duration;
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::clock::{Clock, SystemClock};
-use disbatch_core::model::{NodeName, PluginName, QueueId, TaskId, from_extended, to_document};
+use disbatch_core::model::{
+    CANARY, NodeName, PluginName, QueueId, TaskId, VERSION, from_extended, to_document,
+};
 use disbatch_core::schedules::ForRun;
 use disbatch_core::task::Run;
 use serde::de::DeserializeOwned;
@@ -68,6 +70,10 @@ fn of_earlier(plugin: &PluginName, earlier: Earlier, own: NodeName) -> io::Resul
     };
     let (task_id, queue_id) = (id("_id")?, id("queue")?);
     let mut of_queue = from_extended(queue);
+    // Which version runs is said by the task, or by what is installed here.
+    for field in [VERSION, CANARY] {
+        of_queue.remove(field);
+    }
     of_queue.extend(doc! { "_id": queue_id, "plugin": plugin.as_str() });
     let node = node.map_or(own, NodeName::new);
     let run = Run { task: TaskId(task_id), queue: QueueId(queue_id), node, attempt, instance: None };

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bson::{Bson, doc};
 use disbatch_core::callbacks::Token;
-use disbatch_core::model::{Queue, Status, Step, Task};
+use disbatch_core::model::{Canary, Queue, Status, Step, Task};
 use disbatch_core::plugin::{CallbackAuth, Engine, ProgramType};
 use disbatch_core::secrets::SecureParams;
 use disbatch_core::store::StoreError;
@@ -285,7 +285,9 @@ impl<'a> Stage<'a> {
     /// What one task has at a time. That may take until others have ended.
     async fn tools(&mut self, part: &Part) -> Result<InUse<'a>, NotBegun> {
         let kit = self.kit;
-        let tools = kit.tools.take(&part.name).await;
+        // Of a queue that tries a version, the next task may be run by the other one.
+        let queue = self.work.begun.queue.as_ref().ok().and_then(Option::as_ref);
+        let tools = kit.tools.take(&part.name, queue.is_some_and(|queue| Canary::of(queue).is_some())).await;
         self.may_begin(tools)
     }
 

@@ -52,13 +52,15 @@ impl Toolbox {
     }
 
     /// For a task of this plugin, with its process if there is one that is free. One of another plugin is given up only if there is
-    /// nothing else. Where many tasks have some, this waits until others have ended.
-    pub async fn take(&self, plugin: &PluginName) -> InUse<'_> {
+    /// nothing else, and one of another version not while `both` are needed. Where many tasks have some, this waits until others have ended.
+    pub async fn take(&self, plugin: &PluginName, both: bool) -> InUse<'_> {
         // It is never closed.
         let permit = self.left.acquire().await.ok();
         let mut free = self.lock();
         let with = |wanted: Option<&PluginName>| free.iter().rposition(|tools| tools.warm.plugin() == wanted);
-        let at = with(Some(plugin)).or_else(|| with(None)).or_else(|| free.len().checked_sub(1));
+        let is_version = |of: &PluginName| both && of.base() == plugin.base();
+        let any = || free.iter().rposition(|tools| !tools.warm.plugin().is_some_and(is_version));
+        let at = with(Some(plugin)).or_else(|| with(None)).or_else(any);
         let tools = at.map_or_else(|| self.more(), |at| free.remove(at));
         InUse { tools: vec![tools], toolbox: self, _one_of_few: permit }
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
 use disbatch_cli::args::secure::is_stdin;
-use disbatch_core::model::{FILES, PluginName, STEPS};
+use disbatch_core::model::{FILES, PluginName, STEPS, Version};
 use disbatch_dtr::local::{GivenFile, GivenFiles};
 use disbatch_wire::bundles::{
     self, BUNDLE, Bundle, BundledFile, LARGEST_FILES, LARGEST_STREAM, RECORDING, RecordedPlugin, Recording,
@@ -57,9 +57,13 @@ impl Run {
 
     /// What was recorded of a plugin.
     pub fn recorded(&self, plugin: &PluginName) -> Option<&RecordedPlugin> {
-        let recording = self.recording.as_ref()?;
-        let of_steps = recording.steps.iter().map(|step| &step.plugin);
-        of_steps.chain([&recording.plugin]).find(|recorded| recorded.name == plugin.as_str())
+        self.recording.as_ref()?.of_plugin(plugin.as_str())
+    }
+
+    /// The version of a plugin that ran, if that is known.
+    pub fn version(&self, plugin: &PluginName) -> Option<Version> {
+        let of_queue = self.bundle.version.as_deref().filter(|_| plugin.as_str() == self.bundle.plugin);
+        of_queue.or_else(|| Some(self.recorded(plugin)?.version.as_str()))?.parse().ok()
     }
 
     /// What the task gets and leaves.

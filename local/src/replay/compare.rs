@@ -7,8 +7,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use bson::DateTime;
-use disbatch_compare::{AttemptOutcome, Both, Comparison, LeftFile, Masks, StepEnd};
-use disbatch_core::model::{STEPS, Step};
+use disbatch_compare::{AttemptOutcome, Both, Comparison, LeftFile, Masks, OtherVersion, StepEnd};
+use disbatch_core::model::{PluginName, STEPS, Step, Version};
 use disbatch_core::plugin::Plugin;
 use disbatch_dtr::local::Rehearsed;
 use disbatch_wire::bundles::RecordedPlugin;
@@ -24,7 +24,7 @@ pub fn compare(
     run: &Run,
     (ended, output): (&Rehearsed, &[Vec<u8>; 2]),
     masks: &Masks,
-    changed_files: Option<Vec<String>>,
+    (other_versions, changed_files): (Vec<OtherVersion>, Option<Vec<String>>),
 ) -> Comparison {
     let outcome = &run.bundle.outcome;
     let whole = ["stdout", "stderr"].map(|name| {
@@ -48,6 +48,7 @@ pub fn compare(
     Comparison {
         steps: steps(run, ended),
         files: left(run, ended),
+        other_versions,
         changed_files,
         note: ended.note.clone(),
         ..Comparison::between(&was, &is, masks, Some(TAKES))
@@ -108,6 +109,17 @@ fn left(run: &Run, ended: &Rehearsed) -> Option<Both<Vec<LeftFile>>> {
     let mut was: Vec<LeftFile> = was.collect();
     was.sort();
     Some(Both::new(was, is.collect()))
+}
+
+/// The plugin in both versions, if the one that is here is not the one that ran.
+pub fn version(run: &Run, name: &PluginName, plugin: &Plugin) -> Option<OtherVersion> {
+    let (was, is) = (run.version(name)?, plugin.manifest.version().ok().flatten());
+    let text = |version: &Version| version.as_str().to_owned();
+    (is.as_ref() != Some(&was)).then(|| OtherVersion {
+        plugin: name.to_string(),
+        was: text(&was),
+        is: is.as_ref().map(text),
+    })
 }
 
 /// Which files of the plugin are not what was recorded, by their names. `only_program`: it has no others here.

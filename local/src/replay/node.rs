@@ -18,6 +18,8 @@ use crate::plugin::check;
 /// A node that is none.
 pub struct Node {
     pub config: Config,
+    /// The plugin that was given, if it is one.
+    given: Option<PluginName>,
     /// What is in it is needed as long as a plugin runs.
     folder: TempDir,
 }
@@ -32,12 +34,15 @@ impl Node {
         let folder = tempfile::tempdir().context("cannot make a folder for the configuration")?;
         let path = |name: &str| folder.path().join(name);
         let names = run.plugins()?;
-        let plugin = match (with, &names[..]) {
-            (None, _) => None,
-            (Some(with), names) if with.is_dir() => Some(plugin_of(with, names)?),
+        let (plugin, named) = match (with, &names[..]) {
+            (None, _) => (None, None),
+            (Some(with), names) if with.is_dir() => {
+                let (folder, name) = plugin_of(with, names)?;
+                (Some(folder), name)
+            }
             (Some(with), [name]) => {
                 let program = check::absolute(with)?;
-                Some(write_plugin(&path("with"), (name, run), Some(&program))?)
+                (Some(write_plugin(&path("with"), (name, run), Some(&program))?), Some(name.clone()))
             }
             (Some(_), _) => bail!("the steps have several plugins: --with takes the folder of one of them"),
         };
@@ -47,17 +52,25 @@ impl Node {
         };
         config.plugin_dirs.splice(0..0, plugin);
         let plugins = Plugins::discover(&config);
-        for (number, name) in names.iter().enumerate() {
-            if given.is_some() || plugins.get(name).is_some() || manifest_of(name, run).is_none() {
-                continue;
+        for (number, name) in names.iter().enumerate().filter(|(_, name)| named.as_ref() != Some(name)) {
+            let version = run.version(name).and_then(|version| plugins.get(&name.at(&version)));
+            if let Some(version) = version.and_then(|version| version.folder.clone()) {
+                // What is found first has the name alone.
+                config.plugin_dirs.insert(0, version);
+            } else if given.is_none() && plugins.get(name).is_none() && manifest_of(name, run).is_some() {
+                // If it was recorded on this host, it is where it was.
+                config.plugin_dirs.push(match recorded_folder(name, run) {
+                    Some(folder) => folder,
+                    None => write_plugin(&path(&format!("recorded-{number}")), (name, run), None)?,
+                });
             }
-            // If it was recorded on this host, it is where it was.
-            config.plugin_dirs.push(match recorded_folder(name, run) {
-                Some(folder) => folder,
-                None => write_plugin(&path(&format!("recorded-{number}")), (name, run), None)?,
-            });
         }
-        Ok(Self { config, folder })
+        Ok(Self { config, given: named, folder })
+    }
+
+    /// Whether this plugin was given, in whatever version.
+    pub fn is_given(&self, plugin: &str) -> bool {
+        self.given.as_ref().is_some_and(|given| given.as_str() == plugin)
     }
 
     /// Whether the folder of a plugin was made here, with nothing in it but a manifest.
@@ -74,22 +87,43 @@ fn recorded_folder(name: &PluginName, run: &Run) -> Option<PathBuf> {
     manifest.parent().filter(|_| manifest.is_file()).map(Path::to_owned)
 }
 
-/// A folder with a version of the plugin.
-fn plugin_of(folder: &Path, names: &[PluginName]) -> anyhow::Result<PathBuf> {
+/// A folder with a version of a plugin, which is returned, or with folders of several.
+fn plugin_of(folder: &Path, names: &[PluginName]) -> anyhow::Result<(PathBuf, Option<PluginName>)> {
     let folder = check::absolute(folder)?;
     let path = folder.join("plugin.json");
+    if !path.is_file() {
+        return has_some_of(&folder, names).map(|()| (folder, None));
+    }
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let manifest = Manifest::parse(&text).map_err(|error| anyhow!("{}: {error}", path.display()))?;
     if !names.contains(&manifest.name) {
-        let names: Vec<&str> = names.iter().map(PluginName::as_str).collect();
         bail!(
             "{} is the plugin {}, and the bundle is one of {}",
             folder.display(),
             manifest.name,
-            names.join(", ")
+            words(names)
         );
     }
-    Ok(folder)
+    Ok((folder, Some(manifest.name)))
+}
+
+/// Whether one of the plugins is in a folder of plugins.
+fn has_some_of(folder: &Path, names: &[PluginName]) -> anyhow::Result<()> {
+    let config = Config::parse(&check::configuration(folder), &folder.join("config.json"))?;
+    let plugins = Plugins::discover(&config);
+    let is_there = |plugin: &PluginName| {
+        let found = plugins.get(plugin).is_some_and(|plugin| plugin.folder.is_some());
+        found && names.iter().any(|name| name.as_str() == plugin.base())
+    };
+    if plugins.names().chain(plugins.versions()).any(is_there) {
+        return Ok(());
+    }
+    let problems: String = plugins.problems.iter().map(|problem| format!("\n{problem}")).collect();
+    bail!("{} has no plugin.json, nor a folder with one of {}{problems}", folder.display(), words(names))
+}
+
+fn words(names: &[PluginName]) -> String {
+    names.iter().map(PluginName::as_str).collect::<Vec<_>>().join(", ")
 }
 
 /// A configuration with nothing in it but secrets.

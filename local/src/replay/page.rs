@@ -4,7 +4,7 @@ use askama::Template;
 use disbatch_cli::args::{Limits, ReplayOptions};
 use disbatch_cli::{args::seconds, status};
 use disbatch_compare::diff::{self, Row};
-use disbatch_compare::{Comparison, LeftFile, StepEnd, Text};
+use disbatch_compare::{Comparison, LeftFile, OtherVersion, StepEnd, Text};
 use disbatch_core::text::percent;
 
 use super::report::NO_TEXT;
@@ -84,7 +84,10 @@ fn run<'a>(tried: &'a Tried, limits: &Limits, room: &mut usize) -> Run<'a> {
 /// Those that differ besides text.
 fn facts(comparison: &Comparison) -> Vec<(&'static str, String, String)> {
     let mut facts = Vec::new();
-    let Comparison { status, exit, steps, files, note, .. } = comparison;
+    let Comparison { status, exit, steps, files, other_versions, note, .. } = comparison;
+    for OtherVersion { plugin, was, is } in other_versions {
+        facts.push(("version", format!("{plugin} {was}"), is.clone().unwrap_or_else(|| "none".to_owned())));
+    }
     if !status.same {
         let words = |code: i64| format!("{code} {}", status::word(code));
         facts.push(("status", words(status.was), words(status.is)));

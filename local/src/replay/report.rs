@@ -4,7 +4,7 @@ use console::{Style, style};
 use disbatch_cli::args::seconds;
 use disbatch_cli::output::{Screen, visible};
 use disbatch_cli::status;
-use disbatch_compare::{Both, Comparison, LeftFile, Measured, StepEnd, Text};
+use disbatch_compare::{Both, Comparison, LeftFile, Measured, OtherVersion, StepEnd, Text};
 
 use super::bundle::Run;
 use super::columns;
@@ -25,6 +25,7 @@ pub fn text(run: &Run, comparison: &Comparison, screen: Screen) -> String {
         visible(&bundle.plugin)
     )];
     lines.push(line("plugin", &plugin(comparison), None));
+    lines.extend(comparison.other_versions.iter().map(|other| line("version", &version(other), None)));
     let code = |code: i64| format!("{code} {}", status::word(code));
     let both = |was: String, is: String| if was == is { was } else { format!("{was} → {is}") };
     let status = &comparison.status;
@@ -111,6 +112,11 @@ fn plugin(comparison: &Comparison) -> String {
         Some([]) => "the recorded version".to_owned(),
         Some(changed) => format!("another version: {}", visible(&changed.join(", "))),
     }
+}
+
+/// `of My::Mail: 1 → 2`
+fn version(OtherVersion { plugin, was, is }: &OtherVersion) -> String {
+    format!("of {}: {} → {}", visible(plugin), visible(was), visible(is.as_deref().unwrap_or("none")))
 }
 
 fn of_text(text: &Text) -> String {

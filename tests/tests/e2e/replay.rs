@@ -4,6 +4,7 @@ mod by_hand;
 mod many;
 mod parts;
 mod rights;
+mod versions;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -15,10 +15,10 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 /// Says its version.
-const SAYS: &str = "#!/bin/sh\necho VERSION\n";
+pub const SAYS: &str = "#!/bin/sh\necho VERSION\n";
 
 /// The same as a warm plugin, with its process.
-const WARM: &str = r#"#!/usr/bin/env python3
+pub const WARM: &str = r#"#!/usr/bin/env python3
 import json, os, sys
 control = int(os.environ["DISBATCH_CONTROL_FD"])
 for line in sys.stdin:

@@ -142,6 +142,12 @@ sub retry   { my ($self, $id, %options) = @_; return $self->_act($id, 'retry',  
 # Runs a task again that has ended: downstream => 'none', 'failed' or 'all' of those that come after it, params => others than it has.
 sub rerun   { my ($self, $id, %options) = @_; return $self->_act($id, 'rerun',  %options) }
 
+# Runs elements of an array again that have ended: elements => 'failed' or 'all', and the options of rerun. A bulk job does it in the background.
+sub rerun_array {
+    my ($self, $id, %options) = @_;
+    return $self->{transport}->json({ method => 'POST', path => '/arrays/' . segment($id) . '/rerun', body => {%options} });
+}
+
 # Answers what a task has asked. A conflict if somebody else has: its details have the answer.
 sub answer {
     my ($self, $id, $value) = @_;

@@ -321,8 +321,8 @@ def act(id: str, verb: str, reason: str | None) -> Steps[dict[str, Any]]:
     return (yield call).json(call)  # type: ignore[no-any-return]
 
 
-def rerun(id: str, options: Mapping[str, Any]) -> Steps[dict[str, Any]]:
-    call = post(f"/tasks/{segment(id)}/rerun", {key: value for key, value in options.items() if value is not None})
+def rerun(kind: str, id: str, options: Mapping[str, Any]) -> Steps[dict[str, Any]]:
+    call = post(f"/{kind}/{segment(id)}/rerun", {key: value for key, value in options.items() if value is not None})
     return (yield call).json(call)  # type: ignore[no-any-return]
 
 

@@ -233,7 +233,21 @@ class Client(_Base):
     ) -> dict[str, Any]:
         """Runs a task again that has ended, with `params` in place of its own; `downstream`: which of those that come after it, too:
         `none`, `failed` or `all`."""
-        return self._run(_calls.rerun(id, {"downstream": downstream, "params": params, "reason": reason}))
+        return self._run(_calls.rerun("tasks", id, {"downstream": downstream, "params": params, "reason": reason}))
+
+    def rerun_array(
+        self,
+        id: str,
+        *,
+        elements: str | None = None,
+        downstream: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        reason: str | None = None,
+    ) -> dict[str, Any]:
+        """Runs elements of an array again that have ended, those that `failed` or `all`; the rest is as with `rerun`. `id` of the answer
+        is a bulk job, which does it in the background."""
+        options = {"elements": elements, "downstream": downstream, "params": params, "reason": reason}
+        return self._run(_calls.rerun("arrays", id, options))
 
     def explain(self, id: str) -> dict[str, Any]:
         """Why a task does not run, or how it does: `summary` and `gates`."""
@@ -504,7 +518,21 @@ class AsyncClient(_Base):
     ) -> dict[str, Any]:
         """Runs a task again that has ended, with `params` in place of its own; `downstream`: which of those that come after it, too:
         `none`, `failed` or `all`."""
-        return await self._run(_calls.rerun(id, {"downstream": downstream, "params": params, "reason": reason}))
+        return await self._run(_calls.rerun("tasks", id, {"downstream": downstream, "params": params, "reason": reason}))
+
+    async def rerun_array(
+        self,
+        id: str,
+        *,
+        elements: str | None = None,
+        downstream: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        reason: str | None = None,
+    ) -> dict[str, Any]:
+        """Runs elements of an array again that have ended, those that `failed` or `all`; the rest is as with `rerun`. `id` of the answer
+        is a bulk job, which does it in the background."""
+        options = {"elements": elements, "downstream": downstream, "params": params, "reason": reason}
+        return await self._run(_calls.rerun("arrays", id, options))
 
     async def explain(self, id: str) -> dict[str, Any]:
         """Why a task does not run, or how it does: `summary` and `gates`."""

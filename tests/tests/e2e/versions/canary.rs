@@ -1,6 +1,6 @@
 //! A queue tries a version with a part of its tasks: it stays if it is as good, and is taken back if it is worse.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, ensure};
 use bson::{Bson, Document, doc};
@@ -9,10 +9,21 @@ use disbatch_tests::{Dci, World, eventually};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::{dci, install};
+use super::{WARM, dci, install};
 
 /// Fails if there is a file beside it.
 const MAY_FAIL: &str = "#!/bin/sh\necho VERSION\ntest ! -e \"${0%/*}/fail\"\n";
+
+/// Says how many tasks came together, and its process.
+const BATCH: &str = r#"#!/usr/bin/env python3
+import json, os, sys
+control = int(os.environ["DISBATCH_CONTROL_FD"])
+for line in sys.stdin:
+    tasks = json.loads(line)["tasks"]
+    for one in tasks:
+        said = {"stdout": "VERSION %d" % len(tasks), "stderr": str(os.getpid()), "done": {}}
+        os.write(control, json.dumps({"id": one["env"]["DISBATCH_TASK_ID"], **said}).encode() + b"\n")
+"#;
 
 /// A queue that pins version 1 and tries version 2, which fails if `fails`.
 struct Scene {
@@ -24,9 +35,13 @@ struct Scene {
 
 impl Scene {
     async fn new(fails: bool, fields: Document) -> anyhow::Result<Self> {
+        Self::of((MAY_FAIL, json!({})), fails, fields).await
+    }
+
+    async fn of(plugin: (&str, Value), fails: bool, fields: Document) -> anyhow::Result<Self> {
         let world = World::new().await?;
         for version in ["1", "2"] {
-            install(&world.plugins(), version, (MAY_FAIL, json!({})))?;
+            install(&world.plugins(), version, plugin.clone())?;
         }
         if fails {
             std::fs::write(world.plugins().join("mail-2/fail"), "")?;
@@ -167,6 +182,55 @@ async fn a_task_keeps_its_version_over_its_attempts() -> anyhow::Result<()> {
     assert_eq!((&now["failed"], &now["others_failed"]), (&now["ended"], &now["others_ended"]));
     assert_eq!(scene.canary().await?, Some(canary), "it is not worse");
     scene.world.end().await
+}
+
+/// Runs tasks of a warm plugin with a canary that has half of them. Returns what they said, and the processes, by version.
+async fn run_warm(
+    plugin: (&str, Value),
+    tasks: usize,
+) -> anyhow::Result<BTreeMap<String, [BTreeSet<String>; 2]>> {
+    let scene = Scene::of(plugin, false, doc! { "threads": 0 }).await?;
+    scene.try_with(0.5).await?;
+    scene.world.submit(scene.queue, vec![doc! {}; tasks]).await?;
+    scene.world.update_queue(scene.queue, doc! { "threads": 8 }).await?;
+    let mut by_version: BTreeMap<String, [BTreeSet<String>; 2]> = BTreeMap::new();
+    for task in scene.world.until_all_ended(scene.queue).await? {
+        let [said, process] =
+            [task.get_str("stdout")?, task.get_str("stderr")?].map(|text| text.trim().to_owned());
+        ensure!(said.split(' ').next() == Some(version_of(&task)), "{task}");
+        let [all, processes] = by_version.entry(version_of(&task).to_owned()).or_default();
+        all.insert(said);
+        processes.insert(process);
+    }
+    scene.world.end().await?;
+    Ok(by_version)
+}
+
+#[tokio::test]
+async fn each_version_has_batches_of_its_own() -> anyhow::Result<()> {
+    let batch = json!({ "warm": { "batch": { "max": 8, "wait_ms": 5 } } });
+    let by_version = run_warm((BATCH, batch), 400).await?;
+    assert_eq!(by_version.keys().collect::<Vec<_>>(), ["1", "2"]);
+    for (version, [said, processes]) in by_version {
+        ensure!(
+            said.iter().any(|said| !said.ends_with(" 1")),
+            "{version} had no two tasks at a time: {said:?}"
+        );
+        // A runner that has no more tasks of one version may get some of the other.
+        ensure!(processes.len() <= 40, "{version} was started again and again: {processes:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn warm_processes_of_both_versions_are_kept() -> anyhow::Result<()> {
+    for warm in [json!(true), json!({ "folder": false })] {
+        for (version, [_, processes]) in run_warm((WARM, json!({ "warm": warm })), 200).await? {
+            // Eight slots, and a runner that was started for nothing.
+            ensure!(processes.len() <= 12, "{version} was started again and again: {processes:?}");
+        }
+    }
+    Ok(())
 }
 
 #[tokio::test]
