@@ -366,7 +366,7 @@ impl Attendant {
         let lane = self.lanes.get(&of).filter(|_| !self.is_given_up && self.exited.is_none())?;
         let (claim, lease) = (&lane.work.claim, lane.work.lease);
         let slot = Slot { number: claim.slot()?, runner: Some(self.process.pid) };
-        let fits = |known: &Known| known.lanes == lane.work.lanes;
+        let fits = |known: &TaskContext| known.lanes == lane.work.lanes;
         let (Next { queued, known }, under_way) =
             self.services.handover.take(claim.queue, slot.number, fits)?;
         let by = Claimant { node: claim.node.clone(), instance: claim.instance.clone(), lease: Some(lease) };
