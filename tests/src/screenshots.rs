@@ -4,6 +4,8 @@ mod camera;
 mod example;
 mod past;
 mod plugins;
+mod schedules;
+mod versions;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};

@@ -8,7 +8,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::past::{self, Habit};
-use super::plugins;
+use super::{plugins, schedules, versions};
 use crate::{Dci, Den, World, eventually};
 
 /// The nodes that are alive.
@@ -36,7 +36,7 @@ enum Place {
 }
 
 /// All pages, by what their pictures are called.
-const PAGES: [(&str, Place); 17] = [
+const PAGES: [(&str, Place); 20] = [
     ("overview", Place::At("/")),
     ("queue", Place::Queue),
     ("tasks", Place::At("/tasks")),
@@ -52,6 +52,9 @@ const PAGES: [(&str, Place); 17] = [
     ("balance", Place::At("/balance")),
     ("notifications", Place::At("/subscriptions")),
     ("audit", Place::At("/audit")),
+    ("moment", Place::At("/moments?at=5s&around=1m")),
+    ("shadow", Place::At("/queues/imports/shadow")),
+    ("versions", Place::At("/queues/invoices")),
     ("api", Place::At("/docs")),
     ("about", Place::At("/about")),
 ];
@@ -105,11 +108,13 @@ impl Example {
         }
         prepare_nodes(world, &dci).await?;
         balance(&dci).await?;
+        versions::prepare(world, &dci, queues.invoices).await?;
         let shown = present(world, &dci, &queues).await?;
         oddities(world, &queues).await?;
         bulk(&dci).await?;
-        schedules(world, &dci).await?;
+        schedules::fill(world, &dci).await?;
         subscriptions(world, &dci, &shown).await?;
+        versions::until_compared(world).await?;
         Ok(Self { dci, _dens: dens, queues, shown })
     }
 
@@ -320,34 +325,6 @@ async fn oddities(world: &World, queues: &Queues) -> anyhow::Result<()> {
         world.set(id, state).await?;
     }
     Ok(())
-}
-
-/// What is made again and again, and the last nights of it.
-async fn schedules(world: &World, dci: &Dci) -> anyhow::Result<()> {
-    dci.posted("/calendars/holidays", &json!({ "recurring": ["12-25", "12-26", "01-01"] })).await?;
-    let orders = json!({ "shop": "shop-eu", "since": "yesterday" });
-    let covers = json!({ "image": "covers/newest.jpg", "sizes": [160, 640] });
-    for (name, queue, cron, zone, params) in [
-        ("orders-of-the-night", "imports", "30 2 * * *", "Europe/Berlin", orders),
-        ("month-end", "reports", "0 6 L * *", "America/New_York", json!({ "month": "the last one" })),
-        ("thumbnails-again", "thumbnails", "*/15 8-18 * * mon-fri", "Europe/London", covers),
-    ] {
-        let schedule = json!({
-            "name": name, "queue": queue, "cron": cron, "zone": zone, "params": params,
-            "calendars": [{ "name": "holidays", "use": "exclude" }], "paused": name == "thumbnails-again",
-        });
-        let (status, answer) = dci.post("/schedules", &schedule).await?;
-        ensure!(status == 201, "{status} {answer}");
-    }
-    let week = world.store().now().timestamp_millis() / 1_000 - 7 * 86_400;
-    let past = dci.posted("/schedules/orders-of-the-night/backfill", &json!({ "from": week })).await?;
-    let newest = past["tasks"].as_array().and_then(|tasks| tasks.last()?.as_str()).context("no task")?;
-    let newest: TaskId = newest.parse()?;
-    eventually("the nights to be made up for", || async {
-        let task = dci.get(&format!("/tasks/{newest}")).await?;
-        Ok((task["status"].as_i64() >= Some(1)).then_some(()))
-    })
-    .await
 }
 
 /// Who is told what. The addresses are nobody's, and nothing happens any more that would be told.

@@ -65,8 +65,10 @@ def imports(params):
         say("nothing new")
         tell(status=3)
         return
-    say(f"{GREEN}214{RESET} orders, {YELLOW}3{RESET} of them known already")
-    tell(result={"orders": 211, "known": 3})
+    # The next version counts otherwise.
+    known = 5 if sys.argv[2:] and params["since"] == "2026-11-20" else 3
+    say(f"{GREEN}214{RESET} orders, {YELLOW}{known}{RESET} of them known already")
+    tell(result={"orders": 214 - known, "known": known})
 
 
 def mail(params):

@@ -17,7 +17,9 @@ pub(super) fn install(folder: &Path) -> anyhow::Result<()> {
     let manifests: Vec<Value> = serde_json::from_str(MANIFESTS)?;
     for manifest in manifests {
         let name = manifest["name"].as_str().context("a plugin without a name")?;
-        Script { name, text: PROGRAM }.install_as(folder, &manifest)?;
+        let version = manifest["version"].as_str().context("a plugin without a version")?;
+        let script = Script { name: &format!("{name}-{version}"), text: PROGRAM };
+        script.install_as(folder, &manifest)?;
     }
     Ok(())
 }
