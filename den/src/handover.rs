@@ -123,7 +123,12 @@ impl Handover {
 
     /// The first task that fits and may have the slot `slot` of `queue`, if there is one. Until it is known what became of that, the
     /// returned guard is to be kept.
-    pub fn take(&self, queue: QueueId, slot: u64, fits: impl Fn(&TaskContext) -> bool) -> Option<(Next, UnderWay)> {
+    pub fn take(
+        &self,
+        queue: QueueId,
+        slot: u64,
+        fits: impl Fn(&TaskContext) -> bool,
+    ) -> Option<(Next, UnderWay)> {
         let mut queues = self.lock();
         let stock = queues.get_mut(&queue)?;
         // A slot above a limit that was lowered is given up.

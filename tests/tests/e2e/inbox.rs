@@ -136,8 +136,8 @@ async fn what_is_committed_runs_once_and_what_is_aborted_never() -> anyhow::Resu
 }
 
 #[tokio::test]
-async fn a_document_that_was_told_of_is_moved_with_the_others_and_only_while_it_is_there() -> anyhow::Result<()>
-{
+async fn a_document_that_was_told_of_is_moved_with_the_others_and_only_while_it_is_there()
+-> anyhow::Result<()> {
     let (world, queue) = world().await?;
     let store = world.store();
     let told = document(ObjectId::new(), queue);
