@@ -112,7 +112,8 @@ async fn what_was_at_a_moment_is_told_when_all_is_over() -> anyhow::Result<()> {
     let events = all["events"].as_array().context("no list")?;
     let firing = events.iter().find(|event| event["kind"] == "schedule").context("it has fired")?;
     assert_eq!((&firing["task"], &firing["queue_name"]), (&json!(fired.to_string()), &json!("reports")));
-    let times: Vec<&str> = events.iter().filter_map(|event| event["at"].as_str()).collect();
+    let times = events.iter().filter_map(|event| event["at"].as_str()).map(DateTime::parse_rfc3339_str);
+    let times = times.collect::<Result<Vec<_>, _>>()?;
     ensure!(times.is_sorted(), "{times:?}");
 
     let elsewhere = dci.get(&format!("/moments?at={at}&node=n7")).await?;
