@@ -179,13 +179,17 @@ document.addEventListener("htmx:configRequest", ({ detail }) => {
   const button = detail.elt.disbatchButton; // A dialog in between has taken the focus from it.
   if (button?.name && detail.parameters[button.name] === undefined) detail.parameters[button.name] = button.value;
   detail.elt.disbatchSent = new URLSearchParams([...detail.formData].map(([name, value]) => [name, String(value)]));
+  // The page may tell of the change before the answer does: then these are about the next one already.
   detail.elt.disbatchUndo = undoOf(detail.elt);
+  detail.elt.disbatchDone = detail.elt.dataset.done;
 });
-document.addEventListener("htmx:beforeRequest", ({ detail }) => {
-  clearComplaint(hostOf(detail.elt));
-  detail.elt.setAttribute("aria-busy", "true");
+document.addEventListener("htmx:beforeRequest", ({ detail: { elt } }) => {
+  clearComplaint(hostOf(elt));
+  elt.setAttribute("aria-busy", "true");
+  // At the element itself: it may be off the page when the answer comes, and then nothing else hears of it.
+  for (const [name, hear] of HEARD) elt.addEventListener(name, hear);
 });
-document.addEventListener("htmx:afterRequest", ({ detail }) => {
+const ended = ({ detail }) => {
   const { xhr, successful, requestConfig: { elt } } = detail;
   elt.removeAttribute("aria-busy");
   // The request has not quite ended yet.
@@ -196,7 +200,7 @@ document.addEventListener("htmx:afterRequest", ({ detail }) => {
   elt.disbatchUnseen = null;
   let answer = {};
   try { answer = JSON.parse(xhr.responseText); } catch { /* It has nothing to tell. */ }
-  const said = elt.dataset.done === undefined ? null : filled(elt.dataset.done, elt, elt.disbatchSent, answer);
+  const said = elt.disbatchDone === undefined ? null : filled(elt.disbatchDone, elt, elt.disbatchSent, answer);
   elt.closest("dialog")?.close();
   if (elt.dataset.undo) elt.dataset.undo = String(elt.disbatchSent);
   if (elt.hasAttribute("data-reset")) elt.reset();
@@ -207,7 +211,7 @@ document.addEventListener("htmx:afterRequest", ({ detail }) => {
   }
   elt.dispatchEvent(new CustomEvent("disbatch:done", { bubbles: true, detail: { answer, said } }));
   if (!settled(elt, said, answer) && said) toast(said, { undo: elt.disbatchUndo });
-});
+};
 const failed = ({ detail: { xhr, requestConfig: { elt } } }) => {
   elt.removeAttribute("aria-busy");
   complainAt(elt, xhr.status === 401 ? ENDED : failureOf(xhr));
@@ -238,7 +242,7 @@ const overtaken = (form, xhr) => {
   }
   find("[aria-invalid]", form)?.focus();
 };
-for (const name of ["htmx:responseError", "htmx:sendError", "htmx:timeout"]) document.addEventListener(name, failed);
+const HEARD = [["htmx:afterRequest", ended], ["htmx:responseError", failed], ["htmx:sendError", failed], ["htmx:timeout", failed]];
 // Answers for programs are not to be shown as they are.
 document.addEventListener("htmx:beforeSwap", ({ detail }) => {
   if (!(detail.xhr.getResponseHeader("content-type") ?? "").includes("html")) detail.shouldSwap = false;

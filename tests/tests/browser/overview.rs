@@ -103,6 +103,46 @@ async fn what_others_change_is_seen_without_loading_the_page_again() -> anyhow::
 }
 
 #[tokio::test]
+async fn what_was_done_is_told_though_the_page_has_changed_before_the_answer() -> anyhow::Result<()> {
+    let site = Site::new().await?;
+    let world = &site.world;
+    let queue = world.queue("Disbatch::Plugin::Demo", doc! { "name": "mail" }).await?;
+    visit(async |browser| {
+        browser.open(&site.url("/")).await?;
+        let page = browser.page();
+        // Answers are heard when the test says so, and never before the page has heard of the change.
+        let hold = "const { send } = XMLHttpRequest.prototype;
+            XMLHttpRequest.prototype.send = function (...body) {
+                const hear = this.onload;
+                this.onload = () => { globalThis.answer = () => hear.call(this); };
+                send.apply(this, body);
+            };";
+        browser.script(hold, json!([])).await?;
+        page.until_there("switch", "Running tasks of mail").await?;
+        page.click("switch", "Running tasks of mail").await?;
+        page.until_text("paused").await?;
+        answer(browser).await?;
+        page.until_text("mail is paused.").await?;
+        // One that is not in the page any more.
+        page.click("switch", "Running tasks of mail").await?;
+        until_queue(world, doc! { "name": "mail", "paused": { "$ne": true } }).await?;
+        world.database().collection::<bson::Document>("queues").delete_one(doc! { "_id": queue.0 }).await?;
+        let gone = "return ![...document.querySelectorAll('a')].some((link) => link.innerText === 'mail')";
+        browser.until("mail to be off the page", gone).await?;
+        answer(browser).await?;
+        page.until_text("mail runs tasks again.").await
+    })
+    .await?;
+    site.end().await
+}
+
+/// Lets the page hear the answer that is held back.
+async fn answer(browser: &Browser) -> anyhow::Result<()> {
+    browser.until("an answer", "return globalThis.answer !== undefined").await?;
+    browser.script("globalThis.answer(); globalThis.answer = undefined;", json!([])).await.map(drop)
+}
+
+#[tokio::test]
 async fn what_is_typed_while_a_field_is_saved_is_saved_next() -> anyhow::Result<()> {
     let site = Site::new().await?;
     let world = &site.world;
