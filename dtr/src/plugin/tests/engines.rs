@@ -19,6 +19,8 @@ fn with_manifest(mut setup: Setup, manifest: Value) -> Setup {
 #[tokio::test]
 async fn a_program_finds_the_task_and_the_configuration_in_files() {
     let script = r#"cat > /dev/null; cat "$1"; shift; echo "$@"; stat -c %a ./*.json"#;
+    // One for both: a guard that loses its runner removes all of its folders.
+    let mut guards = Guards::default();
     for (kind, further) in [("default", "--config /etc/x.json"), ("nomongo", "")] {
         let manifest = json!({ "name": "Test", "engine": "program", "program": { "type": kind } });
         let mut setup = with_manifest(Setup::script(script), manifest);
@@ -26,7 +28,7 @@ async fn a_program_finds_the_task_and_the_configuration_in_files() {
         setup.task.rest.insert("secure_params", doc! { "key": "k", "data": "sealed" });
         let secret = json!({ "password": "horse" });
         setup.secure_params = SecureParams::new(secret.as_object().unwrap().clone());
-        let ended = setup.run(nothing).await.unwrap();
+        let ended = setup.run_under(&mut guards, nothing).await.unwrap();
         let task = String::from_utf8(task_json(&setup.task, None).unwrap().to_vec()).unwrap();
         assert!(!task.contains("horse") && !task.contains("sealed"));
         assert_eq!(ended.stdout.text().await.unwrap(), format!("{task}{further}\n600\n"));
