@@ -6,18 +6,11 @@
 //! [`Who::reach`] themselves.
 
 pub mod address;
-mod bench;
-pub mod cookie;
 mod enforce;
 pub mod form;
-mod identify;
-mod login;
-mod need;
 mod passwords;
-mod refusal;
-mod schedules;
+pub mod session;
 mod sight;
-mod streams;
 mod target;
 mod throttle;
 pub mod viewer;
@@ -32,15 +25,12 @@ use disbatch_core::config::{Config, Proxy};
 use disbatch_core::store::{Store, StoreError};
 use tokio::time::Instant;
 
-pub use enforce::{enforce, may_bulk};
-pub use identify::identify;
-pub use login::{Login, log_in};
-pub use need::Need;
+pub use enforce::{Need, enforce, may_bulk};
 pub use passwords::Passwords;
-pub use schedules::{may_change_schedule, no_such_schedule, owns_schedule};
+pub use session::{Login, log_in};
 pub use sight::Sight;
-pub use target::{NamedQueue, NamedSchedule};
-pub use who::{Via, Who};
+pub use target::{NamedQueue, NamedSchedule, may_change_schedule, no_such_schedule, owns_schedule};
+pub use who::{Via, Who, identify};
 
 /// How long it may take until the first user is noticed.
 const NOTICED: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! What has happened, and the words for it unless a template has others. Pure.
+//! What has happened, the words for it unless a template has others, and where they go. Pure.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -179,4 +179,23 @@ pub mod tests {
         let json = serde_json::to_value(message).unwrap();
         assert_eq!((&json["number"], &json["events"][0]["new"]), (&json!(3), &json!([1])));
     }
+}
+
+/// How a message is told.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Channel {
+    Webhook { url: String },
+    Slack,
+    Teams,
+    Mail(Mail),
+}
+
+/// A mail server, and whose mail it is.
+#[derive(Debug, Deserialize)]
+pub struct Mail {
+    pub server: String,
+    pub user: Option<String>,
+    pub from: String,
+    pub to: Vec<String>,
 }
