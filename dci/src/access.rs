@@ -10,7 +10,6 @@ mod enforce;
 pub mod form;
 mod passwords;
 pub mod session;
-mod sight;
 mod target;
 mod throttle;
 pub mod viewer;
@@ -28,8 +27,7 @@ use tokio::time::Instant;
 pub use enforce::{Need, enforce, may_bulk};
 pub use passwords::Passwords;
 pub use session::{Login, log_in};
-pub use sight::Sight;
-pub use target::{NamedQueue, NamedSchedule, may_change_schedule, no_such_schedule, owns_schedule};
+pub use target::{NamedQueue, NamedSchedule, Sight, may_change_schedule, no_such_schedule, owns_schedule};
 pub use who::{Via, Who, identify};
 
 /// How long it may take until the first user is noticed.

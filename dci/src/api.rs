@@ -7,7 +7,6 @@ pub mod balance;
 pub mod bulk;
 pub mod calendars;
 pub mod callbacks;
-pub mod counters;
 pub mod create_batch;
 pub mod create_tasks;
 pub mod definitions;

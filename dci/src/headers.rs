@@ -1,4 +1,5 @@
-//! What every answer tells browsers: not to guess, not to show it within other pages, and to run nothing that is in it.
+//! What every answer tells browsers: not to guess, not to show it within other pages, and to run nothing that is in it. Pages of
+//! other sites are kept from sending forms here with the help of a visitor's browser.
 
 use actix_web::body::MessageBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};

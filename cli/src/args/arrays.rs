@@ -60,7 +60,7 @@ pub struct ArrayAct {
     pub detach: bool,
 }
 
-/// One for each of them. Those of a group come with its name.
+/// What the help of each command shows. Those of a group come with its name.
 pub static SHAPES: [Shape; 5] = [
     shape(
         "array",

@@ -117,7 +117,7 @@ fn pattern(text: &str) -> Result<String, String> {
 
 const LIST: &[&str] = &["format", "pretty"];
 
-/// One for each of them. Those of a group come with its name.
+/// What the help of each command shows. Those of a group come with its name.
 pub static SHAPES: [Shape; 5] = [
     shape("files", &[], "disbatch files put data ./input\n  disbatch files get result ./output"),
     shape(

@@ -274,7 +274,7 @@ pub struct ImportedJobs {
 
 const LIST: &[&str] = &["format", "pretty"];
 
-/// One for each of them. Those of a group come with its name.
+/// What the help of each command shows. Those of a group come with its name.
 pub static SHAPES: [Shape; 18] = [
     shape(
         "schedule",

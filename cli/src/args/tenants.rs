@@ -31,7 +31,7 @@ pub enum TenantCommand {
 
 const LIST: &[&str] = &["format", "pretty"];
 
-/// One for each of them. Those of a group come with its name.
+/// What the help of each command shows. Those of a group come with its name.
 pub static SHAPES: [Shape; 6] = [
     shape(
         "admission",

@@ -119,7 +119,7 @@ const fn alone(name: &'static str, examples: &'static str) -> Shape {
     Shape { name, options: &[], connects: false, examples }
 }
 
-/// One for each of them. Those of a group come with its name.
+/// What the help of each command shows. Those of a group come with its name.
 pub static SHAPES: [Shape; 12] = [
     shape("workers", &[], "disbatch workers list\n  disbatch workers set My::Report report.json"),
     shape("workers list", LIST, "disbatch workers list\n  disbatch workers list --format json"),

@@ -2,7 +2,6 @@
 
 mod batches;
 mod file;
-mod progress;
 
 use std::process::ExitCode;
 

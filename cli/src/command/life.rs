@@ -1,7 +1,6 @@
 //! The commands about a task's life, and those that steer queues and nodes.
 
 mod act;
-mod attempts;
 mod batch;
 mod bulk;
 mod bundle;
@@ -46,7 +45,7 @@ pub async fn run(
         LifeCommand::Answer(options) => act::answer(client, &options).await?,
         LifeCommand::Explain(which) => show::explain(client, &which, listing).await?,
         LifeCommand::Show(task) => show::run(client, &task.id, listing).await?,
-        LifeCommand::Attempts(task) => attempts::run(client, &task.id, listing).await?,
+        LifeCommand::Attempts(task) => history::attempts(client, &task.id, listing).await?,
         LifeCommand::History(task) => history::statuses(client, &task.id, listing).await?,
         LifeCommand::Bulk(options) => return bulk::run(client, options.action, &options.which).await,
         LifeCommand::Archive(options) if options.ids.is_empty() => {

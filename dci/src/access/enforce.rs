@@ -1,4 +1,5 @@
-//! Stands before every handler.
+//! Stands before every handler: what its route needs, and what those get who may not. Answers that go on and on end when whoever
+//! reads them may not any more.
 
 use std::fmt;
 use std::pin::Pin;

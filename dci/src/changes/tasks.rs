@@ -1,4 +1,4 @@
-//! Tasks.
+//! Tasks. One goes to the archive here; for many there are bulk jobs.
 
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};

@@ -1,4 +1,4 @@
-//! What is known of a connection.
+//! What is known of a connection, and its bytes, as long as it keeps its place.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! A schedule and its times as clients see them.
+//! A schedule, its times and its runs, which are its tasks, as clients see them.
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};

@@ -21,7 +21,9 @@ pub fn add(routes: &mut Routes<'_>, state: &State) {
     things(routes);
     tasks(routes);
     bulk(routes);
-    add_schedules(routes);
+    schedules(routes);
+    one_schedule(routes);
+    calendars(routes);
     arrays(routes);
     callbacks(routes);
     files(routes);
@@ -196,15 +198,8 @@ fn service(routes: &mut Routes<'_>) {
         .add(at("/monitoring").get(Everywhere(Viewer), api::health::monitoring))
         .add(at("/audit").get(Everywhere(Admin), api::history::audit).by_accept())
         .add(at("/moments").get(Somewhere(Viewer), api::history::moment).by_accept())
-        .add(at("/counters").get(Everywhere(Viewer), api::counters::list))
-        .add(at("/counters/audit").post(Everywhere(Operator), api::counters::audit));
-}
-
-/// Adds them.
-fn add_schedules(routes: &mut Routes<'_>) {
-    schedules(routes);
-    one_schedule(routes);
-    calendars(routes);
+        .add(at("/counters").get(Everywhere(Viewer), api::history::counters))
+        .add(at("/counters/audit").post(Everywhere(Operator), api::history::audit_counters));
 }
 
 fn schedules(routes: &mut Routes<'_>) {
@@ -252,7 +247,6 @@ fn calendars(routes: &mut Routes<'_>) {
         .add(at("/ui/calendars/{name:[^/]+}/delete").post(Everywhere(Operator), delete_by_form));
 }
 
-/// Adds them.
 fn arrays(routes: &mut Routes<'_>) {
     routes
         .add(at("/arrays").get(Somewhere(Viewer), api::arrays::list).by_accept())
@@ -263,7 +257,7 @@ fn arrays(routes: &mut Routes<'_>) {
         .add(at("/ui/arrays/{id:[0-9a-f]{24}}").get(Array(Viewer), ui::arrays::live));
 }
 
-/// Adds them. Where services show no token in a header, it is behind the id.
+/// For web services, which show the token of their task. Where they show none in a header, it is behind the id.
 fn callbacks(routes: &mut Routes<'_>) {
     use api::callbacks::{end, log, put_end, put_log, put_storage, store};
     routes
@@ -278,7 +272,7 @@ fn callbacks(routes: &mut Routes<'_>) {
         );
 }
 
-/// Adds them.
+/// File sets. Their handlers look at the tenant of the set: a role on a queue alone is not enough.
 fn files(routes: &mut Routes<'_>) {
     contents(routes);
     routes
@@ -342,7 +336,7 @@ fn admission(routes: &mut Routes<'_>) {
         .add(at("/ui/tenants/{tenant:.+}/delete").post(Everywhere(Admin), api::tenants::delete_by_form));
 }
 
-/// Adds them.
+/// Plugins that the database defines.
 fn definitions(routes: &mut Routes<'_>) {
     use api::definitions::{create, delete, delete_by_form, get, import, list, put, put_by_form, validate};
     routes
@@ -361,7 +355,6 @@ fn definitions(routes: &mut Routes<'_>) {
         .add(at("/ui/workers/{name:[^/]+}/delete").post(Everywhere(Admin), delete_by_form));
 }
 
-/// Adds them.
 fn subscriptions(routes: &mut Routes<'_>) {
     use api::subscriptions::{delete, delete_by_form, get, list, set, set_by_form, test};
     routes

@@ -1,4 +1,5 @@
-//! `GET /workers` for people: the plugins that the database defines.
+//! `GET /workers` for people: the plugins that the database defines; and `GET /workers/:name`: what was defined, and a form to
+//! change it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

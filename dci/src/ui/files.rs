@@ -1,4 +1,5 @@
-//! `GET /files` for people: the sets of files that tasks take and leave.
+//! `GET /files` for people: the sets of files that tasks take and leave; and `GET /files/:name`: a version, its files, and the
+//! versions that there are besides.
 
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};

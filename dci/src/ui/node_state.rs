@@ -1,4 +1,5 @@
-//! How a node is doing, for people.
+//! How a node is doing, for people, and what it is doing now: its entry tells what its DEN said last, which for one that has ended
+//! is of another time.
 
 use bson::{Bson, DateTime, Document};
 use disbatch_core::model::{Moment, Node};

@@ -1,4 +1,4 @@
-//! How a queue is doing, for people. Pure.
+//! How a queue is doing, for people, and what it lacks for its tasks to run: a plugin, or a node that has it. Pure.
 
 use askama::Template;
 use askama::filters::HtmlSafe;

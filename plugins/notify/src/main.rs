@@ -7,7 +7,6 @@ mod chat;
 mod message;
 mod post;
 mod smtp;
-mod template;
 mod webhook;
 
 use std::process::ExitCode;
@@ -23,9 +22,9 @@ const ALLOWED: &str = "DISBATCH_NOTIFY_ALLOW";
 fn deliver(task: &mut Task) -> Result<(), Error> {
     let channel: Channel = task.param("channel")?;
     let message: Message = task.param("message")?;
-    let templates: template::Templates = match task.params().get("template") {
+    let templates: message::Templates = match task.params().get("template") {
         Some(_) => task.param("template")?,
-        None => template::Templates::default(),
+        None => message::Templates::default(),
     };
     let allowed = Allowed::parse(&task.variable(ALLOWED).unwrap_or_default());
     let secret = |name: &str| match task.secure_params().get(name) {

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::api::{Client, read, segment};
 use crate::args::{ExplainOptions, Format, ListingOptions, ShownArray, seconds};
-use crate::command::life::attempts::exit;
+use crate::command::life::history::exit;
 use crate::command::life::wait::progress_text;
 use crate::command::life::{advise, details};
 use crate::command::{arrays, oid};
