@@ -7,7 +7,6 @@ mod files;
 mod find;
 mod id;
 mod life;
-mod local;
 mod options;
 mod replay;
 mod schedules;
@@ -17,8 +16,6 @@ mod shape;
 mod subscriptions;
 mod task;
 mod tenants;
-#[cfg(test)]
-mod testing;
 mod workers;
 
 use std::ffi::OsString;
@@ -27,11 +24,11 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+pub use disbatch_wire::bulk::BulkAction;
 
 pub use accounts::{Changes, GivenRights, NewUser, TokenCommand, TokenOptions, UserCommand};
 pub use arrays::{ArrayAct, ArrayCommand, ArrayFilter, ShownArray};
 pub use connection::ConnectionOptions;
-pub use disbatch_wire::bulk::BulkAction;
 pub use files::{FilesCommand, GetFiles, ListFiles, PutFiles, RemoveFiles};
 pub use find::{
     AuditOptions, CreatedFilter, GraphOptions, LocksOptions, SetTaskOptions, TagFilter, TaskFilter, When,
@@ -41,8 +38,7 @@ pub use life::{
     GroupsOptions, LifeCommand, LogsOptions, QueueAndReason, RerunOptions, RunOptions, ShadowOptions,
     WaitOptions,
 };
-pub use local::{CreateUsers, DevOptions};
-pub use options::{FileOptions, Format, ListingOptions, Shell};
+pub use options::{CreateUsers, DevOptions, FileOptions, Format, ListingOptions, Shell};
 pub use replay::{FailOn, Limits, ManyRuns, ReplayOptions};
 pub use schedules::{
     BackfillOptions, CalendarCommand, CalendarRules, ImportedJobs, NewSchedule, PreviewOptions, RunsOptions,
@@ -336,6 +332,9 @@ fn context(error: &clap::Error, kind: ContextKind) -> Option<&str> {
         _ => None, // No other kind of value stands for a word of the command line.
     }
 }
+
+#[cfg(test)]
+mod testing;
 
 #[cfg(test)]
 mod tests {

@@ -1,29 +1,20 @@
-//! The commands, one file each.
+//! The commands, one file for a topic.
 
 mod admission;
 mod arrays;
-mod calendars;
 mod completion;
-mod create_queue;
-mod create_task;
 mod create_tasks;
 mod definitions;
-mod delete_queue;
 mod doctor;
 mod documents;
 mod files;
 mod life;
-mod man_pages;
 mod nodes;
-mod plugins;
 mod queues;
 mod schedules;
-mod search;
 mod subscriptions;
 mod tasks;
 mod tenants;
-mod update_node;
-mod update_queue;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -49,7 +40,7 @@ pub async fn run(arguments: Arguments, words: &[OsString]) -> anyhow::Result<Exi
             Ok(ExitCode::SUCCESS)
         }
         Command::ManPages { folder } => {
-            man_pages::run(&folder)?;
+            completion::man_pages(&folder)?;
             Ok(ExitCode::SUCCESS)
         }
         Command::SecretsKey | Command::CreateUsers(_) | Command::User(_) | Command::Token(_) => {
@@ -66,16 +57,16 @@ pub async fn run(arguments: Arguments, words: &[OsString]) -> anyhow::Result<Exi
 /// Does what is done by way of a DCI.
 async fn ask(client: &Client, command: Command, listing: &ListingOptions) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Plugins => plugins::run(client, listing).await?,
+        Command::Plugins => definitions::list_plugins(client, listing).await?,
         Command::Doctor => return doctor::run(client, listing).await,
         Command::Queues { watch } => queues::run(client, watch, listing).await?,
         Command::CreateQueue { name, plugin, threads, sort } => {
-            create_queue::run(client, name, plugin, (threads, sort)).await?;
+            queues::create(client, name, plugin, (threads, sort)).await?;
         }
-        Command::UpdateQueue { queue, fields } => update_queue::run(client, queue, fields).await?,
-        Command::DeleteQueue { queue } => delete_queue::run(client, queue).await?,
+        Command::UpdateQueue { queue, fields } => queues::update(client, queue, fields).await?,
+        Command::DeleteQueue { queue } => queues::delete(client, queue).await?,
         Command::CreateTask { queue, params, options } => {
-            create_task::run(client, queue, params, &options).await?;
+            create_tasks::run_one(client, queue, params, &options).await?;
         }
         Command::CreateTasks { queue, json, from, options } => {
             let collection = listing.collection.clone();
@@ -84,15 +75,15 @@ async fn ask(client: &Client, command: Command, listing: &ListingOptions) -> any
         Command::Life(command) => return Box::pin(life::run(client, command, listing)).await,
         Command::Schedule(command) => return Box::pin(schedules::run(client, command, listing)).await,
         Command::Subscription(command) => subscriptions::run(client, command, listing).await?,
-        Command::Calendar(command) => calendars::run(client, command, listing).await?,
+        Command::Calendar(command) => schedules::run_calendar(client, command, listing).await?,
         Command::Tenant(command) => tenants::run(client, command, listing).await?,
         Command::Array(command) => return Box::pin(arrays::run(client, command, listing)).await,
         Command::Workers(command) => return definitions::run(client, command, listing).await,
         Command::Files(command) => return Box::pin(files::run(client, command, listing)).await,
         Command::Tasks { filter, which } => tasks::run(client, filter, &which, listing).await?,
-        Command::Search { filter } => search::run(client, filter, listing).await?,
+        Command::Search { filter } => tasks::search(client, filter, listing).await?,
         Command::Nodes { command } => nodes::run(client, command.as_ref(), listing).await?,
-        Command::UpdateNode { node, fields } => update_node::run(client, node, fields).await?,
+        Command::UpdateNode { node, fields } => nodes::update(client, node, fields).await?,
         // Done without a client.
         Command::Completion { .. } | Command::ManPages { .. } => {}
         Command::SecretsKey | Command::Dev(_) | Command::Replay(_) => {}

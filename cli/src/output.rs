@@ -1,8 +1,5 @@
 //! What is printed, and where.
 
-mod date;
-mod json;
-mod marks;
 mod screen;
 mod table;
 mod terminal;
@@ -16,13 +13,10 @@ use serde_json::Value;
 
 use crate::args::{Format, ListingOptions};
 use crate::status::FAILED;
-
-pub use date::date;
-pub use json::pretty;
-pub use marks::shows_marks;
-pub use screen::Screen;
-pub use table::{Column, Cut, Table};
+pub use screen::{Screen, shows_marks};
+pub use table::{Column, Cut, Table, date};
 pub use terminal::{TaskOutput, visible};
+pub use yaml::pretty;
 
 /// Prints `text` as it is. Unlike `print!` it does not panic when nobody reads any more.
 pub fn print(text: &str) -> anyhow::Result<()> {

@@ -6,18 +6,10 @@
 //! [`Who::reach`] themselves.
 
 pub mod address;
-mod bench;
-pub mod cookie;
 mod enforce;
 pub mod form;
-mod identify;
-mod login;
-mod need;
 mod passwords;
-mod refusal;
-mod schedules;
-mod sight;
-mod streams;
+pub mod session;
 mod target;
 mod throttle;
 pub mod viewer;
@@ -32,15 +24,11 @@ use disbatch_core::config::{Config, Proxy};
 use disbatch_core::store::{Store, StoreError};
 use tokio::time::Instant;
 
-pub use enforce::{enforce, may_bulk};
-pub use identify::identify;
-pub use login::{Login, log_in};
-pub use need::Need;
+pub use enforce::{Need, enforce, may_bulk};
 pub use passwords::Passwords;
-pub use schedules::{may_change_schedule, no_such_schedule, owns_schedule};
-pub use sight::Sight;
-pub use target::{NamedQueue, NamedSchedule};
-pub use who::{Via, Who};
+pub use session::{Login, log_in};
+pub use target::{NamedQueue, NamedSchedule, Sight, may_change_schedule, no_such_schedule, owns_schedule};
+pub use who::{Via, Who, identify};
 
 /// How long it may take until the first user is noticed.
 const NOTICED: Duration = Duration::from_secs(2);

@@ -22,7 +22,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::access::{Sight, Who};
-use crate::api::{Answer, get_task, task_action};
+use crate::api::{Answer, task, task_actions};
 use crate::error::HttpError;
 use crate::gates;
 use crate::state::State;
@@ -44,9 +44,9 @@ const PART_OF_QUEUE: &str = "the queue's settings, which need a role on the queu
 
 /// The answer with the bundle of an attempt: the latest that is over unless it is said.
 pub async fn respond(state: &State, who: &Who, id: &str, attempt: Option<i64>) -> Answer {
-    let task_id = task_action::id(id)?;
-    let task = get_task::find(state, who, id).await?;
-    let seen = state.store.observe_task(task_id).await?.ok_or_else(|| task_action::not_found(id))?;
+    let task_id = task_actions::task_id(id)?;
+    let task = task::find(state, who, id).await?;
+    let seen = state.store.observe_task(task_id).await?.ok_or_else(|| task_actions::not_found(id))?;
     let (attempt, outcome) = over(state, (&task, &seen), attempt).await?;
     let sight = gates::sight(state, who).await?;
     let queue = state.store.find_queue(&Selector::Id(seen.task.queue.0)).await?;
@@ -113,7 +113,7 @@ async fn over(
     };
     match kept {
         Some(kept) => Ok((kept.get("attempt").and_then(whole_number).unwrap_or(wanted), kept)),
-        None if wanted == latest => Err(task_action::wrong_state(seen.task.status, "has not ended")),
+        None if wanted == latest => Err(task_actions::wrong_state(seen.task.status, "has not ended")),
         None => Err(HttpError::not_found(format!("task {id} has no attempt {wanted}"))),
     }
 }

@@ -5,14 +5,10 @@
 //! meanwhile, so that nobody can change things without an entry.
 
 mod accounts;
-mod admission;
 mod answers;
-mod archive;
-mod arrays;
 mod bulk;
-mod definitions;
 mod files;
-mod nodes;
+mod fleet;
 mod queues;
 mod refusals;
 mod schedules;
@@ -23,25 +19,20 @@ use disbatch_core::audit::{Actor, AuditEntry, Object, ObjectKind, Verb, Via};
 use disbatch_core::callbacks::Heard;
 use disbatch_core::store::{Altered, Store, StoreError};
 
-use crate::access::{self, Who};
-use crate::allowance;
+use crate::access::Who;
 use crate::state::State;
-
+use crate::{access, allowance};
 pub use accounts::{begin_session, create_token, end_session_of, log_out, revoke_token, set_password};
-pub use admission::{lift_rule, set_rule};
 pub use answers::{answer_by_link, answer_task, link_to_answer};
-pub use archive::{ArchivedOne, archive_task};
-pub use arrays::{OfElements, act_on_array, submit_array};
-pub use bulk::{cancel_bulk, create_bulk};
-pub use definitions::{define_plugin, import_definitions};
+pub use bulk::{OfElements, act_on_array, cancel_bulk, create_bulk, submit_array};
 pub use files::{SentChunk, add_files, commit_files, delete_files, finish_content, open_files, put_chunk};
-pub use nodes::{delete_node, update_node};
-pub use queues::{create_queue, delete_queue, update_queue};
+pub use fleet::{define_plugin, delete_node, import_definitions, update_node};
+pub use queues::{create_queue, delete_queue, lift_rule, set_rule, update_queue};
 pub use refusals::Refusals;
 pub use schedules::{
     backfill_schedule, create_schedule, delete_schedule, pause_schedule, run_schedule, update_schedule,
 };
-pub use tasks::{cancel_task, rerun_task, retry_task, set_priority, submit};
+pub use tasks::{ArchivedOne, archive_task, cancel_task, rerun_task, retry_task, set_priority, submit};
 
 /// Somebody who asks, for the audit.
 pub fn actor(who: &Who) -> Actor {

@@ -6,7 +6,6 @@
 //! strangers, however many, shut out nobody who has logged in, and one address nobody at another.
 
 mod place;
-mod stream;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -20,8 +19,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::net::TcpStream;
 
 use crate::request_body::WithBody;
-pub use place::{HEAD, KEEP_ALIVE, Place};
-pub use stream::Stream;
+pub use place::{HEAD, KEEP_ALIVE, Place, Stream};
 
 /// So many connections there are at most.
 pub const MOST: usize = 2_048;

@@ -14,7 +14,7 @@ use disbatch_core::task::history;
 use serde_json::{Map, Value, json};
 
 use crate::json::{Dates, from_bson};
-use crate::ui::titles::TITLE;
+use crate::ui::names::TITLE;
 
 /// Fields of a task that are details.
 const OF_TASK: [&str; 27] = [

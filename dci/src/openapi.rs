@@ -7,32 +7,22 @@ mod admission;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod arrays;
 #[expect(dead_code, reason = "types that only describe are never made")]
-mod audit;
-#[expect(dead_code, reason = "types that only describe are never made")]
-mod bulk;
-#[expect(dead_code, reason = "types that only describe are never made")]
-mod callbacks;
-#[expect(dead_code, reason = "types that only describe are never made")]
 mod definitions;
 mod failures;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod files;
 #[expect(dead_code, reason = "types that only describe are never made")]
-mod find;
-#[expect(dead_code, reason = "types that only describe are never made")]
-mod gates;
-#[expect(dead_code, reason = "types that only describe are never made")]
-mod groups;
+mod history;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod legacy;
-mod moments;
+#[expect(dead_code, reason = "types that only describe are never made")]
+mod queries;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod requests;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod results;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod schema;
-mod security;
 mod v3_0;
 
 use std::sync::OnceLock;
@@ -41,29 +31,25 @@ use actix_web::HttpResponse;
 use serde_json::Value;
 use utoipa::OpenApi;
 
+use crate::{api, json, ui};
 pub use accounts::{Account, CreatedToken, Credentials, NewToken, PasswordChange, User};
 pub use admission::{
     AdmissionLift, AdmissionScope, ArchiveOld, ArchiveResult, BatchAnswer, ChosenFields, ChosenTasks,
     NewBatch, WaitAnswer,
 };
 pub use arrays::{Array, ArrayJob, ArraySearch, ElementRange};
-pub use audit::{AuditEntry, AuditSearch};
-pub use bulk::BulkLimit;
-pub use callbacks::CallbackStatus;
-pub use definitions::{NewWorker, WorkerDefinition, WorkersImport};
+pub use definitions::{CallbackStatus, NewWorker, WorkerDefinition, WorkersImport};
 pub use failures::{OfAnybody, OfCallback, OfFixed, OfRead, OfSearch, OfWrite};
 pub use files::{
     ChunkLength, ChunkStored, ContentChunks, ContentFinished, FileSearch, FileSetDeleted, FileSetPage,
     FileSetSearch, FileSetSummary, FileSetVersion, FileVersion, FilesAdded, NewFileSet, NewFiles,
 };
-pub use find::{FoundTasks, TaskFind};
-pub use gates::{GraphExtent, LockSearch};
-pub use groups::GroupSearch;
+pub use history::{AuditEntry, AuditSearch, Moment, MomentEvent, MomentLimits, MomentSearch, RanThen};
 pub use legacy::{
     BalanceChange, CreateTasks, CreateTasksFromQuery, DeleteQueue, FromCollection, QueueAttribute, Search,
     SearchTasks, StartQueue, TaskParams,
 };
-pub use moments::{Moment, MomentEvent, MomentLimits, MomentSearch, RanThen};
+pub use queries::{BulkLimit, FoundTasks, GraphExtent, GroupSearch, LockSearch, TaskFind};
 pub use requests::{
     NewAnswer, NewPriority, NewQueue, NewTasks, NodeChange, QueueChange, Reason, Rerun, RerunArray,
 };
@@ -75,8 +61,6 @@ pub use schema::{
     BundleOptions, Details, ErrorBody, Node, OneTask, OutputOptions, Queue, RecordingSearch, ShadowSearch,
     Task, TaskSearch, Tasks, WaitOptions,
 };
-
-use crate::{api, json, ui};
 
 /// Parameters may come as a form, as JSON, or in the query string, with GET too.
 const ABOUT: &str = "\
@@ -93,56 +77,56 @@ Where there are users, each request needs the name and password of one (HTTP Bas
 #[openapi(
     info(title = "Disbatch", description = ABOUT),
     paths(
-        api::list_plugins::handle,
-        api::list_nodes::handle,
-        api::get_node::handle,
-        api::update_node::handle,
-        api::delete_node::handle,
+        api::service::plugins,
+        api::nodes::list,
+        api::nodes::get,
+        api::nodes::set,
+        api::nodes::remove,
         ui::node::remove,
-        api::list_queues::handle,
-        api::create_queue::handle,
-        api::get_queue::handle,
+        api::queues::list,
+        api::queues::create,
+        api::queues::get,
         api::update_queue::handle,
-        api::delete_queue::handle,
+        api::queues::remove,
         api::list_groups::handle,
         api::list_recordings::handle,
         api::shadows::handle,
         api::health::alive,
         api::health::ready,
-        api::doctor::handle,
-        api::explain_queue::handle,
-        api::list_tasks::handle,
+        api::health::diagnose,
+        api::explain::queue,
+        api::tasks::list,
         api::create_tasks::handle,
         api::create_batch::handle,
         api::find_tasks::handle,
-        api::query_tasks::handle,
-        api::archive_task::handle,
-        api::archive_tasks::handle,
-        api::get_task::handle,
-        api::wait_for_task::handle,
-        api::get_events::handle,
-        api::follow_events::handle,
+        api::tasks::query,
+        api::task_actions::archive_task,
+        api::bulk::archive,
+        api::task::get,
+        api::task::wait,
+        api::events::of_task,
+        api::events::follow,
         api::get_bundle::handle,
-        api::get_stdout::handle,
-        api::get_stderr::handle,
-        api::cancel_task::handle,
+        api::task::stdout,
+        api::task::stderr,
+        api::task_actions::cancel_task,
         api::answers::answer,
         api::answers::link,
         ui::answers::show,
         ui::answers::send,
-        api::rerun_task::handle,
-        api::retry_task::handle,
-        api::set_priority::handle,
-        api::list_attempts::handle,
-        api::explain_task::handle,
+        api::task_actions::rerun_task,
+        api::task_actions::retry_task,
+        api::task_actions::set_priority,
+        api::task::attempts,
+        api::explain::task,
         api::locks::graph,
         api::locks::list,
         api::locks::get,
-        api::arrays::list::handle,
-        api::arrays::get::handle,
-        api::arrays::cancel::handle,
-        api::arrays::rerun::handle,
-        api::arrays::retry::handle,
+        api::arrays::list,
+        api::arrays::get,
+        api::arrays::cancel,
+        api::arrays::rerun,
+        api::arrays::retry,
         api::bulk::create,
         api::bulk::list,
         api::bulk::get,
@@ -186,16 +170,16 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::tenants::delete,
         api::admission::lift_by_form,
         api::tenants::delete_by_form,
-        api::files::list::handle,
-        api::files::open::handle,
-        api::files::get::handle,
-        api::files::delete::handle,
-        api::files::content::handle,
-        api::files::add::handle,
-        api::files::commit::handle,
-        api::files::contents::get::handle,
-        api::files::contents::put::handle,
-        api::files::contents::finish::handle,
+        api::files::list,
+        api::files::open,
+        api::files::get,
+        api::files::remove,
+        api::files::content,
+        api::files::add,
+        api::files::commit,
+        api::files::contents::get,
+        api::files::contents::put,
+        api::files::contents::finish,
         api::definitions::list,
         api::definitions::create,
         api::definitions::get,
@@ -203,22 +187,22 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::definitions::delete,
         api::definitions::validate,
         api::definitions::import::handle,
-        api::list_audit::handle,
-        api::get_moment::handle,
+        api::history::audit,
+        api::history::moment,
         api::balance::get,
         api::balance::update,
-        api::list_counters::handle,
-        api::audit_counters::handle,
-        api::info::handle,
-        api::metrics::handle,
-        api::monitoring::handle,
+        api::history::counters,
+        api::history::audit_counters,
+        api::service::info,
+        api::service::metrics,
+        api::health::monitoring,
         handle,
         handle_older,
         ui::login::handle,
         ui::login::log_in,
         ui::login::log_out,
         ui::account::handle,
-        ui::account::password::change_password,
+        ui::account::change_password,
         ui::account::tokens::create_token,
         ui::account::tokens::revoke_token,
         ui::account::end_session,
@@ -257,20 +241,20 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::subscriptions::set_by_form,
         api::subscriptions::delete_by_form,
         api::calendars::delete_by_form,
-        ui::files::one::remove,
+        ui::files::remove,
         api::definitions::put_by_form,
         api::definitions::delete_by_form,
         ui::assets::handle,
-        api::web_tasks::search::handle,
-        api::web_tasks::create::handle,
-        api::web_tasks::create_from_collection::handle,
+        api::web_tasks::search,
+        api::web_tasks::create,
+        api::web_tasks::create_from_collection,
         legacy::scheduler,
-        api::v3::queue_prototypes::handle,
-        api::v3::set_queue_attr::handle,
-        api::v3::start_queue::handle,
-        api::v3::delete_queue::handle,
-        api::v3::create_tasks::handle,
-        api::v3::create_tasks_from_query::handle,
+        api::v3::queue_prototypes,
+        api::v3::set_queue_attr,
+        api::v3::start_queue,
+        api::v3::delete_queue,
+        api::v3::create_tasks,
+        api::v3::create_tasks_from_query,
         api::v3::search_tasks::handle,
     ),
     components(schemas(ErrorBody, Task)),
@@ -311,7 +295,7 @@ pub fn description() -> &'static Value {
         for operation in operations_mut(&mut description) {
             retell(operation);
         }
-        security::tell(&mut description);
+        accounts::tell(&mut description);
         description
     })
 }

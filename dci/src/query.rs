@@ -2,7 +2,6 @@
 
 pub mod field_list;
 mod filter;
-mod indexes;
 pub mod legacy;
 mod pages;
 
@@ -18,13 +17,12 @@ use disbatch_core::task::pages::PageQuery;
 use disbatch_core::task::{Created, TaskQuery};
 use serde_json::{Value, json};
 
-pub use filter::{check_forbidden, collection_filter};
-
 use crate::error::HttpError;
 use crate::json::{Dates, to_bson};
 use crate::params::Params;
 use crate::values::tags::NAMES;
 use crate::values::{CREATED, is_unset, moment};
+pub use filter::{check_forbidden, collection_filter};
 
 /// So long the server may work on a search that is for more than certain values of fields of an index: regular expressions,
 /// for one, can be made to take very long.
@@ -123,8 +121,8 @@ impl Listing {
             .map(|(name, value)| (name.as_str(), value))
             .collect();
         let names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
-        let indexes = indexes::for_display(index_fields);
-        let invalid = indexes::not_covered(&names, &indexes::with_ours(&indexes));
+        let indexes = field_list::for_display(index_fields);
+        let invalid = field_list::not_covered(&names, &field_list::with_ours(&indexes));
         if !invalid.is_empty() {
             return Err(Refusal::NotIndexed { indexes, invalid });
         }

@@ -1,8 +1,7 @@
 //! From the parameters of a request to the settings of a schedule, and from a schedule to what clients see.
 
 mod request;
-pub mod runs;
-mod view;
+pub mod view;
 
 use actix_web::http::StatusCode;
 use bson::DateTime;
@@ -13,15 +12,14 @@ use disbatch_wire::liberal::{Flag, Text, When, Whole, is_unset};
 use disbatch_wire::schedules::{PreviewOptions, ScheduleSearch};
 use serde_json::json;
 
-pub use request::{Given, moment};
-pub use view::{offset, preview, view};
-
 use crate::access::{NamedSchedule, Who, no_such_schedule};
-use crate::api::create_tasks::{files, fit, steps, tenant};
+use crate::api::create_tasks::{fit, options, tenant};
 use crate::error::HttpError;
 use crate::legacy;
 use crate::params::Params;
 use crate::state::State;
+pub use request::{Given, moment};
+pub use view::{offset, preview, view};
 
 /// So many times are shown unless told otherwise.
 pub const SHOWN: usize = 20;
@@ -90,10 +88,10 @@ pub async fn settings(
         (None, None) => return Err(HttpError::bad_request("queue must be given")),
     };
     let options = given.options(params, queue.id, &state.keys, before.map(|before| &before.options))?;
-    steps::check(state, who, &queue, &options.steps).await?;
+    options::check_steps(state, who, &queue, &options.steps).await?;
     let settings = given.settings(before, (&queue, options), who.name.as_deref())?;
     check_tenant(who, &queue, &settings)?;
-    files::check(who, settings.options.files.as_ref(), settings.tenant.as_deref())?;
+    options::check_files(who, settings.options.files.as_ref(), settings.tenant.as_deref())?;
     fit::check_schedule(state, &queue, &settings).await?;
     Ok((Some(settings), given.paused()))
 }

@@ -14,12 +14,8 @@
 //! | [`allowance::answers`] | counts the memory of long answers until they have been read |
 //! | [`crate::access`] | finds out who asks, and whether they may |
 
-#[cfg(test)]
-mod descriptions;
 mod extensions;
 mod listen;
-#[cfg(test)]
-mod pages;
 mod route;
 mod routes;
 
@@ -46,11 +42,11 @@ use disbatch_traces::Tracer;
 use crate::api::Answer;
 use crate::args::Arguments;
 use crate::error::HttpError;
-use crate::hosts::{self, Hosts};
+use crate::hosts::Hosts;
 use crate::state::State;
 use crate::tls::Certificate;
 use crate::workers::Workers;
-use crate::{accept, allowance, connections, headers, measure, origin, request_body, static_files, ui};
+use crate::{accept, allowance, connections, headers, hosts, measure, request_body, static_files, ui};
 use route::{Declared, Routes};
 
 const USAGE: u8 = 2;
@@ -227,7 +223,7 @@ fn listening(
             .app_data(hosts.clone())
             // First, so that it sees answers as they are made.
             .wrap(from_fn(allowance::answers::bound))
-            .wrap(from_fn(origin::refuse_other_sites))
+            .wrap(from_fn(headers::refuse_other_sites))
             .wrap(Compress::default())
             .wrap(from_fn(hosts::refuse_other_names))
             .wrap(from_fn(request_body::in_time))
@@ -268,3 +264,8 @@ async fn otherwise(request: HttpRequest) -> Answer {
     };
     if accept::wants_html(&request) { Ok(ui::page(Err(error))) } else { Err(error) }
 }
+
+#[cfg(test)]
+mod descriptions;
+#[cfg(test)]
+mod pages;

@@ -27,9 +27,9 @@ use crate::files::Checks;
 use crate::measure::Gathered;
 use crate::ui::about::Sizes;
 use crate::ui::live::Feeds;
-use crate::ui::node_work;
+use crate::ui::names::Titles;
 use crate::ui::overview::facts::Memory;
-use crate::ui::titles::{self, Titles};
+use crate::ui::{names, node_work};
 use crate::watch::Watch;
 
 /// Shared by all requests.
@@ -203,7 +203,7 @@ impl State {
     pub async fn titles(&self, queues: &[Queue]) -> Result<Titles, StoreError> {
         let is_known = |queue: &Queue| {
             let here = |name: PluginName| self.manifests.get(&name).is_some();
-            titles::has_template(queue) || queue.effective_plugin().ok().flatten().is_none_or(here)
+            names::has_template(queue) || queue.effective_plugin().ok().flatten().is_none_or(here)
         };
         if queues.iter().all(is_known) {
             return Ok(Titles::of(queues, |name| self.manifests.get(name).map(|plugin| &plugin.manifest)));

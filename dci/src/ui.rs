@@ -14,11 +14,9 @@ pub mod audit;
 pub mod balance;
 pub mod bulk;
 pub mod cache;
-pub mod chart;
 pub mod definitions;
 pub mod docs;
 pub mod files;
-pub mod intake;
 pub mod live;
 pub mod locks;
 pub mod login;
@@ -35,15 +33,12 @@ pub mod parts;
 pub mod plugins;
 pub mod queue;
 pub mod queue_state;
-pub mod readiness;
 pub mod schedules;
 pub mod schema;
 pub mod search;
-pub mod spans;
 pub mod tally;
 pub mod task;
 pub mod tasks;
-pub mod titles;
 pub mod users;
 pub mod zone;
 
@@ -209,7 +204,7 @@ const NAME: usize = 40;
 /// Who has cancelled a task; nothing if nobody was asked who they are, or if it was read without that.
 fn cancelled_by(task: &Document) -> String {
     let by = task.get_document("cancel").ok().map(|cancel| plain(cancel.get("by"))).unwrap_or_default();
-    parts::cut(intake::name_of(&by), NAME)
+    parts::cut(admission::name_of(&by), NAME)
 }
 
 /// What tells more of a task than its status, if it was read with so much that this can be told.

@@ -8,13 +8,13 @@ mod node;
 mod page;
 mod report;
 mod secrets;
-mod shell;
 mod sources;
 mod summary;
 mod verdict;
 
+use std::fs;
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context, anyhow};
 use disbatch_cli::args::{ConnectionOptions, ReplayOptions};
@@ -23,7 +23,7 @@ use disbatch_compare::{Masks, OtherVersion};
 use disbatch_core::model::{PLUGIN_VERSION, PluginName};
 use disbatch_core::plugin::Plugins;
 use disbatch_core::private_folder::PREFIX;
-use disbatch_dtr::local::{self, Earlier, Given, Rehearsal};
+use disbatch_dtr::local::{self, Earlier, Given, Prepared, Rehearsal};
 use disbatch_wire::bundles::LARGEST_STREAM;
 use serde_json::{Value, json};
 
@@ -76,7 +76,7 @@ async fn one(bundle: &Path, options: &ReplayOptions, config: Option<&Path>) -> a
         ));
     }
     if options.shell {
-        return shell::run(rehearsal, options.keep);
+        return shell(rehearsal, options.keep);
     }
     let keep = if options.keep { Some(local::folder().context("cannot make a folder")?) } else { None };
     let rehearsal = Rehearsal { keep: keep.clone(), ..rehearsal };
@@ -129,4 +129,30 @@ fn earlier(run: &Run, plugins: &Plugins) -> Earlier {
         attempt: run.bundle.attempt,
         last_success: ["LAST_SUCCESS_START", "LAST_SUCCESS_FINISH"].map(variable),
     }
+}
+
+/// What a shell needs of the one that it is started from.
+const OWN: [&str; 3] = ["TERM", "LANG", "HOME"];
+
+/// Starts it, and waits for its end. Its exit status is that of the shell.
+fn shell(rehearsal: Rehearsal, keep: bool) -> anyhow::Result<ExitCode> {
+    let folder = local::folder().context("cannot make a folder")?;
+    let given = tempfile::tempdir().context("cannot make a folder for the input")?;
+    let prepared = local::prepare(rehearsal, &folder).context("cannot make ready for the plugin")?;
+    let Prepared { program, arguments, environment, input } = prepared;
+    let stdin = given.path().join("stdin.json");
+    fs::write(&stdin, &input).context("cannot write the input")?;
+    let words: Vec<String> = arguments.iter().map(|word| format!(" {}", word.to_string_lossy())).collect();
+    say(&format!("the plugin is run by: {}{} < {} 3>&2", program.display(), words.concat(), stdin.display()));
+    let own = OWN.iter().filter_map(|name| Some((*name, std::env::var_os(name)?)));
+    let shell = std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into());
+    let mut command = Command::new(&shell);
+    command.env_clear().envs(own).envs(environment).current_dir(&folder);
+    let status = command.status().with_context(|| format!("cannot start {}", shell.to_string_lossy()))?;
+    if keep {
+        say(&format!("the private folder is {}", folder.display()));
+    } else {
+        fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+    }
+    Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
 }

@@ -1,6 +1,5 @@
 //! One `mongod`, bound to 127.0.0.1, with data of its own.
 
-mod log;
 pub(crate) mod ready;
 
 use std::ffi::{OsStr, OsString};
@@ -12,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::Value;
 use tokio::process::{Child, Command};
 
 use crate::watchdog::Watchdog;
@@ -247,8 +247,39 @@ impl Server {
     /// Fails if the server has ended, with the reason from its log.
     fn check_alive(&mut self) -> anyhow::Result<()> {
         match self.child.try_wait()? {
-            Some(status) => bail!(Ended { status, reason: log::reason(&self.log_file()) }),
+            Some(status) => bail!(Ended { status, reason: logged_reason(&self.log_file()) }),
             None => Ok(()),
+        }
+    }
+}
+
+/// Why the server ended, in one line: its last error, else its last lines.
+fn logged_reason(log: &Path) -> String {
+    let text = match std::fs::read(log) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(error) => return format!("there is no log: {error}"),
+    };
+    let lines: Vec<Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let errors: Vec<String> = lines.iter().filter(|line| is_error(line)).map(message).collect();
+    let found = if errors.is_empty() {
+        lines.iter().rev().take(3).rev().map(message).collect::<Vec<_>>()
+    } else {
+        errors
+    };
+    format!("{} (log: {})", found.join("; "), log.display())
+}
+
+fn is_error(line: &Value) -> bool {
+    matches!(line["s"].as_str(), Some("E" | "F")) || !line["attr"]["error"].is_null()
+}
+
+fn message(line: &Value) -> String {
+    let text = line["msg"].as_str().unwrap_or_default();
+    match &line["attr"]["error"] {
+        Value::Null => text.to_owned(),
+        Value::String(error) => format!("{text}: {error}"),
+        error => {
+            format!("{text}: {}", error["errmsg"].as_str().map_or_else(|| error.to_string(), str::to_owned))
         }
     }
 }
@@ -295,5 +326,21 @@ mod tests {
         let error = choose_port(&Options { port: Some(any), ..options(folder.path()) }).unwrap_err();
         assert_eq!(error.to_string(), format!("port {any} on 127.0.0.1 cannot be used for mongod"));
         drop(taken);
+    }
+
+    #[test]
+    fn errors_come_before_the_last_lines() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("mongod.log");
+        assert!(logged_reason(&log).starts_with("there is no log: "));
+        let noise = r#"{"s":"I","msg":"Starting"}"#;
+        std::fs::write(&log, format!("{noise}\nnot JSON\n{noise}\n")).unwrap();
+        assert_eq!(logged_reason(&log), format!("Starting; Starting (log: {})", log.display()));
+        let error = r#"{"s":"E","msg":"Failed to set up listener","attr":{"error":{"code":9001,"errmsg":"Address already in use"}}}"#;
+        std::fs::write(&log, format!("{noise}\n{error}\n{noise}\n")).unwrap();
+        assert_eq!(
+            logged_reason(&log),
+            format!("Failed to set up listener: Address already in use (log: {})", log.display())
+        );
     }
 }

@@ -3,29 +3,24 @@
 //! In the Perl client options may stand before or after the command, so all its options are global. Here each
 //! is shown by the commands alone that take it; the others accept it still, without a word, as Perl does.
 
-mod accounts;
-mod arrays;
-mod files;
 mod life;
-mod schedules;
-mod subscriptions;
-mod tenants;
-mod workers;
 
 use clap::{Arg, Command};
+
+use super::{accounts, arrays, files, schedules, subscriptions, tenants, workers};
 
 /// What `--config` is for a command that is about the installation and not about a DCI.
 const CONFIGURATION: &str = "Configuration file of Disbatch [default: /etc/disbatch/config.json]";
 
 /// What a command's help shows.
-struct Shape {
+pub(super) struct Shape {
     /// The command's name, after that of its group if it is in one.
-    name: &'static str,
+    pub(super) name: &'static str,
     /// The global options that it takes, beside those of the connection if it speaks to a DCI.
-    options: &'static [&'static str],
+    pub(super) options: &'static [&'static str],
     /// Whether it speaks to a DCI.
-    connects: bool,
-    examples: &'static str,
+    pub(super) connects: bool,
+    pub(super) examples: &'static str,
 }
 
 impl Shape {
@@ -44,7 +39,11 @@ impl Shape {
     }
 }
 
-const fn shape(name: &'static str, options: &'static [&'static str], examples: &'static str) -> Shape {
+pub(super) const fn shape(
+    name: &'static str,
+    options: &'static [&'static str],
+    examples: &'static str,
+) -> Shape {
     Shape { name, options, connects: true, examples }
 }
 

@@ -1,6 +1,5 @@
 //! `disbatch array ..`
 
-mod list;
 pub(super) mod show;
 mod strip;
 
@@ -10,10 +9,10 @@ use disbatch_values::status::Status;
 use reqwest::StatusCode;
 use serde_json::Value;
 
-use crate::api::{ApiError, Client};
-use crate::args::{ArrayAct, ArrayCommand, BulkAction, ListingOptions};
-use crate::command::life::{carry_out, with_reason};
-use crate::output::plain;
+use crate::api::{ApiError, Client, query};
+use crate::args::{ArrayAct, ArrayCommand, ArrayFilter, BulkAction, ListingOptions};
+use crate::command::life::{advise, carry_out, with_reason};
+use crate::output::{Column, Cut, Screen, Table, list, plain, print};
 use crate::status;
 
 /// Does what the command asks for.
@@ -23,7 +22,7 @@ pub async fn run(
     listing: &ListingOptions,
 ) -> anyhow::Result<ExitCode> {
     match command {
-        ArrayCommand::List(filter) => list::run(client, &filter, listing).await?,
+        ArrayCommand::List(filter) => list_arrays(client, &filter, listing).await?,
         ArrayCommand::Show(shown) => show::run(client, &shown, listing).await?,
         ArrayCommand::Cancel(which) => return act(client, BulkAction::Cancel, &which).await,
         ArrayCommand::Retry(which) => return act(client, BulkAction::Retry, &which).await,
@@ -98,6 +97,34 @@ fn state(array: &Value) -> String {
     }
 }
 
+const TABLE: Table = Table {
+    columns: &[
+        Column { title: "ID", cell: |array| plain(array.get("id")), cut: Cut::Late },
+        Column { title: "Queue", cell: |array| plain(array.get("queue")), cut: Cut::Late },
+        Column { title: "Elements", cell: |array| plain(array.get("items")), cut: Cut::Early },
+        Column { title: "Ended", cell: ended, cut: Cut::Never },
+        Column { title: "State", cell: state, cut: Cut::Never },
+        Column { title: "Created (UTC)", cell: |array| plain(array.get("created")), cut: Cut::Never },
+    ],
+    noun: "arrays",
+};
+
+/// Prints the arrays that there are.
+async fn list_arrays(client: &Client, filter: &ArrayFilter, options: &ListingOptions) -> anyhow::Result<()> {
+    let arrays = client.get(&address(filter, options.limit), None).await.map_err(advise)?;
+    print(&list(&arrays, options, |arrays| TABLE.render(arrays, Screen::of_stdout()))?)
+}
+
+fn address(filter: &ArrayFilter, limit: Option<i64>) -> String {
+    let pairs = [
+        ("queue", filter.queue.clone()),
+        ("state", filter.state.clone()),
+        (".before", filter.before.clone()),
+        (".limit", limit.map(|limit| limit.to_string())),
+    ];
+    format!("/arrays{}", query(pairs))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -131,5 +158,24 @@ mod tests {
         assert_eq!(state(&json!({ "state": "open", "succeeded": null })), "open");
         assert_eq!(state(&json!({ "state": "done", "succeeded": true })), "done, all succeeded");
         assert_eq!(state(&json!({ "state": "done", "succeeded": false })), "done, not all succeeded");
+    }
+
+    #[test]
+    fn arrays_are_lines() {
+        let array = json!({
+            "id": "6b", "queue": "7c", "items": "0-99", "count": 100, "done": 70, "state": "open", "succeeded": null,
+            "created": "2026-11-20T08:24:27",
+        });
+        let text = TABLE.render(&[array], Screen::default());
+        let line = "6b | 7c    | 0-99     | 70 of 100 | open  | 2026-11-20T08:24:27 | \n";
+        assert!(text.contains(line) && text.ends_with("\n1 total arrays.\n"), "{text}");
+    }
+
+    #[test]
+    fn only_what_is_asked_for_is_in_the_address() {
+        assert_eq!(address(&ArrayFilter::default(), None), "/arrays");
+        let filter =
+            ArrayFilter { queue: Some("a b".into()), state: Some("open".into()), before: Some("6b".into()) };
+        assert_eq!(address(&filter, Some(5)), "/arrays?queue=a%20b&state=open&.before=6b&.limit=5");
     }
 }

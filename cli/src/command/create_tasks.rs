@@ -1,8 +1,7 @@
-//! `disbatch create-tasks QUEUE JSON`, or `--file FILE`
+//! `disbatch create-tasks QUEUE JSON`, or `--file FILE`, and `disbatch create-task QUEUE PARAM VALUE ..`
 
 mod batches;
 mod file;
-mod progress;
 
 use std::process::ExitCode;
 
@@ -10,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::api::Client;
 use crate::args::{FileOptions, TaskOptions, secure};
-use crate::command::{oid, required};
+use crate::command::{oid, pairs, required};
 use crate::output::print;
 
 /// Creates a task for each object of a JSON array, for each document of a collection, or for each line of a
@@ -89,6 +88,26 @@ fn body(queue: &str, text: &str, collection: Option<String>) -> anyhow::Result<M
     // Only these two, so that nothing in the text can name another queue or collection.
     body.extend(given.into_iter().filter(|(key, _)| key == "filter" || key == "params"));
     Ok(body)
+}
+
+/// Creates one task, whose parameters all are text.
+pub async fn run_one(
+    client: &Client,
+    queue: Option<String>,
+    params: Vec<String>,
+    options: &TaskOptions,
+) -> anyhow::Result<()> {
+    let queue = required(queue)?;
+    let params = pairs(params)?.into_iter().map(|(name, text)| (name, text.into())).collect();
+    let options = options.clone().with_file()?;
+    submit(client, &queue, &request(&queue, params, &options)).await
+}
+
+pub fn request(queue: &str, params: Map<String, Value>, options: &TaskOptions) -> Value {
+    let mut body = options.fields();
+    body.insert("queue".to_owned(), queue.into());
+    body.insert("params".to_owned(), Value::Object(params));
+    Value::Object(body)
 }
 
 #[cfg(test)]

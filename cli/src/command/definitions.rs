@@ -1,4 +1,4 @@
-//! `disbatch workers ..`
+//! `disbatch workers ..` and `disbatch plugins`
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -199,6 +199,14 @@ fn text(found: &Value) -> String {
         let facts: String = facts.map(|(title, fact)| format!("{title:<10}{}\n", visible(&fact))).collect();
         format!("{facts}\n{lines}")
     })
+}
+
+/// Prints the plugins that queues may be created with, one per line.
+pub async fn list_plugins(client: &Client, options: &ListingOptions) -> anyhow::Result<()> {
+    let plugins = client.get("/plugins", None).await?;
+    print(&list(&plugins, options, |names| {
+        names.iter().map(|plugin| format!("{}\n", shown_name(&plain(Some(plugin))))).collect()
+    })?)
 }
 
 #[cfg(test)]

@@ -1,26 +1,16 @@
 //! The commands about a task's life, and those that steer queues and nodes.
 
 mod act;
-mod answer;
-mod at;
-mod attempts;
-mod audit;
 mod batch;
 mod bulk;
-mod bulk_jobs;
 mod bundle;
 pub(super) mod connection;
 mod events;
-mod explain;
 mod follow;
-mod graph;
 mod groups;
 mod history;
 mod locks;
-mod logs;
 mod run;
-mod set_queue;
-mod set_task;
 mod shadow;
 mod show;
 pub(super) mod steer;
@@ -35,7 +25,6 @@ use serde_json::{Map, Value};
 use crate::api::{ApiError, Client};
 use crate::args::{BulkAction, LifeCommand, ListingOptions};
 use crate::command::admission;
-
 use act::Act;
 pub(super) use bulk::{agreed, carry_out};
 
@@ -48,16 +37,16 @@ pub async fn run(
     match command {
         LifeCommand::Run(options) => return run::run(client, *options).await,
         LifeCommand::Wait(options) => return wait::run(client, &options).await,
-        LifeCommand::Logs(options) => logs::run(client, &options).await?,
+        LifeCommand::Logs(options) => follow::logs(client, &options).await?,
         LifeCommand::Bundle(options) => bundle::run(client, &options).await?,
         LifeCommand::Cancel(tasks) => return act::run(client, Act::Cancel, &tasks).await,
         LifeCommand::Retry(tasks) => return act::run(client, Act::Retry, &tasks).await,
         LifeCommand::Rerun(options) => return act::rerun(client, &options).await,
-        LifeCommand::Answer(options) => answer::run(client, &options).await?,
-        LifeCommand::Explain(which) => explain::run(client, &which, listing).await?,
+        LifeCommand::Answer(options) => act::answer(client, &options).await?,
+        LifeCommand::Explain(which) => show::explain(client, &which, listing).await?,
         LifeCommand::Show(task) => show::run(client, &task.id, listing).await?,
-        LifeCommand::Attempts(task) => attempts::run(client, &task.id, listing).await?,
-        LifeCommand::History(task) => history::run(client, &task.id, listing).await?,
+        LifeCommand::Attempts(task) => history::attempts(client, &task.id, listing).await?,
+        LifeCommand::History(task) => history::statuses(client, &task.id, listing).await?,
         LifeCommand::Bulk(options) => return bulk::run(client, options.action, &options.which).await,
         LifeCommand::Archive(options) if options.ids.is_empty() => {
             return bulk::run(client, BulkAction::Archive, &options.which).await;
@@ -65,18 +54,18 @@ pub async fn run(
         LifeCommand::Archive(options) => return act::archive(client, &options.ids).await,
         LifeCommand::Events(options) => events::run(client, &options, listing).await?,
         LifeCommand::Locks(options) => locks::run(client, &options, listing).await?,
-        LifeCommand::Graph(options) => graph::run(client, &options, listing).await?,
-        LifeCommand::Audit(options) => audit::run(client, &options, listing).await?,
+        LifeCommand::Graph(options) => locks::graph(client, &options, listing).await?,
+        LifeCommand::Audit(options) => history::audit(client, &options, listing).await?,
         LifeCommand::Batch(options) => return batch::run(client, &options.file, listing).await,
-        LifeCommand::SetTask(options) => return set_task::run(client, &options).await,
-        LifeCommand::BulkJobs { cancel } => bulk_jobs::run(client, cancel, listing).await?,
+        LifeCommand::SetTask(options) => return steer::set_task(client, &options).await,
+        LifeCommand::BulkJobs { cancel } => bulk::jobs(client, cancel, listing).await?,
         LifeCommand::Pause(which) => steer::pause(client, &which).await?,
         LifeCommand::Resume(which) => steer::resume(client, &which.queue).await?,
         LifeCommand::Close(which) => steer::close(client, &which).await?,
         LifeCommand::Open(which) => steer::open(client, &which.queue).await?,
-        LifeCommand::SetQueue { queue, fields } => set_queue::run(client, &queue, &fields).await?,
+        LifeCommand::SetQueue { queue, fields } => steer::set_queue(client, &queue, &fields).await?,
         LifeCommand::Groups(options) => groups::run(client, &options, listing).await?,
-        LifeCommand::At(options) => at::run(client, &options, listing).await?,
+        LifeCommand::At(options) => history::at(client, &options, listing).await?,
         LifeCommand::Shadow(options) => shadow::run(client, &options, listing).await?,
         LifeCommand::Drain(options) => admission::drain(client, &options).await?,
         LifeCommand::Undrain(what) => admission::undrain(client, &what).await?,

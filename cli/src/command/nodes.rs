@@ -1,10 +1,13 @@
-//! `disbatch nodes` and `disbatch nodes rm NODE`
+//! `disbatch nodes`, `disbatch nodes rm NODE` and `disbatch update-node NODE maxthreads N`
+
+use std::collections::BTreeMap;
 
 use serde_json::Value;
 
 use crate::api::{Client, segment};
 use crate::args::{ListingOptions, NodesCommand};
 use crate::command::life::advise;
+use crate::command::pairs;
 use crate::output::{Column, Cut, Screen, Table, date, list, plain, print, shown_name};
 
 const TABLE: Table = Table {
@@ -65,6 +68,24 @@ fn addresses(node: &Value) -> String {
     all.map(|address| plain(Some(address))).collect::<Vec<String>>().join(" ")
 }
 
+/// Changes fields of a node. The DCI knows one, `maxthreads`.
+pub async fn update(client: &Client, node: Option<String>, fields: Vec<String>) -> anyhow::Result<()> {
+    let node = node.filter(|name| !name.is_empty()).ok_or_else(|| anyhow::anyhow!("Node name not given"))?;
+    let fields: BTreeMap<String, Value> =
+        pairs(fields)?.into_iter().map(|(field, text)| (field, value(text))).collect();
+    let body = serde_json::to_value(fields)?;
+    client.post(&format!("/nodes/{}", segment(&node)), &body).await.map_err(advise)?;
+    print(&format!("Updated node {node}: {body}\n"))
+}
+
+/// A number or null; anything else is text, for the DCI to refuse.
+fn value(text: String) -> Value {
+    match text.as_str() {
+        "null" => Value::Null,
+        digits => digits.parse::<u64>().map_or_else(|_| Value::from(text), Value::from),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -84,5 +105,12 @@ mod tests {
         assert!(table.contains(line), "{table}");
         let perl = json!({"id": "6b", "node": "vm", "maxthreads": null, "timestamp": 0});
         assert!(TABLE.render(&[perl], Screen::default()).ends_with("\n1 total nodes.\n"));
+    }
+
+    #[test]
+    fn values_are_numbers_or_null() {
+        assert_eq!(value("16".into()), Value::from(16));
+        assert_eq!(value("null".into()), Value::Null);
+        assert_eq!(value("-1".into()), Value::from("-1"));
     }
 }

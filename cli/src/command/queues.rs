@@ -1,13 +1,15 @@
-//! `disbatch queues [--watch SECONDS]`
+//! `disbatch queues [--watch SECONDS]`, `create-queue`, `update-queue` and `delete-queue`
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context;
 use serde_json::Value;
 use tokio::time::MissedTickBehavior;
 
-use crate::api::Client;
+use crate::api::{Client, segment};
 use crate::args::{Format, ListingOptions};
+use crate::command::{oid, pairs, required};
 use crate::output::{Column, Cut, Screen, Table, list, plain, print, say, visible};
 
 /// Counting tasks more often than this would be work for the database and nothing for the eye.
@@ -72,6 +74,37 @@ fn separator(first: bool, format: Format, screen: Screen) -> &'static str {
 
 fn render(queues: &Value, options: &ListingOptions, screen: Screen) -> anyhow::Result<String> {
     list(queues, options, |queues| TABLE.render(queues, screen))
+}
+
+/// Creates a queue and prints its id.
+pub async fn create(
+    client: &Client,
+    name: Option<String>,
+    plugin: Option<String>,
+    (threads, sort): (Option<u32>, Option<String>),
+) -> anyhow::Result<()> {
+    let mut fields = BTreeMap::new();
+    fields.extend(threads.map(|threads| ("threads".to_owned(), threads.to_string())));
+    fields.extend(sort.map(|sort| ("sort".to_owned(), sort)));
+    fields.extend(name.clone().map(|name| ("name".to_owned(), name)));
+    fields.extend(plugin.map(|plugin| ("plugin".to_owned(), plugin)));
+    let answer = client.post_form("/queues", &fields).await?;
+    print(&format!("Created queue {}: {}\n", name.unwrap_or_default(), oid(answer.get("id"))))
+}
+
+/// Changes fields of a queue. They travel as a form, so that every value is text.
+pub async fn update(client: &Client, queue: Option<String>, fields: Vec<String>) -> anyhow::Result<()> {
+    let queue = required(queue)?;
+    let fields = pairs(fields)?;
+    client.post_form(&format!("/queues/{}", segment(&queue)), &fields).await?;
+    print(&format!("Updated queue {queue}: {}\n", serde_json::to_string(&fields)?))
+}
+
+/// Deletes a queue.
+pub async fn delete(client: &Client, queue: Option<String>) -> anyhow::Result<()> {
+    let queue = required(queue)?;
+    client.delete(&format!("/queues/{}", segment(&queue))).await?;
+    print(&format!("Deleted queue {queue}\n"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `disbatch schedule ..`
+//! `disbatch schedule ..` and `disbatch calendar ..`
 
 mod fields;
 mod import;
@@ -8,12 +8,13 @@ mod times;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use disbatch_wire::calendars::Calendar;
 use serde_json::{Map, Value, json};
 
 use crate::api::{Client, segment};
-use crate::args::{ListingOptions, NewSchedule, ScheduleCommand, ScheduleUpdate};
+use crate::args::{CalendarCommand, ListingOptions, NewSchedule, ScheduleCommand, ScheduleUpdate};
 use crate::command::life::advise;
-use crate::output::{plain, print, shown_name};
+use crate::output::{Column, Cut, Screen, Table, document, list, of, plain, print, shown_name, visible};
 
 /// Does what the command asks for.
 pub async fn run(
@@ -99,9 +100,74 @@ fn given(fields: Vec<(&str, Option<Value>)>) -> Map<String, Value> {
     fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
+const TABLE: Table = Table {
+    columns: &[
+        Column { title: "Name", cell: |json| of(json, |c: Calendar| c.name), cut: Cut::Early },
+        Column {
+            title: "Days",
+            cell: |json| of(json, |c: Calendar| c.dates.len().to_string()),
+            cut: Cut::Never,
+        },
+        Column {
+            title: "Every year",
+            cell: |json| of(json, |c: Calendar| c.recurring.len().to_string()),
+            cut: Cut::Never,
+        },
+        Column {
+            title: "Zone",
+            cell: |json| of(json, |c: Calendar| c.zone.unwrap_or_default()),
+            cut: Cut::Never,
+        },
+    ],
+    noun: "calendars",
+};
+
+/// Does what the command asks for.
+pub async fn run_calendar(
+    client: &Client,
+    command: CalendarCommand,
+    listing: &ListingOptions,
+) -> anyhow::Result<()> {
+    match command {
+        CalendarCommand::List => {
+            let all = client.get("/calendars", None).await.map_err(advise)?;
+            print(&list(&all, listing, |all| TABLE.render(all, Screen::of_stdout()))?)
+        }
+        CalendarCommand::Show { calendar } => {
+            let found = client.get(&calendar_path(&calendar)?, None).await.map_err(advise)?;
+            print(&document(&found, listing, |found| of(found, |calendar| calendar_text(&calendar)))?)
+        }
+        CalendarCommand::Set { calendar, days } => {
+            client.post(&calendar_path(&calendar)?, &serde_json::to_value(&days)?).await.map_err(advise)?;
+            let count = days.dates.len() + days.recurring.len();
+            print(&format!("Set calendar {calendar}: {count} days\n"))
+        }
+        CalendarCommand::Delete { calendar } => {
+            client.delete(&calendar_path(&calendar)?).await.map_err(advise)?;
+            print(&format!("Deleted calendar {calendar}\n"))
+        }
+    }
+}
+
+fn calendar_path(name: &str) -> anyhow::Result<String> {
+    anyhow::ensure!(!name.is_empty(), "Calendar name not given");
+    Ok(format!("/calendars/{}", segment(name)))
+}
+
+/// A line for each day.
+fn calendar_text(calendar: &Calendar) -> String {
+    let zone = calendar.zone.as_deref().unwrap_or("of the schedule");
+    let mut text = format!("{}, zone {}\n", visible(&calendar.name), visible(zone));
+    for (days, after) in [(&calendar.dates, ""), (&calendar.recurring, " every year")] {
+        text.extend(days.iter().map(|day| format!("  {}{after}\n", visible(day))));
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use clap::{Command, FromArgMatches, Subcommand};
+    use disbatch_wire::calendars::CalendarDays;
 
     use super::*;
 
@@ -127,5 +193,23 @@ mod tests {
     fn names_are_segments() {
         assert_eq!(path("my night/ly").unwrap(), "/schedules/my%20night%2Fly");
         assert!(path("").is_err());
+    }
+
+    #[test]
+    fn a_calendar_is_its_days() {
+        let calendar = json!({ "name": "holidays", "dates": ["2026-12-24"], "recurring": ["12-25", "12-26"], "zone": null });
+        let expected =
+            "holidays, zone of the schedule\n  2026-12-24\n  12-25 every year\n  12-26 every year\n";
+        assert_eq!(of(&calendar, |calendar| calendar_text(&calendar)), expected);
+        let table = TABLE.render(&[calendar], Screen::default());
+        assert!(table.contains("holidays | 1    | 2          |      | \n"), "{table}");
+    }
+
+    #[test]
+    fn setting_days_leaves_no_others() {
+        let days = CalendarDays { dates: vec!["2026-12-24".into()], ..CalendarDays::default() };
+        let body = serde_json::to_value(days).unwrap();
+        assert_eq!(body, json!({ "dates": ["2026-12-24"], "recurring": [], "zone": null }));
+        assert_eq!(calendar_path("a/b").unwrap(), "/calendars/a%2Fb");
     }
 }

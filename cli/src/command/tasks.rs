@@ -1,4 +1,4 @@
-//! `disbatch tasks [FILTER]`, or `disbatch tasks --queue QUEUE ..`
+//! `disbatch tasks [FILTER]`, or `disbatch tasks --queue QUEUE ..`, and `disbatch search [FILTER]`
 
 mod listing;
 
@@ -67,6 +67,38 @@ fn request(filter: Option<&str>, options: &ListingOptions) -> anyhow::Result<Val
     Ok(Value::Object(body))
 }
 
+/// Prints the tasks that any fields pick, as JSON, or how many there are.
+pub async fn search(client: &Client, filter: Option<String>, options: &ListingOptions) -> anyhow::Result<()> {
+    let body = search_request(filter.as_deref(), options)?;
+    show(&client.post("/tasks/search", &body).await?, options)
+}
+
+/// What to look for. What is not an object is for the DCI to refuse, as long as it is JSON that Perl takes.
+fn search_request(filter: Option<&str>, options: &ListingOptions) -> anyhow::Result<Value> {
+    let mut body = Map::new();
+    let filter = filter.unwrap_or("{}");
+    let parsed =
+        structure(filter).ok_or_else(|| anyhow::anyhow!("Invalid filter is not JSON: '{filter}'"))?;
+    body.insert("filter".to_owned(), parsed);
+    if let Some(text) = &options.options {
+        let parsed =
+            structure(text).ok_or_else(|| anyhow::anyhow!("Invalid --options is not JSON: '{text}'"))?;
+        body.insert("options".to_owned(), parsed);
+    }
+    if options.count {
+        body.insert("count".to_owned(), json!(1));
+    }
+    if options.terse || options.noterse {
+        body.insert("terse".to_owned(), json!(i32::from(options.terse)));
+    }
+    Ok(Value::Object(body))
+}
+
+/// The text as a JSON object or array; nothing if it is neither.
+fn structure(text: &str) -> Option<Value> {
+    serde_json::from_str(text).ok().filter(|value| matches!(value, Value::Object(_) | Value::Array(_)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,5 +115,36 @@ mod tests {
     fn a_filter_is_an_object() {
         let error = request(Some("[]"), &ListingOptions::default()).unwrap_err();
         assert_eq!(error.to_string(), "Invalid filter is not a JSON object: '[]'");
+    }
+
+    #[test]
+    fn only_what_was_said_is_sent() {
+        let none = ListingOptions::default();
+        assert_eq!(search_request(None, &none).unwrap(), json!({"filter": {}}));
+        let options = ListingOptions {
+            count: true,
+            noterse: true,
+            options: Some(r#"{"limit":1}"#.into()),
+            ..Default::default()
+        };
+        assert_eq!(
+            search_request(Some(r#"{"a":1}"#), &options).unwrap(),
+            json!({"filter": {"a": 1}, "options": {"limit": 1}, "count": 1, "terse": 0})
+        );
+    }
+
+    #[test]
+    fn what_is_no_json_is_not_sent() {
+        let none = ListingOptions::default();
+        assert_eq!(
+            search_request(Some("\"x\""), &none).unwrap_err().to_string(),
+            "Invalid filter is not JSON: '\"x\"'"
+        );
+        assert_eq!(search_request(Some("[]"), &none).unwrap(), json!({"filter": []}));
+        let options = ListingOptions { options: Some("{".into()), ..none };
+        assert_eq!(
+            search_request(None, &options).unwrap_err().to_string(),
+            "Invalid --options is not JSON: '{'"
+        );
     }
 }

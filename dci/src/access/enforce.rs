@@ -1,30 +1,34 @@
-//! Stands before every handler.
+//! Stands before every handler: what its route needs, and what those get who may not. Answers that go on and on end when whoever
+//! reads them may not any more.
 
+use std::fmt;
+use std::pin::Pin;
 use std::time::Duration;
 
-use actix_web::body::{BoxBody, MessageBody};
+use actix_web::body::{BodySize, BodyStream, BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
-use actix_web::http::header::{CACHE_CONTROL, HeaderValue};
+use actix_web::http::header::{ACCEPT, CACHE_CONTROL, COOKIE, HeaderValue, LOCATION, WWW_AUTHENTICATE};
 use actix_web::http::{Method, StatusCode};
 use actix_web::middleware::Next;
 use actix_web::web::{self, Data};
-use actix_web::{HttpMessage, HttpRequest};
+use actix_web::{HttpMessage, HttpRequest, HttpResponse};
 use bson::oid::ObjectId;
-use disbatch_core::accounts::Role;
+use disbatch_core::accounts::{Role, UserName};
 use disbatch_core::admission::Rule;
 use disbatch_core::bulk::BulkJob;
 use disbatch_core::model::{Queue, QueueId, Selector, TaskId};
+use disbatch_core::store::StoreError;
+use futures::{StreamExt, stream};
 use tokio::time::timeout;
 
 use super::target::{Admitted, AdmittedSchedule};
 use super::viewer::Viewer;
 use super::who::no_such_queue;
-use super::{Need, Via, Who, form, identify, refusal, schedules, streams};
+use super::{Via, Who, form, target, who};
 use crate::error::HttpError;
-use crate::options;
 use crate::state::State;
 use crate::ui::zone;
-use crate::{accept, allowance, connections, measure};
+use crate::{accept, allowance, connections, measure, options, ui};
 
 /// So long a page waits for what it says of all new tasks.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -42,17 +46,17 @@ pub async fn enforce(
     if matches!(need, Need::Nothing | Need::Token) {
         return Ok(next.call(request).await?.map_into_boxed_body());
     }
-    let who = match identify::identify(request.request(), &state).await {
+    let who = match who::identify(request.request(), &state).await {
         Ok(Some(who)) => who,
         Ok(None) => {
-            let has_shown = identify::has_shown(request.request());
+            let has_shown = who::has_shown(request.request());
             measure::not_let_in(state.store.metrics(), StatusCode::UNAUTHORIZED, has_shown);
-            let response = refusal::unknown(request.request());
+            let response = refuse_unknown(request.request());
             return Ok(request.into_response(response));
         }
         Err(error) => {
             measure::not_let_in(state.store.metrics(), error.status(), true);
-            let response = refusal::error(request.request(), error);
+            let response = refuse(request.request(), error);
             return Ok(request.into_response(response));
         }
     };
@@ -61,14 +65,14 @@ pub async fn enforce(
     let viewer = Viewer::of(&who).told(closed(request.request(), &state).await);
     if let Err(error) = admit(need, &who, &mut request, &state).await {
         measure::not_let_in(state.store.metrics(), error.status(), true);
-        let response = viewer.look(async { refusal::error(request.request(), error) }).await;
+        let response = viewer.look(async { refuse(request.request(), error) }).await;
         return Ok(request.into_response(response));
     }
     let who = who.within_trace(request.headers());
     request.extensions_mut().insert(who.clone());
     let zone = zone::of(request.request());
     let response = viewer.look(zone::within(zone, next.call(request))).await?.map_into_boxed_body();
-    let mut response = streams::limit(response, &who, &state);
+    let mut response = limit_stream(response, &who, &state);
     options::tell(&mut response);
     if who.via != Via::OpenDoor {
         // What one may see is not for the next who uses the same browser or proxy.
@@ -124,9 +128,9 @@ async fn admit(need: Need, who: &Who, request: &mut ServiceRequest, state: &Stat
         }
         Need::Schedule(role) if !who.is_everywhere(role) => {
             enough(who.rights.somewhere(), Role::Viewer)?;
-            let schedule = schedules::named(request, state).await?;
-            let queue = schedules::queue_of(&schedule, state).await?;
-            who.check(role, &queue).map_err(|error| schedules::hidden(request, error))?;
+            let schedule = target::named_schedule(request, state).await?;
+            let queue = target::queue_of_schedule(&schedule, state).await?;
+            who.check(role, &queue).map_err(|error| target::hidden_schedule(request, error))?;
             // As for queues: a name may stand for another schedule in a moment.
             request.extensions_mut().insert(AdmittedSchedule(schedule.id));
         }
@@ -196,5 +200,137 @@ fn hidden(request: &ServiceRequest, error: HttpError) -> HttpError {
 }
 
 fn not_found(request: &ServiceRequest) -> HttpError {
-    crate::api::task_action::not_found(request.match_info().get("id").unwrap_or_default())
+    crate::api::task_actions::not_found(request.match_info().get("id").unwrap_or_default())
+}
+
+/// What somebody must be to use a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// Nothing: whoever reaches the server.
+    Nothing,
+    /// The token of the task that the address names as `id`, which its web service has, or who may answer it by a link. The handler asks for it.
+    Token,
+    /// To be known, with whatever role.
+    Login,
+    /// This role, not only on some queues.
+    Everywhere(Role),
+    /// This role on some queue. The handler limits what it does to [`super::Who::reach`].
+    Somewhere(Role),
+    /// This role on the queue that the address names as `queue`, or as `id`.
+    Queue(Role),
+    /// This role on the queue of the task that the address names as `id`.
+    Task(Role),
+    /// This role on all queues of the bulk job that the address names as `id`.
+    Bulk(Role),
+    /// This role on the queue of the schedule that the address names as `id`.
+    Schedule(Role),
+    /// This role on the queue of the array that the address names as `id`.
+    Array(Role),
+}
+
+impl fmt::Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => f.write_str("nothing"),
+            Self::Token => f.write_str("token of the task"),
+            Self::Login => f.write_str("login"),
+            Self::Everywhere(role) => write!(f, "{role}"),
+            Self::Somewhere(role) => write!(f, "{role} on some queue"),
+            Self::Queue(role) => write!(f, "{role} on the queue"),
+            Self::Task(role) => write!(f, "{role} on the task's queue"),
+            Self::Bulk(role) => write!(f, "{role} on the job's queue"),
+            Self::Schedule(role) => write!(f, "{role} on the schedule's queue"),
+            Self::Array(role) => write!(f, "{role} on the array's queue"),
+        }
+    }
+}
+
+/// What clients are asked for, as Disbatch's have it.
+const CHALLENGE: &str = "Basic realm=\"disbatch\", charset=\"UTF-8\"";
+
+/// For somebody who is not known: the page to log in for a browser, 401 for all others.
+pub fn refuse_unknown(request: &HttpRequest) -> HttpResponse {
+    if accept::wants_html(request) {
+        if *request.method() == Method::GET {
+            let way = format!("/login?then={}", ui::bulk::encoded(here(request)));
+            return HttpResponse::SeeOther().insert_header((LOCATION, way)).finish();
+        }
+        return ui::page(Err(HttpError::unauthorized(
+            "you are not logged in any more: log in and try again",
+        )));
+    }
+    let mut response = HttpError::unauthorized("this needs a login").response();
+    if !is_page(request) {
+        response.insert_header((WWW_AUTHENTICATE, CHALLENGE));
+    }
+    let error = HttpError::unauthorized("this needs a login");
+    response.content_type(crate::json::CONTENT_TYPE).body(error.json())
+}
+
+/// For somebody who may not, or whom something else has gone wrong with.
+pub fn refuse(request: &HttpRequest, error: HttpError) -> HttpResponse {
+    if accept::wants_html(request) {
+        let is_read = *request.method() == Method::GET;
+        let what = if is_read { "see this page" } else { "do this" };
+        let needs = error.needs();
+        let error = needs.map_or(error, |role| HttpError::forbidden(format!("Only {role}s can {what}.")));
+        return if is_read { ui::page(Err(error)) } else { ui::failed(&error) };
+    }
+    error.response().content_type(crate::json::CONTENT_TYPE).body(error.json())
+}
+
+/// The address that was asked for.
+fn here(request: &HttpRequest) -> &str {
+    request.uri().path_and_query().map_or("/", |address| address.as_str())
+}
+
+/// Whether a script of a page asks. The browser would ask for a password by itself, in a window of its own.
+fn is_page(request: &HttpRequest) -> bool {
+    let has = |name: &str| request.headers().contains_key(name);
+    let streams = request.headers().get(ACCEPT).is_some_and(|accept| accept == "text/event-stream");
+    streams || has(COOKIE.as_str()) || has("sec-fetch-mode") || has("hx-request")
+}
+
+/// How often it is asked.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// The answer, which is cut off when whoever reads it has lost a right, or the session or token has ended. One whose length is known comes to its end.
+pub fn limit_stream(
+    response: ServiceResponse<BoxBody>,
+    who: &Who,
+    state: &State,
+) -> ServiceResponse<BoxBody> {
+    if response.response().body().size() != BodySize::Stream {
+        return response;
+    }
+    let over = is_over(who.clone(), state.clone());
+    response.map_body(|_, mut body| {
+        let chunks = stream::poll_fn(move |context| Pin::new(&mut body).poll_next(context));
+        BoxBody::new(BodyStream::new(chunks.take_until(over)))
+    })
+}
+
+/// Waits until they may not read any more.
+async fn is_over(who: Who, state: State) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        // Not to know is no reason to end anything: without a database there is nothing to be read either.
+        if matches!(may_still(&who, &state).await, Ok(false)) {
+            return;
+        }
+    }
+}
+
+/// Whether they are still let in, with the same rights. Whoever has others asks again, and is let through or not.
+async fn may_still(who: &Who, state: &State) -> Result<bool, StoreError> {
+    let store = &state.store;
+    let name = || who.name.as_deref().and_then(|name| name.parse::<UserName>().ok());
+    let user = match (&who.via, name()) {
+        (Via::OpenDoor, _) => return state.access.is_open(store, false).await,
+        (Via::Session(key), _) if !store.is_session_alive(key).await? => None,
+        (Via::Token { text, .. }, _) => store.token_bearer(text, &who.from).await?.map(|bearer| bearer.user),
+        (_, Some(name)) => store.find_user(&name).await?,
+        (_, None) => None,
+    };
+    Ok(user.is_some_and(|user| user.rights == who.rights))
 }

@@ -1,11 +1,21 @@
-//! The queue that an address names.
+//! The queue or schedule that an address names, and whose it is; and which queues somebody may see, where tasks of any queue are
+//! mentioned.
 
+use std::collections::HashSet;
 use std::pin::Pin;
 
-use actix_web::{FromRequest, HttpMessage, HttpRequest, dev, web};
-use disbatch_core::model::{QueueId, ScheduleId, Selector};
+use actix_web::dev::{self, ServiceRequest};
+use actix_web::http::StatusCode;
+use actix_web::{FromRequest, HttpMessage, HttpRequest, web};
+use bson::{Bson, Document};
+use disbatch_core::accounts::{Reach, Role};
+use disbatch_core::model::{Queue, QueueId, ScheduleId, Selector, TaskId};
+use disbatch_core::schedules::Schedule;
+use disbatch_core::store::{Store, StoreError};
 
+use super::Who;
 use crate::error::HttpError;
+use crate::state::State;
 
 /// The queue that somebody was let through for.
 #[derive(Debug, Clone, Copy)]
@@ -80,5 +90,130 @@ impl FromRequest for NamedSchedule {
             };
             Ok(Self { name, selector })
         })
+    }
+}
+
+/// The schedule that the address names, read from it as handlers read it.
+pub(super) async fn named_schedule(
+    request: &mut ServiceRequest,
+    state: &State,
+) -> Result<Schedule, HttpError> {
+    let name = request.extract::<web::Path<String>>().await.map_err(|_| unknown_schedule(request))?;
+    let schedule = state.store.find_schedule(&Selector::parse(&name)).await?;
+    schedule.ok_or_else(|| unknown_schedule(request))
+}
+
+/// The queue of a schedule. Of a queue that was deleted there is left what rights look at: its id.
+pub(super) async fn queue_of_schedule(schedule: &Schedule, state: &State) -> Result<Queue, HttpError> {
+    let queue = schedule.settings.queue;
+    let found = state.store.find_queue(&Selector::Id(queue.0)).await?;
+    Ok(found.unwrap_or_else(|| Queue::without_document(queue)))
+}
+
+/// A schedule that one may not see is like one that there is not.
+pub(super) fn hidden_schedule(request: &ServiceRequest, error: HttpError) -> HttpError {
+    if error.status() == StatusCode::NOT_FOUND { unknown_schedule(request) } else { error }
+}
+
+fn unknown_schedule(request: &ServiceRequest) -> HttpError {
+    no_such_schedule(request.match_info().get("id").unwrap_or_default())
+}
+
+/// There is no such schedule, or not for whoever asks.
+pub fn no_such_schedule(name: &str) -> HttpError {
+    HttpError::not_found(format!("no schedule '{name}'"))
+}
+
+/// Sees to it that somebody may change a schedule, pause it or delete it: who may submit tasks to its queue and has made it,
+/// and operators of its queue.
+pub async fn may_change_schedule(who: &Who, schedule: &Schedule, state: &State) -> Result<(), HttpError> {
+    if who.is_everywhere(Role::Operator) {
+        return Ok(());
+    }
+    let queue = queue_of_schedule(schedule, state).await?;
+    if owns_schedule(who, schedule) {
+        return who.check(Role::Submitter, &queue);
+    }
+    who.check(Role::Operator, &queue)
+}
+
+/// Whether somebody has made a schedule.
+pub fn owns_schedule(who: &Who, schedule: &Schedule) -> bool {
+    who.name.is_some() && who.name == schedule.settings.owner
+}
+
+/// Fields of a task that have ids of others.
+const LINKS: [&str; 2] = ["after", "waiting_for"];
+
+/// The queues whose tasks somebody may see. Others are mentioned as tasks of another queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sight {
+    /// Those of all, and of none.
+    All,
+    /// Those of these.
+    Only(HashSet<QueueId>),
+}
+
+impl Sight {
+    /// What they see whose rights reach so far.
+    pub async fn of(store: &Store, reach: &Reach) -> Result<Self, StoreError> {
+        let Reach::Some { queues, only, .. } = reach else { return Ok(Self::All) };
+        let there = store.queues_within(reach).await?;
+        // A queue that was deleted may still have tasks.
+        let is_allowed = |queue: &&QueueId| only.as_ref().is_none_or(|only| only.contains(*queue));
+        let named = queues.iter().filter(is_allowed).copied();
+        Ok(Self::Only(there.iter().map(|queue| queue.id).chain(named).collect()))
+    }
+
+    /// Whether they see tasks of this queue.
+    pub fn sees(&self, queue: Option<QueueId>) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(queues) => queue.is_some_and(|queue| queues.contains(&queue)),
+        }
+    }
+
+    /// Takes out of a task the ids of others that they may not see. Of which queue one was that is gone is not known.
+    pub async fn conceal(&self, store: &Store, task: &mut Document) -> Result<(), StoreError> {
+        let named: Vec<TaskId> = match self {
+            Self::All => return Ok(()),
+            Self::Only(_) => LINKS.iter().filter_map(|name| task.get(name)).flat_map(ids).collect(),
+        };
+        if named.is_empty() {
+            return Ok(());
+        }
+        let queues = store.queues_of_tasks(&named).await?;
+        for name in LINKS {
+            if let Some(Bson::Array(items)) = task.get_mut(name) {
+                let is_seen =
+                    |item: &Bson| ids(item).iter().all(|id| self.sees(queues.get(id).copied().flatten()));
+                items.retain(is_seen);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The ids in the value of a field.
+fn ids(value: &Bson) -> Vec<TaskId> {
+    match value {
+        Bson::ObjectId(id) => vec![TaskId(*id)],
+        Bson::Array(items) => items.iter().flat_map(ids).collect(),
+        _ => Vec::new(), // Nothing else is an id.
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::oid::ObjectId;
+
+    use super::*;
+
+    #[test]
+    fn a_task_of_no_queue_is_for_those_who_see_all() {
+        let [mine, other] = [1, 2].map(|number| QueueId(ObjectId::from_bytes([number; 12])));
+        let some = Sight::Only(HashSet::from([mine]));
+        assert!(some.sees(Some(mine)) && !some.sees(Some(other)) && !some.sees(None));
+        assert!(Sight::All.sees(None) && Sight::All.sees(Some(other)));
     }
 }

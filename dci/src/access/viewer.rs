@@ -8,7 +8,7 @@ use disbatch_core::admission::Rule;
 use disbatch_core::model::{Queue, QueueId};
 
 use super::{Via, Who};
-use crate::ui::intake::Intake;
+use crate::ui::admission::Intake;
 
 /// Whom a page is made for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

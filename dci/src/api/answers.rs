@@ -12,14 +12,14 @@ use disbatch_wire::answers::{AnswerLink, AnswerResult};
 use serde_json::{Map, Value, json};
 
 use crate::access::{Via, Who};
-use crate::api::{Answer, redirect, task_action};
+use crate::api::{Answer, redirect, task_actions};
 use crate::error::HttpError;
-use crate::json::{self, Dates};
+use crate::json::Dates;
 use crate::openapi::{ErrorBody, NewAnswer, OfWrite};
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::schema::{Form, Problem};
-use crate::{changes, ui};
+use crate::{changes, json, ui};
 
 /// Answers what a task has asked. The task is queued again, and its next attempt gets the answer. Who may is what the question says: operators of the
 /// queue, or whom it names. Of several answers the first one is taken, and the others are told of it.
@@ -62,7 +62,7 @@ pub async fn link(state: Data<State>, who: Who, id: Path<String>, params: Params
 }
 
 async fn give(state: &State, who: &Who, id: &str, params: &Params) -> Result<AnswerResult, HttpError> {
-    let (task, awaiting) = awaiting(state, task_action::id(id)?).await?;
+    let (task, awaiting) = awaiting(state, task_actions::task_id(id)?).await?;
     check(state, who, &task, &awaiting).await?;
     let value = value(&awaiting, params)?;
     let replied = changes::answer_task(state, who, &task, (awaiting, value)).await?;
@@ -70,7 +70,7 @@ async fn give(state: &State, who: &Who, id: &str, params: &Params) -> Result<Ans
 }
 
 async fn make_link(state: &State, who: &Who, id: &str, params: &Params) -> Result<AnswerLink, HttpError> {
-    let (task, awaiting) = awaiting(state, task_action::id(id)?).await?;
+    let (task, awaiting) = awaiting(state, task_actions::task_id(id)?).await?;
     check(state, who, &task, &awaiting).await?;
     params.only(&[])?;
     let token = Token::new().map_err(|error| HttpError::internal(&error.to_string()))?.in_address();
@@ -88,7 +88,7 @@ pub async fn awaiting(state: &State, id: TaskId) -> Result<(Task, Awaiting), Htt
         return Ok((task, awaiting));
     }
     let found = state.store.find_task_fields(id, doc! { "status": 1, ANSWER: 1 }).await?;
-    let task = found.ok_or_else(|| task_action::not_found(&id.to_string()))?;
+    let task = found.ok_or_else(|| task_actions::not_found(&id.to_string()))?;
     let status = Status::from_code(task.get("status").and_then(whole_number).unwrap_or_default());
     Err(not_awaited(status, task.get_document(ANSWER).ok()))
 }
@@ -151,7 +151,7 @@ pub fn result(id: TaskId, replied: Replied) -> Result<AnswerResult, HttpError> {
     match replied {
         Replied::Stored(status) => Ok(AnswerResult { id: id.to_string(), status: status.code() }),
         Replied::NotAwaited(status, answer) => Err(not_awaited(status, answer.as_ref())),
-        Replied::NoSuchTask => Err(task_action::not_found(&id.to_string())),
+        Replied::NoSuchTask => Err(task_actions::not_found(&id.to_string())),
     }
 }
 
@@ -164,7 +164,7 @@ fn not_awaited(status: Status, answer: Option<&Document>) -> HttpError {
         (None, Status::Deferred) => {
             "the question of the task has passed its deadline, or has changed".to_owned()
         }
-        (None, _) => task_action::wrong_state(status, "waits for no answer").message().to_owned(),
+        (None, _) => task_actions::wrong_state(status, "waits for no answer").message().to_owned(),
     };
     let mut body = json!({ "error": error });
     if let Some(answer) = answer {

@@ -1,24 +1,22 @@
-//! Arrays, one file per operation.
-
-pub mod cancel;
-pub mod get;
-pub mod list;
-pub mod rerun;
-pub mod retry;
+//! Arrays: many tasks that were submitted as one.
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
-use disbatch_core::arrays::Array;
-use disbatch_core::bulk::Action;
+use actix_web::web::{Data, Path};
+use bson::{Bson, Document, doc};
+use disbatch_core::arrays::{Array, Counts};
+use disbatch_core::bulk::{Action, Rerun};
+use disbatch_core::model::whole_number;
 use serde_json::{Value, json};
 
-use super::{Answer, redirect, task_action};
+use super::{Answer, redirect, task_actions};
 use crate::access::Who;
 use crate::changes::OfElements;
 use crate::error::HttpError;
+use crate::openapi::{ArrayJob, ArraySearch, ElementRange, ErrorBody, OfSearch, OfWrite, Reason, RerunArray};
 use crate::params::Params;
 use crate::state::State;
-use crate::{accept, arrays, changes, json};
+use crate::{accept, arrays, changes, json, openapi, ui, values};
 
 /// Has a bulk job act on the elements of an array. Browsers go to the page of the array.
 async fn act(
@@ -49,7 +47,7 @@ async fn begin(
     (id, params): (&str, &Params),
     action: Action,
 ) -> Result<String, HttpError> {
-    let reason = task_action::reason(params)?;
+    let reason = task_actions::reason(params)?;
     let array = arrays::find(state, id).await?;
     let what = OfElements { action, reason, succeeded: false, rerun: None };
     act_on(state, who, array, what).await
@@ -60,4 +58,219 @@ async fn act_on(state: &State, who: &Who, array: Array, what: OfElements) -> Res
     let job = Box::pin(changes::act_on_array(state, who, array, what)).await?;
     let nothing = || HttpError::conflict(format!("the array has no element to {}", action.as_str()));
     Ok(job.ok_or_else(nothing)?.to_hex())
+}
+
+/// The arrays of all queues that the client may see, the latest first.
+#[utoipa::path(
+    get, path = "/arrays", tag = "arrays", operation_id = "listArrays",
+    params(ArraySearch),
+    responses(
+        (
+            status = 200, content((Vec<openapi::Array> = "application/json"), (String = "text/html")),
+            description = "The arrays; a page if `Accept` asks for HTML.",
+        ),
+        (status = 400, description = "A parameter is wrong.", body = ErrorBody),
+        OfSearch,
+    ),
+)]
+pub async fn list(request: HttpRequest, state: Data<State>, who: Who, params: Params) -> Answer {
+    if accept::wants_html(&request) {
+        return Ok(ui::page(ui::arrays::list(&state, &who, &params).await));
+    }
+    let (filter, limit) = arrays::filter(&state, &who, &params).await?;
+    let found = state.store.list_arrays(&filter, limit).await?;
+    Ok(json::ok(&found.iter().map(|(array, counts)| arrays::view(array, counts.as_ref())).collect()))
+}
+
+/// One array: how many of its elements are in which status, the task that comes after them, and some of its elements.
+#[utoipa::path(
+    get, path = "/arrays/{id}", tag = "arrays", operation_id = "getArray",
+    params(("id" = String, Path, description = "Its id."), ElementRange),
+    responses(
+        (
+            status = 200, content((openapi::Array = "application/json"), (String = "text/html")),
+            description = "The array; a page if `Accept` asks for HTML.",
+        ),
+        (status = 400, description = "An option is wrong.", body = ErrorBody),
+        (status = 404, description = "There is no such array.", body = ErrorBody),
+        OfSearch,
+    ),
+)]
+pub async fn get(request: HttpRequest, state: Data<State>, id: Path<String>, params: Params) -> Answer {
+    if accept::wants_html(&request) {
+        return Ok(ui::page(ui::arrays::one(&state, &id, &params).await));
+    }
+    let (from, limit) = arrays::extent(&params)?;
+    let array = arrays::find(&state, &id).await?;
+    let only = [array.id];
+    let counting = state.store.count_elements(&only);
+    let (mut counted, elements) =
+        futures::try_join!(counting, state.store.array_elements(&array, from, limit))?;
+    let counts = counted.as_mut().map(|all| all.remove(&array.id).unwrap_or_default());
+    let mut view = arrays::view(&array, counts.as_ref());
+    if let Some((last, _)) = array.last {
+        let task = state.store.find_task_fields(last, doc! { "status": 1 }).await?;
+        let status = task.as_ref().and_then(|task| task.get("status")).and_then(whole_number);
+        view["final"]["status"] = status.into();
+    }
+    view["elements"] = elements.iter().map(arrays::of_element).collect::<Vec<Value>>().into();
+    Ok(json::ok(&view))
+}
+
+/// Cancels an array, in the background: elements that wait are cancelled, those that run are asked to end. The task that
+/// comes after them is cancelled, too, unless it was to start however they end.
+#[utoipa::path(
+    post, path = "/arrays/{id}/cancel", tag = "arrays", operation_id = "cancelArray",
+    params(("id" = String, Path, description = "Its id.")),
+    request_body(content((Reason = "application/json"), (Reason = "application/x-www-form-urlencoded"))),
+    responses(
+        (status = 202, description = "The id of the bulk job that does it.", body = ArrayJob),
+        (status = 303, description = "To the array's page, if `Accept` asks for HTML."),
+        (status = 400, description = "A parameter is wrong.", body = ErrorBody),
+        (status = 404, description = "There is no such array.", body = ErrorBody),
+        (status = 409, description = "There is no element to do that to.", body = ErrorBody),
+        OfWrite,
+    ),
+)]
+pub async fn cancel(
+    request: HttpRequest,
+    state: Data<State>,
+    who: Who,
+    id: Path<String>,
+    params: Params,
+) -> Answer {
+    act(&request, &state, &who, (&id, &params), Action::Cancel).await
+}
+
+/// Tries those elements of an array again, in the background, that have ended without success. The array is open
+/// again. A task that was cancelled because they had failed comes after them once more.
+#[utoipa::path(
+    post, path = "/arrays/{id}/retry", tag = "arrays", operation_id = "retryArray",
+    params(("id" = String, Path, description = "Its id.")),
+    request_body(content((Reason = "application/json"), (Reason = "application/x-www-form-urlencoded"))),
+    responses(
+        (status = 202, description = "The id of the bulk job that does it.", body = ArrayJob),
+        (status = 303, description = "To the array's page, if `Accept` asks for HTML."),
+        (status = 400, description = "A parameter is wrong.", body = ErrorBody),
+        (status = 404, description = "There is no such array.", body = ErrorBody),
+        (status = 409, description = "There is no element to do that to.", body = ErrorBody),
+        OfWrite,
+    ),
+)]
+pub async fn retry(
+    request: HttpRequest,
+    state: Data<State>,
+    who: Who,
+    id: Path<String>,
+    params: Params,
+) -> Answer {
+    act(&request, &state, &who, (&id, &params), Action::Retry).await
+}
+
+/// Which elements.
+const ELEMENTS: [&str; 2] = ["failed", "all"];
+
+/// Runs elements of an array again that have ended, in the background: those without success, or with `elements` all of them. With
+/// `downstream`, what comes after them waits for them again, as it does where one task is run again: as soon as all of them are queued. With `params` they
+/// have others from now on, save for what each of them is for. Elements that have not ended are left alone. The same request answers with the same job as long as
+/// that runs.
+#[utoipa::path(
+    post, path = "/arrays/{id}/rerun", tag = "arrays", operation_id = "rerunArray",
+    params(("id" = String, Path, description = "Its id.")),
+    request_body(content((RerunArray = "application/json"), (RerunArray = "application/x-www-form-urlencoded"))),
+    responses(
+        (status = 202, description = "The id of the bulk job that does it.", body = ArrayJob),
+        (status = 303, description = "To the array's page, if `Accept` asks for HTML."),
+        (status = 400, description = "A parameter is wrong, or the params do not fit the plugin's schema.", body = ErrorBody),
+        (status = 404, description = "There is no such array.", body = ErrorBody),
+        (
+            status = 409, body = ErrorBody,
+            description = "There is no element to do that to; another job tries elements again; or some that come after them run or are about to \
+                (`tasks` has their ids, ten at most), or are too many.",
+        ),
+        OfWrite,
+    ),
+)]
+pub async fn rerun(
+    request: HttpRequest,
+    state: Data<State>,
+    who: Who,
+    id: Path<String>,
+    params: Params,
+) -> Answer {
+    answer(&request, &id, begin_rerun(&state, &who, &id, &params).await)
+}
+
+/// Returns the id of the job, and how many elements are left alone.
+async fn begin_rerun(state: &State, who: &Who, id: &str, params: &Params) -> Result<Value, HttpError> {
+    let reason = task_actions::reason_beside(params, &["downstream", "elements", "params"])?;
+    let downstream = task_actions::downstream(params)?;
+    let given = |name: &str| params.fields.get(name).filter(|value| !values::is_unset(value));
+    let which = given("elements").map(|word| values::word("elements", word, &ELEMENTS)).transpose()?;
+    let succeeded = which == Some("all");
+    let array = arrays::find(state, id).await?;
+    let with = match given("params") {
+        Some(value) => Some(new_params(state, &array, value).await?),
+        None => None,
+    };
+    let mut what = OfElements { action: Action::Retry, reason, succeeded, rerun: None };
+    let filter = what.filter(&array);
+    let again = filter.query(Action::Retry, "$$NOW".into());
+    let plan = state.store.plan_array_rerun(&array, again, downstream).await?;
+    let queues = task_actions::check(state, who, &plan).await?;
+    let rerun = Rerun { downstream, queues, params: with };
+    let counts = state.store.count_elements(&[array.id]).await?;
+    let live = |counts: &Counts| counts.values().sum::<i64>() - arrays::ended(counts);
+    let left = counts.map(|counts| counts.get(&array.id).map_or(0, live));
+    if let Some(job) = state.store.find_bulk_of_array(array.id).await? {
+        if job.filter == filter.document() && job.rerun.as_ref().is_some_and(|own| is_like(own, &rerun)) {
+            return Ok(json!({ "id": job.id.to_hex(), "left": left }));
+        }
+        let why = format!("the bulk job {} is still at trying elements again", job.id);
+        return Err(HttpError::conflict(why));
+    }
+    what.rerun = Some(rerun);
+    let job = act_on(state, who, array, what).await?;
+    Ok(json!({ "id": job, "left": left }))
+}
+
+/// Which queues have something to be reset changes while that goes on.
+fn is_like(one: &Rerun, other: &Rerun) -> bool {
+    (one.downstream, &one.params) == (other.downstream, &other.params)
+}
+
+/// Other parameters for elements, as those of one of them are checked: but for what each is for they have the same.
+async fn new_params(state: &State, array: &Array, value: &Value) -> Result<(String, Document), HttpError> {
+    let nothing = || HttpError::conflict("the array has no element to retry");
+    let first = state.store.array_elements(array, 0, 1).await?.into_iter().next().ok_or_else(nothing)?;
+    let task = state.store.find_task(first.id).await?.ok_or_else(nothing)?;
+    let mut params = values::object(value).into_owned();
+    if let Value::Object(params) = &mut params {
+        if params.contains_key(&array.key) {
+            let why =
+                format!("params must not have '{}': what each element is for stays what it is", array.key);
+            return Err(HttpError::bad_request(why));
+        }
+        let item = first.value.unwrap_or(Bson::Null).into_relaxed_extjson();
+        params.insert(array.key.clone(), item);
+    }
+    let mut params = task_actions::new_params(state, &task, &params).await?;
+    params.remove(&array.key);
+    Ok((array.key.clone(), params))
+}
+
+#[cfg(test)]
+mod tests {
+    use disbatch_core::task::rerun::Downstream;
+
+    use super::*;
+
+    #[test]
+    fn the_same_again_is_told_by_what_is_wanted() {
+        let of = |downstream, params| Rerun { downstream, params, queues: vec![] };
+        let with = || Some(("item".to_owned(), doc! { "a": 1 }));
+        assert!(is_like(&of(Downstream::All, with()), &of(Downstream::All, with())));
+        assert!(!is_like(&of(Downstream::All, with()), &of(Downstream::All, None)));
+        assert!(!is_like(&of(Downstream::All, None), &of(Downstream::Failed, None)));
+    }
 }

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::access::address;
 use crate::allowance::weight::Weight;
-use crate::api::{Answer, task_action};
+use crate::api::{Answer, task_actions};
 use crate::error::HttpError;
 use crate::openapi::{CallbackStatus, OfCallback};
 use crate::params::read_up_to;
@@ -133,7 +133,7 @@ async fn caller(state: &State, request: &HttpRequest, id: &str) -> Result<(Calle
         None => (id, shown(request)),
     };
     let token = token.ok_or_else(unknown)?;
-    let task = task_action::id(id)?;
+    let task = task_actions::task_id(id)?;
     let heard = state.store.callback_bearer(task, &token).await?;
     let caller = Caller { task, token };
     match heard {

@@ -1,13 +1,9 @@
 //! `POST /tasks`
 
-pub mod array;
-pub mod files;
 pub mod fit;
 pub mod from_collection;
-pub mod gates;
 pub mod options;
 pub mod secure;
-pub mod steps;
 pub mod tenant;
 mod trace;
 
@@ -16,12 +12,13 @@ use actix_web::http::StatusCode;
 use actix_web::web::{Bytes, Data};
 use bson::Document;
 use disbatch_core::accounts::Role;
+use disbatch_core::arrays::NewArray;
 use disbatch_core::metrics::labels::Refusal;
 use disbatch_core::model::{Queue, QueueId, Selector, TaskId};
 use disbatch_core::request::check_keys;
 use disbatch_core::task::{Once, TaskOptions};
 use futures::stream;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::access::Who;
 use crate::api::{Answer, redirect};
@@ -29,7 +26,7 @@ use crate::error::HttpError;
 use crate::openapi::{ErrorBody, InsertManyResult, NewTasks, OfWrite};
 use crate::params::Params;
 use crate::state::State;
-use crate::{arrays, changes, json, legacy, measure};
+use crate::{arrays, changes, gates, json, legacy, measure};
 use trace::Sent;
 
 /// The answer tells so many ids at once.
@@ -64,7 +61,7 @@ const AT_ONCE: usize = 1_000;
 )]
 pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
     if arrays::is_asked(&params) {
-        return array::create(&state, &who, &params).await;
+        return create_array(&state, &who, &params).await;
     }
     if redirect::is_form(&params) {
         return redirect::or_page(true, from_form(&state, &who, params).await);
@@ -135,16 +132,16 @@ pub async fn prepared(state: &State, who: &Who, params: &Params) -> Result<Prepa
     }
     let options = options::of(params, queue.id, &state.keys)?;
     let options = tenant::of(options, params, who, &queue)?;
-    steps::check(state, who, &queue, &options.steps).await?;
-    files::check(who, options.files.as_ref(), options.tenant.as_deref())?;
+    options::check_steps(state, who, &queue, &options.steps).await?;
+    options::check_files(who, options.files.as_ref(), options.tenant.as_deref())?;
     let once = options::once(params, queue.id, &state.keys)?;
     let wants_a_look = !queue.is_accepting() || !options.after.is_empty() || options.files.is_some();
     if wants_a_look && !is_repetition(state, queue.id, once.as_ref()).await? {
         if !queue.is_accepting() {
             return Err(accepts_nothing(&queue));
         }
-        gates::check(state, who, &options).await?;
-        files::check_input(state, who, &options).await?;
+        check_upstream(state, who, &options).await?;
+        options::check_input(state, who, &options).await?;
     }
     Ok(Prepared { queue, options, once })
 }
@@ -298,10 +295,42 @@ fn document(object: Map<String, Value>) -> Result<Document, HttpError> {
     Ok(json::into_document(object))
 }
 
+/// Creates an array in a queue.
+pub async fn create_array(state: &State, who: &Who, params: &Params) -> Answer {
+    if let Some(param) = params.unknown(&["queue", "params"]) {
+        let message = "with .array there are only 'queue' and 'params'";
+        return Err(if param == "collection" { HttpError::bad_request(message) } else { invalid() });
+    }
+    let array: NewArray = arrays::parse(params)?;
+    let Prepared { queue, options, once } = prepared(state, who, params).await?;
+    let (array, checked) = fit::check_array(state, &queue, &options.steps, array).await?;
+    if let Err(error) = checked
+        && !is_repetition(state, queue.id, once.as_ref()).await?
+    {
+        measure::refused(state.store.metrics(), queue.id, Refusal::Schema);
+        return Err(error);
+    }
+    let made = changes::submit_array(state, who, queue.id, array, (options, once)).await?;
+    let body: Value = json!({ "array": arrays::view(&made.array, None) });
+    Ok(json::ok(&body))
+}
+
+/// Sees to it that there are all tasks that new ones are to come after, and that who asks may see them: those of other
+/// queues are as if there were none.
+pub async fn check_upstream(state: &State, who: &Who, options: &TaskOptions) -> Result<(), HttpError> {
+    if options.after.is_empty() {
+        return Ok(());
+    }
+    let known = state.store.queues_of_tasks(&options.after).await?;
+    let sight = gates::sight(state, who).await?;
+    let is_missing = |task: &&TaskId| !known.get(*task).is_some_and(|queue| sight.sees(*queue));
+    let missing: Vec<TaskId> = options.after.iter().filter(is_missing).copied().collect();
+    if missing.is_empty() { Ok(()) } else { Err(HttpError::no_such_tasks(&missing)) }
+}
+
 #[cfg(test)]
 mod tests {
     use bson::doc;
-    use serde_json::json;
 
     use super::*;
 

@@ -10,7 +10,8 @@ use actix_web::web::{Data, Path};
 use bson::{Bson, Document};
 use disbatch_core::accounts::Role;
 use disbatch_core::audit::{Object, ObjectKind, Verb};
-use disbatch_core::definitions::{self as core, DefinitionError, NewDefinition, Place, hidden};
+use disbatch_core::definitions as core;
+use disbatch_core::definitions::{DefinitionError, NewDefinition, Place, hidden};
 use disbatch_core::model::{PluginName, Queue};
 use disbatch_core::plugin::{Manifest, ManifestError};
 use disbatch_core::store::Store;
@@ -71,7 +72,7 @@ pub async fn list(request: HttpRequest, state: Data<State>, who: Who) -> Answer 
 )]
 pub async fn get(request: HttpRequest, state: Data<State>, who: Who, name: Path<String>) -> Answer {
     if accept::wants_html(&request) {
-        return Ok(ui::page(ui::definitions::one::render(&state, &who, &name).await));
+        return Ok(ui::page(ui::definitions::render_one(&state, &who, &name).await));
     }
     json::of(&view(&find(&state, &name).await?, &who))
 }

@@ -1,10 +1,270 @@
-//! The operations on file sets. One file each.
+//! File sets: their versions, and files of these.
 
-pub mod add;
-pub mod commit;
-pub mod content;
 pub mod contents;
-pub mod delete;
-pub mod get;
-pub mod list;
-pub mod open;
+
+use actix_web::http::StatusCode;
+use actix_web::web::{Data, Path};
+use actix_web::{HttpRequest, HttpResponse};
+use disbatch_core::accounts::Role;
+use disbatch_core::files::{Committed, ContentId, EntryPath, FilesError, SetName, SetState};
+use serde_json::{Value, json};
+
+use crate::access::Who;
+use crate::api::Answer;
+use crate::error::HttpError;
+use crate::openapi::{
+    ErrorBody, FileSearch, FileSetDeleted, FileSetPage, FileSetSearch, FileSetSummary, FileVersion,
+    FilesAdded, NewFileSet, NewFiles, OfSearch, OfWrite,
+};
+use crate::params::{AnyJson, Params};
+use crate::state::State;
+use crate::{accept, changes, files, json, openapi, ui};
+
+/// The file sets in the order of their names, each as its newest version. Browsers get a page. Only those of tenants that whoever
+/// asks may see; those of no tenant are for viewers of everything.
+#[utoipa::path(
+    get, path = "/files", tag = "files", operation_id = "listFileSets",
+    params(FileSetSearch),
+    responses(
+        (
+            status = 200, content((Vec<FileSetSummary> = "application/json"), (String = "text/html")),
+            description = "The sets; a page if `Accept` asks for HTML.",
+        ),
+        (status = 400, description = "An option is wrong.", body = ErrorBody),
+        OfSearch,
+    ),
+)]
+pub async fn list(request: HttpRequest, state: Data<State>, who: Who, params: Params) -> Answer {
+    if accept::wants_html(&request) {
+        return Ok(ui::page(ui::files::render(&state, &who, &params).await));
+    }
+    let sets = state.store.filesets(&files::query(&who, &params)?).await?;
+    Ok(json::ok(&sets.iter().map(files::of_summary).collect()))
+}
+
+/// A version of a file set, the newest unless `.version` says another, with its files page by page in the order of the bytes of
+/// their paths, and the versions that there are. Browsers get a page.
+#[utoipa::path(
+    get, path = "/files/{name}", tag = "files", operation_id = "getFileSet",
+    params(("name" = String, Path, description = "The name of the set.", example = "data"), FileSearch),
+    responses(
+        (
+            status = 200, content((FileSetPage = "application/json"), (String = "text/html")),
+            description = "The version with files; a page if `Accept` asks for HTML.",
+        ),
+        (status = 400, description = "An option is wrong.", body = ErrorBody),
+        (status = 404, description = "There is no such version.", body = ErrorBody),
+        OfSearch,
+    ),
+)]
+pub async fn get(
+    request: HttpRequest,
+    state: Data<State>,
+    who: Who,
+    name: Path<String>,
+    params: Params,
+) -> Answer {
+    if accept::wants_html(&request) {
+        return Ok(ui::page(ui::files::render_one(&state, &who, &name, &params).await));
+    }
+    let page = files::page(&state, &who, &name, &params).await?;
+    Ok(json::ok(&files::of_page(&page)))
+}
+
+/// Opens a new version of a file set; the first one makes the set. Nobody sees it before it is committed, only who has opened it
+/// adds files, and a day after that was last done it is given up.
+#[utoipa::path(
+    post, path = "/files/{name}", tag = "files", operation_id = "openFileSetVersion",
+    params((
+        "name" = String, Path, example = "data",
+        description = "The name of the set: letters, digits, `.`, `_` and `-`, and neither `contents` nor `versions`.",
+    )),
+    request_body(content(
+        (NewFileSet = "application/json"),
+        (NewFileSet = "application/x-www-form-urlencoded"),
+    )),
+    responses(
+        (status = 201, description = "Open; `id` is what files are added to.", body = openapi::FileSetVersion),
+        (status = 400, description = "The name or an option is wrong.", body = ErrorBody),
+        (
+            status = 409, body = ErrorBody,
+            description = "The set belongs to another tenant. Who may not see all sets gets 403 instead.",
+        ),
+        OfWrite,
+    ),
+)]
+pub async fn open(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {
+    let name = name.parse::<SetName>().map_err(|error| HttpError::bad_request(error.to_string()))?;
+    let new = files::new_set(&state, &who, &name, &params).await?;
+    let opened = changes::open_files(&state, name, new).await;
+    let set = opened.map_err(|error| match error {
+        FilesError::OfAnotherTenant(_) if files::tenants(&who, Role::Viewer).is_some() => {
+            HttpError::name_not_allowed()
+        }
+        other => other.into(),
+    })?;
+    let body = json::compact(&files::of_set(&set));
+    Ok(HttpResponse::Created().content_type(json::CONTENT_TYPE).body(body))
+}
+
+/// So many contents that are missing are named.
+const NAMED: usize = 100;
+
+/// Adds files to a version that whoever asks has opened: up to 1,000 at once. Their contents must have been sent by the same
+/// user, or be in a version that this user may read. A file that is there already, with the same content, size and mode, counts
+/// as added, so that the same request may be repeated. Without any, the version is kept from being given up, as by each request.
+#[utoipa::path(
+    post, path = "/files/versions/{id}/entries", tag = "files", operation_id = "addFiles",
+    params(("id" = String, Path, description = "The id of the version.", example = "6b0003bb686c8275d8015555")),
+    request_body(content = NewFiles, content_type = "application/json"),
+    responses(
+        (status = 200, description = "Added.", body = FilesAdded),
+        (status = 400, description = "A file is wrong.", body = ErrorBody),
+        (status = 404, description = "There is no such version that whoever asks has opened.", body = ErrorBody),
+        (
+            status = 409, body = ErrorBody,
+            description = "The version takes no more files, or has another one at a path; or contents were not sent, or not by \
+                whoever asks: `contents` has the first of them.",
+        ),
+        OfWrite,
+    ),
+)]
+pub async fn add(state: Data<State>, who: Who, id: Path<String>, body: AnyJson) -> Answer {
+    let set = files::opened(&state, &who, &id).await?;
+    let entries = files::entries(&body.0, state.store.now())?;
+    let contents: Vec<ContentId> = entries.iter().map(|entry| entry.file).collect();
+    let refused = files::refused(&state, &who, &contents).await?;
+    if !refused.is_empty() {
+        return Err(not_there(&refused));
+    }
+    let added = entries.len();
+    changes::add_files(&state, set.id, entries).await?;
+    Ok(json::ok(&json!({ "id": set.id.to_string(), "added": added })))
+}
+
+/// Contents that nobody has are like those of others: that they are there is not told.
+fn not_there(contents: &[ContentId]) -> HttpError {
+    let named: Vec<String> = contents.iter().take(NAMED).map(ToString::to_string).collect();
+    let count = contents.len();
+    let message = format!("{count} of the contents are not there, or not for you: send them first");
+    HttpError::with_body(StatusCode::CONFLICT, json!({ "error": message, "contents": named }))
+}
+
+/// Makes a version done that whoever asks has opened: it is shown from then on, and does not change any more. May be repeated.
+#[utoipa::path(
+    post, path = "/files/versions/{id}/commit", tag = "files", operation_id = "commitFileSetVersion",
+    params(("id" = String, Path, description = "The id of the version.", example = "6b0003bb686c8275d8015555")),
+    responses(
+        (status = 200, description = "Done.", body = openapi::FileSetVersion),
+        (status = 400, description = "It has too many files.", body = ErrorBody),
+        (status = 404, description = "There is no such version that whoever asks has opened.", body = ErrorBody),
+        (
+            status = 409, body = ErrorBody,
+            description = "Contents of its files are gone, or have another size: `contents` has the first of them. When they \
+                are sent again, it may be committed.",
+        ),
+        OfWrite,
+    ),
+)]
+pub async fn commit(state: Data<State>, who: Who, id: Path<String>) -> Answer {
+    let set = files::opened(&state, &who, &id).await?;
+    if set.state == SetState::Done {
+        return Ok(json::ok(&files::of_set(&set)));
+    }
+    match changes::commit_files(&state, &who, set.id).await? {
+        Committed::Done(done) => Ok(json::ok(&files::of_set(&done))),
+        Committed::Incomplete(missing) => {
+            let named: Vec<String> = missing.iter().map(ToString::to_string).collect();
+            let message =
+                "contents of its files are missing, or have another size than the files: send them again";
+            let body = json!({ "error": message, "contents": named });
+            Err(HttpError::with_body(StatusCode::CONFLICT, body))
+        }
+    }
+}
+
+/// A file of a version, the newest unless `.version` says another: all of it, or the bytes that the header `Range` asks for. Its
+/// `ETag` is the SHA-256 of the file.
+#[utoipa::path(
+    get, path = "/files/{name}/content/{path}", tag = "files", operation_id = "getFile",
+    params(
+        ("name" = String, Path, description = "The name of the set.", example = "data"),
+        ("path" = String, Path, description = "The path of the file in it, with its slashes.", example = "a/b.csv"),
+        FileVersion,
+    ),
+    responses(
+        (status = 200, description = "The file.", body = String, content_type = "application/octet-stream"),
+        (status = 206, description = "A part of it.", body = String, content_type = "application/octet-stream"),
+        (status = 304, description = "The client has this file already, as `If-None-Match` says."),
+        (status = 400, description = "An option is wrong.", body = ErrorBody),
+        (status = 404, description = "There is no such file.", body = ErrorBody),
+        (status = 416, description = "There is nothing of the range.", body = ErrorBody),
+        OfSearch,
+    ),
+)]
+pub async fn content(
+    request: HttpRequest,
+    state: Data<State>,
+    who: Who,
+    of: Path<(String, String)>,
+    params: Params,
+) -> Answer {
+    let (name, given) = of.into_inner();
+    let set = files::find(&state, &who, (name.as_str(), params.integer("version")?), Role::Viewer).await?;
+    let none = || {
+        let version = set.version;
+        HttpError::not_found(format!("no file {given:?} in version {version} of the file set '{name}'"))
+    };
+    // What is no path leads nowhere.
+    let path: EntryPath = given.parse().map_err(|_| none())?;
+    let entry = state.store.fileset_entry(&set, path.as_str()).await?.ok_or_else(none)?;
+    let content = state.store.find_content(entry.file).await?;
+    let content =
+        content.ok_or_else(|| HttpError::internal("a version names a content that is not there"))?;
+    let (_, file_name) = path.folders_and_name();
+    Ok(files::respond(&request, &state.store, content, file_name))
+}
+
+/// Removes a file set with all of its versions, or the version that `.version` says. Tasks that have taken its files keep them.
+#[utoipa::path(
+    delete, path = "/files/{name}", tag = "files", operation_id = "deleteFileSet",
+    params(("name" = String, Path, description = "The name of the set.", example = "data"), FileVersion),
+    responses(
+        (status = 200, description = "Removed.", body = FileSetDeleted),
+        (status = 400, description = "The option is wrong.", body = ErrorBody),
+        (status = 404, description = "There is no such version.", body = ErrorBody),
+        OfWrite,
+    ),
+)]
+pub async fn remove(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {
+    Ok(json::ok(&delete(&state, &who, &name, &params).await?))
+}
+
+/// Removes what a request says. Returns the result as clients see it.
+pub async fn delete(state: &State, who: &Who, name: &str, params: &Params) -> Result<Value, HttpError> {
+    if let Some(param) = params.unknown(&[]) {
+        return Err(HttpError::bad_param("unknown param", param));
+    }
+    let version = params.integer("version")?;
+    let set = files::find(state, who, (name, version), Role::Submitter).await?;
+    let deleted = changes::delete_files(state, who, files::named(name)?, version).await?;
+    if deleted == 0 {
+        // Somebody else was faster.
+        return Err(files::not_found(name));
+    }
+    Ok(json!({ "name": set.name, "deleted": deleted }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contents_that_are_not_there_are_named() {
+        let contents: Vec<ContentId> = (0..150_u32).map(|n| ContentId::of(&n.to_le_bytes())).collect();
+        let error = not_there(&contents);
+        assert_eq!(error.to_string(), "150 of the contents are not there, or not for you: send them first");
+        let body: serde_json::Value = serde_json::from_str(&error.json()).unwrap();
+        assert_eq!(body["contents"].as_array().map(Vec::len), Some(NAMED));
+    }
+}

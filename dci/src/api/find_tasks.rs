@@ -1,24 +1,30 @@
 //! `GET /tasks/find`
 
-mod scan;
 mod search;
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use actix_web::web::Data;
 use bson::oid::ObjectId;
 use bson::{Bson, Document};
-use disbatch_core::model::{Status, whole_number};
+use disbatch_core::model::{Status, TaskId, whole_number};
+use disbatch_core::store::Store;
+use disbatch_core::task::pages::{Order, PageQuery, Position};
+use futures::TryStreamExt;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::access::Who;
 use crate::api::Answer;
-use crate::json::{self, Dates};
+use crate::error::HttpError;
+use crate::json::Dates;
 use crate::openapi::{ErrorBody, FoundTasks, OfSearch, TaskFind};
 use crate::params::Params;
 use crate::state::State;
+use crate::ui::plain;
 use crate::ui::tasks::{MOST_BYTES, TOO_LARGE, params_of};
-use crate::{bulk, ui};
+use crate::{bulk, json, ui};
 use search::Search;
 
 /// Tasks of all queues that the client may see, or of one, the newest first: by status, node, tags, time of the last change, and text in
@@ -37,7 +43,7 @@ use search::Search;
 )]
 pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
     let search = Search::of(&state, &who, &params).await?;
-    let found = scan::find(&state.store, &search).await?;
+    let found = scan(&state.store, &search).await?;
     let names: HashMap<ObjectId, String> = ui::names::names(&search.queues);
     let tasks: Vec<Value> = found.tasks.iter().map(|task| view(task, &names)).collect();
     Ok(json::ok(&json!({
@@ -66,6 +72,65 @@ fn small(params: &Bson) -> Value {
     let value = json::from_bson(params, Dates::Text);
     let most = usize::try_from(MOST_BYTES).unwrap_or(usize::MAX);
     if json::compact(&value).len() > most { TOO_LARGE.into() } else { value }
+}
+
+/// At most so many tasks are looked at for what no index knows.
+const LOOKED_AT: usize = 5_000;
+
+/// So many of them are read at once.
+const AT_ONCE: usize = 500;
+
+/// Looking at them takes about so long at most.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+#[derive(Debug, Default)]
+struct ScanResult {
+    /// The tasks, the newest first.
+    pub tasks: Vec<Document>,
+    /// How many were looked at.
+    pub looked_at: usize,
+    /// Behind which task there may be more; nothing if all have been looked at.
+    pub next: Option<TaskId>,
+}
+
+/// Finds them.
+async fn scan(store: &Store, search: &Search) -> Result<ScanResult, HttpError> {
+    let mut found = ScanResult::default();
+    let began = Instant::now();
+    let mut position = search.after.map_or(Position::First, Position::After);
+    loop {
+        let limit = if search.is_read { AT_ONCE } else { search.limit };
+        let page = PageQuery { of: search.of.clone(), order: Order::Newest, position, limit };
+        let page = store.find_page(&page).await.map_err(HttpError::from_search)?;
+        let projection = Some(search.projection.clone());
+        let tasks = store.stream_page(&page.ids, search.filter.clone(), projection).await;
+        let mut tasks = tasks.map_err(HttpError::from_search)?;
+        let last = page.ids.last().copied();
+        while let Some(task) = tasks.try_next().await.map_err(HttpError::from_search)? {
+            if !contains(&task, &search.text) {
+                continue;
+            }
+            let id = task.get_object_id("_id").ok().map(TaskId);
+            found.tasks.push(task);
+            if found.tasks.len() >= search.limit {
+                let place = page.ids.iter().position(|one| Some(*one) == id).unwrap_or(page.ids.len());
+                found.looked_at += place + 1;
+                found.next = id.filter(|_| page.more || id != last);
+                return Ok(found);
+            }
+        }
+        found.looked_at += page.ids.len();
+        let Some(last) = last.filter(|_| page.more) else { return Ok(found) };
+        if found.looked_at >= LOOKED_AT || began.elapsed() >= PATIENCE {
+            found.next = Some(last);
+            return Ok(found);
+        }
+        position = Position::After(last);
+    }
+}
+
+fn contains(task: &Document, text: &str) -> bool {
+    text.is_empty() || plain(params_of(task)).to_lowercase().contains(text)
 }
 
 #[cfg(test)]

@@ -9,13 +9,13 @@ use disbatch_wire::groups::{QueueGroup, QueueGroups};
 use serde_json::Value;
 
 use crate::access::NamedQueue;
-use crate::api::{Answer, get_queue};
+use crate::api::{Answer, queues};
 use crate::error::HttpError;
-use crate::json::{self, Dates};
+use crate::json::Dates;
 use crate::openapi::{ErrorBody, GroupSearch, OfRead};
 use crate::params::Params;
 use crate::state::State;
-use crate::{accept, fields, ui};
+use crate::{accept, fields, json, ui};
 
 /// So many groups are answered unless somebody wants another number.
 pub const DEFAULT_LIMIT: usize = 100;
@@ -56,7 +56,7 @@ pub async fn handle(
         return Ok(ui::page(ui::queue::groups::render(&state, &named, &params).await));
     }
     let filter = filter(&params?)?;
-    let queue = get_queue::find(&state, &named).await?;
+    let queue = queues::find(&state, &named).await?;
     let page = state.store.queue_groups(&queue, &filter).await?;
     json::of(&view(&queue, &page))
 }

@@ -6,7 +6,7 @@ use disbatch_core::recordings;
 use disbatch_wire::bundles::RecordedAttempt;
 
 use crate::access::NamedQueue;
-use crate::api::{Answer, get_queue};
+use crate::api::{Answer, queues};
 use crate::error::HttpError;
 use crate::json;
 use crate::openapi::{ErrorBody, OfRead, RecordingSearch};
@@ -38,7 +38,7 @@ const MOST: i64 = 1_000;
 )]
 pub async fn handle(state: Data<State>, named: NamedQueue, params: Params) -> Answer {
     let limit = limit(&params)?;
-    let queue = get_queue::find(&state, &named).await?;
+    let queue = queues::find(&state, &named).await?;
     let found = state.store.list_recordings(queue.id, limit).await?;
     json::of(&found.iter().map(view).collect::<Vec<_>>())
 }

@@ -5,7 +5,7 @@ use actix_web::web::{Data, Path};
 use disbatch_wire::locks::{Lock, LockDetails, TaskGraph};
 
 use crate::access::Who;
-use crate::api::{Answer, task_action};
+use crate::api::{Answer, task_actions};
 use crate::openapi::{ErrorBody, GraphExtent, LockSearch, OfRead, OfSearch};
 use crate::params::Params;
 use crate::state::State;
@@ -72,11 +72,11 @@ pub async fn get(request: HttpRequest, state: Data<State>, who: Who, name: Path<
     ),
 )]
 pub async fn graph(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
-    let task = task_action::id(&id)?;
+    let task = task_actions::task_id(&id)?;
     let (depth, most) = gates::extent(&params)?;
     let graph = state.store.neighbours(task, depth, most).await?;
     if graph.tasks.is_empty() {
-        return Err(task_action::not_found(&id));
+        return Err(task_actions::not_found(&id));
     }
     let sight = gates::sight(&state, &who).await?;
     json::of(&gates::of_graph(&graph, &sight))

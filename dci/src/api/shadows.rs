@@ -7,13 +7,13 @@ use disbatch_core::model::{Queue, Shadow};
 use disbatch_wire::shadows::{ShadowDifference, ShadowPair, Shadows};
 
 use crate::access::{NamedQueue, Who};
-use crate::api::{Answer, get_queue};
+use crate::api::{Answer, queues};
 use crate::error::HttpError;
 use crate::openapi::{ErrorBody, OfRead, ShadowSearch};
 use crate::params::Params;
-use crate::shadows::{self, Compared, Verdict};
+use crate::shadows::{Compared, Verdict};
 use crate::state::State;
-use crate::{accept, json, ui};
+use crate::{accept, json, shadows, ui};
 
 /// What is compared of a queue.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ async fn find(
 ) -> Result<Comparisons, HttpError> {
     let limit = limit(params)?;
     let _turn = state.budget.answers.turn().await?;
-    let queue = get_queue::find(state, named).await?;
+    let queue = queues::find(state, named).await?;
     let shadow = state.store.find_shadow(&queue).await?;
     let all = match &shadow {
         Some((_, other)) => {

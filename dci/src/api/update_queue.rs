@@ -16,15 +16,15 @@ use disbatch_core::tags::INDEX;
 use serde_json::{Map, Value, json};
 
 use crate::access::{NamedQueue, Who};
-use crate::api::create_queue::NAME_TAKEN;
+use crate::api::queues::NAME_TAKEN;
 use crate::api::{Answer, create_tasks, redirect};
 use crate::error::HttpError;
-use crate::json::{self, Dates};
+use crate::json::Dates;
 use crate::openapi::{ErrorBody, OfWrite, QueueChange, UpdateResult};
 use crate::params::Params;
 use crate::state::State;
-use crate::ui::titles::TITLE;
-use crate::{changes, legacy, shadows, values};
+use crate::ui::names::TITLE;
+use crate::{changes, json, legacy, shadows, values};
 
 /// What may be changed.
 const FIELDS: &[&str] = &[
@@ -253,7 +253,7 @@ async fn check_files(
         return Ok(());
     }
     let Some(queue) = state.store.find_queue(&named.selector).await? else { return Ok(()) };
-    create_tasks::files::check_of_queue(who, wanted, queue.tenant())
+    create_tasks::options::check_files_of_queue(who, wanted, queue.tenant())
 }
 
 /// Sees to it that shadows have no effects. A queue that does not exist is for others to refuse.
@@ -364,7 +364,7 @@ fn control_value(field: &str, value: &Value) -> Result<Bson, HttpError> {
         "timeout" | "unleased_limit" => values::stored(values::some_seconds(field, value)?),
         "grace" => values::stored(values::seconds(field, value)?),
         NODES => values::nodes(field, value)?,
-        FILES => create_tasks::files::read_of_queue(field, value)?,
+        FILES => create_tasks::options::files_of_queue(field, value)?,
         INDEX => values::tags::index(field, value)?,
         "retention" => values::retention(field, value)?.into(),
         RECORD => values::record(field, value)?.into(),

@@ -2,22 +2,27 @@
 //! arrays that begin with 1, or with 0 and what is wrong. Some refusals have status 200: clients of that age
 //! look at the array only.
 
-pub mod create_tasks;
-pub mod create_tasks_from_query;
-pub mod delete_queue;
-pub mod queue_prototypes;
 pub mod search_tasks;
-pub mod set_queue_attr;
-pub mod start_queue;
 
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
-use disbatch_core::model::QueueId;
+use actix_web::web::Data;
+use bson::doc;
+use disbatch_core::model::{Queue, QueueId, Selector, TaskId};
+use disbatch_core::queue::new_queue_id;
+use disbatch_core::task::TaskOptions;
 use serde_json::{Map, Value, json};
 
+use crate::access::Who;
+use crate::api::create_tasks::from_collection;
+use crate::api::{Answer, create_tasks};
 use crate::error::HttpError;
+use crate::openapi::{
+    CreateTasks, CreateTasksFromQuery, DeleteQueue, OfRead, OfWrite, QueueAttribute, StartQueue,
+};
 use crate::params::Params;
-use crate::{json, legacy};
+use crate::state::State;
+use crate::{changes, json, legacy, values};
 
 /// `[0, message]` with status 400.
 fn refused(message: &str) -> HttpError {
@@ -70,4 +75,236 @@ fn parsed_object(name: &str, value: &Value) -> Result<Map<String, Value>, String
         Value::Object(map) => Ok(map),
         _ => Err(format!("{name} must be a JSON object")),
     }
+}
+
+/// The names of the plugins that queues may be created with, as keys and as values.
+#[utoipa::path(
+    get, path = "/queue-prototypes-json", tag = "Disbatch::Web::V3", operation_id = "queuePrototypesJson",
+    responses((status = 200, description = "The names.", body = Value), OfRead),
+)]
+pub async fn queue_prototypes(state: Data<State>) -> Answer {
+    let catalogue = state.catalogue().await?;
+    let plugins = catalogue.names().iter().map(|plugin| (plugin.clone(), Value::from(plugin.as_str())));
+    Ok(json::ok(&Value::Object(plugins.collect::<Map<_, _>>())))
+}
+
+/// Sets the attribute `attr`, which can only be `threads`, of the queue `queueid` to `value`.
+#[utoipa::path(
+    post, path = "/set-queue-attr-json", tag = "Disbatch::Web::V3", operation_id = "setQueueAttrJson",
+    request_body(content(
+        (QueueAttribute = "application/json"),
+        (QueueAttribute = "application/x-www-form-urlencoded"),
+    )),
+    responses(
+        (status = 200, body = Value, description = "The result of the write, with `success`."),
+        (
+            status = 400, body = Value,
+            description = "`[0, message]`, or the result of the write with `error`.",
+        ),
+        OfWrite,
+    ),
+)]
+pub async fn set_queue_attr(state: Data<State>, who: Who, params: Params) -> Answer {
+    let given = |name: &str, article: &str| {
+        let value = params.fields.get(name).filter(|value| !value.is_null() && value.as_str() != Some(""));
+        value.ok_or_else(|| failed(json!({}), format!("You must supply {article} {name}")))
+    };
+    let (id, attr, value) = (given("queueid", "a")?, given("attr", "an")?, given("value", "a")?);
+    if attr != "threads" {
+        return Err(failed(json!({}), "Invalid attr".to_owned()));
+    }
+    if !legacy::is_non_negative_integer(value) {
+        return Err(failed(json!({}), "threads must be a non-negative integer".to_owned()));
+    }
+    let id = queue_id(id).map_err(|message| failed(json!({}), message))?;
+    let fields = doc! { "threads": json::to_bson(value) };
+    let updated = changes::update_queue(&state, &who, Selector::Id(id.0), fields, Vec::new()).await?;
+    let result = legacy::update_result(updated);
+    if updated.matched == 0 {
+        return Err(failed(result, format!("no queue '{id}'")));
+    }
+    Ok(json::ok(&legacy::with(result, "success", 1)))
+}
+
+fn failed(result: Value, message: String) -> HttpError {
+    let result = legacy::with(legacy::with(result, "error", message), "success", 0);
+    HttpError::with_body(StatusCode::BAD_REQUEST, result)
+}
+
+/// Creates a queue from `type` (its plugin) and `name`.
+#[utoipa::path(
+    post, path = "/start-queue-json", tag = "Disbatch::Web::V3", operation_id = "startQueueJson",
+    request_body(content(
+        (StartQueue = "application/json"),
+        (StartQueue = "application/x-www-form-urlencoded"),
+    )),
+    responses(
+        (status = 200, body = Value, description = "`[1, id, result]`"),
+        (
+            status = 400, body = Value,
+            description = "`[0, message]`, or the result of the write with `error`.",
+        ),
+        OfWrite,
+    ),
+)]
+pub async fn start_queue(state: Data<State>, who: Who, params: Params) -> Answer {
+    let [plugin, name] =
+        required(&params, ["type", "name"]).ok_or_else(|| refused("type and name required"))?;
+    let plugins = state.catalogue().await?;
+    if !plugin.as_str().is_some_and(|plugin| plugins.allows(plugin)) {
+        return Err(refused("unknown queue type"));
+    }
+    if !name.is_string() && !name.is_number() {
+        return Err(refused("name must be a string"));
+    }
+    values::shown_as_written("name", name).map_err(|error| refused(&error.to_string()))?;
+    let id = new_queue_id();
+    let fields = doc! { "name": json::to_bson(name), "plugin": json::to_bson(plugin) };
+    match changes::create_queue(&state, &who, id, fields).await {
+        Ok(()) => {
+            let result = legacy::with(legacy::insert_one_result(id.0), "success", 1);
+            Ok(json::ok(&json!([1, json::oid(id.0), result])))
+        }
+        Err(error) => match error.write_failure() {
+            Some(failure) if failure.is_duplicate_key() => {
+                let result = legacy::with(legacy::duplicate_on_update(&failure), "success", 0);
+                Err(HttpError::with_body(StatusCode::BAD_REQUEST, json!([0, Value::Null, result])))
+            }
+            _ => Err(error.into()),
+        },
+    }
+}
+
+/// Deletes the queue `id`. Its tasks stay.
+#[utoipa::path(
+    post, path = "/delete-queue-json", tag = "Disbatch::Web::V3", operation_id = "deleteQueueJson",
+    request_body(content(
+        (DeleteQueue = "application/json"),
+        (DeleteQueue = "application/x-www-form-urlencoded"),
+    )),
+    responses(
+        (status = 200, body = Value, description = "`[1, result]`"),
+        (
+            status = 400, body = Value,
+            description = "`[0, message]`, or the result of the write with `error`.",
+        ),
+        OfWrite,
+    ),
+)]
+pub async fn delete_queue(state: Data<State>, who: Who, params: Params) -> Answer {
+    let [id] = required(&params, ["id"]).ok_or_else(|| refused("id required"))?;
+    let failed = |result: Value, message: String| {
+        let result = legacy::with(legacy::with(result, "error", message), "success", 0);
+        HttpError::with_body(StatusCode::BAD_REQUEST, json!([0, result]))
+    };
+    let id = queue_id(id).map_err(|message| failed(json!({}), message))?;
+    let deleted = changes::delete_queue(&state, &who, Selector::Id(id.0)).await?;
+    let result = legacy::delete_result(deleted);
+    if deleted == 0 {
+        return Err(failed(result, format!("no queue '{id}'")));
+    }
+    Ok(json::ok(&json!([1, legacy::with(result, "success", 1)])))
+}
+
+/// Creates one task in the queue `queueid` (a name or id) for each object of the array `object`.
+#[utoipa::path(
+    post, path = "/queue-create-tasks-json", tag = "Disbatch::Web::V3", operation_id = "queueCreateTasksJson",
+    request_body(content(
+        (CreateTasks = "application/json"),
+        (CreateTasks = "application/x-www-form-urlencoded"),
+    )),
+    responses(
+        (status = 200, body = Value, description = "`[1, number, id.., result]`, or `[0, message]`."),
+        (
+            status = 400, body = Value,
+            description = "`[0, message]`, or the result of the write with `error`.",
+        ),
+        OfWrite,
+    ),
+)]
+pub async fn create_tasks(state: Data<State>, who: Who, params: Params) -> Answer {
+    params.refuse_options().map_err(in_array)?;
+    let [queue, object] =
+        required(&params, ["queueid", "object"]).ok_or_else(|| refused("queueid and object required"))?;
+    let Some(queue) = find_queue(&state, queue).await? else { return Ok(declined("Queue not found")) };
+    let object = match parsed("object", object) {
+        Ok(object @ Value::Array(_)) => object,
+        Ok(_) => return Ok(declined("object param must be a JSON array")),
+        Err(message) => return Ok(declined(&message)),
+    };
+    if object == json!([]) {
+        return answer(&[]);
+    }
+    let tasks = create_tasks::task_params(object).map_err(in_array)?;
+    let wishes = (TaskOptions::default(), None);
+    answer(&create_tasks::submit(&state, &who, &queue, tasks, wishes).await.map_err(in_array)?)
+}
+
+/// The queue of that name, or of that id, which need not exist: tasks may be created for a queue that is
+/// gone, but not for one that accepts none.
+pub async fn find_queue(state: &State, value: &Value) -> Result<Option<Queue>, HttpError> {
+    let name = match value {
+        Value::String(name) => name.clone(),
+        Value::Number(number) => number.to_string(),
+        _ => return Ok(None), // Nothing else names a queue.
+    };
+    let selector = Selector::parse(&name);
+    match (state.store.find_queue(&selector).await?, selector) {
+        (Some(queue), _) if !queue.is_accepting() => Err(in_array(create_tasks::accepts_nothing(&queue))),
+        (Some(queue), _) => Ok(Some(queue)),
+        (None, Selector::Id(id)) => Ok(Some(Queue::without_document(QueueId(id)))),
+        (None, Selector::Name(_)) => Ok(None),
+    }
+}
+
+fn answer(ids: &[TaskId]) -> Answer {
+    let result = legacy::insert_many_result(ids);
+    let inserted = result["MongoDB::InsertManyResult"]["inserted"].as_array().cloned().unwrap_or_default();
+    if ids.is_empty() {
+        let result = legacy::with(legacy::with(result, "error", "Unknown error"), "success", 0);
+        return Err(HttpError::with_body(StatusCode::BAD_REQUEST, json!([0, 0, result])));
+    }
+    let head = [Value::from(1), Value::from(ids.len())];
+    let tail = [legacy::with(result, "success", 1)];
+    Ok(json::ok(&head.into_iter().chain(inserted).chain(tail).collect()))
+}
+
+/// Creates one task in the queue `queueid` (a name or id) for each document of `collection` that `jsonfilter`
+/// finds, with `params` as the pattern.
+#[utoipa::path(
+    post, path = "/queue-create-tasks-from-query-json", tag = "Disbatch::Web::V3",
+    operation_id = "queueCreateTasksFromQueryJson",
+    request_body(content(
+        (CreateTasksFromQuery = "application/json"),
+        (CreateTasksFromQuery = "application/x-www-form-urlencoded"),
+    )),
+    responses(
+        (status = 200, body = Value, description = "`[1, number]`, or `[0, message]`."),
+        (
+            status = 400, body = Value,
+            description = "`[0, message]`, or the result of the write with `error`.",
+        ),
+        OfWrite,
+    ),
+)]
+pub async fn create_tasks_from_query(state: Data<State>, who: Who, params: Params) -> Answer {
+    params.refuse_options().map_err(in_array)?;
+    let [queue, collection, filter, pattern] =
+        required(&params, ["queueid", "collection", "jsonfilter", "params"])
+            .ok_or_else(|| refused("queueid, collection, jsonfilter, and params required"))?;
+    let Some(queue) = find_queue(&state, queue).await? else { return Ok(declined("Queue not found")) };
+    let (filter, pattern) = match (parsed_object("jsonfilter", filter), parsed_object("params", pattern)) {
+        (Ok(filter), Ok(pattern)) => (filter, pattern),
+        (Err(message), _) | (_, Err(message)) => return Ok(declined(&message)),
+    };
+    let fields: Map<String, Value> = [
+        ("collection".to_owned(), collection.clone()),
+        ("filter".to_owned(), filter.into()),
+        ("params".to_owned(), pattern.into()),
+    ]
+    .into_iter()
+    .collect();
+    let wishes = (TaskOptions::default(), None);
+    let ids = from_collection::submit(&state, &who, &queue, &fields, wishes).await.map_err(in_array)?;
+    Ok(json::ok(&json!([1, ids.len()])))
 }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use disbatch_core::database_info::{Server, Topology};
 use disbatch_core::doctor::{Disk, Fault, IndexFault, Member, Missing};
+use disbatch_wire::doctor::Finding;
 
 use super::{Check, Level};
 use crate::ui::parts::bytes;
-use disbatch_wire::doctor::Finding;
 
 /// A server that takes longer to say what it is makes everything slow.
 const SLOW: Duration = Duration::from_millis(100);

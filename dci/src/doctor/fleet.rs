@@ -12,7 +12,7 @@ use super::{Check, Level};
 use crate::json::{self, Dates};
 use crate::ui::node_state::{NodeState, Now};
 use crate::ui::plain;
-use crate::ui::readiness::{Lacking, its};
+use crate::ui::queue_state::{Lacking, lacking};
 
 /// By how much clocks may differ: times in lists, of schedules and of logs are those of several hosts. Leases and limits go by the
 /// clock of the database alone.
@@ -170,7 +170,7 @@ impl<'a> Fleet<'a> {
                     check.add(Level::Error, Some(&subject), format!("its plugin can be none: {why}"), "disbatch update-queue NAME plugin PLUGIN");
                 }
                 Some(Lacking::NodeWith(plugin)) => {
-                    let text = format!("no node has {}", its(&plugin));
+                    let text = format!("no node has {}", lacking(&plugin));
                     check.add(Level::Error, Some(&subject), text, "Install the plugin on a node, or define it: docs/plugins.md.");
                 }
                 // That is said of nodes, once.

@@ -15,8 +15,7 @@ use disbatch_core::store::Store;
 use futures::{TryStreamExt, stream};
 
 use crate::error::HttpError;
-use crate::raw::pieces;
-use crate::raw::range::Asked;
+use crate::raw::{Asked, pieces};
 use crate::ui::bulk::encoded;
 
 /// Whatever it is, a browser is to keep it and not to show it.

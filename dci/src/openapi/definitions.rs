@@ -1,4 +1,5 @@
-//! What definitions of plugins look like when they are sent. These types are never made: they only describe.
+//! What definitions of plugins look like when they are sent, and what web services send. These types are never made: they
+//! only describe.
 
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -54,4 +55,18 @@ pub struct WorkersImport {
     documents: Vec<Map<String, Value>>,
     /// Whether they take the place of workers of their names.
     replace: Option<bool>,
+}
+
+/// How a task of a web service has ended.
+#[derive(ToSchema)]
+#[schema(example = json!({"status": "FINISHED", "message": "3 rows", "result": {"rows": 3}}))]
+pub struct CallbackStatus {
+    /// `FINISHED`, `FAILED`, `ABORTED`, or a positive number.
+    status: Value,
+    /// What there is to say about it, at most 64 KiB: a note of the task's history, and its standard error unless it has
+    /// succeeded.
+    message: Option<String>,
+    /// The task's structured result.
+    #[schema(value_type = Option<Object>)]
+    result: Option<Value>,
 }

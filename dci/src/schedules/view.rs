@@ -1,8 +1,11 @@
-//! A schedule and its times as clients see them.
+//! A schedule, its times and its runs, which are its tasks, as clients see them.
 
-use bson::DateTime;
-use disbatch_core::model::Queue;
+use bson::oid::ObjectId;
+use bson::{Bson, DateTime, Document, doc};
+use disbatch_core::model::{Moment, Queue, Status, whole_number};
 use disbatch_core::schedules::{self, CronExpr, Occurrence, Spec};
+use disbatch_core::store::{Store, StoreError};
+use disbatch_core::task::TaskQuery;
 use disbatch_wire::schedules::{
     CalendarUse, ClockChange, LastSuccess, LastTime, NextTime, Schedule, SchedulePreview, TimeCounts,
 };
@@ -90,9 +93,68 @@ pub fn offset(seconds: i64) -> String {
     format!("{sign}{:02}:{:02}", minutes / 60, minutes % 60)
 }
 
+/// A task of a schedule, as far as it can be understood.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Run {
+    pub task: Option<ObjectId>,
+    pub queue: Option<ObjectId>,
+    /// Its status.
+    pub code: Option<i64>,
+    pub time: Option<DateTime>,
+    pub started: Option<DateTime>,
+    /// When it ended, if it has.
+    pub ended: Option<DateTime>,
+    /// Where it ran.
+    pub node: Option<Bson>,
+    /// Somebody has asked for it.
+    pub asked_for: bool,
+}
+
+impl Run {
+    pub fn of(task: &Document) -> Self {
+        let time = |field: &str| task.get(field).and_then(|value| Moment(value.clone()).get());
+        let code = task.get("status").and_then(whole_number);
+        let has_ended = code.is_some_and(|code| Status::from_code(code).has_ended());
+        Self {
+            task: task.get_object_id("_id").ok(),
+            queue: task.get_object_id("queue").ok(),
+            code,
+            time: time("scheduled_for"),
+            started: time("started"),
+            ended: time("mtime").filter(|_| has_ended),
+            node: task.get("node").cloned(),
+            asked_for: task.get_bool("asked_for").unwrap_or(false),
+        }
+    }
+
+    pub fn id(&self) -> String {
+        self.task.map(|id| id.to_hex()).unwrap_or_default()
+    }
+}
+
+/// The last runs that are like this, the latest first.
+pub async fn find_runs(
+    store: &Store,
+    filter: Document,
+    limit: i64,
+    archive: bool,
+) -> Result<Vec<Run>, StoreError> {
+    let fields = doc! {
+        "queue": 1, "status": 1, "scheduled_for": 1, "started": 1, "mtime": 1, "node": 1, "asked_for": 1,
+    };
+    let query = TaskQuery {
+        filter,
+        limit: Some(limit),
+        projection: Some(fields),
+        sort: Some(doc! { "scheduled_for": -1 }),
+        archive,
+        ..TaskQuery::default()
+    };
+    Ok(store.search_tasks(query).await?.iter().map(Run::of).collect())
+}
+
 #[cfg(test)]
 mod tests {
-    use bson::doc;
     use disbatch_core::schedules::Calendars;
     use serde_json::json;
 

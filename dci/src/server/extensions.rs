@@ -19,29 +19,27 @@ pub fn add(routes: &mut Routes<'_>, state: &State) {
 }
 
 fn tasks(routes: &mut Routes<'_>) {
-    use api::web_tasks::{create, create_from_collection, search};
     routes
-        .add(at("/tasks/search").post(Everywhere(Viewer), search::handle).shared())
-        .add(at("/tasks/{queue:[^/]+}").post(Queue(Submitter), create::handle).shared())
+        .add(at("/tasks/search").post(Everywhere(Viewer), api::web_tasks::search).shared())
+        .add(at("/tasks/{queue:[^/]+}").post(Queue(Submitter), api::web_tasks::create).shared())
         .add(
             at("/tasks/{queue:[^/]+}/{collection:.+}")
-                .post(Everywhere(Operator), create_from_collection::handle)
+                .post(Everywhere(Operator), api::web_tasks::create_from_collection)
                 .shared(),
         );
 }
 
 fn v3(routes: &mut Routes<'_>) {
-    use api::v3;
     routes
-        .add(at("/scheduler-json").get(Everywhere(Viewer), api::list_queues::programs))
-        .add(at("/queue-prototypes-json").get(Everywhere(Viewer), v3::queue_prototypes::handle))
-        .add(at("/set-queue-attr-json").post(Everywhere(Operator), v3::set_queue_attr::handle))
-        .add(at("/start-queue-json").post(Everywhere(Operator), v3::start_queue::handle))
-        .add(at("/delete-queue-json").post(Everywhere(Operator), v3::delete_queue::handle))
-        .add(at("/queue-create-tasks-json").post(Everywhere(Submitter), v3::create_tasks::handle))
+        .add(at("/scheduler-json").get(Everywhere(Viewer), api::queues::programs))
+        .add(at("/queue-prototypes-json").get(Everywhere(Viewer), api::v3::queue_prototypes))
+        .add(at("/set-queue-attr-json").post(Everywhere(Operator), api::v3::set_queue_attr))
+        .add(at("/start-queue-json").post(Everywhere(Operator), api::v3::start_queue))
+        .add(at("/delete-queue-json").post(Everywhere(Operator), api::v3::delete_queue))
+        .add(at("/queue-create-tasks-json").post(Everywhere(Submitter), api::v3::create_tasks))
         .add(
             at("/queue-create-tasks-from-query-json")
-                .post(Everywhere(Operator), v3::create_tasks_from_query::handle),
+                .post(Everywhere(Operator), api::v3::create_tasks_from_query),
         )
-        .add(at("/search-tasks-json").post(Everywhere(Viewer), v3::search_tasks::handle));
+        .add(at("/search-tasks-json").post(Everywhere(Viewer), api::v3::search_tasks::handle));
 }

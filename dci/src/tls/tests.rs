@@ -133,7 +133,22 @@ fn a_key_that_everybody_can_read_is_noticed() {
     std::fs::write(&path, "").unwrap();
     for (mode, expected) in [(0o600, false), (0o640, false), (0o644, true), (0o604, true)] {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
-        assert_eq!(load::is_readable_by_all(&path), expected, "{mode:o}");
+        assert_eq!(is_readable_by_all(&path), expected, "{mode:o}");
     }
-    assert!(!load::is_readable_by_all(&folder.path().join("nowhere")));
+    assert!(!is_readable_by_all(&folder.path().join("nowhere")));
+}
+
+#[test]
+fn the_end_is_told_before_it_comes() {
+    let validity = Validity { from: 1_000 * DAY, until: 1_100 * DAY };
+    let trouble = |days: i64, seconds: i64| {
+        validity.trouble(DateTime::from_millis((days * DAY + seconds) * 1000)).unwrap_or_default()
+    };
+    assert!(trouble(999, 0).contains("not valid yet"));
+    assert_eq!(trouble(1_000, 0), "");
+    assert_eq!(trouble(1_086, 0), "");
+    assert_eq!(trouble(1_086, 1), "the certificate expires soon, days left: 13");
+    assert_eq!(trouble(1_099, 1), "the certificate expires soon, days left: 0");
+    assert!(trouble(1_100, 1).contains("has expired"));
+    assert_eq!(validity.end().unwrap(), "1973-01-05T00:00:00");
 }

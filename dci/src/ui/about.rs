@@ -11,7 +11,7 @@ use bson::Document;
 use disbatch_core::database_info::{Measured, Server, Topology};
 use serde_json::Value;
 
-use crate::api::monitoring;
+use crate::api::health;
 use crate::openapi::OfRead;
 use crate::state::State;
 use crate::ui::cache::Kept;
@@ -66,7 +66,7 @@ async fn render(state: &State) -> Rendered {
         store.about_server(),
         store.list_nodes(),
         store.server_time(),
-        monitoring::find(state),
+        health::find(state),
         sizes,
     )?;
     let now = Now { server: time, host: store.now() };

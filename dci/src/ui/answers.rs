@@ -15,15 +15,15 @@ use disbatch_core::task::question::Awaiting;
 use disbatch_wire::answers::AnswerLink;
 
 use crate::access::address;
-use crate::api::{Answer, answers, task_action};
+use crate::api::{Answer, answers, task_actions};
 use crate::error::HttpError;
 use crate::openapi::{ErrorBody, NewAnswer, OfAnybody};
 use crate::params::Params;
 use crate::state::State;
+use crate::ui::Rendered;
 use crate::ui::parts::When;
 use crate::ui::schema::Field;
-use crate::ui::{self, Rendered};
-use crate::{allowance, changes, connections};
+use crate::{allowance, changes, connections, ui};
 
 #[derive(Template)]
 #[template(path = "answer.html")]
@@ -144,7 +144,7 @@ async fn holder(request: &HttpRequest, state: &State, id: &str) -> Result<Holder
     let unknown =
         || HttpError::unauthorized("this link holds no more: the question was answered, or its time is over");
     let Some((id, token)) = id.split_once('-') else { return Err(unknown()) };
-    let task = task_action::id(id)?;
+    let task = task_actions::task_id(id)?;
     let token = Token::parse(token).map(Token::in_address).ok_or_else(unknown)?;
     let task = state.store.find_task(task).await?;
     let found = task.and_then(|task| {

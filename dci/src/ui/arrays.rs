@@ -17,18 +17,17 @@ use disbatch_core::model::{Queue, Selector, Status, TaskId, whole_number};
 use disbatch_core::store::{Store, StoreError};
 
 use crate::access::Who;
-use crate::arrays;
 use crate::error::HttpError;
 use crate::openapi::OfFixed;
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::bulk::encoded;
-use crate::ui::live::{self, Part};
-use crate::ui::names::{label, names};
+use crate::ui::live::Part;
+use crate::ui::names::{Called, label, names};
 use crate::ui::parts::grouped;
 use crate::ui::tasks::columns::{Cell, Column};
-use crate::ui::titles::Called;
-use crate::ui::{self, Rendered, StatusView, text};
+use crate::ui::{Rendered, StatusView, live, text};
+use crate::{arrays, ui};
 use picture::{Picture, in_a_square};
 
 #[derive(Template)]

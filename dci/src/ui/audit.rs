@@ -9,12 +9,12 @@ use askama::Template;
 use disbatch_core::audit::{AuditPage as EntriesPage, CHANGES, Verb};
 use disbatch_core::model::Queue;
 
-use crate::audit;
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::bulk::encoded;
 use crate::ui::names::names;
-use crate::ui::{self, Rendered, text, zone};
+use crate::ui::{Rendered, text, zone};
+use crate::{audit, ui};
 use row::{ObjectNames, Row, tasks_of};
 
 /// So many entries are on a page.
@@ -124,7 +124,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::ui::titles::Called;
+    use crate::ui::names::Called;
 
     const QUEUE: &str = "6b0003bb686c8275d70dc2f1";
 

@@ -22,14 +22,14 @@ use futures::{FutureExt, Stream, stream};
 use tokio::sync::watch::{Receiver, Sender, channel};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{assets, intake};
+use super::{admission, assets};
 use crate::access::Who;
 use crate::error::HttpError;
 use crate::events;
 use crate::params::Params;
 use crate::state::State;
-
 pub use part::Part;
+
 #[cfg(test)]
 pub use part::assert_on_page;
 
@@ -275,7 +275,7 @@ where
     let viewer = state.feeds.look_at(name, move || {
         let (state, parts) = (shared.clone(), find(shared.clone()));
         async move {
-            let (mut parts, intake) = futures::try_join!(parts, intake::part(&state, sees_all))?;
+            let (mut parts, intake) = futures::try_join!(parts, admission::intake(&state, sees_all))?;
             parts.push(intake);
             Ok(parts)
         }

@@ -15,16 +15,15 @@ use disbatch_core::store::StoreError;
 
 use crate::access::{Sight, Who};
 use crate::error::HttpError;
-use crate::gates;
 use crate::openapi::OfFixed;
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::bulk::encoded;
-use crate::ui::live::{self, Part};
-use crate::ui::names::names;
+use crate::ui::live::Part;
+use crate::ui::names::{Called, names};
 use crate::ui::parts::{Pill, When};
-use crate::ui::titles::Called;
-use crate::ui::{self, Rendered, StatusView};
+use crate::ui::{Rendered, StatusView, live};
+use crate::{gates, ui};
 
 /// More tasks than this that wait are not counted.
 const COUNTED: u64 = 1_000;

@@ -8,13 +8,13 @@ use askama::Template;
 use disbatch_core::accounts::UserName;
 use serde_json::{Value, json};
 
-use crate::access::{self, Login, Via, Who, address, cookie};
+use crate::access::{Login, Via, Who, address, session};
 use crate::api::{Answer, redirect};
 use crate::error::HttpError;
 use crate::openapi::{Credentials, ErrorBody, OfAnybody, OfWrite};
 use crate::params::Params;
 use crate::state::State;
-use crate::{accept, changes, json, measure, ui};
+use crate::{accept, access, changes, json, measure, ui};
 
 /// Where a login leads if nothing else is asked for.
 const HOME: &str = "/";
@@ -141,7 +141,7 @@ async fn end(request: &HttpRequest, state: &State, who: &Who) -> Answer {
     }
     let encrypted = address::is_encrypted(request, state.access.proxy.as_ref());
     let mut response = HttpResponse::SeeOther();
-    response.cookie(cookie::none(encrypted)).insert_header((LOCATION, "/login"));
+    response.cookie(session::no_cookie(encrypted)).insert_header((LOCATION, "/login"));
     // Nor is the next who uses the browser to find what it has kept.
     Ok(response.insert_header(("clear-site-data", "\"cache\"")).finish())
 }

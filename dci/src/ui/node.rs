@@ -8,22 +8,21 @@ use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use askama::Template;
 use bson::{Bson, Document};
-
 use disbatch_core::plugin::Report;
 use disbatch_core::series::NodePoint;
 
 use crate::access::Who;
-use crate::api::{Answer, delete_node, get_node, redirect};
+use crate::api::{Answer, nodes, redirect};
 use crate::error::HttpError;
-use crate::json;
 use crate::openapi::{ErrorBody, OfRead, OfWrite};
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::bulk::encoded;
-use crate::ui::chart::Charts;
-use crate::ui::live::{self, Part};
+use crate::ui::live::Part;
 use crate::ui::overview::throughput::Span;
-use crate::ui::{self, Rendered, plain, text};
+use crate::ui::parts::Charts;
+use crate::ui::{Rendered, live, plain, text};
+use crate::{json, ui};
 use charts::Of;
 use live_parts::{Facts, NodeParts};
 
@@ -42,7 +41,7 @@ struct NodePage {
 
 /// The page.
 pub async fn render(state: &State, name: &str, params: &Params) -> Rendered {
-    let node = get_node::find(state, name).await?;
+    let node = nodes::find(state, name).await?;
     let span = Span::of(params);
     let (facts, points) =
         futures::try_join!(Facts::gather(state, node.clone()), charts::points(&state.store, &node, span),)?;
@@ -79,7 +78,7 @@ fn tasks_of(node: &Document) -> String {
     ),
 )]
 pub async fn live(request: HttpRequest, state: Data<State>, id: Path<String>) -> Answer {
-    get_node::find(&state, &id).await?;
+    nodes::find(&state, &id).await?;
     Ok(live::of_one(&request, &state, ("node", id.into_inner()), parts))
 }
 
@@ -96,11 +95,11 @@ pub async fn live(request: HttpRequest, state: Data<State>, id: Path<String>) ->
     ),
 )]
 pub async fn remove(state: Data<State>, who: Who, id: Path<String>) -> Answer {
-    redirect::lead(delete_node::delete(&state, &who, &id).await, "/nodes")
+    redirect::lead(nodes::delete(&state, &who, &id).await, "/nodes")
 }
 
 async fn parts(state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
-    let node = get_node::find(state, id).await?;
+    let node = nodes::find(state, id).await?;
     NodeParts::of(&Facts::gather(state, node).await?).parts()
 }
 
@@ -121,7 +120,7 @@ async fn parts(state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
 )]
 pub async fn chart(state: Data<State>, id: Path<String>, params: Result<Params, HttpError>) -> Answer {
     let params = params.unwrap_or_default();
-    let node = get_node::find(&state, &id).await?;
+    let node = nodes::find(&state, &id).await?;
     let (of, span) = (Of::named(&text(params.fields.get("of"))), Span::of(&params));
     let points = charts::points(&state.store, &node, span).await?;
     Ok(json::ok(&charts::chart(of, span, &points)))
@@ -133,8 +132,8 @@ mod tests {
 
     use super::*;
     use crate::ui::live::assert_on_page;
+    use crate::ui::names::Titles;
     use crate::ui::node_state::Now;
-    use crate::ui::titles::Titles;
 
     const NOW: DateTime = DateTime::from_millis(1_795_163_067_344);
 

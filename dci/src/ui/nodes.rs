@@ -7,12 +7,10 @@ use askama::Template;
 use futures::FutureExt;
 
 use crate::error::HttpError;
-use crate::nodes;
 use crate::openapi::OfFixed;
 use crate::state::State;
-use crate::ui::live;
 use crate::ui::node_row::NodeTable;
-use crate::ui::{self, Rendered};
+use crate::ui::{self, Rendered, live, node_state};
 
 #[derive(Template)]
 #[template(path = "nodes.html")]
@@ -40,7 +38,7 @@ pub async fn live(request: HttpRequest, state: Data<State>) -> HttpResponse {
 }
 
 async fn table(state: &State) -> Result<NodeTable, HttpError> {
-    let (nodes, now) = nodes::as_they_are(state, state.store.list_nodes().await?).await?;
+    let (nodes, now) = node_state::as_they_are(state, state.store.list_nodes().await?).await?;
     let hours = state.work.hours(state, &nodes).await?;
     Ok(NodeTable::of(&nodes, &now, Some(&hours)))
 }

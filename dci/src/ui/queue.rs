@@ -22,19 +22,20 @@ use disbatch_core::plugin::Template as Prefilled;
 use serde_json::{Map, Value};
 
 use crate::access::{NamedQueue, Who, viewer};
-use crate::api::{Answer, delete_queue, get_queue, redirect};
+use crate::api::{Answer, queues, redirect};
 use crate::catalogue::Catalogue;
 use crate::error::HttpError;
-use crate::json::{self, Dates};
+use crate::json::Dates;
 use crate::openapi::{ErrorBody, OfRead, OfWrite};
 use crate::params::Params;
 use crate::state::State;
-use crate::ui::chart::Charts;
-use crate::ui::live::{self, Part};
+use crate::ui::live::Part;
 use crate::ui::overview::throughput::Span;
+use crate::ui::parts::Charts;
 use crate::ui::schema::{Field, Form};
 use crate::ui::tasks::params_of;
-use crate::ui::{self, Rendered, text};
+use crate::ui::{Rendered, live, text};
+use crate::{json, ui};
 use charts::Of;
 pub use charts::length;
 use facts::Facts;
@@ -127,7 +128,7 @@ impl QueuePage<'_> {
 
 /// The page.
 pub async fn render(state: &State, who: &Who, named: &NamedQueue, params: &Params) -> Rendered {
-    let queue = get_queue::find(state, named).await?;
+    let queue = queues::find(state, named).await?;
     let span = Span::of(params);
     let (facts, points, plugins) = futures::try_join!(
         Facts::gather(state, queue.clone(), Reader::of(&who.reach(Role::Viewer))),
@@ -211,7 +212,7 @@ pub fn template_of(plugins: &Catalogue, queue: &Queue) -> Prefilled {
     ),
 )]
 pub async fn live(request: HttpRequest, state: Data<State>, who: Who, named: NamedQueue) -> Answer {
-    let id = get_queue::find(&state, &named).await?.id.to_string();
+    let id = queues::find(&state, &named).await?.id.to_string();
     // What is told of nodes depends on who looks.
     Ok(match Reader::of(&who.reach(Role::Viewer)) {
         Reader::OfAll => live::of_one(&request, &state, ("queue for all", id), async |state, id| {
@@ -224,7 +225,7 @@ pub async fn live(request: HttpRequest, state: Data<State>, who: Who, named: Nam
 }
 
 async fn parts(state: &State, id: &str, reader: Reader) -> Result<Vec<Part>, HttpError> {
-    let queue = get_queue::find(state, &NamedQueue::parse(id)).await?;
+    let queue = queues::find(state, &NamedQueue::parse(id)).await?;
     Facts::gather(state, queue, reader).await?.parts()
 }
 
@@ -245,7 +246,7 @@ async fn parts(state: &State, id: &str, reader: Reader) -> Result<Vec<Part>, Htt
 )]
 pub async fn chart(state: Data<State>, named: NamedQueue, params: Result<Params, HttpError>) -> Answer {
     let params = params.unwrap_or_default();
-    let queue = get_queue::find(&state, &named).await?;
+    let queue = queues::find(&state, &named).await?;
     let (of, span) = (Of::named(&text(params.fields.get("of"))), Span::of(&params));
     let since = span.since(state.store.now());
     let (points, changes) = futures::try_join!(
@@ -269,7 +270,7 @@ pub async fn chart(state: Data<State>, named: NamedQueue, params: Result<Params,
     ),
 )]
 pub async fn remove(state: Data<State>, who: Who, named: NamedQueue) -> Answer {
-    redirect::lead(delete_queue::delete(&state, &who, &named).await, "/")
+    redirect::lead(queues::delete(&state, &who, &named).await, "/")
 }
 
 #[cfg(test)]

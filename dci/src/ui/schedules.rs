@@ -1,9 +1,8 @@
 //! `GET /schedules` for people: the schedules, when each runs next, and what became of the last times.
 
-pub mod backfill;
 pub mod form;
 pub mod one;
-mod runs;
+pub mod runs;
 mod timeline;
 pub mod words;
 
@@ -22,11 +21,11 @@ use crate::access::Who;
 use crate::error::HttpError;
 use crate::openapi::OfFixed;
 use crate::params::Params;
-use crate::schedules;
 use crate::state::State;
-use crate::ui::live::{self, Part};
+use crate::ui::live::Part;
 use crate::ui::names::{label, names};
-use crate::ui::{self, Rendered, StatusView, text};
+use crate::ui::{Rendered, StatusView, live, text};
+use crate::{schedules, ui};
 use runs::Strip;
 
 /// So many schedules are on the page.

@@ -1,7 +1,6 @@
 //! `GET /tasks/:id` for people: one task, what it is doing, and what it has written.
 
 mod answer;
-mod attempt_count;
 mod attempts;
 mod facts;
 mod failure;
@@ -33,14 +32,14 @@ use disbatch_core::store::StoreError;
 use futures::FutureExt;
 
 use crate::access::{Who, viewer};
-use crate::api::{explain_task, get_task, task_action};
+use crate::api::{explain, task, task_actions};
 use crate::error::HttpError;
 use crate::openapi::OfFixed;
 use crate::state::State;
-use crate::ui::live::{self, Part};
+use crate::ui::live::Part;
+use crate::ui::names::{Called, title_of};
 use crate::ui::tasks::params_of;
-use crate::ui::titles::{Called, title_of};
-use crate::ui::{self, Rendered, plain};
+use crate::ui::{self, Rendered, live, plain};
 use answer::AnswerBox;
 use attempts::{Choice, Tabs};
 use facts::{Facts, JsonText, OutcomeView, QueueLink};
@@ -132,8 +131,8 @@ pub async fn respond(state: &State, who: &Who, id: &str, attempt: Option<i64>) -
 async fn render(state: &State, who: &Who, id: &str, attempt: Option<i64>) -> Rendered {
     let reach = who.reach(Role::Viewer);
     let _turn = state.budget.answers.turn().await?;
-    let task = get_task::find(state, who, id).await?;
-    let task_id = task_action::id(id)?;
+    let task = task::find(state, who, id).await?;
+    let task_id = task_actions::task_id(id)?;
     let attempts = state.store.list_attempts(task_id).await?;
     let choice = Choice::of(&task, &attempts, attempt).ok_or_else(|| {
         HttpError::not_found(format!("task {id} has no attempt {}", attempt.unwrap_or_default()))
@@ -203,14 +202,14 @@ async fn look(
     reach: &Reach,
 ) -> Result<(Look, QueueLink), HttpError> {
     let store = &state.store;
-    let task_id = task_action::id(id)?;
+    let task_id = task_actions::task_id(id)?;
     // A status that is no number cannot be explained.
     let waits = status(task).is_some_and(|status| !status.has_ended()) || task.contains_key("aside");
     let explained = async {
         if !waits {
             return Ok(None);
         }
-        match explain_task::find(state, id, reach).await {
+        match explain::find(state, id, reach).await {
             Err(error) if error.status() == StatusCode::NOT_FOUND => Ok(None), // It has gone meanwhile.
             other => other.map(Some),
         }

@@ -14,12 +14,12 @@ use serde_json::{Value, json};
 use crate::access::Who;
 use crate::api::Answer;
 use crate::error::HttpError;
-use crate::json::{self, date_text};
-use crate::openapi::{self, OfRead};
+use crate::json::date_text;
+use crate::openapi::OfRead;
 use crate::state::State;
-use crate::ui::account::rights;
+use crate::ui::account::facts;
 use crate::ui::names::names;
-use crate::{accept, ui};
+use crate::{accept, json, openapi, ui};
 
 /// All of them, with the names of queues by id, and how many tokens somebody has.
 #[derive(Template)]
@@ -69,7 +69,7 @@ impl Facts {
         json!({
             "name": user.name.as_str(),
             "role": user.rights.everywhere().map(Role::name),
-            "grants": rights::grants_json(user.rights.grants(), &self.names),
+            "grants": facts::grants_json(user.rights.grants(), &self.names),
             "password": user.password.is_some(),
             "tokens": self.tokens(user),
             "created": user.created.and_then(date_text),

@@ -8,7 +8,7 @@ use mongodb::error::ErrorKind;
 use mongodb::options::{ClientOptions, ServerAddress};
 use mongodb::{Client, Database};
 
-use super::{Readiness, Server, log};
+use super::{Readiness, Server, logged_reason};
 
 /// The name of the replica set.
 pub(crate) const REPLICA_SET: &str = "disbatch";
@@ -35,7 +35,7 @@ pub(super) async fn wait(server: &mut Server, readiness: Readiness) -> anyhow::R
             Err(error) => error,
         };
         if Instant::now() > deadline {
-            let reason = log::reason(&server.log_file());
+            let reason = logged_reason(&server.log_file());
             bail!("mongod is not ready after {} s: {problem:#}; {reason}", DEADLINE.as_secs());
         }
     }

@@ -10,14 +10,12 @@
 
 mod address;
 mod api;
-mod args;
 mod channel;
 mod credentials;
 mod environment;
 mod image;
 mod input;
 mod labels;
-mod memory;
 mod output;
 mod process;
 mod request;
@@ -29,8 +27,7 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use args::{Args, Command};
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use disbatch_adapter::note;
 
 /// The exit code where no container has run, as Docker's own client has it.
@@ -54,4 +51,37 @@ fn main() -> ExitCode {
     };
     runtime.shutdown_timeout(LAST_MOMENT);
     ExitCode::from(code)
+}
+
+/// Runs a task in a container. Runners of Disbatch start it, with the task on its standard input.
+#[derive(Debug, Parser)]
+#[command(name = "disbatch-container", version)]
+struct Args {
+    /// What to do in place of running a task.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Removes containers of tasks whose adapter was killed.
+    Tidy(TidyOptions),
+}
+
+/// Which containers, and where they are.
+#[derive(Debug, Clone, Default, clap::Args)]
+struct TidyOptions {
+    /// The node: of its containers also those go that it had started before the machine was last started.
+    #[arg(long)]
+    pub node: Option<String>,
+    /// The database that the node works for.
+    #[arg(long)]
+    pub database: Option<String>,
+    /// The socket of a container engine, more than once for several; looked for if there is none.
+    #[arg(long = "socket", value_name = "PATH OR ADDRESS")]
+    pub sockets: Vec<String>,
+    /// The number of the user whose own container engine is looked for.
+    #[arg(long, value_name = "UID")]
+    pub user: Option<u32>,
 }

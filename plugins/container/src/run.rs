@@ -1,10 +1,12 @@
 //! One container from its image to its removal.
 
 use std::cell::Cell;
+use std::fs;
 use std::io::{self, Read};
 use std::os::unix::fs::lchown;
 use std::time::Duration;
 
+use disbatch_adapter::{Stop, note};
 use nix::sys::signal::Signal;
 use nix::unistd::{Gid, Uid};
 use serde_json::json;
@@ -16,11 +18,10 @@ use crate::address::{Signposts, is_usable};
 use crate::api::{Engine, Error, FromContainer, ToContainer};
 use crate::channel::Channel;
 use crate::input::ContainerInput;
-use crate::output::{self, Targets};
+use crate::output::Targets;
 use crate::process::Process;
 use crate::request::Create;
-use crate::{CANNOT_RUN, image, labels, memory, tidy};
-use disbatch_adapter::{Stop, note};
+use crate::{CANNOT_RUN, image, labels, output, tidy};
 
 /// The exit code when the task was to end before there was a container: that of a process that SIGTERM ends.
 const TOLD_TO_END: u8 = 128 + 15;
@@ -133,7 +134,7 @@ impl Container<'_> {
     /// Starts it and follows it to its end.
     async fn live(&self, channel: &mut Channel, stop: &mut Stop) -> Result<u8, String> {
         let mut facts = json!({ "container": self.id, "image": self.create.image });
-        let kills = memory::kills();
+        let kills = memory_kills();
         let cannot = |error: Error| format!("cannot start the container {}: {error}", self.create.name);
         let prepare = async {
             facts["digest"] = self.digest().await.into();
@@ -265,7 +266,7 @@ impl Container<'_> {
         let state = state.filter(|state| !state.running && !state.paused);
         let code = state.as_ref().map_or(code, |state| state.exit_code);
         // Not all engines hear of it.
-        let is_killed = code == KILLED && !stopped && memory::kills() > kills;
+        let is_killed = code == KILLED && !stopped && memory_kills() > kills;
         Ended { code, stopped, oom: is_killed || state.is_some_and(|state| state.oom_killed) }
     }
 
@@ -286,5 +287,30 @@ impl Container<'_> {
         } else if u8::try_from(code).is_err() {
             note(&format_args!("the container ended with exit code {code}"));
         }
+    }
+}
+
+/// Where the kernel counts that for the whole machine.
+const COUNTERS: &str = "/proc/vmstat";
+
+/// How often the kernel has killed something for want of memory. `None`: it does not count. With Podman on control groups of
+/// version 1 the container engine never hears of it.
+pub fn memory_kills() -> Option<u64> {
+    kills_in(&fs::read_to_string(COUNTERS).ok()?)
+}
+
+fn kills_in(text: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_counter_is_found() {
+        assert_eq!(kills_in("nr_free_pages 5\noom_kill 3\ndrop_pagecache 0\n"), Some(3));
+        assert_eq!(kills_in("nr_free_pages 5\n"), None);
+        assert_eq!(kills_in("oom_kill x\n"), None);
     }
 }

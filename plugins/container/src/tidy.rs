@@ -4,15 +4,14 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::time::Duration;
 
+use disbatch_adapter::note;
 use tokio::time::sleep;
 
 use crate::address::{Signposts, is_usable};
 use crate::api::{Engine, Error, Listed};
-use crate::args::TidyOptions;
 use crate::input::ContainerInput;
-use crate::labels;
 use crate::process::{Process, namespace};
-use disbatch_adapter::note;
+use crate::{TidyOptions, labels};
 
 /// How often it is tried to remove the container of an earlier attempt: engines that are busy refuse what they do the next
 /// time.

@@ -4,7 +4,6 @@
 //! has the task (201), the runner is told to let go of it (`{"detach": true}`), and this program ends: the service calls back.
 //! Whatever else comes of it is a failure of the task.
 
-mod allow;
 mod ask;
 mod input;
 mod request;

@@ -6,7 +6,7 @@ use reqwest::Url;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Map, Value, json};
 
-use crate::allow;
+use crate::ask;
 use crate::input::RequestInput;
 
 /// The parameters of a task that say how its service is asked.
@@ -37,9 +37,9 @@ impl Request {
     pub fn of(told: &RequestInput) -> Result<Self, String> {
         let (url, whose) = url(told)?;
         match whose {
-            Whose::Plugins => allow::check(&url, told.allowed())?,
+            Whose::Plugins => ask::check_host(&url, told.allowed())?,
             Whose::Tasks => {
-                allow::check_of_task(&url, told.allowed(), !told.worker.settings.headers.is_empty())?;
+                ask::check_host_of_task(&url, told.allowed(), !told.worker.settings.headers.is_empty())?;
             }
         }
         Ok(Self { url, headers: headers(told)?, body: body(told)?.to_string() })

@@ -10,19 +10,18 @@ mod job;
 mod log;
 mod names;
 mod pod;
-mod settings;
 mod verdict;
 
 use std::io::{self, Read};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use disbatch_adapter::{Control, Stop, note};
 use serde_json::{Map, Value, json};
 use zeroize::Zeroizing;
 
 use claim::Claimed;
 use cluster::{Cluster, Pauses, Removal, describe, is_passing};
-use disbatch_adapter::{Control, Stop, note};
 use follow::{Following, JobOutcome};
 use input::JobInput;
 use job::Wanted;

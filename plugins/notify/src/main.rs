@@ -5,10 +5,8 @@
 mod addresses;
 mod chat;
 mod message;
-mod places;
 mod post;
 mod smtp;
-mod template;
 mod webhook;
 
 use std::process::ExitCode;
@@ -16,8 +14,7 @@ use std::process::ExitCode;
 use disbatch_plugin::{Error, Task};
 
 use addresses::Allowed;
-use message::{Message, Words};
-use places::Channel;
+use message::{Channel, Message, Words};
 
 /// The variable with the private addresses that this node lets messages go to.
 const ALLOWED: &str = "DISBATCH_NOTIFY_ALLOW";
@@ -25,9 +22,9 @@ const ALLOWED: &str = "DISBATCH_NOTIFY_ALLOW";
 fn deliver(task: &mut Task) -> Result<(), Error> {
     let channel: Channel = task.param("channel")?;
     let message: Message = task.param("message")?;
-    let templates: template::Templates = match task.params().get("template") {
+    let templates: message::Templates = match task.params().get("template") {
         Some(_) => task.param("template")?,
-        None => template::Templates::default(),
+        None => message::Templates::default(),
     };
     let allowed = Allowed::parse(&task.variable(ALLOWED).unwrap_or_default());
     let secret = |name: &str| match task.secure_params().get(name) {
@@ -37,12 +34,14 @@ fn deliver(task: &mut Task) -> Result<(), Error> {
     let (url, secret) = (secret("url")?, secret("secret")?);
     let words = Words { subject: templates.subject(&message)?, text: templates.text(&message)? };
     let delivered = match channel {
-        Channel::Webhook { url } => {
+        message::Channel::Webhook { url } => {
             post::post(&webhook::request(&url, &message, &words, secret.as_deref())?, &allowed)
         }
-        Channel::Slack => post::post(&chat::slack(&secret_address(url)?, &words)?, &allowed),
-        Channel::Teams => post::post(&chat::teams(&secret_address(url)?, &message, &words)?, &allowed),
-        Channel::Mail(mail) => smtp::send(&mail, &message, &words, secret.as_deref(), &allowed),
+        message::Channel::Slack => post::post(&chat::slack(&secret_address(url)?, &words)?, &allowed),
+        message::Channel::Teams => {
+            post::post(&chat::teams(&secret_address(url)?, &message, &words)?, &allowed)
+        }
+        message::Channel::Mail(mail) => smtp::send(&mail, &message, &words, secret.as_deref(), &allowed),
     };
     task.print(&format!("{}\n", delivered?));
     Ok(())

@@ -13,8 +13,7 @@ use lettre::{SmtpTransport, Transport};
 use reqwest::Url;
 
 use crate::addresses::Allowed;
-use crate::message::{Message, Words};
-use crate::places::Mail;
+use crate::message::{Mail, Message, Words};
 
 /// How long a server may take for each answer.
 const ANSWER: Duration = Duration::from_secs(15);

@@ -12,8 +12,7 @@ use reqwest::{Response, StatusCode};
 use serde_json::Value;
 
 use super::local::{Entry, Part, is_there, place};
-use super::progress::Progress;
-use super::{Wanted, entries, page};
+use super::{Progress, Wanted, entries, page};
 use crate::api::{ApiError, Client, segment};
 use crate::args::GetFiles;
 use crate::command::life::advise;

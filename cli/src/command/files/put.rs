@@ -22,7 +22,7 @@ use reqwest::StatusCode;
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use super::progress::Progress;
+use super::Progress;
 use super::scan::{LocalFile, Scan, chunk};
 use crate::api::{ApiError, Client};
 use crate::args::PutFiles;

@@ -1,4 +1,4 @@
-//! `disbatch bulk ACTION --queue QUEUE`
+//! `disbatch bulk ACTION --queue QUEUE` and `disbatch bulk-jobs`
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::process::ExitCode;
@@ -10,11 +10,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
 use crate::api::{Client, read};
-use crate::args::{BulkWhich, USAGE, seconds};
+use crate::args::{BulkWhich, ListingOptions, USAGE, seconds};
 use crate::command::life::advise;
 use crate::command::life::connection::Connection;
 use crate::command::oid;
-use crate::output::{print, say};
+use crate::output::{Column, Cut, Screen, Table, list, plain, print, say};
 use crate::signals::Signals;
 use crate::status;
 
@@ -162,6 +162,29 @@ fn report(action: BulkAction, id: &str, job: &BulkJob) -> anyhow::Result<ExitCod
     let why = job.failure.as_ref().map(|failure| format!(": {failure}")).unwrap_or_default();
     say(&format!("disbatch: bulk job {id} {}{why}", job.state));
     Ok(ExitCode::from(crate::status::FAILED))
+}
+
+const TABLE: Table = Table {
+    columns: &[
+        Column { title: "ID", cell: |job| oid(job.get("id").or(job.get("_id"))), cut: Cut::Late },
+        Column { title: "Action", cell: |job| plain(job.get("action")), cut: Cut::Never },
+        Column { title: "State", cell: |job| plain(job.get("state")), cut: Cut::Never },
+        Column { title: "Total", cell: |job| plain(job.get("total")), cut: Cut::Never },
+        Column { title: "Done", cell: |job| plain(job.get("done")), cut: Cut::Never },
+        Column { title: "Skipped", cell: |job| plain(job.get("skipped")), cut: Cut::Never },
+        Column { title: "Reason", cell: |job| plain(job.get("reason")), cut: Cut::Early },
+    ],
+    noun: "bulk jobs",
+};
+
+/// Prints the bulk jobs, or cancels one.
+pub async fn jobs(client: &Client, cancel: Option<String>, options: &ListingOptions) -> anyhow::Result<()> {
+    if let Some(id) = cancel {
+        client.post(&format!("/bulk/{id}/cancel"), &serde_json::json!({})).await.map_err(advise)?;
+        return print(&format!("Cancelled bulk job {id}; what it has done is not undone\n"));
+    }
+    let jobs = client.get("/bulk", None).await.map_err(advise)?;
+    print(&list(&jobs, options, |jobs| TABLE.render(jobs, Screen::of_stdout()))?)
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! `disbatch history ID`
+//! What happened: `disbatch history ID`, `disbatch attempts ID`, `disbatch audit` and `disbatch at TIME`
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use crate::api::Client;
-use crate::args::ListingOptions;
+use crate::api::{Client, query};
+use crate::args::{AtOptions, AuditOptions, Format, ListingOptions, seconds};
 use crate::command::life::{advise, details};
-use crate::output::{Column, Cut, Screen, Table, list, plain, print};
+use crate::output::{Column, Cut, Screen, Table, date, document, list, plain, print, say, visible};
 use crate::status;
 
 const TABLE: Table = Table {
@@ -20,8 +20,293 @@ const TABLE: Table = Table {
 };
 
 /// Prints the statuses that a task has been in, as far as they are kept.
-pub async fn run(client: &Client, id: &str, options: &ListingOptions) -> anyhow::Result<()> {
+pub async fn statuses(client: &Client, id: &str, options: &ListingOptions) -> anyhow::Result<()> {
     let task = details(client, id).await.map_err(advise)?;
     let history: Value = task.get("history").cloned().unwrap_or_else(|| json!([]));
     print(&list(&history, options, |history| TABLE.render(history, Screen::of_stdout()))?)
+}
+
+/// How many entries the DCI sends unless it is told.
+const DEFAULT_LIMIT: usize = 100;
+
+const AUDIT: Table = Table {
+    columns: &[
+        Column { title: "Time (UTC)", cell: |entry| plain(entry.get("at")), cut: Cut::Never },
+        Column { title: "By", cell: |entry| plain(entry.get("by")), cut: Cut::Early },
+        Column { title: "What", cell: |entry| plain(entry.get("what")), cut: Cut::Never },
+        Column { title: "Object", cell: object, cut: Cut::Late },
+        Column { title: "Changes", cell: changes, cut: Cut::Early },
+        Column { title: "Reason", cell: |entry| plain(entry.get("reason")), cut: Cut::Early },
+    ],
+    noun: "entries",
+};
+
+/// Prints who has changed what, the latest first.
+pub async fn audit(client: &Client, which: &AuditOptions, options: &ListingOptions) -> anyhow::Result<()> {
+    let entries = client.get(&address(which, options.limit), None).await.map_err(advise)?;
+    print(&list(&entries, options, |entries| AUDIT.render(entries, Screen::of_stdout()))?)?;
+    let most = options.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(DEFAULT_LIMIT);
+    if let Some(key) = last(&entries, most) {
+        let more = format!("There may be more: --after {key}");
+        if options.format() == Format::Table { print(&format!("{more}\n"))? } else { say(&more) }
+    }
+    Ok(())
+}
+
+fn address(which: &AuditOptions, limit: Option<i64>) -> String {
+    let pairs = [
+        ("what", which.what.clone()),
+        ("by", which.by.clone()),
+        ("user", which.user.clone()),
+        ("queue", which.queue.clone()),
+        ("object", which.object.clone()),
+        ("name", which.name.clone()),
+        ("about", which.about.clone()),
+        ("from", which.from.clone()),
+        ("to", which.to.clone()),
+        (".after", which.after.clone()),
+        (".limit", limit.map(|limit| limit.to_string())),
+    ];
+    format!("/audit{}", query(pairs))
+}
+
+/// The key of the last entry of a full page.
+fn last(entries: &Value, most: usize) -> Option<String> {
+    let entries = entries.as_array().filter(|entries| entries.len() >= most)?;
+    entries.last()?.get("key")?.as_str().map(str::to_owned)
+}
+
+/// Its name, or its id, after what it is.
+fn object(entry: &Value) -> String {
+    let field = |name: &str| plain(entry.get("object").and_then(|object| object.get(name)));
+    let name = Some(field("name")).filter(|name| !name.is_empty()).unwrap_or_else(|| field("id"));
+    format!("{} {name}", field("kind")).trim().to_owned()
+}
+
+/// The fields that have changed: `threads: 2 -> 4`.
+fn changes(entry: &Value) -> String {
+    let of = |name: &str| entry.get(name).and_then(Value::as_object);
+    let (before, after) = (of("before"), of("after"));
+    let mut names: Vec<&String> = before.into_iter().chain(after).flat_map(|fields| fields.keys()).collect();
+    names.sort();
+    names.dedup();
+    let value = |fields: Option<&serde_json::Map<String, Value>>, name: &String| {
+        fields.and_then(|fields| fields.get(name)).map(|value| plain(Some(value)))
+    };
+    let told = names.into_iter().map(|name| match (value(before, name), value(after, name)) {
+        (Some(before), Some(after)) => format!("{name}: {before} -> {after}"),
+        (None, Some(after)) => format!("{name}: {after}"),
+        (Some(before), None) => format!("{name}: {before} -> none"),
+        (None, None) => name.clone(),
+    });
+    told.collect::<Vec<_>>().join(", ")
+}
+
+const EVENTS: Table = Table {
+    columns: &[
+        Column { title: "When", cell: |event| time(&event["at"]), cut: Cut::Never },
+        Column { title: "Of", cell: |event| text(&event["kind"]), cut: Cut::Never },
+        Column { title: "What", cell: |event| text(&event["words"]), cut: Cut::Late },
+        Column { title: "Queue", cell: |event| text(&event["queue_name"]), cut: Cut::Late },
+        Column { title: "Task", cell: |event| text(&event["task"]), cut: Cut::Never },
+        Column { title: "Who", cell: |event| text(&event["by"]), cut: Cut::Late },
+    ],
+    noun: "events",
+};
+
+const RUNNING: Table = Table {
+    columns: &[
+        Column { title: "Task", cell: |ran| text(&ran["task"]), cut: Cut::Never },
+        Column { title: "Attempt", cell: |ran| text(&ran["attempt"]), cut: Cut::Never },
+        Column { title: "Queue", cell: |ran| text(&ran["queue_name"]), cut: Cut::Late },
+        Column { title: "Node", cell: |ran| text(&ran["node"]), cut: Cut::Late },
+        Column { title: "Since", cell: |ran| time(&ran["since"]), cut: Cut::Never },
+        Column { title: "Until", cell: |ran| time(&ran["until"]), cut: Cut::Never },
+    ],
+    noun: "running",
+};
+
+/// Prints what is known of a moment.
+pub async fn at(client: &Client, which: &AtOptions, options: &ListingOptions) -> anyhow::Result<()> {
+    let given = [("around", &which.around), ("queue", &which.queue), ("node", &which.node)];
+    let mut asked = Map::from_iter([("at".to_owned(), Value::from(which.time.as_str()))]);
+    asked.extend(
+        given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value.as_deref()?.into()))),
+    );
+    let found = client.get("/moments", Some(&asked.into())).await.map_err(advise)?;
+    print(&document(&found, options, |found| told(found, Screen::of_stdout()))?)
+}
+
+fn told(found: &Value, screen: Screen) -> String {
+    let list = |name: &str| found[name].as_array().map(Vec::as_slice).unwrap_or_default();
+    let (running, waiting) = (list("running"), found["waiting"].as_u64());
+    let waiting = waiting.map_or_else(String::new, |waiting| format!(", {waiting} waiting"));
+    let mut told = format!("{}: {} running{waiting}\n", time(&found["at"]), running.len());
+    for limit in list("limits") {
+        let known = if limit["known"] == false { " (the audit does not reach so far)" } else { "" };
+        let settings = visible(&limit["settings"].to_string());
+        told.push_str(&format!(
+            "{} {}: {settings}{known}\n",
+            text(&limit["kind"]),
+            visible(&text(&limit["name"]))
+        ));
+    }
+    if !running.is_empty() {
+        told.push_str(&format!("\n{}", RUNNING.render(running, screen)));
+    }
+    told.push_str(&format!("\n{}", EVENTS.render(list("events"), screen)));
+    for gap in list("gaps") {
+        told.push_str(&format!("{}\n", visible(&text(gap))));
+    }
+    told
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn time(value: &Value) -> String {
+    date(Some(value))
+}
+
+const ATTEMPTS: Table = Table {
+    columns: &[
+        Column { title: "Attempt", cell: |attempt| plain(attempt.get("attempt")), cut: Cut::Never },
+        Column { title: "Status", cell: status::of, cut: Cut::Never },
+        Column { title: "Node", cell: node, cut: Cut::Early },
+        Column { title: "Started (UTC)", cell: |attempt| plain(attempt.get("started")), cut: Cut::Never },
+        Column { title: "Ended (UTC)", cell: |attempt| plain(attempt.get("ended")), cut: Cut::Never },
+        Column { title: "Exit", cell: |attempt| exit(attempt.get("exit")), cut: Cut::Early },
+        Column { title: "Note", cell: |attempt| plain(attempt.get("note")), cut: Cut::Early },
+    ],
+    noun: "attempts",
+};
+
+/// Prints the attempts of a task: those that are over, and the one that the task is in or ended with.
+pub async fn attempts(client: &Client, id: &str, options: &ListingOptions) -> anyhow::Result<()> {
+    let mut attempts = client.get(&format!("/tasks/{id}/attempts"), None).await.map_err(advise)?;
+    let task = details(client, id).await.map_err(advise)?;
+    if let Some(attempts) = attempts.as_array_mut() {
+        attempts.extend(latest(&task, attempts.last()));
+    }
+    print(&list(&attempts, options, |attempts| ATTEMPTS.render(attempts, Screen::of_stdout()))?)
+}
+
+/// The attempt that the task itself holds, if it is not among the earlier ones.
+fn latest(task: &Value, last: Option<&Value>) -> Option<Value> {
+    let status = task.get("status")?.as_i64()?;
+    let number = task.get("attempt").and_then(Value::as_i64);
+    // A task that waits is in no attempt; one that Perl Disbatch ran was in its first.
+    let number = number
+        .or_else(|| (status >= 0).then_some(1))
+        .filter(|_| status >= -1 || status::has_ended(status))?;
+    if number == 0 || last.and_then(|last| last.get("attempt")?.as_i64()) == Some(number) {
+        return None;
+    }
+    let mut attempt = json!({ "attempt": number, "status": status });
+    for name in ["node", "started", "exit", "plugin_version"] {
+        if let Some(value) = task.get(name) {
+            attempt[name] = value.clone();
+        }
+    }
+    if let Some(ended) = task.get("mtime").filter(|_| status::has_ended(status)) {
+        attempt["ended"] = ended.clone();
+    }
+    Some(attempt)
+}
+
+/// Where it ran, and in which version of its plugin if that was chosen: `worker1 (1.3.0)`.
+fn node(attempt: &Value) -> String {
+    let node = plain(attempt.get("node"));
+    match attempt.get("plugin_version") {
+        Some(version) => format!("{node} ({})", plain(Some(version))).trim_start().to_owned(),
+        None => node,
+    }
+}
+
+/// How a plugin's process ended: `code 1, 3.2 s, 1.1 s CPU, 12.0 MiB`.
+pub fn exit(exit: Option<&Value>) -> String {
+    let Some(exit) = exit else { return String::new() };
+    let field = |name: &str| exit.get(name).filter(|value| !value.is_null());
+    let number = |name: &str| field(name).and_then(Value::as_f64);
+    let facts = [
+        field("reason").map(|reason| plain(Some(reason))),
+        field("code").map(|code| format!("code {code}")),
+        field("signal").map(|signal| format!("signal {}", plain(Some(signal)))),
+        (exit.get("oom").and_then(Value::as_bool) == Some(true)).then(|| "out of memory".to_owned()),
+        field("limit").map(|limit| format!("limit {}", plain(Some(limit)))),
+        number("duration").map(seconds::words),
+        number("cpu").map(|time| format!("{} CPU", seconds::words(time))),
+        number("peak_memory").map(|bytes| format!("{:.1} MiB", bytes / f64::from(1 << 20))),
+    ];
+    facts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_lines() {
+        let entry = json!({
+            "key": "17-6b", "at": "2026-11-20T08:24:27", "by": "alice from 10.0.0.1", "what": "queue update",
+            "object": { "kind": "queue", "id": "6b", "name": "mail" },
+            "before": { "threads": 2, "grace": 5 }, "after": { "threads": 4, "reason": "more" }, "reason": "rush",
+        });
+        let text = AUDIT.render(std::slice::from_ref(&entry), Screen::default());
+        let line = "| queue update | queue mail | grace: 5 -> none, reason: more, threads: 2 -> 4 | rush   |";
+        assert!(text.contains(line), "{text}");
+        let entries = json!([entry]);
+        assert_eq!((last(&entries, 1).as_deref(), last(&entries, 2)), (Some("17-6b"), None));
+    }
+
+    #[test]
+    fn only_what_is_given_is_asked() {
+        assert_eq!(address(&AuditOptions::default(), None), "/audit");
+        let which = AuditOptions {
+            queue: Some("mail".into()),
+            what: Some("queue update".into()),
+            ..AuditOptions::default()
+        };
+        assert_eq!(address(&which, Some(5)), "/audit?what=queue%20update&queue=mail&.limit=5");
+    }
+
+    #[test]
+    fn a_moment_is_told_from_its_numbers_to_what_is_not_known() {
+        let found = json!({
+            "at": "2026-11-20T03:12:00Z", "waiting": 2, "gaps": ["Not all was read."],
+            "running": [{ "task": "a", "attempt": 3, "queue_name": "mail", "node": "n1", "since": "2026-11-20T03:11:00Z", "until": null }],
+            "limits": [{ "kind": "queue", "name": "mail", "settings": { "threads": 4 }, "known": false }],
+            "events": [{ "at": "2026-11-20T03:12:05Z", "kind": "task", "words": "a task ended as failed", "task": "a", "queue_name": "mail", "by": null }],
+        });
+        let told = told(&found, Screen::default());
+        assert!(told.contains(": 1 running, 2 waiting\nqueue mail: {\"threads\":4} (the audit"), "{told}");
+        assert!(told.contains("a task ended as failed") && told.ends_with("Not all was read.\n"), "{told}");
+    }
+
+    #[test]
+    fn the_latest_attempt_is_in_the_task() {
+        let task = json!({"status": 2, "attempt": 2, "node": "vm", "mtime": "t", "stdout": "x"});
+        let expected = json!({"attempt": 2, "status": 2, "node": "vm", "ended": "t"});
+        assert_eq!(latest(&task, Some(&json!({"attempt": 1}))), Some(expected));
+        assert_eq!(latest(&task, Some(&json!({"attempt": 2}))), None, "it was kept already");
+        assert_eq!(latest(&json!({"status": -7, "attempt": 1}), None), None);
+        assert_eq!(latest(&json!({"status": -2}), None), None);
+        assert_eq!(latest(&json!({"status": 1}), None), Some(json!({"attempt": 1, "status": 1})));
+    }
+
+    #[test]
+    fn the_exit_is_told_in_words() {
+        let facts = json!({"signal": 9, "oom": true, "reason": "timeout", "duration": 90.5, "cpu": 0.25,
+            "peak_memory": 12_582_912});
+        assert_eq!(exit(Some(&facts)), "timeout, signal 9, out of memory, 1 min 30 s, 250 ms CPU, 12.0 MiB");
+        assert_eq!(exit(Some(&json!({"code": 1, "oom": false}))), "code 1");
+        let limited = json!({"signal": 24, "limit": "cpu_seconds"});
+        assert_eq!(exit(Some(&limited)), "signal 24, limit cpu_seconds");
+        assert_eq!(exit(None), "");
+    }
 }

@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 
 use crate::api::{ApiError, Client};
 use crate::args::RunOptions;
+use crate::command::create_tasks;
 use crate::command::life::connection::Connection;
 use crate::command::life::follow::{Follower, STDERR, STDOUT, Stream};
 use crate::command::life::{act, advise};
-use crate::command::{create_task, create_tasks};
 use crate::output::{print, say};
 use crate::signals::Signals;
 use crate::status;
@@ -20,7 +20,7 @@ pub async fn run(client: &Client, options: RunOptions) -> anyhow::Result<ExitCod
     ensure!(options.task.array.is_none(), "run follows one task: --array is for create-task");
     let params = params(&options.params)?;
     let signals = Signals::listen().context("cannot listen for signals")?;
-    let body = create_task::request(&options.queue, params, &options.task.clone().with_file()?);
+    let body = create_tasks::request(&options.queue, params, &options.task.clone().with_file()?);
     let connection = Connection::new(client);
     let answer = client.post("/tasks", &body).await.map_err(|error| not_created(error, &options))?;
     connection.answered();

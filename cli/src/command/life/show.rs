@@ -1,16 +1,16 @@
-//! `disbatch show ID`
+//! `disbatch show ID`, `disbatch explain ID` and `disbatch explain --queue QUEUE`
 
 use disbatch_values::status::Status;
+use disbatch_wire::explanations::QueueExplanation;
 use serde_json::Value;
 
-use crate::api::{Client, segment};
-use crate::args::{Format, ListingOptions, ShownArray, seconds};
-use crate::command::arrays;
-use crate::command::life::attempts::exit;
+use crate::api::{Client, read, segment};
+use crate::args::{ExplainOptions, Format, ListingOptions, ShownArray, seconds};
+use crate::command::life::history::exit;
 use crate::command::life::wait::progress_text;
 use crate::command::life::{advise, details};
-use crate::command::oid;
-use crate::output::{document, plain, print, visible};
+use crate::command::{arrays, oid};
+use crate::output::{document, plain, print, shows_marks, visible};
 use crate::status;
 
 /// Prints what a person wants to know of a task.
@@ -169,6 +169,57 @@ fn output(task: &Value, stream: &str) -> String {
     }
 }
 
+/// Prints why a task does not run: each gate that it has to pass, and whether it is open; or what holds the head of a queue.
+pub async fn explain(
+    client: &Client,
+    which: &ExplainOptions,
+    options: &ListingOptions,
+) -> anyhow::Result<()> {
+    let path = match (&which.id, &which.queue) {
+        (Some(id), _) => format!("/tasks/{id}/explain"),
+        (None, queue) => format!("/queues/{}/explain", segment(queue.as_deref().unwrap_or_default())),
+    };
+    let answer = client.get(&path, None).await.map_err(advise)?;
+    let marks = if shows_marks() { ["✓", "✗"] } else { ["ok ", "NO "] };
+    let text = if which.id.is_some() { explain_text } else { of_queue };
+    print(&document(&answer, options, |answer| text(answer, marks))?)
+}
+
+fn of_queue(answer: &Value, [able, unable]: [&str; 2]) -> String {
+    let Ok(queue) = read::<QueueExplanation>(answer.clone()) else { return plain(Some(answer)) + "\n" };
+    let mut lines = vec![
+        format!("{} {}", visible(&queue.name), visible(&queue.gate)),
+        visible(&queue.summary),
+        format!("  {} of {} threads are taken", queue.running, queue.threads),
+    ];
+    lines.extend(queue.next.map(|next| format!("  opens at {}", visible(&next))));
+    lines.extend(queue.head.map(|head| format!("  first task {}", visible(&head))));
+    for chance in queue.nodes.into_iter().flatten() {
+        let node = visible(&chance.node);
+        lines.push(match chance.able {
+            true => format!("  {able} {node}"),
+            false => format!("  {unable} {node}: {}", visible(&chance.why.join(", "))),
+        });
+    }
+    lines.join("\n") + "\n"
+}
+
+fn explain_text(answer: &Value, [open, shut]: [&str; 2]) -> String {
+    let gates = answer.get("gates").and_then(Value::as_array);
+    let gates = gates.into_iter().flatten().map(|gate| {
+        let mark = if gate.get("open").and_then(Value::as_bool) == Some(true) { open } else { shut };
+        format!("  {mark} {}\n", shown(gate.get("text").or(gate.get("gate"))))
+    });
+    let gates: String = gates.collect();
+    let word = shown(answer.get("word").or(answer.get("status")));
+    format!("{} {word}\n{}\n{gates}", shown(answer.get("id")), shown(answer.get("summary")))
+}
+
+/// On one line: reasons are what somebody has written.
+fn shown(value: Option<&Value>) -> String {
+    visible(&plain(value))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -210,5 +261,38 @@ mod tests {
                         Step 2      use\u{fffd}it (My::Use): failed, no disk\n\
                         Step 3      send: not run\n";
         assert_eq!(text(&task), expected);
+    }
+
+    #[test]
+    fn gates_are_lines() {
+        let answer = json!({"id": "6b", "status": -2, "word": "queued", "summary": "The queue is paused.",
+            "gates": [{"gate": "queue_paused", "open": false, "text": "the queue is paused: repairs"},
+                      {"gate": "threads", "open": true, "text": "2 of 4 threads are in use"}]});
+        assert_eq!(
+            explain_text(&answer, ["✓", "✗"]),
+            "6b queued\nThe queue is paused.\n  ✗ the queue is paused: repairs\n  ✓ 2 of 4 threads are in use\n"
+        );
+    }
+
+    #[test]
+    fn a_queue_has_a_gate_and_nodes() {
+        let answer = json!({"id": "6b", "name": "mail", "gate": "rate", "summary": "The next start is in 5 s.", "head": "6c",
+            "running": 1, "threads": 4, "next": "2026-11-20T08:24:32Z",
+            "nodes": [{"node": "n1", "able": true, "why": []}, {"node": "n2\u{1b}", "able": false, "why": ["a", "b"]}]});
+        assert_eq!(
+            of_queue(&answer, ["✓", "✗"]),
+            "mail rate\nThe next start is in 5 s.\n  1 of 4 threads are taken\n  opens at 2026-11-20T08:24:32Z\n  \
+             first task 6c\n  ✓ n1\n  ✗ n2\u{fffd}: a, b\n"
+        );
+    }
+
+    #[test]
+    fn reasons_are_no_lines_of_their_own() {
+        let gate = json!({"open": false, "text": "paused: \u{1b}[2J\n  ok  all is well"});
+        let told = explain_text(
+            &json!({"id": "6b", "word": "queued", "summary": "a\u{9b}b", "gates": [gate]}),
+            ["ok ", "NO "],
+        );
+        assert_eq!(told, "6b queued\na\u{fffd}b\n  NO  paused: \u{fffd}[2J\u{fffd}  ok  all is well\n");
     }
 }

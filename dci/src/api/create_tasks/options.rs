@@ -3,20 +3,24 @@
 //! `.idempotency_key`.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use disbatch_core::model::QueueId;
+use actix_web::http::StatusCode;
+use bson::Bson;
+use disbatch_core::accounts::Role;
+use disbatch_core::model::{FILES, FileInput, PluginName, Queue, QueueId, STEPS, Step, TaskFiles};
 use disbatch_core::request;
 use disbatch_core::secrets::{self, Keys};
 use disbatch_core::tags::TAGS;
 use disbatch_core::task::{Once, TaskOptions};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{secure, steps};
+use super::secure;
+use crate::access::Who;
 use crate::error::HttpError;
-use crate::json;
 use crate::params::Params;
-use crate::values;
+use crate::state::State;
+use crate::{allowance, files, json, values};
 
 /// The option that names a submission, and is no part of it.
 const KEY: &str = "idempotency_key";
@@ -31,7 +35,7 @@ pub fn of(params: &Params, queue: QueueId, keys: &Keys) -> Result<TaskOptions, H
 
 /// The same without the secure parameters.
 pub fn parse(params: &Params) -> Result<TaskOptions, HttpError> {
-    steps::weigh(params)?;
+    weigh_steps(params)?;
     let given = |name: &str| {
         let value = params.options.get(name)?;
         Some(match name {
@@ -106,11 +110,93 @@ pub fn key(params: &Params) -> Result<Option<String>, HttpError> {
     Ok(given.map(|value| values::text(".idempotency_key", value)).transpose()?)
 }
 
+/// So many more copies there are of steps: they are options, which are looked at on their own before each task gets them.
+const COPIES: usize = 4;
+
+/// Takes the room that the steps of a submission need.
+pub fn weigh_steps(params: &Params) -> Result<(), HttpError> {
+    allowance::take_for_copies(COPIES, params.options.get(STEPS))
+}
+
+/// Sees to it that nobody runs a plugin by way of a step whom no queue lets run it.
+pub async fn check_steps(state: &State, who: &Who, queue: &Queue, steps: &[Step]) -> Result<(), HttpError> {
+    let of_queue = queue.plugin_name().ok().flatten();
+    let named: BTreeSet<&PluginName> = steps.iter().filter_map(|step| step.plugin.as_ref()).collect();
+    let others: Vec<&PluginName> =
+        named.into_iter().filter(|plugin| of_queue.as_ref() != Some(*plugin)).collect();
+    if others.is_empty() {
+        return Ok(());
+    }
+    let plugins = state.catalogue().await?;
+    if let Some(unknown) = others.iter().find(|plugin| !plugins.allows(plugin.as_str())) {
+        let body = json!({ "error": "Unknown plugin", "plugin": unknown.as_str() });
+        return Err(HttpError::with_body(StatusCode::BAD_REQUEST, body));
+    }
+    if who.is_everywhere(Role::Operator) {
+        return Ok(());
+    }
+    let queues = state.store.queues_within(&who.reach(Role::Submitter)).await?;
+    let may_run: Vec<PluginName> =
+        queues.iter().filter_map(|queue| queue.plugin_name().ok().flatten()).collect();
+    match others.into_iter().find(|plugin| !may_run.contains(plugin)) {
+        None => Ok(()),
+        Some(plugin) => Err(HttpError::forbidden(format!(
+            "a step of the plugin {plugin} needs a queue of that plugin that you may submit tasks to"
+        ))),
+    }
+}
+
+/// What a queue says of the file sets of its tasks, as it is stored: theirs, or that they have them in their parameters.
+pub fn files_of_queue(name: &str, given: &Value) -> Result<Bson, HttpError> {
+    let given = values::object(given);
+    let object = json::to_bson(&given);
+    if TaskFiles::are_from_params(&object) {
+        return Ok(object);
+    }
+    Ok(request::files(name, &given)?.map_or(Bson::Null, |files| files.document().into()))
+}
+
+/// Sees to it that nobody has a task read or make file sets who may not read or make them without it. `tenant` is that of the
+/// tasks: they take and make sets of no other.
+pub fn check_files(who: &Who, wanted: Option<&TaskFiles>, tenant: Option<&str>) -> Result<(), HttpError> {
+    let Some(wanted) = wanted else { return Ok(()) };
+    if wanted.input.is_some() {
+        files::check(who, Role::Viewer, tenant)?;
+    }
+    if wanted.output.is_some() {
+        files::check(who, Role::Submitter, tenant)?;
+    }
+    Ok(())
+}
+
+/// Sees to it that the files are there that new tasks are to get. Those of tasks that start later may still come.
+pub async fn check_input(state: &State, who: &Who, options: &TaskOptions) -> Result<(), HttpError> {
+    let starts_later = !options.after.is_empty() || options.chain || options.start.is_some();
+    let input = options.files.as_ref().and_then(|files| files.input.as_ref());
+    let Some(FileInput { name, version, .. }) = input.filter(|_| !starts_later) else { return Ok(()) };
+    let found = files::find(state, who, (name.as_str(), *version), Role::Viewer).await;
+    found.map(drop).map_err(|error| match error.status() {
+        StatusCode::NOT_FOUND => HttpError::bad_request(format!(".files.input: {}", error.message())),
+        _ => error, // It is there, or nobody knows.
+    })
+}
+
+/// The same of what a queue says. Where its tasks may say what they like, whoever decides that must be allowed all of it.
+pub fn check_files_of_queue(who: &Who, wanted: Option<&Bson>, tenant: Option<&str>) -> Result<(), HttpError> {
+    if wanted.is_some_and(TaskFiles::are_from_params) {
+        files::check(who, Role::Viewer, tenant)?;
+        return files::check(who, Role::Submitter, tenant);
+    }
+    let wanted =
+        TaskFiles::of_field(wanted).map_err(|why| HttpError::bad_request(format!("{FILES}.{why}")))?;
+    check_files(who, wanted.as_ref(), tenant)
+}
+
 #[cfg(test)]
 mod tests {
     use bson::oid::ObjectId;
+    use disbatch_core::accounts::{Grant, Rights, Scope};
     use disbatch_core::secrets::new_key;
-    use serde_json::json;
 
     use super::*;
 
@@ -188,5 +274,26 @@ mod tests {
         let without = once(&params(json!({"idempotency_key": "k"})), queue, &keys(&[old.as_str()])).unwrap();
         assert_eq!(without, Some(of(json!({}), &keys(&[old.as_str()]))), "an empty object is none");
         assert_ne!(without, Some(first));
+    }
+
+    #[test]
+    fn a_task_takes_and_makes_what_its_submitter_may() {
+        let of = |tenant: &str, role| Grant { scope: Scope::Tenant(tenant.to_owned()), role };
+        let grants = vec![of("acme", Role::Submitter), of("seen", Role::Viewer)];
+        let who = Who { rights: Rights::new(None, grants), ..Who::anybody("10.0.0.1".to_owned()) };
+        let wanted = |files: Value| request::files("files", &files).unwrap();
+        let (input, output) =
+            (wanted(json!({ "input": { "name": "a" } })), wanted(json!({ "output": { "name": "a" } })));
+        for (files, tenant, may) in [
+            (&input, Some("acme"), true),
+            (&output, Some("acme"), true),
+            (&input, Some("seen"), true),
+            (&output, Some("seen"), false),
+            (&input, Some("other"), false),
+            (&input, None, false),
+            (&None, None, true),
+        ] {
+            assert_eq!(check_files(&who, files.as_ref(), tenant).is_ok(), may, "{files:?} {tenant:?}");
+        }
     }
 }

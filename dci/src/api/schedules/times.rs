@@ -15,14 +15,14 @@ use serde_json::json;
 use crate::access::{NamedSchedule, Sight, Who, may_change_schedule, no_such_schedule};
 use crate::api::{Answer, create_tasks, redirect};
 use crate::error::HttpError;
-use crate::json::{self as js, date_text};
+use crate::json::date_text;
 use crate::openapi::{ErrorBody, OfRead, OfSearch, OfWrite};
 use crate::params::Params;
-use crate::schedules::runs::{self, Run};
-use crate::schedules::{self, Given, moment};
+use crate::schedules::view::{Run, find_runs};
+use crate::schedules::{Given, moment};
 use crate::state::State;
 use crate::ui::schedules::form::{self, Preview};
-use crate::{accept, changes, gates, ui};
+use crate::{accept, changes, gates, json as js, schedules, ui};
 
 /// So many runs are told unless asked otherwise.
 const USUAL: i64 = 50;
@@ -156,7 +156,7 @@ pub async fn runs(state: Data<State>, who: Who, named: NamedSchedule, params: Pa
         filter.insert("queue", doc! { "$in": queues.iter().map(|queue| queue.0).collect::<Vec<_>>() });
     }
     // One more, to know whether there are others.
-    let mut found = runs::find(&state.store, filter, limit.saturating_add(1), true).await?;
+    let mut found = find_runs(&state.store, filter, limit.saturating_add(1), true).await?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let is_cut = found.len() > limit;
     found.truncate(limit);
@@ -242,7 +242,7 @@ async fn make_missing(
     if params.is_on("preview") {
         let missing = state.store.times_without_task(&schedule, &times, limit).await?;
         if html {
-            return Ok(ui::page(ui::schedules::backfill::confirm(&schedule, (from, to), &missing, params)));
+            return Ok(ui::page(ui::schedules::runs::confirm(&schedule, (from, to), &missing, params)));
         }
         let times = missing.iter().map(|time| {
             let local = spec.zone.local(*time);

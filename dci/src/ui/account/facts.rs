@@ -1,4 +1,4 @@
-//! What there is to know about whoever asks.
+//! What there is to know about whoever asks, and what they may do, for people and for programs.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -9,11 +9,11 @@ use disbatch_core::model::{Queue, QueueId};
 use disbatch_core::store::StoreError;
 use serde_json::{Value, json};
 
-use super::rights;
 use crate::access::{Via, Who};
 use crate::json::date_text;
 use crate::state::State;
 use crate::ui::names::names;
+use crate::ui::parts::cut;
 
 pub struct Facts {
     pub who: Who,
@@ -70,7 +70,7 @@ impl Facts {
             "name": self.who.name,
             "via": via(&self.who.via),
             "role": self.who.rights.everywhere().map(Role::name),
-            "grants": rights::grants_json(&self.grants(), &self.names()),
+            "grants": grants_json(&self.grants(), &self.names()),
             "sessions": self.sessions.iter().map(|session| self.session(session)).collect::<Vec<_>>(),
             "tokens": self.tokens.iter().map(token).collect::<Vec<_>>(),
         })
@@ -117,6 +117,92 @@ const fn via(via: &Via) -> &'static str {
         Via::Token { .. } => "token",
         Via::Proxy => "proxy",
     }
+}
+
+/// So many characters are shown of one that is not known.
+const MOST: usize = 60;
+
+/// Parts of what they call themselves, the first of which counts: many name others, too.
+const BROWSERS: [(&str, &str); 7] = [
+    ("Edg/", "Edge"),
+    ("OPR/", "Opera"),
+    ("Firefox/", "Firefox"),
+    ("Chromium/", "Chromium"),
+    ("Chrome/", "Chrome"),
+    ("Safari/", "Safari"),
+    ("curl/", "curl"),
+];
+
+/// The same of what they run on.
+const SYSTEMS: [(&str, &str); 6] = [
+    ("Windows", "Windows"),
+    ("Android", "Android"),
+    ("iPhone", "iPhone"),
+    ("iPad", "iPad"),
+    ("Mac OS X", "macOS"),
+    ("Linux", "Linux"),
+];
+
+/// `Firefox on Linux`.
+pub fn browser_name(agent: &str) -> String {
+    let find = |known: &[(&str, &'static str)]| {
+        known.iter().find(|(part, _)| agent.contains(*part)).map(|(_, name)| *name)
+    };
+    match (find(&BROWSERS), find(&SYSTEMS)) {
+        (Some(browser), Some(system)) => format!("{browser} on {system}"),
+        (Some(browser), None) => browser.to_owned(),
+        (None, _) if agent.is_empty() => "not known".to_owned(),
+        (None, _) => cut(agent, MOST),
+    }
+}
+
+/// A role, and where it is good for something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct May {
+    /// Where.
+    pub place: String,
+    /// The address of the queue that it is good for, if it is for one that is still there.
+    pub address: Option<String>,
+    /// Its name.
+    pub role: &'static str,
+    /// What it is good for.
+    pub words: &'static str,
+}
+
+/// What somebody with this role may do.
+pub const fn words(role: Role) -> &'static str {
+    match role {
+        Role::Viewer => "look at queues, tasks and their output",
+        Role::Submitter => "the same, and submit tasks",
+        Role::Operator => "the same, change settings, and cancel, retry and delete tasks",
+        Role::Admin => "the same, and see what everybody has done, and which users there are",
+    }
+}
+
+/// Somebody's roles: the one that is good everywhere, and those on some queues, whose names are by id.
+pub fn rows(everywhere: Option<Role>, grants: &[Grant], names: &HashMap<ObjectId, String>) -> Vec<May> {
+    let row =
+        |place: String, address, role: Role| May { place, address, role: role.name(), words: words(role) };
+    let all = everywhere.map(|role| row("Everywhere".to_owned(), None, role));
+    let some = grants.iter().map(|grant| match &grant.scope {
+        Scope::Queue(queue) => match names.get(&queue.0) {
+            Some(name) => row(format!("Queue {name}"), Some(format!("/queues/{queue}")), grant.role),
+            None => row(format!("Queue {queue}, which is not there"), None, grant.role),
+        },
+        Scope::Tenant(tenant) => row(format!("Queues of {tenant}"), None, grant.role),
+    });
+    all.into_iter().chain(some).collect()
+}
+
+/// The roles on some queues, for programs.
+pub fn grants_json(grants: &[Grant], names: &HashMap<ObjectId, String>) -> Value {
+    let grant = |grant: &Grant| match &grant.scope {
+        Scope::Queue(queue) => json!({
+            "queue": queue.to_string(), "name": names.get(&queue.0), "role": grant.role.name(),
+        }),
+        Scope::Tenant(tenant) => json!({ "tenant": tenant, "role": grant.role.name() }),
+    };
+    grants.iter().map(grant).collect()
 }
 
 #[cfg(test)]
@@ -185,5 +271,57 @@ mod tests {
         let grants = vec![Grant { scope: Scope::Queue(QueueId(ObjectId::new())), role: Role::Viewer }];
         let whole = facts(by_token, Rights::new(Some(Role::Operator), grants.clone()));
         assert_eq!((whole.json()["role"].clone(), whole.grants()), (json!("operator"), grants));
+    }
+
+    #[test]
+    fn browsers_are_known_by_what_they_call_themselves() {
+        let firefox = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0";
+        let edge = "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 \
+                    Safari/537.36 Edg/140.0.0.0";
+        let safari = "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) AppleWebKit/605.1.15 (KHTML, like Gecko) \
+                      Version/18.0 Safari/605.1.15";
+        for (agent, expected) in [
+            (firefox, "Firefox on Linux"),
+            (edge, "Edge on Windows"),
+            (safari, "Safari on macOS"),
+            ("curl/8.0", "curl"),
+            ("", "not known"),
+            ("<script>", "<script>"),
+        ] {
+            assert_eq!(browser_name(agent), expected);
+        }
+        assert_eq!(browser_name(&"x".repeat(200)).chars().count(), MOST + 1);
+    }
+
+    #[test]
+    fn roles_are_told_with_where_they_are_good() {
+        let [known, gone] = [1, 2].map(|number| ObjectId::from_bytes([number; 12]));
+        let names = HashMap::from([(known, "<mail>".to_owned())]);
+        let grants = [
+            Grant { scope: Scope::Queue(QueueId(known)), role: Role::Operator },
+            Grant { scope: Scope::Queue(QueueId(gone)), role: Role::Viewer },
+            Grant { scope: Scope::Tenant("acme".into()), role: Role::Submitter },
+        ];
+        let rows = rows(Some(Role::Viewer), &grants, &names);
+        let told: Vec<_> = rows.iter().map(|row| (row.place.as_str(), row.role)).collect();
+        let of_gone = format!("Queue {gone}, which is not there");
+        let expected = [
+            ("Everywhere", "viewer"),
+            ("Queue <mail>", "operator"),
+            (of_gone.as_str(), "viewer"),
+            ("Queues of acme", "submitter"),
+        ];
+        assert_eq!(told, expected);
+        assert_eq!(rows[1].address, Some(format!("/queues/{known}")));
+        assert_eq!(rows[2].address, None);
+        assert_eq!(
+            grants_json(&grants, &names),
+            json!([
+                { "queue": known.to_hex(), "name": "<mail>", "role": "operator" },
+                { "queue": gone.to_hex(), "name": null, "role": "viewer" },
+                { "tenant": "acme", "role": "submitter" },
+            ])
+        );
+        assert!(super::rows(None, &[], &names).is_empty());
     }
 }

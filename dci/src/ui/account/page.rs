@@ -6,8 +6,7 @@ use askama::Template;
 use disbatch_core::accounts::Role;
 use disbatch_core::model::QueueId;
 
-use super::facts::Facts;
-use super::rights::{self, May};
+use super::facts::{self, Facts, May};
 use crate::access::{Via, Who};
 use crate::error::HttpError;
 use crate::params::Params;
@@ -38,7 +37,7 @@ impl AccountPage<'_> {
 
     fn may(&self) -> Vec<May> {
         let facts = self.facts;
-        rights::rows(facts.who.rights.everywhere(), &facts.grants(), &facts.names())
+        facts::rows(facts.who.rights.everywhere(), &facts.grants(), &facts.names())
     }
 
     /// The roles that a new token can have.

@@ -7,9 +7,9 @@ use bson::{Bson, Document};
 use disbatch_core::model::TaskId;
 
 use crate::ui::bulk::encoded;
+use crate::ui::names::{Called, end_of};
 use crate::ui::parts::{When, cut, grouped};
 use crate::ui::plain;
-use crate::ui::titles::{Called, end_of};
 
 /// A longer change is folded: characters.
 const LONG: usize = 100;

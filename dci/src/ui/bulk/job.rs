@@ -13,19 +13,18 @@ use disbatch_core::bulk::{BulkError, BulkJob, State as JobState};
 use disbatch_core::model::TaskId;
 use disbatch_core::tags::{ANY_TAGS, TAGS, stored};
 
-use crate::bulk;
 use crate::error::HttpError;
 use crate::json::date_text;
 use crate::openapi::OfFixed;
 use crate::state::State;
-use crate::ui::live::{self, Part};
-use crate::ui::names::names;
-use crate::ui::parts::{Pill, When, rough};
-use crate::ui::spans::limit;
-use crate::ui::tasks::{statuses::word, title};
-use crate::ui::titles::Called;
-use crate::ui::{self, Rendered};
+use crate::ui::live::Part;
+use crate::ui::names::{Called, names};
+use crate::ui::parts::{Pill, When, limit_span, rough};
+use crate::ui::tasks::statuses::word;
+use crate::ui::tasks::title;
+use crate::ui::{Rendered, live};
 use crate::values::CREATED;
+use crate::{bulk, ui};
 
 #[derive(Template)]
 #[template(path = "bulk/page.html")]
@@ -196,7 +195,7 @@ pub fn conditions(filter: &Document, names: &HashMap<ObjectId, String>) -> Vec<(
     let status = filter.get_array("status").ok();
     let status =
         status.map(|all| all.iter().map(|code| word(&code.to_string())).collect::<Vec<_>>().join(", "));
-    let age = filter.get_f64("older_than").ok().map(limit);
+    let age = filter.get_f64("older_than").ok().map(limit_span);
     let time = |name: &str| {
         filter
             .get_datetime(name)

@@ -8,9 +8,8 @@ use disbatch_core::series::NodePoint;
 use disbatch_core::store::{Store, StoreError};
 use serde_json::{Value, json};
 
-use crate::ui::chart::{Chart, Charts, drawn};
 use crate::ui::overview::throughput::Span;
-use crate::ui::parts::{Spark, bytes};
+use crate::ui::parts::{Chart, Charts, Spark, bytes, drawn};
 
 const GIBIBYTE: f64 = 1_073_741_824.0;
 

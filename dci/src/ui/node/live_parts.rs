@@ -11,17 +11,15 @@ use disbatch_core::node::Addresses;
 use disbatch_core::store::StoreError;
 
 use crate::error::HttpError;
-use crate::nodes;
 use crate::state::State;
 use crate::ui::live::Part;
-use crate::ui::names::names;
+use crate::ui::names::{Titles, names};
 use crate::ui::node_row::NodeRow;
 use crate::ui::node_state::Now;
 use crate::ui::node_work::{Hours, OfQueue};
 use crate::ui::parts::{When, cut};
 use crate::ui::queue::how_it_failed;
-use crate::ui::titles::Titles;
-use crate::ui::{StatusView, plain};
+use crate::ui::{StatusView, node_state, plain};
 
 /// So many of its tasks are shown.
 const MOST: usize = 200;
@@ -95,7 +93,7 @@ struct Row {
 impl Facts {
     pub async fn gather(state: &State, node: Document) -> Result<Self, StoreError> {
         let store = &state.store;
-        let (node, now) = nodes::as_it_is(state, node).await?;
+        let (node, now) = node_state::as_it_is(state, node).await?;
         let name = plain(node.get("node"));
         let one_more = i64::try_from(MOST).unwrap_or(i64::MAX).saturating_add(1);
         let (mut tasks, queues, nodes) = futures::try_join!(

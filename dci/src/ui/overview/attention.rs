@@ -8,8 +8,6 @@ use bson::{DateTime, Document};
 use disbatch_core::node::Stats;
 use disbatch_core::series::Ended;
 
-use notice::{Alarm, Kind, Notice};
-
 use super::facts::{Facts, QueueFacts};
 use super::throughput::sum;
 use crate::ui::names::short;
@@ -18,8 +16,8 @@ use crate::ui::node_state::NodeState;
 use crate::ui::node_work::Load;
 use crate::ui::parts::{cut, grouped, rough};
 use crate::ui::plain;
-use crate::ui::queue_state::{rate_takes, rate_words};
-use crate::ui::readiness::{Lacking, its};
+use crate::ui::queue_state::{Lacking, lacking, rate_takes, rate_words};
+use notice::{Alarm, Kind, Notice};
 
 /// A task that waits for so long while none of its queue runs is stuck, unless some came to their end meanwhile, or the rate of the
 /// queue allows none.
@@ -143,7 +141,7 @@ fn of_waiting(
             return of_queue(Kind::NoPlugin, alone, nothing());
         }
         Some(Lacking::NodeWith(plugin)) => {
-            let alone = format!("Tasks wait in {name}, and no node that is alive has {}.", its(&plugin));
+            let alone = format!("Tasks wait in {name}, and no node that is alive has {}.", lacking(&plugin));
             return of_queue(Kind::NoNode, alone, plugin.to_string());
         }
         Some(Lacking::Node) | None => {} // That is said once for all queues.

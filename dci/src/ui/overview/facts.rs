@@ -16,13 +16,11 @@ use futures::{StreamExt, TryStreamExt};
 
 use super::shares::{self, Share};
 use super::throughput::{Span, spark, sum};
-use crate::nodes;
 use crate::state::State;
 use crate::ui::cache::Kept;
-use crate::ui::node_state::{NodeState, Now};
+use crate::ui::node_state::{self, NodeState, Now};
 use crate::ui::parts::{Spark, When, when};
-use crate::ui::queue_state::{Intake, QueueState, Work, intake};
-use crate::ui::readiness::Lacking;
+use crate::ui::queue_state::{Intake, Lacking, QueueState, Work, intake};
 use crate::ui::tally::{Question, Tally};
 
 /// How long what ended within the last hour is kept. Processes write it every few seconds.
@@ -159,7 +157,7 @@ impl Facts {
         )?;
         let ids: Vec<QueueId> = queues.iter().map(|queue| queue.id).collect();
         let ((nodes, now), running, mut counted, rates, rules) = futures::try_join!(
-            nodes::as_they_are(state, nodes),
+            node_state::as_they_are(state, nodes),
             store.count_running(&ids),
             count(store, &ids, totals.as_ref()),
             store.rate_standings(&queues),

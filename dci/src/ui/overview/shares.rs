@@ -10,8 +10,8 @@ use futures::future::try_join_all;
 use serde_json::Value;
 
 use super::throughput::{self, Span, sum};
-use crate::ui::chart::drawn;
 use crate::ui::names;
+use crate::ui::parts::drawn;
 
 /// So many queues have layers of their own; all others have one together.
 const MOST: usize = 5;

@@ -7,8 +7,7 @@ use disbatch_core::series::{Ended, Point};
 use serde_json::Value;
 
 use crate::params::Params;
-use crate::ui::chart::drawn;
-use crate::ui::parts::{Spark, grouped};
+use crate::ui::parts::{Spark, drawn, grouped};
 use crate::ui::text;
 
 /// A stretch of time up to now.

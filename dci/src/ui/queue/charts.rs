@@ -9,9 +9,8 @@ use disbatch_core::series::{Histogram, Point};
 use disbatch_core::store::{Store, StoreError};
 use serde_json::{Value, json};
 
-use crate::ui::chart::{Chart, Charts, drawn};
 use crate::ui::overview::throughput::{self, Span};
-use crate::ui::parts::{Spark, grouped};
+use crate::ui::parts::{Chart, Charts, Spark, drawn, grouped};
 
 /// The percentiles that are shown, with what their lines look like.
 const PERCENTILES: [(u8, &str, &str, &str); 3] =

@@ -19,8 +19,7 @@ use crate::state::State;
 use crate::ui::live::Part;
 use crate::ui::node_state::{NodeState, Now};
 use crate::ui::overview::throughput::Span;
-use crate::ui::queue_state::{Intake, QueueState, Work, intake};
-use crate::ui::readiness::{Lacking, its};
+use crate::ui::queue_state::{Intake, Lacking, QueueState, Work, intake, lacking};
 use crate::ui::tally::{Tally, beyond};
 use crate::ui::{StatusView, plain};
 
@@ -255,7 +254,7 @@ impl Facts {
             Lacking::Plugin => "It has no plugin, so nothing can run its tasks.".to_owned(),
             Lacking::UsablePlugin(why) => format!("Nothing can run its tasks: {why}."),
             Lacking::Node => "No node is alive that claims tasks.".to_owned(),
-            Lacking::NodeWith(plugin) => format!("No node that is alive has {}.", its(&plugin)),
+            Lacking::NodeWith(plugin) => format!("No node that is alive has {}.", lacking(&plugin)),
         })
     }
 }

@@ -14,18 +14,18 @@ use disbatch_core::model::{Policy, Queue, Sort};
 
 use super::charts::length;
 use crate::access::{NamedQueue, viewer};
-use crate::api::{Answer, get_queue, list_groups};
+use crate::api::{Answer, list_groups, queues};
 use crate::error::HttpError;
 use crate::openapi::{ErrorBody, OfRead};
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::assets::digest;
 use crate::ui::bulk::encoded;
-use crate::ui::live::{self, Part};
+use crate::ui::live::Part;
 use crate::ui::names::label;
 use crate::ui::parts::{cut, grouped};
 use crate::ui::tally::Tally;
-use crate::ui::{self, Rendered};
+use crate::ui::{self, Rendered, live};
 use picture::{All, Picture};
 
 /// Names are cut behind so many characters.
@@ -89,7 +89,7 @@ impl GroupsPage {
 
 /// The page.
 pub async fn render(state: &State, named: &NamedQueue, params: &Params) -> Rendered {
-    let queue = get_queue::find(state, named).await?;
+    let queue = queues::find(state, named).await?;
     let filter = list_groups::filter(params)?;
     let page = state.store.queue_groups(&queue, &filter).await?;
     ui::render(StatusCode::OK, &page_of(&queue, &filter, &page))
@@ -106,12 +106,12 @@ pub async fn render(state: &State, named: &NamedQueue, params: &Params) -> Rende
     ),
 )]
 pub async fn live(request: HttpRequest, state: Data<State>, named: NamedQueue) -> Answer {
-    let id = get_queue::find(&state, &named).await?.id.to_string();
+    let id = queues::find(&state, &named).await?.id.to_string();
     Ok(live::of_one(&request, &state, ("groups", id), parts))
 }
 
 async fn parts(state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
-    let queue = get_queue::find(state, &NamedQueue::parse(id)).await?;
+    let queue = queues::find(state, &NamedQueue::parse(id)).await?;
     let filter = list_groups::filter(&Params::default())?;
     let page = state.store.queue_groups(&queue, &filter).await?;
     parts_of(&About::of(&queue, &page), &Table::of(&page))

@@ -9,9 +9,9 @@ use disbatch_core::task::pages::{Order, PageQuery, Position, Selection};
 use disbatch_core::task::{ERROR, TaskQuery};
 use futures::TryStreamExt;
 
+use crate::ui::names::{Titles, title_of};
 use crate::ui::parts::{When, cut};
 use crate::ui::tasks::columns::{Cell, Column, params};
-use crate::ui::titles::{Titles, title_of};
 use crate::ui::{StatusView, plain};
 
 /// So many that run are shown.

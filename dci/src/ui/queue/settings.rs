@@ -10,10 +10,9 @@ use disbatch_core::tags::{INDEX, stored};
 use serde_json::{Map, Value};
 
 use crate::json;
-use crate::ui::parts::rough;
+use crate::ui::parts::{limit_span, rough};
 use crate::ui::plain;
 use crate::ui::queue_state::rate_words;
-use crate::ui::spans::limit;
 
 /// The controls of each group, in order.
 const CONTROLS: [(&str, &[&str]); 11] = [
@@ -177,7 +176,7 @@ impl Settings<'_> {
     /// A setting in words, if it is set.
     fn phrase(&self, name: &'static str) -> Option<String> {
         let value = Some(self.value(name)).filter(|value| !value.is_empty())?;
-        let length = || self.stored(name).and_then(number).map(limit);
+        let length = || self.stored(name).and_then(number).map(limit_span);
         Some(match name {
             "name" | "plugin" | "policy" | "nodes.labels" | "index" => value,
             "title" => format!("tasks called {value}"),
@@ -217,14 +216,14 @@ impl Settings<'_> {
         if pauses > 0 && is_set {
             let pause = |failures: u64| {
                 let power = i32::try_from(failures).unwrap_or(i32::MAX);
-                limit((backoff.base * backoff.factor.powi(power)).min(backoff.max))
+                limit_span((backoff.base * backoff.factor.powi(power)).min(backoff.max))
             };
             let more = if pauses > SHOWN { " · …" } else { "" };
             let each: Vec<String> = (1..=pauses.min(SHOWN)).map(pause).collect();
             words.push(format!("{}{more} apart", each.join(" · ")));
         }
-        words.extend(seconds("timeout").map(|timeout| format!("{} each", limit(timeout))));
-        words.extend(seconds("grace").map(|grace| format!("{} from SIGTERM to SIGKILL", limit(grace))));
+        words.extend(seconds("timeout").map(|timeout| format!("{} each", limit_span(timeout))));
+        words.extend(seconds("grace").map(|grace| format!("{} from SIGTERM to SIGKILL", limit_span(grace))));
         words
     }
 

@@ -8,7 +8,7 @@ use disbatch_core::model::{Queue, TaskId};
 use serde_json::{Map, Value, json};
 
 use crate::access::{NamedQueue, Who};
-use crate::api::{Answer, create_tasks, get_queue, redirect};
+use crate::api::{Answer, create_tasks, queues, redirect};
 use crate::error::HttpError;
 use crate::openapi::{ErrorBody, OfWrite};
 use crate::params::Params;
@@ -50,7 +50,7 @@ pub async fn handle(state: Data<State>, who: Who, named: NamedQueue, params: Par
 }
 
 async fn submit(state: &State, who: &Who, named: &NamedQueue, params: &Params) -> Answer {
-    let queue = get_queue::find(state, named).await?;
+    let queue = queues::find(state, named).await?;
     if params.is_on("preview") {
         let form = super::form_of(&*state.catalogue().await?, &queue).unwrap_or_default();
         return Ok(json::ok_pretty(&Value::Object(form.draft(&params.fields))));
@@ -59,11 +59,11 @@ async fn submit(state: &State, who: &Who, named: &NamedQueue, params: &Params) -
         return Err(create_tasks::accepts_nothing(&queue));
     }
     let options = create_tasks::options::of(params, queue.id, &state.keys)?;
-    create_tasks::gates::check(state, who, &options).await?;
-    create_tasks::steps::check(state, who, &queue, &options.steps).await?;
+    create_tasks::check_upstream(state, who, &options).await?;
+    create_tasks::options::check_steps(state, who, &queue, &options.steps).await?;
     let options = create_tasks::tenant::of(options, params, who, &queue)?;
-    create_tasks::files::check(who, options.files.as_ref(), options.tenant.as_deref())?;
-    create_tasks::files::check_input(state, who, &options).await?;
+    create_tasks::options::check_files(who, options.files.as_ref(), options.tenant.as_deref())?;
+    create_tasks::options::check_input(state, who, &options).await?;
     if arrays::is_asked(params) {
         let own = arrays::key_of(params)?;
         let of_all = wanted(state, &queue, params, Some(&own)).await?;

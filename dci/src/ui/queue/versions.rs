@@ -1,13 +1,11 @@
 //! The versions of a queue's plugin: which nodes have which, which of them runs its tasks, and how the one does that is tried.
 
-mod words;
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::{Bson, Document};
-use disbatch_core::canary::Side;
+use disbatch_core::canary::{LEAST, Side, WORSE_BELOW, percent, probability};
 use disbatch_core::explain::Reader;
 use disbatch_core::model::{CANARY_RETURNED, Canary, Queue, Version, number, whole_number};
 use disbatch_core::plugin::VERSIONS;
@@ -155,6 +153,89 @@ fn versions_of(node: &Document, plugin: &str) -> impl Iterator<Item = Version> {
     let listed = node.get_array(VERSIONS).map(Vec::as_slice).unwrap_or_default();
     let of_plugin = listed.iter().filter_map(Bson::as_str).filter_map(|text| text.split_once('@'));
     of_plugin.filter(move |(name, _)| *name == plugin).filter_map(|(_, version)| version.parse().ok())
+}
+
+impl Versions {
+    /// What runs all tasks but those of the canary.
+    fn baseline(&self) -> String {
+        match &self.pinned {
+            Some(version) => format!("Version {version}"),
+            None => "What each node finds first".to_owned(),
+        }
+    }
+
+    fn unpinned(&self) -> String {
+        format!("{} pins no version.", self.name)
+    }
+
+    /// Of a button that tries a version on a part of the tasks.
+    fn trial(&self, known: &VersionChoice, share: &f64) -> String {
+        if known.is_tried {
+            format!("Try {} instead", percent(*share))
+        } else {
+            format!("Try {} on {}", known.version, percent(*share))
+        }
+    }
+
+    fn trying(&self, known: &VersionChoice, share: &f64) -> String {
+        format!("{} of the tasks of {} are run by version {}.", percent(*share), self.name, known.version)
+    }
+
+    fn rolled_out(&self, version: impl std::fmt::Display) -> String {
+        format!("All tasks of {} are run by version {version}.", self.name)
+    }
+}
+
+impl VersionChoice {
+    /// Which nodes have it.
+    fn words(&self) -> String {
+        const NAMED: usize = 5;
+        let names: Vec<&str> = self.nodes.iter().take(NAMED).map(String::as_str).collect();
+        match self.nodes.len() {
+            count if count > NAMED => format!("{count} nodes"),
+            _ => names.join(", "),
+        }
+    }
+}
+
+impl Tried {
+    fn began(&self) -> When {
+        When::at(self.canary.began)
+    }
+
+    fn share(&self) -> String {
+        percent(self.canary.share)
+    }
+
+    /// What is compared with the others.
+    fn title(&self) -> String {
+        format!("Version {}, {} of the tasks", self.canary.version, self.share())
+    }
+
+    /// What is to be said of the comparison.
+    fn verdict(&self) -> String {
+        let Sides { canary, others } = self.sides;
+        if canary.ended < LEAST {
+            let left = LEAST - canary.ended;
+            return format!("It is not judged yet: {left} more of its attempts must end before that.");
+        }
+        let p = probability(canary, others);
+        format!(
+            "By chance alone, as many failures or more would be among its attempts with a probability of {p:.4}. \
+             Below {WORSE_BELOW} it is taken back."
+        )
+    }
+}
+
+impl Returned {
+    fn p(&self) -> String {
+        format!("{:.1e}", self.p)
+    }
+}
+
+/// The part that failed.
+fn rate(side: &Side) -> String {
+    percent(side.rate())
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! `GET /schedules/new` and `GET /schedules/:id/edit`: the form of a schedule, which shows when it would run. Without script a
 //! button shows it; with script it is shown while somebody types.
 
-mod preview;
 mod values;
 
 use std::sync::LazyLock;
@@ -10,25 +9,28 @@ use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use askama::Template;
+use askama::filters::HtmlSafe;
 use disbatch_core::accounts::Role;
 use disbatch_core::model::Queue;
 use disbatch_core::plugin::Template as Prefilled;
-use disbatch_core::schedules::{Fold, Gap, Overlap, Schedule, Zone};
-
-pub use preview::Preview;
-use values::Values;
+use disbatch_core::schedules::{Fold, Gap, Overlap, Schedule, Spec, Zone};
+use disbatch_wire::liberal::list;
+use disbatch_wire::schedules::PreviewOptions;
 
 use super::Choice;
 use crate::access::{NamedSchedule, Who, may_change_schedule};
 use crate::error::HttpError;
 use crate::openapi::{ErrorBody, OfRead};
 use crate::params::Params;
+use crate::schedules::Given;
 use crate::state::State;
 use crate::ui::names::label;
 use crate::ui::queue::{form_of, template_of};
+use crate::ui::schedules::timeline::Timeline;
 use crate::ui::schema::Form;
-use crate::ui::{self, Rendered, text};
-use crate::{json, schedules};
+use crate::ui::{Rendered, text};
+use crate::{json, schedules, ui};
+use values::Values;
 
 /// The names of all time zones. Those of the host may change while this runs; then the new ones can be typed.
 pub static ZONES: LazyLock<Vec<String>> = LazyLock::new(Zone::names);
@@ -234,6 +236,68 @@ async fn page(
         values,
         preview,
     })
+}
+
+/// When it would run, or what is wrong with the times.
+#[derive(Debug, Default, Template)]
+#[template(path = "schedules/preview.html")]
+pub struct Preview {
+    wrong: bool,
+    said: String,
+    timeline: Option<Timeline>,
+}
+
+impl HtmlSafe for Preview {}
+
+impl Preview {
+    /// That of nothing.
+    pub fn empty() -> Self {
+        Self { said: "Fill in the times to see when it would run.".to_owned(), ..Self::default() }
+    }
+
+    /// That of times that make no sense.
+    pub fn wrong(why: &str) -> Self {
+        Self { wrong: true, said: why.to_owned(), timeline: None }
+    }
+
+    /// Of what a request says, for a schedule that there is or for a new one.
+    pub async fn of_request(
+        state: &State,
+        params: &Params,
+        schedule: Option<&Schedule>,
+    ) -> Result<Self, HttpError> {
+        let has_times = params.fields.get("cron").is_some_and(|cron| !list(cron).is_empty());
+        if !has_times {
+            return Ok(Self::empty());
+        }
+        let spec = Given::read(params).and_then(|given| given.spec());
+        Self::gather(state, spec, schedule).await
+    }
+
+    /// As an element of a page.
+    pub fn html(&self) -> Result<String, HttpError> {
+        ui::html(self)
+    }
+
+    /// Of times that are understood, or are not.
+    pub async fn gather(
+        state: &State,
+        spec: Result<Spec, HttpError>,
+        schedule: Option<&Schedule>,
+    ) -> Result<Self, HttpError> {
+        let found = match spec {
+            Ok(spec) => {
+                let times = schedules::times(state, &spec, schedule, &PreviewOptions::default()).await;
+                times.map(|(times, now)| Timeline::of(&spec, &times, now))
+            }
+            Err(error) => Err(error),
+        };
+        match found {
+            Ok(timeline) => Ok(Self { timeline: Some(timeline), ..Self::default() }),
+            Err(error) if error.status() == StatusCode::BAD_REQUEST => Ok(Self::wrong(error.message())),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -12,20 +12,21 @@ use disbatch_core::accounts::Role;
 use disbatch_core::model::{Queue, Selector, Status, TaskId};
 use disbatch_core::schedules::{Occurrence, Schedule};
 
-use super::runs::{self, Strip};
+use super::runs::Strip;
 use super::timeline::Timeline;
-use super::words;
+use super::{runs, words};
 use crate::access::{NamedSchedule, Who, owns_schedule, viewer};
 use crate::api::Answer;
 use crate::error::HttpError;
-use crate::json::{self, Dates};
+use crate::json::Dates;
 use crate::openapi::{ErrorBody, OfRead};
-use crate::schedules::{self, runs::Run};
+use crate::schedules::view::Run;
 use crate::state::State;
-use crate::ui::live::{self, Part};
-use crate::ui::spans::{limit, precise};
-use crate::ui::titles::Called;
-use crate::ui::{self, Rendered};
+use crate::ui::live::Part;
+use crate::ui::names::Called;
+use crate::ui::parts::{limit_span, precise};
+use crate::ui::{Rendered, live};
+use crate::{json, schedules, ui};
 
 /// So many of the last runs are on the page.
 const RUNS: i64 = 30;
@@ -194,7 +195,7 @@ impl Facts {
     /// When it makes tasks. What is not set is left out.
     fn when(&self) -> impl Iterator<Item = (&'static str, String)> {
         let (settings, spec) = (&self.schedule.settings, &self.schedule.settings.spec);
-        let length = |length: Duration| (!length.is_zero()).then(|| limit(length.as_secs_f64()));
+        let length = |length: Duration| (!length.is_zero()).then(|| limit_span(length.as_secs_f64()));
         let calendars: Vec<String> =
             spec.calendars.iter().map(|used| format!("{} {}", used.rule.as_str(), used.name)).collect();
         filled([

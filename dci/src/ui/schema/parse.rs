@@ -4,8 +4,7 @@ use std::cell::Cell;
 
 use serde_json::{Map, Value};
 
-use super::words::words;
-use super::{Choice, Field, Json, Kind, Lines, Number, Text};
+use super::{Choice, Field, Json, Kind, Lines, Number, Text, words};
 
 /// Objects within objects beyond this are given as JSON.
 const DEPTH: usize = 5;

@@ -2,8 +2,7 @@
 
 use serde_json::{Map, Number as JsonNumber, Value};
 
-use super::words::type_word;
-use super::{Choice, Field, Json, Kind, Lines, Number, Problem, Text};
+use super::{Choice, Field, Json, Kind, Lines, Number, Problem, Text, type_word};
 
 type Filled = Map<String, Value>;
 

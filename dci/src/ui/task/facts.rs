@@ -8,14 +8,14 @@ use disbatch_core::config::TraceUrl;
 use disbatch_core::model::{FILES, PLUGIN_VERSION, SHADOW_OF, TaskId, TraceContext, whole_number};
 use disbatch_core::schedules::Schedule;
 
-use super::attempt_count;
+use super::attempts;
 use super::life::{exit, who_and_why};
 use crate::json::{self, Dates};
+use crate::ui::bulk::encoded;
 use crate::ui::files::place;
-use crate::ui::parts::When;
-use crate::ui::spans::{limit, waited};
+use crate::ui::parts::{When, limit_span, waited};
+use crate::ui::plain;
 use crate::ui::tasks::tags_of;
-use crate::ui::{bulk::encoded, plain};
 
 /// Values are shown up to so many bytes.
 const SHOWN_BYTES: usize = 64 * 1024;
@@ -162,7 +162,7 @@ impl Facts {
             (!text.is_empty()).then_some((name, text))
         };
         let seconds = |name: &'static str, field: &str| {
-            task.get(field).and_then(disbatch_core::model::number).map(|seconds| (name, limit(seconds)))
+            task.get(field).and_then(disbatch_core::model::number).map(|seconds| (name, limit_span(seconds)))
         };
         let times = [
             time("Created", "ctime"),
@@ -175,7 +175,7 @@ impl Facts {
             of_service("Web service last heard of", "heard"),
             time("Archived", "archived"),
         ];
-        let attempts = attempt_count::words(task, queue.most_attempts(task)).map(|words| ("Attempt", words));
+        let attempts = attempts::words(task, queue.most_attempts(task)).map(|words| ("Attempt", words));
         let mut others: Vec<(&'static str, String)> = attempts.into_iter().collect();
         others.extend(text("Plugin version", PLUGIN_VERSION));
         others.extend(waited(task).map(|waited| ("Waited", waited)));

@@ -7,13 +7,12 @@ use disbatch_core::model::{Status, TaskId, number, whole_number};
 use disbatch_core::output::StreamName;
 use disbatch_core::store::{Store, StoreError};
 
-use super::attempt_count;
+use super::attempts;
 use super::facts::QueueLink;
 use super::life::status;
 use super::output::without_controls;
-use crate::ui::parts::{When, cut};
+use crate::ui::parts::{When, cut, limit_span, precise};
 use crate::ui::plain;
-use crate::ui::spans::{limit, precise};
 
 /// So many lines of stderr are shown,
 const LINES: usize = 5;
@@ -143,8 +142,10 @@ fn sentence(status: Status, task: &Document, most: Option<i64>) -> String {
         (Status::Cancelled, _) => format!("Cancelled{by} before it ran{why}"),
         (Status::Orphaned, _) => format!("Lost{after}: its runner or its node{on} died"),
         (_, "timeout") => {
-            let limit =
-                task.get("timeout").and_then(number).map(|seconds| format!(" (limit {})", limit(seconds)));
+            let limit = task
+                .get("timeout")
+                .and_then(number)
+                .map(|seconds| format!(" (limit {})", limit_span(seconds)));
             format!("Timed out{after}{on}{}", limit.unwrap_or_default())
         }
         (_, "deadline") => format!("Ended{after}{on}, as its deadline had passed"),
@@ -203,7 +204,7 @@ fn signal_name(signal: i64) -> String {
 
 /// ` Attempt 6 · failure 2 of 4.`, if there may have been several.
 fn attempts(task: &Document, most: Option<i64>) -> String {
-    match attempt_count::words(task, most) {
+    match attempts::words(task, most) {
         Some(words) if words != "1" && status(task) != Some(Status::Cancelled) => {
             format!(" Attempt {words}.")
         }

@@ -9,7 +9,7 @@ use disbatch_core::accounts::Reach;
 
 use super::life::status;
 use super::look;
-use crate::api::task_action;
+use crate::api::task_actions;
 use crate::error::HttpError;
 use crate::state::State;
 use crate::ui::live::Part;
@@ -58,7 +58,7 @@ impl Feed {
         } else {
             &["stdout", "stderr"]
         };
-        let of = task_action::id(id)?;
+        let of = task_actions::task_id(id)?;
         let (task, attempts) = futures::try_join!(read(state, id, only(large, 0)), async {
             state.store.list_attempts(of).await.map_err(HttpError::from)
         })?;
@@ -92,8 +92,8 @@ fn only(fields: &[&str], which: i32) -> Document {
 }
 
 async fn read(state: &State, id: &str, projection: Document) -> Result<Document, HttpError> {
-    let found = state.store.find_task_fields(task_action::id(id)?, projection).await?;
-    found.ok_or_else(|| task_action::not_found(id))
+    let found = state.store.find_task_fields(task_actions::task_id(id)?, projection).await?;
+    found.ok_or_else(|| task_actions::not_found(id))
 }
 
 #[cfg(test)]

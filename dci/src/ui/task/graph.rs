@@ -13,11 +13,9 @@ use disbatch_core::model::{Status, TaskId};
 use super::failure::Culprit;
 use crate::access::Sight;
 use crate::error::HttpError;
-use crate::gates;
 use crate::state::State;
-use crate::ui;
-use crate::ui::names::names;
-use crate::ui::titles::{Called, end_of};
+use crate::ui::names::{Called, end_of, names};
+use crate::{gates, ui};
 
 /// How far the picture reaches in both directions.
 const DEPTH: i32 = 3;

@@ -6,14 +6,13 @@ use bson::{Bson, Document};
 use disbatch_core::explain::{Explanation, Gate};
 use disbatch_core::model::{SHADOW_OF, Status};
 
-use super::attempt_count;
+use super::attempts;
 use super::facts::QueueLink;
 use super::links::{Linked, Name};
 use crate::ui::bulk::encoded;
-use crate::ui::parts::{self, When};
-use crate::ui::spans::precise;
-use crate::ui::titles::{Called, end_of};
-use crate::ui::{StatusView, asks, plain};
+use crate::ui::names::{Called, end_of};
+use crate::ui::parts::{When, precise};
+use crate::ui::{StatusView, asks, parts, plain};
 
 /// So many characters of what a task is called are in its tab.
 const TAB: usize = 60;
@@ -140,7 +139,7 @@ fn tab(id: &str, title: &str, status: Option<Status>, queue: &QueueLink) -> Stri
 /// After which failure a task waits, and when the next one is due.
 fn retries(task: &Document, most: Option<i64>) -> Option<(String, When)> {
     let is_deferred = status(task) == Some(Status::Deferred);
-    let words = attempt_count::failures(task, most).filter(|_| is_deferred)?;
+    let words = attempts::failures(task, most).filter(|_| is_deferred)?;
     Some((words, When::of(task.get("run_at"))))
 }
 

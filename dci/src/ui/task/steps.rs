@@ -7,7 +7,7 @@ use disbatch_core::model::{Moment, STEPS, Status};
 use disbatch_core::output::StreamName;
 
 use super::life::{exit, status};
-use crate::ui::spans::precise;
+use crate::ui::parts::precise;
 use crate::ui::{self, StatusView, plain};
 
 /// How wide the strip is, in its own units.

@@ -7,8 +7,7 @@ use disbatch_core::model::{Moment, Status, whole_number};
 use disbatch_core::task::Submission;
 
 use super::failure::has_failed;
-use crate::ui::parts::When;
-use crate::ui::spans::precise;
+use crate::ui::parts::{When, precise};
 use crate::ui::{self, StatusView, plain};
 
 /// How wide the picture is, in its own units.

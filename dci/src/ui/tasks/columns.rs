@@ -15,9 +15,8 @@ use serde_json::Value;
 use super::excerpt::Excerpt;
 use super::search::tags_of;
 use super::statuses::words;
-use crate::ui::parts::{When, cut};
-use crate::ui::spans::{self, precise};
-use crate::ui::{StatusView, plain, text, titles};
+use crate::ui::parts::{When, cut, precise};
+use crate::ui::{StatusView, names, parts, plain, text};
 
 /// Params and results are shown up to so many characters.
 const EXCERPT: usize = 160;
@@ -176,7 +175,7 @@ impl Column {
     pub fn projection(columns: &[Self]) -> Document {
         let fields = columns.iter().flat_map(|column| column.about().1);
         // What can be done to a task is said by its status, and what it is called by its queue and its params.
-        let fields = fields.chain(&titles::FIELDS);
+        let fields = fields.chain(&names::FIELDS);
         fields.fold(doc! { "_id": 1, "status": 1 }, |mut projection, field| {
             let value = if LARGE.contains(field) { unless_large(field) } else { Bson::Int32(1) };
             projection.insert(*field, value);
@@ -193,7 +192,7 @@ impl Column {
             Self::Created => Cell::Time(When::of(task.get("ctime"))),
             Self::Changed => Cell::Time(When::of(task.get("mtime"))),
             Self::Due => Cell::Time(When::of(task.get("run_at"))),
-            Self::Waited => Cell::Number(spans::waited(task).unwrap_or_default()),
+            Self::Waited => Cell::Number(parts::waited(task).unwrap_or_default()),
             Self::Ran => {
                 let seconds = in_document(task, "exit", "duration").and_then(number);
                 Cell::Number(seconds.map(|seconds| precise(millis(seconds))).unwrap_or_default())

@@ -25,8 +25,7 @@ use crate::counts;
 use crate::error::HttpError;
 use crate::params::Params;
 use crate::query::{Listing, Refusal};
-use crate::ui::names::names;
-use crate::ui::titles::Titles;
+use crate::ui::names::{Titles, names};
 use crate::values::tags::NAMES;
 
 /// The most queues that are asked for tasks of a status.

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::settings::EngineConfig;
+use super::input::EngineConfig;
 
 /// Who makes changes, for those who look at objects.
 const MANAGER: &str = "disbatch";

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::input::JobInput;
-use super::settings::TenantNamespaces;
+use super::input::{JobInput, TenantNamespaces};
 
 pub const TASK: &str = "disbatch.task";
 /// The number of the attempt.

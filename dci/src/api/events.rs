@@ -1,0 +1,169 @@
+//! Events: what happens to one task, or to all.
+
+use actix_web::HttpRequest;
+use actix_web::http::Method;
+use actix_web::web::{Data, Path};
+use disbatch_core::accounts::{Reach, Role};
+use disbatch_core::model::{QueueId, Selector, TaskId};
+use disbatch_core::observe::{FeedError, FeedFilter, Position, has_no_change_streams};
+use disbatch_core::tags::ANY_TAGS;
+use disbatch_wire::events::{EventSearch, TaskEvent};
+use disbatch_wire::{fields, liberal};
+use serde_json::Value;
+
+use crate::access::Who;
+use crate::api::Answer;
+use crate::error::HttpError;
+use crate::events::{Events, Resume, feed};
+use crate::openapi::{ErrorBody, OfRead};
+use crate::params::Params;
+use crate::state::State;
+use crate::{bulk, events, values};
+
+/// What happens to a task, as Server-Sent Events, each with JSON as its data:
+///
+/// `status` comes first and at every change: `status`, `word`, `attempt`, `ended`, `node`, `mtime`.
+/// `progress` is what the plugin says: `percent`, `message`, `at`. `output` is what it writes: `attempt`,
+/// `stream`, `offset` in bytes, `text`; bytes that are not UTF-8 are replaced, and a line stands for `missing`
+/// bytes that are not kept. `end`, with the keys of `status`, is the last one.
+///
+/// When a task is tried again, the events go on with the next attempt. A client that comes back with
+/// `Last-Event-ID`, or the same as the option `.resume`, gets the output from there on.
+#[utoipa::path(
+    get, path = "/tasks/{id}/events", tag = "tasks", operation_id = "getEvents",
+    params(
+        ("id" = String, Path, description = "The task's id."),
+        (
+            "Last-Event-ID" = Option<String>, Header, example = "attempt:1,stdout:123,stderr:0",
+            description = "The id of the last `output` that the client has.",
+        ),
+        (
+            ".resume" = Option<String>, Query, example = "attempt:1,stdout:123,stderr:0",
+            description = "The same, for clients that cannot set the header, which goes before it.",
+        ),
+    ),
+    responses(
+        (status = 200, description = "The events.", body = String, content_type = "text/event-stream"),
+        (status = 404, description = "There is no such task.", body = ErrorBody),
+        OfRead,
+    ),
+)]
+pub async fn of_task(
+    request: HttpRequest,
+    state: Data<State>,
+    id: Path<String>,
+    params: Result<Params, HttpError>,
+) -> Answer {
+    let not_found = || HttpError::not_found(format!("no task with id {id}"));
+    let task: TaskId = id.parse().map_err(|_| not_found())?;
+    // Interest is registered before the first look, so that no change is missed.
+    let waiter = state.watch.wait_for(task, &state.store);
+    state.store.observe_task(task).await?.ok_or_else(not_found)?;
+    let mut response = events::response();
+    if request.method() == Method::HEAD {
+        return Ok(response.finish());
+    }
+    let last = request.headers().get("Last-Event-ID").and_then(|id| id.to_str().ok());
+    let params = params.unwrap_or_default();
+    let asked = params.options.get("resume").and_then(Value::as_str);
+    let resume = last.and_then(Resume::parse).or_else(|| asked.and_then(Resume::parse));
+    Ok(response.streaming(Events::new(state, waiter, task, resume).stream()))
+}
+
+/// What happens to tasks, as Server-Sent Events, from now on: `status` at each change of a task's status, and `end` in its place when
+/// the task is over. No change is left out, and those of one task come in their order. Viewers of some queues get what happens in these.
+///
+/// A client that comes back with `Last-Event-ID`, or the same as `.after`, gets what happened since, for as long as the database keeps
+/// it (its oplog). Connections are closed after an hour, and when the server stops: come back then. An id without data comes at once,
+/// and every 15 s while nothing happens. A client may get an event twice, but not one less.
+#[utoipa::path(
+    get, path = "/events", tag = "tasks", operation_id = "followEvents",
+    params(
+        EventSearch,
+        ("Last-Event-ID" = Option<String>, Header, description = "The last id that the client has."),
+    ),
+    responses(
+        (
+            status = 200, description = "The events; the data of each is a `TaskEvent`.", body = TaskEvent,
+            content_type = "text/event-stream",
+        ),
+        (status = 400, description = "A parameter is wrong, or there is no such event.", body = ErrorBody),
+        (status = 410, description = "What happened after this event is no longer kept.", body = ErrorBody),
+        (status = 501, description = "The database is no replica set, so it keeps no log of changes.", body = ErrorBody),
+        OfRead,
+    ),
+)]
+pub async fn follow(request: HttpRequest, state: Data<State>, who: Who, params: Params) -> Answer {
+    let place = feed::place()?;
+    let (filter, after) = read(&state, &who, &params).await?;
+    let last =
+        request.headers().get("Last-Event-ID").and_then(|id| id.to_str().ok()).filter(|id| !id.is_empty());
+    let position = match last.map(str::to_owned).or(after) {
+        Some(id) => Some(Position::parse(&id).ok_or_else(|| HttpError::from(FeedError::Position))?),
+        None => None,
+    };
+    let feed = state.store.feed(&filter, position).await?;
+    let mut response = events::response();
+    if request.method() == Method::HEAD {
+        return Ok(response.finish());
+    }
+    let reach = who.reach(Role::Viewer);
+    Ok(response.streaming(feed::Followed::new(state, feed, reach, place).stream()))
+}
+
+async fn read(state: &State, who: &Who, params: &Params) -> Result<(FeedFilter, Option<String>), HttpError> {
+    params.only(fields::of::<EventSearch>())?;
+    let search: EventSearch = params.whole()?;
+    let reach = who.reach(Role::Viewer);
+    let names = search.queue.as_ref().map(liberal::list);
+    let known = match names.is_some() || reach != Reach::All {
+        true => state.store.queues_within(&reach).await?,
+        false => Vec::new(),
+    };
+    let id = |name: &String| match Selector::parse(name) {
+        // One that has been deleted may still have tasks.
+        Selector::Id(id) => Ok(QueueId(id)),
+        Selector::Name(_) => {
+            let found = known.iter().find(|queue| queue.display_name() == *name);
+            found.map(|queue| queue.id).ok_or_else(|| HttpError::bad_request(format!("no queue '{name}'")))
+        }
+    };
+    let queues = names.map(|names| names.iter().map(id).collect::<Result<_, _>>()).transpose()?;
+    let within = (reach != Reach::All).then(|| {
+        let tenants = reach.tenants().into_iter().map(str::to_owned).collect();
+        (known.iter().map(|queue| queue.id).collect(), tenants)
+    });
+    let schedule = match &search.schedule {
+        Some(name) => Some(bulk::schedule(state, &name.0).await?),
+        None => None,
+    };
+    let filter = FeedFilter {
+        queues,
+        within,
+        statuses: search.status.as_ref().map(bulk::statuses).transpose()?.unwrap_or_default(),
+        ended: search.ended.is_some_and(|flag| flag.0),
+        schedule,
+        group: search.group.map(|group| group.0),
+        tenant: search.tenant.map(|tenant| tenant.0),
+        tags: values::tags::filter(|name| match name {
+            ANY_TAGS => search.any_tags.as_ref(),
+            _ => search.tags.as_ref(), // There is no other.
+        })?,
+    };
+    Ok((filter, search.after.map(|after| after.0)))
+}
+
+impl From<FeedError> for HttpError {
+    fn from(error: FeedError) -> Self {
+        match error {
+            FeedError::Lost => {
+                Self::gone(format!("{error}: ask GET /tasks what there is, and follow without an id"))
+            }
+            FeedError::Position => Self::bad_request(error.to_string()),
+            FeedError::Store(error) if has_no_change_streams(&error) => Self::not_implemented(
+                "the database is no replica set: it keeps no log of changes, so events cannot be followed",
+            ),
+            FeedError::Store(error) => error.into(),
+        }
+    }
+}

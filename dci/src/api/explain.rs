@@ -1,0 +1,122 @@
+//! Why a queue does not move, and why a task does not run.
+
+use actix_web::web::{Data, Path};
+use bson::doc;
+use disbatch_core::accounts::{Reach, Role};
+use disbatch_core::explain::{Explanation, Head, Holding, Reader, explain, hold, unreadable};
+use disbatch_core::gates::Waits;
+use disbatch_core::model::{Queue, Status, TaskId, whole_number};
+use disbatch_core::store::StoreError;
+use disbatch_wire::explanations::{NodeChance, QueueExplanation};
+use serde_json::{Value, json};
+
+use crate::access::{NamedQueue, Sight, Who};
+use crate::api::{Answer, queues, task_actions};
+use crate::error::HttpError;
+use crate::json;
+use crate::openapi::{ErrorBody, Explained, OfRead};
+use crate::state::State;
+
+/// Why a queue does not move: what holds its first task that waits, in a word and in a sentence. What nodes are called is for those who may look at
+/// all queues.
+#[utoipa::path(
+    get, path = "/queues/{queue}/explain", tag = "queues", operation_id = "explainQueue",
+    params((
+        "queue" = String, Path, example = "mail",
+        description = "Its id if 24 hexadecimal digits, else its name.",
+    )),
+    responses(
+        (status = 200, description = "What holds it.", body = QueueExplanation),
+        (status = 404, description = "There is no such queue.", body = ErrorBody),
+        OfRead,
+    ),
+)]
+pub async fn queue(state: Data<State>, who: Who, named: NamedQueue) -> Answer {
+    let queue = queues::find(&state, &named).await?;
+    let head = state.store.head_of_queue(&queue).await?;
+    let running = running(&state, &queue, &head).await?;
+    let holding = hold(&queue, &head, Reader::of(&who.reach(Role::Viewer)));
+    json::of(&view(&queue, running, holding))
+}
+
+/// How many tasks of the queue are claimed or running.
+async fn running(state: &State, queue: &Queue, head: &Head) -> Result<u64, StoreError> {
+    if let Head::Task(facts) = head {
+        return Ok(facts.shares.iter().map(|share| share.tasks).sum());
+    }
+    let under_way = state.store.tasks_under_way(&[queue.id]).await?;
+    Ok(under_way.get(&queue.id).map_or(0, |counts| counts.claimed + counts.running))
+}
+
+fn view(queue: &Queue, running: u64, holding: Holding) -> QueueExplanation {
+    let Holding { gate, text, head, next, nodes } = holding;
+    let chance = |chance: disbatch_core::explain::Chance| NodeChance {
+        node: chance.node,
+        able: chance.against.is_empty(),
+        why: chance.against,
+    };
+    QueueExplanation {
+        id: queue.id.to_string(),
+        name: queue.display_name(),
+        gate: gate.word().to_owned(),
+        summary: text,
+        head: head.map(|id| id.to_string()),
+        running,
+        threads: queue.thread_limit(),
+        next: next.and_then(|next| next.try_to_rfc3339_string().ok()),
+        nodes: nodes.map(|nodes| nodes.into_iter().map(chance).collect()),
+    }
+}
+
+/// Why a task does not run, how it runs, or how it ended, in sentences for people: what it has to pass, and whether
+/// it may.
+#[utoipa::path(
+    get, path = "/tasks/{id}/explain", tag = "tasks", operation_id = "explainTask",
+    params(("id" = String, Path, description = "Its id.")),
+    responses(
+        (status = 200, description = "What it waits for.", body = Explained),
+        (status = 404, description = "There is no such task.", body = ErrorBody),
+        OfRead,
+    ),
+)]
+pub async fn task(state: Data<State>, who: Who, id: Path<String>) -> Answer {
+    let explanation = find(&state, &id, &who.reach(Role::Viewer)).await?;
+    let gate = |gate: &disbatch_core::explain::Gate| json!({ "gate": gate.name, "open": gate.open, "text": gate.text });
+    let gates: Vec<Value> = explanation.gates.iter().map(gate).collect();
+    Ok(json::ok(&json!({
+        "id": id.as_str(),
+        "status": explanation.status.code(),
+        "word": explanation.status.word(),
+        "summary": explanation.summary,
+        "gates": gates,
+    })))
+}
+
+/// What is to be said of the task to those whose rights reach so far.
+pub async fn find(state: &State, id: &str, reach: &Reach) -> Result<Explanation, HttpError> {
+    let task = task_actions::task_id(id)?;
+    let facts = match state.store.facts_of_task(task).await {
+        Err(error) if error.is_about_one() => return cannot_be_read(state, (id, task), &error).await,
+        facts => facts?,
+    };
+    let mut facts = facts.ok_or_else(|| task_actions::not_found(id))?;
+    if facts.waits != Waits::default() {
+        let sight = Sight::of(&state.store, reach).await?;
+        facts.waits.conceal(|queue| sight.sees(queue));
+    }
+    Ok(explain(&facts, Reader::of(reach)))
+}
+
+/// What is to be said of a task that cannot be read. That it is there can be told all the same.
+async fn cannot_be_read(
+    state: &State,
+    (id, task): (&str, TaskId),
+    error: &StoreError,
+) -> Result<Explanation, HttpError> {
+    let found = state.store.find_task_fields(task, doc! { "status": 1 }).await?;
+    let found = found.ok_or_else(|| task_actions::not_found(id))?;
+    let status =
+        found.get("status").and_then(whole_number).map_or(Status::Other(i64::MIN), Status::from_code);
+    let aside = state.store.find_aside(task).await?;
+    Ok(unreadable(status, &error.to_string(), aside.as_ref()))
+}

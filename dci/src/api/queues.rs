@@ -1,0 +1,275 @@
+//! Queues: those that there are, new ones, and their end. What changes of them is in [`super::update_queue`].
+
+use actix_web::HttpRequest;
+use actix_web::http::StatusCode;
+use actix_web::web::Data;
+use bson::{Document, doc};
+use disbatch_core::accounts::Role;
+use disbatch_core::canary::probability;
+use disbatch_core::model::{Canary, Queue};
+use disbatch_core::queue::{Counts, new_queue_id};
+use disbatch_core::series::Sides;
+use disbatch_core::store::StoreError;
+use serde_json::{Value, json};
+
+use crate::access::{NamedQueue, Who};
+use crate::api::{Answer, redirect, update_queue};
+use crate::error::HttpError;
+use crate::json::Dates;
+use crate::openapi::{CreatedQueue, DeleteResult, Details, ErrorBody, NewQueue, OfRead, OfWrite};
+use crate::params::{Params, wants_details};
+use crate::state::State;
+use crate::{accept, changes, fields, json, legacy, openapi, ui, values};
+
+/// All queues that the client may see, with their tasks counted, in the order of the database. Numbers up to 10,000 are counted (up to 1,000 with
+/// 20 queues and more); larger ones come from counters and may be a few seconds old. With the option `.details`, also what applies to its tasks.
+/// Browsers get the overview.
+#[utoipa::path(
+    get, path = "/queues", tag = "queues", operation_id = "listQueues",
+    params(Details),
+    responses(
+        (
+            status = 200, content((Vec<openapi::Queue> = "application/json"), (String = "text/html")),
+            description = "All queues; a page if `Accept` asks for HTML.",
+        ),
+        OfRead,
+    ),
+)]
+pub async fn list(
+    request: HttpRequest,
+    state: Data<State>,
+    who: Who,
+    params: Result<Params, HttpError>,
+) -> Answer {
+    if accept::wants_html(&request) {
+        return Ok(ui::page(ui::overview::render(&state, &who, &params.unwrap_or_default()).await));
+    }
+    programs(state, who, params).await
+}
+
+/// The answer for programs, whatever they accept.
+pub async fn programs(state: Data<State>, who: Who, params: Result<Params, HttpError>) -> Answer {
+    let (queues, details) = (counted(&state, &who).await?, wants_details(params));
+    Ok(json::ok(&queues.iter().map(|(queue, counts)| view(queue, *counts, details)).collect()))
+}
+
+/// All queues that somebody may see, and how many tasks each has.
+pub async fn counted(state: &State, who: &Who) -> Result<Vec<(Queue, Counts)>, StoreError> {
+    let queues = state.store.queues_within(&who.reach(Role::Viewer)).await?;
+    let ids = queues.iter().map(|queue| queue.id).collect();
+    let counts = state.counts.of(&state.store, ids).await?;
+    let with_counts = |queue: Queue| {
+        let counts = counts.get(&queue.id).copied().unwrap_or_default();
+        (queue, counts)
+    };
+    Ok(queues.into_iter().map(with_counts).collect())
+}
+
+/// A queue as clients see it.
+pub fn view(queue: &Queue, counts: Counts, details: bool) -> Value {
+    let as_stored =
+        |value: Option<&bson::Bson>| value.map_or(Value::Null, |value| json::from_bson(value, Dates::Text));
+    let mut view = json!({
+        "id": queue.id.to_string(),
+        "name": as_stored(queue.name.as_ref()),
+        "plugin": as_stored(queue.plugin.as_ref()),
+        "threads": as_stored(queue.threads.as_ref().map(|threads| &threads.0)),
+        "queued": counts.queued,
+        "running": counts.running,
+        "completed": counts.completed,
+    });
+    if details && let Some(view) = view.as_object_mut() {
+        view.extend(fields::of_queue(queue));
+    }
+    view
+}
+
+/// One queue with its tasks counted, by name or id. Numbers beyond 10,000 come from counters, as those of `GET /queues`.
+/// With the option `.details` and a rate, `rate_now` is how many tasks it allows to start at once, and in how many seconds
+/// the next one where it allows none; and with a canary, `canary_now` is how attempts of both versions have ended since it began: `ended` and
+/// `failed`, `others_ended` and `others_failed`, and `p`, how probable that is by chance alone. Browsers get a page.
+#[utoipa::path(
+    get, path = "/queues/{queue}", tag = "queues", operation_id = "getQueue",
+    params(
+        (
+            "queue" = String, Path, example = "mail",
+            description = "Its id if 24 hexadecimal digits, else its name.",
+        ),
+        Details,
+    ),
+    responses(
+        (
+            status = 200, content((openapi::Queue = "application/json"), (String = "text/html")),
+            description = "The queue; a page if `Accept` asks for HTML.",
+        ),
+        (status = 404, description = "There is no such queue.", body = ErrorBody),
+        OfRead,
+    ),
+)]
+pub async fn get(
+    request: HttpRequest,
+    state: Data<State>,
+    who: Who,
+    named: NamedQueue,
+    params: Result<Params, HttpError>,
+) -> Answer {
+    if accept::wants_html(&request) {
+        return Ok(ui::page(ui::queue::render(&state, &who, &named, &params.unwrap_or_default()).await));
+    }
+    let (queue, details) = (find(&state, &named).await?, wants_details(params));
+    let counts = state.counts.of(&state.store, vec![queue.id]).await?;
+    let counts = counts.get(&queue.id).copied().unwrap_or_default();
+    let mut view = view(&queue, counts, details);
+    if details && let Some(view) = view.as_object_mut() {
+        view.extend(allowed(&state, &queue).await?);
+        view.extend(tried(&state, &queue).await?);
+    }
+    Ok(json::ok(&view))
+}
+
+/// What the rate of a queue allows now, if it has one.
+async fn allowed(state: &State, queue: &Queue) -> Result<Option<(String, Value)>, HttpError> {
+    let standing = state.store.rate_standing(queue, None).await?;
+    Ok(standing.map(|standing| {
+        let next = standing.next.map(|next| next.as_secs_f64());
+        ("rate_now".to_owned(), json!({ "allowed": standing.allowed, "next_in": next }))
+    }))
+}
+
+/// How the canary of a queue does, if it has one.
+async fn tried(state: &State, queue: &Queue) -> Result<Option<(String, Value)>, HttpError> {
+    let Some(canary) = Canary::of(queue) else { return Ok(None) };
+    let Sides { canary, others } = state.store.canary_sides(queue.id, &canary).await?;
+    let now = json!({
+        "ended": canary.ended, "failed": canary.failed,
+        "others_ended": others.ended, "others_failed": others.failed, "p": probability(canary, others),
+    });
+    Ok(Some(("canary_now".to_owned(), now)))
+}
+
+/// The queue with this name or id.
+pub async fn find(state: &State, named: &NamedQueue) -> Result<Queue, HttpError> {
+    let queue = state.store.find_queue(&named.selector).await?;
+    queue.ok_or_else(|| HttpError::not_found(format!("no queue '{}'", named.name)))
+}
+
+/// Creates a queue from `name` and `plugin`, and perhaps `threads` and `sort`. It runs nothing until its `threads` are set.
+#[utoipa::path(
+    post, path = "/queues", tag = "queues", operation_id = "createQueue",
+    request_body(content(
+        (NewQueue = "application/json"),
+        (NewQueue = "application/x-www-form-urlencoded"),
+    )),
+    responses(
+        (status = 200, description = "Created.", body = CreatedQueue),
+        (
+            status = 400, body = ErrorBody,
+            description = "A parameter is missing or wrong, or the name is taken.",
+        ),
+        OfWrite,
+    ),
+)]
+pub async fn create(state: Data<State>, who: Who, params: Params) -> Answer {
+    redirect::or_page(redirect::is_form(&params), store(&state, &who, &params).await)
+}
+
+/// What people are told where programs get the structures of Perl's driver.
+pub const NAME_TAKEN: &str = "there is a queue with this name already";
+
+async fn store(state: &State, who: &Who, params: &Params) -> Answer {
+    let (name, plugin) = checked(params)?;
+    state.check_plugin("Unknown plugin", plugin).await?;
+    let mut fields = doc! { "name": json::to_bson(name), "plugin": json::to_bson(plugin) };
+    fields.extend(settings(params)?);
+    let id = new_queue_id();
+    let created = changes::create_queue(state, who, id, fields).await;
+    match created {
+        Ok(()) => {
+            let result = legacy::with(legacy::insert_one_result(id.0), "id", json::oid(id.0));
+            redirect::answer(params, json::ok(&result))
+        }
+        Err(error) => match error.write_failure() {
+            Some(failure) if failure.is_duplicate_key() && redirect::is_form(params) => {
+                Err(HttpError::bad_request(NAME_TAKEN))
+            }
+            Some(failure) if failure.is_duplicate_key() => {
+                let body = legacy::duplicate_on_insert(&failure, id.0, name, plugin);
+                Err(HttpError::with_body(StatusCode::BAD_REQUEST, legacy::with(body, "id", Value::Null)))
+            }
+            _ => Err(error.into()),
+        },
+    }
+}
+
+fn checked(params: &Params) -> Result<(&Value, &Value), HttpError> {
+    let given = |name: &str| params.fields.get(name).filter(|value| legacy::is_true(Some(value)));
+    let (Some(name), Some(plugin)) = (given("name"), given("plugin")) else {
+        return Err(HttpError::bad_request("name and plugin required"));
+    };
+    if let Some(param) = params.unknown(&["name", "plugin", "threads", "sort"]) {
+        return Err(HttpError::bad_param("Invalid param", param));
+    }
+    values::shown_as_written("name", name)?;
+    Ok((name, plugin))
+}
+
+/// What else a new queue may have: `threads` and `sort`. A field of a form that was left empty is not given.
+fn settings(params: &Params) -> Result<Document, HttpError> {
+    let given = ["threads", "sort"].into_iter().filter_map(|name| Some((name, params.fields.get(name)?)));
+    let given = given.filter(|(_, value)| !values::is_unset(value));
+    let stored = |(name, value): (&str, &Value)| {
+        // A form has text. Perl stores that of an update as it is; here nothing of Perl's is to be kept.
+        let number = value.as_str().and_then(|text| text.parse::<u64>().ok()).map(Value::from);
+        let value = number.as_ref().filter(|_| name == "threads").unwrap_or(value);
+        Ok((name.to_owned(), update_queue::setting(params, name, value)?))
+    };
+    given.map(stored).collect()
+}
+
+/// Deletes a queue. Its tasks stay.
+#[utoipa::path(
+    delete, path = "/queues/{queue}", tag = "queues", operation_id = "deleteQueue",
+    params((
+        "queue" = String, Path, example = "mail",
+        description = "Its id if 24 hexadecimal digits, else its name.",
+    )),
+    responses(
+        (status = 200, description = "Deleted.", body = DeleteResult),
+        (status = 400, description = "There is no such queue.", body = ErrorBody),
+        OfWrite,
+    ),
+)]
+pub async fn remove(state: Data<State>, who: Who, named: NamedQueue) -> Answer {
+    Ok(json::ok(&delete(&state, &who, &named).await?))
+}
+
+/// Deletes the queue with this name or id. Returns the result as clients see it.
+pub async fn delete(state: &State, who: &Who, named: &NamedQueue) -> Result<Value, HttpError> {
+    let deleted = changes::delete_queue(state, who, named.selector.clone()).await?;
+    let result = legacy::delete_result(deleted);
+    if deleted == 0 {
+        let body = legacy::with(result, "error", format!("no queue '{}'", named.name));
+        return Err(HttpError::with_body(StatusCode::BAD_REQUEST, body));
+    }
+    Ok(result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(fields: Value) -> Result<Document, String> {
+        let fields = fields.as_object().unwrap().clone();
+        settings(&Params { fields, ..Params::default() }).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn threads_and_order_may_come_with_the_queue() {
+        assert_eq!(of(json!({ "name": "q", "plugin": "p" })), Ok(doc! {}));
+        assert_eq!(of(json!({ "threads": 4, "sort": "fifo" })), Ok(doc! { "threads": 4, "sort": "fifo" }));
+        assert_eq!(of(json!({ "threads": "4" })), Ok(doc! { "threads": 4 }), "a form has text");
+        assert_eq!(of(json!({ "threads": "", "sort": null })), Ok(doc! {}), "an empty field of a form");
+        assert_eq!(of(json!({ "threads": -1 })).unwrap_err(), "threads must be a non-negative integer");
+        assert!(of(json!({ "sort": "sideways" })).unwrap_err().starts_with("sort must be "));
+    }
+}

@@ -1,0 +1,318 @@
+//! One task: as it is, its earlier attempts, its output, and waiting for what becomes of it.
+
+use std::time::Duration;
+
+use actix_web::HttpRequest;
+use actix_web::web::{Data, Path};
+use bson::{Bson, Document, doc};
+use disbatch_core::model::{Status, TaskId, whole_number};
+use disbatch_core::observe::{Observed, Watched};
+use disbatch_core::output::StreamName;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::access::{Sight, Who};
+use crate::api::{Answer, task_actions, tasks};
+use crate::error::HttpError;
+use crate::json::Dates;
+use crate::openapi::{
+    Attempt, ErrorBody, OfRead, OfSearch, OneTask, OutputOptions, Task, WaitAnswer, WaitOptions,
+};
+use crate::params::Params;
+use crate::query::{Shape, field_list};
+use crate::state::State;
+use crate::{accept, gates, json, raw, rows, ui, values};
+
+/// One task, also if it is in the archive: JSON over many lines, or a page. The options `.full`, `.terse` and `.epoch` say how it is written;
+/// with `.details`, JSON has also how it was run.
+#[utoipa::path(
+    get, path = "/tasks/{id}", tag = "tasks", operation_id = "getTask",
+    params(("id" = String, Path, description = "Its id."), OneTask),
+    responses(
+        (
+            status = 200, content((Task = "application/json"), (String = "text/html")),
+            description = "The task; a page if `Accept` asks for HTML.",
+        ),
+        (
+            status = 404, content((ErrorBody = "application/json"), (String = "text/html")),
+            description = "There is no such task.",
+        ),
+        OfRead,
+    ),
+)]
+pub async fn get(
+    request: HttpRequest,
+    state: Data<State>,
+    who: Who,
+    id: Path<String>,
+    params: Result<Params, HttpError>,
+) -> Answer {
+    if accept::wants_html(&request) {
+        return Ok(match params.and_then(|params| params.integer("attempt")) {
+            Ok(attempt) => ui::task::respond(&state, &who, &id, attempt).await,
+            Err(error) => ui::page(Err(error)),
+        });
+    }
+    // Options that cannot be read are as good as none, as to Perl's DCI.
+    let shape = Shape::of(&params.unwrap_or_default());
+    let sight = gates::sight(&state, &who).await?;
+    let _turn = state.budget.answers.turn().await?;
+    Ok(match look_up(&state, &id).await {
+        Ok(task) => json::ok_pretty(&rows::view(&state.store, task, shape, &sight).await?),
+        Err(error) => {
+            let body = json::pretty(&json!({ "error": error.message() }));
+            error.response().content_type(json::CONTENT_TYPE).body(body)
+        }
+    })
+}
+
+/// The task, without the ids of others that who asks may not see.
+pub async fn find(state: &State, who: &Who, id: &str) -> Result<Document, HttpError> {
+    let mut task = look_up(state, id).await?;
+    gates::sight(state, who).await?.conceal(&state.store, &mut task).await?;
+    Ok(task)
+}
+
+async fn look_up(state: &State, id: &str) -> Result<Document, HttpError> {
+    let not_found = || HttpError::not_found(format!("no task with id {id}"));
+    let id: TaskId = id.parse().map_err(|_| not_found())?;
+    let mut task = state.store.find_task_anywhere(id).await?.ok_or_else(not_found)?;
+    // Of others it is of no interest, and most have ended well.
+    let may_be_aside = !task.contains_key("history") && !task.contains_key("archived");
+    let waits = task.get("status").and_then(whole_number).is_some_and(|status| (-7..=0).contains(&status));
+    if (may_be_aside || waits)
+        && let Some(aside) = state.store.find_aside(id).await?
+    {
+        task.insert("aside", doc! { "at": aside.at, "reason": aside.reason });
+    }
+    Ok(task)
+}
+
+/// The earlier attempts of a task with what came out of each, the first one first. The last attempt is the task
+/// itself. The options `.full`, `.terse`, `.epoch` and `.pretty` are those of `GET /tasks`.
+#[utoipa::path(
+    get, path = "/tasks/{id}/attempts", tag = "tasks", operation_id = "listAttempts",
+    params(
+        ("id" = String, Path, description = "The task's id."),
+        (".full" = Option<bool>, Query, description = "With large output as text."),
+        (".terse" = Option<bool>, Query, description = "Without output."),
+        (".epoch" = Option<bool>, Query, description = "Times as seconds since 1970."),
+        (".pretty" = Option<bool>, Query, description = "Over many lines."),
+    ),
+    responses(
+        (status = 200, description = "The attempts; none if it was tried once.", body = Vec<Attempt>),
+        (status = 404, description = "There is no such task.", body = ErrorBody),
+        OfRead,
+    ),
+)]
+pub async fn attempts(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
+    let attempts = state.store.list_attempts(task_actions::task_id(&id)?).await?;
+    if attempts.is_empty() {
+        // Tells a task without attempts from one that is not there.
+        find(&state, &who, &id).await?;
+    }
+    let sight = gates::sight(&state, &who).await?;
+    let shape = Shape { details: true, ..Shape::of(&params) };
+    let mut shown = Vec::new();
+    for mut attempt in attempts {
+        attempt.remove("_id");
+        attempt.remove("task");
+        shown.push(rows::view(&state.store, attempt, shape, &sight).await?);
+    }
+    let shown = Value::Array(shown);
+    Ok(if shape.pretty { json::ok_pretty(&shown) } else { json::ok(&shown) })
+}
+
+/// Seconds to wait unless asked otherwise.
+const TIMEOUT: i64 = 60;
+
+/// The most seconds to wait.
+const LONGEST: i64 = 600;
+
+/// Waits until a task has ended, or with `.since` until its status is another one, and tells where it stands.
+///
+/// With `.fields`: waits until one of these fields is not what it was when `.since` was told as `seen`, here or by
+/// `GET /tasks/query` with the same fields, and tells the fields and the next `seen`. No change in between is missed; of several
+/// the last one is told. Without `.since` the answer comes at once. With `stdout` or `stderr` among the fields, output that comes
+/// while the task runs is a change, too: `live` tells how many bytes there are, which `GET /tasks/{id}/stdout` has.
+///
+/// The answer comes at the timeout at the latest; `changed` tells whether what was waited for has happened. It may
+/// come earlier if this server stops.
+#[utoipa::path(
+    get, path = "/tasks/{id}/wait", tag = "tasks", operation_id = "waitForTask",
+    params(("id" = String, Path, description = "The task's id."), WaitOptions),
+    responses(
+        (status = 200, description = "Where it stands, or with `.fields` these.", body = WaitAnswer),
+        (status = 400, description = "An option is wrong.", body = ErrorBody),
+        (status = 404, description = "There is no such task, or it was deleted meanwhile.", body = ErrorBody),
+        OfSearch,
+    ),
+)]
+pub async fn wait(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
+    let not_found = || HttpError::not_found(format!("no task with id {id}"));
+    let task: TaskId = id.parse().map_err(|_| not_found())?;
+    let timeout = timeout(&params)?;
+    if let Some(fields) = field_list::chosen(&params)? {
+        let sight = gates::sight(&state, &who).await?;
+        return wait_for_fields(&state, (task, &fields), since(&params)?, timeout, &sight).await;
+    }
+    let since = params.integer("since")?.map(Status::from_code);
+    let end = Instant::now() + timeout;
+    let mut waiter = state.watch.wait_for(task, &state.store);
+    loop {
+        waiter.mark();
+        let seen = state.store.observe_task(task).await?.ok_or_else(not_found)?;
+        let changed = since.map_or_else(|| seen.task.status.has_ended(), |since| seen.task.status != since);
+        let left = end.saturating_duration_since(Instant::now());
+        if changed || left.is_zero() || !waiter.change(left).await {
+            return Ok(json::ok(&waited(&seen, changed)));
+        }
+    }
+}
+
+/// Waits until fields of a task are not what they were.
+async fn wait_for_fields(
+    state: &State,
+    (task, fields): (TaskId, &Document),
+    since: Option<String>,
+    timeout: Duration,
+    sight: &Sight,
+) -> Answer {
+    let end = Instant::now() + timeout;
+    let mut waiter = state.watch.wait_for(task, &state.store);
+    loop {
+        waiter.mark();
+        let now = state.store.watch_fields(task, fields).await.map_err(HttpError::from_search)?;
+        let Watched { mut chosen, ended, live } =
+            now.ok_or_else(|| task_actions::not_found(&task.to_string()))?;
+        let changed = since.as_ref() != Some(&chosen.seen);
+        let left = end.saturating_duration_since(Instant::now());
+        if changed || left.is_zero() || !waiter.change(left).await {
+            sight.conceal(&state.store, &mut chosen.fields).await?;
+            let mut answer = tasks::view_fields(task, &chosen);
+            answer["changed"] = changed.into();
+            answer["ended"] = ended.into();
+            if !live.is_empty() {
+                let live = live.into_iter().map(|(stream, bytes)| (stream.as_str().to_owned(), bytes.into()));
+                answer["live"] = Value::Object(live.collect());
+            }
+            return Ok(json::ok(&answer));
+        }
+    }
+}
+
+/// What fields were when they were last seen.
+fn since(params: &Params) -> Result<Option<String>, HttpError> {
+    let given = params.options.get("since").filter(|value| !values::is_unset(value));
+    Ok(given.map(|value| values::text(".since", value)).transpose()?)
+}
+
+fn timeout(params: &Params) -> Result<Duration, HttpError> {
+    let seconds = params.integer("timeout")?.unwrap_or(TIMEOUT);
+    let seconds = u64::try_from(seconds).ok().filter(|_| seconds <= LONGEST);
+    seconds
+        .map(Duration::from_secs)
+        .ok_or_else(|| HttpError::bad_request(format!("'.timeout' must be within 0 to {LONGEST} seconds")))
+}
+
+fn waited(seen: &Observed, changed: bool) -> Value {
+    let task = &seen.task;
+    let mtime = task.mtime.as_ref().map_or(&Bson::Null, |mtime| &mtime.0);
+    json!({
+        "id": task.id.to_string(),
+        "queue": task.queue.to_string(),
+        "status": task.status.code(),
+        "word": task.status.word(),
+        "ended": task.status.has_ended(),
+        "changed": changed,
+        "progress": seen.progress().map(|progress| json::from_document(progress, Dates::Text)),
+        "mtime": json::from_bson(mtime, Dates::Text),
+    })
+}
+
+/// What a task has written to standard output, byte for byte: while it runs, what is there of it so far.
+///
+/// Of a running task the newest 8 MiB are kept. Where some is missing, a line says `[n bytes not kept]`; there is
+/// none in a range, which ends before the gap. The stored output has it all.
+///
+/// With `.follow`, the answer goes on until the attempt is over. It breaks off if this server stops, and does
+/// not honour `Range`.
+#[utoipa::path(
+    get, path = "/tasks/{id}/stdout", tag = "tasks", operation_id = "getStdout",
+    params(
+        ("id" = String, Path, description = "The task's id."),
+        OutputOptions,
+        (
+            "Range" = Option<String>, Header, example = "bytes=-1000",
+            description = "One range of bytes: `bytes=0-99`, `bytes=100-`, or `bytes=-100` for the last ones.",
+        ),
+    ),
+    responses(
+        (
+            status = 200, content((String = "text/plain"), (String = "application/octet-stream")),
+            description = "The output; `application/octet-stream` if it is stored and no UTF-8.",
+        ),
+        (
+            status = 206, content((String = "text/plain"), (String = "application/octet-stream")),
+            description = "The range, or what there is of it. The total in `Content-Range` is `*` of a \
+                running task.",
+        ),
+        (status = 400, description = "An option is wrong.", body = ErrorBody),
+        (status = 404, description = "There is no such task, or no such attempt.", body = ErrorBody),
+        (status = 416, description = "There is nothing of this range.", body = ErrorBody),
+        OfSearch,
+    ),
+)]
+pub async fn stdout(request: HttpRequest, state: Data<State>, id: Path<String>, params: Params) -> Answer {
+    raw::respond(&request, state, &id, &params, StreamName::Stdout).await
+}
+
+/// What a task has written to standard error, as `GET /tasks/{id}/stdout` has standard output.
+#[utoipa::path(
+    get, path = "/tasks/{id}/stderr", tag = "tasks", operation_id = "getStderr",
+    params(
+        ("id" = String, Path, description = "The task's id."),
+        OutputOptions,
+        (
+            "Range" = Option<String>, Header, example = "bytes=-1000",
+            description = "One range of bytes: `bytes=0-99`, `bytes=100-`, or `bytes=-100` for the last ones.",
+        ),
+    ),
+    responses(
+        (
+            status = 200, content((String = "text/plain"), (String = "application/octet-stream")),
+            description = "The output; `application/octet-stream` if it is stored and no UTF-8.",
+        ),
+        (
+            status = 206, content((String = "text/plain"), (String = "application/octet-stream")),
+            description = "The range, or what there is of it. The total in `Content-Range` is `*` of a \
+                running task.",
+        ),
+        (status = 400, description = "An option is wrong.", body = ErrorBody),
+        (status = 404, description = "There is no such task, or no such attempt.", body = ErrorBody),
+        (status = 416, description = "There is nothing of this range.", body = ErrorBody),
+        OfSearch,
+    ),
+)]
+pub async fn stderr(request: HttpRequest, state: Data<State>, id: Path<String>, params: Params) -> Answer {
+    raw::respond(&request, state, &id, &params, StreamName::Stderr).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_bounded() {
+        let with = |seconds: Value| {
+            let options = json!({ "timeout": seconds }).as_object().cloned().unwrap();
+            timeout(&Params { options, ..Params::default() })
+        };
+        assert_eq!(timeout(&Params::default()), Ok(Duration::from_secs(60)));
+        assert_eq!(with(json!("0")), Ok(Duration::ZERO));
+        assert_eq!(with(json!(600)), Ok(Duration::from_secs(600)));
+        for wrong in [json!(-1), json!(601), json!("soon"), json!(i64::MIN)] {
+            assert_eq!(with(wrong).unwrap_err().status(), 400);
+        }
+    }
+}

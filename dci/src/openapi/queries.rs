@@ -1,0 +1,137 @@
+//! How tasks are found, and how locks, graphs, groups and bulk jobs are asked for. These types are never made: they only describe.
+
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
+
+/// Which tasks. All that is given must be so.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct TaskFind {
+    /// Of this queue, by name or id; without it, of all queues that the client may see.
+    #[param(example = "mail")]
+    queue: Option<String>,
+    /// In any of these statuses, by word or number, with commas between them.
+    #[param(example = "failed,orphaned")]
+    status: Option<String>,
+    /// On this node.
+    node: Option<String>,
+    /// With all of these tags, with commas between them.
+    #[param(example = "customer=7")]
+    tags: Option<String>,
+    /// With one of these tags.
+    any_tags: Option<String>,
+    /// Made at this time or later, as their ids say: ISO 8601, UTC unless it has a zone, seconds since 1970, or an age (`2h`, `7d`).
+    #[param(example = "7d")]
+    created_since: Option<String>,
+    /// Made before this time.
+    created_until: Option<String>,
+    /// Changed last at this time or later: ISO 8601, UTC unless it has a zone, or seconds since 1970.
+    #[param(example = "2026-11-20T08:24:27Z")]
+    since: Option<String>,
+    /// Changed last at this time or before.
+    until: Option<String>,
+    /// Changed last within so many seconds; in place of `since`.
+    newer_than: Option<f64>,
+    /// Changed last so many seconds ago or before; in place of `until`.
+    older_than: Option<f64>,
+    /// With this text in their params, upper or lower case.
+    text: Option<String>,
+    /// At most so many: 100 unless given.
+    #[param(rename = ".limit", minimum = 1, maximum = 1000)]
+    limit: Option<i64>,
+    /// Only those that are older than this task: `next` of the answer before.
+    #[param(rename = ".after", pattern = "^[0-9a-f]{24}$")]
+    after: Option<String>,
+}
+
+/// Tasks that were found.
+#[derive(ToSchema)]
+#[schema(example = json!({
+    "tasks": [{
+        "id": "6b0003bb686c8275d8013333", "queue": "6b0003bb686c8275d70dc2f1", "queue_name": "mail", "status": 2,
+        "word": "failed", "node": "worker1", "params": {"to": "ashley"}, "ctime": "2026-11-20T08:24:27",
+        "mtime": "2026-11-20T08:24:29", "attempt": 1,
+    }],
+    "looked_at": 1, "next": null,
+}))]
+pub struct FoundTasks {
+    /// The newest first.
+    tasks: Vec<FoundTask>,
+    /// How many tasks were looked at.
+    looked_at: u64,
+    /// `.after` of the next search; null if all have been looked at.
+    next: Option<String>,
+}
+
+/// A task. It has other fields, too, as far as they are set: `started`, `run_at`, `deadline`, `attempt`, `failures`, `error`, `exit`,
+/// `progress`, `group`, `priority`, `unique`, `schedule`, `array`, `tenant`, `owner` and `tags`.
+#[derive(ToSchema)]
+pub struct FoundTask {
+    id: String,
+    /// The queue's id.
+    queue: String,
+    /// The queue's name; null if it is gone.
+    queue_name: Option<String>,
+    status: Value,
+    /// The status in a word; null if it is no number.
+    word: Option<String>,
+    node: Option<Value>,
+    /// What it was submitted with; a note in place of more than 16 KiB.
+    params: Option<Value>,
+    ctime: Option<Value>,
+    mtime: Option<Value>,
+}
+
+/// How much of a graph is wanted.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct GraphExtent {
+    /// How far it reaches in both directions; 3 by default.
+    #[param(rename = ".depth", minimum = 1, maximum = 20)]
+    depth: Option<u32>,
+    /// How many tasks it has at most; 100 by default.
+    #[param(rename = ".limit", minimum = 1, maximum = 500)]
+    limit: Option<u32>,
+}
+
+/// Which locks.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct LockSearch {
+    /// Only those whose names begin so. Without it, those of arrays are left out.
+    #[param(rename = ".prefix")]
+    prefix: Option<String>,
+    /// Only those behind this name: for the next page.
+    #[param(rename = ".after")]
+    after: Option<String>,
+    /// At most so many; 100 by default.
+    #[param(rename = ".limit", minimum = 1, maximum = 1000)]
+    limit: Option<u32>,
+}
+
+/// Which groups.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct GroupSearch {
+    /// Only those whose names come after this one: the next page.
+    #[param(rename = ".after")]
+    after: Option<String>,
+    /// Only those whose names begin so.
+    #[param(rename = ".prefix", example = "acme/")]
+    prefix: Option<String>,
+    /// Only those that have tasks waiting. On unless empty or 0.
+    #[param(rename = ".waiting")]
+    waiting: Option<String>,
+    /// At most so many: 100 unless given.
+    #[param(rename = ".limit", minimum = 1, maximum = 1000)]
+    limit: Option<i64>,
+}
+
+/// How many are answered.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct BulkLimit {
+    /// At most so many, the latest first.
+    #[param(rename = ".limit", minimum = 1, maximum = 1000)]
+    limit: Option<i64>,
+}
