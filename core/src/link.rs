@@ -60,6 +60,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::model::document::Stored;
 use crate::model::{Status, TaskId};
 use crate::output::{Encoding, StreamName};
+use crate::recordings::CommonPart;
 use crate::schedules::ForRun;
 use crate::task::{Finish, Run, Wishes};
 
@@ -212,6 +213,8 @@ pub enum Ask {
         /// How long to wait, in milliseconds.
         pause_ms: i64,
     },
+    /// Keep what recordings have in common. Answered by [`Answer::Done`], or by [`Answer::Lost`] if that cannot be done.
+    KeepCommon { part: CommonPart, text: String },
     /// Decide what this attempt comes to, as its plugin, which has ended, may have ended the task in a transaction of its own. Answered by
     /// [`Answer::Committed`].
     Settle,

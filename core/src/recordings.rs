@@ -3,43 +3,97 @@
 //! A runner makes the recording of an attempt that its queue wants recorded ([`Sample`](crate::model::Sample)), and has it stored beside the end
 //! of the attempt, with those of others that end at the same time. Nothing depends on it: one that cannot be stored is lost. Its text is JSON, and not a document, as
 //! it has values of others whose fields may be called anything.
+//!
+//! Most of it is the same for all attempts of a queue on a node. That is a document of its own, a [`CommonPart`], which recordings name. Its id has the sum of its text and the
+//! day on which it goes: so nobody changes it, and whoever stores it again stores the same. A recording names one that a majority has, and goes before it does. Where it cannot
+//! be stored a recording is whole, as all were in earlier releases.
 
 use std::time::Duration;
 
-use bson::{Bson, DateTime, Document, doc};
+use bson::raw::{CString, cstr};
+use bson::{Bson, DateTime, Document, Regex, doc};
 use disbatch_operation::operation;
 use disbatch_wire::bundles::Recording;
 use futures::TryStreamExt;
 use mongodb::Collection;
 use mongodb::options::{Acknowledgment, WriteConcern};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 
 use crate::model::{PLUGIN_VERSION, QueueId, STEPS, Status, Step, TaskId};
 use crate::secrets::SHOWN;
 use crate::store::collections::RECORDINGS;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, majority};
 use crate::task::{ERROR, Run, commit_name, of_runs};
 
 /// How long the end of an attempt waits for its recording to be stored.
 const KEEPING_TAKES: Duration = Duration::from_secs(5);
 
+const DAY_MS: i64 = 24 * 60 * 60 * 1000;
+
 /// What was recorded of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recorded {
-    /// The [`Recording`] as JSON.
+    /// The [`Recording`] as JSON, without what is in `common`.
     pub text: String,
     /// For how long it is kept, in milliseconds.
     pub keep_ms: i64,
+    /// None: all of it is in `text`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub common: Option<CommonPart>,
+}
+
+/// Where it is stored what recordings have in common.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommonPart {
+    /// The SHA-256 sum of its text, in hexadecimal.
+    sha256: String,
+    /// Recordings that name it are kept until this day since 1970 begins, and it for a day longer.
+    day: i64,
+}
+
+impl CommonPart {
+    /// That of this text, for recordings that are kept for so long from now on, and for those of the rest of the day.
+    pub fn new(text: &str, now: DateTime, keep_ms: i64) -> Self {
+        let sum = Sha256::digest(text.as_bytes());
+        let day = now.timestamp_millis().saturating_add(keep_ms).div_euclid(DAY_MS).saturating_add(1);
+        Self { sha256: sum.iter().map(|byte| format!("{byte:02x}")).collect(), day }
+    }
+
+    /// Whether a recording that is kept for so long from now on may name it.
+    pub fn outlives(&self, now: DateTime, keep_ms: i64) -> bool {
+        now.timestamp_millis().saturating_add(keep_ms) <= self.until().timestamp_millis()
+    }
+
+    fn id(&self) -> String {
+        format!("{}.{}", self.sha256, self.day)
+    }
+
+    /// Until when recordings are kept that name it.
+    fn until(&self) -> DateTime {
+        DateTime::from_millis(self.day.saturating_mul(DAY_MS))
+    }
+
+    fn document(&self, text: &str) -> Document {
+        let expires = DateTime::from_millis(self.day.saturating_add(1).saturating_mul(DAY_MS));
+        doc! { "_id": self.id(), "expires": expires, "recording": text }
+    }
 }
 
 impl Recorded {
     fn document(&self, run: &Run, now: DateTime) -> Document {
         let keep = Duration::from_millis(u64::try_from(self.keep_ms).unwrap_or(0));
-        doc! {
+        let expires = DateTime::from(now.to_system_time() + keep);
+        let mut document = doc! {
             "_id": commit_name(run.task, run.attempt), "task": run.task, "attempt": run.attempt, "queue": run.queue,
-            "at": now, "expires": DateTime::from(now.to_system_time() + keep), "recording": &self.text,
+            "at": now, "expires": expires, "recording": &self.text,
+        };
+        if let Some(common) = &self.common {
+            // It may have taken days until the end could be stored.
+            document.extend(doc! { "common": common.id(), "expires": expires.min(common.until()) });
         }
+        document
     }
 }
 
@@ -77,13 +131,37 @@ impl Store {
         }
     }
 
+    /// Keeps what recordings have in common. Tells whether a majority has it: then recordings may name it. May be repeated.
+    #[operation]
+    pub async fn keep_common(&self, part: &CommonPart, text: &str) -> bool {
+        let recordings = self.recordings();
+        let inserting = recordings.insert_many([part.document(text)]).write_concern(majority());
+        match timeout(KEEPING_TAKES, inserting).await.map(|done| done.map_err(StoreError::from)) {
+            Ok(Ok(_)) => return true,
+            // The server has waited for a majority all the same.
+            Ok(Err(error)) if error.is_duplicate_only() => return true,
+            Ok(Err(error)) => tracing::warn!(%error, "cannot store what recordings have in common"),
+            Err(_) => tracing::warn!("to store what recordings have in common takes too long"),
+        }
+        false
+    }
+
     /// What was recorded of an attempt. `None`: it was not, or the time is over for which it was kept.
     #[operation(%task, attempt)]
     pub async fn find_recording(&self, task: TaskId, attempt: i64) -> Result<Option<Recording>, StoreError> {
         let found = self.recordings().find_one(doc! { "_id": commit_name(task, attempt) }).await?;
-        let Some(document) = found else { return Ok(None) };
-        let text = document.get_str("recording").unwrap_or_default();
-        match serde_json::from_str(text) {
+        let Some(own) = found else { return Ok(None) };
+        let recording = match own.get_str("common") {
+            Err(_) => read(&own),
+            Ok(common) => match self.recordings().find_one(doc! { "_id": common }).await? {
+                Some(part) => read(&own).and_then(|own| Ok(own.with(read(&part)?))),
+                None => {
+                    tracing::warn!(%task, attempt, common, "ignoring a recording: what it has in common with others is gone");
+                    return Ok(None);
+                }
+            },
+        };
+        match recording {
             Ok(recording) => Ok(Some(recording)),
             Err(error) => {
                 tracing::warn!(%error, %task, attempt, "ignoring a recording that cannot be read");
@@ -107,8 +185,13 @@ impl Store {
 
     /// Forgets those of tasks that are gone. Without the right to do so, the server does it when their time is over.
     pub(crate) async fn forget_recordings(&self, tasks: &[Bson]) -> Result<(), StoreError> {
-        match self.recordings().delete_many(doc! { "task": { "$in": tasks } }).await.map_err(StoreError::from)
-        {
+        // Ids begin with those of tasks, so there is no index for it.
+        let of_task = |task| {
+            let pattern = CString::try_from(format!("^{task}\\.")).ok()?;
+            Some(Regex { pattern, options: cstr!("").into() })
+        };
+        let ids: Vec<Regex> = tasks.iter().filter_map(Bson::as_object_id).filter_map(of_task).collect();
+        match self.recordings().delete_many(doc! { "_id": { "$in": ids } }).await.map_err(StoreError::from) {
             Err(error) if error.is_forbidden() => Ok(()),
             deleted => deleted.map(|_| ()),
         }
@@ -117,6 +200,10 @@ impl Store {
     fn recordings(&self) -> Collection<Document> {
         self.database().collection(RECORDINGS.name)
     }
+}
+
+fn read(document: &Document) -> serde_json::Result<Recording> {
+    serde_json::from_str(document.get_str("recording").unwrap_or_default())
 }
 
 /// What came of a task, and how it was run: nothing that an attempt is given.
@@ -143,7 +230,32 @@ pub fn input_of(mut task: Document, attempt: i64, version: Option<&str>) -> Docu
 
 #[cfg(test)]
 mod tests {
+    use bson::oid::ObjectId;
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::model::NodeName;
+
+    proptest! {
+        #[test]
+        fn a_recording_goes_a_day_before_what_it_names(
+            now in 0..4_000_000_000_000_i64,
+            keep_ms in 1..3651 * DAY_MS,
+            late in 0..10 * DAY_MS,
+        ) {
+            let at = DateTime::from_millis;
+            let part = CommonPart::new("text", at(now), keep_ms);
+            prop_assert!(part.outlives(at(now), keep_ms) && !part.outlives(at(now + DAY_MS + 1), keep_ms));
+            let (id, node) = (ObjectId::from_bytes([1; 12]), NodeName::new("n"));
+            let run = Run { task: TaskId(id), queue: QueueId(id), node, attempt: 2, instance: None };
+            let recorded = Recorded { text: "own".to_owned(), keep_ms, common: Some(part.clone()) };
+            let (own, common) = (recorded.document(&run, at(now + late)), part.document("text"));
+            let expires = |document: &Document| document.get_datetime("expires").unwrap().timestamp_millis();
+            prop_assert!(expires(&own) + DAY_MS <= expires(&common), "{own} {common}");
+            prop_assert!(expires(&own) >= now + keep_ms, "{own}");
+            prop_assert_eq!(own.get("common"), common.get("_id"));
+        }
+    }
 
     #[test]
     fn what_came_of_a_task_was_not_its_input() {

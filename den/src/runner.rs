@@ -87,6 +87,7 @@ impl Report {
             | Ask::RemoveLive { .. }
             | Ask::Upload { .. }
             | Ask::Register { .. }
+            | Ask::KeepCommon { .. }
             | Ask::Settle
             | Ask::Detach
             | Ask::LetGo => None,

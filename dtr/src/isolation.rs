@@ -18,7 +18,7 @@ use crate::guard;
 use crate::guard::protocol::Settings;
 
 /// The variables that a runner sets for its plugins. They come from nowhere else, whatever is configured.
-const SET_HERE: [&str; 29] = [
+const SET_HERE: [&str; 32] = [
     TRACE_VARIABLES[0],
     TRACE_VARIABLES[1],
     TRACE_VARIABLES[2],
@@ -30,6 +30,9 @@ const SET_HERE: [&str; 29] = [
     "DISBATCH_NODE",
     "DISBATCH_ATTEMPT",
     "DISBATCH_WORK_DIR",
+    "DISBATCH_DATABASE",
+    "DISBATCH_COMMIT",
+    "DISBATCH_NOTIFY_ALLOW",
     "DISBATCH_CONTROL_FD",
     "DISBATCH_PERL_CONFIG",
     "DISBATCH_WARM",
@@ -135,13 +138,17 @@ impl Isolation {
     }
 }
 
+/// Whether a runner sets this variable for each of its plugins.
+pub fn is_set_here(name: &OsStr) -> bool {
+    SET_HERE.iter().any(|own| name == *own)
+}
+
 /// What `all` has for plugins, who run as `user` if that is given.
 fn environment_of(
     all: impl Iterator<Item = (OsString, OsString)>,
     configured: &PluginEnvironment,
     user: Option<&Identity>,
 ) -> Vec<(OsString, OsString)> {
-    let is_set_here = |name: &OsStr| SET_HERE.iter().any(|own| name == *own);
     let mut environment: Vec<(OsString, OsString)> =
         all.filter(|(name, _)| configured.passes(name) && !is_set_here(name)).collect();
     if let Some(user) = user {

@@ -19,10 +19,12 @@ use disbatch_core::link::{Answer, Ask};
 use disbatch_core::live::{LiveStream, Piece};
 use disbatch_core::model::Status;
 use disbatch_core::output::{Encoding, StreamName};
+use disbatch_core::recordings::CommonPart;
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::task::{Commit, Finish, Finished, Renewed, Run, STORAGE, Start, Started, Wishes};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::OnceCell;
+use tokio::time::timeout;
 
 use crate::boot_time::Asked;
 use crate::capture::Capture;
@@ -229,6 +231,18 @@ impl Ledger {
         }
     }
 
+    /// Keeps what recordings have in common. Tells whether they may name it: nothing depends on that.
+    pub async fn keep_common(&self, part: &CommonPart, text: &str) -> bool {
+        if self.is_linked() {
+            let ask = Ask::KeepCommon { part: part.clone(), text: text.to_owned() };
+            if let Some(answer) = self.ask(ask, ANSWER_TAKES).await {
+                return answer == Answer::Done;
+            }
+        }
+        let keep = async { Ok::<_, StoreError>(self.store().await?.keep_common(part, text).await) };
+        matches!(timeout(ANSWER_TAKES, keep).await, Ok(Ok(true)))
+    }
+
     /// Ends the task of `run`, or this attempt, if it is to be tried `again` after a pause. Keeps trying.
     pub async fn finish(
         &self,
@@ -308,7 +322,7 @@ impl Ledger {
     /// cannot be written is lost: an audit mends the counters, and the other numbers are for pictures.
     pub async fn flush(&self) {
         let Some(store) = self.0.connection.0.get() else { return };
-        if tokio::time::timeout(NOTING, store.flush()).await.is_err() {
+        if timeout(NOTING, store.flush()).await.is_err() {
             tracing::warn!("counters and numbers over time could not be written in time");
         }
     }

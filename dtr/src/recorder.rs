@@ -4,9 +4,13 @@
 //! and has other tasks as well; of what a web service goes on with nothing is recorded.
 
 mod bounds;
+mod common;
 mod sums;
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io;
+use std::mem;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,36 +21,27 @@ use disbatch_core::clock::{Clock, SystemClock};
 use disbatch_core::model::{Queue, Sample, Task};
 use disbatch_core::output::StreamName;
 use disbatch_core::plugin::{Engine, Plugin};
-use disbatch_core::recordings::Recorded;
+use disbatch_core::recordings::{CommonPart, Recorded};
 use disbatch_core::secrets::{FIELD, NamedSecrets};
 use disbatch_wire::bundles::{
-    ControlLine, OutputPiece, PluginFile, RecordedPlugin, RecordedStep, Recording, VERSION, Variable,
+    ControlLine, OutputPiece, PluginFile, RecordedStep, Recording, VERSION, Variable,
 };
-use serde_json::Value;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::environment::Environment;
+use crate::isolation::is_set_here;
+use crate::ledger::Ledger;
 use crate::work::parts::Part;
 use bounds::{LONGEST_VALUE, MOST_CONTROL, MOST_LINES, MOST_PIECES, bounded};
 
+use common::Common;
+
+pub use common::Commons;
 pub use sums::Sums;
 
 /// How long the end of an attempt may wait for the sums of files, which have been made since its start.
 const SUMS_TAKE: Duration = Duration::from_secs(1);
-
-/// What no recording has.
-const NEVER: [&str; 3] = [
-    "what the plugin found outside: other files, databases, the network, the time, random numbers",
-    "secrets: secure parameters and the values of secret variables",
-    "libraries that the plugin loads from outside its folder",
-];
-
-/// What a recording of a warm plugin lacks besides.
-const WARM: &str = "the environment and the times of output: the plugin is warm";
-
-/// What a recording of a task with steps lacks besides.
-const STEPS: &str = "the environments of all steps but the first";
 
 /// What often is in the names of variables with secrets.
 const SUSPECT: [&str; 6] = ["AUTH", "CREDENTIAL", "KEY", "PASS", "SECRET", "TOKEN"];
@@ -59,7 +54,10 @@ pub struct Recorder(Arc<Mutex<Draft>>);
 struct Draft {
     began: Instant,
     sample: Sample,
-    recording: Recording,
+    /// Without what is common to several attempts,
+    own: Recording,
+    /// as these variables are.
+    environment: Vec<Variable>,
     /// How many bytes of control lines there are.
     control: usize,
     /// How many lines and pieces came that there was no room for.
@@ -85,17 +83,15 @@ impl Recorder {
         if parts.iter().any(is_service) || !sample.has(task.id, attempt) {
             return None;
         }
-        let plugin = parts.first().map(recorded_plugin)?;
         let step = |part: &Part| {
             let name = part.step.as_ref()?.name.clone();
-            Some(RecordedStep { name, ms: None, plugin: recorded_plugin(part) })
+            Some(RecordedStep { name, ..RecordedStep::default() })
         };
         let steps = parts.iter().filter_map(step).collect();
-        let recording =
-            Recording { v: VERSION, queue: extended(queue), plugin, steps, ..Recording::default() };
+        let own = Recording { v: VERSION, steps, ..Recording::default() };
         let plugins = parts.iter().map(|part| Arc::clone(&part.plugin)).collect();
-        let (began, control, left_out, files) = (Instant::now(), 0, [0; 2], None);
-        let draft = Draft { began, sample, recording, control, left_out, plugins, files };
+        let (began, environment, control, left_out, files) = (Instant::now(), Vec::new(), 0, [0; 2], None);
+        let draft = Draft { began, sample, own, environment, control, left_out, plugins, files };
         Some(Self(Arc::new(Mutex::new(draft))))
     }
 
@@ -103,7 +99,6 @@ impl Recorder {
     /// the first.
     pub fn gives(
         &self,
-        part: &Part,
         task: &Task,
         input: impl FnOnce() -> io::Result<String>,
         sums: &Sums,
@@ -111,13 +106,12 @@ impl Recorder {
         let mut draft = self.lock();
         if draft.files.is_none() {
             draft.began = Instant::now();
-            draft.recording.at = SystemClock.now().try_to_rfc3339_string().unwrap_or_default();
-            draft.recording.input = input()?;
-            draft.recording.not_recorded = not_recorded(part);
+            draft.own.at = SystemClock.now().try_to_rfc3339_string().unwrap_or_default();
+            draft.own.input = input()?;
             if task.rest.get(FIELD).is_some_and(|sealed| *sealed != Bson::Null) {
-                draft.recording.secrets.push(FIELD.to_owned());
+                draft.own.secrets.push(FIELD.to_owned());
             }
-            let (plugins, sums) = (std::mem::take(&mut draft.plugins), sums.clone());
+            let (plugins, sums) = (mem::take(&mut draft.plugins), sums.clone());
             let known = plugins.iter().map(|plugin| sums.known_of(plugin)).collect::<Option<_>>();
             // Beside the plugin: it need not wait for that.
             let look = move || plugins.iter().map(|plugin| sums.of(plugin)).collect();
@@ -127,7 +121,7 @@ impl Recorder {
             });
         }
         let ms = draft.ms();
-        if let Some(step) = draft.recording.steps.iter_mut().find(|step| step.ms.is_none()) {
+        if let Some(step) = draft.own.steps.iter_mut().find(|step| step.ms.is_none()) {
             step.ms = Some(ms);
         }
         Ok(())
@@ -144,23 +138,22 @@ impl Recorder {
         let mut draft = self.lock();
         let is_named =
             |name: &str| name == secret || secrets.variables().any(|(variable, _)| variable == name);
-        let mut variables: Vec<Variable> = Vec::new();
-        for (name, value) in environment.iter() {
-            let name = name.to_string_lossy().into_owned();
-            // Of several the last counts.
-            variables.retain(|variable| variable.name != name);
-            let is_secret = is_named(&name) || is_suspect(&name, value.as_bytes());
-            let shown = value.to_str().filter(|value| !is_secret && value.len() <= LONGEST_VALUE);
-            variables.push(Variable { name, value: shown.map(str::to_owned), secret: is_secret });
+        // Of several with one name the last counts.
+        let variables: BTreeMap<_, _> = environment.iter().map(|(name, value)| (name, value)).collect();
+        if draft.own.steps.get(1).is_none_or(|second| second.ms.is_none()) {
+            let variable = |(name, value): (&OsString, &OsString)| {
+                let name = name.to_string_lossy().into_owned();
+                let secret = is_named(&name) || is_suspect(&name, value.as_bytes());
+                let shown = value.to_str().filter(|value| !secret && value.len() <= LONGEST_VALUE);
+                Variable { value: shown.map(str::to_owned), name, secret }
+            };
+            (draft.own.environment, draft.environment) =
+                variables.into_iter().map(variable).partition(|variable| is_set_here(variable.name.as_ref()));
         }
-        variables.sort_by(|one, other| one.name.cmp(&other.name));
-        if draft.recording.steps.get(1).is_none_or(|second| second.ms.is_none()) {
-            draft.recording.environment = variables;
-        }
-        draft.recording.folder = folder.map(|folder| folder.to_string_lossy().into_owned());
+        draft.own.folder = folder.map(|folder| folder.to_string_lossy().into_owned());
         for (variable, _) in secrets.variables() {
-            if !draft.recording.secrets.iter().any(|known| known == variable) {
-                draft.recording.secrets.push(variable.to_owned());
+            if !draft.own.secrets.iter().any(|known| known == variable) {
+                draft.own.secrets.push(variable.to_owned());
             }
         }
     }
@@ -168,52 +161,59 @@ impl Recorder {
     /// The plugin has said this line on its control channel.
     pub fn heard(&self, line: &[u8]) {
         let mut draft = self.lock();
-        if draft.recording.control.len() >= MOST_LINES || draft.control + line.len() > MOST_CONTROL {
+        if draft.own.control.len() >= MOST_LINES || draft.control + line.len() > MOST_CONTROL {
             draft.left_out[0] += 1;
             return;
         }
         draft.control += line.len();
         let (ms, line) = (draft.ms(), String::from_utf8_lossy(line).into_owned());
-        draft.recording.control.push(ControlLine { ms, line });
+        draft.own.control.push(ControlLine { ms, line });
     }
 
     /// The plugin has written so many bytes.
     pub fn wrote(&self, stream: StreamName, offset: u64, length: usize) {
         let mut draft = self.lock();
-        if draft.recording.output.len() >= MOST_PIECES {
+        if draft.own.output.len() >= MOST_PIECES {
             draft.left_out[1] += 1;
             return;
         }
         let (ms, stream, length) = (draft.ms(), stream.as_str().to_owned(), length as u64);
-        draft.recording.output.push(OutputPiece { ms, stream, offset, length });
+        draft.own.output.push(OutputPiece { ms, stream, offset, length });
     }
 
-    /// What was recorded. `None`: no plugin was given anything.
-    pub async fn finish(&self) -> Option<Recorded> {
+    /// What was recorded, of which `commons` has what others have, too. `None`: no plugin was given anything.
+    pub async fn finish(
+        &self,
+        (queue, parts): (&Queue, &[Part]),
+        commons: &Commons,
+        ledger: &Ledger,
+    ) -> Option<Recorded> {
         let files = self.lock().files.take()?;
         let files = match files {
             Files::Known(files) => Some(files),
             // The next attempt will find the sums, which go on being made.
             Files::Awaited(files) => timeout(SUMS_TAKE, files).await.ok().and_then(Result::ok),
         };
-        let mut draft = self.lock();
-        let (mut recording, left_out) = (std::mem::take(&mut draft.recording), draft.left_out);
-        match files {
-            Some(files) => {
-                recording.plugin.files = files.first().cloned().unwrap_or_default();
-                for (step, files) in recording.steps.iter_mut().zip(files) {
-                    step.plugin.files = files;
-                }
-            }
-            None => recording.cut.push("the files of the plugin: to read them took too long".to_owned()),
+        let (mut own, environment, keep) = self.lock().take();
+        if files.is_none() {
+            own.cut.push("the files of the plugin: to read them took too long".to_owned());
         }
-        for (count, what) in left_out.into_iter().zip(["control lines", "times of output"]) {
-            if count > 0 {
-                recording.cut.push(format!("{count} {what}"));
+        let keep_ms = i64::try_from(keep.as_millis()).unwrap_or(i64::MAX);
+        let common = Common::new(queue, parts, files.unwrap_or_default(), environment);
+        let now = SystemClock.now();
+        let mut part = commons.part(&common, now, keep_ms);
+        if part.is_none() {
+            let recording = common.recording();
+            let text = bounded(recording.clone());
+            let new = CommonPart::new(&text, now, keep_ms);
+            if ledger.keep_common(&new, &text).await {
+                commons.remember(common, new.clone());
+                part = Some(new);
+            } else {
+                own = own.with(recording);
             }
         }
-        let keep_ms = i64::try_from(draft.sample.keep.as_millis()).unwrap_or(i64::MAX);
-        Some(Recorded { text: bounded(recording), keep_ms })
+        Some(Recorded { text: bounded(own), keep_ms, common: part })
     }
 
     fn lock(&self) -> MutexGuard<'_, Draft> {
@@ -222,39 +222,27 @@ impl Recorder {
 }
 
 impl Draft {
+    /// What is the attempt's own, with what was left out of it; the variables that are not; and for how long it is kept.
+    fn take(&mut self) -> (Recording, Vec<Variable>, Duration) {
+        let mut own = mem::take(&mut self.own);
+        for (count, what) in self.left_out.into_iter().zip(["control lines", "times of output"]) {
+            if count > 0 {
+                own.cut.push(format!("{count} {what}"));
+            }
+        }
+        (own, mem::take(&mut self.environment), self.sample.keep)
+    }
+
     fn ms(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
-}
-
-/// A document as pages and bundles have it.
-fn extended(queue: &Queue) -> Value {
-    bson::serialize_to_document(queue)
-        .map(|queue| Bson::from(queue).into_relaxed_extjson())
-        .unwrap_or_default()
-}
-
-fn recorded_plugin(part: &Part) -> RecordedPlugin {
-    let manifest = &part.plugin.manifest;
-    RecordedPlugin {
-        name: part.name.base().to_owned(),
-        version: manifest.version.clone(),
-        manifest: serde_json::to_value(manifest).unwrap_or_default(),
-        files: Vec::new(),
-    }
-}
-
-fn not_recorded(part: &Part) -> Vec<String> {
-    let further = [(part.plugin.manifest.warm.is_some(), WARM), (part.step.is_some(), STEPS)];
-    let further = further.into_iter().filter_map(|(is_so, what)| is_so.then_some(what));
-    NEVER.into_iter().chain(further).map(str::to_owned).collect()
 }
 
 /// Whether a variable that nobody has called secret may be: by its name, or as an address with a password.
 fn is_suspect(name: &str, value: &[u8]) -> bool {
     let name = name.to_ascii_uppercase();
     let has = |part: &[u8]| value.windows(part.len()).any(|window| window == part);
-    SUSPECT.iter().any(|part| name.contains(part)) || (has(b"://") && has(b"@"))
+    SUSPECT.iter().any(|part| name.contains(part)) || (value.contains(&b'@') && has(b"://"))
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ use crate::live::Live;
 use crate::local::Prepared;
 use crate::outcome::{self, Outcome};
 use crate::plugin::{self, Job};
-use crate::recorder::Sums;
+use crate::recorder::{Commons, Sums};
 use crate::retry::{Patience, retry};
 use crate::setup::Setup;
 use crate::steps;
@@ -79,8 +79,9 @@ pub struct Kit {
     pub tools: Toolbox,
     /// Where tasks go whose plugin takes batches.
     batches: Batches,
-    /// What is known of the files of plugins, for recordings.
+    /// What is known of the files of plugins, for recordings, and of what these have in common.
     sums: Sums,
+    commons: Commons,
 }
 
 impl Kit {
@@ -90,7 +91,8 @@ impl Kit {
         let tools = Toolbox::new(Arc::clone(&isolation));
         let (batches, batcher) = Batcher::new(Guards::new(Arc::clone(&isolation)));
         let plugins = Mutex::new(Installed::discover(config));
-        Ok((Self { plugins, isolation, tools, batches, sums: Sums::default() }, batcher))
+        let (sums, commons) = (Sums::default(), Commons::default());
+        Ok((Self { plugins, isolation, tools, batches, sums, commons }, batcher))
     }
 
     /// The plugins of this host.

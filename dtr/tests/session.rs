@@ -180,6 +180,7 @@ impl Den {
                 | Ask::Storage { .. }
                 | Ask::Live { .. }
                 | Ask::RemoveLive { .. }
+                | Ask::KeepCommon { .. }
                 | Ask::Upload { .. } => Answer::Done,
             };
             self.answer(id, answer).await;

@@ -226,6 +226,23 @@ impl Recording {
         let of_steps = self.steps.iter().map(|step| &step.plugin);
         of_steps.chain([&self.plugin]).find(|recorded| recorded.name == name)
     }
+
+    /// With what recordings of several attempts have in common: the queue, the plugins, and variables that are no task's own.
+    pub fn with(self, common: Self) -> Self {
+        let step =
+            |(own, common): (RecordedStep, RecordedStep)| RecordedStep { plugin: common.plugin, ..own };
+        let mut environment = [common.environment, self.environment].concat();
+        environment.sort_by(|one, other| one.name.cmp(&other.name));
+        Self {
+            queue: common.queue,
+            plugin: common.plugin,
+            steps: self.steps.into_iter().zip(common.steps).map(step).collect(),
+            environment,
+            cut: [self.cut, common.cut].concat(),
+            not_recorded: common.not_recorded,
+            ..self
+        }
+    }
 }
 
 /// A step of a task.
@@ -296,4 +313,45 @@ pub struct OutputPiece {
     pub offset: u64,
     /// Its bytes.
     pub length: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_common_and_what_is_not_are_one_recording() {
+        let plugin = |name: &str| RecordedPlugin { name: name.to_owned(), ..RecordedPlugin::default() };
+        let step = |name: &str, ms, plugin| RecordedStep { name: name.to_owned(), ms, plugin };
+        let variable = |name: &str| Variable { name: name.to_owned(), ..Variable::default() };
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let own = Recording {
+            v: VERSION,
+            at: "now".to_owned(),
+            steps: vec![step("get", Some(1), plugin("")), step("use", None, plugin(""))],
+            environment: vec![variable("B"), variable("D")],
+            input: "{}".to_owned(),
+            cut: words(&["one"]),
+            ..Recording::default()
+        };
+        let common = Recording {
+            queue: "q".into(),
+            plugin: plugin("One"),
+            steps: vec![step("", None, plugin("One")), step("", None, plugin("Two"))],
+            environment: vec![variable("A"), variable("C")],
+            cut: words(&["other"]),
+            not_recorded: words(&["the world"]),
+            ..Recording::default()
+        };
+        let whole = Recording {
+            queue: "q".into(),
+            plugin: plugin("One"),
+            steps: vec![step("get", Some(1), plugin("One")), step("use", None, plugin("Two"))],
+            environment: ["A", "B", "C", "D"].map(variable).to_vec(),
+            cut: words(&["one", "other"]),
+            not_recorded: words(&["the world"]),
+            ..own.clone()
+        };
+        assert_eq!(own.with(common), whole);
+    }
 }

@@ -33,6 +33,9 @@ pub(super) async fn alone(store: &Store, run: &Run, ask: Ask) -> Answer {
             let timeout = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
             return registered(store.register_external(run, &token, timeout).await);
         }
+        Ask::KeepCommon { part, text } => {
+            return if store.keep_common(&part, &text).await { Answer::Done } else { Answer::Lost };
+        }
         Ask::Settle => {
             return match store.settle_commit_of(run).await {
                 Ok(Commit::Done(status)) => Answer::Committed(Some(status)),
@@ -135,7 +138,7 @@ pub(super) fn done(written: Result<Written, String>) -> Answer {
 /// What is answered to what comes too late.
 pub(super) fn outdated(ask: &Ask) -> Answer {
     match ask {
-        Ask::Renew | Ask::Register { .. } => Answer::Lost,
+        Ask::Renew | Ask::Register { .. } | Ask::KeepCommon { .. } => Answer::Lost,
         Ask::Finish(_) | Ask::RetryLater { .. } | Ask::Detach => Answer::NotRunning,
         Ask::Settle => Answer::Committed(None),
         Ask::Progress(_)

@@ -112,6 +112,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::isolation::is_set_here;
     use crate::plugin::About;
     use crate::steps::OfStep;
 
@@ -127,6 +128,8 @@ mod tests {
             let secret =
                 secret_variable(job).map(|(name, value)| (name, String::from_utf8(value.to_vec()).unwrap()));
             all = variables(job).into_iter().chain(secret).collect();
+            // Recordings tell by that which are the task's own.
+            assert!(all.keys().all(|name| is_set_here(name.as_ref())), "{all:?}");
         });
         all
     }

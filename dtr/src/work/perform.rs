@@ -85,7 +85,7 @@ impl Work<'_> {
             Err((Some(reason), why)) => Outcome::not_begun(reason, &why),
         };
         let recorded = match recorder {
-            Some(recorder) => Box::pin(recorder.finish()).await,
+            Some(recorder) => Box::pin(recorder.finish((queue, parts), &kit.commons, self.ledger)).await,
             None => None,
         };
         outcome.after_writing(written).with_recorded(recorded)
@@ -238,7 +238,7 @@ impl<'a> Stage<'a> {
         if let Some(recorder) = &relay.recorder {
             // A replay begins with the first of the steps.
             let input = || plugin::json_of(if part.step.is_some() { &begun.task } else { &task });
-            recorder.gives(part, &task, input, &self.kit.sums)?;
+            recorder.gives(&task, input, &self.kit.sums)?;
         }
         let mut own = part.plugin.answers.then(|| Captures::new(self.live, None));
         let printed = own.as_mut().unwrap_or(&mut *captures);

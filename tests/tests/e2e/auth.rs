@@ -120,6 +120,7 @@ async fn every_process_works_as_its_own_user() -> anyhow::Result<()> {
     let url = dci.url();
     disbatch(url, &["create-queue", "demo", "Disbatch::Plugin::Demo"]).await?;
     disbatch(url, &["update-queue", "demo", "threads", "1"]).await?;
+    disbatch(url, &["set-queue", "demo", "record.share=1"]).await?;
     disbatch(url, &["create-task", "demo", "commands", "ab"]).await?;
     let task = world.tasks().find_one(doc! {}).await?.context("no task")?.get_object_id("_id")?;
     let ended = world.until_status(TaskId(task), 1).await;
@@ -171,6 +172,12 @@ async fn act_on(dci: &Dci, world: &World, task: TaskId) -> anyhow::Result<()> {
 /// The DEN archives the task, and the DCI deletes it, each as its own user.
 async fn archived_and_deleted(dci: &Dci, world: &World, task: ObjectId) -> anyhow::Result<()> {
     let queues = world.database().collection::<Document>("queues");
+    let recordings = world.database().collection::<Document>("tasks.recordings");
+    let of_task = doc! { "task": task };
+    let recorded =
+        eventually("a recording", || async { Ok(recordings.find_one(of_task.clone()).await?) }).await?;
+    let common = doc! { "_id": recorded.get_str("common")? };
+    anyhow::ensure!(recordings.count_documents(common).await? == 1, "{recorded}");
     let policy = doc! { "$set": { "retention": { "archive_after": 0 } } };
     queues.update_one(doc! { "name": "demo" }, policy).await?;
     let archive = world.database().collection::<Document>("tasks.archive");
@@ -182,6 +189,10 @@ async fn archived_and_deleted(dci: &Dci, world: &World, task: ObjectId) -> anyho
     let files = world.database().collection::<Document>("tasks.files");
     eventually("the end of the task's output", || async {
         Ok((files.count_documents(doc! {}).await? == 0).then_some(()))
+    })
+    .await?;
+    eventually("the end of the recordings", || async {
+        Ok((recordings.count_documents(of_task.clone()).await? == 0).then_some(()))
     })
     .await?;
     eventually("an empty archive", || async {

@@ -166,13 +166,8 @@ pub(in crate::store) fn of_commits() -> Vec<Index> {
     vec![Index::on(doc! { commit::SETTLED: 1 }).expire(commit::KEPT)]
 }
 
-/// By task, so that they go with it.
 pub(in crate::store) fn of_recordings() -> Vec<Index> {
-    vec![
-        Index::on(doc! { "task": 1 }),
-        Index::on(doc! { "queue": 1, "at": -1 }),
-        Index::on(doc! { "expires": 1 }).expire(Duration::ZERO),
-    ]
+    vec![Index::on(doc! { "queue": 1, "at": -1 }), Index::on(doc! { "expires": 1 }).expire(Duration::ZERO)]
 }
 
 pub(in crate::store) fn of_tombstones() -> Vec<Index> {

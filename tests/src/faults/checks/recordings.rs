@@ -3,18 +3,17 @@
 use bson::{Document, doc};
 use disbatch_core::model::TaskId;
 use futures::TryStreamExt;
-use serde_json::Value;
 
 use super::{Evidence, Verdict};
 use crate::faults::world::RECORDED;
 
 pub async fn recordings(evidence: &Evidence<'_>) -> anyhow::Result<Verdict> {
     let all = evidence.world.database.collection::<Document>("tasks.recordings");
-    let mut all = all.find(doc! {}).await?;
+    let mut all = all.find(doc! { "task": { "$exists": true } }).await?;
     let (mut violations, mut count) = (Vec::new(), 0);
     while let Some(recording) = all.try_next().await? {
         count += 1;
-        violations.extend(wrong(evidence, &recording));
+        violations.extend(wrong(evidence, &recording).await?);
     }
     let succeeded = |(id, task): (&TaskId, &Document)| {
         let queue = evidence.queue_of(*id).map(|queue| queue.name.as_str());
@@ -27,22 +26,25 @@ pub async fn recordings(evidence: &Evidence<'_>) -> anyhow::Result<Verdict> {
     Ok(Verdict { name: "recordings are of attempts made", violations })
 }
 
-fn wrong(evidence: &Evidence<'_>, recording: &Document) -> Option<String> {
+async fn wrong(evidence: &Evidence<'_>, recording: &Document) -> anyhow::Result<Option<String>> {
     let (Ok(id), Ok(attempt)) = (recording.get_object_id("task"), recording.get_i64("attempt")) else {
-        return Some(format!("a recording is of no task: {recording}"));
+        return Ok(Some(format!("a recording is of no task: {recording}")));
     };
     let Some(task) = evidence.tasks.get(&TaskId(id)) else {
-        return Some(format!("a recording is of task {id}, which is gone"));
+        return Ok(Some(format!("a recording is of task {id}, which is gone")));
     };
     if attempt < 1 || attempt > Evidence::attempt(task) {
-        return Some(format!("a recording is of attempt {attempt} of task {id}, which was never begun"));
+        let why = format!("a recording is of attempt {attempt} of task {id}, which was never begun");
+        return Ok(Some(why));
     }
     let queue = evidence.queue_of(TaskId(id)).map_or("", |queue| &queue.name);
     if !RECORDED.contains(&queue) {
-        return Some(format!("a recording is of task {id}, whose queue {queue} records nothing"));
+        let why = format!("a recording is of task {id}, whose queue {queue} records nothing");
+        return Ok(Some(why));
     }
-    let text = recording.get_str("recording").unwrap_or_default();
-    let is_whole =
-        serde_json::from_str::<Value>(text).is_ok_and(|recording| recording["plugin"]["name"].is_string());
-    (!is_whole).then(|| format!("the recording of task {id}, attempt {attempt}, cannot be read: {text}"))
+    // With what it has in common with others.
+    let whole = evidence.world.store.find_recording(TaskId(id), attempt).await?;
+    let is_whole = whole.is_some_and(|whole| !whole.plugin.name.is_empty() && !whole.queue.is_null());
+    Ok((!is_whole)
+        .then(|| format!("the recording of task {id}, attempt {attempt}, cannot be read: {recording}")))
 }

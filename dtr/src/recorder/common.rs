@@ -1,0 +1,211 @@
+//! What recordings have in common: made and stored once, and then only named.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bson::{Bson, DateTime};
+use disbatch_core::model::Queue;
+use disbatch_core::plugin::Plugin;
+use disbatch_core::recordings::CommonPart;
+use disbatch_wire::bundles::{PluginFile, RecordedPlugin, RecordedStep, Recording, Variable};
+use serde_json::Value;
+
+use crate::work::parts::Part;
+
+/// A runner remembers so many: of each queue one, unless something changes.
+const MOST: usize = 16;
+
+/// What no recording has.
+const NEVER: [&str; 3] = [
+    "what the plugin found outside: other files, databases, the network, the time, random numbers",
+    "secrets: secure parameters and the values of secret variables",
+    "libraries that the plugin loads from outside its folder",
+];
+
+/// What a recording of a warm plugin lacks besides.
+const WARM: &str = "the environment and the times of output: the plugin is warm";
+
+/// What a recording of a task with steps lacks besides.
+const STEPS: &str = "the environments of all steps but the first";
+
+/// Of what it is made. Only what may differ from attempt to attempt of a queue is copied.
+#[derive(Debug)]
+pub struct Common<'a> {
+    queue: &'a Queue,
+    parts: &'a [Part],
+    /// Without the queue and the manifests.
+    rest: Recording,
+}
+
+impl<'a> Common<'a> {
+    /// Of an attempt whose plugins have these files, and whose first had these variables.
+    pub fn new(
+        queue: &'a Queue,
+        parts: &'a [Part],
+        files: Vec<Vec<PluginFile>>,
+        environment: Vec<Variable>,
+    ) -> Self {
+        let mut files = files.into_iter();
+        let mut plugins = parts.iter().map(|part| recorded_plugin(part, files.next().unwrap_or_default()));
+        let (plugin, steps) = match parts {
+            [first, ..] if first.step.is_some() => {
+                let step = |plugin| RecordedStep { plugin, ..RecordedStep::default() };
+                let steps: Vec<_> = plugins.map(step).collect();
+                (steps.first().map(|step| step.plugin.clone()), steps)
+            }
+            _ => (plugins.next(), Vec::new()),
+        };
+        let not_recorded = parts.first().map(not_recorded).unwrap_or_default();
+        let plugin = plugin.unwrap_or_default();
+        let rest = Recording { plugin, steps, environment, not_recorded, ..Recording::default() };
+        Self { queue, parts, rest }
+    }
+
+    /// All of it.
+    pub fn recording(&self) -> Recording {
+        let mut all = self.rest.clone();
+        all.queue = extended(self.queue);
+        let of_steps = all.steps.iter_mut().map(|step| &mut step.plugin).zip(self.parts);
+        for (plugin, part) in
+            self.parts.first().map(|first| (&mut all.plugin, first)).into_iter().chain(of_steps)
+        {
+            plugin.manifest = serde_json::to_value(&part.plugin.manifest).unwrap_or_default();
+        }
+        all
+    }
+}
+
+/// Those that this runner has stored, the latest last. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Commons(Arc<Mutex<VecDeque<Known>>>);
+
+#[derive(Debug)]
+struct Known {
+    queue: Queue,
+    plugins: Vec<Arc<Plugin>>,
+    rest: Recording,
+    part: CommonPart,
+}
+
+impl Known {
+    fn is(&self, common: &Common<'_>) -> bool {
+        let is_same = |one: &Arc<Plugin>, other: &Part| {
+            Arc::ptr_eq(one, &other.plugin) || one.manifest == other.plugin.manifest
+        };
+        self.queue == *common.queue
+            && self.rest == common.rest
+            && self.plugins.len() == common.parts.len()
+            && self.plugins.iter().zip(common.parts).all(|(one, other)| is_same(one, other))
+    }
+}
+
+impl Commons {
+    /// Where it is stored, if a recording that is kept for so long from now on may name it.
+    pub fn part(&self, common: &Common<'_>, now: DateTime, keep_ms: i64) -> Option<CommonPart> {
+        let known = self.known();
+        let mut found = known.iter().filter(|known| known.is(common)).map(|known| &known.part);
+        found.find(|part| part.outlives(now, keep_ms)).cloned()
+    }
+
+    /// It is stored there.
+    pub fn remember(&self, common: Common<'_>, part: CommonPart) {
+        let mut known = self.known();
+        known.retain(|known| !known.is(&common));
+        if known.len() >= MOST {
+            known.pop_front();
+        }
+        let plugins = common.parts.iter().map(|part| Arc::clone(&part.plugin)).collect();
+        known.push_back(Known { queue: common.queue.clone(), plugins, rest: common.rest, part });
+    }
+
+    fn known(&self) -> MutexGuard<'_, VecDeque<Known>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn recorded_plugin(part: &Part, files: Vec<PluginFile>) -> RecordedPlugin {
+    let (name, version) = (part.name.base().to_owned(), part.plugin.manifest.version.clone());
+    RecordedPlugin { name, version, manifest: Value::Null, files }
+}
+
+/// A document as pages and bundles have it.
+fn extended(queue: &Queue) -> Value {
+    bson::serialize_to_document(queue)
+        .map(|queue| Bson::from(queue).into_relaxed_extjson())
+        .unwrap_or_default()
+}
+
+fn not_recorded(part: &Part) -> Vec<String> {
+    let further = [(part.plugin.manifest.warm.is_some(), WARM), (part.step.is_some(), STEPS)];
+    let further = further.into_iter().filter_map(|(is_so, what)| is_so.then_some(what));
+    NEVER.into_iter().chain(further).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::doc;
+    use bson::oid::ObjectId;
+    use disbatch_core::plugin::Manifest;
+
+    use super::*;
+    use crate::plugin::About;
+
+    const DAY: i64 = 86_400_000;
+
+    fn queue(name: &str) -> Queue {
+        bson::deserialize_from_document(doc! { "_id": ObjectId::from_bytes([1; 12]), "name": name }).unwrap()
+    }
+
+    fn parts(title: &str) -> [Part; 1] {
+        let manifest = format!(r#"{{ "name": "A", "command": ["a"], "title": "{title}" }}"#);
+        let plugin = Plugin::new(Manifest::parse(&manifest).unwrap(), "/bin/true".into(), Vec::new());
+        [Part { name: "A".parse().unwrap(), plugin: Arc::new(plugin), step: None, about: About::default() }]
+    }
+
+    fn of<'a>(queue: &'a Queue, parts: &'a [Part], size: u64, variable: &str) -> Common<'a> {
+        let file = PluginFile { size, ..PluginFile::default() };
+        let variable = Variable { name: variable.to_owned(), ..Variable::default() };
+        Common::new(queue, parts, vec![vec![file]], vec![variable])
+    }
+
+    #[test]
+    fn what_is_the_same_is_stored_once_and_again_before_it_goes() {
+        let (commons, at) = (Commons::default(), DateTime::from_millis);
+        let (queue, other_queue) = (queue("one"), queue("two"));
+        // Read anew, it is the same.
+        let [same, again, other] = ["t", "t", "u"].map(parts);
+        let part = CommonPart::new("text", at(0), DAY);
+        assert_eq!(commons.part(&of(&queue, &same, 1, "A"), at(0), DAY), None);
+        commons.remember(of(&queue, &same, 1, "A"), part.clone());
+        assert_eq!(commons.part(&of(&queue, &again, 1, "A"), at(0), DAY), Some(part.clone()));
+        let others = [
+            of(&other_queue, &same, 1, "A"),
+            of(&queue, &other, 1, "A"),
+            of(&queue, &same, 2, "A"),
+            of(&queue, &same, 1, "B"),
+        ];
+        for other in others {
+            assert_eq!(commons.part(&other, at(0), DAY), None, "{other:?}");
+        }
+        for (now, keep) in [(0, 2 * DAY + 1), (DAY + 1, DAY)] {
+            assert_eq!(commons.part(&of(&queue, &same, 1, "A"), at(now), keep), None);
+        }
+        for size in 2..=MOST as u64 + 1 {
+            commons.remember(of(&queue, &same, size, "A"), part.clone());
+        }
+        assert_eq!(commons.part(&of(&queue, &same, 1, "A"), at(0), DAY), None, "it is the oldest");
+        assert!(commons.part(&of(&queue, &same, 2, "A"), at(0), DAY).is_some());
+    }
+
+    #[test]
+    fn it_has_the_queue_and_the_plugin_whole() {
+        let (queue, parts) = (queue("one"), parts("t"));
+        let recording = of(&queue, &parts, 7, "A").recording();
+        assert!(
+            recording.queue["name"] == "one" && recording.plugin.manifest["title"] == "t",
+            "{recording:?}"
+        );
+        assert_eq!((recording.plugin.name.as_str(), recording.plugin.files[0].size), ("A", 7));
+        assert_eq!((recording.environment.len(), recording.not_recorded.len()), (1, NEVER.len()));
+    }
+}
