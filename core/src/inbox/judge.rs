@@ -108,6 +108,17 @@ pub(super) struct QueueCache {
 }
 
 impl Store {
+    /// The queue that a document names. One that nobody can read is none: what waits behind it does not wait for that.
+    pub(super) async fn queue_of_document(&self, selector: &Selector) -> Result<Option<Queue>, StoreError> {
+        match self.find_queue(selector).await {
+            Err(error @ StoreError::Document { .. }) => {
+                tracing::warn!(%error, queue = %selector, "a document of the inbox names a queue that cannot be read");
+                Ok(None)
+            }
+            found => found,
+        }
+    }
+
     async fn known_queue(
         &self,
         known: &mut QueueCache,
@@ -116,7 +127,7 @@ impl Store {
         if let Some(queue) = known.queues.get(&selector.to_string()) {
             return Ok(queue.clone());
         }
-        let queue = self.find_queue(&selector).await?;
+        let queue = self.queue_of_document(&selector).await?;
         known.queues.insert(selector.to_string(), queue.clone());
         Ok(queue)
     }

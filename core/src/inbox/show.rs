@@ -23,7 +23,7 @@ impl Store {
         };
         let Some(mut found) = found else { return self.find_task_fields(id, projection).await };
         let named = match queue(&found) {
-            Some(selector) => self.find_queue(&selector).await?,
+            Some(selector) => self.queue_of_document(&selector).await?,
             None => None,
         };
         let producer = self.inbox_config().producer(found.get_str("by").ok()).unwrap_or_default();

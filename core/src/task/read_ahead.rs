@@ -253,7 +253,7 @@ impl Window {
             None => search.wanted.max(RUN),
         };
         let start = Reading { past: None, limit, place: Place::Start };
-        if self.told && !self.ids.is_empty() {
+        if self.told && !self.ids.is_empty() && !self.must_look_back(search, now) {
             return None;
         }
         let is_due = self.mark.is_none() || self.is_scan_due(now) || (self.older && self.may_scan(now));
@@ -349,9 +349,19 @@ impl Window {
         if own.is_empty() && place == Place::Start { ids } else { own }
     }
 
+    /// Whether what is there is not to be taken unless it has been read from the start: what is queued again nobody tells of, and it must not wait for as
+    /// long as there are new ones.
+    fn must_look_back(&self, search: &Search, now: Instant) -> bool {
+        let Some((at, _)) = self.scanned else { return true };
+        let is_overdue = now.saturating_duration_since(at) >= SCAN_AT_LEAST_EVERY * self.claimers();
+        is_overdue || (self.ids.len() > search.wanted && self.is_scan_due(now))
+    }
+
     /// New tasks that somebody has told of. Each is told of once, whatever its id, so the mark goes on with them. Some may have been read
     /// before they were told of.
     fn came(&mut self, mut tasks: impl Iterator<Item = ObjectId>) {
+        // They are behind the mark, and read when it is their turn.
+        self.ended &= self.ids.len() < FARTHEST;
         let Some(mark) = self.mark.filter(|_| self.ended && !self.is_contended() && !self.newest_first)
         else {
             let is_older = |task: ObjectId| self.mark.is_some_and(|mark| is_much_older(task, mark));

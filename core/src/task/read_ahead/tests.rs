@@ -254,12 +254,62 @@ fn new_tasks_that_are_told_of_are_not_looked_for() {
         world.window.came(told.into_iter());
     }
     // Long after: else it would be read from the start.
-    let later = now + SCAN_EVERY * 20;
-    let search = Search::of(1);
+    let later = now + SCAN_EVERY * 5;
+    let search = Search::of(9);
     assert_eq!(world.window.reading(&search, later, 0.5), None);
     assert_eq!(world.window.take(9), [id(20), id(30)]);
     // All else is looked for as ever.
     assert_eq!(world.window.reading(&search, later, 0.5).map(|reading| reading.place), Some(Place::Start));
+}
+
+#[test]
+fn what_is_queued_again_does_not_wait_behind_what_is_told_of() {
+    let now = Instant::now();
+    let told = |several: std::ops::Range<u32>| {
+        let mut world = World::default();
+        world.queued.extend((10..13).map(id));
+        assert_eq!(world.claim(9, now).len(), 3);
+        world.queued.extend(several.clone().map(id));
+        world.window.came(several.map(id));
+        assert!(world.window.told);
+        // Nobody tells of it.
+        world.queued.insert(id(5));
+        world
+    };
+    let mut world = told(20..500);
+    assert_eq!(world.claim(1, now), [id(20)], "it was read a moment ago");
+    assert_eq!(world.claim(2, now + SCAN_EVERY), [id(5), id(21)]);
+    let mut world = told(20..500);
+    world.window.scanned = None;
+    assert_eq!(world.claim(1, now), [id(5)]);
+    // As many as are wanted come all the time.
+    let mut world = told(20..21);
+    assert_eq!(world.claim(1, now + SCAN_EVERY * 9), [id(20)]);
+    world.queued.insert(id(21));
+    world.window.came(std::iter::once(id(21)));
+    assert_eq!(world.claim(1, now + SCAN_AT_LEAST_EVERY), [id(5)]);
+}
+
+#[test]
+fn no_more_ids_are_kept_than_may_be_needed() {
+    let mut world = World::default();
+    let now = Instant::now();
+    world.queued.insert(id(1));
+    assert_eq!(world.claim(2, now), [id(1)]);
+    let most = u32::try_from(FARTHEST).unwrap();
+    let all: Vec<_> = (0..3 * most).map(|one| id(10 + one)).collect();
+    for some in all.chunks(256) {
+        world.queued.extend(some);
+        world.window.came(some.iter().copied());
+    }
+    assert_eq!(world.window.ids.len(), FARTHEST);
+    let mut claimed = Vec::new();
+    while claimed.len() < all.len() {
+        let some = world.claim(1_000, now);
+        assert!(!some.is_empty());
+        claimed.extend(some);
+    }
+    assert_eq!(claimed, all);
 }
 
 #[test]
