@@ -163,7 +163,8 @@ impl Node {
             let started = started.inspect_err(|_| self.runners.uncertain = true)?;
             let mut claimed = Batch::default();
             if !slots.is_empty() {
-                self.end_handover(|of| of == id);
+                self.end_handover(|of| of.id == id);
+                self.ahead.in_hand(id, &self.runners.launcher.handover().under_way());
                 let (running, _) = self.runners.launcher.places(id);
                 self.capacity.divide(&mut self.ahead, id, running);
                 let taken = self.store.take_tasks(queue, &claimant, &slots, &mut self.ahead).await;

@@ -6,7 +6,6 @@
 //! queues that are taken in their order come here; all else is claimed.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -41,6 +40,9 @@ const EACH: usize = 4;
 const FEWEST: usize = 64;
 const MOST: usize = 512;
 
+/// No more are read of a queue while those that are ready have so many bytes.
+const MOST_BYTES: usize = 4 * 1024 * 1024;
+
 /// For so long later tasks that fit beside what a runner has may pass over the first. Then slots are left to that.
 const PASSED_FOR: Duration = Duration::from_millis(500);
 
@@ -55,13 +57,13 @@ pub struct Next {
 
 #[derive(Debug)]
 struct Stock {
+    /// As it was when they were read: their runners are told of it.
+    queue: Queue,
     tasks: VecDeque<Next>,
     /// Since when others pass over the first.
     passed: Option<Instant>,
     /// By [`boot_time`], which goes on while the host sleeps.
     until: Duration,
-    /// There are so many slots.
-    threads: u64,
     /// Fewer than these are to be told of.
     low: usize,
     /// It was told that more is needed, or that the queue is to be read again.
@@ -76,7 +78,11 @@ struct Stock {
 /// What is known of a queue's stock.
 #[derive(Debug, Default)]
 struct Stand {
-    known: HashSet<TaskId>,
+    /// So many are ready, and there is room for more.
+    ready: usize,
+    has_room: bool,
+    /// The tasks that are ready or under way.
+    in_hand: HashSet<TaskId>,
     /// How many starts were tried since the last time, and how many of them were lost.
     met: (usize, usize),
     rests: Option<Instant>,
@@ -86,7 +92,7 @@ struct Stand {
 #[derive(Debug, Clone)]
 pub struct Handover {
     queues: Arc<Mutex<HashMap<QueueId, Stock>>>,
-    under_way: Arc<AtomicUsize>,
+    under_way: Arc<Mutex<Vec<TaskId>>>,
     events: mpsc::UnboundedSender<Event>,
 }
 
@@ -94,13 +100,14 @@ pub struct Handover {
 #[derive(Debug)]
 pub struct UnderWay {
     until: Duration,
-    count: Arc<AtomicUsize>,
+    task: TaskId,
+    all: Arc<Mutex<Vec<TaskId>>>,
 }
 
 impl UnderWay {
-    fn new(until: Duration, count: &Arc<AtomicUsize>) -> Self {
-        count.fetch_add(1, Ordering::AcqRel);
-        Self { until, count: Arc::clone(count) }
+    fn new(until: Duration, task: TaskId, all: &Arc<Mutex<Vec<TaskId>>>) -> Self {
+        lock(all).push(task);
+        Self { until, task, all: Arc::clone(all) }
     }
 
     /// Whether its runner may still be told. A start that was long on its way may have been made by settings that do not hold any more.
@@ -111,7 +118,10 @@ impl UnderWay {
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.count.fetch_sub(1, Ordering::AcqRel);
+        let mut all = lock(&self.all);
+        if let Some(at) = all.iter().position(|task| *task == self.task) {
+            all.swap_remove(at);
+        }
     }
 }
 
@@ -129,17 +139,17 @@ impl Handover {
         slot: u64,
         fits: impl Fn(&TaskContext) -> bool,
     ) -> Option<(Next, UnderWay)> {
-        let mut queues = self.lock();
+        let mut queues = lock(&self.queues);
         let stock = queues.get_mut(&queue)?;
         // A slot above a limit that was lowered is given up.
-        if boot_time() >= stock.until || slot >= stock.threads {
+        if boot_time() >= stock.until || slot >= stock.queue.claim_limit() {
             return None;
         }
         let at = stock.tasks.iter().position(|next| fits(&next.known));
         let at = at.filter(|at| may_take(*at, &mut stock.passed, Instant::now()))?;
         let next = stock.tasks.remove(at)?;
         stock.tried += 1;
-        let under_way = UnderWay::new(stock.until + ON_ITS_WAY, &self.under_way);
+        let under_way = UnderWay::new(stock.until + ON_ITS_WAY, next.queued.task, &self.under_way);
         let needs_look = stock.tasks.len() < stock.low || boot_time() + READ_AGAIN >= stock.until;
         if needs_look && !std::mem::replace(&mut stock.told, true) {
             let _ending = self.events.send(Event::FewAhead);
@@ -149,32 +159,46 @@ impl Handover {
 
     /// Whether it is not known yet what became of a task that was taken.
     pub fn is_under_way(&self) -> bool {
-        self.under_way.load(Ordering::Acquire) > 0
+        !lock(&self.under_way).is_empty()
+    }
+
+    /// The tasks of which that is so.
+    pub fn under_way(&self) -> HashSet<TaskId> {
+        lock(&self.under_way).iter().copied().collect()
     }
 
     /// One that was taken was somebody else's.
     pub fn lost(&self, queue: QueueId) {
-        if let Some(stock) = self.lock().get_mut(&queue) {
+        if let Some(stock) = lock(&self.queues).get_mut(&queue) {
             stock.lost += 1;
         }
     }
 
     /// Hands nothing of these queues over any more. Returns the tasks that were there.
-    fn clear(&self, which: impl Fn(QueueId) -> bool) -> Vec<(QueueId, Vec<TaskId>)> {
-        let cleared = self.lock().extract_if(|id, _| which(*id)).collect::<Vec<_>>();
+    fn clear(&self, which: impl Fn(&Queue) -> bool) -> Vec<(QueueId, Vec<TaskId>)> {
+        let cleared = lock(&self.queues).extract_if(|_, stock| which(&stock.queue)).collect::<Vec<_>>();
         let tasks = |stock: Stock| stock.tasks.into_iter().map(|next| next.queued.task).collect();
         cleared.into_iter().map(|(id, stock)| (id, tasks(stock))).collect()
     }
 
     /// What there is to know of a queue before tasks of it are read.
     fn stand(&self, queue: &Queue, (until, low): (Duration, usize)) -> Stand {
-        let mut queues = self.lock();
-        let Some(stock) = queues.get_mut(&queue.id) else { return Stand::default() };
-        (stock.until, stock.threads, stock.low) = (until, queue.claim_limit(), low);
+        // First: what is taken meanwhile is still ready then, or under way.
+        let mut queues = lock(&self.queues);
+        let mut in_hand = self.under_way();
+        let Some(stock) = queues.get_mut(&queue.id) else {
+            return Stand { has_room: true, in_hand, ..Stand::default() };
+        };
+        let ready = stock.tasks.len();
+        let bytes: usize = stock.tasks.iter().map(|next| next.queued.document().as_bytes().len()).sum();
+        in_hand.extend(stock.tasks.iter().map(|next| next.queued.task));
+        (stock.until, stock.low) = (until, if bytes < MOST_BYTES { low } else { low.min(ready) });
         // Where there are no more it need not be told again.
-        stock.told = stock.tasks.len() < stock.low;
+        stock.told = ready < stock.low;
         Stand {
-            known: stock.tasks.iter().map(|next| next.queued.task).collect(),
+            ready,
+            has_room: ready < stock.low,
+            in_hand,
             met: (std::mem::take(&mut stock.tried), std::mem::take(&mut stock.lost)),
             rests: stock.rests,
         }
@@ -182,12 +206,12 @@ impl Handover {
 
     fn add(&self, queue: &Queue, tasks: Vec<Next>, (until, low): (Duration, usize)) {
         let rests = tasks.is_empty().then(|| Instant::now() + AFTER_NOTHING);
-        let mut queues = self.lock();
+        let mut queues = lock(&self.queues);
         let stock = queues.entry(queue.id).or_insert_with(|| Stock {
+            queue: queue.clone(),
             tasks: VecDeque::new(),
             passed: None,
             until,
-            threads: queue.claim_limit(),
             low,
             told: false,
             tried: 0,
@@ -198,10 +222,10 @@ impl Handover {
         stock.tasks.extend(tasks);
         (stock.until, stock.low, stock.rests) = (until, low, rests);
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<QueueId, Stock>> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Node {
@@ -226,22 +250,23 @@ impl Node {
             .iter()
             .filter(|queue| running.contains_key(&queue.id) && self.hands_over(queue, &served))
             .collect();
-        self.end_handover(|id| !eligible.iter().any(|queue| queue.id == id));
+        // Of one that has changed the tasks are read again, with what their runners have to know of it.
+        self.end_handover(|queue| !eligible.contains(&queue));
         for queue in eligible {
             let Some(running) = running.get(&queue.id) else { continue };
             self.capacity.note_slots(queue.id, &self.runners.launcher);
             let target = (running * EACH).clamp(FEWEST, MOST);
             let low = target - target / 4;
-            let Stand { known, met, rests } = self.runners.launcher.handover().stand(queue, (until, low));
-            if met.1 > 0 {
-                self.ahead.met_others(queue.id, met);
+            let stand = self.runners.launcher.handover().stand(queue, (until, low));
+            if stand.met.1 > 0 {
+                self.ahead.met_others(queue.id, stand.met);
             }
-            if known.len() >= low || rests.is_some_and(|until| now < until) {
+            if !stand.has_room || stand.rests.is_some_and(|until| now < until) {
                 continue;
             }
-            let wanted = target - known.len();
+            self.ahead.in_hand(queue.id, &stand.in_hand);
             self.capacity.divide(&mut self.ahead, queue.id, *running as u64);
-            let tasks = self.store.read_ahead(queue, &mut self.ahead, (wanted, &known)).await?;
+            let tasks = self.store.read_ahead(queue, &mut self.ahead, target - stand.ready).await?;
             let document = bson::serialize_to_document(queue).ok();
             let document = document.and_then(|document| RawDocumentBuf::try_from(&document).ok());
             let Some(document) = document else { continue };
@@ -302,7 +327,7 @@ impl Node {
     }
 
     /// Hands nothing of these queues over any more: their tasks are claimed, each in its turn.
-    pub(crate) fn end_handover(&mut self, which: impl Fn(QueueId) -> bool) {
+    pub(crate) fn end_handover(&mut self, which: impl Fn(&Queue) -> bool) {
         for (queue, tasks) in self.runners.launcher.handover().clear(which) {
             self.ahead.put_back(queue, tasks);
         }

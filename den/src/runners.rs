@@ -28,6 +28,8 @@ pub struct Runners {
     pub untold: Vec<Claim>,
     /// Tasks whose runner has ended without starting them: with which that happens again are left alone for a while.
     pub unstarted: HashSet<TaskId>,
+    /// The runner, by its serial, some of whose processes did not die when it did.
+    pub undying: Option<u64>,
     /// A claim failed without an answer: there may be tasks claimed in our name that nobody launches.
     pub uncertain: bool,
 }
@@ -44,6 +46,7 @@ impl Runners {
             refused: Vec::new(),
             untold: Vec::new(),
             unstarted: HashSet::new(),
+            undying: None,
             uncertain: false,
         }
     }

@@ -19,6 +19,9 @@ use crate::runner::{self, Exit, trace};
 /// How long the processes of a killed runner are waited for at most.
 const DEATH_TAKES: Duration = Duration::from_secs(10);
 
+/// The same for those of its further tasks, if those of one did not die: the node does nothing else meanwhile.
+const NEXT_DEATH_TAKES: Duration = Duration::from_secs(1);
+
 /// How long a guard has to kill a plugin whose runner is dead.
 const GUARD_TAKES: Duration = Duration::from_secs(2);
 
@@ -196,7 +199,11 @@ impl Node {
         if is_its_run {
             let except = self.runners.launcher.at_other_work(task);
             let wanted = Wanted { runner: stored.pid(), except: &except, ..Wanted::of(task, &self.ours) };
-            self.await_death(wanted).await;
+            let serial = exit.process.serial;
+            let patience = if self.runners.undying == Some(serial) { NEXT_DEATH_TAKES } else { DEATH_TAKES };
+            if !self.await_death(wanted, patience).await {
+                self.runners.undying = Some(serial);
+            }
             let why = format!("its runner died ({how})");
             self.bury(&stored, Evidence::ProcessGone, &why).await?;
         } else {
@@ -230,7 +237,8 @@ impl Node {
         let task = claim.task;
         let except = self.runners.launcher.at_other_work(task);
         let runner = i32::try_from(exit.process.pid).ok();
-        self.await_death(Wanted { runner, except: &except, ..Wanted::of(task, &self.ours) }).await;
+        let wanted = Wanted { runner, except: &except, ..Wanted::of(task, &self.ours) };
+        self.await_death(wanted, DEATH_TAKES).await;
         self.store.end_run_unfit(claim, error).await
     }
 
@@ -277,7 +285,7 @@ impl Node {
         let left = processes::of_task(wanted).len();
         if left > 0 {
             tracing::warn!(task = %task.id, processes = left, "its lease has run out: killing what is left of it");
-            self.await_death(wanted).await;
+            self.await_death(wanted, DEATH_TAKES).await;
         }
         let why = "its runner was gone, or silent for longer than its lease";
         self.bury(task, Evidence::LeaseExpired, why).await
@@ -315,8 +323,8 @@ impl Node {
     }
 
     /// Kills what is left of a task's processes and waits until nothing is. A warm runner that has another task by
-    /// now, or none, is left alone: this loop gives out no task meanwhile, so that stays so.
-    async fn await_death(&self, wanted: Wanted<'_>) {
+    /// now, or none, is left alone: this loop gives out no task meanwhile, so that stays so. Tells whether nothing was left in time.
+    async fn await_death(&self, wanted: Wanted<'_>, patience: Duration) -> bool {
         let begun = Instant::now();
         loop {
             let left = match begun.elapsed() < GUARD_TAKES {
@@ -324,11 +332,11 @@ impl Node {
                 false => processes::kill_all(wanted),
             };
             if left == 0 {
-                return;
+                return true;
             }
-            if begun.elapsed() > DEATH_TAKES {
+            if begun.elapsed() > patience {
                 tracing::error!(task = %wanted.task, "processes of the task do not die");
-                return;
+                return false;
             }
             tokio::time::sleep(LOOK_AGAIN).await;
         }

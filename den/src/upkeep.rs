@@ -34,6 +34,8 @@ impl Node {
         self.look_at_slots().await?;
         self.look_at_canaries().await?;
         if self.workers.refresh(&self.store).await? {
+            // Runners are told of them with their tasks.
+            self.end_handover(|_| true);
             self.availability.define(self.workers.all());
         }
         if let Some(schemas) = self.availability.new_schemas() {
@@ -84,6 +86,8 @@ impl Node {
         let mut queues = self.queues.get(&self.store).await?.to_vec();
         self.clockwork.knows_of_shadows(queues.iter().any(|queue| Shadow::of(queue).is_some()));
         if self.workers.refresh(&self.store).await? {
+            // Runners are told of them with their tasks.
+            self.end_handover(|_| true);
             self.availability.define(self.workers.all());
         }
         self.availability.keep_only(&queues);

@@ -17,6 +17,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use disbatch_core::lifecycle::Lifecycle;
@@ -61,23 +62,25 @@ pub struct Keeper {
 #[derive(Debug, Default)]
 struct Marks(Option<Seen>);
 
-/// A program as it was at some time.
+/// A program, and the scripts that it is given by their paths, as they were at some time.
 #[derive(Debug)]
 struct Seen {
     program: PathBuf,
-    mark: Option<Mark>,
+    arguments: Vec<String>,
+    marks: Arc<[Mark]>,
     at: Instant,
 }
 
 impl Marks {
-    fn of(&mut self, program: &Path) -> Option<Mark> {
-        let believed =
-            self.0.as_ref().filter(|seen| seen.program == program && seen.at.elapsed() < BELIEVED_FOR);
-        match believed {
-            Some(seen) => seen.mark,
+    fn of(&mut self, plugin: &Plugin) -> Arc<[Mark]> {
+        let is_same = |seen: &&Seen| seen.program == plugin.program && seen.arguments == plugin.arguments;
+        match self.0.as_ref().filter(is_same).filter(|seen| seen.at.elapsed() < BELIEVED_FOR) {
+            Some(seen) => Arc::clone(&seen.marks),
             None => {
-                let seen = Seen { program: program.to_owned(), mark: mark(program), at: Instant::now() };
-                self.0.insert(seen).mark
+                let (program, arguments) = (plugin.program.clone(), plugin.arguments.clone());
+                let files = arguments.iter().map(Path::new).filter(|path| path.is_absolute());
+                let marks = [program.as_path()].into_iter().chain(files).filter_map(mark).collect();
+                Arc::clone(&self.0.insert(Seen { program, arguments, marks, at: Instant::now() }).marks)
             }
         }
     }
@@ -98,7 +101,7 @@ struct Key {
     limits: Warm,
     confinement: Option<Confinement>,
     secrets: NamedSecrets,
-    mark: Option<Mark>,
+    marks: Arc<[Mark]>,
 }
 
 /// Tells a program that was changed or replaced: device, number, length, and the time of the last change in seconds and
@@ -128,7 +131,7 @@ impl Keeper {
         let (ear, control) = (Ear::default(), Control::of(job.task.id));
         let said = Said { captures, ear, control, relay };
         let mut intake = Intake { line: &line, sent: 0, said };
-        let key = Key::of(plugin, limits, (&job, guards.isolation()), self.marks.of(&plugin.program));
+        let key = Key::of(plugin, limits, (&job, guards.isolation()), self.marks.of(plugin));
         let (mut starts, mut until) = (0, job.until);
         loop {
             let mut kept = match self.fit_for(&key).await {
@@ -268,7 +271,7 @@ impl Key {
         plugin: &Plugin,
         limits: Warm,
         (job, isolation): (&Job<'_>, &Isolation),
-        mark: Option<Mark>,
+        marks: Arc<[Mark]>,
     ) -> Self {
         Self {
             name: job.name.clone(),
@@ -277,7 +280,7 @@ impl Key {
             limits,
             confinement: isolation.confinement(&plugin.manifest),
             secrets: job.about.secrets.clone(),
-            mark,
+            marks,
         }
     }
 }

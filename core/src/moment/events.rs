@@ -164,7 +164,14 @@ pub(super) fn of_minutes(minutes: &[(String, i64)], within: (i64, i64), question
                 ));
             }
             if next != within.1 {
-                events.push(Event::of_node(DateTime::from_millis(next), node, "heard of after a silence"));
+                // Nothing is known of what was before the minutes that were looked at.
+                let is_known = one != within.0;
+                let words = if is_known {
+                    "heard of after a silence"
+                } else {
+                    "heard of anew, or for the first time"
+                };
+                events.push(Event::of_node(DateTime::from_millis(next), node, words));
             }
         }
     }

@@ -5,7 +5,7 @@
 //! queued for the first time, which counts no attempt yet, and not changed since. A slot is given once: should the end not be stored, the
 //! unique index over slots refuses the start.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use bson::oid::ObjectId;
@@ -76,18 +76,17 @@ pub struct Take {
 }
 
 impl Store {
-    /// Reads the next tasks of `queue`, so many at most, besides those in `known`. They end before the first that is not to be handed a
+    /// Reads the next tasks of `queue`, so many at most, besides those in hand. They end before the first that is not to be handed a
     /// slot: that is claimed in its turn.
     #[operation(queue = %queue.id)]
     pub async fn read_ahead(
         &self,
         queue: &Queue,
         ahead: &mut Ahead,
-        (wanted, known): (usize, &HashSet<TaskId>),
+        wanted: usize,
     ) -> Result<Vec<Queued>, StoreError> {
         let window = ahead.window(queue.id, false);
-        let (mut ids, _) = self.next_candidates(queue, window, wanted).await?;
-        ids.retain(|id| !known.contains(&TaskId(*id)));
+        let (ids, _) = self.next_candidates(queue, window, wanted).await?;
         if ids.is_empty() {
             return Ok(Vec::new());
         }

@@ -26,7 +26,7 @@
 
 mod share;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use bson::oid::ObjectId;
@@ -112,6 +112,13 @@ impl Ahead {
         }
     }
 
+    /// These tasks of `queue`, which were read, are about to be started, or may be: they are not to be tried a second time.
+    pub fn in_hand(&mut self, queue: QueueId, tasks: &HashSet<TaskId>) {
+        if let Some(window) = self.queues.get_mut(&queue) {
+            window.in_hand = tasks.iter().map(|task| task.0).collect();
+        }
+    }
+
     /// More tasks are new than each was told of. Where the last that was read is not the last that there was, they are read in their turn.
     pub fn many_came(&mut self) {
         let at_their_end = self.queues.values_mut().filter(|window| window.ended);
@@ -177,6 +184,8 @@ pub(super) struct Window {
     mark: Option<ObjectId>,
     /// Read and not tried yet, in the order of the queue.
     ids: VecDeque<ObjectId>,
+    /// Tried already, or about to be, and not known to be started: what is read again may have them.
+    in_hand: HashSet<ObjectId>,
     /// When it was last read from the start, and how long that took.
     scanned: Option<(Instant, Duration)>,
     /// Where several claim: the first task of the queue, and when that was seen.
@@ -252,7 +261,8 @@ impl Window {
             None if self.is_contended() => search.wanted.max(CONTENDED_RUN),
             None => search.wanted.max(RUN),
         };
-        let start = Reading { past: None, limit, place: Place::Start };
+        // What is in hand is still there.
+        let start = Reading { past: None, limit: limit + self.in_hand.len(), place: Place::Start };
         if self.told && !self.ids.is_empty() && !self.must_look_back(search, now) {
             return None;
         }
@@ -332,7 +342,8 @@ impl Window {
         self.ended = is_short && reading.place != Place::Behind;
         self.told = false;
         self.remember(&ids);
-        let mut new = self.to_try(ids, is_short, reading.place);
+        let untried = ids.into_iter().filter(|id| !self.in_hand.contains(id)).collect();
+        let mut new = self.to_try(untried, is_short, reading.place);
         if goes_on {
             new = self.ids.drain(..).chain(new).collect::<BTreeSet<_>>().into_iter().collect();
         }

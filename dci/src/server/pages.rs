@@ -139,7 +139,7 @@ fn without_numbers(html: &str) -> String {
             c => text.push(c),
         }
     }
-    text
+    ["KiB", "MiB", "GiB"].iter().fold(text, |text, unit| text.replace(&format!("# {unit}"), "# bytes"))
 }
 
 fn state(database: &TestDatabase, folder: &Path, door: Door) -> State {

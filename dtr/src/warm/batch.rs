@@ -167,8 +167,8 @@ impl Batches {
         if let Some(folder) = job.private_folder().filter(|_| job.is_first()) {
             isolation.hand_over(folder)?;
         }
-        let mark = self.marks.lock().unwrap_or_else(PoisonError::into_inner).of(&plugin.program);
-        let key = Arc::new(Key::of(plugin, limits, (&job, isolation), mark));
+        let marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner).of(plugin);
+        let key = Arc::new(Key::of(plugin, limits, (&job, isolation), marks));
         let task = job.task.id;
         let mut said = Said { captures, ear: Ear::default(), control: Control::among_others(task), relay };
         let (mut starts, mut until) = (0, job.until);

@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use bson::{Document, doc};
 use disbatch_core::model::{NodeName, Queue, Status, Task, TaskId};
+use disbatch_core::plugin::Manifest;
 use disbatch_core::task::Run;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -246,6 +247,25 @@ async fn a_process_is_replaced_after_its_tasks() {
         (3, true, false, true)
     );
     assert!(!runs(&pids[0]) && !runs(&pids[3]) && runs(&pids[6]));
+}
+
+#[test]
+fn a_script_that_an_interpreter_is_given_counts_as_its_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("run.py");
+    fs::write(&script, "one").unwrap();
+    let plugin = |arguments: &[&str]| {
+        let manifest = Manifest::parse(r#"{ "name": "A", "command": ["a"] }"#).unwrap();
+        let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        Plugin::new(manifest, "/bin/sh".into(), arguments)
+    };
+    let marks = |plugin: &Plugin| Marks::default().of(plugin);
+    let with_script = plugin(&["-u", script.to_str().unwrap(), "--all"]);
+    let before = marks(&with_script);
+    assert_eq!((before.len(), marks(&plugin(&["-u"])).len()), (2, 1));
+    assert_eq!(marks(&with_script), before);
+    fs::write(&script, "two and more").unwrap();
+    assert_ne!(marks(&with_script), before);
 }
 
 #[tokio::test]

@@ -1,7 +1,5 @@
 //! Starts in one write: of tasks for which a runner is ready, and of those that get the slot of a task that has ended.
 
-use std::collections::HashSet;
-
 use anyhow::{Context, ensure};
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::clock::{Clock, SystemClock};
@@ -10,7 +8,7 @@ use disbatch_core::store::{Store, StoreError};
 use disbatch_core::task::{
     Ahead, Claim, Finished, Queued, RunWrite, Slot, Start, Started, Take, Unclaimed, Written,
 };
-use disbatch_tests::{Script, World, eventually};
+use disbatch_tests::{Script, Server, World, eventually};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
@@ -62,8 +60,7 @@ impl Scene {
     }
 
     async fn read_ahead(&mut self, tasks: usize) -> anyhow::Result<Vec<Queued>> {
-        let known = HashSet::new();
-        Ok(self.store.read_ahead(&self.queue, &mut self.ahead, (tasks, &known)).await?)
+        Ok(self.store.read_ahead(&self.queue, &mut self.ahead, tasks).await?)
     }
 
     fn take(&self, queued: &Queued) -> anyhow::Result<Take> {
@@ -292,6 +289,34 @@ async fn a_pause_and_a_lower_limit_hold_for_what_is_started_a_second_later() -> 
     let late = DateTime::from_millis(paused + 1_000);
     assert_eq!(world.count(id, doc! { "started": { "$gt": late } }).await?, 0);
     ensure!(world.count(id, doc! { "status": -2 }).await? > 0, "there was nothing left to start");
+    world.end().await
+}
+
+/// Without a change stream nobody tells of it.
+#[tokio::test]
+async fn tasks_that_were_read_ahead_start_with_the_settings_that_their_queue_has_then() -> anyhow::Result<()>
+{
+    let world = World::on(Server::Standalone).await?;
+    let script = Script { name: "Named", text: "#!/bin/sh\nsleep 0.05\nprintf %s \"$DISBATCH_QUEUE\"\n" };
+    script.install_as(&world.plugins(), &json!({ "name": script.name, "command": ["./run"] }))?;
+    let id = world.queue(script.name, doc! { "threads": 1, "sort": "fifo", "name": "before" }).await?;
+    world.submit(id, vec![doc! {}; 100]).await?;
+    let _den = world.den_at_work("n1").await?;
+    eventually("some to run", async || Ok((world.count(id, doc! { "status": 1 }).await? > 3).then_some(())))
+        .await?;
+    world.update_queue(id, doc! { "name": "after" }).await?;
+    let changed = SystemClock.now().timestamp_millis();
+    let (mut before, mut after) = (0, 0);
+    for task in world.until_all_ended(id).await? {
+        let started = task.get_datetime("started")?.timestamp_millis();
+        match task.get_str("stdout")? {
+            "before" => ensure!(started <= changed + 1_000, "{} ms late: {task}", started - changed),
+            "after" if started > changed + 1_000 => after += 1,
+            _ => {}
+        }
+        before += usize::from(started <= changed);
+    }
+    ensure!(before > 3 && after > 3, "{before} started before, {after} later");
     world.end().await
 }
 

@@ -175,7 +175,7 @@ async fn a_part_of_them_is_the_same_part_whoever_asks() -> anyhow::Result<()> {
 async fn whoever_is_killed_in_the_middle_leaves_no_doubles() -> anyhow::Result<()> {
     let scene = Scene::new().await?;
     scene.shadow(1.0).await?;
-    let tasks = scene.submit(100..300).await?;
+    let tasks = scene.submit(100..180).await?;
     let some = || async { Ok((scene.world.count(scene.next, doc! {}).await? >= 5).then_some(())) };
     eventually("the first shadows", some).await?;
     let Scene { world, dci, queue, next, den } = scene;
