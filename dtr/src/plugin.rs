@@ -58,6 +58,8 @@ pub const TOLD_TO_END: End = End { reason: Reason::Runner, grace: Duration::from
 pub struct Job<'a> {
     /// The task, as the plugin is told of it.
     pub task: &'a Task,
+    /// The same as JSON, without what is secret, where somebody else needs that, too. See [`json_of`].
+    pub json: Option<&'a str>,
     /// What only the plugin is told, and only with the task: never by arguments, and by a variable only where that is
     /// asked for, since others may see these.
     pub secure_params: Option<&'a SecureParams>,
@@ -409,12 +411,23 @@ pub fn prepare(plugin: &Plugin, job: Job<'_>, isolation: &Isolation) -> io::Resu
 
 /// What the plugin is sent: the task, and what its adapter is told.
 fn input(job: &Job<'_>) -> io::Result<Zeroizing<Vec<u8>>> {
-    secrets::within(&json_of(job.task)?, job.secure_params, Worker::of(job).as_ref())
+    within(job, job.secure_params, Worker::of(job).as_ref())
 }
 
 /// The task as one line of relaxed extended JSON. Secure parameters are in it as they were given.
-pub fn task_json(task: &Task, secure_params: Option<&SecureParams>) -> io::Result<Zeroizing<Vec<u8>>> {
-    secrets::within(&json_of(task)?, secure_params, None)
+pub fn task_json(job: &Job<'_>, secure_params: Option<&SecureParams>) -> io::Result<Zeroizing<Vec<u8>>> {
+    within(job, secure_params, None)
+}
+
+fn within(
+    job: &Job<'_>,
+    secure_params: Option<&SecureParams>,
+    worker: Option<&Worker<'_>>,
+) -> io::Result<Zeroizing<Vec<u8>>> {
+    match job.json {
+        Some(json) => secrets::within(json, secure_params, worker),
+        None => secrets::within(&json_of(job.task)?, secure_params, worker),
+    }
 }
 
 /// The task as a plugin is given it, without what is secret.

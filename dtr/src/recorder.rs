@@ -8,7 +8,7 @@ mod common;
 mod sums;
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::mem;
 use std::os::unix::ffi::OsStrExt;
@@ -43,6 +43,10 @@ pub use sums::Sums;
 /// How long the end of an attempt may wait for the sums of files, which have been made since its start.
 const SUMS_TAKE: Duration = Duration::from_secs(1);
 
+/// Variables that are set here and are the same for all attempts of a queue.
+const OF_QUEUE: [&str; 5] =
+    ["DISBATCH_CONTROL_FD", "DISBATCH_DATABASE", "DISBATCH_PLUGIN", "DISBATCH_QUEUE", "DISBATCH_QUEUE_ID"];
+
 /// What often is in the names of variables with secrets.
 const SUSPECT: [&str; 6] = ["AUTH", "CREDENTIAL", "KEY", "PASS", "SECRET", "TOKEN"];
 
@@ -57,7 +61,9 @@ struct Draft {
     /// Without what is common to several attempts,
     own: Recording,
     /// as these variables are.
-    environment: Vec<Variable>,
+    environment: Arc<[Variable]>,
+    /// What this runner knows of that.
+    commons: Commons,
     /// How many bytes of control lines there are.
     control: usize,
     /// How many lines and pieces came that there was no room for.
@@ -77,7 +83,12 @@ enum Files {
 
 impl Recorder {
     /// For an attempt that is to be recorded. Asks the queue first, as most have nothing recorded.
-    pub fn of(queue: &Queue, task: &Task, attempt: i64, parts: &[Part]) -> Option<Self> {
+    pub fn of(
+        queue: &Queue,
+        (task, attempt): (&Task, i64),
+        parts: &[Part],
+        commons: &Commons,
+    ) -> Option<Self> {
         let sample = Sample::of(queue)?;
         let is_service = |part: &Part| part.plugin.manifest.engine == Engine::Http;
         if parts.iter().any(is_service) || !sample.has(task.id, attempt) {
@@ -90,8 +101,17 @@ impl Recorder {
         let steps = parts.iter().filter_map(step).collect();
         let own = Recording { v: VERSION, steps, ..Recording::default() };
         let plugins = parts.iter().map(|part| Arc::clone(&part.plugin)).collect();
-        let (began, environment, control, left_out, files) = (Instant::now(), Vec::new(), 0, [0; 2], None);
-        let draft = Draft { began, sample, own, environment, control, left_out, plugins, files };
+        let draft = Draft {
+            began: Instant::now(),
+            sample,
+            own,
+            environment: Arc::default(),
+            commons: commons.clone(),
+            control: 0,
+            left_out: [0; 2],
+            plugins,
+            files: None,
+        };
         Some(Self(Arc::new(Mutex::new(draft))))
     }
 
@@ -138,17 +158,15 @@ impl Recorder {
         let mut draft = self.lock();
         let is_named =
             |name: &str| name == secret || secrets.variables().any(|(variable, _)| variable == name);
-        // Of several with one name the last counts.
-        let variables: BTreeMap<_, _> = environment.iter().map(|(name, value)| (name, value)).collect();
         if draft.own.steps.get(1).is_none_or(|second| second.ms.is_none()) {
-            let variable = |(name, value): (&OsString, &OsString)| {
-                let name = name.to_string_lossy().into_owned();
-                let secret = is_named(&name) || is_suspect(&name, value.as_bytes());
-                let shown = value.to_str().filter(|value| !secret && value.len() <= LONGEST_VALUE);
-                Variable { value: shown.map(str::to_owned), name, secret }
-            };
-            (draft.own.environment, draft.environment) =
-                variables.into_iter().map(variable).partition(|variable| is_set_here(variable.name.as_ref()));
+            let is_own =
+                |name: &OsStr| is_set_here(name) && OF_QUEUE.iter().all(|of_queue| *of_queue != name);
+            let (own, inherited): (Vec<_>, Vec<_>) = environment.iter().partition(|(name, _)| is_own(name));
+            let is_secret = |name: &str, value: &OsStr| is_named(name) || is_suspect(name, value.as_bytes());
+            draft.own.environment = variables(&own, is_secret);
+            let named = secrets.variables().map(|(variable, _)| variable.to_owned()).collect();
+            draft.environment =
+                draft.commons.variables(&inherited, named, || variables(&inherited, is_secret));
         }
         draft.own.folder = folder.map(|folder| folder.to_string_lossy().into_owned());
         for (variable, _) in secrets.variables() {
@@ -181,14 +199,12 @@ impl Recorder {
         draft.own.output.push(OutputPiece { ms, stream, offset, length });
     }
 
-    /// What was recorded, of which `commons` has what others have, too. `None`: no plugin was given anything.
-    pub async fn finish(
-        &self,
-        (queue, parts): (&Queue, &[Part]),
-        commons: &Commons,
-        ledger: &Ledger,
-    ) -> Option<Recorded> {
-        let files = self.lock().files.take()?;
+    /// What was recorded. What others have, too, is only named. `None`: no plugin was given anything.
+    pub async fn finish(&self, (queue, parts): (&Queue, &[Part]), ledger: &Ledger) -> Option<Recorded> {
+        let (files, commons) = {
+            let mut draft = self.lock();
+            (draft.files.take()?, draft.commons.clone())
+        };
         let files = match files {
             Files::Known(files) => Some(files),
             // The next attempt will find the sums, which go on being made.
@@ -223,7 +239,7 @@ impl Recorder {
 
 impl Draft {
     /// What is the attempt's own, with what was left out of it; the variables that are not; and for how long it is kept.
-    fn take(&mut self) -> (Recording, Vec<Variable>, Duration) {
+    fn take(&mut self) -> (Recording, Arc<[Variable]>, Duration) {
         let mut own = mem::take(&mut self.own);
         for (count, what) in self.left_out.into_iter().zip(["control lines", "times of output"]) {
             if count > 0 {
@@ -236,6 +252,21 @@ impl Draft {
     fn ms(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
+}
+
+/// The variables as they are recorded, in the order of their names. Of several with one name the last counts.
+fn variables(
+    environment: &[&(OsString, OsString)],
+    is_secret: impl Fn(&str, &OsStr) -> bool,
+) -> Vec<Variable> {
+    let of_names: BTreeMap<_, _> = environment.iter().map(|(name, value)| (name, value)).collect();
+    let variable = |(name, value): (&OsString, &OsString)| {
+        let name = name.to_string_lossy().into_owned();
+        let secret = is_secret(&name, value);
+        let shown = value.to_str().filter(|value| !secret && value.len() <= LONGEST_VALUE);
+        Variable { value: shown.map(str::to_owned), name, secret }
+    };
+    of_names.into_iter().map(variable).collect()
 }
 
 /// Whether a variable that nobody has called secret may be: by its name, or as an address with a password.

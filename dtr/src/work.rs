@@ -112,6 +112,7 @@ impl Kit {
         let [part] = &parts[..] else { return Err(io::Error::other("the task has several steps")) };
         let job = Job {
             task: &begun.task,
+            json: None,
             secure_params,
             queue,
             name: &part.name,

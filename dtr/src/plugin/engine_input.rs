@@ -101,7 +101,7 @@ fn of_program(kind: ProgramType, job: &Job<'_>, isolation: &Isolation) -> io::Re
 /// The task in a file. Secure parameters are on standard input only.
 fn task_file(job: &Job<'_>, isolation: &Isolation) -> io::Result<PathBuf> {
     let name = task_name(job.task.id);
-    own_file::write(job.folder, &name, &task_json(job.task, None)?, isolation.user())?;
+    own_file::write(job.folder, &name, &task_json(job, None)?, isolation.user())?;
     Ok(job.folder.join(name))
 }
 

@@ -102,6 +102,7 @@ impl Setup {
         let (relay, _inbox) = relay::channel();
         let job = Job {
             task: &self.task,
+            json: None,
             secure_params: self.secure_params.as_ref(),
             queue: &self.queue,
             name: &self.name,
@@ -149,7 +150,7 @@ async fn a_plugin_runs_and_all_that_is_known_of_it_is_told() {
         [ $DISBATCH_WORK_DIR = $PWD ] && exit 3"#,
     );
     let ended = setup.run(nothing).await.unwrap();
-    let input = String::from_utf8(task_json(&setup.task, None).unwrap().to_vec()).unwrap();
+    let input = json_of(&setup.task).unwrap() + "\n";
     let id = setup.task.id;
     assert_eq!(ended.stdout.text().await.unwrap(), format!("{input}{id} q Test n1 3 {{}}\n"));
     assert_eq!(ended.stderr.text().await.unwrap(), "err\n");

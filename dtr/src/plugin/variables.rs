@@ -147,6 +147,7 @@ mod tests {
         let run = Run { task: TaskId(id), queue: queue.id, node, attempt: 3, instance: None };
         let job = Job {
             task: &task,
+            json: None,
             secure_params: params.as_ref(),
             queue: &queue,
             name: &name,

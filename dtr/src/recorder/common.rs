@@ -1,6 +1,7 @@
 //! What recordings have in common: made and stored once, and then only named.
 
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bson::{Bson, DateTime};
@@ -10,6 +11,7 @@ use disbatch_core::recordings::CommonPart;
 use disbatch_wire::bundles::{PluginFile, RecordedPlugin, RecordedStep, Recording, Variable};
 use serde_json::Value;
 
+use crate::environment::Environment;
 use crate::work::parts::Part;
 
 /// A runner remembers so many: of each queue one, unless something changes.
@@ -33,8 +35,9 @@ const STEPS: &str = "the environments of all steps but the first";
 pub struct Common<'a> {
     queue: &'a Queue,
     parts: &'a [Part],
-    /// Without the queue and the manifests.
+    /// Without the queue, the manifests and the variables.
     rest: Recording,
+    environment: Arc<[Variable]>,
 }
 
 impl<'a> Common<'a> {
@@ -43,7 +46,7 @@ impl<'a> Common<'a> {
         queue: &'a Queue,
         parts: &'a [Part],
         files: Vec<Vec<PluginFile>>,
-        environment: Vec<Variable>,
+        environment: Arc<[Variable]>,
     ) -> Self {
         let mut files = files.into_iter();
         let mut plugins = parts.iter().map(|part| recorded_plugin(part, files.next().unwrap_or_default()));
@@ -57,14 +60,15 @@ impl<'a> Common<'a> {
         };
         let not_recorded = parts.first().map(not_recorded).unwrap_or_default();
         let plugin = plugin.unwrap_or_default();
-        let rest = Recording { plugin, steps, environment, not_recorded, ..Recording::default() };
-        Self { queue, parts, rest }
+        let rest = Recording { plugin, steps, not_recorded, ..Recording::default() };
+        Self { queue, parts, rest, environment }
     }
 
     /// All of it.
     pub fn recording(&self) -> Recording {
         let mut all = self.rest.clone();
         all.queue = extended(self.queue);
+        all.environment = self.environment.to_vec();
         let of_steps = all.steps.iter_mut().map(|step| &mut step.plugin).zip(self.parts);
         for (plugin, part) in
             self.parts.first().map(|first| (&mut all.plugin, first)).into_iter().chain(of_steps)
@@ -75,16 +79,40 @@ impl<'a> Common<'a> {
     }
 }
 
-/// Those that this runner has stored, the latest last. Clones share them.
+/// Those that this runner has stored. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Commons(Arc<Mutex<VecDeque<Known>>>);
+pub struct Commons(Arc<Mutex<Memory>>);
+
+#[derive(Debug, Default)]
+struct Memory {
+    /// The latest last.
+    known: VecDeque<Known>,
+    inherited: Option<Inherited>,
+}
 
 #[derive(Debug)]
 struct Known {
     queue: Queue,
     plugins: Vec<Arc<Plugin>>,
     rest: Recording,
+    environment: Arc<[Variable]>,
     part: CommonPart,
+}
+
+/// The variables of the last attempt that may be those of the next.
+#[derive(Debug)]
+struct Inherited {
+    given: Environment,
+    /// Those of named secrets.
+    named: Vec<String>,
+    /// As they are recorded.
+    shown: Arc<[Variable]>,
+}
+
+impl Inherited {
+    fn is(&self, given: &[&(OsString, OsString)], named: &[String]) -> bool {
+        self.named == named && self.given.iter().eq(given.iter().copied())
+    }
 }
 
 impl Known {
@@ -94,6 +122,7 @@ impl Known {
         };
         self.queue == *common.queue
             && self.rest == common.rest
+            && (Arc::ptr_eq(&self.environment, &common.environment) || self.environment == common.environment)
             && self.plugins.len() == common.parts.len()
             && self.plugins.iter().zip(common.parts).all(|(one, other)| is_same(one, other))
     }
@@ -102,23 +131,39 @@ impl Known {
 impl Commons {
     /// Where it is stored, if a recording that is kept for so long from now on may name it.
     pub fn part(&self, common: &Common<'_>, now: DateTime, keep_ms: i64) -> Option<CommonPart> {
-        let known = self.known();
-        let mut found = known.iter().filter(|known| known.is(common)).map(|known| &known.part);
+        let memory = self.lock();
+        let mut found = memory.known.iter().filter(|known| known.is(common)).map(|known| &known.part);
         found.find(|part| part.outlives(now, keep_ms)).cloned()
     }
 
     /// It is stored there.
     pub fn remember(&self, common: Common<'_>, part: CommonPart) {
-        let mut known = self.known();
+        let known = &mut self.lock().known;
         known.retain(|known| !known.is(&common));
         if known.len() >= MOST {
             known.pop_front();
         }
         let plugins = common.parts.iter().map(|part| Arc::clone(&part.plugin)).collect();
-        known.push_back(Known { queue: common.queue.clone(), plugins, rest: common.rest, part });
+        let Common { queue, rest, environment, .. } = common;
+        known.push_back(Known { queue: queue.clone(), plugins, rest, environment, part });
     }
 
-    fn known(&self) -> MutexGuard<'_, VecDeque<Known>> {
+    /// Variables that do not come from the task, as they are recorded: `make` is asked for them where they are not as they were.
+    pub fn variables(
+        &self,
+        given: &[&(OsString, OsString)],
+        named: Vec<String>,
+        make: impl FnOnce() -> Vec<Variable>,
+    ) -> Arc<[Variable]> {
+        let inherited = &mut self.lock().inherited;
+        if let Some(same) = inherited.as_ref().filter(|same| same.is(given, &named)) {
+            return Arc::clone(&same.shown);
+        }
+        let given = Environment::of(given.iter().map(|variable| (*variable).clone()).collect());
+        Arc::clone(&inherited.insert(Inherited { given, named, shown: make().into() }).shown)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Memory> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -165,7 +210,7 @@ mod tests {
     fn of<'a>(queue: &'a Queue, parts: &'a [Part], size: u64, variable: &str) -> Common<'a> {
         let file = PluginFile { size, ..PluginFile::default() };
         let variable = Variable { name: variable.to_owned(), ..Variable::default() };
-        Common::new(queue, parts, vec![vec![file]], vec![variable])
+        Common::new(queue, parts, vec![vec![file]], Arc::new([variable]))
     }
 
     #[test]
@@ -195,6 +240,31 @@ mod tests {
         }
         assert_eq!(commons.part(&of(&queue, &same, 1, "A"), at(0), DAY), None, "it is the oldest");
         assert!(commons.part(&of(&queue, &same, 2, "A"), at(0), DAY).is_some());
+    }
+
+    #[test]
+    fn variables_are_made_again_only_where_they_or_the_named_secrets_have_changed() {
+        let commons = Commons::default();
+        let made = std::cell::Cell::new(0);
+        let variables = |value: &str, named: &[&str]| {
+            let given = [("A".into(), OsString::from(value)), ("B".into(), "b".into())];
+            let named = named.iter().map(|name| (*name).to_owned()).collect();
+            let make = || {
+                made.set(made.get() + 1);
+                vec![Variable { name: value.to_owned(), ..Variable::default() }]
+            };
+            commons.variables(&given.iter().collect::<Vec<_>>(), named, make)[0].name.clone()
+        };
+        for (value, named, expected) in [
+            ("1", &[][..], 1),
+            ("1", &[], 1),
+            ("2", &[], 2),
+            ("2", &["A"], 3),
+            ("2", &["A"], 3),
+            ("1", &[], 4),
+        ] {
+            assert_eq!((variables(value, named).as_str(), made.get()), (value, expected));
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ const START: &[u8] = b"{\"task\":";
 /// The line, with its line break. It has no other one. It is overwritten when it is dropped, and its buffer never grows. So
 /// is all that it is made of.
 pub fn of(job: &Job<'_>) -> io::Result<Zeroizing<Vec<u8>>> {
-    let task = task_json(job.task, job.secure_params)?;
+    let task = task_json(job, job.secure_params)?;
     let rest = rest(job)?;
     let mut line = Zeroizing::new(Vec::<u8>::with_capacity(START.len() + task.len() + rest.len()));
     line.extend_from_slice(START);
@@ -86,6 +86,7 @@ mod tests {
             Run { task: TaskId(id), queue: queue.id, node: NodeName::new("n1"), attempt: 1, instance: None };
         let job = Job {
             task: &task,
+            json: None,
             secure_params: Some(&params),
             queue: &queue,
             name: &name,

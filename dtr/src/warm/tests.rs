@@ -105,6 +105,7 @@ impl Setup {
         let name = "Test".parse().unwrap();
         let job = Job {
             task: &task,
+            json: None,
             secure_params: None,
             queue: &self.queue,
             name: &name,

@@ -62,7 +62,7 @@ impl Work<'_> {
         let mut captures = Captures::new(shown, Some(early));
         let (relay, inbox) = relay::channel();
         let live = Some(live).filter(|_| is_apart);
-        let recorder = Recorder::of(queue, &self.begun.task, self.begun.run.attempt, parts);
+        let recorder = Recorder::of(queue, (&self.begun.task, self.begun.run.attempt), parts, &kit.commons);
         let relay = relay.recorded_by(recorder.clone());
         let is_filled = files.is_some();
         let stage =
@@ -85,7 +85,7 @@ impl Work<'_> {
             Err((Some(reason), why)) => Outcome::not_begun(reason, &why),
         };
         let recorded = match recorder {
-            Some(recorder) => Box::pin(recorder.finish((queue, parts), &kit.commons, self.ledger)).await,
+            Some(recorder) => Box::pin(recorder.finish((queue, parts), self.ledger)).await,
             None => None,
         };
         outcome.after_writing(written).with_recorded(recorded)
@@ -225,8 +225,10 @@ impl<'a> Stage<'a> {
         let folder = self.folder_of(part)?;
         let batch = part.plugin.manifest.warm.filter(|warm| warm.batch.is_some());
         let tools = if batch.is_none() { Some(self.tools(part).await?) } else { None };
+        let json = relay.recorder.as_ref().map(|_| plugin::json_of(&task)).transpose()?;
         let job = Job {
             task: &task,
+            json: json.as_deref(),
             secure_params: self.secure_params.as_ref(),
             queue: self.queue,
             name: &part.name,
@@ -235,9 +237,10 @@ impl<'a> Stage<'a> {
             until: self.until,
             about: &about,
         };
-        if let Some(recorder) = &relay.recorder {
+        if let (Some(recorder), Some(json)) = (&relay.recorder, &json) {
             // A replay begins with the first of the steps.
-            let input = || plugin::json_of(if part.step.is_some() { &begun.task } else { &task });
+            let whole = || plugin::json_of(&begun.task);
+            let input = || if part.step.is_some() { whole() } else { Ok(json.clone()) };
             recorder.gives(&task, input, &self.kit.sums)?;
         }
         let mut own = part.plugin.answers.then(|| Captures::new(self.live, None));

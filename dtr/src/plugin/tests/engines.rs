@@ -29,7 +29,7 @@ async fn a_program_finds_the_task_and_the_configuration_in_files() {
         let secret = json!({ "password": "horse" });
         setup.secure_params = SecureParams::new(secret.as_object().unwrap().clone());
         let ended = setup.run_under(&mut guards, nothing).await.unwrap();
-        let task = String::from_utf8(task_json(&setup.task, None).unwrap().to_vec()).unwrap();
+        let task = json_of(&setup.task).unwrap() + "\n";
         assert!(!task.contains("horse") && !task.contains("sealed"));
         assert_eq!(ended.stdout.text().await.unwrap(), format!("{task}{further}\n600\n"));
     }
