@@ -225,7 +225,7 @@ impl<'a> Stage<'a> {
         let folder = self.folder_of(part)?;
         let batch = part.plugin.manifest.warm.filter(|warm| warm.batch.is_some());
         let tools = if batch.is_none() { Some(self.tools(part).await?) } else { None };
-        let json = relay.recorder.as_ref().map(|_| plugin::json_of(&task)).transpose()?;
+        let json = self.record(&task, part, relay)?;
         let job = Job {
             task: &task,
             json: json.as_deref(),
@@ -237,12 +237,6 @@ impl<'a> Stage<'a> {
             until: self.until,
             about: &about,
         };
-        if let (Some(recorder), Some(json)) = (&relay.recorder, &json) {
-            // A replay begins with the first of the steps.
-            let whole = || plugin::json_of(&begun.task);
-            let input = || if part.step.is_some() { whole() } else { Ok(json.clone()) };
-            recorder.gives(&task, input, &self.kit.sums)?;
-        }
         let mut own = part.plugin.answers.then(|| Captures::new(self.live, None));
         let printed = own.as_mut().unwrap_or(&mut *captures);
         printed.be_recorded(relay.recorder.as_ref());
@@ -273,6 +267,17 @@ impl<'a> Stage<'a> {
                 Ok(Box::pin(answer_outcome::of(&part.plugin, (answer, ended), &own, captures)).await)
             }
         }
+    }
+
+    /// Records what a plugin is given, if that is to be. Returns it.
+    fn record(&self, task: &Task, part: &Part, relay: &Relay) -> io::Result<Option<String>> {
+        let Some(recorder) = &relay.recorder else { return Ok(None) };
+        let json = plugin::json_of(task)?;
+        // A replay begins with the first of the steps.
+        let whole = || plugin::json_of(&self.work.begun.task);
+        let input = || if part.step.is_some() { whole() } else { Ok(json.clone()) };
+        recorder.gives(task, input, &self.kit.sums)?;
+        Ok(Some(json))
     }
 
     /// The private folder of the task, as the plugin is told of it.
