@@ -59,7 +59,7 @@ pub use creation_time::Created;
 pub use error_line::{ERROR, last_line};
 pub use external::{Detached, EXTERNAL, is_detached};
 pub use finish::{COMMAND_FIELDS, Finish, Finished};
-pub use handover::{Queued, StartedAhead, Take};
+pub use handover::{MOST_READ_AHEAD, Queued, StartedAhead, Take};
 pub use history::{Submission, history};
 pub(crate) use interrupt::INTERRUPT;
 pub use interrupt::Wishes;

@@ -23,7 +23,8 @@ use disbatch_core::store::StoreError;
 use disbatch_core::task::{Batch, Claim, Claimant, Slot};
 
 use crate::boot_time::boot_time;
-use crate::launch::{Promised, TaskContext};
+use crate::holds::Promised;
+use crate::launch::TaskContext;
 use crate::limits::{HEARD_WITHIN, TOO_OLD};
 use crate::node::Node;
 use crate::schedule::{Demand, Round};
@@ -164,7 +165,7 @@ impl Node {
             let mut claimed = Batch::default();
             if !slots.is_empty() {
                 self.end_handover(|of| of.id == id);
-                self.ahead.in_hand(id, &self.runners.launcher.handover().under_way());
+                self.ahead.in_hand(id, self.runners.launcher.handover().under_way());
                 let (running, _) = self.runners.launcher.places(id);
                 self.capacity.divide(&mut self.ahead, id, running);
                 let taken = self.store.take_tasks(queue, &claimant, &slots, &mut self.ahead).await;

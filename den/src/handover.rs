@@ -13,7 +13,7 @@ use bson::RawDocumentBuf;
 use disbatch_core::model::{Policy, Queue, QueueId, Sort, TaskId};
 use disbatch_core::rate::Rate;
 use disbatch_core::store::StoreError;
-use disbatch_core::task::{Claim, Claimant, Queued, Slot, StartedAhead};
+use disbatch_core::task::{Claim, Claimant, MOST_READ_AHEAD, Queued, Slot, StartedAhead};
 use tokio::sync::mpsc;
 
 use crate::boot_time::boot_time;
@@ -39,9 +39,6 @@ const EACH: usize = 4;
 /// So many are ready at least and at most.
 const FEWEST: usize = 64;
 const MOST: usize = 512;
-
-/// No more are read of a queue while those that are ready have so many bytes.
-const MOST_BYTES: usize = 4 * 1024 * 1024;
 
 /// For so long later tasks that fit beside what a runner has may pass over the first. Then slots are left to that.
 const PASSED_FOR: Duration = Duration::from_millis(500);
@@ -192,7 +189,8 @@ impl Handover {
         let ready = stock.tasks.len();
         let bytes: usize = stock.tasks.iter().map(|next| next.queued.document().as_bytes().len()).sum();
         in_hand.extend(stock.tasks.iter().map(|next| next.queued.task));
-        (stock.until, stock.low) = (until, if bytes < MOST_BYTES { low } else { low.min(ready) });
+        // While those that are ready have so many bytes no more are read.
+        (stock.until, stock.low) = (until, if bytes < MOST_READ_AHEAD { low } else { low.min(ready) });
         // Where there are no more it need not be told again.
         stock.told = ready < stock.low;
         Stand {
@@ -264,7 +262,7 @@ impl Node {
             if !stand.has_room || stand.rests.is_some_and(|until| now < until) {
                 continue;
             }
-            self.ahead.in_hand(queue.id, &stand.in_hand);
+            self.ahead.in_hand(queue.id, stand.in_hand);
             self.capacity.divide(&mut self.ahead, queue.id, *running as u64);
             let tasks = self.store.read_ahead(queue, &mut self.ahead, target - stand.ready).await?;
             let document = bson::serialize_to_document(queue).ok();

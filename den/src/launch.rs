@@ -11,14 +11,13 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bson::RawDocumentBuf;
 use disbatch_core::config::Config;
 use disbatch_core::fair::Stay;
 use disbatch_core::metrics::labels::{Death, RunnerKind, RunnerState};
-use disbatch_core::model::{NodeName, PluginName, QueueId, TaskId};
+use disbatch_core::model::{NodeName, QueueId, TaskId};
 use disbatch_core::plugin::Plugin;
 use disbatch_core::service_manager;
 use disbatch_core::store::Store;
@@ -28,6 +27,7 @@ use tokio::process::Command;
 use tokio::sync::mpsc;
 
 use crate::handover::Handover;
+use crate::holds::{Held, Hold, Lanes, Promised};
 use crate::runner::{self, Event, Exit, ProcessId, Runner, Services, Work};
 use crate::schedule_state::OfSchedule;
 use crate::scribe::Scribe;
@@ -56,80 +56,6 @@ impl Process {
             _ => 0,
         }
     }
-}
-
-/// What runners are to have that have not been told yet, by their processes: which tasks, and how many.
-#[derive(Debug, Default)]
-pub struct Promised(HashMap<u32, (Option<Lanes>, usize)>);
-
-impl Promised {
-    /// The runner of this claim is to have it, if there is one.
-    pub fn add(&mut self, claim: &Claim, lanes: Option<&Lanes>) {
-        if let Some(pid) = claim.runner() {
-            self.0.entry(pid).or_insert_with(|| (lanes.cloned(), 0)).1 += 1;
-        }
-    }
-}
-
-/// What is to be known of a claim while a runner has it.
-#[derive(Debug, Clone, Copy)]
-struct Held {
-    task: TaskId,
-    queue: QueueId,
-    slot: Option<u64>,
-}
-
-impl Held {
-    fn of(claim: &Claim) -> Self {
-        Self { task: claim.task, queue: claim.queue, slot: claim.slot() }
-    }
-}
-
-/// What a runner works on, as the node sees it. Clones share it: where a slot goes from task to task, the runner's attendant changes it.
-#[derive(Debug, Clone, Default)]
-pub struct Hold(Arc<Mutex<Vec<Held>>>);
-
-impl Hold {
-    /// It has the task of `claim`, too.
-    fn add(&self, claim: &Claim) {
-        self.lock().push(Held::of(claim));
-    }
-
-    /// It has the task of `claim` in place of `task`.
-    pub fn replace(&self, task: TaskId, claim: &Claim) {
-        let mut held = self.lock();
-        match held.iter_mut().find(|held| held.task == task) {
-            Some(held) => *held = Held::of(claim),
-            None => held.push(Held::of(claim)),
-        }
-    }
-
-    fn take(&self, task: TaskId) -> Option<Held> {
-        let mut held = self.lock();
-        let at = held.iter().position(|held| held.task == task)?;
-        Some(held.swap_remove(at))
-    }
-
-    /// Whether it has this task.
-    fn has(&self, task: TaskId) -> bool {
-        self.lock().iter().any(|held| held.task == task)
-    }
-
-    fn count(&self) -> usize {
-        self.lock().len()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Held>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Which tasks one runner may have at a time: those of one warm plugin.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lanes {
-    pub plugin: PluginName,
-    /// How many tasks these may be.
-    pub most: usize,
 }
 
 /// What a runner has to know of a task besides the task itself.
@@ -298,16 +224,11 @@ impl Launcher {
     /// The processes of warm runners that have room for a task of those, the one to be used next at the end: each as often as it has room
     /// beside what it has, and beside `promised`, of which it has not been told.
     pub fn ready(&self, lanes: Option<&Lanes>, promised: &Promised) -> Vec<u32> {
-        let left = |pid: u32, room: usize| match promised.0.get(&pid) {
-            None => room,
-            Some((of, tasks)) if lanes.is_some() && of.as_ref() == lanes => room.saturating_sub(*tasks),
-            Some(_) => 0,
-        };
         let most = lanes.map_or(1, |lanes| lanes.most);
         let idle = self.idle.iter().filter_map(|serial| Some((self.processes.get(serial)?.pid, most)));
         let room = |process: &Process| lanes.map_or(0, |lanes| process.room(lanes));
         let open = self.processes.values().map(|process| (process.pid, room(process)));
-        let often = |(pid, room)| std::iter::repeat_n(pid, left(pid, room));
+        let often = |(pid, room)| std::iter::repeat_n(pid, promised.room_left(pid, room, lanes));
         idle.chain(open.filter(|(_, room)| *room > 0)).flat_map(often).collect()
     }
 
@@ -315,7 +236,7 @@ impl Launcher {
     /// those that have none, and `with_lanes` those that have some and may have more.
     pub fn unburdened(&self, with_lanes: bool) -> Vec<(u32, Vec<TaskId>)> {
         let open = self.processes.values().filter(|process| with_lanes && process.lanes.is_some());
-        let tasks = |process: &Process| process.hold.lock().iter().map(|held| held.task).collect();
+        let tasks = |process: &Process| process.hold.all().iter().map(|held| held.task).collect();
         let open = open.map(|process| (process.pid, tasks(process)));
         let idle = self.ready(None, &Promised::default());
         idle.into_iter().map(|pid| (pid, Vec::new())).chain(open).collect()
@@ -539,7 +460,7 @@ impl Launcher {
     }
 
     fn held(&self) -> impl Iterator<Item = Held> {
-        self.processes.values().flat_map(|process| process.hold.lock().clone())
+        self.processes.values().flat_map(|process| process.hold.all())
     }
 
     /// The program, for messages.

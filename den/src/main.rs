@@ -13,6 +13,7 @@ mod deaths;
 mod external;
 mod folders;
 mod handover;
+mod holds;
 mod isolation;
 mod launch;
 mod limits;

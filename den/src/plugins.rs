@@ -12,7 +12,7 @@ use disbatch_core::plugin::{Engine, Http, Manifest, Plugin, Plugins, Report};
 use disbatch_core::schema::Schemas;
 use tokio::sync::oneshot::{self, error::TryRecvError};
 
-use crate::launch::Lanes;
+use crate::holds::Lanes;
 
 /// How often to look when every queue has its plugin.
 const LOOK_AGAIN: Duration = Duration::from_secs(3);

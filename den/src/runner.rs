@@ -28,7 +28,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
 use crate::handover::{Handover, UnderWay};
-use crate::launch::{Hold, Lanes};
+use crate::holds::{Hold, Lanes};
 use crate::schedule_state::OfSchedule;
 use crate::scribe::{Scribe, WriteOutcome};
 use attendant::Attendant;

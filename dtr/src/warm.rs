@@ -62,7 +62,7 @@ pub struct Keeper {
 #[derive(Debug, Default)]
 struct Marks(Option<Seen>);
 
-/// A program, and the scripts that it is given by their paths, as they were at some time.
+/// A program, and the files of the plugin's folder that it is given, as they were at some time.
 #[derive(Debug)]
 struct Seen {
     program: PathBuf,
@@ -78,7 +78,9 @@ impl Marks {
             Some(seen) => Arc::clone(&seen.marks),
             None => {
                 let (program, arguments) = (plugin.program.clone(), plugin.arguments.clone());
-                let files = arguments.iter().map(Path::new).filter(|path| path.is_absolute());
+                // What is elsewhere may be what the plugin works on, which changes with each task.
+                let is_own = |path: &&Path| plugin.folder.as_ref().is_some_and(|own| path.starts_with(own));
+                let files = arguments.iter().map(Path::new).filter(is_own);
                 let marks = [program.as_path()].into_iter().chain(files).filter_map(mark).collect();
                 Arc::clone(&self.0.insert(Seen { program, arguments, marks, at: Instant::now() }).marks)
             }

@@ -24,7 +24,7 @@ use crate::model::{NodeName, PLUGIN_VERSION, Queue, QueueId, Status, Task, TaskI
 use crate::store::{Store, StoreError};
 
 /// So many bytes of documents are read ahead of a queue at once, and one document more.
-const MOST_BYTES: usize = 4 * 1024 * 1024;
+pub const MOST_READ_AHEAD: usize = 4 * 1024 * 1024;
 
 /// Which attempt it is.
 const FIRST: i32 = 1;
@@ -181,12 +181,12 @@ impl Store {
         Ok(started)
     }
 
-    /// The documents of those tasks, as far as they are there: at most [`MOST_BYTES`] of them, and one more.
+    /// The documents of those tasks, as far as they are there: at most [`MOST_READ_AHEAD`] bytes of them, and one more.
     async fn documents_of(&self, ids: &[ObjectId]) -> Result<HashMap<ObjectId, RawDocumentBuf>, StoreError> {
         let of_ids = doc! { "_id": { "$in": ids } };
         let mut found = self.raw_tasks().find(of_ids).hint(by_id()).batch_size(BATCH_READ).await?;
         let (mut documents, mut bytes) = (HashMap::new(), 0);
-        while bytes < MOST_BYTES
+        while bytes < MOST_READ_AHEAD
             && let Some(document) = found.try_next().await?
         {
             bytes += document.as_bytes().len();

@@ -113,9 +113,9 @@ impl Ahead {
     }
 
     /// These tasks of `queue`, which were read, are about to be started, or may be: they are not to be tried a second time.
-    pub fn in_hand(&mut self, queue: QueueId, tasks: &HashSet<TaskId>) {
+    pub fn in_hand(&mut self, queue: QueueId, tasks: HashSet<TaskId>) {
         if let Some(window) = self.queues.get_mut(&queue) {
-            window.in_hand = tasks.iter().map(|task| task.0).collect();
+            window.in_hand = tasks;
         }
     }
 
@@ -185,7 +185,7 @@ pub(super) struct Window {
     /// Read and not tried yet, in the order of the queue.
     ids: VecDeque<ObjectId>,
     /// Tried already, or about to be, and not known to be started: what is read again may have them.
-    in_hand: HashSet<ObjectId>,
+    in_hand: HashSet<TaskId>,
     /// When it was last read from the start, and how long that took.
     scanned: Option<(Instant, Duration)>,
     /// Where several claim: the first task of the queue, and when that was seen.
@@ -342,7 +342,7 @@ impl Window {
         self.ended = is_short && reading.place != Place::Behind;
         self.told = false;
         self.remember(&ids);
-        let untried = ids.into_iter().filter(|id| !self.in_hand.contains(id)).collect();
+        let untried = ids.into_iter().filter(|id| !self.in_hand.contains(&TaskId(*id))).collect();
         let mut new = self.to_try(untried, is_short, reading.place);
         if goes_on {
             new = self.ids.drain(..).chain(new).collect::<BTreeSet<_>>().into_iter().collect();

@@ -28,7 +28,8 @@ use super::answers::{
 use super::trace::Traced;
 use super::{Event, Exit, Mail, ProcessId, Report, Services, Work, run_of};
 use crate::handover::{Next, UnderWay};
-use crate::launch::{Hold, TaskContext};
+use crate::holds::Hold;
+use crate::launch::TaskContext;
 use crate::scribe::WriteOutcome;
 
 /// A runner that does not take what it is sent for so long is stopped, or hangs.

@@ -255,13 +255,15 @@ fn a_script_that_an_interpreter_is_given_counts_as_its_program() {
     let folder = tempfile::tempdir().unwrap();
     let script = folder.path().join("run.py");
     fs::write(&script, "one").unwrap();
+    let elsewhere = tempfile::NamedTempFile::new().unwrap();
     let plugin = |arguments: &[&str]| {
         let manifest = Manifest::parse(r#"{ "name": "A", "command": ["a"] }"#).unwrap();
         let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-        Plugin::new(manifest, "/bin/sh".into(), arguments)
+        let folder = Some(folder.path().to_owned());
+        Plugin { folder, ..Plugin::new(manifest, "/bin/sh".into(), arguments) }
     };
     let marks = |plugin: &Plugin| Marks::default().of(plugin);
-    let with_script = plugin(&["-u", script.to_str().unwrap(), "--all"]);
+    let with_script = plugin(&["-u", script.to_str().unwrap(), elsewhere.path().to_str().unwrap(), "--all"]);
     let before = marks(&with_script);
     assert_eq!((before.len(), marks(&plugin(&["-u"])).len()), (2, 1));
     assert_eq!(marks(&with_script), before);

@@ -62,11 +62,11 @@ fn what_is_in_hand_is_not_tried_again_though_it_is_still_queued() {
     let mut world = World { queued: (0..400).map(id).collect(), ..World::default() };
     let now = Instant::now();
     let tried = world.candidates(300, now, || 0.7);
-    world.window.in_hand = tried.iter().copied().collect();
+    world.window.in_hand = tried.iter().copied().map(TaskId).collect();
     world.window.scanned = None;
     assert_eq!(world.candidates(50, now, || 0.7), (300..350).map(id).collect::<Vec<_>>());
     // Of those some were not started after all.
-    world.window.in_hand = tried[20..].iter().copied().chain((300..350).map(id)).collect();
+    world.window.in_hand = tried[20..].iter().copied().chain((300..350).map(id)).map(TaskId).collect();
     world.window.scanned = None;
     let left: Vec<ObjectId> = (0..20).chain(350..400).map(id).collect();
     assert_eq!(world.candidates(100, now, || 0.7), left);
