@@ -185,12 +185,35 @@ impl Store {
         sender: &Sender,
         check: Check,
     ) -> Result<(), FilesError> {
-        if self.was_sent(id, sender).await? {
-            self.keep_content(id, sender).await?;
-            if self.find_content(id).await?.is_some() {
-                return Ok(self.drop_upload(id, sender).await?);
-            }
+        if self.is_sent(id, sender).await? {
+            return Ok(());
         }
+        match self.finish_upload(id, sender, check).await {
+            // Who shares the upload may have been faster: then what was looked at is gone, or one begun after it.
+            Err(FilesError::Incomplete(_) | FilesError::WrongContent | FilesError::NotSent)
+                if self.is_sent(id, sender).await? =>
+            {
+                Ok(())
+            }
+            finished => finished,
+        }
+    }
+
+    /// Whether there is nothing to do for a content, as it is there and `sender` has sent it. It is kept then.
+    async fn is_sent(&self, id: ContentId, sender: &Sender) -> Result<bool, StoreError> {
+        if !self.was_sent(id, sender).await? {
+            return Ok(false);
+        }
+        self.keep_content(id, sender).await?;
+        if self.find_content(id).await?.is_none() {
+            return Ok(false);
+        }
+        self.drop_upload(id, sender).await?;
+        Ok(true)
+    }
+
+    /// Makes a content of an open upload.
+    async fn finish_upload(&self, id: ContentId, sender: &Sender, check: Check) -> Result<(), FilesError> {
         if id == ContentId::of(b"") {
             self.upload_of(id, 0, sender).await?;
         }
@@ -198,7 +221,7 @@ impl Store {
         let Some((upload, length)) =
             open.as_ref().and_then(|open| Some((id_of(open)?, number_in(open, "length")?)))
         else {
-            return if self.was_sent(id, sender).await? { Ok(()) } else { Err(FilesError::NotSent) };
+            return Err(FilesError::NotSent);
         };
         let missing = self.missing_chunks(upload, length).await?;
         if !missing.is_empty() {
@@ -208,7 +231,7 @@ impl Store {
             self.give_up_upload(upload).await?;
             return Err(FilesError::WrongContent);
         }
-        self.seal_upload(upload, id, sender).await
+        self.seal_upload(upload).await
     }
 
     /// The open upload of a content of this length, which is begun if there is none.
@@ -295,7 +318,7 @@ impl Store {
     }
 
     /// Makes an upload a content, if there is no such content yet.
-    async fn seal_upload(&self, upload: ObjectId, id: ContentId, sender: &Sender) -> Result<(), FilesError> {
+    async fn seal_upload(&self, upload: ObjectId) -> Result<(), FilesError> {
         let open = doc! { "_id": upload, "state": OPEN };
         let to =
             |state: &str| vec![doc! { "$set": { "state": state, "uploadDate": "$$NOW", "loose": "$$NOW" } }];
@@ -311,12 +334,7 @@ impl Store {
             }
             Err(error) => return Err(error.into()),
         };
-        // Somebody else may have done it at the same time.
-        if sealed.matched_count == 1 || self.was_sent(id, sender).await? {
-            Ok(())
-        } else {
-            Err(FilesError::NotSent)
-        }
+        if sealed.matched_count == 1 { Ok(()) } else { Err(FilesError::NotSent) }
     }
 
     /// Which chunks of an upload are missing. Reads nothing but an index.

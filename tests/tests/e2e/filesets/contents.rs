@@ -1,6 +1,6 @@
 //! Contents: they are sent in chunks, stored once, and read from anywhere.
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use bson::{Binary, Document, doc};
 use disbatch_core::files::{Check, Chunk, ContentId, FileSet, FilesError, NewEntry, NewSet, Put, Sender};
 use disbatch_core::model::whole_number;
@@ -9,6 +9,8 @@ use disbatch_tests::World;
 use futures::TryStreamExt;
 use futures::future::try_join_all;
 use tokio::io::AsyncReadExt;
+
+use crate::wake::{fail, fallible};
 
 use super::{CHUNK, alice, chunk, content, count, done, entry, named, noise, put, send, send_as, world};
 
@@ -154,15 +156,57 @@ async fn equal_contents_are_stored_once_however_many_send_them_at_once() -> anyh
     let bytes = noise(3 * CHUNK + 5, 3);
     let senders: Vec<Sender> = (0..8).map(|n| Sender::user(Some(&format!("user-{n}")))).collect();
     try_join_all(senders.iter().map(|sender| send_as(&store, sender, &bytes))).await?;
-    // Runners share an upload.
-    let runners = (0..4).map(|_| async { send_as(&store, &Sender::runner(), &noise(2 * CHUNK, 4)).await });
-    let sent: u64 = try_join_all(runners).await?.into_iter().sum();
-    assert!(sent >= 2);
-    assert_eq!(count(&world, "filesets.files", doc! { "state": "done" }).await?, 2);
+    // Runners share an upload: while some send parts of it still, it is ended by others.
+    let rounds = 2;
+    for round in 0..rounds {
+        let bytes = noise(2 * CHUNK, 10 + round);
+        let (store, bytes) = (&store, &bytes);
+        let runners = (0..16).map(|again| async move {
+            let part = chunk(ContentId::of(bytes), bytes, 1)?;
+            for _ in 0..again {
+                store.content_put_chunk(part, &Sender::runner()).await?;
+            }
+            send_as(store, &Sender::runner(), bytes).await
+        });
+        try_join_all(runners).await?;
+    }
+    assert_eq!(count(&world, "filesets.files", doc! { "state": "done" }).await?, 1 + rounds);
     assert_eq!(count(&world, "filesets.files", doc! { "state": "open" }).await?, 0);
-    assert_eq!(count(&world, "filesets.chunks", doc! {}).await?, 4 + 2);
+    assert_eq!(count(&world, "filesets.chunks", doc! {}).await?, 4 + 2 * rounds);
     assert!(content(&store, ContentId::of(&bytes)).await? == bytes);
     world.end().await
+}
+
+#[tokio::test]
+async fn an_upload_that_another_runner_ends_meanwhile_has_ended_well() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let server = fallible(data.path()).await?;
+    let world = World::at(server.uri()).await?;
+    world.store().ensure_indexes().await?;
+    let (store, runner) = (world.store(), Sender::runner());
+    let bytes = noise(CHUNK + 1, 6);
+    let id = ContentId::of(&bytes);
+    send(&store, &bytes).await?;
+    for n in [0, 1] {
+        store.content_put_chunk(chunk(id, &bytes, n)?, &runner).await?;
+    }
+    // One looks for what is missing, and gets its answer only when the other has ended the upload and removed its chunks.
+    let slow = doc! {
+        "failCommands": ["find"], "namespace": format!("{}.filesets.chunks", world.database().name()),
+        "blockConnection": true, "blockTimeMS": 1500,
+    };
+    fail(&world, doc! { "times": 1 }, slow).await?;
+    let other = async {
+        let entered = doc! { "waitForFailPoint": "failCommand", "timesEntered": 1, "maxTimeMS": 20_000 };
+        world.database().client().database("admin").run_command(entered).await.map_err(StoreError::from)?;
+        store.content_finish(id, &runner, Check::ReadBack).await
+    };
+    let (slow, other) = futures::join!(store.content_finish(id, &runner, Check::ReadBack), other);
+    slow.context("who was slow")?;
+    other.context("who was fast")?;
+    assert_eq!(count(&world, "filesets.chunks", doc! {}).await?, 2);
+    world.end().await?;
+    server.stop().await
 }
 
 #[tokio::test]
