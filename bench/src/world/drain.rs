@@ -83,6 +83,8 @@ pub async fn prepare_in(
     let ready = submit(node, queue, &first).await?;
     release(node, ready, &first, progress).await?;
     node.set_threads(queue, 0).await?;
+    // That holds for all that is started a second later.
+    sleep(REST).await;
     submit(node, queue, plan).await
 }
 
