@@ -1,21 +1,20 @@
 //! Observe: what those look at who wait for a task to go on. They are told by [`Store::task_changes`] when to look
 //! again, or look again and again.
 
-mod changes;
 mod feed;
 mod fields;
 
 use bson::{Bson, Document, doc};
 use disbatch_operation::operation;
+use futures::StreamExt;
 use mongodb::Collection;
+use serde::Deserialize;
 
 use crate::model::{Status, Task, TaskId};
 use crate::output::StreamName;
-use crate::store::collections::{ARCHIVE, INBOX, TASKS};
-use crate::store::{Store, StoreError};
-use crate::store::{Stored, error::typed};
-
-pub use changes::has_no_change_streams;
+use crate::store::collections::{ARCHIVE, INBOX, LIVE, TASKS};
+use crate::store::error::typed;
+use crate::store::{Rows, Store, StoreError, Stored, attended};
 pub(crate) use feed::{AWAIT, LOST};
 pub use feed::{Feed, FeedError, FeedFilter, Position, StatusChange};
 pub use fields::{Chosen, Watched};
@@ -103,4 +102,45 @@ async fn field(
 ) -> Result<Option<Bson>, StoreError> {
     let found = collection.find_one(filter).projection(doc! { stream.as_str(): 1 }).await?;
     Ok(found.map(|mut document| document.remove(stream.as_str()).unwrap_or(Bson::Null)))
+}
+
+/// 40573: "The $changeStream stage is only supported on replica sets".
+const NOT_A_REPLICA_SET: i32 = 40_573;
+
+/// A change, as far as it matters.
+#[derive(Debug, Deserialize)]
+struct Change {
+    task: Option<Bson>,
+}
+
+impl Store {
+    /// The ids of tasks as they change, and as their live output grows, from now on. A hint, not a record: a
+    /// change that is told may be visible already, and one before this call is not told.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or has no change streams ([`has_no_change_streams`]); within the stream
+    /// when it is lost.
+    #[operation]
+    pub async fn task_changes(&self) -> Result<Rows<TaskId>, StoreError> {
+        let of_interest = doc! { "$match": { "$or": [
+            { "ns.coll": TASKS.name, "operationType": { "$in": ["insert", "update", "replace", "delete"] } },
+            { "ns.coll": LIVE.name, "operationType": { "$in": ["insert", "update"] } },
+        ] } };
+        // Nothing of the tasks themselves, which may be large. The ids of live output name their task.
+        let task = doc! { "$ifNull": ["$documentKey._id.task", "$documentKey._id"] };
+        let only_ids = doc! { "$project": { "_id": 1, "task": task } };
+        let changes = self.database().watch().pipeline([of_interest, only_ids]).await?.with_type::<Change>();
+        let ids = changes.filter_map(|change| {
+            std::future::ready(match change {
+                Ok(change) => change.task.and_then(|id| id.as_object_id()).map(|id| Ok(TaskId(id))),
+                Err(error) => Some(Err(StoreError::from(error))),
+            })
+        });
+        Ok(attended(ids))
+    }
+}
+
+/// Whether the error says that this kind of server never has change streams.
+pub fn has_no_change_streams(error: &StoreError) -> bool {
+    error.write_failure().is_some_and(|failure| failure.code == NOT_A_REPLICA_SET)
 }

@@ -1,7 +1,6 @@
 //! What a blocked task waits for: other tasks, or a lock.
 
-use super::words::{counted, list, moment};
-use super::{Facts, Gate};
+use super::{Facts, Gate, counted, list, moment};
 use crate::admission::{Rule, Scope};
 use crate::gates::{AfterFailed, AfterWhen, LockMode, LockWait, Relative, Waits};
 use crate::model::Status;

@@ -2,8 +2,7 @@
 
 use bson::{DateTime, Document};
 
-use super::words::{moment, span_until};
-use super::{Facts, Gate};
+use super::{Facts, Gate, moment, span_until};
 use crate::task::EXTERNAL;
 
 /// What it waits for, and how long that is done.

@@ -5,8 +5,7 @@ use std::time::Duration;
 use bson::DateTime;
 
 use super::facts::COUNTED;
-use super::words::{counted, list, span_until};
-use super::{Ahead, Facts, Gate, Reader, Share};
+use super::{Ahead, Facts, Gate, Reader, Share, counted, list, span_until};
 use crate::canary::percent;
 use crate::model::{Canary, Queue, Status};
 use crate::rate::Standing;

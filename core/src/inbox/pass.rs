@@ -4,12 +4,12 @@ use std::collections::HashSet;
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
+use disbatch_metrics::labels::Source;
 use disbatch_operation::operation;
 use futures::TryStreamExt;
 
 use super::judge::{Entry, Fate, Parents, QueueCache, Refusal, Refused, id_of};
-use super::show::NO_QUEUE;
-use super::{LEFT, REFUSED};
+use super::{LEFT, NO_QUEUE, REFUSED};
 use crate::config::Producer;
 use crate::model::document::readable;
 use crate::model::{QueueId, Status, TRACE, TaskId, TraceContext};
@@ -17,7 +17,6 @@ use crate::schema::Schemas;
 use crate::store::collections::{ARCHIVE, TASKS, TOMBSTONES};
 use crate::store::{Store, StoreError};
 use crate::task::{Given, SubmitError, TaskOptions};
-use disbatch_metrics::labels::Source;
 
 /// So many documents are moved at once.
 const BATCH: i64 = 1_000;
