@@ -1,7 +1,9 @@
 //! Why a task does not run, how it runs, or how it ended, and what holds a queue ([`hold`]): facts in, sentences for an operator out. Pure; the facts
 //! are gathered by [`crate::store::Store::facts_of_task`] and [`crate::store::Store::head_of_queue`].
 
+mod aside;
 mod blocked;
+mod ended;
 mod external;
 mod facts;
 mod head;
@@ -9,18 +11,19 @@ mod heads;
 mod nodes;
 mod queue;
 mod started;
+mod words;
 
-use bson::{Bson, DateTime, Document};
-
-use crate::accounts::Reach;
-use crate::budget::cut;
-use crate::model::{Moment, Status, Task, number};
-use crate::task::SetAside;
-use crate::task::question::{Awaiting, OnDeadline};
+pub use aside::unreadable;
 pub use facts::{Ahead, Facts, Share};
 pub use head::{Head, Hold, Holding, hold};
 pub use heads::Heads;
 pub use nodes::Chance;
+
+use crate::accounts::Reach;
+use crate::budget::cut;
+use crate::model::{Status, Task};
+use crate::task::question::{Awaiting, OnDeadline};
+use words::{moment, span_until};
 
 /// So many bytes of a node that is none are shown.
 const NODE: usize = 100;
@@ -78,11 +81,11 @@ pub fn explain(facts: &Facts, reader: Reader) -> Explanation {
     let mut gates = match status {
         Status::Claimed => started::claimed(facts),
         Status::Running => started::running(facts),
-        ended if ended.has_ended() => gates(facts),
+        ended if ended.has_ended() => ended::gates(facts),
         _ => waiting(facts, reader), // All others are not claimed, or not yet.
     };
-    if let Some(aside) = facts.aside.as_ref().filter(|aside| counts(facts, aside)) {
-        gates.insert(0, gate(status, aside));
+    if let Some(aside) = facts.aside.as_ref().filter(|aside| aside::counts(facts, aside)) {
+        gates.insert(0, aside::gate(status, aside));
     }
     let closed = gates.iter().find(|gate| !gate.open && gate.name != nodes::ONE);
     let summary = match closed.or(gates.first()) {
@@ -170,125 +173,6 @@ fn unanswered(awaiting: &Awaiting) -> String {
     let until = awaiting.deadline.map(|at| format!(", and {then} after {}", moment(at))).unwrap_or_default();
     let (who, title) = (awaiting.who_in_words(), &awaiting.title);
     format!("The task waits for an answer of {who}{since}{until}: {title}")
-}
-
-/// The name of the gate.
-const NAME: &str = "aside";
-
-/// Whether it still matters that the task was set aside: it may have run since, and one that has ended tells why by itself if it has
-/// room for that.
-fn counts(facts: &Facts, aside: &SetAside) -> bool {
-    let changed = facts.task.mtime.as_ref().and_then(crate::model::Moment::get);
-    let is_newer = changed.is_none_or(|changed| changed <= aside.at);
-    (is_newer && !facts.task.status.has_ended()) || !facts.task.rest.contains_key("history")
-}
-
-fn gate(status: Status, aside: &SetAside) -> Gate {
-    let (at, reason) = (moment(aside.at), &aside.reason);
-    if status.has_ended() {
-        return Gate::new(
-            NAME,
-            true,
-            format!("It was ended at {at}, as nothing else could be done with it: {reason}."),
-        );
-    }
-    let text = format!(
-        "It is set aside since {at}, as the database refuses what is to be done with it: {reason}. It is tried again from time to time, \
-         and holds up no other task; it can be cancelled."
-    );
-    Gate::new(NAME, false, text)
-}
-
-/// Of a task that cannot be read: with what is known of its status, and why it cannot.
-pub fn unreadable(status: Status, why: &str, aside: Option<&SetAside>) -> Explanation {
-    let text = format!("The task cannot be read: {why}.");
-    let mut gates = vec![Gate::new("document", false, text.clone())];
-    gates.extend(aside.map(|aside| gate(status, aside)));
-    Explanation { status, summary: text, gates, unable: Vec::new() }
-}
-
-/// How it ended.
-fn gates(facts: &Facts) -> Vec<Gate> {
-    let task = &facts.task;
-    let how = match task.status {
-        Status::Succeeded => "It succeeded".to_owned(),
-        Status::Failed => "It failed".to_owned(),
-        Status::Cancelled => "It was cancelled before it ran".to_owned(),
-        Status::Terminated => "It was ended while it ran".to_owned(),
-        Status::Orphaned => "Its runner was lost".to_owned(),
-        other => format!("It ended with the status {} of its plugin", other.code()),
-    };
-    let node = facts.node().filter(|_| task.status != Status::Cancelled);
-    let node = node.map(|node| format!(" on {node}")).unwrap_or_default();
-    let at = task.mtime.as_ref().and_then(Moment::get);
-    let at = at.map(|at| format!(" at {}", moment(at))).unwrap_or_default();
-    let note = facts.last_note().map(|note| format!(": {note}")).unwrap_or_default();
-    let good = task.status == Status::Succeeded;
-    let mut gates = vec![Gate::new("ended", true, format!("{how}{node}{at}{note}."))];
-    gates.extend(task.rest.get_document("exit").ok().filter(|_| !good).and_then(exit));
-    if let Some(most) = facts.most_attempts()
-        && task.failures() > 0
-        && !good
-    {
-        // The failure that ends a task is not among those that were counted.
-        let failures = task.failures() + i64::from(task.status == Status::Failed);
-        let times = counted(failures.unsigned_abs(), "time");
-        let text = format!("It has failed {times}; at most {most} are allowed.");
-        gates.push(Gate::new("attempts", true, text));
-    }
-    if let Some(at) = facts.time("archived") {
-        let text = format!("It is in the archive, since {}: a retry makes a new task like it.", moment(at));
-        gates.push(Gate::new("archived", true, text));
-    }
-    gates
-}
-
-fn exit(exit: &Document) -> Option<Gate> {
-    let integer = |name: &str| exit.get(name).and_then(number);
-    let how = match (integer("code"), integer("signal")) {
-        (Some(code), _) => format!("Its plugin ended with the exit code {code}"),
-        (None, Some(signal)) => format!("Its plugin was ended by the signal {signal}"),
-        (None, None) => return None,
-    };
-    let memory =
-        if exit.get("oom").and_then(Bson::as_bool) == Some(true) { ", for want of memory" } else { "" };
-    let limit = exit.get_str("limit").map(|limit| format!(", by its limit {limit}")).unwrap_or_default();
-    Some(Gate::new("exit", true, format!("{how}{memory}{limit}.")))
-}
-
-/// `2026-11-20 08:24:27 UTC`
-fn moment(at: DateTime) -> String {
-    match at.try_to_rfc3339_string() {
-        Ok(text) if text.len() >= 19 => format!("{} UTC", text[..19].replace('T', " ")),
-        _ => format!("{} ms since 1970", at.timestamp_millis()),
-    }
-}
-
-/// How long it is from one time to a later one; 0 seconds if it is not later.
-fn span_until(from: DateTime, to: DateTime) -> String {
-    let seconds = to.timestamp_millis().saturating_sub(from.timestamp_millis()).max(0) / 1000;
-    let (days, hours, minutes) = (seconds / 86_400, seconds % 86_400 / 3_600, seconds % 3_600 / 60);
-    match (days, hours, minutes) {
-        (0, 0, 0) => format!("{seconds} s"),
-        (0, 0, _) => format!("{minutes} min {} s", seconds % 60),
-        (0, _, _) => format!("{hours} h {minutes} min"),
-        (1, _, _) => format!("1 day {hours} h"),
-        _ => format!("{days} days {hours} h"),
-    }
-}
-
-/// `1 task`, `3 tasks`
-fn counted(number: u64, what: &str) -> String {
-    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
-}
-
-/// `a`, `a and b`, `a, b and c`
-fn list(parts: &[String]) -> String {
-    match parts {
-        [] => String::new(),
-        [one] => one.clone(),
-        [first @ .., last] => format!("{} and {last}", first.join(", ")),
-    }
 }
 
 #[cfg(test)]

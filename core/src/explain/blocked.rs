@@ -1,6 +1,7 @@
 //! What a blocked task waits for: other tasks, or a lock.
 
-use super::{Facts, Gate, counted, list, moment};
+use super::words::{counted, list, moment};
+use super::{Facts, Gate};
 use crate::admission::{Rule, Scope};
 use crate::gates::{AfterFailed, AfterWhen, LockMode, LockWait, Relative, Waits};
 use crate::model::Status;

@@ -2,7 +2,8 @@
 
 use bson::{DateTime, Document};
 
-use super::{Facts, Gate, moment, span_until};
+use super::words::{moment, span_until};
+use super::{Facts, Gate};
 use crate::task::EXTERNAL;
 
 /// What it waits for, and how long that is done.

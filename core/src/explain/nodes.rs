@@ -3,7 +3,8 @@
 use bson::{Bson, Document};
 
 use super::facts::name;
-use super::{Facts, Gate, Reader, list, moment};
+use super::words::{list, moment};
+use super::{Facts, Gate, Reader};
 use crate::model::{Node, NodeSelector};
 use crate::node::Peer;
 use crate::node::shares::{Contender, PATIENCE, shares};

@@ -5,7 +5,8 @@ use std::time::Duration;
 use bson::DateTime;
 
 use super::facts::COUNTED;
-use super::{Ahead, Facts, Gate, Reader, Share, counted, list, span_until};
+use super::words::{counted, list, span_until};
+use super::{Ahead, Facts, Gate, Reader, Share};
 use crate::canary::percent;
 use crate::model::{Canary, Queue, Status};
 use crate::rate::Standing;

@@ -1,7 +1,8 @@
 //! A task that a node has.
 
 use super::facts::name;
-use super::{Facts, Gate, external, moment, span_until};
+use super::words::{moment, span_until};
+use super::{Facts, Gate, external};
 use crate::model::{Node, whole_number};
 use crate::task::{INTERRUPT, is_detached};
 

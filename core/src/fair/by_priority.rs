@@ -1,16 +1,16 @@
 //! Claims of a queue that goes by priority.
 
+use disbatch_operation::operation;
 use std::collections::HashSet;
 use std::time::Instant;
 
 use bson::oid::ObjectId;
 use bson::{Document, RawDocumentBuf, doc};
-use disbatch_operation::operation;
 use futures::TryStreamExt;
 use mongodb::Collection;
 use mongodb::options::Hint;
 
-use super::Candidate;
+use super::order::Candidate;
 use super::priority_window::{Call, Ranked, Reading};
 use super::read::{candidate, has_no_priority, is_no_index};
 use super::settings::Settings;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bson::oid::ObjectId;
 
-use super::NO_GROUP;
+use super::group::NO_GROUP;
 use super::read::{Names, has_no_group};
 use super::settings::{Settings, Share};
 use super::turns::{Listed, Pointer, Turn, Waiter, take};

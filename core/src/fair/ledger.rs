@@ -17,19 +17,20 @@
 //! A DEN that is killed loses what it had not written, and nobody notes what runners do without their DEN, so these numbers
 //! are near the truth and not equal to it.
 
+use disbatch_operation::operation;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Place;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bson::{Bson, Document, doc};
-use disbatch_operation::operation;
 
+use super::group::{NO_GROUP, group_of, tenant_of, total_of};
 use super::settings::{LONGEST_HALF_LIFE, Settings, Share};
-use super::{NO_GROUP, group_of, tenant_of, total_of};
 use crate::model::{Policy, Queue, QueueId, Task};
 use crate::notebook::{Notebook, Notes};
-use crate::store::{Store, StoreError, collections};
+use crate::store::collections;
+use crate::store::{Store, StoreError};
 use crate::task::Claim;
 
 pub(crate) const GROUPS: &str = collections::GROUPS.name;

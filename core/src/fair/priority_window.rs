@@ -7,13 +7,14 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use bson::Document;
+use bson::doc;
 use bson::oid::ObjectId;
-use bson::{Document, doc};
 
+use super::order::Candidate;
 use super::scheme::{Range, Scheme};
 use super::spread::Spread;
-use super::unindexed_tasks::Plain;
-use super::{Candidate, unindexed_tasks};
+use super::unindexed_tasks::{self, Plain};
 use crate::clock::chance;
 
 /// So many are read at once, at least.

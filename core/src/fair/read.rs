@@ -1,20 +1,21 @@
 //! What is read of a fair queue, each with an index: who waits, the next tasks of groups, and what they have running.
 
+use disbatch_operation::operation;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
-use disbatch_operation::operation;
 use futures::TryStreamExt;
 use mongodb::Collection;
 use mongodb::error::ErrorKind;
 use mongodb::options::Hint;
 
+use super::group::{NO_GROUP, group_of};
+use super::order::Candidate;
 use super::scheme::{Range, Scheme};
 use super::unindexed_tasks::Reading;
 use super::window::{Head, Places, Want};
-use super::{Candidate, NO_GROUP, group_of};
 use crate::model::{Queue, QueueId, Status, whole_number};
 use crate::store::collections::TASKS;
 use crate::store::{Store, StoreError};

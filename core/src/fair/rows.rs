@@ -1,15 +1,15 @@
 //! What there is to be shown of the groups of a queue: what each has waiting, running and got, and when its turn is.
 
+use disbatch_operation::operation;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bson::{Bson, Document, doc};
-use disbatch_operation::operation;
 use futures::TryStreamExt;
 
-use super::NO_GROUP;
+use super::group::NO_GROUP;
 use super::ledger::{GROUPS, id_of};
 use super::read::{Names, Running, has_no_group};
 use super::settings::{Settings, Share};

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bson::{Bson, Document};
 
+use super::group::tenant_of;
 use super::scheme::Scheme;
-use super::tenant_of;
 use crate::model::{Queue, number, whole_number};
 
 /// How long it takes until what a group has used counts half, when nothing says so.

@@ -8,8 +8,8 @@ use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::group::tenant_of;
 use super::settings::Settings;
-use super::tenant_of;
 
 /// The smallest charge, in seconds: who is given something has to come later.
 const LEAST_CHARGE: f64 = 0.001;

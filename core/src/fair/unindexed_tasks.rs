@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bson::oid::ObjectId;
 
-use super::Candidate;
+use super::order::Candidate;
 
 /// So many tasks are read at once, at least.
 const CHUNK: usize = 256;

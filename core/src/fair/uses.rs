@@ -7,11 +7,11 @@ use std::time::Duration;
 use bson::{Document, doc};
 use futures::TryStreamExt;
 
+use super::group::{tenant_of, total_of};
 use super::ledger::{GROUPS, id_of};
 use super::read::Running;
 use super::settings::Settings;
 use super::shares::{Shares, decayed};
-use super::{tenant_of, total_of};
 use crate::model::{QueueId, number, whole_number};
 use crate::store::{Store, StoreError};
 

@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 
 use bson::oid::ObjectId;
 
+use super::group::NO_GROUP;
+use super::order::{self, Candidate};
 use super::scheme::Scheme;
 use super::settings::{Settings, Share};
 use super::shares::Shares;
 use super::spread::Spread;
 use super::turns::{Listed, Pointer, Turn, Waiter};
-use super::unindexed_tasks::Plain;
-use super::{Candidate, NO_GROUP, unindexed_tasks};
+use super::unindexed_tasks::{self, Plain};
 use crate::clock::{chance, random};
-use crate::fair;
 
 /// So many tasks of a group are read beyond those that are wanted.
 const AHEAD: usize = 16;
@@ -305,13 +305,13 @@ impl Window {
 
     fn next_task(&mut self, turn: &Turn, scheme: Option<&Scheme>) -> Option<Candidate> {
         if &*turn.group != NO_GROUP {
-            return fair::next(&mut self.buffers.get_mut(&turn.group)?.tasks, scheme, turn.round);
+            return order::next(&mut self.buffers.get_mut(&turn.group)?.tasks, scheme, turn.round);
         }
         let found = &mut self.plain.found;
         if self.spread.distance() > 0 && !found.is_empty() {
             return Some(found.remove(self.spread.pick(found.len(), chance())));
         }
-        fair::next(found, scheme, turn.round)
+        order::next(found, scheme, turn.round)
     }
 
     fn place(&mut self, group: &Arc<str>, threads: u64) -> Option<u64> {

@@ -7,8 +7,8 @@ use bson::{Bson, Document, doc};
 
 use super::apply::{Way, released, status_of};
 use super::blocked::{Blocked, waits_for_none};
+use super::queries;
 use super::{Parts, Passed};
-use crate::gates;
 use crate::model::{QueueId, Status, TaskId};
 use crate::store::{Store, StoreError};
 
@@ -54,7 +54,7 @@ impl Store {
     }
 
     async fn link(&self, only: Document) -> Result<Passed, StoreError> {
-        let mut filter = gates::new_ones();
+        let mut filter = queries::new_ones();
         filter.extend(only);
         let found = self.blocked(filter, i64::try_from(AT_ONCE).unwrap_or(i64::MAX)).await?;
         let (waiting, others): (Vec<Blocked>, Vec<Blocked>) =

@@ -22,8 +22,7 @@ use mongodb::options::ReadConcern;
 use super::apply::{Way, released};
 use super::blocked::{Blocked, of_round, round_of, waits_for_none};
 use super::plan::{Holder, Waiter, plan};
-use super::{LOCKS, Parts, Passed};
-use crate::gates;
+use super::{LOCKS, Parts, Passed, queries};
 use crate::model::{QueueId, Status, whole_number};
 use crate::store::{Store, StoreError};
 
@@ -174,7 +173,7 @@ impl Store {
     /// The database cannot be reached, or this user has no right to the locks.
     pub(super) async fn serve_locks(&self) -> Result<Passed, StoreError> {
         let locks = self.locks();
-        let dirty = locks.find(gates::dirty_locks()).projection(doc! { "_id": 1 }).limit(LOOKED_AT);
+        let dirty = locks.find(queries::dirty_locks()).projection(doc! { "_id": 1 }).limit(LOOKED_AT);
         let dirty: Vec<Document> = dirty.await?.try_collect().await?;
         let mut parts = Parts::default();
         for name in dirty.iter().filter_map(|lock| lock.get_str("_id").ok()) {

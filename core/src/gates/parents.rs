@@ -1,18 +1,17 @@
 //! The tasks that others come after: how they are, and who is told when they have ended.
 
+use disbatch_operation::operation;
 use std::collections::{BTreeSet, HashMap};
 
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
-use disbatch_operation::operation;
 use futures::TryStreamExt;
 use mongodb::Collection;
 use mongodb::options::ReadConcern;
 
-use super::Passed;
 use super::after::{AfterWhen, Parent};
 use super::blocked::Blocked;
-use crate::gates;
+use super::{Passed, queries};
 use crate::model::{QueueId, Status, TaskId, whole_number};
 use crate::store::{Store, StoreError, Stored};
 
@@ -138,7 +137,7 @@ impl Store {
         let tasks = self.tasks();
         let only = doc! { "status": 1, "mtime": 1, "attempt": 1 };
         let mut ended: Vec<Document> = Vec::new();
-        for filter in gates::ended_parents() {
+        for filter in queries::ended_parents() {
             let found = tasks.find(self.without_left_alone(filter)).projection(only.clone()).limit(ENDED);
             let found = found.read_concern(ReadConcern::majority()).await?;
             let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;

@@ -11,7 +11,8 @@ use mongodb::Collection;
 use mongodb::options::Hint;
 
 use super::lives::Life;
-use super::{Event, Limits, OF_NODE, OF_QUEUE, Past, Question, events, rolled_back};
+use super::settings::{OF_NODE, OF_QUEUE, rolled_back};
+use super::{Event, Limits, Past, Question, events};
 use crate::accounts::{Reach, tasks_within};
 use crate::audit::{AuditQuery, CHANGES, Changed, ObjectKind, Verb};
 use crate::model::{Queue, Status, TaskId, whole_number};

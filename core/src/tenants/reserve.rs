@@ -6,7 +6,7 @@ use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use futures::TryStreamExt;
 
-use super::Counted;
+use super::cache::Counted;
 use super::quota::{Busy, Limits, OverQuota, Quota, check, waiting};
 use crate::admission::{GRACE, RESERVED};
 use crate::counters::count::Amount;

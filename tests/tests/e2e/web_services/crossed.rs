@@ -15,7 +15,7 @@ use disbatch_core::task::{
 use disbatch_tests::{World, eventually};
 use futures::TryStreamExt;
 
-use super::{external, note, pieces};
+use super::{external, note, pieces, until_no_pieces};
 use crate::claims::{LEASE, claimant, enlarge, queue, run_of, start, success};
 use crate::detour::Held;
 
@@ -306,7 +306,7 @@ async fn a_run_ends_its_task_only_when_its_service_can_say_nothing_more() -> any
     assert!(!scene.store.withdraw_external(&heard.run).await?, "it is the service's");
     assert_eq!(scene.says(&heard, Status::Succeeded, "").await?, Heard::Done);
     assert_eq!(scene.world.task(heard.task).await?.get_str("stdout")?, "begun\nmore\nmore\n");
-    assert_eq!(pieces(&scene.world).await?, 0);
+    until_no_pieces(&scene.world).await?;
     scene.world.end().await
 }
 
@@ -364,7 +364,7 @@ async fn two_who_make_the_same_failure(is_cancelled: bool) -> anyhow::Result<()>
     let kept = attempts[0].get_object_id("stdout")?;
     assert_eq!(scene.files().await?, [kept], "one file, which the attempt refers to");
     assert_eq!(scene.content(kept).await?, piece.repeat(2));
-    assert_eq!(pieces(&scene.world).await?, 0);
+    until_no_pieces(&scene.world).await?;
     scene.world.end().await
 }
 
@@ -450,7 +450,7 @@ async fn a_piece_that_comes_after_the_end_leaves_nothing() -> anyhow::Result<()>
     way.release();
     assert_eq!(late.await??, Heard::Over, "nobody is told that it is stored");
     assert_eq!(scene.world.task(task).await?.get("stdout"), Some(&Bson::Null));
-    assert_eq!(pieces(&scene.world).await?, 0);
+    until_no_pieces(&scene.world).await?;
     scene.world.end().await
 }
 

@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio::net::TcpSocket;
 
 use super::service::{Manner, Service, install};
-use super::{Scene, configure, external, note, pieces, processes_of, shown_of, until_detached};
+use super::{Scene, configure, external, note, processes_of, shown_of, until_detached, until_no_pieces};
 
 async fn kill_runner(world: &World, task: TaskId) -> anyhow::Result<()> {
     let pid = eventually("the runner", || async { Ok(world.task(task).await?.get_i64("pid").ok()) }).await?;
@@ -149,7 +149,7 @@ async fn who_asks_is_killed_before_the_service_has_called_back_and_it_comes_too_
     kill_asker(task).await?;
     scene.world.until_status(task, 2).await?;
     assert_eq!(order.call(&scene.dci, "log", "too late").await?, 410);
-    assert_eq!(pieces(&scene.world).await?, 0);
+    until_no_pieces(&scene.world).await?;
     scene.world.end().await
 }
 
@@ -162,7 +162,7 @@ async fn a_runner_that_is_killed_after_it_has_asked_is_a_dead_runner() -> anyhow
     kill_runner(&scene.world, task).await?;
     scene.world.until_status(task, -6).await?;
     assert_eq!(order.call(&scene.dci, "log", "too late").await?, 410);
-    assert_eq!(pieces(&scene.world).await?, 0);
+    until_no_pieces(&scene.world).await?;
     scene.world.end().await
 }
 
@@ -222,7 +222,7 @@ async fn an_end_whose_maker_has_died_is_made_by_a_den() -> anyhow::Result<()> {
     assert_eq!((ended.get_str("stdout")?, ended.get_str("stderr")?), ("all of it\n", "no disk\n"));
     let ended = scene.world.until_status(silent, -3).await?;
     assert!(note(&ended).starts_with("nothing was heard from its web service"), "{ended}");
-    assert_eq!(pieces(&scene.world).await?, 0);
+    until_no_pieces(&scene.world).await?;
     scene.world.end().await
 }
 

@@ -5,7 +5,7 @@ use reqwest::Method;
 use serde_json::json;
 
 use super::service::Manner;
-use super::{Scene, note, pieces};
+use super::{Scene, note, until_no_pieces};
 
 #[tokio::test]
 async fn a_cancel_ends_the_task_and_the_service_learns_it() -> anyhow::Result<()> {
@@ -44,7 +44,7 @@ async fn a_cancel_before_the_service_has_answered_keeps_what_it_has_logged() -> 
     let ended = scene.world.until_status(task, -3).await?;
     assert_eq!((ended.get_str("stdout")?, note(&ended)), ("so far\n", "cancelled".to_owned()));
     assert_eq!(order.call(&scene.dci, "log", "late").await?, 410);
-    assert_eq!(pieces(&scene.world).await?, 0);
+    until_no_pieces(&scene.world).await?;
     scene.world.end().await
 }
 
