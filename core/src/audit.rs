@@ -116,7 +116,7 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
-    use super::{ObjectKind, Via, *};
+    use super::*;
     use crate::bulk::Action;
 
     #[test]

@@ -271,7 +271,7 @@ fn standing(task: &Document, token: &Token) -> Heard {
 }
 
 /// The length of a token as text: 256 random bits in hexadecimal.
-const LENGTH: usize = 64;
+const TOKEN_LENGTH: usize = 64;
 
 /// A token for one attempt of one task. It is shown in a header, or is a part of the address; one of either kind is none of the
 /// other.
@@ -287,7 +287,7 @@ impl Token {
     /// # Errors
     /// The system has no random numbers.
     pub fn new() -> std::io::Result<Self> {
-        let mut bytes = [0; LENGTH / 2];
+        let mut bytes = [0; TOKEN_LENGTH / 2];
         getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
         Ok(Self { text: hexadecimal(&bytes), is_in_address: false })
     }
@@ -305,7 +305,7 @@ impl Token {
 
     /// Reads one. `None`: it is none.
     pub fn parse(text: &str) -> Option<Self> {
-        let is_token = text.len() == LENGTH
+        let is_token = text.len() == TOKEN_LENGTH
             && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
         is_token.then(|| Self { text: text.to_owned(), is_in_address: false })
     }

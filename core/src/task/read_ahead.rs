@@ -9,8 +9,7 @@
 //! (less often where that is slow, see [`SCAN_AT_LEAST_EVERY`]), when nothing is left past the mark, and when the DEN
 //! says that something was put back. So a task that is given back or tried again waits for about a second, ten at most. One whose id is
 //! older by [`OLDER`], as of a long transaction that is committed now, is read as soon as it is told of, where reading from the start is
-//! cheap. What the DEN itself is about to
-//! start is still queued then, and left out ([`Ahead::in_hand`]).
+//! cheap. What the DEN itself is about to start is still queued then, and left out ([`Ahead::in_hand`]).
 //!
 //! **Order.** While one DEN claims from a queue, tasks are claimed in the exact order of the queue, save those put
 //! behind the mark. Where several do, all of them would try the same few tasks. There are two ways out of that:
