@@ -89,15 +89,15 @@ impl Store {
         Ok(lease.and_then(|lease| lease.get_timestamp(PLACE).ok()))
     }
 
-    /// Notes up to where ends have been seen, if `instance` has the lease.
+    /// Notes up to where ends have been seen, if `instance` has the lease. Returns whether it has: if not, what it was to make since it had it last
+    /// may not be there.
     ///
     /// # Errors
     /// The database cannot be reached.
     #[operation]
-    pub async fn store_shadow_place(&self, instance: &str, place: Timestamp) -> Result<(), StoreError> {
-        let ours = doc! { "_id": LEASE_ID, "instance": instance };
-        self.shadow_lease().update_one(ours, doc! { "$set": { PLACE: place } }).await?;
-        Ok(())
+    pub async fn store_shadow_place(&self, instance: &str, place: Timestamp) -> Result<bool, StoreError> {
+        let noted = self.shadow_lease().update_one(leads(instance), doc! { "$set": { PLACE: place } }).await?;
+        Ok(noted.matched_count == 1)
     }
 
     /// Makes the shadows of those tasks that have ended, as long as `instance` has the lease. Returns how many were made.
@@ -171,8 +171,7 @@ impl Store {
         let tenant = task.rest.get_str("tenant").ok();
         shadow.extend(tenant.map(|tenant| (SHADOW_TENANT.to_owned(), Bson::from(tenant))));
         let status = shadow.get("status").and_then(whole_number).map(Status::from_code);
-        let leads = doc! { "_id": LEASE_ID, "instance": instance, "$expr": { "$gt": ["$until", "$$NOW"] } };
-        match self.insert_because(&self.shadow_lease(), leads, shadow).await {
+        match self.insert_because(&self.shadow_lease(), leads(instance), shadow).await {
             Ok(()) => {
                 self.submitted(other.id, status, 1, Source::Shadow);
                 Ok(true)
@@ -222,6 +221,11 @@ impl Store {
     fn shadow_lease(&self) -> Collection<Document> {
         self.database().collection(lease::COLLECTION)
     }
+}
+
+/// The document of the lease, as long as it is that of `instance`.
+fn leads(instance: &str) -> Document {
+    doc! { "_id": LEASE_ID, "instance": instance, "$expr": { "$gt": ["$until", "$$NOW"] } }
 }
 
 /// What cannot be understood has no shadow.

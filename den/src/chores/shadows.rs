@@ -147,7 +147,10 @@ impl Worker {
         if made > 0 {
             tracing::debug!(made, "made shadows of tasks");
         }
-        store.store_shadow_place(self.leader.instance(), last.position.time).await?;
+        if !store.store_shadow_place(self.leader.instance(), last.position.time).await? {
+            self.forget();
+            return Ok(PAUSE);
+        }
         Ok(if ends.len() < MOST { PAUSE } else { Duration::ZERO })
     }
 }

@@ -185,7 +185,12 @@ async fn whoever_is_killed_in_the_middle_leaves_no_doubles() -> anyhow::Result<(
     leases.update_many(doc! {}, doc! { "$set": { "until": bson::DateTime::from_millis(0) } }).await?;
     let den = world.den_at_work("n2").await?;
     let scene = Scene { world, dci, queue, next, den };
-    scene.world.until_all_ended(scene.queue).await?;
+    // One whose runner was not there yet when its DEN died is an orphan: of that its plugin has come to nothing.
+    let ended = scene.world.until_all_ended(scene.queue).await?;
+    let orphans = ended.iter().filter(|task| task.get("status").and_then(whole_number) == Some(-6));
+    let orphans: Vec<_> = orphans.filter_map(|task| task.get_object_id("_id").ok()).collect();
+    let tasks: Vec<TaskId> = tasks.into_iter().filter(|task| !orphans.contains(&task.0)).collect();
+    assert!(orphans.len() <= 4, "no more than ran at a time: {orphans:?}");
     let shadows = scene.until_shadowed(&tasks).await?;
     assert_eq!(shadows.len(), tasks.len());
     let of: BTreeSet<_> = shadows.iter().filter_map(|task| task.get_object_id(SHADOW_OF).ok()).collect();
