@@ -45,8 +45,10 @@ pub struct Assumptions {
     pub submit_us: f64,
     /// Claiming, starting and ending a task, with what claimers cost each other, in microseconds.
     pub run_us: f64,
-    /// Telling one change stream of all that is written for a task, or leaving it out, in microseconds.
+    /// Telling one change stream that is waited at of all that is written for a task, or leaving it out, in microseconds.
     pub stream_us: f64,
+    /// The same of a stream that is asked now and then, and of tasks tells nothing.
+    pub asked_us: f64,
     /// Asking a queue that has nothing, in microseconds.
     pub fruitless_us: f64,
     /// Operations of a node that has nothing to do, in a second.
@@ -76,6 +78,7 @@ impl Default for Assumptions {
             submit_us: 200.0,
             run_us: 300.0,
             stream_us: 20.0,
+            asked_us: 5.0,
             fruitless_us: 100.0,
             idle_operations: 1.6,
             idle_us: 150.0,
@@ -88,7 +91,7 @@ impl Default for Assumptions {
 /// How nodes learn of new tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wakes {
-    /// By a change stream each.
+    /// By change streams at which a few wait, and by the looks of the others.
     Streams,
     /// By a look every second, as where there are no change streams.
     Looks,

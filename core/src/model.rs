@@ -34,6 +34,7 @@ pub use node_selector::{Labels, NODES, NodeSelector, SelectorError};
 pub use queue::{Policy, Queue, STOPPED, Sort};
 pub use retention::Retention;
 pub use rules::{Backoff, OnLostLease, OnOrphan, REQUEUE_ATTEMPTS, Rules};
+pub(crate) use sample::drawn;
 pub use sample::{LONGEST_KEPT, RECORD, Sample};
 pub use shadow::{SHADOW, SHADOW_OF, SHADOW_TENANT, Shadow, shadow_id};
 pub use step::{LONGEST_STEP_NAME, MOST_STEPS, STEPS, Step};

@@ -96,7 +96,8 @@ impl Store {
     /// The database cannot be reached.
     #[operation]
     pub async fn store_shadow_place(&self, instance: &str, place: Timestamp) -> Result<bool, StoreError> {
-        let noted = self.shadow_lease().update_one(leads(instance), doc! { "$set": { PLACE: place } }).await?;
+        let noted =
+            self.shadow_lease().update_one(leads(instance), doc! { "$set": { PLACE: place } }).await?;
         Ok(noted.matched_count == 1)
     }
 

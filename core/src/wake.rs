@@ -5,6 +5,7 @@
 
 mod change;
 mod hints;
+mod pace;
 mod retry;
 
 use std::sync::Arc;
@@ -18,15 +19,13 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 pub use hints::{Arrivals, Hints, News, Peak, Peaks};
+pub use pace::Listener;
 
 use self::change::Change;
+use self::pace::{AWAIT, Pace};
 use self::retry::Retry;
 use crate::model::document::readable;
 use crate::store::{Store, StoreError};
-
-/// How long the server holds a question for changes when there are none: an idle stream costs one operation in
-/// that time. A change is told at once.
-const AWAIT: Duration = Duration::from_secs(10);
 
 /// After so long without any answer the connection is taken for dead.
 const SILENCE: Duration = Duration::from_secs(20);
@@ -48,7 +47,14 @@ const NOT_A_REPLICA_SET: i32 = 40_573;
 
 /// Tells `hints` what changes, until `stop`.
 pub async fn follow_changes(store: Store, hints: Arc<Hints>, stop: CancellationToken) {
-    let mut follower = Follower { store, hints, last: None, retry: Retry::default(), complained: false };
+    let mut follower = Follower {
+        store,
+        hints,
+        last: None,
+        pace: Pace::Waiting,
+        retry: Retry::default(),
+        complained: false,
+    };
     loop {
         let lost = tokio::select! {
             () = stop.cancelled() => return,
@@ -133,6 +139,8 @@ struct Follower {
     hints: Arc<Hints>,
     /// Where to go on.
     last: Option<ResumeToken>,
+    /// How the stream was asked last.
+    pace: Pace,
     retry: Retry,
     /// That there is no stream has been said.
     complained: bool,
@@ -141,49 +149,68 @@ struct Follower {
 impl Follower {
     /// Follows the changes until the stream is lost.
     async fn follow(&mut self) -> StoreError {
-        let mut stream = match self.open().await {
-            Ok(stream) => stream,
-            Err(error) => return error,
-        };
-        self.hints.listen(true);
-        self.store.metrics().stream_up.set_whether(true);
         loop {
-            match tokio::time::timeout(SILENCE, stream.next_if_any()).await {
-                Ok(Ok(change)) => {
-                    self.retry.worked();
-                    if std::mem::take(&mut self.complained) {
-                        tracing::info!("following changes of the database again");
-                    }
-                    if let Some(change) = change {
-                        self.store.metrics().stream_hints.inc();
-                        if let Some(at) = change.at {
-                            let lag =
-                                self.store.now().timestamp_millis().saturating_sub(at.timestamp_millis());
-                            let lag = Duration::from_millis(u64::try_from(lag).unwrap_or(0));
-                            self.store.metrics().stream_lag.observe_time(lag);
-                        }
-                        self.hints.arrived(change.arrival());
-                        self.hints.had_limit(change.peak());
-                        self.hints.tell(change.news(self.hints.node()));
-                    }
-                    self.last = stream.resume_token();
-                }
-                Ok(Err(error)) => return error.into(),
-                Err(_) => return broken(std::io::ErrorKind::TimedOut, "the change stream is silent"),
+            let pace = self.hints.pace();
+            let mut stream = match self.open(pace).await {
+                Ok(stream) => stream,
+                Err(error) => return error,
+            };
+            self.hints.listen(true);
+            if std::mem::replace(&mut self.pace, pace) == Pace::Asking {
+                // Of what came meanwhile nobody has told.
+                self.hints.tell(News::all());
             }
-            if !stream.is_alive() {
-                // Of no use any more: it ends for good when the database is dropped, say.
-                self.last = None;
-                return broken(std::io::ErrorKind::UnexpectedEof, "the server closed the change stream");
+            self.store.metrics().stream_up.set_whether(true);
+            if let Err(error) = self.listen(&mut stream, pace).await {
+                return error;
             }
         }
     }
 
+    /// Listens to the changes until it is to be done at another pace.
+    async fn listen(&mut self, stream: &mut ChangeStream<Change>, pace: Pace) -> Result<(), StoreError> {
+        // Where it goes on is known as soon as the server has answered.
+        while self.hints.pace() == pace || self.last.is_none() {
+            let answered = tokio::time::timeout(SILENCE, stream.next_if_any()).await;
+            let silent = |_| broken(std::io::ErrorKind::TimedOut, "the change stream is silent");
+            let change = answered.map_err(silent)??;
+            self.retry.worked();
+            if std::mem::take(&mut self.complained) {
+                tracing::info!("following changes of the database again");
+            }
+            if let Some(change) = &change {
+                self.tell(change);
+            }
+            self.last = stream.resume_token();
+            if !stream.is_alive() {
+                // Of no use any more: it ends for good when the database is dropped, say.
+                self.last = None;
+                return Err(broken(std::io::ErrorKind::UnexpectedEof, "the server closed the change stream"));
+            }
+            if change.is_none() {
+                self.hints.rest(pace).await;
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&self, change: &Change) {
+        self.store.metrics().stream_hints.inc();
+        if let Some(at) = change.at {
+            let lag = self.store.now().timestamp_millis().saturating_sub(at.timestamp_millis());
+            let lag = Duration::from_millis(u64::try_from(lag).unwrap_or(0));
+            self.store.metrics().stream_lag.observe_time(lag);
+        }
+        self.hints.arrived(change.arrival());
+        self.hints.had_limit(change.peak());
+        self.hints.tell(change.news(self.hints.node()));
+    }
+
     /// Goes on where the stream was lost. Where the server does not know that place any more, what happened since
     /// is found by looking at everything once.
-    async fn open(&mut self) -> Result<ChangeStream<Change>, StoreError> {
+    async fn open(&mut self, pace: Pace) -> Result<ChangeStream<Change>, StoreError> {
         if let Some(last) = self.last.take() {
-            match self.watch(Some(last.clone())).await {
+            match self.watch(Some(last.clone()), pace).await {
                 Ok(stream) => {
                     self.last = Some(last);
                     return Ok(stream);
@@ -197,18 +224,22 @@ impl Follower {
                 }
             }
         }
-        let stream = self.watch(None).await?;
+        let stream = self.watch(None, pace).await?;
         self.hints.tell_all();
         Ok(stream)
     }
 
-    async fn watch(&self, after: Option<ResumeToken>) -> Result<ChangeStream<Change>, StoreError> {
+    async fn watch(
+        &self,
+        after: Option<ResumeToken>,
+        pace: Pace,
+    ) -> Result<ChangeStream<Change>, StoreError> {
         let stream = self
             .store
             .database()
             .watch()
-            .pipeline(change::pipeline())
-            .max_await_time(AWAIT)
+            .pipeline(change::pipeline(pace))
+            .max_await_time(pace.await_time())
             .resume_after(after)
             .await?;
         Ok(stream.with_type())

@@ -195,7 +195,9 @@ impl Node {
         let mut claim = self.runners.have_news() || self.pace.may_start(Instant::now());
         self.news |= self.hints.take();
         self.take_arrivals();
-        self.pace.situation().hints = self.hints.are_coming();
+        let (are_coming, are_prompt) = (self.hints.are_coming(), self.hints.are_prompt());
+        self.pace.situation().hints = are_coming && are_prompt;
+        self.pace.situation().others_wait = are_coming && !are_prompt;
         if self.pace.wants_beat(Instant::now()) || self.news.node_changed {
             self.beat(lifecycle.is_draining()).await?;
             claim |= std::mem::take(&mut self.news.node_changed);

@@ -31,10 +31,19 @@ const GATHER: Duration = Duration::from_millis(10);
 pub struct Situation {
     /// A change stream tells of new tasks.
     pub hints: bool,
+    /// One tells other nodes of them, and this one of what else changes.
+    pub others_wait: bool,
     /// The node has tasks.
     pub occupied: bool,
     /// There are tasks to claim, and no place for them.
     pub waiting: bool,
+}
+
+impl Situation {
+    /// Whether new tasks are told to this node or to others.
+    pub fn is_somebody_told(self) -> bool {
+        self.hints || self.others_wait
+    }
 }
 
 /// The times of the loop.
@@ -153,7 +162,7 @@ impl Pace {
         let last = self.look?;
         let mut every = (self.lease / LOOKS).max(SOON);
         every = every.min(if self.situation.hints && !self.situation.waiting { SLOW } else { INTERVAL });
-        if let Some(quick) = self.quick.filter(|_| !self.situation.hints) {
+        if let Some(quick) = self.quick.filter(|_| !self.situation.is_somebody_told()) {
             every = every.min(quick);
         }
         let mut next = last + every;
@@ -195,7 +204,7 @@ mod tests {
         pace
     }
 
-    const IDLE: Situation = Situation { hints: true, occupied: false, waiting: false };
+    const IDLE: Situation = Situation { hints: true, others_wait: false, occupied: false, waiting: false };
 
     #[test]
     fn an_idle_node_pays_less_than_two_operations_per_second() {
@@ -206,6 +215,8 @@ mod tests {
         };
         assert_eq!(count(IDLE), (60, 30));
         assert_eq!(count(Situation { hints: false, ..IDLE }), (30, 60));
+        let others_wait = Situation { hints: false, others_wait: true, ..IDLE };
+        assert_eq!(count(others_wait), (30, 60), "and 30 questions for changes");
         assert_eq!(count(Situation { occupied: true, ..IDLE }), (60, 30));
         assert_eq!(count(Situation { hints: false, occupied: true, ..IDLE }), (60, 60));
         assert_eq!(count(Situation { waiting: true, ..IDLE }), (60, 60));

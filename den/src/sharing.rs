@@ -29,6 +29,10 @@ const HURRY: Duration = Duration::from_millis(500);
 /// How long it is said with heartbeats that there was no free slot.
 const SAID: Duration = Duration::from_millis(2_500);
 
+/// So many of the nodes that could run a task wait for it, so that one of them starts it at once. The others look now and then: each that waits
+/// costs the server something for all that is written, and all but one of them are too late.
+const PROMPT: usize = 4;
+
 /// What is known of the other nodes, and what is left to them.
 #[derive(Debug, Default)]
 pub struct Sharing {
@@ -100,6 +104,21 @@ impl Sharing {
     /// When it was looked for other nodes, and there was none.
     pub fn alone(&self, me: &NodeName) -> Option<Instant> {
         self.read.filter(|_| self.peers.iter().all(|peer| peer.name == me.as_str()))
+    }
+
+    /// Whether the node `me` is one of the first [`PROMPT`] of those that could run tasks of one of `queues`. Those that have room come before
+    /// those that are full, and each hour they have another order.
+    pub fn is_prompt(&self, me: &NodeName, queues: &[Queue], hour: i64) -> bool {
+        let Some(own) = self.peers.iter().find(|peer| peer.name == me.as_str()) else { return true };
+        if self.peers.len() <= PROMPT {
+            return true;
+        }
+        let turn = |peer: &Peer| (peer.is_full(), peer.turn(hour));
+        let mine = turn(own);
+        let before: Vec<&Peer> = self.peers.iter().filter(|peer| turn(peer) < mine).collect();
+        let is_first =
+            |queue: &Queue| before.iter().filter(|peer| peer.could_run(queue)).take(PROMPT).count() < PROMPT;
+        queues.iter().any(is_first)
     }
 
     /// Others are to be looked for anew.

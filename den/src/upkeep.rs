@@ -9,6 +9,7 @@ use disbatch_core::metrics::labels::Worker;
 use disbatch_core::model::{NodeSelector, Queue, QueueId, Shadow, Task};
 use disbatch_core::store::StoreError;
 use disbatch_core::task::{Evidence, Outlook, Question, is_detached};
+use disbatch_core::wake::Listener;
 
 use crate::chores::measured;
 use crate::external;
@@ -19,7 +20,7 @@ impl Node {
     pub(crate) async fn upkeep(&mut self, may_claim: bool) -> Result<bool, StoreError> {
         let claim_from = if may_claim { self.served().await? } else { Vec::new() };
         let ids: Vec<QueueId> = claim_from.iter().map(|queue| queue.id).collect();
-        let hints = self.pace.situation().hints;
+        let hints = self.pace.situation().is_somebody_told();
         let began = Instant::now();
         let question = Question {
             node: &self.name,
@@ -29,7 +30,7 @@ impl Node {
             peers: self.capacity.sharing.wants_peers(Instant::now()),
         };
         let mut outlook = self.store.look_around(&question).await?;
-        self.learn(&mut outlook, began);
+        self.learn(&mut outlook, began, &claim_from);
         let mut again = self.sweep(&outlook).await?;
         self.look_at_slots().await?;
         self.look_at_canaries().await?;
@@ -123,12 +124,15 @@ impl Node {
         Ok(())
     }
 
-    /// Takes note of which nodes and queues there are, as far as that was asked for at `began`.
-    fn learn(&mut self, outlook: &mut Outlook, began: Instant) {
+    /// Takes note of which nodes and queues there are, as far as that was asked for at `began`. `served`: what this node would claim from.
+    fn learn(&mut self, outlook: &mut Outlook, began: Instant, served: &[Queue]) {
         if let Some(peers) = outlook.peers.take() {
             self.capacity.sharing.set_peers(peers, began);
             self.capacity.limits.met(outlook.strangers);
         }
+        let hour = self.store.now().timestamp_millis() / 3_600_000;
+        let is_prompt = self.capacity.sharing.is_prompt(&self.name, served, hour);
+        self.hints.needs_at_once(Listener::Node, is_prompt);
         if let Some(queues) = &outlook.queues {
             self.queues.set(queues.clone(), began);
             self.workers.marked(outlook.workers.clone());

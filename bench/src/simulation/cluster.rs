@@ -11,8 +11,11 @@ use super::{Assumptions, Scenario, Wakes};
 /// A node takes so many tasks at once at most.
 const BATCH: usize = 64;
 
-/// Nodes look by themselves so often where there are no hints.
+/// Nodes look by themselves so often.
 const LOOK: f64 = 1.0;
+
+/// So many of the nodes that have a free place are told of a task at once.
+pub const PROMPT: u32 = 4;
 
 /// What came out.
 #[derive(Debug, Clone, Default)]
@@ -59,7 +62,9 @@ enum Event {
     Submit,
     /// It is stored, and can be claimed.
     Stored { submitted: Time, shard: usize },
-    /// A node asks all queues.
+    /// A node looks whether there is anything.
+    Look(usize),
+    /// A node was told of a task, and asks all queues.
     Ask(usize),
     /// It has the answers, or a place has become free, and it takes what waits.
     Take(usize),
@@ -145,11 +150,9 @@ impl<'a> Fleet<'a> {
     fn begin(&mut self) {
         self.at(0, Event::Submit);
         self.at(self.end, Event::Close);
-        if self.scenario.wakes == Wakes::Looks {
-            for node in 0..self.nodes.len() {
-                let first = time(self.random.share() * LOOK);
-                self.at(first, Event::Ask(node));
-            }
+        for node in 0..self.nodes.len() {
+            let first = time(self.random.share() * LOOK);
+            self.at(first, Event::Look(node));
         }
     }
 
@@ -165,9 +168,10 @@ impl<'a> Fleet<'a> {
             Event::Stored { submitted, shard } => {
                 self.waiting.push_back(Waiting { submitted, shard });
                 if self.scenario.wakes == Wakes::Streams {
-                    self.tell_all(now);
+                    self.tell_some(now);
                 }
             }
+            Event::Look(node) => self.look(now, node),
             Event::Ask(node) => self.ask(now, node),
             Event::Take(node) => self.take(now, node),
             Event::End { node, shard } => {
@@ -195,11 +199,13 @@ impl<'a> Fleet<'a> {
         self.at(next, Event::Submit);
     }
 
-    /// A hint for every node with a free place.
-    fn tell_all(&mut self, now: Time) {
+    /// A hint for some nodes with a free place.
+    fn tell_some(&mut self, now: Time) {
         let told = now + time(self.a.hint_ms / 1e3);
-        for number in 0..self.nodes.len() {
-            let Some(node) = self.nodes.get_mut(number).filter(|node| node.free > 0) else { continue };
+        let with_room = self.nodes.iter().enumerate().filter(|(_, node)| node.free > 0);
+        let some: Vec<usize> = with_room.map(|(number, _)| number).take(PROMPT as usize).collect();
+        for number in some {
+            let Some(node) = self.nodes.get_mut(number) else { continue };
             match node.doing {
                 Doing::Nothing => {
                     node.doing = Doing::Waiting;
@@ -212,35 +218,40 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    /// A node asks every queue for its next tasks.
+    /// A node looks, and asks every queue if there is something.
+    fn look(&mut self, now: Time, number: usize) {
+        if now < self.end || self.outcome.started < self.outcome.submitted {
+            self.at(now + time(LOOK), Event::Look(number));
+        }
+        let is_idle = |node: &&mut Node| node.doing == Doing::Nothing && node.free > 0;
+        let Some(node) = self.nodes.get_mut(number).filter(is_idle) else { return };
+        node.doing = Doing::Working { again: false };
+        let mut answered = self.serve(number % self.shards.len().max(1), now, self.a.idle_us);
+        if !self.waiting.is_empty() {
+            answered = self.ask_all(answered);
+        }
+        self.at(answered + self.round_trip(), Event::Take(number));
+    }
+
+    /// A node that was told of a task asks every queue.
     fn ask(&mut self, now: Time, number: usize) {
-        let looks = self.scenario.wakes == Wakes::Looks;
-        if looks && (now < self.end || self.outcome.started < self.outcome.submitted) {
-            self.at(now + time(LOOK), Event::Ask(number));
-        }
         let Some(node) = self.nodes.get_mut(number) else { return };
-        if looks && matches!(node.doing, Doing::Working { .. }) {
-            return;
-        }
         if node.free == 0 {
             node.doing = Doing::Nothing;
             return;
         }
         node.doing = Doing::Working { again: false };
-        let mut answered = now;
-        if looks {
-            // One operation looks whether there is anything to claim.
-            answered = self.serve(number % self.shards.len().max(1), now, self.a.idle_us);
-        }
-        if !looks || !self.waiting.is_empty() {
-            let shards = u32::try_from(self.shards.len()).unwrap_or(1);
-            let each = self.a.fruitless_us * f64::from(self.a.queues) / f64::from(shards);
-            for shard in 0..self.shards.len() {
-                answered = answered.max(self.serve(shard, now, each));
-            }
-            answered += self.round_trip() * u64::from(self.a.queues.saturating_sub(1));
-        }
+        let answered = self.ask_all(now);
         self.at(answered + self.round_trip(), Event::Take(number));
+    }
+
+    /// Returns when all queues have been asked but for the last way back.
+    fn ask_all(&mut self, now: Time) -> Time {
+        let shards = u32::try_from(self.shards.len()).unwrap_or(1);
+        let each = self.a.fruitless_us * f64::from(self.a.queues) / f64::from(shards);
+        let answers = (0..self.shards.len()).map(|shard| self.serve(shard, now, each));
+        let answered = answers.max().unwrap_or(now);
+        answered + self.round_trip() * u64::from(self.a.queues.saturating_sub(1))
     }
 
     /// A node claims what waits, as far as it has places, and starts it.

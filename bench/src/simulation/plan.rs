@@ -1,5 +1,6 @@
 //! What the load of a site is, by multiplication alone. Pure.
 
+use super::cluster::PROMPT;
 use super::{Assumptions, Scenario, Wakes};
 
 /// Seconds of a core that the databases need in each second, by what for.
@@ -20,12 +21,15 @@ impl Load {
     pub fn of(assumptions: &Assumptions, scenario: Scenario) -> Self {
         let (a, rate, nodes) = (assumptions, scenario.rate(), f64::from(scenario.nodes));
         let asking = f64::from(a.queues) * a.fruitless_us;
-        let (streams, fruitless) = match scenario.wakes {
-            // A node that sees a task asks all queues, once a second at most.
-            Wakes::Looks => (0.0, nodes * rate.min(1.0) * asking),
-            // A node that gets nothing asks again when it has asked all queues and gathered hints.
-            Wakes::Streams => (rate * nodes * a.stream_us, nodes * rate.min(1.0 / most_often(a)) * asking),
+        let (prompt, others) = match scenario.wakes {
+            Wakes::Looks => (0.0, nodes),
+            Wakes::Streams => (nodes.min(f64::from(PROMPT)), (nodes - f64::from(PROMPT)).max(0.0)),
         };
+        let asked_us = if scenario.wakes == Wakes::Streams { a.asked_us } else { 0.0 };
+        let streams = rate * (prompt * a.stream_us + others * asked_us);
+        // A node that is told asks again when it has asked all queues and gathered hints; one that looks, once a second at most.
+        let questions = prompt * rate.min(1.0 / most_often(a)) + others * rate.min(1.0);
+        let fruitless = questions * asking;
         Self {
             tasks: rate * (a.submit_us + a.run_us) / 1e6,
             streams: streams / 1e6,
@@ -77,14 +81,16 @@ mod tests {
 
     #[test]
     fn streams_cost_by_nodes_and_tasks() {
-        let a = Assumptions { stream_us: 10.0, ..Assumptions::default() };
+        let a = Assumptions { stream_us: 10.0, asked_us: 1.0, ..Assumptions::default() };
+        let streams = |nodes| Load::of(&a, Scenario { nodes, ..SCENARIO }).streams * 1e6 / SCENARIO.rate();
+        for (nodes, each) in [(1, 10.0), (4, 40.0), (5, 41.0), (1_000, 1_036.0)] {
+            assert!((streams(nodes) - each).abs() < 1e-6, "{nodes}");
+        }
         let many = Load::of(&a, SCENARIO);
-        assert!((many.streams - SCENARIO.rate() * 0.01).abs() < 1e-9);
         let few = Load::of(&a, Scenario { nodes: 100, ..SCENARIO });
-        assert!((many.streams / few.streams - 10.0).abs() < 1e-9);
         assert!((many.tasks - few.tasks).abs() < f64::EPSILON);
         let looks = Load::of(&a, Scenario { wakes: Wakes::Looks, ..SCENARIO });
-        assert!(looks.streams == 0.0 && looks.fruitless < many.fruitless / 10.0);
+        assert!(looks.streams == 0.0 && looks.fruitless < many.fruitless);
     }
 
     #[test]

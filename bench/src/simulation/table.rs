@@ -84,7 +84,9 @@ pub fn markdown(assumptions: &Assumptions, measured: &[&str], rows: &[Row]) -> S
     }
     for wakes in [Wakes::Streams, Wakes::Looks] {
         let title = match wakes {
-            Wakes::Streams => "Nodes follow a change stream each:",
+            Wakes::Streams => {
+                "Four nodes with room wait at their change streams, the others look once a second:"
+            }
             Wakes::Looks => "Nodes look once a second, as where there are no change streams:",
         };
         lines.extend([String::new(), title.to_owned(), String::new()]);
@@ -138,7 +140,7 @@ fn number(value: f64) -> String {
 
 impl Assumptions {
     /// All of them, by the name of the field and in words.
-    pub fn named(&self) -> [(&'static str, &'static str, f64); 18] {
+    pub fn named(&self) -> [(&'static str, &'static str, f64); 19] {
         [
             ("cores", "cores of a shard's primary", f64::from(self.cores)),
             ("most_used", "share of them that may be used", self.most_used),
@@ -152,7 +154,12 @@ impl Assumptions {
             ("gather_ms", "gathering hints after asking in vain, ms", self.gather_ms),
             ("submit_us", "storing a task, us of a core", self.submit_us),
             ("run_us", "claim, start and end of a task, us of a core", self.run_us),
-            ("stream_us", "a change stream, us of a core for each task", self.stream_us),
+            ("stream_us", "a change stream that is waited at, us of a core for each task", self.stream_us),
+            (
+                "asked_us",
+                "one that is asked every two seconds what else has changed, the same",
+                self.asked_us,
+            ),
             ("fruitless_us", "asking a queue in vain, us of a core", self.fruitless_us),
             ("idle_operations", "operations of an idle node, per second", self.idle_operations),
             ("idle_us", "one of these, us of a core", self.idle_us),

@@ -4,7 +4,7 @@ use bson::{Bson, DateTime, Document};
 use disbatch_values::liberal::number;
 use serde::{Deserialize, Serialize};
 
-use super::sample::drawn;
+use super::drawn;
 use super::{Queue, Task, TaskId, Version};
 
 /// The field of a queue with its canary. Absent: it has none.

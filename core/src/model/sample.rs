@@ -48,7 +48,7 @@ impl Sample {
 }
 
 /// A number from 0 on that these decide. It is below 1, so that a share of 1 has them all.
-pub(super) fn drawn(of: [&[u8]; 2]) -> f64 {
+pub(crate) fn drawn(of: [&[u8]; 2]) -> f64 {
     let [one, other] = of;
     let sum = Sha256::new().chain_update(one).chain_update(other).finalize();
     let drawn = sum.iter().take(4).fold(0_u32, |drawn, byte| (drawn << 8) | u32::from(*byte));

@@ -5,7 +5,7 @@ use bson::{Bson, Document};
 use disbatch_values::liberal::number;
 use sha2::{Digest, Sha256};
 
-use super::sample::drawn;
+use super::drawn;
 use super::{Queue, Selector, TaskId};
 
 /// The field of a queue that says it. Absent: none do.

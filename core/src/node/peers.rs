@@ -10,7 +10,7 @@ use futures::TryStreamExt;
 
 use super::shares::Contender;
 use super::{Stats, until_silent};
-use crate::model::{Labels, Node, NodeSelector, Queue, QueueId, whole_number};
+use crate::model::{Labels, Node, NodeSelector, Queue, QueueId, drawn, whole_number};
 use crate::plugin::VERSIONS;
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
@@ -68,6 +68,16 @@ impl Peer {
             && (self.active.is_some() || !self.ignored.contains(&queue.id.0))
             && NodeSelector::of(queue).is_none_or(|nodes| nodes.admits(&self.name, &self.labels))
             && (self.wants(queue.id) || self.has_plugin_of(queue))
+    }
+
+    /// Whether it runs as much as its `maxthreads` lets it.
+    pub fn is_full(&self) -> bool {
+        self.room(self.running, 0) == Some(0)
+    }
+
+    /// Its place among nodes in this hour, from 0 to 1: the same whoever asks.
+    pub fn turn(&self, hour: i64) -> f64 {
+        drawn([self.name.as_bytes(), &hour.to_be_bytes()])
     }
 
     /// Whether it found no free slot of the queue lately, although it runs less than its share.

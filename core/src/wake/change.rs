@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use super::News;
 use super::hints::Peak;
+use super::pace::Pace;
 use crate::definitions::COLLECTION as WORKERS;
 use crate::gates::LOCKS;
 use crate::model::{QueueId, TaskId, whole_number};
@@ -95,36 +96,38 @@ impl Update {
     }
 }
 
-/// Heartbeats, claims and starts are not among them, and of ends only those that others wait for.
-pub(super) fn pipeline() -> [Document; 2] {
+/// Heartbeats, claims and starts are not among them, and of ends only those that others wait for. Where it is only asked now and then, tasks
+/// are not among them at all: they are found by looking.
+pub(super) fn pipeline(pace: Pace) -> [Document; 2] {
     let changed = |field: &str| format!("updateDescription.updatedFields.{field}");
     let is_there = || doc! { "$exists": true };
     // By collection first: the server puts these questions to every write, and most of them are about running tasks.
-    let of_interest = doc! { "$or": [
-        { "ns.coll": TASKS.name, "$or": [
-            { changed("status"): { "$in": [-7, -2] } },
-            { changed("priority"): is_there() },
-            { changed("cancel"): is_there() },
-            { changed("awaited"): is_there() },
-            { changed(FREED): is_there() },
-            { "operationType": { "$in": ["insert", "replace"] }, "$or": [
-                { "fullDocument.status": { "$in": [-7, -2] } },
-                { "fullDocument.deadline": is_there() },
-            ] },
-        ] },
-        { "ns.coll": { "$in": [QUEUES, WORKERS] } },
-        { "ns.coll": NODES, "$or": [
-            { "operationType": "replace" },
-            { changed("maxthreads"): is_there() },
-            { changed("draining"): is_there() },
-            { "updateDescription.removedFields": { "$in": ["maxthreads", "draining"] } },
-        ] },
-        { "ns.coll": LOCKS, "$or": [
-            { "operationType": { "$in": ["insert", "replace"] }, "fullDocument.dirty": true },
-            { changed("dirty"): true },
+    let of_tasks = doc! { "ns.coll": TASKS.name, "$or": [
+        { changed("status"): { "$in": [-7, -2] } },
+        { changed("priority"): is_there() },
+        { changed("cancel"): is_there() },
+        { changed("awaited"): is_there() },
+        { changed(FREED): is_there() },
+        { "operationType": { "$in": ["insert", "replace"] }, "$or": [
+            { "fullDocument.status": { "$in": [-7, -2] } },
+            { "fullDocument.deadline": is_there() },
         ] },
     ] };
-    [doc! { "$match": of_interest }, doc! { "$project": fields() }]
+    let of_locks = doc! { "ns.coll": LOCKS, "$or": [
+        { "operationType": { "$in": ["insert", "replace"] }, "fullDocument.dirty": true },
+        { changed("dirty"): true },
+    ] };
+    let of_nodes = doc! { "ns.coll": NODES, "$or": [
+        { "operationType": "replace" },
+        { changed("maxthreads"): is_there() },
+        { changed("draining"): is_there() },
+        { "updateDescription.removedFields": { "$in": ["maxthreads", "draining"] } },
+    ] };
+    let mut of_interest = vec![doc! { "ns.coll": { "$in": [QUEUES, WORKERS] } }, of_nodes];
+    if pace == Pace::Waiting {
+        of_interest.extend([of_tasks, of_locks]);
+    }
+    [doc! { "$match": { "$or": of_interest } }, doc! { "$project": fields() }]
 }
 
 /// The fields of [`Change`], of a change of the stream.

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use bson::oid::ObjectId;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
+use super::pace::{ASKED_EVERY, Listener, Listeners, Pace};
 use crate::model::{QueueId, TaskId};
 
 /// Of so many new tasks each is told of. Where more come, queues are read.
@@ -108,6 +109,7 @@ pub struct Hints {
     node: Mutex<Option<ObjectId>>,
     arrivals: Mutex<Arrivals>,
     peaks: Mutex<Peaks>,
+    listeners: watch::Sender<Listeners>,
 }
 
 /// What the limit of a queue was for a moment at least.
@@ -224,6 +226,30 @@ impl Hints {
     /// Whether hints come at present.
     pub fn are_coming(&self) -> bool {
         self.listening.load(Ordering::Acquire)
+    }
+
+    /// Whether `listener` needs to hear of changes at once. Where nobody does, those of queues and nodes are told within two seconds, and of tasks
+    /// none.
+    pub fn needs_at_once(&self, listener: Listener, needs: bool) {
+        self.listeners.send_if_modified(|listeners| listeners.set(listener, needs));
+    }
+
+    /// Whether tasks are told of, as far as hints come.
+    pub fn are_prompt(&self) -> bool {
+        self.pace() == Pace::Waiting
+    }
+
+    pub(super) fn pace(&self) -> Pace {
+        self.listeners.borrow().pace()
+    }
+
+    /// How long no changes are asked for at this pace, unless there is another one meanwhile.
+    pub(super) async fn rest(&self, pace: Pace) {
+        if pace == Pace::Asking {
+            let mut listeners = self.listeners.subscribe();
+            let is_other = listeners.wait_for(|listeners| listeners.pace() != pace);
+            let _other = tokio::time::timeout(ASKED_EVERY, is_other).await;
+        }
     }
 
     /// From now on, of all nodes only this one matters.

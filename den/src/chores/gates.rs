@@ -14,7 +14,7 @@ use disbatch_core::lease::LeaseName;
 use disbatch_core::metrics::labels;
 use disbatch_core::model::TaskId;
 use disbatch_core::store::StoreError;
-use disbatch_core::wake::Hints;
+use disbatch_core::wake::{Hints, Listener};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
@@ -81,6 +81,7 @@ impl Worker {
     /// Takes or prolongs the lease; whoever has it looks at some of the blocked tasks again.
     async fn turn(&mut self) -> Result<(), StoreError> {
         self.leads = self.leader.leads().await?;
+        self.hints.needs_at_once(Listener::Gates, self.leads);
         if !self.leads || self.rechecked.is_some_and(|at| at.elapsed() < RECHECKED) {
             return Ok(());
         }

@@ -1,5 +1,7 @@
 //! Single decisions, and whole clusters that follow them.
 
+use std::collections::HashSet;
+
 use bson::oid::ObjectId;
 use bson::{Document, doc};
 use disbatch_core::model::Node;
@@ -139,6 +141,45 @@ fn many_nodes_are_read_less_often() {
     );
     let many = sharing(vec![peer("a", doc! {}); 1_000], now);
     assert!(!many.wants_peers(now + 30_000 * MILLIS) && many.wants_peers(now + 40_000 * MILLIS));
+}
+
+#[test]
+fn of_many_nodes_a_few_that_could_run_the_tasks_wait_for_them() {
+    let prompt_at = |peers: &[Peer], queues: &[Queue], hour: i64| -> Vec<String> {
+        let sharing = sharing(peers.to_vec(), Instant::now());
+        let is_prompt = |peer: &&Peer| {
+            let served: Vec<Queue> = queues.iter().filter(|queue| peer.could_run(queue)).cloned().collect();
+            sharing.is_prompt(&NodeName::new(peer.name.as_str()), &served, hour)
+        };
+        peers.iter().filter(is_prompt).map(|peer| peer.name.clone()).collect()
+    };
+    let some = |number: usize, fields: &Document| -> Vec<Peer> {
+        (0..number).map(|n| peer(&format!("n{n}"), fields.clone())).collect()
+    };
+    let ours = [queue(40)];
+    for number in [1, 4] {
+        assert_eq!(prompt_at(&some(number, &doc! {}), &ours, 0).len(), number);
+    }
+    let many = some(20, &doc! {});
+    let each_hour: Vec<Vec<String>> = (0..50).map(|hour| prompt_at(&many, &ours, hour)).collect();
+    assert!(each_hour.iter().all(|prompt| prompt.len() == PROMPT));
+    let ever: HashSet<&String> = each_hour.iter().flatten().collect();
+    assert_eq!(ever.len(), 20, "each has its turn");
+    // What only a few can run is waited for by these.
+    let own = || doc! { "serves": { "active": [ObjectId::from_bytes([7; 12])] } };
+    let rest = || doc! { "serves": { "active": [ObjectId::from_bytes([8; 12])] } };
+    let mut divided = some(20, &rest());
+    divided[17..].iter_mut().for_each(|node| *node = peer(&node.name, own()));
+    assert_eq!(prompt_at(&divided, &ours, 0), ["n17", "n18", "n19"]);
+    // Who is full leaves it to others.
+    let mut full = some(20, &doc! { "maxthreads": 3, "running": 3 });
+    full[5..8].iter_mut().for_each(|node| *node = peer(&node.name, doc! { "maxthreads": 3, "running": 2 }));
+    let prompt = prompt_at(&full, &ours, 0);
+    assert!(
+        prompt.len() == PROMPT && ["n5", "n6", "n7"].iter().all(|name| prompt.contains(&(*name).to_owned()))
+    );
+    assert_eq!(prompt_at(&many, &[], 0), Vec::<String>::new(), "who could run nothing");
+    assert!(sharing(many, Instant::now()).is_prompt(&NodeName::new("new"), &ours, 0), "who is not known yet");
 }
 
 /// How a node of the cluster behaves.

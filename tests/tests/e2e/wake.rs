@@ -1,6 +1,7 @@
 //! Hints: what they tell, what they do not, and how the stream that they come from survives.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use disbatch_core::callbacks::{Heard, Report, Token};
 use disbatch_core::model::{NodeName, QueueId, Selector, Status};
 use disbatch_core::node::{Beat, Draining, NodeChange};
 use disbatch_core::task::{Ahead, CancelRequest, Claim, Claimant, Detached, Finish, Run, Start, Started};
-use disbatch_core::wake::{Hints, News, follow_changes};
+use disbatch_core::wake::{Hints, Listener, News, follow_changes};
 use disbatch_mongod::locate;
 use disbatch_mongod::server::{Options, Server};
 use disbatch_tests::{Script, World, eventually};
@@ -179,6 +180,113 @@ async fn what_others_do_wakes_nobody() -> anyhow::Result<()> {
     world.end().await
 }
 
+/// The cursors of change streams of this database, and whether they tell of tasks.
+async fn streams(world: &World) -> anyhow::Result<BTreeMap<i64, bool>> {
+    let of_world = ["$cmd", "$cmd.aggregate"].map(|name| format!("{}.{name}", world.database().name()));
+    let admin = world.database().client().database("admin");
+    let pipeline = [
+        doc! { "$currentOp": { "allUsers": true, "idleCursors": true } },
+        doc! { "$match": { "ns": { "$in": of_world.to_vec() }, "cursor.cursorId": { "$exists": true } } },
+    ];
+    let found: Vec<Document> = admin.aggregate(pipeline).await?.try_collect().await?;
+    let stream = |op: &Document| {
+        let cursor = op.get_document("cursor").ok()?;
+        let of_tasks = cursor
+            .get_document("originatingCommand")
+            .ok()?
+            .to_string()
+            .contains("fullDocument.deadline\": {");
+        Some((cursor.get_i64("cursorId").ok()?, of_tasks))
+    };
+    Ok(found.iter().filter_map(stream).collect())
+}
+
+/// How many DENs wait for tasks.
+async fn waiting(world: &World) -> anyhow::Result<usize> {
+    // Cursors of those that were killed stay for a while.
+    let (streams, active) = (streams(world).await?, active(world).await?);
+    Ok(active.iter().filter(|cursor| streams.get(cursor) == Some(&true)).count())
+}
+
+/// The cursors of which more is asked at this moment.
+async fn active(world: &World) -> anyhow::Result<Vec<i64>> {
+    let admin = world.database().client().database("admin");
+    let pipeline = [
+        doc! { "$currentOp": { "allUsers": true } },
+        doc! { "$match": { "op": "getmore", "cursor.cursorId": { "$exists": true } } },
+    ];
+    let found: Vec<Document> = admin.aggregate(pipeline).await?.try_collect().await?;
+    Ok(found.iter().filter_map(|op| op.get_document("cursor").ok()?.get_i64("cursorId").ok()).collect())
+}
+
+#[tokio::test]
+async fn who_need_not_hear_of_tasks_asks_now_and_then_and_misses_nothing_else() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let queue = world.queue("P", doc! { "threads": 1 }).await?;
+    let (hints, _guard) = follow(&world).await?;
+    let until_told = async |of_tasks: bool| {
+        // It changes when it is answered.
+        world.queue("Other", doc! {}).await?;
+        let all = || async { Ok(streams(&world).await?.into_values().eq([of_tasks]).then_some(())) };
+        eventually("its stream", all).await
+    };
+    until_told(true).await?;
+    hints.take_peaks();
+    for round in 1..=2 {
+        hints.needs_at_once(Listener::Node, false);
+        until_told(false).await?;
+        news(&world, &hints).await?;
+        world.submit(queue, vec![doc! {}]).await?;
+        world.update_queue(queue, doc! { "threads": 1 + round }).await?;
+        assert_eq!(news(&world, &hints).await?, NOTHING, "it looks for tasks");
+        let peaks = hints.take_peaks();
+        assert!(!peaks.of_any && peaks.queues.contains_key(&queue), "{peaks:?}");
+        hints.needs_at_once(Listener::Node, true);
+        until_told(true).await?;
+        let all = News { queues_changed: false, ..News::all() };
+        assert_eq!(news(&world, &hints).await?, all, "so everything is looked at");
+        hints.take_arrivals();
+        // It goes on after what it is not told of at the other pace.
+        let told = world.submit(queue, vec![doc! {}]).await?;
+        let arrived = || async { Ok(Some(hints.take_arrivals()).filter(|arrivals| arrivals.count > 0)) };
+        let arrived = eventually("the task", arrived).await?;
+        assert_eq!(arrived.tasks.get(&queue), Some(&told));
+        let told = News { queues_changed: false, ..hints.take() };
+        assert_eq!(told, News { inserted: true, ..NOTHING });
+        assert!(!hints.take_peaks().of_any, "limits were told of all the time");
+    }
+    hints.needs_at_once(Listener::Node, false);
+    until_told(false).await?;
+    hints.needs_at_once(Listener::Gates, true);
+    until_told(true).await?;
+    world.end().await
+}
+
+#[tokio::test]
+async fn of_many_nodes_few_wait_for_tasks() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    world.store().ensure_indexes().await?;
+    let queue = world.script_queue(Script { name: "Quick", text: "#!/bin/sh\necho done\n" }, 9).await?;
+    let mut dens = Vec::new();
+    for number in 0..7 {
+        dens.push(world.den_at_work(&format!("n{number}")).await?);
+    }
+    // One more where whoever lets tasks go on that wait for others is none of the first.
+    let few = || async { Ok((4..=5).contains(&waiting(&world).await?).then_some(())) };
+    eventually("few that wait", few).await?;
+    world.submit(queue, vec![doc! {}; 20]).await?;
+    world.until_all_ended(queue).await?;
+    // Others take the places of those that are gone.
+    for den in dens.drain(..4) {
+        den.end_with(Signal::SIGKILL).await?;
+    }
+    eventually("the rest", || async { Ok((waiting(&world).await? == 3).then_some(())) }).await?;
+    world.submit(queue, vec![doc! {}; 20]).await?;
+    world.until_all_ended(queue).await?;
+    drop(dens);
+    world.end().await
+}
+
 /// A replica set that can be told to fail.
 pub async fn fallible(data: &std::path::Path) -> anyhow::Result<Server> {
     let program = tokio::task::spawn_blocking(|| locate::find_or_fetch(|_| ())).await??;
@@ -210,17 +318,8 @@ async fn a_lost_stream_goes_on_where_it_was() -> anyhow::Result<()> {
     let (hints, _guard) = follow(&world).await?;
 
     // The server forgets the cursor.
-    let of_world = ["$cmd", "$cmd.aggregate"].map(|name| format!("{}.{name}", world.database().name()));
-    let admin = world.database().client().database("admin");
-    let cursor = eventually("the cursor of the stream", || async {
-        let pipeline = [
-            doc! { "$currentOp": { "allUsers": true, "idleCursors": true } },
-            doc! { "$match": { "ns": { "$in": of_world.to_vec() }, "cursor.cursorId": { "$exists": true } } },
-        ];
-        let found: Vec<Document> = admin.aggregate(pipeline).await?.try_collect().await?;
-        Ok(found.first().and_then(|op| op.get_document("cursor").ok()?.get_i64("cursorId").ok()))
-    })
-    .await?;
+    let cursor = || async { Ok(streams(&world).await?.pop_first()) };
+    let (cursor, _) = eventually("the cursor of the stream", cursor).await?;
     world.database().run_command(doc! { "killCursors": "$cmd.aggregate", "cursors": [cursor] }).await?;
     world.submit(queue, vec![doc! {}]).await?;
     assert_eq!(news(&world, &hints).await?, News { inserted: true, ..NOTHING });

@@ -10,7 +10,7 @@ use disbatch_core::model::{Queue, QueueId, Selector};
 use disbatch_core::queue::new_queue_id;
 use disbatch_core::store::Store;
 use disbatch_core::task::{Ahead, TaskOptions};
-use disbatch_core::wake::{Hints, follow_changes};
+use disbatch_core::wake::{Hints, Listener, follow_changes};
 use futures::{StreamExt, TryStreamExt, stream};
 use mongodb::options::ClientOptions;
 use mongodb::{Client, Database};
@@ -52,6 +52,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 static SUBMIT: Series = Series::fixed(NAME, "submit_cpu_us", "submission of a task, us of mongod's CPU");
 static STREAM: Series =
     Series::fixed(NAME, "stream_cpu_us", "a change stream for each task, us of mongod's CPU");
+static ASKED: Series = Series::fixed(
+    NAME,
+    "asked_stream_cpu_us",
+    "the same of one that is asked now and then what else has changed, us of mongod's CPU",
+);
 static RUN: Series =
     Series::fixed(NAME, "run_cpu_us", "claim, start and end of a task, 8 together, us of mongod's CPU");
 static WORN: Series = Series::fixed(
@@ -74,24 +79,29 @@ impl Costs {
     /// Takes what other figures have found, and measures the rest.
     pub async fn measure(turn: Turn<'_>) -> anyhow::Result<(Self, Vec<Sample>)> {
         let mut costs = Self::of_others(turn.results);
-        let alone = Arena::new(turn, 0).await?;
+        let alone = Arena::new(turn, None).await?;
         let fruitless = alone.ask_in_vain("fresh").await?;
         let (submit, run) = (alone.submit().await?, alone.run().await?);
         let worn = alone.ask_in_vain("worn").await?;
         alone.end().await?;
-        let watched = Arena::new(turn, STREAMS).await?;
-        let watched_cost = watched.submit().await? + watched.run().await?;
-        watched.end().await?;
-        let stream = ((watched_cost - submit - run) / f64::from(STREAMS)).max(0.0);
+        let mut of_streams = [0.0; 2];
+        for (cost, wait) in of_streams.iter_mut().zip([true, false]) {
+            let watched = Arena::new(turn, Some(wait)).await?;
+            let all = watched.submit().await? + watched.run().await?;
+            watched.end().await?;
+            *cost = ((all - submit - run) / f64::from(STREAMS)).max(0.0);
+        }
+        let [stream, asked] = of_streams;
         let a = &mut costs.assumptions;
-        (a.submit_us, a.stream_us, a.fruitless_us) = (submit, stream, fruitless);
+        (a.submit_us, a.stream_us, a.asked_us, a.fruitless_us) = (submit, stream, asked, fruitless);
         if !costs.measured.contains(&"run_us") {
             a.run_us = run;
             costs.measured.push("run_us");
         }
-        costs.measured.extend(["submit_us", "stream_us", "fruitless_us"]);
+        costs.measured.extend(["submit_us", "stream_us", "asked_us", "fruitless_us"]);
         let samples = vec![
             STREAM.sample(stream),
+            ASKED.sample(asked),
             SUBMIT.sample(submit),
             RUN.sample(run),
             FRUITLESS.sample(fruitless),
@@ -131,7 +141,9 @@ struct Arena {
 }
 
 impl Arena {
-    async fn new(turn: Turn<'_>, streams: u32) -> anyhow::Result<Self> {
+    /// `wait`: there are change streams, at which it is waited, or which are asked now and then.
+    async fn new(turn: Turn<'_>, wait: Option<bool>) -> anyhow::Result<Self> {
+        let streams = if wait.is_some() { STREAMS } else { 0 };
         let setup = turn.world.setup(NAME, Kind::ReplicaSet).await?;
         let mut options = ClientOptions::parse(own_uri(&setup.uri)).await?;
         options.max_pool_size = Some(CONNECTIONS + streams);
@@ -151,6 +163,9 @@ impl Arena {
         while !hints.iter().all(|hints| hints.are_coming()) {
             ensure!(began.elapsed() < DEADLINE, "the change streams do not open");
             look.tick().await;
+        }
+        for hints in &hints {
+            hints.needs_at_once(Listener::Node, wait == Some(true));
         }
         Ok(Self { store, database, queue, mongod, streams: followers, stop })
     }
