@@ -338,8 +338,13 @@ fn describe(error: &reqwest::Error, url: &str) -> String {
     format!("Can't connect to {} ({cause})", host.as_deref().unwrap_or(url))
 }
 
+/// What can be read of an answer.
+pub trait Answer: Default + Serialize + DeserializeOwned {}
+
+impl<T: Default + Serialize + DeserializeOwned> Answer for T {}
+
 /// An answer as what it is. What a DCI of another release does not say is as it is by default.
-pub fn read<T: Default + Serialize + DeserializeOwned>(answer: Value) -> serde_json::Result<T> {
+pub fn read<T: Answer>(answer: Value) -> serde_json::Result<T> {
     let mut whole = serde_json::to_value(T::default())?;
     match (&mut whole, answer) {
         (Value::Object(whole), Value::Object(told)) => whole.extend(told),
@@ -363,7 +368,7 @@ pub fn segment(name: &str) -> String {
 }
 
 /// What is given, as the query of an address; nothing if nothing is.
-pub fn query<const N: usize>(pairs: [(&str, Option<String>); N]) -> String {
+pub fn query<'a>(pairs: impl IntoIterator<Item = (&'a str, Option<String>)>) -> String {
     let pair = |(name, value): (&str, Option<String>)| Some(format!("{name}={}", segment(&value?)));
     let given: Vec<String> = pairs.into_iter().filter_map(pair).collect();
     if given.is_empty() { String::new() } else { format!("?{}", given.join("&")) }

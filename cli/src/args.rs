@@ -30,11 +30,9 @@ pub use accounts::{Changes, GivenRights, NewUser, TokenCommand, TokenOptions, Us
 pub use arrays::{ArrayAct, ArrayCommand, ArrayFilter, ShownArray};
 pub use connection::ConnectionOptions;
 pub use files::{FilesCommand, GetFiles, ListFiles, PutFiles, RemoveFiles};
-pub use find::{
-    AuditOptions, CreatedFilter, GraphOptions, LocksOptions, SetTaskOptions, TagFilter, TaskFilter, When,
-};
+pub use find::{CreatedFilter, GraphOptions, LocksOptions, SetTaskOptions, TagFilter, TaskFilter, When};
 pub use life::{
-    AnswerOptions, AtOptions, BulkWhich, BundleOptions, DrainOptions, Drained, EventsOptions, ExplainOptions,
+    AnswerOptions, BulkWhich, BundleOptions, DrainOptions, Drained, EventsOptions, ExplainOptions,
     GroupsOptions, LifeCommand, LogsOptions, QueueAndReason, RerunOptions, RunOptions, ShadowOptions,
     WaitOptions,
 };

@@ -8,9 +8,9 @@ mod yaml;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::api::{Answer, read};
 use crate::args::{Format, ListingOptions};
 use crate::status::FAILED;
 pub use screen::{Screen, shows_marks};
@@ -44,32 +44,33 @@ pub fn shown_json(json: String) -> String {
     if std::io::stdout().is_terminal() { terminal::escaped_json(&json) } else { json }
 }
 
-/// A document in the format that was asked for; `as_text` makes it readable for people.
-pub fn document(
+/// A document in the format that was asked for; `as_text` makes what is read of it readable for people.
+pub fn document<T: Answer>(
     document: &Value,
     options: &ListingOptions,
-    as_text: impl FnOnce(&Value) -> String,
+    as_text: impl FnOnce(&T) -> String,
 ) -> anyhow::Result<String> {
     Ok(match options.format() {
-        Format::Table => as_text(document),
+        Format::Table => as_text(&read(document.clone())?),
         Format::Json if options.pretty => shown_json(format!("{}\n", pretty(document)?)),
         Format::Json => shown_json(format!("{document}\n")),
         Format::Yaml => yaml::document(document),
     })
 }
 
-/// A list in the format that was asked for; `as_table` makes the table.
-pub fn list(
+/// A list in the format that was asked for; `as_table` makes the table of what is read of its items.
+pub fn list<T: Answer>(
     list: &Value,
     options: &ListingOptions,
-    as_table: impl FnOnce(&[Value]) -> String,
+    as_table: impl FnOnce(&[T]) -> String,
 ) -> anyhow::Result<String> {
-    document(list, options, |list| as_table(list.as_array().map(Vec::as_slice).unwrap_or_default()))
+    document(list, options, |list: &Value| as_table(&items(list)))
 }
 
-/// A part of an answer as a person reads it; nothing if the answer is another one.
-pub fn of<T: DeserializeOwned>(json: &Value, cell: impl FnOnce(T) -> String) -> String {
-    serde_json::from_value(json.clone()).map(cell).unwrap_or_default()
+/// The items of a list.
+pub fn items<T: Answer>(list: &Value) -> Vec<T> {
+    let items = list.as_array().into_iter().flatten();
+    items.map(|item| read(item.clone()).unwrap_or_default()).collect()
 }
 
 /// What a command ends with. Says what went wrong.

@@ -18,8 +18,8 @@ mod sessions;
 mod tokens;
 mod users;
 
-pub use disbatch_values::role::{Role, RoleError};
 pub use disbatch_values::user_name::{NameError, UserName};
+pub use disbatch_wire::roles::Role;
 pub use key::Key;
 pub use password::{PasswordError, PasswordHash};
 pub use rights::{Grant, Reach, Rights, Scope, tasks_within};

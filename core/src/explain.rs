@@ -14,10 +14,10 @@ mod started;
 mod words;
 
 pub use aside::unreadable;
+pub use disbatch_wire::explanations::Gate;
 pub use facts::{Ahead, Facts, Share};
 pub use head::{Head, Hold, Holding, hold};
 pub use heads::Heads;
-pub use nodes::Chance;
 
 use crate::accounts::Reach;
 use crate::budget::cut;
@@ -42,23 +42,6 @@ impl Reader {
     /// Somebody whose right to look reaches so far.
     pub fn of(reach: &Reach) -> Self {
         if *reach == Reach::All { Self::OfAll } else { Self::OfQueue }
-    }
-}
-
-/// Something that a task has to pass to run, or that is to be known of its run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Gate {
-    /// Its name, the same in every release.
-    pub name: &'static str,
-    /// Whether the task may pass.
-    pub open: bool,
-    /// Why, in a sentence.
-    pub text: String,
-}
-
-impl Gate {
-    fn new(name: &'static str, open: bool, text: impl Into<String>) -> Self {
-        Self { name, open, text: text.into() }
     }
 }
 
@@ -87,14 +70,14 @@ pub fn explain(facts: &Facts, reader: Reader) -> Explanation {
     if let Some(aside) = facts.aside.as_ref().filter(|aside| aside::counts(facts, aside)) {
         gates.insert(0, aside::gate(status, aside));
     }
-    let closed = gates.iter().find(|gate| !gate.open && gate.name != nodes::ONE);
+    let closed = gates.iter().find(|gate| gate.is_closed());
     let summary = match closed.or(gates.first()) {
         Some(gate) if closed.is_some() || status.has_ended() || status == Status::Running => {
             gate.text.clone()
         }
         _ => "Nothing keeps it from being claimed; a DEN should take it within seconds.".to_owned(),
     };
-    let names_nodes = gates.iter().any(|gate| gate.name == nodes::ONE);
+    let names_nodes = gates.iter().any(|gate| gate.name == Gate::NODE);
     let unable = if names_nodes { nodes::unable(facts) } else { Vec::new() };
     Explanation { status, summary, gates, unable }
 }

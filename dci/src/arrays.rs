@@ -5,7 +5,8 @@ use disbatch_core::arrays::{
 };
 use disbatch_core::model::{ArrayId, Status};
 use disbatch_core::request::check_value;
-use serde_json::{Map, Value, json};
+use disbatch_wire::arrays::{self as wire, ArrayCount, ArrayElement, ArrayFinal};
+use serde_json::{Map, Value};
 
 use crate::access::{Sight, Who};
 use crate::api::create_tasks;
@@ -220,43 +221,45 @@ pub fn ended(counts: &Counts) -> i64 {
 }
 
 /// An array as clients see it.
-pub fn view(array: &Array, counts: Option<&Counts>) -> Value {
-    let count = |(status, tasks): (&i64, &i64)| json!({ "status": status, "word": Status::from_code(*status).word(), "tasks": tasks });
-    let counted: Option<Vec<Value>> = counts.map(|counts| counts.iter().map(count).collect());
-    let last = array.last.map(|(id, when)| json!({ "id": id.to_string(), "when": when.as_str() }));
-    json!({
-        "id": array.id.to_string(),
-        "queue": array.queue.to_string(),
-        "items": array.words,
-        "count": array.count,
-        "inserted": array.inserted,
-        "cap": array.cap,
-        "key": array.key,
-        "state": array.state.as_str(),
-        "created": array.created.and_then(date_text),
-        "ended": array.ended.and_then(date_text),
-        "succeeded": array.succeeded,
-        "owner": array.owner,
-        "tenant": array.tenant,
-        "done": counts.map(ended),
-        "counts": counted,
-        "final": last,
-    })
+pub fn view(array: &Array, counts: Option<&Counts>) -> wire::Array {
+    let word = |status| Status::from_code(status).word().to_owned();
+    let count = |(&status, &tasks): (&i64, &i64)| ArrayCount { status, word: word(status), tasks };
+    let last = array.last.map(|(id, when)| (id.to_string(), when.as_str().to_owned()));
+    wire::Array {
+        id: array.id.to_string(),
+        queue: array.queue.to_string(),
+        items: array.words.clone(),
+        count: array.count,
+        inserted: array.inserted,
+        cap: array.cap,
+        key: array.key.clone(),
+        state: array.state.as_str().to_owned(),
+        created: array.created.and_then(date_text),
+        ended: array.ended.and_then(date_text),
+        succeeded: array.succeeded,
+        owner: array.owner.clone(),
+        tenant: array.tenant.clone(),
+        done: counts.map(ended),
+        counts: counts.map(|counts| counts.iter().map(count).collect()),
+        r#final: last.map(|(id, when)| ArrayFinal { id, when, status: None }),
+        elements: None,
+    }
 }
 
 /// An element as clients see it.
-pub fn of_element(element: &Element) -> Value {
-    json!({
-        "id": element.id.to_string(),
-        "index": element.index,
-        "value": element.value.as_ref().map(|value| json::from_bson(value, Dates::Text)),
-        "status": element.status.map(Status::code),
-    })
+pub fn of_element(element: &Element) -> ArrayElement {
+    ArrayElement {
+        id: element.id.to_string(),
+        index: element.index,
+        value: element.value.as_ref().map(|value| json::from_bson(value, Dates::Text)),
+        status: element.status.map(Status::code),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use bson::doc;
+    use serde_json::json;
 
     use super::*;
 

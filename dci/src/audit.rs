@@ -10,14 +10,11 @@ use disbatch_core::schedules::Zone;
 use disbatch_core::store::Store;
 use serde_json::{Map, Value};
 
-use crate::bulk;
 use crate::error::HttpError;
 use crate::json::{self, Dates};
 use crate::params::Params;
 use crate::ui::zone;
-
-/// What a search can have.
-pub const FIELDS: [&str; 9] = ["what", "by", "user", "queue", "object", "name", "about", "from", "to"];
+use crate::{bulk, values};
 
 /// The longest text that is looked for, in characters.
 const LONGEST: usize = 200;
@@ -70,18 +67,13 @@ fn no_kind() -> HttpError {
     HttpError::bad_request(format!("object must be one of {}", known.join(", ")))
 }
 
-/// A field without the white space around it. None: it is not given, or empty.
+/// A field that is not too long.
 fn text(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, HttpError> {
-    let given = match fields.get(name) {
-        None | Some(Value::Null) => return Ok(None),
-        Some(Value::String(text)) => text.trim().to_owned(),
-        Some(Value::Number(number)) => number.to_string(),
-        Some(_) => return Err(HttpError::bad_request(format!("{name} must be given once, as text"))),
-    };
-    if given.chars().count() > LONGEST {
+    let given = values::trimmed(fields, name)?;
+    if given.as_ref().is_some_and(|text| text.chars().count() > LONGEST) {
         return Err(HttpError::bad_request(format!("{name} must not be longer than {LONGEST} characters")));
     }
-    Ok(Some(given).filter(|text| !text.is_empty()))
+    Ok(given)
 }
 
 /// A time, or what `of_day` has of a day.
@@ -148,7 +140,8 @@ mod tests {
             limit: 7,
         };
         assert_eq!(asked.unwrap(), expected);
-        let empty = FIELDS.map(|name| (name.to_owned(), json!(""))).into_iter().collect();
+        let names = disbatch_wire::fields::of::<disbatch_wire::history::AuditSearch>().iter();
+        let empty = names.map(|name| ((*name).to_owned(), json!(""))).collect();
         assert_eq!(
             of(Value::Object(empty), json!({})).unwrap(),
             AuditQuery { limit: 7, ..AuditQuery::default() }

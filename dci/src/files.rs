@@ -20,6 +20,7 @@ use disbatch_core::accounts::{Reach, Role};
 use disbatch_core::files::{ContentId, FileEntry, FileSet, FilesError, Sender, SetName, SetQuery, SetState};
 use disbatch_core::model::FileSetId;
 use disbatch_core::store::StoreError;
+use disbatch_wire::files::ChunkRange;
 use serde_json::{Value, json};
 
 use crate::access::Who;
@@ -225,9 +226,8 @@ impl From<FilesError> for HttpError {
 }
 
 /// Numbers of chunks, from the first to the last of each stretch.
-fn ranges(all: &[Range<u64>]) -> Value {
-    let one = |range: &Range<u64>| json!({ "first": range.start, "last": range.end.saturating_sub(1) });
-    all.iter().map(one).collect()
+fn ranges(all: &[Range<u64>]) -> Vec<ChunkRange> {
+    all.iter().map(|range| ChunkRange { first: range.start, last: range.end.saturating_sub(1) }).collect()
 }
 
 #[cfg(test)]

@@ -3,26 +3,23 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use bson::DateTime;
 use bson::oid::ObjectId;
-use bson::{DateTime, Document};
 use disbatch_core::accounts::Role;
 use disbatch_core::model::{NodeName, Queue, Selector};
 use disbatch_core::moment::{AROUND, Event, Limits, MOST_AROUND, Past, Question, Ran};
 use disbatch_core::schedules::Zone;
+use disbatch_wire::history::{Moment, MomentEvent, MomentLimits, RanThen};
 use disbatch_wire::seconds as span;
 use serde_json::Value;
 
 use crate::access::Who;
 use crate::error::HttpError;
 use crate::json::{self, Dates};
-use crate::openapi::{Moment, MomentEvent, MomentLimits, RanThen};
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::zone;
 use crate::values;
-
-/// What a request can have.
-pub const FIELDS: [&str; 4] = ["at", "around", "queue", "node"];
 
 /// A moment, and the queues that who asks may see.
 pub struct Asked {
@@ -33,11 +30,12 @@ pub struct Asked {
 /// Reads and checks which moment is meant. An empty field of a form is none. Times without a zone are those of `zone`; the hour alone is the last one that was.
 pub async fn asked(state: &State, who: &Who, params: &Params, zone: &Zone) -> Result<Asked, HttpError> {
     let now = state.store.now();
-    let at = text(params, "at")?.map(|given| time(&given, now, zone)).transpose()?;
-    let around = text(params, "around")?.map(|given| around(&given)).transpose()?;
+    let text = |name: &str| values::trimmed(&params.fields, name);
+    let at = text("at")?.map(|given| time(&given, now, zone)).transpose()?;
+    let around = text("around")?.map(|given| around(&given)).transpose()?;
     let reach = who.reach(Role::Viewer);
     let queues = state.store.queues_within(&reach).await?;
-    let queue = match text(params, "queue")? {
+    let queue = match text("queue")? {
         None => None,
         Some(given) => {
             let selector = Selector::parse(&given);
@@ -52,21 +50,11 @@ pub async fn asked(state: &State, who: &Who, params: &Params, zone: &Zone) -> Re
         at: at.unwrap_or(now),
         around: around.unwrap_or(AROUND),
         queue,
-        node: text(params, "node")?.map(NodeName::new),
+        node: text("node")?.map(NodeName::new),
         reach,
         changes: who.reach(Role::Admin),
     };
     Ok(Asked { question, queues })
-}
-
-fn text(params: &Params, name: &str) -> Result<Option<String>, HttpError> {
-    let given = match params.fields.get(name) {
-        None | Some(Value::Null) => return Ok(None),
-        Some(Value::String(text)) => text.trim().to_owned(),
-        Some(Value::Number(number)) => number.to_string(),
-        Some(_) => return Err(HttpError::bad_request(format!("{name} must be given once, as text"))),
-    };
-    Ok(Some(given).filter(|given| !given.is_empty()))
 }
 
 /// A time, an age as `2h`, or an hour as `03:12`.
@@ -136,13 +124,9 @@ fn view_of_limits(limits: &Limits) -> MomentLimits {
     MomentLimits {
         kind: if limits.of_node { "node" } else { "queue" }.to_owned(),
         name: limits.name.clone(),
-        settings: settings(&limits.settings),
+        settings: Value::Object(json::from_document(&limits.settings, Dates::Text)),
         known: limits.known,
     }
-}
-
-fn settings(settings: &Document) -> Value {
-    Value::Object(json::from_document(settings, Dates::Text))
 }
 
 fn view_of_event(event: &Event, names: &HashMap<ObjectId, String>) -> MomentEvent {

@@ -5,14 +5,10 @@ mod accounts;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod admission;
 #[expect(dead_code, reason = "types that only describe are never made")]
-mod arrays;
-#[expect(dead_code, reason = "types that only describe are never made")]
 mod definitions;
 mod failures;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod files;
-#[expect(dead_code, reason = "types that only describe are never made")]
-mod history;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod legacy;
 #[expect(dead_code, reason = "types that only describe are never made")]
@@ -32,31 +28,25 @@ use serde_json::Value;
 use utoipa::OpenApi;
 
 use crate::{api, json, ui};
-pub use accounts::{Account, CreatedToken, Credentials, NewToken, PasswordChange, User};
+pub use accounts::{Credentials, NewToken, PasswordChange};
 pub use admission::{
     AdmissionLift, AdmissionScope, ArchiveOld, ArchiveResult, BatchAnswer, ChosenFields, ChosenTasks,
     NewBatch, WaitAnswer,
 };
-pub use arrays::{Array, ArrayJob, ArraySearch, ElementRange};
 pub use definitions::{CallbackStatus, NewWorker, WorkerDefinition, WorkersImport};
 pub use failures::{OfAnybody, OfCallback, OfFixed, OfRead, OfSearch, OfWrite};
-pub use files::{
-    ChunkLength, ChunkStored, ContentChunks, ContentFinished, FileSearch, FileSetDeleted, FileSetPage,
-    FileSetSearch, FileSetSummary, FileSetVersion, FileVersion, FilesAdded, NewFileSet, NewFiles,
-};
-pub use history::{AuditEntry, AuditSearch, Moment, MomentEvent, MomentLimits, MomentSearch, RanThen};
+pub use files::{ChunkLength, FileSearch, FileSetSearch, FileVersion, NewFileSet, NewFiles};
 pub use legacy::{
     BalanceChange, CreateTasks, CreateTasksFromQuery, DeleteQueue, FromCollection, QueueAttribute, Search,
     SearchTasks, StartQueue, TaskParams,
 };
-pub use queries::{BulkLimit, FoundTasks, GraphExtent, GroupSearch, LockSearch, TaskFind};
+pub use queries::{
+    ArraySearch, BulkLimit, ElementRange, FoundTasks, GraphExtent, GroupSearch, LockSearch, TaskFind,
+};
 pub use requests::{
     NewAnswer, NewPriority, NewQueue, NewTasks, NodeChange, QueueChange, Reason, Rerun, RerunArray,
 };
-pub use results::{
-    Attempt, CancelResult, CreatedQueue, DeleteResult, Explained, InsertManyResult, ListedPlugin,
-    PriorityResult, RerunResult, RetryResult, UpdateResult,
-};
+pub use results::{Attempt, CreatedQueue, DeleteResult, InsertManyResult, UpdateResult};
 pub use schema::{
     BundleOptions, Details, ErrorBody, Node, OneTask, OutputOptions, Queue, RecordingSearch, ShadowSearch,
     Task, TaskSearch, Tasks, WaitOptions,

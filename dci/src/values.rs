@@ -32,6 +32,17 @@ pub fn moment(name: &str, value: &Value, now: DateTime) -> Result<DateTime, Http
     Ok(DateTime::from_millis(now.timestamp_millis().saturating_sub(age)))
 }
 
+/// A parameter as text without the white space around it. None: it is not given, or empty.
+pub fn trimmed(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, HttpError> {
+    let given = match fields.get(name) {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::String(text)) => text.trim().to_owned(),
+        Some(Value::Number(number)) => number.to_string(),
+        Some(_) => return Err(HttpError::bad_request(format!("{name} must be given once, as text"))),
+    };
+    Ok(Some(given).filter(|given| !given.is_empty()))
+}
+
 fn wrong(name: &str, expected: &str) -> HttpError {
     request::wrong(name, expected).into()
 }

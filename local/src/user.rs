@@ -5,13 +5,13 @@ use std::path::Path;
 use anyhow::{Context, bail, ensure};
 use bson::doc;
 use disbatch_cli::args::{Changes, GivenRights, ListingOptions, NewUser, UserCommand};
-use disbatch_cli::output::{Column, Cut, Screen, Table, list, plain, print, shown_name};
+use disbatch_cli::output::{Column, Cut, Table, print, shown_name};
 use disbatch_core::accounts::{Grant, PasswordHash, Rights, RightsChange, Role, Scope, User, UserName};
 use disbatch_core::audit::Verb;
 use disbatch_core::model::{QueueId, Selector};
-use serde_json::{Value, json};
+use disbatch_wire::accounts::{self, User as Row};
 
-use crate::direct::{Direct, QueueNames, advise, nobody, queue_text, time, user_document};
+use crate::direct::{Direct, QueueNames, advise, nobody, time, user_document};
 use crate::password::{self, Typed};
 
 /// Holds the password for those who cannot be asked.
@@ -144,14 +144,26 @@ async fn remove(direct: &Direct, name: &UserName) -> anyhow::Result<()> {
     Ok(())
 }
 
-const TABLE: Table = Table {
+const TABLE: Table<Row> = Table {
     columns: &[
-        Column { title: "Name", cell: |user| plain(user.get("name")), cut: Cut::Early },
-        Column { title: "On all queues", cell: |user| plain(user.get("role")), cut: Cut::Never },
-        Column { title: "On some", cell: |user| grants_of(user.get("grants")), cut: Cut::Early },
-        Column { title: "Password", cell: |user| password_of(user).to_owned(), cut: Cut::Never },
-        Column { title: "Tokens", cell: |user| plain(user.get("tokens")), cut: Cut::Never },
-        Column { title: "Created (UTC)", cell: |user| plain(user.get("created")), cut: Cut::Never },
+        Column { title: "Name", cell: |user| user.name.clone(), cut: Cut::Early },
+        Column {
+            title: "On all queues",
+            cell: |user| user.role.map_or("", Role::name).to_owned(),
+            cut: Cut::Never,
+        },
+        Column { title: "On some", cell: grants_of, cut: Cut::Early },
+        Column {
+            title: "Password",
+            cell: |user| if user.password { "yes" } else { "no" }.to_owned(),
+            cut: Cut::Never,
+        },
+        Column { title: "Tokens", cell: |user| user.tokens.to_string(), cut: Cut::Never },
+        Column {
+            title: "Created (UTC)",
+            cell: |user| user.created.clone().unwrap_or_default(),
+            cut: Cut::Never,
+        },
     ],
     noun: "users",
 };
@@ -161,44 +173,34 @@ async fn list_users(direct: &Direct, options: &ListingOptions) -> anyhow::Result
     let names = QueueNames::read(&direct.store).await?;
     let users = direct.store.list_users().await?;
     let tokens = direct.store.list_tokens(None).await?;
-    let valid = |user: &User| {
-        tokens.iter().filter(|token| token.user == user.name.as_str() && !token.is_over).count()
+    let valid = |user: &User| -> u64 {
+        tokens.iter().filter(|token| token.user == user.name.as_str() && !token.is_over).map(|_| 1).sum()
     };
-    let users: Value = users.iter().map(|user| row(user, valid(user), &names)).collect();
-    print(&list(&users, options, |users| TABLE.render(users, Screen::of_stdout()))?)
+    let users: Vec<_> = users.iter().map(|user| row(user, valid(user), &names)).collect();
+    TABLE.print(&serde_json::to_value(users)?, options)
 }
 
-fn row(user: &User, tokens: usize, names: &QueueNames) -> Value {
-    let grant = |grant: &Grant| match &grant.scope {
-        Scope::Queue(queue) => {
-            json!({ "queue": queue.to_string(), "name": names.get(*queue), "role": grant.role.name() })
-        }
-        Scope::Tenant(tenant) => json!({ "tenant": tenant, "role": grant.role.name() }),
-    };
-    json!({
-        "name": user.name.as_str(),
-        "role": user.rights.everywhere().map(Role::name),
-        "grants": user.rights.grants().iter().map(grant).collect::<Vec<_>>(),
-        "password": user.password.is_some(),
-        "tokens": tokens,
-        "created": user.created.map(time),
-    })
+fn row(user: &User, tokens: u64, names: &QueueNames) -> Row {
+    let grant = |grant: &Grant| grant.to_wire(|queue| names.get(queue).map(str::to_owned));
+    Row {
+        name: user.name.to_string(),
+        role: user.rights.everywhere(),
+        grants: user.rights.grants().iter().map(grant).collect(),
+        password: user.password.is_some(),
+        tokens,
+        created: user.created.map(time),
+    }
 }
 
-fn grants_of(grants: Option<&Value>) -> String {
-    let grants = grants.and_then(Value::as_array).into_iter().flatten();
-    let grant = |grant: &Value| {
-        let role = plain(grant.get("role"));
-        match grant.get("tenant") {
-            Some(tenant) => format!("tenant {}={role}", plain(Some(tenant))),
-            None => format!("{}={role}", queue_text(grant)),
+fn grants_of(user: &Row) -> String {
+    let grant = |grant: &accounts::Grant| match &grant.tenant {
+        Some(tenant) => format!("tenant {tenant}={}", grant.role),
+        None => {
+            let queue = grant.name.as_ref().and_then(Option::as_ref).or(grant.queue.as_ref());
+            format!("{}={}", queue.map_or("", String::as_str), grant.role)
         }
     };
-    grants.map(grant).collect::<Vec<_>>().join(", ")
-}
-
-fn password_of(user: &Value) -> &'static str {
-    if user.get("password").and_then(Value::as_bool).unwrap_or(false) { "yes" } else { "no" }
+    user.grants.iter().map(grant).collect::<Vec<_>>().join(", ")
 }
 
 /// Changes what somebody may do. What is not named stays as it is, also where others change it at the same moment.
@@ -273,6 +275,9 @@ fn changed(
 
 #[cfg(test)]
 mod tests {
+    use disbatch_cli::output::Screen;
+    use serde_json::json;
+
     use super::*;
 
     fn user(name: &str, role: Option<Role>) -> User {
@@ -322,14 +327,14 @@ mod tests {
         ];
         let rights = Rights::new(None, grants);
         let robin = User { name: "robin".parse().unwrap(), rights, password: None, created: None };
-        let value = row(&robin, 2, &names);
+        let robin = row(&robin, 2, &names);
         let expected = json!({ "name": "robin", "role": null, "password": false, "tokens": 2,
             "created": null, "grants": [
             { "queue": "6b0003bb686c8275d70dc2f1", "name": "mail", "role": "operator" },
             { "tenant": "acme", "role": "viewer" },
         ] });
-        assert_eq!(value, expected);
-        let table = TABLE.render(&[value], Screen::default());
+        assert_eq!(serde_json::to_value(&robin).unwrap(), expected);
+        let table = TABLE.render(&[robin], Screen::default());
         let row = "robin |               | mail=operator, tenant acme=viewer | no       | 2      |               | \n";
         assert!(table.contains(row), "{table}");
         assert!(table.ends_with("\n1 total users.\n"), "{table}");

@@ -41,7 +41,7 @@ pub struct NewCalendar {
 }
 
 /// A calendar.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(example = json!({
     "name": "holidays", "dates": ["2026-12-24"], "recurring": ["12-25", "12-26"], "zone": null,

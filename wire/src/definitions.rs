@@ -1,4 +1,4 @@
-//! Definitions of plugins that the database has, known to clients as workers.
+//! Plugins, and definitions of them that the database has, known to clients as workers.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -34,6 +34,27 @@ pub struct Definition {
     /// Who has changed it last.
     pub by: Option<String>,
     pub at: Option<String>,
+}
+
+/// A plugin that queues may be created with: its name; with `.details`, an object.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(untagged)]
+pub enum ListedPlugin {
+    /// Its name.
+    Name(String),
+    /// What is known of it.
+    Detailed(DetailedPlugin),
+}
+
+/// A plugin and its versions.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(example = json!({"name": "My::Mail", "versions": ["1.2.0", "1.3.0"]})))]
+pub struct DetailedPlugin {
+    pub name: String,
+    /// Those that this server or a node that is alive has, in the order of text. Queues may pin them.
+    pub versions: Vec<String>,
 }
 
 /// Whether a definition could be stored.

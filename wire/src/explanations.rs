@@ -1,4 +1,4 @@
-//! Why a queue does not move.
+//! Why a queue does not move, and why a task does not run.
 
 use serde::{Deserialize, Serialize};
 
@@ -34,7 +34,7 @@ pub struct QueueExplanation {
 }
 
 /// A node, and whether it could claim the head of a queue.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NodeChance {
     /// Its name.
@@ -43,4 +43,52 @@ pub struct NodeChance {
     pub able: bool,
     /// What keeps it from that.
     pub why: Vec<String>,
+}
+
+/// Why a task does not run, or how it does.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(example = json!({
+    "id": "6b0003bb686c8275d8013333", "status": -2, "word": "queued", "summary": "The queue mail is paused.",
+    "gates": [
+        {"gate": "status", "open": true, "text": "The task is queued."},
+        {"gate": "queue_paused", "open": false, "text": "The queue mail is paused."},
+    ],
+})))]
+pub struct Explained {
+    pub id: String,
+    pub status: i64,
+    /// The status in a word.
+    pub word: String,
+    /// The first gate that is closed, or what is going on.
+    pub summary: String,
+    /// What the task has to pass to run.
+    pub gates: Vec<Gate>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Gate {
+    /// Its name.
+    #[serde(rename = "gate")]
+    pub name: String,
+    /// Whether the task may pass.
+    pub open: bool,
+    /// Why, in a sentence.
+    pub text: String,
+}
+
+impl Gate {
+    /// The name of the gates of single nodes, of which one that is open is enough.
+    pub const NODE: &str = "node";
+
+    /// Something that a task has to pass to run, or that is to be known of its run. `name` is the same in every release.
+    pub fn new(name: &str, open: bool, text: impl Into<String>) -> Self {
+        Self { name: name.to_owned(), open, text: text.into() }
+    }
+
+    /// Whether it keeps the task from running.
+    pub fn is_closed(&self) -> bool {
+        !self.open && self.name != Self::NODE
+    }
 }

@@ -1,8 +1,10 @@
 //! Requests and answers of the REST API, one type for each. The DCI reads and writes them, OpenAPI describes them, forms have their fields,
 //! and the command line has them as options: a field is declared here, and nowhere else.
 
+pub mod accounts;
 pub mod admission;
 pub mod answers;
+pub mod arrays;
 pub mod bulk;
 pub mod bundles;
 pub mod calendars;
@@ -12,11 +14,15 @@ pub mod doctor;
 pub mod events;
 pub mod explanations;
 pub mod fields;
+pub mod files;
 pub mod groups;
+pub mod history;
 pub mod liberal;
 pub mod locks;
+pub mod roles;
 pub mod schedules;
 pub mod seconds;
 pub mod shadows;
 pub mod subscriptions;
+pub mod task_actions;
 pub mod tenants;

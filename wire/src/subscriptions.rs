@@ -168,7 +168,7 @@ pub struct SubscriptionDeleted {
 }
 
 /// The task that delivers a message that is a test.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(example = json!({"task": "6b0003bb686c8275d8013333"})))]
 pub struct SubscriptionTest {

@@ -3,8 +3,8 @@
 use bson::oid::ObjectId;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
-use disbatch_values::role::{Role, RoleError};
 use disbatch_values::user_name::UserName;
+use disbatch_wire::roles::Role;
 
 use super::shape::Shape;
 
@@ -169,8 +169,7 @@ fn role_on(text: &str) -> Result<RoleOn, String> {
         .rsplit_once('=')
         .filter(|(name, _)| !name.is_empty())
         .ok_or_else(|| "expected a name, an equals sign and a role, such as mail=operator".to_owned())?;
-    let role = role.parse().map_err(|error: RoleError| error.to_string())?;
-    Ok(RoleOn { name: name.to_owned(), role })
+    Ok(RoleOn { name: name.to_owned(), role: role.parse()? })
 }
 
 fn token_name(text: &str) -> Result<String, String> {

@@ -1,4 +1,4 @@
-//! The commands that look for tasks, locks and entries of the audit, and those that submit or change single tasks.
+//! The commands that look for tasks and locks, and those that submit or change single tasks.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -133,41 +133,6 @@ pub struct GraphOptions {
     /// How far to go in both directions [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20))]
     pub depth: Option<u32>,
-}
-
-/// Options of `audit`. All that is given must be so.
-#[derive(Debug, Default, Args)]
-pub struct AuditOptions {
-    /// What was done, or what that begins with: `queue`, `queue update`; `changes` for all but logins
-    #[arg(long, value_name = "TEXT")]
-    pub what: Option<String>,
-    /// Text in what says who did it
-    #[arg(long, value_name = "TEXT")]
-    pub by: Option<String>,
-    /// The user who did it
-    #[arg(long, value_name = "NAME")]
-    pub user: Option<String>,
-    /// The queue that it is about, by name or id
-    #[arg(long, value_name = "QUEUE")]
-    pub queue: Option<String>,
-    /// The kind of object: queue, node, task, bulk, user, ..
-    #[arg(long, value_name = "KIND")]
-    pub object: Option<String>,
-    /// The object's name
-    #[arg(long, value_name = "NAME")]
-    pub name: Option<String>,
-    /// The id of anything that it is about
-    #[arg(long, value_name = "ID", value_parser = id::parse)]
-    pub about: Option<String>,
-    /// From this day or time on: 2026-11-20, or ISO 8601
-    #[arg(long, value_name = "WHEN")]
-    pub from: Option<String>,
-    /// Until before this time, or with all of this day
-    #[arg(long, value_name = "WHEN")]
-    pub to: Option<String>,
-    /// Those that are older than the entry with this key
-    #[arg(long, value_name = "KEY")]
-    pub after: Option<String>,
 }
 
 /// Options of `batch`.

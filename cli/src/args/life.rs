@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use disbatch_wire::bulk::BulkAction;
+use disbatch_wire::history::{AuditSearch, MomentSearch};
 use serde_json::Value;
 
-use crate::args::find::CreatedFilter;
-use crate::args::find::{AuditOptions, BatchOptions, GraphOptions, LocksOptions, SetTaskOptions, TagFilter};
+use crate::args::find::{BatchOptions, CreatedFilter, GraphOptions, LocksOptions, SetTaskOptions, TagFilter};
 use crate::args::task::{OneTask, TaskOptions, Tasks};
 use crate::args::{id, seconds};
 
@@ -50,7 +50,7 @@ pub enum LifeCommand {
     /// Show the tasks that a task comes after, and those that come after it
     Graph(GraphOptions),
     /// Show who has changed what
-    Audit(Box<AuditOptions>),
+    Audit(Box<AuditSearch>),
     /// Submit tasks to several queues with one request
     Batch(BatchOptions),
     /// Change a task that waits: its priority
@@ -80,7 +80,7 @@ pub enum LifeCommand {
     /// Show the groups of a queue: what each has waiting, running and got, and when its turn is
     Groups(GroupsOptions),
     /// Show what ran, waited and happened at a moment of the past
-    At(AtOptions),
+    At(MomentSearch),
     /// Compare the latest tasks of a queue with their shadows, which ran in another queue
     Shadow(ShadowOptions),
     /// Claim no more tasks on a node, or take no new tasks, until `undrain`; what runs goes on
@@ -313,22 +313,6 @@ pub struct GroupsOptions {
     /// Only those whose names come after this one
     #[arg(long, value_name = "NAME")]
     pub after: Option<String>,
-}
-
-/// Options of `at`.
-#[derive(Debug, Args)]
-pub struct AtOptions {
-    /// The moment: an hour (03:12, the last one that was), a time (2026-11-27 03:12), or so long ago (2h). Without a zone it is UTC
-    pub time: String,
-    /// So long before and after it: 90s, 10m or 2h [default: 5m]
-    #[arg(long, value_name = "TIME")]
-    pub around: Option<String>,
-    /// Only of this queue: its name or id
-    #[arg(long)]
-    pub queue: Option<String>,
-    /// Only on this node
-    #[arg(long, value_name = "NAME")]
-    pub node: Option<String>,
 }
 
 /// Options of `shadow`.

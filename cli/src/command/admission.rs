@@ -10,28 +10,16 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::api::{Client, read, segment};
 use crate::args::{DrainOptions, Drained, ListingOptions};
 use crate::command::life::{advise, connection, steer};
-use crate::output::{Column, Cut, Screen, Table, list, print, say, shown_name};
+use crate::output::{Column, Cut, Table, print, say, shown_name};
 use crate::status;
 
-const TABLE: Table = Table {
+const TABLE: Table<AdmissionRule> = Table {
     columns: &[
-        Column { title: "Of", cell: |json| of(json, |rule| subject(&rule)), cut: Cut::Early },
-        Column {
-            title: "New tasks",
-            cell: |json| of(json, |rule| becomes(&rule).to_owned()),
-            cut: Cut::Never,
-        },
-        Column {
-            title: "Reason",
-            cell: |json| of(json, |rule| rule.reason.unwrap_or_default()),
-            cut: Cut::Early,
-        },
-        Column {
-            title: "Since (UTC)",
-            cell: |json| of(json, |rule| rule.at.unwrap_or_default()),
-            cut: Cut::Never,
-        },
-        Column { title: "Left", cell: |json| of(json, |rule| rule.text), cut: Cut::Never },
+        Column { title: "Of", cell: |rule| subject(rule), cut: Cut::Early },
+        Column { title: "New tasks", cell: |rule| becomes(rule).to_owned(), cut: Cut::Never },
+        Column { title: "Reason", cell: |rule| rule.reason.clone().unwrap_or_default(), cut: Cut::Early },
+        Column { title: "Since (UTC)", cell: |rule| rule.at.clone().unwrap_or_default(), cut: Cut::Never },
+        Column { title: "Left", cell: |rule| rule.text.clone(), cut: Cut::Never },
     ],
     noun: "rules",
 };
@@ -42,7 +30,7 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 /// Prints the rules that there are.
 pub async fn run(client: &Client, options: &ListingOptions) -> anyhow::Result<()> {
     let rules = rules(client).await?;
-    print(&list(&rules, options, |rules| TABLE.render(rules, Screen::of_stdout()))?)
+    TABLE.print(&rules, options)
 }
 
 async fn rules(client: &Client) -> anyhow::Result<Value> {
@@ -160,15 +148,12 @@ fn subject(rule: &AdmissionRule) -> String {
     }
 }
 
-fn of(json: &Value, cell: impl FnOnce(AdmissionRule) -> String) -> String {
-    read(json.clone()).map(cell).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::output::Screen;
 
     #[test]
     fn a_rule_is_a_line() {
@@ -176,19 +161,16 @@ mod tests {
             "scope": "queue", "value": "6b", "name": "mail", "action": "reject", "reason": "upgrade",
             "at": "2026-11-20T08:24:27", "text": "empty: safe to upgrade", "safe": true,
         });
-        assert_eq!(
-            told(&read(rule.clone()).unwrap()),
-            "queue mail: new tasks are refused; empty: safe to upgrade"
-        );
-        let table = TABLE.render(std::slice::from_ref(&rule), Screen::default());
+        let read = |rule| read::<AdmissionRule>(rule).unwrap();
+        let rule = read(rule);
+        assert_eq!(told(&rule), "queue mail: new tasks are refused; empty: safe to upgrade");
+        let table = TABLE.render(&[rule], Screen::default());
         let line = "queue mail | refused   | upgrade | 2026-11-20T08:24:27 | empty: safe to upgrade | \n";
         assert!(table.contains(line), "{table}");
-        assert_eq!(
-            of(&json!({ "scope": "queue", "value": "6b", "name": null }), |rule| subject(&rule)),
-            "queue 6b"
-        );
-        assert_eq!(of(&json!({ "scope": "owner", "value": "anna" }), |rule| subject(&rule)), "user anna");
-        assert_eq!(of(&json!({ "scope": "all", "value": null }), |rule| subject(&rule)), "all");
+        let subject = |rule| subject(&read(rule));
+        assert_eq!(subject(json!({ "scope": "queue", "value": "6b", "name": null })), "queue 6b");
+        assert_eq!(subject(json!({ "scope": "owner", "value": "anna" })), "user anna");
+        assert_eq!(subject(json!({ "scope": "all", "value": null })), "all");
     }
 
     #[test]

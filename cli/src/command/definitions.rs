@@ -13,19 +13,17 @@ use crate::api::{ApiError, Client, read, segment};
 use crate::args::{ListingOptions, WorkersCommand};
 use crate::command::documents;
 use crate::command::life::advise;
-use crate::output::{
-    Column, Cut, Screen, Table, document, list, plain, pretty, print, say, shown_name, visible,
-};
+use crate::output::{Column, Cut, Table, document, list, plain, pretty, print, say, shown_name, visible};
 use crate::status::FAILED;
 
-const TABLE: Table = Table {
+const TABLE: Table<Definition> = Table {
     columns: &[
-        Column { title: "Name", cell: |json| of(json, |d| d.name), cut: Cut::Late },
-        Column { title: "Engine", cell: |json| of(json, |d| d.engine.unwrap_or_default()), cut: Cut::Never },
-        Column { title: "Runs", cell: |json| of(json, |d| d.runs), cut: Cut::Early },
-        Column { title: "Revision", cell: |json| of(json, |d| d.rev.to_string()), cut: Cut::Never },
-        Column { title: "Changed", cell: |json| of(json, |d| d.at.unwrap_or_default()), cut: Cut::Never },
-        Column { title: "What it does", cell: |json| of(json, |d| about(&d)), cut: Cut::Early },
+        Column { title: "Name", cell: |d| d.name.clone(), cut: Cut::Late },
+        Column { title: "Engine", cell: |d| d.engine.clone().unwrap_or_default(), cut: Cut::Never },
+        Column { title: "Runs", cell: |d| d.runs.clone(), cut: Cut::Early },
+        Column { title: "Revision", cell: |d| d.rev.to_string(), cut: Cut::Never },
+        Column { title: "Changed", cell: |d| d.at.clone().unwrap_or_default(), cut: Cut::Never },
+        Column { title: "What it does", cell: about, cut: Cut::Early },
     ],
     noun: "workers",
 };
@@ -39,7 +37,7 @@ pub async fn run(
     match command {
         WorkersCommand::List => {
             let all = client.get("/workers", None).await.map_err(advise)?;
-            print(&list(&all, listing, |all| TABLE.render(all, Screen::of_stdout()))?)?;
+            TABLE.print(&all, listing)?;
         }
         WorkersCommand::Show { worker } => {
             let found = client.get(&path(&worker)?, None).await.map_err(advise)?;
@@ -49,7 +47,7 @@ pub async fn run(
             let mut body = object(&file)?;
             body.extend(rev.map(|rev| (".rev".to_owned(), rev.into())));
             let stored = client.put(&path(&worker)?, &Value::Object(body)).await.map_err(advise)?;
-            let rev = of(&stored, |definition| definition.rev.to_string());
+            let Definition { rev, .. } = read(stored)?;
             print(&format!("Set worker {}, revision {rev}\n", shown_name(&worker)))?;
         }
         WorkersCommand::Check { file } => return check(client, &file).await,
@@ -169,10 +167,6 @@ fn removed(name: &str, gone: &DefinitionDeleted) -> String {
     format!("Removed worker {}{waiting}\n", shown_name(name))
 }
 
-fn of(json: &Value, cell: impl FnOnce(Definition) -> String) -> String {
-    read(json.clone()).map(cell).unwrap_or_default()
-}
-
 /// What it does, or why it does nothing.
 fn about(definition: &Definition) -> String {
     match &definition.problem {
@@ -181,31 +175,28 @@ fn about(definition: &Definition) -> String {
     }
 }
 
-fn text(found: &Value) -> String {
-    of(found, |definition| {
-        let shown = pretty(&definition.definition).unwrap_or_default();
-        let lines: String = shown.lines().map(|line| format!("{}\n", visible(line))).collect();
-        let about = about(&definition);
-        let facts = [
-            ("Worker", definition.name),
-            ("Engine", definition.engine.unwrap_or_default()),
-            ("Runs", definition.runs),
-            ("About", about),
-            ("Revision", definition.rev.to_string()),
-            ("Changed", definition.at.unwrap_or_default()),
-            ("By", definition.by.unwrap_or_default()),
-        ];
-        let facts = facts.into_iter().filter(|(_, fact)| !fact.is_empty());
-        let facts: String = facts.map(|(title, fact)| format!("{title:<10}{}\n", visible(&fact))).collect();
-        format!("{facts}\n{lines}")
-    })
+fn text(definition: &Definition) -> String {
+    let shown = pretty(&definition.definition).unwrap_or_default();
+    let lines: String = shown.lines().map(|line| format!("{}\n", visible(line))).collect();
+    let facts = [
+        ("Worker", definition.name.as_str()),
+        ("Engine", definition.engine.as_deref().unwrap_or_default()),
+        ("Runs", &definition.runs),
+        ("About", &about(definition)),
+        ("Revision", &definition.rev.to_string()),
+        ("Changed", definition.at.as_deref().unwrap_or_default()),
+        ("By", definition.by.as_deref().unwrap_or_default()),
+    ];
+    let facts = facts.into_iter().filter(|(_, fact)| !fact.is_empty());
+    let facts: String = facts.map(|(title, fact)| format!("{title:<10}{}\n", visible(fact))).collect();
+    format!("{facts}\n{lines}")
 }
 
 /// Prints the plugins that queues may be created with, one per line.
 pub async fn list_plugins(client: &Client, options: &ListingOptions) -> anyhow::Result<()> {
     let plugins = client.get("/plugins", None).await?;
-    print(&list(&plugins, options, |names| {
-        names.iter().map(|plugin| format!("{}\n", shown_name(&plain(Some(plugin))))).collect()
+    print(&list(&plugins, options, |names: &[String]| {
+        names.iter().map(|plugin| format!("{}\n", shown_name(plugin))).collect()
     })?)
 }
 
@@ -214,12 +205,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::output::Screen;
 
-    fn worker() -> Value {
-        json!({
+    fn worker() -> Definition {
+        let worker = json!({
             "name": "My::Report", "engine": "http", "runs": "https://x/", "description": "Writes", "version": "",
             "problem": null, "definition": { "engine": "http" }, "rev": 3, "by": "ann", "at": "2026-11-20T08:24:27",
-        })
+        });
+        read(worker).unwrap()
     }
 
     #[test]
@@ -231,7 +224,7 @@ mod tests {
             "name": "A", "engine": null, "runs": "", "description": "", "version": "", "problem": "engine is wrong",
             "definition": {}, "rev": 0, "by": null, "at": null,
         });
-        let table = TABLE.render(&[worker(), wrong], Screen::default());
+        let table = TABLE.render(&[worker(), read(wrong).unwrap()], Screen::default());
         assert!(table.contains("My::Report") && table.contains("wrong: engine is wrong"), "{table}");
     }
 

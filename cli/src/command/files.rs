@@ -11,14 +11,14 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use disbatch_wire::files::{FileSetDeleted, FileSetPage};
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
-use serde_json::Value;
 
-use crate::api::{Client, segment};
+use crate::api::{Client, read, segment};
 use crate::args::{FilesCommand, ListingOptions, RemoveFiles};
 use crate::command::life::advise;
 use crate::command::life::connection::Connection;
-use crate::output::{plain, print, shown_name};
+use crate::output::{print, shown_name};
 
 /// So many files are asked for at once: as many as a DCI tells.
 const PAGE: usize = 1_000;
@@ -42,9 +42,10 @@ async fn remove(client: &Client, options: &RemoveFiles) -> anyhow::Result<()> {
     let name = &options.name;
     let version = options.number.map(|number| format!("?.version={number}")).unwrap_or_default();
     let gone = client.delete(&format!("/files/{name}{version}")).await.map_err(advise)?;
+    let FileSetDeleted { deleted, .. } = read(gone)?;
     match options.number {
         Some(number) => print(&format!("Removed version {number} of {}\n", shown_name(name))),
-        None => print(&format!("Removed {}: {} versions\n", shown_name(name), plain(gone.get("deleted")))),
+        None => print(&format!("Removed {}: {deleted} versions\n", shown_name(name))),
     }
 }
 
@@ -57,7 +58,7 @@ struct Wanted<'a> {
 }
 
 /// A version with some of its files.
-async fn page(connection: &Connection<'_>, name: &str, wanted: Wanted<'_>) -> anyhow::Result<Value> {
+async fn page(connection: &Connection<'_>, name: &str, wanted: Wanted<'_>) -> anyhow::Result<FileSetPage> {
     let version = wanted.version.map(|version| format!("&.version={version}")).unwrap_or_default();
     let text = |key: &str, text: Option<&str>| {
         text.map(|text| format!("&.{key}={}", segment(text))).unwrap_or_default()
@@ -65,16 +66,7 @@ async fn page(connection: &Connection<'_>, name: &str, wanted: Wanted<'_>) -> an
     let (prefix, after) = (text("prefix", wanted.prefix), text("after", wanted.after));
     let path = format!("/files/{name}?.limit={PAGE}{version}{prefix}{after}");
     let page = connection.persist(async || connection.client.get(&path, None).await).await;
-    page.map_err(advise)
-}
-
-/// The files of a page, and behind which path there are more.
-fn entries(page: &mut Value) -> (Vec<Value>, Option<String>) {
-    let next = page.get("next").and_then(Value::as_str).map(str::to_owned);
-    match page.get_mut("entries").map(Value::take) {
-        Some(Value::Array(entries)) => (entries, next),
-        _ => (Vec::new(), None), // It has none.
-    }
+    Ok(read(page.map_err(advise)?)?)
 }
 
 /// How often a line is printed where a bar cannot be shown.

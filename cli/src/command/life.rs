@@ -55,7 +55,7 @@ pub async fn run(
         LifeCommand::Events(options) => events::run(client, &options, listing).await?,
         LifeCommand::Locks(options) => locks::run(client, &options, listing).await?,
         LifeCommand::Graph(options) => locks::graph(client, &options, listing).await?,
-        LifeCommand::Audit(options) => history::audit(client, &options, listing).await?,
+        LifeCommand::Audit(options) => history::audit(client, *options, listing).await?,
         LifeCommand::Batch(options) => return batch::run(client, &options.file, listing).await,
         LifeCommand::SetTask(options) => return steer::set_task(client, &options).await,
         LifeCommand::BulkJobs { cancel } => bulk::jobs(client, cancel, listing).await?,

@@ -8,7 +8,7 @@ use crate::api::{Client, segment};
 use crate::args::{ListingOptions, NodesCommand};
 use crate::command::life::advise;
 use crate::command::pairs;
-use crate::output::{Column, Cut, Screen, Table, date, list, plain, print, shown_name};
+use crate::output::{Column, Cut, Table, date, plain, print, shown_name};
 
 const TABLE: Table = Table {
     columns: &[
@@ -37,7 +37,7 @@ pub async fn run(
         return print(&format!("Removed node {}\n", shown_name(node)));
     }
     let nodes = client.get("/nodes?.details=1", None).await?;
-    print(&list(&nodes, options, |nodes| TABLE.render(nodes, Screen::of_stdout()))?)
+    TABLE.print(&nodes, options)
 }
 
 /// How it is doing, and whether another DEN uses its name.
@@ -91,6 +91,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::output::Screen;
 
     #[test]
     fn nodes_have_what_people_look_for() {

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use crate::api::{Client, segment};
 use crate::args::{CalendarCommand, ListingOptions, NewSchedule, ScheduleCommand, ScheduleUpdate};
 use crate::command::life::advise;
-use crate::output::{Column, Cut, Screen, Table, document, list, of, plain, print, shown_name, visible};
+use crate::output::{Column, Cut, Table, document, plain, print, shown_name, visible};
 
 /// Does what the command asks for.
 pub async fn run(
@@ -100,24 +100,12 @@ fn given(fields: Vec<(&str, Option<Value>)>) -> Map<String, Value> {
     fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
-const TABLE: Table = Table {
+const TABLE: Table<Calendar> = Table {
     columns: &[
-        Column { title: "Name", cell: |json| of(json, |c: Calendar| c.name), cut: Cut::Early },
-        Column {
-            title: "Days",
-            cell: |json| of(json, |c: Calendar| c.dates.len().to_string()),
-            cut: Cut::Never,
-        },
-        Column {
-            title: "Every year",
-            cell: |json| of(json, |c: Calendar| c.recurring.len().to_string()),
-            cut: Cut::Never,
-        },
-        Column {
-            title: "Zone",
-            cell: |json| of(json, |c: Calendar| c.zone.unwrap_or_default()),
-            cut: Cut::Never,
-        },
+        Column { title: "Name", cell: |c| c.name.clone(), cut: Cut::Early },
+        Column { title: "Days", cell: |c| c.dates.len().to_string(), cut: Cut::Never },
+        Column { title: "Every year", cell: |c| c.recurring.len().to_string(), cut: Cut::Never },
+        Column { title: "Zone", cell: |c| c.zone.clone().unwrap_or_default(), cut: Cut::Never },
     ],
     noun: "calendars",
 };
@@ -131,11 +119,11 @@ pub async fn run_calendar(
     match command {
         CalendarCommand::List => {
             let all = client.get("/calendars", None).await.map_err(advise)?;
-            print(&list(&all, listing, |all| TABLE.render(all, Screen::of_stdout()))?)
+            TABLE.print(&all, listing)
         }
         CalendarCommand::Show { calendar } => {
             let found = client.get(&calendar_path(&calendar)?, None).await.map_err(advise)?;
-            print(&document(&found, listing, |found| of(found, |calendar| calendar_text(&calendar)))?)
+            print(&document(&found, listing, calendar_text)?)
         }
         CalendarCommand::Set { calendar, days } => {
             client.post(&calendar_path(&calendar)?, &serde_json::to_value(&days)?).await.map_err(advise)?;
@@ -170,6 +158,8 @@ mod tests {
     use disbatch_wire::calendars::CalendarDays;
 
     use super::*;
+    use crate::api::read;
+    use crate::output::Screen;
 
     /// The command that stands in these words.
     pub fn command(words: &[&str]) -> ScheduleCommand {
@@ -200,7 +190,8 @@ mod tests {
         let calendar = json!({ "name": "holidays", "dates": ["2026-12-24"], "recurring": ["12-25", "12-26"], "zone": null });
         let expected =
             "holidays, zone of the schedule\n  2026-12-24\n  12-25 every year\n  12-26 every year\n";
-        assert_eq!(of(&calendar, |calendar| calendar_text(&calendar)), expected);
+        let calendar: Calendar = read(calendar).unwrap();
+        assert_eq!(calendar_text(&calendar), expected);
         let table = TABLE.render(&[calendar], Screen::default());
         assert!(table.contains("holidays | 1    | 2          |      | \n"), "{table}");
     }

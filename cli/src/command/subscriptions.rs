@@ -6,22 +6,18 @@ use anyhow::Context;
 use disbatch_wire::subscriptions::{Subscription, SubscriptionTest};
 use serde_json::{Value, json};
 
-use crate::api::{Client, segment};
+use crate::api::{Client, read, segment};
 use crate::args::{ListingOptions, SubscriptionCommand};
 use crate::command::life::advise;
-use crate::output::{Column, Cut, Screen, Table, document, list, of, print, visible};
+use crate::output::{Column, Cut, Table, document, print, visible};
 
-const TABLE: Table = Table {
+const TABLE: Table<Subscription> = Table {
     columns: &[
-        Column { title: "Name", cell: |json| of(json, |one: Subscription| one.name), cut: Cut::Early },
-        Column { title: "Tells", cell: |json| of(json, |one: Subscription| told(&one)), cut: Cut::Early },
-        Column { title: "Channel", cell: |json| of(json, |one: Subscription| one.channel), cut: Cut::Never },
-        Column {
-            title: "Messages",
-            cell: |json| of(json, |one: Subscription| one.messages.to_string()),
-            cut: Cut::Never,
-        },
-        Column { title: "State", cell: |json| of(json, |one: Subscription| state(&one)), cut: Cut::Late },
+        Column { title: "Name", cell: |one| one.name.clone(), cut: Cut::Early },
+        Column { title: "Tells", cell: told, cut: Cut::Early },
+        Column { title: "Channel", cell: |one| one.channel.clone(), cut: Cut::Never },
+        Column { title: "Messages", cell: |one| one.messages.to_string(), cut: Cut::Never },
+        Column { title: "State", cell: state, cut: Cut::Late },
     ],
     noun: "subscriptions",
 };
@@ -35,11 +31,11 @@ pub async fn run(
     match command {
         SubscriptionCommand::List => {
             let all = client.get("/subscriptions", None).await.map_err(advise)?;
-            print(&list(&all, listing, |all| TABLE.render(all, Screen::of_stdout()))?)
+            TABLE.print(&all, listing)
         }
         SubscriptionCommand::Show { subscription } => {
             let found = client.get(&path(&subscription)?, None).await.map_err(advise)?;
-            print(&document(&found, listing, |found| of(found, |one| text(&one)))?)
+            print(&document(&found, listing, text)?)
         }
         SubscriptionCommand::Set { subscription, mut settings, secret_file, address_file } => {
             if let Some(file) = secret_file {
@@ -54,7 +50,8 @@ pub async fn run(
         SubscriptionCommand::Test { subscription } => {
             let sent =
                 client.post(&format!("{}/test", path(&subscription)?), &json!({})).await.map_err(advise)?;
-            print(&of(&sent, |test: SubscriptionTest| format!("Task {} delivers a test\n", test.task)))
+            let SubscriptionTest { task, .. } = read(sent)?;
+            print(&format!("Task {task} delivers a test\n"))
         }
         SubscriptionCommand::Delete { subscription } => {
             client.delete(&path(&subscription)?).await.map_err(advise)?;
@@ -112,6 +109,7 @@ fn text(one: &Subscription) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::Screen;
 
     #[test]
     fn a_subscription_is_what_was_said_of_it() {
@@ -124,7 +122,7 @@ mod tests {
             pending: 3,
             ..Subscription::default()
         };
-        let table = TABLE.render(&[serde_json::to_value(&one).unwrap()], Screen::default());
+        let table = TABLE.render(std::slice::from_ref(&one), Screen::default());
         for part in ["nights", "failed, lost, waits_longer 3600 s", "webhook", "3 to be told"] {
             assert!(table.contains(part), "{table}");
         }

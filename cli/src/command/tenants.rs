@@ -2,35 +2,19 @@
 
 use disbatch_wire::tenants::Tenant;
 
-use crate::api::{Client, segment};
+use crate::api::{Client, read, segment};
 use crate::args::{ListingOptions, TenantCommand};
 use crate::command::life::advise;
-use crate::output::{Column, Cut, Screen, Table, document, list, of, print, shown_name};
+use crate::output::{Column, Cut, Table, document, print, shown_name};
 
-const TABLE: Table = Table {
+const TABLE: Table<Tenant> = Table {
     columns: &[
-        Column { title: "Tenant", cell: |json| of(json, |t: Tenant| t.tenant), cut: Cut::Early },
-        Column {
-            title: "Waiting",
-            cell: |json| of(json, |t: Tenant| among(t.waiting, t.max_queued)),
-            cut: Cut::Never,
-        },
-        Column {
-            title: "Running",
-            cell: |json| of(json, |t: Tenant| t.running.to_string()),
-            cut: Cut::Never,
-        },
-        Column {
-            title: "Today",
-            cell: |json| of(json, |t: Tenant| among(t.submitted_today, t.max_per_day)),
-            cut: Cut::Never,
-        },
-        Column {
-            title: "Schedules",
-            cell: |json| of(json, |t: Tenant| among(t.schedules, t.max_schedules)),
-            cut: Cut::Never,
-        },
-        Column { title: "Queues", cell: |json| of(json, |t: Tenant| t.queues.to_string()), cut: Cut::Never },
+        Column { title: "Tenant", cell: |t| t.tenant.clone(), cut: Cut::Early },
+        Column { title: "Waiting", cell: |t| among(t.waiting, t.max_queued), cut: Cut::Never },
+        Column { title: "Running", cell: |t| t.running.to_string(), cut: Cut::Never },
+        Column { title: "Today", cell: |t| among(t.submitted_today, t.max_per_day), cut: Cut::Never },
+        Column { title: "Schedules", cell: |t| among(t.schedules, t.max_schedules), cut: Cut::Never },
+        Column { title: "Queues", cell: |t| t.queues.to_string(), cut: Cut::Never },
     ],
     noun: "tenants",
 };
@@ -40,7 +24,7 @@ pub async fn run(client: &Client, command: TenantCommand, listing: &ListingOptio
     match command {
         TenantCommand::List => {
             let all = client.get("/tenants", None).await.map_err(advise)?;
-            print(&list(&all, listing, |all| TABLE.render(all, Screen::of_stdout()))?)
+            TABLE.print(&all, listing)
         }
         TenantCommand::Show { tenant } => {
             let found = client.get(&path(&tenant)?, None).await.map_err(advise)?;
@@ -48,7 +32,7 @@ pub async fn run(client: &Client, command: TenantCommand, listing: &ListingOptio
         }
         TenantCommand::Set { tenant, limits } => {
             let body = serde_json::to_value(&limits)?;
-            print(&TABLE.facts(&client.post(&path(&tenant)?, &body).await.map_err(advise)?))
+            print(&TABLE.facts(&read(client.post(&path(&tenant)?, &body).await.map_err(advise)?)?))
         }
         TenantCommand::Delete { tenant } => {
             client.delete(&path(&tenant)?).await.map_err(advise)?;
@@ -74,6 +58,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::output::Screen;
 
     #[test]
     fn a_tenant_is_what_it_has_of_what_it_may_have() {
@@ -82,6 +67,7 @@ mod tests {
             "submitted_today": 30, "schedules": 0, "queues": 1, "what_a_later_release_has": true,
         });
         let line = "acme   | 17 of 1000 | 4       | 30    | 0 of 0    | 1      | \n";
+        let tenant: Tenant = read(tenant).unwrap();
         assert!(TABLE.render(std::slice::from_ref(&tenant), Screen::default()).contains(line));
         assert!(TABLE.facts(&tenant).contains("Waiting     17 of 1000\n"), "{}", TABLE.facts(&tenant));
     }

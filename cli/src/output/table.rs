@@ -4,7 +4,9 @@ use console::measure_text_width;
 use serde_json::Value;
 
 use super::terminal::visible;
-use crate::output::{Screen, plain};
+use crate::api::Answer;
+use crate::args::ListingOptions;
+use crate::output::{Screen, list, plain, print};
 
 /// What stands for the end of a name that was cut.
 const ELLIPSIS: char = '…';
@@ -12,19 +14,19 @@ const ELLIPSIS: char = '…';
 /// What is cut, and to which width at least, one after the other until a line fits.
 const STEPS: [(Cut, usize); 3] = [(Cut::Early, 20), (Cut::Late, 8), (Cut::Early, 8)];
 
-/// A kind of list.
+/// A kind of list, of what an answer says of each item.
 #[derive(Debug)]
-pub struct Table {
-    pub columns: &'static [Column],
+pub struct Table<T: 'static = Value> {
+    pub columns: &'static [Column<T>],
     /// What it is a list of.
     pub noun: &'static str,
 }
 
 #[derive(Debug)]
-pub struct Column {
+pub struct Column<T = Value> {
     pub title: &'static str,
     /// What it shows of an item.
-    pub cell: fn(&Value) -> String,
+    pub cell: fn(&T) -> String,
     /// Whether it may be cut where a terminal is narrow.
     pub cut: Cut,
 }
@@ -40,25 +42,33 @@ pub enum Cut {
     Late,
 }
 
-impl Table {
+impl<T: Answer> Table<T> {
+    /// Prints a list in the format that was asked for.
+    pub fn print(&self, all: &Value, options: &ListingOptions) -> anyhow::Result<()> {
+        print(&list(all, options, |items| self.render(items, Screen::of_stdout()))?)
+    }
+}
+
+impl<T> Table<T> {
     /// The items as lines. Only on a terminal that is too narrow are names cut.
-    pub fn render(&self, items: &[Value], screen: Screen) -> String {
+    pub fn render(&self, items: &[T], screen: Screen) -> String {
         format!("{}\n{} total {}.\n", self.lines(items, screen), items.len(), self.noun)
     }
 
     /// The same for the first items of more.
-    pub fn render_some(&self, items: &[Value], screen: Screen) -> String {
+    pub fn render_some(&self, items: &[T], screen: Screen) -> String {
         format!("{}\n{} {} of more.\n", self.lines(items, screen), items.len(), self.noun)
     }
 
     /// An item for people: a line for each column.
-    pub fn facts(&self, item: &Value) -> String {
+    pub fn facts(&self, item: &T) -> String {
         let width = self.columns.iter().map(|column| column.title.len() + 2).max().unwrap_or(0).max(12);
-        let fact = |column: &Column| format!("{:<width$}{}\n", column.title, visible(&(column.cell)(item)));
+        let fact =
+            |column: &Column<T>| format!("{:<width$}{}\n", column.title, visible(&(column.cell)(item)));
         self.columns.iter().map(fact).collect()
     }
 
-    fn lines(&self, items: &[Value], screen: Screen) -> String {
+    fn lines(&self, items: &[T], screen: Screen) -> String {
         let titles: Vec<String> = self.columns.iter().map(|column| column.title.to_owned()).collect();
         let rows: Vec<Vec<String>> = items.iter().map(|item| self.row(item, screen)).collect();
         let mut widths: Vec<usize> = (0..self.columns.len())
@@ -79,7 +89,7 @@ impl Table {
         format!("{titles}\n{rule}\n{body}")
     }
 
-    fn row(&self, item: &Value, screen: Screen) -> Vec<String> {
+    fn row(&self, item: &T, screen: Screen) -> Vec<String> {
         let cells = self.columns.iter().map(|column| (column.cell)(item));
         // A name must not move the cursor of a terminal.
         cells.map(|cell| if screen.size.is_some() { visible(&cell) } else { cell }).collect()

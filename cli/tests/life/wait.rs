@@ -93,7 +93,7 @@ async fn a_wait_outlasts_what_is_away_at_its_very_beginning() -> anyhow::Result<
 async fn an_array_is_waited_for_with_all_its_tasks() -> anyhow::Result<()> {
     let missing = || Reply::Json(404, value!({ "error": format!("no task with id {ID}") }));
     let array = |state: &str, succeeded: Option<bool>| {
-        let counts = value!([{ "status": 1, "tasks": 2 }, { "status": -5, "tasks": 1 }]);
+        let counts = value!([{ "status": 1, "word": "succeeded", "tasks": 2 }, { "status": -5, "word": "cancelled", "tasks": 1 }]);
         json(value!({ "id": ID, "count": 3, "state": state, "succeeded": succeeded, "counts": counts }))
     };
     let path = format!("GET /arrays/{ID}?.limit=1");

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use bson::{Bson, Document, doc};
-use disbatch_values::role::Role;
+use disbatch_wire::accounts;
+use disbatch_wire::roles::Role;
 
 use crate::model::{Queue, QueueId};
 
@@ -33,6 +34,16 @@ impl Grant {
         }
     }
 
+    /// For programs, with the names of queues.
+    pub fn to_wire(&self, name: impl FnOnce(QueueId) -> Option<String>) -> accounts::Grant {
+        let (queue, tenant) = match &self.scope {
+            Scope::Queue(queue) => (Some(*queue), None),
+            Scope::Tenant(tenant) => (None, Some(tenant.clone())),
+        };
+        let id = queue.map(|queue| queue.to_string());
+        accounts::Grant { queue: id, name: queue.map(name), tenant, role: self.role }
+    }
+
     /// What is stored. One that cannot be understood gives nothing.
     fn stored(value: &Bson) -> Option<Self> {
         let document = value.as_document()?;
@@ -41,7 +52,7 @@ impl Grant {
             (None, Some(Bson::String(tenant))) => Scope::Tenant(tenant.clone()),
             _ => return None, // Neither of the two, or both.
         };
-        Some(Self { scope, role: Role::stored(document.get("role"))? })
+        Some(Self { scope, role: document.get_str("role").ok()?.parse().ok()? })
     }
 }
 
@@ -67,7 +78,8 @@ impl Rights {
 
     pub(super) fn stored(document: &Document) -> Self {
         let grants = document.get_array("grants").map(Vec::as_slice).unwrap_or_default();
-        Self::new(Role::stored(document.get("role")), grants.iter().filter_map(Grant::stored).collect())
+        let role = document.get_str("role").ok().and_then(|role| role.parse().ok());
+        Self::new(role, grants.iter().filter_map(Grant::stored).collect())
     }
 
     /// The same with no role above `most`, and if `only` is given, on no other queue.

@@ -37,7 +37,7 @@ pub enum Via {
 
 impl Via {
     /// As it is stored. None: nothing is.
-    const fn name(&self) -> Option<&'static str> {
+    pub const fn name(&self) -> Option<&'static str> {
         Some(match self {
             Self::OpenDoor => "open",
             Self::Session => "session",

@@ -122,6 +122,14 @@ impl Object {
         Self { kind, id: document.get_object_id("_id").ok(), name }
     }
 
+    /// That of an entry as stored.
+    pub fn of_entry(entry: &Document) -> Option<Self> {
+        let object = entry.get_document("object").ok()?;
+        let kind = ObjectKind::named(object.get_str("kind").ok()?)?;
+        let name = object.get_str("name").ok().map(str::to_owned);
+        Some(Self { kind, id: object.get_object_id("id").ok(), name })
+    }
+
     /// As entries have it.
     pub(super) fn document(&self) -> Document {
         let mut document = doc! { "kind": self.kind.as_str() };
@@ -161,5 +169,6 @@ mod tests {
         assert!(long.get_str("name").unwrap().chars().count() <= 201);
         let user = Object::with_name(ObjectKind::User, "alice");
         assert_eq!(user.document(), doc! { "kind": "user", "name": "alice" });
+        assert_eq!(Object::of_entry(&doc! { "object": user.document() }), Some(user));
     }
 }

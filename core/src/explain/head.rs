@@ -3,8 +3,9 @@
 //! group has to wait for holds the others up for no longer than its turn.
 
 use bson::{Bson, DateTime};
+use disbatch_wire::explanations::NodeChance;
 
-use super::nodes::{self, Chance, Lack};
+use super::nodes::{self, Lack};
 use super::{Facts, Gate, Reader, of_status, queue};
 use crate::model::{Queue, Status, TaskId};
 
@@ -76,7 +77,7 @@ pub struct Holding {
     /// When the gate opens, if that is known.
     pub next: Option<DateTime>,
     /// The nodes that are alive, and what keeps each from claiming the head. `None`: there is no head, or it is not for this reader.
-    pub nodes: Option<Vec<Chance>>,
+    pub nodes: Option<Vec<NodeChance>>,
 }
 
 /// Explains a queue.
@@ -125,15 +126,14 @@ fn closed(facts: &Facts, reader: Reader) -> Option<Gate> {
     if matches!(status, Status::Claimed | Status::Running) || status.has_ended() {
         return None;
     }
-    let is_closed = |gate: &Gate| !gate.open && gate.name != nodes::ONE;
     Some(of_status(facts))
-        .filter(is_closed)
-        .or_else(|| queue::gates(facts, reader).into_iter().find(is_closed))
-        .or_else(|| nodes::gates(facts, reader).into_iter().find(is_closed))
+        .filter(Gate::is_closed)
+        .or_else(|| queue::gates(facts, reader).into_iter().find(Gate::is_closed))
+        .or_else(|| nodes::gates(facts, reader).into_iter().find(Gate::is_closed))
 }
 
 fn word(facts: &Facts, gate: &Gate) -> Hold {
-    match gate.name {
+    match gate.name.as_str() {
         "queue_paused" => Hold::Paused,
         "queue_plugin" => Hold::Plugin,
         "queue_threads" | "queue_limit" => Hold::Limit,

@@ -1,6 +1,7 @@
 //! Which node could claim a task, and what keeps the others from it.
 
 use bson::{Bson, Document};
+use disbatch_wire::explanations::NodeChance;
 
 use super::facts::name;
 use super::words::{list, moment};
@@ -9,9 +10,6 @@ use crate::model::{Node, NodeSelector};
 use crate::node::Peer;
 use crate::node::shares::{Contender, PATIENCE, shares};
 use crate::plugin::{Report, lacks};
-
-/// The name of the gates of single nodes, of which one that is open is enough.
-pub(super) const ONE: &str = "node";
 
 /// So many of the nodes are named that have the same against them.
 const NAMED: usize = 20;
@@ -50,20 +48,14 @@ pub(super) enum Lack {
     Slots,
 }
 
-/// Whether a node that is alive could claim a task.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Chance {
-    pub node: String,
-    /// What keeps it from that; nothing if it can.
-    pub against: Vec<String>,
-}
-
 /// The nodes that are alive.
-pub(super) fn chances(facts: &Facts) -> Vec<Chance> {
+pub(super) fn chances(facts: &Facts) -> Vec<NodeChance> {
     let living = facts.nodes.iter().filter(|node| facts.is_alive(node));
-    living
-        .map(|node| Chance { node: name(Some(&node.node)), against: texts(&against(facts, node)) })
-        .collect()
+    let chance = |node: &Node| {
+        let why = texts(&against(facts, node));
+        NodeChance { node: name(Some(&node.node)), able: why.is_empty(), why }
+    };
+    living.map(chance).collect()
 }
 
 /// What is lacking, if no node can claim the task.
@@ -131,7 +123,7 @@ fn each(facts: &Facts, living: &[&Node]) -> Vec<Gate> {
 pub(super) fn unable(facts: &Facts) -> Vec<String> {
     let chances = chances(facts);
     let (names, against): (Vec<String>, Vec<Vec<String>>) =
-        chances.into_iter().map(|Chance { node, against }| (node, against)).unzip();
+        chances.into_iter().map(|NodeChance { node, why, .. }| (node, why)).unzip();
     in_groups(&names, &against, |name, why| format!("{name} cannot claim it: {why}"))
         .into_iter()
         .map(|text| format!("{text}."))
@@ -231,7 +223,7 @@ fn against(facts: &Facts, node: &Node) -> Vec<(Obstacle, String)> {
 fn of_node(node: &Node, against: &[String], at_their_share: &[(String, u64)]) -> Gate {
     let this = name(Some(&node.node));
     if !against.is_empty() {
-        return Gate::new(ONE, false, format!("{this} cannot claim it: {}.", list(against)));
+        return Gate::new(Gate::NODE, false, format!("{this} cannot claim it: {}.", list(against)));
     }
     let share = at_their_share.iter().find(|(name, _)| *name == this).map(|(_, share)| *share);
     let text = if let Some(share) = share {
@@ -247,7 +239,7 @@ fn of_node(node: &Node, against: &[String], at_their_share: &[(String, u64)]) ->
             "{this} may claim it; which queues and plugins it serves is not known, as it runs another program."
         )
     };
-    Gate::new(ONE, true, text)
+    Gate::new(Gate::NODE, true, text)
 }
 
 /// Whether the queue is for other nodes. Programs of Perl do not know of that.

@@ -108,7 +108,7 @@ fn a_task_that_nothing_keeps_waits_for_a_moment() {
         explanation.summary,
         "Nothing keeps it from being claimed; a DEN should take it within seconds."
     );
-    let names: Vec<&str> = explanation.gates.iter().map(|gate| gate.name).collect();
+    let names: Vec<&str> = explanation.gates.iter().map(|gate| gate.name.as_str()).collect();
     assert_eq!(
         names,
         [

@@ -7,7 +7,7 @@ use bson::{Bson, DateTime, Document};
 
 use super::lives::{Change, Life};
 use super::{Question, Ran};
-use crate::audit::AuditKey;
+use crate::audit::{AuditKey, Object, ObjectKind};
 use crate::budget::cut;
 use crate::model::{QueueId, Status, TaskId};
 
@@ -73,7 +73,8 @@ impl Event {
         let AuditKey { at, .. } = AuditKey::of(entry)?;
         let what = entry.get_str("what").unwrap_or_default();
         let mut words = what.to_owned();
-        if let Some(name) = entry.get_document("object").ok().and_then(|object| object.get_str("name").ok()) {
+        let object = Object::of_entry(entry);
+        if let Some(name) = object.as_ref().and_then(|object| object.name.as_deref()) {
             words = format!("{words} {name}");
         }
         let changes = changes(entry);
@@ -83,12 +84,9 @@ impl Event {
         }
         let by = entry.get_str("user").or_else(|_| entry.get_str("by")).ok().map(str::to_owned);
         let queue = entry.get_object_id("queue").ok().map(QueueId);
-        let object = entry.get_document("object").ok();
-        let is = |kind: &str| object.is_some_and(|object| object.get_str("kind").is_ok_and(|of| of == kind));
-        let task =
-            object.filter(|_| is("task")).and_then(|object| object.get_object_id("id").ok()).map(TaskId);
-        let node = object.filter(|_| is("node")).and_then(|object| object.get_str("name").ok());
-        let node = node.map(str::to_owned);
+        let of = |kind: ObjectKind| object.clone().filter(|object| object.kind == kind);
+        let task = of(ObjectKind::Task).and_then(|object| object.id).map(TaskId);
+        let node = of(ObjectKind::Node).and_then(|object| object.name);
         Some(Self { by, queue, task, node, ..Self::new(at, Kind::Change, words) })
     }
 }

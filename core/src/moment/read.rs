@@ -14,7 +14,7 @@ use super::lives::Life;
 use super::settings::{OF_NODE, OF_QUEUE, rolled_back};
 use super::{Event, Limits, Past, Question, events};
 use crate::accounts::{Reach, tasks_within};
-use crate::audit::{AuditQuery, CHANGES, Changed, ObjectKind, Verb};
+use crate::audit::{AuditQuery, CHANGES, Changed, Object, ObjectKind, Verb};
 use crate::model::{Queue, Status, TaskId, whole_number};
 use crate::store::{Store, StoreError, Stored};
 
@@ -263,9 +263,7 @@ impl Store {
         let of = |node: &Document| {
             let name = node.get_str("node").ok()?;
             let is_it = |entry: &&Document| {
-                entry
-                    .get_document("object")
-                    .is_ok_and(|object| object.get_str("name").is_ok_and(|of| of == name))
+                Object::of_entry(entry).is_some_and(|object| object.name.as_deref() == Some(name))
             };
             let changes: Vec<Changed> = entries.iter().filter(is_it).filter_map(Changed::of).collect();
             let settings = rolled_back(node, &changes, question.at, &OF_NODE);

@@ -12,7 +12,7 @@ mod reply;
 use std::time::{Duration, Instant};
 
 use bson::{Bson, DateTime, Document, doc};
-use disbatch_values::role::Role;
+use disbatch_wire::roles::Role;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use subtle::ConstantTimeEq;

@@ -1,11 +1,10 @@
-//! Values that all programs read and write alike: statuses, roles, names, paths, patterns. Nothing here needs the database, so that
+//! Values that all programs read and write alike: statuses, names, paths, patterns. Nothing here needs the database, so that
 //! the command line has them without its driver. All but the command line know them by way of `disbatch-core`.
 
 pub mod engine;
 pub mod files;
 pub mod liberal;
 pub mod relaxed;
-pub mod role;
 pub mod secure;
 pub mod status;
 pub mod text;

@@ -7,52 +7,41 @@ use bson::{Bson, Document, doc};
 use disbatch_core::arrays::{Array, Counts};
 use disbatch_core::bulk::{Action, Rerun};
 use disbatch_core::model::whole_number;
-use serde_json::{Value, json};
+use disbatch_wire::arrays::{self as wire, ArrayJob};
+use serde_json::Value;
 
 use super::{Answer, redirect, task_actions};
 use crate::access::Who;
 use crate::changes::OfElements;
 use crate::error::HttpError;
-use crate::openapi::{ArrayJob, ArraySearch, ElementRange, ErrorBody, OfSearch, OfWrite, Reason, RerunArray};
+use crate::openapi::{ArraySearch, ElementRange, ErrorBody, OfSearch, OfWrite, Reason, RerunArray};
 use crate::params::Params;
 use crate::state::State;
-use crate::{accept, arrays, changes, json, openapi, ui, values};
-
-/// Has a bulk job act on the elements of an array. Browsers go to the page of the array.
-async fn act(
-    request: &HttpRequest,
-    state: &State,
-    who: &Who,
-    (id, params): (&str, &Params),
-    action: Action,
-) -> Answer {
-    let done = begin(state, who, (id, params), action).await;
-    answer(request, id, done.map(|job| json!({ "id": job })))
-}
+use crate::{accept, arrays, changes, json, ui, values};
 
 /// The id of the job, for browsers the page of the array.
-fn answer(request: &HttpRequest, id: &str, done: Result<Value, HttpError>) -> Answer {
+fn answer(request: &HttpRequest, id: &str, done: Result<ArrayJob, HttpError>) -> Answer {
     if accept::wants_html(request) {
         return redirect::lead(done, &format!("/arrays/{id}"));
     }
     let job = done?;
-    let id = job.get("id").and_then(Value::as_str).unwrap_or_default();
-    Ok(json::made(StatusCode::ACCEPTED, &format!("/bulk/{id}"), &job))
+    Ok(json::made(StatusCode::ACCEPTED, &format!("/bulk/{}", job.id), &json::value_of(&job)?))
 }
 
-/// Returns the id of the job.
+/// Has a bulk job act on the elements of an array.
 async fn begin(
     state: &State,
     who: &Who,
     (id, params): (&str, &Params),
     action: Action,
-) -> Result<String, HttpError> {
+) -> Result<ArrayJob, HttpError> {
     let reason = task_actions::reason(params)?;
     let array = arrays::find(state, id).await?;
     let what = OfElements { action, reason, succeeded: false, rerun: None };
-    act_on(state, who, array, what).await
+    Ok(ArrayJob { id: act_on(state, who, array, what).await?, left: None })
 }
 
+/// Returns the id of the job.
 async fn act_on(state: &State, who: &Who, array: Array, what: OfElements) -> Result<String, HttpError> {
     let action = what.action;
     let job = Box::pin(changes::act_on_array(state, who, array, what)).await?;
@@ -66,7 +55,7 @@ async fn act_on(state: &State, who: &Who, array: Array, what: OfElements) -> Res
     params(ArraySearch),
     responses(
         (
-            status = 200, content((Vec<openapi::Array> = "application/json"), (String = "text/html")),
+            status = 200, content((Vec<wire::Array> = "application/json"), (String = "text/html")),
             description = "The arrays; a page if `Accept` asks for HTML.",
         ),
         (status = 400, description = "A parameter is wrong.", body = ErrorBody),
@@ -79,7 +68,7 @@ pub async fn list(request: HttpRequest, state: Data<State>, who: Who, params: Pa
     }
     let (filter, limit) = arrays::filter(&state, &who, &params).await?;
     let found = state.store.list_arrays(&filter, limit).await?;
-    Ok(json::ok(&found.iter().map(|(array, counts)| arrays::view(array, counts.as_ref())).collect()))
+    json::of(&found.iter().map(|(array, counts)| arrays::view(array, counts.as_ref())).collect::<Vec<_>>())
 }
 
 /// One array: how many of its elements are in which status, the task that comes after them, and some of its elements.
@@ -88,7 +77,7 @@ pub async fn list(request: HttpRequest, state: Data<State>, who: Who, params: Pa
     params(("id" = String, Path, description = "Its id."), ElementRange),
     responses(
         (
-            status = 200, content((openapi::Array = "application/json"), (String = "text/html")),
+            status = 200, content((wire::Array = "application/json"), (String = "text/html")),
             description = "The array; a page if `Accept` asks for HTML.",
         ),
         (status = 400, description = "An option is wrong.", body = ErrorBody),
@@ -108,13 +97,12 @@ pub async fn get(request: HttpRequest, state: Data<State>, id: Path<String>, par
         futures::try_join!(counting, state.store.array_elements(&array, from, limit))?;
     let counts = counted.as_mut().map(|all| all.remove(&array.id).unwrap_or_default());
     let mut view = arrays::view(&array, counts.as_ref());
-    if let Some((last, _)) = array.last {
-        let task = state.store.find_task_fields(last, doc! { "status": 1 }).await?;
-        let status = task.as_ref().and_then(|task| task.get("status")).and_then(whole_number);
-        view["final"]["status"] = status.into();
+    if let (Some((id, _)), Some(last)) = (array.last, &mut view.r#final) {
+        let task = state.store.find_task_fields(id, doc! { "status": 1 }).await?;
+        last.status = Some(task.as_ref().and_then(|task| task.get("status")).and_then(whole_number));
     }
-    view["elements"] = elements.iter().map(arrays::of_element).collect::<Vec<Value>>().into();
-    Ok(json::ok(&view))
+    view.elements = Some(elements.iter().map(arrays::of_element).collect());
+    json::of(&view)
 }
 
 /// Cancels an array, in the background: elements that wait are cancelled, those that run are asked to end. The task that
@@ -139,7 +127,7 @@ pub async fn cancel(
     id: Path<String>,
     params: Params,
 ) -> Answer {
-    act(&request, &state, &who, (&id, &params), Action::Cancel).await
+    answer(&request, &id, begin(&state, &who, (&id, &params), Action::Cancel).await)
 }
 
 /// Tries those elements of an array again, in the background, that have ended without success. The array is open
@@ -164,7 +152,7 @@ pub async fn retry(
     id: Path<String>,
     params: Params,
 ) -> Answer {
-    act(&request, &state, &who, (&id, &params), Action::Retry).await
+    answer(&request, &id, begin(&state, &who, (&id, &params), Action::Retry).await)
 }
 
 /// Which elements.
@@ -201,8 +189,7 @@ pub async fn rerun(
     answer(&request, &id, begin_rerun(&state, &who, &id, &params).await)
 }
 
-/// Returns the id of the job, and how many elements are left alone.
-async fn begin_rerun(state: &State, who: &Who, id: &str, params: &Params) -> Result<Value, HttpError> {
+async fn begin_rerun(state: &State, who: &Who, id: &str, params: &Params) -> Result<ArrayJob, HttpError> {
     let reason = task_actions::reason_beside(params, &["downstream", "elements", "params"])?;
     let downstream = task_actions::downstream(params)?;
     let given = |name: &str| params.fields.get(name).filter(|value| !values::is_unset(value));
@@ -221,17 +208,16 @@ async fn begin_rerun(state: &State, who: &Who, id: &str, params: &Params) -> Res
     let rerun = Rerun { downstream, queues, params: with };
     let counts = state.store.count_elements(&[array.id]).await?;
     let live = |counts: &Counts| counts.values().sum::<i64>() - arrays::ended(counts);
-    let left = counts.map(|counts| counts.get(&array.id).map_or(0, live));
+    let left = Some(counts.map(|counts| counts.get(&array.id).map_or(0, live)));
     if let Some(job) = state.store.find_bulk_of_array(array.id).await? {
         if job.filter == filter.document() && job.rerun.as_ref().is_some_and(|own| is_like(own, &rerun)) {
-            return Ok(json!({ "id": job.id.to_hex(), "left": left }));
+            return Ok(ArrayJob { id: job.id.to_hex(), left });
         }
         let why = format!("the bulk job {} is still at trying elements again", job.id);
         return Err(HttpError::conflict(why));
     }
     what.rerun = Some(rerun);
-    let job = act_on(state, who, array, what).await?;
-    Ok(json!({ "id": job, "left": left }))
+    Ok(ArrayJob { id: act_on(state, who, array, what).await?, left })
 }
 
 /// Which queues have something to be reset changes while that goes on.

@@ -7,14 +7,13 @@ use disbatch_core::explain::{Explanation, Head, Holding, Reader, explain, hold, 
 use disbatch_core::gates::Waits;
 use disbatch_core::model::{Queue, Status, TaskId, whole_number};
 use disbatch_core::store::StoreError;
-use disbatch_wire::explanations::{NodeChance, QueueExplanation};
-use serde_json::{Value, json};
+use disbatch_wire::explanations::{Explained, QueueExplanation};
 
 use crate::access::{NamedQueue, Sight, Who};
 use crate::api::{Answer, queues, task_actions};
 use crate::error::HttpError;
 use crate::json;
-use crate::openapi::{ErrorBody, Explained, OfRead};
+use crate::openapi::{ErrorBody, OfRead};
 use crate::state::State;
 
 /// Why a queue does not move: what holds its first task that waits, in a word and in a sentence. What nodes are called is for those who may look at
@@ -50,11 +49,6 @@ async fn running(state: &State, queue: &Queue, head: &Head) -> Result<u64, Store
 
 fn view(queue: &Queue, running: u64, holding: Holding) -> QueueExplanation {
     let Holding { gate, text, head, next, nodes } = holding;
-    let chance = |chance: disbatch_core::explain::Chance| NodeChance {
-        node: chance.node,
-        able: chance.against.is_empty(),
-        why: chance.against,
-    };
     QueueExplanation {
         id: queue.id.to_string(),
         name: queue.display_name(),
@@ -64,7 +58,7 @@ fn view(queue: &Queue, running: u64, holding: Holding) -> QueueExplanation {
         running,
         threads: queue.thread_limit(),
         next: next.and_then(|next| next.try_to_rfc3339_string().ok()),
-        nodes: nodes.map(|nodes| nodes.into_iter().map(chance).collect()),
+        nodes,
     }
 }
 
@@ -80,16 +74,9 @@ fn view(queue: &Queue, running: u64, holding: Holding) -> QueueExplanation {
     ),
 )]
 pub async fn task(state: Data<State>, who: Who, id: Path<String>) -> Answer {
-    let explanation = find(&state, &id, &who.reach(Role::Viewer)).await?;
-    let gate = |gate: &disbatch_core::explain::Gate| json!({ "gate": gate.name, "open": gate.open, "text": gate.text });
-    let gates: Vec<Value> = explanation.gates.iter().map(gate).collect();
-    Ok(json::ok(&json!({
-        "id": id.as_str(),
-        "status": explanation.status.code(),
-        "word": explanation.status.word(),
-        "summary": explanation.summary,
-        "gates": gates,
-    })))
+    let Explanation { status, summary, gates, .. } = find(&state, &id, &who.reach(Role::Viewer)).await?;
+    let word = status.word().to_owned();
+    json::of(&Explained { id: id.into_inner(), status: status.code(), word, summary, gates })
 }
 
 /// What is to be said of the task to those whose rights reach so far.

@@ -7,18 +7,18 @@ use actix_web::web::{Data, Path};
 use actix_web::{HttpRequest, HttpResponse};
 use disbatch_core::accounts::Role;
 use disbatch_core::files::{Committed, ContentId, EntryPath, FilesError, SetName, SetState};
-use serde_json::{Value, json};
+use disbatch_wire::files::{FileSetDeleted, FileSetPage, FileSetSummary, FileSetVersion, FilesAdded};
+use serde_json::json;
 
 use crate::access::Who;
 use crate::api::Answer;
 use crate::error::HttpError;
 use crate::openapi::{
-    ErrorBody, FileSearch, FileSetDeleted, FileSetPage, FileSetSearch, FileSetSummary, FileVersion,
-    FilesAdded, NewFileSet, NewFiles, OfSearch, OfWrite,
+    ErrorBody, FileSearch, FileSetSearch, FileVersion, NewFileSet, NewFiles, OfSearch, OfWrite,
 };
 use crate::params::{AnyJson, Params};
 use crate::state::State;
-use crate::{accept, changes, files, json, openapi, ui};
+use crate::{accept, changes, files, json, ui};
 
 /// The file sets in the order of their names, each as its newest version. Browsers get a page. Only those of tenants that whoever
 /// asks may see; those of no tenant are for viewers of everything.
@@ -39,7 +39,7 @@ pub async fn list(request: HttpRequest, state: Data<State>, who: Who, params: Pa
         return Ok(ui::page(ui::files::render(&state, &who, &params).await));
     }
     let sets = state.store.filesets(&files::query(&who, &params)?).await?;
-    Ok(json::ok(&sets.iter().map(files::of_summary).collect()))
+    json::of(&sets.iter().map(files::of_summary).collect::<Vec<_>>())
 }
 
 /// A version of a file set, the newest unless `.version` says another, with its files page by page in the order of the bytes of
@@ -68,7 +68,7 @@ pub async fn get(
         return Ok(ui::page(ui::files::render_one(&state, &who, &name, &params).await));
     }
     let page = files::page(&state, &who, &name, &params).await?;
-    Ok(json::ok(&files::of_page(&page)))
+    json::of(&files::of_page(&page))
 }
 
 /// Opens a new version of a file set; the first one makes the set. Nobody sees it before it is committed, only who has opened it
@@ -84,7 +84,7 @@ pub async fn get(
         (NewFileSet = "application/x-www-form-urlencoded"),
     )),
     responses(
-        (status = 201, description = "Open; `id` is what files are added to.", body = openapi::FileSetVersion),
+        (status = 201, description = "Open; `id` is what files are added to.", body = FileSetVersion),
         (status = 400, description = "The name or an option is wrong.", body = ErrorBody),
         (
             status = 409, body = ErrorBody,
@@ -103,7 +103,7 @@ pub async fn open(state: Data<State>, who: Who, name: Path<String>, params: Para
         }
         other => other.into(),
     })?;
-    let body = json::compact(&files::of_set(&set));
+    let body = json::compact(&json::value_of(&files::of_set(&set))?);
     Ok(HttpResponse::Created().content_type(json::CONTENT_TYPE).body(body))
 }
 
@@ -137,9 +137,9 @@ pub async fn add(state: Data<State>, who: Who, id: Path<String>, body: AnyJson) 
     if !refused.is_empty() {
         return Err(not_there(&refused));
     }
-    let added = entries.len();
+    let added = entries.len() as u64;
     changes::add_files(&state, set.id, entries).await?;
-    Ok(json::ok(&json!({ "id": set.id.to_string(), "added": added })))
+    json::of(&FilesAdded { id: set.id.to_string(), added })
 }
 
 /// Contents that nobody has are like those of others: that they are there is not told.
@@ -155,7 +155,7 @@ fn not_there(contents: &[ContentId]) -> HttpError {
     post, path = "/files/versions/{id}/commit", tag = "files", operation_id = "commitFileSetVersion",
     params(("id" = String, Path, description = "The id of the version.", example = "6b0003bb686c8275d8015555")),
     responses(
-        (status = 200, description = "Done.", body = openapi::FileSetVersion),
+        (status = 200, description = "Done.", body = FileSetVersion),
         (status = 400, description = "It has too many files.", body = ErrorBody),
         (status = 404, description = "There is no such version that whoever asks has opened.", body = ErrorBody),
         (
@@ -169,10 +169,10 @@ fn not_there(contents: &[ContentId]) -> HttpError {
 pub async fn commit(state: Data<State>, who: Who, id: Path<String>) -> Answer {
     let set = files::opened(&state, &who, &id).await?;
     if set.state == SetState::Done {
-        return Ok(json::ok(&files::of_set(&set)));
+        return json::of(&files::of_set(&set));
     }
     match changes::commit_files(&state, &who, set.id).await? {
-        Committed::Done(done) => Ok(json::ok(&files::of_set(&done))),
+        Committed::Done(done) => json::of(&files::of_set(&done)),
         Committed::Incomplete(missing) => {
             let named: Vec<String> = missing.iter().map(ToString::to_string).collect();
             let message =
@@ -237,11 +237,16 @@ pub async fn content(
     ),
 )]
 pub async fn remove(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {
-    Ok(json::ok(&delete(&state, &who, &name, &params).await?))
+    json::of(&delete(&state, &who, &name, &params).await?)
 }
 
-/// Removes what a request says. Returns the result as clients see it.
-pub async fn delete(state: &State, who: &Who, name: &str, params: &Params) -> Result<Value, HttpError> {
+/// Removes what a request says.
+pub async fn delete(
+    state: &State,
+    who: &Who,
+    name: &str,
+    params: &Params,
+) -> Result<FileSetDeleted, HttpError> {
     if let Some(param) = params.unknown(&[]) {
         return Err(HttpError::bad_param("unknown param", param));
     }
@@ -252,7 +257,7 @@ pub async fn delete(state: &State, who: &Who, name: &str, params: &Params) -> Re
         // Somebody else was faster.
         return Err(files::not_found(name));
     }
-    Ok(json!({ "name": set.name, "deleted": deleted }))
+    Ok(FileSetDeleted { name: set.name, deleted })
 }
 
 #[cfg(test)]

@@ -5,13 +5,15 @@ use actix_web::web::Data;
 use disbatch_core::counters::Totals;
 use disbatch_core::model::Queue;
 use disbatch_core::schedules::Zone;
+use disbatch_wire::fields;
+use disbatch_wire::history::{AuditEntry, AuditSearch, Moment, MomentSearch};
 use serde_json::{Map, Value, json};
 
 use crate::access::Who;
 use crate::api::Answer;
 use crate::error::HttpError;
 use crate::json::Dates;
-use crate::openapi::{AuditEntry, AuditSearch, ErrorBody, Moment, MomentSearch, OfRead, OfSearch, OfWrite};
+use crate::openapi::{ErrorBody, OfRead, OfSearch, OfWrite};
 use crate::params::Params;
 use crate::state::State;
 use crate::{accept, audit, bulk, changes, json, moments, ui};
@@ -38,7 +40,7 @@ pub async fn audit(request: HttpRequest, state: Data<State>, params: Result<Para
         return Ok(ui::page(ui::audit::render(&state, &params.unwrap_or_default()).await));
     }
     let mut params = params?;
-    params.only(&audit::FIELDS)?;
+    params.only(fields::of::<AuditSearch>())?;
     audit::name_queue(&state.store, &mut params).await?;
     let limit = usize::try_from(bulk::limit(&params, DEFAULT_LIMIT)?).unwrap_or(usize::MAX);
     let found = state.store.find_audit(&audit::query(&params, limit, &Zone::utc())?).await?;
@@ -75,7 +77,7 @@ pub async fn moment(
         return Ok(ui::page(ui::moment::render(&state, &who, &params.unwrap_or_default()).await));
     }
     let params = params?;
-    params.only(&moments::FIELDS)?;
+    params.only(fields::of::<MomentSearch>())?;
     let asked = moments::asked(&state, &who, &params, &Zone::utc()).await?;
     let past = state.store.moment(&asked.question).await?;
     json::of(&moments::view(&asked.question, &past, &ui::names::names(&asked.queues)))

@@ -4,12 +4,13 @@ use actix_web::http::header::{ACCEPT, HeaderName, HeaderValue};
 use actix_web::web::{self, Data};
 use actix_web::{HttpRequest, HttpResponse};
 use disbatch_core::metrics::{Component, Format};
+use disbatch_wire::definitions::{DetailedPlugin, ListedPlugin};
 use serde_json::json;
 
 use crate::access::Who;
 use crate::api::Answer;
 use crate::error::HttpError;
-use crate::openapi::{Details, ListedPlugin, OfFixed, OfRead};
+use crate::openapi::{Details, OfFixed, OfRead};
 use crate::params::{Params, wants_details};
 use crate::state::{Extension, State};
 use crate::ui::VERSION;
@@ -102,12 +103,15 @@ pub async fn plugins(
         return Ok(ui::page(ui::plugins::render(&state, &who).await));
     }
     let plugins = state.catalogue().await?;
-    if !wants_details(params) {
-        return Ok(json::ok(&plugins.names().to_vec().into()));
-    }
-    let detailed =
-        |name: &String| json!({ "name": name, "versions": plugins.versions(name).collect::<Vec<_>>() });
-    Ok(json::ok(&plugins.names().iter().map(detailed).collect()))
+    let details = wants_details(params);
+    let listed = |name: &String| {
+        if !details {
+            return ListedPlugin::Name(name.clone());
+        }
+        let versions = plugins.versions(name).map(str::to_owned).collect();
+        ListedPlugin::Detailed(DetailedPlugin { name: name.clone(), versions })
+    };
+    json::of(&plugins.names().iter().map(listed).collect::<Vec<_>>())
 }
 
 /// The metrics of this server and of all queues, for Prometheus: in its format, or in that of OpenMetrics if `Accept` names

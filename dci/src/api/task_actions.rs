@@ -8,16 +8,14 @@ use disbatch_core::model::{QueueId, Selector, Status, Task, TaskId, whole_number
 use disbatch_core::task::question::Awaiting;
 use disbatch_core::task::rerun::{Downstream, MOST_DOWNSTREAM, Plan};
 use disbatch_core::task::{Cancelled, Prioritised, Retried, SubmitError, TaskOptions, within_budget};
+use disbatch_wire::task_actions::{CancelResult, PriorityResult, RerunResult, RetryResult};
 use serde_json::{Value, json};
 
 use crate::access::{Who, may_bulk};
 use crate::api::{Answer, create_tasks, redirect};
 use crate::changes::ArchivedOne;
 use crate::error::HttpError;
-use crate::openapi::{
-    ArchiveResult, CancelResult, ErrorBody, NewPriority, OfWrite, PriorityResult, Reason, RerunResult,
-    RetryResult,
-};
+use crate::openapi::{ArchiveResult, ErrorBody, NewPriority, OfWrite, Reason};
 use crate::params::Params;
 use crate::state::State;
 use crate::{changes, json, openapi, values};
@@ -64,11 +62,10 @@ pub fn reason_beside(params: &Params, known: &[&str]) -> Result<Option<String>, 
     ),
 )]
 pub async fn cancel_task(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
-    let answer = cancel(&state, &who, &id, &params).await;
-    redirect::or_page(redirect::is_form(&params), answer)
+    redirect::reply(&params, cancel(&state, &who, &id, &params).await)
 }
 
-async fn cancel(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
+async fn cancel(state: &State, who: &Who, id: &str, params: &Params) -> Result<CancelResult, HttpError> {
     let task = task_id(id)?;
     let reason = reason(params)?;
     let (status, outcome) = match changes::cancel_task(state, who, task, reason).await? {
@@ -78,8 +75,7 @@ async fn cancel(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
         Cancelled::Ended(status) => return Err(wrong_state(status, "has ended")),
         Cancelled::NoSuchTask => return Err(not_found(id)),
     };
-    let result = json!({ "id": task.to_string(), "status": status.code(), "outcome": outcome });
-    redirect::answer(params, json::ok(&result))
+    Ok(CancelResult { id: task.to_string(), status: status.code(), outcome: outcome.to_owned() })
 }
 
 /// Queues a task again that has ended. What came out of it is kept: see `GET /tasks/{id}/attempts`. A deferred task is queued at
@@ -100,15 +96,14 @@ async fn cancel(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
     ),
 )]
 pub async fn retry_task(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
-    let answer = retry(&state, &who, &id, &params).await;
-    redirect::or_page(redirect::is_form(&params), answer)
+    redirect::reply(&params, retry(&state, &who, &id, &params).await)
 }
 
-async fn retry(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
+async fn retry(state: &State, who: &Who, id: &str, params: &Params) -> Result<RetryResult, HttpError> {
     let task_id = task_id(id)?;
     let reason = reason(params)?;
     let Some(task) = state.store.find_task(task_id).await? else {
-        return like_archived(state, who, task_id, params).await;
+        return like_archived(state, who, task_id).await;
     };
     let status = match changes::retry_task(state, who, &task, reason).await? {
         Retried::Queued => Status::Queued,
@@ -123,12 +118,11 @@ async fn retry(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
     // A task of Perl's has no number; what it did was its first attempt all the same.
     let before = if task.status == Status::Deferred { 0 } else { 1 };
     let attempt = task.attempt().unwrap_or(0).max(before) + 1;
-    let result = json!({ "id": task_id.to_string(), "status": status.code(), "attempt": attempt });
-    redirect::answer(params, json::ok(&result))
+    Ok(RetryResult { id: task_id.to_string(), status: Some(status.code()), attempt, retry_of: None })
 }
 
 /// Makes a new task like an archived one, which stays where it is.
-async fn like_archived(state: &State, who: &Who, id: TaskId, params: &Params) -> Answer {
+async fn like_archived(state: &State, who: &Who, id: TaskId) -> Result<RetryResult, HttpError> {
     let task = state.store.find_archived(id).await?.ok_or_else(|| not_found(&id.to_string()))?;
     let queue = state.store.find_queue(&Selector::Id(task.queue.0)).await?;
     let queue = queue.ok_or_else(|| HttpError::conflict("the task is archived, and its queue is gone"))?;
@@ -145,10 +139,7 @@ async fn like_archived(state: &State, who: &Who, id: TaskId, params: &Params) ->
     let new = new.first().copied().ok_or_else(|| HttpError::internal("no task was made"))?;
     let made = state.store.find_task_fields(new, doc! { "status": 1 }).await?;
     let status = made.as_ref().and_then(|task| task.get("status")).and_then(whole_number);
-    let result = json!({
-        "id": new.to_string(), "status": status, "attempt": 1, "retry_of": id.to_string(),
-    });
-    redirect::answer(params, json::ok(&result))
+    Ok(RetryResult { id: new.to_string(), status, attempt: 1, retry_of: Some(id.to_string()) })
 }
 
 /// Why a task is not tried again.
@@ -196,11 +187,10 @@ const NAMED: usize = 10;
     ),
 )]
 pub async fn rerun_task(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
-    let answer = rerun(&state, &who, &id, &params).await;
-    redirect::or_page(redirect::is_form(&params), answer)
+    redirect::reply(&params, rerun(&state, &who, &id, &params).await)
 }
 
-async fn rerun(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
+async fn rerun(state: &State, who: &Who, id: &str, params: &Params) -> Result<RerunResult, HttpError> {
     let task_id = task_id(id)?;
     let reason = reason_beside(params, &["downstream", "params"])?;
     let downstream = downstream(params)?;
@@ -212,20 +202,19 @@ async fn rerun(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
     let plan = state.store.plan_rerun(task_id, downstream).await?;
     check(state, who, &plan).await?;
     let rerun = changes::rerun_task(state, who, (&task, with), plan, reason).await?;
-    let mut result = json!({ "id": id });
-    match rerun.task {
-        Some(Retried::Queued) => result["status"] = Status::Queued.code().into(),
-        Some(Retried::Blocked) => result["status"] = Status::Blocked.code().into(),
+    let status = match rerun.task {
+        Some(Retried::Queued) => Status::Queued,
+        Some(Retried::Blocked) => Status::Blocked,
         // Only what comes after it waits again.
-        None => result["status"] = task.status.code().into(),
+        None => task.status,
         Some(other) => return Err(refusal(id, other)),
-    }
-    if rerun.task.is_some() {
-        result["attempt"] = (task.attempt().unwrap_or(0).max(1) + 1).into();
-    }
-    let ids: Vec<Value> = rerun.downstream.iter().map(|task| task.to_string().into()).collect();
-    result["downstream"] = ids.into();
-    redirect::answer(params, json::ok(&result))
+    };
+    Ok(RerunResult {
+        id: id.to_owned(),
+        status: status.code(),
+        attempt: rerun.task.map(|_| task.attempt().unwrap_or(0).max(1) + 1),
+        downstream: rerun.downstream.iter().map(ToString::to_string).collect(),
+    })
 }
 
 /// Which of those that come after it.
@@ -300,19 +289,16 @@ pub(super) async fn check(state: &State, who: &Who, plan: &Plan) -> Result<Vec<Q
     ),
 )]
 pub async fn set_priority(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
-    let answer = set(&state, &who, &id, &params).await;
-    redirect::or_page(redirect::is_form(&params), answer)
+    redirect::reply(&params, set(&state, &who, &id, &params).await)
 }
 
-async fn set(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
+async fn set(state: &State, who: &Who, id: &str, params: &Params) -> Result<PriorityResult, HttpError> {
     let task = task_id(id)?;
     let reason = reason_beside(params, &["priority"])?;
     let missing = || HttpError::bad_request("priority is missing");
     let priority = values::priority("priority", params.fields.get("priority").ok_or_else(missing)?)?;
     match changes::set_priority(state, who, task, priority, reason).await? {
-        Prioritised::Set { .. } => {
-            redirect::answer(params, json::ok(&json!({ "id": task.to_string(), "priority": priority })))
-        }
+        Prioritised::Set { .. } => Ok(PriorityResult { id: task.to_string(), priority }),
         Prioritised::NotWaiting(status) => Err(wrong_state(status, "does not wait any more")),
         Prioritised::NoSuchTask => Err(not_found(id)),
     }

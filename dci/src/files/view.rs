@@ -1,76 +1,68 @@
 //! Versions, files and chunks as clients see them.
 
-use bson::DateTime;
-use disbatch_core::files::{ContentState, FileEntry, FileSet, SetSummary};
-use serde_json::{Value, json};
+use disbatch_core::files as stored;
+use disbatch_core::files::{ContentState, FileSet, SetSummary};
+use disbatch_wire::files::{ContentChunks, FileEntry, FileSetPage, FileSetSummary, FileSetVersion};
 
 use super::{Page, ranges};
 use crate::json::date_text;
 
 /// A version.
-pub fn of_set(set: &FileSet) -> Value {
-    json!({
-        "id": set.id.to_string(),
-        "name": set.name,
-        "version": set.version,
-        "state": set.state.as_str(),
-        "count": set.count,
-        "bytes": set.bytes,
-        "created": time(Some(set.created)),
-        "committed": time(set.committed),
-        "expires": time(set.expires),
-        "by": set.by,
-        "tenant": set.tenant,
-        "task": set.task.map(|task| task.to_string()),
-    })
+pub fn of_set(set: &FileSet) -> FileSetVersion {
+    FileSetVersion {
+        id: set.id.to_string(),
+        name: set.name.clone(),
+        version: set.version,
+        state: set.state.as_str().to_owned(),
+        count: set.count,
+        bytes: set.bytes,
+        created: date_text(set.created),
+        committed: set.committed.and_then(date_text),
+        expires: set.expires.and_then(date_text),
+        by: set.by.clone(),
+        tenant: set.tenant.clone(),
+        task: set.task.map(|task| task.to_string()),
+    }
 }
 
 /// A set by its newest version.
-pub fn of_summary(summary: &SetSummary) -> Value {
-    let mut set = of_set(&summary.latest);
-    set["versions"] = summary.versions.into();
-    set["bytes_of_all"] = summary.bytes.into();
-    set
+pub fn of_summary(summary: &SetSummary) -> FileSetSummary {
+    let SetSummary { latest, versions, bytes } = summary;
+    FileSetSummary { newest: of_set(latest), versions: *versions, bytes_of_all: *bytes }
 }
 
 /// A version with some of its files, and the other versions.
-pub fn of_page(page: &Page) -> Value {
-    let mut set = of_set(&page.set);
-    set["entries"] = page.entries.iter().map(of_entry).collect();
-    set["next"] = page.next.as_deref().into();
-    set["versions"] = page.versions.iter().map(of_set).collect();
-    set
+pub fn of_page(page: &Page) -> FileSetPage {
+    FileSetPage {
+        set: of_set(&page.set),
+        entries: page.entries.iter().map(of_entry).collect(),
+        next: page.next.clone(),
+        versions: page.versions.iter().map(of_set).collect(),
+    }
 }
 
 /// A file of a version.
-fn of_entry(entry: &FileEntry) -> Value {
-    json!({
-        "path": entry.path,
-        "sha256": entry.file.to_string(),
-        "size": entry.size,
-        "mode": format!("{:o}", entry.mode),
-        "mtime": time(Some(entry.mtime)),
-    })
+fn of_entry(entry: &stored::FileEntry) -> FileEntry {
+    FileEntry {
+        path: entry.path.clone(),
+        sha256: entry.file.to_string(),
+        size: entry.size,
+        mode: Some(format!("{:o}", entry.mode)),
+        mtime: date_text(entry.mtime),
+    }
 }
 
 /// How far a content is.
-pub fn of_chunks(id: &str, chunks: &ContentState) -> Value {
-    json!({
-        "sha256": id,
-        "length": chunks.length,
-        "done": chunks.done,
-        "missing": ranges(&chunks.missing),
-    })
-}
-
-fn time(at: Option<DateTime>) -> Value {
-    at.and_then(date_text).map_or(Value::Null, Value::from)
+pub fn of_chunks(id: &str, chunks: &ContentState) -> ContentChunks {
+    let ContentState { length, done, missing } = chunks;
+    ContentChunks { sha256: id.to_owned(), length: *length, done: *done, missing: ranges(missing) }
 }
 
 #[cfg(test)]
 mod tests {
-    use bson::doc;
     use bson::oid::ObjectId;
+    use bson::{DateTime, doc};
+    use serde_json::json;
 
     use super::*;
 
@@ -85,10 +77,10 @@ mod tests {
         let set: FileSet = bson::deserialize_from_document(stored).unwrap();
         let content = disbatch_core::files::ContentId::of(b"abc");
         let entry = doc! { "path": "a/b", "file": content, "size": 3_i64, "mode": 0o755_i64, "mtime": at };
-        let entry: FileEntry = bson::deserialize_from_document(entry).unwrap();
+        let entry: stored::FileEntry = bson::deserialize_from_document(entry).unwrap();
         let page =
             Page { versions: vec![set.clone()], set, entries: vec![entry], next: Some("a/b".to_owned()) };
-        let told = of_page(&page);
+        let told = serde_json::to_value(of_page(&page)).unwrap();
         assert_eq!((&told["version"], &told["next"], &told["by"]), (&json!(3), &json!("a/b"), &json!("ann")));
         assert_eq!(told["versions"][0]["committed"], "2026-11-20T08:24:27");
         let expected = json!({

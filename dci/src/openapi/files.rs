@@ -1,5 +1,6 @@
 //! What file sets look like. These types are never made: they only describe.
 
+use disbatch_wire::files::FileEntry;
 use utoipa::{IntoParams, ToSchema};
 
 /// Which sets.
@@ -44,105 +45,6 @@ pub struct FileSearch {
     before: Option<i64>,
 }
 
-/// A version of a file set.
-#[derive(ToSchema)]
-#[schema(example = json!({
-    "id": "6b0003bb686c8275d8015555", "name": "data", "version": 3, "state": "done", "count": 2, "bytes": 4096,
-    "created": "2026-11-20T08:24:27", "committed": "2026-11-20T08:24:29", "expires": null, "by": "anna",
-    "tenant": "acme", "task": null,
-}))]
-pub struct FileSetVersion {
-    id: String,
-    /// The name of the set.
-    name: String,
-    /// Its number, from 1 on.
-    version: i64,
-    /// `open` while it is made, then `done`.
-    state: String,
-    /// How many files it has.
-    count: u64,
-    /// How many bytes these have together.
-    bytes: u64,
-    created: Option<String>,
-    committed: Option<String>,
-    /// When it goes away by itself.
-    expires: Option<String>,
-    /// The user who has made it, or has submitted the task.
-    by: Option<String>,
-    /// For whom it is: those who have a role on this tenant may read it. Null: those who have it on all queues.
-    tenant: Option<String>,
-    /// The id of the task that has left it.
-    task: Option<String>,
-}
-
-/// A file set by its newest version: its fields are those of the version.
-#[derive(ToSchema)]
-#[schema(example = json!({
-    "id": "6b0003bb686c8275d8015555", "name": "data", "version": 3, "state": "done", "count": 2, "bytes": 4096,
-    "created": "2026-11-20T08:24:27", "committed": "2026-11-20T08:24:29", "expires": null, "by": "anna",
-    "tenant": "acme", "task": null, "versions": 2, "bytes_of_all": 8192,
-}))]
-pub struct FileSetSummary {
-    id: String,
-    name: String,
-    version: i64,
-    state: String,
-    count: u64,
-    bytes: u64,
-    created: Option<String>,
-    committed: Option<String>,
-    expires: Option<String>,
-    by: Option<String>,
-    tenant: Option<String>,
-    task: Option<String>,
-    /// How many versions it has.
-    versions: u64,
-    /// How many bytes these say they have. Equal files are stored once.
-    bytes_of_all: u64,
-}
-
-/// A version with some of its files.
-#[derive(ToSchema)]
-pub struct FileSetPage {
-    id: String,
-    name: String,
-    version: i64,
-    state: String,
-    count: u64,
-    bytes: u64,
-    created: Option<String>,
-    committed: Option<String>,
-    expires: Option<String>,
-    by: Option<String>,
-    tenant: Option<String>,
-    task: Option<String>,
-    /// In the order of the bytes of their paths.
-    entries: Vec<FileEntry>,
-    /// What `.after` is for the next page; null if there is none.
-    next: Option<String>,
-    /// The versions of the set, the newest first.
-    versions: Vec<FileSetVersion>,
-}
-
-/// A file of a version.
-#[derive(ToSchema)]
-#[schema(example = json!({
-    "path": "bin/run", "sha256": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", "size": 3,
-    "mode": "755", "mtime": "2026-11-20T08:24:27",
-}))]
-pub struct FileEntry {
-    /// Parts with `/` between them, none of which is empty, `.` or `..`.
-    path: String,
-    /// What its content is known by.
-    sha256: String,
-    /// Bytes.
-    size: u64,
-    /// Who may read, write and run it: three octal digits. By default `644`.
-    mode: Option<String>,
-    /// When it was changed. By default now.
-    mtime: Option<String>,
-}
-
 /// A version to be opened.
 #[derive(ToSchema)]
 #[schema(example = json!({".tenant": "acme"}))]
@@ -163,48 +65,6 @@ pub struct NewFiles {
     entries: Vec<FileEntry>,
 }
 
-/// Files that were added.
-#[derive(ToSchema)]
-#[schema(example = json!({"id": "6b0003bb686c8275d8015555", "added": 2}))]
-pub struct FilesAdded {
-    /// The id of the version.
-    id: String,
-    /// How many of the files of the request the version has.
-    added: u64,
-}
-
-/// Versions that are gone.
-#[derive(ToSchema)]
-#[schema(example = json!({"name": "data", "deleted": 3}))]
-pub struct FileSetDeleted {
-    name: String,
-    /// How many versions, with those that were open.
-    deleted: u64,
-}
-
-/// How far a content is.
-#[derive(ToSchema)]
-#[schema(example = json!({
-    "sha256": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", "length": 5_242_880, "done": false,
-    "missing": [{"first": 3, "last": 4}],
-}))]
-pub struct ContentChunks {
-    sha256: String,
-    /// How many bytes it has; null if nothing of it was sent, so that all chunks are missing.
-    length: Option<u64>,
-    /// Whether it is there, and need not be sent.
-    done: bool,
-    /// The chunks that are to be sent.
-    missing: Vec<ChunkRange>,
-}
-
-/// Numbers of chunks.
-#[derive(ToSchema)]
-pub struct ChunkRange {
-    first: u64,
-    last: u64,
-}
-
 /// How long a content is.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -212,28 +72,6 @@ pub struct ChunkLength {
     /// How many bytes the whole content has.
     #[param(minimum = 1)]
     length: u64,
-}
-
-/// A chunk that is there.
-#[derive(ToSchema)]
-#[schema(example = json!({
-    "sha256": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", "n": 0, "outcome": "stored",
-}))]
-pub struct ChunkStored {
-    sha256: String,
-    n: u64,
-    /// `stored`; or `known`: it had been sent before, and what was sent then stays.
-    outcome: String,
-}
-
-/// A content that is there.
-#[derive(ToSchema)]
-#[schema(example = json!({
-    "sha256": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", "done": true,
-}))]
-pub struct ContentFinished {
-    sha256: String,
-    done: bool,
 }
 
 /// The file sets of a task.

@@ -1,4 +1,4 @@
-//! How tasks are found, and how locks, graphs, groups and bulk jobs are asked for. These types are never made: they only describe.
+//! How tasks are found, and how arrays, locks, graphs, groups and bulk jobs are asked for. These types are never made: they only describe.
 
 use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
@@ -134,4 +134,32 @@ pub struct BulkLimit {
     /// At most so many, the latest first.
     #[param(rename = ".limit", minimum = 1, maximum = 1000)]
     limit: Option<i64>,
+}
+
+/// Which arrays.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct ArraySearch {
+    /// Of the queue with this name or id.
+    queue: Option<String>,
+    /// `open` or `done`.
+    state: Option<String>,
+    /// Only those that are older than the one with this id: for the next page.
+    #[param(rename = ".before")]
+    before: Option<String>,
+    /// At most so many; 50 by default.
+    #[param(rename = ".limit", minimum = 1, maximum = 1000)]
+    limit: Option<u32>,
+}
+
+/// Which elements are told.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct ElementRange {
+    /// From this place on, counted from 0.
+    #[param(rename = ".from", minimum = 0)]
+    from: Option<u32>,
+    /// At most so many; 100 by default.
+    #[param(rename = ".limit", minimum = 1, maximum = 1000)]
+    limit: Option<u32>,
 }

@@ -92,51 +92,6 @@ pub struct Inserted {
     index: u64,
 }
 
-/// What came of a cancellation.
-#[derive(ToSchema)]
-#[schema(example = json!({"id": "6b0003bb686c8275d8013333", "status": -5, "outcome": "cancelled"}))]
-pub struct CancelResult {
-    id: String,
-    /// -5 if it will not run, 0 if its runner has been asked to end it, -3 if a web service worked on it.
-    status: i64,
-    /// `cancelled`, `requested` or `terminated`.
-    outcome: String,
-}
-
-/// What came of a retry.
-#[derive(ToSchema)]
-#[schema(example = json!({"id": "6b0003bb686c8275d8013333", "status": -2, "attempt": 2}))]
-pub struct RetryResult {
-    id: String,
-    /// -2, queued; or -4 if it waits for its locks, or again for tasks that it comes after.
-    status: i64,
-    /// Which attempt its next run will be.
-    attempt: i64,
-    /// The archived task that `id` is a new one of.
-    retry_of: Option<String>,
-}
-
-/// What came of a rerun.
-#[derive(ToSchema)]
-#[schema(example = json!({"id": "6b0003bb686c8275d8013333", "status": -2, "attempt": 2, "downstream": ["6b0003bb686c8275d8013334"]}))]
-pub struct RerunResult {
-    id: String,
-    /// -2, queued; or -4 if it waits for its locks, or again for tasks that it comes after. That which it has, if it had not ended.
-    status: i64,
-    /// Which attempt its next run will be, if it had ended.
-    attempt: Option<i64>,
-    /// Those that come after it and wait again.
-    downstream: Vec<String>,
-}
-
-/// What came of another priority.
-#[derive(ToSchema)]
-#[schema(example = json!({"id": "6b0003bb686c8275d8013333", "priority": 10}))]
-pub struct PriorityResult {
-    id: String,
-    priority: i64,
-}
-
 /// An earlier attempt of a task, and what came out of it. What is not known is missing.
 #[derive(ToSchema)]
 #[schema(example = json!({
@@ -169,53 +124,4 @@ pub struct Attempt {
     result: Option<Value>,
     /// Why it ended so.
     note: Option<String>,
-}
-
-/// Why a task does not run, or how it does.
-#[derive(ToSchema)]
-#[schema(example = json!({
-    "id": "6b0003bb686c8275d8013333", "status": -2, "word": "queued", "summary": "The queue mail is paused.",
-    "gates": [
-        {"gate": "status", "open": true, "text": "The task is queued."},
-        {"gate": "queue_paused", "open": false, "text": "The queue mail is paused."},
-    ],
-}))]
-pub struct Explained {
-    id: String,
-    status: i64,
-    /// The status in a word.
-    word: String,
-    /// The first gate that is closed, or what is going on.
-    summary: String,
-    /// What the task has to pass to run.
-    gates: Vec<Gate>,
-}
-
-#[derive(ToSchema)]
-pub struct Gate {
-    /// Its name.
-    gate: String,
-    /// Whether the task may pass.
-    open: bool,
-    /// Why, in a sentence.
-    text: String,
-}
-
-/// A plugin that queues may be created with: its name; with `.details`, an object.
-#[derive(serde::Serialize, ToSchema)]
-#[serde(untagged)]
-pub enum ListedPlugin {
-    /// Its name.
-    Name(String),
-    /// What is known of it.
-    Detailed(DetailedPlugin),
-}
-
-/// A plugin and its versions.
-#[derive(serde::Serialize, ToSchema)]
-#[schema(example = json!({"name": "My::Mail", "versions": ["1.2.0", "1.3.0"]}))]
-pub struct DetailedPlugin {
-    name: String,
-    /// Those that this server or a node that is alive has, in the order of text. Queues may pin them.
-    versions: Vec<String>,
 }

@@ -9,12 +9,13 @@ use actix_web::web::{Data, Path};
 use actix_web::{HttpRequest, HttpResponse};
 use bson::oid::ObjectId;
 use disbatch_core::accounts::{PasswordError, PasswordHash, UserName};
+use disbatch_wire::accounts::Account;
 use serde_json::{Value, json};
 
 use crate::access::{Login, Via, Who, address};
 use crate::api::{Answer, redirect};
 use crate::error::HttpError;
-use crate::openapi::{Account, ErrorBody, OfRead, OfWrite, PasswordChange};
+use crate::openapi::{ErrorBody, OfRead, OfWrite, PasswordChange};
 use crate::params::Params;
 use crate::state::State;
 use crate::{accept, access, changes, json, ui};
@@ -44,7 +45,7 @@ pub async fn handle(
         let notes = Notes { said: said(&params.unwrap_or_default()), ..Notes::default() };
         return Ok(ui::page(page::render(&state, &who, StatusCode::OK, notes).await));
     }
-    Ok(json::ok(&Facts::gather(&state, &who).await?.json()))
+    json::of(&Facts::gather(&state, &who).await?.account())
 }
 
 /// Ends one of the sessions of whoever asks: its browser has to log in again.

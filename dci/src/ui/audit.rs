@@ -8,6 +8,8 @@ use actix_web::http::StatusCode;
 use askama::Template;
 use disbatch_core::audit::{AuditPage as EntriesPage, CHANGES, Verb};
 use disbatch_core::model::Queue;
+use disbatch_wire::fields;
+use disbatch_wire::history::AuditSearch;
 
 use crate::params::Params;
 use crate::state::State;
@@ -95,7 +97,7 @@ fn said(what: &str) -> &str {
 
 fn form(params: &Params, mut queues: Vec<Queue>) -> Form {
     let field = |name: &str| text(params.fields.get(name)).trim().to_owned();
-    let fields: HashMap<&'static str, String> = audit::FIELDS.map(|name| (name, field(name))).into();
+    let fields = fields::of::<AuditSearch>().iter().map(|name| (*name, field(name))).collect();
     let what = field("what");
     queues.sort_by_cached_key(Queue::display_name);
     let verbs = Verb::all().into_iter().filter(|verb| !verb.is_found_with_another()).map(Verb::words);
@@ -110,7 +112,8 @@ fn form(params: &Params, mut queues: Vec<Queue>) -> Form {
 
 /// The address of the same with this field.
 fn address(form: &Form, field: &str, value: &str) -> String {
-    let others = audit::FIELDS.iter().filter(|name| **name != field).map(|name| (*name, form.field(name)));
+    let others = fields::of::<AuditSearch>().iter().filter(|name| **name != field);
+    let others = others.map(|name| (*name, form.field(name)));
     let given = others.chain([(field, value)]).filter(|(_, value)| !value.is_empty());
     let pairs: Vec<String> = given.map(|(name, value)| format!("{name}={}", encoded(value))).collect();
     if pairs.is_empty() { "/audit".to_owned() } else { format!("/audit?{}", pairs.join("&")) }

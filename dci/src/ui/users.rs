@@ -9,7 +9,7 @@ use actix_web::web::Data;
 use askama::Template;
 use bson::oid::ObjectId;
 use disbatch_core::accounts::{Role, Token, User};
-use serde_json::{Value, json};
+use disbatch_wire::accounts;
 
 use crate::access::Who;
 use crate::api::Answer;
@@ -19,7 +19,7 @@ use crate::openapi::OfRead;
 use crate::state::State;
 use crate::ui::account::facts;
 use crate::ui::names::names;
-use crate::{accept, json, openapi, ui};
+use crate::{accept, json, ui};
 
 /// All of them, with the names of queues by id, and how many tokens somebody has.
 #[derive(Template)]
@@ -36,7 +36,7 @@ struct Facts {
     get, path = "/users", tag = "accounts", operation_id = "listUsers",
     responses(
         (
-            status = 200, content((Vec<openapi::User> = "application/json"), (String = "text/html")),
+            status = 200, content((Vec<accounts::User> = "application/json"), (String = "text/html")),
             description = "All users, by name; a page if `Accept` asks for HTML.",
         ),
         OfRead,
@@ -47,8 +47,7 @@ pub async fn handle(request: HttpRequest, state: Data<State>, who: Who) -> Answe
     if accept::wants_html(&request) {
         return Ok(ui::page(facts.and_then(|facts| ui::render(StatusCode::OK, &facts))));
     }
-    let facts = facts?;
-    Ok(json::ok(&facts.users.iter().map(|user| facts.json(user)).collect()))
+    json::of(&facts?.told())
 }
 
 impl Facts {
@@ -64,16 +63,17 @@ impl Facts {
         self.tokens.get(user.name.as_str()).copied().unwrap_or_default()
     }
 
-    /// Somebody, for programs.
-    fn json(&self, user: &User) -> Value {
-        json!({
-            "name": user.name.as_str(),
-            "role": user.rights.everywhere().map(Role::name),
-            "grants": facts::grants_json(user.rights.grants(), &self.names),
-            "password": user.password.is_some(),
-            "tokens": self.tokens(user),
-            "created": user.created.and_then(date_text),
-        })
+    /// All of them, for programs.
+    fn told(&self) -> Vec<accounts::User> {
+        let told = |user: &User| accounts::User {
+            name: user.name.to_string(),
+            role: user.rights.everywhere(),
+            grants: facts::wire_grants(user.rights.grants(), &self.names),
+            password: user.password.is_some(),
+            tokens: self.tokens(user),
+            created: user.created.and_then(date_text),
+        };
+        self.users.iter().map(told).collect()
     }
 }
 
@@ -91,6 +91,7 @@ mod tests {
     use bson::DateTime;
     use disbatch_core::accounts::{Grant, PasswordHash, Rights, Scope};
     use disbatch_core::model::QueueId;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -153,8 +154,7 @@ mod tests {
 
     #[test]
     fn programs_are_told_the_same_and_no_hash() {
-        let facts = facts();
-        let told: Value = facts.users.iter().map(|user| facts.json(user)).collect();
+        let told = json::value_of(&facts().told()).unwrap();
         assert_eq!(
             told[0],
             json!({ "name": "admin", "role": "admin", "grants": [], "password": true, "tokens": 0,

@@ -21,7 +21,7 @@ impl Row {
     fn role(&self) -> anyhow::Result<Option<Role>> {
         match self.need.split(' ').next() {
             Some("nothing" | "token" | "login") => Ok(None),
-            Some(role) => Ok(Some(role.parse()?)),
+            Some(role) => role.parse::<Role>().map(Some).map_err(anyhow::Error::msg),
             None => anyhow::bail!("{} has no need", self.path),
         }
     }

@@ -1,21 +1,20 @@
 //! `disbatch array show ID`
 
-use serde_json::Value;
+use disbatch_wire::arrays::{Array, ArrayElement, ArrayFinal};
 
 use super::strip::Strip;
-use super::{ended, state};
+use super::{ended, standing, state};
 use crate::api::{Client, query};
 use crate::args::{ListingOptions, ShownArray};
 use crate::command::life::advise;
 use crate::output::{Column, Cut, Screen, Table, document, plain, print, shows_marks, visible};
-use crate::status;
 
-const ELEMENTS: Table = Table {
+const ELEMENTS: Table<ArrayElement> = Table {
     columns: &[
-        Column { title: "Place", cell: |element| plain(element.get("index")), cut: Cut::Never },
-        Column { title: "Task", cell: |element| plain(element.get("id")), cut: Cut::Late },
-        Column { title: "Value", cell: |element| plain(element.get("value")), cut: Cut::Early },
-        Column { title: "Status", cell: standing, cut: Cut::Never },
+        Column { title: "Place", cell: |e| e.index.to_string(), cut: Cut::Never },
+        Column { title: "Task", cell: |e| e.id.clone(), cut: Cut::Late },
+        Column { title: "Value", cell: |e| plain(e.value.as_ref()), cut: Cut::Early },
+        Column { title: "Status", cell: |e| standing(e.status), cut: Cut::Never },
     ],
     noun: "elements",
 };
@@ -23,7 +22,7 @@ const ELEMENTS: Table = Table {
 /// Prints what a person wants to know of an array, and its tasks if that is asked for.
 pub async fn run(client: &Client, shown: &ShownArray, options: &ListingOptions) -> anyhow::Result<()> {
     let array = client.get(&address(shown, options.limit), None).await.map_err(advise)?;
-    let text = |array: &Value| {
+    let text = |array: &Array| {
         let facts = text(array, shows_marks());
         if shown.elements { facts + &elements(array, Screen::of_stdout()) } else { facts }
     };
@@ -39,26 +38,26 @@ fn address(shown: &ShownArray, limit: Option<i64>) -> String {
 }
 
 /// A line for each fact; those that are not known have none.
-fn text(array: &Value, in_unicode: bool) -> String {
-    let field = |name: &str| plain(array.get(name));
+fn text(array: &Array, in_unicode: bool) -> String {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let strip = Strip::of(array);
     let drawn = strip.as_ref().map(|strip| format!("{} ", strip.draw(in_unicode))).unwrap_or_default();
     let lines = [
-        ("Array", field("id")),
-        ("Queue", field("queue")),
-        ("Elements", field("items")),
-        ("Parameter", field("key")),
-        ("At once", field("cap")),
+        ("Array", array.id.clone()),
+        ("Queue", array.queue.clone()),
+        ("Elements", array.items.clone()),
+        ("Parameter", array.key.clone()),
+        ("At once", array.cap.map(|cap| cap.to_string()).unwrap_or_default()),
         ("State", state(array)),
         ("Progress", format!("{drawn}{} ended", ended(array))),
     ];
     let legend = strip.map(|strip| strip.legend(in_unicode)).unwrap_or_default();
     let rest = [
-        ("Final task", last(array.get("final"))),
-        ("Created", field("created")),
-        ("Ended", field("ended")),
-        ("Owner", field("owner")),
-        ("Tenant", field("tenant")),
+        ("Final task", array.r#final.as_ref().map(last).unwrap_or_default()),
+        ("Created", text(&array.created)),
+        ("Ended", text(&array.ended)),
+        ("Owner", text(&array.owner)),
+        ("Tenant", text(&array.tenant)),
     ];
     let lines = lines.into_iter().chain(legend.into_iter().map(|line| ("", line))).chain(rest);
     let lines = lines.filter(|(_, text)| !text.is_empty());
@@ -66,25 +65,18 @@ fn text(array: &Value, in_unicode: bool) -> String {
 }
 
 /// The task that comes after all others: `6b0003bb686c8275d8013335 blocked, when all have succeeded`.
-fn last(last: Option<&Value>) -> String {
-    let Some(last) = last.filter(|last| last.is_object()) else { return String::new() };
-    let when = match last.get("when").and_then(Value::as_str) {
-        Some("succeeded") => "when all have succeeded",
-        Some("finished") => "when all have ended",
-        _ => return plain(last.get("id")), // Nothing that is known here.
+fn last(last: &ArrayFinal) -> String {
+    let when = match &*last.when {
+        "succeeded" => "when all have succeeded",
+        "finished" => "when all have ended",
+        _ => return last.id.clone(), // Nothing that is known here.
     };
-    format!("{} {}, {when}", plain(last.get("id")), standing(last))
+    format!("{} {}, {when}", last.id, standing(last.status.flatten()))
 }
 
-/// The status of a task in a word.
-fn standing(task: &Value) -> String {
-    Some(status::of(task)).filter(|word| !word.is_empty()).unwrap_or_else(|| "not there".to_owned())
-}
-
-fn elements(array: &Value, screen: Screen) -> String {
-    let shown = array.get("elements").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let next = shown.last().and_then(|last| last.get("index")?.as_u64()).map(|last| last + 1);
-    let next = next.filter(|next| array.get("count").and_then(Value::as_u64) > Some(*next));
+fn elements(array: &Array, screen: Screen) -> String {
+    let shown = array.elements.as_deref().unwrap_or_default();
+    let next = shown.last().map(|last| last.index + 1).filter(|next| *next < array.count);
     let next = next.map(|next| format!("There are more: --from {next}\n")).unwrap_or_default();
     format!("\n{}{next}", ELEMENTS.render(shown, screen))
 }
@@ -94,18 +86,20 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::read;
 
-    fn array() -> Value {
-        json!({
+    fn array() -> Array {
+        let array = json!({
             "id": "6b", "queue": "7c", "items": "0-99", "count": 100, "inserted": 100, "cap": 5, "key": "frame",
             "state": "open", "succeeded": null, "created": "2026-11-20T08:24:27", "ended": null, "owner": "an\nna",
             "done": 75, "final": { "id": "8d", "when": "finished", "status": -4 },
             "counts": [
-                { "status": -2, "tasks": 20 }, { "status": 0, "tasks": 5 }, { "status": 1, "tasks": 70 },
-                { "status": 2, "tasks": 5 },
+                { "status": -2, "word": "queued", "tasks": 20 }, { "status": 0, "word": "running", "tasks": 5 },
+                { "status": 1, "word": "succeeded", "tasks": 70 }, { "status": 2, "word": "failed", "tasks": 5 },
             ],
             "elements": [{ "id": "9e", "index": 0, "value": "a.tif", "status": 2 }, { "id": "9f", "index": 1 }],
-        })
+        });
+        read(array).unwrap()
     }
 
     #[test]
@@ -124,9 +118,7 @@ mod tests {
 
     #[test]
     fn an_array_that_cannot_be_counted_has_no_strip() {
-        let mut array = array();
-        (array["counts"], array["done"], array["final"]) = (Value::Null, Value::Null, Value::Null);
-        let text = text(&array, false);
+        let text = text(&Array { counts: None, done: None, r#final: None, ..array() }, false);
         assert!(text.contains("Progress    ? of 100 ended\nCreated "), "{text}");
     }
 
@@ -138,8 +130,7 @@ mod tests {
             "{told}"
         );
         assert!(told.ends_with("2 total elements.\nThere are more: --from 2\n"), "{told}");
-        let mut whole = array();
-        whole["count"] = 2.into();
+        let whole = Array { count: 2, ..array() };
         assert!(elements(&whole, Screen::default()).ends_with("2 total elements.\n"));
     }
 

@@ -1,7 +1,7 @@
 //! How far an array is, as a strip of marks.
 
 use disbatch_values::status::Status;
-use serde_json::Value;
+use disbatch_wire::arrays::Array;
 
 use crate::status;
 
@@ -62,11 +62,10 @@ pub struct Strip {
 
 impl Strip {
     /// The strip of an array; none where its elements are too many to be counted.
-    pub fn of(array: &Value) -> Option<Self> {
-        let counts = array.get("counts").and_then(Value::as_array)?;
-        let count = |one: &Value| Some((one.get("status")?.as_i64()?, number(one.get("tasks"))));
-        let counts = counts.iter().filter_map(count).collect();
-        Some(Self { counts, count: number(array.get("count")) })
+    pub fn of(array: &Array) -> Option<Self> {
+        let counts = array.counts.as_ref()?.iter();
+        let counts = counts.map(|one| (one.status, usize::try_from(one.tasks).unwrap_or(0))).collect();
+        Some(Self { counts, count: usize::try_from(array.count).unwrap_or(0) })
     }
 
     /// The strip. What there is of a kind has one mark at least.
@@ -99,10 +98,6 @@ impl Strip {
     }
 }
 
-fn number(value: Option<&Value>) -> usize {
-    value.and_then(Value::as_u64).and_then(|number| usize::try_from(number).ok()).unwrap_or(0)
-}
-
 /// How many of the marks each has. The largest one gives what is missing because small ones have a whole mark.
 fn spread(tasks: &[usize; KINDS.len()]) -> [usize; KINDS.len()] {
     let total: usize = tasks.iter().sum();
@@ -117,14 +112,10 @@ fn spread(tasks: &[usize; KINDS.len()]) -> [usize; KINDS.len()] {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn strip(counts: &[(i64, usize)], count: usize) -> Strip {
-        let counts: Vec<Value> =
-            counts.iter().map(|(status, tasks)| json!({ "status": status, "tasks": tasks })).collect();
-        Strip::of(&json!({ "counts": counts, "count": count })).unwrap()
+        Strip { counts: counts.to_vec(), count }
     }
 
     #[test]
@@ -155,7 +146,7 @@ mod tests {
 
     #[test]
     fn what_is_not_counted_is_not_drawn() {
-        assert!(Strip::of(&json!({ "counts": null, "count": 5 })).is_none());
+        assert!(Strip::of(&Array { count: 5, ..Array::default() }).is_none());
         assert_eq!(strip(&[], 0).draw(false), "[]");
     }
 }

@@ -6,13 +6,13 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail, ensure};
 use disbatch_values::files::{EntryPath, Patterns};
+use disbatch_wire::files::FileEntry;
 use futures::{StreamExt, stream};
 use indicatif::HumanBytes;
 use reqwest::{Response, StatusCode};
-use serde_json::Value;
 
-use super::local::{Entry, Part, is_there, place};
-use super::{Progress, Wanted, entries, page};
+use super::local::{Part, is_there, place};
+use super::{Progress, Wanted, page};
 use crate::api::{ApiError, Client, segment};
 use crate::args::GetFiles;
 use crate::command::life::advise;
@@ -91,8 +91,8 @@ impl Download<'_> {
     async fn all(&self) -> anyhow::Result<i64> {
         let mut wanted = Wanted { version: self.options.number, ..Wanted::default() };
         let mut page_now = page(self.connection, &self.options.name, wanted).await?;
-        let version = page_now.get("version").and_then(Value::as_i64);
-        let version = version.context("the DCI does not say which version it has")?;
+        let version = page_now.set.version;
+        ensure!(version > 0, "the DCI does not say which version it has");
         // There may be a newer one in a moment.
         wanted.version = Some(version);
         let folder = self.options.folder.clone();
@@ -100,18 +100,15 @@ impl Download<'_> {
             .await?
             .with_context(|| format!("cannot make the folder {}", self.options.folder.display()))?;
         loop {
-            let (listed, next) = entries(&mut page_now);
-            self.some(listed, version).await?;
-            let Some(next) = next else { return Ok(version) };
+            self.some(page_now.entries, version).await?;
+            let Some(next) = page_now.next else { return Ok(version) };
             page_now =
                 page(self.connection, &self.options.name, Wanted { after: Some(&next), ..wanted }).await?;
         }
     }
 
-    async fn some(&self, listed: Vec<Value>, version: i64) -> anyhow::Result<()> {
-        let read = |value| serde_json::from_value::<Entry>(value).context("the DCI tells no file");
-        let listed: Vec<Entry> = listed.into_iter().map(read).collect::<anyhow::Result<_>>()?;
-        let wanted: Vec<Entry> =
+    async fn some(&self, listed: Vec<FileEntry>, version: i64) -> anyhow::Result<()> {
+        let wanted: Vec<FileEntry> =
             listed.into_iter().filter(|entry| self.patterns.matches(&entry.path)).collect();
         self.progress.grow(wanted.iter().map(|entry| entry.size).sum());
         let mut brought =
@@ -122,7 +119,7 @@ impl Download<'_> {
         Ok(())
     }
 
-    async fn bring(&self, entry: Entry, version: i64) -> anyhow::Result<()> {
+    async fn bring(&self, entry: FileEntry, version: i64) -> anyhow::Result<()> {
         // Whatever the DCI says, nothing is written elsewhere.
         let path = entry.path.parse::<EntryPath>()?;
         let (top, known, at) = (self.options.folder.clone(), entry.clone(), path.clone());
@@ -149,7 +146,7 @@ impl Download<'_> {
     }
 
     /// Brings a file to its place.
-    async fn fetch(&self, place: PathBuf, entry: Entry, version: i64) -> anyhow::Result<()> {
+    async fn fetch(&self, place: PathBuf, entry: FileEntry, version: i64) -> anyhow::Result<()> {
         let parts: Vec<String> = entry.path.split('/').map(segment).collect();
         let name = &self.options.name;
         let address = format!("/files/{name}/content/{}?.version={version}", parts.join("/"));

@@ -1,37 +1,38 @@
 //! `disbatch files ls`
 
+use disbatch_wire::files::{FileEntry, FileSetSummary, FileSetVersion};
 use indicatif::HumanBytes;
 use serde_json::Value;
 
-use super::{PAGE, Wanted, entries, page};
-use crate::api::{Client, segment};
+use super::{PAGE, Wanted, page};
+use crate::api::{Client, read, segment};
 use crate::args::{Format, ListFiles, ListingOptions};
 use crate::command::life::advise;
 use crate::command::life::connection::Connection;
-use crate::output::{Column, Cut, Screen, Table, list, plain, print, shown_name, visible};
+use crate::output::{Column, Cut, Screen, Table, document, print, shown_name, visible};
 
-const SETS: Table = Table {
+const SETS: Table<FileSetSummary> = Table {
     columns: &[
-        Column { title: "Name", cell: |set| plain(set.get("name")), cut: Cut::Late },
-        Column { title: "Version", cell: |set| plain(set.get("version")), cut: Cut::Never },
-        Column { title: "Files", cell: |set| plain(set.get("count")), cut: Cut::Never },
-        Column { title: "Size", cell: |set| bytes(set, "bytes"), cut: Cut::Never },
-        Column { title: "Stored", cell: |set| plain(set.get("committed")), cut: Cut::Never },
-        Column { title: "Versions", cell: |set| plain(set.get("versions")), cut: Cut::Never },
-        Column { title: "All of them", cell: |set| bytes(set, "bytes_of_all"), cut: Cut::Never },
-        Column { title: "Tenant", cell: |set| plain(set.get("tenant")), cut: Cut::Early },
+        Column { title: "Name", cell: |set| set.newest.name.clone(), cut: Cut::Late },
+        Column { title: "Version", cell: |set| set.newest.version.to_string(), cut: Cut::Never },
+        Column { title: "Files", cell: |set| set.newest.count.to_string(), cut: Cut::Never },
+        Column { title: "Size", cell: |set| bytes(set.newest.bytes), cut: Cut::Never },
+        Column { title: "Stored", cell: |set| text(&set.newest.committed), cut: Cut::Never },
+        Column { title: "Versions", cell: |set| set.versions.to_string(), cut: Cut::Never },
+        Column { title: "All of them", cell: |set| bytes(set.bytes_of_all), cut: Cut::Never },
+        Column { title: "Tenant", cell: |set| text(&set.newest.tenant), cut: Cut::Early },
     ],
     noun: "file sets",
 };
 
-const VERSIONS: Table = Table {
+const VERSIONS: Table<FileSetVersion> = Table {
     columns: &[
-        Column { title: "Version", cell: |set| plain(set.get("version")), cut: Cut::Never },
-        Column { title: "Files", cell: |set| plain(set.get("count")), cut: Cut::Never },
-        Column { title: "Size", cell: |set| bytes(set, "bytes"), cut: Cut::Never },
-        Column { title: "Stored", cell: |set| plain(set.get("committed")), cut: Cut::Never },
-        Column { title: "By", cell: |set| plain(set.get("by")), cut: Cut::Early },
-        Column { title: "Task", cell: |set| plain(set.get("task")), cut: Cut::Late },
+        Column { title: "Version", cell: |set| set.version.to_string(), cut: Cut::Never },
+        Column { title: "Files", cell: |set| set.count.to_string(), cut: Cut::Never },
+        Column { title: "Size", cell: |set| bytes(set.bytes), cut: Cut::Never },
+        Column { title: "Stored", cell: |set| text(&set.committed), cut: Cut::Never },
+        Column { title: "By", cell: |set| text(&set.by), cut: Cut::Early },
+        Column { title: "Task", cell: |set| text(&set.task), cut: Cut::Late },
     ],
     noun: "versions",
 };
@@ -40,11 +41,11 @@ const VERSIONS: Table = Table {
 pub async fn run(client: &Client, options: &ListFiles, listing: &ListingOptions) -> anyhow::Result<()> {
     let Some(name) = &options.name else {
         let all = Value::Array(sets(client).await?);
-        return print(&list(&all, listing, |all| SETS.render(all, Screen::of_stdout()))?);
+        return SETS.print(&all, listing);
     };
     if options.versions {
         let all = Value::Array(versions(client, name).await?);
-        return print(&list(&all, listing, |all| VERSIONS.render(all, Screen::of_stdout()))?);
+        return VERSIONS.print(&all, listing);
     }
     files(client, name, options, listing).await
 }
@@ -53,8 +54,8 @@ pub async fn run(client: &Client, options: &ListFiles, listing: &ListingOptions)
 async fn sets(client: &Client) -> anyhow::Result<Vec<Value>> {
     let mut all: Vec<Value> = Vec::new();
     loop {
-        let after = all.last().map(|set| plain(set.get("name")));
-        let after = after.map(|after| format!("&.after={}", segment(&after))).unwrap_or_default();
+        let last = all.last().map(|set| read::<FileSetVersion>(set.clone())).transpose()?;
+        let after = last.map(|last| format!("&.after={}", segment(&last.name))).unwrap_or_default();
         let page = client.get(&format!("/files?.limit={PAGE}{after}"), None).await.map_err(advise)?;
         let Value::Array(page) = page else { return Ok(all) };
         let is_last = page.len() < PAGE;
@@ -69,8 +70,8 @@ async fn sets(client: &Client) -> anyhow::Result<Vec<Value>> {
 async fn versions(client: &Client, name: &str) -> anyhow::Result<Vec<Value>> {
     let mut all: Vec<Value> = Vec::new();
     loop {
-        let before = all.last().map(|version| plain(version.get("version")));
-        let before = before.map(|before| format!("&.before={before}")).unwrap_or_default();
+        let last = all.last().map(|version| read::<FileSetVersion>(version.clone())).transpose()?;
+        let before = last.map(|last| format!("&.before={}", last.version)).unwrap_or_default();
         let mut page = client.get(&format!("/files/{name}?.limit=1{before}"), None).await.map_err(advise)?;
         match page.get_mut("versions").map(Value::take) {
             Some(Value::Array(page)) if !page.is_empty() => all.extend(page),
@@ -89,39 +90,44 @@ async fn files(
     let connection = Connection::new(client);
     let mut wanted =
         Wanted { version: options.number, prefix: options.prefix.as_deref(), ..Wanted::default() };
-    let (mut all, mut after): (Vec<Value>, Option<String>) = (Vec::new(), None);
+    let (mut all, mut after): (Vec<FileEntry>, Option<String>) = (Vec::new(), None);
     loop {
-        let mut found = page(&connection, name, Wanted { after: after.as_deref(), ..wanted }).await?;
-        wanted.version = wanted.version.or_else(|| found.get("version").and_then(Value::as_i64));
-        let (listed, next) = entries(&mut found);
+        let found = page(&connection, name, Wanted { after: after.as_deref(), ..wanted }).await?;
+        wanted.version = wanted.version.or(Some(found.set.version));
         match listing.format() {
-            Format::Table => print(&listed.iter().map(line).collect::<String>())?,
-            Format::Json | Format::Yaml => all.extend(listed),
+            Format::Table => print(&found.entries.iter().map(line).collect::<String>())?,
+            Format::Json | Format::Yaml => all.extend(found.entries),
         }
-        after = next;
+        after = found.next;
         if after.is_none() {
             return match listing.format() {
-                Format::Table => print(&sum(&found)),
-                Format::Json | Format::Yaml => print(&list(&Value::Array(all), listing, |_| String::new())?),
+                Format::Table => print(&sum(&found.set)),
+                Format::Json | Format::Yaml => {
+                    print(&document(&serde_json::to_value(all)?, listing, |_: &Value| String::new())?)
+                }
             };
         }
     }
 }
 
 /// A file: its mode, size, time and path.
-fn line(entry: &Value) -> String {
-    let field = |name: &str| plain(entry.get(name));
-    let path = if Screen::of_stdout().size.is_some() { visible(&field("path")) } else { field("path") };
-    format!("{:>3} {:>10} {} {path}\n", field("mode"), bytes(entry, "size"), field("mtime"))
+fn line(entry: &FileEntry) -> String {
+    let FileEntry { path, size, mode, mtime, .. } = entry;
+    let path = if Screen::of_stdout().size.is_some() { visible(path) } else { path.clone() };
+    format!("{:>3} {:>10} {} {path}\n", text(mode), bytes(*size), text(mtime))
 }
 
-fn sum(set: &Value) -> String {
-    let (name, version) = (shown_name(&plain(set.get("name"))), plain(set.get("version")));
-    format!("\nVersion {version} of {name}: {} files, {}\n", plain(set.get("count")), bytes(set, "bytes"))
+fn sum(set: &FileSetVersion) -> String {
+    let name = shown_name(&set.name);
+    format!("\nVersion {} of {name}: {} files, {}\n", set.version, set.count, bytes(set.bytes))
 }
 
-fn bytes(value: &Value, key: &str) -> String {
-    value.get(key).and_then(Value::as_u64).map(|bytes| HumanBytes(bytes).to_string()).unwrap_or_default()
+fn bytes(bytes: u64) -> String {
+    HumanBytes(bytes).to_string()
+}
+
+fn text(text: &Option<String>) -> String {
+    text.clone().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -136,7 +142,7 @@ mod tests {
             "name": "data", "version": 3, "count": 2, "bytes": 2048, "committed": "2026-11-20T08:24:27", "versions": 2,
             "bytes_of_all": 4096, "tenant": null,
         });
-        let table = SETS.render(&[set], Screen::default());
+        let table = SETS.render(&[read(set).unwrap()], Screen::default());
         assert!(
             table.contains(
                 "data | 3       | 2     | 2.00 KiB | 2026-11-20T08:24:27 | 2        | 4.00 KiB    |"
@@ -148,8 +154,8 @@ mod tests {
     #[test]
     fn a_file_is_a_line() {
         let entry = json!({ "path": "bin/run", "size": 3, "mode": "755", "mtime": "2026-11-20T08:24:27" });
-        assert_eq!(line(&entry), "755        3 B 2026-11-20T08:24:27 bin/run\n");
+        assert_eq!(line(&read(entry).unwrap()), "755        3 B 2026-11-20T08:24:27 bin/run\n");
         let set = json!({ "name": "data", "version": 3, "count": 1, "bytes": 3 });
-        assert_eq!(sum(&set), "\nVersion 3 of data: 1 files, 3 B\n");
+        assert_eq!(sum(&read(set).unwrap()), "\nVersion 3 of data: 1 files, 3 B\n");
     }
 }

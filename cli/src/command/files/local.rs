@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime};
 
 use bson::DateTime;
 use disbatch_values::files::{ContentHasher, ContentId, EntryPath};
+use disbatch_wire::files::FileEntry;
 use nix::fcntl::OFlag;
-use serde::Deserialize;
 
 use super::scan::hash;
 
@@ -20,32 +20,17 @@ const MODE: u32 = 0o644;
 /// What is written must be readable and writable to go on with it.
 const OWN: u32 = 0o600;
 
-/// A file of a set, as a DCI tells it.
-#[derive(Debug, Clone, Deserialize)]
-pub struct Entry {
-    /// Where it is in the set: whatever the DCI says.
-    pub path: String,
-    pub sha256: ContentId,
-    /// How many bytes that has.
-    pub size: u64,
-    /// Who may read, write and run it.
-    #[serde(default)]
-    mode: String,
-    /// When it was changed.
-    #[serde(default)]
-    mtime: Option<String>,
+/// Who may read, write and run a file of a set.
+fn mode(entry: &FileEntry) -> u32 {
+    let mode = entry.mode.as_deref().and_then(|mode| u32::from_str_radix(mode, 8).ok());
+    mode.map_or(MODE, |mode| mode & 0o777)
 }
 
-impl Entry {
-    fn mode(&self) -> u32 {
-        u32::from_str_radix(&self.mode, 8).map_or(MODE, |mode| mode & 0o777)
-    }
-
-    fn mtime(&self) -> Option<SystemTime> {
-        let at = DateTime::parse_rfc3339_str(format!("{}Z", self.mtime.as_deref()?)).ok()?;
-        let since = u64::try_from(at.timestamp_millis()).ok()?;
-        SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(since))
-    }
+/// When it was changed.
+fn mtime(entry: &FileEntry) -> Option<SystemTime> {
+    let at = DateTime::parse_rfc3339_str(format!("{}Z", entry.mtime.as_deref()?)).ok()?;
+    let since = u64::try_from(at.timestamp_millis()).ok()?;
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(since))
 }
 
 /// The place of a file below `top`, with the folders that it is in. A link that is there is not gone through: it may lead
@@ -73,10 +58,10 @@ pub fn place(top: &Path, path: &EntryPath) -> io::Result<PathBuf> {
 }
 
 /// Whether a file with this content is there.
-pub fn is_there(place: &Path, entry: &Entry) -> io::Result<bool> {
+pub fn is_there(place: &Path, entry: &FileEntry) -> io::Result<bool> {
     match fs::symlink_metadata(place) {
         Ok(metadata) if metadata.is_file() && metadata.len() == entry.size => {
-            Ok(hash(File::open(place)?)?.finish() == entry.sha256)
+            Ok(hash(File::open(place)?)?.finish().to_string() == entry.sha256)
         }
         Ok(_) => Ok(false),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
@@ -89,7 +74,7 @@ pub fn is_there(place: &Path, entry: &Entry) -> io::Result<bool> {
 pub struct Part {
     place: PathBuf,
     beside: PathBuf,
-    entry: Entry,
+    entry: FileEntry,
     file: File,
     hasher: ContentHasher,
     /// Whether some of it was there before.
@@ -98,12 +83,12 @@ pub struct Part {
 
 impl Part {
     /// Begins a file, or goes on with one.
-    pub fn open(place: PathBuf, entry: Entry) -> io::Result<Self> {
+    pub fn open(place: PathBuf, entry: FileEntry) -> io::Result<Self> {
         // By the path, too: two files of the same content may come at once.
         let name = ContentId::of(format!("{}\0{}", entry.path, entry.sha256).as_bytes());
         let beside = place.with_file_name(format!(".disbatch-{name}"));
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(entry.mode() | OWN);
+        options.read(true).write(true).create(true).truncate(false).mode(mode(&entry) | OWN);
         options.custom_flags(OFlag::O_NOFOLLOW.bits());
         let mut file = options.open(&beside)?;
         if file.metadata()?.len() > entry.size {
@@ -149,7 +134,7 @@ impl Part {
 
     /// Whether it is what it should be.
     pub fn is_right(&self) -> bool {
-        self.hasher.clone().finish() == self.entry.sha256
+        self.hasher.clone().finish().to_string() == self.entry.sha256
     }
 
     /// Removes what is not what it should be.
@@ -161,9 +146,9 @@ impl Part {
     /// Puts the file in its place, whatever was there.
     pub fn finish(self) -> io::Result<()> {
         // As the umask has left it, without what the file itself forbids.
-        let mode = self.file.metadata()?.mode() & self.entry.mode();
+        let mode = self.file.metadata()?.mode() & mode(&self.entry);
         self.file.set_permissions(Permissions::from_mode(mode))?;
-        if let Some(mtime) = self.entry.mtime() {
+        if let Some(mtime) = mtime(&self.entry) {
             self.file.set_modified(mtime)?;
         }
         fs::rename(&self.beside, &self.place)
@@ -178,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    fn entry(path: &str, content: &[u8], mode: &str) -> Entry {
+    fn entry(path: &str, content: &[u8], mode: &str) -> FileEntry {
         let entry = json!({
             "path": path, "sha256": ContentId::of(content).to_string(), "size": content.len(), "mode": mode,
             "mtime": "2026-11-20T08:24:27",

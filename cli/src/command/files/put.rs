@@ -16,6 +16,7 @@ use std::{iter, mem};
 
 use anyhow::{Context, bail, ensure};
 use disbatch_values::files::{ContentId, Patterns, chunk_length, chunks_of};
+use disbatch_wire::files::{ContentChunks, FileSetVersion};
 use futures::{StreamExt, stream};
 use indicatif::HumanBytes;
 use reqwest::StatusCode;
@@ -24,11 +25,11 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::Progress;
 use super::scan::{LocalFile, Scan, chunk};
-use crate::api::{ApiError, Client};
+use crate::api::{ApiError, Client, read};
 use crate::args::PutFiles;
 use crate::command::life::advise;
 use crate::command::life::connection::Connection;
-use crate::output::{plain, print, say, shown_name};
+use crate::output::{print, say, shown_name};
 use crate::signals::Signals;
 use crate::status::INTERRUPTED;
 
@@ -101,15 +102,15 @@ struct Stored<'f> {
 }
 
 impl Upload<'_> {
-    async fn all(&self, files: &[LocalFile]) -> anyhow::Result<Value> {
+    async fn all(&self, files: &[LocalFile]) -> anyhow::Result<FileSetVersion> {
         let name = &self.options.name;
         let opened = self.post(&format!("/files/{name}"), &opening(self.options)).await.map_err(advise)?;
-        let id = plain(opened.get("id"));
+        let FileSetVersion { id, .. } = read(opened)?;
         let stored = self.contents(files, &id).await?;
         let commit = format!("/files/versions/{id}/commit");
         for _ in 0..TRIES {
             let error = match self.post(&commit, &json!({})).await {
-                Ok(version) => return Ok(version),
+                Ok(version) => return Ok(read(version)?),
                 Err(error) => error,
             };
             let gone = missing_contents(&error);
@@ -214,7 +215,8 @@ impl Upload<'_> {
         let path = format!("/files/contents/{id}");
         let client = self.connection.client;
         let told = self.connection.persist(async || client.get(&path, None).await).await.map_err(advise)?;
-        if told.get("done") == Some(&Value::Bool(true)) {
+        let told: ContentChunks = read(told)?;
+        if told.done {
             self.progress.advance(length);
             return Ok(true);
         }
@@ -276,17 +278,11 @@ fn opening(options: &PutFiles) -> Value {
 }
 
 /// The chunks that a content of `length` bytes lacks.
-fn missing_chunks(told: &Value, length: u64) -> Vec<Range<u64>> {
-    let is_same = told.get("length").and_then(Value::as_u64) == Some(length);
-    match told.get("missing").and_then(Value::as_array).filter(|_| is_same) {
-        None => iter::once(0..chunks_of(length)).collect(),
-        Some(ranges) => {
-            let number = |range: &Value, key: &str| range.get(key).and_then(Value::as_u64);
-            let range =
-                |range: &Value| Some(number(range, "first")?..number(range, "last")?.saturating_add(1));
-            ranges.iter().filter_map(range).collect()
-        }
+fn missing_chunks(told: &ContentChunks, length: u64) -> Vec<Range<u64>> {
+    if told.length != Some(length) {
+        return iter::once(0..chunks_of(length)).collect();
     }
+    told.missing.iter().map(|range| range.first..range.last.saturating_add(1)).collect()
 }
 
 /// The contents that a version cannot be committed without.
@@ -297,16 +293,11 @@ fn missing_contents(error: &ApiError) -> HashSet<String> {
     contents.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-fn told(version: &Value, sent: u64) -> String {
-    let number = |key: &str| version.get(key).and_then(Value::as_u64).unwrap_or_default();
-    let name = shown_name(&plain(version.get("name")));
-    let (count, bytes) = (number("count"), HumanBytes(number("bytes")));
-    let files = if count == 1 { "file" } else { "files" };
-    format!(
-        "Stored version {} of {name}: {count} {files}, {bytes} ({} sent)\n",
-        number("version"),
-        HumanBytes(sent)
-    )
+fn told(version: &FileSetVersion, sent: u64) -> String {
+    let FileSetVersion { name, version, count, bytes, .. } = version;
+    let files = if *count == 1 { "file" } else { "files" };
+    let (bytes, sent) = (HumanBytes(*bytes), HumanBytes(sent));
+    format!("Stored version {version} of {}: {count} {files}, {bytes} ({sent} sent)\n", shown_name(name))
 }
 
 #[cfg(test)]
@@ -318,16 +309,20 @@ mod tests {
         const MIB: u64 = 1024 * 1024;
         let told =
             json!({ "length": 5 * MIB, "missing": [{ "first": 1, "last": 2 }, { "first": 4, "last": 4 }] });
+        let told = read(told).unwrap();
         assert_eq!(missing_chunks(&told, 5 * MIB), [1..3, 4..5]);
         let all: Vec<u64> = missing_chunks(&told, 3 * MIB).into_iter().flatten().collect();
         assert_eq!(all, [0, 1, 2], "what was sent of another length is begun anew");
         let nothing = json!({ "length": null, "missing": [] });
-        assert_eq!(missing_chunks(&nothing, 0).into_iter().flatten().count(), 0);
+        assert_eq!(missing_chunks(&read(nothing).unwrap(), 0).into_iter().flatten().count(), 0);
     }
 
     #[test]
     fn what_was_stored_is_told() {
         let version = json!({ "name": "data", "version": 3, "count": 1, "bytes": 2048 });
-        assert_eq!(told(&version, 0), "Stored version 3 of data: 1 file, 2.00 KiB (0 B sent)\n");
+        assert_eq!(
+            told(&read(version).unwrap(), 0),
+            "Stored version 3 of data: 1 file, 2.00 KiB (0 B sent)\n"
+        );
     }
 }

@@ -3,9 +3,10 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
+use disbatch_wire::task_actions::{CancelResult, RerunResult, RetryResult};
 use serde_json::{Map, Value, json};
 
-use crate::api::{ApiError, Client, segment};
+use crate::api::{ApiError, Client, read, segment};
 use crate::args::{AnswerOptions, BulkAction, RerunOptions, Tasks};
 use crate::command::arrays;
 use crate::command::life::{advise, carry_out, details, with_reason};
@@ -35,22 +36,24 @@ impl Act {
         }
     }
 
-    fn done(self, answer: &Value) -> String {
-        let is_blocked = answer.get("status").and_then(Value::as_i64) == Some(-4);
-        let new = answer.get("retry_of").map(|_| plain(answer.get("id")));
-        match (self, answer.get("outcome").and_then(Value::as_str), new) {
-            (Self::Cancel, Some("requested"), _) => "runs, and was asked to end".to_owned(),
-            (Self::Cancel, Some("terminated"), _) => {
-                "ended; its web service is told when it calls back".to_owned()
-            }
-            (Self::Cancel, _, _) => "cancelled".to_owned(),
-            (Self::Retry, _, Some(new)) => format!("is archived: submitted again as {new}"),
-            (Self::Retry, _, None) if is_blocked => {
-                "waits for its locks, or for other tasks, again".to_owned()
-            }
-            (Self::Retry, _, None) => "queued again".to_owned(),
-        }
+    fn done(self, answer: Value) -> serde_json::Result<String> {
+        Ok(match self {
+            Self::Cancel => match &*read::<CancelResult>(answer)?.outcome {
+                "requested" => "runs, and was asked to end".to_owned(),
+                "terminated" => "ended; its web service is told when it calls back".to_owned(),
+                _ => "cancelled".to_owned(),
+            },
+            Self::Retry => match read::<RetryResult>(answer)? {
+                RetryResult { id, retry_of: Some(_), .. } => format!("is archived: submitted again as {id}"),
+                RetryResult { status, .. } => again(status).to_owned(),
+            },
+        })
     }
+}
+
+/// How a task is that is tried again.
+fn again(status: Option<i64>) -> &'static str {
+    if status == Some(-4) { "waits for its locks, or for other tasks, again" } else { "queued again" }
 }
 
 /// Runs a task again, or elements of an array, with others that come after.
@@ -62,7 +65,7 @@ pub async fn rerun(client: &Client, options: &RerunOptions) -> anyhow::Result<Ex
     if options.elements.is_none() {
         let answer = client.post(&format!("/tasks/{id}/rerun"), &Value::Object(body.clone())).await;
         let error = match answer {
-            Ok(answer) => return told(&options.id, &answer),
+            Ok(answer) => return told(&options.id, read(answer)?),
             Err(error) => error,
         };
         let Some(array) = arrays::in_place_of_task(client, &options.id, &error).await.map_err(advise)? else {
@@ -76,15 +79,11 @@ pub async fn rerun(client: &Client, options: &RerunOptions) -> anyhow::Result<Ex
 }
 
 /// What came of a task's rerun.
-fn told(id: &str, answer: &Value) -> anyhow::Result<ExitCode> {
-    let done = match answer.get("attempt") {
-        Some(_) => Act::Retry.done(answer),
-        None => "goes on as it is".to_owned(),
-    };
+fn told(id: &str, rerun: RerunResult) -> anyhow::Result<ExitCode> {
+    let done = rerun.attempt.map_or("goes on as it is", |_| again(Some(rerun.status)));
     print(&format!("{id} {done}\n"))?;
-    let after = answer.get("downstream").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    for id in after {
-        print(&format!("{} waits for it again\n", plain(Some(id))))?;
+    for id in &rerun.downstream {
+        print(&format!("{id} waits for it again\n"))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -95,7 +94,7 @@ pub async fn run(client: &Client, act: Act, tasks: &Tasks) -> anyhow::Result<Exi
     for id in &tasks.ids {
         let error = match act.send(client, id, tasks.reason.as_deref()).await {
             Ok(answer) => {
-                print(&format!("{id} {}\n", act.done(&answer)))?;
+                print(&format!("{id} {}\n", act.done(answer)?))?;
                 continue;
             }
             Err(error) => error,

@@ -14,7 +14,7 @@ use crate::args::{BulkWhich, ListingOptions, USAGE, seconds};
 use crate::command::life::advise;
 use crate::command::life::connection::Connection;
 use crate::command::oid;
-use crate::output::{Column, Cut, Screen, Table, list, plain, print, say};
+use crate::output::{Column, Cut, Table, plain, print, say};
 use crate::signals::Signals;
 use crate::status;
 
@@ -184,7 +184,7 @@ pub async fn jobs(client: &Client, cancel: Option<String>, options: &ListingOpti
         return print(&format!("Cancelled bulk job {id}; what it has done is not undone\n"));
     }
     let jobs = client.get("/bulk", None).await.map_err(advise)?;
-    print(&list(&jobs, options, |jobs| TABLE.render(jobs, Screen::of_stdout()))?)
+    TABLE.print(&jobs, options)
 }
 
 #[cfg(test)]

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use disbatch_wire::arrays::{Array, ArrayElement};
+use disbatch_wire::explanations::Explained;
 use futures::future::try_join_all;
 use reqwest::header::CONTENT_RANGE;
 use reqwest::{Response, StatusCode};
 use serde_json::Value;
 
-use crate::api::{ApiError, Client};
+use crate::api::{ApiError, Client, read};
 use crate::args::LogsOptions;
 use crate::command::arrays;
 use crate::command::life::connection::{Connection, Pause};
@@ -219,9 +221,9 @@ impl<'a> Follower<'a> {
     async fn explain(&mut self) {
         let path = format!("/tasks/{}/explain", self.id);
         if let Ok(answer) = self.connection.client.get(&path, None).await
-            && let Some(summary) = answer.get("summary").and_then(Value::as_str)
+            && let Ok(explained) = read::<Explained>(answer)
         {
-            self.say(summary);
+            self.say(&explained.summary);
         }
     }
 
@@ -297,22 +299,22 @@ async fn of_array_or(
         let path = format!("/arrays/{id}?.from={from}&.limit=100");
         let page =
             connection.persist(async || connection.client.get(&path, None).await).await.map_err(advise)?;
-        let elements = page.get("elements").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        for element in elements {
+        let elements = read::<Array>(page)?.elements.unwrap_or_default();
+        for element in &elements {
             of_element(connection, streams, element).await?;
         }
-        let last = elements.last().and_then(|element| element.get("index")?.as_u64());
-        let Some(last) = last else { return Ok(()) };
-        from = last + 1;
+        let Some(last) = elements.last() else { return Ok(()) };
+        from = last.index + 1;
     }
 }
 
 /// The output of one task of an array, after a line on standard error that says which it is.
-async fn of_element(connection: &Connection<'_>, streams: &[Stream], element: &Value) -> anyhow::Result<()> {
-    let Some(id) = element.get("id").and_then(Value::as_str) else { return Ok(()) };
-    let word = status::of(element);
-    let (index, value) = (plain(element.get("index")), plain(element.get("value")));
-    let (value, word) = (visible(&value), if word.is_empty() { "not there" } else { &word });
+async fn of_element(
+    connection: &Connection<'_>,
+    streams: &[Stream],
+    ArrayElement { id, index, value, status }: &ArrayElement,
+) -> anyhow::Result<()> {
+    let (value, word) = (visible(&plain(value.as_ref())), arrays::standing(*status));
     say(&format!("disbatch: element {index} ({value}), task {id}, {word}"));
     for stream in streams {
         match copy(connection, id, *stream, None, false).await {

@@ -1,30 +1,22 @@
 //! `disbatch groups QUEUE`
 
-use disbatch_wire::groups::QueueGroup;
+use disbatch_wire::groups::{QueueGroup, QueueGroups};
 use serde_json::{Map, Value};
 
-use crate::api::{Client, read, segment};
+use crate::api::{Client, segment};
 use crate::args::{GroupsOptions, ListingOptions};
 use crate::command::life::advise;
 use crate::output::{Column, Cut, Screen, Table, document, print};
 
-const TABLE: Table = Table {
+const TABLE: Table<QueueGroup> = Table {
     columns: &[
-        Column { title: "Group", cell: |json| of(json, name), cut: Cut::Early },
-        Column { title: "Waiting", cell: |json| of(json, waiting), cut: Cut::Never },
-        Column {
-            title: "Running",
-            cell: |json| of(json, |group| group.running.to_string()),
-            cut: Cut::Never,
-        },
-        Column { title: "Got", cell: |json| of(json, |group| group.started.to_string()), cut: Cut::Never },
-        Column {
-            title: "Used (s)",
-            cell: |json| of(json, |group| format!("{:.1}", group.used)),
-            cut: Cut::Never,
-        },
-        Column { title: "Weight", cell: |json| of(json, |group| group.weight.to_string()), cut: Cut::Never },
-        Column { title: "Next turn", cell: |json| of(json, |group| group.why), cut: Cut::Early },
+        Column { title: "Group", cell: name, cut: Cut::Early },
+        Column { title: "Waiting", cell: waiting, cut: Cut::Never },
+        Column { title: "Running", cell: |group| group.running.to_string(), cut: Cut::Never },
+        Column { title: "Got", cell: |group| group.started.to_string(), cut: Cut::Never },
+        Column { title: "Used (s)", cell: |group| format!("{:.1}", group.used), cut: Cut::Never },
+        Column { title: "Weight", cell: |group| group.weight.to_string(), cut: Cut::Never },
+        Column { title: "Next turn", cell: |group| group.why.clone(), cut: Cut::Early },
     ],
     noun: "groups",
 };
@@ -47,24 +39,19 @@ fn asked(which: &GroupsOptions, options: &ListingOptions) -> Value {
     Value::Object(given.collect::<Map<String, Value>>())
 }
 
-fn text(page: &Value, screen: Screen) -> String {
-    let groups = page.get("groups").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    match page.get("next").and_then(Value::as_str) {
-        Some(next) => format!("{}The next ones: --after '{next}'\n", TABLE.render_some(groups, screen)),
-        None => TABLE.render(groups, screen),
+fn text(page: &QueueGroups, screen: Screen) -> String {
+    match &page.next {
+        Some(next) => format!("{}The next ones: --after '{next}'\n", TABLE.render_some(&page.groups, screen)),
+        None => TABLE.render(&page.groups, screen),
     }
 }
 
-fn name(group: QueueGroup) -> String {
-    if group.group.is_empty() { "(no group)".to_owned() } else { group.group }
+fn name(group: &QueueGroup) -> String {
+    if group.group.is_empty() { "(no group)".to_owned() } else { group.group.clone() }
 }
 
-fn waiting(group: QueueGroup) -> String {
+fn waiting(group: &QueueGroup) -> String {
     format!("{}{}", group.waiting, if group.more_waiting { "+" } else { "" })
-}
-
-fn of(json: &Value, cell: impl FnOnce(QueueGroup) -> String) -> String {
-    read(json.clone()).map(cell).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -72,15 +59,20 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::read;
 
     #[test]
     fn groups_are_lines_and_it_is_said_that_there_are_more() {
         let ann = json!({
-            "group": "ann", "waiting": 1_000, "more_waiting": true, "running": 2, "started": 40, "used": 1.26,
+            "group": "ann", "waiting": 1_000, "more_waiting": true, "running": 2, "started": 40, "finished": 38, "used": 1.26,
             "weight": 3, "why": "its turn is next",
         });
-        let none = json!({ "group": "", "waiting": 0, "more_waiting": false, "used": 0 });
-        let text = text(&json!({ "groups": [none, ann], "next": "ann" }), Screen::default());
+        let none = json!({
+            "group": "", "waiting": 0, "more_waiting": false, "running": 0, "started": 0, "finished": 0, "used": 0,
+            "weight": 1, "why": "",
+        });
+        let page = json!({ "groups": [none, ann], "next": "ann" });
+        let text = text(&read(page).unwrap(), Screen::default());
         assert!(text.contains("(no group) | 0       |"), "{text}");
         assert!(
             text.contains("ann        | 1000+   | 2       | 40  | 1.3      | 3      | its turn is next |"),

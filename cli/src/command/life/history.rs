@@ -1,11 +1,17 @@
 //! What happened: `disbatch history ID`, `disbatch attempts ID`, `disbatch audit` and `disbatch at TIME`
 
+use std::collections::BTreeSet;
+
+use disbatch_wire::history::{
+    AuditEntry, AuditObject, AuditSearch, Moment, MomentEvent, MomentSearch, RanThen,
+};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::api::{Client, query};
-use crate::args::{AtOptions, AuditOptions, Format, ListingOptions, seconds};
+use crate::api::{Client, query, read};
+use crate::args::{Format, ListingOptions, seconds};
 use crate::command::life::{advise, details};
-use crate::output::{Column, Cut, Screen, Table, date, document, list, plain, print, say, visible};
+use crate::output::{Column, Cut, Screen, Table, document, plain, print, say, visible};
 use crate::status;
 
 const TABLE: Table = Table {
@@ -23,28 +29,29 @@ const TABLE: Table = Table {
 pub async fn statuses(client: &Client, id: &str, options: &ListingOptions) -> anyhow::Result<()> {
     let task = details(client, id).await.map_err(advise)?;
     let history: Value = task.get("history").cloned().unwrap_or_else(|| json!([]));
-    print(&list(&history, options, |history| TABLE.render(history, Screen::of_stdout()))?)
+    TABLE.print(&history, options)
 }
 
 /// How many entries the DCI sends unless it is told.
 const DEFAULT_LIMIT: usize = 100;
 
-const AUDIT: Table = Table {
+const AUDIT: Table<AuditEntry> = Table {
     columns: &[
-        Column { title: "Time (UTC)", cell: |entry| plain(entry.get("at")), cut: Cut::Never },
-        Column { title: "By", cell: |entry| plain(entry.get("by")), cut: Cut::Early },
-        Column { title: "What", cell: |entry| plain(entry.get("what")), cut: Cut::Never },
+        Column { title: "Time (UTC)", cell: |entry| entry.at.clone(), cut: Cut::Never },
+        Column { title: "By", cell: |entry| entry.by.clone(), cut: Cut::Early },
+        Column { title: "What", cell: |entry| entry.what.clone(), cut: Cut::Never },
         Column { title: "Object", cell: object, cut: Cut::Late },
         Column { title: "Changes", cell: changes, cut: Cut::Early },
-        Column { title: "Reason", cell: |entry| plain(entry.get("reason")), cut: Cut::Early },
+        Column { title: "Reason", cell: |entry| entry.reason.clone().unwrap_or_default(), cut: Cut::Early },
     ],
     noun: "entries",
 };
 
 /// Prints who has changed what, the latest first.
-pub async fn audit(client: &Client, which: &AuditOptions, options: &ListingOptions) -> anyhow::Result<()> {
-    let entries = client.get(&address(which, options.limit), None).await.map_err(advise)?;
-    print(&list(&entries, options, |entries| AUDIT.render(entries, Screen::of_stdout()))?)?;
+pub async fn audit(client: &Client, which: AuditSearch, options: &ListingOptions) -> anyhow::Result<()> {
+    let path = address("/audit", &AuditSearch { limit: options.limit, ..which })?;
+    let entries = client.get(&path, None).await.map_err(advise)?;
+    AUDIT.print(&entries, options)?;
     let most = options.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(DEFAULT_LIMIT);
     if let Some(key) = last(&entries, most) {
         let more = format!("There may be more: --after {key}");
@@ -53,47 +60,32 @@ pub async fn audit(client: &Client, which: &AuditOptions, options: &ListingOptio
     Ok(())
 }
 
-fn address(which: &AuditOptions, limit: Option<i64>) -> String {
-    let pairs = [
-        ("what", which.what.clone()),
-        ("by", which.by.clone()),
-        ("user", which.user.clone()),
-        ("queue", which.queue.clone()),
-        ("object", which.object.clone()),
-        ("name", which.name.clone()),
-        ("about", which.about.clone()),
-        ("from", which.from.clone()),
-        ("to", which.to.clone()),
-        (".after", which.after.clone()),
-        (".limit", limit.map(|limit| limit.to_string())),
-    ];
-    format!("/audit{}", query(pairs))
+/// A path with what is given of a search.
+fn address(path: &str, search: &impl Serialize) -> serde_json::Result<String> {
+    let search: Map<String, Value> = serde_json::from_value(serde_json::to_value(search)?)?;
+    let given = search.iter().filter(|(_, value)| !value.is_null());
+    Ok(format!("{path}{}", query(given.map(|(name, value)| (name.as_str(), Some(plain(Some(value))))))))
 }
 
 /// The key of the last entry of a full page.
 fn last(entries: &Value, most: usize) -> Option<String> {
     let entries = entries.as_array().filter(|entries| entries.len() >= most)?;
-    entries.last()?.get("key")?.as_str().map(str::to_owned)
+    Some(read::<AuditEntry>(entries.last()?.clone()).ok()?.key).filter(|key| !key.is_empty())
 }
 
 /// Its name, or its id, after what it is.
-fn object(entry: &Value) -> String {
-    let field = |name: &str| plain(entry.get("object").and_then(|object| object.get(name)));
-    let name = Some(field("name")).filter(|name| !name.is_empty()).unwrap_or_else(|| field("id"));
-    format!("{} {name}", field("kind")).trim().to_owned()
+fn object(entry: &AuditEntry) -> String {
+    let AuditObject { kind, id, name } = entry.object.clone().unwrap_or_default();
+    format!("{kind} {}", name.or(id).unwrap_or_default()).trim().to_owned()
 }
 
 /// The fields that have changed: `threads: 2 -> 4`.
-fn changes(entry: &Value) -> String {
-    let of = |name: &str| entry.get(name).and_then(Value::as_object);
-    let (before, after) = (of("before"), of("after"));
-    let mut names: Vec<&String> = before.into_iter().chain(after).flat_map(|fields| fields.keys()).collect();
-    names.sort();
-    names.dedup();
-    let value = |fields: Option<&serde_json::Map<String, Value>>, name: &String| {
-        fields.and_then(|fields| fields.get(name)).map(|value| plain(Some(value)))
-    };
-    let told = names.into_iter().map(|name| match (value(before, name), value(after, name)) {
+fn changes(entry: &AuditEntry) -> String {
+    let fields = |fields: &Option<Map<String, Value>>| fields.clone().unwrap_or_default();
+    let (before, after) = (fields(&entry.before), fields(&entry.after));
+    let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let value = |fields: &Map<String, Value>, name: &String| fields.get(name).map(|value| plain(Some(value)));
+    let told = names.into_iter().map(|name| match (value(&before, name), value(&after, name)) {
         (Some(before), Some(after)) => format!("{name}: {before} -> {after}"),
         (None, Some(after)) => format!("{name}: {after}"),
         (Some(before), None) => format!("{name}: {before} -> none"),
@@ -102,75 +94,56 @@ fn changes(entry: &Value) -> String {
     told.collect::<Vec<_>>().join(", ")
 }
 
-const EVENTS: Table = Table {
+const EVENTS: Table<MomentEvent> = Table {
     columns: &[
-        Column { title: "When", cell: |event| time(&event["at"]), cut: Cut::Never },
-        Column { title: "Of", cell: |event| text(&event["kind"]), cut: Cut::Never },
-        Column { title: "What", cell: |event| text(&event["words"]), cut: Cut::Late },
-        Column { title: "Queue", cell: |event| text(&event["queue_name"]), cut: Cut::Late },
-        Column { title: "Task", cell: |event| text(&event["task"]), cut: Cut::Never },
-        Column { title: "Who", cell: |event| text(&event["by"]), cut: Cut::Late },
+        Column { title: "When", cell: |event| event.at.clone(), cut: Cut::Never },
+        Column { title: "Of", cell: |event| event.kind.clone(), cut: Cut::Never },
+        Column { title: "What", cell: |event| event.words.clone(), cut: Cut::Late },
+        Column { title: "Queue", cell: |event| event.queue_name.clone().unwrap_or_default(), cut: Cut::Late },
+        Column { title: "Task", cell: |event| event.task.clone().unwrap_or_default(), cut: Cut::Never },
+        Column { title: "Who", cell: |event| event.by.clone().unwrap_or_default(), cut: Cut::Late },
     ],
     noun: "events",
 };
 
-const RUNNING: Table = Table {
+const RUNNING: Table<RanThen> = Table {
     columns: &[
-        Column { title: "Task", cell: |ran| text(&ran["task"]), cut: Cut::Never },
-        Column { title: "Attempt", cell: |ran| text(&ran["attempt"]), cut: Cut::Never },
-        Column { title: "Queue", cell: |ran| text(&ran["queue_name"]), cut: Cut::Late },
-        Column { title: "Node", cell: |ran| text(&ran["node"]), cut: Cut::Late },
-        Column { title: "Since", cell: |ran| time(&ran["since"]), cut: Cut::Never },
-        Column { title: "Until", cell: |ran| time(&ran["until"]), cut: Cut::Never },
+        Column { title: "Task", cell: |ran| ran.task.clone(), cut: Cut::Never },
+        Column {
+            title: "Attempt",
+            cell: |ran| ran.attempt.map(|number| number.to_string()).unwrap_or_default(),
+            cut: Cut::Never,
+        },
+        Column { title: "Queue", cell: |ran| ran.queue_name.clone().unwrap_or_default(), cut: Cut::Late },
+        Column { title: "Node", cell: |ran| ran.node.clone().unwrap_or_default(), cut: Cut::Late },
+        Column { title: "Since", cell: |ran| ran.since.clone(), cut: Cut::Never },
+        Column { title: "Until", cell: |ran| ran.until.clone().unwrap_or_default(), cut: Cut::Never },
     ],
     noun: "running",
 };
 
 /// Prints what is known of a moment.
-pub async fn at(client: &Client, which: &AtOptions, options: &ListingOptions) -> anyhow::Result<()> {
-    let given = [("around", &which.around), ("queue", &which.queue), ("node", &which.node)];
-    let mut asked = Map::from_iter([("at".to_owned(), Value::from(which.time.as_str()))]);
-    asked.extend(
-        given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value.as_deref()?.into()))),
-    );
-    let found = client.get("/moments", Some(&asked.into())).await.map_err(advise)?;
+pub async fn at(client: &Client, which: &MomentSearch, options: &ListingOptions) -> anyhow::Result<()> {
+    let found = client.get(&address("/moments", which)?, None).await.map_err(advise)?;
     print(&document(&found, options, |found| told(found, Screen::of_stdout()))?)
 }
 
-fn told(found: &Value, screen: Screen) -> String {
-    let list = |name: &str| found[name].as_array().map(Vec::as_slice).unwrap_or_default();
-    let (running, waiting) = (list("running"), found["waiting"].as_u64());
-    let waiting = waiting.map_or_else(String::new, |waiting| format!(", {waiting} waiting"));
-    let mut told = format!("{}: {} running{waiting}\n", time(&found["at"]), running.len());
-    for limit in list("limits") {
-        let known = if limit["known"] == false { " (the audit does not reach so far)" } else { "" };
-        let settings = visible(&limit["settings"].to_string());
-        told.push_str(&format!(
-            "{} {}: {settings}{known}\n",
-            text(&limit["kind"]),
-            visible(&text(&limit["name"]))
-        ));
+fn told(moment: &Moment, screen: Screen) -> String {
+    let waiting = moment.waiting.map_or_else(String::new, |waiting| format!(", {waiting} waiting"));
+    let mut told = format!("{}: {} running{waiting}\n", moment.at, moment.running.len());
+    for limit in &moment.limits {
+        let known = if limit.known { "" } else { " (the audit does not reach so far)" };
+        let (name, settings) = (visible(&limit.name), visible(&limit.settings.to_string()));
+        told.push_str(&format!("{} {name}: {settings}{known}\n", limit.kind));
     }
-    if !running.is_empty() {
-        told.push_str(&format!("\n{}", RUNNING.render(running, screen)));
+    if !moment.running.is_empty() {
+        told.push_str(&format!("\n{}", RUNNING.render(&moment.running, screen)));
     }
-    told.push_str(&format!("\n{}", EVENTS.render(list("events"), screen)));
-    for gap in list("gaps") {
-        told.push_str(&format!("{}\n", visible(&text(gap))));
+    told.push_str(&format!("\n{}", EVENTS.render(&moment.events, screen)));
+    for gap in &moment.gaps {
+        told.push_str(&format!("{}\n", visible(gap)));
     }
     told
-}
-
-fn text(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
-}
-
-fn time(value: &Value) -> String {
-    date(Some(value))
 }
 
 const ATTEMPTS: Table = Table {
@@ -193,7 +166,7 @@ pub async fn attempts(client: &Client, id: &str, options: &ListingOptions) -> an
     if let Some(attempts) = attempts.as_array_mut() {
         attempts.extend(latest(&task, attempts.last()));
     }
-    print(&list(&attempts, options, |attempts| ATTEMPTS.render(attempts, Screen::of_stdout()))?)
+    ATTEMPTS.print(&attempts, options)
 }
 
 /// The attempt that the task itself holds, if it is not among the earlier ones.
@@ -257,7 +230,7 @@ mod tests {
             "object": { "kind": "queue", "id": "6b", "name": "mail" },
             "before": { "threads": 2, "grace": 5 }, "after": { "threads": 4, "reason": "more" }, "reason": "rush",
         });
-        let text = AUDIT.render(std::slice::from_ref(&entry), Screen::default());
+        let text = AUDIT.render(&[read(entry.clone()).unwrap()], Screen::default());
         let line = "| queue update | queue mail | grace: 5 -> none, reason: more, threads: 2 -> 4 | rush   |";
         assert!(text.contains(line), "{text}");
         let entries = json!([entry]);
@@ -266,24 +239,26 @@ mod tests {
 
     #[test]
     fn only_what_is_given_is_asked() {
-        assert_eq!(address(&AuditOptions::default(), None), "/audit");
-        let which = AuditOptions {
+        let address = |which: &AuditSearch| address("/audit", which).unwrap();
+        assert_eq!(address(&AuditSearch::default()), "/audit");
+        let which = AuditSearch {
             queue: Some("mail".into()),
             what: Some("queue update".into()),
-            ..AuditOptions::default()
+            limit: Some(5),
+            ..AuditSearch::default()
         };
-        assert_eq!(address(&which, Some(5)), "/audit?what=queue%20update&queue=mail&.limit=5");
+        assert_eq!(address(&which), "/audit?.limit=5&queue=mail&what=queue%20update");
     }
 
     #[test]
     fn a_moment_is_told_from_its_numbers_to_what_is_not_known() {
         let found = json!({
             "at": "2026-11-20T03:12:00Z", "waiting": 2, "gaps": ["Not all was read."],
-            "running": [{ "task": "a", "attempt": 3, "queue_name": "mail", "node": "n1", "since": "2026-11-20T03:11:00Z", "until": null }],
+            "running": [{ "task": "a", "attempt": 3, "queue_name": "mail", "node": "n1", "since": "2026-11-20T03:11:00Z", "until": null, "note": "" }],
             "limits": [{ "kind": "queue", "name": "mail", "settings": { "threads": 4 }, "known": false }],
             "events": [{ "at": "2026-11-20T03:12:05Z", "kind": "task", "words": "a task ended as failed", "task": "a", "queue_name": "mail", "by": null }],
         });
-        let told = told(&found, Screen::default());
+        let told = told(&read(found).unwrap(), Screen::default());
         assert!(told.contains(": 1 running, 2 waiting\nqueue mail: {\"threads\":4} (the audit"), "{told}");
         assert!(told.contains("a task ended as failed") && told.ends_with("Not all was read.\n"), "{told}");
     }

@@ -1,56 +1,41 @@
 //! `disbatch locks [NAME]` and `disbatch graph TASK`
 
-use disbatch_wire::locks::{Lock, LockTask};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use serde_json::Value;
+use disbatch_wire::locks::{GraphNode, Lock, LockDetails, LockTask, TaskGraph};
 
-use crate::api::{Client, query, read, segment};
+use crate::api::{Client, query, segment};
 use crate::args::{GraphOptions, ListingOptions, LocksOptions};
 use crate::command::life::advise;
-use crate::output::{Column, Cut, Screen, Table, document, list, plain, print};
+use crate::output::{Column, Cut, Screen, Table, document, print};
 use crate::status;
 
-const LOCKS: Table = Table {
+const LOCKS: Table<Lock> = Table {
     columns: &[
-        Column { title: "Lock", cell: |json| of(json, |lock: Lock| lock.name), cut: Cut::Early },
-        Column {
-            title: "Held by",
-            cell: |json| of(json, |lock: Lock| lock.held_by.to_string()),
-            cut: Cut::Never,
-        },
-        Column {
-            title: "Waiting",
-            cell: |json| of(json, |lock: Lock| lock.waiting.to_string()),
-            cut: Cut::Never,
-        },
+        Column { title: "Lock", cell: |lock| lock.name.clone(), cut: Cut::Early },
+        Column { title: "Held by", cell: |lock| lock.held_by.to_string(), cut: Cut::Never },
+        Column { title: "Waiting", cell: |lock| lock.waiting.to_string(), cut: Cut::Never },
         Column {
             title: "First holder",
-            cell: |json| of(json, |lock: Lock| lock.holders.first().map(task).unwrap_or_default()),
+            cell: |lock| lock.holders.first().map(task).unwrap_or_default(),
             cut: Cut::Late,
         },
     ],
     noun: "locks",
 };
 
-const HOLDERS: Table = Table { columns: &TASKS, noun: "tasks that hold it" };
+const HOLDERS: Table<LockTask> = Table { columns: &TASKS, noun: "tasks that hold it" };
 
-const WAITERS: Table = Table { columns: &TASKS, noun: "tasks that wait for it" };
+const WAITERS: Table<LockTask> = Table { columns: &TASKS, noun: "tasks that wait for it" };
 
-const TASKS: [Column; 5] = [
-    Column { title: "Task", cell: |json| of(json, |held: LockTask| task(&held)), cut: Cut::Late },
-    Column { title: "Mode", cell: |json| of(json, mode), cut: Cut::Never },
-    Column { title: "Status", cell: status::of, cut: Cut::Never },
+const TASKS: [Column<LockTask>; 5] = [
+    Column { title: "Task", cell: task, cut: Cut::Late },
+    Column { title: "Mode", cell: mode, cut: Cut::Never },
     Column {
-        title: "Node",
-        cell: |json| of(json, |held: LockTask| held.node.unwrap_or_default()),
-        cut: Cut::Early,
-    },
-    Column {
-        title: "Since (UTC)",
-        cell: |json| of(json, |held: LockTask| held.since.unwrap_or_default()),
+        title: "Status",
+        cell: |held| held.status.map(status::word).unwrap_or_default(),
         cut: Cut::Never,
     },
+    Column { title: "Node", cell: |held| held.node.clone().unwrap_or_default(), cut: Cut::Early },
+    Column { title: "Since (UTC)", cell: |held| held.since.clone().unwrap_or_default(), cut: Cut::Never },
 ];
 
 /// Prints the locks that tasks hold or wait for, or one of them.
@@ -66,34 +51,45 @@ pub async fn run(client: &Client, which: &LocksOptions, options: &ListingOptions
         (".limit", options.limit.map(|limit| limit.to_string())),
     ];
     let locks = client.get(&format!("/locks{}", query(pairs)), None).await.map_err(advise)?;
-    print(&list(&locks, options, |locks| LOCKS.render(locks, screen))?)
+    LOCKS.print(&locks, options)
 }
 
-fn details(lock: &Value, screen: Screen) -> String {
-    let of = |name: &str| lock.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    format!("{}\n{}", HOLDERS.render(of("holders"), screen), WAITERS.render(of("waiters"), screen))
+fn details(lock: &LockDetails, screen: Screen) -> String {
+    format!("{}\n{}", HOLDERS.render(&lock.holders, screen), WAITERS.render(&lock.waiters, screen))
 }
 
-/// Its id, if whoever asks may know it.
+/// The id of a task, if whoever asks may know it.
+fn named(id: Option<&str>) -> String {
+    id.unwrap_or("(of another queue)").to_owned()
+}
+
 fn task(held: &LockTask) -> String {
-    held.id.clone().unwrap_or_else(|| "(of another queue)".to_owned())
+    named(held.id.as_deref())
 }
 
-fn mode(held: LockTask) -> String {
-    held.places.map_or(held.mode, |places| format!("1 of {places}"))
+fn mode(held: &LockTask) -> String {
+    held.places.map_or_else(|| held.mode.clone(), |places| format!("1 of {places}"))
 }
 
-fn of<T: Default + Serialize + DeserializeOwned>(json: &Value, cell: impl FnOnce(T) -> String) -> String {
-    read(json.clone()).map(cell).unwrap_or_default()
+/// A task of a graph, those that it comes after, and those of them that it still waits for.
+#[derive(Debug)]
+struct GraphRow {
+    node: GraphNode,
+    after: String,
+    waits: String,
 }
 
-const GRAPH: Table = Table {
+const GRAPH: Table<GraphRow> = Table {
     columns: &[
-        Column { title: "Distance", cell: |node| plain(node.get("distance")), cut: Cut::Never },
-        Column { title: "Task", cell: graph_task, cut: Cut::Late },
-        Column { title: "Status", cell: standing, cut: Cut::Never },
-        Column { title: "After", cell: |node| plain(node.get("after")), cut: Cut::Early },
-        Column { title: "Waits for", cell: |node| plain(node.get("waits")), cut: Cut::Early },
+        Column { title: "Distance", cell: |row| row.node.distance.to_string(), cut: Cut::Never },
+        Column { title: "Task", cell: |row| named(row.node.id.as_deref()), cut: Cut::Late },
+        Column {
+            title: "Status",
+            cell: |row| row.node.status.map_or_else(|| row.node.word.clone(), status::word),
+            cut: Cut::Never,
+        },
+        Column { title: "After", cell: |row| row.after.clone(), cut: Cut::Early },
+        Column { title: "Waits for", cell: |row| row.waits.clone(), cut: Cut::Early },
     ],
     noun: "tasks",
 };
@@ -110,40 +106,21 @@ pub async fn graph(client: &Client, which: &GraphOptions, options: &ListingOptio
 }
 
 /// A line for each task, those that come first at the top.
-fn graph_text(graph: &Value, screen: Screen) -> String {
-    let array = |name: &str| graph.get(name).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let (nodes, edges) = (array("nodes"), array("edges"));
-    let mut rows: Vec<Value> = nodes.iter().map(|node| row(node, nodes, edges)).collect();
-    rows.sort_by_key(|row| row.get("distance").and_then(Value::as_i64));
-    let more = graph.get("more").and_then(Value::as_bool) == Some(true);
-    let more = if more { "There are more: --limit and --depth say how many\n" } else { "" };
+fn graph_text(graph: &TaskGraph, screen: Screen) -> String {
+    let mut rows: Vec<GraphRow> = graph.nodes.iter().map(|node| row(node, graph)).collect();
+    rows.sort_by_key(|row| row.node.distance);
+    let more = if graph.more { "There are more: --limit and --depth say how many\n" } else { "" };
     format!("{}{more}", GRAPH.render(&rows, screen))
 }
 
-/// A node with the tasks that it comes after, and those of them that it still waits for.
-fn row(node: &Value, nodes: &[Value], edges: &[Value]) -> Value {
-    let key = node.get("key");
+fn row(node: &GraphNode, graph: &TaskGraph) -> GraphRow {
     let earlier = |only_waiting: bool| {
-        let to_this = edges.iter().filter(|edge| edge.get("to") == key);
-        let to_this = to_this.filter(|edge| !only_waiting || edge.get("waiting") == Some(&Value::Bool(true)));
-        let from = to_this.filter_map(|edge| nodes.iter().find(|node| node.get("key") == edge.get("from")));
-        from.map(graph_task).collect::<Vec<String>>().join(", ")
+        let to_this = graph.edges.iter().filter(|edge| edge.to == node.key);
+        let to_this = to_this.filter(|edge| edge.waiting || !only_waiting);
+        let from = to_this.filter_map(|edge| graph.nodes.iter().find(|node| node.key == edge.from));
+        from.map(|node| named(node.id.as_deref())).collect::<Vec<String>>().join(", ")
     };
-    let mut row = node.clone();
-    if let Some(row) = row.as_object_mut() {
-        row.insert("after".to_owned(), earlier(false).into());
-        row.insert("waits".to_owned(), earlier(true).into());
-    }
-    row
-}
-
-/// Its id, if whoever asks may know it.
-fn graph_task(node: &Value) -> String {
-    Some(plain(node.get("id"))).filter(|id| !id.is_empty()).unwrap_or_else(|| "(of another queue)".to_owned())
-}
-
-fn standing(node: &Value) -> String {
-    Some(status::of(node)).filter(|word| !word.is_empty()).unwrap_or_else(|| plain(node.get("word")))
+    GraphRow { node: node.clone(), after: earlier(false), waits: earlier(true) }
 }
 
 #[cfg(test)]
@@ -151,6 +128,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::read;
 
     #[test]
     fn a_lock_tells_who_has_it_and_who_waits() {
@@ -158,11 +136,11 @@ mod tests {
         let waiter = json!({ "hidden": true, "mode": "exclusive", "status": -4 });
         let lock =
             json!({ "name": "db", "held_by": 1, "waiting": 1, "holders": [holder], "waiters": [waiter] });
-        let text = details(&lock, Screen::default());
+        let text = details(&read(lock.clone()).unwrap(), Screen::default());
         assert!(text.contains("6b   | 1 of 3 | running | vm   |"), "{text}");
         assert!(text.contains("(of another queue) | exclusive | blocked |"), "{text}");
         assert!(text.ends_with("1 total tasks that wait for it.\n"), "{text}");
-        let row = LOCKS.render(&[lock], Screen::default());
+        let row = LOCKS.render(&[read(lock).unwrap()], Screen::default());
         assert!(row.contains("db   | 1       | 1       | 6b           |"), "{row}");
     }
 
@@ -170,9 +148,9 @@ mod tests {
     fn tasks_stand_behind_those_that_they_come_after() {
         let graph = json!({
             "nodes": [
-                { "key": 0, "id": "8d", "status": -4, "distance": 0 },
-                { "key": 1, "id": "6b", "status": 1, "distance": -1 },
-                { "key": 2, "hidden": true, "status": 0, "distance": -1 },
+                { "key": 0, "id": "8d", "status": -4, "word": "blocked", "distance": 0 },
+                { "key": 1, "id": "6b", "status": 1, "word": "succeeded", "distance": -1 },
+                { "key": 2, "hidden": true, "status": 0, "word": "running", "distance": -1 },
                 { "key": 3, "id": "9e", "status": null, "word": "gone", "distance": 1 },
             ],
             "edges": [
@@ -181,7 +159,7 @@ mod tests {
             ],
             "more": true,
         });
-        let text = graph_text(&graph, Screen::default());
+        let text = graph_text(&read(graph).unwrap(), Screen::default());
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[2].starts_with("-1       | 6b "), "{text}");
         assert!(

@@ -1,21 +1,21 @@
 //! `disbatch shadow QUEUE`
 
 use disbatch_wire::shadows::{ShadowPair, Shadows};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::api::{Client, read, segment};
+use crate::api::{Client, segment};
 use crate::args::seconds;
 use crate::args::{ListingOptions, ShadowOptions};
 use crate::command::life::advise;
 use crate::output::{Column, Cut, Screen, Table, document, print, visible};
 
-const TABLE: Table = Table {
+const TABLE: Table<ShadowPair> = Table {
     columns: &[
-        Column { title: "Task", cell: |json| of(json, |pair| pair.task), cut: Cut::Never },
-        Column { title: "Shadow", cell: |json| of(json, |pair| pair.shadow), cut: Cut::Never },
-        Column { title: "Was", cell: |json| of(json, |pair| time(pair.was)), cut: Cut::Never },
-        Column { title: "Is", cell: |json| of(json, |pair| time(pair.is)), cut: Cut::Never },
-        Column { title: "Outcome", cell: |json| of(json, outcome), cut: Cut::Late },
+        Column { title: "Task", cell: |pair| pair.task.clone(), cut: Cut::Never },
+        Column { title: "Shadow", cell: |pair| pair.shadow.clone(), cut: Cut::Never },
+        Column { title: "Was", cell: |pair| time(pair.was), cut: Cut::Never },
+        Column { title: "Is", cell: |pair| time(pair.is), cut: Cut::Never },
+        Column { title: "Outcome", cell: outcome, cut: Cut::Late },
     ],
     noun: "pairs",
 };
@@ -28,18 +28,16 @@ pub async fn run(client: &Client, which: &ShadowOptions, options: &ListingOption
     print(&document(&found, options, |found| text(found, which.differences, Screen::of_stdout()))?)
 }
 
-fn text(found: &Value, with_differences: bool, screen: Screen) -> String {
-    let Ok(shadows) = read::<Shadows>(found.clone()) else { return String::new() };
+fn text(shadows: &Shadows, with_differences: bool, screen: Screen) -> String {
     if shadows.shadow.is_none() {
         return "the queue has no shadow\n".to_owned();
     }
-    let pairs = found.get("compared").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let Shadows { same, different, slower, faster, task_failed, shadow_failed, .. } = shadows;
+    let Shadows { same, different, slower, faster, task_failed, shadow_failed, compared, .. } = shadows;
     let mut text = format!(
         "{}{same} same, {different} different, {slower} slower, {faster} faster. Only the task failed: {task_failed}, only the shadow: {shadow_failed}.\n",
-        TABLE.render(pairs, screen)
+        TABLE.render(compared, screen)
     );
-    for pair in shadows.compared.iter().filter(|_| with_differences) {
+    for pair in compared.iter().filter(|_| with_differences) {
         for own in &pair.differences {
             text.push_str(&format!("\n{} {}\n", pair.task, own.name));
             text.extend(own.difference.lines().map(|line| format!("{}\n", visible(line))));
@@ -52,20 +50,17 @@ fn time(seconds: Option<f64>) -> String {
     seconds.map_or_else(String::new, seconds::words)
 }
 
-fn outcome(pair: ShadowPair) -> String {
+fn outcome(pair: &ShadowPair) -> String {
     if pair.different.is_empty() {
-        return pair.verdict;
+        return pair.verdict.clone();
     }
     format!("{}: {}", pair.verdict, pair.different.join(", "))
-}
-
-fn of(json: &Value, cell: impl FnOnce(ShadowPair) -> String) -> String {
-    read(json.clone()).map(cell).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::read;
 
     #[test]
     fn pairs_are_lines_and_differences_come_if_they_are_wanted() {
@@ -77,14 +72,14 @@ mod tests {
             "queue": "q", "shadow": "n", "share": 1.0, "pairs": 1, "same": 0, "different": 1, "slower": 0, "faster": 0,
             "task_failed": 0, "shadow_failed": 1, "compared": [pair],
         });
-        let short = text(&found, false, Screen::default());
+        let short = text(&read(found.clone()).unwrap(), false, Screen::default());
         assert!(short.contains("different: status, stdout") && !short.contains("+2"), "{short}");
         assert!(short.ends_with("Only the task failed: 0, only the shadow: 1.\n"), "{short}");
-        assert!(text(&found, true, Screen::default()).ends_with("\na stdout\n-two\n+2\n"));
+        assert!(text(&read(found).unwrap(), true, Screen::default()).ends_with("\na stdout\n-two\n+2\n"));
         let none = json!({
             "queue": "q", "shadow": null, "share": null, "pairs": 0, "same": 0, "different": 0, "slower": 0, "faster": 0,
             "task_failed": 0, "shadow_failed": 0, "compared": [],
         });
-        assert_eq!(text(&none, true, Screen::default()), "the queue has no shadow\n");
+        assert_eq!(text(&read(none).unwrap(), true, Screen::default()), "the queue has no shadow\n");
     }
 }

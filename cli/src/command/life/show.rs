@@ -1,7 +1,7 @@
 //! `disbatch show ID`, `disbatch explain ID` and `disbatch explain --queue QUEUE`
 
 use disbatch_values::status::Status;
-use disbatch_wire::explanations::QueueExplanation;
+use disbatch_wire::explanations::{Explained, Gate, QueueExplanation};
 use serde_json::Value;
 
 use crate::api::{Client, read, segment};
@@ -205,19 +205,10 @@ fn of_queue(answer: &Value, [able, unable]: [&str; 2]) -> String {
 }
 
 fn explain_text(answer: &Value, [open, shut]: [&str; 2]) -> String {
-    let gates = answer.get("gates").and_then(Value::as_array);
-    let gates = gates.into_iter().flatten().map(|gate| {
-        let mark = if gate.get("open").and_then(Value::as_bool) == Some(true) { open } else { shut };
-        format!("  {mark} {}\n", shown(gate.get("text").or(gate.get("gate"))))
-    });
-    let gates: String = gates.collect();
-    let word = shown(answer.get("word").or(answer.get("status")));
-    format!("{} {word}\n{}\n{gates}", shown(answer.get("id")), shown(answer.get("summary")))
-}
-
-/// On one line: reasons are what somebody has written.
-fn shown(value: Option<&Value>) -> String {
-    visible(&plain(value))
+    let Ok(task) = read::<Explained>(answer.clone()) else { return plain(Some(answer)) + "\n" };
+    let gate = |gate: &Gate| format!("  {} {}\n", if gate.open { open } else { shut }, visible(&gate.text));
+    let gates: String = task.gates.iter().map(gate).collect();
+    format!("{} {}\n{}\n{gates}", visible(&task.id), visible(&task.word), visible(&task.summary))
 }
 
 #[cfg(test)]
@@ -288,7 +279,8 @@ mod tests {
 
     #[test]
     fn reasons_are_no_lines_of_their_own() {
-        let gate = json!({"open": false, "text": "paused: \u{1b}[2J\n  ok  all is well"});
+        let gate =
+            json!({"gate": "queue_paused", "open": false, "text": "paused: \u{1b}[2J\n  ok  all is well"});
         let told = explain_text(
             &json!({"id": "6b", "word": "queued", "summary": "a\u{9b}b", "gates": [gate]}),
             ["ok ", "NO "],

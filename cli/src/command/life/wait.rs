@@ -5,12 +5,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use disbatch_values::text::percent;
+use disbatch_wire::arrays::Array;
 use futures::stream::{FuturesUnordered, StreamExt};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use crate::api::{ApiError, Client};
+use crate::api::{ApiError, Client, read};
 use crate::args::WaitOptions;
 use crate::command::arrays;
 use crate::command::life::advise;
@@ -122,7 +123,7 @@ impl Waiting<'_> {
     }
 
     /// How an array ends, which no request waits for.
-    async fn end_of_array(&self, id: &str, array: &Value) -> Result<End, ApiError> {
+    async fn end_of_array(&self, id: &str, array: &Array) -> Result<End, ApiError> {
         say(&format!("disbatch: {id} is {}", arrays::what(array)));
         let mut turns = tokio::time::interval(SHORT_POLL);
         loop {
@@ -130,7 +131,8 @@ impl Waiting<'_> {
             let path = format!("/arrays/{id}?.limit=1");
             let array =
                 self.connection.persist(async || self.connection.client.get(&path, None).await).await?;
-            if array.get("state").and_then(Value::as_str) == Some("done") {
+            let array: Array = read(array).unwrap_or_default();
+            if array.state == "done" {
                 return Ok(End { status: arrays::worst(&array), told: arrays::summary(&array) });
             }
             if let Some(bar) = &self.bar {

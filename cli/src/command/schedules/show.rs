@@ -6,7 +6,7 @@ use super::path;
 use crate::api::{Client, query};
 use crate::args::{ListingOptions, RunsOptions, ScheduleFilter, seconds};
 use crate::command::life::advise;
-use crate::output::{self, Column, Cut, Screen, Table, document, plain, print, visible};
+use crate::output::{self, Column, Cut, Table, document, plain, print, visible};
 
 const SCHEDULES: Table = Table {
     columns: &[
@@ -24,7 +24,7 @@ const SCHEDULES: Table = Table {
 /// Prints the schedules that there are.
 pub async fn list(client: &Client, filter: &ScheduleFilter, options: &ListingOptions) -> anyhow::Result<()> {
     let schedules = client.get(&address(filter, options.limit), None).await.map_err(advise)?;
-    print(&output::list(&schedules, options, |schedules| SCHEDULES.render(schedules, Screen::of_stdout()))?)
+    SCHEDULES.print(&schedules, options)
 }
 
 fn address(filter: &ScheduleFilter, limit: Option<i64>) -> String {
@@ -136,7 +136,7 @@ pub async fn runs(client: &Client, options: &RunsOptions, listing: &ListingOptio
     let address = format!("{}/runs{}", path(&options.schedule)?, query(pairs));
     let mut answer = client.get(&address, None).await.map_err(advise)?;
     let runs = answer.get_mut("runs").map(Value::take).unwrap_or_default();
-    print(&output::list(&runs, listing, |runs| RUNS.render(runs, Screen::of_stdout()))?)?;
+    RUNS.print(&runs, listing)?;
     if let Some(next) = answer.get("next").and_then(Value::as_str) {
         output::say(&format!("there are earlier ones: --before {next}"));
     }
@@ -167,6 +167,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::output::Screen;
 
     #[test]
     fn schedules_are_lines() {

@@ -101,7 +101,7 @@ fn nodes_may_be_what_holds_it() {
     }
     let told = with_nodes(vec![node("n1", other()), node("n2", doc! {})], &[]);
     let chances: Vec<(&str, usize)> =
-        told.nodes.iter().flatten().map(|chance| (chance.node.as_str(), chance.against.len())).collect();
+        told.nodes.iter().flatten().map(|chance| (chance.node.as_str(), chance.why.len())).collect();
     assert_eq!((told.gate, chances), (Hold::None, vec![("n1", 1), ("n2", 0)]));
 }
 

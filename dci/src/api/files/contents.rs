@@ -3,13 +3,13 @@
 use actix_web::HttpRequest;
 use actix_web::web::{Data, Path, Payload};
 use disbatch_core::files::{CHUNK_BYTES, ContentId, Put};
-use serde_json::json;
+use disbatch_wire::files::{ChunkStored, ContentChunks, ContentFinished};
 
 use crate::access::Who;
 use crate::api::Answer;
 use crate::changes::SentChunk;
 use crate::error::HttpError;
-use crate::openapi::{ChunkLength, ChunkStored, ContentChunks, ContentFinished, ErrorBody, OfRead, OfWrite};
+use crate::openapi::{ChunkLength, ErrorBody, OfRead, OfWrite};
 use crate::params::{Params, read_up_to};
 use crate::state::State;
 use crate::{changes, files, json, legacy};
@@ -35,7 +35,7 @@ pub async fn get(state: Data<State>, who: Who, id: Path<String>) -> Answer {
     let content = named(&id)?;
     let may_name = files::refused(&state, &who, &[content]).await?.is_empty();
     let chunks = state.store.content_state(content, &files::sender(&who), may_name).await?;
-    Ok(json::ok(&files::of_chunks(&id, &chunks)))
+    json::of(&files::of_chunks(&id, &chunks))
 }
 
 /// Stores a chunk of a content: 1 MiB, or what is left of it for the last one. Chunks may come in any order, several at once, and
@@ -74,7 +74,7 @@ pub async fn put(
         Put::Stored => "stored",
         Put::Known => "known",
     };
-    Ok(json::ok(&json!({ "sha256": id, "n": n, "outcome": outcome })))
+    json::of(&ChunkStored { sha256: id, n, outcome })
 }
 
 /// How many bytes the whole content has, as the address says.
@@ -107,7 +107,7 @@ fn length(request: &HttpRequest) -> Result<u64, HttpError> {
 pub async fn finish(state: Data<State>, who: Who, id: Path<String>) -> Answer {
     files::may_store(&who)?;
     changes::finish_content(&state, &who, named(&id)?).await?;
-    Ok(json::ok(&json!({ "sha256": id.as_str(), "done": true })))
+    json::of(&ContentFinished { sha256: id.into_inner(), done: true })
 }
 
 #[cfg(test)]

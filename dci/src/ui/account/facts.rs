@@ -1,15 +1,15 @@
 //! What there is to know about whoever asks, and what they may do, for people and for programs.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
-use bson::DateTime;
 use bson::oid::ObjectId;
 use disbatch_core::accounts::{Grant, Role, Scope, Session, Token, UserName};
-use disbatch_core::model::{Queue, QueueId};
+use disbatch_core::model::Queue;
 use disbatch_core::store::StoreError;
-use serde_json::{Value, json};
+use disbatch_wire::accounts::{self, Account, AccountSession, AccountToken};
 
 use crate::access::{Via, Who};
+use crate::changes::actor;
 use crate::json::date_text;
 use crate::state::State;
 use crate::ui::names::names;
@@ -65,57 +65,35 @@ impl Facts {
     }
 
     /// All of it for programs.
-    pub fn json(&self) -> Value {
-        json!({
-            "name": self.who.name,
-            "via": via(&self.who.via),
-            "role": self.who.rights.everywhere().map(Role::name),
-            "grants": grants_json(&self.grants(), &self.names()),
-            "sessions": self.sessions.iter().map(|session| self.session(session)).collect::<Vec<_>>(),
-            "tokens": self.tokens.iter().map(token).collect::<Vec<_>>(),
-        })
-    }
-
-    fn session(&self, session: &Session) -> Value {
-        json!({
-            "id": session.id.to_hex(),
-            "created": date(session.created),
-            "seen": date(session.seen),
-            "expires": date(session.expires),
-            "from": session.from,
-            "agent": session.agent,
-            "own": self.is_own(session),
-        })
-    }
-}
-
-fn token(token: &Token) -> Value {
-    let ids = |queues: &BTreeSet<QueueId>| queues.iter().map(ToString::to_string).collect::<Vec<_>>();
-    json!({
-        "id": token.id.to_hex(),
-        "name": token.name,
-        "role": token.role.name(),
-        "queues": token.queues.as_ref().map(ids),
-        "created": date(token.created),
-        "expires": date(token.expires),
-        "used": date(token.used),
-        "from": token.from,
-        "over": token.is_over,
-    })
-}
-
-fn date(at: Option<DateTime>) -> Option<String> {
-    at.and_then(date_text)
-}
-
-/// How somebody was recognised.
-const fn via(via: &Via) -> &'static str {
-    match via {
-        Via::OpenDoor => "open",
-        Via::Session(_) => "session",
-        Via::Password => "password",
-        Via::Token { .. } => "token",
-        Via::Proxy => "proxy",
+    pub fn account(&self) -> Account {
+        let session = |session: &Session| AccountSession {
+            id: session.id.to_hex(),
+            created: session.created.and_then(date_text),
+            seen: session.seen.and_then(date_text),
+            expires: session.expires.and_then(date_text),
+            from: session.from.clone(),
+            agent: session.agent.clone(),
+            own: self.is_own(session),
+        };
+        let token = |token: &Token| AccountToken {
+            id: token.id.to_hex(),
+            name: token.name.clone(),
+            role: token.role,
+            queues: token.queues.as_ref().map(|queues| queues.iter().map(ToString::to_string).collect()),
+            created: token.created.and_then(date_text),
+            expires: token.expires.and_then(date_text),
+            used: token.used.and_then(date_text),
+            from: token.from.clone(),
+            over: token.is_over,
+        };
+        Account {
+            name: self.who.name.clone(),
+            via: actor(&self.who).via.name().unwrap_or_default().to_owned(),
+            role: self.who.rights.everywhere(),
+            grants: wire_grants(&self.grants(), &self.names()),
+            sessions: self.sessions.iter().map(session).collect(),
+            tokens: self.tokens.iter().map(token).collect(),
+        }
     }
 }
 
@@ -195,22 +173,21 @@ pub fn rows(everywhere: Option<Role>, grants: &[Grant], names: &HashMap<ObjectId
 }
 
 /// The roles on some queues, for programs.
-pub fn grants_json(grants: &[Grant], names: &HashMap<ObjectId, String>) -> Value {
-    let grant = |grant: &Grant| match &grant.scope {
-        Scope::Queue(queue) => json!({
-            "queue": queue.to_string(), "name": names.get(&queue.0), "role": grant.role.name(),
-        }),
-        Scope::Tenant(tenant) => json!({ "tenant": tenant, "role": grant.role.name() }),
-    };
-    grants.iter().map(grant).collect()
+pub fn wire_grants(grants: &[Grant], names: &HashMap<ObjectId, String>) -> Vec<accounts::Grant> {
+    grants.iter().map(|grant| grant.to_wire(|queue| names.get(&queue.0).cloned())).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use bson::doc;
+    use std::collections::BTreeSet;
+
+    use bson::{DateTime, doc};
     use disbatch_core::accounts::{Key, Rights};
+    use disbatch_core::model::QueueId;
+    use serde_json::json;
 
     use super::*;
+    use crate::json::value_of;
 
     const NOW: DateTime = DateTime::from_millis(1_795_163_067_344);
 
@@ -249,7 +226,7 @@ mod tests {
             from: None,
             is_over: false,
         });
-        let told = facts.json();
+        let told = value_of(&facts.account()).unwrap();
         assert_eq!(
             (&told["name"], &told["role"], &told["via"]),
             (&json!("alice"), &json!("admin"), &json!("session"))
@@ -267,10 +244,10 @@ mod tests {
         let only = Some(BTreeSet::from([queue(2).id]));
         let narrow = facts(by_token.clone(), Rights::all().narrowed(Role::Submitter, only));
         let of_second = Grant { scope: Scope::Queue(queue(2).id), role: Role::Submitter };
-        assert_eq!((narrow.json()["role"].clone(), narrow.grants()), (Value::Null, vec![of_second]));
+        assert_eq!((narrow.account().role, narrow.grants()), (None, vec![of_second]));
         let grants = vec![Grant { scope: Scope::Queue(QueueId(ObjectId::new())), role: Role::Viewer }];
         let whole = facts(by_token, Rights::new(Some(Role::Operator), grants.clone()));
-        assert_eq!((whole.json()["role"].clone(), whole.grants()), (json!("operator"), grants));
+        assert_eq!((whole.account().role, whole.grants()), (Some(Role::Operator), grants));
     }
 
     #[test]
@@ -315,7 +292,7 @@ mod tests {
         assert_eq!(rows[1].address, Some(format!("/queues/{known}")));
         assert_eq!(rows[2].address, None);
         assert_eq!(
-            grants_json(&grants, &names),
+            value_of(&wire_grants(&grants, &names)).unwrap(),
             json!([
                 { "queue": known.to_hex(), "name": "<mail>", "role": "operator" },
                 { "queue": gone.to_hex(), "name": null, "role": "viewer" },

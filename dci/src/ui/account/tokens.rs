@@ -10,6 +10,7 @@ use actix_web::web::{Data, Path};
 use bson::oid::ObjectId;
 use disbatch_core::accounts::{NewToken, Role, UserName};
 use disbatch_core::model::{Queue, QueueId};
+use disbatch_wire::accounts::CreatedToken;
 use serde_json::{Value, json};
 
 use super::owner;
@@ -17,7 +18,7 @@ use super::page::{self, Form, Made, Notes};
 use crate::access::{Who, address};
 use crate::api::{Answer, redirect};
 use crate::error::HttpError;
-use crate::openapi::{self, CreatedToken, ErrorBody, OfWrite};
+use crate::openapi::{self, ErrorBody, OfWrite};
 use crate::params::Params;
 use crate::state::State;
 use crate::{changes, json, ui, values};
@@ -58,7 +59,7 @@ const MOST: usize = 100;
 pub async fn create_token(request: HttpRequest, state: Data<State>, who: Who, params: Params) -> Answer {
     let is_form = redirect::is_form(&params);
     match create(&state, &who, &params).await {
-        Ok((_, text)) if !is_form => Ok(json::ok(&json!({ "token": text }))),
+        Ok((_, token)) if !is_form => json::of(&CreatedToken { token }),
         Ok((name, text)) => {
             let made = Made { name, text, server: server(&request, &state) };
             let notes = Notes { made: Some(made), ..Notes::default() };
@@ -124,8 +125,7 @@ fn wanted(user: UserName, own: Role, queues: &[Queue], params: &Params) -> Resul
         return Err(HttpError::bad_param("name must say what the token is for", "name"));
     }
     let role = given("role").as_str().ok_or_else(|| HttpError::bad_param("role is missing", "role"))?;
-    let role: Role =
-        role.parse::<Role>().map_err(|error| HttpError::bad_param(&error.to_string(), "role"))?;
+    let role: Role = role.parse().map_err(|error: String| HttpError::bad_param(&error, "role"))?;
     if role > own {
         return Err(HttpError::forbidden(format!("a token has no role above your own, which is {own}")));
     }

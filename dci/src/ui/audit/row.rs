@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use bson::oid::ObjectId;
 use bson::{Bson, Document};
+use disbatch_core::audit::{Object, ObjectKind};
 use disbatch_core::model::TaskId;
 
 use crate::ui::bulk::encoded;
@@ -52,12 +53,8 @@ impl ObjectNames {
 
 /// The tasks that an entry names.
 pub fn tasks_of(entry: &Document) -> Vec<TaskId> {
-    let object = entry
-        .get_document("object")
-        .ok()
-        .filter(|object| object.get_str("kind").is_ok_and(|kind| kind == "task"));
-    let object = object.and_then(|object| object.get_object_id("id").ok());
-    object.into_iter().chain(first_task(entry)).map(TaskId).collect()
+    let object = Object::of_entry(entry).filter(|object| object.kind == ObjectKind::Task);
+    object.and_then(|object| object.id).into_iter().chain(first_task(entry)).map(TaskId).collect()
 }
 
 /// An entry.

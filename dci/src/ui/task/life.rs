@@ -173,22 +173,21 @@ impl Why {
         let names = names(task, queue, called);
         let summary = Linked::of(&explanation.summary, &names);
         let mut helps = Vec::new();
-        let closed = |gate: &Gate| !gate.open && gate.name != NODE;
-        for gate in explanation.gates.iter().filter(|gate| closed(gate)) {
-            for help in help(gate.name, task, queue) {
+        for gate in explanation.gates.iter().filter(|gate| gate.is_closed()) {
+            for help in help(&gate.name, task, queue) {
                 if !helps.contains(&help) {
                     helps.push(help);
                 }
             }
         }
-        let waits = !runs && explanation.gates.iter().any(closed);
+        let waits = !runs && explanation.gates.iter().any(Gate::is_closed);
         let is_paused = explanation.gates.iter().any(|gate| gate.name == "queue_paused" && !gate.open);
         // What the summary says is not said twice.
         let gates = explanation.gates.into_iter().filter(|gate| gate.text != explanation.summary);
         // Nodes that cannot claim it are told together.
-        let gates = gates.filter(|gate| gate.open || gate.name != NODE);
-        let (gates, others): (Vec<Gate>, Vec<Gate>) = gates.partition(|gate| runs || closed(gate));
-        let is_claimable = others.iter().any(|gate| gate.name == NODE);
+        let gates = gates.filter(|gate| gate.open || gate.name != Gate::NODE);
+        let (gates, others): (Vec<Gate>, Vec<Gate>) = gates.partition(|gate| runs || gate.is_closed());
+        let is_claimable = others.iter().any(|gate| gate.name == Gate::NODE);
         let linked = |gates: Vec<Gate>| {
             gates.into_iter().map(|gate| (gate.open, Linked::of(&gate.text, &names))).collect()
         };
@@ -206,9 +205,6 @@ impl Why {
         }
     }
 }
-
-/// The gates of single nodes, of which one that is open is enough.
-const NODE: &str = "node";
 
 /// What sentences about a task may name.
 fn names(task: &Document, queue: &QueueLink, called: &Called) -> Vec<Name> {
@@ -379,7 +375,7 @@ mod tests {
     }
 
     fn explained(status: Status, gates: Vec<(&'static str, bool, &str)>) -> String {
-        let gate = |(name, open, text): (&'static str, bool, &str)| Gate { name, open, text: text.into() };
+        let gate = |(name, open, text): (&'static str, bool, &str)| Gate::new(name, open, text);
         let gates: Vec<Gate> = gates.into_iter().map(gate).collect();
         let summary =
             gates.iter().find(|gate| !gate.open).map_or("Nothing keeps it.", |gate| &gate.text).to_owned();

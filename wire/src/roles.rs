@@ -3,10 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-use bson::Bson;
+use serde::{Deserialize, Serialize};
 
 /// What somebody may do. Each may do what those before it may.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub enum Role {
     /// May look at queues, tasks and their output.
     Viewer,
@@ -17,11 +19,6 @@ pub enum Role {
     /// May see what everybody has done, and what users there are.
     Admin,
 }
-
-/// The text names no role.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no role: expected viewer, submitter, operator or admin")]
-pub struct RoleError(String);
 
 impl Role {
     /// From the least to the most.
@@ -36,11 +33,6 @@ impl Role {
             Self::Admin => "admin",
         }
     }
-
-    /// What is stored. What cannot be understood is none.
-    pub fn stored(value: Option<&Bson>) -> Option<Self> {
-        value.and_then(Bson::as_str)?.parse().ok()
-    }
 }
 
 impl fmt::Display for Role {
@@ -50,10 +42,11 @@ impl fmt::Display for Role {
 }
 
 impl FromStr for Role {
-    type Err = RoleError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, RoleError> {
-        Self::ALL.into_iter().find(|role| role.name() == text).ok_or_else(|| RoleError(text.to_owned()))
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("'{text}' is no role: expected viewer, submitter, operator or admin");
+        Self::ALL.into_iter().find(|role| role.name() == text).ok_or_else(wrong)
     }
 }
 
@@ -68,7 +61,7 @@ mod tests {
             assert_eq!(role.name().parse(), Ok(role));
         }
         assert_eq!(
-            "root".parse::<Role>().unwrap_err().to_string(),
+            "root".parse::<Role>().unwrap_err(),
             "'root' is no role: expected viewer, submitter, operator or admin"
         );
     }

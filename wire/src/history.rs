@@ -1,125 +1,152 @@
-//! What the audit and a moment of the past look like. These types are never made: they only describe.
+//! What people did, and what a moment of the past was like.
 
-use serde::Serialize;
-use serde_json::Value;
-use utoipa::{IntoParams, ToSchema};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 /// Something that was done, and by whom.
-#[derive(ToSchema)]
-#[schema(example = json!({
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(example = json!({
     "key": "1795163067344-6b0003bb686c8275d8016666", "at": "2026-11-20T08:24:27", "by": "alice from 10.0.0.1",
     "user": "alice", "via": "session", "from": "10.0.0.1", "what": "queue update",
     "object": {"kind": "queue", "id": "6b0003bb686c8275d70dc2f1", "name": "mail"},
     "queue": "6b0003bb686c8275d70dc2f1", "before": {"threads": 2}, "after": {"threads": 4},
-}))]
+})))]
 pub struct AuditEntry {
     /// Its place: `.after` or `.before` of another search.
-    key: String,
+    pub key: String,
     /// UTC, by the clock of the host that has recorded it.
-    at: String,
+    pub at: String,
     /// Who did it, and from where.
-    by: String,
+    pub by: String,
     /// The user's name; missing where nobody is asked.
-    user: Option<String>,
+    pub user: Option<String>,
     /// How they were recognised: `open` (nobody is asked), `session`, `password`, `token`, `proxy`, `command line`, or
     /// `refused`.
-    via: Option<String>,
+    pub via: Option<String>,
     /// The token that they were recognised by.
-    token_name: Option<String>,
+    pub token_name: Option<String>,
     /// The address that they came from; for the command line an account and a host.
-    from: Option<String>,
+    pub from: Option<String>,
     /// For a bulk job: `bulk` and its action, when it was made; the same and `ended` or `cancelled`.
-    what: String,
+    pub what: String,
     /// `kind`, and `id` and `name` if it has them. Missing in entries of older releases.
-    #[schema(value_type = Option<Object>)]
-    object: Option<Value>,
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
+    pub object: Option<AuditObject>,
     /// The queue that it is about.
-    queue: Option<String>,
+    pub queue: Option<String>,
     /// The fields that have changed, as they were.
-    #[schema(value_type = Option<Object>)]
-    before: Option<Value>,
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
+    pub before: Option<Map<String, Value>>,
     /// The fields that have changed, as they are since.
-    #[schema(value_type = Option<Object>)]
-    after: Option<Value>,
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
+    pub after: Option<Map<String, Value>>,
     /// Why, if that was said.
-    reason: Option<String>,
+    pub reason: Option<String>,
     /// How many tasks were submitted, or matched a bulk job; how many logins were refused since the entry before.
-    count: Option<u64>,
+    pub count: Option<u64>,
     /// The first tasks that were submitted.
-    tasks: Option<Vec<String>>,
+    pub tasks: Option<Vec<String>>,
     /// The collection that tasks were made of.
-    collection: Option<String>,
+    pub collection: Option<String>,
     /// The filter of a bulk job.
-    #[schema(value_type = Option<Object>)]
-    filter: Option<Value>,
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
+    pub filter: Option<Value>,
     /// The bulk job.
-    job: Option<String>,
+    pub job: Option<String>,
     /// The state of a bulk job that is over.
-    state: Option<String>,
+    pub state: Option<String>,
     /// How many tasks it has changed.
-    done: Option<u64>,
+    pub done: Option<u64>,
     /// How many needed nothing, or could not be acted on.
-    skipped: Option<u64>,
+    pub skipped: Option<u64>,
+}
+
+/// What something was done to.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct AuditObject {
+    pub kind: String,
+    pub id: Option<String>,
+    pub name: Option<String>,
 }
 
 /// Which entries.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
+#[cfg_attr(feature = "cli", derive(clap::Args))]
 pub struct AuditSearch {
     /// What was done, or what that begins with: `queue` finds `queue update` too, and `bulk cancel` finds `bulk cancel ended`.
     /// `changes` finds all but logins, logouts and audits of counters.
-    #[param(example = "queue update")]
-    what: Option<String>,
+    #[cfg_attr(feature = "openapi", param(example = "queue update"))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "TEXT"))]
+    pub what: Option<String>,
     /// Text that `by` has somewhere.
-    by: Option<String>,
+    #[cfg_attr(feature = "cli", arg(long, value_name = "TEXT"))]
+    pub by: Option<String>,
     /// A user's name.
-    user: Option<String>,
+    #[cfg_attr(feature = "cli", arg(long, value_name = "NAME"))]
+    pub user: Option<String>,
     /// The queue that it is about, by name or id.
-    queue: Option<String>,
+    #[cfg_attr(feature = "cli", arg(long, value_name = "QUEUE"))]
+    pub queue: Option<String>,
     /// The kind of object: `queue`, `node`, `balance`, `task`, `bulk`, `user`, `token`, `session` or `counters`.
-    object: Option<String>,
+    #[cfg_attr(feature = "cli", arg(long, value_name = "KIND"))]
+    pub object: Option<String>,
     /// The object's name.
-    name: Option<String>,
+    #[cfg_attr(feature = "cli", arg(long, value_name = "NAME"))]
+    pub name: Option<String>,
     /// The id of anything that it is about: an object, a queue, a bulk job, or one of the first tasks of a submission.
-    #[param(pattern = "^[0-9a-f]{24}$")]
-    about: Option<String>,
+    #[cfg_attr(feature = "openapi", param(pattern = "^[0-9a-f]{24}$"))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "ID"))]
+    pub about: Option<String>,
     /// From this time on: a day as `2026-11-20`, ISO 8601, or seconds since 1970. UTC unless it has a zone.
-    #[param(example = "2026-11-20")]
-    from: Option<String>,
+    #[cfg_attr(feature = "openapi", param(example = "2026-11-20"))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "WHEN"))]
+    pub from: Option<String>,
     /// Until before this time. A day is meant with all of it.
-    to: Option<String>,
+    #[cfg_attr(feature = "cli", arg(long, value_name = "WHEN"))]
+    pub to: Option<String>,
     /// At most so many, the latest first: 100 unless given.
-    #[param(rename = ".limit", minimum = 1, maximum = 1000)]
-    limit: Option<i64>,
+    #[serde(rename = ".limit")]
+    #[cfg_attr(feature = "openapi", param(minimum = 1, maximum = 1000))]
+    #[cfg_attr(feature = "cli", arg(skip))]
+    pub limit: Option<i64>,
     /// Those that are older than the one with this `key`.
-    #[param(rename = ".after")]
-    after: Option<String>,
+    #[serde(rename = ".after")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "KEY"))]
+    pub after: Option<String>,
     /// Those that are newer than the one with this `key`, and next to it.
-    #[param(rename = ".before")]
-    before: Option<String>,
+    #[serde(rename = ".before")]
+    #[cfg_attr(feature = "cli", arg(skip))]
+    pub before: Option<String>,
 }
 
 /// Which moment.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
-#[expect(dead_code, reason = "types that only describe are never made")]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
+#[cfg_attr(feature = "cli", derive(clap::Args))]
 pub struct MomentSearch {
     /// ISO 8601, UTC unless it has a zone, seconds since 1970, an age (`2h`), or an hour (`03:12`), which is the last one that was. Now unless given.
-    #[param(example = "2h")]
-    at: Option<String>,
+    #[cfg_attr(feature = "openapi", param(example = "2h"))]
+    #[cfg_attr(feature = "cli", arg(value_name = "TIME"))]
+    pub at: Option<String>,
     /// For how long before and after it: `90s`, `10m` or `2h`, up to 12 h. 5 minutes unless given.
-    #[param(example = "10m")]
-    around: Option<String>,
+    #[cfg_attr(feature = "openapi", param(example = "10m"))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "TIME"))]
+    pub around: Option<String>,
     /// Of this queue only, by name or id.
-    #[param(example = "mail")]
-    queue: Option<String>,
+    #[cfg_attr(feature = "openapi", param(example = "mail"))]
+    #[cfg_attr(feature = "cli", arg(long))]
+    pub queue: Option<String>,
     /// Of this node only.
-    node: Option<String>,
+    #[cfg_attr(feature = "cli", arg(long, value_name = "NAME"))]
+    pub node: Option<String>,
 }
 
 /// What is known of a moment of the past.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(example = json!({
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(example = json!({
     "at": "2026-11-20T03:12:00Z", "from": "2026-11-20T03:07:00Z", "to": "2026-11-20T03:17:00Z", "running": [], "waiting": 0,
     "limits": [{"kind": "queue", "name": "mail", "settings": {"threads": 2}, "known": true}], "ran": [],
     "events": [{
@@ -127,7 +154,7 @@ pub struct MomentSearch {
         "queue": "6b0003bb686c8275d70dc2f1", "queue_name": "mail", "node": null, "schedule": null, "status": null, "by": "alice",
     }],
     "gaps": [],
-}))]
+})))]
 pub struct Moment {
     /// The moment: ISO 8601, UTC.
     pub at: String,
@@ -150,7 +177,8 @@ pub struct Moment {
 }
 
 /// An attempt that ran.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RanThen {
     /// The task's id.
     pub task: String,
@@ -173,21 +201,23 @@ pub struct RanThen {
 }
 
 /// What limits a queue or a node had.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct MomentLimits {
     /// `queue` or `node`.
     pub kind: String,
     /// Its name.
     pub name: String,
     /// Those that were set: `threads`, `paused`, `accepting`, `maxthreads`, `draining` and others.
-    #[schema(value_type = Object)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub settings: Value,
     /// Whether the audit reaches back to the moment. If not, they may have been others.
     pub known: bool,
 }
 
 /// Something that happened.
-#[derive(Debug, Serialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct MomentEvent {
     /// When: ISO 8601, UTC.
     pub at: String,

@@ -1,0 +1,121 @@
+//! Who somebody is, what they may do, and how else they get in.
+
+use serde::{Deserialize, Serialize};
+
+use crate::roles::Role;
+
+/// Who asks, what they may do, and how else they get in.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(example = json!({
+    "name": "alice", "via": "password", "role": "viewer",
+    "grants": [{"queue": "6b0003bb686c8275d70dc2f1", "name": "mail", "role": "operator"}],
+    "sessions": [{
+        "id": "6b0003bb686c8275d8016666", "created": "2026-11-20T08:24:27", "seen": "2026-11-20T09:12:00",
+        "expires": "2026-11-27T08:24:27", "from": "192.0.2.7", "agent": "Mozilla/5.0", "own": false,
+    }],
+    "tokens": [{
+        "id": "6b0003bb686c8275d8017777", "name": "nightly", "role": "submitter",
+        "queues": ["6b0003bb686c8275d70dc2f1"], "created": "2026-11-20T08:24:27",
+        "expires": "2027-02-18T08:24:27", "used": null, "from": null, "over": false,
+    }],
+})))]
+pub struct Account {
+    /// Null if nobody is asked who they are.
+    pub name: Option<String>,
+    /// How they were recognised: `session`, `password`, `token`, `proxy`, or `open` if nobody is asked.
+    pub via: String,
+    /// What they may do on all queues and on what belongs to none.
+    pub role: Option<Role>,
+    /// What they may do on some queues.
+    pub grants: Vec<Grant>,
+    /// The browsers that they are logged in with. A token is not told.
+    pub sessions: Vec<AccountSession>,
+    /// The programs that act for them. A token is not told.
+    pub tokens: Vec<AccountToken>,
+}
+
+/// A role on one queue, or on the queues of a tenant.
+#[derive(Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Grant {
+    /// The queue's id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// The queue's name; null if it is not there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub name: Option<Option<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    pub role: Role,
+}
+
+/// A browser that somebody is logged in with. Times are UTC.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct AccountSession {
+    pub id: String,
+    pub created: Option<String>,
+    /// When it was used, to the minute.
+    pub seen: Option<String>,
+    pub expires: Option<String>,
+    /// The address that it began from.
+    pub from: String,
+    /// What the browser calls itself.
+    pub agent: String,
+    /// Whether the request came with it.
+    pub own: bool,
+}
+
+/// What a program is let in with. Times are UTC.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct AccountToken {
+    pub id: String,
+    /// What it is for.
+    pub name: String,
+    /// The highest role that it has anywhere.
+    pub role: Role,
+    /// The ids of the only queues that it is good for; null if it is good for all of its owner's.
+    pub queues: Option<Vec<String>>,
+    pub created: Option<String>,
+    /// Null: never.
+    pub expires: Option<String>,
+    /// When it was used last, to the minute.
+    pub used: Option<String>,
+    /// The address that it was used from last.
+    pub from: Option<String>,
+    /// Whether it has ended.
+    pub over: bool,
+}
+
+/// The new token.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(example = json!({"token": "disbatch_6b0003bb686c8275d8017777.."})))]
+pub struct CreatedToken {
+    /// Its text, which nobody can read again.
+    pub token: String,
+}
+
+/// Somebody who may log in.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(example = json!({
+    "name": "alice", "role": "viewer", "grants": [{"tenant": "acme", "role": "operator"}], "password": true,
+    "tokens": 1, "created": "2026-11-20T08:24:27",
+})))]
+pub struct User {
+    pub name: String,
+    /// What they may do on all queues and on what belongs to none.
+    pub role: Option<Role>,
+    /// What they may do on some queues.
+    pub grants: Vec<Grant>,
+    /// Whether they have one. Without it they come through a proxy.
+    pub password: bool,
+    /// How many they have that have not ended.
+    pub tokens: u64,
+    /// UTC.
+    pub created: Option<String>,
+}

@@ -1,0 +1,57 @@
+//! What came of what was done with one task.
+
+use serde::{Deserialize, Serialize};
+
+/// What came of a cancellation.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
+    "id": "6b0003bb686c8275d8013333", "status": -5, "outcome": "cancelled",
+})))]
+pub struct CancelResult {
+    pub id: String,
+    /// -5 if it will not run, 0 if its runner has been asked to end it, -3 if a web service worked on it.
+    pub status: i64,
+    /// `cancelled`, `requested` or `terminated`.
+    pub outcome: String,
+}
+
+/// What came of a retry.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
+    "id": "6b0003bb686c8275d8013333", "status": -2, "attempt": 2,
+})))]
+pub struct RetryResult {
+    pub id: String,
+    /// -2, queued; or -4 if it waits for its locks, or again for tasks that it comes after.
+    #[cfg_attr(feature = "openapi", schema(value_type = i64))]
+    pub status: Option<i64>,
+    /// Which attempt its next run will be.
+    pub attempt: i64,
+    /// The archived task that `id` is a new one of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_of: Option<String>,
+}
+
+/// What came of a rerun.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
+    "id": "6b0003bb686c8275d8013333", "status": -2, "attempt": 2, "downstream": ["6b0003bb686c8275d8013334"],
+})))]
+pub struct RerunResult {
+    pub id: String,
+    /// -2, queued; or -4 if it waits for its locks, or again for tasks that it comes after. That which it has, if it had not ended.
+    pub status: i64,
+    /// Which attempt its next run will be, if it had ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<i64>,
+    /// Those that come after it and wait again.
+    pub downstream: Vec<String>,
+}
+
+/// What came of another priority.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"id": "6b0003bb686c8275d8013333", "priority": 10})))]
+pub struct PriorityResult {
+    pub id: String,
+    pub priority: i64,
+}
