@@ -51,10 +51,12 @@ pub struct Assumptions {
     pub asked_us: f64,
     /// Asking a queue that has nothing, in microseconds.
     pub fruitless_us: f64,
-    /// Operations of a node that has nothing to do, in a second.
-    pub idle_operations: f64,
-    /// One of these, in microseconds.
-    pub idle_us: f64,
+    /// The look, each second, of one of the few nodes that look for what any may do, in microseconds.
+    pub look_us: f64,
+    /// The look of another one.
+    pub own_look_us: f64,
+    /// The heartbeat of a node, each second, in microseconds.
+    pub beat_us: f64,
     /// Connections of a node to the primary of a shard.
     pub connections: f64,
     /// Documents that are written for a task from its submission to its end.
@@ -80,8 +82,9 @@ impl Default for Assumptions {
             stream_us: 20.0,
             asked_us: 5.0,
             fruitless_us: 100.0,
-            idle_operations: 1.6,
-            idle_us: 150.0,
+            look_us: 3_000.0,
+            own_look_us: 700.0,
+            beat_us: 300.0,
             connections: 12.0,
             writes_per_task: 4.0,
         }

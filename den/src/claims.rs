@@ -36,6 +36,9 @@ const BATCH: usize = 64;
 impl Node {
     /// Claims as many tasks as the limits allow and has runners execute them.
     pub(crate) async fn claim_and_launch(&mut self, lifecycle: &Lifecycle) -> Result<(), StoreError> {
+        if self.capacity.maxthreads == Some(0) {
+            return Ok(());
+        }
         self.refresh().await?;
         let mut queues = self.served().await?;
         let now = Instant::now();
@@ -44,7 +47,7 @@ impl Node {
         let is_gated = !queues.is_empty();
         queues.retain(|queue| self.capacity.starts.room_of(queue.id, now) > 0);
         self.capacity.sharing.keep_only(|id| queues.iter().any(|queue| queue.id == id), now);
-        if queues.is_empty() || self.capacity.maxthreads == Some(0) || self.capacity.starts.room(now) == 0 {
+        if queues.is_empty() || self.capacity.starts.room(now) == 0 {
             if is_gated {
                 self.store.metrics().claim_rounds.of(ClaimRound::Gated).inc();
             }

@@ -33,6 +33,12 @@ const SAID: Duration = Duration::from_millis(2_500);
 /// costs the server something for all that is written, and all but one of them are too late.
 const PROMPT: usize = 4;
 
+/// The first [`PROMPT`] nodes look for what any node may do; each of the others does so after this time, or longer where there are many.
+const FOR_ALL: Duration = Duration::from_secs(5);
+
+/// One of them does after this time, whatever the others do.
+const ONE_FOR_ALL: Duration = Duration::from_millis(100);
+
 /// What is known of the other nodes, and what is left to them.
 #[derive(Debug, Default)]
 pub struct Sharing {
@@ -41,6 +47,8 @@ pub struct Sharing {
     /// When it mattered last what the others do.
     mattered: Option<Instant>,
     queues: HashMap<QueueId, Shared>,
+    /// When this node looked for what any node may do.
+    looked_for_all: Option<Instant>,
 }
 
 /// What was seen of a queue.
@@ -119,6 +127,25 @@ impl Sharing {
         let is_first =
             |queue: &Queue| before.iter().filter(|peer| peer.could_run(queue)).take(PROMPT).count() < PROMPT;
         queues.iter().any(is_first)
+    }
+
+    /// Whether the node `me` looks now for what any node may do: what is due, deadlines, schedules, gates, silent nodes. Those from which schedules
+    /// fire come first.
+    pub fn looks_for_all(&self, me: &NodeName, hour: i64, now: Instant) -> bool {
+        let many = u32::try_from(self.peers.len()).unwrap_or(u32::MAX);
+        let every = ONE_FOR_ALL.saturating_mul(many).max(FOR_ALL);
+        if self.looked_for_all.is_none_or(|last| now.saturating_duration_since(last) >= every) {
+            return true;
+        }
+        let Some(own) = self.peers.iter().find(|peer| peer.name == me.as_str()) else { return true };
+        let mine = own.turn(hour);
+        let before = self.peers.iter().filter(|peer| peer.fires_schedules && peer.turn(hour) < mine);
+        before.take(PROMPT).count() < PROMPT
+    }
+
+    /// It has looked for that.
+    pub fn looked_for_all(&mut self, now: Instant) {
+        self.looked_for_all = Some(now);
     }
 
     /// Others are to be looked for anew.

@@ -19,17 +19,24 @@ impl Node {
     /// Looks around and does what there is to do. Returns whether there is something to claim.
     pub(crate) async fn upkeep(&mut self, may_claim: bool) -> Result<bool, StoreError> {
         let claim_from = if may_claim { self.served().await? } else { Vec::new() };
-        let ids: Vec<QueueId> = claim_from.iter().map(|queue| queue.id).collect();
+        let has_places = self.capacity.maxthreads != Some(0);
+        let ids: Vec<QueueId> = claim_from.iter().filter(|_| has_places).map(|queue| queue.id).collect();
         let hints = self.pace.situation().is_somebody_told();
         let began = Instant::now();
+        let for_all = self.capacity.sharing.looks_for_all(&self.name, self.hour(), began);
         let question = Question {
             node: &self.name,
             lease: self.config.lease(),
+            occupied: self.pace.situation().occupied || self.runners.launcher.running() > 0,
+            for_all,
             claim_from: &ids,
             queues: self.queues.are_old(Instant::now(), hints),
             peers: self.capacity.sharing.wants_peers(Instant::now()),
         };
         let mut outlook = self.store.look_around(&question).await?;
+        if for_all {
+            self.capacity.sharing.looked_for_all(began);
+        }
         self.learn(&mut outlook, began, &claim_from);
         let mut again = self.sweep(&outlook).await?;
         self.look_at_slots().await?;
@@ -82,6 +89,11 @@ impl Node {
         Ok(outlook.claimable)
     }
 
+    /// The hour since 1970, in each of which nodes have another order.
+    fn hour(&self) -> i64 {
+        self.store.now().timestamp_millis() / 3_600_000
+    }
+
     /// The queues that this node would claim from.
     pub(crate) async fn served(&mut self) -> Result<Vec<Queue>, StoreError> {
         let mut queues = self.queues.get(&self.store).await?.to_vec();
@@ -130,8 +142,7 @@ impl Node {
             self.capacity.sharing.set_peers(peers, began);
             self.capacity.limits.met(outlook.strangers);
         }
-        let hour = self.store.now().timestamp_millis() / 3_600_000;
-        let is_prompt = self.capacity.sharing.is_prompt(&self.name, served, hour);
+        let is_prompt = self.capacity.sharing.is_prompt(&self.name, served, self.hour());
         self.hints.needs_at_once(Listener::Node, is_prompt);
         if let Some(queues) = &outlook.queues {
             self.queues.set(queues.clone(), began);

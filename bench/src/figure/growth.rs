@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use crate::figure::{Figure, Rounds, Turn};
-use crate::results::{Sample, Series};
+use crate::results::Sample;
 use crate::world::Kind;
 use crate::world::fill::{self, fill};
 use crate::world::node::Node;
@@ -53,11 +53,6 @@ const SETTLE: Duration = Duration::from_secs(5);
 const AUDIT_DEADLINE: Duration = Duration::from_secs(600);
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-
-/// What a look of an idle DEN takes.
-pub fn look_cost() -> Series {
-    series::LOOK.at(0)
-}
 
 /// A database that grows.
 struct Ground<'a> {

@@ -226,7 +226,7 @@ impl<'a> Fleet<'a> {
         let is_idle = |node: &&mut Node| node.doing == Doing::Nothing && node.free > 0;
         let Some(node) = self.nodes.get_mut(number).filter(is_idle) else { return };
         node.doing = Doing::Working { again: false };
-        let mut answered = self.serve(number % self.shards.len().max(1), now, self.a.idle_us);
+        let mut answered = self.serve(number % self.shards.len().max(1), now, self.a.own_look_us);
         if !self.waiting.is_empty() {
             answered = self.ask_all(answered);
         }

@@ -21,9 +21,10 @@ impl Load {
     pub fn of(assumptions: &Assumptions, scenario: Scenario) -> Self {
         let (a, rate, nodes) = (assumptions, scenario.rate(), f64::from(scenario.nodes));
         let asking = f64::from(a.queues) * a.fruitless_us;
+        let first = nodes.min(f64::from(PROMPT));
         let (prompt, others) = match scenario.wakes {
             Wakes::Looks => (0.0, nodes),
-            Wakes::Streams => (nodes.min(f64::from(PROMPT)), (nodes - f64::from(PROMPT)).max(0.0)),
+            Wakes::Streams => (first, nodes - first),
         };
         let asked_us = if scenario.wakes == Wakes::Streams { a.asked_us } else { 0.0 };
         let streams = rate * (prompt * a.stream_us + others * asked_us);
@@ -34,7 +35,7 @@ impl Load {
             tasks: rate * (a.submit_us + a.run_us) / 1e6,
             streams: streams / 1e6,
             fruitless: fruitless / 1e6,
-            idle: nodes * a.idle_operations * a.idle_us / 1e6,
+            idle: (first * a.look_us + (nodes - first) * a.own_look_us + nodes * a.beat_us) / 1e6,
         }
     }
 
@@ -91,6 +92,15 @@ mod tests {
         assert!((many.tasks - few.tasks).abs() < f64::EPSILON);
         let looks = Load::of(&a, Scenario { wakes: Wakes::Looks, ..SCENARIO });
         assert!(looks.streams == 0.0 && looks.fruitless < many.fruitless);
+    }
+
+    #[test]
+    fn few_nodes_look_for_all() {
+        let a = Assumptions { look_us: 100.0, own_look_us: 10.0, beat_us: 1.0, ..Assumptions::default() };
+        let idle = |nodes| Load::of(&a, Scenario { nodes, ..SCENARIO }).idle * 1e6;
+        for (nodes, all) in [(1, 101.0), (4, 404.0), (1_000, 11_360.0)] {
+            assert!((idle(nodes) - all).abs() < 1e-6, "{nodes}");
+        }
     }
 
     #[test]

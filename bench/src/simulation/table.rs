@@ -140,7 +140,7 @@ fn number(value: f64) -> String {
 
 impl Assumptions {
     /// All of them, by the name of the field and in words.
-    pub fn named(&self) -> [(&'static str, &'static str, f64); 19] {
+    pub fn named(&self) -> [(&'static str, &'static str, f64); 20] {
         [
             ("cores", "cores of a shard's primary", f64::from(self.cores)),
             ("most_used", "share of them that may be used", self.most_used),
@@ -161,8 +161,9 @@ impl Assumptions {
                 self.asked_us,
             ),
             ("fruitless_us", "asking a queue in vain, us of a core", self.fruitless_us),
-            ("idle_operations", "operations of an idle node, per second", self.idle_operations),
-            ("idle_us", "one of these, us of a core", self.idle_us),
+            ("look_us", "the look of a node for what any may do, each second, us of a core", self.look_us),
+            ("own_look_us", "that of a node beyond the first four", self.own_look_us),
+            ("beat_us", "a heartbeat, each second, us of a core", self.beat_us),
             ("connections", "connections of a node to a primary", self.connections),
             ("writes_per_task", "documents written for a task", self.writes_per_task),
         ]

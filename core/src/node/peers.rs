@@ -35,6 +35,8 @@ pub struct Peer {
     ignored: HashSet<ObjectId>,
     wants: HashSet<ObjectId>,
     labels: Labels,
+    /// Whether schedules fire from it.
+    pub fires_schedules: bool,
 }
 
 impl Peer {
@@ -58,6 +60,7 @@ impl Peer {
             ignored: serves.map(|serves| ids(serves, "ignored")).unwrap_or_default(),
             wants: ids(&node.rest, "wants"),
             labels: node.labels(),
+            fires_schedules: node.rest.get("schedules").and_then(Bson::as_bool) != Some(false),
         })
     }
 
@@ -126,6 +129,7 @@ pub(crate) fn pipeline() -> Vec<Document> {
         "stats",
         "wants",
         "labels",
+        "schedules",
     ];
     let only: Document = fields.into_iter().map(|field| (field.to_owned(), Bson::from(1))).collect();
     vec![

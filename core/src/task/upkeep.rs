@@ -35,12 +35,23 @@ pub struct Question<'a> {
     pub node: &'a NodeName,
     /// Its own lease: a node that has been silent for half of it is looked at.
     pub lease: Duration,
+    /// Whether it has tasks: their leases are looked at.
+    pub occupied: bool,
+    /// Whether to look for what any DEN may do. Where there are many, it is enough that some do.
+    pub for_all: bool,
     /// The queues that it would claim from.
     pub claim_from: &'a [QueueId],
     /// Whether to bring the queues.
     pub queues: bool,
     /// Whether to bring the nodes that are at work.
     pub peers: bool,
+}
+
+impl<'a> Question<'a> {
+    /// For all that there is to do, save claims.
+    pub fn new(node: &'a NodeName, lease: Duration) -> Self {
+        Self { node, lease, occupied: true, for_all: true, claim_from: &[], queues: false, peers: false }
+    }
 }
 
 /// What there is to do.
@@ -211,25 +222,36 @@ impl Store {
         pipeline
     }
 
-    fn parts(&self, question: &Question<'_>) -> Vec<Part> {
-        let on_its_way = doc! { "status": { "$gte": -1, "$lte": 0 } };
+    /// What any DEN may do.
+    fn parts_for_all(&self, lease: Duration) -> Vec<Part> {
         let mut parts = vec![
             Part::first("run_at", "run_at", doc! { "status": Status::Deferred }),
             Part::first("deadline", "deadline", waiting()),
-            Part::first("lease", "lease_until", on_its_way),
-            Part::any("occupied", TASKS.name, occupying(question.node)),
-            Part::any("stale claims", TASKS.name, stale_claims(question.node, self.now())),
             Part::any("stale slots", TASKS.name, stale_slots()),
-            Part::any("silent nodes", NODES.name, silent_nodes_to_find(question.lease / 2)),
+            Part::any("silent nodes", NODES.name, silent_nodes_to_find(lease / 2)),
+            Part::any("gates", TASKS.name, crate::keys::left(self.now())),
+            Part::any("unsettled", TASKS.name, crate::schedules::may_be_unsettled()),
+            Part { collection: INBOX.name, pipeline: crate::inbox::age_of_first().into() },
         ];
         let at_gates = crate::gates::to_look_at().into_iter();
         parts.extend(at_gates.map(|(collection, filter)| Part::any("gates", collection, filter)));
-        parts.push(Part::any("gates", TASKS.name, crate::keys::left(self.now())));
-        parts.push(Part::any("unsettled", TASKS.name, crate::schedules::may_be_unsettled()));
-        parts.push(Part::any("arrays", crate::arrays::COLLECTION, crate::arrays::to_look_at()));
-        parts.push(Part { collection: INBOX.name, pipeline: crate::inbox::age_of_first().into() });
         let of_schedules = crate::schedules::times().into_iter();
         parts.extend(of_schedules.map(|(field, later)| Part::of_schedules(field, later)));
+        parts
+    }
+
+    fn parts(&self, question: &Question<'_>) -> Vec<Part> {
+        let mut parts = vec![Part::any("occupied", TASKS.name, occupying(question.node))];
+        if question.occupied || question.for_all {
+            let on_its_way = doc! { "status": { "$gte": -1, "$lte": 0 } };
+            parts.push(Part::first("lease", "lease_until", on_its_way));
+            parts.push(Part::any("stale claims", TASKS.name, stale_claims(question.node, self.now())));
+        }
+        if question.for_all {
+            parts.extend(self.parts_for_all(question.lease));
+        }
+        // Whoever has the lease for it does it alone.
+        parts.push(Part::any("arrays", crate::arrays::COLLECTION, crate::arrays::to_look_at()));
         if !question.claim_from.is_empty() {
             let ids: Vec<ObjectId> = question.claim_from.iter().map(|id| id.0).collect();
             let mut free = doc! {
@@ -327,13 +349,7 @@ mod tests {
     #[test]
     fn the_next_time_is_the_nearest_that_is_not_past() {
         let node = NodeName::new("n");
-        let question = Question {
-            node: &node,
-            lease: Duration::from_secs(30),
-            claim_from: &[],
-            queues: false,
-            peers: false,
-        };
+        let question = Question::new(&node, Duration::from_secs(30));
         let outlook = |parts: &[(&str, i64)]| {
             let parts = parts.iter().map(|(what, left)| doc! { "what": *what, "in": *left }).collect();
             Outlook::of(&question, parts)
@@ -356,13 +372,7 @@ mod tests {
     #[test]
     fn a_queue_that_cannot_be_read_is_left_out() {
         let node = NodeName::new("n");
-        let question = Question {
-            node: &node,
-            lease: Duration::from_secs(30),
-            claim_from: &[],
-            queues: true,
-            peers: false,
-        };
+        let question = Question { queues: true, ..Question::new(&node, Duration::from_secs(30)) };
         let id = ObjectId::new();
         let found = vec![
             doc! { "what": "queue", "queue": { "_id": "no id", "name": "a" } },

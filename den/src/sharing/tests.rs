@@ -182,6 +182,35 @@ fn of_many_nodes_a_few_that_could_run_the_tasks_wait_for_them() {
     assert!(sharing(many, Instant::now()).is_prompt(&NodeName::new("new"), &ours, 0), "who is not known yet");
 }
 
+#[test]
+fn of_many_nodes_a_few_look_for_what_any_may_do_and_the_rest_now_and_then() {
+    let now = Instant::now();
+    let first_at = |fields: &[Document], later: Duration| -> Vec<usize> {
+        let name = |number: usize| format!("n{number}");
+        let peers: Vec<Peer> =
+            fields.iter().enumerate().map(|(n, fields)| peer(&name(n), fields.clone())).collect();
+        let mut sharing = sharing(peers, now);
+        sharing.looked_for_all(now);
+        let looks = |n: &usize| sharing.looks_for_all(&NodeName::new(&name(*n)), 0, now + later);
+        (0..fields.len()).filter(looks).collect()
+    };
+    let some = |number| vec![doc! {}; number];
+    assert_eq!(first_at(&some(4), Duration::ZERO).len(), 4);
+    assert_eq!(first_at(&some(20), FOR_ALL - MILLIS).len(), PROMPT);
+    assert_eq!(first_at(&some(20), FOR_ALL).len(), 20);
+    assert_eq!(first_at(&some(100), FOR_ALL).len(), PROMPT, "where there are many, each does so less often");
+    assert_eq!(first_at(&some(100), ONE_FOR_ALL * 100).len(), 100);
+    // Those from which no schedules fire are nobody's reason not to look.
+    let mut few_fire = vec![doc! { "schedules": false }; 20];
+    few_fire[7..10].fill(doc! {});
+    let first = first_at(&few_fire, Duration::ZERO);
+    assert!([7, 8, 9].iter().all(|fires| first.contains(fires)), "{first:?}");
+    let mut sharing = sharing(vec![peer("a", doc! {})], now);
+    assert!(sharing.looks_for_all(&NodeName::new("a"), 0, now), "it has never looked");
+    sharing.looked_for_all(now);
+    assert!(sharing.looks_for_all(&NodeName::new("new"), 0, now), "who is not known yet");
+}
+
 /// How a node of the cluster behaves.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Kind {

@@ -74,12 +74,6 @@ fn last_note(task: &Document) -> String {
 /// Whether a DEN that looks around finds something to do at the gates.
 pub async fn is_found(world: &World) -> anyhow::Result<bool> {
     let node = NodeName::new("n1");
-    let question = Question {
-        node: &node,
-        lease: Duration::from_secs(30),
-        claim_from: &[],
-        queues: false,
-        peers: false,
-    };
+    let question = Question::new(&node, Duration::from_secs(30));
     Ok(world.store().look_around(&question).await?.gates)
 }

@@ -19,7 +19,7 @@ fn ago(world: &World, seconds: i64) -> DateTime {
 
 async fn outlook(world: &World, claim_from: &[QueueId]) -> anyhow::Result<Outlook> {
     let node = NodeName::new("n1");
-    let question = Question { node: &node, lease: LEASE, claim_from, queues: false, peers: false };
+    let question = Question { claim_from, ..Question::new(&node, LEASE) };
     Ok(world.store().look_around(&question).await?)
 }
 
@@ -130,7 +130,7 @@ async fn a_look_reads_an_index_entry_for_each_of_its_parts() -> anyhow::Result<(
     let left = (0..300).map(|_| doc! { "left": old }).chain((0..300).map(|_| doc! {}));
     world.database().collection::<Document>("inbox").insert_many(left).await?;
     let node = NodeName::new("n2");
-    let question = Question { node: &node, lease: LEASE, claim_from: &[queue], queues: false, peers: false };
+    let question = Question { claim_from: &[queue], ..Question::new(&node, LEASE) };
     let plans = world.store().explain_look_around(&question).await?;
     assert_eq!(plans.len(), 19);
     for plan in plans {
@@ -162,7 +162,7 @@ async fn a_look_passes_over_the_tasks_that_web_services_work_on() -> anyhow::Res
     };
     world.tasks().insert_many((0..2_000).map(|_| task(true))).await?;
     let node = NodeName::new("n1");
-    let question = Question { node: &node, lease: LEASE, claim_from: &[], queues: false, peers: false };
+    let question = Question::new(&node, LEASE);
     for own in 0..2 {
         assert_eq!(outlook(&world, &[]).await?.occupied, own > 0);
         assert_eq!(store.running_on_node(&node, &[]).await?, own);

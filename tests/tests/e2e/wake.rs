@@ -262,6 +262,16 @@ async fn who_need_not_hear_of_tasks_asks_now_and_then_and_misses_nothing_else() 
     world.end().await
 }
 
+/// How many looks the profiler has noted, and how many of these were for what any node may do.
+async fn looks(world: &World) -> anyhow::Result<(usize, usize)> {
+    let profile = world.database().collection::<Document>("system.profile");
+    let of_tasks: Vec<Document> =
+        profile.find(doc! { "command.aggregate": "tasks" }).await?.try_collect().await?;
+    let texts = of_tasks.iter().map(ToString::to_string).filter(|text| text.contains("\"occupied\""));
+    let for_all: Vec<bool> = texts.map(|text| text.contains("\"silent nodes\"")).collect();
+    Ok((for_all.len(), for_all.iter().filter(|for_all| **for_all).count()))
+}
+
 #[tokio::test]
 async fn of_many_nodes_few_wait_for_tasks() -> anyhow::Result<()> {
     let world = World::new().await?;
@@ -276,10 +286,22 @@ async fn of_many_nodes_few_wait_for_tasks() -> anyhow::Result<()> {
     eventually("few that wait", few).await?;
     world.submit(queue, vec![doc! {}; 20]).await?;
     world.until_all_ended(queue).await?;
+    // As few look for what any node may do.
+    world.database().run_command(doc! { "profile": 2 }).await?;
+    let (all, for_all) = eventually("looks", || async {
+        let looks = looks(&world).await?;
+        Ok((looks.0 >= 40).then_some(looks))
+    })
+    .await?;
+    assert!(for_all > 0 && for_all * 4 < all * 3, "{for_all} of {all}");
+    world.database().run_command(doc! { "profile": 0 }).await?;
     // Others take the places of those that are gone.
     for den in dens.drain(..4) {
         den.end_with(Signal::SIGKILL).await?;
     }
+    let due = world.store().now().timestamp_millis() + 2_000;
+    let deferred = world.submit(queue, vec![doc! {}]).await?[0];
+    world.set(deferred, doc! { "status": -7, "run_at": DateTime::from_millis(due) }).await?;
     eventually("the rest", || async { Ok((waiting(&world).await? == 3).then_some(())) }).await?;
     world.submit(queue, vec![doc! {}; 20]).await?;
     world.until_all_ended(queue).await?;

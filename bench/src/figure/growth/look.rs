@@ -147,7 +147,7 @@ async fn idle(ground: &Ground<'_>, level: u32) -> anyhow::Result<Vec<Sample>> {
     }
     let name = NodeName::new("bench");
     let lease = Duration::from_secs(30);
-    let question = Question { node: &name, lease, claim_from: &ground.queues, queues: true, peers: false };
+    let question = Question { claim_from: &ground.queues, queues: true, ..Question::new(&name, lease) };
     for _ in 0..LOOKS {
         let began = Instant::now();
         node.store.look_around(&question).await?;

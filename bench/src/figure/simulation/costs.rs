@@ -6,10 +6,10 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use bson::doc;
 use disbatch_core::clock::SystemClock;
-use disbatch_core::model::{Queue, QueueId, Selector};
+use disbatch_core::model::{NodeName, Queue, QueueId, Selector};
 use disbatch_core::queue::new_queue_id;
 use disbatch_core::store::Store;
-use disbatch_core::task::{Ahead, TaskOptions};
+use disbatch_core::task::{Ahead, Question, TaskOptions};
 use disbatch_core::wake::{Hints, Listener, follow_changes};
 use futures::{StreamExt, TryStreamExt, stream};
 use mongodb::options::ClientOptions;
@@ -19,9 +19,9 @@ use tokio::time::{Instant, interval, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::NAME;
+use crate::figure::Turn;
 use crate::figure::contention::{claimant, cost, write};
 use crate::figure::contest::Entrant;
-use crate::figure::{Turn, growth};
 use crate::results::{Results, Sample, Series};
 use crate::simulation::Assumptions;
 use crate::statistics::Summary;
@@ -64,6 +64,10 @@ static WORN: Series = Series::fixed(
     "fruitless_worn_cpu_us",
     "the same after 2,000 tasks have been claimed and ended by one node",
 );
+static LOOK: Series =
+    Series::fixed(NAME, "look_cpu_us", "a look for what any node may do, us of mongod's CPU");
+static OWN_LOOK: Series =
+    Series::fixed(NAME, "own_look_cpu_us", "a look of a node for itself alone, us of mongod's CPU");
 static FRUITLESS: Series =
     Series::fixed(NAME, "fruitless_cpu_us", "a claim from an empty queue, us of mongod's CPU");
 
@@ -81,6 +85,7 @@ impl Costs {
         let mut costs = Self::of_others(turn.results);
         let alone = Arena::new(turn, None).await?;
         let fruitless = alone.ask_in_vain("fresh").await?;
+        let (look, own_look) = (alone.look(true).await?, alone.look(false).await?);
         let (submit, run) = (alone.submit().await?, alone.run().await?);
         let worn = alone.ask_in_vain("worn").await?;
         alone.end().await?;
@@ -94,11 +99,19 @@ impl Costs {
         let [stream, asked] = of_streams;
         let a = &mut costs.assumptions;
         (a.submit_us, a.stream_us, a.asked_us, a.fruitless_us) = (submit, stream, asked, fruitless);
+        (a.look_us, a.own_look_us) = (look, own_look);
         if !costs.measured.contains(&"run_us") {
             a.run_us = run;
             costs.measured.push("run_us");
         }
-        costs.measured.extend(["submit_us", "stream_us", "asked_us", "fruitless_us"]);
+        costs.measured.extend([
+            "submit_us",
+            "stream_us",
+            "asked_us",
+            "fruitless_us",
+            "look_us",
+            "own_look_us",
+        ]);
         let samples = vec![
             STREAM.sample(stream),
             ASKED.sample(asked),
@@ -106,6 +119,8 @@ impl Costs {
             RUN.sample(run),
             FRUITLESS.sample(fruitless),
             WORN.sample(worn),
+            LOOK.sample(look),
+            OWN_LOOK.sample(own_look),
         ];
         Ok((costs, samples))
     }
@@ -123,9 +138,6 @@ impl Costs {
         take("run_us", &mut a.run_us, &cost("256 claimers"));
         take("starts_per_second", &mut a.starts_per_second, &Entrant::Ours.series("processes", 64));
         take("connections", &mut a.connections, &Series::fixed("footprint", "connections", ""));
-        let idle = Series::fixed("footprint", "idle_operations_per_second", "");
-        take("idle_operations", &mut a.idle_operations, &idle);
-        take("idle_us", &mut a.idle_us, &growth::look_cost());
         Self { assumptions, measured }
     }
 }
@@ -216,6 +228,22 @@ impl Arena {
             for _ in 0..TASKS {
                 let batch = self.store.claim_tasks(&queue, &claimant, &places, &mut ahead).await?;
                 ensure!(batch.claims.is_empty(), "an empty queue has a task");
+            }
+            Ok(())
+        };
+        self.cpu(TASKS, all).await
+    }
+
+    /// `for_all`: for what any node may do, too.
+    async fn look(&self, for_all: bool) -> anyhow::Result<f64> {
+        let node = NodeName::new("bench");
+        let queues = [self.queue.id];
+        let lease = Duration::from_secs(60);
+        let question =
+            Question { occupied: false, for_all, claim_from: &queues, ..Question::new(&node, lease) };
+        let all = async {
+            for _ in 0..TASKS {
+                self.store.look_around(&question).await?;
             }
             Ok(())
         };

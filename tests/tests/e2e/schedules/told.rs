@@ -93,13 +93,7 @@ async fn nothing_that_a_schedule_has_to_be_told_is_lost_with_its_task() -> anyho
 async fn a_look_tells_when_a_schedule_is_due_and_whether_one_has_to_be_told() -> anyhow::Result<()> {
     let scene = Scene::with("@yearly", |_| {}).await?;
     let node = NodeName::new("n1");
-    let question = Question {
-        node: &node,
-        lease: Duration::from_secs(30),
-        claim_from: &[],
-        queues: false,
-        peers: false,
-    };
+    let question = Question::new(&node, Duration::from_secs(30));
     let look = || scene.store.look_around(&question);
     assert!(!look().await?.schedules);
     let now = scene.store.server_time().await?;
