@@ -49,20 +49,7 @@ impl Node {
         if let Some(schemas) = self.availability.new_schemas() {
             self.clockwork.knows(schemas);
         }
-        if outlook.schedules || outlook.unsettled {
-            // When the next time of a schedule comes is known only when it has fired.
-            again |= self.clockwork.look() && outlook.schedules;
-        }
-        if outlook.gates {
-            self.hints.look_at_gates();
-        }
-        // Where hints come, somebody follows them.
-        if outlook.inbox.is_some_and(|age| !hints || age >= UNNOTICED) {
-            self.hints.look_at_inbox();
-        }
-        if outlook.arrays {
-            self.clockwork.look_at_arrays();
-        }
+        again |= self.wake_chores(&outlook, hints);
         self.judge(&outlook).await?;
         if self.supervision.is_inspection_due() {
             self.lease_unowned().await?;
@@ -87,6 +74,23 @@ impl Node {
         situation.waiting = outlook.claimable;
         self.pace.looked(Instant::now(), outlook.next, again);
         Ok(outlook.claimable)
+    }
+
+    /// Has those next to the loop look after what was found. `hints`: changes are told of. Returns whether there may soon be more.
+    fn wake_chores(&self, outlook: &Outlook, hints: bool) -> bool {
+        if outlook.gates {
+            self.hints.look_at_gates();
+        }
+        // Where hints come, somebody follows them.
+        if outlook.inbox.is_some_and(|age| !hints || age >= UNNOTICED) {
+            self.hints.look_at_inbox();
+        }
+        if outlook.arrays {
+            self.clockwork.look_at_arrays();
+        }
+        let fires = (outlook.schedules || outlook.unsettled) && self.clockwork.look();
+        // When the next time of a schedule comes is known only when it has fired.
+        fires && outlook.schedules
     }
 
     /// The hour since 1970, in each of which nodes have another order.

@@ -12,13 +12,12 @@ use crate::simulation::table::{Row, markdown, rows};
 use crate::simulation::{Scenario, Wakes};
 use costs::Costs;
 
-/// The name of the figure.
 pub const NAME: &str = "simulation";
 
 const METHOD: &str = "discrete events, the same in each run: nodes, shards and tasks of fleets of 10 to 1,000 nodes and 1 to \
     100 million tasks a day, with tasks at random times, at the average of the day and at its busiest hour. Costs come from \
     the other figures of the run where these were measured, from this one (mongod's CPU for 2,000 tasks submitted one by \
-    one and taken 8 at a time, without and with 32 change streams, which are waited at or asked now and then; for 2,000 claims from an empty queue, before and after), and are assumed \
+    one and taken 8 at a time, without and with 32 change streams, which are waited at or asked now and then; for 2,000 claims from an empty queue, before and after, and for 2,000 looks of each kind), and are assumed \
     otherwise; the table beside the JSON file says which. Shards: as many as keep the busiest hour at 70 % of 16 cores";
 
 pub const FIGURE: Figure = Figure {

@@ -191,7 +191,7 @@ fn of_many_nodes_a_few_look_for_what_any_may_do_and_the_rest_now_and_then() {
             fields.iter().enumerate().map(|(n, fields)| peer(&name(n), fields.clone())).collect();
         let mut sharing = sharing(peers, now);
         sharing.looked_for_all(now);
-        let looks = |n: &usize| sharing.looks_for_all(&NodeName::new(&name(*n)), 0, now + later);
+        let looks = |n: &usize| sharing.looks_for_all(&NodeName::new(name(*n)), 0, now + later);
         (0..fields.len()).filter(looks).collect()
     };
     let some = |number| vec![doc! {}; number];
