@@ -24,7 +24,6 @@ pub use fields::{Chosen, Watched};
 pub struct Observed {
     /// The task, without parameters, output and result.
     pub task: Task,
-    /// Whether it has been moved to the archive.
     pub archived: bool,
 }
 
@@ -104,9 +103,6 @@ async fn field(
     Ok(found.map(|mut document| document.remove(stream.as_str()).unwrap_or(Bson::Null)))
 }
 
-/// 40573: "The $changeStream stage is only supported on replica sets".
-const NOT_A_REPLICA_SET: i32 = 40_573;
-
 /// A change, as far as it matters.
 #[derive(Debug, Deserialize)]
 struct Change {
@@ -118,7 +114,7 @@ impl Store {
     /// change that is told may be visible already, and one before this call is not told.
     ///
     /// # Errors
-    /// The database cannot be reached, or has no change streams ([`has_no_change_streams`]); within the stream
+    /// The database cannot be reached, or has no change streams ([`StoreError::has_no_change_streams`]); within the stream
     /// when it is lost.
     #[operation]
     pub async fn task_changes(&self) -> Result<Rows<TaskId>, StoreError> {
@@ -138,9 +134,4 @@ impl Store {
         });
         Ok(attended(ids))
     }
-}
-
-/// Whether the error says that this kind of server never has change streams.
-pub fn has_no_change_streams(error: &StoreError) -> bool {
-    error.write_failure().is_some_and(|failure| failure.code == NOT_A_REPLICA_SET)
 }

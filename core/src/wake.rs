@@ -42,9 +42,6 @@ const MANY_CHANGES: u64 = 100;
 /// How long before asking a server again that has no change streams: it may become a replica set.
 const RETRY_STANDALONE_AFTER: Duration = Duration::from_secs(300);
 
-/// 40573: "The $changeStream stage is only supported on replica sets".
-const NOT_A_REPLICA_SET: i32 = 40_573;
-
 /// Tells `hints` what changes, until `stop`.
 pub async fn follow_changes(store: Store, hints: Arc<Hints>, stop: CancellationToken) {
     let mut follower = Follower {
@@ -249,7 +246,7 @@ impl Follower {
     fn lost(&mut self, error: &StoreError) -> Duration {
         self.hints.listen(false);
         self.store.metrics().stream_up.set_whether(false);
-        let standalone = error.write_failure().is_some_and(|failure| failure.code == NOT_A_REPLICA_SET);
+        let standalone = error.has_no_change_streams();
         if !std::mem::replace(&mut self.complained, true) {
             if standalone {
                 tracing::info!("no change streams on this server: polling");

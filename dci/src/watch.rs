@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use disbatch_core::model::TaskId;
-use disbatch_core::observe::has_no_change_streams;
 use disbatch_core::store::{Store, StoreError};
 use futures::{Stream, StreamExt};
 use tokio::sync::watch::{Receiver, Sender, channel};
@@ -46,7 +45,6 @@ struct Waiting {
 /// What the one follower does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Follower {
-    /// There is none.
     #[default]
     Absent,
     /// It has no change stream.
@@ -109,7 +107,7 @@ impl Watch {
                 Err(error) => Some(error),
             };
             self.becomes(Follower::Blind);
-            let standalone = lost.as_ref().is_some_and(has_no_change_streams);
+            let standalone = lost.as_ref().is_some_and(StoreError::has_no_change_streams);
             if !std::mem::replace(&mut complained, true) {
                 log(lost.as_ref(), standalone);
             }

@@ -12,10 +12,11 @@ use mongodb::options::Hint;
 
 use super::order::Candidate;
 use super::priority_window::{Call, Ranked, Reading};
-use super::read::{candidate, has_no_priority, is_no_index};
+use super::read::{candidate, has_no_priority};
 use super::settings::Settings;
 use crate::model::{Queue, Status};
 use crate::store::collections::TASKS;
+use crate::store::error::is_no_index;
 use crate::store::{Store, StoreError};
 use crate::task::{Batch, ClaimOutcome, Claimant, MOST_ALONE, MOST_PASSES, Slot, Try};
 

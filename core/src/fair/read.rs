@@ -8,7 +8,6 @@ use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
 use futures::TryStreamExt;
 use mongodb::Collection;
-use mongodb::error::ErrorKind;
 use mongodb::options::Hint;
 
 use super::group::{NO_GROUP, group_of};
@@ -18,6 +17,7 @@ use super::unindexed_tasks::Reading;
 use super::window::{Head, Places, Want};
 use crate::model::{Queue, QueueId, Status, whole_number};
 use crate::store::collections::TASKS;
+use crate::store::error::is_no_index;
 use crate::store::{Store, StoreError};
 use crate::task::claimable;
 
@@ -262,11 +262,6 @@ fn tasks_of_group(queue: QueueId, want: &Want, range: Range) -> Vec<Document> {
         doc! { "$limit": i64::try_from(want.limit.max(1)).unwrap_or(i64::MAX) },
         doc! { "$project": only() },
     ]
-}
-
-/// Whether an index that was hinted at is not there (`BadValue`).
-pub(super) fn is_no_index(error: &mongodb::error::Error) -> bool {
-    matches!(error.kind.as_ref(), ErrorKind::Command(command) if command.code == 2)
 }
 
 /// Whether a task has no group.

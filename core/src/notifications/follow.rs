@@ -134,7 +134,7 @@ impl Store {
     ///
     /// # Errors
     /// The log does not reach back so far; the database cannot be reached, or has no change streams
-    /// ([`crate::observe::has_no_change_streams`]).
+    /// ([`StoreError::has_no_change_streams`]).
     #[operation]
     pub async fn follow_ends(&self, since: Timestamp) -> Result<Follower, FollowError> {
         let ends = [Status::Orphaned, Status::Terminated];
@@ -235,9 +235,6 @@ impl Store {
 
 impl Follower {
     /// The changes that there are by now, up to `most`. One that cannot be read is none.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or the log has been overtaken.
     #[operation]
     pub async fn followed(&mut self, most: usize) -> Result<Vec<Followed>, FollowError> {
         let mut found = Vec::new();

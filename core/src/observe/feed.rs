@@ -127,7 +127,7 @@ impl Store {
     ///
     /// # Errors
     /// The log does not reach back to `position`, or `position` is none; the database cannot be reached, or has no change streams
-    /// ([`super::has_no_change_streams`]).
+    /// ([`StoreError::has_no_change_streams`]).
     #[operation]
     pub async fn feed(&self, filter: &FeedFilter, position: Option<Position>) -> Result<Feed, FeedError> {
         let changed = doc! { "$or": [
@@ -160,7 +160,7 @@ impl Store {
             let error = StoreError::from(error);
             match error.write_failure() {
                 Some(failure) if LOST.contains(&failure.code) => FeedError::Lost,
-                Some(_) if asked && !error.is_transient() && !super::has_no_change_streams(&error) => {
+                Some(_) if asked && !error.is_transient() && !error.has_no_change_streams() => {
                     FeedError::Position
                 }
                 _ => FeedError::Store(error),

@@ -36,19 +36,15 @@ pub enum StoreError {
     /// The server rejected the operation.
     #[error("{}", describe(.0))]
     Database(mongodb::error::Error),
-    /// A document cannot be understood.
     #[error("cannot read document {id} of {collection}: {why}")]
     Document {
         collection: &'static str,
-        /// The document's id.
         id: String,
         /// What is wrong with it.
         why: Box<bson::error::Error>,
     },
-    /// A file of task output is incomplete.
     #[error("output file {id} is damaged: {reason}")]
     DamagedOutput {
-        /// The file's id.
         id: bson::oid::ObjectId,
         /// What is missing.
         reason: String,
@@ -58,10 +54,8 @@ pub enum StoreError {
     DamagedContent {
         /// Its SHA-256.
         id: String,
-        /// What is wrong with it.
         reason: String,
     },
-    /// Reading captured output from disk failed.
     #[error("cannot read captured output: {0}")]
     Spool(std::io::Error),
 }
@@ -158,6 +152,12 @@ impl StoreError {
         self.write_failure().is_some_and(|failure| failure.code == 50)
     }
 
+    /// Whether this kind of server never has change streams.
+    pub fn has_no_change_streams(&self) -> bool {
+        // "The $changeStream stage is only supported on replica sets"
+        self.write_failure().is_some_and(|failure| failure.code == 40_573)
+    }
+
     /// How the server rejected a write, if that is what happened.
     pub fn write_failure(&self) -> Option<WriteFailure> {
         let Self::Database(error) = self else { return None };
@@ -226,6 +226,11 @@ fn shorten(message: &str) -> String {
         Some(cause) if !text.contains(cause.trim()) => format!("{text}: {}", cause.trim()),
         _ => text,
     }
+}
+
+/// Whether an index that was hinted at is not there (`BadValue`).
+pub(crate) fn is_no_index(error: &mongodb::error::Error) -> bool {
+    matches!(error.kind.as_ref(), ErrorKind::Command(command) if command.code == 2)
 }
 
 /// Turns a document into its type, naming the document when it cannot.

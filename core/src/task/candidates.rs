@@ -5,13 +5,13 @@ use std::time::Instant;
 use bson::doc;
 use bson::oid::ObjectId;
 use futures::TryStreamExt;
-use mongodb::error::ErrorKind;
 use mongodb::options::{FindOptions, Hint};
 
 use super::claim::{BATCH_READ, claimable, is_newest_first};
 use super::read_ahead::{Reading, Search, Window};
 use crate::clock::chance;
 use crate::model::Queue;
+use crate::store::error::is_no_index;
 use crate::store::{Store, StoreError, Stored};
 
 impl Store {
@@ -65,9 +65,4 @@ impl Store {
         let documents: Vec<Stored> = found.try_collect().await?;
         Ok(documents.iter().filter_map(|task| task.get_object_id("_id").ok()).collect())
     }
-}
-
-/// Whether an index that was hinted at is not there (`BadValue`).
-fn is_no_index(error: &mongodb::error::Error) -> bool {
-    matches!(error.kind.as_ref(), ErrorKind::Command(command) if command.code == 2)
 }

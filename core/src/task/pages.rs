@@ -32,6 +32,7 @@ use crate::model::document::readable;
 use crate::model::{NodeName, QueueId, TaskId, whole_number};
 use crate::secrets::concealed;
 use crate::store::collections::TASKS;
+use crate::store::error::is_no_index;
 use crate::store::{Rows, Store, StoreError, Stored, attended};
 
 /// So long the server may look at tasks with a tag for those that are meant.
@@ -57,9 +58,7 @@ pub(crate) fn completed_index() -> Document {
 /// Which way pages go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// The oldest task first.
     Oldest,
-    /// The newest task first.
     Newest,
 }
 
@@ -84,7 +83,6 @@ pub struct Selection {
     pub node: Option<NodeName>,
     /// With tags: what [`crate::tags::query`] says, and perhaps more.
     pub tagged: Option<Document>,
-    /// Made between these times.
     pub created: Created,
 }
 
@@ -104,16 +102,11 @@ impl Selection {
     }
 }
 
-/// A page to be found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageQuery {
-    /// Whose tasks.
     pub of: Selection,
-    /// Which way.
     pub order: Order,
-    /// Where.
     pub position: Position,
-    /// At most so many tasks.
     pub limit: usize,
 }
 
@@ -203,7 +196,6 @@ fn among(statuses: &BTreeSet<i64>, which: impl Fn(i64) -> bool) -> Option<Docume
 }
 
 impl Store {
-    /// The ids of a page.
     #[operation]
     pub async fn find_page(&self, page: &PageQuery) -> Result<Page, StoreError> {
         let mut found = BTreeSet::new();
@@ -336,7 +328,7 @@ impl Store {
             Some(hint) => find().hint(hint).await,
             None => find().await,
         };
-        let cursor = match hinted.map_err(StoreError::from) {
+        let cursor = match hinted {
             // The index is not there (yet): slower, and just as right.
             Err(error) if question.index.is_some() && is_no_index(&error) => find().await?,
             cursor => cursor?,
@@ -404,11 +396,6 @@ impl Store {
         }
         Ok(explained)
     }
-}
-
-/// MongoDB: the index that was to be used is not there (2 `BadValue`).
-fn is_no_index(error: &StoreError) -> bool {
-    error.write_failure().is_some_and(|failure| failure.code == 2)
 }
 
 #[cfg(test)]

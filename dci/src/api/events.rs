@@ -5,7 +5,7 @@ use actix_web::http::Method;
 use actix_web::web::{Data, Path};
 use disbatch_core::accounts::{Reach, Role};
 use disbatch_core::model::{QueueId, Selector, TaskId};
-use disbatch_core::observe::{FeedError, FeedFilter, Position, has_no_change_streams};
+use disbatch_core::observe::{FeedError, FeedFilter, Position};
 use disbatch_core::tags::ANY_TAGS;
 use disbatch_wire::events::{EventSearch, TaskEvent};
 use disbatch_wire::{fields, liberal};
@@ -160,7 +160,7 @@ impl From<FeedError> for HttpError {
                 Self::gone(format!("{error}: ask GET /tasks what there is, and follow without an id"))
             }
             FeedError::Position => Self::bad_request(error.to_string()),
-            FeedError::Store(error) if has_no_change_streams(&error) => Self::not_implemented(
+            FeedError::Store(error) if error.has_no_change_streams() => Self::not_implemented(
                 "the database is no replica set: it keeps no log of changes, so events cannot be followed",
             ),
             FeedError::Store(error) => error.into(),

@@ -9,7 +9,6 @@ use disbatch_core::metrics::labels;
 use disbatch_core::notifications::{
     About, Channel, Delivered, Event, FollowError, Followed, Follower, Kind, Position, State, Subscription,
 };
-use disbatch_core::observe::has_no_change_streams;
 use disbatch_core::store::StoreError;
 use tokio_util::sync::CancellationToken;
 
@@ -62,7 +61,6 @@ enum Next {
     AfterAPause,
 }
 
-/// Has people told until `stop`.
 pub async fn run(leader: Leader, url: Option<String>, stop: CancellationToken) {
     let mut notifier = Notifier {
         leader,
@@ -162,7 +160,7 @@ impl Notifier {
                 self.begin_anew().await?;
                 return Ok(Next::AtOnce);
             }
-            Err(FollowError::Store(error)) if has_no_change_streams(&error) => {
+            Err(FollowError::Store(error)) if error.has_no_change_streams() => {
                 if self.no_log.replace(Instant::now()).is_none() {
                     tracing::warn!(
                         "this server is no member of a replica set: nobody can be told of tasks that fail"

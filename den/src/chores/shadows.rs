@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use bson::Timestamp;
 use disbatch_core::metrics::labels;
 use disbatch_core::notifications::{FollowError, Follower};
-use disbatch_core::observe::has_no_change_streams;
 pub use disbatch_core::shadow::LEASE;
 use disbatch_core::shadow::{Shadowed, place_before};
 use disbatch_core::store::StoreError;
@@ -42,7 +41,6 @@ struct Worker {
     is_blind: bool,
 }
 
-/// Makes shadows until `stop`.
 pub async fn run(leader: Leader, clockwork: Clockwork, stop: CancellationToken) {
     let mut worker =
         Worker { leader, clockwork, turned: None, shadowed: vec![], follower: None, is_blind: false };
@@ -95,7 +93,7 @@ impl Worker {
                 self.begin(None).await?;
                 Ok(PAUSE)
             }
-            Err(FollowError::Store(error)) if has_no_change_streams(&error) => {
+            Err(FollowError::Store(error)) if error.has_no_change_streams() => {
                 if !std::mem::replace(&mut self.is_blind, true) {
                     tracing::warn!("this server is no member of a replica set: no task has a shadow");
                 }
