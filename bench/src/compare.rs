@@ -8,18 +8,14 @@ use crate::statistics::Summary;
 /// Something that follows from what was measured: the ratio of two series, mostly.
 #[derive(Debug, Clone)]
 pub struct Finding {
-    /// Its name for programs.
     pub key: Cow<'static, str>,
-    /// Its name for people.
     pub label: Cow<'static, str>,
     /// One value a round.
     pub values: Vec<f64>,
-    /// What it is meant to be.
     pub goal: Option<Goal>,
 }
 
 impl Finding {
-    /// What is found, without a goal.
     pub fn new(
         key: impl Into<Cow<'static, str>>,
         label: impl Into<Cow<'static, str>>,
@@ -28,7 +24,6 @@ impl Finding {
         Self { key: key.into(), label: label.into(), values, goal: None }
     }
 
-    /// The same with a goal.
     pub fn with(self, goal: Goal) -> Self {
         Self { goal: Some(goal), ..self }
     }
@@ -39,7 +34,6 @@ impl Finding {
     }
 }
 
-/// What something is meant to be.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Goal {
     /// The median is at least this.

@@ -60,9 +60,7 @@ pub static ALL: &[Figure] = &[
 pub struct Figure {
     /// Its name, on the command line too.
     pub name: &'static str,
-    /// How it is measured.
     pub method: &'static str,
-    /// When it is measured.
     pub rounds: Rounds,
     /// Measures it once. An error means that something did not work.
     pub measure: for<'a> fn(Turn<'a>) -> Measurement<'a>,
@@ -70,13 +68,10 @@ pub struct Figure {
     pub findings: fn(&Results) -> Vec<Finding>,
 }
 
-/// The outcome of measuring.
 pub type Measurement<'a> = LocalBoxFuture<'a, anyhow::Result<Vec<Sample>>>;
 
-/// When a figure is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rounds {
-    /// In every round.
     Every,
     /// In the first one alone, where it takes several samples.
     First,
@@ -85,11 +80,8 @@ pub enum Rounds {
 /// What a figure measures with.
 #[derive(Debug, Clone, Copy)]
 pub struct Turn<'a> {
-    /// The servers and programs.
     pub world: &'a World,
-    /// What was asked for.
     pub args: &'a Args,
-    /// What a person sees.
     pub progress: &'a Progress,
     /// What has been measured before.
     pub results: &'a Results,

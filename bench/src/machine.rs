@@ -7,7 +7,6 @@ use crate::world::processes::TICKS_PER_SECOND;
 /// How long to look at what others do.
 const LOOK_FOR: Duration = Duration::from_secs(1);
 
-/// What is known of it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Machine {
     /// How many CPUs this process may use.

@@ -35,9 +35,7 @@ const SCRIPTS: [(&str, &str); 8] = [
 /// A system, in one way of running it.
 #[derive(Debug)]
 pub struct Peer {
-    /// Its name for programs.
     pub key: &'static str,
-    /// Its name for people.
     pub label: &'static str,
     /// The system, as in the list of versions.
     system: &'static str,

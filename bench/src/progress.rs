@@ -7,7 +7,6 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::results::Sample;
 use crate::statistics::Summary;
 
-/// The display.
 #[derive(Debug)]
 pub struct Progress(ProgressBar);
 
@@ -23,13 +22,11 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// Something begins.
     pub fn begin(&self, title: &str) {
         self.0.set_message(title.to_owned());
         self.0.set_position(0);
     }
 
-    /// How far it is.
     pub fn at(&self, done: u64, of: u64) {
         self.0.set_length(of);
         self.0.set_position(done);

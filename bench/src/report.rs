@@ -12,7 +12,6 @@ use crate::peer::Account;
 use crate::results::{Results, Series};
 use crate::statistics::Summary;
 
-/// Everything that is reported.
 #[derive(Debug)]
 pub struct Report<'a> {
     args: &'a Args,
@@ -23,7 +22,6 @@ pub struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    /// The report on `results`.
     pub fn new(
         args: &'a Args,
         machine: Machine,

@@ -7,7 +7,6 @@ use crate::statistics::Summary;
 /// Something that is measured. Its figure and its key tell it from all others.
 #[derive(Debug, Clone)]
 pub struct Series {
-    /// The name of the figure that it belongs to.
     pub figure: &'static str,
     /// Its name for programs, with the unit at the end.
     pub key: Cow<'static, str>,
@@ -35,10 +34,8 @@ impl PartialEq for Series {
 
 impl Eq for Series {}
 
-/// One measured value.
 #[derive(Debug, Clone)]
 pub struct Sample {
-    /// What was measured.
     pub series: Series,
     /// The value, in the unit that the series names.
     pub value: f64,
@@ -49,7 +46,6 @@ pub struct Sample {
 pub struct Results(Vec<(Series, Vec<f64>)>);
 
 impl Results {
-    /// Adds samples to their series.
     pub fn add(&mut self, samples: Vec<Sample>) {
         for Sample { series, value } in samples {
             match self.0.iter_mut().find(|(known, _)| *known == series) {

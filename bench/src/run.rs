@@ -10,7 +10,6 @@ use crate::report::{self, Report};
 use crate::results::Results;
 use crate::world::World;
 
-/// Measures and reports.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let figures: Vec<&Figure> =
         figure::ALL.iter().filter(|figure| wanted(figure, args.filter.as_deref())).collect();

@@ -108,7 +108,6 @@ pub struct Scenario {
     pub millions: u32,
     /// How many times the average of a day is submitted at the time that is looked at.
     pub factor: f64,
-    /// How nodes learn of tasks.
     pub wakes: Wakes,
 }
 

@@ -1,15 +1,10 @@
 //! A few numbers that stand for many. Pure.
 
-/// What is said of a series of values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
-    /// Half of the values are at most this.
     pub median: f64,
-    /// 95 of 100 values are at most this.
     pub p95: f64,
-    /// The smallest.
     pub min: f64,
-    /// The largest.
     pub max: f64,
 }
 

@@ -38,12 +38,9 @@ pub struct Programs {
     pub starts: PathBuf,
 }
 
-/// The servers.
 #[derive(Debug)]
 pub struct World {
-    /// What to run.
     pub programs: Programs,
-    /// What to compare with.
     pub peers: Peers,
     /// A folder that is removed with the server.
     pub folder: PathBuf,

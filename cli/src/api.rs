@@ -41,20 +41,15 @@ pub enum ApiError {
     Refused {
         /// What was being done: `getting`, `posting` or `deleting`.
         action: &'static str,
-        /// The address of the request.
         url: String,
-        /// The status of the answer.
         status: StatusCode,
-        /// The body of the answer.
         body: String,
         /// How the DCI was told who asks.
         shown: CredentialKind,
     },
     /// There was no answer.
     Unreachable {
-        /// What was being done: `getting`, `posting` or `deleting`.
         action: &'static str,
-        /// The address of the request.
         url: String,
         /// Why, as one line.
         reason: String,
@@ -63,9 +58,7 @@ pub enum ApiError {
     },
     /// The answer is no JSON: this is no DCI.
     NotJson {
-        /// What was being done: `getting`, `posting` or `deleting`.
         action: &'static str,
-        /// The address of the request.
         url: String,
         /// What the parser found.
         reason: String,
@@ -132,7 +125,6 @@ impl ApiError {
         }
     }
 
-    /// The status of the answer, if there was one.
     pub fn status(&self) -> Option<StatusCode> {
         match self {
             Self::Refused { status, .. } => Some(*status),
@@ -221,7 +213,6 @@ impl Client {
         Err(ApiError::Refused { action, url, status, body, shown: self.credentials.shown() })
     }
 
-    /// `POST path` with `body` as JSON.
     pub async fn post(&self, path: &str, body: &Value) -> Result<Value, ApiError> {
         self.send("posting", Method::POST, path, |request| request.json(body)).await
     }
@@ -232,24 +223,20 @@ impl Client {
         self.send("posting", Method::POST, path, send).await
     }
 
-    /// `POST path` with `fields` as a form.
     pub async fn post_form(&self, path: &str, fields: &BTreeMap<String, String>) -> Result<Value, ApiError> {
         self.send("posting", Method::POST, path, |request| request.form(fields)).await
     }
 
-    /// `PUT path` with `body` as JSON.
     pub async fn put(&self, path: &str, body: &Value) -> Result<Value, ApiError> {
         self.send("putting", Method::PUT, path, |request| request.json(body)).await
     }
 
-    /// `PUT path` with `bytes` as they are.
     pub async fn put_bytes(&self, path: &str, bytes: Vec<u8>) -> Result<Value, ApiError> {
         let send =
             |request: RequestBuilder| request.header(CONTENT_TYPE, "application/octet-stream").body(bytes);
         self.send("putting", Method::PUT, path, send).await
     }
 
-    /// `DELETE path`.
     pub async fn delete(&self, path: &str) -> Result<Value, ApiError> {
         self.send("deleting", Method::DELETE, path, |request| request).await
     }

@@ -67,7 +67,6 @@ pub fn list<T: Answer>(
     document(list, options, |list: &Value| as_table(&items(list)))
 }
 
-/// The items of a list.
 pub fn items<T: Answer>(list: &Value) -> Vec<T> {
     let items = list.as_array().into_iter().flatten();
     items.map(|item| read(item.clone()).unwrap_or_default()).collect()

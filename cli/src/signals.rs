@@ -13,7 +13,6 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Starts to listen.
     pub fn listen() -> io::Result<Self> {
         let signals = Self { first: CancellationToken::new(), second: CancellationToken::new() };
         let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
@@ -26,7 +25,6 @@ impl Signals {
         self.first.cancelled().await;
     }
 
-    /// Whether the first signal has come.
     pub fn first_has_come(&self) -> bool {
         self.first.is_cancelled()
     }

@@ -37,7 +37,6 @@ pub fn of(document: &Value) -> String {
     document.get("status").and_then(Value::as_i64).map(word).unwrap_or_default()
 }
 
-/// Whether a task in this status has ended.
 pub fn has_ended(code: i64) -> bool {
     Status::from_code(code).has_ended()
 }

@@ -40,7 +40,6 @@ pub fn cut(text: String, most: usize) -> String {
 /// A line in parts: whether each is what has changed.
 pub type Parts = Vec<(bool, String)>;
 
-/// A line of one side.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Line {
     /// Counted from 1.

@@ -15,10 +15,8 @@ pub use speed::{Speed, Thresholds};
 /// What of `exit` is to be the same. All else is measured.
 const OF_EXIT: [&str; 5] = ["code", "signal", "reason", "limit", "oom"];
 
-/// The names of the streams.
 const STREAMS: [&str; 2] = ["stdout", "stderr"];
 
-/// Both of something.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Both<T> {
     pub was: T,
@@ -54,7 +52,6 @@ pub struct Text {
     pub compared: Option<u64>,
 }
 
-/// How a step ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StepEnd {
     pub name: String,
@@ -91,7 +88,6 @@ pub struct AttemptOutcome<'a> {
     pub whole: [Option<u64>; 2],
 }
 
-/// All of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
     pub status: Both<i64>,

@@ -25,9 +25,6 @@ pub struct Masks(Vec<(Regex, &'static [u8])>);
 
 impl Masks {
     /// Those that are asked for, which come first, private folders, whose names begin so, and times.
-    ///
-    /// # Errors
-    /// One is no regular expression.
     pub fn new(asked: &[String], folders: &str) -> Result<Self, MaskError> {
         let regex =
             |pattern: &str| Regex::new(pattern).map_err(|why| MaskError { pattern: pattern.to_owned(), why });

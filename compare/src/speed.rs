@@ -4,7 +4,6 @@ use disbatch_values::text::percent_more;
 
 use super::Measured;
 
-/// The bounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Thresholds {
     /// One is slower that took more than so many percent longer.

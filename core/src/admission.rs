@@ -39,7 +39,6 @@ use crate::tags::TagIndex;
 use crate::task::{SubmitError, TaskOptions};
 use crate::tenants::Reservation;
 
-/// The collection of rules.
 pub(crate) const COLLECTION: &str = collections::ADMISSION.name;
 
 /// At which gate a task is that a rule holds.
@@ -57,10 +56,8 @@ pub const GRACE: Duration = Duration::from_secs(600);
 /// What a rule consists of.
 const FIELDS: [&str; 4] = ["scope", "value", "action", "reason"];
 
-/// A rule that somebody wants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewRule {
-    /// Which tasks it is about.
     pub scope: Scope,
     /// What becomes of them.
     pub action: Action,
@@ -181,9 +178,6 @@ impl Store {
 
     /// Decides about `tasks` new tasks of a queue: refuses them, or says what they have to be born with. Afterwards
     /// [`Store::conclude`] is to be called, whatever has become of them.
-    ///
-    /// # Errors
-    /// A rule refuses them, there would be too many for their tenant, or the database cannot be reached.
     pub(crate) async fn admit(
         &self,
         queue: QueueId,
@@ -198,9 +192,6 @@ impl Store {
     }
 
     /// The same for tasks of a submission that has been decided about before, and is to be completed: only rules are asked.
-    ///
-    /// # Errors
-    /// A rule refuses them, or the database cannot be reached.
     pub(crate) async fn admit_again(
         &self,
         queue: QueueId,

@@ -53,10 +53,8 @@ pub enum FinalWhen {
 }
 
 impl FinalWhen {
-    /// Each of them.
     pub const ALL: [Self; 2] = [Self::Succeeded, Self::Finished];
 
-    /// As it is written.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Succeeded => "succeeded",
@@ -64,7 +62,6 @@ impl FinalWhen {
         }
     }
 
-    /// The one that is written so.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|when| when.as_str() == name)
     }
@@ -73,9 +70,7 @@ impl FinalWhen {
 /// The task that comes after all elements.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FinalTask {
-    /// Its parameters.
     pub params: Document,
-    /// When it starts.
     pub when: FinalWhen,
 }
 
@@ -104,10 +99,8 @@ pub enum ArrayState {
 }
 
 impl ArrayState {
-    /// Both.
     pub const ALL: [Self; 2] = [Self::Open, Self::Done];
 
-    /// As it is written.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -115,7 +108,6 @@ impl ArrayState {
         }
     }
 
-    /// The one that is written so.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == name)
     }
@@ -125,7 +117,6 @@ impl ArrayState {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Array {
     pub id: ArrayId,
-    /// The queue of its tasks.
     pub queue: QueueId,
     /// What its elements are for, in words.
     pub words: String,
@@ -137,11 +128,8 @@ pub struct Array {
     pub cap: Option<u32>,
     /// The parameter that says which element it is.
     pub key: String,
-    /// Where it stands.
     pub state: ArrayState,
-    /// When it was submitted.
     pub created: Option<DateTime>,
-    /// When it was done.
     pub ended: Option<DateTime>,
     /// Whether all elements had succeeded by then.
     pub succeeded: Option<bool>,

@@ -39,18 +39,14 @@ pub(crate) const COLLECTION: &str = collections::AUDIT.name;
 /// What somebody has done, for an entry.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AuditEntry {
-    /// Who did it.
     pub who: Actor,
-    /// What was done.
     pub what: Verb,
-    /// What it was done to.
     pub object: Object,
     /// The queue that it is about.
     pub queue: Option<QueueId>,
     /// The object as it was. Of it and of `after` only the fields that have changed are stored: none that are called
     /// `password`, `secure_params`, `token` or `fingerprint`, at any depth, and no more than 2 KiB of a value.
     pub before: Option<Document>,
-    /// The object as it is.
     pub after: Option<Document>,
     /// What else there is to say. It is stored beside the other fields, with the same limits.
     pub more: Document,
@@ -62,7 +58,6 @@ impl AuditEntry {
         Self { who, what, object, queue: None, before: None, after: None, more: Document::new() }
     }
 
-    /// The entry as it is stored.
     fn document(&self, id: ObjectId, at: DateTime) -> Document {
         let mut entry = doc! { "_id": id, "at": at };
         entry.extend(Document::from(&self.who));
@@ -87,9 +82,6 @@ impl AuditEntry {
 impl Store {
     /// Adds an entry, with this host's time as `at`. Nothing that there is already is changed, so that nobody who makes
     /// entries needs the right to.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the entry.
     #[operation]
     pub async fn record_audit(&self, entry: &AuditEntry) -> Result<(), StoreError> {
         self.audit().insert_one(Stored(entry.document(ObjectId::new(), self.now()))).await?;

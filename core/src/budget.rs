@@ -123,7 +123,6 @@ pub struct OverBudget {
     pub task: Option<usize>,
     /// What is too large, as the submitter calls it.
     pub field: String,
-    /// Its size.
     pub bytes: usize,
     /// What it may have.
     pub limit: usize,

@@ -33,7 +33,6 @@ pub use run::{Worker, follow};
 /// How long a job is its DCI's without a sign of progress.
 pub const LEASE: Duration = Duration::from_secs(30);
 
-/// What is done to the tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
@@ -48,10 +47,8 @@ pub enum Action {
 }
 
 impl Action {
-    /// All of them.
     pub const ALL: [Self; 4] = [Self::Cancel, Self::Retry, Self::Archive, Self::Delete];
 
-    /// Its name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Cancel => "cancel",
@@ -61,7 +58,6 @@ impl Action {
         }
     }
 
-    /// The action with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|action| action.as_str() == name)
     }
@@ -126,10 +122,8 @@ pub struct BulkFilter {
     pub older_than: Option<Duration>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ids: Option<Vec<TaskId>>,
-    /// Elements of this array.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub array: Option<ArrayId>,
-    /// Made by this schedule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<ObjectId>,
     /// Given to this node.
@@ -202,19 +196,14 @@ mod seconds {
 /// A job to be made.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BulkRequest {
-    /// What is done.
     pub action: Action,
-    /// To which tasks.
     pub filter: BulkFilter,
-    /// Why, if that was said.
     pub reason: Option<String>,
-    /// Who wants it.
     pub who: Actor,
     /// If it is more than an action.
     pub rerun: Option<Rerun>,
 }
 
-/// Where a job stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
@@ -229,7 +218,6 @@ pub enum State {
 }
 
 impl State {
-    /// Its name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -244,7 +232,6 @@ impl State {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BulkError {
     pub id: TaskId,
-    /// Why.
     pub error: String,
 }
 
@@ -253,18 +240,15 @@ pub struct BulkError {
 pub struct BulkJob {
     #[serde(rename = "_id")]
     pub id: ObjectId,
-    /// What is done.
     pub action: Action,
     /// The filter as it was asked for.
     pub filter: Document,
-    /// Why.
     pub reason: Option<String>,
     /// Who wanted it, in words.
     pub by: String,
     /// The same in parts, for the audit; empty in jobs of older releases.
     #[serde(default)]
     pub actor: Document,
-    /// Where it stands.
     pub state: State,
     /// How many tasks matched when it was made; `None` if counting them took too long.
     pub total: Option<i64>,
@@ -274,7 +258,6 @@ pub struct BulkJob {
     pub skipped: i64,
     /// The first tasks that could not be acted on.
     pub errors: Vec<BulkError>,
-    /// Why it failed.
     #[serde(default)]
     pub failure: Option<String>,
     /// The last task that was looked at.
@@ -283,7 +266,6 @@ pub struct BulkJob {
     pub pending: Vec<ObjectId>,
     /// The newest task that there was when the job was made; no later one is touched.
     pub newest: ObjectId,
-    /// When it was made.
     pub created: DateTime,
     /// When it last got on.
     pub updated: DateTime,
@@ -313,7 +295,6 @@ pub enum BulkCancelled {
     Cancelled,
     /// It is over.
     NotRunning(State),
-    /// There is no such job.
     NoSuchJob,
 }
 

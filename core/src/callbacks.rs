@@ -48,7 +48,6 @@ pub enum Heard {
     Done,
     /// The task has ended, or will in a moment, or is another attempt's by now. Nothing has changed.
     Over,
-    /// There is no such task.
     NoSuchTask,
     /// The token is not this task's. Nothing has changed.
     WrongToken,
@@ -63,7 +62,6 @@ pub struct Report {
     pub status: Status,
     /// What there is to say about it.
     pub message: Option<String>,
-    /// The structured result.
     pub result: Option<Document>,
 }
 
@@ -282,10 +280,6 @@ pub struct Token {
 }
 
 impl Token {
-    /// A new one.
-    ///
-    /// # Errors
-    /// The system has no random numbers.
     pub fn new() -> std::io::Result<Self> {
         let mut bytes = [0; TOKEN_LENGTH / 2];
         getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;

@@ -22,9 +22,6 @@ pub fn percent(part: f64) -> String {
 
 impl Store {
     /// Takes the canary of `queue`, as it was read, back if it is worse than what it is to take the place of. Returns what was seen then.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or does not let this user.
     #[operation(queue = %queue.id)]
     pub async fn judge_canary(&self, node: &NodeName, queue: &Queue) -> Result<Option<Sides>, StoreError> {
         let Some(canary) = Canary::of(queue) else { return Ok(None) };

@@ -100,9 +100,6 @@ pub fn kill(group: &Path) -> io::Result<()> {
 }
 
 /// Makes the configured folder ready, if there is one: control groups in it can bound memory and processes.
-///
-/// # Errors
-/// It is no folder of control groups, lacks controllers, or cannot be written; the error names the key.
 pub fn prepare(config: &Config) -> Result<(), ConfigError> {
     let Some(folder) = &config.cgroup else { return Ok(()) };
     prepare_folder(&folder.0).map_err(|message| ConfigError::Invalid {

@@ -6,13 +6,11 @@ use std::sync::Mutex;
 
 use bson::DateTime;
 
-/// A source of the current time.
 pub trait Clock: Send + Sync + std::fmt::Debug {
     /// The time now, in milliseconds' resolution as MongoDB stores it.
     fn now(&self) -> DateTime;
 }
 
-/// The host's clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
@@ -39,12 +37,10 @@ pub fn chance() -> f64 {
 pub struct ManualClock(Mutex<DateTime>);
 
 impl ManualClock {
-    /// A clock that stands at `now`.
     pub fn at(now: DateTime) -> Self {
         Self(Mutex::new(now))
     }
 
-    /// Moves the clock to `now`.
     pub fn set(&self, now: DateTime) {
         *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = now;
     }

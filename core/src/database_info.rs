@@ -60,7 +60,6 @@ impl Topology {
 pub struct Server {
     /// Its release; empty if it does not tell.
     pub version: String,
-    /// How it is set up.
     pub topology: Topology,
     /// How long it took to answer.
     pub answered_in: Duration,

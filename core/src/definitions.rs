@@ -34,7 +34,6 @@ use crate::schema::Schema;
 use crate::store::collections;
 use crate::store::{Store, StoreError, Stored};
 
-/// The collection of definitions.
 pub(crate) const COLLECTION: &str = collections::WORKERS.name;
 
 /// The fields that a definition consists of besides what was defined.
@@ -55,7 +54,6 @@ pub const MOST_BYTES: usize = 8 * 1024 * 1024;
 /// A definition that is stored.
 #[derive(Clone, PartialEq)]
 pub struct Definition {
-    /// The plugin's name.
     pub name: PluginName,
     /// The number of the definition: it grows with each change. 0: it was put there by other means.
     pub rev: i64,
@@ -67,10 +65,8 @@ pub struct Definition {
     definition: Document,
 }
 
-/// A definition that is to be stored.
 #[derive(Clone, PartialEq)]
 pub struct NewDefinition {
-    /// The plugin's name.
     pub name: PluginName,
     definition: Document,
 }
@@ -80,17 +76,14 @@ pub struct NewDefinition {
 pub enum DefinitionError {
     #[error("_id: expected the name of a plugin")]
     NoName,
-    /// Its name is not that of a plugin.
     #[error("_id: {0}")]
     Name(#[from] PluginNameError),
-    /// It is about another plugin than the one that it is to define.
     #[error("_id: '{found}' is not the name of this worker, '{expected}'")]
     OtherName {
         expected: PluginName,
         /// What the definition says.
         found: String,
     },
-    /// What was defined makes no plugin.
     #[error(transparent)]
     Definition(#[from] ManifestError),
     /// It has the name of a plugin that comes with Disbatch, and so may be on every node.
@@ -98,13 +91,10 @@ pub enum DefinitionError {
     Shipped(PluginName),
     #[error("the definition has more than {LARGEST} bytes")]
     TooLarge,
-    /// There would be too many.
     #[error("there may be {MOST} workers, and this would make {0}")]
     TooMany(usize),
-    /// All of them together would be too large.
     #[error("all workers together may have {MOST_BYTES} bytes, and this would make {0}")]
     TooMuch(usize),
-    /// There is one of this name.
     #[error("there is a worker '{0}' already")]
     NameTaken(PluginName),
     #[error("no worker '{0}'")]
@@ -112,7 +102,6 @@ pub enum DefinitionError {
     /// Somebody else has changed it since, or does all the time.
     #[error("the worker was changed meanwhile: its revision is {0}. Nothing is changed")]
     Changed(i64),
-    /// The database did not do it.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -125,9 +114,6 @@ impl From<mongodb::error::Error> for DefinitionError {
 
 impl Definition {
     /// Reads a document of `workers`.
-    ///
-    /// # Errors
-    /// Its `_id` is no name of a plugin.
     pub fn read(mut document: Document) -> Result<Self, DefinitionError> {
         let name = match document.remove("_id") {
             Some(Bson::String(name)) => name.parse()?,
@@ -159,9 +145,6 @@ impl Definition {
     }
 
     /// The plugin that it defines.
-    ///
-    /// # Errors
-    /// It defines none, or one that may not come from the database; the error names the key.
     pub fn manifest(&self) -> Result<Manifest, ManifestError> {
         manifest(&self.name, &self.definition)
     }
@@ -186,10 +169,6 @@ impl fmt::Debug for Definition {
 impl NewDefinition {
     /// Reads what somebody wants to be stored, for the worker `name` if that is known from elsewhere. What documents of
     /// other databases have of their own, like `_rev`, is left out, and so is what is secret in the jobs of another scheduler.
-    ///
-    /// # Errors
-    /// It has no name or another one, or that of a shipped plugin; defines no plugin or one that may not come from the database;
-    /// has a key that nothing reads, or is too large.
     pub fn read(name: Option<PluginName>, fields: &Map<String, Value>) -> Result<Self, DefinitionError> {
         let is_lex = fields.contains_key(LEX);
         // In the other form, the name inside is a title for people.

@@ -10,9 +10,6 @@ const STDERR: RawFd = 2;
 
 /// Closes all descriptors above the standard streams, but for those that are `kept`: whoever has started this process may
 /// have had files open that what it starts must not have. Only for the start of a process, before it has opened anything.
-///
-/// # Errors
-/// `/proc` cannot be read.
 pub fn close_inherited(kept: &[RawFd]) -> io::Result<()> {
     let mut open: Vec<RawFd> = Vec::new();
     for entry in fs::read_dir("/proc/self/fd")? {

@@ -45,10 +45,8 @@ impl Reader {
     }
 }
 
-/// What is to be said of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explanation {
-    /// The task's status.
     pub status: Status,
     /// The first closed gate, or what is going on.
     pub summary: String,
@@ -58,7 +56,6 @@ pub struct Explanation {
     pub unable: Vec<String>,
 }
 
-/// Explains a task.
 pub fn explain(facts: &Facts, reader: Reader) -> Explanation {
     let status = facts.task.status;
     let mut gates = match status {

@@ -59,7 +59,6 @@ pub use small_contents::MOST_TOGETHER;
 pub use sweep::SweptFiles;
 pub use upload::{Check, Chunk, ContentState, Put, Sender};
 
-/// The collection of versions.
 pub const SETS: &str = collections::FILE_SETS.name;
 pub const ENTRIES: &str = collections::FILE_ENTRIES.name;
 /// The collection of contents, and of uploads that are to become some.
@@ -93,7 +92,6 @@ impl SetState {
     /// Where versions stand that are not gone. All of a set are of one tenant.
     const ALIVE: [Self; 3] = [Self::Open, Self::Sealed, Self::Done];
 
-    /// Its name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -115,11 +113,9 @@ impl From<SetState> for Bson {
 pub struct FileSet {
     #[serde(rename = "_id")]
     pub id: FileSetId,
-    /// The name of the set.
     pub name: String,
     /// Which version, from 1 on.
     pub version: i64,
-    /// Where it stands.
     pub state: SetState,
     /// How many files it has, once it is whole.
     #[serde(default)]
@@ -158,14 +154,12 @@ pub struct FileSet {
 /// A file to be added to a version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewEntry {
-    /// Where it is in the set.
     pub path: EntryPath,
     pub file: ContentId,
     /// How many bytes that has.
     pub size: u64,
     /// Who may read, write and run it: the lower nine bits of its mode.
     pub mode: u32,
-    /// When it was changed.
     pub mtime: DateTime,
 }
 
@@ -173,14 +167,12 @@ pub struct NewEntry {
 /// [`EntryPath`] before it is used.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct FileEntry {
-    /// Where it is in the set.
     pub path: String,
     pub file: ContentId,
     /// How many bytes that has.
     pub size: u64,
     /// Who may read, write and run it.
     pub mode: u32,
-    /// When it was changed.
     pub mtime: DateTime,
 }
 
@@ -203,45 +195,33 @@ impl EntryQuery<'_> {
 /// Something could not be done with a file set. One line each.
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
-    /// There is no such version.
     #[error("there is no such version of a file set")]
     NoSuchVersion,
-    /// The version is not open any more.
     #[error("the version is {} and takes no more files", .0.as_str())]
     NotOpen(SetState),
-    /// The name is taken.
     #[error("the file set {0} belongs to another tenant")]
     OfAnotherTenant(SetName),
-    /// The version has another file at this path.
     #[error("the version has another file at {0}")]
     PathTaken(EntryPath),
-    /// More entries than can be added at once.
     #[error("at most {most} files are added at once", most = MOST_AT_ONCE)]
     TooManyAtOnce,
-    /// More files than a version may have.
     #[error("a version has at most {most} files", most = MOST_FILES)]
     TooManyFiles,
     /// Somebody else has added the same paths at the same time, or the version was done meanwhile.
     #[error("somebody else was adding the same files; nothing of these was added")]
     Overtaken,
-    /// Others do the same all the time.
     #[error("too many change the file set at once")]
     Busy,
-    /// The content is longer than any may be.
     #[error("a file has at most {most} bytes", most = LONGEST)]
     TooLong,
-    /// There is no chunk of this number.
     #[error("a content of {length} bytes has no chunk {n}")]
     NoSuchChunk {
-        /// The number.
         n: u64,
         /// The length of the content.
         length: u64,
     },
-    /// The chunk is shorter or longer than it should be.
     #[error("chunk {n} must have {expected} bytes and has {got}")]
     WrongSize {
-        /// Its number.
         n: u64,
         /// How many bytes it should have.
         expected: u64,
@@ -251,13 +231,11 @@ pub enum FilesError {
     /// Nothing of the content was sent, or that is too long ago.
     #[error("nothing of this content was sent")]
     NotSent,
-    /// Chunks are missing.
     #[error("chunks are missing: {}", ranges(.0))]
     Incomplete(Vec<Range<u64>>),
     /// What was sent is not what its name says. It was thrown away.
     #[error("what was sent has another SHA-256; send all of it again")]
     WrongContent,
-    /// The database did not do it.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -270,9 +248,6 @@ impl From<mongodb::error::Error> for FilesError {
 
 impl FilesError {
     /// The database's error in it, apart from others: time may mend only that.
-    ///
-    /// # Errors
-    /// The database's.
     pub fn apart<T>(result: Result<T, Self>) -> Result<Result<T, Self>, StoreError> {
         match result {
             Err(Self::Store(error)) => Err(error),

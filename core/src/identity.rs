@@ -13,11 +13,8 @@ use crate::config::{Config, ConfigError, RunAs};
 /// A user with a group, and all other groups of that user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// The user's name.
     pub name: String,
-    /// The user's number.
     pub uid: u32,
-    /// The group's number.
     pub gid: u32,
     /// The numbers of all groups of the user, with that one.
     pub groups: Vec<u32>,
@@ -28,30 +25,22 @@ pub struct Identity {
 /// Why nothing can be run as a user.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
-    /// There is no such user.
     #[error("there is no user '{0}' on this host")]
     NoUser(String),
-    /// There is no such group.
     #[error("there is no group '{0}' on this host")]
     NoGroup(String),
-    /// The system cannot tell.
     #[error("cannot look up '{name}': {source}")]
     Unknown {
         /// The user or the group.
         name: String,
-        /// Why.
         source: io::Error,
     },
-    /// Only root may become another user.
     #[error("only root can run plugins as '{0}', and this process is not root")]
     NotRoot(String),
 }
 
 impl Identity {
     /// The user of `run_as`, if plugins are to run as one.
-    ///
-    /// # Errors
-    /// This process is not root, or the user or group is unknown; the error names the key.
     pub fn of(config: &Config) -> Result<Option<Self>, ConfigError> {
         let Some(run_as) = &config.run_as else { return Ok(None) };
         let found = Self::find(run_as).and_then(|found| {
@@ -65,9 +54,6 @@ impl Identity {
     }
 
     /// Looks a user up.
-    ///
-    /// # Errors
-    /// There is no such user or group, or the system cannot tell.
     pub fn find(run_as: &RunAs) -> Result<Self, IdentityError> {
         let name = &run_as.user;
         let unknown = |name: &str| {

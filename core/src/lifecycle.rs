@@ -16,9 +16,6 @@ pub struct Lifecycle {
 
 impl Lifecycle {
     /// Starts to listen for SIGTERM and SIGINT.
-    ///
-    /// # Errors
-    /// The signal handlers cannot be installed.
     pub fn listen() -> io::Result<Self> {
         let lifecycle = Self::default();
         let terminate = signal(SignalKind::terminate())?;

@@ -146,11 +146,9 @@ pub enum ToDen {
     },
     /// A question, to be answered with its number.
     Ask {
-        /// The number.
         id: i64,
         /// The number of the assignment that it is about.
         of: i64,
-        /// The question.
         ask: Ask,
     },
 }
@@ -208,7 +206,6 @@ pub enum Ask {
     Finish(Box<Finish>),
     /// End this attempt, and let the task be tried again after the pause. Answered likewise.
     RetryLater {
-        /// How the attempt ended.
         finish: Box<Finish>,
         /// How long to wait, in milliseconds.
         pause_ms: i64,

@@ -73,9 +73,6 @@ impl Piece {
 impl Store {
     /// Writes `bytes` of a stream, which begin at `offset`. A chunk that begins there is replaced, so a write
     /// may be repeated, and repeated with more bytes.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the write.
     #[operation(task = %of.task)]
     pub async fn append_live(&self, of: LiveStream, offset: u64, bytes: &[u8]) -> Result<(), StoreError> {
         let mut start = offset;

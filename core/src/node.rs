@@ -80,7 +80,6 @@ pub struct Beat {
     pub fires_no_schedules: bool,
     /// The queues of which it would run more at once if there were a free slot.
     pub wants: Vec<QueueId>,
-    /// What it is labelled with.
     pub labels: Labels,
     /// Where its host is to be reached.
     pub addresses: Addresses,
@@ -88,7 +87,6 @@ pub struct Beat {
     pub rival: Option<String>,
     /// How many tasks it leaves alone for now, as nothing can be done with them.
     pub aside: usize,
-    /// What its host is like.
     pub stats: Stats,
 }
 
@@ -182,9 +180,6 @@ impl Offered {
 
 impl Store {
     /// Records that the DEN of `node` is alive, and reads its entry as it was before, limit included, in the same operation.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or the entry cannot be understood.
     #[operation]
     pub async fn heartbeat(&self, node: &NodeName, beat: &Beat) -> Result<Node, StoreError> {
         let mut fields = doc! {

@@ -29,7 +29,6 @@ pub(crate) trait Notes: Default + Send + 'static {
     /// Gives up what was to be written.
     fn give_up(&mut self);
 
-    /// Writes it.
     fn flush(store: &Store) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 

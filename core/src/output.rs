@@ -33,14 +33,11 @@ const BATCH_BYTES: usize = 2 * 1024 * 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StreamName {
-    /// Standard output.
     Stdout,
-    /// Standard error.
     Stderr,
 }
 
 impl StreamName {
-    /// Each of them.
     pub const BOTH: [Self; 2] = [Self::Stdout, Self::Stderr];
 
     /// The GridFS file name and the task's field.

@@ -82,22 +82,18 @@ impl Plugin {
 /// Something that looks like a plugin and cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
-    /// A configured folder cannot be read.
     #[error("cannot read plugin folder {folder}: {source}", folder = folder.display())]
     Folder {
         folder: PathBuf,
         /// Why.
         source: std::io::Error,
     },
-    /// A manifest is wrong.
     #[error("plugin manifest {path}: {source}", path = path.display())]
     Manifest {
         /// The manifest.
         path: PathBuf,
-        /// What is wrong.
         source: ManifestError,
     },
-    /// The program is missing or not executable.
     #[error("plugin {name}: program '{program}' is not an executable file in {searched}")]
     Program {
         name: PluginName,

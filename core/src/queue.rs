@@ -290,7 +290,6 @@ fn liberal_queue_filter(selector: &Selector) -> Document {
     }
 }
 
-/// A new queue's id.
 pub fn new_queue_id() -> QueueId {
     QueueId(ObjectId::new())
 }

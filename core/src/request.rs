@@ -35,7 +35,6 @@ pub fn wrong(name: &str, expected: &str) -> Invalid {
     Invalid(format!("{name} must be {expected}"))
 }
 
-/// True or false.
 pub fn flag(name: &str, value: &Value) -> Result<bool, Invalid> {
     let read = Flag::deserialize(value).map(|Flag(flag)| flag);
     read.map_err(|error| Invalid(format!("{name} {error}")))
@@ -127,13 +126,11 @@ pub fn list(value: &Value) -> Option<Vec<String>> {
     Some(texts.map(str::to_owned).collect())
 }
 
-/// The tags of a task.
 pub fn tags(name: &str, value: &Value) -> Result<Vec<String>, Invalid> {
     let texts = list(value).ok_or_else(|| wrong(name, "an array of texts, or text with commas between them"));
     tags::checked(texts?).map_err(|error| Invalid(format!("{name}{error}")))
 }
 
-/// The name of a group of tasks.
 pub fn group(name: &str, value: &Value) -> Result<String, Invalid> {
     let given = match value {
         Value::String(text) => text.clone(),
@@ -144,7 +141,6 @@ pub fn group(name: &str, value: &Value) -> Result<String, Invalid> {
     Ok(given)
 }
 
-/// The priority of a task.
 pub fn priority(name: &str, value: &Value) -> Result<i64, Invalid> {
     let given = integer(value).filter(|n| !value.is_boolean() && PRIORITIES.contains(n));
     let expected = || format!("an integer from {} to {}", PRIORITIES.start(), PRIORITIES.end());

@@ -86,19 +86,14 @@ pub enum Overlap {
 
 impl Settings {
     /// Sees to it that tasks of these can go through their whole life.
-    ///
-    /// # Errors
-    /// They cannot. Names what of them is too large.
     pub(crate) fn within_budget(&self) -> Result<(), OverBudget> {
         within_budget(&self.options, std::slice::from_ref(&self.params))
     }
 }
 
 impl Overlap {
-    /// All of them.
     pub const ALL: [Self; 4] = [Self::Allow, Self::Skip, Self::Queue, Self::Cancel];
 
-    /// As it is written.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Allow => "allow",
@@ -116,23 +111,17 @@ pub struct Settings {
     pub name: String,
     /// What it is for; may be empty.
     pub description: String,
-    /// The queue of its tasks.
     pub queue: QueueId,
-    /// The parameters of its tasks.
     pub params: Document,
     /// What its tasks have besides, secure parameters among it. Of [`TaskOptions`] a schedule has `timeout`, `grace`,
     /// `max_attempts`, `backoff`, `group`, `priority`, `locks` and `secure_params`; what else is set is refused.
     pub options: TaskOptions,
-    /// When it fires.
     pub spec: Spec,
-    /// What happens when an earlier task has not ended.
     pub overlap: Overlap,
     /// How late a time may fire when nobody was there in time, in whole seconds. Zero: only the newest of those that
     /// were missed, if it was missed by no more than a minute.
     pub catch_up: Duration,
-    /// For whom it is.
     pub tenant: Option<String>,
-    /// By whom it was made.
     pub owner: Option<String>,
 }
 
@@ -182,7 +171,6 @@ pub struct Counts {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
     pub id: ScheduleId,
-    /// What people have set.
     pub settings: Settings,
     /// Whether it does nothing until somebody resumes it.
     pub paused: bool,
@@ -192,9 +180,7 @@ pub struct Schedule {
     pub next_for: Option<DateTime>,
     /// Times that have fired, and whose tasks may not exist yet.
     pub firing: Vec<Firing>,
-    /// What became of the newest time.
     pub last: Option<Last>,
-    /// How many times there were.
     pub counts: Counts,
     /// What the plugin has saved for its next run.
     pub storage: Option<Bson>,
@@ -204,7 +190,6 @@ pub struct Schedule {
     pub last_success: Option<LastSuccess>,
     /// The number of its settings: it grows with each change of them.
     pub rev: i64,
-    /// When it was made.
     pub created: Option<DateTime>,
     /// When its settings were changed last.
     pub changed: Option<DateTime>,
@@ -232,16 +217,12 @@ pub struct ForRun {
 /// A schedule was not made or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ScheduleError {
-    /// A setting is wrong.
     #[error(transparent)]
     Wrong(#[from] SpecError),
-    /// Another one has the name.
     #[error("another schedule has the name '{0}'")]
     NameTaken(String),
-    /// A calendar that it names does not exist.
     #[error("there is no calendar '{0}'")]
     NoSuchCalendar(String),
-    /// A calendar stays while schedules go by it.
     #[error("schedules go by the calendar '{calendar}': {}", schedules.join(", "))]
     CalendarInUse {
         calendar: String,
@@ -251,7 +232,6 @@ pub enum ScheduleError {
     /// Its secure parameters were encrypted for the queue that it had, and cannot be read in another.
     #[error("secure parameters have to be given again when the queue changes")]
     SealedForAnotherQueue,
-    /// Its tenant would have more than it may.
     #[error(transparent)]
     OverQuota(#[from] OverQuota),
     /// Its tasks would have more than they have room for in their life.
@@ -260,7 +240,6 @@ pub enum ScheduleError {
     /// Too many do something for its tenant at once.
     #[error(transparent)]
     Busy(#[from] Busy),
-    /// The database did not do it.
     #[error(transparent)]
     Store(#[from] StoreError),
 }

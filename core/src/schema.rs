@@ -154,9 +154,6 @@ struct Pattern {
 
 impl Schema {
     /// Whether `value` fits, which has to be known by `until`.
-    ///
-    /// # Errors
-    /// It does not fit, or that cannot be told in time.
     pub fn check(&self, value: &Value, until: Instant) -> Result<(), Wrong> {
         check::check(self, value, until)
     }

@@ -80,9 +80,6 @@ impl Store {
     }
 
     /// Up to where ends have been seen. `None`: nobody has looked.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn shadow_place(&self) -> Result<Option<Timestamp>, StoreError> {
         let lease = self.shadow_lease().find_one(doc! { "_id": LEASE_ID }).await?;
@@ -91,9 +88,6 @@ impl Store {
 
     /// Notes up to where ends have been seen, if `instance` has the lease. Returns whether it has: if not, what it was to make since it had it last
     /// may not be there.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn store_shadow_place(&self, instance: &str, place: Timestamp) -> Result<bool, StoreError> {
         let noted =

@@ -78,9 +78,6 @@ pub struct Store {
 
 impl Store {
     /// Prepares a connection as the MongoDB user of `role`. Nothing is sent yet: see [`Store::ping`].
-    ///
-    /// # Errors
-    /// `mongohost` is no valid address, its DNS seed list cannot be resolved, or the CA file cannot be read.
     #[operation]
     pub async fn connect(config: &Config, role: Role) -> Result<Self, StoreError> {
         let mut options = client_options(config).await?;
@@ -151,9 +148,6 @@ impl Store {
     }
 
     /// Asks the server for a sign of life.
-    ///
-    /// # Errors
-    /// It cannot be reached, or refuses the credentials.
     #[operation]
     pub async fn ping(&self) -> Result<(), StoreError> {
         self.database.run_command(doc! { "ping": 1 }).await?;
@@ -173,7 +167,6 @@ impl Store {
         self.clock.now()
     }
 
-    /// The database's name.
     pub fn database_name(&self) -> &str {
         self.database.name()
     }

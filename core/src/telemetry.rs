@@ -34,9 +34,6 @@ fn field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt:
 }
 
 /// Starts logging. Call once, at the start of `main`.
-///
-/// # Errors
-/// The configured log file cannot be opened for appending; the error names it.
 pub fn init(log: &Log) -> io::Result<()> {
     let filter =
         EnvFilter::try_from_env("DISBATCH_LOG").unwrap_or_else(|_| EnvFilter::new(log.level.as_filter()));

@@ -43,7 +43,6 @@ const BOUND: u64 = 10_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tenant {
     pub name: String,
-    /// What it may take.
     pub limits: Limits,
 }
 
@@ -56,7 +55,6 @@ pub struct Usage {
     pub running: Amount,
     /// How many tasks it has submitted since midnight UTC, as far as that is counted: while it has a limit for it.
     pub today: u64,
-    /// How many schedules it has.
     pub schedules: u64,
     /// How many queues are its own.
     pub queues: u64,

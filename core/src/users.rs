@@ -42,9 +42,6 @@ pub struct Administrator {
 
 impl Administrator {
     /// Connects as `user`, who is kept in the database `admin`.
-    ///
-    /// # Errors
-    /// The configuration cannot be used, the database cannot be reached, or it refuses the user.
     pub async fn connect(config: &Config, user: &str, password: &str) -> Result<Self, StoreError> {
         let mut options = client_options(config).await?;
         let mut credential = Credential::default();
@@ -72,9 +69,6 @@ impl Administrator {
     }
 
     /// Sees to it that the user of `role` exists, with this password and exactly these privileges.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the command.
     pub async fn put_user(
         &self,
         role: Role,
@@ -93,9 +87,6 @@ impl Administrator {
     }
 
     /// Sees to it that there is the role of producers, who put tasks into the inbox: for users that others make.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the command.
     pub async fn put_producer_role(&self) -> Result<Put, StoreError> {
         self.put_role(PRODUCER, &Privileges::of_producer()).await
     }
@@ -111,9 +102,6 @@ impl Administrator {
     }
 
     /// Removes the user and the role of `role`, as far as they exist.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the command.
     pub async fn drop_user(&self, role: Role) -> Result<(), StoreError> {
         self.done_unless(doc! { "dropUser": role.user() }, USER_NOT_FOUND).await?;
         self.done_unless(doc! { "dropRole": role.user() }, ROLE_NOT_FOUND).await?;

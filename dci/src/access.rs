@@ -51,16 +51,12 @@ pub struct Access {
     /// There are users, or were once: from then on everybody is asked.
     has_users: AtomicBool,
     looked: Mutex<Option<Instant>>,
-    /// How long sessions last.
     pub limits: SessionLimits,
-    /// A web server that requests come through.
     pub proxy: Option<Proxy>,
-    /// Compares passwords.
     pub passwords: Passwords,
 }
 
 impl Access {
-    /// As configured.
     pub fn new(config: &Config, door: Door) -> Self {
         Self {
             door,

@@ -39,7 +39,6 @@ pub struct RuleState {
     stranded: Vec<Stranded>,
     /// Some of those that are still to come to their end, with the names of their queues.
     left: Vec<(Left, Option<String>)>,
-    /// Whether it was made just now.
     is_recent: bool,
 }
 
@@ -101,7 +100,6 @@ fn no_such_queue() -> HttpError {
     HttpError::bad_request("queue not found")
 }
 
-/// The rule that a request wants.
 pub async fn new_rule(state: &State, who: &Who, params: &Params) -> Result<NewRule, HttpError> {
     params.only(&["scope", "value", "action", "reason"])?;
     let given = |name: &str| params.fields.get(name).filter(|value| !values::is_unset(value));
@@ -228,7 +226,6 @@ impl RuleState {
         format!("; on nodes that are not alive: {}", each.collect::<Vec<_>>().join(", "))
     }
 
-    /// As clients see it.
     pub fn view(&self) -> AdmissionRule {
         let number = |of: fn(Standing) -> Option<Amount>| self.standing.and_then(of).map(at_least);
         let left = |(left, queue): &(Left, Option<String>)| TaskLeft {

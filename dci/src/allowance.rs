@@ -112,7 +112,6 @@ pub fn take(bytes: usize) -> Result<(), HttpError> {
     ALLOWANCE.try_with(|allowance| allowance.take(bytes)).unwrap_or(Ok(()))
 }
 
-/// Gives some of it back.
 pub fn give_back(bytes: usize) {
     let _no_request = ALLOWANCE.try_with(|allowance| allowance.give_back(bytes));
 }
@@ -141,7 +140,6 @@ pub fn take_for_copies<'a>(
 /// Why a text of a request is not read as JSON.
 #[derive(Debug)]
 pub enum Unreadable {
-    /// It is none.
     NoJson(serde_json::Error),
     /// It would take too much memory.
     TooMuch(HttpError),

@@ -68,7 +68,6 @@ pub enum DoorError {
 }
 
 impl Arguments {
-    /// Prints the manual page.
     pub fn print_man_page() -> io::Result<()> {
         clap_mangen::Man::new(Self::command()).render(&mut io::stdout())
     }

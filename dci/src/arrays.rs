@@ -52,7 +52,6 @@ pub fn refuse(params: &Params) -> Result<(), HttpError> {
     }
 }
 
-/// The array that a submission asks for.
 pub fn parse(params: &Params) -> Result<NewArray, HttpError> {
     let given = |name: &str| params.options.get(name).filter(|value| !values::is_unset(value));
     for other in ["chain", "unique"] {
@@ -215,12 +214,10 @@ pub fn not_found(id: &str) -> HttpError {
     HttpError::not_found(format!("no array with id {id}"))
 }
 
-/// How many elements have ended.
 pub fn ended(counts: &Counts) -> i64 {
     counts.iter().filter(|(status, _)| Status::from_code(**status).has_ended()).map(|(_, tasks)| tasks).sum()
 }
 
-/// An array as clients see it.
 pub fn view(array: &Array, counts: Option<&Counts>) -> wire::Array {
     let word = |status| Status::from_code(status).word().to_owned();
     let count = |(&status, &tasks): (&i64, &i64)| ArrayCount { status, word: word(status), tasks };
@@ -246,7 +243,6 @@ pub fn view(array: &Array, counts: Option<&Counts>) -> wire::Array {
     }
 }
 
-/// An element as clients see it.
 pub fn of_element(element: &Element) -> ArrayElement {
     ArrayElement {
         id: element.id.to_string(),

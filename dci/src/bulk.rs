@@ -240,12 +240,10 @@ pub async fn find(state: &State, id: &str) -> Result<BulkJob, HttpError> {
     state.store.find_bulk(id).await?.ok_or_else(|| not_found(&id.to_hex()))
 }
 
-/// The id in an address.
 pub fn id_of(id: &str) -> Result<ObjectId, HttpError> {
     ObjectId::parse_str(id).map_err(|_| not_found(id))
 }
 
-/// There is no such job.
 pub fn not_found(id: &str) -> HttpError {
     HttpError::not_found(format!("no bulk job with id {id}"))
 }

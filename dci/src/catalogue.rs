@@ -71,7 +71,6 @@ impl Catalogue {
         self.versions.get(plugin).into_iter().flatten().map(String::as_str)
     }
 
-    /// The names of those that queues may be created with.
     pub fn names(&self) -> &[String] {
         &self.names
     }
@@ -85,12 +84,10 @@ impl Catalogue {
         &self.host
     }
 
-    /// Those that the database defines.
     pub fn workers(&self) -> &BTreeMap<PluginName, Manifest> {
         &self.workers
     }
 
-    /// What all of them want of parameters.
     pub fn schemas(&self) -> &Schemas {
         &self.schemas
     }

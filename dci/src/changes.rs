@@ -34,7 +34,6 @@ pub use schedules::{
 };
 pub use tasks::{ArchivedOne, archive_task, cancel_task, rerun_task, retry_task, set_priority, submit};
 
-/// Somebody who asks, for the audit.
 pub fn actor(who: &Who) -> Actor {
     let via = match &who.via {
         access::Via::OpenDoor => Via::OpenDoor,
@@ -46,7 +45,6 @@ pub fn actor(who: &Who) -> Actor {
     Actor::new(who.name.clone(), via, who.from.clone())
 }
 
-/// Asks for an audit of all counters.
 pub async fn audit_counters(state: &State, who: &Who) -> Result<(), StoreError> {
     let (store, who) = (state.store.clone(), actor(who));
     let change = async move {

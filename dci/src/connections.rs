@@ -57,7 +57,6 @@ impl Connections {
         }
     }
 
-    /// How many there may be.
     pub fn most(&self) -> usize {
         self.most
     }
@@ -153,7 +152,6 @@ pub fn known(request: &HttpRequest) {
     }
 }
 
-/// Whether a request came over TLS.
 pub fn is_encrypted(request: &HttpRequest) -> bool {
     request.conn_data::<Arc<Place>>().is_some_and(|place| place.is_encrypted())
 }

@@ -40,7 +40,6 @@ impl HttpError {
         Self { status, body, allow: None, retry_after: None, needs: None }
     }
 
-    /// An error with a message.
     pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self::with_body(status, json!({ "error": message.into() }))
     }

@@ -53,7 +53,6 @@ pub struct Page {
     pub set: FileSet,
     /// Versions of the same set, the newest first.
     pub versions: Vec<FileSet>,
-    /// Files of the version.
     pub entries: Vec<FileEntry>,
     /// The path behind which there are more.
     pub next: Option<String>,
@@ -101,7 +100,6 @@ pub fn may_store(who: &Who) -> Result<(), HttpError> {
     }
 }
 
-/// As whom somebody sends contents.
 pub fn sender(who: &Who) -> Sender {
     Sender::user(who.name.as_deref())
 }
@@ -117,7 +115,6 @@ pub fn not_found(name: &str) -> HttpError {
     HttpError::not_found(format!("no file set '{name}'"))
 }
 
-/// The name that an address has.
 pub fn named(name: &str) -> Result<SetName, HttpError> {
     name.parse().map_err(|_| not_found(name))
 }
@@ -153,7 +150,6 @@ pub async fn opened(state: &State, who: &Who, id: &str) -> Result<FileSet, HttpE
     if is_own && role_on(who, set.tenant.as_deref()) >= Some(Role::Submitter) { Ok(set) } else { Err(none()) }
 }
 
-/// Which sets somebody asks for.
 pub fn query(who: &Who, params: &Params) -> Result<SetQuery, HttpError> {
     if let Some(param) = params.unknown(&[]) {
         return Err(HttpError::bad_param("unknown param", param));

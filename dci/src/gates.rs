@@ -23,7 +23,6 @@ const DEPTHS: [i64; 2] = [3, 20];
 /// How many tasks it has unless told otherwise, and how many it may have.
 const SIZES: [i64; 2] = [100, 500];
 
-/// What somebody sees.
 pub async fn sight(state: &State, who: &Who) -> Result<Sight, HttpError> {
     Ok(Sight::of(&state.store, &who.reach(disbatch_core::accounts::Role::Viewer)).await?)
 }
@@ -78,13 +77,11 @@ pub async fn lock(state: &State, sight: &Sight, name: &str) -> Result<core::Lock
     seen.ok_or_else(|| HttpError::not_found("nobody holds this lock or waits for it"))
 }
 
-/// A lock of a list.
 pub fn of_row(row: &LockRow) -> Lock {
     let holders = row.holders.iter().map(held).collect();
     Lock { name: row.name.clone(), held_by: row.held_by, waiting: row.waiting, holders }
 }
 
-/// A lock with those who wait for it.
 pub fn of_details(details: &core::LockDetails) -> LockDetails {
     let Lock { name, held_by, waiting, holders } = of_row(&details.row);
     LockDetails { name, held_by, waiting, holders, waiters: details.waiters.iter().map(held).collect() }

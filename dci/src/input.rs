@@ -19,46 +19,35 @@ use crate::{bulk, fields, json, ui, values};
 
 pub use crate::json::Dates;
 
-/// Why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// The status of the answer.
     pub status: u16,
-    /// What the client is told.
     pub message: String,
 }
 
-/// What came with a request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Request(Params);
 
 /// A value as each kind of parameter that there is, as far as it can be one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Taken {
-    /// As true or false.
     pub flag: Option<bool>,
     pub text: Option<String>,
     /// As a number from 0 on.
     pub number: Option<f64>,
-    /// As a time span.
     pub seconds: Option<Duration>,
     /// As an integer from 1 on.
     pub positive: Option<i64>,
-    /// As a point in time.
     pub time: Option<DateTime>,
-    /// As a pause between attempts.
     pub backoff: Option<Document>,
-    /// As when tasks go.
     pub retention: Option<Document>,
 }
 
 impl Request {
-    /// Reads a request.
     pub fn read(media_type: &str, body: &[u8], query: &str) -> Result<Self, Refused> {
         Params::read(media_type, body, query).map(Self).map_err(refused)
     }
 
-    /// Its parameters.
     pub fn fields(&self) -> &Map<String, Value> {
         &self.0.fields
     }
@@ -69,7 +58,6 @@ impl Request {
         listing.map(|listing| listing.query).map_err(|refusal| refused(HttpError::from(refusal)))
     }
 
-    /// What it wants for new tasks.
     pub fn task_options(&self) -> Result<TaskOptions, Refused> {
         create_tasks::options::parse(&self.0).map_err(refused)
     }
@@ -90,12 +78,10 @@ pub fn order(value: &Value) -> Result<Option<Document>, Refused> {
     legacy::sort(Some(value)).map_err(refused)
 }
 
-/// The parameters of new tasks.
 pub fn task_params(value: &Value) -> Result<Vec<Document>, Refused> {
     create_tasks::task_params(value.clone()).map_err(refused)
 }
 
-/// What a value can be.
 pub fn taken(value: &Value) -> Taken {
     const NAME: &str = "value";
     Taken {
@@ -115,12 +101,10 @@ pub fn shown(document: &Document, dates: Dates) -> Value {
     Value::Object(json::from_document(document, dates))
 }
 
-/// A task as clients see it.
 pub fn shown_task(task: Document, details: bool) -> Document {
     fields::of_task(task, details)
 }
 
-/// A node as clients see it.
 pub fn shown_node(node: Document, details: bool) -> Document {
     fields::of_node(node, details)
 }

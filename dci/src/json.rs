@@ -28,7 +28,6 @@ pub enum Dates {
     Millis,
 }
 
-/// A successful answer.
 pub fn ok(value: &Value) -> HttpResponse {
     HttpResponse::Ok().content_type(CONTENT_TYPE).body(compact(value))
 }
@@ -203,12 +202,10 @@ fn perl_double(value: f64) -> String {
     format!("{}e{sign}{:02}", trim(mantissa), exponent.unsigned_abs())
 }
 
-/// A document of the database as JSON.
 pub fn from_document(document: &Document, dates: Dates) -> Map<String, Value> {
     document.iter().map(|(key, value)| (key.clone(), from_bson(value, dates))).collect()
 }
 
-/// A value of the database as JSON.
 pub fn from_bson(value: &Bson, dates: Dates) -> Value {
     match value {
         Bson::Null | Bson::Undefined => Value::Null,
@@ -226,7 +223,6 @@ pub fn from_bson(value: &Bson, dates: Dates) -> Value {
     }
 }
 
-/// An id as JSON.
 pub fn oid(id: bson::oid::ObjectId) -> Value {
     serde_json::json!({ "$oid": id.to_hex() })
 }

@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 
 use crate::json::oid;
 
-/// The result of changing one document.
 pub fn update_result(updated: Updated) -> Value {
     json!({ "MongoDB::UpdateResult": {
         "matched_count": updated.matched,
@@ -29,7 +28,6 @@ pub fn delete_result(deleted: u64) -> Value {
     } })
 }
 
-/// The result of inserting one document.
 pub fn insert_one_result(id: ObjectId) -> Value {
     json!({ "MongoDB::InsertOneResult": {
         "inserted_id": oid(id),
@@ -80,7 +78,6 @@ fn duplicate(failure: &WriteFailure, result: &Value) -> Value {
     })
 }
 
-/// `result` with `key` added.
 pub fn with(mut result: Value, key: &str, value: impl Into<Value>) -> Value {
     result[key] = value.into();
     result

@@ -86,7 +86,6 @@ fn around(given: &str) -> Result<Duration, HttpError> {
     fits.ok_or_else(wrong)
 }
 
-/// What is known as clients see it.
 pub fn view(question: &Question, past: &Past, names: &HashMap<ObjectId, String>) -> Moment {
     let ran = |ran: &Ran| view_of_ran(ran, names);
     Moment {

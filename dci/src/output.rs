@@ -9,7 +9,7 @@ use crate::allowance::answers::TOGETHER;
 /// The first bytes of an output.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Excerpt {
-    /// What was read. Bytes that are not UTF-8 are replaced.
+    /// Bytes that are not UTF-8 are replaced.
     pub text: String,
     /// Whether there is more.
     pub cut: bool,

@@ -31,9 +31,7 @@ pub const SEARCH_TIME: Duration = Duration::from_secs(60);
 /// A search that may be made.
 #[derive(Debug)]
 pub struct Listing {
-    /// What to look for.
     pub query: TaskQuery,
-    /// How to answer.
     pub shape: Shape,
     /// Which page, where they are asked for in the order of ids.
     pub page: Option<PageQuery>,
@@ -52,7 +50,6 @@ pub struct Shape {
     pub terse: bool,
     /// Over many lines.
     pub pretty: bool,
-    /// How times are written.
     pub dates: Dates,
     /// With what is left out otherwise: see [`crate::fields`].
     pub details: bool,
@@ -192,7 +189,6 @@ fn takes_time((name, value): &(&str, &Value)) -> bool {
 }
 
 impl Shape {
-    /// As the options say.
     pub fn of(params: &Params) -> Self {
         Self {
             count: params.is_on("count"),

@@ -124,7 +124,6 @@ pub struct WithBody<T> {
 }
 
 impl<T> WithBody<T> {
-    /// Both of them.
     pub fn new(body: BoxBody, kept: T) -> Self {
         Self { body, _kept: kept }
     }

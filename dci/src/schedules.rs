@@ -60,7 +60,6 @@ pub fn refused(error: ScheduleError, who: &Who) -> HttpError {
     }
 }
 
-/// The schedule that an address names.
 pub async fn find(state: &State, named: &NamedSchedule) -> Result<Schedule, HttpError> {
     let schedule = state.store.find_schedule(&named.selector).await?;
     schedule.ok_or_else(|| no_such_schedule(&named.name))
@@ -169,7 +168,6 @@ pub fn revision(params: &Params) -> Result<Option<i64>, HttpError> {
     given.map(|value| legacy::integer(value).filter(|_| !value.is_boolean()).ok_or_else(wrong)).transpose()
 }
 
-/// Somebody else has changed the schedule meanwhile.
 pub fn changed_meanwhile(rev: i64) -> HttpError {
     let message = format!("the schedule was changed meanwhile: its revision is {rev}. Nothing is changed");
     HttpError::with_body(StatusCode::CONFLICT, json!({ "error": message, "rev": rev }))

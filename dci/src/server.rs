@@ -239,7 +239,6 @@ fn listening(
     listen::listen(application, address, tls)
 }
 
-/// Adds all routes.
 fn all_routes(app: &mut ServiceConfig, state: &State) -> Vec<Declared> {
     let mut routes = Routes::of(app);
     routes::add(&mut routes, state);

@@ -35,21 +35,14 @@ use crate::watch::Watch;
 /// Shared by all requests.
 #[derive(Debug, Clone)]
 pub struct State {
-    /// The database.
     pub store: Store,
-    /// Who may do what.
     pub access: Arc<Access>,
-    /// What requests have taken of this server's memory.
     pub budget: Arc<Budget>,
-    /// How many tasks the queues have.
     pub counts: Arc<QueueCounts>,
-    /// Who waits for which task.
     pub watch: Arc<Watch>,
-    /// Who looks at which page that changes by itself.
     pub feeds: Arc<Feeds>,
     /// What metrics have of the database.
     pub gathered: Arc<Gathered>,
-    /// Sends traces, if anybody wants them.
     pub tracer: Option<Tracer>,
     /// Whether the database answers.
     pub looks: Arc<Looks>,
@@ -59,7 +52,6 @@ pub struct State {
     pub work: Arc<node_work::Memory>,
     /// Contents of file sets that are being checked.
     pub checks: Arc<Checks>,
-    /// Works on bulk jobs.
     pub bulk: Worker,
     /// Where changes are made that must come to their end, whatever becomes of the request.
     pub runtime: Handle,
@@ -73,7 +65,6 @@ pub struct State {
     manifests: Arc<Plugins>,
     /// What those that this host knows want of parameters.
     schemas: Schemas,
-    /// The plugins that there are.
     catalogue: Arc<KeptCatalogue>,
     /// How large collections are, for a while.
     pub sizes: Arc<Sizes>,
@@ -161,12 +152,10 @@ impl State {
         }
     }
 
-    /// The same with what sends traces.
     pub fn with_tracer(self, tracer: Option<Tracer>) -> Self {
         Self { tracer, ..self }
     }
 
-    /// The same with keys of secure parameters.
     pub fn with_keys(self, keys: Keys) -> Self {
         Self { keys: Arc::new(keys), ..self }
     }

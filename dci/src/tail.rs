@@ -117,7 +117,6 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// From `position` on.
     pub fn new(store: Store, of: LiveStream, position: u64) -> Self {
         Self { store, of, position, rest: None }
     }

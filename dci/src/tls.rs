@@ -60,7 +60,6 @@ enum Looked {
 }
 
 impl Certificate {
-    /// Reads the files.
     pub fn open(files: Tls) -> anyhow::Result<Self> {
         let seen = Stamp::of(&files);
         let key = load(&files)?;

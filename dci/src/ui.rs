@@ -174,7 +174,6 @@ impl StatusView {
         Self { code: code.into(), word, ..Self::default() }
     }
 
-    /// What it looks like.
     fn class(&self) -> &'static str {
         match self.code.parse().map(Status::from_code) {
             Ok(Status::Other(_)) | Err(_) if self.word.contains(' ') => "unknown",

@@ -5,7 +5,6 @@ use disbatch_core::node::Addresses;
 use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::SockaddrStorage;
 
-/// What is known of it now.
 pub fn of(config: &Config) -> Addresses {
     match &config.addresses {
         Some(configured) => Addresses::sorted(configured.iter().map(String::as_str)),

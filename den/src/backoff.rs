@@ -12,7 +12,6 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// No pause yet.
     pub fn new(first: Duration, longest: Duration) -> Self {
         Self { first, longest, pause: first, until: None }
     }

@@ -69,9 +69,7 @@ pub struct Capacity {
     pub maxthreads: Option<u64>,
     /// How many tasks of this node earlier DENs have started that still run.
     pub inherited: u64,
-    /// What others have of each queue.
     pub others: HashMap<QueueId, Others>,
-    /// What is left to other nodes.
     pub sharing: Sharing,
     /// Whether limits are kept by slots alone.
     pub limits: Limits,

@@ -41,7 +41,6 @@ pub async fn measured<T>(
     done
 }
 
-/// All of them, at work.
 #[derive(Debug)]
 pub struct Chores {
     clockwork: Clockwork,
@@ -92,7 +91,6 @@ impl Chores {
         &self.clockwork
     }
 
-    /// Has them end.
     pub async fn end(mut self) {
         self.stop.cancel();
         let ended = async { while self.running.join_next().await.is_some() {} };

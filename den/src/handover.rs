@@ -46,9 +46,7 @@ const PASSED_FOR: Duration = Duration::from_millis(500);
 /// A task that may have the next slot of its queue, and what its runner has to know besides.
 #[derive(Debug)]
 pub struct Next {
-    /// The task.
     pub queued: Queued,
-    /// What is known of its queue.
     pub known: TaskContext,
 }
 
@@ -159,7 +157,6 @@ impl Handover {
         !lock(&self.under_way).is_empty()
     }
 
-    /// The tasks of which that is so.
     pub fn under_way(&self) -> HashSet<TaskId> {
         lock(&self.under_way).iter().copied().collect()
     }

@@ -47,12 +47,10 @@ impl Held {
 pub struct Hold(Arc<Mutex<Vec<Held>>>);
 
 impl Hold {
-    /// It has the task of `claim`, too.
     pub fn add(&self, claim: &Claim) {
         self.lock().push(Held::of(claim));
     }
 
-    /// It has the task of `claim` in place of `task`.
     pub fn replace(&self, task: TaskId, claim: &Claim) {
         let mut held = self.lock();
         match held.iter_mut().find(|held| held.task == task) {
@@ -67,7 +65,6 @@ impl Hold {
         Some(held.swap_remove(at))
     }
 
-    /// Whether it has this task.
     pub fn has(&self, task: TaskId) -> bool {
         self.lock().iter().any(|held| held.task == task)
     }
@@ -76,7 +73,6 @@ impl Hold {
         self.lock().len()
     }
 
-    /// All that it has.
     pub fn all(&self) -> Vec<Held> {
         self.lock().clone()
     }

@@ -32,13 +32,11 @@ use crate::runner::{self, Event, Exit, ProcessId, Runner, Services, Work};
 use crate::schedule_state::OfSchedule;
 use crate::scribe::Scribe;
 
-/// A runner process.
 #[derive(Debug)]
 struct Process {
     pid: u32,
     /// The hold on a warm one.
     warm: Option<Runner>,
-    /// What it works on.
     hold: Hold,
     /// Which tasks it may have at a time, if it has one of these.
     lanes: Option<Lanes>,
@@ -62,7 +60,6 @@ impl Process {
 #[derive(Debug)]
 pub struct TaskContext {
     pub queue: RawDocumentBuf,
-    /// What is known of its schedule.
     pub schedule: OfSchedule,
     /// The definitions of plugins in the database that it may need.
     pub workers: Vec<RawDocumentBuf>,
@@ -454,7 +451,6 @@ impl Launcher {
         running
     }
 
-    /// What slots are handed to.
     pub fn handover(&self) -> &Handover {
         &self.services.handover
     }

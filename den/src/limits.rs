@@ -29,7 +29,6 @@ pub const TOO_OLD: Duration = Duration::from_secs(8);
 /// So often it is looked whether the indexes are there that give each slot once.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// What is known of limits.
 #[derive(Debug, Default)]
 pub struct Limits {
     /// Whether each slot is given once. `None`: it has not been looked yet.

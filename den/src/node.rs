@@ -38,7 +38,6 @@ use crate::tidy::Tidier;
 use crate::vitals::Vitals;
 use crate::workers::Workers;
 
-/// One node at work.
 #[derive(Debug)]
 pub struct Node {
     pub(crate) config: Config,
@@ -52,13 +51,10 @@ pub struct Node {
     news: News,
     pub(crate) pace: Pace,
     pub(crate) queues: Queues,
-    /// The runners, and what is to be settled about them.
     pub(crate) runners: Runners,
     /// How many further tasks may be started, and in which slots.
     pub(crate) capacity: Capacity,
-    /// When it may judge others, and what it has seen of them.
     pub(crate) supervision: Supervision,
-    /// Which plugins this node has.
     pub(crate) availability: Availability,
     pub(crate) canaries: Canaries,
     /// The plugins that the database defines.
@@ -85,7 +81,6 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node that has done nothing yet.
     pub fn new(
         config: Config,
         ours: Ours,

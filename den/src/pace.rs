@@ -81,22 +81,18 @@ impl Pace {
         }
     }
 
-    /// What the node is at.
     pub fn situation(&mut self) -> &mut Situation {
         &mut self.situation
     }
 
-    /// Whether it is time for a heartbeat.
     pub fn wants_beat(&self, now: Instant) -> bool {
         self.next_beat().is_none_or(|at| at <= now)
     }
 
-    /// There was a heartbeat.
     pub fn beaten(&mut self, now: Instant) {
         self.beat = Some(now);
     }
 
-    /// Whether it is time to look around.
     pub fn wants_look(&self, now: Instant) -> bool {
         self.next_look().is_none_or(|at| at <= now)
     }

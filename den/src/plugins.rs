@@ -44,7 +44,6 @@ pub struct QueueLanes {
 }
 
 impl QueueLanes {
-    /// Those of a task.
     pub fn of(&self, task: TaskId) -> Option<&Lanes> {
         match &self.tried {
             Some((canary, lanes)) if canary.has(task) => lanes.as_ref(),

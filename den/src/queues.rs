@@ -19,7 +19,6 @@ pub struct Queues {
 }
 
 impl Queues {
-    /// One of them has changed.
     pub fn changed(&mut self) {
         self.read = None;
     }
@@ -34,7 +33,6 @@ impl Queues {
         self.read
     }
 
-    /// They have been read.
     pub fn set(&mut self, all: Vec<Queue>, now: Instant) {
         for queue in self.with_new_unknown_sorts(&all) {
             let (queue, sort) = (queue.display_name(), queue.unknown_sort());

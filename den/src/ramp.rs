@@ -18,7 +18,6 @@ pub struct Ramp {
 }
 
 impl Ramp {
-    /// Nothing was started yet.
     pub fn new(limit: Option<u64>) -> Self {
         Self { limit, started: VecDeque::new() }
     }

@@ -10,7 +10,6 @@ const TOLD: Duration = Duration::from_secs(10);
 /// It is logged again after so long.
 const REMINDED: Duration = Duration::from_secs(300);
 
-/// What was found.
 #[derive(Debug, Default)]
 pub struct Rivals {
     /// This DEN has written the entry: what another one has written since then is of one that is alive.

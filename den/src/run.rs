@@ -33,7 +33,6 @@ const LAST_MOMENT: Duration = Duration::from_secs(2);
 /// Why a DEN cannot even begin. One line each.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// The configuration cannot be used.
     #[error("{0}")]
     Config(#[from] ConfigError),
     /// The variables about traces cannot be used.
@@ -45,10 +44,8 @@ pub enum Failure {
     /// `mongohost` or the CA file cannot be used.
     #[error("invalid configuration: {0}")]
     Address(StoreError),
-    /// There is no program that could run tasks.
     #[error("cannot run tasks with {path}: {why}", path = .0.display(), why = .1)]
     Runner(PathBuf, io::Error),
-    /// The address for metrics.
     #[error("cannot listen on {0} (metrics.listen): {1}")]
     Listen(SocketAddr, io::Error),
     /// The log file, the signal handlers, the host name or the own path.

@@ -36,7 +36,6 @@ use attendant::Attendant;
 /// A runner's process. The system may use its number again; the serial is its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessId {
-    /// The process.
     pub pid: u32,
     /// Which runner of this DEN it is.
     pub serial: u64,
@@ -64,7 +63,6 @@ pub enum Event {
 /// What a runner has said came out of its task.
 #[derive(Debug, Clone)]
 pub struct Report {
-    /// How it ended.
     pub finish: Finish,
     /// After which pause it is to be tried again, if it is.
     pub again: Option<Duration>,
@@ -105,7 +103,6 @@ pub struct Exit {
     /// The result that it had sent, and that could not be stored yet.
     pub result: Option<Report>,
     pub process: ProcessId,
-    /// How it ended.
     pub status: Result<ExitStatus, String>,
     /// Whether it was ever able to work.
     pub proven: bool,
@@ -116,19 +113,16 @@ pub struct Exit {
 pub struct Work {
     pub claim: Claim,
     pub queue: RawDocumentBuf,
-    /// What is known of its schedule.
     pub schedule: OfSchedule,
     /// The definitions of plugins in the database that it may need.
     pub workers: Vec<RawDocumentBuf>,
     /// Which tasks a runner may have beside it, if any.
     pub lanes: Option<Lanes>,
-    /// How long a lease is.
     pub lease: Duration,
     /// When the claim was asked for, by [`boot_time`](crate::boot_time::boot_time): the lease that it holds was not given before.
     pub asked: Duration,
 }
 
-/// The run that a claim becomes.
 pub fn run_of(claim: &Claim) -> Run {
     Run {
         task: claim.task,
@@ -199,13 +193,11 @@ impl Drop for Runner {
     }
 }
 
-/// What attendants need.
 #[derive(Debug, Clone)]
 pub struct Services {
     /// For what is not written together with others.
     pub store: Store,
     pub scribe: Scribe,
-    /// What comes next.
     pub handover: Handover,
     /// Where the node learns of it.
     pub events: mpsc::UnboundedSender<Event>,

@@ -18,7 +18,6 @@ pub struct Runners {
     events: mpsc::UnboundedReceiver<Event>,
     /// Launches fail: claim nothing for a while.
     pub launches: Backoff,
-    /// A runner has become free.
     freed: bool,
     /// Ends of runners that have not been looked into.
     pub exits: Vec<Exit>,

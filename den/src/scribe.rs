@@ -45,7 +45,6 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// What became of a write.
 #[derive(Debug)]
 pub struct WriteOutcome {
     /// What was written, or why nothing was.

@@ -37,7 +37,6 @@ pub struct Starts {
 }
 
 impl Starts {
-    /// Nothing has been started yet.
     pub fn new(config: &Config) -> Self {
         let limit = |increase: Option<Increase>| increase.map(|increase| increase.0);
         Self {

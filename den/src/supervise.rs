@@ -70,7 +70,6 @@ pub struct Supervision {
 }
 
 impl Supervision {
-    /// Nothing has been seen yet.
     pub fn new(lease: Duration) -> Self {
         Self {
             lease,

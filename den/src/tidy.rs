@@ -29,7 +29,6 @@ const AGAIN: Duration = Duration::from_secs(15);
 /// A container engine that takes longer is asked again later.
 const LONGEST: Duration = Duration::from_secs(120);
 
-/// What is run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Order {
     program: PathBuf,

@@ -25,7 +25,6 @@ pub struct Vitals {
 }
 
 impl Vitals {
-    /// The loop begins.
     pub fn start(store: Store) -> Self {
         let came_round = Arc::new(Mutex::new(Instant::now()));
         let last = Arc::clone(&came_round);
@@ -37,7 +36,6 @@ impl Vitals {
         Self { came_round, is_ready: false, _watch: watch }
     }
 
-    /// The loop comes round.
     pub fn come_round(&self) {
         *self.came_round.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }

@@ -14,7 +14,6 @@ use disbatch_core::store::{Store, StoreError};
 /// They are read again after so long, also when nothing tells of a change.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// All definitions.
 #[derive(Debug, Default)]
 pub struct Workers {
     all: Vec<Definition>,
@@ -23,7 +22,6 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// One of them may have changed.
     pub fn changed(&mut self) {
         self.read = None;
     }
@@ -46,7 +44,6 @@ impl Workers {
         Ok(self.set(all, now))
     }
 
-    /// All of them.
     pub fn all(&self) -> &[Definition] {
         &self.all
     }

@@ -26,7 +26,6 @@ const LARGEST_VALUE: usize = 1024 * 1024;
 /// What is longer is no status, in bytes.
 const LONGEST_STATUS: usize = 1024;
 
-/// What a plugin has answered.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
     /// The status, whatever it is. Null: there is none.
@@ -71,7 +70,6 @@ pub fn read(folder: &Path, task: TaskId, user: Option<&Identity>) -> Result<Answ
 }
 
 impl Answer {
-    /// An answer as JSON.
     pub fn of_json(text: String) -> Result<Self, String> {
         let wrong = |error: serde_json::Error| format!("its answer is no JSON: {error}");
         let whole: &RawValue = serde_json::from_str(&text).map_err(wrong)?;
@@ -86,7 +84,6 @@ impl Answer {
         Ok(Self { status, stdout, stderr, whole: Whole::Json(text) })
     }
 
-    /// An answer as a document.
     pub fn of_document(mut document: Document) -> Self {
         let whole = Whole::Document(document.clone());
         let mut field = |name: &str| document.remove(name).unwrap_or(Bson::Null);

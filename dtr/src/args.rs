@@ -69,7 +69,6 @@ pub struct Args {
 }
 
 impl Args {
-    /// Prints the manual page.
     pub fn print_man_page() -> io::Result<()> {
         clap_mangen::Man::new(Self::command()).render(&mut io::stdout())
     }

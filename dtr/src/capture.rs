@@ -32,9 +32,7 @@ const READ_SIZES: [usize; 2] = [4 * 1024, 64 * 1024];
 /// Both streams of a task, whichever of its plugins writes to them.
 #[derive(Debug)]
 pub struct Captures {
-    /// Standard output.
     pub stdout: Capture,
-    /// Standard error.
     pub stderr: Capture,
 }
 
@@ -160,7 +158,6 @@ impl Capture {
         }
     }
 
-    /// Appends `bytes`.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.failure.is_some() {
             self.lost += bytes.len() as u64;
@@ -214,7 +211,6 @@ impl Capture {
         self.length
     }
 
-    /// Whether nothing was captured.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }

@@ -30,7 +30,6 @@ pub struct Installed {
 struct Mark(u64, u64, u64, i64, i64);
 
 impl Installed {
-    /// Looks for plugins.
     pub fn discover(config: &Config) -> Self {
         // In this order: what changes in between counts as changed later.
         let looked = Instant::now();

@@ -233,7 +233,6 @@ impl Control {
         }));
     }
 
-    /// Notes what is wrong.
     pub fn complain(&mut self, complaint: String) {
         self.complaints.add(&complaint);
     }

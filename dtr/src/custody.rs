@@ -72,7 +72,6 @@ impl Nudges {
 #[derive(Debug)]
 pub struct Charge {
     pub run: Run,
-    /// What applies to it.
     pub rules: Rules,
     /// How long a lease is.
     pub lease: Duration,

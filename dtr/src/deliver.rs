@@ -21,10 +21,8 @@ const ORDINARY_EXIT: u64 = 1024;
 /// The last line of a stream is looked for in so many bytes at its end.
 const LINE: usize = 4 * 1024;
 
-/// How storing went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivered {
-    /// Everything is stored.
     Stored,
     /// The task has ended, but some output is missing; the task says which.
     Incomplete,

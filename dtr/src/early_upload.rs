@@ -42,7 +42,6 @@ pub struct Early {
 }
 
 impl Early {
-    /// None yet.
     pub fn new(ledger: &Ledger, run: &Run, gfs: Gfs) -> Self {
         let tap = |stream| {
             let (ledger, run, stage) = (ledger.clone(), run.clone(), Mutex::new(Stage::Idle));

@@ -24,7 +24,6 @@ pub struct ExitFacts {
     pub reason: Option<Reason>,
     /// Whether nothing that it has started can be left in its private folder.
     pub alone: bool,
-    /// How long it ran.
     pub duration: Duration,
     /// Processor time of the plugin and of the descendants that were waited for.
     pub cpu: Duration,
@@ -76,7 +75,6 @@ impl ExitFacts {
         }
     }
 
-    /// Logs them.
     pub fn log(&self) {
         tracing::debug!(
             code = self.code,

@@ -11,7 +11,6 @@ use disbatch_core::store::StoreError;
 /// How a run ended that did what it should.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// The result is stored.
     Stored,
     /// The result is stored without all of its output.
     Incomplete,
@@ -20,16 +19,12 @@ pub enum Ending {
 /// Why a run could not do what it should. One line each.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// `--task` is no id.
     #[error("--task: {0}")]
     TaskId(#[from] IdError),
-    /// `--link` is no socket.
     #[error("--link: {0}")]
     Link(io::Error),
-    /// What the DEN says makes no sense.
     #[error("the DEN assigns a task that cannot be read: {0}")]
     Assignment(#[from] bson::error::Error),
-    /// The configuration cannot be used.
     #[error("{0}")]
     Config(#[from] ConfigError),
     /// `mongohost` or the CA file cannot be used.
@@ -38,7 +33,6 @@ pub enum Failure {
     /// The log file or the signal handlers cannot be set up.
     #[error("{0}")]
     Setup(io::Error),
-    /// No private folder can be made.
     #[error("cannot make a private folder for the task in {folder}: {source}", folder = folder.display())]
     Folder {
         /// Where.
@@ -46,10 +40,8 @@ pub enum Failure {
         /// Why.
         source: io::Error,
     },
-    /// The task is not claimed for this node.
     #[error("no task {task} is claimed for node {node}; nothing was touched")]
     NotClaimed { task: TaskId, node: NodeName },
-    /// The task was taken away while it ran.
     #[error("task {task} is not running on node {node} any more; its result is discarded")]
     TakenAway { task: TaskId, node: NodeName },
     /// The database is away or refuses an operation.

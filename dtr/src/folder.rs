@@ -111,7 +111,6 @@ impl Lodging {
         Ok(self.made.get().map_or(Path::new(HOME), Folder::path))
     }
 
-    /// Whether it has been made.
     pub fn is_made(&self) -> bool {
         self.made.get().is_some()
     }
@@ -165,7 +164,6 @@ impl Folder {
         made.and_then(enter).map_err(|source| Failure::Folder { folder: parent().to_owned(), source })
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.0
     }

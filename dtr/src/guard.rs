@@ -140,7 +140,6 @@ impl Guards {
         Self { guard: None, isolation }
     }
 
-    /// What plugins are kept from.
     pub fn isolation(&self) -> &Isolation {
         &self.isolation
     }
@@ -222,7 +221,6 @@ struct Reports {
 }
 
 impl Guard {
-    /// Starts a guard.
     pub fn start(settings: Settings) -> io::Result<Self> {
         // Adopts what a killed guard leaves behind, see `Guarded::clear_up`.
         prctl::set_child_subreaper(true)?;
@@ -253,7 +251,6 @@ impl Guard {
         !self.0.0.gone.load(Ordering::Relaxed)
     }
 
-    /// Starts a plugin.
     pub fn spawn(&self, mut spawn: Spawn) -> io::Result<Guarded> {
         let (streams, ends) = Streams::new(spawn.direct.is_none())?;
         spawn.descriptors = ends.len();

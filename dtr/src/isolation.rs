@@ -64,7 +64,6 @@ pub struct Isolation {
 }
 
 impl Default for Isolation {
-    /// As where nothing is configured.
     fn default() -> Self {
         Self {
             environment: environment_of(std::env::vars_os(), &PluginEnvironment::default(), None),

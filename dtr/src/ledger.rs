@@ -52,7 +52,6 @@ pub enum Hold {
     Held {
         /// Until when the plugin may live, by [`crate::boot_time`].
         until: Duration,
-        /// What others want of it.
         wishes: Wishes,
     },
     /// Someone has taken it away.
@@ -115,7 +114,6 @@ impl Ledger {
         }
     }
 
-    /// Renews the lease of `run`.
     pub async fn renew(&self, run: &Run, lease: Duration) -> Result<Hold, StoreError> {
         let asked = Asked::now();
         Ok(match self.store().await?.renew_lease(run, lease).await? {

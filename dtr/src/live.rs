@@ -49,7 +49,6 @@ pub struct Live<'a> {
 }
 
 impl<'a> Live<'a> {
-    /// Nothing is written yet.
     pub fn new(ledger: &'a Ledger, run: &'a Run) -> Self {
         let news = Arc::new(Notify::new());
         let (stdout, stderr) = (Tap::new(Arc::clone(&news)), Tap::new(Arc::clone(&news)));

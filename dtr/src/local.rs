@@ -46,7 +46,6 @@ const LONGEST: Duration = Duration::from_secs(30 * 86_400);
 /// How long a plugin may take to end when it is told to.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// What is to be run.
 #[derive(Debug)]
 pub struct Rehearsal {
     /// The configuration, by which the plugin is found.
@@ -57,7 +56,6 @@ pub struct Rehearsal {
     pub secure_params: Option<SecureParams>,
     /// What is in its private folder before it begins, and is looked for there afterwards.
     pub files: Option<GivenFiles>,
-    /// How long it may take.
     pub timeout: Option<Duration>,
     /// Where its private folder is to be afterwards: an empty folder beside it, see [`folder`]. None: it goes.
     pub keep: Option<PathBuf>,
@@ -88,7 +86,6 @@ pub enum Word {
     Report(Value),
 }
 
-/// What came of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rehearsed {
     /// The status that its task would end with.
@@ -141,10 +138,8 @@ pub fn prepare(rehearsal: Rehearsal, folder: &Path) -> io::Result<Prepared> {
     kit.prepare(&begun, &config, (secure_params.as_ref(), folder))
 }
 
-/// What has come of a plugin.
 struct Performed {
     outcome: Outcome,
-    /// The states of the steps.
     steps: Vec<Document>,
     left: Option<Vec<LeftFile>>,
 }

@@ -7,7 +7,6 @@ const MOST: usize = 10;
 /// What is quoted may be long; a complaint has so many characters at most.
 const LONGEST: usize = 300;
 
-/// Complaints.
 #[derive(Debug, Default)]
 pub struct Notes {
     first: Vec<String>,

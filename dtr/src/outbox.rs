@@ -68,7 +68,6 @@ impl Outbox {
         }
     }
 
-    /// Whether nothing is kept.
     pub fn is_empty(&self) -> bool {
         self.unsent.lock().unwrap_or_else(PoisonError::into_inner).left().is_empty()
     }

@@ -22,7 +22,6 @@ use crate::verdict;
 pub struct Verdict {
     /// The status that the task ends with, unless there are more steps.
     pub status: Status,
-    /// The structured result.
     pub result: Option<Document>,
     /// How the plugin ended, and what it used, with those of earlier steps.
     pub facts: Option<ExitFacts>,
@@ -170,13 +169,9 @@ fn ordered(reason: Reason) -> (Status, &'static str) {
 /// What is to be stored.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The final status.
     pub status: Status,
-    /// Standard output.
     pub stdout: Capture,
-    /// Standard error.
     pub stderr: Capture,
-    /// The structured result.
     pub result: Option<Document>,
     /// How the plugin ended.
     pub exit: Option<Document>,
@@ -194,7 +189,6 @@ pub struct Outcome {
     pub detached: bool,
     /// Why the task goes on in another attempt, without an outcome.
     pub pause: Option<Pause>,
-    /// What was recorded of the attempt.
     pub recorded: Option<Box<Recorded>>,
     reason: Option<Reason>,
 }
@@ -213,7 +207,6 @@ pub fn needless(task: &Task, until_deadline: Option<Duration>) -> Option<Outcome
 }
 
 impl Outcome {
-    /// What came out.
     pub fn of(verdict: Verdict, captures: Captures) -> Self {
         let Captures { stdout, mut stderr } = captures;
         for failure in [stdout.failure(), stderr.failure()].into_iter().flatten() {
@@ -262,7 +255,6 @@ impl Outcome {
         Self { exit, ..self }
     }
 
-    /// With what was recorded of the attempt.
     pub fn with_recorded(self, recorded: Option<Recorded>) -> Self {
         Self { recorded: recorded.map(Box::new), ..self }
     }

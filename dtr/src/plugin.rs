@@ -71,7 +71,6 @@ pub struct Job<'a> {
     pub folder: &'a Path,
     /// Until when the plugin may live at first, by [`crate::boot_time`].
     pub until: Duration,
-    /// What it is told besides.
     pub about: &'a About,
 }
 
@@ -112,7 +111,6 @@ pub struct About {
     pub callback: Option<Callback>,
 }
 
-/// A plugin that has ended.
 #[derive(Debug)]
 pub struct Ended {
     pub exit: ExitStatus,
@@ -291,7 +289,6 @@ pub fn abandoned_note() -> String {
     )
 }
 
-/// How it ended.
 struct Fate {
     exit: Exit,
     /// What the runner wanted it to end for.

@@ -66,7 +66,6 @@ pub struct Inbox {
     reports: mpsc::Receiver<Document>,
 }
 
-/// Both sides.
 pub fn channel() -> (Relay, Inbox) {
     let (progress, progress_inbox) = watch::channel(None);
     let (storage, storage_inbox) = watch::channel(None);
@@ -141,7 +140,6 @@ impl Relay {
         self.steps.subscribe()
     }
 
-    /// Hands over a report.
     pub async fn report(&self, report: Document) {
         self.used.note();
         if self.reports.send(report).await.is_err() {

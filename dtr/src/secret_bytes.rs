@@ -12,7 +12,6 @@ use zeroize::Zeroize;
 pub struct Wiped(Vec<u8>);
 
 impl Wiped {
-    /// Adds these at the end.
     pub fn extend(&mut self, bytes: &[u8]) {
         let needed = self.0.len().saturating_add(bytes.len());
         if needed > self.0.capacity() {

@@ -112,7 +112,6 @@ impl Session {
         }
     }
 
-    /// One task.
     async fn serve(&mut self, assignment: Assignment) -> Result<Ending, Failure> {
         let Self { setup, link, kit, batcher, folders, .. } = self;
         let place = Place { setup, link, kit, connection: &Connection::default() };

@@ -16,15 +16,11 @@ use crate::folder;
 /// What a runner has before its first task.
 #[derive(Debug)]
 pub struct Setup {
-    /// The configuration.
     pub config: Arc<Config>,
-    /// The node that it works for.
     pub node: NodeName,
     /// Where output goes.
     pub gfs: Gfs,
-    /// Requests to end.
     pub lifecycle: Lifecycle,
-    /// Requests to look at the task.
     pub nudges: Nudges,
 }
 

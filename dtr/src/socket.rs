@@ -27,7 +27,6 @@ pub fn followed(descriptor: OwnedFd, interest: Interest) -> io::Result<AsyncFd<O
 pub struct Socket(AsyncFd<OwnedFd>);
 
 impl Socket {
-    /// Takes it over.
     pub fn new(socket: std::os::unix::net::UnixStream) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         // A descriptor that is no such socket has no peer.

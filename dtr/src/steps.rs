@@ -15,7 +15,6 @@ pub struct OfStep {
     pub number: u32,
     /// How many there are.
     pub of: u32,
-    /// What people call it.
     pub name: String,
 }
 
@@ -74,7 +73,6 @@ impl Board {
         self.set(index, doc! { "status": Status::Running, "started": started, "output_at": output_at });
     }
 
-    /// The step `index` has ended.
     pub fn end(&mut self, index: usize, verdict: &Verdict) {
         let mut end = doc! { "status": verdict.status, "ended": SystemClock.now() };
         if let Some(exit) = verdict.exit() {

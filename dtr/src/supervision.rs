@@ -7,7 +7,6 @@ use tokio::sync::mpsc;
 /// Why a plugin was made to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// Somebody has cancelled the task.
     Cancel,
     /// The attempt took longer than it may.
     Timeout,
@@ -35,7 +34,6 @@ impl Reason {
 /// A request to end the plugin: TERM to its process group, KILL to all of its descendants after the grace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct End {
-    /// Why.
     pub reason: Reason,
     /// How long it may take. Of several requests the shortest counts.
     pub grace: Duration,
@@ -87,7 +85,6 @@ impl Supervisor {
         self.wish(Wish::Until(time));
     }
 
-    /// Ends the plugin.
     pub fn end(&self, end: End) {
         self.wish(Wish::End(end));
     }

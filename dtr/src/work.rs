@@ -65,7 +65,6 @@ pub struct Begun {
     pub asked: Asked,
     /// How long there is until the task's deadline.
     pub until_deadline: Option<Duration>,
-    /// How long a lease is.
     pub lease: Duration,
 }
 
@@ -133,13 +132,9 @@ impl Kit {
 /// Carries out what has begun.
 #[derive(Debug)]
 pub struct Work<'a> {
-    /// What the runner has.
     pub setup: &'a Setup,
-    /// Where the run is recorded.
     pub ledger: &'a Ledger,
-    /// The task.
     pub begun: &'a Begun,
-    /// Its private folder.
     pub folder: &'a Lodging,
     /// Whether the runner has no other task meanwhile.
     pub is_alone: bool,

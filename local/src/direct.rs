@@ -18,7 +18,6 @@ use serde_json::{Value, json};
 /// A connection to the database of a configuration, as the MongoDB user of a DCI.
 #[derive(Debug)]
 pub struct Direct {
-    /// The database.
     pub store: Store,
 }
 
@@ -72,7 +71,6 @@ impl Direct {
 pub struct QueueNames(BTreeMap<QueueId, String>);
 
 impl QueueNames {
-    /// As they are now.
     pub async fn read(store: &Store) -> Result<Self, StoreError> {
         let queues = store.list_queues().await?;
         Ok(Self(queues.iter().map(|queue| (queue.id, queue.display_name())).collect()))

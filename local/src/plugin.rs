@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use disbatch_cli::args::PluginCommand;
 
-/// Does what the command asks for. The exit status of `run` is that of `disbatch run`.
+/// The exit status of `run` is that of `disbatch run`.
 pub async fn run(command: PluginCommand, config: Option<&Path>) -> anyhow::Result<ExitCode> {
     match command {
         PluginCommand::New(options) => {

@@ -16,7 +16,6 @@ use serde_json::{Value, json};
 
 use crate::direct::{Direct, QueueNames, advise, queue_text, queue_value, time};
 
-/// Does what the command asks for.
 pub async fn run(
     command: TokenCommand,
     config: Option<&Path>,
@@ -152,7 +151,6 @@ fn end(token: &Value) -> String {
     }
 }
 
-/// Makes a token useless.
 async fn revoke(direct: &Direct, id: ObjectId) -> anyhow::Result<()> {
     // For the words; whether it is there is decided when it is removed.
     let token = direct.store.list_tokens(None).await?.into_iter().find(|token| token.id == id);

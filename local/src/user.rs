@@ -17,7 +17,6 @@ use crate::password::{self, Typed};
 /// Holds the password for those who cannot be asked.
 const PASSWORD_VARIABLE: &str = "DISBATCH_USER_PASSWORD";
 
-/// Does what the command asks for.
 pub async fn run(
     command: UserCommand,
     config: Option<&Path>,
@@ -82,7 +81,6 @@ fn remark(users: &[User]) -> Option<&'static str> {
     lacks.then_some("Nobody is an admin: `disbatch user grant NAME --role admin` makes somebody one.")
 }
 
-/// Adds somebody.
 async fn add(direct: &Direct, new: NewUser) -> anyhow::Result<()> {
     let NewUser { name, rights, no_password } = new;
     ensure!(

@@ -30,7 +30,6 @@ pub enum Args {
     },
 }
 
-/// Does what was asked for.
 #[expect(clippy::print_stdout, reason = "the path is what `path` is for")]
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args {

@@ -22,7 +22,6 @@ const STOP_DEADLINE: Duration = Duration::from_secs(30);
 /// How often a start is tried anew when another process took the port that was free a moment ago.
 const PORT_TRIES: u32 = 5;
 
-/// What to start.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The program: see [`crate::locate`].
@@ -115,7 +114,6 @@ impl Server {
         }
     }
 
-    /// Where clients connect to.
     pub fn uri(&self) -> String {
         if self.options.replica_set {
             format!("mongodb://127.0.0.1:{}/?replicaSet={}", self.port, ready::REPLICA_SET)
@@ -129,12 +127,10 @@ impl Server {
         self.port
     }
 
-    /// The process.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Where the server logs to.
     pub fn log_file(&self) -> PathBuf {
         log_file(&self.options.data)
     }

@@ -82,9 +82,7 @@ pub fn database_name(test: &str) -> String {
 pub struct TestDatabase {
     /// The server, as a configuration's `mongohost` takes it.
     pub uri: String,
-    /// The name of the database.
     pub name: String,
-    /// A connection to it.
     pub database: Database,
 }
 
@@ -99,7 +97,6 @@ impl TestDatabase {
         Ok(Self { uri, name, database })
     }
 
-    /// Removes the database.
     pub async fn drop_database(&self) -> anyhow::Result<()> {
         Ok(self.database.drop().await?)
     }

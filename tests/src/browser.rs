@@ -37,9 +37,7 @@ const SHOWN: usize = 3000;
 /// What a person's system asks pages to look like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Theme {
-    /// Dark text on light ground.
     Light,
-    /// Light text on dark ground.
     Dark,
 }
 
@@ -81,7 +79,6 @@ impl Browser {
         Ok(())
     }
 
-    /// Where it is.
     pub async fn url(&self) -> anyhow::Result<String> {
         let url = self.script("return location.href", json!([])).await?;
         Ok(url.as_str().context("a page without an address")?.to_owned())
@@ -92,7 +89,6 @@ impl Browser {
         self.clicks.swap(0, Ordering::Relaxed)
     }
 
-    /// The whole page.
     pub fn page(&self) -> Part<'_> {
         Part::whole(self)
     }

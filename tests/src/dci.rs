@@ -88,7 +88,6 @@ impl Dci {
         self.child.id().context("the DCI has ended")
     }
 
-    /// Its address.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -97,7 +96,6 @@ impl Dci {
         self.http.request(method, format!("{}{path}", self.url))
     }
 
-    /// What it answers to GET.
     pub async fn get(&self, path: &str) -> anyhow::Result<Value> {
         let (status, body) = answer(self.request(Method::GET, path)).await?;
         ensure!(status == 200, "GET {path}: {status} {body}");

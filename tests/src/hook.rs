@@ -33,7 +33,6 @@ impl Manner {
     }
 }
 
-/// A request.
 #[derive(Debug, Clone)]
 pub struct Received {
     /// Its first line and its headers.
@@ -120,7 +119,6 @@ impl Hook {
 }
 
 impl Received {
-    /// The value of a header.
     pub fn header(&self, name: &str) -> Option<&str> {
         let headers = self.head.lines().filter_map(|line| line.split_once(':'));
         let mut found = headers.filter(|(known, _)| known.eq_ignore_ascii_case(name));

@@ -114,7 +114,6 @@ impl Podman {
         Ok(())
     }
 
-    /// Where it listens.
     pub fn socket(&self) -> PathBuf {
         self.folder.path().join("socket")
     }

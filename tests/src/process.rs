@@ -20,13 +20,10 @@ pub fn binary(name: &str) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// A process that has ended.
 #[derive(Debug)]
 pub struct Finished {
     pub status: ExitStatus,
-    /// Its standard output.
     pub stdout: String,
-    /// Its standard error.
     pub stderr: String,
 }
 
@@ -86,7 +83,6 @@ impl Den {
         self.child.id().context("the DEN has ended")
     }
 
-    /// Sends it a signal.
     pub fn signal(&self, signal: Signal) -> anyhow::Result<()> {
         Ok(kill(Pid::from_raw(i32::try_from(self.process()?)?), signal)?)
     }

@@ -37,7 +37,6 @@ pub struct Args {
     pub only: Vec<String>,
 }
 
-/// Makes the pictures.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let names = example::names(&args.only)?;
     let server = testing::start_ephemeral(true).await?;

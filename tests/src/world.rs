@@ -70,12 +70,10 @@ impl World {
         Self::at(uri).await
     }
 
-    /// A world on the server at `uri`.
     pub async fn at(uri: String) -> anyhow::Result<Self> {
         Self::with(TestDatabase::create(uri).await?)
     }
 
-    /// A world with this database.
     pub fn with(database: TestDatabase) -> anyhow::Result<Self> {
         let world = Self { database, folder: tempfile::tempdir()? };
         std::fs::create_dir(world.plugins())?;
@@ -104,7 +102,6 @@ impl World {
         Ok(())
     }
 
-    /// The configuration file.
     pub fn config(&self) -> PathBuf {
         self.folder.path().join("config.json")
     }
@@ -119,7 +116,6 @@ impl World {
         self.folder.path().join("plugins")
     }
 
-    /// The address of the server.
     pub fn uri(&self) -> &str {
         &self.database.uri
     }
@@ -132,7 +128,6 @@ impl World {
         self.database().collection("tasks")
     }
 
-    /// The core's operations on this database.
     pub fn store(&self) -> Store {
         Store::with_clock(self.database().clone(), Arc::new(SystemClock))
     }
@@ -152,7 +147,6 @@ impl World {
         Ok(QueueId(id))
     }
 
-    /// Changes a queue.
     pub async fn update_queue(&self, queue: QueueId, fields: Document) -> anyhow::Result<()> {
         let queues = self.database().collection::<Document>("queues");
         queues.update_one(doc! { "_id": queue }, doc! { "$set": fields }).await?;
@@ -183,7 +177,6 @@ impl World {
         self.tasks().find_one(doc! { "_id": id }).await?.with_context(|| format!("no task {id}"))
     }
 
-    /// A task's status.
     pub async fn status(&self, id: TaskId) -> anyhow::Result<i64> {
         let task = self.task(id).await?;
         match task.get("status") {
@@ -226,12 +219,10 @@ impl World {
         self.den_with(node, &[])
     }
 
-    /// Starts a DEN with further arguments.
     pub fn den_with(&self, node: &str, arguments: &[&str]) -> anyhow::Result<Den> {
         self.den_in(node, arguments, &[])
     }
 
-    /// Starts a DEN with further arguments and variables.
     pub fn den_in(
         &self,
         node: &str,

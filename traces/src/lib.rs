@@ -50,9 +50,6 @@ pub struct Tracer {
 impl Tracer {
     /// As the environment says (`OTEL_EXPORTER_OTLP_ENDPOINT` and such). `None`: nobody wants traces. Spans are sent until
     /// [`Sending::finish`].
-    ///
-    /// # Errors
-    /// A variable has a value that cannot be used.
     pub fn of_environment(
         service: &'static str,
         version: &'static str,

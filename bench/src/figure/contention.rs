@@ -19,10 +19,8 @@ use crate::results::{Results, Sample, Series};
 use crate::statistics::rate;
 use crate::world::arena::Arena;
 
-/// The name of the figure.
 pub const NAME: &str = "contention";
 
-/// How it is measured.
 pub const METHOD: &str = "no DEN runs: as many claimers as said, each with a name, an instance and a memory of what it \
     has read ahead of its own, take tasks of one queue 8 at a time (claim, start, end, the last two acknowledged by a \
     majority) until none is left. They share 64 connections. CPU is mongod's, for all of it. Tenths are of the tasks \
@@ -120,7 +118,6 @@ async fn measure(turn: Turn<'_>) -> anyhow::Result<Vec<Sample>> {
     Ok(samples)
 }
 
-/// How a run went.
 struct Outcome {
     tasks: u64,
     began: Instant,
@@ -151,7 +148,6 @@ struct Race {
 }
 
 impl Arena {
-    /// One with so many tasks.
     async fn with_tasks(turn: Turn<'_>, tasks: u32) -> anyhow::Result<Self> {
         let fields = doc! { "threads": 1_000_000_i64, "sort": "fifo" };
         let arena = Self::new(turn.world, NAME, fields, Some(CONNECTIONS)).await?;
@@ -167,7 +163,6 @@ impl Arena {
         Ok(arena)
     }
 
-    /// Lets so many claimers take so many tasks.
     async fn run(&self, claimers: u32, tasks: u32) -> anyhow::Result<Outcome> {
         let race = Arc::new(Race {
             tasks: u64::from(tasks),
@@ -217,7 +212,6 @@ impl Arena {
     }
 }
 
-/// A claimer by its number.
 pub fn claimant(number: u32) -> Claimant {
     let node = NodeName::new(format!("n{number}"));
     Claimant { node, instance: format!("start of n{number}"), lease: Some(LEASE) }

@@ -15,12 +15,10 @@ pub enum Entrant {
     Ours,
     /// Disbatch, by its plugin that runs a command.
     Shell,
-    /// Another system.
     Peer(&'static Peer),
 }
 
 impl Entrant {
-    /// Its name for programs.
     pub const fn key(self) -> &'static str {
         match self {
             Self::Floor => "floor",
@@ -30,7 +28,6 @@ impl Entrant {
         }
     }
 
-    /// Its name for people.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Floor => "floor, bare processes",

@@ -29,7 +29,6 @@ pub const FIGURE: Figure = Figure {
     findings,
 };
 
-/// How many tasks the drain has at once.
 const WIDTH: u32 = 64;
 
 static DRAIN: Series = Series::fixed(NAME, "drain_per_second", "the drain between, per second");

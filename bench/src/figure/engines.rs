@@ -82,7 +82,6 @@ async fn missing(turn: Turn<'_>, way: Way) -> Option<String> {
     }
 }
 
-/// How many tasks run alone.
 fn count_alone(turn: Turn<'_>) -> u32 {
     turn.args.tasks_or(ALONE).min(ALONE)
 }
@@ -159,7 +158,6 @@ async fn drains_and_waits(
 struct Beside {
     /// The key `engines` of the node's configuration.
     engines: Value,
-    /// The parameters of each task.
     params: Document,
     web: Option<Web>,
     _service: Option<Service>,

@@ -16,7 +16,6 @@ use crate::statistics::rate;
 use crate::world::arena::Arena;
 use crate::world::fill::{self, fill};
 
-/// The name of the figure.
 pub const NAME: &str = "fair";
 
 const METHOD: &str = "no DEN runs: 1,000,000 tasks of 10,000 groups wait (--tasks and --groups say otherwise), and one claimer \
@@ -81,7 +80,6 @@ async fn measure(turn: Turn<'_>) -> anyhow::Result<Vec<Sample>> {
     Ok(samples)
 }
 
-/// How it went.
 struct Drained {
     claims: u32,
     seconds: f64,

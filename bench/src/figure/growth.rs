@@ -21,7 +21,6 @@ use crate::world::node::Node;
 use crate::world::web::Web;
 use series::findings;
 
-/// The name of the figure.
 pub const NAME: &str = "growth";
 
 const METHOD: &str = "a DEN and a DCI on one database, with 0, a tenth of, and all of --grow finished tasks in 100 \

@@ -40,7 +40,6 @@ enum Way {
     Store,
     /// Disbatch, through a DCI.
     Http,
-    /// Another system.
     Peer(&'static Peer),
 }
 
@@ -90,7 +89,6 @@ const MOST_SAMPLES: u32 = 100;
 /// How many of our tasks may run at once; one does.
 pub const THREADS: u32 = 8;
 
-/// How many tasks a round has.
 pub fn samples(turn: Turn<'_>) -> u32 {
     turn.args.tasks_or(SAMPLES).min(MOST_SAMPLES)
 }

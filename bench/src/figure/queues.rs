@@ -12,10 +12,8 @@ use crate::results::{Sample, Series};
 use crate::world::fill::{Kind, fill};
 use crate::world::web::Web;
 
-/// The name of the figure.
 pub const NAME: &str = "queues";
 
-/// How it is measured.
 pub const METHOD: &str = "one DCI and a database with 1,000,000 finished tasks in 100 queues, made in the first \
     round; 100 times GET /queues, which counts them or says what was counted before, each followed by a GET /plugins, which asks no database, \
     over one connection. Look at the p95";

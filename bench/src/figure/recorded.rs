@@ -35,7 +35,6 @@ const DRAINS: u32 = 4;
 
 const WIDTH: u32 = 64;
 
-/// What the tasks do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Work {
     Nothing,

@@ -17,7 +17,6 @@ use load::{Load, load};
 use picture::Picture;
 use play::{Order, Played, play};
 
-/// The name of the figure.
 pub const NAME: &str = "shares";
 
 const METHOD: &str = "discrete events, the same in each run: 1,000 groups submit about 12,000 tasks within half an hour, each \

@@ -24,10 +24,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// PostgreSQL refuses to run as root: this is `nobody`.
 const NOBODY: u32 = 65534;
 
-/// A running server.
 #[derive(Debug)]
 pub struct Service {
-    /// Where clients find it.
     pub url: String,
     child: Child,
     watchdog: Watchdog,

@@ -17,14 +17,11 @@ const LOOK: f64 = 1.0;
 /// So many of the nodes that have a free place are told of a task at once.
 pub const PROMPT: u32 = 4;
 
-/// What came out.
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
     /// Seconds from the call that submits to the start, of all tasks after the first tenth of the time, in order.
     pub waits: Vec<f64>,
-    /// Tasks that were submitted.
     pub submitted: usize,
-    /// Starts of tasks.
     pub started: usize,
     /// Which share of the cores' time was used while tasks came, change streams included.
     pub used: f64,

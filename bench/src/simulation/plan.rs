@@ -17,7 +17,6 @@ pub struct Load {
 }
 
 impl Load {
-    /// Of a site of this size.
     pub fn of(assumptions: &Assumptions, scenario: Scenario) -> Self {
         let (a, rate, nodes) = (assumptions, scenario.rate(), f64::from(scenario.nodes));
         let asking = f64::from(a.queues) * a.fruitless_us;

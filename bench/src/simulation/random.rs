@@ -1,6 +1,5 @@
 //! Random numbers that are the same in each run. SplitMix64.
 
-/// A source of them.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 

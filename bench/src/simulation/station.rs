@@ -15,7 +15,6 @@ pub struct Station {
 }
 
 impl Station {
-    /// With so many servers.
     pub fn new(servers: u32) -> Self {
         Self { free: (0..servers.max(1)).map(|_| Reverse(0)).collect(), busy: 0 }
     }

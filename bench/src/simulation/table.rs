@@ -23,9 +23,7 @@ const SEED: u64 = 20_261_120;
 pub struct Row {
     /// The busiest hour.
     pub scenario: Scenario,
-    /// What it needs of the databases.
     pub load: Load,
-    /// How many shards that takes.
     pub shards: u32,
     /// Which share of the nodes is needed.
     pub used_nodes: f64,
@@ -35,7 +33,6 @@ pub struct Row {
     pub average: Option<Outcome>,
 }
 
-/// All of them.
 pub fn rows(assumptions: &Assumptions, mut done: impl FnMut(usize, usize)) -> Vec<Row> {
     let mut scenarios = Vec::new();
     for wakes in [Wakes::Streams, Wakes::Looks] {

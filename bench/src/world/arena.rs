@@ -17,9 +17,7 @@ use super::{Kind, World, own_uri};
 /// A queue, and the ways to it.
 #[derive(Debug)]
 pub struct Arena {
-    /// The operations of Disbatch.
     pub store: Store,
-    /// Everything else.
     pub database: Database,
     pub queue: Queue,
     mongod: i32,

@@ -28,20 +28,15 @@ const STALLED_AFTER: Duration = Duration::from_secs(120);
 /// How long the tasks wait before they are released, so that the DEN is idle again.
 pub const REST: Duration = Duration::from_secs(1);
 
-/// What to drain.
 #[derive(Debug, Clone)]
 pub struct Plan<'a> {
-    /// The plugin of all tasks.
     pub plugin: &'a str,
-    /// What each is to do.
     pub params: Document,
-    /// How many.
     pub tasks: u32,
     /// How many at once.
     pub width: u32,
 }
 
-/// How it went.
 #[derive(Debug, Clone)]
 pub struct Drained {
     /// From the release to the end of the last task.

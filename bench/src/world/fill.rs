@@ -22,7 +22,6 @@ const WRITERS: usize = 3;
 /// Where the id begins in a document whose first field it is: behind the length, the type and the name.
 const ID_AT: usize = 9;
 
-/// What the tasks are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// They have ended; those of one queue in twenty have failed.

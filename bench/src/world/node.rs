@@ -32,9 +32,7 @@ const LAST_LINES: usize = 15;
 /// A DEN at work. Its configuration is what an operator would have: the database's address and folders of plugins.
 #[derive(Debug)]
 pub struct Node {
-    /// The operations of Disbatch.
     pub store: Store,
-    /// Everything else.
     pub database: Database,
     name: String,
     child: Child,
@@ -43,16 +41,13 @@ pub struct Node {
     log: PathBuf,
 }
 
-/// What a DEN is started with.
 #[derive(Debug, Clone)]
 pub struct Setup {
-    /// The program.
     pub den: PathBuf,
     /// The MongoDB server.
     pub uri: String,
     /// Where its configuration and its log are.
     pub folder: PathBuf,
-    /// The name of the node.
     pub name: String,
     pub database: String,
     /// The folders of the plugins.
@@ -117,7 +112,6 @@ impl Node {
         }
     }
 
-    /// The process id of the DEN.
     pub fn pid(&self) -> i32 {
         self.pid.as_raw()
     }
@@ -134,7 +128,6 @@ impl Node {
         Ok(())
     }
 
-    /// A queue of its own for `plugin`.
     pub async fn create_queue(&self, plugin: &str, threads: u32) -> anyhow::Result<QueueId> {
         let queue = new_queue_id();
         self.store.create_queue(queue, format!("{plugin} {queue}").into(), plugin.into()).await?;
@@ -142,7 +135,6 @@ impl Node {
         Ok(queue)
     }
 
-    /// How many tasks of the queue may run at once.
     pub async fn set_threads(&self, queue: QueueId, threads: u32) -> anyhow::Result<()> {
         self.store.update_queue(&Selector::Id(queue.0), doc! { "threads": i64::from(threads) }).await?;
         Ok(())

@@ -43,7 +43,6 @@ pub const HTTP: &str = "Bench::Http";
 /// The shipped plugin that runs `params.command`.
 pub const SHELL: &str = "Disbatch::Plugin::Shell";
 
-/// The program of [`TRUE`].
 pub const TRUE_PROGRAM: &str = "/bin/true";
 
 /// The program of [`PROGRAM`].

@@ -84,7 +84,6 @@ impl Podman {
         Ok(())
     }
 
-    /// Where it listens.
     pub fn socket(&self) -> PathBuf {
         socket(&self.folder)
     }

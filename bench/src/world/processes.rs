@@ -57,7 +57,6 @@ pub struct Cpu {
     pub guards: f64,
     /// Plugins, and what they have started, as far as it was waited for.
     pub plugins: f64,
-    /// The server.
     pub mongod: f64,
 }
 
@@ -90,7 +89,6 @@ impl Cpu {
         }
     }
 
-    /// What was used since then.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
         Self {
@@ -137,7 +135,6 @@ pub fn cpu_of_ended_children() -> anyhow::Result<f64> {
     Ok(f64::from(own.of_ended) / TICKS_PER_SECOND)
 }
 
-/// The process id of the server of a database.
 pub async fn server_pid(database: &Database) -> anyhow::Result<i32> {
     let status = database.run_command(doc! { "serverStatus": 1 }).await?;
     Ok(i32::try_from(status.get("pid").and_then(whole_number).context("the server tells no pid")?)?)

@@ -37,7 +37,6 @@ impl Service {
         Ok(Self { address, running: tokio::spawn(serve(listener, http)) })
     }
 
-    /// Where it is.
     pub fn url(&self) -> String {
         format!("http://{}/", self.address)
     }

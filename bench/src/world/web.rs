@@ -22,9 +22,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// A DCI that listens.
 #[derive(Debug)]
 pub struct Web {
-    /// The operations of Disbatch.
     pub store: Store,
-    /// Everything else.
     pub database: Database,
     child: Child,
     watchdog: Watchdog,
@@ -80,7 +78,6 @@ impl Web {
         self.token = Some(token);
     }
 
-    /// Its address.
     pub fn url(&self) -> &str {
         &self.url
     }

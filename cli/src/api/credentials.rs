@@ -8,11 +8,8 @@ use reqwest::{RequestBuilder, StatusCode};
 /// What shows who asks.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Credentials {
-    /// Nothing does.
     Nothing,
-    /// A user name and a password.
     Password {
-        /// The name.
         username: String,
         password: String,
     },
@@ -24,7 +21,6 @@ pub enum Credentials {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CredentialKind {
     Nothing,
-    /// A user name and a password.
     Password,
     Token,
 }
@@ -59,7 +55,6 @@ impl Credentials {
         }
     }
 
-    /// Which of them it is.
     pub fn shown(&self) -> CredentialKind {
         match self {
             Self::Nothing => CredentialKind::Nothing,

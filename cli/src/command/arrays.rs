@@ -16,7 +16,6 @@ use crate::command::life::{advise, carry_out, with_reason};
 use crate::output::{Column, Cut, Table};
 use crate::status;
 
-/// Does what the command asks for.
 pub async fn run(
     client: &Client,
     command: ArrayCommand,
@@ -109,7 +108,6 @@ const TABLE: Table<Array> = Table {
     noun: "arrays",
 };
 
-/// Prints the arrays that there are.
 async fn list_arrays(client: &Client, filter: &ArrayFilter, options: &ListingOptions) -> anyhow::Result<()> {
     let arrays = client.get(&address(filter, options.limit), None).await.map_err(advise)?;
     TABLE.print(&arrays, options)

@@ -23,7 +23,6 @@ use crate::output::{print, shown_name};
 /// So many files are asked for at once: as many as a DCI tells.
 const PAGE: usize = 1_000;
 
-/// Does what the command asks for.
 pub async fn run(
     client: &Client,
     command: FilesCommand,
@@ -57,7 +56,6 @@ struct Wanted<'a> {
     after: Option<&'a str>,
 }
 
-/// A version with some of its files.
 async fn page(connection: &Connection<'_>, name: &str, wanted: Wanted<'_>) -> anyhow::Result<FileSetPage> {
     let version = wanted.version.map(|version| format!("&.version={version}")).unwrap_or_default();
     let text = |key: &str, text: Option<&str>| {
@@ -99,7 +97,6 @@ impl Progress {
         }
     }
 
-    /// So many bytes more are done.
     pub fn advance(&self, bytes: u64) {
         self.done.set(self.done.get().saturating_add(bytes));
         if let Some(bar) = &self.bar {

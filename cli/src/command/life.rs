@@ -28,7 +28,6 @@ use crate::command::admission;
 use act::Act;
 pub(super) use bulk::{agreed, carry_out};
 
-/// Does what the command asks for.
 pub async fn run(
     client: &Client,
     command: LifeCommand,

@@ -100,7 +100,6 @@ pub async fn update(client: &Client, queue: Option<String>, fields: Vec<String>)
     print(&format!("Updated queue {queue}: {}\n", serde_json::to_string(&fields)?))
 }
 
-/// Deletes a queue.
 pub async fn delete(client: &Client, queue: Option<String>) -> anyhow::Result<()> {
     let queue = required(queue)?;
     client.delete(&format!("/queues/{}", segment(&queue))).await?;

@@ -16,7 +16,6 @@ use crate::args::{CalendarCommand, ListingOptions, NewSchedule, ScheduleCommand,
 use crate::command::life::advise;
 use crate::output::{Column, Cut, Table, document, plain, print, shown_name, visible};
 
-/// Does what the command asks for.
 pub async fn run(
     client: &Client,
     command: ScheduleCommand,
@@ -110,7 +109,6 @@ const TABLE: Table<Calendar> = Table {
     noun: "calendars",
 };
 
-/// Does what the command asks for.
 pub async fn run_calendar(
     client: &Client,
     command: CalendarCommand,

@@ -22,7 +22,6 @@ const TABLE: Table<Subscription> = Table {
     noun: "subscriptions",
 };
 
-/// Does what the command asks for.
 pub async fn run(
     client: &Client,
     command: SubscriptionCommand,
@@ -71,7 +70,6 @@ fn line(file: &Path) -> anyhow::Result<String> {
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
-/// What it tells.
 fn told(one: &Subscription) -> String {
     let mut told: Vec<String> = one.events.iter().map(|event| visible(event)).collect();
     told.extend(one.failures_in_row.map(|number| format!("failures_in_row {number}")));

@@ -19,7 +19,6 @@ const TABLE: Table<Tenant> = Table {
     noun: "tenants",
 };
 
-/// Does what the command asks for.
 pub async fn run(client: &Client, command: TenantCommand, listing: &ListingOptions) -> anyhow::Result<()> {
     match command {
         TenantCommand::List => {

@@ -9,7 +9,6 @@ use console::Term;
 pub struct Screen {
     /// Rows and columns, if it is a terminal.
     pub size: Option<(usize, usize)>,
-    /// Whether to use colours.
     pub colour: bool,
 }
 
@@ -25,7 +24,6 @@ impl Screen {
         Self { size: Some((rows.into(), columns.into())), colour }
     }
 
-    /// The text in bold type.
     pub fn bold(self, text: &str) -> String {
         if self.colour { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
     }

@@ -25,7 +25,6 @@ pub struct Table<T: 'static = Value> {
 #[derive(Debug)]
 pub struct Column<T = Value> {
     pub title: &'static str,
-    /// What it shows of an item.
     pub cell: fn(&T) -> String,
     /// Whether it may be cut where a terminal is narrow.
     pub cut: Cut,

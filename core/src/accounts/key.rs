@@ -25,10 +25,6 @@ pub struct Key {
 }
 
 impl Key {
-    /// A new one.
-    ///
-    /// # Errors
-    /// The system has no random numbers.
     pub fn new() -> std::io::Result<Self> {
         let mut secret = [0; LENGTH];
         getrandom::fill(&mut secret).map_err(std::io::Error::other)?;

@@ -10,10 +10,8 @@ use argon2::password_hash::{PasswordHasher, PasswordVerifier};
 /// So many characters a password has. Longer ones only take time.
 const LENGTHS: RangeInclusive<usize> = 10..=1024;
 
-/// A password cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PasswordError {
-    /// It is too short or too long.
     #[error("a password has {} to {} characters, this one has {length}", LENGTHS.start(), LENGTHS.end(), length = .0)]
     Length(usize),
     /// The system has no memory or no random numbers for it.
@@ -30,9 +28,6 @@ static NOBODY: LazyLock<Option<PasswordHash>> = LazyLock::new(|| hash("nobody ha
 
 impl PasswordHash {
     /// The hash of a password that somebody chooses. It takes tens of milliseconds of a processor and 19 MiB.
-    ///
-    /// # Errors
-    /// The password is too short or too long, or the system cannot do it.
     pub fn of(password: &str) -> Result<Self, PasswordError> {
         let length = password.chars().count();
         if LENGTHS.contains(&length) { hash(password) } else { Err(PasswordError::Length(length)) }

@@ -19,14 +19,11 @@ pub enum Scope {
 /// A role on some queues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// Where.
     pub scope: Scope,
-    /// What may be done there.
     pub role: Role,
 }
 
 impl Grant {
-    /// As it is stored.
     pub fn document(&self) -> Document {
         match &self.scope {
             Scope::Queue(queue) => doc! { "queue": queue.0, "role": self.role.name() },

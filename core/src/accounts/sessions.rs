@@ -27,7 +27,6 @@ pub struct SessionLimits {
     pub whole: Duration,
 }
 
-/// Who begins a session.
 #[derive(Debug, Clone, Copy)]
 pub struct Visitor<'a> {
     /// The user, with the password that was compared.
@@ -41,9 +40,7 @@ pub struct Visitor<'a> {
 /// A session, for the list of them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Session {
-    /// By which it can be ended.
     pub id: ObjectId,
-    /// When it began.
     pub created: Option<DateTime>,
     /// When it was used, to the minute.
     pub seen: Option<DateTime>,
@@ -72,9 +69,6 @@ impl Session {
 
 impl Store {
     /// Begins a session. The key is for the browser alone.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or the system has no random numbers.
     #[operation]
     pub async fn begin_session(
         &self,
@@ -149,7 +143,6 @@ impl Store {
         Ok(ended.deleted_count == 1)
     }
 
-    /// Ends all of somebody's sessions.
     #[operation]
     pub async fn end_sessions(&self, user: &UserName) -> Result<u64, StoreError> {
         Ok(self.sessions().delete_many(doc! { "user": user.as_str() }).await?.deleted_count)

@@ -29,10 +29,8 @@ pub fn is_token(text: &str) -> bool {
     text.strip_prefix(PREFIX).and_then(Key::parse).is_some()
 }
 
-/// A token that is to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewToken {
-    /// Whom it acts for.
     pub user: UserName,
     /// What it is for, in its owner's words.
     pub name: String,
@@ -47,9 +45,7 @@ pub struct NewToken {
 /// A token, for the list of them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Token {
-    /// By which it can be revoked.
     pub id: ObjectId,
-    /// Whom it acts for.
     pub user: String,
     /// What it is for, in its owner's words.
     pub name: String,
@@ -57,9 +53,7 @@ pub struct Token {
     pub role: Role,
     /// The only queues that it is good for, if not for all.
     pub queues: Option<BTreeSet<QueueId>>,
-    /// When it was made.
     pub created: Option<DateTime>,
-    /// When it ends.
     pub expires: Option<DateTime>,
     /// When it was used last, to the minute.
     pub used: Option<DateTime>,
@@ -103,9 +97,6 @@ pub struct Bearer {
 
 impl Store {
     /// Makes a token, and returns its text, which nobody can read again.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or the system has no random numbers.
     #[operation]
     pub async fn create_token(&self, new: &NewToken) -> Result<String, StoreError> {
         let key = Key::new().map_err(StoreError::Spool)?;

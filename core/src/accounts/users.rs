@@ -18,15 +18,12 @@ pub(crate) const COLLECTION: &str = collections::USERS.name;
 /// that this is enough for as many at once.
 const TRIES: usize = 32;
 
-/// Somebody.
 #[derive(Debug, Clone, PartialEq)]
 pub struct User {
     pub name: UserName,
-    /// What they may do.
     pub rights: Rights,
     /// What their password is compared with. None: they have none, and come through a proxy.
     pub password: Option<PasswordHash>,
-    /// Since when there is this user.
     pub created: Option<DateTime>,
 }
 
@@ -46,12 +43,9 @@ impl User {
 #[derive(Debug, Clone, PartialEq)]
 pub enum RightsChange {
     Made {
-        /// What they could do.
         before: Rights,
-        /// What they can do now.
         after: Rights,
     },
-    /// There is nobody of that name.
     Nobody,
     /// Others have changed them again and again meanwhile. Nothing was changed.
     Overtaken,
@@ -88,7 +82,6 @@ impl Store {
         }
     }
 
-    /// Somebody by name.
     #[operation]
     pub async fn find_user(&self, name: &UserName) -> Result<Option<User>, StoreError> {
         let found = self.users().find_one(doc! { "_id": name.as_str() }).await?;
@@ -105,9 +98,6 @@ impl Store {
 
     /// Gives somebody the role and the grants that `change` makes of those that they have. What others change at the same
     /// moment is not lost: then `change` is asked again.
-    ///
-    /// # Errors
-    /// That of `change`, or the database cannot be reached.
     #[tracing::instrument(skip_all, err(level = "debug"))]
     pub async fn change_rights<E: From<StoreError> + fmt::Display>(
         &self,

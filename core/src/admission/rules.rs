@@ -21,10 +21,8 @@ pub enum Action {
 }
 
 impl Action {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::Accept, Self::Pause, Self::Reject];
 
-    /// As it is written.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Accept => "accept",
@@ -33,7 +31,6 @@ impl Action {
         }
     }
 
-    /// The one that is written so.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|action| action.as_str() == name)
     }
@@ -42,9 +39,7 @@ impl Action {
 /// Which tasks a rule is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
-    /// All of them.
     All,
-    /// Those of a queue.
     Queue(QueueId),
     /// Those that are for a tenant.
     Tenant(String),
@@ -53,10 +48,8 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// The names of the kinds.
     pub const KINDS: [&'static str; 4] = ["all", "queue", "tenant", "owner"];
 
-    /// The name of its kind.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::All => "all",
@@ -105,9 +98,7 @@ impl Scope {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
-    /// Which tasks it is about.
     pub scope: Scope,
-    /// What becomes of them.
     pub action: Action,
     /// Why, in the words of whoever made it.
     pub reason: Option<String>,
@@ -151,12 +142,10 @@ impl FromIterator<Rule> for Rules {
 }
 
 impl Rules {
-    /// Each of them.
     pub fn iter(&self) -> impl Iterator<Item = &Rule> {
         self.0.values()
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -175,7 +164,6 @@ impl Rules {
         by_owner.or(stricter).or_else(|| self.0.get(&Scope::All))
     }
 
-    /// What becomes of a task.
     pub fn action(&self, task: &Whose<'_>) -> Action {
         self.deciding(task).map_or(Action::Accept, |rule| rule.action)
     }

@@ -22,7 +22,6 @@ pub enum Reopened {
     Open,
     /// Others have changed it again and again.
     Busy,
-    /// There is no such array.
     NoSuchArray,
 }
 

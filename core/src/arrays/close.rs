@@ -15,7 +15,6 @@ use crate::model::{ArrayId, QueueId, Status, TaskId, whole_number};
 use crate::store::{Store, StoreError, Stored};
 use crate::task::transition::Transition;
 
-/// What was done about arrays.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ArraysPassed {
     /// Arrays that lacked elements, and have them now.

@@ -20,22 +20,16 @@ const LARGEST: i64 = 999_999_999_999;
 /// So much of what was given is in messages.
 const QUOTED: usize = 60;
 
-/// The text describes no array.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ArrayError {
-    /// It cannot be understood.
     #[error("'{0}' is no array: expected numbers and ranges as \"0-9999\", \"1,3,5-9:2\" or \"0-99%5\"")]
     Malformed(String),
-    /// A range ends before it begins.
     #[error("the range '{0}' ends before it begins")]
     Backwards(String),
-    /// A number comes twice.
     #[error("the number {0} comes twice")]
     Twice(i64),
-    /// There are too many elements.
     #[error("an array has at most {most} elements", most = MOST_ELEMENTS)]
     TooMany,
-    /// There is no element.
     #[error("an array has at least one element")]
     Empty,
 }
@@ -63,15 +57,11 @@ impl Range {
 pub enum Items {
     /// Numbers.
     Ranges(Vec<Range>),
-    /// Any values.
     Values(Vec<Bson>),
 }
 
 impl Items {
     /// Reads `0-9999%50` or `1,3,5-9:2`: the numbers, and how many may run at once if that is said.
-    ///
-    /// # Errors
-    /// It is none of that, a number comes twice, or there are too many.
     pub fn parse(text: &str) -> Result<(Self, Option<u32>), ArrayError> {
         let malformed = || ArrayError::Malformed(text.chars().take(QUOTED).collect());
         let (list, cap) = match text.split_once('%') {
@@ -98,10 +88,6 @@ impl Items {
         }
     }
 
-    /// These values.
-    ///
-    /// # Errors
-    /// There are none, or too many.
     pub fn of(values: Vec<Bson>) -> Result<Self, ArrayError> {
         match u32::try_from(values.len()) {
             Ok(0) => Err(ArrayError::Empty),
@@ -110,7 +96,6 @@ impl Items {
         }
     }
 
-    /// How many elements there are.
     pub fn count(&self) -> u32 {
         let count = match self {
             Self::Ranges(ranges) => ranges.iter().map(|range| range.count()).sum(),

@@ -51,7 +51,6 @@ pub struct Cell {
     /// Which stretch, counted from 0.
     pub number: u32,
     pub status: Status,
-    /// How many.
     pub tasks: i64,
 }
 
@@ -163,9 +162,6 @@ impl Store {
     }
 
     /// How many elements are in which status in each stretch of so many elements.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or it takes too long.
     #[operation(array = %id)]
     pub async fn array_cells(&self, id: ArrayId, size: u32) -> Result<Vec<Cell>, StoreError> {
         let stretch = doc! { "$floor": { "$divide": ["$array.index", i64::from(size.max(1))] } };

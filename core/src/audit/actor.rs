@@ -9,20 +9,16 @@ use super::difference::short;
 pub struct Actor {
     /// The name of the user. None: nobody was asked, or it was no user of the web server.
     pub name: Option<String>,
-    /// How they were recognised.
     pub via: Via,
     /// Where they came from: an address, or for the command line an account and a host.
     pub from: String,
 }
 
-/// How somebody was recognised.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Via {
     /// Not at all: nobody is asked.
     OpenDoor,
-    /// By the cookie of a session.
     Session,
-    /// By name and password.
     Password,
     /// By a token of this name.
     Token(String),

@@ -9,13 +9,10 @@ use super::difference::short;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Object {
     pub kind: ObjectKind,
-    /// Its id, if it has one.
     pub id: Option<ObjectId>,
-    /// Its name, if it has one.
     pub name: Option<String>,
 }
 
-/// What there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ObjectKind {
     /// A queue; for submissions that whose tasks they are.
@@ -24,7 +21,6 @@ pub enum ObjectKind {
     /// What `QueueBalance` goes by.
     Balance,
     Task,
-    /// A bulk job.
     Bulk,
     /// Somebody who may log in.
     User,
@@ -32,7 +28,6 @@ pub enum ObjectKind {
     Token,
     /// A browser that somebody has logged in with.
     Session,
-    /// The counters of tasks.
     Counters,
     Schedule,
     /// Days that schedules go by.
@@ -41,16 +36,13 @@ pub enum ObjectKind {
     Admission,
     /// Who is told what happens.
     Subscription,
-    /// For whom tasks are.
     Tenant,
     /// A plugin that the database defines.
     Worker,
-    /// A file set.
     Files,
 }
 
 impl ObjectKind {
-    /// All of them.
     pub const ALL: [Self; 16] = [
         Self::Queue,
         Self::Node,
@@ -70,7 +62,6 @@ impl ObjectKind {
         Self::Files,
     ];
 
-    /// Its name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Queue => "queue",
@@ -92,7 +83,6 @@ impl ObjectKind {
         }
     }
 
-    /// The kind with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == name)
     }

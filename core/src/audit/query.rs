@@ -54,7 +54,6 @@ impl FromStr for AuditKey {
 /// Where a page of entries is, the latest entry being the first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AuditPosition {
-    /// The latest entries.
     #[default]
     First,
     /// What is older than this one.
@@ -90,7 +89,6 @@ pub struct AuditQuery {
     pub from: Option<DateTime>,
     /// Only until before this time.
     pub to: Option<DateTime>,
-    /// Where the page is.
     pub position: AuditPosition,
     /// At most so many entries.
     pub limit: usize,

@@ -2,40 +2,30 @@
 
 use crate::bulk::Action;
 
-/// What was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
     QueueCreate,
-    /// Settings of a queue were changed.
     QueueUpdate,
     QueueDelete,
-    /// Settings of a node were changed.
     NodeUpdate,
     /// A node that is gone was removed.
     NodeDelete,
-    /// What `QueueBalance` goes by was changed.
     BalanceUpdate,
     /// `QueueBalance` was told to do nothing for a while, or to go on.
     BalancePause,
-    /// Tasks were submitted.
     TasksSubmit,
-    /// A task was cancelled.
     TaskCancel,
     /// A task was queued again.
     TaskRetry,
     /// A task that waits got another priority.
     TaskPriority,
-    /// What a task had asked was answered.
     TaskAnswer,
     /// A link by which that can be answered was made.
     TaskAnswerLink,
     /// A task was moved to the archive.
     TaskArchive,
-    /// A bulk job was made.
     Bulk(Action),
-    /// A bulk job was stopped.
     BulkCancelled(Action),
-    /// A bulk job came to its end.
     BulkEnded(Action),
     /// A session was begun.
     Login,
@@ -45,7 +35,6 @@ pub enum Verb {
     Logout,
     /// Somebody has changed their password.
     PasswordChange,
-    /// A token was made.
     TokenCreate,
     TokenRevoke,
     /// Another session was ended.
@@ -56,9 +45,7 @@ pub enum Verb {
     UserRemove,
     /// An audit of the counters was asked for.
     CountersAudit,
-    /// A schedule was made.
     ScheduleCreate,
-    /// A schedule was changed.
     ScheduleUpdate,
     ScheduleDelete,
     /// A schedule was told to make no tasks by itself.
@@ -79,17 +66,11 @@ pub enum Verb {
     AdmissionSet,
     /// Such a rule was lifted.
     AdmissionLift,
-    /// Limits of a tenant were set.
     TenantSet,
-    /// The limits of a tenant were removed.
     TenantDelete,
-    /// A worker was made.
     WorkerCreate,
-    /// A worker was changed.
     WorkerUpdate,
-    /// A worker was removed.
     WorkerDelete,
-    /// A version of a file set was made.
     FilesCommit,
     /// A version of a file set was removed, or all of them.
     FilesDelete,

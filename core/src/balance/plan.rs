@@ -13,19 +13,14 @@ const DAY: u16 = 24 * 60;
 /// Why the settings cannot be worked with, in the words that `/monitoring` shows.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
-    /// There must be one document.
     #[error("exactly one entry allowed in balance collection, but found {0}")]
     NotOneDocument(usize),
-    /// A key is absent or null.
     #[error("balance collection does not contain key '{0}'")]
     Missing(&'static str),
-    /// `queues` is no list of lists.
     #[error("balance collection value for 'queues' is not an ARRAY of ARRAYs")]
     NotTiers,
-    /// `max_tasks` is no object.
     #[error("balance collection value for 'max_tasks' is not an object of times and numbers")]
     NotTimes,
-    /// A key of `max_tasks` is no time of the week.
     #[error("max_tasks: '{0}' is no time: expected '<0-6 or *> HH:MM'")]
     NotATime(String),
 }
@@ -87,9 +82,6 @@ pub struct Timetable(BTreeMap<WeekMinute, u64>);
 
 impl Timetable {
     /// Reads `max_tasks`. An entry for `*` is one for each day, unless the day has one for the same time.
-    ///
-    /// # Errors
-    /// A key is no time of the week.
     pub fn read(entries: &[(String, i64)]) -> Result<Self, SettingsError> {
         let mut times = BTreeMap::new();
         let (every_day, one_day): (Vec<_>, Vec<_>) =

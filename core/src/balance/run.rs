@@ -33,7 +33,6 @@ const ROUND: Duration = Duration::from_secs(15);
 pub struct Report {
     /// `OK`, `WARNING` or `CRITICAL`.
     pub status: &'static str,
-    /// Why.
     pub message: String,
 }
 
@@ -146,9 +145,6 @@ impl Balancer {
 }
 
 /// One round: reads the settings, sets `threads`, and writes down how it went. `zone` is that of the limits.
-///
-/// # Errors
-/// The database cannot be reached, or refuses an operation.
 pub async fn round(store: &Store, settings: Balance, zone: &TimeZone) -> Result<Report, StoreError> {
     let report = balance(store, settings, zone).await?;
     // Perl's monitoring reckons with seconds.

@@ -57,7 +57,6 @@ struct BatchOutcome {
     errors: Vec<BulkError>,
 }
 
-/// What a task came to.
 enum Acted {
     Done,
     Skipped,

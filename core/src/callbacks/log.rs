@@ -19,7 +19,6 @@ use crate::store::collections;
 use crate::store::{Store, StoreError};
 use crate::task::Run;
 
-/// Where the sheets are.
 pub const LOG: &str = collections::CALLBACKS_LOG.name;
 
 /// The log of an attempt has so many bytes at most.

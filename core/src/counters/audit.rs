@@ -35,10 +35,8 @@ const WINDOW: Duration = Duration::from_secs(1);
 /// A node of Perl's is at work if it was seen within this time: milliseconds.
 const PERL_SEEN: i64 = 60_000;
 
-/// What there is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Due {
-    /// Nothing now.
     Nothing,
     /// Queues that have no counters yet.
     New(Vec<QueueId>),
@@ -97,9 +95,6 @@ impl Store {
     }
 
     /// Asks for an audit of all queues as soon as possible.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or this user may not write counters.
     #[operation]
     pub async fn ask_for_audit(&self) -> Result<(), StoreError> {
         let ask = doc! { "$currentDate": { "asked": true } };

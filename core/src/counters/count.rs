@@ -57,9 +57,6 @@ impl Store {
 
     /// How many tasks each filter finds, each counted up to its own bound, in few commands however many there are: a command
     /// costs more than a short count.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses a filter.
     #[operation(counts = counts.len())]
     pub async fn count_each_up_to(&self, counts: &[(Document, u64)]) -> Result<Vec<Amount>, StoreError> {
         let mut amounts = Vec::with_capacity(counts.len());
@@ -97,9 +94,6 @@ impl Store {
 
     /// How many tasks a search is for, without its limits, counted up to `bound`. One that is being moved to the archive
     /// at this moment may count twice.
-    ///
-    /// # Errors
-    /// The database cannot be reached, refuses the filter, or takes too long.
     #[operation]
     pub async fn count_query_up_to(&self, query: &TaskQuery, bound: u64) -> Result<Amount, StoreError> {
         let within = (bound, query.max_time);

@@ -28,9 +28,6 @@ static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 impl Store {
     /// Sees to it that all workers together stay within [`MOST`] and [`MOST_BYTES`] when these are stored in such a
     /// place. Who stores at the same moment is not seen, so both together may go a little beyond.
-    ///
-    /// # Errors
-    /// There would be too many, or too much; or the database cannot be reached.
     #[operation(workers = new.len())]
     pub async fn room_for_workers(&self, new: &[NewDefinition], place: Place) -> Result<(), DefinitionError> {
         let sizes = vec![doc! { "$project": { "bytes": { "$bsonSize": "$$ROOT" } } }];

@@ -57,9 +57,6 @@ pub(super) fn drop_secure(worker: &mut Document) {
 }
 
 /// The manifest that such a definition is.
-///
-/// # Errors
-/// A value is wrong, or what its engine needs is missing; the error names the key.
 pub(super) fn manifest(name: &PluginName, worker: Value) -> Result<Value, ManifestError> {
     let lex: Lex = serde_path_to_error::deserialize(worker).map_err(|error| {
         let path = error.path().to_string();

@@ -34,9 +34,6 @@ const OF_THE_NODE: &str = "is about the node itself: only a plugin.json in the f
 /// node a container gets to see.
 ///
 /// What a pod of Kubernetes may be is for the cluster to say: a node has no say in it either.
-///
-/// # Errors
-/// It may not; the error names the key.
 pub(super) fn check(manifest: &Manifest) -> Result<(), ManifestError> {
     if manifest.engine.adapter().is_none() {
         let message = format!(

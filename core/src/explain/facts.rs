@@ -29,7 +29,6 @@ const PERL_SILENCE: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Share {
     pub node: String,
-    /// How many.
     pub tasks: u64,
     /// How many of these another program than this release's DENs claimed.
     pub of_others: u64,
@@ -121,9 +120,6 @@ impl Facts {
 
 impl Store {
     /// Gathers what explains the task. `None`: there is none with this id.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or the task cannot be understood.
     #[operation(task = %id)]
     pub async fn facts_of_task(&self, id: TaskId) -> Result<Option<Facts>, StoreError> {
         let Some(facts) = self.facts_of_head(id).await? else { return Ok(None) };

@@ -8,24 +8,16 @@ pub const LONGEST_GROUP: usize = 200;
 /// The group of tasks that have none.
 pub const NO_GROUP: &str = "";
 
-/// What is wrong with the name of a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum GroupError {
-    /// It is empty or too long.
     #[error("text of 1 to {most} characters", most = LONGEST_GROUP)]
     Length,
-    /// It has a control character.
     #[error("text without control characters")]
     Control,
-    /// There is nothing before, behind or between its slashes.
     #[error("parts with a slash between them, none of them empty")]
     EmptyPart,
 }
 
-/// Checks the name of a group.
-///
-/// # Errors
-/// It is none; the error says what it would have to be.
 pub fn check_group(name: &str) -> Result<(), GroupError> {
     if !(1..=LONGEST_GROUP).contains(&name.chars().count()) {
         return Err(GroupError::Length);

@@ -30,7 +30,6 @@ const COUNTED: u64 = 1_000;
 /// So many tasks of a queue are looked at for those without a group.
 const LOOKED_AT: usize = 1_000;
 
-/// Which groups are asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GroupFilter {
     /// Only those whose names come after this one.
@@ -39,11 +38,9 @@ pub struct GroupFilter {
     pub prefix: Option<String>,
     /// Only those that wait.
     pub waiting: bool,
-    /// At most so many.
     pub limit: usize,
 }
 
-/// A group of a queue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupRow {
     /// Its name; empty for the tasks that have no group.
@@ -82,7 +79,6 @@ pub enum Why {
     Unknown,
 }
 
-/// Some groups of a queue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupPage {
     /// In the order of their names.
@@ -91,7 +87,6 @@ pub struct GroupPage {
     pub more: bool,
     /// How many groups wait in all.
     pub waiting: Amount,
-    /// Where the rotation stands.
     pub turns: Turns,
 }
 

@@ -35,7 +35,6 @@ impl Scheme {
         Self::new(times?)
     }
 
-    /// Its numbers.
     pub fn times(&self) -> &[u32] {
         &self.0
     }
@@ -68,7 +67,6 @@ impl Scheme {
 }
 
 impl Range {
-    /// All there are.
     pub const ALL: Self = Self { least: None, most: None };
 
     pub fn has(self, priority: i64) -> bool {

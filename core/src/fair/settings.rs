@@ -16,7 +16,6 @@ pub const HALF_LIFE: Duration = Duration::from_secs(3600);
 /// The longest half-life: 30 days. Documents of groups are kept three times as long.
 pub const LONGEST_HALF_LIFE: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// The largest weight.
 pub const MOST_WEIGHT: u32 = 100;
 
 /// What is shared fairly.

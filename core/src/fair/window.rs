@@ -57,7 +57,6 @@ pub(super) struct Choice {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Want {
     pub group: Arc<str>,
-    /// So many.
     pub limit: usize,
     /// And as many of each of these classes.
     pub classes: BTreeSet<usize>,

@@ -39,10 +39,6 @@ struct Sums {
 impl Store {
     /// Makes an open version done, if all contents of its files are there; that of a task's run is sealed, and done only when
     /// the run has ended its task well. May be repeated: one that is whole counts as made so.
-    ///
-    /// # Errors
-    /// There is no such version, it was removed, it has too many files, others add files all the time, or the database
-    /// cannot be reached.
     #[operation(%set)]
     pub async fn fileset_commit(&self, set: FileSetId) -> Result<Committed, FilesError> {
         for _ in 0..TRIES {

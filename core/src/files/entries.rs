@@ -156,9 +156,6 @@ impl Store {
     }
 
     /// Files of a version in the order of the bytes of their paths. Of one that is open, those whose addition was confirmed.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or an entry cannot be understood.
     #[operation(set = %set.id)]
     pub async fn fileset_entries(
         &self,
@@ -184,18 +181,12 @@ impl Store {
     }
 
     /// The file of a version at a path.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or the entry cannot be understood.
     #[operation(set = %set.id)]
     pub async fn fileset_entry(&self, set: &FileSet, path: &str) -> Result<Option<FileEntry>, StoreError> {
         Ok(self.fileset_entries_at(set, &[path]).await?.pop())
     }
 
     /// Those files of a version that are at these paths, in any order.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or an entry cannot be understood.
     #[operation(set = %set.id)]
     pub async fn fileset_entries_at(
         &self,

@@ -22,7 +22,6 @@ const AHEAD: usize = 3;
 /// A content that is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Content {
-    /// What it is known by.
     pub id: ContentId,
     /// How many bytes it has.
     pub length: u64,
@@ -31,7 +30,6 @@ pub struct Content {
 }
 
 impl Content {
-    /// How many chunks it has.
     pub fn chunks(&self) -> u64 {
         chunks_of(self.length)
     }
@@ -73,9 +71,6 @@ impl Store {
 
     /// The chunk `n` of a content. Nobody has checked what is in it: its reader knows that of the whole by
     /// [`ContentHasher`].
-    ///
-    /// # Errors
-    /// The chunk is missing or has the wrong length, or the database cannot be reached.
     #[operation(id = %content.id, n)]
     pub async fn content_chunk(&self, content: Content, n: u64) -> Result<Vec<u8>, StoreError> {
         let missing = || content.damaged(format!("chunk {n} is missing"));

@@ -49,9 +49,6 @@ pub struct SetSummary {
 
 impl Store {
     /// Opens a new version of a set. It gets the number after the highest that there was.
-    ///
-    /// # Errors
-    /// The set belongs to another tenant, too many make versions of it at once, or the database cannot be reached.
     #[operation(%name)]
     pub async fn fileset_open(&self, name: &SetName, new: &NewSet) -> Result<FileSet, FilesError> {
         if let Some((task, attempt)) = new.task {
@@ -156,9 +153,6 @@ impl Store {
 
     /// Versions of a set that are done, the newest first: those below the number `before`, at most `limit`; 0 for as many as
     /// are listed at once.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or a document cannot be understood.
     #[operation(%name)]
     pub async fn fileset_versions(
         &self,
@@ -178,9 +172,6 @@ impl Store {
     }
 
     /// Sets that have a version that is done, by name.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or a document cannot be understood.
     #[operation]
     pub async fn filesets(&self, query: &SetQuery) -> Result<Vec<SetSummary>, StoreError> {
         self.settle_sealed(Document::new()).await?;

@@ -124,9 +124,6 @@ impl Store {
     }
 
     /// Stores a chunk. The first one of a content begins its upload; one of a content with another length begins it anew.
-    ///
-    /// # Errors
-    /// There is no such chunk in a content of that length, or it has the wrong size; or the database cannot be reached.
     #[operation(of = %chunk.of, n = chunk.n)]
     pub async fn content_put_chunk(&self, chunk: Chunk<'_>, sender: &Sender) -> Result<Put, FilesError> {
         let Chunk { of, length, n, bytes } = chunk;
@@ -174,10 +171,6 @@ impl Store {
     }
 
     /// Makes a content of what `sender` has sent. May be repeated. The empty content needs no chunks.
-    ///
-    /// # Errors
-    /// Chunks are missing, or what was sent is not what the name says, and is thrown away; nothing of it was sent; or the
-    /// database cannot be reached.
     #[operation(%id)]
     pub async fn content_finish(
         &self,

@@ -18,10 +18,8 @@ pub enum AfterWhen {
 }
 
 impl AfterWhen {
-    /// Each of them.
     pub const ALL: [Self; 3] = [Self::Succeeded, Self::Finished, Self::Any];
 
-    /// As it is written.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Succeeded => "succeeded",
@@ -30,7 +28,6 @@ impl AfterWhen {
         }
     }
 
-    /// The one that is written so.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|when| when.as_str() == name)
     }
@@ -52,10 +49,8 @@ pub enum AfterFailed {
 }
 
 impl AfterFailed {
-    /// Each of them.
     pub const ALL: [Self; 2] = [Self::Cancel, Self::Wait];
 
-    /// As it is written.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Cancel => "cancel",
@@ -63,7 +58,6 @@ impl AfterFailed {
         }
     }
 
-    /// The one that is written so.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|failed| failed.as_str() == name)
     }

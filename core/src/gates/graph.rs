@@ -19,7 +19,6 @@ const FIELDS: [&str; 4] = ["queue", "status", "after", "waiting_for"];
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Neighbour {
     pub id: TaskId,
-    /// Its queue, if it has one.
     pub queue: Option<QueueId>,
     /// Its status. `None`: there is no such task any more.
     pub status: Option<Status>,

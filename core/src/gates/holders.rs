@@ -18,9 +18,6 @@ const AT_ONCE: i64 = 200;
 
 impl Store {
     /// Takes their locks from tasks that hold them no more.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or this user has no right to the locks.
     pub(super) async fn release_holders(&self) -> Result<Passed, StoreError> {
         let tasks = self.tasks();
         let only = doc! { "status": 1, "locks": 1, "lock_round": 1 };

@@ -95,9 +95,6 @@ impl Store {
     }
 
     /// Has new tasks that wait for nothing but their locks wait for the first of them.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or this user has no right to the locks.
     pub(super) async fn enter_locks(&self, tasks: &[Blocked]) -> Result<Passed, StoreError> {
         let mut groups: BTreeMap<(&str, i64), Vec<Bson>> = BTreeMap::new();
         for task in tasks {
@@ -147,9 +144,6 @@ impl Store {
     }
 
     /// Has somebody look who waits for the lock.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or this user has no right to the locks.
     pub(super) async fn stir_lock(&self, name: &str) -> Result<(), StoreError> {
         let mut tries = 0;
         loop {
@@ -168,9 +162,6 @@ impl Store {
     }
 
     /// Gives locks at which something has changed to those who wait for them.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or this user has no right to the locks.
     pub(super) async fn serve_locks(&self) -> Result<Passed, StoreError> {
         let locks = self.locks();
         let dirty = locks.find(queries::dirty_locks()).projection(doc! { "_id": 1 }).limit(LOOKED_AT);

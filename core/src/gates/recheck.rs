@@ -16,9 +16,6 @@ const AT_ONCE: i64 = 500;
 impl Store {
     /// Has blocked tasks looked at again, the oldest of those behind `from`. Returns the last one, if there may be more
     /// behind it.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or this user has no right to the locks.
     #[operation]
     pub async fn recheck_gates(&self, from: Option<TaskId>) -> Result<Option<TaskId>, StoreError> {
         let mut filter = doc! { "gate": { "$in": ["after", "locks"] } };

@@ -67,21 +67,17 @@ pub struct LockRequest {
 /// The text is no lock that a task may ask for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LockError {
-    /// It cannot be understood.
     #[error(
         "'{0}' is no lock: expected NAME, NAME/shared or NAME/3 for one of three places, where NAME has 1 to 100 letters, \
          digits and any of _ . : @ -"
     )]
     Malformed(String),
-    /// It is one that arrays or schedules use.
     #[error(
         "'{0}' is no lock for you: names that begin with 'array:' or 'schedule:' are given by the system"
     )]
     Reserved(String),
-    /// Two of a task's locks have the same name.
     #[error("the lock '{0}' is named twice")]
     Twice(String),
-    /// There are too many.
     #[error("a task has at most {most} locks, and these are {0}", most = MOST_LOCKS)]
     TooMany(usize),
 }
@@ -92,20 +88,15 @@ impl LockRequest {
         Self { name: name.into(), mode }
     }
 
-    /// What the lock is called.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How the task wants to hold it.
     pub const fn mode(&self) -> LockMode {
         self.mode
     }
 
     /// All that a task asks for, in the order in which it gets them.
-    ///
-    /// # Errors
-    /// One is none, two have the same name, or there are too many.
     pub fn list<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Vec<Self>, LockError> {
         let mut all = texts.into_iter().map(str::parse::<Self>).collect::<Result<Vec<Self>, LockError>>()?;
         if all.len() > MOST_LOCKS {

@@ -26,7 +26,6 @@ pub(super) const COUNTED: u64 = 1_000;
 pub struct Relative {
     /// Its id. `None`: who asks may not know.
     pub id: Option<TaskId>,
-    /// Its queue, if it has one.
     pub queue: Option<QueueId>,
     /// Its status. `None`: there is no such task, or none that is known.
     pub status: Option<Status>,
@@ -63,7 +62,6 @@ impl Relative {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockWait {
     pub name: String,
-    /// How the task wants to hold it.
     pub mode: LockMode,
     /// The first of those who hold it.
     pub holders: Vec<Relative>,

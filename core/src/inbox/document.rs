@@ -55,7 +55,6 @@ impl From<Invalid> for Unread {
     }
 }
 
-/// Reads a document.
 pub(super) fn read(document: &Document) -> Result<Wanted, Unread> {
     let wrong = |what: &str| Unread::Wrong(what.to_owned());
     let given = |name: &str| document.get(name).filter(|value| **value != Bson::Null);

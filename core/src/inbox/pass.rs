@@ -89,9 +89,6 @@ impl Moved {
 
 impl Store {
     /// Whether this user may move what is in the inbox.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn may_move_inbox(&self) -> Result<bool, StoreError> {
         match self.inbox().delete_many(nothing()).await.map_err(StoreError::from) {

@@ -11,9 +11,6 @@ const LONGEST: usize = 48 * 1024 * 1024;
 
 /// Reads the next message. `None`: the other side has closed the link. Not to be dropped between messages
 /// unless the link is given up.
-///
-/// # Errors
-/// The link is broken, or what came is no message.
 pub async fn read<T: DeserializeOwned>(source: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<T>> {
     let mut length = [0; 4];
     match source.read_exact(&mut length).await {

@@ -20,9 +20,7 @@ const FROM_PARAMS: &str = "from_params";
 /// The file sets of a task.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TaskFiles {
-    /// What it gets.
     pub input: Option<FileInput>,
-    /// What it leaves.
     pub output: Option<FileOutput>,
 }
 

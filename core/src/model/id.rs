@@ -84,9 +84,6 @@ impl NodeName {
     }
 
     /// The name of this host, as `hostname` prints it.
-    ///
-    /// # Errors
-    /// The operating system does not tell the name, or it is not UTF-8.
     pub fn of_this_host() -> std::io::Result<Self> {
         let name = nix::unistd::gethostname()?;
         name.into_string().map(Self).map_err(|name| {
@@ -94,7 +91,6 @@ impl NodeName {
         })
     }
 
-    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -136,7 +132,6 @@ impl PluginName {
         self.0.split_once('@').map_or(self.as_str(), |(base, _)| base)
     }
 
-    /// The version, if one is meant.
     pub fn version(&self) -> Option<&str> {
         self.0.split_once('@').map(|(_, version)| version)
     }
@@ -187,7 +182,6 @@ impl<'de> Deserialize<'de> for PluginName {
 /// digits, else a name (Disbatch 4 routes).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Selector {
-    /// By `_id`.
     Id(ObjectId),
     Name(String),
 }

@@ -76,7 +76,6 @@ impl Node {
         Some((*seen, Duration::from_millis(lease)))
     }
 
-    /// What it is labelled with.
     pub fn labels(&self) -> Labels {
         Labels::of(self.rest.get("labels").and_then(Bson::as_document))
     }

@@ -87,9 +87,6 @@ impl Queue {
     }
 
     /// The plugin, `None` when the queue names none.
-    ///
-    /// # Errors
-    /// The stored value is no legal plugin name.
     pub fn plugin_name(&self) -> Result<Option<PluginName>, PluginNameError> {
         match &self.plugin {
             None | Some(Bson::Null) => Ok(None),

@@ -24,7 +24,6 @@ const DAY: f64 = 86_400.0;
 pub struct Sample {
     /// Which part: from 0 to 1.
     pub share: f64,
-    /// For how long.
     pub keep: Duration,
 }
 

@@ -16,7 +16,6 @@ pub const LONGEST_STEP_NAME: usize = 100;
 /// A step of a task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    /// What people call it.
     pub name: String,
     /// The plugin that does it; that of the task's queue if none is named.
     pub plugin: Option<PluginName>,

@@ -11,9 +11,7 @@ use super::{Moment, QueueId, Status, TaskId};
 pub struct Task {
     #[serde(rename = "_id")]
     pub id: TaskId,
-    /// The queue that it waits in.
     pub queue: QueueId,
-    /// Where it stands.
     pub status: Status,
     /// The node that claimed it; null, or -1 in old data, before that.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -60,7 +60,6 @@ impl TraceContext {
         field.into()
     }
 
-    /// The place in the trace.
     pub fn place(&self) -> Place {
         let digits = |from: usize, into: &mut [u8]| {
             for (at, byte) in into.iter_mut().enumerate() {

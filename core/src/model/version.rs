@@ -83,9 +83,6 @@ impl Queue {
     }
 
     /// The plugin that runs its tasks, in the version that it pins: what is looked for among the plugins of a node. `None`: it names none.
-    ///
-    /// # Errors
-    /// The stored values are no name or no version.
     pub fn effective_plugin(&self) -> Result<Option<PluginName>, UnusablePlugin> {
         let Some(name) = self.plugin_name()? else { return Ok(None) };
         let version = self.pinned_version()?;
@@ -93,9 +90,6 @@ impl Queue {
     }
 
     /// All that a node must have before it claims tasks of the queue; empty if it names no plugin.
-    ///
-    /// # Errors
-    /// As [`Queue::effective_plugin`].
     pub fn needed_plugins(&self) -> Result<Vec<PluginName>, UnusablePlugin> {
         let Some(plugin) = self.effective_plugin()? else { return Ok(Vec::new()) };
         let canary = Canary::of(self).map(|canary| plugin.at(&canary.version));
@@ -110,9 +104,6 @@ impl Queue {
 
     /// The plugin that runs a task that was claimed: in the version that its claim has chosen. Programs that know nothing of versions choose
     /// none, and then it is the one that the queue pins now.
-    ///
-    /// # Errors
-    /// As [`Queue::effective_plugin`].
     pub fn plugin_of(&self, task: &Task) -> Result<Option<PluginName>, UnusablePlugin> {
         let Some(name) = self.plugin_name()? else { return Ok(None) };
         self.pinned_version()?;

@@ -54,7 +54,6 @@ pub struct Event {
     pub schedule: Option<ObjectId>,
     /// What the task was then.
     pub status: Option<Status>,
-    /// Who did it.
     pub by: Option<String>,
 }
 

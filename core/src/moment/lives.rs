@@ -52,7 +52,6 @@ impl Life {
         self.status_at(at).and_then(Status::phase) == Some(Phase::Queued)
     }
 
-    /// When it was submitted.
     pub(super) fn submitted(&self) -> Option<DateTime> {
         self.changes.first().filter(|first| first.note == Submission::NOTE).map(|first| first.at)
     }

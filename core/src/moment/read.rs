@@ -63,9 +63,6 @@ impl TaskLives {
 
 impl Store {
     /// What is known of a moment.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn moment(&self, question: &Question) -> Result<Past, StoreError> {
         let queues = self.queues_within(&question.reach).await?;

@@ -33,7 +33,6 @@ pub struct Death {
     id: ObjectId,
     /// Its last heartbeat: two deaths of a node differ in it.
     seen: DateTime,
-    /// Its name.
     pub node: String,
     /// The DEN that has died.
     pub instance: String,

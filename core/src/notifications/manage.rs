@@ -19,7 +19,6 @@ const HIDDEN: [&str; 5] = [secrets::FIELD, "state", "revision", "since", "follow
 /// Subscriptions cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum SubscriptionError {
-    /// Another queue has the name.
     #[error(
         "there is a queue '{QUEUE_NAME}' already, which is not the one for messages: give it another name"
     )]
@@ -58,9 +57,6 @@ impl Store {
 
     /// Gives a subscription these settings and secrets, and no others; makes it if there is none. One that is switched on begins anew: what
     /// happened while it was off is not told.
-    ///
-    /// # Errors
-    /// Its messages cannot have a queue, or the database cannot be reached.
     #[operation]
     pub async fn set_subscription(
         &self,

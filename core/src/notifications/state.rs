@@ -57,7 +57,6 @@ pub struct End {
     pub end: Came,
 }
 
-/// To what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Came {
     Succeeded,

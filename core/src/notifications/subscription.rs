@@ -64,7 +64,6 @@ impl Kind {
         Self::CanaryReturned,
     ];
 
-    /// Its name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Failed => "failed",
@@ -99,7 +98,6 @@ pub enum Channel {
 impl Channel {
     pub const ALL: [Self; 4] = [Self::Webhook, Self::Slack, Self::Teams, Self::Mail];
 
-    /// Its name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Webhook => "webhook",
@@ -183,9 +181,6 @@ impl SettingsError {
 
 impl Settings {
     /// Whether they can be those of a subscription.
-    ///
-    /// # Errors
-    /// One cannot.
     pub fn check(&self) -> Result<(), SettingsError> {
         let kinds = [self.failures_in_row.is_some(), self.waits_longer.is_some(), self.runs_longer.is_some()];
         if self.events.is_empty() && kinds == [false; 3] {
@@ -358,9 +353,6 @@ impl Subscription {
     }
 
     /// What is not to be shown.
-    ///
-    /// # Errors
-    /// Something else is stored.
     pub fn sealed(&self) -> Result<Option<Sealed>, OpenError> {
         self.secure_params.as_ref().map(Sealed::stored).transpose()
     }

@@ -50,7 +50,6 @@ impl Chosen {
 pub struct Watched {
     /// The fields. Other output that has come while it runs is another `seen`.
     pub chosen: Chosen,
-    /// Whether the task is over.
     pub ended: bool,
     /// While it runs, how many bytes there are so far of each stream of output among the fields.
     pub live: BTreeMap<StreamName, u64>,
@@ -99,9 +98,6 @@ impl Store {
 
     /// Chosen fields of those of `tasks` that `filter` finds, also of those in the archive. `None`: they have more than
     /// `most` bytes.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the fields or the filter.
     #[operation(tasks = tasks.len())]
     pub async fn chosen_fields_of(
         &self,

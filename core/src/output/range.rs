@@ -15,7 +15,6 @@ use crate::store::{Rows, Store, StoreError, attended};
 pub struct OutputFile {
     /// Its length in bytes.
     pub length: u64,
-    /// Whether it is text.
     pub encoding: Encoding,
 }
 

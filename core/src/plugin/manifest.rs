@@ -100,24 +100,18 @@ fn is_unlimited(limits: &Limits) -> bool {
 /// Why a manifest cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
-    /// The file cannot be read.
     #[error("cannot be read: {0}")]
     Read(#[source] std::io::Error),
-    /// A value is wrong.
     #[error("{}", at(path, message))]
     Invalid {
         /// The path of the key; `.` if it is not about one.
         path: String,
-        /// What is wrong.
         message: String,
     },
 }
 
 impl Manifest {
     /// Reads a manifest, in relaxed JSON as configurations are.
-    ///
-    /// # Errors
-    /// It is not JSON, or a value is wrong; the error names the key.
     pub fn parse(text: &str) -> Result<Self, ManifestError> {
         let text = relaxed::to_strict(text);
         let mut json = serde_json::Deserializer::from_str(&text);
@@ -127,9 +121,6 @@ impl Manifest {
     }
 
     /// Reads a manifest that is JSON already.
-    ///
-    /// # Errors
-    /// A value is wrong; the error names the key.
     pub fn from_value(value: Value) -> Result<Self, ManifestError> {
         Self::read(value)
     }
@@ -184,9 +175,6 @@ impl Manifest {
     }
 
     /// The version that queues can pin, if it says one.
-    ///
-    /// # Errors
-    /// It says something else.
     pub fn version(&self) -> Result<Option<Version>, VersionError> {
         if self.version.is_empty() { Ok(None) } else { self.version.parse().map(Some) }
     }

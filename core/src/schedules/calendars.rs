@@ -35,9 +35,6 @@ pub struct Calendars(BTreeMap<String, Calendar>);
 
 impl Calendar {
     /// Reads `name` (or `_id`), `dates` (`["2026-12-25"]`), `recurring` (`["12-25"]`) and `zone`. Other fields are not looked at.
-    ///
-    /// # Errors
-    /// A field is wrong. The error names it.
     pub fn read(fields: &Document) -> Result<Self, SpecError> {
         let name = text(fields, "name")?.or(text(fields, "_id")?).filter(|name| is_name(name));
         let wrong = || SpecError::new("name", "expected a name of 1 to 200 characters");

@@ -52,27 +52,21 @@ struct Days {
     last: bool,
 }
 
-/// The text is no cron expression.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CronError {
-    /// It has too few fields, or too many.
     #[error("'{text}' has {fields} fields, a cron expression has 5, or 6 with seconds first")]
     Fields {
         text: String,
         /// How many fields it has.
         fields: usize,
     },
-    /// No expression has the name.
     #[error("'{0}' is no name of a cron expression: expected {names}", names = names())]
     Name(String),
-    /// A field is wrong.
     #[error("the field {field}: '{value}' {reason}")]
     Field {
-        /// Its name.
         field: &'static str,
         /// The part that is wrong.
         value: String,
-        /// What is wrong with it.
         reason: String,
     },
     /// No day is like that: February 30, for instance.
@@ -85,10 +79,6 @@ fn names() -> String {
 }
 
 impl CronExpr {
-    /// Reads an expression.
-    ///
-    /// # Errors
-    /// It is none. The error names the field and the value.
     pub fn parse(text: &str) -> Result<Self, CronError> {
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let meant = match NAMED.iter().find(|(name, _)| *name == text.to_ascii_lowercase()) {

@@ -18,9 +18,6 @@ const LONGEST_CATCH_UP: i64 = 366 * 86_400;
 
 impl Schedule {
     /// What is stored.
-    ///
-    /// # Errors
-    /// A setting is wrong. The error names it.
     pub fn read(document: Document) -> Result<Self, SpecError> {
         let id = document.get_object_id("_id").map_err(|_| SpecError::new("_id", "expected an id"))?;
         let time = |name: &str| document.get_datetime(name).ok().copied();
@@ -70,9 +67,6 @@ impl Settings {
 
     /// Settings with these fields in the place of those that they had before. Null takes one back to its default. Of
     /// parameters, there are none but those in `fields`.
-    ///
-    /// # Errors
-    /// A field is wrong. The error names it.
     pub fn with(before: Option<&Self>, fields: Document) -> Result<Self, SpecError> {
         let mut all = before.map(|before| before.fields(Document::new())).unwrap_or_default();
         all.extend(fields);
@@ -147,10 +141,6 @@ impl Settings {
     }
 }
 
-/// A schedule.
-///
-/// # Errors
-/// Its document cannot be understood.
 pub(super) fn understood(document: Document) -> Result<Schedule, StoreError> {
     let id = document.get("_id").map_or_else(|| "without _id".to_owned(), ToString::to_string);
     Schedule::read(document).map_err(|error| StoreError::Document {

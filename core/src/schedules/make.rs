@@ -20,9 +20,6 @@ pub(super) const ASKED_FOR: &str = "asked_for";
 impl Store {
     /// Makes the task of a time that has fired, and removes it from those that are to be made. Whatever of it was done
     /// before, however long ago, is not done again.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or this user has no right to make tasks.
     #[operation(schedule = %schedule.id, task = %firing.task)]
     pub async fn complete_firing(&self, schedule: &Schedule, firing: Firing) -> Result<(), StoreError> {
         if schedule.settings.overlap == Overlap::Cancel {

@@ -42,10 +42,8 @@ pub enum Updated {
     Updated(Box<Altered>),
     /// Somebody else has changed them since: they have this number now, and are as they were.
     Changed {
-        /// The number.
         rev: i64,
     },
-    /// There is no such schedule.
     NoSuchSchedule,
 }
 
@@ -100,7 +98,6 @@ impl Store {
         Ok(found.map(|schedule| schedule.get_object_id("queue").ok().map(QueueId)))
     }
 
-    /// Makes a schedule.
     #[operation(schedule = %settings.name)]
     pub async fn create_schedule(
         &self,

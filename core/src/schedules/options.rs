@@ -17,9 +17,6 @@ pub const OPTIONS: [&str; 10] =
     ["timeout", "grace", "max_attempts", "backoff", "group", "priority", "locks", TAGS, STEPS, FILES];
 
 /// `before`, with those of `fresh` that have these names in place of its own.
-///
-/// # Errors
-/// They are none that can be stored.
 pub fn options_with(
     before: &TaskOptions,
     names: &[&str],

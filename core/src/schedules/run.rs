@@ -31,13 +31,11 @@ const MOST_LOOKED_AT: usize = 100_000;
 /// A backfill was refused, or not done to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum BackfillError {
-    /// The times are in the wrong order.
     #[error("to: it is before from")]
     Order,
     /// More are wanted at once than may be.
     #[error("limit: expected 1 to {most}, not {0}", most = MOST_BACKFILLED)]
     Limit(usize),
-    /// Tasks cannot be made.
     #[error(transparent)]
     Submit(#[from] SubmitError),
 }

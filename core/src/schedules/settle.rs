@@ -71,9 +71,6 @@ impl Store {
     }
 
     /// Tells schedules of those of `ids` that have ended, so that they may leave the collection.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or this user has no right to schedules.
     pub(crate) async fn settle_before_leaving(&self, ids: &[ObjectId]) -> Result<(), StoreError> {
         let these = doc! { "_id": { "$in": ids }, "unsettled": true };
         self.settle(doc! { "$and": [these, crate::task::archive::ended()] }, 0).await?;
@@ -82,9 +79,6 @@ impl Store {
 
     /// What a run of `task` is to know of its schedule: what the runs before it have left, also where nobody has told the
     /// schedule yet. `None`: it has no schedule, or that is gone.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or the schedule cannot be understood.
     #[operation(task = %task.id)]
     pub async fn schedule_for_run(&self, task: &Task) -> Result<Option<ForRun>, StoreError> {
         let Some(id) = task.rest.get("schedule").and_then(Bson::as_object_id) else { return Ok(None) };

@@ -44,7 +44,6 @@ pub struct Spec {
 /// How a schedule goes by a calendar.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CalendarUse {
-    /// The name of the calendar.
     pub name: String,
     pub rule: Rule,
 }
@@ -61,7 +60,6 @@ pub enum Rule {
 }
 
 impl Rule {
-    /// As it is written.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Exclude => "exclude",
@@ -75,7 +73,6 @@ impl Rule {
 #[error("{field}: {reason}")]
 pub struct SpecError {
     pub field: &'static str,
-    /// What is wrong with it.
     pub reason: String,
 }
 
@@ -93,9 +90,6 @@ impl Spec {
 
     /// Reads the fields `cron`, `zone`, `gap`, `fold`, `jitter`, `start`, `end` and `calendars`. None of them must be there. Fields that
     /// are null count as if they were not; other fields are not looked at. Times are dates or RFC 3339 text.
-    ///
-    /// # Errors
-    /// A field is wrong. The error names it.
     pub fn read(fields: &Document) -> Result<Self, SpecError> {
         let spec = Self {
             cron: cron(given(fields, "cron"))?,

@@ -21,7 +21,6 @@ pub enum Gap {
 }
 
 impl Gap {
-    /// As it is written.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Skip => "skip",
@@ -44,7 +43,6 @@ pub enum Fold {
 }
 
 impl Fold {
-    /// As it is written.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::First => "first",
@@ -64,7 +62,6 @@ pub struct Zone {
 /// A change of the clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
-    /// When it is.
     pub at: DateTime,
     /// What is added to UTC until then, in seconds.
     pub before: i64,

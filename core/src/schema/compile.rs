@@ -21,10 +21,6 @@ const LARGEST_PATTERN: usize = 64 * 1024;
 const REFERENCE_ALONE: [&str; 4] = ["draft-03", "draft-04", "draft-06", "draft-07"];
 
 impl Schema {
-    /// Reads a schema.
-    ///
-    /// # Errors
-    /// It is too large, refers to something outside, or a keyword has a wrong value.
     pub fn compile(schema: &Value) -> Result<Self, SchemaError> {
         if schema.to_string().len() > LARGEST {
             return Err(SchemaError::TooLarge);

@@ -70,9 +70,6 @@ impl Schemas {
 
 /// Whether a task may have these parameters, which are an object. Each step gets them with its own in their place, and a task
 /// with steps gives them to nobody else.
-///
-/// # Errors
-/// They do not fit, or that cannot be told by `until`.
 pub fn check_task(schemas: &Schemas, of: OfTask<'_>, params: &Value, until: Instant) -> Result<(), Misfit> {
     let check = |plugin: Option<&PluginName>, step: Option<usize>, params: &Value| {
         let Some((plugin, schema)) = plugin.and_then(|plugin| Some((plugin, schemas.get(plugin)?))) else {

@@ -38,7 +38,6 @@ impl KeyId {
         Self(text.to_owned())
     }
 
-    /// As it is stored.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -64,7 +63,6 @@ impl Key {
         Some(Self { id: KeyId(id), bytes })
     }
 
-    /// Its name.
     pub fn id(&self) -> &KeyId {
         &self.id
     }

@@ -27,15 +27,12 @@ pub struct Keys(Vec<Key>);
 /// Keys cannot be used. One line, with where they are and what is wrong, and nothing of a key.
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
-    /// The file cannot be read.
     #[error("cannot read secrets.key_file {path}: {source}", path = path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
-    /// The file is open to everybody.
     #[error(
         "secrets.key_file {path} is open to others than its owner and group (mode {mode:04o}): chmod o-rwx {path}",
         path = path.display()
@@ -45,24 +42,20 @@ pub enum KeysError {
         path: PathBuf,
         mode: u32,
     },
-    /// A line of the file is no key.
     #[error(
         "secrets.key_file {path}, line {line}: expected a key of 32 bytes as base64 or as 64 hexadecimal digits",
         path = path.display()
     )]
     Line {
-        /// The file.
         path: PathBuf,
         /// The line, counted from 1.
         line: usize,
     },
-    /// The file has no key.
     #[error("secrets.key_file {path} has no key: 'disbatch secrets-key' prints a new one", path = path.display())]
     Empty {
         /// The file.
         path: PathBuf,
     },
-    /// The environment has something else than keys.
     #[error(
         "the environment variable DISBATCH_SECRETS_KEY: expected a key of 32 bytes as base64 or as 64 hexadecimal \
          digits, or several with spaces between them"
@@ -95,7 +88,6 @@ impl Keys {
         Ok(Self(keys))
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -28,13 +28,10 @@ pub struct Sealed {
 /// Parameters were not encrypted. It says nothing of them.
 #[derive(Debug, thiserror::Error)]
 pub enum SealError {
-    /// There is no key.
     #[error("there is no key for secure parameters")]
     NoKey,
-    /// They are too long.
     #[error("secure parameters have at most {longest} bytes as JSON, these have {0}", longest = LONGEST)]
     TooLong(usize),
-    /// The system has no random numbers.
     #[error("the system has no random numbers: {0}")]
     Random(getrandom::Error),
 }
@@ -45,10 +42,8 @@ pub enum OpenError {
     /// The field of the task is not what [`Keys::seal`] made.
     #[error("they are not stored in a way that this release knows")]
     Unknown,
-    /// They were encrypted with a key that is not here.
     #[error("they were encrypted with the key {0}, which is not among the keys of this host")]
     NoKey(KeyId),
-    /// The key does not fit, or something was changed.
     #[error(
         "the key {0} does not decrypt them: they have been changed, or belong to a task of another queue"
     )]
@@ -57,9 +52,6 @@ pub enum OpenError {
 
 impl Sealed {
     /// Those of a task. `None`: it has none.
-    ///
-    /// # Errors
-    /// The field has something else.
     pub fn of(task: &Task) -> Result<Option<Self>, OpenError> {
         match task.rest.get(FIELD) {
             None | Some(Bson::Null) => Ok(None),
@@ -69,9 +61,6 @@ impl Sealed {
     }
 
     /// Those of a field that is stored.
-    ///
-    /// # Errors
-    /// It has something else.
     pub(crate) fn stored(field: &Document) -> Result<Self, OpenError> {
         match (field.get("key"), field.get("data")) {
             (Some(Bson::String(key)), Some(Bson::Binary(data))) => {
@@ -81,7 +70,6 @@ impl Sealed {
         }
     }
 
-    /// The name of the key.
     pub fn key(&self) -> &KeyId {
         &self.key
     }

@@ -76,9 +76,6 @@ impl Store {
     }
 
     /// What became of attempts while a queue has this canary.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(queue = %queue)]
     pub async fn canary_sides(&self, queue: QueueId, canary: &Canary) -> Result<Sides, StoreError> {
         let id = id(queue.0, canary.began.timestamp_millis());

@@ -26,7 +26,6 @@ impl Histogram {
         self.add_to_total(ms.saturating_mul(times));
     }
 
-    /// Adds all of `other`.
     pub fn merge(&mut self, other: &Self) {
         for (bucket, times) in other.buckets() {
             self.add_to_bucket(bucket, times);

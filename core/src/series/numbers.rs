@@ -17,7 +17,6 @@ pub struct Ended {
 /// What happened to tasks in a stretch of time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Numbers {
-    /// How many ended.
     pub ended: Ended,
     /// How long those had waited that were started.
     pub waited: Histogram,
@@ -29,12 +28,10 @@ pub struct Numbers {
 pub(super) const ENDED: [&str; 3] = ["succeeded", "failed", "other"];
 
 impl Ended {
-    /// All of them.
     pub fn total(self) -> u64 {
         self.succeeded.saturating_add(self.failed).saturating_add(self.other)
     }
 
-    /// Adds all of `other`.
     pub fn merge(&mut self, other: Self) {
         self.succeeded = self.succeeded.saturating_add(other.succeeded);
         self.failed = self.failed.saturating_add(other.failed);
@@ -63,7 +60,6 @@ impl Ended {
 }
 
 impl Numbers {
-    /// Adds all of `other`.
     pub fn merge(&mut self, other: &Self) {
         self.ended.merge(other.ended);
         self.waited.merge(&other.waited);

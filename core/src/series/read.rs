@@ -22,7 +22,6 @@ const HOUR: Duration = Duration::from_secs(59 * 60);
 pub struct Point {
     /// Its beginning.
     pub at: DateTime,
-    /// What happened.
     pub numbers: Numbers,
 }
 

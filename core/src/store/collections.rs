@@ -22,7 +22,6 @@ enum Source {
 /// A collection of Disbatch.
 #[derive(Debug, Clone, Copy)]
 pub struct Collection {
-    /// Its name in the database.
     pub name: &'static str,
     /// What it holds, for the documentation.
     pub holds: &'static str,

@@ -77,7 +77,6 @@ pub enum Written {
 }
 
 impl RunWrite {
-    /// The task that it concerns.
     pub fn task(&self) -> TaskId {
         match self {
             Self::Start(start) => start.task,

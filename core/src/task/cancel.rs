@@ -16,7 +16,6 @@ use crate::store::{Store, StoreError, Stored};
 pub struct CancelRequest {
     /// Who, for the record.
     pub by: String,
-    /// Why, if that was said.
     pub reason: Option<String>,
 }
 
@@ -31,7 +30,6 @@ pub enum Cancelled {
     Terminated,
     /// It has ended before.
     Ended(Status),
-    /// There is no such task.
     NoSuchTask,
 }
 

@@ -46,9 +46,6 @@ pub fn name_of(task: TaskId, attempt: i64) -> String {
 
 impl Store {
     /// Decides what an attempt comes to: what its plugin has committed, and nothing else from now on. May be repeated.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(%task, attempt)]
     pub async fn settle_commit(&self, task: TaskId, attempt: i64) -> Result<Commit, StoreError> {
         let name = name_of(task, attempt);

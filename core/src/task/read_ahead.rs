@@ -215,7 +215,6 @@ pub(super) struct Window {
 pub(super) struct Reading {
     /// Past this id; `None`: from the start.
     pub past: Option<ObjectId>,
-    /// So many at most.
     pub limit: usize,
     place: Place,
 }

@@ -112,9 +112,6 @@ impl Store {
     }
 
     /// Adds a plugin's report to the `reports` collection.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the document.
     #[operation]
     pub async fn insert_report(&self, report: Document) -> Result<(), StoreError> {
         self.reports().insert_one(report).await?;

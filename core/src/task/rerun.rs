@@ -30,7 +30,6 @@ pub enum Downstream {
     None,
     /// Those that have ended without success.
     Failed,
-    /// All of them.
     All,
 }
 
@@ -101,9 +100,6 @@ impl DependentTask {
 
 impl Store {
     /// What is to be reset when a task runs again. Archived tasks stay as they are.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %root)]
     pub async fn plan_rerun(&self, root: TaskId, downstream: Downstream) -> Result<Plan, StoreError> {
         if downstream == Downstream::None {
@@ -115,9 +111,6 @@ impl Store {
     }
 
     /// The same when those elements of an array run again that `again` finds. Elements are not read that nothing comes after.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(array = %array.id)]
     pub async fn plan_array_rerun(
         &self,
@@ -174,9 +167,6 @@ impl Store {
     }
 
     /// Leaves out of a plan what has this note in its history.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation]
     pub async fn without_noted(&self, plan: &mut Plan, note: &str) -> Result<(), StoreError> {
         let ids: Vec<ObjectId> = plan.waiters.iter().map(|waiter| waiter.id.0).collect();
@@ -192,9 +182,6 @@ impl Store {
     }
 
     /// Resets a task of a plan: whoever has ended is tried again, and waits; who waits, waits for these, too.
-    ///
-    /// # Errors
-    /// The database cannot be reached.
     #[operation(task = %waiter.id)]
     pub async fn reset_waiter(&self, waiter: &Waiter, note: &str) -> Result<Retried, StoreError> {
         let ids = waiter.waits_for.clone();

@@ -54,7 +54,6 @@ pub enum Retried {
     NotUnique(Option<TaskId>),
     /// It was refused by the inbox: there is nothing of it but its parameters.
     Refused,
-    /// There is no such task.
     NoSuchTask,
 }
 

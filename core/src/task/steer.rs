@@ -20,7 +20,6 @@ pub enum Prioritised {
     },
     /// It waits no more: it is in this status.
     NotWaiting(Status),
-    /// There is no such task.
     NoSuchTask,
 }
 

@@ -58,19 +58,14 @@ impl Submitted {
 /// Tasks were not created, or not all of them.
 #[derive(Debug, thiserror::Error)]
 pub enum SubmitError {
-    /// A task of the queue that has not ended has the same `unique` key.
     #[error("a task of the queue with the same unique key has not ended")]
     NotUnique { task: TaskId },
-    /// One `unique` key cannot be that of several tasks.
     #[error("a unique key is for one task, and there are several")]
     UniqueForSeveral,
-    /// The idempotency key was that of another request.
     #[error("the idempotency key was used for another request")]
     AnotherRequest,
-    /// The idempotency key was that of this task.
     #[error("the idempotency key is that of the task {0}")]
     KeyTaken(TaskId),
-    /// Tasks that the new ones are to come after do not exist.
     #[error("there are no tasks with these ids: {}", listed(.0))]
     NoSuchTasks(Vec<TaskId>),
     /// So many tasks cannot come after so many others.
@@ -79,7 +74,6 @@ pub enum SubmitError {
     /// Tasks that are made of a collection have no order that everybody knows.
     #[error("tasks that are made of a collection cannot be a chain")]
     ChainOfCollection,
-    /// More tasks than one idempotency key can be for.
     #[error("an idempotency key is for at most {0} tasks")]
     TooManyForKey(usize),
     /// A rule says that no such tasks are taken at the moment.
@@ -93,21 +87,16 @@ pub enum SubmitError {
     /// A task would have more than it has room for in its life.
     #[error(transparent)]
     OverBudget(#[from] OverBudget),
-    /// Their tenant would have more than it may.
     #[error(transparent)]
     OverQuota(#[from] OverQuota),
     /// Too many do something for their tenant at once.
     #[error(transparent)]
     Busy(#[from] Busy),
-    /// The database did not do it.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 /// Sees to it that tasks with these options and parameters can go through their whole life.
-///
-/// # Errors
-/// One cannot. Names what of it is too large.
 pub fn within_budget(options: &TaskOptions, params: &[Document]) -> Result<(), OverBudget> {
     let fields = options.fields();
     let several = params.len() > 1;
@@ -300,9 +289,6 @@ impl Store {
     }
 
     /// Shows the documents that [`Store::submit_tasks_for`] would make tasks of, one after the other, as long as `goes_on` wants more.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or finds them too slowly.
     #[operation(collection = source.name())]
     pub async fn look_at_source(
         &self,

@@ -80,7 +80,6 @@ impl Transition {
         self
     }
 
-    /// Removes a field.
     pub(crate) fn unset(mut self, field: &'static str) -> Self {
         self.unset.push(field);
         self

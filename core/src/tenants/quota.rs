@@ -18,7 +18,6 @@ pub enum Quota {
 }
 
 impl Quota {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::Queued, Self::PerDay, Self::Schedules];
 
     /// The name of its limit.

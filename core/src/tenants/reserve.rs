@@ -87,9 +87,6 @@ fn reservation(one: &Document, now: DateTime) -> Option<(Quota, ObjectId, u64)> 
 
 impl Store {
     /// Reserves room for new tasks. `None`: nothing limits the tenant.
-    ///
-    /// # Errors
-    /// There would be too many, or the database cannot be reached.
     pub(crate) async fn reserve_tasks(
         &self,
         tenant: &str,
@@ -143,9 +140,6 @@ impl Store {
     }
 
     /// Reserves room for a schedule that will have this id. `None`: nothing limits the tenant.
-    ///
-    /// # Errors
-    /// There would be too many, or the database cannot be reached.
     pub(crate) async fn reserve_schedule<E: From<OverQuota> + From<Busy> + From<StoreError>>(
         &self,
         tenant: &str,

@@ -16,10 +16,8 @@ pub type Permissions = BTreeMap<String, BTreeSet<String>>;
 /// A file of permissions cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PermissionsError {
-    /// It is no JSON of this shape.
     #[error("{0}")]
     Parse(#[from] serde_json::Error),
-    /// There is no such user.
     #[error(
         "'{0}' is no user of Disbatch: expected disbatchd, disbatch_web, task_runner, queuebalance or plugin"
     )]
@@ -80,17 +78,11 @@ impl Privileges {
 }
 
 /// Reads a file of a plugin's permissions, `{collection: [action, ...]}`, in relaxed JSON.
-///
-/// # Errors
-/// It is no JSON of this shape.
 pub fn plugin_permissions(text: &str) -> Result<Permissions, PermissionsError> {
     Ok(serde_json::from_str(&relaxed::to_strict(text))?)
 }
 
 /// Reads a file of additional permissions, `{user: {collection: [action, ...]}}`, in relaxed JSON.
-///
-/// # Errors
-/// It is no JSON of this shape, or names a user that is none.
 pub fn additional_permissions(text: &str) -> Result<BTreeMap<String, Permissions>, PermissionsError> {
     let by_user: BTreeMap<String, Permissions> = serde_json::from_str(&relaxed::to_strict(text))?;
     match by_user.keys().find(|name| !Role::ALL.iter().any(|role| role.user() == **name)) {

@@ -32,7 +32,6 @@ pub struct EngineError {
 }
 
 impl Engine {
-    /// All of them.
     pub const ALL: [Self; 6] =
         [Self::Exec, Self::Perl, Self::Program, Self::Container, Self::Http, Self::Kubernetes];
 

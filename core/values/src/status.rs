@@ -84,7 +84,6 @@ impl Status {
         }
     }
 
-    /// The status with this number.
     pub const fn from_code(code: i64) -> Self {
         match code {
             -7 => Self::Deferred,

@@ -17,7 +17,6 @@ pub struct UserName(String);
 pub struct NameError(String);
 
 impl UserName {
-    /// As text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -33,12 +33,10 @@ pub fn of(request: &HttpRequest, proxy: Option<&Proxy>) -> Option<IpAddr> {
     Some(client)
 }
 
-/// The same as text.
 pub fn text(request: &HttpRequest, proxy: Option<&Proxy>) -> String {
     of(request, proxy).map_or_else(|| "an unknown address".to_owned(), |address| address.to_string())
 }
 
-/// Whether the proxy itself asks.
 pub fn is_from_proxy(request: &HttpRequest, proxy: &Proxy) -> bool {
     request.peer_addr().is_some_and(|peer| proxy.is_at(peer.ip()))
 }

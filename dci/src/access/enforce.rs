@@ -159,7 +159,6 @@ async fn named_queue(request: &mut ServiceRequest, state: &State) -> Result<Queu
     queue.ok_or_else(no_such_queue)
 }
 
-/// The bulk job that the address names.
 async fn named_job(request: &ServiceRequest, state: &State) -> Result<BulkJob, HttpError> {
     let id = request.match_info().get("id").unwrap_or_default();
     let not_found = || crate::bulk::not_found(id);

@@ -105,7 +105,6 @@ impl Passwords {
         self.refusals.written().await;
     }
 
-    /// The hash of a new password.
     pub async fn hash(&self, password: String) -> Result<Result<PasswordHash, PasswordError>, HttpError> {
         self.bench.work(move || PasswordHash::of(&password)).await
     }

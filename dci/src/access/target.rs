@@ -27,7 +27,6 @@ pub(super) struct Admitted(pub QueueId);
 pub struct NamedQueue {
     /// As it stands in the address.
     pub name: String,
-    /// By which it is found.
     pub selector: Selector,
 }
 
@@ -63,7 +62,6 @@ pub(super) struct AdmittedSchedule(pub ScheduleId);
 pub struct NamedSchedule {
     /// As it stands in the address.
     pub name: String,
-    /// By which it is found.
     pub selector: Selector,
 }
 
@@ -150,12 +148,10 @@ const LINKS: [&str; 2] = ["after", "waiting_for"];
 pub enum Sight {
     /// Those of all, and of none.
     All,
-    /// Those of these.
     Only(HashSet<QueueId>),
 }
 
 impl Sight {
-    /// What they see whose rights reach so far.
     pub async fn of(store: &Store, reach: &Reach) -> Result<Self, StoreError> {
         let Reach::Some { queues, only, .. } = reach else { return Ok(Self::All) };
         let there = store.queues_within(reach).await?;
@@ -165,7 +161,6 @@ impl Sight {
         Ok(Self::Only(there.iter().map(|queue| queue.id).chain(named).collect()))
     }
 
-    /// Whether they see tasks of this queue.
     pub fn sees(&self, queue: Option<QueueId>) -> bool {
         match self {
             Self::All => true,
@@ -194,7 +189,6 @@ impl Sight {
     }
 }
 
-/// The ids in the value of a field.
 fn ids(value: &Bson) -> Vec<TaskId> {
     match value {
         Bson::ObjectId(id) => vec![TaskId(*id)],

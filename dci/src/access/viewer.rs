@@ -17,7 +17,6 @@ pub struct Viewer {
     pub name: Option<String>,
     /// Whether they can log out.
     pub has_session: bool,
-    /// What the forms of their session have.
     form_token: Option<String>,
     rights: Rights,
     /// The rule for all new tasks, unless they are accepted.
@@ -29,7 +28,6 @@ tokio::task_local! {
 }
 
 impl Viewer {
-    /// Somebody who asks.
     pub fn of(who: &Who) -> Self {
         let form_token = match &who.via {
             Via::Session(key) => Some(key.form_token()),

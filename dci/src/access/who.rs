@@ -19,13 +19,9 @@ use crate::state::State;
 pub enum Via {
     /// Not at all: nobody is asked.
     OpenDoor,
-    /// By the cookie of a session.
     Session(Key),
-    /// By name and password.
     Password,
-    /// By a token of this name.
     Token {
-        /// The token's name.
         name: String,
         text: String,
     },
@@ -47,15 +43,12 @@ impl fmt::Debug for Via {
 /// Who asks, and what they may do.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Who {
-    /// The name. None if nobody is asked.
+    /// None if nobody is asked.
     pub name: Option<String>,
-    /// How they were recognised.
     pub via: Via,
-    /// What they may do.
     pub rights: Rights,
     /// The address that they ask from.
     pub from: String,
-    /// The trace that their request belongs to.
     pub trace: Option<TraceContext>,
 }
 
@@ -81,7 +74,6 @@ impl Who {
         Self { trace: TraceContext::of(one("traceparent"), state.as_deref(), baggage.as_deref()), ..self }
     }
 
-    /// Who sent a request.
     pub fn of(request: &HttpRequest) -> Result<Self, HttpError> {
         let who = request.extensions().get::<Self>().cloned();
         who.ok_or_else(|| HttpError::unauthorized("this needs a login"))

@@ -80,7 +80,6 @@ async fn make_link(state: &State, who: &Who, id: &str, params: &Params) -> Resul
     Ok(AnswerLink { id: task.id.to_string(), path, until: json::date_text(until).unwrap_or_default() })
 }
 
-/// The task, and what it asks.
 pub async fn awaiting(state: &State, id: TaskId) -> Result<(Task, Awaiting), HttpError> {
     if let Some(task) = state.store.find_task(id).await?
         && let Some(awaiting) = Awaiting::of(&task)
@@ -131,7 +130,6 @@ pub fn value(awaiting: &Awaiting, params: &Params) -> Result<Map<String, Value>,
     Ok(value)
 }
 
-/// The form of an answer.
 pub fn form_of(awaiting: &Awaiting) -> Form {
     Form::of(&schema::as_plugins_get(&awaiting.form))
 }
@@ -146,7 +144,6 @@ pub fn refused(problems: &[Problem]) -> HttpError {
     HttpError::with_body(StatusCode::BAD_REQUEST, json!({ "error": told.join("; "), "fields": fields }))
 }
 
-/// What came of an answer.
 pub fn result(id: TaskId, replied: Replied) -> Result<AnswerResult, HttpError> {
     match replied {
         Replied::Stored(status) => Ok(AnswerResult { id: id.to_string(), status: status.code() }),

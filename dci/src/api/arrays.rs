@@ -155,7 +155,6 @@ pub async fn retry(
     answer(&request, &id, begin(&state, &who, (&id, &params), Action::Retry).await)
 }
 
-/// Which elements.
 const ELEMENTS: [&str; 2] = ["failed", "all"];
 
 /// Runs elements of an array again that have ended, in the background: those without success, or with `elements` all of them. With

@@ -133,7 +133,6 @@ pub async fn disable(state: Data<State>, who: Who, params: Params) -> Answer {
     redirect::or_page(redirect::is_form(&params), change.await)
 }
 
-/// What there is to show.
 async fn find(state: &State) -> Result<Map<String, Value>, StoreError> {
     let (document, mut known) = futures::try_join!(state.store.stored_balance(), known_queues(state))?;
     known.sort_unstable();

@@ -154,7 +154,6 @@ async fn remove(state: &State, who: &Who, name: String) -> Result<CalendarDelete
     if gone { Ok(CalendarDeleted { name, deleted: true }) } else { Err(not_found(&name)) }
 }
 
-/// The calendar with this name that a request describes.
 fn read(name: &str, params: &Params) -> Result<Stored, HttpError> {
     let mut fields = json::document(&params.whole::<CalendarDays>()?)?;
     fields.insert("name", name);

@@ -120,7 +120,6 @@ pub async fn put_end(state: Data<State>, request: HttpRequest, id: Path<String>,
 #[derive(Debug, Clone)]
 struct Caller {
     task: TaskId,
-    /// What was shown.
     token: Token,
 }
 
@@ -190,7 +189,6 @@ fn is_private(address: IpAddr) -> bool {
     }
 }
 
-/// The token that a request shows.
 fn shown(request: &HttpRequest) -> Option<Token> {
     let value = request.headers().get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = value.split_once(' ')?;

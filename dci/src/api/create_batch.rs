@@ -51,7 +51,6 @@ pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
     Ok(json::ok(&json!({ "results": answers, "submitted": submitted, "refused": made.len() - submitted })))
 }
 
-/// The entries, each an object.
 fn entries(mut params: Params) -> Result<Vec<Map<String, Value>>, HttpError> {
     params.only(&["tasks"])?;
     let wrong = || HttpError::bad_request(format!("tasks must be a JSON array of 1 to {MOST} objects"));

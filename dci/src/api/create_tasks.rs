@@ -85,7 +85,6 @@ async fn from_form(state: &State, who: &Who, mut params: Params) -> Answer {
     redirect::answer(&params, answer(ids)?)
 }
 
-/// Creates the tasks that a request asks for. Returns their ids.
 pub async fn create(state: &State, who: &Who, params: Params) -> Result<Vec<TaskId>, HttpError> {
     arrays::refuse(&params)?;
     let Prepared { queue, options, once } = prepared(state, who, &params).await?;
@@ -114,7 +113,6 @@ const NOTHING: &str =
 pub struct Prepared {
     /// The queue, which accepts tasks.
     pub queue: Queue,
-    /// What applies to all tasks.
     pub options: TaskOptions,
     /// What makes the submission one that may be repeated.
     pub once: Option<Once>,
@@ -179,7 +177,6 @@ pub async fn submit(
     Ok(made?)
 }
 
-/// The answer that tells the ids of new tasks.
 pub fn answer(ids: Vec<TaskId>) -> Answer {
     if ids.is_empty() {
         let body = legacy::with(legacy::insert_many_result(&ids), "error", NOTHING);
@@ -258,7 +255,6 @@ pub fn invalid() -> HttpError {
     HttpError::bad_request("invalid parameters passed")
 }
 
-/// Parameters that are no array of objects.
 pub fn not_an_array() -> HttpError {
     HttpError::bad_request("'params' must be a JSON array of task params objects")
 }
@@ -295,7 +291,6 @@ fn document(object: Map<String, Value>) -> Result<Document, HttpError> {
     Ok(json::into_document(object))
 }
 
-/// Creates an array in a queue.
 pub async fn create_array(state: &State, who: &Who, params: &Params) -> Answer {
     if let Some(param) = params.unknown(&["queue", "params"]) {
         let message = "with .array there are only 'queue' and 'params'";

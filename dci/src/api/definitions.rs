@@ -293,12 +293,10 @@ fn not_found(name: &str) -> HttpError {
     HttpError::not_found(format!("no worker '{name}'"))
 }
 
-/// The name that an address has.
 fn named(name: &str) -> Result<PluginName, HttpError> {
     name.parse().map_err(|_| not_found(name))
 }
 
-/// A definition that there is.
 pub async fn find(state: &State, name: &str) -> Result<core::Definition, HttpError> {
     state.store.worker(&named(name)?).await?.ok_or_else(|| not_found(name))
 }

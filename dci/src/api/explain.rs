@@ -79,7 +79,6 @@ pub async fn task(state: Data<State>, who: Who, id: Path<String>) -> Answer {
     json::of(&Explained { id: id.into_inner(), status: status.code(), word, summary, gates })
 }
 
-/// What is to be said of the task to those whose rights reach so far.
 pub async fn find(state: &State, id: &str, reach: &Reach) -> Result<Explanation, HttpError> {
     let task = task_actions::task_id(id)?;
     let facts = match state.store.facts_of_task(task).await {

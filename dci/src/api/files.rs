@@ -240,7 +240,6 @@ pub async fn remove(state: Data<State>, who: Who, name: Path<String>, params: Pa
     json::of(&delete(&state, &who, &name, &params).await?)
 }
 
-/// Removes what a request says.
 pub async fn delete(
     state: &State,
     who: &Who,

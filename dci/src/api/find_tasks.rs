@@ -85,15 +85,13 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Default)]
 struct ScanResult {
-    /// The tasks, the newest first.
+    /// The newest first.
     pub tasks: Vec<Document>,
-    /// How many were looked at.
     pub looked_at: usize,
     /// Behind which task there may be more; nothing if all have been looked at.
     pub next: Option<TaskId>,
 }
 
-/// Finds them.
 async fn scan(store: &Store, search: &Search) -> Result<ScanResult, HttpError> {
     let mut found = ScanResult::default();
     let began = Instant::now();

@@ -89,7 +89,6 @@ pub async fn monitoring(state: Data<State>) -> Answer {
     Ok(json::ok(&find(&state).await?))
 }
 
-/// The state of both.
 pub async fn find(state: &State) -> Result<Value, StoreError> {
     if !state.monitoring {
         let disabled = check("OK", "monitoring disabled");

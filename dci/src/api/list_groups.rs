@@ -61,7 +61,6 @@ pub async fn handle(
     json::of(&view(&queue, &page))
 }
 
-/// Which groups are asked for.
 pub fn filter(params: &Params) -> Result<GroupFilter, HttpError> {
     let given = |name: &str| match params.options.get(name) {
         Some(Value::String(text)) => Some(text.clone()),

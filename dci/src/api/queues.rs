@@ -65,7 +65,6 @@ pub async fn counted(state: &State, who: &Who) -> Result<Vec<(Queue, Counts)>, S
     Ok(queues.into_iter().map(with_counts).collect())
 }
 
-/// A queue as clients see it.
 pub fn view(queue: &Queue, counts: Counts, details: bool) -> Value {
     let as_stored =
         |value: Option<&bson::Bson>| value.map_or(Value::Null, |value| json::from_bson(value, Dates::Text));
@@ -147,7 +146,6 @@ async fn tried(state: &State, queue: &Queue) -> Result<Option<(String, Value)>, 
     Ok(Some(("canary_now".to_owned(), now)))
 }
 
-/// The queue with this name or id.
 pub async fn find(state: &State, named: &NamedQueue) -> Result<Queue, HttpError> {
     let queue = state.store.find_queue(&named.selector).await?;
     queue.ok_or_else(|| HttpError::not_found(format!("no queue '{}'", named.name)))
@@ -243,7 +241,6 @@ pub async fn remove(state: Data<State>, who: Who, named: NamedQueue) -> Answer {
     Ok(json::ok(&delete(&state, &who, &named).await?))
 }
 
-/// Deletes the queue with this name or id. Returns the result as clients see it.
 pub async fn delete(state: &State, who: &Who, named: &NamedQueue) -> Result<Value, HttpError> {
     let deleted = changes::delete_queue(state, who, named.selector.clone()).await?;
     let result = legacy::delete_result(deleted);

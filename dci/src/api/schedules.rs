@@ -296,7 +296,6 @@ enum Attempt {
     Settled(Option<bool>),
     /// Somebody else has changed them since they were read: they have this revision.
     Overtaken(i64),
-    /// There is no such schedule any more.
     Gone,
 }
 
@@ -349,7 +348,6 @@ mod tests {
         Params { fields: fields.as_object().unwrap().clone(), ..Params::default() }
     }
 
-    /// The state of a server with this database.
     fn state(database: &TestDatabase) -> State {
         let config = json!({ "mongohost": database.uri, "database": database.name, "plugins": [] });
         let config = Config::parse(&config.to_string(), Path::new("/c.json")).unwrap();

@@ -20,27 +20,23 @@ use crate::params::Params;
 use crate::state::State;
 use crate::{changes, json, openapi, values};
 
-/// The id in an address.
 pub fn task_id(text: &str) -> Result<TaskId, HttpError> {
     text.parse().map_err(|_| not_found(text))
 }
 
-/// There is no such task.
 pub fn not_found(id: &str) -> HttpError {
     HttpError::not_found(format!("no task with id {id}"))
 }
 
-/// The task is not in a state for that.
 pub fn wrong_state(status: Status, what: &str) -> HttpError {
     HttpError::conflict(format!("the task {what}: its status is {} ({})", status.code(), status.word()))
 }
 
-/// Why, if that is said.
 pub fn reason(params: &Params) -> Result<Option<String>, HttpError> {
     reason_beside(params, &[])
 }
 
-/// The same where there are other parameters, which are known.
+/// [`reason`] where there are other parameters, which are known.
 pub fn reason_beside(params: &Params, known: &[&str]) -> Result<Option<String>, HttpError> {
     params.only(&[&["reason"], known].concat())?;
     let given = params.fields.get("reason").filter(|reason| !values::is_unset(reason));
@@ -217,7 +213,6 @@ async fn rerun(state: &State, who: &Who, id: &str, params: &Params) -> Result<Re
     })
 }
 
-/// Which of those that come after it.
 pub(super) fn downstream(params: &Params) -> Result<Downstream, HttpError> {
     let Some(word) = params.fields.get("downstream").filter(|word| !values::is_unset(word)) else {
         return Ok(Downstream::None);

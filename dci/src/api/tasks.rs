@@ -177,7 +177,6 @@ fn row(id: TaskId, found: &HashMap<TaskId, Chosen>) -> Value {
     found.get(&id).map_or(Value::Null, |task| view_fields(id, task))
 }
 
-/// Chosen fields of a task as clients see them.
 pub fn view_fields(id: TaskId, task: &Chosen) -> Value {
     json!({
         "id": id.to_string(),

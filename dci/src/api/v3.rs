@@ -51,7 +51,6 @@ fn required<'a, const N: usize>(params: &'a Params, names: [&str; N]) -> Option<
     given.try_into().ok()
 }
 
-/// An id that a client gave.
 fn queue_id(value: &Value) -> Result<QueueId, String> {
     match value {
         Value::String(text) => text.parse().map_err(|error| format!("{error}")),

@@ -35,7 +35,6 @@ pub async fn begin_session(
     to_the_end(state, change).await
 }
 
-/// Ends the session that somebody asks with.
 pub async fn log_out(state: &State, who: &Who, key: &Key) -> Result<(), StoreError> {
     let (store, who, key) = (state.store.clone(), actor(who), key.clone());
     let change = async move {

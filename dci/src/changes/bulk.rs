@@ -68,7 +68,6 @@ pub struct OfElements {
 }
 
 impl OfElements {
-    /// Those that it is done to.
     pub fn filter(&self, array: &Array) -> BulkFilter {
         let (queue, succeeded) = (Some(Queues::One(array.queue)), self.succeeded);
         BulkFilter { queue, array: Some(array.id), succeeded, ..BulkFilter::default() }

@@ -27,19 +27,16 @@ pub struct SentChunk {
     pub bytes: Bytes,
 }
 
-/// Opens a version of a set.
 pub async fn open_files(state: &State, name: SetName, new: NewSet) -> Result<FileSet, FilesError> {
     let store = state.store.clone();
     to_the_end(state, async move { store.fileset_open(&name, &new).await }).await
 }
 
-/// Adds files to an open version.
 pub async fn add_files(state: &State, set: FileSetId, entries: Vec<NewEntry>) -> Result<(), FilesError> {
     let store = state.store.clone();
     to_the_end(state, async move { store.fileset_add(set, &entries).await }).await
 }
 
-/// Makes an open version done.
 pub async fn commit_files(state: &State, who: &Who, set: FileSetId) -> Result<Committed, FilesError> {
     let (store, who) = (state.store.clone(), actor(who));
     let change = async move {
@@ -76,7 +73,6 @@ pub async fn delete_files(
     to_the_end(state, change).await
 }
 
-/// Stores a part of a content.
 pub async fn put_chunk(state: &State, who: &Who, sent: SentChunk) -> Result<Put, FilesError> {
     let (store, sender) = (state.store.clone(), sender(who));
     let change = async move {
@@ -95,7 +91,6 @@ pub async fn finish_content(state: &State, who: &Who, content: ContentId) -> Res
     state.checks.join(&state.runtime, sent, check).await
 }
 
-/// What there is to say of a version.
 fn told(set: &FileSet) -> Document {
     let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let mut told = doc! { "version": set.version, "files": number(set.count), "bytes": number(set.bytes) };

@@ -165,7 +165,6 @@ async fn note_retry(
     store.note_audit(&entry).await;
 }
 
-/// Gives a task that waits another priority.
 pub async fn set_priority(
     state: &State,
     who: &Who,
@@ -225,7 +224,6 @@ fn difference(task: &Document, cancelled: &Cancelled) -> Option<(Document, Docum
     Some((before, after))
 }
 
-/// What came of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ArchivedOne {
     /// It is in the archive now.
@@ -235,7 +233,6 @@ pub enum ArchivedOne {
     NotEnded(Status),
     /// Others wait for it, and have not been told yet that it has ended.
     Awaited,
-    /// There is no such task.
     NoSuchTask,
 }
 
@@ -263,7 +260,6 @@ enum Look {
     /// It has not.
     Live(Status),
     Archived,
-    /// There is none.
     Absent,
 }
 

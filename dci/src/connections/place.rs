@@ -69,7 +69,6 @@ impl Place {
         self.peer
     }
 
-    /// Whether it uses TLS.
     pub fn is_encrypted(&self) -> bool {
         self.encrypted
     }
@@ -104,7 +103,6 @@ impl Place {
         self.last.load(Ordering::Relaxed) && !self.is_serving()
     }
 
-    /// Whether a request is being answered.
     pub fn is_serving(&self) -> bool {
         self.phase().0 == Phase::Serving
     }
@@ -168,7 +166,6 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// One that has a place.
     pub fn new(stream: TcpStream, entered: Entered) -> Self {
         Self { stream, entered, timer: None }
     }

@@ -58,7 +58,6 @@ pub struct Followed {
 }
 
 impl Followed {
-    /// The events of `feed`.
     pub fn new(state: Data<State>, feed: Feed, reach: Reach, place: Place) -> Self {
         let closing = state.watch.closing();
         let now = Instant::now();

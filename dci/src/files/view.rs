@@ -7,7 +7,6 @@ use disbatch_wire::files::{ContentChunks, FileEntry, FileSetPage, FileSetSummary
 use super::{Page, ranges};
 use crate::json::date_text;
 
-/// A version.
 pub fn of_set(set: &FileSet) -> FileSetVersion {
     FileSetVersion {
         id: set.id.to_string(),
@@ -41,7 +40,6 @@ pub fn of_page(page: &Page) -> FileSetPage {
     }
 }
 
-/// A file of a version.
 fn of_entry(entry: &stored::FileEntry) -> FileEntry {
     FileEntry {
         path: entry.path.clone(),

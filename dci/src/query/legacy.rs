@@ -46,7 +46,6 @@ pub fn sort(value: Option<&Value>) -> Result<Option<Document>, HttpError> {
     fields.iter().map(field).collect::<Result<_, _>>().map(Some)
 }
 
-/// An id that a client gave as text.
 pub fn id(text: &str) -> Result<TaskId, HttpError> {
     text.parse().map_err(|error| HttpError::bad_request(format!("Bad OID passed: {error}")))
 }

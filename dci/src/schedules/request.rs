@@ -26,7 +26,6 @@ const COPIES: usize = 6;
 pub struct Given {
     /// But for what follows.
     fields: ScheduleChange,
-    /// The parameters of its tasks.
     params: Option<Set<Value>>,
     /// What else its tasks have.
     options: Map<String, Value>,
@@ -60,7 +59,6 @@ impl Given {
         Ok(Self { params: fields.params.take(), fields, options })
     }
 
-    /// The queue that is named.
     pub fn queue(&self) -> Option<&str> {
         let Some(Set(Some(Text(queue)))) = &self.fields.queue else { return None };
         Some(queue)
@@ -80,7 +78,6 @@ impl Given {
         has_secure || !is_same
     }
 
-    /// When it makes tasks.
     pub fn spec(&self) -> Result<Spec, HttpError> {
         Spec::read(&self.stored()?).map_err(|error| HttpError::bad_request(error.to_string()))
     }

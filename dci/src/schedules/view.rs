@@ -102,9 +102,7 @@ pub struct Run {
     pub code: Option<i64>,
     pub time: Option<DateTime>,
     pub started: Option<DateTime>,
-    /// When it ended, if it has.
     pub ended: Option<DateTime>,
-    /// Where it ran.
     pub node: Option<Bson>,
     /// Somebody has asked for it.
     pub asked_for: bool,

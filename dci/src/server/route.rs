@@ -21,7 +21,6 @@ pub enum Verb {
     Post,
     /// Puts something there, in the place of what was there.
     Put,
-    /// Removes.
     Delete,
 }
 
@@ -61,9 +60,7 @@ impl Verb {
 pub struct Declared {
     /// The pattern of its addresses.
     pub path: &'static str,
-    /// Its method.
     pub verb: Verb,
-    /// What it needs.
     pub need: Need,
 }
 
@@ -93,7 +90,6 @@ impl Place {
         self.add(Verb::Get, need, handler)
     }
 
-    /// What POST does.
     pub fn post<F, Args>(self, need: Need, handler: F) -> Self
     where
         F: Handler<Args>,
@@ -103,7 +99,6 @@ impl Place {
         self.add(Verb::Post, need, handler)
     }
 
-    /// What PUT does.
     pub fn put<F, Args>(self, need: Need, handler: F) -> Self
     where
         F: Handler<Args>,
@@ -113,7 +108,6 @@ impl Place {
         self.add(Verb::Put, need, handler)
     }
 
-    /// What DELETE does.
     pub fn delete<F, Args>(self, need: Need, handler: F) -> Self
     where
         F: Handler<Args>,
@@ -154,14 +148,12 @@ pub fn needing(need: Need, route: Route) -> Route {
     route.wrap(from_fn(move |request, next| enforce(need, request, next)))
 }
 
-/// Where routes are added to.
 pub struct Routes<'a> {
     app: &'a mut ServiceConfig,
     declared: Vec<Declared>,
 }
 
 impl<'a> Routes<'a> {
-    /// Those of `app`.
     pub fn of(app: &'a mut ServiceConfig) -> Self {
         Self { app, declared: Vec::new() }
     }
@@ -207,7 +199,6 @@ impl<'a> Routes<'a> {
         self.app.default_service(needing(need, web::to(handler)));
     }
 
-    /// What was added.
     pub fn declared(self) -> Vec<Declared> {
         self.declared
     }

@@ -9,7 +9,6 @@ use crate::access::Need::{Array, Bulk, Everywhere, Login, Nothing, Queue, Schedu
 use crate::state::State;
 use crate::{api, openapi, ui};
 
-/// Adds all of them.
 pub fn add(routes: &mut Routes<'_>, state: &State) {
     task_actions(routes);
     many_tasks(routes);
@@ -51,7 +50,6 @@ fn task_actions(routes: &mut Routes<'_>) {
         );
 }
 
-/// Who somebody is.
 fn accounts(routes: &mut Routes<'_>) {
     routes
         .add(at("/login").get(Nothing, ui::login::handle).post(Nothing, ui::login::log_in))
@@ -149,7 +147,6 @@ fn things(routes: &mut Routes<'_>) {
         );
 }
 
-/// Tasks, and what goes on while one does.
 fn tasks(routes: &mut Routes<'_>) {
     routes
         .add(
@@ -172,7 +169,6 @@ fn tasks(routes: &mut Routes<'_>) {
         .add(at("/locks/{name}").get(Somewhere(Viewer), api::locks::get).by_accept());
 }
 
-/// Many tasks at once.
 fn bulk(routes: &mut Routes<'_>) {
     routes
         .add(
@@ -185,7 +181,6 @@ fn bulk(routes: &mut Routes<'_>) {
         .add(at("/bulk/{id:[0-9a-f]{24}}/cancel").post(Bulk(Operator), api::bulk::cancel));
 }
 
-/// The service itself.
 fn service(routes: &mut Routes<'_>) {
     routes
         .add(at("/openapi.json").get(Login, openapi::handle))

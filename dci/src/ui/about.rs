@@ -80,7 +80,6 @@ async fn render(state: &State) -> Rendered {
     ui::render(StatusCode::OK, &page(&found, sizes.as_ref().as_deref()))
 }
 
-/// What was found out.
 struct AboutFacts<'a> {
     name: &'a str,
     server: &'a Server,

@@ -154,7 +154,6 @@ fn wanted(params: &Params) -> Result<(&str, &str), HttpError> {
     Ok((old, new))
 }
 
-/// The hash of a new password.
 async fn hash(state: &State, password: String) -> Result<PasswordHash, HttpError> {
     state.access.passwords.hash(password).await?.map_err(in_words)
 }

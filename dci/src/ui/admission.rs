@@ -67,7 +67,6 @@ struct Row {
     at: When,
 }
 
-/// The page.
 pub async fn render(state: &State, who: &Who) -> Rendered {
     let shown = Rules::of(&admission::shown(state, who).await?);
     ui::render(StatusCode::OK, &AdmissionPage { shown, operates: viewer::may_somewhere(Role::Operator) })

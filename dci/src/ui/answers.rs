@@ -31,7 +31,6 @@ struct AnswerPage {
     stage: Stage,
 }
 
-/// What there is to say.
 enum Stage {
     /// What is asked, and what was wrong with the answer that was sent.
     Asks {

@@ -47,7 +47,6 @@ struct ArrayPage<'a> {
     title: String,
     queue_name: String,
     elements: Vec<Element>,
-    /// What these are called.
     called: Called,
     /// The status of the elements that are shown, if not all are.
     status: Option<StatusView>,
@@ -95,7 +94,6 @@ pub async fn list(state: &State, who: &Who, params: &Params) -> Rendered {
     ui::render(StatusCode::OK, &ArraysPage::of(&found, &queues, &search, limit))
 }
 
-/// One array.
 pub async fn one(state: &State, id: &str, params: &Params) -> Rendered {
     let (from, limit) = arrays::extent(params)?;
     let array = arrays::find(state, id).await?;

@@ -93,7 +93,6 @@ fn find(name: &str) -> Option<(&'static Asset, &'static str)> {
     })
 }
 
-/// Whether an asset is at this path.
 pub fn is_at(path: &str) -> bool {
     path.strip_prefix("/assets/").and_then(find).is_some()
 }

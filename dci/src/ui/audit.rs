@@ -66,7 +66,6 @@ impl Form {
     }
 }
 
-/// The page.
 pub async fn render(state: &State, params: &Params) -> Rendered {
     let query = audit::query(params, LIMIT, &zone::now())?;
     let (found, queues) = futures::try_join!(state.store.find_audit(&query), state.store.list_queues())?;

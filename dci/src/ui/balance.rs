@@ -110,7 +110,6 @@ struct Item {
 
 impl HtmlSafe for Item {}
 
-/// The page.
 pub async fn render(state: &State) -> Rendered {
     let (stored, known) = futures::try_join!(state.store.stored_balance(), balance::known_queues(state))?;
     ui::render(StatusCode::OK, &page(stored, &known, state.balance, state.store.now()))

@@ -61,7 +61,6 @@ struct ConfirmPage {
     back: String,
 }
 
-/// What the form's fields hold.
 struct Form {
     actions: Vec<(&'static str, &'static str, bool)>,
     queues: Vec<(String, String, bool)>,
@@ -86,7 +85,6 @@ struct Jobs {
 
 impl HtmlSafe for Jobs {}
 
-/// The page.
 pub async fn render(state: &State, params: &Params) -> Rendered {
     page(state, params, None).await
 }

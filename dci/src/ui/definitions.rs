@@ -58,7 +58,6 @@ pub fn place(name: &PluginName) -> String {
     format!("/workers/{}", encoded(name.as_str()))
 }
 
-/// The page.
 pub async fn render(state: &State, who: &Who) -> Rendered {
     let store = &state.store;
     let (workers, nodes, server) =
@@ -114,7 +113,6 @@ struct DefinitionPage {
     administers: bool,
 }
 
-/// The page.
 pub async fn render_one(state: &State, who: &Who, name: &str) -> Rendered {
     let (stored, store) = (find(state, name).await?, &state.store);
     let (nodes, server) = futures::try_join!(store.list_nodes(), store.server_time())?;

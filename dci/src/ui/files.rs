@@ -32,7 +32,6 @@ pub fn place(name: &str) -> String {
     format!("/files/{}", encoded(name))
 }
 
-/// The page.
 pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
     let query = files::query(who, params)?;
     let sets = state.store.filesets(&query).await?;
@@ -55,7 +54,6 @@ struct SetPage {
     stores: bool,
 }
 
-/// The page.
 pub async fn render_one(state: &State, who: &Who, name: &str, params: &Params) -> Rendered {
     let page = files::page(state, who, name, params).await?;
     let stores = files::role_on(who, page.set.tenant.as_deref()) >= Some(Role::Submitter);
@@ -77,7 +75,6 @@ impl SetPage {
         })
     }
 
-    /// The address of a file.
     fn address(&self, entry: &FileEntry) -> String {
         let parts: Vec<String> = entry.path.split('/').map(encoded).collect();
         format!("{}/content/{}?.version={}", self.place, parts.join("/"), self.page.set.version)

@@ -84,7 +84,6 @@ struct Row {
 struct Task {
     /// `None`: whoever looks may not see it.
     id: Option<String>,
-    /// What it is called.
     title: String,
     queue: String,
     /// Its page; `None`: it has no queue.
@@ -292,7 +291,6 @@ impl Task {
     }
 }
 
-/// The address of a node's page.
 fn node_address(node: &str) -> String {
     format!("/nodes/{}", encoded(node))
 }

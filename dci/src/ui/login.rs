@@ -27,7 +27,6 @@ struct LoginPage<'a> {
     name: &'a str,
     /// Where the login leads.
     next: &'a str,
-    /// What is wrong.
     message: Option<&'a str>,
 }
 
@@ -38,7 +37,6 @@ enum LoginState {
     Nobody,
     /// Somebody: nobody is asked who they are.
     Anybody,
-    /// Somebody of this name.
     As(String),
 }
 

@@ -54,7 +54,6 @@ pub fn is_there() -> bool {
     ROOT.get().is_some()
 }
 
-/// Whether this is an address of its.
 pub fn is_at(path: &str) -> bool {
     path.strip_prefix(AT).is_some_and(|rest| rest.starts_with('/'))
 }

@@ -56,7 +56,6 @@ struct Row {
     ended: String,
 }
 
-/// A name, and where there is more of it.
 #[derive(Default)]
 struct Link {
     name: String,
@@ -70,7 +69,6 @@ struct Limit {
     known: bool,
 }
 
-/// An event.
 struct EventRow {
     at: When,
     kind: &'static str,
@@ -79,7 +77,6 @@ struct EventRow {
     links: Vec<Link>,
 }
 
-/// The page.
 pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
     let asked = moments::asked(state, who, params, &zone::now()).await?;
     let past = state.store.moment(&asked.question).await?;
@@ -233,7 +230,6 @@ const LEAST: i64 = 3;
 const LANES: usize = 40;
 const BARS: usize = 300;
 
-/// A lane.
 struct Lane {
     pub name: String,
     pub words: String,

@@ -19,7 +19,6 @@ use super::tasks::unless_large;
 use crate::ui::bulk::encoded;
 use crate::ui::parts::cut;
 
-/// The names of queues by their ids.
 pub fn names(queues: &[Queue]) -> HashMap<ObjectId, String> {
     queues.iter().map(|queue| (queue.id.0, label(queue))).collect()
 }
@@ -95,7 +94,6 @@ impl Titles {
         Self(queues.iter().filter_map(|queue| Some((queue.id.0, of(queue)?))).collect())
     }
 
-    /// That of a queue.
     pub fn template(&self, queue: ObjectId) -> Option<&str> {
         self.0.get(&queue).map(String::as_str)
     }
@@ -168,7 +166,6 @@ pub fn has_template(queue: &Queue) -> bool {
     template(queue).is_some()
 }
 
-/// The template of a queue, if it has one.
 fn template(queue: &Queue) -> Option<&str> {
     queue.rest.get(TITLE).and_then(Bson::as_str).filter(|template| !template.trim().is_empty())
 }

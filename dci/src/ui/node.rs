@@ -39,7 +39,6 @@ struct NodePage {
     tasks: String,
 }
 
-/// The page.
 pub async fn render(state: &State, name: &str, params: &Params) -> Rendered {
     let node = nodes::find(state, name).await?;
     let span = Span::of(params);

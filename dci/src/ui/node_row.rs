@@ -14,7 +14,6 @@ use crate::ui::node_work::{Hours, Load, Work};
 use crate::ui::parts::{When, bytes, cut};
 use crate::ui::plain;
 
-/// All of them.
 #[derive(Debug, Template)]
 #[template(path = "nodes/table.html")]
 pub struct NodeTable {
@@ -42,12 +41,10 @@ impl NodeTable {
     }
 }
 
-/// What is shown of a node.
 #[derive(Debug, Template)]
 #[template(path = "nodes/row.html")]
 pub struct NodeRow {
     full: bool,
-    /// What it did within the last hour.
     work: Work,
     /// Whether its entry can be used.
     pub is_known: bool,
@@ -59,23 +56,18 @@ pub struct NodeRow {
     pub name: String,
     /// The same for labels and messages.
     pub short: String,
-    /// How it is doing.
     pub state: NodeState,
     /// How many tasks it runs; nothing for one of Perl's.
     pub running: String,
     /// How many it may run.
     pub limit: Option<u64>,
-    /// How busy its processors are.
     pub load: Load,
-    /// How much of its memory is in use.
     pub memory: Option<Memory>,
     /// How many plugins it has, if it says so.
     pub plugins: Option<usize>,
-    /// What it is labelled with.
     pub labels: String,
     /// The release of its DEN.
     pub version: String,
-    /// When it was last seen.
     pub seen: When,
     /// Whether an operator wants it to claim nothing more.
     pub draining: bool,
@@ -143,9 +135,7 @@ pub fn place(document: &Document) -> Option<String> {
 /// How much of its memory is in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
-    /// The part of it.
     pub percent: u64,
-    /// As people say it.
     pub words: String,
 }
 

@@ -19,7 +19,6 @@ pub struct Now {
     pub host: DateTime,
 }
 
-/// How a node is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeState {
     /// Its DEN works.
@@ -83,7 +82,6 @@ impl NodeState {
         }
     }
 
-    /// As it is shown.
     pub const fn pill(self) -> Pill {
         Pill { tone: self.word(), word: self.word() }
     }

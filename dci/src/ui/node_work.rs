@@ -36,7 +36,6 @@ const LOST: f64 = 180.0;
 /// What each node did, by name.
 pub type Hours = HashMap<String, NodeHour>;
 
-/// What is kept for a while.
 #[derive(Debug, Default)]
 pub struct Memory(Kept<Hours>);
 
@@ -109,7 +108,6 @@ impl Work {
         Self { speed: (weights > 0.0).then(speed), minutes: hour.minutes.clone() }
     }
 
-    /// How many attempts ended.
     pub fn ended(&self) -> Ended {
         sum(&self.minutes)
     }
@@ -132,7 +130,6 @@ impl Work {
         spark(&self.minutes, Span::Hour.words())
     }
 
-    /// How its run times compare with those of others.
     pub fn speed(&self) -> Option<Speed> {
         self.speed
     }

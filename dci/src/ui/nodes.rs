@@ -18,7 +18,6 @@ struct NodesPage {
     table: NodeTable,
 }
 
-/// The page.
 pub async fn render(state: &State) -> Rendered {
     ui::render(StatusCode::OK, &NodesPage { table: table(state).await? })
 }

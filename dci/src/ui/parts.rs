@@ -68,7 +68,6 @@ impl When {
         HtmlSafeOutput(self.iso.as_ref().map(link).unwrap_or_default())
     }
 
-    /// Whether there is nothing to show.
     pub fn is_empty(&self) -> bool {
         self.text.is_empty()
     }
@@ -85,7 +84,6 @@ pub fn when(at: &Option<DateTime>) -> When {
 pub struct Pill {
     /// A class of the style sheet: a tone (`good`, `bad`, `busy`, `info`, `idle`) or a word that has one.
     pub tone: &'static str,
-    /// What is shown.
     pub word: &'static str,
 }
 
@@ -131,7 +129,6 @@ impl Spark {
 
 /// A whole number, by however many references a template has it.
 pub trait Figure {
-    /// The number.
     fn figure(&self) -> u64;
 }
 
@@ -198,7 +195,6 @@ pub fn bytes(count: u64) -> String {
 pub struct Chart {
     /// What it is of, as addresses have it.
     pub of: &'static str,
-    /// What it is called.
     pub title: &'static str,
     /// What is seen without script.
     pub picture: Spark,

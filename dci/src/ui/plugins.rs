@@ -50,7 +50,6 @@ struct Place {
     state: Option<Pill>,
 }
 
-/// The page.
 pub async fn render(state: &State, who: &Who) -> Rendered {
     let (store, reach) = (&state.store, who.reach(Role::Viewer));
     let (queues, mut nodes, server, plugins) = futures::try_join!(

@@ -126,7 +126,6 @@ impl QueuePage<'_> {
     }
 }
 
-/// The page.
 pub async fn render(state: &State, who: &Who, named: &NamedQueue, params: &Params) -> Rendered {
     let queue = queues::find(state, named).await?;
     let span = Span::of(params);

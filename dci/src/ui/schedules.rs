@@ -51,7 +51,6 @@ struct SchedulesPage {
     live: String,
 }
 
-/// A value to choose.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Choice {
     value: String,
@@ -83,7 +82,6 @@ struct Row {
 impl HtmlSafe for Table {}
 impl HtmlSafe for Row {}
 
-/// The page.
 pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
     let reach = who.reach(Role::Viewer);
     let query = shown(schedules::query(state, reach.clone(), params).await?);

@@ -24,13 +24,11 @@ pub struct Field {
     /// Where it is, as a JSON Pointer: also the name of its control.
     pub pointer: String,
     key: String,
-    /// What it means.
     description: String,
     /// Whether it must be there, where that in which it is is there.
     required: bool,
     /// Whether it must be there in any case.
     demanded: bool,
-    /// What it may be.
     kind: Kind,
     /// What the control has at first.
     value: String,
@@ -77,7 +75,6 @@ struct Number {
     step: Option<f64>,
 }
 
-/// A value to choose.
 #[derive(Debug, Clone, PartialEq)]
 struct Choice {
     /// As JSON.
@@ -105,9 +102,7 @@ struct Json {
 /// What is wrong with a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Where the field is.
     pub pointer: String,
-    /// What is wrong.
     pub text: String,
 }
 
@@ -118,11 +113,9 @@ pub struct Row {
     pub name: String,
     /// What it is, and what its values must be like.
     pub words: String,
-    /// Whether it must be there.
     pub required: bool,
     /// What is meant when it is left out.
     pub default: String,
-    /// What it means.
     pub description: String,
 }
 
@@ -158,7 +151,6 @@ impl Form {
         read::all(&self.fields, filled).0
     }
 
-    /// The parameters as rows of a table.
     pub fn rows(&self) -> Vec<Row> {
         rows(&self.fields)
     }

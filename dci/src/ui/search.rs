@@ -36,7 +36,6 @@ const MOST_SCHEDULES: i64 = 1_000;
 /// What is looked for has so many characters at most.
 const LONGEST: usize = 200;
 
-/// Something that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct SearchHit {
     /// What it is: `queue`.

@@ -35,7 +35,6 @@ impl Tally {
         Self { statuses, amount }
     }
 
-    /// All of them together.
     pub fn sum<'a>(tallies: impl Iterator<Item = &'a Self>) -> Self {
         let amount = tallies.fold(Amount::Exactly(0), |sum, tally| match (sum, tally.amount) {
             (Amount::Exactly(one), Amount::Exactly(other)) => Amount::Exactly(one.saturating_add(other)),
@@ -53,7 +52,6 @@ impl Tally {
         tasks
     }
 
-    /// Whether there are none.
     pub const fn is_none(&self) -> bool {
         matches!(self.amount, Amount::Exactly(0))
     }

@@ -67,7 +67,6 @@ struct TasksPage<'a> {
     result: Option<SearchResult>,
 }
 
-/// What was found.
 struct SearchResult {
     table: Table,
     count: Option<String>,
@@ -107,7 +106,6 @@ pub fn html_of(task: &Document) -> Result<String, HttpError> {
     ui::html(&Table::of(vec![row], &Column::ALL))
 }
 
-/// The page.
 pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
     let reach = who.reach(Role::Viewer);
     let (queues, indexes) =

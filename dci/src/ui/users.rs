@@ -63,7 +63,6 @@ impl Facts {
         self.tokens.get(user.name.as_str()).copied().unwrap_or_default()
     }
 
-    /// All of them, for programs.
     fn told(&self) -> Vec<accounts::User> {
         let told = |user: &User| accounts::User {
             name: user.name.to_string(),

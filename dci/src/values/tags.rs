@@ -12,7 +12,6 @@ use crate::json;
 /// What filters have for them.
 pub const NAMES: [&str; 2] = [TAGS, ANY_TAGS];
 
-/// The tags of a task.
 pub fn tags(name: &str, value: &Value) -> Result<Vec<String>, HttpError> {
     tags::checked(texts(name, value)?).map_err(|error| HttpError::bad_request(format!("{name}{error}")))
 }

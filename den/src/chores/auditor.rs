@@ -36,7 +36,6 @@ struct Worker {
     stop: CancellationToken,
 }
 
-/// Whether the configuration has it switched on.
 pub fn is_enabled(config: Auditor) -> bool {
     if !config.enabled.0 {
         tracing::info!("auditor.enabled is off: counters are not audited from here");
@@ -44,7 +43,6 @@ pub fn is_enabled(config: Auditor) -> bool {
     config.enabled.0
 }
 
-/// Audits counters until `stop`.
 pub async fn run(leader: Leader, config: Auditor, stop: CancellationToken) {
     // The DEN before this may have been killed, and what it had not written is lost.
     leader.store.doubt_counters();

@@ -9,7 +9,6 @@ use disbatch_core::metrics::Metrics;
 use disbatch_core::store::{Store, StoreError};
 use tokio_util::sync::CancellationToken;
 
-/// Whether the configuration has it switched on.
 pub fn is_enabled(config: &Config) -> bool {
     if !config.balance.enabled.0 {
         tracing::warn!("--balance: QueueBalance does not run, as balance.enabled is not set");
@@ -17,7 +16,6 @@ pub fn is_enabled(config: &Config) -> bool {
     config.balance.enabled.0
 }
 
-/// Balances queues until `stop`.
 pub async fn run(config: Config, metrics: Arc<Metrics>, instance: String, stop: CancellationToken) {
     match connect(&config, &stop).await {
         Ok(Some(store)) => {

@@ -16,7 +16,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::measured;
 
-/// The hold on it.
 #[derive(Debug, Clone, Default)]
 pub struct Clockwork {
     wake: Arc<Notify>,
@@ -61,7 +60,6 @@ impl Clockwork {
         self.shadows.store(wanted, Ordering::Relaxed);
     }
 
-    /// What is known of that.
     pub fn are_shadows_wanted(&self) -> bool {
         self.shadows.load(Ordering::Relaxed)
     }

@@ -44,7 +44,6 @@ struct Worker {
     complained: bool,
 }
 
-/// Lets blocked tasks go on until `stop`.
 pub async fn run(leader: Leader, hints: Arc<Hints>, stop: CancellationToken) {
     let worker = Worker { leader, hints, stop, leads: false, rechecked: None, last: None, complained: false };
     worker.run().await;
@@ -95,7 +94,6 @@ impl Worker {
         if self.leads { self.pass().await } else { Ok(()) }
     }
 
-    /// Does all that there is to do.
     async fn pass(&mut self) -> Result<(), StoreError> {
         let mut more = true;
         while more && !self.stop.is_cancelled() {

@@ -30,7 +30,6 @@ const PROLONGED: Duration = Duration::from_secs(30);
 /// How long it waits when the database is away.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Moves what is in the inbox until `stop`.
 pub async fn run(leader: Leader, (hints, clockwork): (Arc<Hints>, Clockwork), stop: CancellationToken) {
     let work = work(&leader, &hints, &clockwork);
     tokio::select! {

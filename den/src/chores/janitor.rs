@@ -34,7 +34,6 @@ const KEYS_TAKE: Duration = Duration::from_secs(10);
 /// Pauses are a part of the time that the work takes, so that it never has more than half of the database.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 
-/// What a round has done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Round {
     archived: u64,
@@ -57,7 +56,6 @@ struct Worker {
     odd_ids: usize,
 }
 
-/// Whether the configuration has it switched on.
 pub fn is_enabled(config: Janitor) -> bool {
     if !config.enabled.0 {
         tracing::info!("janitor.enabled is off: nothing is archived or deleted from here");
@@ -65,7 +63,6 @@ pub fn is_enabled(config: Janitor) -> bool {
     config.enabled.0
 }
 
-/// Archives and deletes until `stop`.
 pub async fn run(leader: Leader, config: Janitor, stop: CancellationToken) {
     let (logs, live, keys) = (LogSweep::default(), LiveSweep::default(), KeySweep::default());
     Worker { leader, stop, logs, live, keys, odd_ids: 0 }.run(config.every.0).await;

@@ -65,7 +65,6 @@ enum Then {
     Over(i64),
 }
 
-/// What is to be sent.
 #[derive(Default)]
 struct Outgoing {
     bytes: Vec<u8>,

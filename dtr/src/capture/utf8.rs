@@ -9,7 +9,6 @@ pub(super) struct Utf8Check {
 }
 
 impl Utf8Check {
-    /// Looks at the next bytes.
     pub(super) fn push(&mut self, mut bytes: &[u8]) {
         self.last = bytes.last().copied().or(self.last);
         while !self.pending.is_empty() && !self.invalid {

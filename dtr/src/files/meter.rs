@@ -23,7 +23,6 @@ pub struct Meter<'a> {
 }
 
 impl<'a> Meter<'a> {
-    /// Nothing yet of what is told as `what`.
     pub fn new(relay: &'a Relay, what: &'static str) -> Self {
         let meter =
             Self { relay, what, files: Cell::default(), bytes: Cell::default(), said: Cell::default() };
@@ -31,13 +30,11 @@ impl<'a> Meter<'a> {
         meter
     }
 
-    /// So many more bytes.
     pub fn add_bytes(&self, bytes: u64) {
         self.bytes.set(self.bytes.get().saturating_add(bytes));
         self.say();
     }
 
-    /// One more file.
     pub fn add_file(&self) {
         self.files.set(self.files.get().saturating_add(1));
         self.say();

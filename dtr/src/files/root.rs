@@ -38,9 +38,7 @@ pub struct Root {
 /// Whom the plugin runs as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
-    /// The user's number.
     pub uid: u32,
-    /// The group's number.
     pub gid: u32,
 }
 
@@ -52,7 +50,6 @@ impl Root {
         Ok(Self { at: Arc::new(at), owner })
     }
 
-    /// Its descriptor.
     pub fn at(&self) -> &OwnedFd {
         &self.at
     }
@@ -98,7 +95,6 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Appends bytes.
     pub fn write(mut self, bytes: &[u8]) -> io::Result<Self> {
         self.file.write_all(bytes)?;
         self.hasher.update(bytes);

@@ -8,10 +8,8 @@ use disbatch_core::store::StoreError;
 /// Why files cannot be brought or stored. One line each.
 #[derive(Debug, thiserror::Error)]
 pub enum Trouble {
-    /// The database refuses something.
     #[error("{0}")]
     Store(#[from] StoreError),
-    /// Something could not be done with a file set.
     #[error("{0}")]
     Files(#[from] FilesError),
     /// There is no version of the set that is done.
@@ -20,7 +18,6 @@ pub enum Trouble {
     /// There is no such version that is done.
     #[error("there is no version {version} of the file set {name}")]
     NoVersion { name: SetName, version: i64 },
-    /// The set is not for this task.
     #[error("the file set {0} does not belong to the tenant of the task")]
     OtherTenant(SetName),
     /// What somebody has put into the database is no path in a set.
@@ -29,35 +26,27 @@ pub enum Trouble {
     /// The same of patterns.
     #[error("{0}")]
     Pattern(#[from] PatternError),
-    /// The file cannot be where the set has it.
     #[error("{0} cannot be placed: the runner uses names like this itself")]
     Reserved(EntryPath),
     /// The content is not there, or has another size.
     #[error("the content of {0} is missing")]
     Missing(EntryPath),
-    /// The content is not what it should be.
     #[error("the content of {0} is damaged")]
     Damaged(EntryPath),
-    /// The file cannot be written.
     #[error("cannot write {path}: {source}")]
     Write {
         /// Where it is in the set.
         path: EntryPath,
-        /// Why.
         source: io::Error,
     },
-    /// The file cannot be read.
     #[error("cannot read {path}: {source}")]
     Read {
         /// Where it is in the set.
         path: EntryPath,
-        /// Why.
         source: io::Error,
     },
-    /// The private folder cannot be read.
     #[error("cannot look through the private folder: {0}")]
     Walk(io::Error),
-    /// The file is longer than any in a set.
     #[error("{0} has more than {most} bytes", most = LONGEST)]
     TooLong(EntryPath),
     /// Somebody has written to the file after the plugin had ended.
@@ -66,7 +55,6 @@ pub enum Trouble {
     /// Somebody else removes all the time what is stored.
     #[error("the files are removed as fast as they are stored")]
     Busy,
-    /// The task was taken away.
     #[error("the task is not this runner's any more")]
     NotOurs,
 }

@@ -28,11 +28,9 @@ const MOST_NAMES: usize = 500_000;
 /// A file that is to be stored.
 #[derive(Debug)]
 pub struct FolderFile {
-    /// Where it is.
     pub path: EntryPath,
     pub file: File,
     pub mode: u32,
-    /// When it was changed.
     pub mtime: DateTime,
 }
 

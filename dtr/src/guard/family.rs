@@ -17,7 +17,6 @@ const MARKS: [&str; 4] =
 /// A process, and when it was started: a number that is used again is another process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Process {
-    /// Its number.
     pub pid: Pid,
     started: u64,
 }
@@ -82,7 +81,6 @@ impl Processes {
 /// A plugin, as far as that tells which processes come from it.
 #[derive(Debug, Clone, Copy)]
 pub struct Kin<'a> {
-    /// Its process.
     pub pid: Pid,
     /// A time of [`crate::boot_time`] shortly before that was started.
     pub born: Duration,
@@ -123,7 +121,6 @@ impl Left {
         }
     }
 
-    /// Forgets everything.
     pub fn clear(&mut self) {
         self.processes.clear();
         self.marks.clear();

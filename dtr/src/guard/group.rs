@@ -42,7 +42,6 @@ impl Group {
         write("memory.oom.group", "1".to_owned())
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.0
     }

@@ -25,7 +25,6 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// The inbox of a socket.
     pub fn new(socket: UnixStream) -> Self {
         let (buffer, arrived) = (vec![0; READ_SIZE], Wiped::default());
         Self { socket, buffer, arrived, descriptors: VecDeque::new() }

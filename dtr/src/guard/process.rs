@@ -77,7 +77,6 @@ struct Guard {
     /// For reports; orders come by the same.
     socket: UnixStream,
     inbox: Inbox,
-    /// Whether the runner lives.
     has_runner: bool,
     wards: Vec<Ward>,
     /// What is to be started when there are fewer processes.

@@ -92,14 +92,12 @@ impl Spawn {
 /// The runner to the guard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToGuard {
-    /// Start this plugin.
     Spawn(Number, Box<Spawn>),
     /// Do this to one that was started.
     Order(Number, Order),
 }
 
 impl ToGuard {
-    /// As it is sent.
     pub fn to_bytes(&self) -> Wiped {
         let mut frame = Frame::new();
         match self {
@@ -236,7 +234,6 @@ pub enum Report {
     Error(String),
     /// It is a command of the task's, and cannot be started as it is. Another program has to say why.
     NotDirect,
-    /// It has ended.
     Exited(Exit),
 }
 
@@ -245,7 +242,6 @@ pub enum Report {
 pub struct FromGuard(pub Number, pub Report);
 
 impl FromGuard {
-    /// As it is sent.
     pub fn to_bytes(&self) -> io::Result<Vec<u8>> {
         let json = serde_json::to_vec(self)?;
         Ok([&length_of(&json)[..], &json].concat())
@@ -272,7 +268,6 @@ pub struct Exit {
     pub oom: bool,
     /// The limit that has ended it, if one has.
     pub limit: Option<Exceeded>,
-    /// How long it ran.
     pub duration: Duration,
     /// Processor time of the plugin and of the descendants that were waited for.
     pub cpu: Duration,

@@ -172,7 +172,6 @@ pub struct Ward {
     pub killing_since: Option<Duration>,
     /// How it ended, and what it had used.
     pub ended: Option<ResUse>,
-    /// Its control group.
     pub group: Option<Group>,
     limits: Limits,
     child: Child,

@@ -90,7 +90,6 @@ mod tests {
     use super::*;
 
     impl Tap {
-        /// How many bytes are held.
         pub fn held_bytes(&self) -> usize {
             self.held().bytes.len()
         }

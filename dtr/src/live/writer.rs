@@ -15,7 +15,6 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Nothing is written yet.
     pub fn new(of: LiveStream, tap: Tap) -> Self {
         Self { of, tap, open: None }
     }

@@ -27,7 +27,6 @@ pub struct GivenFiles {
     pub output: Option<Vec<String>>,
 }
 
-/// A file that a task gets.
 #[derive(Debug, Clone)]
 pub struct GivenFile {
     /// Where it is in the private folder: whatever somebody has put into a bundle.
@@ -38,7 +37,6 @@ pub struct GivenFile {
     pub bytes: Vec<u8>,
 }
 
-/// A file that a task has left.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LeftFile {
     pub path: String,

@@ -35,7 +35,6 @@ pub struct Earlier {
     /// The task, as the plugin was given it.
     pub task: Map<String, Value>,
     pub queue: Map<String, Value>,
-    /// The node that had it.
     pub node: Option<String>,
     pub attempt: i64,
     /// When the newest run of its schedule that had succeeded began and ended, as variables have it.

@@ -64,7 +64,6 @@ impl<'a> Common<'a> {
         Self { queue, parts, rest, environment }
     }
 
-    /// All of it.
     pub fn recording(&self) -> Recording {
         let mut all = self.rest.clone();
         all.queue = extended(self.queue);
@@ -136,7 +135,6 @@ impl Commons {
         found.find(|part| part.outlives(now, keep_ms)).cloned()
     }
 
-    /// It is stored there.
     pub fn remember(&self, common: Common<'_>, part: CommonPart) {
         let known = &mut self.lock().known;
         known.retain(|known| !known.is(&common));

@@ -38,7 +38,6 @@ enum State {
 }
 
 impl Ear {
-    /// Hears what comes next.
     pub fn hear(&mut self, bytes: &[u8], relay: &Relay) {
         let mut rest = bytes;
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {

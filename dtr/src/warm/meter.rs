@@ -30,7 +30,6 @@ pub struct Meter {
     children: Duration,
 }
 
-/// What a task has used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Usage {
     /// Processor time of the process and, as far as it is known, of the descendants that it waited for.

@@ -48,11 +48,9 @@ pub struct Intake<'a> {
 /// What a task has said so far.
 #[derive(Debug)]
 pub struct Said<'a> {
-    /// What it has written.
     pub captures: &'a mut Captures,
     /// What of that is to be saved.
     pub ear: Ear,
-    /// Its control channel.
     pub control: Control,
     /// Where progress, reports and what is to be saved go.
     pub relay: &'a Relay,

@@ -54,9 +54,7 @@ pub enum Fate {
     Done {
         /// What would be its exit status.
         code: u8,
-        /// How long it took.
         took: Duration,
-        /// What it used.
         usage: Usage,
     },
     /// The process has ended.
@@ -76,7 +74,6 @@ pub enum Fate {
 
 /// Who has a say while a task runs, or its process is started.
 pub struct Say<'a> {
-    /// The task's custody.
     pub supervision: &'a mut Supervision,
     /// The runner's own end.
     pub lifecycle: &'a Lifecycle,

@@ -23,7 +23,6 @@ pub struct Part {
     pub plugin: Arc<Plugin>,
     /// The step that it is to do, if the task has several.
     pub step: Option<Step>,
-    /// What it is told.
     pub about: About,
 }
 

@@ -204,7 +204,6 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Runs a plugin.
     async fn run(
         &mut self,
         part: &Part,

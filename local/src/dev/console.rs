@@ -4,7 +4,6 @@ use std::io::{self, IsTerminal, Write};
 
 use indicatif::MultiProgress;
 
-/// A colour of the terminal.
 #[derive(Debug, Clone, Copy)]
 pub enum Colour {
     /// For failures.

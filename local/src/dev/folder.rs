@@ -34,7 +34,6 @@ impl Folder {
         }
     }
 
-    /// The folder itself.
     pub fn root(&self) -> &Path {
         &self.root
     }

@@ -35,12 +35,10 @@ impl Stack {
         Ok(Self { console, client, address, url, mongod: None, dci: None, den: None })
     }
 
-    /// Where a person reads.
     pub fn console(&self) -> &Console {
         &self.console
     }
 
-    /// A client of the DCI.
     pub fn client(&self) -> &Client {
         &self.client
     }

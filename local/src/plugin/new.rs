@@ -29,7 +29,6 @@ const KUBERNETES: &str = include_str!("templates/kubernetes.json");
 
 const MANIFEST: &str = "plugin.json";
 
-/// A file of a new plugin.
 #[derive(Debug)]
 struct NewFile {
     /// Where it is in the folder.
@@ -65,7 +64,6 @@ pub fn run(new: &NewPlugin) -> anyhow::Result<()> {
     ))
 }
 
-/// The files of a new plugin.
 fn files(
     engine: Engine,
     language: Option<Language>,

@@ -55,7 +55,6 @@ impl Run {
         Ok(all)
     }
 
-    /// What was recorded of a plugin.
     pub fn recorded(&self, plugin: &PluginName) -> Option<&RecordedPlugin> {
         self.recording.as_ref()?.of_plugin(plugin.as_str())
     }

@@ -35,7 +35,6 @@ struct Run<'a> {
     texts: Vec<(&'a Text, Vec<Row>)>,
 }
 
-/// The page.
 pub fn render(verdicts: &Verdicts<'_>, options: &ReplayOptions) -> anyhow::Result<String> {
     let mut room = MOST;
     let runs = verdicts.all.iter().map(|tried| run(tried, verdicts.limits, &mut room)).collect();
@@ -125,7 +124,6 @@ fn texts(comparison: &Comparison) -> Vec<(&Text, Vec<Row>)> {
 }
 
 impl Verdict {
-    /// Its class on the page.
     const fn class(self) -> &'static str {
         match self {
             Self::Same => "same",

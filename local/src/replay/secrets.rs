@@ -12,11 +12,9 @@ use disbatch_core::config::relaxed;
 use disbatch_core::secrets::{FIELD, SecureParams};
 use serde_json::{Map, Value};
 
-/// Secrets that were given.
 #[derive(Default)]
 pub struct Secrets {
     pub secure_params: Option<SecureParams>,
-    /// Those of variables.
     pub variables: BTreeMap<String, String>,
 }
 

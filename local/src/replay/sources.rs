@@ -84,7 +84,6 @@ fn local(paths: &[PathBuf]) -> anyhow::Result<Vec<Source>> {
     Ok(all)
 }
 
-/// That of a file.
 fn source(path: PathBuf) -> Source {
     match bundle::about(&path) {
         Ok(bundle) => {

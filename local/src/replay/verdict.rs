@@ -18,7 +18,6 @@ pub struct Tried {
     pub outcome: Result<Comparison, String>,
 }
 
-/// What came of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     Same,
@@ -31,7 +30,6 @@ pub enum Verdict {
 impl Verdict {
     pub const ALL: [Self; 5] = [Self::Same, Self::Faster, Self::Slower, Self::Different, Self::NotReplayable];
 
-    /// In words.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Same => "same",

@@ -10,7 +10,6 @@ use mongodb::{Client, Database};
 
 use super::{Readiness, Server, logged_reason};
 
-/// The name of the replica set.
 pub(crate) const REPLICA_SET: &str = "disbatch";
 
 /// Recovery after a kill may take a while.

@@ -26,9 +26,6 @@ pub struct Stop {
 
 impl Stop {
     /// From now on these signals end nothing by themselves.
-    ///
-    /// # Errors
-    /// The system refuses.
     pub fn listen() -> io::Result<Self> {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }

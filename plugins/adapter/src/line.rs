@@ -25,7 +25,6 @@ const LONGEST: f64 = 365.0 * 24.0 * 60.0 * 60.0;
 
 /// A task, with what its adapter is told. `S` is what a manifest says, `C` what a node says of the engine.
 pub struct Line<'a, S, C> {
-    /// What the adapter is told.
     pub worker: Worker<S, C>,
     /// As they are: a number that was read and written again may be another one.
     fields: BTreeMap<String, &'a RawValue>,
@@ -76,17 +75,13 @@ impl<S, C> Worker<S, C> {
         id.bytes().all(|byte| byte.is_ascii_alphanumeric()).then_some(id)
     }
 
-    /// The number of the attempt.
     pub fn attempt(&self) -> u64 {
         self.variable("DISBATCH_ATTEMPT").and_then(|number| number.parse().ok()).unwrap_or_default()
     }
 }
 
 impl<'a, S: Default + DeserializeOwned, C: DeserializeOwned> Line<'a, S, C> {
-    /// Reads it.
-    ///
-    /// # Errors
-    /// It is not from a runner that has the engine. Shows nothing of what is in it.
+    /// Reads it. An error shows nothing of what is in it.
     pub fn parse(line: &'a [u8]) -> Result<Self, String> {
         let mut fields: BTreeMap<String, &'a RawValue> =
             serde_json::from_slice(line).map_err(|_| "no JSON object is on standard input".to_owned())?;
@@ -145,10 +140,7 @@ pub struct Filled {
     pub is_secret: bool,
 }
 
-/// `value` with the plugin's secrets in the place of `{{secret:NAME}}`. `of` is its place in the manifest.
-///
-/// # Errors
-/// The plugin has no such secret, or the mark has no end. Shows no values.
+/// `value` with the plugin's secrets in the place of `{{secret:NAME}}`. `of` is its place in the manifest. An error shows no values.
 pub fn fill(of: &str, value: &str, secrets: &BTreeMap<String, String>) -> Result<Filled, String> {
     let (begin, end) = MARKS;
     let mut text = Zeroizing::new(String::new());

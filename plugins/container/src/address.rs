@@ -84,9 +84,6 @@ impl Signposts {
     }
 
     /// The first address of those that are `given`, named by the environment, or used by default.
-    ///
-    /// # Errors
-    /// There is none, or it cannot be used. Says where it was looked for.
     pub fn find<'a>(
         &self,
         given: impl IntoIterator<Item = Option<&'a str>>,

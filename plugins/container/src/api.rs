@@ -32,7 +32,6 @@ const LONGEST_LINE: usize = 1024 * 1024;
 /// Why an engine has not done what it was asked for.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nobody listens.
     #[error("cannot reach the container engine at {address}: {source}")]
     Unreachable {
         /// Where.
@@ -40,21 +39,17 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
-    /// The connection ended.
     #[error("the container engine broke off: {0}")]
     Broken(#[from] hyper::Error),
-    /// Nothing came.
     #[error("the container engine has not answered in {} s", .0.as_secs())]
     Silent(Duration),
     /// It does not want to, or cannot.
     #[error("{message}")]
     Refused {
-        /// The status of the answer.
         status: u16,
         /// Why, in its own words.
         message: String,
     },
-    /// It has said something else.
     #[error("the answer of the container engine cannot be understood: {0}")]
     Odd(String),
 }
@@ -74,7 +69,6 @@ impl Error {
     }
 }
 
-/// A container engine.
 #[derive(Debug, Clone)]
 pub struct Engine {
     address: Address,
@@ -98,7 +92,6 @@ pub struct Inspected {
     /// The id of its image.
     #[serde(default)]
     pub image: Option<String>,
-    /// What it does.
     pub state: State,
 }
 
@@ -171,9 +164,6 @@ fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
 
 impl Engine {
     /// The engine at an address, if it is there.
-    ///
-    /// # Errors
-    /// It is not.
     pub async fn connect(address: Address) -> Result<Self, Error> {
         let answer = wire::send(&address, Sent::to(Method::GET, "/_ping"), PATIENCE).await?;
         let version = version(answer.header("Api-Version"));
@@ -214,7 +204,6 @@ impl Engine {
         wire::send(&self.address, sent, PATIENCE).await?.streams().await
     }
 
-    /// Starts a container.
     pub async fn start(&self, id: &str) -> Result<(), Error> {
         self.tell(Method::POST, &format!("/containers/{}/start", escaped(id, "")), PATIENCE).await
     }
@@ -244,17 +233,14 @@ impl Engine {
         }
     }
 
-    /// What is known of a container.
     pub async fn inspect(&self, id: &str) -> Result<Inspected, Error> {
         self.read(Method::GET, &format!("/containers/{}/json", escaped(id, ""))).await
     }
 
-    /// What is known of an image.
     pub async fn image(&self, name: &str) -> Result<Image, Error> {
         self.read(Method::GET, &format!("/images/{}/json", escaped(name, "/:@"))).await
     }
 
-    /// Fetches an image from its registry.
     pub async fn pull(&self, name: &str, credentials: Option<&str>) -> Result<(), Error> {
         let path = format!("/images/create?fromImage={}", escaped(name, ""));
         let sent = Sent { registry_auth: credentials.map(str::to_owned), ..self.sent(Method::POST, &path) };

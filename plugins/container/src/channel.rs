@@ -40,9 +40,6 @@ pub struct Channel {
 
 impl Channel {
     /// Makes the pipe in `folder`. The runner is where the environment says.
-    ///
-    /// # Errors
-    /// There can be none in that folder.
     pub fn open(folder: &Path) -> Result<Self, String> {
         Self::between(folder, disbatch_adapter::runner().map(File::from_std))
     }

@@ -14,9 +14,7 @@ const ALSO_DOCKER_HUB: [&str; 3] = ["index.docker.io", "registry-1.docker.io", "
 /// What Docker's interface takes as `X-Registry-Auth` when this image is fetched. `None`: nothing.
 ///
 /// What names no registry is for that of the manifest's image alone. An image that a task brings may be anybody's.
-///
-/// # Errors
-/// There is no such secret, or it cannot be understood. Shows nothing of it.
+/// An error shows nothing of the secret.
 pub fn header(told: &ContainerInput, image: &str) -> Result<Option<Zeroizing<String>>, String> {
     let settings = &told.worker.settings;
     let Some(name) = &settings.registry_secret else { return Ok(None) };

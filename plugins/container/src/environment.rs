@@ -10,9 +10,6 @@ use crate::input::ContainerInput;
 
 /// All of them, as Docker's interface has them. Of the same name, what a runner sets comes before what the task brings, and
 /// that before what the manifest says: secrets stand only where that names them.
-///
-/// # Errors
-/// What was given is no list of variables, or a secret is not there.
 pub fn variables(told: &ContainerInput, of_config: Option<&Value>) -> Result<Vec<String>, String> {
     let (settings, secrets) = (&told.worker.settings, &told.worker.secrets);
     let mut all: BTreeMap<String, String> = BTreeMap::new();

@@ -16,9 +16,6 @@ pub const DOCKER_HUB: &str = "docker.io";
 const LONGEST: usize = 1024;
 
 /// The name of an image, if it can be one.
-///
-/// # Errors
-/// It cannot.
 pub fn checked(name: &str) -> Result<&str, String> {
     let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || b"._-:/@+".contains(&byte);
     let begins = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
@@ -64,9 +61,6 @@ pub fn digest(name: &str, image: &Image) -> Option<String> {
 }
 
 /// Makes sure that the image is there, as the manifest wants it.
-///
-/// # Errors
-/// It is not there, and is not to be fetched or cannot be.
 pub async fn ensure(
     engine: &Engine,
     told: &ContainerInput,

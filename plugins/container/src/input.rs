@@ -13,18 +13,14 @@ use crate::settings::Settings;
 /// Where a task may bring what its container is like.
 const CONFIG: &str = "/Container/Config";
 
-/// What the adapter is told.
 pub type Worker = disbatch_adapter::Worker<Settings, EngineConfig>;
 
 /// All that the runner tells.
 pub struct ContainerInput {
-    /// What the adapter is told.
     pub worker: Worker,
     /// The task as a line for the container. Secure parameters are in it.
     pub task: Zeroizing<String>,
-    /// The task's id.
     pub task_id: String,
-    /// The number of the attempt.
     pub attempt: u64,
     pub node: String,
     /// What the task brings, where the manifest allows it to.
@@ -48,10 +44,7 @@ impl fmt::Debug for ContainerInput {
 }
 
 impl ContainerInput {
-    /// Reads the line.
-    ///
-    /// # Errors
-    /// It is not from a runner that has this plugin's engine. Shows nothing of what is in it.
+    /// Reads the line. An error shows nothing of what is in it.
     pub fn parse(line: &[u8]) -> Result<Self, String> {
         let wrong = |what: String| format!("this is not the task of a container: {what}");
         let line: Line<'_, Settings, EngineConfig> = Line::parse(line).map_err(wrong)?;

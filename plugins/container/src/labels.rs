@@ -6,9 +6,7 @@ use crate::input::ContainerInput;
 use crate::process::{Process, namespace};
 
 pub const TASK: &str = "disbatch.task";
-/// The number of the attempt.
 pub const ATTEMPT: &str = "disbatch.attempt";
-/// The node that runs it.
 pub const NODE: &str = "disbatch.node";
 /// The database of the task, if that is known.
 pub const DATABASE: &str = "disbatch.database";

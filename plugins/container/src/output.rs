@@ -17,10 +17,8 @@ const HEADER: usize = 8;
 /// One of the two streams.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Stream {
-    /// Standard output.
     #[default]
     Stdout,
-    /// Standard error.
     Stderr,
 }
 
@@ -35,9 +33,6 @@ pub struct Targets {
 impl Targets {
     /// The streams of this process, without the buffer that the standard library has for them: who looks on sees what is
     /// there at once.
-    ///
-    /// # Errors
-    /// There are no more descriptors.
     pub fn own() -> io::Result<Self> {
         let again = |stream: BorrowedFd<'_>| -> io::Result<File> {
             Ok(File::from_std(stream.try_clone_to_owned()?.into()))
@@ -105,9 +100,6 @@ impl Frames {
 }
 
 /// Copies what a container writes until that is over.
-///
-/// # Errors
-/// The connection has ended in another way.
 pub async fn copy(mut source: impl AsyncRead + Unpin, targets: &mut Targets) -> io::Result<()> {
     let mut frames = Frames::default();
     let mut buffer = vec![0; READ_SIZE];

@@ -17,7 +17,6 @@ const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 pub struct Process {
     /// The start of the machine.
     pub boot: String,
-    /// Its number.
     pub pid: i32,
     /// When it was started, as the kernel counts.
     pub started: u64,
@@ -25,9 +24,6 @@ pub struct Process {
 
 impl Process {
     /// This process.
-    ///
-    /// # Errors
-    /// There is no `/proc`.
     pub fn this() -> io::Result<Self> {
         let pid = Pid::this().as_raw();
         let state = State::of(pid).ok_or_else(|| io::Error::other("this process is not in /proc"))?;

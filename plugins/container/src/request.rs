@@ -45,7 +45,6 @@ const OF_NOBODY: [&str; 12] = [
 /// What is asked for.
 #[derive(Debug, PartialEq)]
 pub struct Create {
-    /// The container's name.
     pub name: String,
     pub image: String,
     /// All of it, for Docker's interface.
@@ -54,9 +53,6 @@ pub struct Create {
 
 impl Create {
     /// What the manifest says, what the task brings, and what the adapter needs, which comes before both.
-    ///
-    /// # Errors
-    /// Something cannot be: says which key.
     pub fn new(told: &ContainerInput, labels: &BTreeMap<&'static str, String>) -> Result<Self, String> {
         let settings = &told.worker.settings;
         let mut body = settings.config.clone().unwrap_or_default();

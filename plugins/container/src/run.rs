@@ -228,7 +228,6 @@ impl Container<'_> {
         }
     }
 
-    /// Has it end.
     async fn stop(&self) {
         let Err(error) = self.engine.stop(self.id, self.told.grace).await else { return };
         if !error.is_missing() {

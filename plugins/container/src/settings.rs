@@ -16,7 +16,6 @@ pub struct Settings {
     pub command: Option<Vec<String>>,
     /// In place of the image's entry point.
     pub entrypoint: Option<Vec<String>>,
-    /// Variables.
     pub env: BTreeMap<String, String>,
     /// What the container sees of the host besides the private folder.
     pub mounts: Vec<Mount>,
@@ -25,11 +24,9 @@ pub struct Settings {
     pub user: Option<String>,
     /// Where the private folder is in the container.
     pub workdir: String,
-    /// When the image is fetched.
     pub pull: Pull,
     /// The named secret with which it is fetched.
     pub registry_secret: Option<String>,
-    /// The most that it may use.
     pub limits: Option<Limits>,
     /// The socket of the container engine.
     pub socket: Option<String>,
@@ -46,7 +43,6 @@ pub struct Mount {
     pub source: String,
     /// Where it is in the container.
     pub target: String,
-    /// Whether the container may not write there.
     #[serde(default)]
     pub read_only: bool,
 }
@@ -69,7 +65,6 @@ pub enum Pull {
 pub struct Limits {
     /// Bytes of memory.
     pub memory: Option<u64>,
-    /// Processors.
     pub cpus: Option<f64>,
     /// Processes and threads.
     pub pids: Option<u32>,

@@ -164,9 +164,6 @@ const NOTHING_NAMED: &str = "the address is the task's, and engines.http.allow o
 
 /// Whether the plugin's own service may be asked on this node: whether the host of `url` is one of those that `allowed` names, if it
 /// names any: `host`, `host:port`, or `*.domain` for all names below a domain.
-///
-/// # Errors
-/// It is none of them.
 pub fn check_host(url: &Url, allowed: Option<&[String]>) -> Result<(), String> {
     match allowed {
         Some(allowed) if !fits_any(url, allowed) => Err(is_missing(url)),
@@ -178,9 +175,6 @@ pub fn check_host(url: &Url, allowed: Option<&[String]>) -> Result<(), String> {
 /// is asked, and sees a part of each answer: so the node has to name the host.
 ///
 /// `has_headers`: headers of the plugin go there as well, with its secrets in them. Then `*`, which names nobody, is not enough.
-///
-/// # Errors
-/// It may not.
 pub fn check_host_of_task(url: &Url, allowed: Option<&[String]>, has_headers: bool) -> Result<(), String> {
     let Some(allowed) = allowed else { return Err(NOTHING_NAMED.to_owned()) };
     if !fits_any(url, allowed) {

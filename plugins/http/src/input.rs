@@ -76,10 +76,7 @@ pub struct Callback {
 }
 
 impl RequestInput {
-    /// Reads the line.
-    ///
-    /// # Errors
-    /// It is not from a runner that has this plugin's engine. Shows nothing of what is in it.
+    /// Reads the line. An error shows nothing of what is in it.
     pub fn parse(line: &str) -> Result<Self, String> {
         serde_json::from_str(line).map_err(|error| {
             let (line, column) = (error.line(), error.column());
@@ -103,7 +100,6 @@ impl RequestInput {
         self.worker.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// The task's id.
     pub fn id(&self) -> Option<&str> {
         self.variable("RUN_ID").or_else(|| self.id.get("$oid").and_then(Value::as_str))
     }
@@ -118,9 +114,6 @@ impl RequestInput {
     }
 
     /// How the service calls back.
-    ///
-    /// # Errors
-    /// The node does not say where.
     pub fn callback(&self) -> Result<&Callback, String> {
         self.callback.as_ref().or(self.worker.callback.as_ref()).ok_or_else(|| {
             "the web service could not call back: engines.http.callback_url of this node's configuration is not set"

@@ -22,7 +22,6 @@ const NOT_TO_BE_SET: [&str; 6] =
     ["host", "content-length", "transfer-encoding", "connection", "upgrade", "expect"];
 
 pub struct Request {
-    /// Where.
     pub url: Url,
     pub headers: HeaderMap,
     /// JSON.
@@ -30,10 +29,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// The request for a task. There is none that the node does not allow.
-    ///
-    /// # Errors
-    /// Something of it cannot be used, or the address is none that this node asks. Shows no values.
+    /// The request for a task. There is none that the node does not allow. An error shows no values.
     pub fn of(told: &RequestInput) -> Result<Self, String> {
         let (url, whose) = url(told)?;
         match whose {

@@ -38,7 +38,6 @@ const REMOVALS: u32 = 5;
 /// How long a write that nobody reads may hold up the end.
 const LAST_MOMENT: Duration = Duration::from_secs(1);
 
-/// The program.
 pub fn main() -> ExitCode {
     // Fails when a provider is installed already, which is as good.
     let _already_installed = rustls::crypto::ring::default_provider().install_default();

@@ -18,7 +18,6 @@ const WHOLE: Duration = Duration::from_secs(30);
 /// So many bytes of an answer are shown.
 const SHOWN: usize = 4096;
 
-/// What is sent.
 #[derive(Debug)]
 pub struct Request {
     pub url: Url,

@@ -48,7 +48,6 @@ impl<'a> Part<'a> {
         Ok(text.as_str().with_context(|| format!("there is no {}", self.name))?.to_owned())
     }
 
-    /// Waits until it shows `text`.
     pub async fn until_text(&self, text: &str) -> anyhow::Result<()> {
         let what = format!("'{text}' in {}", self.name);
         self.until_its_text(&what, |shown| shown.contains(text)).await

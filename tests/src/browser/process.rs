@@ -84,7 +84,6 @@ impl Process {
         Ok(Some(process))
     }
 
-    /// Where the driver listens.
     pub fn url(&self) -> &str {
         &self.url
     }

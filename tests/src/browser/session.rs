@@ -96,12 +96,10 @@ impl Session {
         Ok(Self { http, url: format!("{url}/session/{id}") })
     }
 
-    /// What it answers to GET.
     pub async fn get(&self, path: &str) -> anyhow::Result<Value> {
         send(self.http.request(Method::GET, format!("{}{path}", self.url))).await
     }
 
-    /// What it answers to POST.
     pub async fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
         send(self.http.request(Method::POST, format!("{}{path}", self.url)).json(body)).await
     }

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 
 use crate::podman::{IMAGE, Podman};
 
-/// Its name.
 pub const PLUGIN: &str = "FaultsBox";
 
 /// Times are those of the machine, in hundredths of a second: a start is said to be the next one.

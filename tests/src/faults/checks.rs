@@ -28,7 +28,6 @@ pub use recordings::recordings;
 /// What is known at the end.
 #[derive(Debug)]
 pub struct Evidence<'a> {
-    /// Where it happened.
     pub world: &'a World,
     /// The tasks as they are stored.
     pub tasks: HashMap<TaskId, Document>,
@@ -38,7 +37,6 @@ pub struct Evidence<'a> {
     pub served: Vec<Served>,
     /// Tasks whose submission was acknowledged.
     pub submitted: Vec<TaskId>,
-    /// The schedule.
     pub ticking: Ticking,
 }
 
@@ -47,7 +45,6 @@ pub struct Evidence<'a> {
 pub struct Verdict {
     /// The invariant.
     pub name: &'static str,
-    /// What violates it.
     pub violations: Vec<String>,
 }
 

@@ -41,7 +41,6 @@ const BESIDE: Duration = Duration::from_secs(3);
 /// How many faults of each kind there were.
 pub type Injected = BTreeMap<Fault, u64>;
 
-/// Injects faults.
 #[derive(Debug)]
 pub struct Injector {
     world: Arc<World>,

@@ -109,7 +109,6 @@ impl Daemon {
         self.signal(Signal::SIGSTOP);
     }
 
-    /// Lets it go on.
     pub fn go_on(&mut self) {
         if std::mem::take(&mut self.stopped) {
             self.signal(Signal::SIGCONT);

@@ -111,7 +111,6 @@ pub async fn one(world: &World, kind: u64, random: &mut Random) -> anyhow::Resul
     Ok(tasks.insert_one(task).await.is_ok())
 }
 
-/// Any kind.
 pub fn any(random: &mut Random) -> u64 {
     random.below(KINDS)
 }

@@ -14,21 +14,17 @@ pub enum Kind {
     Den,
     /// A DCI.
     Web,
-    /// A task's runner.
     Runner,
-    /// A runner's guard.
     Guard,
     Plugin,
     /// What runs a plugin with other means.
     Adapter,
-    /// Something else.
     Other,
 }
 
 /// A living process.
 #[derive(Debug, Clone)]
 pub struct Process {
-    /// Its number.
     pub pid: Pid,
     pub kind: Kind,
     /// Its command line.
@@ -41,7 +37,6 @@ impl Process {
         let _ended = kill(self.pid, signal);
     }
 
-    /// Whether it is a runner of this node.
     pub fn is_runner_of(&self, node: &str) -> bool {
         self.kind == Kind::Runner
             && self.line.iter().skip_while(|word| *word != "--node").nth(1).is_some_and(|name| name == node)
@@ -63,7 +58,6 @@ pub fn all(folder: &Path) -> Vec<Process> {
         .collect()
 }
 
-/// Those of one kind.
 pub fn of_kind(folder: &Path, kind: Kind) -> Vec<Process> {
     all(folder).into_iter().filter(|process| process.kind == kind).collect()
 }

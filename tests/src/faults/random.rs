@@ -7,7 +7,6 @@ use std::time::Duration;
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence of `seed`.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -17,7 +16,6 @@ impl Random {
         Self(self.next())
     }
 
-    /// The next number.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -36,18 +34,15 @@ impl Random {
         usize::try_from(self.below(length as u64)).unwrap_or(0)
     }
 
-    /// One of `items`.
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> Option<&'a T> {
         items.get(self.index(items.len()))
     }
 
-    /// A time between two others.
     pub fn between(&mut self, shortest: Duration, longest: Duration) -> Duration {
         let span = u64::try_from(longest.saturating_sub(shortest).as_millis()).unwrap_or(0);
         shortest + Duration::from_millis(self.below(span + 1))
     }
 
-    /// Brings `items` into a random order.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.index(last + 1));

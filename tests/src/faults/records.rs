@@ -16,7 +16,6 @@ pub struct Run {
     pub task: TaskId,
     /// Which claim of it.
     pub attempt: i64,
-    /// Its process.
     pub pid: i32,
     /// When it started, since the machine did.
     pub started: Duration,

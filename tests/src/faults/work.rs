@@ -9,7 +9,6 @@ use nix::time::{ClockId, clock_gettime};
 /// What a task asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Work {
-    /// How long it takes.
     pub millis: u32,
     /// How many lines it prints.
     pub lines: u32,
@@ -25,7 +24,6 @@ pub const BEAT: &str = "beat";
 pub const END: &str = "end";
 
 impl Work {
-    /// As the parameters of a task.
     pub fn params(self) -> Document {
         doc! {
             "millis": i64::from(self.millis), "lines": i64::from(self.lines), "fails": i64::from(self.fails),

@@ -81,7 +81,6 @@ impl How {
 pub struct Queue {
     pub id: QueueId,
     pub name: String,
-    /// How its tasks are run.
     pub how: How,
     /// Its `threads` when it is left alone.
     pub usual: u64,
@@ -98,12 +97,9 @@ struct State {
     paused: bool,
 }
 
-/// What to do with a queue.
 #[derive(Debug, Clone, Copy)]
 pub enum Change {
-    /// Sets `threads`.
     Threads(u64),
-    /// Sets `paused`.
     Paused(bool),
 }
 
@@ -122,16 +118,13 @@ pub struct World {
     pub set: Mutex<ReplicaSet>,
     /// Where they are.
     pub uri: String,
-    /// The core's operations.
     pub store: Store,
-    /// Everything else.
     pub database: Database,
     pub dens: Vec<Mutex<Daemon>>,
     /// The DCI.
     pub web: Mutex<Daemon>,
     /// Where it is.
     pub url: String,
-    /// The web service.
     pub service: Service,
     /// Who is told what fails.
     pub hook: Hook,

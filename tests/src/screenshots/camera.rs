@@ -31,7 +31,6 @@ pub(super) struct Camera {
 }
 
 impl Camera {
-    /// One for pictures in `folder`.
     pub async fn new(folder: &Path) -> anyhow::Result<Self> {
         Ok(Self { browser: Browser::start().await?, folder: folder.to_owned() })
     }

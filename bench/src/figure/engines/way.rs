@@ -11,7 +11,6 @@ use crate::world::plugins::{CONTAINER, HTTP, PERL, PROGRAM, TRUE, TRUE_PROGRAM, 
 /// What Perl takes to start.
 pub const PERL_START: [&str; 3] = ["perl", "-e", "1"];
 
-/// One of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// Bare processes: `/bin/true`.
@@ -34,7 +33,6 @@ pub enum Way {
 }
 
 impl Way {
-    /// All of them.
     pub const ALL: [Self; 9] = [
         Self::BareTrue,
         Self::Exec,
@@ -47,7 +45,6 @@ impl Way {
         Self::Http,
     ];
 
-    /// Its name for programs.
     pub const fn key(self) -> &'static str {
         match self {
             Self::BareTrue => "bare_true",
@@ -62,7 +59,6 @@ impl Way {
         }
     }
 
-    /// Its name for people.
     pub const fn label(self) -> &'static str {
         match self {
             Self::BareTrue => "floor, bare /bin/true",

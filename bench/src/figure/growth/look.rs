@@ -35,7 +35,6 @@ const DRAINED: u32 = 3_000;
 const WINDOWS: u32 = 6;
 const WINDOW: Duration = Duration::from_secs(4);
 
-/// All measurements.
 pub async fn everything(ground: &mut Ground<'_>, level: u32) -> anyhow::Result<Vec<Sample>> {
     let turn = ground.turn;
     let begin = |what: &str| turn.begin(&format!("{NAME}, {level} finished tasks: {what}"));

@@ -14,7 +14,6 @@ const MOST: f64 = 1.3;
 pub struct Cost {
     /// Its name for programs, with the unit at the end.
     pub key: &'static str,
-    /// Its name for people.
     pub label: &'static str,
     /// Whether its p95 is compared, too.
     p95: bool,
@@ -55,7 +54,6 @@ impl Cost {
     }
 }
 
-/// How many finished tasks there were.
 fn levels(results: &Results) -> Vec<u32> {
     let level = |series: &Series| {
         let level = series.key.strip_prefix(CLAIM.key)?.strip_prefix("_at_")?;

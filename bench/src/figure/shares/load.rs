@@ -18,7 +18,6 @@ const FIRST: f64 = 60.0;
 const LONG: f64 = 20.0;
 const SHORT: f64 = 5.0;
 
-/// A task.
 #[derive(Debug, Clone, Copy)]
 pub struct Job {
     /// The number of its group.
@@ -29,7 +28,6 @@ pub struct Job {
     pub takes: Time,
 }
 
-/// All tasks.
 #[derive(Debug)]
 pub struct Load {
     /// The names of groups. Their order has nothing to do with how much they submit.

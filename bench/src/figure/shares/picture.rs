@@ -14,14 +14,11 @@ const BOTTOM: f64 = 60.0;
 const LEAST: i32 = -1;
 const MOST: i32 = 4;
 
-/// What is shown.
 #[derive(Debug)]
 pub struct Picture {
-    /// What it is about.
     pub title: String,
     /// What the classes are, and what their values.
     pub axes: (String, String),
-    /// What each class is called.
     pub classes: Vec<String>,
     /// The name, the colour and the values of each series.
     pub series: Vec<(String, &'static str, Vec<f64>)>,

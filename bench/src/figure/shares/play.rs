@@ -30,7 +30,6 @@ pub enum Order {
 }
 
 impl Order {
-    /// All of them.
     pub const ALL: [Self; 3] = [Self::Fifo, Self::Turns, Self::Use];
 
     pub const fn name(self) -> &'static str {
@@ -42,7 +41,6 @@ impl Order {
     }
 }
 
-/// What came of it.
 #[derive(Debug)]
 pub struct Played {
     /// How long each task waited, in seconds.
@@ -128,7 +126,6 @@ impl<'a> Queue<'a> {
         *at = now;
     }
 
-    /// Starts the next task.
     fn starts(&mut self, order: Order, now: Time) -> Option<usize> {
         let group = match order {
             Order::Fifo => self.line.pop_front(),

@@ -28,7 +28,6 @@ use crate::statistics::Summary;
 use crate::world::processes::{cpu_seconds, server_pid};
 use crate::world::{Kind, own_uri};
 
-/// Tasks of a measurement.
 const TASKS: u32 = 2_000;
 
 /// So many submissions are on their way at once.
@@ -71,7 +70,6 @@ static OWN_LOOK: Series =
 static FRUITLESS: Series =
     Series::fixed(NAME, "fruitless_cpu_us", "a claim from an empty queue, us of mongod's CPU");
 
-/// What is known.
 #[derive(Debug)]
 pub struct Costs {
     pub assumptions: Assumptions,

@@ -18,11 +18,9 @@ const AHEAD: usize = 2;
 pub struct Batch {
     /// A JSON array of the lines' objects, each as it was written.
     pub params: String,
-    /// How many tasks these are.
     pub tasks: usize,
     /// The number of the first line that is not of an earlier batch; the first of all is 1.
     pub first_line: u64,
-    /// The number of the last line.
     pub last_line: u64,
     /// How many bytes of the input have been read up to there.
     pub bytes_read: u64,

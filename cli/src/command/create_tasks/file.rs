@@ -272,7 +272,6 @@ impl Progress {
     }
 }
 
-/// How many tasks were created in a second.
 pub fn per_second(tasks: u64, time: Duration) -> f64 {
     // No task count is so large that the conversion loses a digit that matters.
     let tasks = u32::try_from(tasks).unwrap_or(u32::MAX);

@@ -52,7 +52,6 @@ pub async fn run(client: &Client, options: &GetFiles) -> anyhow::Result<ExitCode
     Ok(ExitCode::SUCCESS)
 }
 
-/// What has come.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Tally {
     files: u64,

@@ -26,7 +26,6 @@ fn mode(entry: &FileEntry) -> u32 {
     mode.map_or(MODE, |mode| mode & 0o777)
 }
 
-/// When it was changed.
 fn mtime(entry: &FileEntry) -> Option<SystemTime> {
     let at = DateTime::parse_rfc3339_str(format!("{}Z", entry.mtime.as_deref()?)).ok()?;
     let since = u64::try_from(at.timestamp_millis()).ok()?;
@@ -114,7 +113,6 @@ impl Part {
         self.is_resumed
     }
 
-    /// Adds what comes next.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         let length = self.length().saturating_add(bytes.len() as u64);
         if length > self.entry.size {
@@ -125,7 +123,6 @@ impl Part {
         Ok(())
     }
 
-    /// Begins anew.
     pub fn restart(self) -> io::Result<Self> {
         let Self { place, beside, entry, .. } = self;
         fs::remove_file(&beside)?;

@@ -27,7 +27,6 @@ pub struct LocalFile {
     pub file: PathBuf,
     /// How many bytes it had when it was found.
     pub size: u64,
-    /// Who may read, write and run it.
     pub mode: u32,
     /// When it was changed: seconds since 1970.
     pub mtime: i64,

@@ -12,23 +12,19 @@ use crate::command::arrays;
 use crate::command::life::{advise, carry_out, details, with_reason};
 use crate::output::{plain, print, say, visible};
 
-/// What is done with a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
-    /// It is cancelled.
     Cancel,
-    /// It is queued once more.
     Retry,
 }
 
 impl Act {
-    /// Asks for it.
     pub async fn send(self, client: &Client, id: &str, reason: Option<&str>) -> Result<Value, ApiError> {
         let action = self.of_array().name();
         client.post(&format!("/tasks/{id}/{action}"), &Value::Object(with_reason(reason))).await
     }
 
-    /// The same with all tasks of an array.
+    /// The same act with all tasks of an array.
     const fn of_array(self) -> BulkAction {
         match self {
             Self::Cancel => BulkAction::Cancel,

@@ -19,7 +19,6 @@ const LATE: Duration = Duration::from_secs(30);
 /// A connection that several requests share. Only the first of them must be answered: the DCI may be started again.
 #[derive(Debug)]
 pub struct Connection<'a> {
-    /// What sends the requests.
     pub client: &'a Client,
     /// Whether an address that takes connections is enough for the first one.
     patient: bool,
@@ -63,7 +62,6 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Notes an answer.
     pub fn answered(&self) {
         self.reached.set(true);
         if self.lost.replace(false) {

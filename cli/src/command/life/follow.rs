@@ -35,10 +35,8 @@ pub struct Stream {
     pub raw: bool,
 }
 
-/// Standard output as such.
 pub const STDOUT: Stream = Stream { name: "stdout", to_stderr: false, raw: false };
 
-/// Standard error as such.
 pub const STDERR: Stream = Stream { name: "stderr", to_stderr: true, raw: false };
 
 /// Copies a stream: of this attempt, or of the latest one. Goes on where it was if the connection is lost.

@@ -21,7 +21,6 @@ const SCHEDULES: Table = Table {
     noun: "schedules",
 };
 
-/// Prints the schedules that there are.
 pub async fn list(client: &Client, filter: &ScheduleFilter, options: &ListingOptions) -> anyhow::Result<()> {
     let schedules = client.get(&address(filter, options.limit), None).await.map_err(advise)?;
     SCHEDULES.print(&schedules, options)

@@ -60,7 +60,6 @@ fn text(answer: &Value, screen: Screen) -> String {
     text
 }
 
-/// Times as a table.
 fn times(times: Option<&Value>, screen: Screen) -> String {
     TABLE.render(times.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default(), screen)
 }

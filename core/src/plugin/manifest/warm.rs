@@ -81,17 +81,11 @@ impl Warm {
 }
 
 /// The key's value: `true`, `false` or an object with limits.
-///
-/// # Errors
-/// It is something else, or a limit is wrong.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Warm>, D::Error> {
     deserializer.deserialize_any(Value)
 }
 
 /// The key's value as it is read.
-///
-/// # Errors
-/// Those of the serializer.
 pub fn serialize<S: Serializer>(warm: &Option<Warm>, serializer: S) -> Result<S::Ok, S::Error> {
     let Some(warm) = warm else { return serializer.serialize_bool(false) };
     let mut map = serializer.serialize_map(None)?;

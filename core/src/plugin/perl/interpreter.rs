@@ -70,9 +70,6 @@ impl FolderQuery {
 }
 
 /// Where an interpreter looks for modules. It is asked once, and again after a while if it says nothing.
-///
-/// # Errors
-/// It cannot be run, or does not answer in time. Says so.
 pub(super) fn folders_of(interpreter: &Path) -> Result<Vec<PathBuf>, Unknown> {
     let mut known = lock();
     let now = Instant::now();

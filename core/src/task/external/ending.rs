@@ -49,11 +49,9 @@ impl Reason {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Ending {
     pub status: Status,
-    /// Why.
     pub reason: Reason,
     /// What the service says about it.
     pub message: Option<String>,
-    /// The structured result.
     pub result: Option<Document>,
 }
 

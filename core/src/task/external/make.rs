@@ -30,9 +30,6 @@ enum Made {
 
 impl Store {
     /// Makes the end that was noted in `task`. Whoever comes second changes nothing.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or has no room for the end.
     pub(super) async fn make_end(&self, task: &Task) -> Result<(), StoreError> {
         let Some(ending) = task.rest.get_document(EXTERNAL).ok().and_then(Ending::of) else { return Ok(()) };
         let queue = self.find_queue(&Selector::Id(task.queue.0)).await?;

@@ -37,7 +37,6 @@ pub enum Replied {
     Stored(Status),
     /// The task waits for no answer to this question, or not any more: it is in this status, and has this answer.
     NotAwaited(Status, Option<Document>),
-    /// There is no such task.
     NoSuchTask,
 }
 

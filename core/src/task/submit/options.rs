@@ -33,7 +33,6 @@ impl StartAt {
 /// queue says applies. The caller has validated the values.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TaskOptions {
-    /// When they may start.
     pub start: Option<StartAt>,
     /// How long an attempt may take.
     pub timeout: Option<Duration>,
@@ -73,7 +72,6 @@ pub struct TaskOptions {
     pub owner: Option<String>,
     /// What they are found by, besides what their queue takes from their parameters.
     pub tags: Vec<String>,
-    /// The trace that they belong to.
     pub trace: Option<TraceContext>,
 }
 

@@ -34,7 +34,6 @@ pub struct SetNameError {
 }
 
 impl SetName {
-    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -84,7 +83,6 @@ pub struct PathError {
 }
 
 impl EntryPath {
-    /// The path as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -16,7 +16,6 @@ pub struct Patterns(Option<GlobSet>);
 /// A pattern cannot be understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// There are too many.
     #[error("at most {most} patterns can be given", most = MOST)]
     TooMany,
     #[error("the pattern '{pattern}' cannot be understood: {why}")]
@@ -28,10 +27,6 @@ pub enum PatternError {
 }
 
 impl Patterns {
-    /// Reads patterns.
-    ///
-    /// # Errors
-    /// One of them is wrong, or they are too many.
     pub fn new<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Result<Self, PatternError> {
         let mut builder = GlobSetBuilder::new();
         let mut count = 0;

@@ -102,12 +102,10 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// One that has seen nothing.
     pub fn new(fit: Fit) -> Self {
         Self { fit, left: LONGEST_OF_COLLECTION, seen: 0 }
     }
 
-    /// Whether a task may have these parameters.
     pub fn check(&mut self, params: &Document) -> Result<(), HttpError> {
         let began = Instant::now();
         let of = Some(Of::Document(self.seen));

@@ -19,7 +19,6 @@ use crate::{changes, json, measure};
 /// How a value of `params` names a field of the document.
 const PLACEHOLDER: &str = "document.";
 
-/// Creates the tasks.
 pub async fn submit(
     state: &State,
     who: &Who,

@@ -25,7 +25,6 @@ impl Sent {
         Some(Self { place, context, request, queue: (queue.id, queue.display_name()), begun })
     }
 
-    /// What the tasks get.
     pub fn context(&self) -> TraceContext {
         self.context.clone()
     }

@@ -93,7 +93,6 @@ fn wrong() -> HttpError {
     HttpError::bad_request("expected a list of definitions, or an object with documents")
 }
 
-/// All of them, if they are right.
 fn checked(documents: &[Value]) -> Result<Vec<NewDefinition>, HttpError> {
     if documents.is_empty() || documents.len() > MOST {
         return Err(HttpError::bad_request(format!(

@@ -14,7 +14,6 @@ use crate::params::{Params, read_up_to};
 use crate::state::State;
 use crate::{changes, files, json, legacy};
 
-/// The content that an address names.
 fn named(id: &str) -> Result<ContentId, HttpError> {
     id.parse::<ContentId>().map_err(|error| HttpError::not_found(error.to_string()))
 }

@@ -48,7 +48,6 @@ const SHOWN: [&str; 21] = [
     "error", "exit", "progress", "group", "priority", "unique", "schedule", "array", "tenant", "owner", TAGS,
 ];
 
-/// A search that can be made.
 #[derive(Debug)]
 pub struct Search {
     /// The queues that whoever asks may see, or the one that is asked for.
@@ -57,13 +56,11 @@ pub struct Search {
     pub of: Selection,
     /// What must also be so of each of them, and what no index knows.
     pub filter: Document,
-    /// What is read of each.
     pub projection: Document,
     /// What the params must contain, in lower case.
     pub text: String,
     /// Whether tasks have to be read to know whether they are meant.
     pub is_read: bool,
-    /// At most so many.
     pub limit: usize,
     /// Only those that are older than this one.
     pub after: Option<TaskId>,

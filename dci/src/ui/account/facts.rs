@@ -64,7 +64,6 @@ impl Facts {
         matches!(&self.who.via, Via::Session(key) if key.id == session.id)
     }
 
-    /// All of it for programs.
     pub fn account(&self) -> Account {
         let session = |session: &Session| AccountSession {
             id: session.id.to_hex(),
@@ -137,11 +136,9 @@ pub fn browser_name(agent: &str) -> String {
 /// A role, and where it is good for something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct May {
-    /// Where.
     pub place: String,
     /// The address of the queue that it is good for, if it is for one that is still there.
     pub address: Option<String>,
-    /// Its name.
     pub role: &'static str,
     /// What it is good for.
     pub words: &'static str,
@@ -172,7 +169,6 @@ pub fn rows(everywhere: Option<Role>, grants: &[Grant], names: &HashMap<ObjectId
     all.into_iter().chain(some).collect()
 }
 
-/// The roles on some queues, for programs.
 pub fn wire_grants(grants: &[Grant], names: &HashMap<ObjectId, String>) -> Vec<accounts::Grant> {
     grants.iter().map(|grant| grant.to_wire(|queue| names.get(&queue.0).cloned())).collect()
 }

@@ -22,7 +22,6 @@ struct AccountPage<'a> {
 }
 
 impl AccountPage<'_> {
-    /// What was wrong with a form.
     fn refused(&self, form: Form) -> Option<&Refused> {
         self.notes.refused.as_ref().filter(|refused| refused.form == form)
     }
@@ -57,9 +56,7 @@ impl AccountPage<'_> {
 pub(super) struct Notes {
     /// What was done.
     pub said: Option<&'static str>,
-    /// What was not.
     pub refused: Option<Refused>,
-    /// The token that was made.
     pub made: Option<Made>,
 }
 
@@ -72,10 +69,8 @@ pub(super) struct Refused {
     name: String,
 }
 
-/// A form of the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// For another password.
     Password,
     Token,
 }
@@ -99,7 +94,6 @@ pub(super) fn said(params: &Params) -> Option<&'static str> {
     }
 }
 
-/// The page.
 pub(super) async fn render(state: &State, who: &Who, status: StatusCode, notes: Notes) -> Rendered {
     ui::render(status, &AccountPage { facts: &Facts::gather(state, who).await?, notes })
 }

@@ -27,7 +27,6 @@ pub(super) struct Picture {
     pub squares: Vec<Square>,
 }
 
-/// A square of the picture.
 pub(super) struct Square {
     pub x: u32,
     pub y: u32,

@@ -23,7 +23,6 @@ const NAME: usize = 60;
 pub struct ObjectNames {
     /// The names of the queues that there are.
     pub queues: HashMap<ObjectId, String>,
-    /// What tasks are called.
     pub tasks: Called,
 }
 
@@ -51,7 +50,6 @@ impl ObjectNames {
     }
 }
 
-/// The tasks that an entry names.
 pub fn tasks_of(entry: &Document) -> Vec<TaskId> {
     let object = Object::of_entry(entry).filter(|object| object.kind == ObjectKind::Task);
     object.and_then(|object| object.id).into_iter().chain(first_task(entry)).map(TaskId).collect()
@@ -59,36 +57,27 @@ pub fn tasks_of(entry: &Document) -> Vec<TaskId> {
 
 /// An entry.
 pub struct Row {
-    /// When it was done.
     pub at: When,
-    /// Who did it.
     pub who: String,
     /// How they were recognised, and from where they came.
     pub how: String,
-    /// What was done.
     pub what: String,
     /// The kind of what it was done to, before its name.
     pub kind: String,
-    /// What it was done to.
     pub object: Option<Thing>,
     /// To which tasks, for a bulk job.
     pub about: Vec<About>,
-    /// The fields that have changed.
     pub changes: Vec<Change>,
-    /// What came of it.
     pub result: String,
     /// The first of the tasks that were submitted: its id, and what it is called.
     pub task: Option<(ObjectId, String)>,
-    /// Why.
     pub reason: String,
 }
 
 /// Something that may have a page.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Thing {
-    /// What it is called.
     pub name: String,
-    /// Its page.
     pub address: Option<String>,
 }
 
@@ -104,7 +93,6 @@ pub struct About {
 /// A field that has changed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Its name.
     pub field: String,
     /// As it was, if that is to be told.
     pub old: Option<String>,
@@ -115,7 +103,6 @@ pub struct Change {
 }
 
 impl Row {
-    /// An entry as stored.
     pub fn of(entry: &Document, names: &ObjectNames) -> Self {
         let (who, how) = whom(entry);
         let (kind, object) = object(entry, names);

@@ -24,7 +24,6 @@ struct Problem {
     text: String,
 }
 
-/// What can be said of it.
 struct Checked {
     problems: Vec<Problem>,
     /// As `POST /balance` takes it.

@@ -92,18 +92,16 @@ struct Failure {
 }
 
 impl Row {
-    /// The row of a job. `names` are those of queues.
+    /// `names` are those of queues.
     pub fn of(job: &BulkJob, names: &HashMap<ObjectId, String>) -> Self {
         Self { view: view(job, names, &Called::default()) }
     }
 
-    /// The id of the job.
     pub fn id(&self) -> &str {
         &self.view.id
     }
 }
 
-/// The page of a job.
 pub async fn render(state: &State, id: &str) -> Rendered {
     let view = read(state, id).await?;
     let page = JobPage {

@@ -10,7 +10,6 @@ use crate::error::HttpError;
 use crate::params::Params;
 use crate::ui::text;
 
-/// A page of the jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Page {
     from: BulkFrom,
@@ -28,7 +27,6 @@ pub struct JobsPage {
 }
 
 impl Page {
-    /// The one that is asked for.
     pub fn of(params: &Params) -> Result<Self, HttpError> {
         let job = |name: &str| {
             let given = text(params.options.get(name));

@@ -40,12 +40,10 @@ impl Part {
 
 #[cfg(test)]
 impl Part {
-    /// The id of its element.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// The element.
     pub fn html(&self) -> &str {
         &self.html
     }
@@ -55,7 +53,6 @@ impl Part {
         self.within == Some(id)
     }
 
-    /// What tells whether it has changed.
     pub fn stamp(&self) -> u64 {
         self.stamp
     }

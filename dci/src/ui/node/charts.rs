@@ -87,7 +87,6 @@ pub(super) async fn points(store: &Store, node: &Document, span: Span) -> Result
     store.node_series(&NodeName::new(name), span.since(store.now()), span.step()).await
 }
 
-/// What the chart shows.
 pub(super) fn chart(of: Of, span: Span, points: &[NodePoint]) -> Value {
     let values: Vec<Option<f64>> = points.iter().map(of.value).collect();
     let every = span.every().max(Duration::from_secs(10));

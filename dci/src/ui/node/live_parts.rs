@@ -30,14 +30,12 @@ const FAILED: i64 = 5;
 /// So many characters of params are shown.
 const PARAMS: usize = 160;
 
-/// What they are made of.
 #[derive(Debug)]
 pub(super) struct Facts {
     /// As stored.
     pub node: Document,
     /// Those that are claimed or running there.
     pub tasks: Vec<Document>,
-    /// Whether there are more.
     pub more: bool,
     /// Those that failed there last.
     pub failed: Vec<Document>,
@@ -76,13 +74,10 @@ pub(super) struct NodeParts {
 /// A task.
 struct Row {
     id: String,
-    /// What it is called.
     title: String,
     queue: String,
     queue_id: Option<String>,
-    /// What it is to do.
     params: String,
-    /// Why it failed.
     error: String,
     status: StatusView,
     since: When,
@@ -115,7 +110,6 @@ impl Facts {
 }
 
 impl NodeParts {
-    /// What it shows.
     pub fn of(facts: &Facts) -> Self {
         let document = &facts.node;
         let node = NodeRow::of(0, document, &facts.now);

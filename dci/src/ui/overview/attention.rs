@@ -47,7 +47,6 @@ pub struct Attention {
 impl HtmlSafe for Attention {}
 
 impl Attention {
-    /// What there is.
     pub fn of(facts: &Facts) -> Self {
         let nodes: Vec<(NodeState, &Document)> =
             facts.nodes.iter().map(|node| (NodeState::of(node, &facts.now), node)).collect();

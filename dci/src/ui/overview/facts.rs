@@ -43,7 +43,6 @@ const FAILED: i64 = 2;
 /// So many of those are counted.
 const MOST_INVENTED: usize = 20;
 
-/// What is kept for a while.
 #[derive(Debug, Default)]
 pub struct Memory {
     hour: Kept<HashMap<QueueId, Vec<Ended>>>,
@@ -96,13 +95,11 @@ pub struct QueueFacts {
 impl HtmlSafe for QueueFacts {}
 
 impl QueueFacts {
-    /// What tells how it is doing.
     pub fn work(&self) -> Work {
         let (rate, intake, lacks) = (self.rate, self.intake, self.lacks);
         Work { waiting: self.waiting.least(), running: self.running, rate, intake, lacks }
     }
 
-    /// How it is doing.
     pub fn state(&self) -> QueueState {
         QueueState::of(&self.queue, &self.work())
     }
@@ -226,7 +223,6 @@ fn of_span<T>([hour, day, week]: &[T; Span::ALL.len()], span: Span) -> &T {
     }
 }
 
-/// What is counted of a queue.
 #[derive(Default)]
 struct Counted {
     waiting: Tally,

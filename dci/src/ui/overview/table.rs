@@ -125,12 +125,10 @@ impl Order {
         if given.is_empty() { String::new() } else { format!("?{}", given.join("&")) }
     }
 
-    /// The same with the chart of another time.
     pub fn with_span(self, span: Span) -> Self {
         Self { span: Some(span), ..self }
     }
 
-    /// The same with other groups, or none.
     pub fn with_groups(self, groups: Option<Grouping>) -> Self {
         Self { groups, ..self }
     }
@@ -157,7 +155,6 @@ struct Heading {
     sorted: Option<&'static str>,
 }
 
-/// The queues of the overview.
 #[derive(Debug, Template)]
 #[template(path = "overview/queues.html")]
 pub struct QueueTable<'a> {
@@ -167,7 +164,6 @@ pub struct QueueTable<'a> {
 
 impl HtmlSafe for QueueTable<'_> {}
 
-/// A row of the table.
 #[derive(Debug, Template)]
 enum Row<'a> {
     #[template(source = "{{ self.0 }}", ext = "html")]

@@ -18,7 +18,6 @@ pub enum Span {
     Week,
 }
 
-/// What there is to say of a span.
 struct About {
     /// As addresses have it.
     name: &'static str,
@@ -78,12 +77,10 @@ impl Span {
         Self::ALL.into_iter().find(|span| span.name() == name)
     }
 
-    /// The one that is asked for, if one is.
     pub fn asked(params: &Params) -> Option<Self> {
         Self::named(&text(params.fields.get("span")))
     }
 
-    /// The one that is asked for.
     pub fn of(params: &Params) -> Self {
         Self::asked(params).unwrap_or(Self::Hour)
     }
@@ -127,7 +124,6 @@ pub fn ends(points: &[Point]) -> Vec<Ended> {
     points.iter().map(|point| point.numbers.ended).collect()
 }
 
-/// All of it together.
 pub fn sum<'a>(numbers: impl IntoIterator<Item = &'a Ended>) -> Ended {
     numbers.into_iter().fold(Ended::default(), |mut sum, ended| {
         sum.merge(*ended);

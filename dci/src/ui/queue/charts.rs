@@ -47,7 +47,6 @@ impl Of {
     }
 }
 
-/// The charts of what happened.
 pub(super) fn first(queue: QueueId, span: Span, points: &[Point]) -> Charts {
     let charts = ALL.map(|(of, name, title)| {
         let words = words(of, span, points);
@@ -70,7 +69,6 @@ pub(super) async fn points(store: &Store, queue: QueueId, span: Span) -> Result<
     store.series(Some(queue), span.since(store.now()), span.step()).await
 }
 
-/// What the chart shows.
 pub(super) fn chart(of: Of, span: Span, points: &[Point]) -> Value {
     if of == Of::Ended {
         return throughput::chart(span, points);

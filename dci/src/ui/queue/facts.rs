@@ -48,7 +48,6 @@ const STATUSES: [Statuses; 12] = [
 /// Tasks that are counted together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Statuses {
-    /// Those with this status.
     One(i64),
     /// Those that somebody keeps from being claimed: -8 and below.
     Held,
@@ -169,7 +168,6 @@ impl Facts {
         self.tallies.iter().filter(|(of, _)| is_asked(of)).map(|(_, tally)| tally.least()).sum()
     }
 
-    /// How it is doing.
     fn state(&self) -> QueueState {
         let waiting = self.tasks(&[-2, -7, -4]);
         let lacks = self.lacking().map(|lacking| lacking.word());

@@ -87,7 +87,6 @@ impl GroupsPage {
     }
 }
 
-/// The page.
 pub async fn render(state: &State, named: &NamedQueue, params: &Params) -> Rendered {
     let queue = queues::find(state, named).await?;
     let filter = list_groups::filter(params)?;

@@ -42,7 +42,6 @@ impl ShadowPage<'_> {
     }
 }
 
-/// The page.
 pub fn render(found: Comparisons) -> Rendered {
     let mut counts: Vec<(&'static str, usize)> =
         Verdict::ALL.map(|verdict| (verdict.word(), found.count(verdict))).to_vec();

@@ -46,7 +46,6 @@ struct FormPage {
     /// What the plugin of the chosen queue describes.
     form: Option<Form>,
     has_keys: bool,
-    /// Those that there are.
     calendars: Vec<String>,
     preview: Preview,
 }
@@ -250,7 +249,6 @@ pub struct Preview {
 impl HtmlSafe for Preview {}
 
 impl Preview {
-    /// That of nothing.
     pub fn empty() -> Self {
         Self { said: "Fill in the times to see when it would run.".to_owned(), ..Self::default() }
     }

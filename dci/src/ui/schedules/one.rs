@@ -41,13 +41,11 @@ struct SchedulePage {
     own: bool,
 }
 
-/// What the page is made of.
 struct Facts {
     schedule: Schedule,
     queue: Queue,
     times: Vec<Occurrence>,
     runs: Vec<Run>,
-    /// What these are called.
     called: Called,
     now: DateTime,
 }
@@ -107,7 +105,6 @@ impl SchedulePage {
     }
 }
 
-/// The page.
 pub async fn render(state: &State, who: &Who, named: &NamedSchedule) -> Rendered {
     let facts = Facts::gather(state, named).await?;
     let (role, own) = (viewer::role_on(&facts.queue), owns_schedule(who, &facts.schedule));
@@ -163,7 +160,6 @@ impl Facts {
         ])
     }
 
-    /// What a run is called.
     fn called(&self, run: &Run) -> &str {
         run.task.map_or("", |task| self.called.of(&TaskId(task)))
     }

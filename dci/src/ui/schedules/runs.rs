@@ -40,12 +40,10 @@ struct Bar {
     title: String,
 }
 
-/// The status of a run for people.
 pub(super) fn status(run: &Run) -> StatusView {
     run.code.map_or_else(|| StatusView::of(&doc! { "status": Bson::Null }), StatusView::from_code)
 }
 
-/// The word for it.
 fn word(run: &Run) -> &'static str {
     run.code.map_or("", |code| ui::word(Status::from_code(code)))
 }

@@ -34,7 +34,6 @@ pub fn meaning(spec: &Spec) -> Option<String> {
     Some(words.join("; ")).filter(|words| !words.is_empty())
 }
 
-/// A time, if there is one.
 pub fn when(at: Option<DateTime>) -> When {
     at.map(When::at).unwrap_or_default()
 }

@@ -32,7 +32,6 @@ struct Place<'a> {
     demanded: bool,
 }
 
-/// The fields of an object's schema.
 pub(super) fn fields(schema: &Value) -> Vec<Field> {
     let left = Cell::new(MOST_FIELDS);
     let place = Place { whole: schema, pointer: "", depth: 0, left: &left, demanded: true };

@@ -21,7 +21,6 @@ impl HtmlSafe for AnswerBox {}
 
 #[derive(Debug, Clone, PartialEq)]
 enum Stage {
-    /// There is nothing to say.
     Nothing,
     Asks(Asks),
     Answered {

@@ -119,7 +119,6 @@ impl Tabs {
         Self { id: id.to_owned(), tabs, chosen }
     }
 
-    /// The same, of which this one is shown.
     pub fn with_chosen(self, chosen: Option<i64>) -> Self {
         Self { chosen, ..self }
     }

@@ -103,7 +103,6 @@ pub struct OutcomeView {
 
 impl HtmlSafe for OutcomeView {}
 
-/// A value as JSON.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JsonText {
     /// Its text, or the beginning of it.
@@ -145,7 +144,6 @@ pub fn table(params: Option<&Bson>) -> Vec<(String, String)> {
 }
 
 impl Facts {
-    /// Those of a task.
     pub fn of(task: &Document, queue: QueueLink) -> Self {
         let time = |name: &'static str, field: &str| {
             let when = When::of(task.get(field));
@@ -223,14 +221,12 @@ impl Facts {
         Self { trace, ..self }
     }
 
-    /// Where its node is.
     fn node_address(&self) -> String {
         format!("/nodes/{}", encoded(&self.node))
     }
 }
 
 impl OutcomeView {
-    /// What came of a task, and of its attempts before.
     pub fn of(id: &str, task: &Document, attempts: &[Document]) -> Self {
         let others = task.iter().filter(|(key, _)| !KNOWN.split(' ').any(|known| known == *key));
         Self {

@@ -39,7 +39,6 @@ struct Last {
 }
 
 impl Feed {
-    /// For those whose rights reach so far.
     pub fn new(reach: Reach) -> Self {
         Self { reach, title: RefCell::default(), last: RefCell::default() }
     }

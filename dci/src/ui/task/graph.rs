@@ -69,7 +69,6 @@ struct Node {
     below: String,
     /// What it is called in a sentence.
     task: String,
-    /// What it looks like.
     class: &'static str,
     here: bool,
     title: String,
@@ -83,7 +82,6 @@ struct Edge {
 }
 
 impl Graph {
-    /// That of a task, for those whose rights reach so far.
     pub async fn find(state: &State, id: TaskId, task: &Document, reach: &Reach) -> Result<Self, HttpError> {
         // What is after no other, and what nobody has ever waited for, is alone.
         if !task.contains_key("after") && !task.contains_key("dependents") {

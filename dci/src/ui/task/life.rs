@@ -81,7 +81,6 @@ pub struct Progress {
 impl HtmlSafe for Progress {}
 
 impl Head {
-    /// That of a task, and what that is called.
     pub fn of(id: &str, task: &Document, queue: &QueueLink, title: String) -> Self {
         let status = status(task);
         let has_ended = status.is_some_and(Status::has_ended);
@@ -109,12 +108,10 @@ impl Head {
         }
     }
 
-    /// What the browser's tab is called.
     pub fn tab(&self) -> &str {
         &self.tab
     }
 
-    /// What the task is called.
     pub fn title(&self) -> &str {
         &self.title
     }

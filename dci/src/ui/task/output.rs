@@ -120,7 +120,6 @@ impl Output {
         }
     }
 
-    /// Where the next byte will be.
     pub fn end(&self) -> u64 {
         self.end
     }

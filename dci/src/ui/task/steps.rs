@@ -45,7 +45,6 @@ struct Row {
 }
 
 impl Steps {
-    /// Those of a task at `now`.
     pub fn of(task: &Document, now: DateTime) -> Self {
         let steps: Vec<&Document> =
             task.get_array(STEPS).into_iter().flatten().filter_map(Bson::as_document).collect();

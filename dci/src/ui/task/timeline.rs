@@ -59,7 +59,6 @@ struct Change<'a> {
 }
 
 impl Timeline {
-    /// That of a task at `now`.
     pub fn of(task: &Document, now: DateTime) -> Self {
         let changes = changes(task);
         let has_ended =

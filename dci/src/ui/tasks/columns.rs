@@ -36,9 +36,7 @@ pub enum Column {
     Status,
     /// Why it failed, in a line.
     Error,
-    /// Where it runs.
     Node,
-    /// When it was made.
     Created,
     /// When its status changed.
     Changed,
@@ -50,12 +48,10 @@ pub enum Column {
     Exit,
     /// How far its plugin says it is.
     Progress,
-    /// The number of its attempt.
     Attempt,
     /// When it is to start.
     Due,
     Result,
-    /// Its parameters.
     Params,
 }
 
@@ -71,7 +67,6 @@ pub enum Cell {
     Number(String),
     /// JSON.
     Code(String),
-    /// What went wrong.
     Error(String),
     /// Parameters, of which some is marked, and tags with their addresses.
     Params(Excerpt, Vec<(String, String)>),
@@ -145,7 +140,6 @@ impl Column {
         self.title().to_lowercase()
     }
 
-    /// Whether its cells are numbers.
     pub const fn is_number(self) -> bool {
         matches!(self, Self::Waited | Self::Ran | Self::Exit | Self::Attempt)
     }
@@ -226,7 +220,6 @@ impl HtmlSafe for Table {}
 #[template(path = "tasks/row.html")]
 pub struct Row {
     id: String,
-    /// What it is called.
     title: String,
     /// What can be done to it: names of actions.
     can: String,
@@ -239,17 +232,14 @@ pub struct Row {
 impl HtmlSafe for Row {}
 
 impl Table {
-    /// A table of tasks.
     pub fn of(rows: Vec<Row>, columns: &[Column]) -> Self {
         Self { columns: columns.to_vec(), rows }
     }
 
-    /// Whether nothing is in it.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// The ids of its tasks, in order.
     pub fn ids(&self) -> Vec<&str> {
         self.rows.iter().map(|row| row.id.as_str()).collect()
     }
@@ -266,7 +256,6 @@ impl Row {
         Self { id, title: String::new(), can, width: columns.len(), cells: Some(cells) }
     }
 
-    /// The same of a task that is called so.
     pub fn called(self, title: String) -> Self {
         Self { title, ..self }
     }

@@ -17,7 +17,6 @@ const DAY: i64 = 86_400_000;
 const WORDS: [(&str, &str); 4] =
     [("hour", "last hour"), ("today", "today"), ("yesterday", "yesterday"), ("week", "7 days")];
 
-/// What is asked for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Asked {
     /// One of [`WORDS`], or nothing.
@@ -104,7 +103,6 @@ impl Asked {
         }
     }
 
-    /// The times that are asked for.
     pub fn between(&self, now: DateTime) -> Result<Created, HttpError> {
         let mut params = Params::default();
         self.put_into(&mut params, now);

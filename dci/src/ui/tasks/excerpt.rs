@@ -7,7 +7,6 @@ use crate::ui::parts::cut;
 /// So many characters are shown before what was found, where that is not at the beginning.
 const BEFORE: usize = 40;
 
-/// A part of a text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Excerpt {
     /// Its pieces in order, and whether each is what was looked for.

@@ -33,7 +33,6 @@ const MOST_QUEUES: usize = 200;
 
 #[derive(Debug, Default)]
 pub struct ResultPage {
-    /// What is shown of the tasks.
     pub rows: Vec<Row>,
     /// The option and the value that lead to the page before.
     pub previous: Option<(&'static str, String)>,
@@ -128,7 +127,6 @@ impl Plan {
         self
     }
 
-    /// Finds it.
     pub async fn find(&self, store: &Store) -> Result<ResultPage, HttpError> {
         let counted = async { self.count(store).await.map(Some).map_err(HttpError::from_search) };
         if self.text.is_empty() {

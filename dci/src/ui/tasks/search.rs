@@ -39,7 +39,6 @@ pub struct Search {
     pub id: String,
     /// Other fields that an index has.
     pub others: Vec<(String, String)>,
-    /// When they were made.
     pub created: Asked,
     /// What the params must contain.
     pub text: String,
@@ -47,9 +46,7 @@ pub struct Search {
     pub archive: bool,
     /// The oldest first.
     pub oldest: bool,
-    /// So many are shown at most.
     pub limit: i64,
-    /// What is shown of each.
     pub columns: Vec<Column>,
 }
 
@@ -65,7 +62,6 @@ pub struct Chip {
 }
 
 impl Search {
-    /// As the parameters of a request have it.
     pub fn of(params: &Params) -> Self {
         let field = |name: &str| text(params.fields.get(name)).trim().to_owned();
         let tags = |name: &str| params.fields.get(name).and_then(tags::list).map(|tags| tags::line(&tags));
@@ -261,7 +257,6 @@ pub fn tags_of(task: &Document) -> Vec<(String, String)> {
     stored(task.get(TAGS)).into_iter().map(link).collect()
 }
 
-/// An address with parameters.
 pub fn address(path: &str, pairs: impl IntoIterator<Item = (String, String)>) -> String {
     let pairs = pairs.into_iter().map(|(name, value)| format!("{}={}", encoded(&name), encoded(&value)));
     let query: Vec<String> = pairs.collect();

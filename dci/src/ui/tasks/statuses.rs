@@ -7,7 +7,6 @@ use serde_json::Value;
 
 use crate::ui::{self, StatusView, text};
 
-/// Those that have names.
 pub(super) const NAMED: [Status; 10] = [
     Status::Deferred,
     Status::Blocked,

@@ -55,7 +55,6 @@ pub(super) struct Lane {
     pub(super) end: Option<(Reason, Instant)>,
 }
 
-/// What there is to be done.
 enum Event {
     Order(Order),
     ToldToEnd,

@@ -22,7 +22,6 @@ const LAST_WORDS: usize = 4 * 1024;
 /// How long a process has to end whose standard input is closed.
 const LEAVING: Duration = Duration::from_secs(2);
 
-/// A process.
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) key: Arc<Key>,
@@ -142,7 +141,6 @@ impl Running {
         self.process.tell_of_stray();
     }
 
-    /// Notes what is wrong with what it says.
     pub(super) fn complain(&mut self, why: &str) {
         if self.complaints.add(why) {
             tracing::warn!(plugin = %self.key.name, "{why}");

@@ -8,7 +8,6 @@ use crate::dev::console::{Colour, Console};
 /// The longest text in a column of free text.
 const WIDTH: usize = 34;
 
-/// The lines of the table.
 pub fn render(console: &Console, demos: &[Demo]) -> Vec<String> {
     let heading = ["id", "queue", "what", "status", "seconds", "node", "output"].map(str::to_owned);
     let rows: Vec<[String; 7]> = std::iter::once(heading).chain(demos.iter().map(row)).collect();

@@ -23,7 +23,6 @@ pub struct Demo {
     pub queue: &'static str,
     /// What it does, for people.
     pub what: String,
-    /// Its parameters.
     pub params: Value,
     /// The status that it is to end with.
     pub expected: i64,

@@ -28,9 +28,7 @@ const LONGEST: usize = 64 * 1024 * 1024;
 
 /// A request.
 pub struct Sent {
-    /// What is to be done.
     pub method: Method,
-    /// With what, and how.
     pub path: String,
     /// JSON, or nothing.
     pub body: Bytes,
@@ -84,9 +82,6 @@ impl Answer {
     }
 
     /// More of it. `None`: that was all.
-    ///
-    /// # Errors
-    /// The connection has ended.
     pub async fn piece(&mut self) -> Result<Option<Bytes>, Error> {
         while let Some(frame) = self.response.body_mut().frame().await {
             if let Ok(piece) = frame?.into_data() {
@@ -97,9 +92,6 @@ impl Answer {
     }
 
     /// All of it.
-    ///
-    /// # Errors
-    /// The connection has ended, or it is too long.
     pub async fn bytes(mut self) -> Result<Bytes, Error> {
         let mut bytes = Vec::new();
         while let Some(piece) = self.piece().await? {
@@ -112,9 +104,6 @@ impl Answer {
     }
 
     /// The streams of a container, where these were asked for.
-    ///
-    /// # Errors
-    /// The engine did not mean that.
     pub async fn streams(self) -> Result<(FromContainer, ToContainer), Error> {
         if self.status() != StatusCode::SWITCHING_PROTOCOLS {
             return Err(Error::Odd(format!("it does not connect to the container: {}", self.status())));

@@ -20,7 +20,6 @@ use tokio::time::timeout;
 /// Nothing here takes so long.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// The adapter's program.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_disbatch-container");
 
 /// The user of an adapter that is not root, where these tests are.
@@ -35,7 +34,6 @@ pub type Answer = Option<(u16, String)>;
 /// Answers a request such as `GET /info`; the number says how often it was asked before.
 type Answers = dyn Fn(&str, usize) -> Answer + Send + Sync;
 
-/// A request.
 #[derive(Debug, Clone)]
 pub struct Asked {
     /// The method and the path, without the version and what is asked for with it.
@@ -48,7 +46,6 @@ pub struct Engine {
     asked: Sender<Vec<Asked>>,
 }
 
-/// A running adapter.
 pub struct Adapter {
     child: Child,
     /// Its private folder.
@@ -95,7 +92,6 @@ impl Engine {
         self.asked.borrow().iter().filter(|asked| asked.what == what).count()
     }
 
-    /// Waits until something is asked for.
     pub async fn until_asked(&self, what: &str) {
         let mut asked = self.asked.subscribe();
         let found = asked.wait_for(|asked| asked.iter().any(|asked| asked.what == what));

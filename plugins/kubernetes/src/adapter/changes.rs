@@ -35,7 +35,6 @@ pub enum Change<K> {
     Trouble(String),
 }
 
-/// Which objects.
 #[derive(Debug, Clone)]
 pub enum Selection {
     /// Those that have these labels.

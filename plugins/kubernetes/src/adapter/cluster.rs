@@ -47,9 +47,6 @@ pub struct Cluster {
 impl Cluster {
     /// Finds the cluster: by the node's kubeconfig, else by that of the environment or the user, else by what a pod has. Asks it
     /// nothing yet.
-    ///
-    /// # Errors
-    /// There is none, or what leads to it is wrong.
     pub async fn find(of_node: &EngineConfig, namespace: Option<&str>) -> Result<Self, String> {
         let config = config(of_node).await?;
         let namespace = namespace.unwrap_or(&config.default_namespace).to_owned();
@@ -76,7 +73,6 @@ impl Cluster {
         Ok(in_time(self.jobs.list(&params)).await?.items.pop())
     }
 
-    /// Makes a job.
     pub async fn create_job(&self, job: &Value) -> Result<Job, Error> {
         self.create(self.jobs.resource_url(), job).await
     }
@@ -109,7 +105,6 @@ impl Cluster {
         in_time(self.client.request(request)).await
     }
 
-    /// Changes a job.
     pub async fn patch_job(&self, name: &str, patch: &Value) -> Result<Job, Error> {
         in_time(self.jobs.patch(name, &PatchParams::default(), &Patch::Merge(patch))).await
     }
@@ -140,7 +135,6 @@ impl Cluster {
 #[derive(Debug, Clone)]
 pub struct JobRef {
     pub name: String,
-    /// Its id.
     pub uid: String,
     /// If it must not have changed: what it was.
     pub version: Option<String>,
@@ -238,7 +232,6 @@ pub fn describe(error: &Error) -> String {
     with_causes(error)
 }
 
-/// Pauses that grow.
 #[derive(Debug)]
 pub struct Pauses(Duration);
 

@@ -22,7 +22,6 @@ pub const LAST_WORDS: &str = "/dev/termination-log";
 /// The most that a secret holds. The keys take a little of what Kubernetes allows, which is 1 MiB.
 const LARGEST: usize = 1000 * 1024;
 
-/// The variables and the secret.
 #[derive(Debug, Default)]
 pub struct Environment {
     /// The variables, as a container of Kubernetes has them.
@@ -38,9 +37,6 @@ enum Given {
 
 /// Makes them. `of_pod`: the variables that the manifest gives to the container in `pod`. Of the same name, what a runner sets
 /// comes before `env` of the manifest, and that before these.
-///
-/// # Errors
-/// A secret is not there, or all of it is too long.
 pub fn environment(told: &JobInput, name: &str, of_pod: &[Value]) -> Result<Environment, String> {
     let given = given(told)?;
     let is_given = |variable: &&Value| variable["name"].as_str().is_some_and(|name| given.contains_key(name));

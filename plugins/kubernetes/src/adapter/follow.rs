@@ -38,7 +38,6 @@ const DELETED: &str = "Deleted";
 
 /// Whom is followed.
 pub struct Following<'a> {
-    /// Where it is.
     pub cluster: &'a Cluster,
     pub job: &'a JobRef,
     /// What finds pods of the task.
@@ -59,9 +58,6 @@ pub struct JobOutcome {
 
 impl Following<'_> {
     /// Follows the job until its container has ended and all of its output is there; or, if it is to end before, until it is gone.
-    ///
-    /// # Errors
-    /// The cluster does not let us.
     pub async fn follow(&self, control: &mut Control, stop: &mut Stop) -> Result<JobOutcome, String> {
         let (tell, heard) = watch::channel(Heard::default());
         let mut copy = pin!(log::copy(&self.cluster.pods, self.container, heard));
@@ -158,7 +154,6 @@ struct View<'a> {
     tell: Sender<Heard>,
     seen: Option<Seen>,
     stopped: bool,
-    /// Whether the container has begun.
     has_begun: bool,
     /// Since when there is something in the way.
     troubled: Option<Instant>,

@@ -13,20 +13,16 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use zeroize::Zeroizing;
 
-/// What the adapter is told.
 pub type Worker = disbatch_adapter::Worker<Settings, EngineConfig>;
 
 /// All that the runner tells.
 pub struct JobInput {
-    /// What the adapter is told.
     pub worker: Worker,
     /// The task as a line for the container. Secure parameters are in it.
     pub task: Zeroizing<String>,
     /// The secure parameters as JSON, if there are some.
     pub secure_params: Option<Zeroizing<String>>,
-    /// The task's id.
     pub task_id: String,
-    /// The number of the attempt.
     pub attempt: u64,
     /// The number of the step, of a task with several.
     pub step: Option<u64>,
@@ -44,10 +40,7 @@ impl fmt::Debug for JobInput {
 }
 
 impl JobInput {
-    /// Reads the line.
-    ///
-    /// # Errors
-    /// It is not from a runner that has this plugin's engine. Shows nothing of what is in it.
+    /// Reads the line. An error shows nothing of what is in it.
     pub fn parse(line: &[u8]) -> Result<Self, String> {
         let wrong = |what: String| format!("this is not the task of a job of Kubernetes: {what}");
         let line: Line<'_, Settings, EngineConfig> = Line::parse(line).map_err(wrong)?;
@@ -127,14 +120,12 @@ pub struct Settings {
     pub command: Option<Vec<String>>,
     /// In place of the image's arguments.
     pub args: Option<Vec<String>>,
-    /// Further variables.
     pub env: BTreeMap<String, String>,
     pub namespace: Option<String>,
     /// What is merged over the pod that is made.
     pub pod: Option<Map<String, Value>>,
     /// The secret of the cluster with which images are fetched.
     pub image_pull_secret: Option<String>,
-    /// The service account of the pod.
     pub service_account: Option<String>,
     /// Requests and limits of the container.
     pub resources: Option<Map<String, Value>>,

@@ -22,7 +22,6 @@ const VOLUME: &str = "disbatch";
 /// The only way in which the pod of a task is started: once.
 const RESTART: &str = "Never";
 
-/// What is asked for.
 pub struct Wanted {
     /// The name of the job, and of the secret.
     pub name: String,
@@ -30,7 +29,6 @@ pub struct Wanted {
     pub namespace: Option<String>,
     /// What finds all jobs of the task.
     pub selector: String,
-    /// The number of the attempt.
     pub attempt: u64,
     /// The number of the step, of a task with several.
     pub step: Option<u64>,
@@ -49,9 +47,6 @@ impl fmt::Debug for Wanted {
 
 impl Wanted {
     /// What the manifest says and the task needs.
-    ///
-    /// # Errors
-    /// Something cannot be: says which key.
     pub fn new(told: &JobInput) -> Result<Self, String> {
         let name = names::job(told);
         let labels = names::labels(told);

@@ -40,7 +40,6 @@ const TRIES: u32 = 10;
 pub struct Heard {
     /// Its pod, if there is one.
     pub pod: Option<String>,
-    /// Whether it has begun.
     pub has_begun: bool,
     /// Whether it has ended, or never will begin.
     pub is_over: bool,

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use super::input::{JobInput, TenantNamespaces};
 
 pub const TASK: &str = "disbatch.task";
-/// The number of the attempt.
 pub const ATTEMPT: &str = "disbatch.attempt";
 /// The number of the step, of a task with several.
 pub const STEP: &str = "disbatch.step";
@@ -67,9 +66,6 @@ fn value(text: &str) -> String {
 }
 
 /// The namespace: that of the plugin, else that of the tenant, else that of the node. `None`: that of the kubeconfig.
-///
-/// # Errors
-/// It cannot be one.
 pub fn namespace(told: &JobInput) -> Result<Option<String>, String> {
     let of_node = told.worker.engine_config.clone().unwrap_or_default();
     if let Some(own) = &told.worker.settings.namespace {

@@ -20,9 +20,6 @@ const TITLES: [&str; 2] = ["apiVersion", "kind"];
 
 /// The same as a template of a pod, with `metadata` and `spec`. It may be a pod, the specification of one, a template, or a job
 /// with one.
-///
-/// # Errors
-/// It is none of them. Says which key is in the way.
 pub fn template(given: Option<&Map<String, Value>>) -> Result<Value, String> {
     let Some(given) = given else { return Ok(json!({ "metadata": {}, "spec": {} })) };
     let of_job = given.get("spec").and_then(|spec| spec.get("template"));

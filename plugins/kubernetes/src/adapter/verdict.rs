@@ -31,13 +31,11 @@ const DISRUPTED: &str = "DisruptionTarget";
 /// What was seen of a pod.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Seen {
-    /// Its name.
     pub pod: String,
     /// The node of the cluster.
     pub node: Option<String>,
     /// The digest of the image.
     pub digest: Option<String>,
-    /// How far it is.
     pub stage: Stage,
 }
 
@@ -51,7 +49,6 @@ pub enum Stage {
         /// Whether that is something that should not be.
         trouble: Trouble,
     },
-    /// It runs.
     Running,
     /// It has ended, or never will begin.
     Ended(Ended),
@@ -68,7 +65,6 @@ pub enum Trouble {
     Hopeless,
 }
 
-/// How a container ended.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ended {
     /// Its exit code. `None`: it has none, or none that counts.
@@ -77,7 +73,6 @@ pub struct Ended {
     pub reason: String,
     /// What there is to say of it.
     pub why: Option<String>,
-    /// Whether memory ran out.
     pub oom: bool,
     /// Whether it has run, so that there may be output.
     pub has_run: bool,

@@ -27,13 +27,11 @@ struct Written {
     changed: Condvar,
 }
 
-/// A running adapter.
 pub struct Adapter {
     child: Child,
     written: Arc<Written>,
 }
 
-/// What came of it.
 pub struct AdapterOutput {
     pub code: Option<i32>,
     pub stdout: String,
@@ -101,7 +99,6 @@ impl Adapter {
         Self { child, written }
     }
 
-    /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).unwrap();
     }
@@ -117,12 +114,10 @@ impl Adapter {
         self.until(&format!("{text:?} in stream {stream}"), |(texts, _)| texts[stream].contains(text));
     }
 
-    /// Whether it is still there.
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Waits for its end.
     pub fn wait(mut self) -> AdapterOutput {
         self.until("the end", |(_, ended)| *ended == 3);
         let code = self.child.wait().unwrap().code();

@@ -39,7 +39,6 @@ impl Cluster {
         Self::of("http")
     }
 
-    /// One that is reached with TLS.
     pub fn start_with_tls() -> Self {
         Self::of("https")
     }
@@ -118,7 +117,6 @@ impl Cluster {
         self.with(|world| world.troubles.push_back((method, part, trouble)));
     }
 
-    /// All streams break off now.
     pub fn break_streams(&self) {
         self.with(|world| world.epoch += 1);
     }
@@ -134,7 +132,6 @@ impl Cluster {
         });
     }
 
-    /// How many objects of a kind there are.
     pub fn count(&self, kind: Kind) -> usize {
         self.with(|world| world.objects.keys().filter(|key| key.0 == kind).count())
     }

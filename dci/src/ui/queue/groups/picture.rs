@@ -34,7 +34,6 @@ pub(super) struct All {
 }
 
 impl All {
-    /// Those of a page.
     pub fn of(rows: &[GroupRow]) -> Self {
         let mut all = Self {
             waiting: rows.iter().map(|row| least(row.waiting)).max().unwrap_or(0),
@@ -67,7 +66,6 @@ fn part(of: u64, all: u64) -> f64 {
 }
 
 impl Picture {
-    /// That of one of them.
     pub fn of(row: &GroupRow, all: &All) -> Self {
         let (received, due) = (all.received(row), all.due(row));
         let of_part = |one: f64| if all.part > 0.0 { one / all.part } else { 0.0 };

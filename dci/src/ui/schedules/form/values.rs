@@ -31,7 +31,6 @@ impl Values {
         self.0.iter().any(|(name, value)| name.starts_with("options.") && !value.is_empty())
     }
 
-    /// As a request has them.
     pub fn of_request(params: &Params) -> Self {
         let texts = params.fields.iter().map(|(name, value)| (name.clone(), lines(value)));
         Self(texts.collect())

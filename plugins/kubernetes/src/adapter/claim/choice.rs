@@ -7,7 +7,6 @@ use super::super::job::Wanted;
 use super::super::names::{ATTEMPT, DATABASE, STEP};
 use super::super::verdict;
 
-/// What is to be done.
 #[derive(Debug)]
 pub enum Choice {
     /// Somebody else has the task.

@@ -31,7 +31,6 @@ impl Shared {
     }
 }
 
-/// A request.
 struct Asked {
     method: String,
     kind: Kind,

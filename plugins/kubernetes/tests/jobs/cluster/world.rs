@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde_json::{Map, Value, json};
 
-/// What there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Job,
@@ -26,7 +25,6 @@ impl Kind {
 /// Where something is: its kind, namespace and name.
 pub type Key = (Kind, String, String);
 
-/// What happened to an object.
 pub struct Event {
     pub version: u64,
     pub kind: Kind,
@@ -34,7 +32,6 @@ pub struct Event {
     pub object: Value,
 }
 
-/// A line of a log.
 pub struct Line {
     /// The second, and a fraction with nine digits.
     pub at: String,
@@ -98,7 +95,6 @@ pub struct World {
 }
 
 impl World {
-    /// Makes something.
     pub fn create(&mut self, kind: Kind, namespace: &str, mut object: Value) -> Result<Value, Refusal> {
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
         let key = (kind, namespace.to_owned(), name.clone());
@@ -159,7 +155,6 @@ impl World {
         pod.is_none_or(|pod| !pod["status"]["containerStatuses"][0]["state"]["terminated"].is_null())
     }
 
-    /// Changes the status of a pod.
     pub fn set_status(&mut self, key: &Key, status: Value) {
         let mut pod = self.objects[key].clone();
         pod["status"] = status;
