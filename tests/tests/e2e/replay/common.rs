@@ -147,13 +147,15 @@ async fn where_it_cannot_be_stored_a_recording_is_whole() -> anyhow::Result<()> 
 #[tokio::test]
 async fn a_runner_without_a_den_stores_it_by_itself() -> anyhow::Result<()> {
     let world = World::new().await?;
-    let go = world.path().join("go");
-    let text = format!("#!/bin/sh\nuntil [ -e {} ]; do sleep 0.05; done\n", go.display());
+    let (begun, go) = (world.path().join("begun"), world.path().join("go"));
+    let text =
+        format!("#!/bin/sh\n>{}\nuntil [ -e {} ]; do sleep 0.05; done\n", begun.display(), go.display());
     let queue = world.script_queue(Script { name: "Patient", text: &text }, 1).await?;
     record(&world, queue).await?;
     let den = world.den_at_work("n1").await?;
     let task = world.submit(queue, vec![doc! {}]).await?[0];
-    world.until_status(task, 0).await?;
+    // It is started before its runner is told: then nobody would run it.
+    eventually("its plugin", || async { Ok(begun.exists().then_some(())) }).await?;
     den.end_with(Signal::SIGKILL).await?;
     fs::write(go, "")?;
     world.until_status(task, 1).await?;
