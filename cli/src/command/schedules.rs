@@ -9,12 +9,13 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use disbatch_wire::calendars::Calendar;
+use disbatch_wire::schedules::{Schedule, ScheduleRun};
 use serde_json::{Map, Value, json};
 
-use crate::api::{Client, segment};
+use crate::api::{Client, read, segment};
 use crate::args::{CalendarCommand, ListingOptions, NewSchedule, ScheduleCommand, ScheduleUpdate};
 use crate::command::life::advise;
-use crate::output::{Column, Cut, Table, document, plain, print, shown_name, visible};
+use crate::output::{Column, Cut, Table, document, print, shown_name, visible};
 
 pub async fn run(
     client: &Client,
@@ -47,9 +48,8 @@ fn path(schedule: &str) -> anyhow::Result<String> {
 async fn create(client: &Client, new: NewSchedule) -> anyhow::Result<()> {
     let mut body = fields::of(&new.settings.with_secure_params()?)?;
     body.insert("name".to_owned(), new.name.into());
-    let made = client.post("/schedules", &Value::Object(body)).await.map_err(advise)?;
-    let (name, id) = (plain(made.get("name")), plain(made.get("id")));
-    print(&format!("Created schedule {}: {id}\n{}", shown_name(&name), next(&made)))
+    let made: Schedule = read(client.post("/schedules", &Value::Object(body)).await.map_err(advise)?)?;
+    print(&format!("Created schedule {}: {}\n{}", shown_name(&made.name), made.id, next(&made)))
 }
 
 async fn update(client: &Client, change: ScheduleUpdate) -> anyhow::Result<()> {
@@ -60,8 +60,9 @@ async fn update(client: &Client, change: ScheduleUpdate) -> anyhow::Result<()> {
     anyhow::ensure!(!body.is_empty(), "nothing is to be changed: see disbatch schedule update --help");
     body.extend(change.rev.map(|rev| (".rev".to_owned(), Value::from(rev))));
     let changed = client.post(&path(&change.schedule)?, &Value::Object(body)).await.map_err(advise)?;
-    let (name, rev) = (plain(changed.get("name")), plain(changed.get("rev")));
-    print(&format!("Updated schedule {}, revision {rev}\n{}", shown_name(&name), next(&changed)))
+    let changed: Schedule = read(changed)?;
+    let (name, rev) = (shown_name(&changed.name), changed.rev);
+    print(&format!("Updated schedule {name}, revision {rev}\n{}", next(&changed)))
 }
 
 async fn delete(client: &Client, schedule: &str) -> anyhow::Result<()> {
@@ -73,24 +74,24 @@ async fn pause(client: &Client, schedule: &str, paused: bool) -> anyhow::Result<
     let (act, done) = if paused { ("pause", "Paused") } else { ("resume", "Resumed") };
     let path = format!("{}/{act}", path(schedule)?);
     let answer = client.post(&path, &json!({})).await.map_err(advise)?;
-    print(&format!("{done} schedule {schedule}\n{}", next(&answer)))
+    print(&format!("{done} schedule {schedule}\n{}", next(&read(answer)?)))
 }
 
 /// Prints the task alone, so that other commands can take it.
 async fn run_now(client: &Client, schedule: &str) -> anyhow::Result<()> {
     let path = format!("{}/run", path(schedule)?);
     let answer = client.post(&path, &json!({})).await.map_err(advise)?;
-    let task = answer.get("task").and_then(Value::as_str);
-    print(&format!("{}\n", task.context("the DCI did not say which task it has created")?))
+    let ScheduleRun { task, .. } =
+        serde_json::from_value(answer).context("the DCI did not say which task it has created")?;
+    print(&format!("{task}\n"))
 }
 
 /// When the next task is made, if one is.
-fn next(schedule: &Value) -> String {
-    let next = plain(schedule.get("next"));
-    match (next.is_empty(), schedule.get("paused") == Some(&Value::Bool(true))) {
-        (_, true) => "It is paused, and makes no tasks by itself.\n".to_owned(),
-        (true, false) => "It makes no more tasks by itself.\n".to_owned(),
-        (false, false) => format!("The next task is made at {next} UTC.\n"),
+fn next(schedule: &Schedule) -> String {
+    match &schedule.next {
+        _ if schedule.paused => "It is paused, and makes no tasks by itself.\n".to_owned(),
+        None => "It makes no more tasks by itself.\n".to_owned(),
+        Some(next) => format!("The next task is made at {next} UTC.\n"),
     }
 }
 
@@ -156,7 +157,6 @@ mod tests {
     use disbatch_wire::calendars::CalendarDays;
 
     use super::*;
-    use crate::api::read;
     use crate::output::Screen;
 
     /// The command that stands in these words.
@@ -169,12 +169,10 @@ mod tests {
     #[test]
     fn what_is_next_is_told() {
         let at = "2026-11-20T08:24:27";
-        assert_eq!(
-            next(&json!({ "next": at, "paused": false })),
-            format!("The next task is made at {at} UTC.\n")
-        );
-        assert!(next(&json!({ "next": at, "paused": true })).starts_with("It is paused"));
-        assert!(next(&json!({ "next": null, "paused": false })).starts_with("It makes no more tasks"));
+        let next = |next, paused| super::next(&read(json!({ "next": next, "paused": paused })).unwrap());
+        assert_eq!(next(Some(at), false), format!("The next task is made at {at} UTC.\n"));
+        assert!(next(Some(at), true).starts_with("It is paused"));
+        assert!(next(None, false).starts_with("It makes no more tasks"));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::args::{BulkWhich, ListingOptions, USAGE, seconds};
 use crate::command::life::advise;
 use crate::command::life::connection::Connection;
 use crate::command::oid;
-use crate::output::{Column, Cut, Table, plain, print, say};
+use crate::output::{Column, Cut, Table, print, say};
 use crate::signals::Signals;
 use crate::status;
 
@@ -164,15 +164,19 @@ fn report(action: BulkAction, id: &str, job: &BulkJob) -> anyhow::Result<ExitCod
     Ok(ExitCode::from(crate::status::FAILED))
 }
 
-const TABLE: Table = Table {
+const TABLE: Table<BulkJob> = Table {
     columns: &[
-        Column { title: "ID", cell: |job| oid(job.get("id").or(job.get("_id"))), cut: Cut::Late },
-        Column { title: "Action", cell: |job| plain(job.get("action")), cut: Cut::Never },
-        Column { title: "State", cell: |job| plain(job.get("state")), cut: Cut::Never },
-        Column { title: "Total", cell: |job| plain(job.get("total")), cut: Cut::Never },
-        Column { title: "Done", cell: |job| plain(job.get("done")), cut: Cut::Never },
-        Column { title: "Skipped", cell: |job| plain(job.get("skipped")), cut: Cut::Never },
-        Column { title: "Reason", cell: |job| plain(job.get("reason")), cut: Cut::Early },
+        Column { title: "ID", cell: |job| job.id.clone(), cut: Cut::Late },
+        Column { title: "Action", cell: |job| job.action.clone(), cut: Cut::Never },
+        Column { title: "State", cell: |job| job.state.clone(), cut: Cut::Never },
+        Column {
+            title: "Total",
+            cell: |job| job.total.map(|total| total.to_string()).unwrap_or_default(),
+            cut: Cut::Never,
+        },
+        Column { title: "Done", cell: |job| job.done.to_string(), cut: Cut::Never },
+        Column { title: "Skipped", cell: |job| job.skipped.to_string(), cut: Cut::Never },
+        Column { title: "Reason", cell: |job| job.reason.clone().unwrap_or_default(), cut: Cut::Early },
     ],
     noun: "bulk jobs",
 };

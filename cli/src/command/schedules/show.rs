@@ -1,5 +1,6 @@
 //! `disbatch schedule list`, `show` and `runs`
 
+use disbatch_wire::schedules::{CalendarUse, LastTime, RunOfSchedule, RunsOfSchedule, Schedule};
 use serde_json::Value;
 
 use super::path;
@@ -8,13 +9,13 @@ use crate::args::{ListingOptions, RunsOptions, ScheduleFilter, seconds};
 use crate::command::life::advise;
 use crate::output::{self, Column, Cut, Table, document, plain, print, visible};
 
-const SCHEDULES: Table = Table {
+const SCHEDULES: Table<Schedule> = Table {
     columns: &[
-        Column { title: "ID", cell: |schedule| plain(schedule.get("id")), cut: Cut::Late },
-        Column { title: "Name", cell: |schedule| plain(schedule.get("name")), cut: Cut::Early },
+        Column { title: "ID", cell: |schedule| schedule.id.clone(), cut: Cut::Late },
+        Column { title: "Name", cell: |schedule| schedule.name.clone(), cut: Cut::Early },
         Column { title: "Queue", cell: queue, cut: Cut::Early },
         Column { title: "When", cell: cron, cut: Cut::Early },
-        Column { title: "Zone", cell: |schedule| plain(schedule.get("zone")), cut: Cut::Never },
+        Column { title: "Zone", cell: |schedule| schedule.zone.clone(), cut: Cut::Never },
         Column { title: "Next (UTC)", cell: next, cut: Cut::Never },
         Column { title: "Last", cell: last, cut: Cut::Never },
     ],
@@ -42,16 +43,16 @@ fn address(filter: &ScheduleFilter, limit: Option<i64>) -> String {
 }
 
 /// By name, if it has one.
-fn queue(schedule: &Value) -> String {
-    let name = plain(schedule.get("queue_name"));
-    if name.is_empty() { plain(schedule.get("queue")) } else { name }
+fn queue(schedule: &Schedule) -> String {
+    schedule.queue_name.as_ref().unwrap_or(&schedule.queue).clone()
 }
 
-fn next(schedule: &Value) -> String {
-    if schedule.get("paused") == Some(&Value::Bool(true)) {
-        return "paused".to_owned();
-    }
-    plain(schedule.get("next"))
+fn next(schedule: &Schedule) -> String {
+    if schedule.paused { "paused".to_owned() } else { known(&schedule.next) }
+}
+
+fn known(text: &Option<String>) -> String {
+    text.clone().unwrap_or_default()
 }
 
 /// Prints what a person wants to know of a schedule.
@@ -61,69 +62,64 @@ pub async fn show(client: &Client, schedule: &str, options: &ListingOptions) -> 
 }
 
 /// A line for each fact; those that are not known have none.
-fn text(schedule: &Value) -> String {
-    let field = |name: &str| plain(schedule.get(name));
-    let part = |name: &str, part: &str| plain(schedule.get(name).and_then(|value| value.get(part)));
-    let time = |name: &str| {
-        let seconds = schedule.get(name).and_then(Value::as_f64).filter(|seconds| *seconds > 0.0);
-        seconds.map(seconds::words).unwrap_or_default()
-    };
-    let is_paused = schedule.get("paused") == Some(&Value::Bool(true));
+fn text(schedule: &Schedule) -> String {
+    let time = |seconds: u64| if seconds == 0 { String::new() } else { seconds::words(seconds as f64) };
+    let counts = &schedule.counts;
+    let success = schedule.last_success.as_ref().and_then(|success| success.finish.clone());
+    let options = Some(&schedule.options).filter(|options| !options.is_empty());
     let lines = [
-        ("Schedule", field("name")),
-        ("Id", field("id")),
-        ("For", field("description")),
-        ("Queue", [field("queue_name"), field("queue")].join(" ").trim_start().to_owned()),
-        ("State", if is_paused { "paused" } else { "active" }.to_owned()),
+        ("Schedule", schedule.name.clone()),
+        ("Id", schedule.id.clone()),
+        ("For", schedule.description.clone()),
+        ("Queue", [known(&schedule.queue_name).as_str(), &schedule.queue].join(" ").trim_start().to_owned()),
+        ("State", if schedule.paused { "paused" } else { "active" }.to_owned()),
         ("When", cron(schedule)),
-        ("Zone", field("zone")),
-        ("Clock", format!("gap: {}, fold: {}", field("gap"), field("fold"))),
-        ("Jitter", time("jitter")),
-        ("Start", field("start")),
-        ("End", field("end")),
-        ("Calendars", schedule.get("calendars").map(calendar_rules).unwrap_or_default()),
-        ("Overlap", field("overlap")),
-        ("Catch up", time("catch_up")),
-        ("Next", field("next")),
-        ("Last", told_last(schedule)),
-        ("Succeeded", part("last_success", "finish")),
-        ("Made", format!("{} tasks, {} skipped", part("counts", "fired"), part("counts", "skipped"))),
-        ("Parameters", field("params")),
-        ("Options", filled(schedule.get("options"))),
-        ("Owner", field("owner")),
-        ("Tenant", field("tenant")),
-        ("Revision", field("rev")),
-        ("Changed", field("changed")),
+        ("Zone", schedule.zone.clone()),
+        ("Clock", format!("gap: {}, fold: {}", schedule.gap, schedule.fold)),
+        ("Jitter", time(schedule.jitter)),
+        ("Start", known(&schedule.start)),
+        ("End", known(&schedule.end)),
+        ("Calendars", schedule.calendars.iter().map(calendar_rule).collect::<Vec<_>>().join(", ")),
+        ("Overlap", schedule.overlap.clone()),
+        ("Catch up", time(schedule.catch_up)),
+        ("Next", known(&schedule.next)),
+        ("Last", schedule.last.as_ref().map(told_last).unwrap_or_default()),
+        ("Succeeded", success.unwrap_or_default()),
+        ("Made", format!("{} tasks, {} skipped", counts.fired, counts.skipped)),
+        ("Parameters", plain(Some(&schedule.params))),
+        ("Options", options.map(|options| Value::from(options.clone()).to_string()).unwrap_or_default()),
+        ("Owner", known(&schedule.owner)),
+        ("Tenant", known(&schedule.tenant)),
+        ("Revision", schedule.rev.to_string()),
+        ("Changed", known(&schedule.changed)),
     ];
     let lines = lines.into_iter().filter(|(_, text)| !text.is_empty());
     lines.map(|(title, text)| format!("{title:<12}{}\n", visible(&text))).collect()
 }
 
-fn told_last(schedule: &Value) -> String {
-    let part = |name: &str| plain(schedule.get("last").and_then(|last| last.get(name)));
-    let parts = [("", last(schedule)), ("for ", part("for")), ("task ", part("task")), ("", part("why"))];
+fn told_last(last: &LastTime) -> String {
+    let parts = [
+        ("", outcome(last)),
+        ("for ", known(&last.time)),
+        ("task ", known(&last.task)),
+        ("", known(&last.why)),
+    ];
     let parts = parts.into_iter().filter(|(_, text)| !text.is_empty());
     parts.map(|(before, text)| format!("{before}{text}")).collect::<Vec<_>>().join(", ")
 }
 
-fn calendar_rules(all: &Value) -> String {
-    let one = |one: &Value| format!("{} {}", plain(one.get("use")), plain(one.get("name")));
-    all.as_array().into_iter().flatten().map(one).collect::<Vec<_>>().join(", ")
+fn calendar_rule(one: &CalendarUse) -> String {
+    format!("{} {}", known(&one.rule), one.name)
 }
 
-/// An object that has something in it.
-fn filled(value: Option<&Value>) -> String {
-    plain(value.filter(|value| value.as_object().is_none_or(|object| !object.is_empty())))
-}
-
-const RUNS: Table = Table {
+const RUNS: Table<RunOfSchedule> = Table {
     columns: &[
-        Column { title: "Task", cell: |run| plain(run.get("task")), cut: Cut::Never },
-        Column { title: "For (UTC)", cell: |run| plain(run.get("for")), cut: Cut::Never },
-        Column { title: "Status", cell: |run| plain(run.get("word")), cut: Cut::Never },
-        Column { title: "Started", cell: |run| plain(run.get("started")), cut: Cut::Late },
-        Column { title: "Ended", cell: |run| plain(run.get("ended")), cut: Cut::Late },
-        Column { title: "Node", cell: |run| plain(run.get("node")), cut: Cut::Early },
+        Column { title: "Task", cell: |run| known(&run.task), cut: Cut::Never },
+        Column { title: "For (UTC)", cell: |run| known(&run.time), cut: Cut::Never },
+        Column { title: "Status", cell: |run| known(&run.word), cut: Cut::Never },
+        Column { title: "Started", cell: |run| known(&run.started), cut: Cut::Late },
+        Column { title: "Ended", cell: |run| known(&run.ended), cut: Cut::Late },
+        Column { title: "Node", cell: |run| known(&run.node), cut: Cut::Early },
     ],
     noun: "runs",
 };
@@ -133,32 +129,27 @@ pub async fn runs(client: &Client, options: &RunsOptions, listing: &ListingOptio
     let pairs =
         [(".limit", listing.limit.map(|limit| limit.to_string())), (".before", options.before.clone())];
     let address = format!("{}/runs{}", path(&options.schedule)?, query(pairs));
-    let mut answer = client.get(&address, None).await.map_err(advise)?;
-    let runs = answer.get_mut("runs").map(Value::take).unwrap_or_default();
-    RUNS.print(&runs, listing)?;
-    if let Some(next) = answer.get("next").and_then(Value::as_str) {
+    let RunsOfSchedule { runs, next } =
+        serde_json::from_value(client.get(&address, None).await.map_err(advise)?)?;
+    RUNS.print(&serde_json::to_value(runs)?, listing)?;
+    if let Some(next) = next {
         output::say(&format!("there are earlier ones: --before {next}"));
     }
     Ok(())
 }
 
 /// What is said of when a schedule makes tasks, as one line.
-fn cron(schedule: &Value) -> String {
-    match schedule.get("cron") {
-        Some(Value::Array(all)) if all.is_empty() => "manual".to_owned(),
-        Some(Value::Array(all)) => all.iter().map(|one| plain(Some(one))).collect::<Vec<_>>().join("; "),
-        one => plain(one),
-    }
+fn cron(schedule: &Schedule) -> String {
+    if schedule.cron.is_empty() { "manual".to_owned() } else { schedule.cron.join("; ") }
 }
 
 /// What became of the last task.
-fn last(schedule: &Value) -> String {
-    let Some(last) = schedule.get("last").filter(|last| last.is_object()) else { return String::new() };
-    let part = |name: &str| plain(last.get(name));
-    match part("outcome") {
-        none if none.is_empty() => part("task"),
-        outcome => outcome,
-    }
+fn last(schedule: &Schedule) -> String {
+    schedule.last.as_ref().map(outcome).unwrap_or_default()
+}
+
+fn outcome(last: &LastTime) -> String {
+    if last.outcome.is_empty() { known(&last.task) } else { last.outcome.clone() }
 }
 
 #[cfg(test)]
@@ -166,19 +157,20 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::read;
     use crate::output::Screen;
 
     #[test]
     fn schedules_are_lines() {
         let schedule = json!({
             "id": "6b", "name": "nightly", "queue": "7c", "queue_name": "mail", "cron": ["@daily"], "zone": "UTC",
-            "next": "2026-11-20T00:00:00", "paused": false, "last": { "outcome": "succeeded" },
+            "next": "2026-11-20T00:00:00", "paused": false, "last": { "for": null, "task": null, "at": null, "outcome": "succeeded" },
         });
+        let schedule: Schedule = read(schedule).unwrap();
         let text = SCHEDULES.render(std::slice::from_ref(&schedule), Screen::default());
         let line = "6b | nightly | mail  | @daily | UTC  | 2026-11-20T00:00:00 | succeeded | \n";
         assert!(text.contains(line), "{text}");
-        let mut paused = schedule;
-        (paused["paused"], paused["queue_name"]) = (true.into(), Value::Null);
+        let paused = Schedule { paused: true, queue_name: None, ..schedule };
         assert_eq!((next(&paused), queue(&paused)), ("paused".to_owned(), "7c".to_owned()));
     }
 
@@ -196,23 +188,23 @@ mod tests {
             "zone": "Europe/Berlin", "gap": "after", "fold": "first", "jitter": 300, "catch_up": 0, "overlap": "skip",
             "calendars": [{ "name": "holidays", "use": "exclude" }], "paused": false, "params": { "a": 1 },
             "options": {}, "next": "2026-11-20T02:00:00", "rev": 3, "counts": { "fired": 4, "skipped": 1 },
-            "last": { "outcome": "failed", "for": "2026-11-19T02:00:00", "task": "8d" },
+            "last": { "outcome": "failed", "for": "2026-11-19T02:00:00", "task": "8d", "at": "2026-11-19T02:00:00" },
         });
         let expected = "Schedule    night\u{fffd}ly\nId          6b\nQueue       mail 7c\nState       active\n\
                         When        0 3 * * *\nZone        Europe/Berlin\nClock       gap: after, fold: first\n\
                         Jitter      5 min\nCalendars   exclude holidays\nOverlap     skip\n\
                         Next        2026-11-20T02:00:00\nLast        failed, for 2026-11-19T02:00:00, task 8d\n\
                         Made        4 tasks, 1 skipped\nParameters  {\"a\":1}\nRevision    3\n";
-        assert_eq!(text(&schedule), expected);
+        assert_eq!(text(&read(schedule).unwrap()), expected);
     }
 
     #[test]
     fn runs_are_lines() {
         let run = json!({
             "task": "8d", "for": "2026-11-20T02:00:00Z", "word": "succeeded", "started": "2026-11-20T02:00:01",
-            "ended": null, "node": "vm",
+            "ended": null, "node": "vm", "asked_for": false,
         });
-        let text = RUNS.render(std::slice::from_ref(&run), Screen::default());
+        let text = RUNS.render(&[read(run).unwrap()], Screen::default());
         assert!(
             text.contains("8d") && text.contains("2026-11-20T02:00:00Z") && text.contains("succeeded"),
             "{text}"
@@ -221,12 +213,20 @@ mod tests {
 
     #[test]
     fn times_and_outcomes_are_lines() {
-        assert_eq!(cron(&json!({ "cron": ["0 3 * * *", "@monthly"] })), "0 3 * * *; @monthly");
-        assert_eq!(cron(&json!({ "cron": "@daily" })), "@daily");
-        assert_eq!(last(&json!({ "last": { "outcome": "succeeded", "task": "6b" } })), "succeeded");
-        assert_eq!(
-            (last(&json!({ "last": { "task": "6b" } })), last(&json!({}))),
-            ("6b".into(), String::new())
-        );
+        let crons = ["0 3 * * *".to_owned(), "@monthly".to_owned()];
+        assert_eq!(cron(&Schedule { cron: crons.into(), ..Schedule::default() }), "0 3 * * *; @monthly");
+        assert_eq!(cron(&Schedule::default()), "manual");
+        let last_of = |outcome: &str| {
+            let time = LastTime {
+                time: None,
+                task: Some("6b".to_owned()),
+                at: None,
+                outcome: outcome.to_owned(),
+                why: None,
+            };
+            last(&Schedule { last: Some(time), ..Schedule::default() })
+        };
+        assert_eq!((last_of("succeeded").as_str(), last_of("").as_str()), ("succeeded", "6b"));
+        assert_eq!(last(&Schedule::default()), "");
     }
 }
