@@ -36,7 +36,7 @@ const PROMPT: usize = 4;
 /// The first [`PROMPT`] nodes look for what any node may do; each of the others does so after this time, or longer where there are many.
 const FOR_ALL: Duration = Duration::from_secs(5);
 
-/// One of them does after this time, whatever the others do.
+/// Where there are many, one of the others does so often.
 const ONE_FOR_ALL: Duration = Duration::from_millis(100);
 
 /// What is known of the other nodes, and what is left to them.
