@@ -67,6 +67,11 @@ pub fn list<T: Answer>(
     document(list, options, |list: &Value| as_table(&items(list)))
 }
 
+/// What may not be known: nothing then.
+pub fn known(text: &Option<String>) -> String {
+    text.clone().unwrap_or_default()
+}
+
 pub fn items<T: Answer>(list: &Value) -> Vec<T> {
     let items = list.as_array().into_iter().flatten();
     items.map(|item| read(item.clone()).unwrap_or_default()).collect()

@@ -7,7 +7,7 @@ use super::{ended, standing, state};
 use crate::api::{Client, query};
 use crate::args::{ListingOptions, ShownArray};
 use crate::command::life::advise;
-use crate::output::{Column, Cut, Screen, Table, document, plain, print, shows_marks, visible};
+use crate::output::{Column, Cut, Screen, Table, document, known, plain, print, shows_marks, visible};
 
 const ELEMENTS: Table<ArrayElement> = Table {
     columns: &[
@@ -39,7 +39,6 @@ fn address(shown: &ShownArray, limit: Option<i64>) -> String {
 
 /// A line for each fact; those that are not known have none.
 fn text(array: &Array, in_unicode: bool) -> String {
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let strip = Strip::of(array);
     let drawn = strip.as_ref().map(|strip| format!("{} ", strip.draw(in_unicode))).unwrap_or_default();
     let lines = [
@@ -54,10 +53,10 @@ fn text(array: &Array, in_unicode: bool) -> String {
     let legend = strip.map(|strip| strip.legend(in_unicode)).unwrap_or_default();
     let rest = [
         ("Final task", array.r#final.as_ref().map(last).unwrap_or_default()),
-        ("Created", text(&array.created)),
-        ("Ended", text(&array.ended)),
-        ("Owner", text(&array.owner)),
-        ("Tenant", text(&array.tenant)),
+        ("Created", known(&array.created)),
+        ("Ended", known(&array.ended)),
+        ("Owner", known(&array.owner)),
+        ("Tenant", known(&array.tenant)),
     ];
     let lines = lines.into_iter().chain(legend.into_iter().map(|line| ("", line))).chain(rest);
     let lines = lines.filter(|(_, text)| !text.is_empty());

@@ -9,7 +9,7 @@ use crate::api::{Client, read, segment};
 use crate::args::{Format, ListFiles, ListingOptions};
 use crate::command::life::advise;
 use crate::command::life::connection::Connection;
-use crate::output::{Column, Cut, Screen, Table, document, print, shown_name, visible};
+use crate::output::{Column, Cut, Screen, Table, document, known, print, shown_name, visible};
 
 const SETS: Table<FileSetSummary> = Table {
     columns: &[
@@ -17,10 +17,10 @@ const SETS: Table<FileSetSummary> = Table {
         Column { title: "Version", cell: |set| set.newest.version.to_string(), cut: Cut::Never },
         Column { title: "Files", cell: |set| set.newest.count.to_string(), cut: Cut::Never },
         Column { title: "Size", cell: |set| bytes(set.newest.bytes), cut: Cut::Never },
-        Column { title: "Stored", cell: |set| text(&set.newest.committed), cut: Cut::Never },
+        Column { title: "Stored", cell: |set| known(&set.newest.committed), cut: Cut::Never },
         Column { title: "Versions", cell: |set| set.versions.to_string(), cut: Cut::Never },
         Column { title: "All of them", cell: |set| bytes(set.bytes_of_all), cut: Cut::Never },
-        Column { title: "Tenant", cell: |set| text(&set.newest.tenant), cut: Cut::Early },
+        Column { title: "Tenant", cell: |set| known(&set.newest.tenant), cut: Cut::Early },
     ],
     noun: "file sets",
 };
@@ -30,9 +30,9 @@ const VERSIONS: Table<FileSetVersion> = Table {
         Column { title: "Version", cell: |set| set.version.to_string(), cut: Cut::Never },
         Column { title: "Files", cell: |set| set.count.to_string(), cut: Cut::Never },
         Column { title: "Size", cell: |set| bytes(set.bytes), cut: Cut::Never },
-        Column { title: "Stored", cell: |set| text(&set.committed), cut: Cut::Never },
-        Column { title: "By", cell: |set| text(&set.by), cut: Cut::Early },
-        Column { title: "Task", cell: |set| text(&set.task), cut: Cut::Late },
+        Column { title: "Stored", cell: |set| known(&set.committed), cut: Cut::Never },
+        Column { title: "By", cell: |set| known(&set.by), cut: Cut::Early },
+        Column { title: "Task", cell: |set| known(&set.task), cut: Cut::Late },
     ],
     noun: "versions",
 };
@@ -114,7 +114,7 @@ async fn files(
 fn line(entry: &FileEntry) -> String {
     let FileEntry { path, size, mode, mtime, .. } = entry;
     let path = if Screen::of_stdout().size.is_some() { visible(path) } else { path.clone() };
-    format!("{:>3} {:>10} {} {path}\n", text(mode), bytes(*size), text(mtime))
+    format!("{:>3} {:>10} {} {path}\n", known(mode), bytes(*size), known(mtime))
 }
 
 fn sum(set: &FileSetVersion) -> String {
@@ -124,10 +124,6 @@ fn sum(set: &FileSetVersion) -> String {
 
 fn bytes(bytes: u64) -> String {
     HumanBytes(bytes).to_string()
-}
-
-fn text(text: &Option<String>) -> String {
-    text.clone().unwrap_or_default()
 }
 
 #[cfg(test)]

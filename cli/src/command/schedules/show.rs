@@ -7,7 +7,7 @@ use super::path;
 use crate::api::{Client, query};
 use crate::args::{ListingOptions, RunsOptions, ScheduleFilter, seconds};
 use crate::command::life::advise;
-use crate::output::{self, Column, Cut, Table, document, plain, print, visible};
+use crate::output::{self, Column, Cut, Table, document, known, plain, print, visible};
 
 const SCHEDULES: Table<Schedule> = Table {
     columns: &[
@@ -49,10 +49,6 @@ fn queue(schedule: &Schedule) -> String {
 
 fn next(schedule: &Schedule) -> String {
     if schedule.paused { "paused".to_owned() } else { known(&schedule.next) }
-}
-
-fn known(text: &Option<String>) -> String {
-    text.clone().unwrap_or_default()
 }
 
 /// Prints what a person wants to know of a schedule.
