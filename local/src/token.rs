@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 use bson::oid::ObjectId;
 use bson::{Document, doc};
 use disbatch_cli::args::{ListingOptions, TokenCommand, TokenOptions};
-use disbatch_cli::output::{Column, Cut, Screen, Table, list, plain, print, say};
+use disbatch_cli::output::{Column, Cut, Table, plain, print, say};
 use disbatch_core::accounts::{Key, NewToken, Role, Token, User, UserName};
 use disbatch_core::audit::{Object, ObjectKind, Verb};
 use disbatch_core::model::QueueId;
@@ -116,7 +116,7 @@ async fn list_tokens(
     let names = QueueNames::read(&direct.store).await?;
     let tokens = direct.store.list_tokens(user).await?;
     let tokens: Value = tokens.iter().map(|token| value(token, &names)).collect();
-    print(&list(&tokens, options, |tokens| TABLE.render(tokens, Screen::of_stdout()))?)
+    TABLE.print(&tokens, options)
 }
 
 fn value(token: &Token, names: &QueueNames) -> Value {
@@ -164,6 +164,7 @@ async fn revoke(direct: &Direct, id: ObjectId) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use bson::DateTime;
+    use disbatch_cli::output::Screen;
     use disbatch_core::accounts::{Grant, Rights, Scope};
 
     use super::*;
