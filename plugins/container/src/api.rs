@@ -196,10 +196,21 @@ impl Engine {
 
     /// Connects to the streams of a container that has not been started: nothing of its output is missed.
     ///
+    /// Input has a connection of its own. Podman ends the one by which it cannot send what the container does not read, and
+    /// with it what the container has written and is not sent yet.
+    ///
     /// # Errors
     /// See [`Error`]. Some engines prepare the container for this, and what is wrong with it shows here.
     pub async fn attach(&self, id: &str) -> Result<(FromContainer, ToContainer), Error> {
-        let path = format!("/containers/{}/attach?stream=1&stdin=1&stdout=1&stderr=1", escaped(id, ""));
+        let (from, _) = self.streams(id, "stdout=1&stderr=1").await?;
+        let (mut others, to) = self.streams(id, "stdin=1").await?;
+        // Podman sends the output here, too, and waits until it is read.
+        tokio::spawn(async move { tokio::io::copy(&mut others, &mut tokio::io::sink()).await });
+        Ok((from, to))
+    }
+
+    async fn streams(&self, id: &str, which: &str) -> Result<(FromContainer, ToContainer), Error> {
+        let path = format!("/containers/{}/attach?stream=1&{which}", escaped(id, ""));
         let sent = Sent { upgrade: true, ..self.sent(Method::POST, &path) };
         wire::send(&self.address, sent, PATIENCE).await?.streams().await
     }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
 
 use super::*;
 
@@ -25,9 +26,10 @@ impl Fake {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let fake = Self { folder, asked: Arc::clone(&asked) };
         let answers = Arc::new(answers);
+        let (read, _) = watch::channel(None);
         tokio::spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
-                tokio::spawn(answer(socket, Arc::clone(&answers), Arc::clone(&asked)));
+                tokio::spawn(answer(socket, Arc::clone(&answers), Arc::clone(&asked), read.clone()));
             }
         });
         fake
@@ -46,8 +48,14 @@ impl Fake {
     }
 }
 
-/// Reads the head of one request and answers it. What is attached to gets the length of its input back.
-async fn answer(mut socket: UnixStream, answers: Arc<Answers>, asked: Arc<Mutex<Vec<String>>>) {
+/// Reads the head of one request and answers it. Who is attached to a container's output gets the length of its input,
+/// which is 0 where the container is `deaf`: then the connection of its input ends.
+async fn answer(
+    mut socket: UnixStream,
+    answers: Arc<Answers>,
+    asked: Arc<Mutex<Vec<String>>>,
+    read: watch::Sender<Option<usize>>,
+) {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(socket.read_u8().await.unwrap());
@@ -65,10 +73,15 @@ async fn answer(mut socket: UnixStream, answers: Arc<Answers>, asked: Arc<Mutex<
     let missing = with("404 Not Found", "");
     let found = found.map_or(&missing, |(_, answer)| answer);
     socket.write_all(found.as_bytes()).await.unwrap();
-    if found.starts_with("HTTP/1.1 101") {
+    if path.contains("stdin=1") {
         let mut input = Vec::new();
-        socket.read_to_end(&mut input).await.unwrap();
-        let said = format!("{} bytes", input.len());
+        if !path.contains("deaf") {
+            socket.read_to_end(&mut input).await.unwrap();
+        }
+        read.send_replace(Some(input.len()));
+    } else if found.starts_with("HTTP/1.1 101") {
+        let length = read.subscribe().wait_for(Option::is_some).await.unwrap().unwrap();
+        let said = format!("{length} bytes");
         let mut frame = vec![1, 0, 0, 0, 0, 0, 0, u8::try_from(said.len()).unwrap()];
         frame.extend_from_slice(said.as_bytes());
         socket.write_all(&frame).await.unwrap();
@@ -194,14 +207,13 @@ async fn what_is_sent_is_what_was_meant() {
     assert!(!asked[3].to_lowercase().contains("x-registry-auth"), "{}", asked[3]);
 }
 
+const UPGRADED: &str = "HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n";
+
 #[tokio::test]
 async fn a_container_hears_the_end_of_its_input_and_is_heard_after_it() {
     let fake = Fake::start(vec![
         ("/_ping", ok("OK")),
-        (
-            "/v1.41/containers/a/attach",
-            "HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n".to_owned(),
-        ),
+        ("/v1.41/containers/a/attach", UPGRADED.to_owned()),
         ("/v1.41/containers/b/attach", with("409 Conflict", r#"{"message":"not there"}"#)),
         ("/v1.41/containers/c/attach", ok("")),
     ]);
@@ -214,6 +226,18 @@ async fn a_container_hears_the_end_of_its_input_and_is_heard_after_it() {
     assert_eq!(&heard[8..], b"100000 bytes");
     assert_eq!(engine.attach("b").await.unwrap_err().to_string(), "not there");
     assert!(engine.attach("c").await.is_err());
+}
+
+#[tokio::test]
+async fn a_container_that_does_not_read_its_input_is_heard_nevertheless() {
+    let answers = vec![("/_ping", ok("OK")), ("/v1.41/containers/deaf/attach", UPGRADED.to_owned())];
+    let fake = Fake::start(answers);
+    let (mut from, mut to) = fake.engine().await.attach("deaf").await.unwrap();
+    // More than a socket takes by itself.
+    to.write_all(&vec![b'x'; 10_000_000]).await.unwrap_err();
+    let mut heard = Vec::new();
+    from.read_to_end(&mut heard).await.unwrap();
+    assert_eq!(&heard[8..], b"0 bytes");
 }
 
 #[tokio::test]
