@@ -203,9 +203,9 @@ impl Engine {
     /// See [`Error`]. Some engines prepare the container for this, and what is wrong with it shows here.
     pub async fn attach(&self, id: &str) -> Result<(FromContainer, ToContainer), Error> {
         let (from, _) = self.streams(id, "stdout=1&stderr=1").await?;
-        let (mut others, to) = self.streams(id, "stdin=1").await?;
-        // Podman sends the output here, too, and waits until it is read.
-        tokio::spawn(async move { tokio::io::copy(&mut others, &mut tokio::io::sink()).await });
+        let (mut again, to) = self.streams(id, "stdin=1").await?;
+        // Podman sends the output by this one again, and waits until it is read.
+        tokio::spawn(async move { tokio::io::copy(&mut again, &mut tokio::io::sink()).await });
         Ok((from, to))
     }
 
