@@ -23,6 +23,6 @@ pub use disbatch_wire::roles::Role;
 pub use key::Key;
 pub use password::{PasswordError, PasswordHash};
 pub use rights::{Grant, Reach, Rights, Scope, tasks_within};
-pub use sessions::{Session, SessionLimits, Visitor};
+pub use sessions::{Session, Visitor};
 pub use tokens::{Bearer, NewToken, Token, is_token};
 pub use users::{RightsChange, User};

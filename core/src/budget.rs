@@ -92,7 +92,7 @@ pub const GROWTH: [(&str, usize); 14] = [
     ("message", SAID),
     ("complaints", COMPLAINTS),
     (crate::task::ERROR, ERROR),
-    (crate::task::question::AWAITING, QUESTION),
+    (crate::model::AWAITING, QUESTION),
     (crate::task::question::ANSWER, 3 * REPLY / 2),
     ("marks", MARKS),
 ];

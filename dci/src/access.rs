@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use disbatch_core::accounts::SessionLimits;
+use disbatch_core::config::SessionLimits;
 use disbatch_core::config::{Config, Proxy};
 use disbatch_core::store::{Store, StoreError};
 use tokio::time::Instant;

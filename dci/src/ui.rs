@@ -48,8 +48,7 @@ use actix_web::{HttpResponse, HttpResponseBuilder, ResponseError};
 use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::{Bson, Document};
-use disbatch_core::model::{Status, whole_number};
-use disbatch_core::task::question::AWAITING;
+use disbatch_core::model::{AWAITING, Status, whole_number};
 
 use crate::error::HttpError;
 use parts::When;

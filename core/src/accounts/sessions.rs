@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 
 use super::users::COLLECTION as USERS;
 use super::{Key, User, UserName};
+use crate::config::SessionLimits;
 use crate::store::collections;
 use crate::store::{Store, StoreError};
 
@@ -18,14 +19,6 @@ pub(crate) const COLLECTION: &str = collections::SESSIONS.name;
 
 /// Use of a session is written down once in so many milliseconds.
 const NOTED: i64 = 60_000;
-
-/// How long a session lasts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SessionLimits {
-    /// Without being used.
-    pub idle: Duration,
-    pub whole: Duration,
-}
 
 #[derive(Debug, Clone, Copy)]
 pub struct Visitor<'a> {

@@ -23,15 +23,12 @@ use super::steps::queued;
 use super::transition::{Transition, is_past, millis};
 use crate::budget;
 use crate::callbacks::Token;
-use crate::model::{STEPS, Status, Task, to_document, whole_number};
+use crate::model::{AWAITING, STEPS, Status, Task, to_document, whole_number};
 use crate::request::{self, Invalid};
 use crate::schema::{LONGEST_CHECK, Problem, Schema, SchemaError, Wrong, as_plugins_get};
 use crate::store::Store;
 
 pub use reply::{Replied, Reply};
-
-/// The field of a task that waits for an answer.
-pub const AWAITING: &str = "awaiting";
 
 /// The field with the answer, for the next attempt.
 pub const ANSWER: &str = "answer";

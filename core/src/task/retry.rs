@@ -6,13 +6,13 @@ use disbatch_operation::operation;
 
 use super::error_line::ERROR;
 use super::finish::COMMAND_FIELDS;
-use super::question::{ANSWER, AWAITING};
+use super::question::ANSWER;
 use super::steps::queued;
 use super::transition::Transition;
 use crate::arrays::Reopened;
 use crate::inbox::REFUSED;
 use crate::keys::{BORN, Hold, Key, WANTS_KEY};
-use crate::model::{ArrayId, STEPS, Status, Task, TaskId};
+use crate::model::{AWAITING, ArrayId, STEPS, Status, Task, TaskId};
 use crate::store::{Store, StoreError};
 use crate::tags::TAGS;
 use crate::{admission, arrays};

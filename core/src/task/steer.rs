@@ -3,10 +3,9 @@
 use bson::{Bson, Document, doc};
 use disbatch_operation::operation;
 
-use super::question::AWAITING;
 use super::retry::Retried;
 use super::sweep::{undeferred, waiting};
-use crate::model::{QueueId, Status, TaskId, whole_number};
+use crate::model::{AWAITING, QueueId, Status, TaskId, whole_number};
 use crate::store::{Store, StoreError};
 
 /// What came of another priority.

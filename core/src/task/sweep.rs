@@ -10,9 +10,9 @@ use futures::TryStreamExt;
 use mongodb::options::Hint;
 
 use super::claim::given_back;
-use super::question::{ANSWER, AWAITING, goes_on, nobodys, unanswered};
+use super::question::{ANSWER, goes_on, nobodys, unanswered};
 use super::transition::{Transition, is_past};
-use crate::model::{QueueId, Status, whole_number};
+use crate::model::{AWAITING, QueueId, Status, whole_number};
 use crate::store::collections::TASKS;
 use crate::store::{Store, StoreError};
 

@@ -9,9 +9,8 @@ use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 
 use super::error_line::{ERROR, last_line};
-use super::question::AWAITING;
 use crate::budget;
-use crate::model::{Status, whole_number};
+use crate::model::{AWAITING, Status, whole_number};
 
 /// The largest count that a double can tell from its neighbours.
 const MOST_COUNTED: i64 = 1 << 53;

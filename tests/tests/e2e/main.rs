@@ -45,6 +45,7 @@ mod interrupts;
 mod isolation;
 mod keys;
 mod lean;
+mod layers;
 mod leases;
 mod life;
 mod limits;

@@ -9,9 +9,9 @@ use futures::TryStreamExt;
 use mongodb::options::ReturnDocument;
 use serde_json::{Map, Value};
 
-use super::{ANSWER, AWAITING, Awaiting};
+use super::{ANSWER, Awaiting};
 use crate::callbacks::Token;
-use crate::model::{QueueId, Status, TaskId, to_document, whole_number};
+use crate::model::{AWAITING, QueueId, Status, TaskId, to_document, whole_number};
 use crate::store::{Store, StoreError};
 use crate::task::sweep::undeferred;
 use crate::task::transition::{Transition, server_time_in};

@@ -1,0 +1,208 @@
+//! A queue: which plugin runs its tasks, and how many at once.
+
+use bson::{Bson, DateTime, Document};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::document::{Stored, required};
+use super::{Count, PluginName, PluginNameError, QueueId};
+
+/// The field with who has paused the queue, or had it accept no tasks, and when.
+pub const STOPPED: &str = "stopped";
+
+/// A document of `queues`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Queue {
+    #[serde(rename = "_id")]
+    pub id: QueueId,
+    /// Its name: text, or whatever else a client stored (a number for instance).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<Bson>,
+    /// The plugin as stored. See [`Queue::plugin_name`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plugin: Option<Bson>,
+    /// How many of its tasks may run at once over all DENs. See [`Queue::thread_limit`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<Count>,
+    /// The order as stored. See [`Queue::sort_order`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sort: Option<Bson>,
+    /// Fields that this release does not know.
+    #[serde(flatten)]
+    pub rest: Document,
+}
+
+/// In which order a queue's tasks are claimed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sort {
+    /// Oldest id first.
+    Fifo,
+    /// Newest id first.
+    Lifo,
+    /// The server's order.
+    Default,
+}
+
+/// By what it is decided which of a queue's tasks is claimed next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Policy {
+    /// By their ids.
+    Sorted(Sort),
+    Priority,
+    /// Groups take turns. See `core/src/fair.rs`.
+    Fair,
+}
+
+impl<'de> Deserialize<'de> for Queue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Stored(mut rest) = Stored::deserialize(deserializer)?;
+        Ok(Self {
+            id: required(&mut rest, "_id")?,
+            name: rest.remove("name"),
+            plugin: rest.remove("plugin"),
+            threads: rest.remove("threads").map(Count),
+            sort: rest.remove("sort"),
+            rest,
+        })
+    }
+}
+
+impl Queue {
+    /// What is left of a queue that was deleted: its id.
+    pub fn without_document(id: QueueId) -> Self {
+        Self { id, name: None, plugin: None, threads: None, sort: None, rest: Document::new() }
+    }
+
+    /// Whose it is, if it is anybody's.
+    pub fn tenant(&self) -> Option<&str> {
+        self.rest.get("tenant").and_then(Bson::as_str)
+    }
+
+    /// The name as text; numbers are written out.
+    pub fn display_name(&self) -> String {
+        match &self.name {
+            Some(Bson::String(name)) => name.clone(),
+            Some(Bson::Null) | None => String::new(),
+            Some(other) => other.to_string(),
+        }
+    }
+
+    /// The plugin, `None` when the queue names none.
+    pub fn plugin_name(&self) -> Result<Option<PluginName>, PluginNameError> {
+        match &self.plugin {
+            None | Some(Bson::Null) => Ok(None),
+            Some(Bson::String(name)) if name.is_empty() => Ok(None),
+            Some(Bson::String(name)) => name.parse().map(Some),
+            Some(other) => other.to_string().parse().map(Some),
+        }
+    }
+
+    /// How many tasks may run at once over all DENs: 0 when unset.
+    pub fn thread_limit(&self) -> u64 {
+        self.threads.as_ref().and_then(Count::get).unwrap_or(0)
+    }
+
+    /// Whether an operator has stopped its claims.
+    pub fn is_paused(&self) -> bool {
+        self.rest.get("paused").and_then(Bson::as_bool).unwrap_or(false)
+    }
+
+    /// Whether it takes new tasks.
+    pub fn is_accepting(&self) -> bool {
+        self.rest.get("accepting").and_then(Bson::as_bool).unwrap_or(true)
+    }
+
+    /// What is stored under this name.
+    pub fn stored(&self, name: &str) -> Option<&Bson> {
+        match name {
+            "name" => self.name.as_ref(),
+            "plugin" => self.plugin.as_ref(),
+            "threads" => self.threads.as_ref().map(|threads| &threads.0),
+            "sort" => self.sort.as_ref(),
+            _ => self.rest.get(name),
+        }
+    }
+
+    /// When it was paused, or was told to take no new tasks, and by whom, if that is known.
+    pub fn stopped(&self) -> Option<(DateTime, Option<&str>)> {
+        let stopped = self.rest.get_document(STOPPED).ok()?;
+        Some((*stopped.get_datetime("at").ok()?, stopped.get_str("by").ok()))
+    }
+
+    /// Why it is paused or takes no new tasks, in the operator's words.
+    pub fn reason(&self) -> Option<&str> {
+        self.rest.get("reason").and_then(Bson::as_str).filter(|reason| !reason.is_empty())
+    }
+
+    /// How many may be claimed: none while it is paused.
+    pub fn claim_limit(&self) -> u64 {
+        if self.is_paused() { 0 } else { self.thread_limit() }
+    }
+
+    /// By what it is decided which task is next. What nobody knows counts as not given: then `sort` says it, as to Perl's
+    /// programs, which know nothing else.
+    pub fn policy(&self) -> Policy {
+        match self.rest.get("policy").and_then(Bson::as_str) {
+            Some("fifo") => Policy::Sorted(Sort::Fifo),
+            Some("lifo") => Policy::Sorted(Sort::Lifo),
+            Some("priority") => Policy::Priority,
+            Some("fair") => Policy::Fair,
+            _ => Policy::Sorted(self.sort_order().unwrap_or(Sort::Default)),
+        }
+    }
+
+    /// What `sort` says, where it would decide and nobody knows it.
+    pub fn unknown_sort(&self) -> Option<String> {
+        let decides = matches!(self.policy(), Policy::Sorted(Sort::Default));
+        let unknown = self.sort_order().err().filter(|_| decides)?;
+        Some(unknown.as_str().map_or_else(|| unknown.to_string(), str::to_owned))
+    }
+
+    /// Whether a new task may come before those that wait already.
+    pub fn may_prefer_new_tasks(&self) -> bool {
+        !matches!(self.policy(), Policy::Sorted(Sort::Fifo | Sort::Default))
+    }
+
+    /// The order of claiming by ids, unless there is a policy. An unknown value is given back for a warning; the default order applies then.
+    pub fn sort_order(&self) -> Result<Sort, &Bson> {
+        match &self.sort {
+            None | Some(Bson::Null) => Ok(Sort::Default),
+            Some(Bson::String(word)) if word == "fifo" => Ok(Sort::Fifo),
+            Some(Bson::String(word)) if word == "lifo" => Ok(Sort::Lifo),
+            Some(Bson::String(word)) if word == "default" => Ok(Sort::Default),
+            Some(other) => Err(other),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{deserialize_from_document, doc, oid::ObjectId};
+
+    use super::*;
+
+    #[test]
+    fn a_policy_comes_before_the_order_and_rubbish_counts_as_nothing() {
+        let policy = |fields: Document| {
+            let mut queue = doc! { "_id": ObjectId::new(), "name": "q" };
+            queue.extend(fields);
+            let queue: Queue = deserialize_from_document(queue).unwrap();
+            (queue.policy(), queue.may_prefer_new_tasks())
+        };
+        assert_eq!(policy(doc! {}), (Policy::Sorted(Sort::Default), false));
+        assert_eq!(policy(doc! { "sort": "lifo" }), (Policy::Sorted(Sort::Lifo), true));
+        assert_eq!(policy(doc! { "sort": "lifo", "policy": "fifo" }), (Policy::Sorted(Sort::Fifo), false));
+        assert_eq!(policy(doc! { "policy": "lifo" }), (Policy::Sorted(Sort::Lifo), true));
+        assert_eq!(policy(doc! { "sort": "lifo", "policy": "fair" }), (Policy::Fair, true));
+        assert_eq!(policy(doc! { "policy": "priority" }), (Policy::Priority, true));
+        assert_eq!(policy(doc! { "sort": 7, "policy": ["fair"] }), (Policy::Sorted(Sort::Default), false));
+        let unknown = |fields: Document| {
+            let mut queue = doc! { "_id": ObjectId::new(), "name": "q" };
+            queue.extend(fields);
+            deserialize_from_document::<Queue>(queue).unwrap().unknown_sort()
+        };
+        assert_eq!(unknown(doc! { "sort": "weird" }).as_deref(), Some("weird"));
+        assert_eq!(unknown(doc! { "sort": 7 }).as_deref(), Some("7"));
+        assert_eq!(unknown(doc! { "sort": "weird", "policy": "fair" }), None, "it decides nothing");
+        assert_eq!(unknown(doc! { "sort": "default" }), None);
+    }
+}

@@ -1,0 +1,235 @@
+//! A task: what is to be done, where it stands, and what came out.
+
+use bson::{Bson, Document};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::document::{Stored, required};
+use super::{Moment, QueueId, Status, TaskId};
+
+/// The field of a task that waits for a person's answer.
+pub const AWAITING: &str = "awaiting";
+
+/// A document of `tasks`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Task {
+    #[serde(rename = "_id")]
+    pub id: TaskId,
+    pub queue: QueueId,
+    pub status: Status,
+    /// The node that claimed it; null, or -1 in old data, before that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node: Option<Bson>,
+    /// What the plugin is to do. See [`Task::params`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub params: Option<Bson>,
+    /// The Disbatch 3 name of `params`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parameters: Option<Bson>,
+    /// Null, text, or the id of a GridFS file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stdout: Option<Bson>,
+    /// Null, text, or the id of a GridFS file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stderr: Option<Bson>,
+    /// When it was created.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ctime: Option<Moment>,
+    /// When it last changed its status.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mtime: Option<Moment>,
+    /// True once the output is stored, false if storing it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub complete: Option<Bson>,
+    /// Fields that this release does not know.
+    #[serde(flatten)]
+    pub rest: Document,
+}
+
+impl<'de> Deserialize<'de> for Task {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let Stored(mut rest) = Stored::deserialize(deserializer)?;
+        Ok(Self {
+            id: required(&mut rest, "_id")?,
+            queue: required(&mut rest, "queue")?,
+            status: required(&mut rest, "status")?,
+            node: rest.remove("node"),
+            params: rest.remove("params"),
+            parameters: rest.remove("parameters"),
+            stdout: rest.remove("stdout"),
+            stderr: rest.remove("stderr"),
+            ctime: rest.remove("ctime").map(Moment),
+            mtime: rest.remove("mtime").map(Moment),
+            complete: rest.remove("complete"),
+            rest,
+        })
+    }
+}
+
+impl Task {
+    /// How often it was claimed by a DEN that counts: the fence of every run. `None`: never.
+    pub fn attempt(&self) -> Option<i64> {
+        self.rest.get("attempt").and_then(super::whole_number)
+    }
+
+    /// The start of the DEN that has claimed it. `None` while nobody has, or if that was another program.
+    pub fn instance(&self) -> Option<&str> {
+        self.rest.get("instance").and_then(Bson::as_str)
+    }
+
+    /// How many of its attempts failed or lost their runner.
+    pub fn failures(&self) -> i64 {
+        self.rest.get("failures").and_then(super::whole_number).unwrap_or(0)
+    }
+
+    /// The process that runs it, where that is known.
+    pub fn pid(&self) -> Option<i32> {
+        self.rest.get("pid").and_then(super::whole_number).and_then(|pid| i32::try_from(pid).ok())
+    }
+
+    /// Whether somebody has asked for its end.
+    pub fn is_to_be_cancelled(&self) -> bool {
+        self.rest.get("cancel").is_some_and(|cancel| cancel.as_document().is_some())
+    }
+
+    /// Whether it is in no node's name, as what is claimed must be. Of a list one value is enough, as for the server.
+    pub fn is_free(&self) -> bool {
+        let is_free = |node: &Bson| match node {
+            Bson::Null | Bson::Undefined => true,
+            Bson::Decimal128(number) => number.to_string() == "-1",
+            other => super::whole_number(other) == Some(-1),
+        };
+        self.node.as_ref().is_none_or(|node| match node {
+            Bson::Array(nodes) => nodes.iter().any(is_free),
+            node => is_free(node),
+        })
+    }
+
+    /// The parameters, under their old name if need be; null when there are none.
+    pub fn params(&self) -> &Bson {
+        match (&self.params, &self.parameters) {
+            (Some(Bson::Null) | None, Some(old)) => old,
+            (Some(params), _) => params,
+            (None, None) => &Bson::Null,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{RawDocumentBuf, deserialize_from_document, deserialize_from_slice, doc, serialize_to_vec};
+    use proptest::prelude::*;
+
+    use super::super::{Node, Queue, Sort};
+    use super::*;
+
+    fn round_trip<T: Serialize + serde::de::DeserializeOwned>(document: &Document) -> Document {
+        let typed: T = deserialize_from_slice(&serialize_to_vec(document).unwrap()).unwrap();
+        RawDocumentBuf::from_bytes(serialize_to_vec(&typed).unwrap()).unwrap().try_into().unwrap()
+    }
+
+    fn golden() -> Document {
+        let text = include_str!("../../../tests/fixtures/documents.json");
+        let json: serde_json::Value = serde_json::from_str(text).unwrap();
+        Bson::try_from(json).unwrap().as_document().unwrap().clone()
+    }
+
+    #[test]
+    fn documents_that_perl_wrote_survive_unchanged() {
+        let golden = golden();
+        let mut seen = 0;
+        for (_, list) in golden.get_document("tasks").unwrap() {
+            for task in list.as_array().unwrap() {
+                let task = task.as_document().unwrap();
+                assert_eq!(&round_trip::<Task>(task), task);
+                seen += 1;
+            }
+        }
+        for queue in golden.get_array("queues").unwrap() {
+            let queue = queue.as_document().unwrap();
+            assert_eq!(&round_trip::<Queue>(queue), queue);
+            seen += 1;
+        }
+        for node in golden.get_array("nodes").unwrap() {
+            let node = node.as_document().unwrap();
+            assert_eq!(&round_trip::<Node>(node), node);
+            seen += 1;
+        }
+        assert_eq!(seen, 20, "the recording holds 10 tasks, 9 queues and 1 node");
+    }
+
+    #[test]
+    fn odd_queues_mean_what_they_mean_to_perl() {
+        let golden = golden();
+        let limits: Vec<u64> = golden
+            .get_array("queues")
+            .unwrap()
+            .iter()
+            .map(|queue| {
+                deserialize_from_document::<Queue>(queue.as_document().unwrap().clone())
+                    .unwrap()
+                    .thread_limit()
+            })
+            .collect();
+        assert_eq!(limits, [0, 2, 2, 1, 1, 1, 0, 0, 2]);
+        let odd: Queue = deserialize_from_document(doc! {
+            "_id": bson::oid::ObjectId::new(), "name": 12345, "plugin": Bson::Null, "sort": "sideways",
+        })
+        .unwrap();
+        assert_eq!(odd.display_name(), "12345");
+        assert_eq!(odd.plugin_name(), Ok(None));
+        assert_eq!(odd.sort_order(), Err(&Bson::from("sideways")));
+        assert_eq!(Queue { sort: Some("lifo".into()), ..odd }.sort_order(), Ok(Sort::Lifo));
+    }
+
+    #[test]
+    fn disbatch_3_parameters_are_found() {
+        let task: Task = deserialize_from_document(doc! {
+            "_id": bson::oid::ObjectId::new(), "queue": bson::oid::ObjectId::new(), "status": -2,
+            "node": -1, "parameters": { "a": 1 }, "ctime": 1_795_163_380, "mtime": 1_795_163_380_i64,
+        })
+        .unwrap();
+        assert_eq!(task.params(), &Bson::from(doc! { "a": 1 }));
+        assert_eq!(task.mtime.unwrap().get().unwrap().timestamp_millis(), 1_795_163_380_000);
+    }
+
+    fn any_bson() -> impl Strategy<Value = Bson> {
+        let leaf = prop_oneof![
+            Just(Bson::Null),
+            any::<bool>().prop_map(Bson::Boolean),
+            any::<i32>().prop_map(Bson::Int32),
+            any::<i64>().prop_map(Bson::Int64),
+            (-1e9..1e9).prop_map(Bson::Double),
+            ".{0,8}".prop_map(Bson::String),
+            any::<[u8; 12]>().prop_map(|bytes| Bson::ObjectId(bytes.into())),
+            any::<i32>().prop_map(|ms| Bson::DateTime(bson::DateTime::from_millis(i64::from(ms)))),
+            any::<Vec<u8>>().prop_map(|bytes| Bson::Binary(bson::Binary {
+                subtype: bson::spec::BinarySubtype::Generic,
+                bytes
+            })),
+            any::<(u32, u32)>()
+                .prop_map(|(time, increment)| Bson::Timestamp(bson::Timestamp { time, increment })),
+        ];
+        leaf.prop_recursive(3, 16, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Bson::Array),
+                prop::collection::hash_map(
+                    "[a-z]{1,6}|\\$(oid|date|binary|numberLong|numberDecimal|minKey)",
+                    inner,
+                    0..4
+                )
+                .prop_map(|map| Bson::Document(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn unknown_fields_of_every_type_are_kept(value in any_bson(), params in any_bson()) {
+            let document = doc! {
+                "_id": bson::oid::ObjectId::new(), "queue": bson::oid::ObjectId::new(), "status": 7,
+                "params": params, "someone_elses": value,
+            };
+            prop_assert_eq!(round_trip::<Task>(&document), document);
+        }
+    }
+}

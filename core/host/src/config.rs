@@ -1,0 +1,481 @@
+//! The configuration file that all processes share.
+//!
+//! It is "relaxed" JSON: `#` starts a comment, lists and objects may end in a comma. Files written for Perl
+//! Disbatch are accepted unchanged. Keys that nobody knows are collected for a warning; wrong values are
+//! refused with the path of the key.
+
+mod access;
+mod audit;
+mod engines;
+mod exposure;
+mod hosts;
+mod inbox;
+mod increase;
+mod indexes;
+mod isolation;
+#[cfg(test)]
+mod json_schema;
+mod log;
+mod metrics;
+mod notifications;
+mod plugins;
+mod secrets;
+mod sections;
+#[cfg(test)]
+mod testing;
+mod tls;
+mod traces;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use disbatch_documents::Labels;
+
+pub use access::{Access, Network, Proxy, SessionLimits};
+pub use audit::Audit;
+pub use disbatch_values::relaxed;
+pub use engines::{ContainerEngine, Engines, HttpEngine, KubernetesEngine, PerlEngine, TenantNamespaces};
+pub use hosts::HostNames;
+pub use inbox::{Inbox, Producer};
+pub use increase::Increase;
+pub use indexes::Indexes;
+pub use isolation::{CgroupFolder, Limits, PluginEnvironment, RunAs, memory as memory_limit};
+pub use log::{Level, Log};
+pub use metrics::Metrics;
+pub use notifications::Notifications;
+pub use plugins::{AllowedPlugins, PluginEntry};
+pub use secrets::{NamedSecret, SecretEnvironment, Secrets};
+pub use sections::{
+    Attributes, Auditor, Auth, Balance, Every, Flag, Gfs, Hook, Janitor, Lease, QueueIds, Role, Seconds, Ssl,
+    WebExtensions,
+};
+pub use tls::Tls;
+pub use traces::{TraceUrl, Traces};
+
+/// Where a process looks when `--config` is not given.
+pub const DEFAULT_PATH: &str = "/etc/disbatch/config.json";
+
+/// How long a runner or a node may be silent unless configured otherwise.
+const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+
+/// How long a runner without a task is kept unless configured otherwise.
+const DEFAULT_RUNNER_IDLE: Duration = Duration::from_secs(60);
+
+/// The configuration as read and checked.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Config {
+    /// The schema by which an editor checks the file; accepted and not used.
+    #[serde(default, rename = "$schema")]
+    pub schema: Option<serde_json::Value>,
+    /// `host:port`, several of them with commas, or a `mongodb://` or `mongodb+srv://` URI.
+    pub mongohost: String,
+    pub database: String,
+    /// Options of the connection.
+    #[serde(default)]
+    pub attributes: Attributes,
+    /// Passwords by process.
+    #[serde(default)]
+    pub auth: Auth,
+    /// The plugins that a queue may be created with; every plugin that is found when unset.
+    #[serde(default)]
+    pub plugins: Option<AllowedPlugins>,
+    /// Folders with `plugin.json` manifests, searched before the shipped plugins.
+    #[serde(default)]
+    pub plugin_dirs: Vec<PathBuf>,
+    /// Which ways to run plugins this node has, besides programs.
+    #[serde(default)]
+    pub engines: Engines,
+    /// Where private folders of tasks are made. See [`Config::temp_folder`].
+    #[serde(default)]
+    pub temp_dir: Option<PathBuf>,
+    /// The mode of that in Disbatch 4.4; accepted and not used, since private folders are always open to their user alone.
+    #[serde(default)]
+    pub temp_dir_mode: Option<serde_json::Value>,
+    /// The program with which Disbatch 4.4 runs plugins; accepted and not used.
+    #[serde(default)]
+    pub plugin_runner: Option<serde_json::Value>,
+    /// What Disbatch 4.4 runs before a plugin; accepted and not used.
+    #[serde(default)]
+    pub pre_hook: Option<serde_json::Value>,
+    /// Whether `/monitoring` looks.
+    #[serde(default = "Flag::on")]
+    pub monitoring: Flag,
+    /// Where a DEN serves metrics.
+    #[serde(default)]
+    pub metrics: Metrics,
+    /// Where messages lead, and where they may go.
+    #[serde(default)]
+    pub notifications: Notifications,
+    /// Where traces are to be seen.
+    #[serde(default)]
+    pub traces: Traces,
+    /// `QueueBalance`.
+    #[serde(default)]
+    pub balance: Balance,
+    /// Archiving and deleting by the policy of queues.
+    #[serde(default)]
+    pub janitor: Janitor,
+    /// Who may submit tasks by the inbox.
+    #[serde(default)]
+    pub inbox: Inbox,
+    /// Whether schedules fire from this node.
+    #[serde(default = "Flag::on")]
+    pub schedules: Flag,
+    /// Comparing counters with tasks.
+    #[serde(default)]
+    pub auditor: Auditor,
+    /// How long it is remembered who did what.
+    #[serde(default)]
+    pub audit: Audit,
+    /// Keys of secure parameters.
+    #[serde(default)]
+    pub secrets: Secrets,
+    /// Folder of named secrets, a file each. See [`Config::secrets_folder`].
+    #[serde(default)]
+    pub secrets_dir: Option<PathBuf>,
+    /// Which of them plugins get as variables.
+    #[serde(default)]
+    pub secret_environment: SecretEnvironment,
+    /// Whether plugins find secure parameters in a variable, too; as their manifests say when unset.
+    #[serde(default)]
+    pub secure_params_in_environment: Option<Flag>,
+    /// Deprecated routes to serve.
+    #[serde(default)]
+    pub web_extensions: WebExtensions,
+    /// Which variables of their runner plugins get besides those that they need.
+    #[serde(default)]
+    pub plugin_environment: PluginEnvironment,
+    /// The user whom plugins run as; the runner's own when unset.
+    #[serde(default)]
+    pub run_as: Option<RunAs>,
+    /// The most that a plugin may use on this node.
+    #[serde(default)]
+    pub limits: Limits,
+    /// Where control groups for tasks are made; there are none when unset.
+    #[serde(default)]
+    pub cgroup: Option<CgroupFolder>,
+    /// Whether plugins, and what they start, can get no privileges that they do not have, through `sudo` for instance.
+    #[serde(default = "Flag::on")]
+    pub no_new_privs: Flag,
+    /// The program to run a task with instead of `dtr`.
+    #[serde(default)]
+    pub task_runner: Option<PathBuf>,
+    /// Where output is stored. See [`Config::den_gfs`].
+    #[serde(default)]
+    pub gfs: Option<Gfs>,
+    /// How long a runner or a node may be silent. See [`Config::lease`].
+    #[serde(default)]
+    pub lease: Option<Lease>,
+    /// How long a runner without a task is kept. See [`Config::runner_idle`].
+    #[serde(default)]
+    pub runner_idle: Option<Seconds>,
+    /// Whether runners stay silent.
+    #[serde(default)]
+    pub quiet: Flag,
+    /// Passed on to the runner as `--testing`.
+    #[serde(default)]
+    pub testing: Flag,
+    /// Who may use the web server.
+    #[serde(default)]
+    pub access: Access,
+    /// With which files the web server speaks TLS; plain HTTP when unset.
+    #[serde(default)]
+    pub tls: Option<Tls>,
+    /// The names that requests may use for the web server.
+    #[serde(default)]
+    pub hosts: Option<HostNames>,
+    /// Folder of static files; the built-in pages need none.
+    #[serde(default)]
+    pub web_root: Option<PathBuf>,
+    /// Folder of the site of the documentation; looked for beside the program when unset.
+    #[serde(default)]
+    pub docs_root: Option<PathBuf>,
+    /// Folder of Perl's templates; accepted and not used.
+    #[serde(default)]
+    pub views_dir: Option<PathBuf>,
+    /// Perl's logging configuration; its level and file are used.
+    #[serde(default, rename = "log4perl")]
+    pub log: Log,
+    /// The only queues that this DEN serves.
+    #[serde(default)]
+    pub activequeues: Option<QueueIds>,
+    /// Queues that this DEN does not serve, unless `activequeues` is set.
+    #[serde(default)]
+    pub ignorequeues: Option<QueueIds>,
+    /// What this node is labelled with: queues choose nodes by it.
+    #[serde(default)]
+    pub labels: Labels,
+    /// Where its host is to be reached, in place of what its interfaces tell.
+    #[serde(default)]
+    pub addresses: Option<Vec<String>>,
+    /// The command that a DEN runs when a node has died.
+    #[serde(default)]
+    pub on_dead_node: Option<Hook>,
+    /// How many tasks this DEN starts in a second at most.
+    #[serde(default)]
+    pub node_increase: Option<Increase>,
+    /// How many of each queue it starts in a second at most.
+    #[serde(default)]
+    pub queue_increase: Option<Increase>,
+    /// Which indexes a DEN creates.
+    #[serde(default)]
+    pub indexes: Indexes,
+    /// Keys in the file that nothing reads, by path.
+    #[serde(skip)]
+    pub unknown_keys: Vec<String>,
+    /// The file, absolute, as it is passed on to runners.
+    #[serde(skip)]
+    pub path: PathBuf,
+    /// Whether the file has passwords.
+    #[serde(skip)]
+    has_passwords: bool,
+    /// Whether every user of this host can read the file.
+    #[serde(skip)]
+    is_public: bool,
+}
+
+/// Why a configuration cannot be used. One line, with the file and what is wrong in it.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read configuration {path}: {why}", path = path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        why: std::io::Error,
+    },
+    /// The file is not JSON, even relaxed.
+    #[error("cannot parse configuration {path}: {why}", path = path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        why: serde_json::Error,
+    },
+    /// A value is wrong.
+    #[error("invalid configuration {path}: {key}: {message}", path = path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// The path of the key, `balance.enabled` for instance.
+        key: String,
+        /// What is wrong with it.
+        message: String,
+    },
+}
+
+impl Config {
+    /// Reads and checks a configuration file.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let read_error = |why| ConfigError::Read { path: path.to_owned(), why };
+        let text = std::fs::read_to_string(path).map_err(read_error)?;
+        let absolute = std::path::absolute(path).map_err(read_error)?;
+        let config = Self::parse(&text, &absolute)?;
+        Ok(Self { is_public: exposure::is_public(&absolute), ..config })
+    }
+
+    /// Checks the text of a configuration file; `path` is for messages and for the runners.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        let parse_error = |why| ConfigError::Parse { path: path.to_owned(), why };
+        let strict = relaxed::to_strict(text);
+        let value: serde_json::Value = serde_json::from_str(&strict).map_err(parse_error)?;
+        let invalid =
+            |key: String, message: String| ConfigError::Invalid { path: path.to_owned(), key, message };
+        let missing: Vec<&str> = ["mongohost", "database"]
+            .into_iter()
+            .filter(|key| value.get(key).is_none_or(|v| v.is_null() || v == ""))
+            .collect();
+        if !value.is_object() {
+            return Err(invalid(
+                ".".to_owned(),
+                "expected an object with the keys of the configuration".to_owned(),
+            ));
+        }
+        if !missing.is_empty() {
+            return Err(invalid(missing.join(" and "), "must be defined".to_owned()));
+        }
+        let has_passwords = exposure::has_passwords(&value);
+        let mut unknown_keys = Vec::new();
+        let mut track = serde_path_to_error::Track::new();
+        let deserializer = serde_path_to_error::Deserializer::new(value, &mut track);
+        let mut note_unknown = |key: serde_ignored::Path<'_>| unknown_keys.push(key.to_string());
+        let parsed: Result<Self, _> =
+            Self::deserialize(serde_ignored::Deserializer::new(deserializer, &mut note_unknown));
+        let mut config = parsed.map_err(|error| invalid(track.path().to_string(), error.to_string()))?;
+        if config.secrets_dir.is_none() && !config.secret_environment.is_empty() {
+            let message = "must be defined for secret_environment".to_owned();
+            return Err(invalid("secrets_dir".to_owned(), message));
+        }
+        if let Some(plugins) = &mut config.plugins {
+            unknown_keys.append(&mut plugins.unknown_keys);
+        }
+        config.engines = std::mem::take(&mut config.engines).within(path.parent().unwrap_or(Path::new(".")));
+        config.unknown_keys = unknown_keys;
+        config.path = path.to_owned();
+        config.has_passwords = has_passwords;
+        Ok(config)
+    }
+
+    /// How long a task is its runner's without a sign of life, and a node alive: 30 s unless configured.
+    pub fn lease(&self) -> Duration {
+        self.lease.map_or(DEFAULT_LEASE, |lease| lease.0)
+    }
+
+    /// How long a DEN keeps a runner that has no task: a minute unless configured.
+    pub fn runner_idle(&self) -> Duration {
+        self.runner_idle.map_or(DEFAULT_RUNNER_IDLE, |idle| idle.0)
+    }
+
+    /// Where a DEN tells its runners to store output: as configured, `auto` unless set.
+    pub fn den_gfs(&self) -> Gfs {
+        self.gfs.unwrap_or(Gfs::Auto)
+    }
+
+    /// The folder of named secrets. A relative path is one from the folder of the configuration.
+    pub fn secrets_folder(&self) -> Option<PathBuf> {
+        let folder = self.path.parent().unwrap_or(Path::new("."));
+        self.secrets_dir.as_ref().map(|secrets| folder.join(secrets))
+    }
+
+    /// The folder in which private folders of tasks are made: as configured, where a relative path is one from the folder of
+    /// the configuration, else the system's for temporary files.
+    pub fn temp_folder(&self) -> PathBuf {
+        let folder = self.path.parent().unwrap_or(Path::new("."));
+        self.temp_dir.as_ref().map_or_else(std::env::temp_dir, |temp| folder.join(temp))
+    }
+
+    /// The files of `tls`. Relative paths are seen from the folder of the configuration.
+    pub fn tls_files(&self) -> Option<Tls> {
+        let folder = self.path.parent().unwrap_or(Path::new("."));
+        self.tls.as_ref().map(|tls| tls.within(folder))
+    }
+
+    /// What is wrong where every user of this host can read the passwords in the file.
+    pub fn exposure(&self) -> Option<String> {
+        let path = self.path.display();
+        (self.has_passwords && self.is_public)
+            .then(|| format!("every user of this host can read the passwords in {path}: chmod o-rwx {path}"))
+    }
+
+    /// Warns of that.
+    pub fn log_exposure(&self) {
+        if let Some(exposure) = self.exposure() {
+            tracing::warn!("{exposure}");
+        }
+    }
+
+    /// What is in the file and is not used, and [`exposure`](Self::exposure). One line each.
+    pub fn concerns(&self) -> Vec<String> {
+        let path = self.path.display();
+        let unknown = self.unknown_keys.iter();
+        let unknown = unknown.map(|key| format!("unknown configuration key {key} of {path} is not used"));
+        let has_hook = self.pre_hook.as_ref().is_some_and(|hook| !hook.is_null());
+        let hook = has_hook.then(|| format!("pre_hook is not run, which {path} has"));
+        unknown.chain(hook).chain(self.exposure()).collect()
+    }
+
+    /// Warns of these.
+    pub fn log_concerns(&self) {
+        for concern in self.concerns() {
+            tracing::warn!("{concern}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, ConfigError> {
+        Config::parse(text, Path::new("/etc/disbatch/config.json"))
+    }
+
+    #[test]
+    fn the_shipped_example_parses_without_unknown_keys() {
+        let config = parse(include_str!("../../../config.example.json")).unwrap();
+        assert!(config.unknown_keys.is_empty(), "{:?}", config.unknown_keys);
+        assert_eq!(config.database, "disbatch");
+    }
+
+    #[test]
+    fn a_perl_file_is_accepted_unchanged() {
+        let config = parse(
+            r##"{
+                "mongohost": "db1:27017,db2:27017",   # two of them
+                "database": "disbatch406",
+                "attributes": { "ssl": { "SSL_ca_file": "/etc/ssl/certs/ca.crt", "SSL_verify_mode": 0 } },
+                "auth": { "disbatchd": "a", "disbatch_web": "b", "task_runner": "c", "queuebalance": "d", "plugin": "e", },
+                "plugins": [ "Disbatch::Plugin::Demo", ],
+                "web_extensions": { "Disbatch::Web::Tasks": null },
+                "web_root": "/etc/disbatch/htdocs/", "views_dir": "/etc/disbatch/views/",
+                "task_runner": "/usr/bin/task_runner",
+                "gfs": "auto", "quiet": 0, "monitoring": 1, "testing": false,
+                "balance": { "enabled": 1, "log": 1, "verbose": 0, "pretend": 0 },
+                "activequeues": ["6b0003bb686c8275d70dc2f1"],
+                "log4perl": {
+                    "level": "TRACE",
+                    "appenders": {
+                        "filelog": { "type": "Log::Log4perl::Appender::File", "layout": "[%p] %d %F{1} %L %C %c> %m %n",
+                                     "args": { "filename": "/var/log/disbatchd.log" } },
+                        "screenlog": { "type": "Log::Log4perl::Appender::ScreenColoredLevels", "args": { } },
+                    },
+                },
+            }"##,
+        )
+        .unwrap();
+        assert!(config.unknown_keys.is_empty(), "{:?}", config.unknown_keys);
+        assert_eq!(
+            config.attributes.ssl,
+            Some(Ssl { ca_file: Some("/etc/ssl/certs/ca.crt".into()), verify: false })
+        );
+        assert_eq!(config.log.level, Level::Trace);
+        assert_eq!(config.log.file.as_deref(), Some(Path::new("/var/log/disbatchd.log")));
+        assert_eq!(config.auth.password(Role::TaskRunner), Some("c"));
+        assert!(config.balance.enabled.0 && config.monitoring.0 && !config.quiet.0);
+        assert_eq!(config.activequeues.unwrap().0.len(), 1);
+        assert!(config.plugins.unwrap().allows("Disbatch::Plugin::Demo"));
+    }
+
+    #[test]
+    fn mistakes_name_the_key() {
+        let cases = [
+            (r#"{}"#, "mongohost and database: must be defined"),
+            (r#"{"mongohost":"h"}"#, "database: must be defined"),
+            (r#"{"mongohost":"h","database":7}"#, "database: invalid type: integer `7`, expected a string"),
+            (
+                r#"{"mongohost":"h","database":"d","balance":{"enabled":"maybe"}}"#,
+                "balance.enabled: expected true, false, 1 or 0, got \"maybe\"",
+            ),
+            (
+                r#"{"mongohost":"h","database":"d","gfs":"sometimes"}"#,
+                "gfs: expected \"auto\", true or false, got \"sometimes\"",
+            ),
+            (
+                r#"{"mongohost":"h","database":"d","activequeues":["x"]}"#,
+                "activequeues[0]: 'x' is not an id: expected 24 hexadecimal digits",
+            ),
+            (
+                r#"{"mongohost":"h","database":"d","hosts":["a.example","b.example:443"]}"#,
+                "hosts[1]: expected a name or an address without scheme and port, got \"b.example:443\"",
+            ),
+            (
+                r#"{"mongohost":"h","database":"d","tls":{"certificate":"/c.pem"}}"#,
+                "tls: missing field `key`",
+            ),
+            (r#"[1]"#, ".: expected an object with the keys of the configuration"),
+        ];
+        for (text, message) in cases {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.ends_with(message), "{text}: {error}");
+        }
+        let error = parse("{\n  \"mongohost\": nope\n}").unwrap_err().to_string();
+        assert!(error.contains("line 2 column"), "{error}");
+    }
+
+    #[test]
+    fn unknown_keys_are_collected_with_their_path() {
+        let config = parse(r#"{"mongohost":"h","database":"d","treads":1,"balance":{"enabeld":1}}"#).unwrap();
+        assert_eq!(config.unknown_keys, ["balance.enabeld", "treads"]);
+    }
+}

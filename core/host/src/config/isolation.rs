@@ -1,0 +1,360 @@
+//! What plugins get from their node, and what they are kept from.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Deserializer, Serialize, de::Error};
+use serde_json::Value;
+
+/// Variables that a plugin gets from its runner in any case: what programs need to find their way. A `*` at the end
+/// matches any rest.
+const ALWAYS: [&str; 25] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "TZ",
+    "TMPDIR",
+    "LANG",
+    "LANGUAGE",
+    "LC_*",
+    "TERM",
+    "PERL5LIB",
+    "PYTHONPATH",
+    "VIRTUAL_ENV",
+    "JAVA_HOME",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "all_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "ALL_PROXY",
+];
+
+/// What tells Disbatch, or the system's manager of services, secrets and ways: it is passed on only if it is named.
+const OURS: [&str; 4] = ["DISBATCH_*", "NOTIFY_SOCKET", "WATCHDOG_*", "CREDENTIALS_DIRECTORY"];
+
+/// The least memory that a plugin can be given: less, and no program starts.
+const LEAST_MEMORY: u64 = 1024 * 1024;
+
+/// The fewest descriptors: four that it is given, and some for the libraries that it loads.
+const FEWEST_FILES: u64 = 8;
+
+/// No limit is larger: the kernel reckons with signed numbers in places.
+const MOST: u64 = i64::MAX.unsigned_abs();
+
+/// Which variables of its runner a plugin gets besides those that every plugin gets.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct PluginEnvironment(Vec<Pattern>);
+
+impl PluginEnvironment {
+    /// Whether a plugin gets the variable of this name from its runner.
+    pub fn passes(&self, name: &OsStr) -> bool {
+        let is_ours = OURS.iter().any(|ours| matches(ours, name.as_encoded_bytes()));
+        let configured = self.0.iter().map(|pattern| pattern.0.as_str());
+        // What is secret is not meant by a pattern that it happens to match.
+        let configured = configured.filter(|pattern| !is_ours || !pattern.ends_with('*'));
+        name != crate::secrets::VARIABLE
+            && ALWAYS.into_iter().chain(configured).any(|pattern| matches(pattern, name.as_encoded_bytes()))
+    }
+}
+
+fn matches(pattern: &str, name: &[u8]) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => name.starts_with(start.as_bytes()),
+        None => name == pattern.as_bytes(),
+    }
+}
+
+/// The name of a variable, perhaps with a `*` at the end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Pattern(String);
+
+impl<'de> Deserialize<'de> for Pattern {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let name = text.strip_suffix('*').unwrap_or(&text);
+        if text.is_empty() || name.contains(['*', '=', '\0']) {
+            let expected = "expected the name of a variable, which may end in *";
+            return Err(D::Error::custom(format!("{expected}, got {text:?}")));
+        }
+        Ok(Self(text))
+    }
+}
+
+/// The user whom plugins run as.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunAs {
+    /// The user's name.
+    pub user: String,
+    /// The name of the group in place of the user's own.
+    pub group: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Names {
+    user: String,
+    #[serde(default)]
+    group: Option<String>,
+}
+
+impl<'de> Deserialize<'de> for RunAs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        let Names { user, group } = match value {
+            Value::String(text) => match text.split_once(':') {
+                Some((user, group)) => Names { user: user.to_owned(), group: Some(group.to_owned()) },
+                None => Names { user: text, group: None },
+            },
+            Value::Object(_) => Names::deserialize(value).map_err(D::Error::custom)?,
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
+                let expected = "expected \"user\", \"user:group\" or an object with user and group";
+                return Err(D::Error::custom(format!("{expected}, got {value}")));
+            }
+        };
+        if user.is_empty() || group.as_deref() == Some("") {
+            return Err(D::Error::custom("the names of user and group must not be empty"));
+        }
+        Ok(Self { user, group })
+    }
+}
+
+/// The most that a plugin may use. `None`: as much as its runner may.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// Bytes of memory: of all processes of a task where there are control groups, else of address space of each process.
+    #[serde(default, deserialize_with = "memory", skip_serializing_if = "Option::is_none")]
+    pub memory: Option<u64>,
+    /// Seconds of processor time of each process.
+    #[serde(default, deserialize_with = "count", skip_serializing_if = "Option::is_none")]
+    pub cpu_seconds: Option<u64>,
+    /// Open descriptors of each process.
+    #[serde(default, deserialize_with = "files", skip_serializing_if = "Option::is_none")]
+    pub open_files: Option<u64>,
+    /// Processes and threads: of a task where there are control groups, else of the user.
+    #[serde(default, deserialize_with = "count", skip_serializing_if = "Option::is_none")]
+    pub processes: Option<u64>,
+    /// Bytes of each file that is written.
+    #[serde(default, deserialize_with = "bytes", skip_serializing_if = "Option::is_none")]
+    pub file_size: Option<u64>,
+    /// Bytes of a core dump. None are written unless this is set.
+    #[serde(default, deserialize_with = "bytes", skip_serializing_if = "Option::is_none")]
+    pub core: Option<u64>,
+}
+
+impl Limits {
+    /// Of each limit the lower one.
+    #[must_use]
+    pub fn lower_of(self, other: Self) -> Self {
+        let lower = |one: Option<u64>, other: Option<u64>| one.into_iter().chain(other).min();
+        Self {
+            memory: lower(self.memory, other.memory),
+            cpu_seconds: lower(self.cpu_seconds, other.cpu_seconds),
+            open_files: lower(self.open_files, other.open_files),
+            processes: lower(self.processes, other.processes),
+            file_size: lower(self.file_size, other.file_size),
+            core: lower(self.core, other.core),
+        }
+    }
+}
+
+/// A limit of memory in bytes, or as text with a unit.
+///
+/// # Errors
+/// It is something else, or too little.
+pub fn memory<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    size(&Value::deserialize(deserializer)?, LEAST_MEMORY).map_err(D::Error::custom)
+}
+
+fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    size(&Value::deserialize(deserializer)?, 0).map_err(D::Error::custom)
+}
+
+fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    number(&Value::deserialize(deserializer)?, 1).map_err(D::Error::custom)
+}
+
+fn files<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    number(&Value::deserialize(deserializer)?, FEWEST_FILES).map_err(D::Error::custom)
+}
+
+/// A number of bytes, or text with a unit.
+fn size(value: &Value, least: u64) -> Result<Option<u64>, String> {
+    let size = match value {
+        Value::Null => return Ok(None),
+        Value::String(text) => with_unit(text),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.as_u64(),
+    };
+    let expected =
+        || format!("expected a number of bytes, at least {least}, or text such as \"512M\", got {value}");
+    size.filter(|size| (least..=MOST).contains(size)).map(Some).ok_or_else(expected)
+}
+
+fn number(value: &Value, least: u64) -> Result<Option<u64>, String> {
+    if value.is_null() {
+        return Ok(None);
+    }
+    let number = value.as_u64().or_else(|| value.as_str()?.parse().ok());
+    let expected = || format!("expected a whole number, at least {least}, got {value}");
+    number.filter(|number| (least..=MOST).contains(number)).map(Some).ok_or_else(expected)
+}
+
+/// `512`, `512K`, `512M`, `512G` or `512T`, each 1024 times as much as the one before. `iB` may follow.
+fn with_unit(text: &str) -> Option<u64> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(end);
+    let factor: u64 = match unit.trim().to_ascii_uppercase().trim_end_matches("IB") {
+        "" => 1,
+        "K" => 1 << 10,
+        "M" => 1 << 20,
+        "G" => 1 << 30,
+        "T" => 1 << 40,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+/// A folder of control groups (version 2) that the node may write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CgroupFolder(pub PathBuf);
+
+impl<'de> Deserialize<'de> for CgroupFolder {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let path = PathBuf::from(&text);
+        if !path.is_absolute() {
+            return Err(D::Error::custom(format!("expected the absolute path of a folder, got {text:?}")));
+        }
+        Ok(Self(path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::config::testing::parse;
+
+    #[test]
+    fn nothing_need_be_configured() {
+        let config = parse(r#""quiet":0"#).unwrap();
+        assert_eq!((config.run_as, config.limits, config.cgroup), (None, Limits::default(), None));
+        assert!(config.no_new_privs.0);
+        let nothing = r#""run_as":null,"cgroup":null,"no_new_privs":0,"limits":{"memory":null}"#;
+        let config = parse(nothing).unwrap();
+        assert_eq!((config.run_as, config.limits, config.cgroup), (None, Limits::default(), None));
+        assert!(!config.no_new_privs.0);
+    }
+
+    #[test]
+    fn a_plugin_gets_what_it_needs_and_what_is_named() {
+        let passes = |config: &Config, name: &str| config.plugin_environment.passes(OsStr::new(name));
+        let none = parse(r#""quiet":0"#).unwrap();
+        for name in ["PATH", "HOME", "LC_ALL", "LC_CTYPE", "TZ", "no_proxy", "NO_PROXY", "PYTHONPATH"] {
+            assert!(passes(&none, name), "{name}");
+        }
+        let secrets = ["DISBATCH_ROOT_PASSWORD", "DISBATCH_SECRETS_KEY", "NOTIFY_SOCKET", "AWS_KEY"];
+        for name in
+            secrets.into_iter().chain(["LC", "PATHS", "path", "", "CREDENTIALS_DIRECTORY", "WATCHDOG_USEC"])
+        {
+            assert!(!passes(&none, name), "{name}");
+        }
+        let some = parse(r#""plugin_environment":["AWS_*","LICENSE",]"#).unwrap();
+        for (name, expected) in
+            [("AWS_KEY", true), ("AWS_", true), ("LICENSE", true), ("LICENSES", false), ("AWS", false)]
+        {
+            assert_eq!(passes(&some, name), expected, "{name}");
+        }
+        let all = parse(r#""plugin_environment":["*", "DISBATCH_*"]"#).unwrap();
+        assert!(passes(&all, "AWS_KEY") && passes(&all, "ANYTHING"));
+        for name in ["DISBATCH_ROOT_PASSWORD", "NOTIFY_SOCKET", "WATCHDOG_PID", "CREDENTIALS_DIRECTORY"] {
+            assert!(!passes(&all, name), "{name} is not what a pattern means");
+        }
+        let named = parse(r#""plugin_environment":["NOTIFY_SOCKET", "DISBATCH_SECRETS_KEY"]"#).unwrap();
+        assert!(passes(&named, "NOTIFY_SOCKET") && !passes(&named, "DISBATCH_SECRETS_KEY"));
+    }
+
+    #[test]
+    fn a_user_is_named_in_three_ways() {
+        let run_as = |value: &str| parse(&format!(r#""run_as":{value}"#)).unwrap().run_as.unwrap();
+        let (user, group) = ("batch".to_owned(), Some("jobs".to_owned()));
+        assert_eq!(run_as(r#""batch""#), RunAs { user: user.clone(), group: None });
+        assert_eq!(run_as(r#""batch:jobs""#), RunAs { user: user.clone(), group: group.clone() });
+        assert_eq!(run_as(r#"{"user":"batch"}"#), RunAs { user: user.clone(), group: None });
+        assert_eq!(run_as(r#"{"user":"batch","group":"jobs"}"#), RunAs { user, group });
+    }
+
+    #[test]
+    fn limits_are_numbers_or_have_units() {
+        let text = r#""limits":{"memory":"512M","cpu_seconds":60,"open_files":"1024","processes":50,
+            "file_size":"2 GiB","core":0}"#;
+        let expected = Limits {
+            memory: Some(512 << 20),
+            cpu_seconds: Some(60),
+            open_files: Some(1024),
+            processes: Some(50),
+            file_size: Some(2 << 30),
+            core: Some(0),
+        };
+        assert_eq!(parse(text).unwrap().limits, expected);
+        for (text, bytes) in [("7", 7), ("7k", 7 << 10), ("7KiB", 7 << 10), ("1T", 1 << 40)] {
+            assert_eq!(with_unit(text), Some(bytes), "{text}");
+        }
+        for text in ["", "M", "-1", "1.5G", "7 parsecs", "99999999999T", "1e3"] {
+            assert_eq!(with_unit(text).filter(|bytes| *bytes <= MOST), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn limits_survive_the_way_to_another_process() {
+        let limits = Limits { memory: Some(LEAST_MEMORY), core: Some(0), ..Limits::default() };
+        let text = serde_json::to_string(&limits).unwrap();
+        assert_eq!(text, r#"{"memory":1048576,"core":0}"#);
+        assert_eq!(serde_json::from_str::<Limits>(&text).unwrap(), limits);
+    }
+
+    #[test]
+    fn of_two_limits_the_lower_one_wins() {
+        let node = Limits { memory: Some(5 << 20), cpu_seconds: Some(10), ..Limits::default() };
+        let plugin = Limits { memory: Some(3 << 20), cpu_seconds: Some(20), processes: Some(7), ..node };
+        let expected =
+            Limits { memory: Some(3 << 20), cpu_seconds: Some(10), processes: Some(7), ..Limits::default() };
+        assert_eq!(node.lower_of(plugin), expected);
+        assert_eq!(plugin.lower_of(node), expected);
+        assert_eq!(node.lower_of(Limits::default()), node);
+    }
+
+    #[test]
+    fn mistakes_name_the_key() {
+        let cases = [
+            (r#""plugin_environment":["A","A=B"]"#, "plugin_environment[1]: expected the name of a variable"),
+            (r#""plugin_environment":["*A"]"#, "plugin_environment[0]: expected the name of a variable"),
+            (r#""plugin_environment":[""]"#, "plugin_environment[0]: expected the name of a variable"),
+            (r#""run_as":7"#, "run_as: expected \"user\", \"user:group\" or an object with user and group"),
+            (r#""run_as":"a:""#, "run_as: the names of user and group must not be empty"),
+            (r#""run_as":"""#, "run_as: the names of user and group must not be empty"),
+            (r#""run_as":{"users":"a"}"#, "run_as: unknown field `users`"),
+            (r#""run_as":{"group":"a"}"#, "run_as: missing field `user`"),
+            (r#""limits":{"memory":"lots"}"#, "limits.memory: expected a number of bytes, at least 1048576"),
+            (r#""limits":{"memory":1000}"#, "limits.memory: expected a number of bytes, at least 1048576"),
+            (r#""limits":{"cpu_seconds":0}"#, "limits.cpu_seconds: expected a whole number, at least 1"),
+            (r#""limits":{"open_files":3}"#, "limits.open_files: expected a whole number, at least 8, got 3"),
+            (r#""limits":{"processes":1.5}"#, "limits.processes: expected a whole number, at least 1"),
+            (r#""limits":{"core":-1}"#, "limits.core: expected a number of bytes, at least 0"),
+            (r#""limits":{"memroy":1}"#, "unknown field `memroy`"),
+            (r#""cgroup":"disbatch""#, "cgroup: expected the absolute path of a folder, got \"disbatch\""),
+        ];
+        for (keys, message) in cases {
+            let error = parse(keys).unwrap_err().to_string();
+            assert!(error.contains(message), "{keys}: {error}");
+        }
+    }
+}

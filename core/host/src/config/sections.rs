@@ -1,0 +1,374 @@
+//! The sections of the configuration file, each liberal in the ways that Perl is.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, de::Error};
+use serde_json::{Map, Value};
+use disbatch_documents::QueueId;
+
+/// A switch: `true`, `false`, or Perl's 1, 0, "1", "0", "" and null.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Flag(pub bool);
+
+impl Flag {
+    pub(super) fn on() -> Self {
+        Self(true)
+    }
+
+    fn from_value(value: &Value) -> Option<bool> {
+        match value {
+            Value::Bool(flag) => Some(*flag),
+            Value::Null => Some(false),
+            Value::Number(number) => match number.as_i64() {
+                Some(0) => Some(false),
+                Some(1) => Some(true),
+                _ => None,
+            },
+            Value::String(text) => match text.as_str() {
+                "" | "0" => Some(false),
+                "1" => Some(true),
+                _ => None,
+            },
+            Value::Array(_) | Value::Object(_) => None,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Flag {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        Self::from_value(&value)
+            .map(Self)
+            .ok_or_else(|| D::Error::custom(format!("expected true, false, 1 or 0, got {value}")))
+    }
+}
+
+/// How long a task is its runner's without a sign of life: seconds, 1 to a day.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lease(pub Duration);
+
+impl<'de> Deserialize<'de> for Lease {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        let seconds = value.as_f64().filter(|seconds| (1.0..=86_400.0).contains(seconds));
+        seconds.map(|seconds| Self(Duration::from_secs_f64(seconds))).ok_or_else(|| {
+            D::Error::custom(format!("expected a number of seconds from 1 to 86400, got {value}"))
+        })
+    }
+}
+
+/// A command: a program and its arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hook {
+    /// The program: a path, or a name that is found on `PATH`.
+    pub program: String,
+    pub arguments: Vec<String>,
+}
+
+impl<'de> Deserialize<'de> for Hook {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        let words = Vec::<String>::deserialize(&value).ok().map(Vec::into_iter);
+        let mut words = words.ok_or_else(|| expected_command::<D::Error>(&value))?;
+        let program = words.next().filter(|program| !program.is_empty());
+        let program = program.ok_or_else(|| expected_command::<D::Error>(&value))?;
+        Ok(Self { program, arguments: words.collect() })
+    }
+}
+
+fn expected_command<E: serde::de::Error>(value: &Value) -> E {
+    E::custom(format!("expected a list of a program and its arguments, got {value}"))
+}
+
+/// A time in seconds, 0 to a day.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seconds(pub Duration);
+
+impl<'de> Deserialize<'de> for Seconds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        let seconds = value.as_f64().filter(|seconds| (0.0..=86_400.0).contains(seconds));
+        seconds.map(|seconds| Self(Duration::from_secs_f64(seconds))).ok_or_else(|| {
+            D::Error::custom(format!("expected a number of seconds from 0 to 86400, got {value}"))
+        })
+    }
+}
+
+/// Where output is stored (DISBATCH `gfs`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gfs {
+    /// In the task up to 15 MiB, else in GridFS.
+    Auto,
+    /// Always in GridFS.
+    Always,
+    /// Never in GridFS.
+    Never,
+}
+
+impl Gfs {
+    /// The value of a runner's `--gfs`, which may stand alone.
+    pub const fn as_argument(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Always => "1",
+            Self::Never => "0",
+        }
+    }
+}
+
+impl std::str::FromStr for Gfs {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "" | "1" | "true" => Ok(Self::Always),
+            "0" | "false" => Ok(Self::Never),
+            other => Err(format!("expected \"auto\", true or false, got {other:?}")),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Gfs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        if value == "auto" {
+            return Ok(Self::Auto);
+        }
+        Flag::from_value(&value)
+            .map(|always| if always { Self::Always } else { Self::Never })
+            .ok_or_else(|| D::Error::custom(format!("expected \"auto\", true or false, got {value}")))
+    }
+}
+
+/// Options of the connection to MongoDB, named as the Perl driver names them.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct Attributes {
+    /// TLS. Absent or 0: none.
+    #[serde(default, deserialize_with = "ssl")]
+    pub ssl: Option<Ssl>,
+}
+
+/// How TLS is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ssl {
+    /// Certificates to trust in place of the system's.
+    pub ca_file: Option<PathBuf>,
+    /// Whether the server's certificate is checked at all.
+    pub verify: bool,
+}
+
+#[derive(Deserialize)]
+struct SslOptions {
+    #[serde(rename = "SSL_ca_file", default)]
+    ca_file: Option<PathBuf>,
+    #[serde(rename = "SSL_verify_mode", default)]
+    verify_mode: Option<u8>,
+}
+
+fn ssl<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Ssl>, D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    if value.is_object() {
+        let options = SslOptions::deserialize(value).map_err(D::Error::custom)?;
+        return Ok(Some(Ssl { ca_file: options.ca_file, verify: options.verify_mode != Some(0) }));
+    }
+    match Flag::from_value(&value) {
+        Some(true) => Ok(Some(Ssl { ca_file: None, verify: true })),
+        Some(false) => Ok(None),
+        None => Err(D::Error::custom(format!(
+            "expected 1, 0, or an object with SSL_ca_file or SSL_verify_mode, got {value}"
+        ))),
+    }
+}
+
+/// Which user a process is to MongoDB. Every process has one with only the privileges it needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// The DEN.
+    Disbatchd,
+    /// The DCI.
+    DisbatchWeb,
+    /// The DTR.
+    TaskRunner,
+    /// The `QueueBalance` loop.
+    QueueBalance,
+    /// What plugins write.
+    Plugin,
+}
+
+impl Role {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Disbatchd, Self::DisbatchWeb, Self::TaskRunner, Self::QueueBalance, Self::Plugin];
+
+    /// The user's name, which is also the key of its password.
+    pub const fn user(self) -> &'static str {
+        match self {
+            Self::Disbatchd => "disbatchd",
+            Self::DisbatchWeb => "disbatch_web",
+            Self::TaskRunner => "task_runner",
+            Self::QueueBalance => "queuebalance",
+            Self::Plugin => "plugin",
+        }
+    }
+}
+
+/// Passwords of the MongoDB users. No authentication for a role without one.
+#[derive(Clone, Default, Deserialize)]
+pub struct Auth {
+    #[serde(default)]
+    disbatchd: Option<String>,
+    #[serde(default)]
+    disbatch_web: Option<String>,
+    #[serde(default)]
+    task_runner: Option<String>,
+    #[serde(default)]
+    queuebalance: Option<String>,
+    #[serde(default)]
+    plugin: Option<String>,
+}
+
+impl Auth {
+    /// The password of the user of `role`.
+    pub fn password(&self, role: Role) -> Option<&str> {
+        match role {
+            Role::Disbatchd => &self.disbatchd,
+            Role::DisbatchWeb => &self.disbatch_web,
+            Role::TaskRunner => &self.task_runner,
+            Role::QueueBalance => &self.queuebalance,
+            Role::Plugin => &self.plugin,
+        }
+        .as_deref()
+    }
+}
+
+impl std::fmt::Debug for Auth {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Auth(passwords not shown)")
+    }
+}
+
+/// Deprecated routes to serve, by the name of the Perl package that had them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct WebExtensions(pub Vec<String>);
+
+impl<'de> Deserialize<'de> for WebExtensions {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        names(deserializer).map(Self)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected a list of names or an object with names as keys")]
+enum Names {
+    List(Vec<String>),
+    Keys(Map<String, Value>),
+}
+
+fn names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    Ok(match Names::deserialize(deserializer)? {
+        Names::List(names) => names,
+        Names::Keys(map) => map.into_iter().map(|(name, _)| name).collect(),
+    })
+}
+
+/// `QueueBalance`'s switches.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub struct Balance {
+    /// Whether it runs.
+    #[serde(default)]
+    pub enabled: Flag,
+    /// Whether it logs.
+    #[serde(default = "Flag::on")]
+    pub log: Flag,
+    /// Whether it logs its arithmetic.
+    #[serde(default)]
+    pub verbose: Flag,
+    /// Whether it only says what it would do.
+    #[serde(default)]
+    pub pretend: Flag,
+}
+
+impl Default for Balance {
+    fn default() -> Self {
+        Self { enabled: Flag(false), log: Flag(true), verbose: Flag(false), pretend: Flag(false) }
+    }
+}
+
+/// Archiving and deleting ended tasks by the policy of their queues.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub struct Janitor {
+    /// Whether this DEN takes part.
+    #[serde(default = "Flag::on")]
+    pub enabled: Flag,
+    /// How often it looks.
+    #[serde(default)]
+    pub every: Every,
+}
+
+impl Default for Janitor {
+    fn default() -> Self {
+        Self { enabled: Flag(true), every: Every::default() }
+    }
+}
+
+/// Whether and how often this DEN compares counters with tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub struct Auditor {
+    /// Whether this DEN takes part.
+    #[serde(default = "Flag::on")]
+    pub enabled: Flag,
+    /// After which time all counters are audited again.
+    #[serde(default = "Auditor::every")]
+    pub every: Every,
+}
+
+impl Auditor {
+    fn every() -> Every {
+        Every(Duration::from_secs(300))
+    }
+}
+
+impl Default for Auditor {
+    fn default() -> Self {
+        Self { enabled: Flag(true), every: Self::every() }
+    }
+}
+
+/// A pause between rounds: seconds, a tenth to a day.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Every(pub Duration);
+
+impl Default for Every {
+    fn default() -> Self {
+        Self(Duration::from_secs(60))
+    }
+}
+
+impl<'de> Deserialize<'de> for Every {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        let seconds = value.as_f64().filter(|seconds| (0.1..=86_400.0).contains(seconds));
+        seconds.map(|seconds| Self(Duration::from_secs_f64(seconds))).ok_or_else(|| {
+            D::Error::custom(format!("expected a number of seconds from 0.1 to 86400, got {value}"))
+        })
+    }
+}
+
+/// A list of queue ids.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct QueueIds(#[serde(deserialize_with = "ids")] pub Vec<QueueId>);
+
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct TextId(#[serde(deserialize_with = "id")] QueueId);
+
+fn id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<QueueId, D::Error> {
+    String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+}
+
+fn ids<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<QueueId>, D::Error> {
+    Ok(Vec::<TextId>::deserialize(deserializer)?.into_iter().map(|id| id.0).collect())
+}

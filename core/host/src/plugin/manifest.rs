@@ -1,0 +1,246 @@
+//! `plugin.json`: what a plugin's author says of it.
+
+mod check;
+mod sections;
+mod template;
+#[cfg(test)]
+mod testing;
+mod warm;
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+use disbatch_documents::{PluginName, Version, VersionError};
+
+pub use sections::{
+    CallbackAuth, Container, ContainerLimits, Http, Kubernetes, Mount, Perl, Program, ProgramType, Pull,
+};
+pub use template::Template;
+pub use warm::{Batch, Warm};
+
+use super::Engine;
+use crate::config::{Limits, relaxed};
+
+/// The contents of a `plugin.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The name that queues refer to, `My::Plugin` for instance.
+    pub name: PluginName,
+    /// One sentence for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    /// What pages call its tasks, of queues that do not say it: text in which braces stand for parameters.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub title: String,
+    /// The plugin's own version. Queues can pin it if it is a [`Version`].
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub version: String,
+    /// How the plugin is run.
+    #[serde(default, skip_serializing_if = "Engine::is_default")]
+    pub engine: Engine,
+    /// Program and arguments, of the engines that run a program of the plugin's author.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub command: Vec<String>,
+    /// Whether `params.command` of a task is started in place of `command` where that can be done: with the parameters that
+    /// `Disbatch::Plugin::Shell` has, and to the same effect.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub command_in_params: bool,
+    /// Whether one process takes many tasks, and how long it is kept. None: each task has a process of its own.
+    #[serde(
+        default,
+        deserialize_with = "warm::deserialize",
+        serialize_with = "warm::serialize",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub warm: Option<Warm>,
+    /// The most that it may use. What the node allows at most holds as well.
+    #[serde(default, skip_serializing_if = "is_unlimited")]
+    pub limits: Limits,
+    /// Whether it finds secure parameters in a variable, too. What the node says of that comes first.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub secure_params_in_environment: bool,
+    /// Whether it may end its tasks in transactions of its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub commits: bool,
+    /// Whether it stops at SIGTERM and goes on in another attempt, where its node is to be empty.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub interruptible: bool,
+    /// Whether it has no effects where the variable `DISBATCH_SHADOW` is 1.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shadow: bool,
+    /// JSON Schema of a task's `params`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub params: Option<Value>,
+    /// What forms of new tasks and schedules begin with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<Template>,
+    /// What the engine `perl` has to know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub perl: Option<Perl>,
+    /// What the engine `program` has to know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<Program>,
+    /// What the engine `container` has to know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<Container>,
+    /// What the engine `http` has to know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http: Option<Http>,
+    /// What the engine `kubernetes` has to know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubernetes: Option<Kubernetes>,
+    /// Keys that nothing reads.
+    #[serde(skip)]
+    pub unknown_keys: Vec<String>,
+}
+
+fn is_unlimited(limits: &Limits) -> bool {
+    *limits == Limits::default()
+}
+
+/// Why a manifest cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ManifestError {
+    #[error("cannot be read: {0}")]
+    Read(#[source] std::io::Error),
+    #[error("{}", at(path, message))]
+    Invalid {
+        /// The path of the key; `.` if it is not about one.
+        path: String,
+        message: String,
+    },
+}
+
+impl Manifest {
+    /// Reads a manifest, in relaxed JSON as configurations are.
+    pub fn parse(text: &str) -> Result<Self, ManifestError> {
+        let text = relaxed::to_strict(text);
+        let mut json = serde_json::Deserializer::from_str(&text);
+        let manifest = Self::read(&mut json)?;
+        json.end().map_err(|error| invalid(".".to_owned(), error.to_string()))?;
+        Ok(manifest)
+    }
+
+    /// Reads a manifest that is JSON already.
+    pub fn from_value(value: Value) -> Result<Self, ManifestError> {
+        Self::read(value)
+    }
+
+    /// The manifest of the Perl module `name`, about which nothing else is known.
+    pub fn of_perl_module(name: PluginName) -> Self {
+        Self { engine: Engine::Perl, ..Self::bare(name) }
+    }
+
+    /// The manifest of a program of Disbatch 4.4, about which nothing else is known.
+    pub fn of_program(name: PluginName, program: Program) -> Self {
+        Self { engine: Engine::Program, program: Some(program), ..Self::bare(name) }
+    }
+
+    fn bare(name: PluginName) -> Self {
+        Self {
+            name,
+            description: String::new(),
+            title: String::new(),
+            version: String::new(),
+            engine: Engine::default(),
+            command: Vec::new(),
+            command_in_params: false,
+            warm: None,
+            limits: Limits::default(),
+            secure_params_in_environment: false,
+            commits: false,
+            interruptible: false,
+            shadow: false,
+            params: None,
+            template: None,
+            perl: None,
+            program: None,
+            container: None,
+            http: None,
+            kubernetes: None,
+            unknown_keys: Vec::new(),
+        }
+    }
+
+    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, ManifestError> {
+        let mut unknown_keys = Vec::new();
+        let mut track = serde_path_to_error::Track::new();
+        let deserializer = serde_path_to_error::Deserializer::new(deserializer, &mut track);
+        let mut note = |key: serde_ignored::Path<'_>| unknown_keys.push(key.to_string());
+        let parsed: Result<Self, _> =
+            Self::deserialize(serde_ignored::Deserializer::new(deserializer, &mut note));
+        let mut manifest = parsed.map_err(|error| invalid(track.path().to_string(), error.to_string()))?;
+        check::check(&manifest).map_err(|(path, message)| invalid(path, message))?;
+        manifest.unknown_keys = unknown_keys;
+        Ok(manifest)
+    }
+
+    /// The version that queues can pin, if it says one.
+    pub fn version(&self) -> Result<Option<Version>, VersionError> {
+        if self.version.is_empty() { Ok(None) } else { self.version.parse().map(Some) }
+    }
+
+    /// Whether each of its tasks has a private folder in any case.
+    pub fn has_folder(&self) -> bool {
+        self.warm.is_none_or(|warm| warm.folder)
+    }
+
+    /// What a program of Disbatch 4.4 is given. `None`: it is no such program.
+    pub fn program_type(&self) -> Option<ProgramType> {
+        let is_program = self.engine == Engine::Program;
+        is_program.then(|| self.program.as_ref().map_or(ProgramType::Default, |program| program.kind))
+    }
+
+    /// What the adapter of its engine is told, with what holds by default. `None`: it has no adapter.
+    pub fn settings(&self) -> Option<Value> {
+        match self.engine {
+            Engine::Exec | Engine::Perl | Engine::Program => None,
+            Engine::Container => Some(self.container.clone().unwrap_or_default().told()),
+            Engine::Http => Some(self.http.clone().unwrap_or_default().told()),
+            Engine::Kubernetes => Some(self.kubernetes.clone().unwrap_or_default().told()),
+        }
+    }
+}
+
+/// What is wrong, and where if that is known: not where the text is no JSON.
+fn at(path: &str, message: &str) -> String {
+    match path {
+        "" | "." | "?" => message.to_owned(),
+        key => format!("{key}: {message}"),
+    }
+}
+
+fn invalid(path: String, message: String) -> ManifestError {
+    ManifestError::Invalid { path, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secure_parameters_are_in_no_variable_unless_that_is_asked_for() {
+        let parse = |value: &str| {
+            let manifest = testing::parse("secure_params_in_environment", value);
+            manifest.map(|manifest| manifest.secure_params_in_environment)
+        };
+        let without = Manifest::parse(r#"{ "name": "A", "command": ["a"] }"#).unwrap();
+        assert!(!without.secure_params_in_environment);
+        assert_eq!((parse("false"), parse("true")), (Ok(false), Ok(true)));
+        let error = parse(r#""yes""#).unwrap_err();
+        assert!(error.starts_with("secure_params_in_environment: invalid type"), "{error}");
+    }
+
+    #[test]
+    fn a_plugin_may_have_limits() {
+        let parse = |limits: &str| testing::parse("limits", limits).map(|manifest| manifest.limits);
+        let expected = Limits { memory: Some(512 << 20), cpu_seconds: Some(60), ..Limits::default() };
+        assert_eq!(parse(r#"{ "memory": "512M", "cpu_seconds": 60 }"#), Ok(expected));
+        assert_eq!(parse("{}"), Ok(Limits::default()));
+        let error = parse(r#"{ "memory": "a lot" }"#).unwrap_err();
+        assert!(error.starts_with("limits.memory: expected a number of bytes"), "{error}");
+        let error = parse(r#"{ "ram": 1 }"#).unwrap_err();
+        assert!(error.contains("unknown field `ram`, expected one of `memory`"), "{error}");
+        let without = Manifest::parse(r#"{ "name": "A", "command": ["a"] }"#).unwrap();
+        assert_eq!(without.limits, Limits::default());
+    }
+}
