@@ -1,14 +1,11 @@
 //! The command line. Options may stand before or after the command, as in the Perl client.
 
 mod accounts;
-mod arrays;
-mod connection;
 mod files;
 mod find;
-mod id;
 mod life;
 mod options;
-mod replay;
+mod plugins;
 mod schedules;
 pub mod seconds;
 pub mod secure;
@@ -16,7 +13,6 @@ mod shape;
 mod subscriptions;
 mod task;
 mod tenants;
-mod workers;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -27,17 +23,20 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 pub use disbatch_wire::bulk::BulkAction;
 
 pub use accounts::{Changes, GivenRights, NewUser, TokenCommand, TokenOptions, UserCommand};
-pub use arrays::{ArrayAct, ArrayCommand, ArrayFilter, ShownArray};
-pub use connection::ConnectionOptions;
 pub use files::{FilesCommand, GetFiles, ListFiles, PutFiles, RemoveFiles};
-pub use find::{CreatedFilter, GraphOptions, LocksOptions, SetTaskOptions, TagFilter, TaskFilter, When};
+pub use find::{
+    ArrayAct, ArrayCommand, ArrayFilter, CreatedFilter, GraphOptions, LocksOptions, SetTaskOptions,
+    ShownArray, TagFilter, TaskFilter, When,
+};
 pub use life::{
     AnswerOptions, BulkWhich, BundleOptions, DrainOptions, Drained, EventsOptions, ExplainOptions,
     GroupsOptions, LifeCommand, LogsOptions, QueueAndReason, RerunOptions, RunOptions, ShadowOptions,
     WaitOptions,
 };
-pub use options::{CreateUsers, DevOptions, FileOptions, Format, ListingOptions, Shell};
-pub use replay::{FailOn, Limits, ManyRuns, ReplayOptions};
+pub use options::{ConnectionOptions, CreateUsers, DevOptions, FileOptions, Format, ListingOptions, Shell};
+pub use plugins::{
+    FailOn, Language, Limits, ManyRuns, NewPlugin, PluginCommand, ReplayOptions, RunOnce, WorkersCommand,
+};
 pub use schedules::{
     BackfillOptions, CalendarCommand, CalendarRules, ImportedJobs, NewSchedule, PreviewOptions, RunsOptions,
     ScheduleCommand, ScheduleFilter, ScheduleSettings, ScheduleUpdate,
@@ -45,7 +44,6 @@ pub use schedules::{
 pub use subscriptions::SubscriptionCommand;
 pub use task::{TaskOptions, Tasks};
 pub use tenants::TenantCommand;
-pub use workers::{Language, NewPlugin, PluginCommand, RunOnce, WorkersCommand};
 
 const EXIT_CODES: &str = "Exit status: 0 done, 1 no or unknown command, 2 wrong option value, \
      130 interrupted, 255 anything else. That of run and wait tells how the task has ended: 0 succeeded, \
@@ -332,11 +330,15 @@ fn context(error: &clap::Error, kind: ContextKind) -> Option<&str> {
 }
 
 #[cfg(test)]
-mod testing;
-
-#[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The command that stands in the words behind the name of its group.
+    pub fn subcommand<T: Subcommand>(words: &[&str]) -> Result<T, String> {
+        let group = T::augment_subcommands(clap::Command::new("group").no_binary_name(true));
+        let read = group.try_get_matches_from(words).and_then(|matches| T::from_arg_matches(&matches));
+        read.map_err(|error| error.to_string())
+    }
 
     fn split(words: &str) -> Vec<OsString> {
         words.split(' ').map(OsString::from).collect()

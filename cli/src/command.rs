@@ -2,10 +2,8 @@
 
 mod admission;
 mod arrays;
-mod completion;
 mod create_tasks;
 mod definitions;
-mod doctor;
 mod documents;
 mod files;
 mod life;
@@ -18,14 +16,17 @@ mod tenants;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::Context;
+use clap_complete::generate;
 use serde_json::Value;
 
 use crate::api::Client;
-use crate::args::{Arguments, Command, ListingOptions, print_usage};
-use crate::local;
-use crate::output::plain;
+use crate::args::{self, Arguments, Command, ListingOptions, Shell, print_usage};
+use crate::become_local;
+use crate::output::{plain, print};
 
 /// Does what the command line asks for, which consists of `words`.
 pub async fn run(arguments: Arguments, words: &[OsString]) -> anyhow::Result<ExitCode> {
@@ -36,17 +37,17 @@ pub async fn run(arguments: Arguments, words: &[OsString]) -> anyhow::Result<Exi
     // Boxed, so that the state of one does not weigh on every other.
     match command {
         Command::Completion { shell } => {
-            completion::run(shell)?;
+            print_completion(shell)?;
             Ok(ExitCode::SUCCESS)
         }
         Command::ManPages { folder } => {
-            completion::man_pages(&folder)?;
+            man_pages(&folder)?;
             Ok(ExitCode::SUCCESS)
         }
         Command::SecretsKey | Command::CreateUsers(_) | Command::User(_) | Command::Token(_) => {
-            Err(local::become_it(words))
+            Err(become_local(words))
         }
-        Command::Plugin(_) | Command::Dev(_) | Command::Replay(_) => Err(local::become_it(words)),
+        Command::Plugin(_) | Command::Dev(_) | Command::Replay(_) => Err(become_local(words)),
         command => {
             let client = Client::new(&arguments.connection.with_file()?)?;
             Box::pin(ask(&client, command, &arguments.listing)).await
@@ -58,7 +59,7 @@ pub async fn run(arguments: Arguments, words: &[OsString]) -> anyhow::Result<Exi
 async fn ask(client: &Client, command: Command, listing: &ListingOptions) -> anyhow::Result<ExitCode> {
     match command {
         Command::Plugins => definitions::list_plugins(client, listing).await?,
-        Command::Doctor => return doctor::run(client, listing).await,
+        Command::Doctor => return nodes::doctor(client, listing).await,
         Command::Queues { watch } => queues::run(client, watch, listing).await?,
         Command::CreateQueue { name, plugin, threads, sort } => {
             queues::create(client, name, plugin, (threads, sort)).await?;
@@ -111,6 +112,28 @@ fn oid(value: Option<&Value>) -> String {
     plain(value.and_then(|value| value.get("$oid")).or(value))
 }
 
+/// Prints a script that completes commands and options in a shell.
+fn print_completion(shell: Shell) -> anyhow::Result<()> {
+    print(&String::from_utf8(script(shell))?)
+}
+
+fn script(shell: Shell) -> Vec<u8> {
+    let shell = match shell {
+        Shell::Bash => clap_complete::Shell::Bash,
+        Shell::Zsh => clap_complete::Shell::Zsh,
+        Shell::Fish => clap_complete::Shell::Fish,
+    };
+    let mut script = Vec::new();
+    generate(shell, &mut args::command_for_completion(), "disbatch", &mut script);
+    script
+}
+
+/// Writes the manual pages: `disbatch.1`, and one for each command.
+fn man_pages(folder: &Path) -> anyhow::Result<()> {
+    let written = clap_mangen::generate_to(args::command(), folder);
+    written.with_context(|| format!("cannot write manual pages to {}", folder.display()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -121,5 +144,37 @@ mod tests {
         assert_eq!(serde_json::to_string(&pairs(words).unwrap()).unwrap(), r#"{"a":"2","b":"1"}"#);
         let error = pairs(vec!["a".into()]).unwrap_err();
         assert_eq!(error.to_string(), "Must pass an even number of arguments as key/value pairs");
+    }
+
+    #[test]
+    fn scripts_know_the_commands() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            let script = String::from_utf8(script(shell)).unwrap();
+            assert!(script.contains("update-node"), "{shell:?}");
+            assert!(script.contains("skip-lines"), "{shell:?}");
+            // Offered by `tasks` alone.
+            let lines = script.lines().filter(|line| line.contains("noterse") || line.contains("--epoch"));
+            assert!(!lines.into_iter().any(|line| line.contains("mongo-port")), "{shell:?}");
+        }
+    }
+
+    #[test]
+    fn each_command_has_a_page_with_what_it_takes() {
+        let folder = tempfile::tempdir().unwrap();
+        man_pages(folder.path()).unwrap();
+        let page = |name: &str| std::fs::read_to_string(folder.path().join(format!("{name}.1"))).unwrap();
+        assert!(page("disbatch").contains("disbatch\\-create\\-queue(1)"), "{}", page("disbatch"));
+        for (name, shown, hidden) in [
+            ("disbatch-tasks", "limit", "collection"),
+            ("disbatch-user-add", "no\\-password", "limit"),
+            ("disbatch-dev", "demo", "url"),
+        ] {
+            let page = page(name);
+            assert!(page.contains(&format!("\\-\\-{shown}")), "{name} {shown}: {page}");
+            assert!(!page.contains(&format!("\\-\\-{hidden}")), "{name} {hidden}: {page}");
+            assert!(page.contains("Examples:"), "{name}: {page}");
+        }
+        let failure = man_pages(&folder.path().join("none")).unwrap_err().to_string();
+        assert!(failure.starts_with("cannot write manual pages to /"), "{failure}");
     }
 }

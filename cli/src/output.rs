@@ -1,22 +1,19 @@
-//! What is printed, and where.
+//! What is printed, how (JSON values as JSON and as YAML for people), and where.
 
-mod screen;
 mod table;
 mod terminal;
-mod yaml;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
+use disbatch_values::text::is_odd;
 use serde_json::Value;
 
 use crate::api::{Answer, read};
 use crate::args::{Format, ListingOptions};
 use crate::status::FAILED;
-pub use screen::{Screen, shows_marks};
 pub use table::{Column, Cut, Table, date};
-pub use terminal::{TaskOutput, visible};
-pub use yaml::pretty;
+pub use terminal::{Screen, TaskOutput, shows_marks, visible};
 
 /// Prints `text` as it is. Unlike `print!` it does not panic when nobody reads any more.
 pub fn print(text: &str) -> anyhow::Result<()> {
@@ -54,7 +51,7 @@ pub fn document<T: Answer>(
         Format::Table => as_text(&read(document.clone())?),
         Format::Json if options.pretty => shown_json(format!("{}\n", pretty(document)?)),
         Format::Json => shown_json(format!("{document}\n")),
-        Format::Yaml => yaml::document(document),
+        Format::Yaml => yaml(document),
     })
 }
 
@@ -99,5 +96,146 @@ pub fn plain(value: Option<&Value>) -> String {
         None | Some(Value::Null) => String::new(),
         Some(Value::String(text)) => text.clone(),
         Some(other) => other.to_string(),
+    }
+}
+
+/// Words that YAML 1.1 or 1.2 does not take as text.
+const RESERVED: [&str; 10] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan"];
+
+/// The value as a YAML document of block style.
+fn yaml(value: &Value) -> String {
+    let mut out = String::new();
+    write_yaml(&mut out, value, 0);
+    out
+}
+
+/// Writes a value as YAML; `depth` is the indentation that a block on lines of its own has.
+fn write_yaml(out: &mut String, value: &Value, depth: usize) {
+    match value {
+        Value::Array(items) if !items.is_empty() => {
+            for (number, item) in items.iter().enumerate() {
+                indent(out, if number == 0 { 0 } else { depth });
+                out.push_str("- ");
+                write_yaml(out, item, depth + 1);
+            }
+        }
+        Value::Object(map) if !map.is_empty() => {
+            for (number, (key, item)) in map.iter().enumerate() {
+                indent(out, if number == 0 { 0 } else { depth });
+                out.push_str(&yaml_text(key));
+                out.push(':');
+                if is_block(item) {
+                    out.push('\n');
+                    indent(out, depth + 1);
+                } else {
+                    out.push(' ');
+                }
+                write_yaml(out, item, depth + 1);
+            }
+        }
+        Value::String(string) => {
+            out.push_str(&yaml_text(string));
+            out.push('\n');
+        }
+        simple => {
+            out.push_str(&simple.to_string());
+            out.push('\n');
+        }
+    }
+}
+
+fn indent(out: &mut String, depth: usize) {
+    out.push_str(&"  ".repeat(depth));
+}
+
+fn is_block(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(map) => !map.is_empty(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+/// Text as YAML has it: as it is if nothing else can be meant, else in double quotes, whose rules include those of JSON.
+fn yaml_text(text: &str) -> String {
+    let first = text.chars().next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
+    let simple = text.chars().all(|c| c.is_ascii_alphanumeric() || "_-./".contains(c));
+    if first && simple && !RESERVED.contains(&text.to_ascii_lowercase().as_str()) {
+        return text.to_owned();
+    }
+    let quoted = Value::from(text).to_string();
+    let escape = |c: char| match u32::from(c) {
+        // What JSON leaves as it is and YAML does not print, or shows in another way.
+        code if is_odd(c) && code > 0x7e || matches!(code, 0xfffe | 0xffff) => {
+            if code > 0xffff {
+                format!("\\U{code:08x}")
+            } else {
+                format!("\\u{code:04x}")
+            }
+        }
+        _ => c.to_string(), // Everything else reads the same in both.
+    };
+    quoted.chars().map(escape).collect()
+}
+
+/// JSON for people, indented by three spaces as the DCI's.
+pub fn pretty(value: &Value) -> anyhow::Result<String> {
+    let mut text = Vec::new();
+    write_pretty(&mut text, value, 0)?;
+    Ok(String::from_utf8(text)?)
+}
+
+fn write_pretty(out: &mut Vec<u8>, value: &Value, depth: usize) -> std::io::Result<()> {
+    let indent = |depth: usize| " ".repeat(depth * 3);
+    let (open, close, length) = match value {
+        Value::Array(items) if !items.is_empty() => ("[", "]", items.len()),
+        Value::Object(map) if !map.is_empty() => ("{", "}", map.len()),
+        simple => return write!(out, "{simple}"),
+    };
+    writeln!(out, "{open}")?;
+    let keys = value.as_object().into_iter().flatten().map(|(key, item)| (Some(key), item));
+    let items = value.as_array().into_iter().flatten().map(|item| (None, item));
+    for (number, (key, item)) in keys.chain(items).enumerate() {
+        write!(out, "{}", indent(depth + 1))?;
+        if let Some(key) = key {
+            write!(out, "{} : ", Value::from(key.as_str()))?;
+        }
+        write_pretty(out, item, depth + 1)?;
+        writeln!(out, "{}", if number + 1 < length { "," } else { "" })?;
+    }
+    write!(out, "{}{close}", indent(depth))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn values_are_blocks() {
+        let value = json!([{"a": {"b": [1, null], "c": {}}, "d": "x y"}, [[true], 2], "plain"]);
+        let expected =
+            "- a:\n    b:\n      - 1\n      - null\n    c: {}\n  d: \"x y\"\n- - - true\n  - 2\n- plain\n";
+        assert_eq!(yaml(&value), expected);
+        assert_eq!(yaml(&json!([])), "[]\n");
+    }
+
+    #[test]
+    fn text_stays_text() {
+        for word in ["no", "Null", "1e3", "", "-", "0x1f", "a: b", "#x", "~", "2026-11-20"] {
+            assert!(yaml_text(word).starts_with('"'), "{word}");
+        }
+        assert_eq!(yaml_text("Disbatch::Plugin::Demo"), "\"Disbatch::Plugin::Demo\"");
+        assert_eq!(yaml_text("node1.example.com"), "node1.example.com");
+        assert_eq!(yaml_text("a\u{7f}\n\u{202e}"), "\"a\\u007f\\n\\u202e\"");
+    }
+
+    #[test]
+    fn pretty_json_is_perls() {
+        let value = json!([{"a": {"$oid": "x"}, "b": [], "c": {}, "d": [1, null]}]);
+        let expected = "[\n   {\n      \"a\" : {\n         \"$oid\" : \"x\"\n      },\n      \"b\" : [],\n      \
+                        \"c\" : {},\n      \"d\" : [\n         1,\n         null\n      ]\n   }\n]";
+        assert_eq!(pretty(&value).unwrap(), expected);
     }
 }

@@ -11,18 +11,216 @@
 //! Of sessions and tokens only a fingerprint is stored: whoever reads the database cannot use them. Their times are
 //! compared with the server's clock, so that it does not matter which host is asked.
 
-mod key;
-mod password;
+mod access;
 mod rights;
-mod sessions;
-mod tokens;
 mod users;
 
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::sync::LazyLock;
+
+use argon2::Argon2;
+use argon2::password_hash::{PasswordHasher, PasswordVerifier};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bson::oid::ObjectId;
+use bson::spec::BinarySubtype;
+use bson::{Binary, Bson};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+pub use access::{Bearer, NewToken, Session, Token, Visitor, is_token};
 pub use disbatch_values::user_name::{NameError, UserName};
 pub use disbatch_wire::roles::Role;
-pub use key::Key;
-pub use password::{PasswordError, PasswordHash};
 pub use rights::{Grant, Reach, Rights, Scope, tasks_within};
-pub use sessions::{Session, Visitor};
-pub use tokens::{Bearer, NewToken, Token, is_token};
 pub use users::{RightsChange, User};
+
+/// The secret's length in bytes.
+const LENGTH: usize = 32;
+
+/// The length of an id as text.
+const ID_LENGTH: usize = 24;
+
+/// So many characters a password has. Longer ones only take time.
+const LENGTHS: RangeInclusive<usize> = 10..=1024;
+
+/// An id and a secret of 256 random bits. As text they are 67 letters, digits, hyphens and underscores.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Key {
+    /// By which it is found.
+    pub id: ObjectId,
+    secret: [u8; LENGTH],
+}
+
+impl Key {
+    pub fn new() -> std::io::Result<Self> {
+        let mut secret = [0; LENGTH];
+        getrandom::fill(&mut secret).map_err(std::io::Error::other)?;
+        Ok(Self { id: ObjectId::new(), secret })
+    }
+
+    /// Reads what [`Key::text`] has written. `None`: it is no key.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (id, secret) = text.split_at_checked(ID_LENGTH)?;
+        let secret = URL_SAFE_NO_PAD.decode(secret).ok()?;
+        Some(Self { id: ObjectId::parse_str(id).ok()?, secret: secret.try_into().ok()? })
+    }
+
+    /// The whole of it, for whom it is made.
+    pub fn text(&self) -> String {
+        format!("{}{}", self.id, URL_SAFE_NO_PAD.encode(self.secret))
+    }
+
+    /// By which forms of a session's pages are known. It does not tell the secret, and looks different each time, so that
+    /// the length of compressed pages does not tell it either.
+    pub fn form_token(&self) -> String {
+        let mut mask = [0; LENGTH];
+        // Without random numbers it is the same each time, and as good otherwise.
+        let _unmasked = getrandom::fill(&mut mask);
+        let masked = self.of_forms().into_iter().zip(mask).map(|(byte, mask)| byte ^ mask);
+        URL_SAFE_NO_PAD.encode(mask.into_iter().chain(masked).collect::<Vec<u8>>())
+    }
+
+    /// Whether `given` is a [`Key::form_token`]. The time that it takes does not tell how much of it is right.
+    pub fn is_form_token(&self, given: &str) -> bool {
+        let Ok(bytes) = URL_SAFE_NO_PAD.decode(given) else { return false };
+        let Some((mask, masked)) = bytes.split_at_checked(LENGTH) else { return false };
+        let token: Vec<u8> = masked.iter().zip(mask).map(|(byte, mask)| byte ^ mask).collect();
+        masked.len() == LENGTH && bool::from(token.ct_eq(&self.of_forms()))
+    }
+
+    fn of_forms(&self) -> [u8; LENGTH] {
+        let mut hash = Sha256::new();
+        hash.update(b"disbatch form\0");
+        hash.update(self.secret);
+        hash.finalize().into()
+    }
+
+    /// What is stored of the secret. It is random, so that nobody finds it by trying.
+    fn fingerprint(&self) -> Bson {
+        let bytes = Sha256::digest(self.secret).to_vec();
+        Bson::Binary(Binary { subtype: BinarySubtype::Generic, bytes })
+    }
+
+    /// Whether `stored` is the fingerprint. The time that it takes does not tell how much of it is right.
+    fn matches(&self, stored: Option<&Bson>) -> bool {
+        let (Some(Bson::Binary(stored)), Bson::Binary(ours)) = (stored, self.fingerprint()) else {
+            return false;
+        };
+        stored.bytes.ct_eq(&ours.bytes).into()
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Key").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PasswordError {
+    #[error("a password has {} to {} characters, this one has {length}", LENGTHS.start(), LENGTHS.end(), length = .0)]
+    Length(usize),
+    /// The system has no memory or no random numbers for it.
+    #[error("the password cannot be hashed")]
+    Hash,
+}
+
+/// An Argon2id hash in the PHC string format, which names how it was made.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PasswordHash(String);
+
+/// That of no password, to be compared with where there is no user.
+static NOBODY: LazyLock<Option<PasswordHash>> = LazyLock::new(|| hash("nobody has this password").ok());
+
+impl PasswordHash {
+    /// The hash of a password that somebody chooses. It takes tens of milliseconds of a processor and 19 MiB.
+    pub fn of(password: &str) -> Result<Self, PasswordError> {
+        let length = password.chars().count();
+        if LENGTHS.contains(&length) { hash(password) } else { Err(PasswordError::Length(length)) }
+    }
+
+    fn stored(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
+    pub fn as_stored(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether it is the hash of `password`. It takes as long as [`PasswordHash::of`].
+    pub fn is_of(&self, password: &str) -> bool {
+        password.len() <= 4 * LENGTHS.end()
+            && Argon2::default().verify_password(password.as_bytes(), self.0.as_str()).is_ok()
+    }
+
+    /// Takes the time that it takes to compare a password, where there is none to compare with: who tries names is not
+    /// to learn which there are.
+    pub fn of_nobody(password: &str) {
+        if let Some(hash) = NOBODY.as_ref() {
+            let _never = hash.is_of(password);
+        }
+    }
+}
+
+impl fmt::Debug for PasswordHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PasswordHash")
+    }
+}
+
+fn hash(password: &str) -> Result<PasswordHash, PasswordError> {
+    let hash = Argon2::default().hash_password(password.as_bytes());
+    hash.map(|hash| PasswordHash(hash.to_string())).map_err(|_| PasswordError::Hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_written_and_read() {
+        let key = Key::new().unwrap();
+        assert_eq!(key.text().len(), 67);
+        assert_eq!(Key::parse(&key.text()), Some(key.clone()));
+        assert!(key.matches(Some(&key.fingerprint())));
+        let other = Key::new().unwrap();
+        assert!(!other.matches(Some(&key.fingerprint())) && !key.matches(None));
+        assert!(key.is_form_token(&key.form_token()));
+        assert!(!key.is_form_token(&other.form_token()) && !key.is_form_token(""));
+        assert_ne!(key.form_token(), key.form_token());
+        assert!(!key.is_form_token(&format!("{}aaaa", key.form_token())), "nothing may follow");
+        for secret in [key.text().get(24..).unwrap(), &key.form_token()] {
+            assert!(!format!("{key:?}").contains(secret));
+        }
+        assert!(!key.form_token().contains(key.text().get(24..).unwrap()));
+    }
+
+    #[test]
+    fn anything_else_is_no_key() {
+        let text = Key::new().unwrap().text();
+        let wrong = ["", "x", &text[1..], &text[..66], &format!("{text}a"), &format!("g{}", &text[1..])];
+        for wrong in wrong {
+            assert_eq!(Key::parse(wrong), None, "{wrong}");
+        }
+        assert_eq!(Key::parse("ééééééééééééééé"), None);
+    }
+
+    #[test]
+    fn a_password_is_known_by_its_hash() {
+        let hash = PasswordHash::of("correct horse").unwrap();
+        assert!(hash.as_stored().starts_with("$argon2id$v=19$m=19456,t=2,p=1$"), "{}", hash.as_stored());
+        assert!(hash.is_of("correct horse"));
+        assert!(!hash.is_of("correct hors") && !hash.is_of("") && !hash.is_of(&"x".repeat(5000)));
+        assert_ne!(hash, PasswordHash::of("correct horse").unwrap(), "each has a salt of its own");
+        assert!(!PasswordHash::stored("rubbish").is_of("correct horse"));
+        assert!(!format!("{hash:?}").contains("argon2"));
+    }
+
+    #[test]
+    fn lengths_are_limited() {
+        assert_eq!(PasswordHash::of("short").unwrap_err(), PasswordError::Length(5));
+        let error = PasswordHash::of(&"x".repeat(1025)).unwrap_err();
+        assert_eq!(error.to_string(), "a password has 10 to 1024 characters, this one has 1025");
+    }
+}

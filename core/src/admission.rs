@@ -14,30 +14,27 @@
 //! passes, and where new tasks get the tags that their queue takes from their parameters, too; see [`crate::tags`].
 
 mod follow;
-mod memory;
 mod rules;
 mod standing;
 
-use disbatch_operation::operation;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bson::{Bson, Document, doc};
+use disbatch_operation::operation;
 use futures::TryStreamExt;
 use mongodb::Collection;
 
 pub use follow::follow;
-use memory::CachedAdmission;
-pub(crate) use memory::Memory;
 pub use rules::{Action, Rule, Rules, Scope, Whose};
 pub use standing::{Left, Standing, Stranded};
 
 use crate::model::{QueueId, Status, Task};
-use crate::store::collections;
-use crate::store::{Altered, Store, StoreError};
+use crate::store::{Altered, Store, StoreError, collections};
 use crate::tags::TagIndex;
 use crate::task::{SubmitError, TaskOptions};
-use crate::tenants::Reservation;
+use crate::tenants::{Lately, Reservation};
 
 pub(crate) const COLLECTION: &str = collections::ADMISSION.name;
 
@@ -55,6 +52,9 @@ pub const GRACE: Duration = Duration::from_secs(600);
 
 /// What a rule consists of.
 const FIELDS: [&str; 4] = ["scope", "value", "action", "reason"];
+
+/// Rules and tenants are remembered for so long. What somebody else has changed is known after that.
+const KEPT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewRule {
@@ -321,6 +321,58 @@ fn shown(rule: Document) -> Option<Document> {
     has_action.then(|| fields.collect())
 }
 
+/// What a process remembers of rules and tenants for a moment, so that a submission costs no reading of its own.
+#[derive(Debug, Default)]
+struct CachedAdmission {
+    pub rules: Rules,
+    /// The tenants of those queues that have one.
+    pub tenants: HashMap<QueueId, String>,
+    /// What queues take from parameters as tags.
+    pub tag_indexes: HashMap<QueueId, TagIndex>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Memory(Mutex<Remembered>, Lately);
+
+#[derive(Debug, Default)]
+struct Remembered {
+    /// What was asked for at a moment.
+    known: Option<(Instant, Arc<CachedAdmission>)>,
+    /// What was asked for before this counts no more.
+    changed: Option<Instant>,
+}
+
+impl Memory {
+    /// How much tenants had lately.
+    pub(crate) const fn lately(&self) -> &Lately {
+        &self.1
+    }
+
+    /// What is known at this moment, unless that is too long ago.
+    fn get(&self, now: Instant) -> Option<Arc<CachedAdmission>> {
+        let remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at, known) = remembered.known.as_ref()?;
+        (now.saturating_duration_since(*at) < KEPT).then(|| Arc::clone(known))
+    }
+
+    /// Remembers what was asked for at this moment.
+    fn set(&self, asked: Instant, known: CachedAdmission) -> Arc<CachedAdmission> {
+        let known = Arc::new(known);
+        let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_newest = remembered.known.as_ref().is_none_or(|(at, _)| *at <= asked);
+        if is_newest && remembered.changed.is_none_or(|changed| changed <= asked) {
+            remembered.known = Some((asked, Arc::clone(&known)));
+        }
+        known
+    }
+
+    /// Forgets everything, as it was changed by this moment.
+    pub(crate) fn forget(&self, now: Instant) {
+        let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *remembered = Remembered { known: None, changed: Some(now) };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use bson::oid::ObjectId;
@@ -359,5 +411,43 @@ mod tests {
         assert_eq!(shown(doc! { "_id": "all", "scope": "all", "settled": false }), None);
         let rule = doc! { "_id": "all", "scope": "all", "action": "reject", "at": 1, "by": "b" };
         assert_eq!(shown(rule), Some(doc! { "scope": "all", "action": "reject" }));
+    }
+
+    fn known() -> CachedAdmission {
+        let rule = Rule {
+            scope: Scope::All,
+            action: Action::Reject,
+            reason: None,
+            by: String::new(),
+            at: bson::DateTime::from_millis(0),
+        };
+        CachedAdmission { rules: [rule].into_iter().collect(), ..CachedAdmission::default() }
+    }
+
+    #[test]
+    fn what_is_known_is_forgotten_after_a_moment_or_at_once() {
+        let memory = Memory::default();
+        let now = Instant::now();
+        assert!(memory.get(now).is_none());
+        memory.set(now, known());
+        assert!(memory.get(now + KEPT / 2).is_some_and(|known| !known.rules.is_empty()));
+        assert!(memory.get(now + KEPT).is_none());
+        memory.set(now + KEPT, known());
+        let changed = now + KEPT + KEPT / 2;
+        memory.forget(changed);
+        assert!(memory.get(changed).is_none());
+        memory.set(now + KEPT, known());
+        assert!(memory.get(changed).is_none(), "it was asked for before");
+        memory.set(changed, known());
+        assert!(memory.get(changed).is_some());
+    }
+
+    #[test]
+    fn an_older_answer_that_comes_late_takes_the_place_of_none() {
+        let memory = Memory::default();
+        let now = Instant::now();
+        memory.set(now + KEPT / 4, known());
+        memory.set(now, CachedAdmission::default());
+        assert!(memory.get(now + KEPT / 2).is_some_and(|known| !known.rules.is_empty()));
     }
 }

@@ -12,10 +12,8 @@
 //! `last_due` if there is a task that comes after all, and that mark goes when the task has been let go or cancelled. So whoever dies in
 //! between leaves a mark.
 
-mod change;
 mod close;
 mod fill;
-mod forget;
 mod items;
 mod show;
 
@@ -25,10 +23,9 @@ use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document};
 use mongodb::Collection;
 
-pub use change::Reopened;
-pub use close::ArraysPassed;
+pub(crate) use close::KEPT;
+pub use close::{ArraysPassed, Reopened};
 pub(crate) use fill::first_lease;
-pub(crate) use forget::KEPT;
 pub use items::{ArrayError, Items, MOST_ELEMENTS, Range, element_id};
 pub(crate) use items::{final_id, new_id};
 pub use show::{ArrayFilter, ArrayRow, Cell, Counts, Element};

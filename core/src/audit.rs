@@ -14,27 +14,36 @@
 //! user of the web server can neither change nor remove them. The server removes them when they are as old as
 //! configured ([`Store::keep_audit`](crate::store::Store::keep_audit)).
 
-mod actor;
-mod difference;
-mod object;
 mod query;
 mod verb;
 
 use bson::oid::ObjectId;
-use bson::{DateTime, Document, doc};
+use bson::{Bson, DateTime, Document, doc};
 use disbatch_operation::operation;
 use mongodb::Collection;
 
+pub use query::{AuditKey, AuditKeyError, AuditPage, AuditPosition, AuditQuery, CHANGES, Changed, PATIENCE};
+pub use verb::{Object, ObjectKind, Verb};
+
 use crate::model::QueueId;
 use crate::store::{Store, StoreError, Stored, collections};
-pub use actor::{Actor, Via};
-pub(crate) use difference::is_same;
-use difference::{Difference, trimmed};
-pub use object::{Object, ObjectKind};
-pub use query::{AuditKey, AuditKeyError, AuditPage, AuditPosition, AuditQuery, CHANGES, Changed, PATIENCE};
-pub use verb::Verb;
 
 pub(crate) const COLLECTION: &str = collections::AUDIT.name;
+
+/// A value that is longer, as text, is cut: bytes.
+const LONGEST_VALUE: usize = 2_048;
+
+/// No more fields of a document are in an entry.
+const MOST_FIELDS: usize = 100;
+
+/// No more of a name is in an entry, in characters.
+const LONGEST_NAME: usize = 200;
+
+/// Says how many fields are not in an entry.
+const LEFT_OUT: &str = "(left out)";
+
+/// Fields whose values are nobody's business, at any depth.
+const SECRETS: [&str; 4] = ["password", "secure_params", "token", "fingerprint"];
 
 /// What somebody has done, for an entry.
 #[derive(Debug, Clone, PartialEq)]
@@ -106,8 +115,214 @@ impl Store {
     }
 }
 
+/// Who did something, how they were recognised, and from where they came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Actor {
+    /// The name of the user. None: nobody was asked, or it was no user of the web server.
+    pub name: Option<String>,
+    pub via: Via,
+    /// Where they came from: an address, or for the command line an account and a host.
+    pub from: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Via {
+    /// Not at all: nobody is asked.
+    OpenDoor,
+    Session,
+    Password,
+    /// By a token of this name.
+    Token(String),
+    Proxy,
+    /// By the host that they worked on.
+    CommandLine,
+    /// They were not: what they have shown was wrong.
+    Refused,
+    /// They were, and only these words have been left of it, by an older release.
+    Words(String),
+}
+
+impl Via {
+    /// As it is stored. None: nothing is.
+    pub const fn name(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::OpenDoor => "open",
+            Self::Session => "session",
+            Self::Password => "password",
+            Self::Token(_) => "token",
+            Self::Proxy => "proxy",
+            Self::CommandLine => "command line",
+            Self::Refused => "refused",
+            Self::Words(_) => return None,
+        })
+    }
+}
+
+impl Actor {
+    /// A user of the web server.
+    pub fn new(name: Option<String>, via: Via, from: impl Into<String>) -> Self {
+        Self { name, via, from: from.into() }
+    }
+
+    /// Somebody who administers Disbatch with an account of a host.
+    pub fn of_command_line(account: &str, host: &str) -> Self {
+        Self::new(None, Via::CommandLine, format!("{account}@{host}"))
+    }
+
+    /// Somebody who was not let in.
+    pub fn refused(from: impl Into<String>) -> Self {
+        Self::new(None, Via::Refused, from)
+    }
+
+    /// For people: who, and from where.
+    pub fn words(&self) -> String {
+        let from = &self.from;
+        match (&self.name, &self.via) {
+            (_, Via::Words(words)) => words.clone(),
+            (Some(name), Via::Token(token)) => format!("{name} with the token {token:?} from {from}"),
+            (Some(name), _) => format!("{name} from {from}"),
+            (None, Via::CommandLine) => format!("{from} with the command line"),
+            (None, Via::Refused) => format!("somebody unknown from {from}"),
+            (None, _) => format!("the REST API from {from}"), // They have no name.
+        }
+    }
+
+    /// As entries and bulk jobs have it.
+    pub(crate) fn document(&self) -> Document {
+        let mut document = Document::new();
+        if let Some(name) = &self.name {
+            document.insert("user", short(name));
+        }
+        let Some(via) = self.via.name() else { return document };
+        document.insert("via", via);
+        if let Via::Token(token) = &self.via {
+            document.insert("token_name", short(token));
+        }
+        document.insert("from", short(&self.from));
+        document
+    }
+
+    /// Reads what [`Actor::document`] has written, where `words` were stored beside it.
+    pub(crate) fn stored(document: &Document, words: &str) -> Self {
+        let text = |name: &str| document.get_str(name).ok().map(str::to_owned);
+        let via = match document.get_str("via").unwrap_or_default() {
+            "open" => Via::OpenDoor,
+            "session" => Via::Session,
+            "password" => Via::Password,
+            "token" => Via::Token(text("token_name").unwrap_or_default()),
+            "proxy" => Via::Proxy,
+            "command line" => Via::CommandLine,
+            "refused" => Via::Refused,
+            _ => Via::Words(words.to_owned()), // Nothing is stored, or by a newer release.
+        };
+        Self { name: text("user"), via, from: text("from").unwrap_or_default() }
+    }
+}
+
+impl From<&Actor> for Document {
+    fn from(actor: &Actor) -> Self {
+        let mut document = doc! { "by": actor.words() };
+        document.extend(actor.document());
+        document
+    }
+}
+
+/// What a change made of a document: the fields that have changed, before and after.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Difference {
+    /// Those that there were, as they were.
+    pub before: Document,
+    /// Those that there are, as they are.
+    pub after: Document,
+}
+
+impl Difference {
+    /// Between two documents. One that is none had, or has, no fields.
+    pub fn between(before: Option<&Document>, after: Option<&Document>) -> Self {
+        let changed = |one: Option<&Document>, other: Option<&Document>| -> Document {
+            let is_other = |(name, value): &(&String, &Bson)| {
+                *name != "_id" && !is_same(Some(*value), other.and_then(|other| other.get(name)))
+            };
+            let fields = one.into_iter().flatten().filter(is_other);
+            fields.map(|(name, value)| (name.clone(), value.clone())).collect()
+        };
+        Self { before: trimmed(&changed(before, after)), after: trimmed(&changed(after, before)) }
+    }
+}
+
+/// Whether the database takes two values for the same.
+pub(crate) fn is_same(one: Option<&Bson>, other: Option<&Bson>) -> bool {
+    let bytes = |value: &Bson| bson::serialize_to_vec(&doc! { "value": value.clone() }).ok();
+    match (one, other) {
+        (Some(one), Some(other)) => bytes(one) == bytes(other),
+        (one, other) => one.is_none() && other.is_none(),
+    }
+}
+
+/// A document without secrets, and with long values cut.
+fn trimmed(document: &Document) -> Document {
+    let (kept, rest) = (document.iter().take(MOST_FIELDS), document.len().saturating_sub(MOST_FIELDS));
+    let public = kept.filter(|(name, _)| !is_secret(name));
+    let mut trimmed: Document = public.map(|(name, value)| (short(name), bounded(value))).collect();
+    if rest > 0 {
+        trimmed.insert(LEFT_OUT, format!("{rest} more fields"));
+    }
+    trimmed
+}
+
+/// The beginning of a name.
+fn short(name: &str) -> String {
+    match name.char_indices().nth(LONGEST_NAME) {
+        Some((at, _)) => format!("{}…", name.get(..at).unwrap_or_default()),
+        None => name.to_owned(),
+    }
+}
+
+fn is_secret(name: &str) -> bool {
+    SECRETS.iter().any(|secret| name.eq_ignore_ascii_case(secret))
+}
+
+fn bounded(value: &Bson) -> Bson {
+    let public = public(value);
+    let text = match &public {
+        Bson::String(text) => text.clone(),
+        Bson::Document(_)
+        | Bson::Array(_)
+        | Bson::Binary(_)
+        | Bson::JavaScriptCode(_)
+        | Bson::JavaScriptCodeWithScope(_)
+        | Bson::RegularExpression(_)
+        | Bson::Symbol(_) => extended(&public),
+        _ => return public, // Nothing else can be long.
+    };
+    if text.len() <= LONGEST_VALUE {
+        return public;
+    }
+    let end = (0..=LONGEST_VALUE).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    format!("{}… (cut: {} bytes in all)", text.get(..end).unwrap_or_default(), text.len()).into()
+}
+
+/// As text that people can read.
+fn extended(value: &Bson) -> String {
+    value.clone().into_relaxed_extjson().to_string()
+}
+
+/// A value without secrets in it.
+fn public(value: &Bson) -> Bson {
+    match value {
+        Bson::Document(document) => {
+            let fields = document.iter().filter(|(name, _)| !is_secret(name));
+            Bson::Document(fields.map(|(name, value)| (name.clone(), public(value))).collect())
+        }
+        Bson::Array(values) => Bson::Array(values.iter().map(public).collect()),
+        simple => simple.clone(), // It has nothing in it.
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::bulk::Action;
 
@@ -143,5 +358,145 @@ mod tests {
             "object": { "kind": "bulk" },
         };
         assert_eq!(entry.document(id, DateTime::from_millis(5)), expected);
+    }
+
+    fn all() -> Vec<Actor> {
+        let token = Via::Token("nightly".to_owned());
+        let mut all: Vec<Actor> = [Via::Session, Via::Password, token, Via::Proxy]
+            .map(|via| Actor::new(Some("alice".to_owned()), via, "10.0.0.1"))
+            .into();
+        all.push(Actor::new(None, Via::OpenDoor, "10.0.0.1"));
+        all.push(Actor::of_command_line("root", "db1"));
+        all.push(Actor::refused("10.0.0.1"));
+        all
+    }
+
+    #[test]
+    fn it_is_told_who_it_was() {
+        let words: Vec<String> = all().iter().map(Actor::words).collect();
+        let expected = [
+            "alice from 10.0.0.1",
+            "alice from 10.0.0.1",
+            "alice with the token \"nightly\" from 10.0.0.1",
+            "alice from 10.0.0.1",
+            "the REST API from 10.0.0.1",
+            "root@db1 with the command line",
+            "somebody unknown from 10.0.0.1",
+        ];
+        assert_eq!(words, expected);
+    }
+
+    #[test]
+    fn they_are_stored_and_read_again() {
+        for actor in all() {
+            assert_eq!(Actor::stored(&actor.document(), "other words"), actor);
+        }
+        let old = Actor::stored(&Document::new(), "the REST API from 10.0.0.1");
+        assert_eq!(old.words(), "the REST API from 10.0.0.1");
+        assert_eq!(Document::from(&old), doc! { "by": "the REST API from 10.0.0.1" });
+        let newer = doc! { "user": "alice", "via": "telepathy", "from": "afar" };
+        assert_eq!(Actor::stored(&newer, "alice by telepathy").words(), "alice by telepathy");
+    }
+
+    fn between(before: Document, after: Document) -> (Document, Document) {
+        let difference = Difference::between(Some(&before), Some(&after));
+        (difference.before, difference.after)
+    }
+
+    #[test]
+    fn only_what_has_changed_is_told() {
+        let before = doc! { "_id": 1, "name": "mail", "threads": 2, "paused": true, "sort": "fifo" };
+        let after = doc! { "_id": 2, "name": "mail", "threads": 3, "sort": "fifo", "reason": "x" };
+        let expected = (doc! { "threads": 2, "paused": true }, doc! { "threads": 3, "reason": "x" });
+        assert_eq!(between(before.clone(), after), expected);
+        assert_eq!(between(before.clone(), before.clone()), (doc! {}, doc! {}));
+        let made = Difference::between(None, Some(&before));
+        assert_eq!((made.before, made.after.len()), (doc! {}, 4));
+        let gone = Difference::between(Some(&doc! { "name": "mail" }), None);
+        assert_eq!((gone.before, gone.after), (doc! { "name": "mail" }, doc! {}));
+    }
+
+    #[test]
+    fn values_are_compared_as_the_database_does() {
+        let same = |one: Bson, other: Bson| is_same(Some(&one), Some(&other));
+        assert!(same(5.into(), 5.into()) && same(f64::NAN.into(), f64::NAN.into()));
+        assert!(!same(5.into(), 5_i64.into()) && !same(Bson::Null, "".into()));
+        assert!(!same(doc! { "a": 1, "b": 2 }.into(), doc! { "b": 2, "a": 1 }.into()));
+        assert!(is_same(None, None) && !is_same(None, Some(&Bson::Null)));
+    }
+
+    #[test]
+    fn long_values_are_cut_and_say_so() {
+        let told = trimmed(&doc! {
+            "short": "x".repeat(LONGEST_VALUE), "long": "é".repeat(LONGEST_VALUE),
+            "list": vec![12_345_i32; 1_000], "number": 1,
+        });
+        assert_eq!(told.get_str("short").unwrap().len(), LONGEST_VALUE);
+        assert!(told.get_str("long").unwrap().ends_with("é… (cut: 4096 bytes in all)"));
+        let list = told.get_str("list").unwrap();
+        assert!(list.starts_with("[12345,12345,") && list.contains("… (cut: 6001 bytes in all)"), "{list}");
+        assert_eq!(told.get("number"), Some(&Bson::from(1)));
+        let many: Document = (0..150).map(|n| (format!("field{n}"), Bson::from(n))).collect();
+        let told = trimmed(&many);
+        assert_eq!((told.len(), told.get(LEFT_OUT)), (101, Some(&Bson::from("50 more fields"))));
+        assert_eq!([short("é"), short(&"é".repeat(201))], ["é".to_owned(), format!("{}…", "é".repeat(200))]);
+    }
+
+    /// Text that is in what must not be told, and nowhere else.
+    const MARKER: &str = "zyxw-secret-9173";
+
+    /// A document whose secret fields have the marker, at any depth, and whose other fields have anything else.
+    fn documents() -> impl Strategy<Value = Document> {
+        let leaf = prop_oneof![
+            any::<i64>().prop_map(Bson::from),
+            any::<bool>().prop_map(Bson::from),
+            "[a-z]{0,300}".prop_map(Bson::from),
+            Just(Bson::Null),
+        ];
+        let value = leaf.prop_recursive(4, 40, 6, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..5).prop_map(Bson::Array),
+                fields(inner).prop_map(Bson::Document),
+            ]
+        });
+        fields(value.boxed())
+    }
+
+    fn fields(value: BoxedStrategy<Bson>) -> impl Strategy<Value = Document> {
+        let secret = prop::sample::select(vec!["password", "secure_params", "Token", "FINGERPRINT"]);
+        let hidden = prop_oneof![
+            Just(Bson::from(MARKER)),
+            Just(Bson::from(doc! { "deeper": MARKER })),
+            Just(Bson::Array(vec![MARKER.into()])),
+        ];
+        let public = ("[a-z$.]{1,6}".prop_map(|name| format!("p{name}")), value);
+        let secret = (secret.prop_map(str::to_owned), hidden);
+        let public = prop::collection::vec(public, 0..5);
+        (public, prop::collection::vec(secret, 0..3))
+            .prop_map(|(public, secret)| public.into_iter().chain(secret).collect::<Document>())
+    }
+
+    proptest! {
+        #[test]
+        fn secrets_are_never_told(before in documents(), after in documents()) {
+            let told = Difference::between(Some(&before), Some(&after));
+            let whole = trimmed(&doc! { "nested": before, "list": [after] });
+            let text = format!("{told:?} {whole:?}");
+            prop_assert!(!text.contains(MARKER), "{}", text);
+        }
+
+        #[test]
+        fn what_is_told_is_bounded(document in documents(), long in "\\PC{0,5000}") {
+            let mut document = document;
+            document.insert("long", long);
+            let told = trimmed(&document);
+            for (_, value) in &told {
+                let length = match value {
+                    Bson::String(text) => text.len(),
+                    other => extended(other).len(),
+                };
+                prop_assert!(length <= LONGEST_VALUE + 60, "{length}");
+            }
+        }
     }
 }

@@ -9,7 +9,7 @@
 
 use bson::{Bson, Document, RawDocumentBuf};
 
-use crate::model::STEPS;
+use crate::model::{AWAITING, STEPS};
 use crate::secrets;
 use crate::store::StoreError;
 
@@ -92,7 +92,7 @@ pub const GROWTH: [(&str, usize); 14] = [
     ("message", SAID),
     ("complaints", COMPLAINTS),
     (crate::task::ERROR, ERROR),
-    (crate::model::AWAITING, QUESTION),
+    (AWAITING, QUESTION),
     (crate::task::question::ANSWER, 3 * REPLY / 2),
     ("marks", MARKS),
 ];

@@ -7,7 +7,6 @@
 //! is done with; `pending` are the tasks of the batch that is being worked on. Whoever takes a job over tries those
 //! again, which does no harm, as each action looks at the task's status, and goes on behind them.
 
-mod rerun;
 mod run;
 mod select;
 
@@ -27,8 +26,7 @@ use crate::store::collections::BULK;
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
 
-pub use rerun::Rerun;
-pub use run::{Worker, follow};
+pub use run::{Rerun, Worker, follow};
 
 /// How long a job is its DCI's without a sign of progress.
 pub const LEASE: Duration = Duration::from_secs(30);

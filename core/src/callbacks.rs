@@ -10,7 +10,6 @@
 //! after it had been stored.
 
 mod log;
-mod sweep;
 
 use std::fmt;
 
@@ -26,8 +25,7 @@ use crate::output::StreamName;
 use crate::store::{Store, StoreError, Stored};
 use crate::task::transition::Transition;
 use crate::task::{DETACHED, EXTERNAL, Ending, Reason, STORAGE, silence};
-pub use log::{LOG, MOST_CALLS, MOST_LOG};
-pub use sweep::LogSweep;
+pub use log::{LOG, LogSweep, MOST_CALLS, MOST_LOG};
 
 /// A piece of the log, or what is stored for the next run, has so many bytes at most.
 pub const MOST_AT_ONCE: usize = 1024 * 1024;

@@ -5,7 +5,7 @@
 //! by other means have none, which counts as 0.
 //!
 //! **What may come from the database.** A definition may choose an image or an address, and no program of a node: it
-//! is for the engines whose work is done elsewhere, and may not ask for what would lead it back to the node ([`allowed`]). So
+//! is for the engines whose work is done elsewhere, and may not ask for what would lead it back to the node ([`bounds::check`]). So
 //! whoever can write to the database, or administer a DCI, does not get to run what they like as the user of the
 //! nodes; and each of these engines is off on a node whose configuration does not have it. A plugin in the files of a node
 //! comes before a worker of its name, and where the node's configuration does not allow that plugin, none of the two is run
@@ -14,8 +14,6 @@
 mod bounds;
 mod lex;
 mod manage;
-mod redaction;
-mod restrictions;
 
 use disbatch_operation::operation;
 use std::fmt;
@@ -25,8 +23,7 @@ use futures::TryStreamExt;
 use mongodb::Collection;
 use serde_json::{Map, Value};
 
-pub use manage::Place;
-pub use redaction::{HIDDEN, hidden};
+pub use manage::{HIDDEN, Place, hidden};
 
 use crate::model::{PluginName, PluginNameError, to_document, whole_number};
 use crate::plugin::{Manifest, ManifestError, Plugins};
@@ -254,11 +251,11 @@ fn manifest(name: &PluginName, definition: &Document) -> Result<Manifest, Manife
         }
     };
     let mut manifest = Manifest::from_value(value)?;
-    restrictions::check(&manifest)?;
+    bounds::check(&manifest)?;
     if let Some(template) = &mut manifest.template {
         // Forms begin with it, and are for whoever may submit tasks.
-        redaction::drop_secrets(&mut template.params);
-        redaction::drop_secrets(&mut template.options);
+        manage::drop_secrets(&mut template.params);
+        manage::drop_secrets(&mut template.options);
     }
     Ok(manifest)
 }

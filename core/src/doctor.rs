@@ -1,22 +1,16 @@
 //! What is asked of the server when somebody wants to know whether all is well: rights, indexes, members of the replica set, disk,
 //! schedules that are late. None of it reads tasks.
 
-mod faults;
-mod rights;
-
 use std::time::Duration;
 
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_operation::operation;
 use futures::TryStreamExt;
 
+use crate::config::Role;
 use crate::model::whole_number;
-use crate::store::collections::SCHEDULES;
+use crate::store::collections::{self, SCHEDULES, of_all};
 use crate::store::{Store, StoreError};
-
-pub(crate) use faults::Wanted;
-pub use faults::{Fault, IndexFault};
-pub use rights::Missing;
 
 /// The server is asked for what it knows anyway, but may have to wait for a lock.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -69,6 +63,35 @@ pub struct Disk {
     pub used: u64,
 }
 
+/// An index that is not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexFault {
+    pub collection: &'static str,
+    /// Its name, which MongoDB makes of its fields.
+    pub index: String,
+    pub fault: Fault,
+    /// Whether more than speed depends on it: it keeps limits, or Disbatch 4 has it.
+    pub grave: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    Missing,
+    /// Nothing is found by it until it has been built.
+    Building,
+    /// Two documents may have the same, which it is there to prevent.
+    NotUnique,
+}
+
+/// What is not allowed on a collection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    /// Its name; none for all collections of the database.
+    pub collection: Option<&'static str>,
+    /// As MongoDB calls them: `find`, `createIndex`.
+    pub actions: Vec<&'static str>,
+}
+
 impl Store {
     /// The members of the replica set. `None`: this user may not ask, or there is none.
     #[operation]
@@ -117,6 +140,114 @@ impl Store {
         };
         Ok(found.into_iter().filter_map(one).collect())
     }
+
+    /// The declared indexes that are missing, are being built, or are not unique although they should be, and the collections of
+    /// which this user may not ask.
+    #[operation]
+    pub async fn index_faults(&self) -> Result<(Vec<IndexFault>, Vec<&'static str>), StoreError> {
+        let (mut faults, mut unseen) = (Vec::new(), Vec::new());
+        for collection in collections::ALL {
+            let declared = self.declared_indexes(collection);
+            if declared.is_empty() {
+                continue;
+            }
+            let there = match self.indexes_of(collection.name).await {
+                Err(error) if error.is_forbidden() => {
+                    unseen.push(collection.name);
+                    continue;
+                }
+                there => there?,
+            };
+            // One that was never written to has none, which nobody misses.
+            if !there.is_empty() {
+                faults.extend(declared.into_iter().filter_map(|wanted| {
+                    let fault = wanted.fault(&there)?;
+                    Some(IndexFault {
+                        collection: collection.name,
+                        index: wanted.name,
+                        fault,
+                        grave: wanted.grave,
+                    })
+                }));
+            }
+        }
+        Ok((faults, unseen))
+    }
+
+    /// Which rights of `role` the user of this connection lacks. `None`: it is nobody, as the server asks nobody who they are.
+    #[operation]
+    pub async fn missing_rights(&self, role: Role) -> Result<Option<Vec<Missing>>, StoreError> {
+        let status =
+            self.database().run_command(doc! { "connectionStatus": 1, "showPrivileges": true }).await?;
+        let info = status.get_document("authInfo").cloned().unwrap_or_default();
+        let array = |name: &str| info.get_array(name).map(Vec::as_slice).unwrap_or_default();
+        if array("authenticatedUsers").is_empty() {
+            return Ok(None);
+        }
+        let privileges: Vec<&Document> =
+            array("authenticatedUserPrivileges").iter().filter_map(Bson::as_document).collect();
+        Ok(Some(missing(&privileges, self.database_name(), role)))
+    }
+}
+
+/// An index that should be there.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Wanted {
+    pub name: String,
+    pub keys: Document,
+    pub unique: bool,
+    pub grave: bool,
+}
+
+impl Wanted {
+    fn fault(&self, there: &[Document]) -> Option<Fault> {
+        let is_it =
+            |index: &Document| index.get_document("key").is_ok_and(|keys| keys.keys().eq(self.keys.keys()));
+        let is_unique = |index: &Document| index.get_bool("unique").is_ok_and(|unique| unique);
+        let mut found = there.iter().filter(|index| is_it(index)).peekable();
+        let built = found.peek().is_some();
+        if built && (!self.unique || found.any(is_unique)) {
+            return None;
+        }
+        let mut building = there.iter().filter_map(|index| index.get_document("spec").ok());
+        Some(match (building.any(is_it), built) {
+            (true, _) => Fault::Building,
+            (false, true) => Fault::NotUnique,
+            (false, false) => Fault::Missing,
+        })
+    }
+}
+
+fn missing(privileges: &[&Document], database: &str, role: Role) -> Vec<Missing> {
+    let lacking = |collection: Option<&'static str>, actions: &[&'static str]| {
+        let allowed = |action: &&&'static str| {
+            privileges.iter().any(|privilege| allows(privilege, (database, collection), action))
+        };
+        let actions: Vec<&'static str> = actions.iter().filter(|action| !allowed(action)).copied().collect();
+        (!actions.is_empty()).then_some(Missing { collection, actions })
+    };
+    let of_all = lacking(None, of_all(role));
+    let each = collections::ALL
+        .iter()
+        .filter_map(|collection| lacking(Some(collection.name), collection.actions(role)));
+    of_all.into_iter().chain(each).collect()
+}
+
+/// Whether a privilege allows an action on a collection, or on all of the database.
+fn allows(privilege: &Document, (database, collection): (&str, Option<&str>), action: &str) -> bool {
+    let Ok(resource) = privilege.get_document("resource") else { return false };
+    let covers = |name: &str, wanted: Option<&str>| match resource.get_str(name) {
+        // Which stands for all of them.
+        Ok("") => true,
+        Ok(found) => wanted == Some(found),
+        Err(_) => false,
+    };
+    let is_any = resource.get_bool("anyResource").is_ok_and(|any| any);
+    let covers = is_any || (covers("db", Some(database)) && covers("collection", collection));
+    covers
+        && privilege
+            .get_array("actions")
+            .is_ok_and(|actions| actions.iter().any(|one| one.as_str() == Some(action)))
 }
 
 #[cfg(test)]
@@ -146,5 +277,64 @@ mod tests {
             ["c:1"]
         );
         assert_eq!(Member::all(&doc! {}), []);
+    }
+
+    #[test]
+    fn an_index_is_there_when_it_has_been_built_and_keeps_what_it_should() {
+        let wanted = |unique| Wanted {
+            name: "a_1_b_1".to_owned(),
+            keys: doc! { "a": 1, "b": 1 },
+            unique,
+            grave: false,
+        };
+        let id = doc! { "key": { "_id": 1 } };
+        let there = doc! { "key": { "a": 1, "b": -1 } };
+        let unique = doc! { "key": { "a": 1, "b": 1 }, "unique": true };
+        let building = doc! { "spec": { "key": { "a": 1, "b": 1 } }, "buildUUID": "u" };
+        for (is_unique, indexes, fault) in [
+            (false, vec![id.clone()], Some(Fault::Missing)),
+            (false, vec![id.clone(), there.clone()], None),
+            (true, vec![there.clone()], Some(Fault::NotUnique)),
+            (true, vec![there.clone(), unique.clone()], None),
+            (true, vec![there, building.clone()], Some(Fault::Building)),
+            (false, vec![id, building], Some(Fault::Building)),
+            (true, vec![unique], None),
+        ] {
+            assert_eq!(wanted(is_unique).fault(&indexes), fault, "{indexes:?}");
+        }
+    }
+
+    #[test]
+    fn rights_are_those_of_the_database_of_a_collection_or_of_all() {
+        let on = |db: &str, collection: &str, actions: &[&str]| {
+            doc! { "resource": { "db": db, "collection": collection }, "actions": actions.to_vec() }
+        };
+        let all = doc! { "resource": { "anyResource": true }, "actions": ["find"] };
+        for (privilege, of, allowed) in [
+            (on("d", "", &["find", "update"]), ("d", Some("tasks")), true),
+            (on("d", "", &["find"]), ("d", None), true),
+            (on("", "", &["find"]), ("d", None), true),
+            (on("d", "tasks", &["find"]), ("d", Some("tasks")), true),
+            (on("d", "tasks", &["find"]), ("d", Some("nodes")), false),
+            (on("d", "tasks", &["find"]), ("d", None), false),
+            (on("e", "", &["find"]), ("d", Some("tasks")), false),
+            (on("d", "", &["update"]), ("d", Some("tasks")), false),
+            (doc! { "resource": { "cluster": true }, "actions": ["find"] }, ("d", None), false),
+            (all, ("d", None), true),
+            (doc! { "actions": 5 }, ("d", None), false),
+        ] {
+            assert_eq!(allows(&privilege, of, "find"), allowed, "{privilege} {of:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_named_by_collection() {
+        let read = doc! { "resource": { "db": "d", "collection": "" }, "actions": ["changeStream", "collStats", "find"] };
+        let missing = missing(&[&read], "d", Role::DisbatchWeb);
+        assert!(missing.iter().all(|missing| missing.collection.is_some()), "{missing:?}");
+        let of_tasks = missing.iter().find(|missing| missing.collection == Some("tasks")).unwrap();
+        assert!(of_tasks.actions.contains(&"insert") && !of_tasks.actions.contains(&"find"), "{of_tasks:?}");
+        let nobody = super::missing(&[], "d", Role::DisbatchWeb);
+        assert_eq!((nobody[0].collection, &nobody[0].actions[..]), (None, of_all(Role::DisbatchWeb)));
     }
 }

@@ -1,32 +1,29 @@
 //! Why a task does not run, how it runs, or how it ended, and what holds a queue ([`hold`]): facts in, sentences for an operator out. Pure; the facts
 //! are gathered by [`crate::store::Store::facts_of_task`] and [`crate::store::Store::head_of_queue`].
 
-mod aside;
-mod blocked;
-mod ended;
-mod external;
 mod facts;
 mod head;
-mod heads;
 mod nodes;
-mod queue;
 mod started;
-mod words;
+mod waits;
 
-pub use aside::unreadable;
+use bson::DateTime;
+
 pub use disbatch_wire::explanations::Gate;
 pub use facts::{Ahead, Facts, Share};
-pub use head::{Head, Hold, Holding, hold};
-pub use heads::Heads;
+pub use head::{Head, Heads, Hold, Holding, hold};
 
 use crate::accounts::Reach;
 use crate::budget::cut;
 use crate::model::{Status, Task};
+use crate::task::SetAside;
 use crate::task::question::{Awaiting, OnDeadline};
-use words::{moment, span_until};
 
 /// So many bytes of a node that is none are shown.
 const NODE: usize = 100;
+
+/// The gate of a task that is set aside.
+const ASIDE: &str = "aside";
 
 /// Who is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,11 +58,11 @@ pub fn explain(facts: &Facts, reader: Reader) -> Explanation {
     let mut gates = match status {
         Status::Claimed => started::claimed(facts),
         Status::Running => started::running(facts),
-        ended if ended.has_ended() => ended::gates(facts),
+        ended if ended.has_ended() => started::ended(facts),
         _ => waiting(facts, reader), // All others are not claimed, or not yet.
     };
-    if let Some(aside) = facts.aside.as_ref().filter(|aside| aside::counts(facts, aside)) {
-        gates.insert(0, aside::gate(status, aside));
+    if let Some(aside) = facts.aside.as_ref().filter(|aside| still_aside(facts, aside)) {
+        gates.insert(0, of_aside(status, aside));
     }
     let closed = gates.iter().find(|gate| gate.is_closed());
     let summary = match closed.or(gates.first()) {
@@ -82,10 +79,10 @@ pub fn explain(facts: &Facts, reader: Reader) -> Explanation {
 fn waiting(facts: &Facts, reader: Reader) -> Vec<Gate> {
     let mut gates = vec![of_status(facts)];
     gates.extend(of_node(&facts.task));
-    gates.extend(blocked::gates(facts));
-    gates.extend(queue::gates(facts, reader));
+    gates.extend(waits::of_blocked(facts));
+    gates.extend(waits::of_queue(facts, reader));
     gates.extend(nodes::gates(facts, reader));
-    gates.extend(queue::turn(facts));
+    gates.extend(waits::turn(facts));
     gates
 }
 
@@ -95,7 +92,7 @@ fn of_status(facts: &Facts) -> Gate {
     match task.status {
         Status::Queued => Gate::new("status", true, "The task is queued."),
         Status::Blocked => {
-            let what = blocked::what(facts).unwrap_or_else(|| "it waits until somebody queues it".to_owned());
+            let what = waits::what(facts).unwrap_or_else(|| "it waits until somebody queues it".to_owned());
             Gate::new("status", false, format!("The task is blocked{because}: {what}."))
         }
         Status::Deferred => deferred(facts),
@@ -153,6 +150,73 @@ fn unanswered(awaiting: &Awaiting) -> String {
     let until = awaiting.deadline.map(|at| format!(", and {then} after {}", moment(at))).unwrap_or_default();
     let (who, title) = (awaiting.who_in_words(), &awaiting.title);
     format!("The task waits for an answer of {who}{since}{until}: {title}")
+}
+
+/// Whether it still matters that the task was set aside: it may have run since, and one that has ended tells why by itself if it has
+/// room for that.
+fn still_aside(facts: &Facts, aside: &SetAside) -> bool {
+    let changed = facts.task.mtime.as_ref().and_then(crate::model::Moment::get);
+    let is_newer = changed.is_none_or(|changed| changed <= aside.at);
+    (is_newer && !facts.task.status.has_ended()) || !facts.task.rest.contains_key("history")
+}
+
+fn of_aside(status: Status, aside: &SetAside) -> Gate {
+    let (at, reason) = (moment(aside.at), &aside.reason);
+    if status.has_ended() {
+        return Gate::new(
+            ASIDE,
+            true,
+            format!("It was ended at {at}, as nothing else could be done with it: {reason}."),
+        );
+    }
+    let text = format!(
+        "It is set aside since {at}, as the database refuses what is to be done with it: {reason}. It is tried again from time to time, \
+         and holds up no other task; it can be cancelled."
+    );
+    Gate::new(ASIDE, false, text)
+}
+
+/// Of a task that cannot be read: with what is known of its status, and why it cannot.
+pub fn unreadable(status: Status, why: &str, aside: Option<&SetAside>) -> Explanation {
+    let text = format!("The task cannot be read: {why}.");
+    let mut gates = vec![Gate::new("document", false, text.clone())];
+    gates.extend(aside.map(|aside| of_aside(status, aside)));
+    Explanation { status, summary: text, gates, unable: Vec::new() }
+}
+
+/// `2026-11-20 08:24:27 UTC`
+fn moment(at: DateTime) -> String {
+    match at.try_to_rfc3339_string() {
+        Ok(text) if text.len() >= 19 => format!("{} UTC", text[..19].replace('T', " ")),
+        _ => format!("{} ms since 1970", at.timestamp_millis()),
+    }
+}
+
+/// How long it is from one time to a later one; 0 seconds if it is not later.
+fn span_until(from: DateTime, to: DateTime) -> String {
+    let seconds = to.timestamp_millis().saturating_sub(from.timestamp_millis()).max(0) / 1000;
+    let (days, hours, minutes) = (seconds / 86_400, seconds % 86_400 / 3_600, seconds % 3_600 / 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min {} s", seconds % 60),
+        (0, _, _) => format!("{hours} h {minutes} min"),
+        (1, _, _) => format!("1 day {hours} h"),
+        _ => format!("{days} days {hours} h"),
+    }
+}
+
+/// `1 task`, `3 tasks`
+fn counted(number: u64, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+/// `a`, `a and b`, `a, b and c`
+fn list(parts: &[String]) -> String {
+    match parts {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Whose task is next: queues in which groups take turns, or share what they use, and queues that go by priority.
 //!
-//! **Groups.** A task may have a group, whose name may have parts: `tenant/user`. Tasks without one, as those of Perl's
+//! **Groups.** A task may have a group, whose name may have parts, of which the first is its tenant: `tenant/user`. Tasks without one, as those of Perl's
 //! programs, are together a group that has no name. In a fair queue, groups take turns ([`turns`]), in the order of their
 //! names; or the one comes next that has used the least ([`shares`]). Within its turn a group gives its tasks in an order of
 //! their own ([`order`]): one that is tried again first, then by priority, then by age.
@@ -22,32 +22,215 @@
 
 mod by_priority;
 mod claim;
-mod group;
 mod ledger;
 pub mod order;
-mod position;
-mod priority_window;
 mod read;
-mod rotation;
 mod rows;
-mod scheme;
-mod settings;
 pub mod shares;
-mod spread;
 pub mod turns;
 mod unindexed_tasks;
-mod uses;
 mod window;
 
-pub use group::{GroupError, LONGEST_GROUP, NO_GROUP, check_group, tenant_of};
-pub use ledger::Stay;
-pub use rows::{GroupFilter, GroupPage, GroupRow, Turns, Why};
-pub use scheme::{MOST_CLASSES, Scheme};
-pub use settings::{HALF_LIFE, LONGEST_HALF_LIFE, MOST_WEIGHT, Settings, Share};
+use std::collections::HashMap;
+use std::time::Duration;
 
-pub(crate) use by_priority::index_of_priorities;
-pub(crate) use group::group_of;
+use bson::{Bson, Document, RawDocument};
+
+pub(crate) use by_priority::{Ranked as RankedWindow, index_of_priorities};
+pub use ledger::Stay;
 pub(crate) use ledger::{KEPT, Ledger};
-pub(crate) use priority_window::Ranked as RankedWindow;
+pub use order::{MOST_CLASSES, Scheme};
 pub(crate) use read::index_of_groups;
+pub use rows::{GroupFilter, GroupPage, GroupRow, Turns, Why};
 pub(crate) use window::Window as FairWindow;
+
+use crate::model::{Queue, number, whole_number};
+
+/// A group's name has so many characters at most.
+pub const LONGEST_GROUP: usize = 200;
+
+/// The group of tasks that have none.
+pub const NO_GROUP: &str = "";
+
+/// How long it takes until what a group has used counts half, when nothing says so.
+pub const HALF_LIFE: Duration = Duration::from_secs(3600);
+
+/// The longest half-life: 30 days. Documents of groups are kept three times as long.
+pub const LONGEST_HALF_LIFE: Duration = Duration::from_secs(30 * 24 * 3600);
+
+pub const MOST_WEIGHT: u32 = 100;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum GroupError {
+    #[error("text of 1 to {most} characters", most = LONGEST_GROUP)]
+    Length,
+    #[error("text without control characters")]
+    Control,
+    #[error("parts with a slash between them, none of them empty")]
+    EmptyPart,
+}
+
+pub fn check_group(name: &str) -> Result<(), GroupError> {
+    if !(1..=LONGEST_GROUP).contains(&name.chars().count()) {
+        return Err(GroupError::Length);
+    }
+    if name.chars().any(char::is_control) {
+        return Err(GroupError::Control);
+    }
+    if name.split('/').any(str::is_empty) { Err(GroupError::EmptyPart) } else { Ok(()) }
+}
+
+/// The first part of a group's name.
+pub fn tenant_of(group: &str) -> &str {
+    group.split('/').next().unwrap_or(group)
+}
+
+/// Under which name it is kept what the groups of a tenant have used together, save one that is called as the tenant. No
+/// group has such a name.
+fn total_of(tenant: &str) -> String {
+    format!("{tenant}/")
+}
+
+/// The group of a task as it is stored. What is no text is none.
+pub(crate) fn group_of(task: &RawDocument) -> &str {
+    task.get_str("group").unwrap_or(NO_GROUP)
+}
+
+/// What is shared fairly.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Share {
+    /// Turns: each group starts as many tasks as any other.
+    #[default]
+    Turns,
+    /// Use: each group has its tasks run for as long as any other.
+    Use,
+}
+
+/// What applies to the groups of a queue. Values that make no sense count as not given: other programs write these documents
+/// too.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Settings {
+    pub share: Share,
+    /// Which priorities are preferred when, if that is not always the highest.
+    pub scheme: Option<Scheme>,
+    /// How many tasks of a group may be claimed or running at once.
+    pub group_threads: Option<u64>,
+    weights: HashMap<String, u32>,
+    half_life: Option<Duration>,
+}
+
+impl Settings {
+    /// Those of `queue`.
+    pub fn of(queue: &Queue) -> Self {
+        let field = |name: &str| queue.rest.get(name);
+        let half_life = field("half_life").and_then(number).and_then(|s| Duration::try_from_secs_f64(s).ok());
+        Self {
+            share: match field("share").and_then(Bson::as_str) {
+                Some("use") => Share::Use,
+                _ => Share::Turns,
+            },
+            scheme: field("scheme").and_then(Scheme::from_bson),
+            group_threads: field("group_threads")
+                .and_then(whole_number)
+                .and_then(|n| u64::try_from(n).ok())
+                .filter(|n| *n > 0),
+            weights: field("weights").and_then(Bson::as_document).map(weights).unwrap_or_default(),
+            half_life: half_life.filter(|time| !time.is_zero() && *time <= LONGEST_HALF_LIFE),
+        }
+    }
+
+    /// The same with these weights.
+    #[must_use]
+    pub fn with_weights(self, weights: HashMap<String, u32>) -> Self {
+        Self { weights, ..self }
+    }
+
+    /// How much more than others a group gets.
+    pub fn weight(&self, group: &str) -> u32 {
+        self.weights.get(group).copied().unwrap_or(1).clamp(1, MOST_WEIGHT)
+    }
+
+    /// How much more than others a group gets of what its tenant gets. One that is all of its tenant gets all of that.
+    pub fn weight_within(&self, group: &str) -> u32 {
+        if tenant_of(group) == group { 1 } else { self.weight(group) }
+    }
+
+    /// After how long what was used counts half.
+    pub fn half_life(&self) -> Duration {
+        self.half_life.unwrap_or(HALF_LIFE)
+    }
+}
+
+fn weights(stored: &Document) -> HashMap<String, u32> {
+    let weight = |(group, weight): (&String, &Bson)| {
+        let weight = whole_number(weight).and_then(|weight| u32::try_from(weight).ok())?;
+        (1..=MOST_WEIGHT).contains(&weight).then(|| (group.clone(), weight))
+    };
+    stored.iter().filter_map(weight).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::oid::ObjectId;
+    use bson::{RawDocumentBuf, deserialize_from_document, doc};
+
+    use super::*;
+
+    #[test]
+    fn groups_are_parts_with_slashes_between_them() {
+        for good in ["a", "acme/ann", "a/b/c", "ann@example.com", "\u{e9}".repeat(200).as_str()] {
+            assert_eq!(check_group(good), Ok(()), "{good}");
+        }
+        for (wrong, why) in [
+            ("", GroupError::Length),
+            ("x".repeat(201).as_str(), GroupError::Length),
+            ("a\nb", GroupError::Control),
+            ("/", GroupError::EmptyPart),
+            ("a/", GroupError::EmptyPart),
+            ("a//b", GroupError::EmptyPart),
+        ] {
+            assert_eq!(check_group(wrong), Err(why), "{wrong}");
+        }
+        assert!(check_group(&total_of("a")).is_err(), "a total is no group");
+        assert_eq!((tenant_of("acme/ann"), tenant_of("ann"), tenant_of(NO_GROUP)), ("acme", "ann", ""));
+    }
+
+    #[test]
+    fn a_task_without_a_group_is_in_the_one_without_a_name() {
+        let group = |task| group_of(&RawDocumentBuf::try_from(&task).unwrap()).to_owned();
+        assert_eq!(group(doc! { "group": "a" }), "a");
+        assert_eq!(group(doc! { "group": 5 }), NO_GROUP);
+        assert_eq!(group(doc! {}), NO_GROUP);
+    }
+
+    fn settings(fields: Document) -> Settings {
+        let mut queue = doc! { "_id": ObjectId::new(), "name": "q", "policy": "fair" };
+        queue.extend(fields);
+        Settings::of(&deserialize_from_document(queue).unwrap())
+    }
+
+    #[test]
+    fn what_is_not_set_has_its_default() {
+        let plain = settings(doc! {});
+        assert_eq!(plain, Settings::default());
+        assert_eq!((plain.weight("a"), plain.half_life(), plain.share), (1, HALF_LIFE, Share::Turns));
+        let rubbish = doc! {
+            "share": 7, "scheme": "2,1", "group_threads": 0, "half_life": -1, "weights": { "a": 0, "b": 101, "c": "x" },
+        };
+        assert_eq!(settings(rubbish), plain);
+    }
+
+    #[test]
+    fn settings_are_read() {
+        let set = settings(doc! {
+            "share": "use", "scheme": [2, 1], "group_threads": 3, "half_life": 60, "weights": { "a": 5, "a/b.c": 2 },
+        });
+        assert_eq!(
+            (set.share, set.group_threads, set.half_life()),
+            (Share::Use, Some(3), Duration::from_secs(60))
+        );
+        assert!(set.scheme.is_some());
+        assert_eq!((set.weight("a"), set.weight("a/b.c"), set.weight("b")), (5, 2, 1));
+        assert_eq!((set.weight_within("a"), set.weight_within("a/b.c")), (1, 2));
+    }
+}

@@ -3,7 +3,7 @@
 //! A version is a document of `filesets`, its files are entries of `filesets.entries`, and what is in them is kept in
 //! `filesets.files` and `filesets.chunks` as GridFS keeps files, under the SHA-256 of the content: equal files are stored
 //! once. A version is open while it is made, done when it is whole, and gone when somebody has removed it. One that a task's
-//! run has made is sealed in between, until its task has ended: see `files/settle.rs`.
+//! run has made is sealed in between, until its task has ended: see `files/commit.rs`.
 //!
 //! **A version that is done never changes.** Whoever adds entries takes a ticket, by an update that only an open version
 //! lets through; the entries carry it, and it is given back when they are there. A version becomes done by one update on the
@@ -24,15 +24,12 @@
 //! spares the sending only to those who may read it anyway. Each entry has the tenant of its version: whether there is such a
 //! version is found out without a look at those of other tenants, in one step for each version and not for each file.
 //!
-//! What a task's run makes is fenced by the run: see [`crate::task::Run`] and `task/files.rs`.
+//! What a task's run makes is fenced by the run: see [`crate::task::Run`] and `task/run.rs`.
 
 mod commit;
-mod content_access;
+mod contents;
 mod entries;
-mod read;
 mod sets;
-mod settle;
-mod small_contents;
 mod sweep;
 mod upload;
 
@@ -47,15 +44,13 @@ use crate::model::{FileSetId, TaskId};
 use crate::store::collections;
 use crate::store::{Store, StoreError};
 
-pub use commit::Committed;
+pub use commit::{Committed, SettledFiles};
+pub use contents::{Content, MOST_TOGETHER};
 pub use disbatch_values::files::{
     CHUNK_BYTES, ContentHasher, ContentId, ContentIdError, EntryPath, LONGEST, PathError, PatternError,
     Patterns, RESERVED_PREFIX, SetName, SetNameError, chunk_length, chunks_of,
 };
-pub use read::Content;
 pub use sets::{NewSet, SetQuery, SetSummary};
-pub use settle::SettledFiles;
-pub use small_contents::MOST_TOGETHER;
 pub use sweep::SweptFiles;
 pub use upload::{Check, Chunk, ContentState, Put, Sender};
 

@@ -8,7 +8,7 @@
 //! 2. **after**: an ended task with `dependents: true` is looked for by all, and those that wait for it are told: each by one
 //!    update on the condition that it still waits for it. Who has nothing left to wait for goes on with the same update.
 //! 3. **locks**: a lock is a document with its holders. It is given on the condition that it is as it was when it was decided
-//!    who gets it ([`plan`], pure). Locks are taken in the order of their names and kept while waiting for the next, so
+//!    who gets it ([`holders::plan`], pure). Locks are taken in the order of their names and kept while waiting for the next, so
 //!    that nobody waits in a circle.
 //!
 //! Each of these has a mark that an index finds: `gate: "new"`, `dependents: true`, `dirty: true` of a lock, and
@@ -21,32 +21,29 @@
 //! **What is read.** The ends of tasks that others are let in for are read as a majority of the replica set has them: an
 //! end that a failover takes back has let nobody in.
 
-mod after;
 mod apply;
 mod blocked;
 mod graph;
 mod holders;
-mod link;
 mod locks;
-mod missing_locks;
 mod parents;
-mod plan;
-mod queries;
-mod recheck;
 mod request;
 mod show;
-mod waits;
 
-pub use after::{AfterFailed, AfterWhen};
+use std::collections::BTreeSet;
+
+use bson::oid::ObjectId;
+use bson::{Document, doc};
 use disbatch_operation::operation;
+
+pub use blocked::{AfterFailed, AfterWhen};
 pub use graph::{Neighbour, Neighbours};
-pub(crate) use queries::to_look_at;
 pub(crate) use request::OF_ARRAYS;
 pub use request::{LockError, LockMode, LockRequest, MOST_LOCKS, is_lock_name};
-pub use show::{LockDetails, LockFilter, LockRow};
-pub use waits::{LockWait, Relative, Waits};
+pub use show::{LockDetails, LockFilter, LockRow, LockWait, Relative, Waits};
 
-use crate::store::collections;
+use crate::model::{Status, TaskId};
+use crate::store::collections::{self, TASKS};
 use crate::store::{Store, StoreError};
 
 pub(crate) const LOCKS: &str = collections::LOCKS.name;
@@ -59,6 +56,9 @@ pub const MOST_LINKS: usize = 1_000_000;
 
 /// So many rounds are done at once: more is left for the next call.
 const ROUNDS: usize = 20;
+
+/// So many blocked tasks are looked at again at once.
+const RECHECKED: i64 = 500;
 
 /// What was done at the gates.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -159,5 +159,67 @@ impl Store {
             }
         }
         all.end()
+    }
+}
+
+/// Blocked tasks that nobody has looked at yet.
+fn new_ones() -> Document {
+    doc! { "status": Status::Blocked, "gate": "new" }
+}
+
+/// Ended tasks that others wait for who have not been told. There are two parts of them, as statuses are.
+fn ended_parents() -> [Document; 2] {
+    [
+        doc! { "dependents": true, "status": { "$in": [-6, -5, -3] } },
+        doc! { "dependents": true, "status": { "$gte": 1 } },
+    ]
+}
+
+/// Tasks that may be named as holders of locks, and hold them no more: those in any status but that of a task that waits, is
+/// queued, claimed or runs.
+fn former_holders() -> Document {
+    doc! { "holds_locks": true, "status": { "$nin": [-4, -2, -1, 0] } }
+}
+
+/// Locks at which something has changed.
+fn dirty_locks() -> Document {
+    doc! { "dirty": true }
+}
+
+/// Where there is something to do if any document matches: collections and filters. Each is found by one entry of an index that
+/// has nothing else.
+pub(crate) fn to_look_at() -> Vec<(&'static str, Document)> {
+    let [ended, finished] = ended_parents();
+    vec![
+        (TASKS.name, new_ones()),
+        (TASKS.name, ended),
+        (TASKS.name, finished),
+        (TASKS.name, former_holders()),
+        (LOCKS, dirty_locks()),
+    ]
+}
+
+impl Store {
+    /// Has blocked tasks looked at again, the oldest of those behind `from`. Returns the last one, if there may be more
+    /// behind it. Programs that know nothing of gates may have deleted or changed what they wait for, without a mark.
+    #[operation]
+    pub async fn recheck_gates(&self, from: Option<TaskId>) -> Result<Option<TaskId>, StoreError> {
+        let mut filter = doc! { "gate": { "$in": ["after", "locks"] } };
+        if let Some(from) = from {
+            filter.insert("_id", doc! { "$gt": from });
+        }
+        let blocked = self.blocked(filter, RECHECKED).await?;
+        let after = blocked.iter().filter(|task| task.needs.is_none());
+        let after: Vec<ObjectId> = after.map(|task| task.id).collect();
+        if !after.is_empty() {
+            let still = doc! { "_id": { "$in": after }, "status": Status::Blocked, "gate": "after" };
+            self.update_found(still, doc! { "$set": { "gate": "new" } }).await?;
+        }
+        let locks: BTreeSet<&str> = blocked.iter().filter_map(|task| task.needs.as_deref()).collect();
+        for lock in locks {
+            self.stir_lock(lock).await?;
+        }
+        let is_all = i64::try_from(blocked.len()).is_ok_and(|found| found < RECHECKED);
+        Ok(blocked.last().filter(|_| !is_all).map(|task| TaskId(task.id)))
     }
 }

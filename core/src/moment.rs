@@ -3,9 +3,7 @@
 //! where one is met, [`Past::gaps`] says so.
 
 mod events;
-mod lives;
 mod read;
-mod settings;
 
 use std::time::Duration;
 

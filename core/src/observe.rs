@@ -1,23 +1,31 @@
 //! Observe: what those look at who wait for a task to go on. They are told by [`Store::task_changes`] when to look
 //! again, or look again and again.
+//! They may choose fields, and are told whether these have changed since they have seen them.
 
 mod feed;
-mod fields;
+
+use std::collections::{BTreeMap, HashMap};
 
 use bson::{Bson, Document, doc};
 use disbatch_operation::operation;
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
 use mongodb::Collection;
 use serde::Deserialize;
+use sha2::{Digest, Sha256};
 
+use crate::live::LiveStream;
 use crate::model::{Status, Task, TaskId};
 use crate::output::StreamName;
 use crate::store::collections::{ARCHIVE, INBOX, LIVE, TASKS};
 use crate::store::error::typed;
 use crate::store::{Rows, Store, StoreError, Stored, attended};
+use crate::task::TaskQuery;
+
 pub(crate) use feed::{AWAIT, LOST};
 pub use feed::{Feed, FeedError, FeedFilter, Position, StatusChange};
-pub use fields::{Chosen, Watched};
+
+/// What tells one state of the fields from another has so many digits.
+const DIGITS: usize = 32;
 
 /// Where a task stands, without what may be large.
 #[derive(Debug, Clone, PartialEq)]
@@ -47,6 +55,61 @@ impl Observed {
     pub fn progress(&self) -> Option<&Document> {
         self.task.rest.get("progress").and_then(Bson::as_document)
     }
+}
+
+/// Chosen fields of a task at a moment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Chosen {
+    pub fields: Document,
+    /// Tells whether they are the same at another moment: it is the same then.
+    pub seen: String,
+}
+
+impl Chosen {
+    /// Fields of a task as they were read.
+    fn of(task: Document) -> Self {
+        Self::with_size(task).0
+    }
+
+    /// The same, and how many bytes they have.
+    fn with_size(mut task: Document) -> (Self, usize) {
+        task.remove("_id");
+        // The order in which they are stored says nothing.
+        let mut names: Vec<String> = task.keys().cloned().collect();
+        names.sort();
+        let fields: Document =
+            names.into_iter().filter_map(|name| task.remove(&name).map(|value| (name, value))).collect();
+        // What is no document cannot be stored, so this does not fail.
+        let bytes = bson::serialize_to_vec(&fields).unwrap_or_default();
+        (Self { fields, seen: digits(&bytes) }, bytes.len())
+    }
+}
+
+/// Chosen fields of a task, and what is not in its document.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Watched {
+    /// The fields. Other output that has come while it runs is another `seen`.
+    pub chosen: Chosen,
+    pub ended: bool,
+    /// While it runs, how many bytes there are so far of each stream of output among the fields.
+    pub live: BTreeMap<StreamName, u64>,
+}
+
+impl Watched {
+    fn of(task: Document, seen: &Observed, live: BTreeMap<StreamName, u64>) -> Self {
+        let mut chosen = Chosen::of(task);
+        if live.values().any(|bytes| *bytes > 0) {
+            let told = format!("{} {} {live:?}", chosen.seen, seen.attempt());
+            chosen.seen = digits(told.as_bytes());
+        }
+        Self { chosen, ended: seen.task.status.has_ended(), live }
+    }
+}
+
+/// Tells some bytes from others.
+fn digits(bytes: &[u8]) -> String {
+    let hash: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    hash.chars().take(DIGITS).collect()
 }
 
 impl Store {
@@ -92,24 +155,7 @@ impl Store {
     fn archived_tasks(&self) -> Collection<Stored> {
         self.database().collection(ARCHIVE.name)
     }
-}
 
-async fn field(
-    collection: &Collection<Stored>,
-    filter: Document,
-    stream: StreamName,
-) -> Result<Option<Bson>, StoreError> {
-    let found = collection.find_one(filter).projection(doc! { stream.as_str(): 1 }).await?;
-    Ok(found.map(|mut document| document.remove(stream.as_str()).unwrap_or(Bson::Null)))
-}
-
-/// A change, as far as it matters.
-#[derive(Debug, Deserialize)]
-struct Change {
-    task: Option<Bson>,
-}
-
-impl Store {
     /// The ids of tasks as they change, and as their live output grows, from now on. A hint, not a record: a
     /// change that is told may be visible already, and one before this call is not told.
     ///
@@ -133,5 +179,102 @@ impl Store {
             })
         });
         Ok(attended(ids))
+    }
+
+    /// Chosen fields of a task, also of one in the archive, with the output that comes while it runs. `None`: there is no such
+    /// task.
+    #[operation(task = %id)]
+    pub async fn watch_fields(
+        &self,
+        id: TaskId,
+        projection: &Document,
+    ) -> Result<Option<Watched>, StoreError> {
+        let Some(seen) = self.observe_task(id).await? else { return Ok(None) };
+        let mut live = BTreeMap::new();
+        for stream in StreamName::BOTH {
+            if seen.is_running() && projection.contains_key(stream.as_str()) {
+                let of = LiveStream { task: id, attempt: seen.attempt(), stream };
+                live.insert(stream, self.live_end(of).await?);
+            }
+        }
+        let task = match self.find_task_fields(id, projection.clone()).await? {
+            Some(task) => Some(task),
+            None => self.find_in_inbox(id, projection.clone()).await?,
+        };
+        Ok(task.map(|task| Watched::of(task, &seen, live)))
+    }
+
+    /// Chosen fields of those of `tasks` that `filter` finds, also of those in the archive. `None`: they have more than
+    /// `most` bytes.
+    #[operation(tasks = tasks.len())]
+    pub async fn chosen_fields_of(
+        &self,
+        tasks: &[TaskId],
+        filter: Document,
+        projection: &Document,
+        most: usize,
+    ) -> Result<Option<HashMap<TaskId, Chosen>>, StoreError> {
+        let ids: Vec<Bson> = tasks.iter().map(|id| Bson::from(*id)).collect();
+        let query = TaskQuery {
+            filter: doc! { "$and": [{ "_id": { "$in": ids } }, filter] },
+            projection: Some(projection.clone()),
+            archive: true,
+            ..TaskQuery::default()
+        };
+        let mut found = self.stream_tasks(query).await?;
+        let (mut chosen, mut bytes) = (HashMap::new(), 0_usize);
+        while let Some(task) = found.try_next().await? {
+            let Ok(id) = task.get_object_id("_id") else { continue };
+            let (task, size) = Chosen::with_size(task);
+            bytes = bytes.saturating_add(size);
+            if bytes > most {
+                return Ok(None);
+            }
+            chosen.insert(TaskId(id), task);
+        }
+        Ok(Some(chosen))
+    }
+}
+
+async fn field(
+    collection: &Collection<Stored>,
+    filter: Document,
+    stream: StreamName,
+) -> Result<Option<Bson>, StoreError> {
+    let found = collection.find_one(filter).projection(doc! { stream.as_str(): 1 }).await?;
+    Ok(found.map(|mut document| document.remove(stream.as_str()).unwrap_or(Bson::Null)))
+}
+
+/// A change, as far as it matters.
+#[derive(Debug, Deserialize)]
+struct Change {
+    task: Option<Bson>,
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::oid::ObjectId;
+
+    use super::*;
+
+    #[test]
+    fn fields_are_the_same_if_nothing_in_them_has_changed() {
+        let of = |fields: Document| {
+            let mut task = doc! { "_id": ObjectId::new() };
+            task.extend(fields);
+            Chosen::of(task)
+        };
+        let one = of(doc! { "status": 0, "progress": { "percent": 40 } });
+        assert_eq!(one.seen, of(doc! { "progress": { "percent": 40 }, "status": 0 }).seen);
+        assert_eq!(one.fields, doc! { "progress": { "percent": 40 }, "status": 0 });
+        assert_eq!(one.seen.len(), DIGITS);
+        for other in [
+            doc! { "status": 0 },
+            doc! { "status": 1, "progress": { "percent": 40 } },
+            doc! { "status": 0, "progress": { "percent": 41 } },
+            doc! { "status": 0, "progress": { "percent": 40 }, "result": Bson::Null },
+        ] {
+            assert_ne!(one.seen, of(other).seen);
+        }
     }
 }

@@ -5,28 +5,25 @@
 //!
 //! 1. One update, on the condition that `rev` and `next` are still what was read, moves `next` on and notes in `firing`
 //!    which times fire, each with the id that its task will have. So of any number of DENs one decides about a time.
-//! 2. The task is inserted by the server, on the condition that `firing` still has it (`make.rs`). A DEN that was
+//! 2. The task is inserted by the server, on the condition that `firing` still has it (`tasks.rs`). A DEN that was
 //!    stopped for a year and then goes on finds nothing to insert.
 //! 3. The entry is removed from `firing`.
 //!
 //! Whatever is left in `firing` after a while is completed by any DEN, under the same id. A task of a schedule is
-//! `unsettled` until its end has been told to the schedule (`settle.rs`); only then it may leave the collection `tasks`, and
+//! `unsettled` until its end has been told to the schedule (`tasks.rs`); only then it may leave the collection `tasks`, and
 //! by then its entry is gone from `firing`. So no time is fired twice, however late anybody comes.
 //!
-//! When a schedule fires is pure: [`CronExpr`], [`Zone`], [`Spec`] and `decide.rs` know no clock and no database.
+//! When a schedule fires is pure: [`CronExpr`], [`Zone`], [`Spec`] and `occurrences.rs` know no clock and no database.
 
 mod calendars;
 mod cron;
-mod decide;
 mod document;
 mod fire;
-mod make;
 mod manage;
 mod occurrences;
-mod options;
 mod run;
-mod settle;
 mod spec;
+mod tasks;
 mod zone;
 
 use std::time::Duration;
@@ -39,14 +36,14 @@ use serde::{Deserialize, Serialize};
 pub use crate::model::ScheduleId;
 pub use calendars::{Calendar, Calendars};
 pub use cron::{CronError, CronExpr};
+pub use document::{OPTIONS, options_with};
 pub use fire::Fired;
 pub(crate) use fire::times;
 pub use manage::{ScheduleQuery, Updated};
 pub use occurrences::Occurrence;
-pub use options::{OPTIONS, options_with};
 pub use run::BackfillError;
-pub(crate) use settle::may_be_unsettled;
 pub use spec::{CalendarUse, Rule, Spec, SpecError};
+pub(crate) use tasks::may_be_unsettled;
 pub use zone::{Change, Fold, Gap, Zone};
 
 use crate::budget::OverBudget;

@@ -48,13 +48,9 @@
 //! zeros.
 
 mod canaries;
-mod flush;
-mod histogram;
-mod nodes;
 mod numbers;
 mod pending;
 mod read;
-mod span;
 
 use std::time::Duration;
 
@@ -71,10 +67,8 @@ use crate::task::{Run, Waiting};
 use pending::{Pending, Sample};
 
 pub use canaries::Sides;
-pub use histogram::Histogram;
-pub use nodes::{NodeHour, NodePoint};
-pub use numbers::{Ended, Numbers};
-pub use read::Point;
+pub use numbers::{Ended, Histogram, Numbers};
+pub use read::{NodeHour, NodePoint, Point};
 
 pub(crate) const COLLECTION: &str = collections::SERIES.name;
 

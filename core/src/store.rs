@@ -4,19 +4,16 @@
 //! Every write that decides a task's fate is acknowledged by a majority of the replica set.
 
 mod abandonment;
-mod alteration;
-mod blame;
 pub mod collections;
 pub(crate) mod error;
 mod indexes;
-#[cfg(test)]
-mod operations;
 
-use disbatch_operation::operation;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bson::{DateTime, Document, doc};
+use bson::{Bson, DateTime, Document, doc};
+use disbatch_metrics::Metrics;
+use disbatch_operation::operation;
 use futures::stream::{BoxStream, Stream, StreamExt};
 use mongodb::options::{
     Acknowledgment, AuthMechanism, ClientOptions, Credential, ServerMonitoringMode, Tls, TlsOptions,
@@ -25,23 +22,23 @@ use mongodb::options::{
 use mongodb::{Client, Collection, Database};
 use tokio_util::task::AbortOnDropHandle;
 
-pub(crate) use crate::model::document::Stored;
-pub use abandonment::Attended;
-pub use alteration::Altered;
-pub(crate) use alteration::still;
-pub use blame::Blame;
-pub use error::{StoreError, WriteFailure};
-
+use self::collections::{
+    ARCHIVE, ATTEMPTS, BALANCE, CHUNKS, FILES, NODES, QUEUES, REPORTS, SUBMISSIONS, TASKS,
+};
 use crate::admission::Memory;
+use crate::audit::is_same;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, Inbox, Indexes, Role, Ssl};
 use crate::counters::Counters;
 use crate::fair::Ledger;
+use crate::node::Updated;
 use crate::notebook::Notebook;
 use crate::series::Series;
 use crate::task::aside;
-use collections::{ARCHIVE, ATTEMPTS, BALANCE, CHUNKS, FILES, NODES, QUEUES, REPORTS, SUBMISSIONS, TASKS};
-use disbatch_metrics::Metrics;
+
+pub(crate) use crate::model::document::Stored;
+pub use abandonment::Attended;
+pub use error::{Blame, StoreError, WriteFailure};
 
 /// How long an operation waits for a reachable server before it fails.
 const SERVER_SELECTION_TIMEOUT: Duration = Duration::from_secs(5);
@@ -74,6 +71,57 @@ pub struct Store {
     indexes: Indexes,
     inbox: Arc<Inbox>,
     _turns: Arc<AbortOnDropHandle<()>>,
+}
+
+/// A condition, for `$expr`: fields still have these values, or none. Values are compared as a whole: a plain condition would also
+/// hold for an array with the value among its elements.
+pub(crate) fn still<'a>(fields: impl Iterator<Item = (&'a str, Option<&'a Bson>)>) -> Document {
+    let same = |(name, value): (&str, Option<&Bson>)| match value {
+        Some(value) => doc! { "$eq": [format!("${name}"), { "$literal": value.clone() }] },
+        None => doc! { "$eq": [{ "$type": format!("${name}") }, "missing"] },
+    };
+    doc! { "$and": fields.map(same).collect::<Vec<Document>>() }
+}
+
+/// A document that was changed, as it was at that moment and as it is since.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Altered {
+    /// As it was. None: there was none.
+    pub before: Option<Document>,
+    pub after: Document,
+}
+
+impl Altered {
+    /// What becomes of a document when `fields` are set. They are whole fields, and not parts of some.
+    pub(crate) fn by_setting(before: Option<Document>, fields: Document) -> Self {
+        let mut after = before.clone().unwrap_or_default();
+        after.extend(fields);
+        Self { before, after }
+    }
+
+    /// The same, where fields whose new value is null are removed.
+    pub(crate) fn by_setting_or_removing(before: Document, fields: Document) -> Self {
+        let (gone, set): (Document, Document) =
+            fields.into_iter().partition(|(_, value)| *value == Bson::Null);
+        let mut altered = Self::by_setting(Some(before), set);
+        for (name, _) in gone {
+            altered.after.remove(name);
+        }
+        altered
+    }
+
+    /// Whether anything is not as it was.
+    pub fn is_different(&self) -> bool {
+        let Some(before) = &self.before else { return true };
+        let is_other = |(name, value): (&String, &Bson)| !is_same(Some(value), before.get(name));
+        before.len() != self.after.len() || self.after.iter().any(is_other)
+    }
+
+    /// What an update found, where there may have been nothing to change.
+    pub fn updated(altered: Option<&Self>) -> Updated {
+        let is_different = altered.is_some_and(Self::is_different);
+        Updated { matched: u64::from(altered.is_some()), modified: u64::from(is_different) }
+    }
 }
 
 impl Store {
@@ -279,3 +327,6 @@ fn tls_options(ssl: &Ssl) -> TlsOptions {
     }
     tls
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,8 +5,6 @@
 
 mod change;
 mod hints;
-mod pace;
-mod retry;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,14 +16,12 @@ use serde::Deserialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-pub use hints::{Arrivals, Hints, News, Peak, Peaks};
-pub use pace::Listener;
-
 use self::change::Change;
-use self::pace::{AWAIT, Pace};
-use self::retry::Retry;
+use self::hints::{AWAIT, Pace};
 use crate::model::document::readable;
 use crate::store::{Store, StoreError};
+
+pub use hints::{Arrivals, Hints, Listener, News, Peak, Peaks};
 
 /// After so long without any answer the connection is taken for dead.
 const SILENCE: Duration = Duration::from_secs(20);
@@ -41,6 +37,10 @@ const MANY_CHANGES: u64 = 100;
 
 /// How long before asking a server again that has no change streams: it may become a replica set.
 const RETRY_STANDALONE_AFTER: Duration = Duration::from_secs(300);
+
+/// The first pause before a lost stream is asked for again.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(16);
 
 /// Tells `hints` what changes, until `stop`.
 pub async fn follow_changes(store: Store, hints: Arc<Hints>, stop: CancellationToken) {
@@ -265,4 +265,47 @@ fn may_pass(error: &StoreError) -> bool {
 
 fn broken(kind: std::io::ErrorKind, what: &str) -> StoreError {
     StoreError::from(mongodb::error::Error::from(std::io::Error::new(kind, what)))
+}
+
+/// Pauses before a lost stream is asked for again: longer each time, and of random length, so that a thousand
+/// nodes do not come back in the same moment.
+#[derive(Debug)]
+struct Retry {
+    pause: Duration,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self { pause: FIRST_PAUSE }
+    }
+}
+
+impl Retry {
+    /// The next pause, from half to one and a half of what it is on average. `chance` is from 0 to 1.
+    fn failed(&mut self, chance: f64) -> Duration {
+        let pause = self.pause;
+        self.pause = (pause * 2).min(LONGEST_PAUSE);
+        pause.mul_f64(0.5 + chance.clamp(0.0, 1.0))
+    }
+
+    /// The stream works.
+    fn worked(&mut self) {
+        self.pause = FIRST_PAUSE;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_spread_and_begin_anew() {
+        let mut retry = Retry::default();
+        let pauses: Vec<u128> = (0..8).map(|_| retry.failed(0.5).as_millis()).collect();
+        assert_eq!(pauses, [250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 16_000]);
+        assert_eq!(retry.failed(0.0), Duration::from_secs(8));
+        assert_eq!(retry.failed(1.0), Duration::from_secs(24));
+        retry.worked();
+        assert_eq!(retry.failed(0.0), Duration::from_millis(125));
+    }
 }

@@ -97,8 +97,8 @@ async fn filter(state: &State, action: Action, fields: &Map<String, Value>) -> R
     let archive = fields.get("archive").map_or(Ok(true), |value| values::flag("archive", value))?;
     let text = |name: &str| fields.get(name).map(|value| values::text(name, value)).transpose();
     let (group, tenant) = (text("group")?, text("tenant")?);
-    let [tags, any_tags] = values::tags::NAMES
-        .map(|name| fields.get(name).map(|value| values::tags::wanted(name, value)).transpose());
+    let [tags, any_tags] = values::TAG_NAMES
+        .map(|name| fields.get(name).map(|value| values::wanted_tags(name, value)).transpose());
     let (tags, any_tags) = (tags?.unwrap_or_default(), any_tags?.unwrap_or_default());
     let schedule = match text("schedule")? {
         Some(name) => Some(schedule(state, &name).await?),

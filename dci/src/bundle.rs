@@ -1,33 +1,40 @@
 //! Bundles: what is known of an attempt of a task, as a tar archive. [`disbatch_wire::bundles`] says what is in it.
 
-mod archive;
-mod files;
+use std::collections::BTreeSet;
 
 use actix_web::HttpResponse;
 use actix_web::body::SizedStream;
 use actix_web::http::header::{CONTENT_DISPOSITION, CONTENT_ENCODING};
+use actix_web::web::Bytes;
 use bson::{Bson, Document};
-use disbatch_core::files::Content;
+use disbatch_core::accounts::Role;
+use disbatch_core::files::{Content, ContentId, EntryQuery, FileEntry, FileSet, Patterns};
 use disbatch_core::model::{
-    FILES, PLUGIN_VERSION, Queue, QueueId, STEPS, Selector, Step, TaskId, from_extended, whole_number,
+    FILES, FileInput, FileOutput, PLUGIN_VERSION, Queue, QueueId, STEPS, Selector, Step, TaskFiles, TaskId,
+    from_extended, whole_number,
 };
 use disbatch_core::observe::Observed;
 use disbatch_core::output::StreamName;
 use disbatch_core::recordings::input_of;
 use disbatch_core::secrets::{FIELD, SHOWN};
+use disbatch_core::store::StoreError;
 use disbatch_wire::bundles::{
-    self, BUNDLE, Bundle, LARGEST_STREAM, Outcome, RECORDING, Recording, STDIN, StepOutcome, Stream, VERSION,
+    self, BUNDLE, Bundle, BundledFile, BundledFiles, BundledSet, LARGEST_FILES, LARGEST_STREAM, MOST_FILES,
+    Outcome, RECORDING, Recording, STDIN, StepOutcome, VERSION,
 };
+use futures::stream::{self, LocalBoxStream};
+use futures::{Stream, StreamExt, TryStreamExt};
 use serde::Serialize;
 use serde_json::Value;
+use tar::Header;
 
 use crate::access::{Sight, Who};
 use crate::api::{Answer, task, task_actions};
 use crate::error::HttpError;
-use crate::gates;
+use crate::output::Source;
+use crate::raw::{limited, pieces};
 use crate::state::State;
-use crate::tail::Source;
-use archive::Archive;
+use crate::{files, gates};
 
 /// What a bundle of an attempt lacks that was not recorded.
 const NOT_RECORDED: [&str; 3] = [
@@ -62,7 +69,7 @@ pub async fn respond(state: &State, who: &Who, id: &str, attempt: Option<i64>) -
         ..Bundle::default()
     };
     let is_latest = attempt == seen.attempt().max(1) && seen.task.status.has_ended();
-    let files = files::find(state, who, task.get(FILES), is_latest).await?;
+    let files = find_files(state, who, task.get(FILES), is_latest).await?;
     let mut contents = match recording {
         Some(recording) => of_recording(state, bundle, recording, (&sight, task)).await?,
         None => of_task(bundle, task, queue.as_ref()),
@@ -218,7 +225,7 @@ async fn archive(
         let source = source.unwrap_or(Source::Text(String::new()));
         let length = source.length();
         let included = length.min(LARGEST_STREAM);
-        bundle.streams.push(Stream { name: name.as_str().to_owned(), length, included });
+        bundle.streams.push(bundles::Stream { name: name.as_str().to_owned(), length, included });
         output.add(name.as_str(), included, source.read(&state.store, 0).await?)?;
     }
     for content in files {
@@ -245,10 +252,189 @@ fn pretty(file: &impl Serialize) -> Result<String, HttpError> {
     Ok(format!("{value:#}\n"))
 }
 
+/// What an archive consists of.
+const BLOCK: u64 = 512;
+
+/// Only its owner may read what is extracted.
+const MODE: u32 = 0o600;
+
+/// A tar archive that is sent while it is read: its files, one after the other.
+#[derive(Default)]
+struct Archive {
+    length: u64,
+    files: Vec<LocalBoxStream<'static, Result<Bytes, HttpError>>>,
+}
+
+impl Archive {
+    /// Adds a file of this length, which is the first part of `bytes`.
+    fn add(
+        &mut self,
+        name: &str,
+        length: u64,
+        bytes: impl Stream<Item = Result<Vec<u8>, StoreError>> + 'static,
+    ) -> Result<(), HttpError> {
+        let mut header = Header::new_gnu();
+        header.set_path(name).map_err(|error| HttpError::internal(&error.to_string()))?;
+        header.set_size(length);
+        header.set_mode(MODE);
+        header.set_cksum();
+        let padding = (BLOCK - length % BLOCK) % BLOCK;
+        self.length += BLOCK + length + padding;
+        let whole = [Bytes::copy_from_slice(header.as_bytes()), zeros(padding)]
+            .map(|bytes| stream::iter([Ok(bytes)]));
+        let [header, padding] = whole;
+        let bytes = limited(bytes.map_err(HttpError::from), length);
+        self.files.push(header.chain(bytes).chain(padding).boxed_local());
+        Ok(())
+    }
+
+    /// Adds a short file.
+    fn add_text(&mut self, name: &str, text: String) -> Result<(), HttpError> {
+        self.add(name, text.len() as u64, stream::iter([Ok(text.into_bytes())]))
+    }
+
+    fn followed_by(self, other: Self) -> Self {
+        Self {
+            length: self.length + other.length,
+            files: self.files.into_iter().chain(other.files).collect(),
+        }
+    }
+
+    /// Its length and its bytes.
+    fn end(self) -> (u64, impl Stream<Item = Result<Bytes, HttpError>>) {
+        let end = stream::iter([Ok(zeros(2 * BLOCK))]);
+        (self.length + 2 * BLOCK, pieces(stream::iter(self.files).flatten().chain(end)))
+    }
+}
+
+fn zeros(count: u64) -> Bytes {
+    Bytes::from_static(&[0; 1024]).slice(..usize::try_from(count).unwrap_or_default().min(1024))
+}
+
+/// The file sets of a task: what it got, with the contents, and what it left, by sums.
+///
+/// As the pages of file sets, this is for those who may see the sets: whoever may see a task only is told their names.
+struct BundleContents {
+    files: BundledFiles,
+    /// What is in it as well.
+    contents: Vec<Content>,
+    /// What is not, in words.
+    unknown: Vec<String>,
+}
+
+/// Those of a task with this field. `is_latest`: whether the versions in it are those of the attempt. `None`: it has no file sets.
+async fn find_files(
+    state: &State,
+    who: &Who,
+    field: Option<&Bson>,
+    is_latest: bool,
+) -> Result<Option<BundleContents>, HttpError> {
+    let wanted = TaskFiles::of_field(field).ok().flatten();
+    let Some(TaskFiles { input, output }) = wanted else { return Ok(None) };
+    let version = |part: &str, name: &str| {
+        let stored = field.and_then(Bson::as_document)?.get_document(part).ok()?.get(name)?;
+        whole_number(stored).filter(|_| is_latest)
+    };
+    let mut found =
+        BundleContents { files: BundledFiles::default(), contents: Vec::new(), unknown: Vec::new() };
+    if let Some(FileInput { name, version: pinned, patterns }) = input {
+        let version = version("input", "taken").or(pinned);
+        let (mut set, entries) = find_set(state, who, (name.as_str(), version, patterns)).await?;
+        found.contents = find_contents(state, &entries).await?;
+        let ids: BTreeSet<String> = found.contents.iter().map(|content| content.id.to_string()).collect();
+        for file in set.files.iter_mut().flatten() {
+            file.included = ids.contains(&file.sha256);
+        }
+        found.unknown.extend(why_missing("input", &set));
+        found.files.input = Some(set);
+    }
+    if let Some(FileOutput { name, patterns }) = output {
+        let (set, _) = find_set(state, who, (name.as_str(), version("output", "version"), patterns)).await?;
+        found.files.output = Some(set);
+    }
+    Ok(Some(found))
+}
+
+/// A version with its files that match, if it is known and somebody may see it.
+async fn find_set(
+    state: &State,
+    who: &Who,
+    (name, version, patterns): (&str, Option<i64>, Vec<String>),
+) -> Result<(BundledSet, Vec<FileEntry>), HttpError> {
+    let unseen = BundledSet { name: name.to_owned(), version, patterns, files: None };
+    if version.is_none() {
+        return Ok((unseen, Vec::new()));
+    }
+    let set = match files::find(state, who, (name, version), Role::Viewer).await {
+        Ok(set) => set,
+        Err(error) if matches!(error.status().as_u16(), 403 | 404) => return Ok((unseen, Vec::new())),
+        Err(error) => return Err(error),
+    };
+    let Ok(patterns) = Patterns::new(unseen.patterns.iter().map(String::as_str)) else {
+        return Ok((unseen, Vec::new()));
+    };
+    let Some(entries) = matching(state, &set, &patterns).await? else { return Ok((unseen, Vec::new())) };
+    let shown = entries.iter().map(|entry| BundledFile {
+        path: entry.path.clone(),
+        size: entry.size,
+        sha256: entry.file.to_string(),
+        mode: entry.mode,
+        mtime: entry.mtime.timestamp_millis(),
+        included: false,
+    });
+    Ok((BundledSet { files: Some(shown.collect()), ..unseen }, entries))
+}
+
+/// Those that match. `None`: they are too many.
+async fn matching(
+    state: &State,
+    set: &FileSet,
+    patterns: &Patterns,
+) -> Result<Option<Vec<FileEntry>>, HttpError> {
+    let mut all: Vec<FileEntry> = Vec::new();
+    let mut after: Option<String> = None;
+    loop {
+        let query = EntryQuery { after: after.as_deref(), ..EntryQuery::ALL };
+        let page = state.store.fileset_entries(set, query).await?;
+        let Some(last) = page.last() else { return Ok(Some(all)) };
+        after = Some(last.path.clone());
+        all.extend(page.into_iter().filter(|entry| patterns.matches(&entry.path)));
+        if all.len() > MOST_FILES {
+            return Ok(None);
+        }
+    }
+}
+
+/// What is in the first of them, as far as a bundle has room for it.
+async fn find_contents(state: &State, entries: &[FileEntry]) -> Result<Vec<Content>, HttpError> {
+    let (mut room, mut ids) = (LARGEST_FILES, BTreeSet::new());
+    for entry in entries {
+        if entry.size <= room && ids.insert(entry.file) {
+            room -= entry.size;
+        }
+    }
+    let ids: Vec<ContentId> = ids.into_iter().collect();
+    Ok(state.store.find_contents(&ids).await?.into_values().collect())
+}
+
+/// Why a set is not in the bundle, or not all of it.
+fn why_missing(part: &str, set: &BundledSet) -> Option<String> {
+    let name = &set.name;
+    let Some(files) = &set.files else {
+        return Some(format!(
+            "the {part} files, of the file set {name}: their version is not known, is gone, has more than {MOST_FILES} files, or needs a role on file sets"
+        ));
+    };
+    let left_out = files.iter().filter(|file| !file.included).count();
+    (left_out > 0)
+        .then(|| format!("{left_out} {part} files of {}, which would be too large together", files.len()))
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
     use std::fs;
+    use std::io::Read;
     use std::path::Path;
 
     use serde_json::json;
@@ -281,5 +467,29 @@ mod tests {
             fs::write(&path, schema()).unwrap();
         }
         assert_eq!(fs::read_to_string(path).unwrap(), schema());
+    }
+
+    #[actix_web::test]
+    async fn others_can_read_it() {
+        let mut archive = Archive::default();
+        archive.add_text("a.json", "{}".to_owned()).unwrap();
+        let long = stream::iter([Ok(vec![b'x'; 700]), Ok(vec![b'y'; 700])]);
+        archive.add("stdout", 1000, long).unwrap();
+        archive.add_text("stderr", String::new()).unwrap();
+        let (length, bytes) = archive.end();
+        let bytes: Vec<Bytes> = bytes.try_collect().await.unwrap();
+        let bytes = bytes.concat();
+        assert_eq!(bytes.len() as u64, length);
+        let mut archive = tar::Archive::new(&bytes[..]);
+        let mut files = Vec::new();
+        for file in archive.entries().unwrap() {
+            let mut file = file.unwrap();
+            let mut text = String::new();
+            file.read_to_string(&mut text).unwrap();
+            files.push((file.path().unwrap().to_string_lossy().into_owned(), text));
+        }
+        let stdout = format!("{}{}", "x".repeat(700), "y".repeat(300));
+        let expected = [("a.json", "{}"), ("stdout", &stdout), ("stderr", "")];
+        assert_eq!(files, expected.map(|(name, text)| (name.to_owned(), text.to_owned())));
     }
 }

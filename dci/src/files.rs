@@ -8,31 +8,31 @@
 //! So nobody is told of a content, or gets to name it in a version, by knowing that alone: only who has sent all of it, or may
 //! read a version that has it.
 
-mod checks;
-mod download;
-mod request;
-mod view;
+mod contents;
 
 use std::ops::Range;
 
 use actix_web::http::StatusCode;
+use bson::DateTime;
 use disbatch_core::accounts::{Reach, Role};
-use disbatch_core::files::{ContentId, FileEntry, FileSet, FilesError, Sender, SetName, SetQuery, SetState};
+use disbatch_core::files::{
+    ContentId, ContentState, EntryPath, FileEntry, FileSet, FilesError, MOST_AT_ONCE, NewEntry, NewSet,
+    RESERVED_PREFIX, Sender, SetName, SetQuery, SetState, SetSummary,
+};
 use disbatch_core::model::FileSetId;
 use disbatch_core::store::StoreError;
-use disbatch_wire::files::ChunkRange;
-use serde_json::{Value, json};
+use disbatch_wire::files::{
+    self as wire, ChunkRange, ContentChunks, FileSetPage, FileSetSummary, FileSetVersion,
+};
+use serde_json::{Map, Value, json};
 
 use crate::access::Who;
 use crate::error::HttpError;
+use crate::json::date_text;
 use crate::params::Params;
 use crate::state::State;
 use crate::values;
-
-pub use checks::Checks;
-pub use download::respond;
-pub use request::{entries, new_set};
-pub use view::{of_chunks, of_page, of_set, of_summary};
+pub use contents::{Checks, respond};
 
 /// So many sets or files are answered unless told otherwise.
 const SHOWN: i64 = 100;
@@ -226,10 +226,158 @@ fn ranges(all: &[Range<u64>]) -> Vec<ChunkRange> {
     all.iter().map(|range| ChunkRange { first: range.start, last: range.end.saturating_sub(1) }).collect()
 }
 
+/// What there is to say of a file.
+const KEYS: [&str; 5] = ["path", "sha256", "size", "mode", "mtime"];
+
+/// The mode of a file of which none is given.
+const USUAL_MODE: u32 = 0o644;
+
+/// What a new version of a set is to have. It is of the tenant that the option `.tenant` says; else of that of the set, if
+/// there is one; else of none for those who may make sets of none, and for others of the one tenant that they have.
+pub async fn new_set(state: &State, who: &Who, name: &SetName, params: &Params) -> Result<NewSet, HttpError> {
+    if let Some(param) = params.unknown(&[]) {
+        return Err(HttpError::bad_param("unknown param", param));
+    }
+    let given = |name: &str| params.options.get(name).filter(|value| !values::is_unset(value));
+    let expires = given("expires").map(|value| values::time(".expires", value)).transpose()?;
+    let tenant = match given("tenant") {
+        Some(value) => Some(values::text(".tenant", value)?),
+        None => {
+            let latest = state.store.fileset_latest(name).await?;
+            let readable = latest.filter(|set| role_on(who, set.tenant.as_deref()) >= Some(Role::Viewer));
+            match readable {
+                Some(set) => set.tenant,
+                None => own_tenant(who)?,
+            }
+        }
+    };
+    check(who, Role::Submitter, tenant.as_deref())?;
+    Ok(NewSet { by: who.name.clone(), tenant, task: None, expires })
+}
+
+/// Whose a new set is if nobody says it.
+fn own_tenant(who: &Who) -> Result<Option<String>, HttpError> {
+    let Some(tenants) = tenants(who, Role::Submitter) else { return Ok(None) };
+    match <[String; 1]>::try_from(tenants) {
+        Ok([one]) => Ok(Some(one)),
+        Err(none) if none.is_empty() => Ok(None),
+        Err(_) => Err(HttpError::bad_request(".tenant must say for which of your tenants the file set is")),
+    }
+}
+
+/// The files that a request adds to a version: an array, or an object with `entries`. Those without a time have `now`. There
+/// may be none: the version is touched then.
+pub fn entries(body: &Value, now: DateTime) -> Result<Vec<NewEntry>, HttpError> {
+    let list = match body {
+        Value::Array(list) => Some(list),
+        Value::Object(fields) if fields.len() == 1 => fields.get("entries").and_then(Value::as_array),
+        _ => None, // Nothing else has several things in it.
+    };
+    let list = list.filter(|list| list.len() <= MOST_AT_ONCE);
+    let list = list.ok_or_else(|| wrong("", &format!("a JSON array of up to {MOST_AT_ONCE} objects")))?;
+    list.iter().enumerate().map(|(index, value)| entry(&format!("[{index}]"), value, now)).collect()
+}
+
+fn entry(at: &str, value: &Value, now: DateTime) -> Result<NewEntry, HttpError> {
+    let fields: &Map<String, Value> = value.as_object().ok_or_else(|| wrong(at, "an object"))?;
+    if let Some(unknown) = fields.keys().find(|key| !KEYS.contains(&key.as_str())) {
+        let known = KEYS.join(", ");
+        return Err(HttpError::bad_request(format!("entries{at}.{unknown} is unknown: a file has {known}")));
+    }
+    let field = |key: &str| fields.get(key).filter(|value| !values::is_unset(value));
+    let text = |key: &str| {
+        let text = field(key).and_then(Value::as_str);
+        text.ok_or_else(|| wrong(&format!("{at}.{key}"), "text"))
+    };
+    let named =
+        |key: &str, why: &dyn std::fmt::Display| HttpError::bad_request(format!("entries{at}.{key}: {why}"));
+    let path = text("path")?.parse::<EntryPath>().map_err(|error| named("path", &error))?;
+    if path.is_reserved() {
+        let why = format!("at the top of a file set, no name may begin with {RESERVED_PREFIX}");
+        return Err(named("path", &why));
+    }
+    let file = text("sha256")?.parse::<ContentId>().map_err(|error| named("sha256", &error))?;
+    let size = field("size").and_then(Value::as_u64);
+    Ok(NewEntry {
+        path,
+        file,
+        size: size.ok_or_else(|| wrong(&format!("{at}.size"), "a number of bytes"))?,
+        mode: match field("mode") {
+            None => USUAL_MODE,
+            Some(value) => mode(value).ok_or_else(|| {
+                wrong(&format!("{at}.mode"), "text of up to three digits from 0 to 7, as \"644\"")
+            })?,
+        },
+        mtime: match field("mtime") {
+            None => now,
+            Some(value) => values::time(&format!("entries{at}.mtime"), value)?,
+        },
+    })
+}
+
+fn mode(value: &Value) -> Option<u32> {
+    let digits = value.as_str().filter(|text| text.bytes().all(|byte| (b'0'..=b'7').contains(&byte)))?;
+    u32::from_str_radix(digits, 8).ok().filter(|mode| *mode <= 0o777)
+}
+
+fn wrong(at: &str, expected: &str) -> HttpError {
+    HttpError::bad_request(format!("entries{at} must be {expected}"))
+}
+
+pub fn of_set(set: &FileSet) -> FileSetVersion {
+    FileSetVersion {
+        id: set.id.to_string(),
+        name: set.name.clone(),
+        version: set.version,
+        state: set.state.as_str().to_owned(),
+        count: set.count,
+        bytes: set.bytes,
+        created: date_text(set.created),
+        committed: set.committed.and_then(date_text),
+        expires: set.expires.and_then(date_text),
+        by: set.by.clone(),
+        tenant: set.tenant.clone(),
+        task: set.task.map(|task| task.to_string()),
+    }
+}
+
+/// A set by its newest version.
+pub fn of_summary(summary: &SetSummary) -> FileSetSummary {
+    let SetSummary { latest, versions, bytes } = summary;
+    FileSetSummary { newest: of_set(latest), versions: *versions, bytes_of_all: *bytes }
+}
+
+/// A version with some of its files, and the other versions.
+pub fn of_page(page: &Page) -> FileSetPage {
+    FileSetPage {
+        set: of_set(&page.set),
+        entries: page.entries.iter().map(of_entry).collect(),
+        next: page.next.clone(),
+        versions: page.versions.iter().map(of_set).collect(),
+    }
+}
+
+fn of_entry(entry: &FileEntry) -> wire::FileEntry {
+    wire::FileEntry {
+        path: entry.path.clone(),
+        sha256: entry.file.to_string(),
+        size: entry.size,
+        mode: Some(format!("{:o}", entry.mode)),
+        mtime: date_text(entry.mtime),
+    }
+}
+
+/// How far a content is.
+pub fn of_chunks(id: &str, chunks: &ContentState) -> ContentChunks {
+    let ContentState { length, done, missing } = chunks;
+    ContentChunks { sha256: id.to_owned(), length: *length, done: *done, missing: ranges(missing) }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
+    use bson::doc;
     use bson::oid::ObjectId;
     use disbatch_core::accounts::{Grant, Rights, Scope};
     use disbatch_core::model::QueueId;
@@ -305,5 +453,118 @@ mod tests {
         }
         let fields = json!({ "name": "x" }).as_object().unwrap().clone();
         assert!(query(&anybody, &Params { fields, ..Params::default() }).is_err());
+    }
+
+    const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+    fn read(body: Value) -> Result<Vec<NewEntry>, String> {
+        entries(&body, DateTime::from_millis(7)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn files_have_a_mode_and_a_time() {
+        let full = json!({
+            "path": "bin/run", "sha256": ABC, "size": 3, "mode": "755", "mtime": "2026-11-20T08:24:27Z",
+        });
+        let bare = json!({ "path": "a", "sha256": ABC, "size": 3 });
+        let within = json!([{ "path": "a/.disbatch-x", "sha256": ABC, "size": 3 }]);
+        assert!(read(within).is_ok(), "only the top is between runner and plugin");
+        let read = read(json!({ "entries": [full, bare] })).unwrap();
+        let expected = NewEntry {
+            path: "bin/run".parse().unwrap(),
+            file: ContentId::of(b"abc"),
+            size: 3,
+            mode: 0o755,
+            mtime: DateTime::from_millis(1_795_163_067_000),
+        };
+        assert_eq!(read[0], expected);
+        assert_eq!((read[1].mode, read[1].mtime), (0o644, DateTime::from_millis(7)));
+    }
+
+    #[test]
+    fn what_is_wrong_with_which_file_is_named() {
+        let of = |key: &str, value: Value| {
+            let mut entry = json!({ "path": "a", "sha256": ABC, "size": 3 });
+            entry[key] = value;
+            read(json!([entry])).unwrap_err()
+        };
+        for (key, value, expected) in [
+            ("path", json!("../x"), "entries[0].path: \"../x\" is no path in a file set: "),
+            ("path", json!("/etc/passwd"), "entries[0].path: "),
+            (
+                "path",
+                json!(".disbatch-control"),
+                "entries[0].path: at the top of a file set, no name may begin with",
+            ),
+            (
+                "path",
+                json!(".disbatch-x/a"),
+                "entries[0].path: at the top of a file set, no name may begin with",
+            ),
+            ("path", json!(5), "entries[0].path must be text"),
+            ("sha256", json!("abc"), "entries[0].sha256: 'abc' is no SHA-256"),
+            ("size", json!(-1), "entries[0].size must be a number of bytes"),
+            ("mode", json!("rwx"), "entries[0].mode must be text of up to three digits"),
+            ("mode", json!("4755"), "entries[0].mode must be text of up to three digits"),
+            ("mode", json!(420), "entries[0].mode must be text of up to three digits"),
+            ("mtime", json!("soon"), "entries[0].mtime must be a time"),
+            (
+                "owner",
+                json!("root"),
+                "entries[0].owner is unknown: a file has path, sha256, size, mode, mtime",
+            ),
+        ] {
+            let error = of(key, value);
+            assert!(error.starts_with(expected), "{error}");
+        }
+        for body in [json!({}), json!(5), json!({ "entries": 5 }), json!(vec![json!({}); 1_001])] {
+            assert!(
+                read(body).unwrap_err().starts_with("entries must be a JSON array of up to 1000 objects")
+            );
+        }
+    }
+
+    #[test]
+    fn there_may_be_no_files_at_all() {
+        for none in [json!([]), json!({ "entries": [] })] {
+            assert_eq!(read(none), Ok(Vec::new()));
+        }
+    }
+
+    #[test]
+    fn a_new_set_is_of_the_one_tenant_that_somebody_has() {
+        let who = |everywhere: Option<Role>, tenants: &[&str]| {
+            let grant =
+                |tenant: &&str| Grant { scope: Scope::Tenant((*tenant).to_owned()), role: Role::Submitter };
+            let rights = Rights::new(everywhere, tenants.iter().map(grant).collect());
+            Who { rights, ..Who::anybody("10.0.0.1".to_owned()) }
+        };
+        assert_eq!(own_tenant(&who(Some(Role::Admin), &["acme"])), Ok(None));
+        assert_eq!(own_tenant(&who(None, &["acme"])), Ok(Some("acme".to_owned())));
+        assert_eq!(own_tenant(&who(None, &["acme", "other"])).unwrap_err().status(), 400);
+        assert_eq!(own_tenant(&who(None, &[])), Ok(None), "the check refuses that");
+    }
+
+    #[test]
+    fn a_version_is_told_with_its_files() {
+        let id = ObjectId::from_bytes([1; 12]);
+        let at = DateTime::from_millis(1_795_163_067_344);
+        let stored = doc! {
+            "_id": id, "name": "data", "version": 3_i64, "state": "done", "count": 1_i64, "bytes": 7_i64,
+            "created": at, "committed": at, "by": "ann", "tickets": 1_i64, "pending": [], "lost": [],
+        };
+        let set: FileSet = bson::deserialize_from_document(stored).unwrap();
+        let content = ContentId::of(b"abc");
+        let entry = doc! { "path": "a/b", "file": content, "size": 3_i64, "mode": 0o755_i64, "mtime": at };
+        let entry: FileEntry = bson::deserialize_from_document(entry).unwrap();
+        let page =
+            Page { versions: vec![set.clone()], set, entries: vec![entry], next: Some("a/b".to_owned()) };
+        let told = serde_json::to_value(of_page(&page)).unwrap();
+        assert_eq!((&told["version"], &told["next"], &told["by"]), (&json!(3), &json!("a/b"), &json!("ann")));
+        assert_eq!(told["versions"][0]["committed"], "2026-11-20T08:24:27");
+        let expected = json!({
+            "path": "a/b", "sha256": content.to_string(), "size": 3, "mode": "755", "mtime": "2026-11-20T08:24:27",
+        });
+        assert_eq!(told["entries"], json!([expected]));
     }
 }

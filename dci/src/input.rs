@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use crate::api::create_tasks;
 use crate::error::HttpError;
 use crate::params::Params;
-use crate::query::{Listing, collection_filter, legacy};
+use crate::query::{self, Listing, collection_filter};
 use crate::{bulk, fields, json, ui, values};
 
 pub use crate::json::Dates;
@@ -65,7 +65,7 @@ impl Request {
 
 /// A filter of the deprecated searches.
 pub fn search_filter(filter: &Map<String, Value>) -> Result<Document, Refused> {
-    legacy::search_filter(filter).map_err(refused)
+    query::search_filter(filter).map_err(refused)
 }
 
 /// A filter of documents that tasks are made of.
@@ -75,7 +75,7 @@ pub fn source_filter(filter: &Map<String, Value>) -> Result<Document, Refused> {
 
 /// An order of the deprecated searches.
 pub fn order(value: &Value) -> Result<Option<Document>, Refused> {
-    legacy::sort(Some(value)).map_err(refused)
+    query::sort(Some(value)).map_err(refused)
 }
 
 pub fn task_params(value: &Value) -> Result<Vec<Document>, Refused> {

@@ -25,7 +25,7 @@ use tokio::time::Instant;
 
 use crate::options::plain;
 use crate::state::State;
-use crate::ui::node_state::{NodeState, Now};
+use crate::ui::nodes::{NodeState, Now};
 
 /// What the database has told counts for so long.
 const KEPT: Duration = Duration::from_secs(5);

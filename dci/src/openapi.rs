@@ -1,22 +1,13 @@
 //! `GET /openapi.json`: the description of all routes, put together from the annotations on their handlers.
 
 #[expect(dead_code, reason = "types that only describe are never made")]
-mod accounts;
-#[expect(dead_code, reason = "types that only describe are never made")]
-mod admission;
-#[expect(dead_code, reason = "types that only describe are never made")]
-mod definitions;
-mod failures;
-#[expect(dead_code, reason = "types that only describe are never made")]
-mod files;
-#[expect(dead_code, reason = "types that only describe are never made")]
-mod legacy;
+mod answers;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod queries;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod requests;
 #[expect(dead_code, reason = "types that only describe are never made")]
-mod results;
+mod resources;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod schema;
 mod v3_0;
@@ -28,25 +19,24 @@ use serde_json::Value;
 use utoipa::OpenApi;
 
 use crate::{api, json, ui};
-pub use accounts::{Credentials, NewToken, PasswordChange};
-pub use admission::{
-    AdmissionLift, AdmissionScope, ArchiveOld, ArchiveResult, BatchAnswer, ChosenFields, ChosenTasks,
-    NewBatch, WaitAnswer,
-};
-pub use definitions::{CallbackStatus, NewWorker, WorkerDefinition, WorkersImport};
-pub use failures::{OfAnybody, OfCallback, OfFixed, OfRead, OfSearch, OfWrite};
-pub use files::{ChunkLength, FileSearch, FileSetSearch, FileVersion, NewFileSet, NewFiles};
-pub use legacy::{
-    BalanceChange, CreateTasks, CreateTasksFromQuery, DeleteQueue, FromCollection, QueueAttribute, Search,
-    SearchTasks, StartQueue, TaskParams,
+pub use answers::{
+    Attempt, CreatedQueue, DeleteResult, InsertManyResult, OfAnybody, OfCallback, OfFixed, OfRead, OfSearch,
+    OfWrite, UpdateResult,
 };
 pub use queries::{
-    ArraySearch, BulkLimit, ElementRange, FoundTasks, GraphExtent, GroupSearch, LockSearch, TaskFind,
+    AdmissionLift, AdmissionScope, ArchiveOld, ArchiveResult, ArraySearch, BatchAnswer, BulkLimit,
+    ChosenFields, ChosenTasks, ElementRange, FoundTasks, GraphExtent, GroupSearch, LockSearch, NewBatch,
+    TaskFind, WaitAnswer,
 };
 pub use requests::{
     NewAnswer, NewPriority, NewQueue, NewTasks, NodeChange, QueueChange, Reason, Rerun, RerunArray,
 };
-pub use results::{Attempt, CreatedQueue, DeleteResult, InsertManyResult, UpdateResult};
+pub use resources::{
+    BalanceChange, CallbackStatus, ChunkLength, CreateTasks, CreateTasksFromQuery, Credentials, DeleteQueue,
+    FileSearch, FileSetSearch, FileVersion, FromCollection, NewFileSet, NewFiles, NewToken, NewWorker,
+    PasswordChange, QueueAttribute, Search, SearchTasks, StartQueue, TaskParams, WorkerDefinition,
+    WorkersImport,
+};
 pub use schema::{
     BundleOptions, Details, ErrorBody, Node, OneTask, OutputOptions, Queue, RecordingSearch, ShadowSearch,
     Task, TaskSearch, Tasks, WaitOptions,
@@ -78,16 +68,16 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::queues::get,
         api::update_queue::handle,
         api::queues::remove,
-        api::list_groups::handle,
-        api::list_recordings::handle,
+        api::queues::list_groups,
+        api::queues::list_recordings,
         api::shadows::handle,
-        api::health::alive,
-        api::health::ready,
-        api::health::diagnose,
+        api::service::alive,
+        api::service::ready,
+        api::service::diagnose,
         api::explain::queue,
         api::tasks::list,
         api::create_tasks::handle,
-        api::create_batch::handle,
+        api::tasks::create_batch,
         api::find_tasks::handle,
         api::tasks::query,
         api::task_actions::archive_task,
@@ -96,7 +86,7 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::task::wait,
         api::events::of_task,
         api::events::follow,
-        api::get_bundle::handle,
+        api::task::bundle,
         api::task::stdout,
         api::task::stderr,
         api::task_actions::cancel_task,
@@ -109,9 +99,9 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::task_actions::set_priority,
         api::task::attempts,
         api::explain::task,
-        api::locks::graph,
-        api::locks::list,
-        api::locks::get,
+        api::explain::graph,
+        api::explain::locks,
+        api::explain::lock,
         api::arrays::list,
         api::arrays::get,
         api::arrays::cancel,
@@ -167,9 +157,9 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::files::content,
         api::files::add,
         api::files::commit,
-        api::files::contents::get,
-        api::files::contents::put,
-        api::files::contents::finish,
+        api::files::content_state,
+        api::files::put_chunk,
+        api::files::finish_content,
         api::definitions::list,
         api::definitions::create,
         api::definitions::get,
@@ -177,15 +167,15 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::definitions::delete,
         api::definitions::validate,
         api::definitions::import::handle,
-        api::history::audit,
-        api::history::moment,
+        api::events::audit,
+        api::events::moment,
         api::balance::get,
         api::balance::update,
-        api::history::counters,
-        api::history::audit_counters,
+        api::events::counters,
+        api::events::audit_counters,
         api::service::info,
         api::service::metrics,
-        api::health::monitoring,
+        api::service::monitoring,
         handle,
         handle_older,
         ui::login::handle,
@@ -193,8 +183,8 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         ui::login::log_out,
         ui::account::handle,
         ui::account::change_password,
-        ui::account::tokens::create_token,
-        ui::account::tokens::revoke_token,
+        ui::account::create_token,
+        ui::account::revoke_token,
         ui::account::end_session,
         ui::users::handle,
         ui::docs::handle,
@@ -212,7 +202,7 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         ui::queue::groups::live,
         ui::queue::submit::handle,
         ui::queue::remove,
-        ui::balance::check::handle,
+        ui::balance::check,
         api::balance::save,
         api::balance::disable,
         ui::overview::handle,
@@ -238,14 +228,14 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::web_tasks::search,
         api::web_tasks::create,
         api::web_tasks::create_from_collection,
-        legacy::scheduler,
+        resources::scheduler,
         api::v3::queue_prototypes,
         api::v3::set_queue_attr,
         api::v3::start_queue,
         api::v3::delete_queue,
         api::v3::create_tasks,
         api::v3::create_tasks_from_query,
-        api::v3::search_tasks::handle,
+        api::v3::search_tasks,
     ),
     components(schemas(ErrorBody, Task)),
     tags(
@@ -285,7 +275,7 @@ pub fn description() -> &'static Value {
         for operation in operations_mut(&mut description) {
             retell(operation);
         }
-        accounts::tell(&mut description);
+        resources::tell_security(&mut description);
         description
     })
 }

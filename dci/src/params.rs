@@ -16,7 +16,7 @@ use futures::StreamExt;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::allowance::weight::Weight;
+use crate::allowance::Weight;
 use crate::error::HttpError;
 use crate::{allowance, arrays, legacy, options, request_body};
 

@@ -1,9 +1,7 @@
-//! From the parameters of a request to a search over tasks: what may be asked for, and how it is answered.
+//! From the parameters of a request to a search over tasks: what may be asked for, and how it is answered; also in pages in the order of
+//! ids (`.order`, `.after` and `.before`).
 
-pub mod field_list;
 mod filter;
-pub mod legacy;
-mod pages;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,18 +9,18 @@ use std::time::Duration;
 use actix_web::http::StatusCode;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::accounts::{Reach, tasks_within};
-use disbatch_core::model::{Queue, QueueId};
+use disbatch_core::model::{NodeName, Queue, QueueId, TaskId, whole_number};
 use disbatch_core::secrets;
-use disbatch_core::task::pages::PageQuery;
+use disbatch_core::tags::TAGS;
+use disbatch_core::task::pages::{Order, PageQuery, Position, Selection};
 use disbatch_core::task::{Created, TaskQuery};
 use serde_json::{Value, json};
 
 use crate::error::HttpError;
 use crate::json::{Dates, to_bson};
 use crate::params::Params;
-use crate::values::tags::NAMES;
-use crate::values::{CREATED, is_unset, moment};
-pub use filter::{check_forbidden, collection_filter};
+use crate::values::{CREATED, TAG_NAMES, is_unset, moment};
+pub use filter::{check_concealed, check_forbidden, collection_filter, search_filter, sort, task_id};
 
 /// So long the server may work on a search that is for more than certain values of fields of an index: regular expressions,
 /// for one, can be made to take very long.
@@ -118,8 +116,8 @@ impl Listing {
             .map(|(name, value)| (name.as_str(), value))
             .collect();
         let names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
-        let indexes = field_list::for_display(index_fields);
-        let invalid = field_list::not_covered(&names, &field_list::with_ours(&indexes));
+        let indexes = shown_indexes(index_fields);
+        let invalid = not_covered(&names, &with_our_indexes(&indexes));
         if !invalid.is_empty() {
             return Err(Refusal::NotIndexed { indexes, invalid });
         }
@@ -141,7 +139,7 @@ impl Listing {
             archive: params.is_on("archive"),
             max_time: (fields.iter().any(takes_time) || !created.is_any()).then_some(SEARCH_TIME),
         };
-        let page = pages::page(params, &query, created)?;
+        let page = page(params, &query, created)?;
         Ok(Self { query, shape, page })
     }
 
@@ -185,7 +183,7 @@ fn created_in(mut filter: Document, created: Created) -> Document {
 
 /// Whether a restriction is more than certain values of an index that has nothing else.
 fn takes_time((name, value): &(&str, &Value)) -> bool {
-    value.is_object() || NAMES.contains(name)
+    value.is_object() || TAG_NAMES.contains(name)
 }
 
 impl Shape {
@@ -259,103 +257,163 @@ fn is_field(name: &str) -> bool {
     !name.is_empty() && !name.starts_with('$') && !name.contains('\0')
 }
 
-#[cfg(test)]
-mod tests {
-    use bson::doc;
+/// What is told if nothing is chosen.
+const DEFAULT_FIELD: &str = "status";
 
-    use super::*;
+/// So many fields may be chosen.
+const MOST_FIELDS: usize = 50;
 
-    const QUEUE: &str = "6b0003bb686c8275d70dc2f1";
-
-    fn indexes() -> BTreeSet<Vec<String>> {
-        ["_id", "node status queue", "node status queue _id", "queue status"]
-            .iter()
-            .map(|index| index.split(' ').map(str::to_owned).collect())
-            .collect()
+/// The fields that are asked for, as the database finds them: names with commas between them, or a JSON array of names. `None`:
+/// none are.
+pub fn chosen_fields(params: &Params) -> Result<Option<Document>, HttpError> {
+    let Some(names) = text_list(params.options.get("fields")).map_err(|()| wrong_fields())? else {
+        return Ok(None);
+    };
+    let names: BTreeSet<String> = names.into_iter().collect();
+    if names.len() > MOST_FIELDS || !names.iter().all(|name| is_field(name)) {
+        return Err(wrong_fields());
     }
-
-    fn parse(fields: Value, options: Value) -> Result<Listing, HttpError> {
-        let map = |value: Value| value.as_object().unwrap().clone();
-        let params = Params { fields: map(fields), options: map(options) };
-        Listing::parse(&params, &indexes(), None, DateTime::from_millis(100_000)).map_err(HttpError::from)
+    // An id is told anyway.
+    let others = names.iter().filter(|name| !matches!(name.as_str(), "id" | "_id"));
+    let fields = others.map(|name| Ok((stored_as(name, true)?, Bson::Int32(1))));
+    let mut fields = fields.collect::<Result<Document, HttpError>>()?;
+    if fields.is_empty() {
+        fields.insert("_id", 1);
     }
-
-    #[test]
-    fn everything_is_refused_unless_limited_or_counted() {
-        for options in [json!({}), json!({"limit": 0}), json!({"limit": "-2"}), json!({"skip": "1"})] {
-            let error = parse(json!({}), options).unwrap_err();
-            assert!(error.to_string().starts_with("refusing to return everything"));
-        }
-        assert!(parse(json!({"queue": "", "status": ""}), json!({})).is_err());
-        assert_eq!(parse(json!({}), json!({"limit": "2"})).unwrap().query.limit, Some(2));
-        assert!(parse(json!({}), json!({"count": 1})).unwrap().shape.count);
-    }
-
-    #[test]
-    fn a_negative_limit_is_a_positive_one() {
-        let listing = parse(json!({"queue": QUEUE}), json!({"limit": "-2", "skip": 3})).unwrap();
-        assert_eq!((listing.query.limit, listing.query.skip), (Some(2), 3));
-        assert!(!listing.shape.single);
-        assert!(parse(json!({"queue": QUEUE}), json!({"limit": 1})).unwrap().shape.single);
-        for wrong in [json!({"limit": "abc"}), json!({"skip": -1}), json!({"skip": 1.5})] {
-            assert_eq!(parse(json!({"queue": QUEUE}), wrong).unwrap_err().status(), 400);
-        }
-    }
-
-    #[test]
-    fn when_tasks_were_made_is_in_their_ids() {
-        let filter =
-            |fields: Value, options: Value| parse(fields, options).map(|listing| listing.query.filter);
-        let id = |text: &str| bson::oid::ObjectId::parse_str(text).unwrap();
-        let options = json!({"created_since": "60s", "created_until": 100, "limit": 5});
-        let between = doc! { "$gte": id("000000280000000000000000"), "$lte": id("00000063ffffffffffffffff") };
-        assert_eq!(filter(json!({}), options.clone()).unwrap(), doc! { "_id": between.clone() });
-        let page = json!({"created_since": "60s", "order": "id"});
-        let page = parse(json!({"queue": QUEUE}), page).unwrap().page.unwrap();
-        assert_eq!(page.of.created.since, Some(DateTime::from_millis(40_000)));
-        let one = doc! { "$and": [{ "_id": id(QUEUE) }, { "_id": between }] };
-        assert_eq!(filter(json!({"id": QUEUE}), options).unwrap(), one);
-        for wrong in [json!({"created_since": "soon"}), json!({"created_until": []})] {
-            assert_eq!(filter(json!({"queue": QUEUE}), wrong).unwrap_err().status(), 400);
-        }
-    }
-
-    #[test]
-    fn a_search_with_operators_has_its_time() {
-        let time = |status: Value| {
-            parse(json!({"queue": QUEUE, "status": status}), json!({})).unwrap().query.max_time
-        };
-        assert_eq!(time(json!({"$regex": "(a+)+$"})), Some(SEARCH_TIME));
-        assert_eq!(parse(json!({"tags": "a"}), json!({})).unwrap().query.max_time, Some(SEARCH_TIME));
-        assert_eq!([time(json!(1)), time(json!([1, "2"]))], [None, None]);
-    }
-
-    #[test]
-    fn fields_are_an_array_or_an_object_or_either_as_text() {
-        let projection = |fields: Value| {
-            parse(json!({"queue": QUEUE}), json!({ "fields": fields }))
-                .map(|listing| listing.query.projection)
-        };
-        assert_eq!(projection(json!(["status"])).unwrap(), Some(doc! { "status": 1 }));
-        assert_eq!(projection(json!("[\"status\"]")).unwrap(), Some(doc! { "status": 1 }));
-        assert_eq!(
-            projection(json!("{\"status\":1,\"_id\":0}")).unwrap(),
-            Some(doc! { "_id": 0, "status": 1 })
-        );
-        assert_eq!(projection(json!("")).unwrap(), None);
-        for wrong in [json!("status"), json!(5), json!([1]), json!({"a": {"$slice": 1}}), json!({"a": "$b"})]
-        {
-            assert_eq!(projection(wrong).unwrap_err().status(), 400);
-        }
-        let shown = |fields: Value| projection(fields).unwrap().unwrap();
-        assert_eq!(shown(json!(["has_secure_params"])), doc! { "secure_params.key": 1 });
-        assert_eq!(shown(json!({"has_secure_params": true})), doc! { "secure_params.key": true });
-        assert_eq!(shown(json!({"has_secure_params": 0})), doc! { "secure_params": 0 });
-        for secret in
-            [json!(["secure_params"]), json!({"secure_params": 0}), json!("[\"secure_params.data\"]")]
-        {
-            let error = projection(secret).unwrap_err().to_string();
-            assert!(error.starts_with("'secure_params' is for plugins only"), "{error}");
-        }
-    }
+    Ok(Some(fields))
 }
+
+/// The same where something has to be told.
+pub fn chosen_fields_or_status(params: &Params) -> Result<Document, HttpError> {
+    Ok(chosen_fields(params)?
+        .unwrap_or_else(|| Document::from_iter([(DEFAULT_FIELD.to_owned(), Bson::Int32(1))])))
+}
+
+fn wrong_fields() -> HttpError {
+    HttpError::bad_request(format!(
+        ".fields must be 1 to {MOST_FIELDS} names of fields, with commas between them"
+    ))
+}
+
+/// Texts with commas between them, several such texts, a JSON array of texts, or that as text. `None`: nothing is given.
+pub fn text_list(value: Option<&Value>) -> Result<Option<Vec<String>>, ()> {
+    let items: Vec<Value> = match value {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::Array(items)) => items.clone(),
+        Some(Value::String(text)) if text.trim().is_empty() => return Ok(None),
+        Some(Value::String(text)) if text.trim_start().starts_with('[') => {
+            crate::allowance::json(text).map_err(|_| ())?
+        }
+        Some(text @ Value::String(_)) => vec![text.clone()],
+        Some(_) => return Err(()), // Nothing else is a list of texts.
+    };
+    let texts: Option<Vec<&str>> = items.iter().map(Value::as_str).collect();
+    let texts = texts.ok_or(())?;
+    let parts = texts.into_iter().flat_map(|text| text.split(',')).map(|part| part.trim().to_owned());
+    let parts: Vec<String> = parts.filter(|part| !part.is_empty()).collect();
+    if parts.is_empty() { Err(()) } else { Ok(Some(parts)) }
+}
+
+/// The indexes as clients see them: `_id` is called `id`, and an index that another one starts with is left
+/// out. What they cover may be searched, so that no request reads all tasks.
+fn shown_indexes(indexes: &BTreeSet<Vec<String>>) -> Vec<Vec<String>> {
+    let contained = |short: &Vec<String>| indexes.iter().any(|long| long != short && long.starts_with(short));
+    let shown = |name: &String| if name == "_id" { "id".to_owned() } else { name.clone() };
+    indexes.iter().filter(|index| !contained(index)).map(|index| index.iter().map(shown).collect()).collect()
+}
+
+/// The same with indexes that only have some tasks, and serve a search for certain values: tasks of a schedule, and those with tags, of
+/// which each is looked at for the rest. They are not shown, as Perl Disbatch has none of them.
+fn with_our_indexes(indexes: &[Vec<String>]) -> Vec<Vec<String>> {
+    let mut all = indexes.to_vec();
+    all.push(["schedule", "status"].map(str::to_owned).to_vec());
+    for tags in TAG_NAMES {
+        all.extend(["queue", "status", "node"].map(|field| vec![tags.to_owned(), field.to_owned()]));
+    }
+    all
+}
+
+/// Those of `names` that no index covers. A field is covered if all fields before it in an index are given.
+fn not_covered(names: &[&str], indexes: &[Vec<String>]) -> Vec<String> {
+    let given = |field: &String| names.contains(&field.as_str());
+    let covered: BTreeSet<&str> = indexes
+        .iter()
+        .flat_map(|index| index.iter().take_while(|field| given(field)).map(String::as_str))
+        .collect();
+    names.iter().filter(|name| !covered.contains(*name)).map(|name| (*name).to_owned()).collect()
+}
+
+/// How long a page is unless it is told.
+const DEFAULT_LIMIT: usize = 100;
+
+/// The longest page.
+const LONGEST_PAGE: usize = 10_000;
+
+/// The page that the options ask for; none if they ask for none.
+fn page(params: &Params, query: &TaskQuery, created: Created) -> Result<Option<PageQuery>, HttpError> {
+    let option = |name: &str| params.options.get(name).filter(|value| !value.is_null() && *value != "");
+    let order = match option("order").map(Value::as_str) {
+        None => Order::Oldest,
+        Some(Some("id")) => Order::Oldest,
+        Some(Some("-id")) => Order::Newest,
+        Some(_) => return Err(HttpError::bad_request("'.order' must be id or -id")),
+    };
+    let id = |name: &str| {
+        let id = option(name).map(|value| value.as_str().and_then(|text| text.parse::<TaskId>().ok()));
+        id.map(|id| id.ok_or_else(|| HttpError::bad_request(format!("'.{name}' must be the id of a task"))))
+            .transpose()
+    };
+    let position = match (id("after")?, id("before")?) {
+        (None, None) if option("order").is_none() => return Ok(None),
+        (None, None) => Position::First,
+        (Some(task), None) => Position::After(task),
+        (None, Some(task)) => Position::Before(task),
+        (Some(_), Some(_)) => {
+            return Err(HttpError::bad_request("'.after' and '.before' exclude each other"));
+        }
+    };
+    if query.archive || query.skip > 0 {
+        return Err(HttpError::bad_request("pages in the order of ids have neither '.skip' nor '.archive'"));
+    }
+    let limit = query.limit.map_or(Some(DEFAULT_LIMIT), |limit| usize::try_from(limit).ok());
+    let limit = limit.filter(|limit| *limit <= LONGEST_PAGE);
+    let limit = limit.ok_or_else(|| {
+        HttpError::bad_request(format!("'.limit' of a page must not be more than {LONGEST_PAGE}"))
+    })?;
+    let of = selection(&query.filter).map(|of| Selection { created, ..of });
+    let of = of.ok_or_else(|| {
+        HttpError::bad_request(
+            "there are pages in the order of ids of all tasks, of those with tags, of a queue, of a queue and statuses, \
+             and of a queue, statuses and a node",
+        )
+    })?;
+    Ok(Some(PageQuery { of, order, position, limit }))
+}
+
+/// What a filter selects, if it does so by an index that has ids in order.
+fn selection(filter: &Document) -> Option<Selection> {
+    let mut selection = Selection::default();
+    for (field, value) in filter {
+        match (field.as_str(), value) {
+            ("queue", Bson::ObjectId(id)) => selection.queues = Some(vec![QueueId(*id)]),
+            ("node", Bson::String(node)) => selection.node = Some(NodeName::new(node)),
+            (TAGS, Bson::Document(_)) => selection.tagged = Some(doc! { TAGS: value }),
+            ("status", Bson::Document(any)) if any.len() == 1 => {
+                let statuses = any.get_array("$in").ok()?.iter().map(whole_number);
+                selection.statuses = Some(statuses.collect::<Option<Vec<i64>>>()?);
+            }
+            // When they were made: an id itself is no document.
+            ("_id", Bson::Document(_)) => {}
+            ("status", status) => selection.statuses = Some(vec![whole_number(status)?]),
+            _ => return None, // No index has it before ids.
+        }
+    }
+    let needs_queue = selection.statuses.is_some() || selection.node.is_some();
+    let is_ordered = selection.tagged.is_some()
+        || (selection.queues.is_some() || !needs_queue)
+            && (selection.statuses.is_some() || selection.node.is_none());
+    is_ordered.then_some(selection)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,7 @@
 //! Output as it is, byte for byte: `GET /tasks/:id/stdout` and `/stderr`.
 
-mod follow;
-
 use std::ops::Range;
+use std::time::Duration;
 
 use actix_web::http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_RANGE, IF_RANGE, RANGE,
@@ -18,10 +17,10 @@ use futures::{Stream, TryStreamExt, stream};
 
 use crate::api::Answer;
 use crate::error::HttpError;
+use crate::output::{Part, Source, Tail};
 use crate::params::Params;
 use crate::state::State;
-use crate::tail::{Part, Source, Tail};
-use follow::Follow;
+use crate::watch::Waiter;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const BINARY: &str = "application/octet-stream";
@@ -271,6 +270,89 @@ impl Asked {
 fn number(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().unwrap_or(u64::MAX))
+}
+
+/// A stream that somebody follows, as it comes, until its attempt is over.
+struct Follow {
+    state: Data<State>,
+    waiter: Waiter,
+    task: TaskId,
+    stream: StreamName,
+    /// The attempt that was asked for.
+    attempt: Option<i64>,
+    /// Its output; none until an attempt runs.
+    tail: Option<Tail>,
+    last: Option<u8>,
+    over: bool,
+}
+
+impl Follow {
+    /// Follows the attempt that runs, or else the next one, if no `attempt` is asked for.
+    fn new(
+        state: Data<State>,
+        waiter: Waiter,
+        (task, stream): (TaskId, StreamName),
+        attempt: Option<i64>,
+    ) -> Self {
+        Self { state, waiter, task, stream, attempt, tail: None, last: None, over: false }
+    }
+
+    /// The bytes. Errors break the connection, since the answer has begun.
+    fn stream(self) -> impl Stream<Item = Result<Bytes, HttpError>> {
+        stream::try_unfold(self, async |mut follow| {
+            let bytes = follow.next().await?;
+            Ok((!bytes.is_empty()).then_some((bytes, follow)))
+        })
+    }
+
+    /// The next bytes; none at the end.
+    async fn next(&mut self) -> Result<Bytes, HttpError> {
+        loop {
+            if self.over {
+                return self.rest().await;
+            }
+            self.waiter.mark();
+            if self.look().await? {
+                self.over = true;
+                continue;
+            }
+            if let Some(tail) = &mut self.tail {
+                let bytes = rendered(&tail.live().await?, &mut self.last);
+                if !bytes.is_empty() {
+                    return Ok(bytes);
+                }
+            }
+            if !self.waiter.change(Duration::MAX).await {
+                // Breaking off tells that there is more; the end would say that this is all.
+                return Err(HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "the server stops"));
+            }
+        }
+    }
+
+    async fn rest(&mut self) -> Result<Bytes, HttpError> {
+        let Some(tail) = &mut self.tail else { return Ok(Bytes::new()) };
+        let part = tail.rest().await?;
+        Ok(rendered(part.as_slice(), &mut self.last))
+    }
+
+    /// Looks at the task, and returns whether there will be no more live output.
+    async fn look(&mut self) -> Result<bool, HttpError> {
+        let store = &self.state.store;
+        // A task that was deleted has no more output.
+        let Some(seen) = store.observe_task(self.task).await? else { return Ok(true) };
+        let ended = seen.task.status.has_ended();
+        if self.attempt.is_none() && (seen.is_running() || ended) {
+            self.attempt = Some(seen.attempt());
+        }
+        let Some(attempt) = self.attempt else { return Ok(false) };
+        let of = LiveStream { task: self.task, attempt, stream: self.stream };
+        let tail = self.tail.get_or_insert_with(|| Tail::new(store.clone(), of, 0));
+        if !seen.is_over(attempt) {
+            return Ok(false);
+        }
+        tail.settle(Source::of_attempt(store, &seen, attempt, self.stream).await?).await?;
+        Ok(true)
+    }
 }
 
 #[cfg(test)]

@@ -1,24 +1,28 @@
 //! From the parameters of a request to the settings of a schedule, and from a schedule to what clients see.
 
-mod request;
 pub mod view;
 
 use actix_web::http::StatusCode;
-use bson::DateTime;
+use bson::{DateTime, Document};
 use disbatch_core::accounts::{Reach, Role};
-use disbatch_core::model::{Queue, Selector};
-use disbatch_core::schedules::{Occurrence, Schedule, ScheduleError, ScheduleQuery, Settings, Spec};
-use disbatch_wire::liberal::{Flag, Text, When, Whole, is_unset};
-use disbatch_wire::schedules::{PreviewOptions, ScheduleSearch};
-use serde_json::json;
+use disbatch_core::model::{Queue, QueueId, Selector};
+use disbatch_core::schedules::{
+    self, OPTIONS, Occurrence, Overlap, Schedule, ScheduleError, ScheduleQuery, Settings, Spec,
+};
+use disbatch_core::secrets::{self, Keys};
+use disbatch_core::suggestion::closest;
+use disbatch_core::task::TaskOptions;
+use disbatch_wire::liberal::{Flag, Seconds, Set, Text, When, Whole, is_unset, list};
+use disbatch_wire::schedules::{PreviewOptions, ScheduleChange, ScheduleSearch};
+use serde_json::{Map, Value, json};
 
 use crate::access::{NamedSchedule, Who, no_such_schedule};
-use crate::api::create_tasks::{fit, options, tenant};
+use crate::api::create_tasks::{self, fit, options};
 use crate::error::HttpError;
-use crate::legacy;
-use crate::params::Params;
+use crate::params::{self, Params};
 use crate::state::State;
-pub use request::{Given, moment};
+use crate::ui::zone;
+use crate::{arrays, json as js, legacy, values};
 pub use view::{offset, preview, view};
 
 /// So many times are shown unless told otherwise.
@@ -98,7 +102,7 @@ pub async fn settings(
 /// Sees to it that nobody has tasks made for a tenant for whom they could not submit any.
 pub fn check_tenant(who: &Who, queue: &Queue, settings: &Settings) -> Result<(), HttpError> {
     match settings.tenant.as_deref().filter(|tenant| queue.tenant() != Some(*tenant)) {
-        Some(tenant) => tenant::check(who, tenant),
+        Some(tenant) => options::check_tenant(who, tenant),
         None => Ok(()), // Who may submit to the queue may do so for its tenant.
     }
 }
@@ -173,55 +177,215 @@ pub fn changed_meanwhile(rev: i64) -> HttpError {
     HttpError::with_body(StatusCode::CONFLICT, json!({ "error": message, "rev": rev }))
 }
 
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
+/// So many more copies there are of parameters: in what is stored, in what is compared with that, and in the answer.
+const COPIES: usize = 6;
 
-    use bson::doc;
-    use bson::oid::ObjectId;
-    use disbatch_core::model::QueueId;
-    use serde_json::Value;
+/// What a request gives.
+#[derive(Debug, Clone, Default)]
+pub struct Given {
+    /// But for what follows.
+    fields: ScheduleChange,
+    params: Option<Set<Value>>,
+    /// What else its tasks have.
+    options: Map<String, Value>,
+}
 
-    use super::*;
-
-    fn params(options: Value) -> Params {
-        Params { options: options.as_object().unwrap().clone(), ..Params::default() }
+impl Given {
+    /// Reads it. Options may be an object, or be given one by one, as `options.timeout`; calendars may be a list, or be
+    /// given by their names as `calendars.exclude` and `calendars.only`.
+    pub fn read(params: &Params) -> Result<Self, HttpError> {
+        arrays::refuse(params)?;
+        let (mut fields, mut options) = (Map::new(), Map::new());
+        let mut calendars: Option<Vec<Value>> = None;
+        for (name, value) in &params.fields {
+            match name.split_once('.') {
+                Some(("options", name)) => drop(options.insert(name.to_owned(), value.clone())),
+                Some(("calendars", rule @ ("exclude" | "only"))) => {
+                    let used = list(value).into_iter().map(|name| json!({ "name": name, "use": rule }));
+                    calendars.get_or_insert_default().extend(used);
+                }
+                None if name == "queue" && (value.is_array() || value.is_object() || value.is_boolean()) => {
+                    return Err(HttpError::bad_request("queue not found")); // That names none.
+                }
+                None if name == "options" => options.extend(object("options", value)?),
+                _ => drop(fields.insert(name.clone(), value.clone())),
+            }
+        }
+        fields.extend(calendars.map(|calendars| ("calendars".to_owned(), Value::from(calendars))));
+        let options = options.into_iter().map(|(name, value)| option(name, value));
+        let options = options.collect::<Result<_, _>>()?;
+        let mut fields: ScheduleChange = params::typed(fields)?;
+        Ok(Self { params: fields.params.take(), fields, options })
     }
 
-    #[test]
-    fn limits_and_revisions_are_numbers() {
-        let limit = |options: Value| params(options).whole::<PreviewOptions>().map(|options| options.limit);
-        assert_eq!(limit(json!({ "limit": "", "pretty": 1 })).unwrap(), None);
-        assert_eq!(limit(json!({ "limit": "5" })).unwrap(), Some(Whole(5)));
-        for wrong in [json!(0), json!(1001), json!(-1)] {
-            let error = limit(json!({ "limit": wrong })).unwrap_err().to_string();
-            assert_eq!(error, ".limit must be from 1 to 1000");
-        }
-        assert_eq!(revision(&params(json!({}))).unwrap(), None);
-        assert_eq!(revision(&params(json!({ "rev": "7" }))).unwrap(), Some(7));
-        for wrong in [json!("x"), json!(true), json!([])] {
-            assert!(revision(&params(json!({ "rev": wrong }))).is_err());
-        }
-        let error = changed_meanwhile(4);
-        assert!(error.status() == 409 && error.json().contains("\"rev\":4"), "{}", error.json());
+    pub fn queue(&self) -> Option<&str> {
+        let Some(Set(Some(Text(queue)))) = &self.fields.queue else { return None };
+        Some(queue)
     }
 
-    #[test]
-    fn a_queue_is_found_within_reach_alone() {
-        let queue = |tenant: &str| -> Queue {
-            let id = ObjectId::from_bytes([1; 12]);
-            bson::deserialize_from_document(doc! { "_id": id, "name": "mail", "tenant": tenant }).unwrap()
-        };
-        let id = QueueId(ObjectId::from_bytes([1; 12]));
-        let reach = |queues: &[QueueId], tenants: &[&str], only: Option<&[QueueId]>| Reach::Some {
-            queues: queues.iter().copied().collect(),
-            tenants: tenants.iter().map(|tenant| (*tenant).to_owned()).collect(),
-            only: only.map(|only| only.iter().copied().collect::<BTreeSet<_>>()),
-        };
-        assert!(is_within(&Reach::All, &queue("acme")));
-        assert!(is_within(&reach(&[id], &[], None), &queue("acme")));
-        assert!(is_within(&reach(&[], &["acme"], Some(&[id])), &queue("acme")));
-        assert!(!is_within(&reach(&[], &["acme"], None), &queue("other")));
-        assert!(!is_within(&reach(&[id], &[], Some(&[])), &queue("acme")));
+    /// Whether the schedule is to be paused, or not, if that is said.
+    pub fn paused(&self) -> Option<bool> {
+        let Some(Set(Some(Flag(paused)))) = self.fields.paused else { return None };
+        Some(paused)
+    }
+
+    /// Whether there is more than that.
+    pub fn has_settings(&self, params: &Params) -> bool {
+        let has_secure = params.options.get(secrets::FIELD).is_some_and(|value| value.as_str() != Some(""));
+        let others = ScheduleChange { paused: None, ..self.fields.clone() };
+        let is_same = self.params.is_none() && self.options.is_empty() && others == ScheduleChange::default();
+        has_secure || !is_same
+    }
+
+    pub fn spec(&self) -> Result<Spec, HttpError> {
+        Spec::read(&self.stored()?).map_err(|error| HttpError::bad_request(error.to_string()))
+    }
+
+    /// The options of its tasks: as they were before, with what is given, for tasks of `queue`. Secure parameters come as
+    /// the option `.secure_params` of the request: null takes them away, and an empty field of a form leaves them.
+    pub fn options(
+        &self,
+        params: &Params,
+        queue: QueueId,
+        keys: &Keys,
+        before: Option<&TaskOptions>,
+    ) -> Result<TaskOptions, HttpError> {
+        let mut wanted = self.options.clone();
+        let secure = params.options.get(secrets::FIELD);
+        wanted.extend(secure.map(|value| (secrets::FIELD.to_owned(), value.clone())));
+        let request = Params { fields: Map::new(), options: wanted };
+        let fresh = options::of(&request, queue, keys).map_err(within_options)?;
+        let names: Vec<&str> = self.options.keys().map(String::as_str).collect();
+        let before = before.cloned().unwrap_or_default();
+        let keeps = secure.is_none_or(|value| value.as_str() == Some(""));
+        let sealed = if keeps { before.secure_params.clone() } else { fresh.secure_params.clone() };
+        let all = schedules::options_with(&before, &names, &fresh);
+        let all = all.map_err(|error| HttpError::bad_request(error.to_string()))?;
+        Ok(TaskOptions { secure_params: sealed, ..all })
+    }
+
+    /// All settings: as they were before, with what is given, for tasks of `queue`. `owner` is that of a new schedule.
+    pub fn settings(
+        &self,
+        before: Option<&Settings>,
+        (queue, options): (&Queue, TaskOptions),
+        owner: Option<&str>,
+    ) -> Result<Settings, HttpError> {
+        match (&self.fields.name, before) {
+            (Some(Set(Some(Text(name)))), _) if RESERVED.contains(&name.as_str()) => {
+                return Err(HttpError::bad_request(format!("name must not be {}", RESERVED.join(" or "))));
+            }
+            (Some(Set(Some(_))), _) | (None, Some(_)) => {}
+            (None | Some(Set(None)), _) => return Err(HttpError::bad_request("name must be given")),
+        }
+        if let Some(Set(Some(overlap))) = &self.fields.overlap {
+            values::word("overlap", &overlap.as_str().into(), &Overlap::ALL.map(Overlap::as_str))?;
+        }
+        if let Some(Set(Some(Seconds(catch_up)))) = &self.fields.catch_up
+            && values::seconds("catch_up", catch_up)?.subsec_nanos() != 0
+        {
+            return Err(HttpError::bad_request("catch_up must be whole seconds"));
+        }
+        let mut fields = self.stored()?;
+        fields.insert("queue", queue.id);
+        let settings = Settings::with(before, fields);
+        let settings = settings.map_err(|error| HttpError::bad_request(error.to_string()))?;
+        let params = self.params.as_ref().map(|Set(value)| parameters(value.as_ref())).transpose()?;
+        Ok(Settings {
+            params: params.or_else(|| before.map(|before| before.params.clone())).unwrap_or_default(),
+            options,
+            tenant: self.tenant(settings.tenant, queue)?,
+            owner: before.map_or_else(|| owner.map(str::to_owned), |before| before.owner.clone()),
+            ..settings
+        })
+    }
+
+    /// For whom its tasks are: that of the queue, if it has one. Of a queue that is nobody's it is as `wanted`.
+    fn tenant(&self, wanted: Option<String>, queue: &Queue) -> Result<Option<String>, HttpError> {
+        let Some(own) = queue.tenant() else { return Ok(wanted) };
+        match &self.fields.tenant {
+            Some(Set(Some(Text(given)))) if given != own => {
+                Err(HttpError::bad_request("tenant: the queue is that of another tenant"))
+            }
+            _ => Ok(Some(own.to_owned())),
+        }
+    }
+
+    /// The fields that are stored as they are given, null for those that are to have their default.
+    fn stored(&self) -> Result<Document, HttpError> {
+        let fields = ScheduleChange { queue: None, paused: None, ..self.fields.clone() };
+        let mut stored = js::document(&fields)?;
+        for (name, given) in [("start", &self.fields.start), ("end", &self.fields.end)] {
+            if let Some(Set(Some(When(at)))) = given {
+                stored.insert(name, moment(name, at)?);
+            }
+        }
+        if let Some(Set(Some(Value::String(text)))) = &self.fields.calendars {
+            stored.insert("calendars", js::to_bson(&parsed("calendars", text)?));
+        }
+        Ok(stored)
     }
 }
+
+/// An option of its tasks. Forms have them as lines, or as JSON.
+fn option(name: String, value: Value) -> Result<(String, Value), HttpError> {
+    if !OPTIONS.contains(&name.as_str()) {
+        let meant = closest(&name, OPTIONS).map(|meant| format!(": did you mean {meant}?"));
+        let error = format!("unknown param in options{}", meant.unwrap_or_default());
+        let body = json!({ "error": error, "param": name });
+        return Err(HttpError::with_body(StatusCode::BAD_REQUEST, body));
+    }
+    let value = match (name.as_str(), value) {
+        (_, unset) if is_unset(&unset) => Value::Null,
+        ("locks", Value::String(text)) => Value::from(list(&Value::from(text))),
+        ("steps" | "files", Value::String(text)) => parsed(&format!("options.{name}"), &text)?,
+        (_, value) => value,
+    };
+    Ok((name, value))
+}
+
+/// A point in time as [`values::time`] has it, or [`zone::time`] if it is text.
+pub fn moment(name: &str, value: &Value) -> Result<DateTime, HttpError> {
+    match value {
+        Value::String(text) => zone::time(&zone::now(), name, text),
+        value => Ok(values::time(name, value)?),
+    }
+}
+
+fn parsed(name: &str, text: &str) -> Result<Value, HttpError> {
+    crate::allowance::json(text)
+        .map_err(|error| HttpError::bad_request(format!("{name} is not JSON: {error}")))
+}
+
+/// An object, or its JSON as text. Null has nothing in it.
+fn object(name: &str, value: &Value) -> Result<Map<String, Value>, HttpError> {
+    let value = match value {
+        unset if is_unset(unset) => return Ok(Map::new()),
+        Value::String(text) => parsed(name, text)?,
+        value => value.clone(),
+    };
+    match value {
+        Value::Object(object) => Ok(object),
+        _ => Err(HttpError::bad_request(format!("{name} must be a JSON object"))), // Nothing else has names.
+    }
+}
+
+/// The parameters of its tasks; there may be none.
+fn parameters(value: Option<&Value>) -> Result<Document, HttpError> {
+    let Some(value) = value else { return Ok(Document::new()) };
+    crate::allowance::take_for_copies(COPIES, [value])?;
+    let params = object("params", value)?;
+    if params.is_empty() {
+        return Ok(Document::new());
+    }
+    Ok(create_tasks::task_params(Value::Object(params))?.pop().unwrap_or_default())
+}
+
+/// The options of a schedule have no dot before them.
+fn within_options(error: HttpError) -> HttpError {
+    let is_named = error.message().starts_with('.') && !error.message().starts_with(".secure_params");
+    if is_named { HttpError::bad_request(format!("options{}", error.message())) } else { error }
+}
+
+#[cfg(test)]
+mod tests;

@@ -5,16 +5,15 @@
 //! | | |
 //! | --- | --- |
 //! | [`connections`] | notes for the connection when a request is answered |
-//! | [`headers`] | completes the headers of every answer |
+//! | [`browsers::protect`] | completes the headers of every answer |
 //! | [`measure`] | counts every answer |
 //! | [`allowance`] | counts the memory that the request takes |
-//! | [`incoming`] | breaks off bodies that do not come in time |
-//! | [`hosts`] | refuses names that are not this server's |
-//! | [`origin`] | refuses changes by pages of other sites |
+//! | [`request_body`] | breaks off bodies that do not come in time |
+//! | [`browsers::refuse_other_names`] | refuses names that are not this server's |
+//! | [`browsers::refuse_other_sites`] | refuses changes by pages of other sites |
 //! | [`allowance::answers`] | counts the memory of long answers until they have been read |
 //! | [`crate::access`] | finds out who asks, and whether they may |
 
-mod extensions;
 mod listen;
 mod route;
 mod routes;
@@ -22,7 +21,7 @@ mod routes;
 use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use actix_web::dev::Server;
@@ -38,15 +37,15 @@ use disbatch_core::secrets::Keys;
 use disbatch_core::store::Store;
 use disbatch_core::{admission, bulk, core_dumps, service_manager, telemetry};
 use disbatch_traces::Tracer;
+use tokio::time::{Instant, sleep};
 
 use crate::api::Answer;
 use crate::args::Arguments;
+use crate::browsers::Hosts;
 use crate::error::HttpError;
-use crate::hosts::Hosts;
 use crate::state::State;
 use crate::tls::Certificate;
-use crate::workers::Workers;
-use crate::{accept, allowance, connections, headers, hosts, measure, request_body, static_files, ui};
+use crate::{accept, allowance, browsers, connections, measure, request_body, static_files, ui};
 use route::{Declared, Routes};
 
 const USAGE: u8 = 2;
@@ -223,14 +222,14 @@ fn listening(
             .app_data(hosts.clone())
             // First, so that it sees answers as they are made.
             .wrap(from_fn(allowance::answers::bound))
-            .wrap(from_fn(headers::refuse_other_sites))
+            .wrap(from_fn(browsers::refuse_other_sites))
             .wrap(Compress::default())
-            .wrap(from_fn(hosts::refuse_other_names))
+            .wrap(from_fn(browsers::refuse_other_names))
             .wrap(from_fn(request_body::in_time))
             .wrap(from_fn(allowance::of_stranger))
             .wrap(from_fn(measure::requests))
             // It sees every answer.
-            .wrap(from_fn(headers::protect))
+            .wrap(from_fn(browsers::protect))
             // Last, so that it sees the whole of it.
             .wrap(from_fn(connections::note))
             .configure(|app| drop(all_routes(app, &data)))
@@ -264,7 +263,44 @@ async fn otherwise(request: HttpRequest) -> Answer {
     if accept::wants_html(&request) { Ok(ui::page(Err(error))) } else { Err(error) }
 }
 
+/// How often each thread shows that it goes on.
+const PULSE_EVERY: Duration = Duration::from_secs(1);
+
+/// A thread that has not done so for so long is stuck.
+const STUCK: Duration = Duration::from_secs(60);
+
+type Pulse = Mutex<Instant>;
+
+/// The threads that answer requests: whether they go on, for the system's manager of services.
+#[derive(Debug, Clone, Default)]
+struct Workers(Arc<Mutex<Vec<Weak<Pulse>>>>);
+
+impl Workers {
+    /// Called on a thread of its own by each of them. Nothing unless somebody wants to know.
+    fn enter(&self) {
+        if !service_manager::is_watching() {
+            return;
+        }
+        let pulse = Arc::new(Pulse::new(Instant::now()));
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&pulse));
+        // It goes with its thread.
+        actix_web::rt::spawn(async move {
+            loop {
+                *pulse.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+                sleep(PULSE_EVERY).await;
+            }
+        });
+    }
+
+    /// Whether all that are there go on.
+    fn go_on(&self) -> bool {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|pulse| pulse.strong_count() > 0);
+        all.iter()
+            .filter_map(Weak::upgrade)
+            .all(|pulse| pulse.lock().unwrap_or_else(PoisonError::into_inner).elapsed() < STUCK)
+    }
+}
+
 #[cfg(test)]
-mod descriptions;
-#[cfg(test)]
-mod pages;
+mod tests;

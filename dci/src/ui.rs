@@ -14,7 +14,6 @@ pub mod audit;
 pub mod balance;
 pub mod bulk;
 pub mod cache;
-pub mod definitions;
 pub mod docs;
 pub mod files;
 pub mod live;
@@ -24,8 +23,6 @@ pub mod manual;
 pub mod moment;
 pub mod names;
 pub mod node;
-pub mod node_row;
-pub mod node_state;
 pub mod node_work;
 pub mod nodes;
 pub mod overview;
@@ -36,7 +33,6 @@ pub mod queue_state;
 pub mod schedules;
 pub mod schema;
 pub mod search;
-pub mod tally;
 pub mod task;
 pub mod tasks;
 pub mod users;
@@ -136,7 +132,7 @@ fn asks(task: &Document) -> bool {
 /// A status for people. As `{{ status }}` in a template it is a symbol and a word.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Template)]
 #[template(path = "parts/status.html")]
-struct StatusView {
+pub struct StatusView {
     code: String,
     word: &'static str,
     /// Who has cancelled it, if that is known.

@@ -1,8 +1,6 @@
 //! Values that a client gives as JSON or as text of a form, and what they must be. What is wrong is said with the
 //! name of the parameter.
 
-pub mod tags;
-
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -10,8 +8,9 @@ use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::fair::{MOST_CLASSES, MOST_WEIGHT, Scheme, check_group};
 use disbatch_core::model::{BEGAN, LONGEST_KEPT, NodeSelector, Version};
 use disbatch_core::rate::limit;
-use disbatch_core::request::{self, Invalid};
+use disbatch_core::request::{self, Invalid, SEPARATORS};
 pub use disbatch_core::request::{flag, number, positive, priority, seconds, some_seconds, text, time, word};
+use disbatch_core::tags::{self, ANY_TAGS, TAGS, TagIndex};
 use disbatch_core::text as odd;
 pub use disbatch_wire::liberal::is_unset;
 use disbatch_wire::seconds as span;
@@ -235,6 +234,53 @@ pub fn weights(name: &str, value: &Value) -> Result<Document, HttpError> {
     object.iter().map(weight).collect()
 }
 
+/// What filters have for them.
+pub const TAG_NAMES: [&str; 2] = [TAGS, ANY_TAGS];
+
+fn tags(name: &str, value: &Value) -> Result<Vec<String>, HttpError> {
+    tags::checked(texts(name, value)?).map_err(|error| HttpError::bad_request(format!("{name}{error}")))
+}
+
+/// Tags that are looked for. A program that has none does not mean all tasks.
+pub fn wanted_tags(name: &str, value: &Value) -> Result<Vec<String>, HttpError> {
+    let tags = tags(name, value)?;
+    let none =
+        || HttpError::bad_request(format!("{name} is empty: leave it out if it is to restrict nothing"));
+    if tags.is_empty() { Err(none()) } else { Ok(tags) }
+}
+
+/// What finds tasks with the tags that are asked for, by the names that filters have for them. `None`: none are.
+pub fn tag_filter<'a>(given: impl Fn(&str) -> Option<&'a Value>) -> Result<Option<Document>, HttpError> {
+    let of =
+        |name| given(name).filter(|value| !is_unset(value)).map(|value| wanted_tags(name, value)).transpose();
+    Ok(tags::query(&of(TAGS)?.unwrap_or_default(), &of(ANY_TAGS)?.unwrap_or_default()))
+}
+
+/// The paths of the parameters that a queue takes as tags; null if there are none.
+pub fn tag_index(name: &str, value: &Value) -> Result<Bson, HttpError> {
+    let index = TagIndex::of(texts(name, value)?);
+    let paths = index.map_err(|error| HttpError::bad_request(format!("{name}{error}")))?.paths();
+    Ok(if paths.is_empty() { Bson::Null } else { paths.into() })
+}
+
+/// Texts as one text that is read again as these.
+pub fn tag_line(texts: &[String]) -> String {
+    let is_odd = |text: &String| text.contains(SEPARATORS) || text.starts_with('[') || text.trim() != text;
+    if texts.iter().any(is_odd) { json::compact(&texts.into()) } else { texts.join(",") }
+}
+
+fn texts(name: &str, value: &Value) -> Result<Vec<String>, HttpError> {
+    tag_list(value).ok_or_else(|| wrong(name, "an array of texts, or text with commas between them"))
+}
+
+/// The texts of an array, also of one in JSON as text, or of text with commas or line breaks between them.
+pub fn tag_list(value: &Value) -> Option<Vec<String>> {
+    match value {
+        Value::String(line) if line.starts_with('[') => tag_list(&crate::allowance::json(line).ok()?),
+        value => request::list(value),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -302,5 +348,52 @@ mod tests {
                     .starts_with("w must be an object of groups, which ")
             );
         }
+    }
+
+    #[test]
+    fn tags_are_a_list_or_its_text() {
+        for same in [
+            json!(["a=1", "b c", 7]),
+            json!("a=1, b c,7,"),
+            json!("a=1\r\nb c\n7"),
+            json!("[\"a=1\",\"b c\",7]"),
+        ] {
+            assert_eq!(tags("t", &same).unwrap(), ["a=1", "b c", "7"], "{same}");
+        }
+        for texts in [json!(["a", "b c"]), json!(["Smith, Ann"]), json!(["[a", " b"]), json!([])] {
+            let texts = tag_list(&texts).unwrap();
+            assert_eq!(tag_list(&tag_line(&texts).into()), Some(texts));
+        }
+        for (odd, expected) in [
+            (json!({}), "t must be an array of texts, or text with commas between them"),
+            (json!([true]), "t must be an array of texts, or text with commas between them"),
+            (json!("[1"), "t must be an array of texts, or text with commas between them"),
+            (json!(["a", ""]), "t[1] must be text of 1 to 128 characters, without control characters"),
+            (json!(vec!["x"; 0]), ""),
+        ] {
+            let error = tags("t", &odd).map_or_else(|error| error.to_string(), |_| String::new());
+            assert_eq!(error, expected, "{odd}");
+        }
+    }
+
+    #[test]
+    fn a_filter_is_for_all_or_any() {
+        let of = |given: Value| tag_filter(|name| given.get(name)).map_err(|error| error.to_string());
+        assert!(of(json!({ "tags": [] })).unwrap_err().starts_with("tags is empty: leave it out"));
+        assert_eq!(of(json!({ "tags": "", "any_tags": null, "status": 1 })), Ok(None));
+        let expected = doc! { "tags": { "$all": ["a", "b"], "$in": ["c"] } };
+        assert_eq!(of(json!({ "tags": ["a", "b"], "any_tags": "c" })), Ok(Some(expected)));
+        assert!(
+            of(json!({ "any_tags": { "$gt": "" } })).unwrap_err().starts_with("any_tags must be an array")
+        );
+    }
+
+    #[test]
+    fn an_index_is_a_list_of_paths() {
+        let paths = Bson::from(vec!["params.a".to_owned(), "params.b.c".to_owned()]);
+        assert_eq!(tag_index("index", &json!("params.a, params.b.c")).unwrap(), paths);
+        assert_eq!(tag_index("index", &json!([])).unwrap(), Bson::Null);
+        let error = tag_index("index", &json!(["customer"])).unwrap_err().to_string();
+        assert!(error.starts_with("index[0] must be the path of a parameter"), "{error}");
     }
 }

@@ -17,18 +17,22 @@ use bson::RawDocumentBuf;
 use disbatch_core::fair::Stay;
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::metrics::labels::Round as ClaimRound;
-use disbatch_core::model::{Queue, QueueId};
+use disbatch_core::model::{Queue, QueueId, Task, TaskId};
 use disbatch_core::queue::Look;
+use disbatch_core::schedules::ForRun;
 use disbatch_core::store::StoreError;
 use disbatch_core::task::{Batch, Claim, Claimant, Slot};
 
-use crate::boot_time::boot_time;
-use crate::holds::Promised;
 use crate::launch::TaskContext;
 use crate::limits::{HEARD_WITHIN, TOO_OLD};
 use crate::node::Node;
+use crate::pace::boot_time;
+use crate::runners::Promised;
 use crate::schedule::{Demand, Round};
-use crate::schedule_state::OfSchedule;
+
+/// What the schedule of a claimed task knows of earlier runs, which goes to the runner together with the task: nothing if it has none or that
+/// is gone; or why it cannot be read.
+pub type OfSchedule = Result<Option<ForRun>, String>;
 
 /// So many claims are confirmed together.
 const BATCH: usize = 64;
@@ -367,6 +371,36 @@ fn with_runners(mut slots: Vec<u64>, ready: &[u32], knows_leases: bool) -> (Vec<
     let rest = slots.split_off(ready.len().min(slots.len()));
     let with = |(number, pid): (u64, &u32)| Slot { number, runner: Some(*pid) };
     (slots.into_iter().zip(ready.iter().rev()).map(with).collect(), rest)
+}
+
+impl Node {
+    /// What is known of the schedules of those of these tasks that have one; most have none. What earlier runs have left
+    /// is told to a schedule before it is read.
+    async fn schedules_of(&mut self, claims: &[Claim]) -> Result<HashMap<TaskId, OfSchedule>, StoreError> {
+        let has_one = |claim: &&Claim| matches!(claim.document.get("schedule"), Ok(Some(_)));
+        let with_one: Vec<&Claim> = claims.iter().filter(has_one).collect();
+        // A configured `task_runner` reads it by itself, if it knows of schedules.
+        if with_one.is_empty() || !self.runners.launcher.knows_leases() {
+            return Ok(HashMap::new());
+        }
+        self.runners.uncertain = true;
+        let all = futures::future::try_join_all(with_one.into_iter().map(|claim| self.schedule_of(claim)));
+        let known = all.await?.into_iter().collect();
+        self.runners.uncertain = false;
+        Ok(known)
+    }
+
+    async fn schedule_of(&self, claim: &Claim) -> Result<(TaskId, OfSchedule), StoreError> {
+        let known = match bson::deserialize_from_slice::<Task>(claim.document.as_bytes()) {
+            Err(error) => Err(error.to_string()),
+            Ok(task) => match self.store.schedule_for_run(&task).await {
+                Err(error) if error.is_transient() => return Err(error),
+                // The runner says so in the task's standard error, rather than begin it without what it needs.
+                read => read.map_err(|error| error.to_string()),
+            },
+        };
+        Ok((claim.task, known))
+    }
 }
 
 #[cfg(test)]

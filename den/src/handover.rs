@@ -16,9 +16,9 @@ use disbatch_core::store::StoreError;
 use disbatch_core::task::{Claim, Claimant, MOST_READ_AHEAD, Queued, Slot, StartedAhead};
 use tokio::sync::mpsc;
 
-use crate::boot_time::boot_time;
 use crate::launch::TaskContext;
 use crate::node::Node;
+use crate::pace::boot_time;
 use crate::runner::Event;
 
 /// How long after its queue was read a task may be taken to be started. A change of the queue holds for all starts a second later.

@@ -26,10 +26,10 @@ use disbatch_traces::Tracer;
 use tokio::process::Command;
 use tokio::sync::mpsc;
 
+use crate::claims::OfSchedule;
 use crate::handover::Handover;
-use crate::holds::{Held, Hold, Lanes, Promised};
 use crate::runner::{self, Event, Exit, ProcessId, Runner, Services, Work};
-use crate::schedule_state::OfSchedule;
+use crate::runners::{Held, Hold, Lanes, Promised};
 use crate::scribe::Scribe;
 
 #[derive(Debug)]
@@ -152,7 +152,7 @@ impl Launcher {
         Ok((launcher, inbox))
     }
 
-    /// Has a runner execute the task of `claim`, which was asked for at `asked` (by [`boot_time`](crate::boot_time::boot_time)), with
+    /// Has a runner execute the task of `claim`, which was asked for at `asked` (by [`boot_time`](crate::pace::boot_time)), with
     /// what it has to know: the runner that it was started for, if it was. A configured `task_runner` reads that by itself.
     pub fn launch(
         &mut self,

@@ -1,20 +1,9 @@
 //! `den`: the execution node. Claims tasks and has runners execute them.
 
-mod addresses;
-mod args;
-mod backoff;
-mod boot_time;
-mod canaries;
 mod capacity;
-mod check;
 mod chores;
 mod claims;
-mod deaths;
-mod external;
-mod folders;
 mod handover;
-mod holds;
-mod isolation;
 mod launch;
 mod limits;
 mod monitoring;
@@ -23,33 +12,83 @@ mod pace;
 mod plugins;
 mod processes;
 mod queues;
-mod ramp;
-mod rivals;
 mod run;
 mod runner;
 mod runners;
 mod schedule;
-mod schedule_state;
 mod scribe;
 mod sharing;
 mod starts;
-mod stats;
 mod supervise;
 mod tidy;
 mod upkeep;
-mod vitals;
-mod workers;
 
+use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::builder::FalseyValueParser;
+use clap::{CommandFactory, Parser};
+use disbatch_core::config::DEFAULT_PATH;
 use disbatch_core::descriptors::close_inherited;
 use disbatch_core::telemetry::last_words;
+
+const EXIT_CODES: &str = "\
+Signals: SIGTERM or SIGINT stops claiming, gives back what no runner has started, and ends; running tasks
+go on in their own processes. With --drain it waits for these first. A second signal ends at once.
+
+Exit status:
+  0  ended by a signal; with --check-config: it can be used
+  2  wrong command line
+  3  the configuration cannot be used";
+
+/// Runs the tasks of Disbatch queues on this node.
+#[derive(Debug, Parser)]
+#[command(name = "den", version, after_help = EXIT_CODES)]
+pub struct Args {
+    /// Configuration file
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_PATH)]
+    pub config: PathBuf,
+
+    /// Name of this node [default: the host name]
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<String>,
+
+    /// At the first signal, stay until every task of this node has ended; claim nothing more
+    #[arg(long)]
+    pub drain: bool,
+
+    /// With --drain: tasks whose plugins can be interrupted stop, and go on elsewhere
+    #[arg(long, requires = "drain")]
+    pub interrupt: bool,
+
+    /// Fire no schedules from here: `schedules: false` of the configuration
+    #[arg(long, env = "DISBATCH_DISABLE_CRON", value_parser = FalseyValueParser::new())]
+    pub disable_cron: bool,
+
+    /// Run QueueBalance too, if `balance.enabled` is set; any number of nodes may, and one at a time works
+    #[arg(long)]
+    pub balance: bool,
+
+    /// Check the configuration without the database, and end: with 0 if it can be used, else with 3
+    #[arg(long)]
+    pub check_config: bool,
+
+    /// Print the manual page, for packages
+    #[arg(long, exclusive = true, hide = true)]
+    pub man_page: bool,
+}
+
+impl Args {
+    pub fn print_man_page() -> io::Result<()> {
+        clap_mangen::Man::new(Self::command()).render(&mut io::stdout())
+    }
+}
 
 fn main() -> ExitCode {
     // Before anything else is opened: runners, and with them plugins, would inherit what the DEN has inherited.
     match close_inherited(&[]) {
-        Ok(()) => work(args::Args::parse()),
+        Ok(()) => work(Args::parse()),
         Err(error) => {
             last_words("den", &error);
             run::Failure::from(error).exit_code()
@@ -58,11 +97,11 @@ fn main() -> ExitCode {
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn work(args: args::Args) -> ExitCode {
+async fn work(args: Args) -> ExitCode {
     let ended = if args.man_page {
-        args::Args::print_man_page().map_err(run::Failure::from)
+        Args::print_man_page().map_err(run::Failure::from)
     } else if args.check_config {
-        check::check(&args).await
+        run::check(&args).await
     } else {
         Box::pin(run::run(args)).await
     };

@@ -3,40 +3,39 @@
 //! Nothing here is remembered that the database does not know: a DEN that is killed and started again goes
 //! on where it was, and the runners in between have not noticed.
 
-mod leaving;
+mod heartbeat;
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bson::oid::ObjectId;
-use bson::{Bson, Document};
-use disbatch_core::config::{Config, QueueIds};
+use disbatch_core::config::Config;
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::metrics::labels::Worker;
 use disbatch_core::model::{NodeName, QueueId};
-use disbatch_core::node::Beat;
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::task::Ahead;
 use disbatch_core::wake::{Hints, News};
 use tokio::sync::mpsc;
 
-use crate::backoff::Backoff;
-use crate::canaries::Canaries;
 use crate::capacity::Capacity;
 use crate::chores::Clockwork;
 use crate::launch::Launcher;
-use crate::pace::{INTERVAL, Pace};
-use crate::plugins::Availability;
+use crate::monitoring::Vitals;
+use crate::pace::{Backoff, INTERVAL, Pace};
+use crate::plugins::{Availability, Workers};
 use crate::processes::Ours;
 use crate::queues::Queues;
-use crate::rivals::Rivals;
 use crate::runner::{Event, Exit};
 use crate::runners::Runners;
 use crate::supervise::Supervision;
 use crate::tidy::Tidier;
-use crate::vitals::Vitals;
-use crate::workers::Workers;
+use crate::upkeep::Canaries;
+use heartbeat::Rivals;
+
+/// How often it is looked at the end whether the last slots have been handed over.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
 pub struct Node {
@@ -342,66 +341,82 @@ impl Node {
         Ok(())
     }
 
-    /// What the node has of runners and places.
-    fn measure(&self) {
-        let metrics = self.store.metrics();
-        match self.capacity.maxthreads {
-            Some(limit) => metrics.node_places.set(limit),
-            None => metrics.node_places.forget(),
+    /// Gives back every task that no runner has started. A runner that starts now finds its claim gone.
+    async fn drain(mut self, lifecycle: &Lifecycle) {
+        tracing::info!(running = self.runners.launcher.running(), "draining: claiming nothing more");
+        let deadline = Instant::now() + Duration::from_secs(10);
+        self.end_handover(|_| true);
+        while self.runners.launcher.handover().is_under_way()
+            && Instant::now() < deadline
+            && !lifecycle.is_ending()
+        {
+            // What was started last is told to its runners, or given back.
+            tokio::select! {
+                () = tokio::time::sleep(LOOK_AGAIN) => {}
+                () = lifecycle.ending() => {}
+            }
         }
-        metrics.node_places_used.set(self.runners.launcher.running() as u64);
-        self.runners.launcher.measure();
+        loop {
+            self.runners.take_all();
+            let error = match self.give_back_all().await {
+                Ok(tasks) => {
+                    tracing::info!(given_back = tasks, "gave back what no runner has started");
+                    break;
+                }
+                Err(error) => error,
+            };
+            if Instant::now() > deadline || lifecycle.is_ending() {
+                tracing::error!(%error, "cannot give back claimed tasks; others do when their lease has run out");
+                return;
+            }
+            tracing::warn!(%error, "cannot give back claimed tasks, trying again");
+            tokio::select! {
+                () = tokio::time::sleep(INTERVAL) => {}
+                () = lifecycle.ending() => {}
+            }
+        }
+        if self.stay {
+            self.stay_for_running(lifecycle).await;
+        }
+        if let Err(error) = self.store.leave(&self.name, &self.instance).await {
+            tracing::warn!(%error, "cannot say that this node has ended");
+        }
+        tracing::info!("ended; running tasks go on by themselves");
     }
 
-    /// Says that this DEN is alive, and learns what operators want of it.
-    async fn beat(&mut self, leaving: bool) -> Result<(), StoreError> {
-        let ids = |ids: &Option<QueueIds>| {
-            ids.iter().flat_map(|ids| &ids.0).map(|id| Bson::from(id.0)).collect::<Vec<_>>()
-        };
-        let mut serves = Document::new();
-        if self.config.activequeues.is_some() {
-            serves.insert("active", ids(&self.config.activequeues));
-        } else if self.config.ignorequeues.is_some() {
-            serves.insert("ignored", ids(&self.config.ignorequeues));
-        }
-        let beat = Beat {
-            instance: self.instance.clone(),
-            lease: self.config.lease(),
-            draining: leaving || self.draining,
-            running: self.runners.launcher.running(),
-            plugins: self.availability.names(),
-            versions: self.availability.versions(),
-            workers: self.availability.names_of_workers(),
-            shadows: self.availability.shadows(),
-            problems: self.availability.reports(),
-            engines: self.availability.engines(),
-            serves,
-            fires_no_schedules: !self.config.schedules.0,
-            wants: self.capacity.sharing.wants(Instant::now()),
-            labels: self.config.labels.clone(),
-            addresses: crate::addresses::of(&self.config),
-            rival: self.rivals.now(Instant::now()),
-            aside: self.store.count_aside(),
-            stats: crate::stats::read(),
-        };
-        let entry = self.store.heartbeat(&self.name, &beat).await?;
-        self.rivals.found(&self.instance, &entry, Instant::now());
-        self.supervision.reached();
-        self.hints.set_node(entry.id);
-        self.capacity.maxthreads = entry.thread_limit();
-        self.measure();
-        if entry.is_draining() != self.draining {
-            self.draining = entry.is_draining();
-            let what = if self.draining { "claiming nothing more" } else { "claiming again" };
-            tracing::info!("an operator has changed whether this node drains: {what}");
-        }
-        if entry.interrupts() || (leaving && self.interrupt) {
-            let tasks = self.store.interrupt_runs(&self.name).await?;
-            if !tasks.is_empty() {
-                tracing::info!(tasks = tasks.len(), "told running tasks to go on elsewhere, if they can");
+    /// Gives back what no runner has started, or was told of. Returns how many tasks these were.
+    async fn give_back_all(&mut self) -> Result<u64, StoreError> {
+        self.runners.untold.append(&mut self.runners.refused);
+        self.give_back_untold().await?;
+        let of = (&self.name, self.instance.as_str());
+        let is_known = !self.runners.launcher.handover().is_under_way();
+        self.store.unclaim_all(of, (&[], &self.runners.launcher.unburdened(is_known)), "its DEN ended").await
+    }
+
+    /// Looks after the node until none of its tasks runs any more.
+    async fn stay_for_running(&mut self, lifecycle: &Lifecycle) {
+        let mut reported = u64::MAX;
+        while !lifecycle.is_ending() {
+            tokio::select! {
+                () = self.something_to_do() => {}
+                () = lifecycle.ending() => return,
             }
-            self.pay_attention(&tasks).await?;
+            if self.database.left(Instant::now()).is_some() {
+                continue;
+            }
+            let running = match self.look(lifecycle).await {
+                Ok(()) => self.store.running_on_node(&self.name, &[]).await,
+                Err(error) => Err(error),
+            };
+            match running {
+                Ok(0) => return,
+                Ok(running) if running != reported => {
+                    reported = running;
+                    tracing::info!(running, "waiting for running tasks to end");
+                }
+                Ok(_) => self.database.worked(),
+                Err(error) => self.leave_database_alone(&error),
+            }
         }
-        self.pay_attention(&entry.attention()).await
     }
 }

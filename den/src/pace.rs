@@ -1,9 +1,8 @@
-//! When the node's loop does what. Pure: times and what was found in, the time of the next look out.
-//!
-//! A heartbeat and a look at what time has brought about cost an operation each. An idle node pays two
-//! operations per second for both at most; one that works looks oftener.
+//! When the node's loop does what, for how long it leaves alone what fails, and the clock of leases.
 
 use std::time::{Duration, Instant};
+
+use nix::time::{ClockId, clock_gettime};
 
 /// The interval of the loop (Disbatch 4 design, Overview).
 pub const INTERVAL: Duration = Duration::from_secs(1);
@@ -46,7 +45,10 @@ impl Situation {
     }
 }
 
-/// The times of the loop.
+/// The times of the loop. Pure: times and what was found in, the time of the next look out.
+///
+/// A heartbeat and a look at what time has brought about cost an operation each. An idle node pays two
+/// operations per second for both at most; one that works looks oftener.
 #[derive(Debug)]
 pub struct Pace {
     lease: Duration,
@@ -169,6 +171,52 @@ impl Pace {
     }
 }
 
+/// Doubles the pause after each failure, up to a longest one, and forgets all about it after a success.
+#[derive(Debug)]
+pub struct Backoff {
+    first: Duration,
+    longest: Duration,
+    pause: Duration,
+    until: Option<Instant>,
+}
+
+impl Backoff {
+    pub fn new(first: Duration, longest: Duration) -> Self {
+        Self { first, longest, pause: first, until: None }
+    }
+
+    /// Something failed at `now`. Returns the pause before it should be tried again.
+    ///
+    /// Failures within a pause belong to the one that began it: ten launches that fail together do not make
+    /// the pause a thousand times longer.
+    pub fn failed(&mut self, now: Instant) -> Duration {
+        if let Some(left) = self.left(now) {
+            return left;
+        }
+        let pause = self.pause;
+        self.until = Some(now + pause);
+        self.pause = (pause * 2).min(self.longest);
+        pause
+    }
+
+    pub fn worked(&mut self) {
+        self.pause = self.first;
+        self.until = None;
+    }
+
+    /// How long to wait still at `now`, `None` if it may be tried again.
+    pub fn left(&self, now: Instant) -> Option<Duration> {
+        let left = self.until?.saturating_duration_since(now);
+        (!left.is_zero()).then_some(left)
+    }
+}
+
+/// The clock that guards go by, which goes on while the machine is suspended and which all its processes share: the time since the machine
+/// was started.
+pub fn boot_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -289,5 +337,30 @@ mod tests {
         assert_eq!(pace.wait(soon, false), INTERVAL - Duration::from_millis(130));
         pace.starts_at(None);
         assert!(!pace.may_start(soon));
+    }
+
+    #[test]
+    fn pauses_double_up_to_the_longest_and_end_with_success() {
+        let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(5));
+        let mut now = Instant::now();
+        assert_eq!(backoff.left(now), None);
+        for expected in [1, 2, 4, 5, 5] {
+            assert_eq!(backoff.failed(now), Duration::from_secs(expected));
+            assert_eq!(backoff.left(now), Some(Duration::from_secs(expected)));
+            now += Duration::from_secs(expected);
+            assert_eq!(backoff.left(now), None);
+        }
+        backoff.worked();
+        assert_eq!(backoff.failed(now), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn failures_within_a_pause_count_once() {
+        let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
+        let now = Instant::now();
+        backoff.failed(now);
+        let later = now + Duration::from_millis(400);
+        assert_eq!(backoff.failed(later), Duration::from_millis(600));
+        assert_eq!(backoff.failed(now + Duration::from_secs(1)), Duration::from_secs(2));
     }
 }

@@ -1,4 +1,4 @@
-//! Sets a node up and lets it work.
+//! Sets a node up and lets it work, or only checks its configuration.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,25 +7,28 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use disbatch_core::cgroup;
 use disbatch_core::config::{Config, ConfigError, Role};
+use disbatch_core::identity::Identity;
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::metrics::{Component, Metrics};
 use disbatch_core::model::NodeName;
 use disbatch_core::secrets::{Keys, KeysError};
 use disbatch_core::service_manager;
 use disbatch_core::store::{Store, StoreError};
-use disbatch_core::telemetry;
+use disbatch_core::telemetry::{self, last_words};
 use disbatch_core::wake::Hints;
 use disbatch_traces::{Tracer, TracesError};
+use nix::unistd::{AccessFlags, access};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::args::Args;
-use crate::backoff::Backoff;
+use crate::Args;
 use crate::chores::Chores;
-use crate::isolation;
-use crate::launch::Launcher;
+use crate::launch::{Launcher, runner_of};
 use crate::monitoring;
 use crate::node::Node;
+use crate::pace::Backoff;
+use crate::processes::Ours;
 
 /// How long the end of the node waits until its last notes are written.
 const LAST_MOMENT: Duration = Duration::from_secs(2);
@@ -66,7 +69,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
     config.schedules.0 &= !args.disable_cron;
     telemetry::init(&config.log)?;
     config.log_concerns();
-    let ours = isolation::check(&config)?;
+    let ours = make_sure_of_isolation(&config)?;
     // Runners read them when they need them. That they cannot be used is better known now.
     drop(Keys::load(&config)?);
     let name = match args.node {
@@ -88,7 +91,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
         node = %name, database = store.database_name(), mongohost = %shown(&config.mongohost),
         version = env!("CARGO_PKG_VERSION"), "node starts"
     );
-    isolation::warn(&config);
+    warn_of_root(&config);
     if !prepare_database(&store, &lifecycle).await {
         return Ok(());
     }
@@ -168,4 +171,59 @@ async fn prepare_database(store: &Store, lifecycle: &Lifecycle) -> bool {
 /// An address without the password that a URI may hold.
 fn shown(mongohost: &str) -> &str {
     mongohost.rsplit_once('@').map_or(mongohost, |(_, host)| host)
+}
+
+/// Makes sure of what runners need to keep plugins from what is not theirs. Refuses a configuration with which no runner could start a
+/// plugin. Returns whose processes plugins are.
+fn make_sure_of_isolation(config: &Config) -> Result<Ours, ConfigError> {
+    let user = Identity::of(config)?;
+    if let Some(user) = &user {
+        tracing::info!(user = %user.name, uid = user.uid, gid = user.gid, "plugins run as another user");
+    }
+    cgroup::prepare(config)?;
+    cgroup::remove_left(config);
+    if let Some(runner) = &config.task_runner {
+        // Whatever is configured: by default, too, plugins are kept from privileges and variables.
+        let runner = runner.display();
+        tracing::warn!(
+            "task_runner is {runner}: unless it is a dtr, run_as, limits, cgroup, no_new_privs and \
+             plugin_environment mean nothing to it"
+        );
+    }
+    Ok(Ours::new(config, user.map(|user| user.uid)))
+}
+
+/// Warns of what is allowed, and should not be.
+fn warn_of_root(config: &Config) {
+    if config.run_as.is_none() && nix::unistd::Uid::effective().is_root() {
+        tracing::warn!("plugins run as root: name another user as run_as in the configuration");
+    }
+}
+
+/// `den --check-config`: what can be checked without the database. Changes nothing, and opens no log. Says what is not as it should be;
+/// what keeps a DEN from starting is the error.
+pub async fn check(args: &Args) -> Result<(), Failure> {
+    let config = Config::load(&args.config)?;
+    for concern in config.concerns() {
+        last_words("den", &concern);
+    }
+    Identity::of(&config)?;
+    drop(Keys::load(&config)?);
+    if args.node.is_none() {
+        NodeName::of_this_host()?;
+    }
+    let runner = runner_of(&config)?;
+    access(&runner, AccessFlags::X_OK).map_err(|why| Failure::Runner(runner, why.into()))?;
+    match Store::connect(&config, Role::Disbatchd).await {
+        Ok(_) => {}
+        // A name server that is away.
+        Err(error) if error.is_transient() => {
+            last_words("den", &format!("cannot find the database: {error}"));
+        }
+        Err(error) => return Err(Failure::Address(error)),
+    }
+    let metrics = Arc::new(Metrics::of(Component::Den, env!("CARGO_PKG_VERSION")));
+    Tracer::of_environment("disbatch-den", env!("CARGO_PKG_VERSION"), None, &metrics)?;
+    last_words("den", &format!("{} can be used", config.path.display()));
+    Ok(())
 }

@@ -7,7 +7,6 @@
 
 mod answers;
 mod attendant;
-pub mod trace;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,21 +14,23 @@ use std::os::unix::net::UnixStream as StdStream;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use bson::RawDocumentBuf;
+use bson::{DateTime, Document, RawDocumentBuf};
 use disbatch_core::link::{self, Answer, Ask, ToDen};
-use disbatch_core::model::TaskId;
+use disbatch_core::measure::cause;
+use disbatch_core::metrics::labels::{Cause, Label};
+use disbatch_core::model::{Queue, Status, TRACE, Task, TaskId};
 use disbatch_core::store::Store;
-use disbatch_core::task::{Claim, Finish, Run, Written};
-use disbatch_traces::Tracer;
+use disbatch_core::task::{Claim, Finish, Run, Waiting, Written};
+use disbatch_traces::{Attempt, Ended, Tracer};
 use tokio::io::BufReader;
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedReadHalf;
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
+use crate::claims::OfSchedule;
 use crate::handover::{Handover, UnderWay};
-use crate::holds::{Hold, Lanes};
-use crate::schedule_state::OfSchedule;
+use crate::runners::{Hold, Lanes};
 use crate::scribe::{Scribe, WriteOutcome};
 use attendant::Attendant;
 
@@ -119,7 +120,7 @@ pub struct Work {
     /// Which tasks a runner may have beside it, if any.
     pub lanes: Option<Lanes>,
     pub lease: Duration,
-    /// When the claim was asked for, by [`boot_time`](crate::boot_time::boot_time): the lease that it holds was not given before.
+    /// When the claim was asked for, by [`boot_time`](crate::pace::boot_time): the lease that it holds was not given before.
     pub asked: Duration,
 }
 
@@ -251,4 +252,57 @@ async fn listen(source: OwnedReadHalf, mailbox: mpsc::UnboundedSender<Mail>) {
 
 async fn wait(mut child: Child, mailbox: mpsc::UnboundedSender<Mail>) {
     let _ending = mailbox.send(Mail::Exited(child.wait().await));
+}
+
+/// What is told in traces of an attempt that a runner has.
+struct Traced {
+    attempt: Attempt,
+    /// When its runner has said what came out.
+    ended: Option<DateTime>,
+}
+
+impl Traced {
+    /// With the task as its runner gets it: with the place of its plugin in the trace. `None`: the task is odd, which is for its runner to
+    /// say.
+    fn begin(tracer: &Tracer, work: &Work, at: DateTime) -> Option<(Self, RawDocumentBuf)> {
+        let claim = &work.claim;
+        let text = |name| work.queue.get_str(name).unwrap_or_default().to_owned();
+        let mut task = Document::try_from(claim.document.as_ref()).ok()?;
+        let waiting = Waiting::of_document(claim.queue, &claim.document);
+        let attempt = Attempt::new(run_of(claim), (text("name"), text("plugin")), &task, at);
+        let attempt = attempt.queued(waiting.map(|waiting| waiting.since));
+        task.insert(TRACE, attempt.context(tracer).field());
+        let task = RawDocumentBuf::try_from(&task).ok()?;
+        Some((Self { attempt, ended: None }, task))
+    }
+
+    /// Its end is stored.
+    fn end(self, tracer: &Tracer, finish: &Finish, now: DateTime) {
+        let ended = Ended {
+            at: self.ended,
+            stored: now,
+            ran: finish.ran(),
+            status: finish.status,
+            error: cause(finish).map(word),
+        };
+        tracer.attempted(&self.attempt, ended);
+    }
+}
+
+fn word(cause: Cause) -> &'static str {
+    Cause::VALUES[cause.index()]
+}
+
+/// Tells in traces that the runner of a task is gone, and that somebody has looked after that.
+pub fn trace_buried(tracer: &Tracer, task: &Task, queue: Option<&Queue>, now: DateTime) {
+    let names = queue.map(|queue| {
+        let plugin = queue.plugin_name().ok().flatten().map(|plugin| plugin.to_string());
+        (queue.display_name(), plugin.unwrap_or_default())
+    });
+    let begun = task.rest.get_datetime("started").ok().copied();
+    let begun = begun.or_else(|| task.mtime.as_ref().and_then(|mtime| mtime.get())).unwrap_or(now);
+    let attempt = Attempt::new(Run::of(task), names.unwrap_or_default(), &task.rest, begun);
+    let ended =
+        Ended { at: None, stored: now, ran: None, status: Status::Orphaned, error: Some(word(Cause::Lost)) };
+    tracer.attempted(&attempt, ended);
 }

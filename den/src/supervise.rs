@@ -11,10 +11,10 @@ use disbatch_core::model::{Status, Task, TaskId};
 use disbatch_core::store::StoreError;
 use disbatch_core::task::{Buried, Claim, Evidence, Unclaimed, is_detached, long_ago, unleased_limit};
 
-use crate::boot_time::boot_time;
 use crate::node::Node;
+use crate::pace::boot_time;
 use crate::processes::{self, Wanted};
-use crate::runner::{self, Exit, trace};
+use crate::runner::{self, Exit, trace_buried};
 
 /// How long the processes of a killed runner are waited for at most.
 const DEATH_TAKES: Duration = Duration::from_secs(10);
@@ -298,7 +298,7 @@ impl Node {
             if let (Buried::Orphaned | Buried::Again, Some(tracer)) = (buried, self.runners.launcher.tracer())
             {
                 let queue = self.queues.known().iter().find(|queue| queue.id == task.queue);
-                trace::buried(tracer, task, queue, self.store.now());
+                trace_buried(tracer, task, queue, self.store.now());
             }
         }
         Ok(())

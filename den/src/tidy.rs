@@ -1,26 +1,31 @@
-//! Has the containers removed that nobody looks after any more, as their adapters were killed. The adapter's program knows
-//! how; it is run when the node starts, when a runner has died, and every minute, as long as the configuration lets the node
-//! run containers: those of a plugin that is gone by now may still be there.
+//! What dead runners have left: containers and private folders of tasks.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use disbatch_core::cgroup;
 use disbatch_core::config::Config;
-use disbatch_core::model::NodeName;
+use disbatch_core::model::{NodeName, TaskId};
 use disbatch_core::plugin::{Engine, Plugin, adapter_program};
+use disbatch_core::private_folder::PrivateFolder;
+use disbatch_core::remove_tree::remove_tree;
+use disbatch_core::store::StoreError;
 use tokio::process::Command;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
 use crate::node::Node;
+use crate::processes::{self, Ours, Wanted};
 use crate::runner::Exit;
 
-/// How often it is looked for them when nothing has happened.
+/// How often it is looked for containers when nothing has happened.
 const EVERY: Duration = Duration::from_secs(60);
 
 /// When it is tried again if not all could be removed: one that is ending at that moment, for instance.
@@ -50,7 +55,11 @@ impl Order {
     }
 }
 
-/// Has it run. Nothing more is run when this is dropped.
+/// Has the containers removed that nobody looks after any more, as their adapters were killed. The adapter's program knows
+/// how; it is run when the node starts, when a runner has died, and every minute, as long as the configuration lets the node
+/// run containers: those of a plugin that is gone by now may still be there.
+///
+/// Nothing more is run when this is dropped.
 #[derive(Debug)]
 pub struct Tidier {
     /// What the program is told of this node.
@@ -179,9 +188,80 @@ async fn run(order: &Order) -> Result<(), String> {
     Err(if said.trim().is_empty() { status.to_string() } else { said.trim().replace('\n', "; ") })
 }
 
+/// What the names of folders end with that are being removed.
+const LEFT: &str = "left";
+
+impl Node {
+    /// Removes private folders of tasks that nobody has claimed and of which no process is left, and their live output. Also the
+    /// control groups of runners that are gone.
+    ///
+    /// A task that this database does not know may be another's: its folder is left alone.
+    ///
+    /// A runner removes its own, and its guard does when the runner is dead. Where both died, or the runner did before it had a guard, the
+    /// folder is left for the DEN. A runner that lives may use a folder again for its next task. Both give it another name first, which only
+    /// one of them can; so nothing is removed that has got another task's files meanwhile.
+    pub(crate) async fn remove_left_folders(&self) -> Result<(), StoreError> {
+        cgroup::remove_left(&self.config);
+        let living = self.runners.launcher.tasks();
+        let mut left = Vec::new();
+        for (task, folder) in private_folders(&self.config.temp_folder(), &self.ours) {
+            match task {
+                Some(task) if !living.contains(&task) => left.push((task, folder)),
+                Some(_) => {}
+                // It is empty. Should its runner live, it makes another one.
+                None => drop(tokio::fs::remove_dir(&folder).await),
+            }
+        }
+        let ids: Vec<TaskId> = left.iter().map(|(task, _)| *task).collect();
+        let without_run = self.store.without_run(&ids).await?;
+        for (task, folder) in left {
+            let Some(stored) = without_run.iter().find(|stored| stored.id == task) else { continue };
+            // In this order: a runner makes its folder before it starts its task.
+            if !processes::of_task(Wanted::of(task, &self.ours)).is_empty() {
+                continue;
+            }
+            // It may have died after it had stored its result, and before it had tidied up.
+            self.store.remove_live(task, stored.attempt()).await?;
+            match remove(&folder).await {
+                Ok(()) => {
+                    tracing::info!(%task, folder = %folder.display(), "removed what a dead runner left")
+                }
+                Err(error) => tracing::debug!(%error, %task, "cannot remove what a dead runner left"),
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn remove(folder: &Path) -> io::Result<()> {
+    if folder.extension().is_some_and(|extension| extension == LEFT) {
+        return remove_for_good(folder.to_owned()).await;
+    }
+    let mut ours = folder.as_os_str().to_owned();
+    ours.push(".");
+    ours.push(LEFT);
+    tokio::fs::rename(folder, &ours).await?;
+    remove_for_good(ours.into()).await
+}
+
+async fn remove_for_good(folder: PathBuf) -> io::Result<()> {
+    tokio::task::spawn_blocking(move || remove_tree(&folder)).await.map_err(io::Error::other)?
+}
+
+/// The private folders in `parent` that are ours, with their tasks. A folder belongs to the user whom its plugin runs as.
+fn private_folders(parent: &Path, ours: &Ours) -> Vec<(Option<TaskId>, PathBuf)> {
+    let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
+    entries
+        .filter_map(Result::ok)
+        .filter_map(|entry| Some((PrivateFolder::parse(entry.file_name().to_str()?)?.task, entry)))
+        .filter(|(_, entry)| entry.metadata().is_ok_and(|found| found.is_dir() && ours.has(found.uid())))
+        .map(|(task, entry)| (task, entry.path()))
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use std::fs::{self, Permissions};
+    use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt;
 
     use disbatch_core::plugin::Manifest;
@@ -265,5 +345,37 @@ mod tests {
         assert_eq!(run(&order("/bin/sh", &["-c", "exit 3"])).await, Err("exit status: 3".to_owned()));
         assert_eq!(run(&order("/bin/sh", &["-c", "echo done"])).await, Ok(()));
         assert!(run(&order("/none", &[])).await.unwrap_err().starts_with("/none: No such file"));
+    }
+
+    #[test]
+    fn only_private_folders_are_found() {
+        let parent = tempfile::tempdir().unwrap();
+        let id = "6b0003bb686c8275d70dc2f1";
+        let folder = parent.path().join(format!("disbatch-{id}-Ab3"));
+        fs::create_dir(&folder).unwrap();
+        let idle = parent.path().join("disbatch-idle-Ab3");
+        fs::create_dir(&idle).unwrap();
+        fs::create_dir(parent.path().join("disbatch-mongod-Ab3")).unwrap();
+        fs::create_dir(parent.path().join(id)).unwrap();
+        fs::write(parent.path().join(format!("disbatch-{id}-file")), "").unwrap();
+        std::os::unix::fs::symlink(&folder, parent.path().join(format!("disbatch-{id}-link"))).unwrap();
+        let own = fs::metadata(&folder).unwrap().uid();
+        let mut found = private_folders(parent.path(), &Ours::of(own, None));
+        found.sort_unstable_by_key(|(task, _)| task.is_none());
+        assert_eq!(found, [(Some(id.parse().unwrap()), folder), (None, idle)]);
+        assert!(private_folders(parent.path(), &Ours::of(own + 1, None)).is_empty());
+        let of_plugins = private_folders(parent.path(), &Ours::of(own + 1, Some(own)));
+        assert_eq!(of_plugins.len(), 2, "they may belong to the user of plugins");
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_cannot_be_removed_at_once_is_removed_later() {
+        let parent = tempfile::tempdir().unwrap();
+        let begun = parent.path().join("disbatch-6b0003bb686c8275d70dc2f1-Ab3.left");
+        fs::create_dir_all(begun.join("folder")).unwrap();
+        remove(&begun).await.unwrap();
+        assert!(!begun.exists());
+        let gone = remove(&parent.path().join("disbatch-6b0003bb686c8275d70dc2f1-Ab3")).await;
+        assert_eq!(gone.unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

@@ -1,18 +1,23 @@
 //! What time brings about, for whoever looks first: tasks that are due, deadlines, leases that have run out, nodes
 //! that are silent. One operation tells whether there is any of it, and mostly there is not.
 
-use std::time::Instant;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use bson::Bson;
+use disbatch_core::config::Hook;
 use disbatch_core::inbox::UNNOTICED;
 use disbatch_core::metrics::labels::Worker;
-use disbatch_core::model::{NodeSelector, Queue, QueueId, Shadow, Task};
-use disbatch_core::store::StoreError;
+use disbatch_core::model::{Canary, NodeSelector, Queue, QueueId, Shadow, Task};
+use disbatch_core::node::Death;
+use disbatch_core::store::{Store, StoreError};
 use disbatch_core::task::{Evidence, Outlook, Question, is_detached};
 use disbatch_core::wake::Listener;
+use futures::StreamExt;
+use tokio::sync::Semaphore;
 
 use crate::chores::measured;
-use crate::external;
+use crate::launch::program;
 use crate::node::Node;
 
 impl Node {
@@ -202,7 +207,7 @@ impl Node {
         }
         let expired = self.store.expired_runs().await?;
         let (of_services, expired): (Vec<Task>, Vec<Task>) = expired.into_iter().partition(is_detached);
-        external::end_lapsed(&self.store, of_services);
+        end_lapsed(&self.store, of_services);
         if expired.is_empty() {
             return Ok(());
         }
@@ -222,5 +227,147 @@ impl Node {
             }
         }
         Ok(())
+    }
+}
+
+/// Canaries are looked at so often. What runners and DENs have counted is written every five seconds.
+const CANARIES_EVERY: Duration = Duration::from_secs(5);
+
+/// Somebody may run `disbatch create-users`, so it is tried again after so long.
+const FORBIDDEN: Duration = Duration::from_secs(60);
+
+/// When canaries of queues are to be looked at again.
+#[derive(Debug, Default)]
+pub struct Canaries(Option<Instant>);
+
+impl Canaries {
+    fn are_due(&mut self, now: Instant) -> bool {
+        let due = self.0.is_none_or(|next| now >= next);
+        if due {
+            self.0 = Some(now + CANARIES_EVERY);
+        }
+        due
+    }
+}
+
+impl Node {
+    /// Takes back the canaries of queues that are worse, if it is time to look. Most nodes know of no queue that has one, and ask nothing.
+    async fn look_at_canaries(&mut self) -> Result<(), StoreError> {
+        let tried: Vec<Queue> =
+            self.queues.known().iter().filter(|queue| Canary::of(queue).is_some()).cloned().collect();
+        if tried.is_empty() || !self.canaries.are_due(Instant::now()) {
+            return Ok(());
+        }
+        for queue in tried {
+            match self.store.judge_canary(&self.name, &queue).await {
+                Ok(None) => {}
+                Ok(Some(sides)) => {
+                    self.queues.changed();
+                    tracing::warn!(
+                        queue = queue.display_name(),
+                        failed = sides.canary.failed,
+                        of = sides.canary.ended,
+                        others_failed = sides.others.failed,
+                        others_of = sides.others.ended,
+                        "the canary of the queue is worse: its tasks are run by the other version again"
+                    );
+                }
+                Err(error) if error.is_forbidden() => {
+                    self.canaries.0 = Some(Instant::now() + FORBIDDEN);
+                    tracing::error!(
+                        %error, queue = queue.display_name(),
+                        "cannot take the canary of the queue back; `disbatch create-users` gives the right to"
+                    );
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// After so long the command `on_dead_node` is killed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+impl Node {
+    /// Runs the command `on_dead_node` of the configuration for each death that nobody looks after yet: once for each, by one DEN, and beside
+    /// all else that the node does.
+    async fn look_after_deaths(&self) -> Result<(), StoreError> {
+        let Some(hook) = &self.config.on_dead_node else { return Ok(()) };
+        for death in self.store.take_deaths(&self.name).await? {
+            tokio::spawn(look_after(self.store.clone(), hook.clone(), death));
+        }
+        Ok(())
+    }
+}
+
+async fn look_after(store: Store, hook: Hook, death: Death) {
+    let outcome = match tokio::time::timeout(PATIENCE, run_hook(&hook, &death)).await {
+        Ok(Ok(outcome)) => outcome,
+        Ok(Err(error)) => format!("cannot be started: {error}"),
+        Err(_) => format!("killed after {} s", PATIENCE.as_secs()),
+    };
+    tracing::warn!(node = death.node, program = hook.program, outcome, "on_dead_node has run");
+    if let Err(error) = store.note_hook(&death, &outcome).await {
+        tracing::warn!(%error, node = death.node, "cannot note what came of on_dead_node");
+    }
+}
+
+async fn run_hook(hook: &Hook, death: &Death) -> std::io::Result<String> {
+    let addresses: Vec<&str> = death.addresses.all().collect();
+    let status = program(&hook.program)
+        .args(&hook.arguments)
+        .env("DISBATCH_NODE", &death.node)
+        .env("DISBATCH_INSTANCE", &death.instance)
+        .env("DISBATCH_ADDRESSES", addresses.join(" "))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .kill_on_drop(true)
+        .status()
+        .await?;
+    Ok(status.to_string())
+}
+
+/// So many tasks of web services are ended at once.
+const AT_ONCE: usize = 4;
+
+/// One round at a time: what it does not come to is found again.
+static ROUND: Semaphore = Semaphore::const_new(1);
+
+/// Ends tasks that web services work on and that no runner looks after, unless others are being ended: nothing was heard of the service in
+/// time, or whoever had noted the end of the task has died before it was made.
+///
+/// Any DEN does. It does so next to the node's loop, as what a service has logged may be long.
+fn end_lapsed(store: &Store, tasks: Vec<Task>) {
+    if tasks.is_empty() {
+        return;
+    }
+    let Ok(round) = ROUND.try_acquire() else { return };
+    let store = store.clone();
+    tokio::spawn(async move {
+        let one = |task: Task| end_one_lapsed(&store, task);
+        futures::stream::iter(tasks).for_each_concurrent(AT_ONCE, one).await;
+        drop(round);
+    });
+}
+
+async fn end_one_lapsed(store: &Store, task: Task) {
+    match store.end_lapsed_external(&task).await {
+        Ok(true) => tracing::warn!(task = %task.id, "a task of a web service had no time left: it is ended"),
+        // It was heard of after all, or another DEN does it.
+        Ok(false) => {}
+        Err(error) => tracing::warn!(task = %task.id, %error, "cannot end a task of a web service yet"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_are_looked_at_now_and_then() {
+        let (mut canaries, now) = (Canaries::default(), Instant::now());
+        assert!(canaries.are_due(now));
+        assert!(!canaries.are_due(now + CANARIES_EVERY / 2) && canaries.are_due(now + CANARIES_EVERY));
     }
 }

@@ -14,8 +14,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::own_file;
-use crate::verdict;
+use crate::facts;
+use crate::folder::read_file;
 
 /// The largest file that is read, in bytes.
 const LARGEST: u64 = 64 * 1024 * 1024;
@@ -63,7 +63,7 @@ pub fn file_name(task: TaskId) -> String {
 /// Reads the file of an answer, which belongs to `user`, or to anybody if that is not given.
 pub fn read(folder: &Path, task: TaskId, user: Option<&Identity>) -> Result<Answer, String> {
     let name = file_name(task);
-    let bytes = own_file::read(folder, &name, LARGEST, user)
+    let bytes = read_file(folder, &name, LARGEST, user)
         .map_err(|error| format!("its answer {name} cannot be read: {error}"))?;
     let text = String::from_utf8(bytes).map_err(|error| format!("its answer is no JSON: {error}"))?;
     Answer::of_json(text)
@@ -93,7 +93,7 @@ impl Answer {
 
     /// Its status by Disbatch's rule: what is no positive integer is a failure.
     pub fn status(&self) -> Status {
-        verdict::announced_status(&self.status)
+        facts::announced_status(&self.status)
     }
 
     pub fn given_status(&self) -> &Value {

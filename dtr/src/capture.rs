@@ -4,8 +4,6 @@
 //! Whether a stream is text is known only at its end, and decides how it is stored; and a plugin must not stall because the database does. So what is
 //! captured here counts, and whatever is shown or stored of it meanwhile is a copy.
 
-mod utf8;
-
 use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::os::unix::fs::FileExt;
@@ -17,11 +15,10 @@ use disbatch_core::clock::{Clock, SystemClock};
 use disbatch_core::output::{Encoding, Marks, StreamName};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
+use crate::deliver::Shape;
 use crate::early_upload::{self, Early};
 use crate::live::{Live, Tap};
-use crate::places::Shape;
 use crate::recorder::Recorder;
-use utf8::Utf8Check;
 
 /// Longer streams are kept on disk.
 const IN_MEMORY: usize = 256 * 1024;
@@ -279,8 +276,55 @@ impl Capture {
     }
 }
 
+/// Tells whether a stream is UTF-8 while it passes by: holds at most three bytes of a character that is not complete yet.
+#[derive(Debug, Default)]
+struct Utf8Check {
+    invalid: bool,
+    pending: Vec<u8>,
+    last: Option<u8>,
+}
+
+impl Utf8Check {
+    fn push(&mut self, mut bytes: &[u8]) {
+        self.last = bytes.last().copied().or(self.last);
+        while !self.pending.is_empty() && !self.invalid {
+            let Some((first, rest)) = bytes.split_first() else { return };
+            bytes = rest;
+            self.pending.push(*first);
+            match std::str::from_utf8(&self.pending) {
+                Ok(_) => self.pending.clear(),
+                Err(error) => self.invalid = error.error_len().is_some(),
+            }
+        }
+        if self.invalid {
+            return;
+        }
+        if let Err(error) = std::str::from_utf8(bytes) {
+            self.invalid = error.error_len().is_some();
+            self.pending = bytes[error.valid_up_to()..].to_vec();
+        }
+    }
+
+    /// Whether everything so far is complete UTF-8.
+    fn is_text(&self) -> bool {
+        !self.invalid && self.pending.is_empty()
+    }
+
+    /// Whether it is not UTF-8, whatever follows.
+    fn is_invalid(&self) -> bool {
+        self.invalid
+    }
+
+    /// The last byte seen.
+    fn last(&self) -> Option<u8> {
+        self.last
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     async fn bytes(capture: &Capture) -> Vec<u8> {
@@ -332,5 +376,28 @@ mod tests {
         assert_eq!(bytes(&capture).await[..4], *b"kept");
         let failure = capture.failure().unwrap();
         assert!(failure.contains("could not be kept: No such file or directory"), "{failure}");
+    }
+
+    fn is_text(bytes: &[u8], step: usize) -> bool {
+        let mut check = Utf8Check::default();
+        for piece in bytes.chunks(step) {
+            check.push(piece);
+        }
+        check.is_text()
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_the_standard_library(bytes in any::<Vec<u8>>(), step in 1usize..9) {
+            prop_assert_eq!(is_text(&bytes, step), std::str::from_utf8(&bytes).is_ok());
+        }
+
+        #[test]
+        fn text_is_text_however_it_is_cut(text in "[a☃é𝄞]{0,30}", cut in 0usize..4, step in 1usize..9) {
+            prop_assert!(is_text(text.as_bytes(), step));
+            let bytes = text.as_bytes();
+            let shorter = &bytes[..bytes.len().saturating_sub(cut)];
+            prop_assert_eq!(is_text(shorter, step), std::str::from_utf8(shorter).is_ok());
+        }
     }
 }

@@ -10,8 +10,7 @@ use disbatch_core::task::question::Question;
 use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use crate::notes::Notes;
-use crate::relay::Relay;
+use crate::relay::{Notes, Relay};
 use crate::storage;
 
 /// Longer lines are refused: a result may have 1 MiB, and needs some room for its JSON.

@@ -9,10 +9,9 @@
 //!
 //! That a stream of text stays text is a guess. Where it was wrong, the chunks are removed and written again.
 
-mod follow;
-
 use std::fs::File;
-use std::io;
+use std::io::{self, Cursor};
+use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,15 +20,20 @@ use disbatch_core::config::Gfs;
 use disbatch_core::output::{Encoding, StreamName};
 use disbatch_core::store::StoreError;
 use disbatch_core::task::Run;
+use futures::stream;
+use tokio::io::AsyncRead;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio_util::io::StreamReader;
 
+use crate::deliver::{Shape, is_for_gridfs};
 use crate::ledger::Ledger;
-use crate::places::{Shape, is_for_gridfs};
-use follow::{Growth, follow};
 
 /// Shorter streams are stored at the end, which takes no time.
 const SHORTEST: u64 = 4 * 1024 * 1024;
+
+/// So much is read at once, and waited for.
+const READ_BYTES: u64 = 1024 * 1024;
 
 /// How long a write that is under way is waited for before its chunks are removed.
 const LAST_WRITE: Duration = Duration::from_secs(30);
@@ -177,6 +181,66 @@ async fn store(
             }
             stored => return stored,
         }
+    }
+}
+
+/// How far a stream has come.
+#[derive(Debug, Clone, Copy)]
+struct Growth {
+    /// What there is of it.
+    so_far: Shape,
+    complete: bool,
+}
+
+impl Growth {
+    /// How it is to be stored, as far as that is known.
+    fn encoding(&self) -> Encoding {
+        if self.so_far.binary { Encoding::Binary } else { Encoding::Text }
+    }
+}
+
+/// Reads the stream in `file` to its end, as something that is stored like this. Fails when nobody tells any more how
+/// it grows, and with `InvalidData` as soon as it is known to be no text although it was to be.
+fn follow(
+    file: Arc<File>,
+    grown: watch::Receiver<Growth>,
+    encoding: Encoding,
+) -> impl AsyncRead + Unpin + Send {
+    let follower = Follower { file, grown, encoding, position: 0 };
+    StreamReader::new(Box::pin(stream::try_unfold(follower, Follower::next)))
+}
+
+struct Follower {
+    file: Arc<File>,
+    grown: watch::Receiver<Growth>,
+    encoding: Encoding,
+    position: u64,
+}
+
+impl Follower {
+    async fn next(mut self) -> io::Result<Option<(Cursor<Vec<u8>>, Self)>> {
+        let (position, encoding) = (self.position, self.encoding);
+        let is_enough = |growth: &Growth| {
+            let turned = growth.encoding() != encoding;
+            turned || growth.complete || growth.so_far.length >= position + READ_BYTES
+        };
+        let growth = *self.grown.wait_for(is_enough).await.map_err(io::Error::other)?;
+        if growth.encoding() != encoding {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it turned out to be no text"));
+        }
+        let wanted = growth.so_far.length.saturating_sub(position).min(READ_BYTES);
+        if wanted == 0 {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; usize::try_from(wanted).map_err(io::Error::other)?];
+        let file = Arc::clone(&self.file);
+        let read = tokio::task::spawn_blocking(move || {
+            // With a position of its own: the capture writes at that of the file.
+            file.read_exact_at(&mut bytes, position).map(|()| bytes)
+        });
+        let bytes = read.await.map_err(io::Error::other)??;
+        self.position += wanted;
+        Ok(Some((Cursor::new(bytes), self)))
     }
 }
 

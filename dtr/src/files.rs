@@ -2,28 +2,27 @@
 //! succeeded.
 //!
 //! Files are put there and taken from there below a descriptor of the folder, part of a path by part, and no link is
-//! followed (`root.rs`, `walk.rs`): neither a path that somebody has put into the database nor what a plugin has left leads
+//! followed (`root.rs`): neither a path that somebody has put into the database nor what a plugin has left leads
 //! anywhere else. What is in memory is a few chunks, however large and however many the files are. While files are
 //! transferred the lease is renewed as ever, the task's progress says how far it is, and whatever ends a plugin ends it.
 
-mod bring;
 mod content;
-mod leave;
-mod meter;
 pub mod root;
-mod trouble;
-pub mod walk;
+mod transfer;
 
+use std::io;
 use std::pin::pin;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use bson::Bson;
-use disbatch_core::files::{FileSet, FilesError, RESERVED_PREFIX};
+use disbatch_core::files::{
+    EntryPath, FileSet, FilesError, LONGEST, PathError, PatternError, RESERVED_PREFIX, SetName,
+};
 use disbatch_core::identity::Identity;
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::model::{Queue, Task, TaskFiles};
-use disbatch_core::store::Store;
+use disbatch_core::store::{Store, StoreError};
 use tokio::sync::Semaphore;
 
 use crate::deliver::Delivered;
@@ -32,10 +31,6 @@ use crate::retry::{Patience, retry};
 use crate::supervision::{Reason, Supervision};
 use crate::work::{Begun, Work};
 use root::Root;
-use trouble::Trouble;
-
-/// So many files are transferred at once.
-const FILES_AT_ONCE: usize = 4;
 
 /// So many chunks of all files are in memory at once when they are stored.
 const CHUNKS_AT_ONCE: usize = 6;
@@ -177,6 +172,60 @@ pub fn is_own(name: &str, task: &str) -> bool {
 
 fn text<'a>(task: &'a Task, field: &str) -> Option<&'a str> {
     task.rest.get(field).and_then(Bson::as_str)
+}
+
+/// Why files cannot be brought or stored. One line each.
+#[derive(Debug, thiserror::Error)]
+pub enum Trouble {
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    #[error("{0}")]
+    Files(#[from] FilesError),
+    /// There is no version of the set that is done.
+    #[error("there is no file set {0}")]
+    NoSet(SetName),
+    /// There is no such version that is done.
+    #[error("there is no version {version} of the file set {name}")]
+    NoVersion { name: SetName, version: i64 },
+    #[error("the file set {0} does not belong to the tenant of the task")]
+    OtherTenant(SetName),
+    /// What somebody has put into the database is no path in a set.
+    #[error("{0}")]
+    Path(#[from] PathError),
+    /// The same of patterns.
+    #[error("{0}")]
+    Pattern(#[from] PatternError),
+    #[error("{0} cannot be placed: the runner uses names like this itself")]
+    Reserved(EntryPath),
+    /// The content is not there, or has another size.
+    #[error("the content of {0} is missing")]
+    Missing(EntryPath),
+    #[error("the content of {0} is damaged")]
+    Damaged(EntryPath),
+    #[error("cannot write {path}: {source}")]
+    Write {
+        /// Where it is in the set.
+        path: EntryPath,
+        source: io::Error,
+    },
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// Where it is in the set.
+        path: EntryPath,
+        source: io::Error,
+    },
+    #[error("cannot look through the private folder: {0}")]
+    Walk(io::Error),
+    #[error("{0} has more than {most} bytes", most = LONGEST)]
+    TooLong(EntryPath),
+    /// Somebody has written to the file after the plugin had ended.
+    #[error("{0} was changed while it was stored")]
+    Changed(EntryPath),
+    /// Somebody else removes all the time what is stored.
+    #[error("the files are removed as fast as they are stored")]
+    Busy,
+    #[error("the task is not this runner's any more")]
+    NotOurs,
 }
 
 #[cfg(test)]

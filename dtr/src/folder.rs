@@ -1,17 +1,25 @@
 //! A task's private folder. While the task is on, it is the runner's working directory, by which others see what the
 //! runner works on. Where the plugin needs none, there is none for a short task whose runner has a DEN: see [`Lodging`].
+//!
+//! Runner and plugin leave files for each other in it. It belongs to the plugin's user, who may put anything in the place of
+//! anything. So nothing is written through a link, and nothing is read but a file of theirs.
 
-use std::fs;
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use bson::oid::ObjectId;
+use disbatch_core::identity::Identity;
 use disbatch_core::model::TaskId;
 use disbatch_core::private_folder::PrivateFolder;
 use disbatch_core::remove_tree::remove_tree;
-use nix::unistd::Uid;
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open, openat};
+use nix::sys::stat::Mode;
+use nix::unistd::{Uid, UnlinkatFlags, unlinkat};
 use tempfile::TempDir;
 
 use crate::failure::Failure;
@@ -236,12 +244,64 @@ fn leave(folder: &Path) -> io::Result<()> {
     }
 }
 
+/// Makes the file `name`, in place of what there is of that name. Only `user` can read it, or the runner's own user.
+pub fn write_file(folder: &Path, name: &str, bytes: &[u8], user: Option<&Identity>) -> io::Result<()> {
+    let folder = open_folder(folder)?;
+    take_away(&folder, name)?;
+    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let mut file = File::from(openat(&folder, name, flags, Mode::S_IRUSR | Mode::S_IWUSR)?);
+    file.write_all(bytes)?;
+    if let Some(user) = user {
+        fchown(&file, Some(user.uid), Some(user.gid))?;
+    }
+    Ok(())
+}
+
+/// Removes the file `name`, if there is one.
+pub fn remove_file(folder: &Path, name: &str) -> io::Result<()> {
+    take_away(&open_folder(folder)?, name)
+}
+
+/// What is in the file `name`, which has at most so many bytes and belongs to `user`, or to anybody if that is not given.
+pub fn read_file(folder: &Path, name: &str, most: u64, user: Option<&Identity>) -> io::Result<Vec<u8>> {
+    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    let file = File::from(openat(open_folder(folder)?, name, flags, Mode::empty())?);
+    let found = file.metadata()?;
+    if !found.is_file() {
+        return Err(io::Error::other("it is no file"));
+    }
+    if user.is_some_and(|user| found.uid() != user.uid) {
+        return Err(io::Error::other("it belongs to somebody else than the plugin's user"));
+    }
+    let mut bytes = Vec::new();
+    file.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        return Err(io::Error::other(format!("it has more than {most} bytes")));
+    }
+    Ok(bytes)
+}
+
+fn open_folder(folder: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    Ok(open(folder, flags, Mode::empty())?)
+}
+
+fn take_away(folder: &OwnedFd, name: &str) -> io::Result<()> {
+    match unlinkat(folder, name, UnlinkatFlags::NoRemoveDir) {
+        Ok(()) | Err(Errno::ENOENT) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
     use std::os::unix::fs::{chown, symlink};
 
+    use nix::unistd::mkfifo;
+
     use super::*;
+
+    const MOST: u64 = 100;
 
     fn task(number: u8) -> TaskId {
         TaskId(ObjectId::from_bytes([number; 12]))
@@ -353,5 +413,51 @@ mod tests {
         drop((third, folders));
         fs::remove_dir_all(rest).unwrap();
         assert_eq!(of_mark(mark()).count(), 0);
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        write_file(folder, "a", b"first", None).unwrap();
+        write_file(folder, "a", b"second", None).unwrap();
+        assert_eq!(read_file(folder, "a", MOST, None).unwrap(), b"second");
+        assert_eq!(fs::metadata(folder.join("a")).unwrap().permissions().mode() & 0o777, 0o600);
+        let error = read_file(folder, "a", 5, None).unwrap_err().to_string();
+        assert_eq!(error, "it has more than 5 bytes");
+        remove_file(folder, "a").unwrap();
+        remove_file(folder, "a").unwrap();
+        assert_eq!(read_file(folder, "a", MOST, None).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn links_are_not_followed_and_what_is_no_file_is_not_waited_for() {
+        let (folder, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (folder, secret) = (folder.path(), elsewhere.path().join("secret"));
+        fs::write(&secret, "horse").unwrap();
+        symlink(&secret, folder.join("link")).unwrap();
+        assert!(read_file(folder, "link", MOST, None).is_err());
+        write_file(folder, "link", b"new", None).unwrap();
+        assert_eq!(fs::read_to_string(&secret).unwrap(), "horse");
+        mkfifo(folder.join("fifo").as_path(), Mode::S_IRWXU).unwrap();
+        assert_eq!(read_file(folder, "fifo", MOST, None).unwrap_err().to_string(), "it is no file");
+        fs::create_dir(folder.join("folder")).unwrap();
+        assert!(read_file(folder, "folder", MOST, None).is_err());
+        assert!(write_file(folder, "folder", b"", None).is_err());
+        symlink(elsewhere.path(), folder.join("other")).unwrap();
+        assert!(
+            read_file(&folder.join("other"), "secret", MOST, None).is_err(),
+            "the folder itself is a link"
+        );
+    }
+
+    #[test]
+    fn only_what_is_the_plugins_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = fs::metadata(folder.path()).unwrap().uid();
+        let of = |uid| Identity { name: "u".to_owned(), uid, gid: 7, groups: vec![], home: "/".into() };
+        write_file(folder.path(), "a", b"x", None).unwrap();
+        assert!(read_file(folder.path(), "a", MOST, Some(&of(own))).is_ok());
+        assert!(read_file(folder.path(), "a", MOST, Some(&of(own + 1))).is_err());
     }
 }

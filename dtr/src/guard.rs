@@ -38,11 +38,8 @@
 //! If the guard itself is killed, its reports end, and the runner kills what it has guarded. For the next task, it
 //! starts another guard.
 
-pub mod exceeded_limit;
 mod family;
-mod group;
-mod inbox;
-mod oom;
+pub mod limits;
 pub mod process;
 pub mod protocol;
 pub mod refusal;
@@ -73,11 +70,10 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::Instant;
 
 use crate::boot_time::boot_time;
+use crate::descriptors::{Outbox, PipeSink, PipeSource, Socket, Source};
 use crate::folder;
 use crate::isolation::Isolation;
-use crate::outbox::Outbox;
 use crate::post::Post;
-use crate::socket::{PipeSink, PipeSource, Socket, Source};
 use family::{Marks, Processes};
 use protocol::{FromGuard, Number, Order, Report, Settings, Spawn, ToGuard};
 use refusal::Patience;

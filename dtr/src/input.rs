@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::control::Control;
 use crate::guard::protocol::{FromGuard, ToGuard};
 use crate::relay;
-use crate::secret_bytes::Wiped;
+use crate::secrets::Wiped;
 
 /// What a plugin has said over its control channel.
 #[derive(Debug, Clone, Default, PartialEq)]

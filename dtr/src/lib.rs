@@ -4,50 +4,38 @@
 //! need that make up what plugins might say, and [`local`], by which the command line runs a plugin.
 
 mod answer;
-mod args;
 mod boot_time;
 mod capture;
-mod catalogue;
 mod confine;
 mod control;
 mod custody;
 mod deliver;
 mod descriptors;
 mod early_upload;
-mod echo;
-mod environment;
 mod facts;
 mod failure;
 mod files;
 mod folder;
 mod guard;
-mod harness;
 pub mod input;
 mod isolation;
 mod ledger;
 mod link;
 mod live;
 pub mod local;
-mod notes;
-mod outbox;
 mod outcome;
-mod own_file;
-mod places;
 mod plugin;
 mod post;
 mod recorder;
 mod relay;
 mod retry;
 mod run;
-mod secret_bytes;
 mod secrets;
 mod session;
 mod setup;
-mod socket;
 mod steps;
 mod storage;
 mod supervision;
-mod verdict;
 mod warm;
 mod work;
 
@@ -82,9 +70,9 @@ pub fn as_part_of_runner() -> Option<ExitCode> {
 
 /// Runs one task, or one after the other.
 fn run_tasks() -> ExitCode {
-    let args = args::Args::parse();
+    let args = setup::Args::parse();
     if args.man_page {
-        return match args::Args::print_man_page() {
+        return match setup::Args::print_man_page() {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 last_words("dtr", &error);
@@ -103,7 +91,7 @@ fn run_tasks() -> ExitCode {
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn work(args: args::Args) -> ExitCode {
+async fn work(args: setup::Args) -> ExitCode {
     // One would have passwords of the database and secure parameters of tasks in it. Plugins may be allowed theirs.
     let ended = match (core_dumps::forbid(), args.link) {
         (Err(error), _) => Err(failure::Failure::Setup(error)),

@@ -20,9 +20,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::custody::Nudges;
-use crate::outbox::Outbox;
+use crate::descriptors::{Outbox, Socket, Source};
 use crate::post::Post;
-use crate::socket::{Socket, Source};
 
 /// So much is read at once: the tasks of a batch come together.
 const READ_SIZE: usize = 64 * 1024;

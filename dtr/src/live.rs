@@ -4,15 +4,13 @@
 //! The plugin never waits for this. When the database is slow or away, the newest bytes are kept and the rest is
 //! left out; the stored output at the end of the task has it all.
 
-mod buffer;
-mod writer;
-
+use std::collections::VecDeque;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use disbatch_core::live::LiveStream;
+use disbatch_core::live::{CHUNK_BYTES, FULL_BYTES, LiveStream, Piece};
 use disbatch_core::output::StreamName;
 use disbatch_core::store::StoreError;
 use disbatch_core::task::Run;
@@ -20,9 +18,6 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::ledger::Ledger;
-
-pub use buffer::Tap;
-use writer::Writer;
 
 /// A task that ends sooner is not written about.
 const FIRST_AFTER: Duration = Duration::from_millis(100);
@@ -35,6 +30,9 @@ const EVERY: Duration = Duration::from_millis(500);
 
 /// How long the end of the task waits for a write that is under way.
 const LAST_WRITE: Duration = Duration::from_secs(5);
+
+/// So many bytes of a stream are held until they are written; older ones are left out.
+const HELD_BYTES: usize = 1024 * 1024;
 
 /// Live output of one attempt of a task.
 #[derive(Debug)]
@@ -157,6 +155,122 @@ impl<'a> Live<'a> {
     }
 }
 
+/// Takes what a capture reads, and holds the newest bytes until they are written. Clones share what they hold.
+#[derive(Debug, Clone)]
+pub struct Tap {
+    held: Arc<Mutex<Held>>,
+    news: Arc<Notify>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    bytes: VecDeque<u8>,
+    /// Where the first of them is in the stream.
+    offset: u64,
+    closed: bool,
+}
+
+impl Tap {
+    /// A tap at the start of a stream, which tells `news` when it has been given something.
+    pub fn new(news: Arc<Notify>) -> Self {
+        Self { held: Arc::default(), news }
+    }
+
+    /// The next bytes of the stream. Never waits.
+    pub fn push(&self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        {
+            let mut held = self.held();
+            let newest = &bytes[bytes.len().saturating_sub(HELD_BYTES)..];
+            let too_many = (held.bytes.len() + newest.len()).saturating_sub(HELD_BYTES);
+            held.bytes.drain(..too_many);
+            held.bytes.extend(newest);
+            held.offset += (too_many + bytes.len() - newest.len()) as u64;
+        }
+        self.news.notify_one();
+    }
+
+    /// The stream has come to its end.
+    pub fn close(&self) {
+        self.held().closed = true;
+    }
+
+    /// The stream goes on after all.
+    pub fn open(&self) {
+        self.held().closed = false;
+    }
+
+    /// Whether the stream has come to its end.
+    pub fn is_closed(&self) -> bool {
+        self.held().closed
+    }
+
+    /// What is held, if anything. It is still held afterwards.
+    pub fn peek(&self) -> Option<Piece> {
+        let held = self.held();
+        let (first, second) = held.bytes.as_slices();
+        let bytes = [first, second].concat();
+        (!bytes.is_empty()).then_some(Piece { offset: held.offset, bytes })
+    }
+
+    /// Lets go of what comes before the byte `end`: it is written.
+    pub fn forget_before(&self, end: u64) {
+        let mut held = self.held();
+        let written = usize::try_from(end.saturating_sub(held.offset)).unwrap_or(usize::MAX);
+        let written = written.min(held.bytes.len());
+        held.bytes.drain(..written);
+        held.offset += written as u64;
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One stream on its way to the database: whole chunks, of which the last may still grow.
+struct Writer {
+    of: LiveStream,
+    tap: Tap,
+    /// The last chunk, while it is short enough to grow.
+    open: Option<Piece>,
+}
+
+impl Writer {
+    fn new(of: LiveStream, tap: Tap) -> Self {
+        Self { of, tap, open: None }
+    }
+
+    /// Writes what the tap holds.
+    async fn write(&mut self, ledger: &Ledger) -> Result<(), StoreError> {
+        let Some(new) = self.tap.peek() else { return Ok(()) };
+        let end = new.end();
+        let whole = joined(self.open.as_ref(), new);
+        ledger.write_live(self.of, &whole).await?;
+        self.tap.forget_before(end);
+        self.open = last_chunk(whole);
+        Ok(())
+    }
+}
+
+/// The chunk that may grow, grown by what follows it. Skipped bytes end it.
+fn joined(open: Option<&Piece>, new: Piece) -> Piece {
+    match open {
+        Some(open) if open.end() == new.offset => {
+            Piece { offset: open.offset, bytes: [&open.bytes[..], &new.bytes].concat() }
+        }
+        _ => new,
+    }
+}
+
+/// The last chunk of what was written, if it may grow.
+fn last_chunk(written: Piece) -> Option<Piece> {
+    let start = (written.bytes.len().saturating_sub(1) / CHUNK_BYTES) * CHUNK_BYTES;
+    let bytes = written.bytes[start..].to_vec();
+    (bytes.len() < FULL_BYTES).then_some(Piece { offset: written.offset + start as u64, bytes })
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -164,8 +278,79 @@ mod tests {
     use disbatch_core::config::Config;
     use disbatch_core::lifecycle::Lifecycle;
     use disbatch_core::model::{NodeName, QueueId};
+    use proptest::prelude::*;
 
     use super::*;
+
+    impl Tap {
+        fn held_bytes(&self) -> usize {
+            self.held().bytes.len()
+        }
+    }
+
+    fn tap() -> Tap {
+        Tap::new(Arc::default())
+    }
+
+    #[test]
+    fn the_newest_bytes_are_held() {
+        let tap = tap();
+        assert_eq!(tap.peek(), None);
+        tap.push(&vec![b'a'; HELD_BYTES]);
+        tap.push(b"bcd");
+        let piece = tap.peek().unwrap();
+        assert_eq!((piece.offset, piece.bytes.len()), (3, HELD_BYTES));
+        assert!(piece.bytes.ends_with(b"abcd"));
+        tap.push(&[b'e'; 3 * HELD_BYTES]);
+        let piece = tap.peek().unwrap();
+        assert_eq!((piece.offset, piece.end()), (3 * HELD_BYTES as u64 + 3, 4 * HELD_BYTES as u64 + 3));
+        assert!(piece.bytes.iter().all(|byte| *byte == b'e'));
+        tap.forget_before(7);
+        assert_eq!(tap.peek(), Some(piece), "that was not held any more");
+        tap.forget_before(u64::MAX);
+        assert_eq!(tap.peek(), None);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(16))]
+
+        #[test]
+        fn offsets_are_those_of_the_stream(
+            steps in prop::collection::vec((0usize..2 * HELD_BYTES, any::<bool>()), 1..4),
+        ) {
+            let stream: Vec<u8> = (0..=250).cycle().take(8 * HELD_BYTES).collect();
+            let (tap, mut end) = (tap(), 0);
+            for (length, written) in steps {
+                tap.push(&stream[end..end + length]);
+                end += length;
+                let Some(piece) = tap.peek() else { continue };
+                let start = usize::try_from(piece.offset).unwrap();
+                prop_assert!(piece.bytes == stream[start..end], "{start} to {end}");
+                if written {
+                    tap.forget_before(piece.end());
+                }
+            }
+        }
+    }
+
+    fn piece(offset: u64, length: usize) -> Piece {
+        Piece { offset, bytes: vec![b'x'; length] }
+    }
+
+    #[test]
+    fn short_chunks_grow_and_full_ones_do_not() {
+        assert_eq!(last_chunk(piece(5, 7)), Some(piece(5, 7)));
+        assert_eq!(last_chunk(piece(5, FULL_BYTES)), None);
+        assert_eq!(last_chunk(piece(5, CHUNK_BYTES)), None);
+        assert_eq!(last_chunk(piece(5, CHUNK_BYTES + 3)), Some(piece(5 + CHUNK_BYTES as u64, 3)));
+    }
+
+    #[test]
+    fn only_what_follows_is_joined() {
+        assert_eq!(joined(None, piece(5, 7)), piece(5, 7));
+        assert_eq!(joined(Some(&piece(2, 3)), piece(5, 7)), piece(2, 10));
+        assert_eq!(joined(Some(&piece(1, 3)), piece(5, 7)), piece(5, 7), "a byte was skipped");
+    }
 
     /// Live output for a database that nobody answers for.
     fn unreachable() -> (Ledger, Run) {
@@ -204,7 +389,7 @@ mod tests {
                 tokio::task::yield_now().await;
             }
             tap.push(&vec![b'x'; 9 << 20]);
-            assert!(tap.held_bytes() <= buffer::HELD_BYTES);
+            assert!(tap.held_bytes() <= HELD_BYTES);
             Ok::<(), ()>(())
         };
         // It would try for a while to remove what may have been written.

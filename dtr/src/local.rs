@@ -3,9 +3,7 @@
 //! All that a plugin meets is what it meets on a node: the guard, the private folder, its input and its variables, the control
 //! channel, limits, and what is made of its end. What it says is handed on as it comes, and stored nowhere.
 
-mod files;
-mod streams;
-mod task_input;
+mod given;
 
 use std::ffi::OsString;
 use std::io;
@@ -21,30 +19,32 @@ use disbatch_core::model::{NodeName, PluginName, Rules, Status, whole_number};
 use disbatch_core::output::StreamName;
 use disbatch_core::secrets::SecureParams;
 use serde_json::Value;
-use tokio::io::AsyncReadExt;
-use tokio::sync::mpsc;
+use tokio::io::{AsyncReadExt, copy, sink};
+use tokio::sync::{Notify, mpsc};
 
 use crate::boot_time::boot_time;
-use crate::capture::Captures;
+use crate::capture::{Capture, Captures};
 use crate::custody::Nudges;
 use crate::folder::{self, Folders, Lodging};
 use crate::ledger::{Connection, Ledger};
+use crate::live::Tap;
 use crate::outcome::Outcome;
 use crate::relay;
 use crate::setup::Setup;
 use crate::supervision::{self, End, Reason, Supervisor};
 use crate::work::{Kit, Work};
-use streams::Streams;
-use task_input::begun;
+use given::begun;
 
-pub use files::{GivenFile, GivenFiles, LeftFile};
-pub use task_input::{Earlier, Given};
+pub use given::{Earlier, Given, GivenFile, GivenFiles, LeftFile};
 
 /// Nobody waits longer for a plugin at a terminal: a month.
 const LONGEST: Duration = Duration::from_secs(30 * 86_400);
 
 /// How long a plugin may take to end when it is told to.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// Output is handed on in pieces of so many bytes at most.
+const PIECE: usize = 64 * 1024;
 
 #[derive(Debug)]
 pub struct Rehearsal {
@@ -262,6 +262,67 @@ async fn end(supervisor: Supervisor, timeout: Option<Duration>, lifecycle: &Life
         () = lifecycle.draining() => Reason::Cancel,
     };
     supervisor.end(End { reason, grace: GRACE });
+}
+
+/// What is handed on of the task's output while it runs, as it comes.
+struct Streams {
+    /// Something has come.
+    news: Arc<Notify>,
+    /// Each with how much of it was handed on.
+    taps: [(StreamName, Tap, u64); 2],
+}
+
+impl Streams {
+    /// None yet, and where they are captured.
+    fn new() -> (Self, Captures) {
+        let news = Arc::new(Notify::new());
+        let (out, err) = (Tap::new(Arc::clone(&news)), Tap::new(Arc::clone(&news)));
+        let Captures { stdout, stderr } = Captures::new(None, None);
+        let captures = Captures { stdout: stdout.tapped(out.clone()), stderr: stderr.tapped(err.clone()) };
+        (Self { news, taps: [(StreamName::Stdout, out, 0), (StreamName::Stderr, err, 0)] }, captures)
+    }
+
+    /// Hands on what has come.
+    fn hand_on(&mut self, say: &mut impl FnMut(Word)) {
+        for (name, tap, shown) in &mut self.taps {
+            let Some(piece) = tap.peek() else { continue };
+            if piece.offset > *shown {
+                say(Word::LeftOut(*name, piece.offset - *shown));
+            }
+            *shown = piece.end();
+            tap.forget_before(*shown);
+            say(Word::Output(*name, piece.bytes));
+        }
+    }
+
+    /// Hands on what comes with the end: why a plugin was not begun with, which no tap has seen.
+    async fn hand_on_the_rest(&self, outcome: &Outcome, say: &mut impl FnMut(Word)) -> io::Result<()> {
+        for ((name, _, shown), stream) in self.taps.iter().zip([&outcome.stdout, &outcome.stderr]) {
+            hand_on_from(*name, stream, *shown, say).await?;
+        }
+        Ok(())
+    }
+}
+
+async fn hand_on_from(
+    name: StreamName,
+    stream: &Capture,
+    shown: u64,
+    say: &mut impl FnMut(Word),
+) -> io::Result<()> {
+    if stream.len() <= shown {
+        return Ok(());
+    }
+    let mut reader = stream.reader()?;
+    copy(&mut (&mut reader).take(shown), &mut sink()).await?;
+    let mut piece = vec![0; PIECE];
+    loop {
+        let read = reader.read(&mut piece).await?;
+        if read == 0 {
+            return Ok(());
+        }
+        say(Word::Output(name, piece[..read].to_vec()));
+    }
 }
 
 fn json(document: Document) -> Value {

@@ -12,10 +12,9 @@ use disbatch_core::task::{Pause, commit_note};
 use nix::sys::signal::Signal;
 
 use crate::capture::{Capture, Captures};
-use crate::facts::ExitFacts;
+use crate::facts::{self, ExitFacts};
 use crate::plugin::Ended;
 use crate::supervision::Reason;
-use crate::verdict;
 
 /// What came of a plugin, or of the plugins of several steps.
 #[derive(Debug)]
@@ -52,7 +51,7 @@ pub struct Held {
 impl Verdict {
     /// What came of a plugin that has ended.
     pub fn of(ended: Ended) -> Self {
-        let status = verdict::final_status(ended.exit, ended.control.status.as_ref());
+        let status = facts::final_status(ended.exit, ended.control.status.as_ref());
         Self::with(ended, status)
     }
 

@@ -1,25 +1,23 @@
 //! One plugin process from its start to its end: a single owner for its pipes, its exit and its signals.
 
-mod direct;
-mod ending;
 mod engine_input;
-mod variables;
-mod worker;
+mod told;
 
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::Pin;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use bson::{Bson, DateTime};
+use bson::Bson;
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::model::{PluginName, Queue, Task};
 use disbatch_core::plugin::Plugin;
 use disbatch_core::secrets::{FIELD, NamedSecrets, SecureParams};
 use disbatch_core::task::Run;
+use disbatch_shell::Params;
 use tokio::time::{Instant, timeout};
 use zeroize::Zeroizing;
 
@@ -28,7 +26,7 @@ use crate::confine::Confinement;
 use crate::control::Control;
 use crate::facts::{self, ExitFacts};
 use crate::folder;
-use crate::guard::protocol::{Exit, Order, Report, Spawn};
+use crate::guard::protocol::{Direct, Exit, Order, Report, Spawn};
 use crate::guard::{self, Guarded, Guards, Streams};
 use crate::isolation::Isolation;
 use crate::local::Prepared;
@@ -36,22 +34,23 @@ use crate::relay::Relay;
 use crate::secrets;
 use crate::steps::OfStep;
 use crate::storage::Ear;
-use crate::supervision::{End, Reason, Supervision, Wish};
+use crate::supervision::{End, Ending, Reason, Supervision, Wish};
 
-pub use direct::Params;
-pub use ending::Ending;
 pub use engine_input::clear_away;
-pub use variables::{secret_variable, variables};
-pub use worker::{Adapter, Callback, Worker};
+pub use told::{About, Adapter, Callback, Worker, secret_variable, variables};
 
 use engine_input::Given;
-use variables::WORK_DIR;
+use told::{SECURE_PARAMS, WORK_DIR};
 
 /// How long pipes may stay open after the plugin's end before they are left to whoever holds them.
 pub const PIPES_GRACE: Duration = Duration::from_secs(2);
 
 /// What is wished for when the runner is told to end.
 pub const TOLD_TO_END: End = End { reason: Reason::Runner, grace: Duration::from_secs(10) };
+
+/// Longer commands of a task's, in bytes, are for the plugin's program: the system starts no program with much more, and the
+/// guard is to be told of none that makes it large.
+const LONGEST_COMMAND: usize = 1024 * 1024;
 
 /// What a plugin is started for.
 #[derive(Debug, Clone, Copy)]
@@ -84,31 +83,6 @@ impl Job<'_> {
     pub fn is_first(&self) -> bool {
         self.about.step.as_ref().is_none_or(OfStep::is_first)
     }
-}
-
-/// What a plugin is told besides the task.
-#[derive(Debug, Clone, Default)]
-pub struct About {
-    /// When the newest run of the task's schedule that succeeded began and ended.
-    pub last_success: [Option<DateTime>; 2],
-    /// Which step of the task it does, if that has several.
-    pub step: Option<OfStep>,
-    /// Whether it finds secure parameters in a variable, too.
-    pub secure_params_in_environment: bool,
-    /// Whether it stops where it is when it is told to, and goes on in another attempt.
-    pub interruptible: bool,
-    /// The database in which it may end its task, if it may.
-    pub commits_in: Option<String>,
-    /// What it finds in variables that nobody else sees; an adapter finds it in its input.
-    pub secrets: NamedSecrets,
-    /// The configuration of the node.
-    pub config: PathBuf,
-    /// The private addresses that it may send messages to, if it sends any.
-    pub allowed_addresses: Option<String>,
-    /// What its adapter is told, if it has one.
-    pub adapter: Option<Adapter>,
-    /// With what its web service calls back, if it does.
-    pub callback: Option<Callback>,
 }
 
 #[derive(Debug)]
@@ -175,7 +149,7 @@ pub async fn execute(
     (supervision, lifecycle): (&mut Supervision, &Lifecycle),
 ) -> Result<Ended, NotBegun> {
     let job = Job { secure_params: secure_params.as_ref().or(job.secure_params), ..job };
-    if let Some(params) = direct::command_of(plugin, &job, guards.isolation()) {
+    if let Some(params) = command_of(plugin, &job, guards.isolation()) {
         let guarded = start(plugin, job, Some(params), guards, relay).await?;
         match follow(guarded, None, captures, relay, (&mut *supervision, lifecycle)).await {
             Err(NotBegun::NotDirect) => captures.reopen(),
@@ -191,6 +165,34 @@ pub async fn execute(
     ended.await
 }
 
+/// The command in the parameters of a task that takes the plugin's place, if the task is done by one: see `command_in_params` in
+/// `docs/plugins.md`.
+///
+/// It is only begun like that where nothing is in the way. In all other cases the plugin's program is started, with the
+/// task: for parameters that are wrong, a command that is not there, or a plugin that is to be another user. So what is said of
+/// these is said in one place.
+fn command_of(plugin: &Plugin, job: &Job<'_>, isolation: &Isolation) -> Option<Params> {
+    if !plugin.manifest.command_in_params || isolation.confinement(&plugin.manifest).is_some() {
+        return None;
+    }
+    let params = Params::check(&job.task.params().clone().into_relaxed_extjson()).ok()?;
+    let words = params.command.iter().map(String::len).sum::<usize>();
+    let variables = params.env.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>();
+    (words + variables <= LONGEST_COMMAND).then_some(params)
+}
+
+/// Has the command started in place of the plugin.
+fn in_its_place(of_plugin: Spawn, params: Params) -> Spawn {
+    let Params { command, env, cwd } = params;
+    let mut words = command.into_iter();
+    Spawn {
+        program: words.next().unwrap_or_default().into(),
+        arguments: words.map(Into::into).collect(),
+        direct: Some(Direct { env, cwd }),
+        ..of_plugin
+    }
+}
+
 /// Starts the plugin, or the command that takes its place, under a guard.
 async fn start(
     plugin: &Plugin,
@@ -203,10 +205,10 @@ async fn start(
     let spawn = spawn(plugin, job, guards.isolation())?;
     if let Some(recorder) = &relay.recorder {
         let folder = job.private_folder();
-        recorder.starts(&spawn.environment, &job.about.secrets, folder, variables::SECURE_PARAMS);
+        recorder.starts(&spawn.environment, &job.about.secrets, folder, SECURE_PARAMS);
     }
     guards.spawn(match command {
-        Some(params) => direct::spawn(spawn, params),
+        Some(params) => in_its_place(spawn, params),
         None => spawn,
     })
 }

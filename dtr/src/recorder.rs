@@ -3,13 +3,12 @@
 //! Of a task with steps the input is recorded once, as it is before the first, and the plugin of each step. Of a warm plugin there is neither an environment nor the times of output, since its process has begun before
 //! and has other tasks as well; of what a web service goes on with nothing is recorded.
 
-mod bounds;
 mod common;
-mod sums;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::iter;
 use std::mem;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -24,24 +23,36 @@ use disbatch_core::plugin::{Engine, Plugin};
 use disbatch_core::recordings::{CommonPart, Recorded};
 use disbatch_core::secrets::{FIELD, NamedSecrets};
 use disbatch_wire::bundles::{
-    ControlLine, OutputPiece, PluginFile, RecordedStep, Recording, VERSION, Variable,
+    ControlLine, OutputPiece, PluginFile, RecordedPlugin, RecordedStep, Recording, VERSION, Variable,
 };
+use serde_json::Value;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::environment::Environment;
-use crate::isolation::is_set_here;
+use crate::isolation::{Environment, is_set_here};
 use crate::ledger::Ledger;
 use crate::work::parts::Part;
-use bounds::{LONGEST_VALUE, MOST_CONTROL, MOST_LINES, MOST_PIECES, bounded};
-
 use common::Common;
 
-pub use common::Commons;
-pub use sums::Sums;
+pub use common::{Commons, Sums};
 
 /// How long the end of an attempt may wait for the sums of files, which have been made since its start.
 const SUMS_TAKE: Duration = Duration::from_secs(1);
+
+/// As JSON a recording has so many bytes at most.
+const LARGEST: usize = 1024 * 1024;
+
+/// So many control lines are recorded at most,
+const MOST_LINES: usize = 2_000;
+
+/// with so many bytes together.
+const MOST_CONTROL: usize = 256 * 1024;
+
+/// So often it is recorded when output came.
+const MOST_PIECES: usize = 2_000;
+
+/// Longer values of variables are left out. Those that the runner sets are in the input as well.
+const LONGEST_VALUE: usize = 4 * 1024;
 
 /// Variables that are set here and are the same for all attempts of a queue.
 const OF_QUEUE: [&str; 5] =
@@ -276,6 +287,42 @@ fn is_suspect(name: &str, value: &[u8]) -> bool {
     SUSPECT.iter().any(|part| name.contains(part)) || (value.contains(&b'@') && has(b"://"))
 }
 
+/// The recording as JSON. What makes it too large is left out, what can be had elsewhere first, and it says so.
+fn bounded(mut recording: Recording) -> String {
+    type Cut = (&'static str, fn(&mut Recording));
+    const CUTS: [Cut; 6] = [
+        ("standard input, which is the task", |recording| recording.input = String::new()),
+        ("the times of output", |recording| recording.output = Vec::new()),
+        ("the control lines", |recording| recording.control = Vec::new()),
+        ("the manifest", |recording| plugins(recording).for_each(|plugin| plugin.manifest = Value::Null)),
+        ("the files of the plugin", |recording| {
+            plugins(recording).for_each(|plugin| plugin.files = Vec::new())
+        }),
+        ("the environment", |recording| recording.environment = Vec::new()),
+    ];
+    let long = |variable: &&Variable| variable.value.is_none() && !variable.secret;
+    let names: Vec<String> =
+        recording.environment.iter().filter(long).map(|variable| variable.name.clone()).collect();
+    recording.cut.extend(names.into_iter().map(|name| format!("the value of {name}")));
+    let mut cuts = CUTS.into_iter();
+    loop {
+        let text = serde_json::to_string(&recording).unwrap_or_default();
+        if text.len() <= LARGEST {
+            return text;
+        }
+        // A queue alone that is so large is a document of nobody's making.
+        let Some((what, cut)) = cuts.next() else { return String::new() };
+        cut(&mut recording);
+        recording.cut.push(what.to_owned());
+    }
+}
+
+/// The plugin of the task and those of its steps.
+fn plugins(recording: &mut Recording) -> impl Iterator<Item = &mut RecordedPlugin> {
+    let of_steps = recording.steps.iter_mut().map(|step| &mut step.plugin);
+    iter::once(&mut recording.plugin).chain(of_steps)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -289,5 +336,19 @@ mod tests {
         for name in ["PATH", "HOME", "DISBATCH_TASK_ID", "JOB_PARAMS", "LAST_SUCCESS_START"] {
             assert!(!is_suspect(name, b"/bin"), "{name}");
         }
+    }
+
+    #[test]
+    fn what_makes_it_too_large_is_left_out_and_said() {
+        let line = || ControlLine { ms: 1, line: "x".to_owned() };
+        let variable = Variable { name: "JOB_PARAMS".to_owned(), value: None, secret: false };
+        let small = Recording { control: vec![line()], environment: vec![variable], ..Recording::default() };
+        let read = |text: String| serde_json::from_str::<Recording>(&text).unwrap();
+        let same = read(bounded(small.clone()));
+        assert_eq!(same, Recording { cut: vec!["the value of JOB_PARAMS".to_owned()], ..small.clone() });
+        let large = Recording { input: "\u{1}".repeat(LARGEST / 4), ..small };
+        let cut = read(bounded(large));
+        assert_eq!((cut.input.as_str(), cut.control.len()), ("", 1));
+        assert_eq!(cut.cut[1], "standard input, which is the task");
     }
 }

@@ -1,22 +1,28 @@
 //! One task by itself, step by step, as a person or a Perl DEN wants it.
 
+use std::io::{self, Write};
+
 use disbatch_core::definitions::manifests;
 use disbatch_core::model::{PluginName, Queue, Rules, Selector, Status, Step, Task, TaskId};
 use disbatch_core::plugin::Manifest;
 use disbatch_core::schedules::ForRun;
 use disbatch_core::store::StoreError;
 use disbatch_core::task::{Start, Started};
+use tokio::io::AsyncReadExt;
 
-use crate::args::Args;
 use crate::boot_time::Asked;
+use crate::capture::Capture;
 use crate::custody;
-use crate::echo;
 use crate::failure::{Ending, Failure};
 use crate::folder::{Folders, Lodging};
 use crate::ledger::{Connection, Ledger};
+use crate::outcome::Outcome;
 use crate::retry::{Patience, retry};
-use crate::setup::Setup;
+use crate::setup::{Args, Setup};
 use crate::work::{Begun, Kit, Work};
+
+/// Longer output is cut here when it is shown; all of it is in the database.
+const SHOWN: u64 = 64 * 1024;
 
 /// Starts the task, runs its plugin and stores the result.
 pub async fn run(args: Args) -> Result<Ending, Failure> {
@@ -56,7 +62,7 @@ pub async fn run(args: Args) -> Result<Ending, Failure> {
     tracing::info!(task = %id, status = %outcome.status, ?delivered, "task ended");
     ledger.flush().await;
     if !args.quiet && !args.no_echo {
-        echo::echo(&outcome).await;
+        echo(&outcome).await;
     }
     delivered.ending(&begun.run)
 }
@@ -133,4 +139,24 @@ async fn queue_of(task: &Task, ledger: &Ledger, setup: &Setup) -> Result<Option<
         ledger.store().await?.find_queue(&Selector::Id(task.queue.0)).await
     })
     .await
+}
+
+/// Shows a person who runs `dtr` by hand what came out, as Disbatch's runner does: writes both streams to standard error.
+async fn echo(outcome: &Outcome) {
+    for (name, stream) in [("STDOUT", &outcome.stdout), ("STDERR", &outcome.stderr)] {
+        let text = beginning(stream).await.unwrap_or_else(|error| format!("cannot be shown: {error}"));
+        let _nobody_reads = writeln!(io::stderr(), "{name}: {text}");
+    }
+}
+
+async fn beginning(stream: &Capture) -> io::Result<String> {
+    if stream.is_empty() {
+        return Ok("null".to_owned());
+    }
+    let mut bytes = Vec::new();
+    stream.reader()?.take(SHOWN).read_to_end(&mut bytes).await?;
+    let text = String::from_utf8_lossy(&bytes);
+    let more = stream.len().saturating_sub(SHOWN);
+    let rest = if more > 0 { format!("\n[{more} more bytes]") } else { String::new() };
+    Ok(format!("{}{rest}", text.trim_end_matches('\n')))
 }

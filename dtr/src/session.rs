@@ -19,7 +19,6 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::time::timeout;
 
-use crate::args::Args;
 use crate::boot_time::Asked;
 use crate::custody::{self, Nudged};
 use crate::descriptors;
@@ -27,7 +26,7 @@ use crate::failure::{Ending, Failure};
 use crate::folder::{Folders, Lodging};
 use crate::ledger::{Connection, Ledger};
 use crate::link::{Incoming, Link, Word};
-use crate::setup::Setup;
+use crate::setup::{Args, Setup};
 use crate::warm::Batcher;
 use crate::work::{Begun, Kit, Work, parts};
 

@@ -4,8 +4,6 @@
 //! one task is shared with it: guard, captures, control channel, custody, and what is made of the end.
 
 mod batch;
-mod leash;
-mod line;
 mod meter;
 mod pipes;
 mod process;
@@ -25,6 +23,7 @@ use disbatch_core::model::{NodeName, PluginName};
 use disbatch_core::plugin::{Plugin, Warm};
 use disbatch_core::secrets::NamedSecrets;
 use futures::FutureExt;
+use zeroize::Zeroizing;
 
 use crate::boot_time::boot_time;
 use crate::capture::Captures;
@@ -34,8 +33,9 @@ use crate::facts::{self, ExitFacts};
 use crate::guard::protocol::{Exit, Spawn};
 use crate::guard::{self, Guards, LEASE_IS_OVER};
 use crate::isolation::Isolation;
-use crate::plugin::{Ended, Job, NotBegun, abandoned_note};
+use crate::plugin::{Ended, Job, NotBegun, abandoned_note, secret_variable, task_json, variables};
 use crate::relay::Relay;
+use crate::secrets::Wiped;
 use crate::storage::Ear;
 use crate::supervision::{Reason, Supervision};
 pub use batch::{Batcher, Batches};
@@ -50,6 +50,9 @@ const NOT_DONE: i32 = 1;
 
 /// What was seen of a program is believed for so long: where tasks are short, to look would be much of what they cost.
 const BELIEVED_FOR: Duration = Duration::from_secs(1);
+
+/// What the line begins with that brings a task, before that.
+const LINE_START: &[u8] = b"{\"task\":";
 
 /// Keeps the process of a warm plugin between tasks.
 #[derive(Debug, Default)]
@@ -129,7 +132,7 @@ impl Keeper {
         if let Some(folder) = job.private_folder().filter(|_| job.is_first()) {
             guards.isolation().hand_over(folder)?;
         }
-        let line = line::of(&job)?;
+        let line = task_line(&job)?;
         let (ear, control) = (Ear::default(), Control::of(job.task.id));
         let said = Said { captures, ear, control, relay };
         let mut intake = Intake { line: &line, sent: 0, said };
@@ -290,6 +293,48 @@ impl Key {
 fn mark(path: &Path) -> Option<Mark> {
     let found = fs::metadata(path).ok()?;
     Some(Mark(found.dev(), found.ino(), found.size(), found.ctime(), found.ctime_nsec()))
+}
+
+/// The line that brings a task to the plugin, with its line break. It has no other one. It is overwritten when it is dropped, and
+/// its buffer never grows. So is all that it is made of.
+fn task_line(job: &Job<'_>) -> io::Result<Zeroizing<Vec<u8>>> {
+    let task = task_json(job, job.secure_params)?;
+    let rest = rest_of_line(job)?;
+    let mut line = Zeroizing::new(Vec::<u8>::with_capacity(LINE_START.len() + task.len() + rest.len()));
+    line.extend_from_slice(LINE_START);
+    line.extend_from_slice(task.trim_ascii_end());
+    line.extend_from_slice(&rest);
+    Ok(line)
+}
+
+/// What follows the task.
+fn rest_of_line(job: &Job<'_>) -> io::Result<Wiped> {
+    let mut line = Wiped::default();
+    for (index, (name, value)) in variables(job).into_iter().enumerate() {
+        line.extend(if index == 0 { b",\"env\":{" } else { b"," });
+        append_entry(&mut line, name, &value)?;
+    }
+    if let Some((name, value)) = secret_variable(job) {
+        line.extend(b",");
+        append_entry(&mut line, name, std::str::from_utf8(&value).map_err(io::Error::other)?)?;
+    }
+    line.extend(b"}");
+    if let Some(folder) = job.private_folder() {
+        line.extend(b",\"work_dir\":");
+        append(&mut line, &folder.to_string_lossy())?;
+    }
+    line.extend(b"}\n");
+    Ok(line)
+}
+
+fn append_entry(line: &mut Wiped, name: &str, value: &str) -> io::Result<()> {
+    append(line, name)?;
+    line.extend(b":");
+    append(line, value)
+}
+
+fn append(line: &mut Wiped, value: &str) -> io::Result<()> {
+    Ok(serde_json::to_writer(line, value)?)
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@
 //! wake another one up costs two system calls. What is not needed is not begun.
 
 mod answer_outcome;
-mod external;
 pub mod parts;
 mod perform;
 mod tools;
@@ -16,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use disbatch_core::config::{Config, ConfigError};
-use disbatch_core::model::{Queue, Rules, Task, Trial};
+use disbatch_core::model::{Queue, Rules, Status, Task, Trial, whole_number};
 use disbatch_core::plugin::{Engine, Manifest};
 use disbatch_core::schedules::ForRun;
 use disbatch_core::secrets::SecureParams;
@@ -24,7 +23,6 @@ use disbatch_core::store::StoreError;
 use disbatch_core::task::Run;
 
 use crate::boot_time::{Asked, boot_time};
-use crate::catalogue::Installed;
 use crate::custody::{Charge, Custody, Nudged};
 use crate::deliver::{Delivered, deliver};
 use crate::early_upload::Early;
@@ -43,11 +41,17 @@ use crate::setup::Setup;
 use crate::steps;
 use crate::supervision::{self, Supervision};
 use crate::warm::{Batcher, Batches};
-use parts::{Part, Refused};
+use parts::{Installed, Part, Refused};
 use tools::Toolbox;
 
 /// A task that lasts longer is shown to others in any case.
 const SHOWN_AFTER: Duration = Duration::from_secs(1);
+
+/// Answers of proxies, which do not know what became of the request to a web service.
+const OF_PROXIES: [i64; 2] = [502, 504];
+
+/// So many characters of what is said about a refusal by one are kept at most.
+const LONGEST_REFUSAL: usize = 16 * 1024;
 
 /// A task that has been started for this runner.
 #[derive(Debug)]
@@ -222,6 +226,23 @@ impl Work<'_> {
         Ok((outcome, delivered))
     }
 
+    /// Whether a web service goes on with the task, or has ended it: it has taken it, or it has called back, whatever became
+    /// since of who has asked it. What it has logged would be lost if the task ended here, and its work would be done twice if
+    /// the task was tried again. If it has refused the task after that, the task fails as others do, with what was logged.
+    async fn is_elsewhere(&self, outcome: &Outcome, asks_service: bool) -> Result<bool, StoreError> {
+        if outcome.detached {
+            return Ok(true);
+        }
+        let run = &self.begun.run;
+        if !asks_service || self.ledger.withdraw(run).await? {
+            return Ok(false);
+        }
+        if let Some(why) = refusal(outcome).await {
+            self.ledger.fail_external(run, &why).await?;
+        }
+        Ok(true)
+    }
+
     /// Sees to it that others find out what the runner works on, by the folder that it is in: a later DEN, to which there is no
     /// link. What is over in a moment need not be found, so for a task that needs no folder none is made before.
     async fn show(&self) -> Infallible {
@@ -264,5 +285,41 @@ impl Work<'_> {
         if let Err(error) = self.ledger.record_steps(&self.begun.run, &states).await {
             tracing::warn!(%error, "cannot record how far the steps are");
         }
+    }
+}
+
+/// What there is to say about it if the service itself has answered that it does not take the task.
+async fn refusal(outcome: &Outcome) -> Option<String> {
+    let facts = outcome.exit.as_ref()?.get_document("engine").ok()?;
+    let answered = facts.get("http_status").and_then(whole_number)?;
+    if outcome.status != Status::Failed || OF_PROXIES.contains(&answered) {
+        return None;
+    }
+    // It is short, and what cannot be read of it is no reason to do anything else.
+    let text = outcome.stderr.text().await.unwrap_or_default();
+    Some(text.trim_end().chars().take(LONGEST_REFUSAL).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{Document, doc};
+
+    use super::*;
+
+    fn failed(exit: Option<Document>) -> Outcome {
+        Outcome::unable_to_start("it has answered with 500").with_exit(exit)
+    }
+
+    #[tokio::test]
+    async fn only_the_service_itself_refuses() {
+        let answered = |status: i32| Some(doc! { "code": 1, "engine": { "http_status": status } });
+        let said = refusal(&failed(answered(500))).await;
+        assert_eq!(said.as_deref(), Some("it has answered with 500"));
+        for nothing in [answered(502), answered(504), Some(doc! { "code": 1 }), None] {
+            assert_eq!(refusal(&failed(nothing.clone())).await, None, "{nothing:?}");
+        }
+        let mut cancelled = failed(answered(500));
+        cancelled.status = Status::Terminated;
+        assert_eq!(refusal(&cancelled).await, None);
     }
 }

@@ -7,7 +7,6 @@
 
 pub mod locate;
 pub mod replica_set;
-pub mod run;
 pub mod server;
 pub mod testing;
 pub mod watchdog;

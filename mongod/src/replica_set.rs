@@ -8,8 +8,7 @@ use anyhow::{Context, bail};
 use bson::{Bson, Document, doc};
 use mongodb::Database;
 
-use crate::server::ready::{REPLICA_SET, connect};
-use crate::server::{Options, Server};
+use crate::server::{Options, REPLICA_SET, Server, connect};
 
 /// How long a set may be without a primary after its start.
 const DEADLINE: Duration = Duration::from_secs(60);

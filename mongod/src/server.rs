@@ -1,14 +1,16 @@
 //! One `mongod`, bound to 127.0.0.1, with data of its own.
 
-pub(crate) mod ready;
-
 use std::ffi::{OsStr, OsString};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use bson::{Document, doc};
+use mongodb::error::ErrorKind;
+use mongodb::options::{ClientOptions, ServerAddress};
+use mongodb::{Client, Database};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -101,7 +103,7 @@ impl Server {
         let watchdog = Watchdog::start(pid, options.data.join("db").as_os_str(), folder)
             .context("cannot start sh to watch mongod")?;
         let mut server = Self { child, pid, watchdog, port, options: options.clone() };
-        match Box::pin(ready::wait(&mut server, readiness)).await {
+        match Box::pin(wait_until_ready(&mut server, readiness)).await {
             Ok(()) => {
                 std::fs::write(port_file(&options.data), port.to_string())
                     .context("cannot store the port of mongod")?;
@@ -116,7 +118,7 @@ impl Server {
 
     pub fn uri(&self) -> String {
         if self.options.replica_set {
-            format!("mongodb://127.0.0.1:{}/?replicaSet={}", self.port, ready::REPLICA_SET)
+            format!("mongodb://127.0.0.1:{}/?replicaSet={}", self.port, REPLICA_SET)
         } else {
             format!("mongodb://127.0.0.1:{}/", self.port)
         }
@@ -212,7 +214,7 @@ fn arguments(options: &Options, port: u16) -> Vec<OsString> {
     add("--wiredTigerEngineConfigString", OsStr::new(&format!("{journal},{files}")));
     add("--setParameter", OsStr::new("diagnosticDataCollectionEnabled=false"));
     if options.replica_set {
-        add("--replSet", OsStr::new(ready::REPLICA_SET));
+        add("--replSet", OsStr::new(REPLICA_SET));
         add("--oplogSize", OsStr::new("128"));
     }
     arguments.push("--nounixsocket".into());
@@ -280,6 +282,108 @@ fn message(line: &Value) -> String {
     }
 }
 
+pub(crate) const REPLICA_SET: &str = "disbatch";
+
+/// How long it may take from "started" to "takes writes": recovery after a kill may take a while.
+const READY_DEADLINE: Duration = Duration::from_secs(60);
+const LOOK_AGAIN: Duration = Duration::from_millis(25);
+
+/// Waits until the server is ready; makes it a replica set if it is to be one by itself.
+async fn wait_until_ready(server: &mut Server, readiness: Readiness) -> anyhow::Result<()> {
+    let admin = connect(server.port)?.database("admin");
+    let mut interval = tokio::time::interval(LOOK_AGAIN);
+    let deadline = Instant::now() + READY_DEADLINE;
+    let mut configured = readiness == Readiness::Answers || !server.options.replica_set;
+    loop {
+        interval.tick().await;
+        server.check_alive()?;
+        let problem = match step(&admin, server.port, &mut configured).await {
+            Ok(is_primary) if is_primary || readiness == Readiness::Answers => {
+                end_promptly(&admin).await;
+                return Ok(());
+            }
+            Ok(_) => anyhow::anyhow!("it is not primary"),
+            Err(error) => error,
+        };
+        if Instant::now() > deadline {
+            let reason = logged_reason(&server.log_file());
+            bail!("mongod is not ready after {} s: {problem:#}; {reason}", READY_DEADLINE.as_secs());
+        }
+    }
+}
+
+/// A connection to this server alone, whatever its state in its set.
+pub(crate) fn connect(port: u16) -> anyhow::Result<Client> {
+    let mut options = ClientOptions::default();
+    options.hosts = vec![ServerAddress::Tcp { host: "127.0.0.1".to_owned(), port: Some(port) }];
+    // Also while it is not a member of its set.
+    options.direct_connection = Some(true);
+    options.server_selection_timeout = Some(Duration::from_millis(500));
+    Ok(Client::with_options(options)?)
+}
+
+/// Does what is to be done next; true when the server takes writes.
+async fn step(admin: &Database, port: u16, configured: &mut bool) -> anyhow::Result<bool> {
+    if !*configured {
+        configure(admin, port).await?;
+        *configured = true;
+    }
+    let hello = admin.run_command(doc! { "hello": 1 }).await?;
+    Ok(hello.get_bool("isWritablePrimary").unwrap_or(false))
+}
+
+/// Initiates the replica set, or tells an existing one its new port.
+async fn configure(admin: &Database, port: u16) -> anyhow::Result<()> {
+    let host = format!("127.0.0.1:{port}");
+    // While the server loads a configuration that it has, it answers as if there were none.
+    let stored = admin.client().database("local").collection::<Document>("system.replset");
+    let known = match stored.find_one(doc! {}).await {
+        Ok(known) => known.is_some(),
+        // With access control the first client may initiate a set, and not look whether there is one.
+        Err(error) if is_unauthorized(&error) => false,
+        Err(error) => return Err(error.into()),
+    };
+    if !known {
+        let config = doc! { "_id": REPLICA_SET, "members": [{ "_id": 0, "host": host }] };
+        admin.run_command(doc! { "replSetInitiate": config }).await.context("cannot initiate")?;
+        return Ok(());
+    }
+    let found = admin.run_command(doc! { "replSetGetConfig": 1 }).await?;
+    let config = found.get_document("config").context("the replica set has no configuration")?;
+    if let Some(config) = moved_to(config, &host)? {
+        let command = doc! { "replSetReconfig": config, "force": true };
+        admin.run_command(command).await.context("cannot change the port of the replica set")?;
+    }
+    Ok(())
+}
+
+fn is_unauthorized(error: &mongodb::error::Error) -> bool {
+    const UNAUTHORIZED: i32 = 13;
+    matches!(error.kind.as_ref(), ErrorKind::Command(failure) if failure.code == UNAUTHORIZED)
+}
+
+/// A member of a replica set takes 15 seconds after SIGTERM for its clients to find another.
+async fn end_promptly(admin: &Database) {
+    let command = doc! { "setParameter": 1, "shutdownTimeoutMillisForSignaledShutdown": 0 };
+    // Versions before 5.0 do not know this, and do not wait either.
+    let _ = admin.run_command(command).await;
+}
+
+/// The configuration with its one member at `host`, unless it is there.
+fn moved_to(config: &Document, host: &str) -> anyhow::Result<Option<Document>> {
+    let mut config = config.clone();
+    let version = config.get_i32("version").context("the configuration of the replica set has no version")?;
+    let members = config.get_array_mut("members").context("the replica set has no members")?;
+    let [member] = members.as_mut_slice() else { bail!("the replica set has more than one member") };
+    let member = member.as_document_mut().context("the member of the replica set is no document")?;
+    if member.get_str("host").is_ok_and(|known| known == host) {
+        return Ok(None);
+    }
+    member.insert("host", host);
+    config.insert("version", version + 1);
+    Ok(Some(config))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -338,5 +442,15 @@ mod tests {
             logged_reason(&log),
             format!("Failed to set up listener: Address already in use (log: {})", log.display())
         );
+    }
+
+    #[test]
+    fn the_configuration_changes_only_with_the_port() {
+        let config = doc! { "version": 3, "members": [{ "_id": 0, "host": "127.0.0.1:1" }] };
+        assert_eq!(moved_to(&config, "127.0.0.1:1").unwrap(), None);
+        let moved = doc! { "version": 4, "members": [{ "_id": 0, "host": "127.0.0.1:2" }] };
+        assert_eq!(moved_to(&config, "127.0.0.1:2").unwrap(), Some(moved));
+        let foreign = doc! { "version": 3, "members": [{ "host": "a" }, { "host": "b" }] };
+        assert!(moved_to(&foreign, "a").unwrap_err().to_string().contains("more than one member"));
     }
 }

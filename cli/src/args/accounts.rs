@@ -241,7 +241,7 @@ pub static SHAPES: [Shape; 10] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::testing::subcommand;
+    use crate::args::tests::subcommand;
 
     #[test]
     fn rights_are_read() {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use disbatch_values::files::{Patterns, SetName};
 
-use super::shape::{Shape, shape};
+use super::shape::{LIST, Shape, shape};
 
 /// What is done with file sets.
 #[derive(Debug, Subcommand)]
@@ -114,8 +114,6 @@ pub fn set_and_version(text: &str) -> Result<SetAndVersion, String> {
 fn pattern(text: &str) -> Result<String, String> {
     Patterns::new([text]).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
-
-const LIST: &[&str] = &["format", "pretty"];
 
 /// What the help of each command shows. Those of a group come with its name.
 pub static SHAPES: [Shape; 5] = [

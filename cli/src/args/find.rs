@@ -1,12 +1,14 @@
-//! The commands that look for tasks and locks, and those that submit or change single tasks.
+//! The commands that look for tasks and locks, those about arrays, and those that submit or change single tasks.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 
+use super::shape::{Shape, shape};
 use crate::args::life::status;
-use crate::args::{id, seconds};
+use crate::args::seconds;
+use crate::args::task::parse_id;
 
 /// Which tasks. All that is given must be so.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
@@ -36,7 +38,7 @@ pub struct TaskFilter {
     #[arg(long, value_name = "TEXT")]
     pub text: Option<String>,
     /// Older than this one: those that the list before did not have
-    #[arg(long, value_name = "ID", value_parser = id::parse)]
+    #[arg(long, value_name = "ID", value_parser = parse_id)]
     pub after: Option<String>,
 }
 
@@ -128,7 +130,7 @@ pub struct LocksOptions {
 #[derive(Debug, Args)]
 pub struct GraphOptions {
     /// The task's id
-    #[arg(value_name = "ID", value_parser = id::parse)]
+    #[arg(value_name = "ID", value_parser = parse_id)]
     pub id: String,
     /// How far to go in both directions [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20))]
@@ -147,7 +149,7 @@ pub struct BatchOptions {
 #[derive(Debug, Args)]
 pub struct SetTaskOptions {
     /// Ids of tasks that wait
-    #[arg(required = true, value_name = "ID", value_parser = id::parse)]
+    #[arg(required = true, value_name = "ID", value_parser = parse_id)]
     pub ids: Vec<String>,
     /// Let those with a higher one go first, in queues that go by priority or are fair: -1000 to 1000
     #[arg(long, required = true, value_name = "N", allow_negative_numbers = true,
@@ -158,9 +160,93 @@ pub struct SetTaskOptions {
     pub reason: Option<String>,
 }
 
+/// What is done with arrays.
+#[derive(Debug, Subcommand)]
+pub enum ArrayCommand {
+    /// Show the arrays, the latest first
+    List(ArrayFilter),
+    /// Show how far one is
+    Show(ShownArray),
+    /// Cancel those of its tasks that have not ended: one that runs is ended
+    Cancel(ArrayAct),
+    /// Queue those of its tasks once more that have ended without success
+    Retry(ArrayAct),
+}
+
+/// Which arrays.
+#[derive(Debug, Default, Args)]
+pub struct ArrayFilter {
+    /// Those of this queue, by its name or id
+    #[arg(long, value_name = "QUEUE")]
+    pub queue: Option<String>,
+    /// Those in this state: open, or done when all of their tasks have ended
+    #[arg(long, value_name = "STATE", value_parser = ["open", "done"])]
+    pub state: Option<String>,
+    /// Those that are older than this one
+    #[arg(long, value_name = "ID", value_parser = parse_id)]
+    pub before: Option<String>,
+}
+
+/// An array that is to be shown.
+#[derive(Debug, Args)]
+pub struct ShownArray {
+    /// The array's id
+    #[arg(value_name = "ID", value_parser = parse_id)]
+    pub id: String,
+    /// Show its tasks, too: as many as --limit says, or 100
+    #[arg(long)]
+    pub elements: bool,
+    /// Begin with the task at this place, counted from 0
+    #[arg(long, value_name = "N", requires = "elements")]
+    pub from: Option<u32>,
+}
+
+/// An array that something is done with.
+#[derive(Debug, Args)]
+pub struct ArrayAct {
+    /// The array's id
+    #[arg(value_name = "ID", value_parser = parse_id)]
+    pub id: String,
+    /// Why, for the record
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+    /// Print the id of the bulk job that does it, and do not wait for that
+    #[arg(long)]
+    pub detach: bool,
+}
+
+/// What the help of each command shows. Those of a group come with its name.
+pub static SHAPES: [Shape; 5] = [
+    shape(
+        "array",
+        &[],
+        "disbatch array list\n  disbatch array show 6b0003bb686c8275d8013333\n  \
+         disbatch array retry 6b0003bb686c8275d8013333 --reason 'disk was full'",
+    ),
+    shape(
+        "array list",
+        &["limit", "format", "pretty"],
+        "disbatch array list\n  disbatch array list --queue render --state open --format json",
+    ),
+    shape(
+        "array show",
+        &["limit", "format", "pretty"],
+        "disbatch array show 6b0003bb686c8275d8013333\n  \
+         disbatch array show 6b0003bb686c8275d8013333 --elements --from 1000 --limit 50",
+    ),
+    shape(
+        "array cancel",
+        &[],
+        "disbatch array cancel 6b0003bb686c8275d8013333 --reason 'wrong film'\n  \
+         disbatch array cancel 6b0003bb686c8275d8013333 --detach",
+    ),
+    shape("array retry", &[], "disbatch array retry 6b0003bb686c8275d8013333 --reason 'disk was full'"),
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::tests::subcommand;
 
     #[test]
     fn times_are_ages_or_points() {
@@ -169,6 +255,32 @@ mod tests {
         assert_eq!(when("2026-11-20T08:24:27+01:00"), Ok(When::At("2026-11-20T08:24:27+01:00".into())));
         for wrong in ["yesterday", "1w", "", "-1h", "last-week-or-so"] {
             assert!(when(wrong).unwrap_err().contains("is no time"), "{wrong}");
+        }
+    }
+
+    const ID: &str = "6b0003bb686c8275d8013333";
+
+    #[test]
+    fn arrays_are_named_by_their_ids() {
+        let id = ID.to_uppercase();
+        let words = ["show", id.as_str(), "--elements", "--from", "200"];
+        let ArrayCommand::Show(shown) = subcommand(&words).unwrap() else { panic!() };
+        assert_eq!((shown.id.as_str(), shown.elements, shown.from), (ID, true, Some(200)));
+    }
+
+    #[test]
+    fn mistakes_are_told_before_anything_is_sent() {
+        for (words, message) in [
+            (&["show"][..], "ID"),
+            (&["show", "mail"], "24 hexadecimal digits"),
+            (&["show", ID, "--from", "5"], "--elements"),
+            (&["list", "--state", "closed"], "[possible values: open, done]"),
+            (&["list", "--before", "yesterday"], "24 hexadecimal digits"),
+            (&["cancel"], "ID"),
+            (&["retry", ID, "--yes"], "--yes"),
+        ] {
+            let error = subcommand::<ArrayCommand>(words).unwrap_err();
+            assert!(error.contains(message), "{words:?}: {error}");
         }
     }
 }

@@ -9,8 +9,8 @@ use disbatch_wire::history::{AuditSearch, MomentSearch};
 use serde_json::Value;
 
 use crate::args::find::{BatchOptions, CreatedFilter, GraphOptions, LocksOptions, SetTaskOptions, TagFilter};
-use crate::args::task::{OneTask, TaskOptions, Tasks};
-use crate::args::{id, seconds};
+use crate::args::seconds;
+use crate::args::task::{OneTask, TaskOptions, Tasks, parse_id};
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -58,7 +58,7 @@ pub enum LifeCommand {
     /// Show the bulk jobs, or cancel one
     BulkJobs {
         /// End this one; what it has done is not undone
-        #[arg(long, value_name = "ID", value_parser = id::parse)]
+        #[arg(long, value_name = "ID", value_parser = parse_id)]
         cancel: Option<String>,
     },
     /// Start none of a queue's tasks until `resume`; what runs goes on
@@ -117,7 +117,7 @@ pub struct RunOptions {
 #[derive(Debug, Args)]
 pub struct AnswerOptions {
     /// The task's id
-    #[arg(value_name = "ID", value_parser = id::parse)]
+    #[arg(value_name = "ID", value_parser = parse_id)]
     pub id: String,
     /// A field of the answer: JSON or text
     #[arg(long, value_name = "NAME=VALUE")]
@@ -134,7 +134,7 @@ pub struct AnswerOptions {
 #[derive(Debug, Args)]
 pub struct WaitOptions {
     /// Ids of tasks or arrays
-    #[arg(required = true, value_name = "ID", value_parser = id::parse)]
+    #[arg(required = true, value_name = "ID", value_parser = parse_id)]
     pub ids: Vec<String>,
     /// Give up after this time: 90, 90s, 5m, 2h, 7d
     #[arg(long, value_name = "TIME", value_parser = seconds::parse)]
@@ -148,7 +148,7 @@ pub struct WaitOptions {
 #[derive(Debug, Args)]
 pub struct LogsOptions {
     /// The task's id
-    #[arg(value_name = "ID", value_parser = id::parse)]
+    #[arg(value_name = "ID", value_parser = parse_id)]
     pub id: String,
     /// Go on until the task has ended, with its further attempts
     #[arg(long, short, conflicts_with = "attempt")]
@@ -171,7 +171,7 @@ pub struct LogsOptions {
 #[derive(Debug, Args)]
 pub struct BundleOptions {
     /// The task's id
-    #[arg(value_name = "ID", value_parser = id::parse)]
+    #[arg(value_name = "ID", value_parser = parse_id)]
     pub id: String,
     /// Which attempt [default: the latest that is over]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -219,7 +219,7 @@ pub struct BulkWhich {
     #[command(flatten)]
     pub created: CreatedFilter,
     /// Tasks with these ids, with commas between them
-    #[arg(long, value_name = "ID", value_delimiter = ',', value_parser = id::parse)]
+    #[arg(long, value_name = "ID", value_delimiter = ',', value_parser = parse_id)]
     pub id: Vec<String>,
     /// Let a delete leave archived tasks alone
     #[arg(long)]
@@ -242,7 +242,7 @@ pub struct BulkWhich {
 #[derive(Debug, Args)]
 pub struct ArchiveOptions {
     /// Ids of tasks, in place of --queue
-    #[arg(value_name = "ID", value_parser = id::parse,
+    #[arg(value_name = "ID", value_parser = parse_id,
         conflicts_with_all = ["queue", "status", "older_than", "node", "schedule", "group", "tenant", "tag",
             "any_tag", "created_since", "created_until", "id", "keep_archived", "reason", "preview", "yes", "detach"])]
     pub ids: Vec<String>,
@@ -263,7 +263,7 @@ pub struct OneQueue {
 #[group(required = true, multiple = false)]
 pub struct ExplainOptions {
     /// The task's id
-    #[arg(value_name = "ID", value_parser = id::parse)]
+    #[arg(value_name = "ID", value_parser = parse_id)]
     pub id: Option<String>,
     /// Say what holds the first task of this queue that waits, by its name or id
     #[arg(long, value_name = "QUEUE")]
@@ -329,7 +329,7 @@ pub struct ShadowOptions {
 #[derive(Debug, Args)]
 pub struct RerunOptions {
     /// The id of the task or the array
-    #[arg(value_parser = id::parse)]
+    #[arg(value_parser = parse_id)]
     pub id: String,
     /// Which elements of an array run again: those that failed, which is the default, or all that have ended
     #[arg(long, value_name = "WHICH", value_parser = ["failed", "all"])]

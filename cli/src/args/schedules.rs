@@ -9,7 +9,7 @@ use disbatch_wire::liberal::Seconds;
 use disbatch_wire::schedules::{Backfill, ScheduleChange};
 use serde::Serialize;
 
-use super::shape::{Shape, shape};
+use super::shape::{LIST, Shape, shape};
 use crate::args::secure;
 
 /// What is done with schedules.
@@ -272,8 +272,6 @@ pub struct ImportedJobs {
     pub queue: Option<String>,
 }
 
-const LIST: &[&str] = &["format", "pretty"];
-
 /// What the help of each command shows. Those of a group come with its name.
 pub static SHAPES: [Shape; 18] = [
     shape(
@@ -355,7 +353,7 @@ pub static SHAPES: [Shape; 18] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::args::testing::subcommand;
+    use crate::args::tests::subcommand;
 
     #[test]
     fn what_a_schedule_does_is_read() {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use disbatch_wire::subscriptions::SubscriptionSettings;
 
-use super::shape::{Shape, shape};
+use super::shape::{LIST, Shape, shape};
 
 /// What is done with subscriptions.
 #[derive(Debug, Subcommand)]
@@ -42,8 +42,6 @@ pub enum SubscriptionCommand {
         subscription: String,
     },
 }
-
-const LIST: &[&str] = &["format", "pretty"];
 
 /// What the help of each command shows. Those of a group come with its name.
 pub static SHAPES: [Shape; 6] = [

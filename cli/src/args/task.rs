@@ -1,4 +1,4 @@
-//! What may be asked for when tasks are created.
+//! What may be asked for when tasks are created, and how they are named.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use disbatch_values::secure::SecureParams;
 use serde_json::{Map, Value};
 
 use crate::args::files::{self, SetAndVersion};
-use crate::args::{id, seconds, secure};
+use crate::args::{seconds, secure};
 
 /// Options of new tasks. What is not given is left to the queue.
 #[derive(Debug, Clone, Default, Args)]
@@ -53,7 +53,7 @@ pub struct TaskOptions {
     #[arg(long, value_name = "GLOB", requires = "files_out")]
     pub files_out_match: Vec<String>,
     /// Run them after these tasks; may be repeated
-    #[arg(long, value_name = "ID", value_delimiter = ',', value_parser = id::parse)]
+    #[arg(long, value_name = "ID", value_delimiter = ',', value_parser = parse_id)]
     pub after: Vec<String>,
     /// What those must have come to: succeeded (all of them), finished (all), or any (one has succeeded)
     #[arg(long, value_name = "WHEN", value_parser = ["succeeded", "finished", "any"])]
@@ -209,7 +209,7 @@ fn point(text: &str) -> Value {
 #[derive(Debug, Clone, Args)]
 pub struct Tasks {
     /// Ids of tasks
-    #[arg(required = true, value_name = "ID", value_parser = id::parse)]
+    #[arg(required = true, value_name = "ID", value_parser = parse_id)]
     pub ids: Vec<String>,
     /// Why, for the record
     #[arg(long, value_name = "TEXT")]
@@ -220,8 +220,17 @@ pub struct Tasks {
 #[derive(Debug, Clone, Args)]
 pub struct OneTask {
     /// The task's id
-    #[arg(value_name = "ID", value_parser = id::parse)]
+    #[arg(value_name = "ID", value_parser = parse_id)]
     pub id: String,
+}
+
+/// Reads an id of a task, an array or a bulk job: it is checked before anything is sent.
+pub fn parse_id(text: &str) -> Result<String, String> {
+    if text.len() == 24 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        Ok(text.to_ascii_lowercase())
+    } else {
+        Err("an id has 24 hexadecimal digits, as create-task prints it".to_owned())
+    }
 }
 
 #[cfg(test)]
@@ -296,5 +305,19 @@ mod tests {
         }
         let options = TaskOptions { steps: Some(expected.clone()), ..TaskOptions::default() };
         assert_eq!(Value::Object(options.fields()), json!({".steps": expected}));
+    }
+
+    #[test]
+    fn an_id_has_24_digits() {
+        assert_eq!(parse_id("6B0003bb686c8275d8013333").as_deref(), Ok("6b0003bb686c8275d8013333"));
+        for text in [
+            "",
+            "6b0003bb686c8275d801333",
+            "6b0003bb686c8275d80133333",
+            "6b0003bb686c8275d801333g",
+            "../../x",
+        ] {
+            assert!(parse_id(text).is_err(), "{text}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use clap::Subcommand;
 use disbatch_wire::tenants::TenantLimits;
 
-use super::shape::{Shape, shape};
+use super::shape::{LIST, Shape, shape};
 
 /// What is done with tenants.
 #[derive(Debug, Subcommand)]
@@ -28,8 +28,6 @@ pub enum TenantCommand {
         tenant: String,
     },
 }
-
-const LIST: &[&str] = &["format", "pretty"];
 
 /// What the help of each command shows. Those of a group come with its name.
 pub static SHAPES: [Shape; 6] = [

@@ -9,7 +9,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::api::{Client, read, segment};
 use crate::args::{DrainOptions, Drained, ListingOptions};
-use crate::command::life::{advise, connection, steer};
+use crate::command::life::{Connection, advise, steer};
 use crate::output::{Column, Cut, Table, print, say, shown_name};
 use crate::status;
 
@@ -85,7 +85,7 @@ fn scope(what: &Drained) -> (&'static str, Option<&str>) {
 
 /// Waits until nothing is left of what a rule is about.
 async fn wait(client: &Client, rule: &AdmissionRule) -> anyhow::Result<()> {
-    let connection = connection::Connection::new(client);
+    let connection = Connection::new(client);
     connection.answered();
     let mut turns = interval(ASK_EVERY);
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -1,19 +1,16 @@
 //! `disbatch array ..`
 
-pub(super) mod show;
-mod strip;
-
 use std::process::ExitCode;
 
 use disbatch_values::status::Status;
-use disbatch_wire::arrays::Array;
+use disbatch_wire::arrays::{Array, ArrayElement, ArrayFinal};
 use reqwest::StatusCode;
 use serde_json::Value;
 
 use crate::api::{ApiError, Client, query, read};
-use crate::args::{ArrayAct, ArrayCommand, ArrayFilter, BulkAction, ListingOptions};
+use crate::args::{ArrayAct, ArrayCommand, ArrayFilter, BulkAction, ListingOptions, ShownArray};
 use crate::command::life::{advise, carry_out, with_reason};
-use crate::output::{Column, Cut, Table};
+use crate::output::{Column, Cut, Screen, Table, document, known, plain, print, shows_marks, visible};
 use crate::status;
 
 pub async fn run(
@@ -23,7 +20,7 @@ pub async fn run(
 ) -> anyhow::Result<ExitCode> {
     match command {
         ArrayCommand::List(filter) => list_arrays(client, &filter, listing).await?,
-        ArrayCommand::Show(shown) => show::run(client, &shown, listing).await?,
+        ArrayCommand::Show(shown) => show(client, &shown, listing).await?,
         ArrayCommand::Cancel(which) => return act(client, BulkAction::Cancel, &which).await,
         ArrayCommand::Retry(which) => return act(client, BulkAction::Retry, &which).await,
     }
@@ -123,13 +120,192 @@ fn address(filter: &ArrayFilter, limit: Option<i64>) -> String {
     format!("/arrays{}", query(pairs))
 }
 
+const ELEMENTS: Table<ArrayElement> = Table {
+    columns: &[
+        Column { title: "Place", cell: |e| e.index.to_string(), cut: Cut::Never },
+        Column { title: "Task", cell: |e| e.id.clone(), cut: Cut::Late },
+        Column { title: "Value", cell: |e| plain(e.value.as_ref()), cut: Cut::Early },
+        Column { title: "Status", cell: |e| standing(e.status), cut: Cut::Never },
+    ],
+    noun: "elements",
+};
+
+/// Prints what a person wants to know of an array, and its tasks if that is asked for.
+pub(super) async fn show(
+    client: &Client,
+    shown: &ShownArray,
+    options: &ListingOptions,
+) -> anyhow::Result<()> {
+    let array = client.get(&address_of_array(shown, options.limit), None).await.map_err(advise)?;
+    let text = |array: &Array| {
+        let facts = text(array, shows_marks());
+        if shown.elements { facts + &elements(array, Screen::of_stdout()) } else { facts }
+    };
+    print(&document(&array, options, text)?)
+}
+
+fn address_of_array(shown: &ShownArray, limit: Option<i64>) -> String {
+    let pairs = [
+        (".from", shown.from.map(|from| from.to_string())),
+        (".limit", limit.map(|limit| limit.to_string())),
+    ];
+    format!("/arrays/{}{}", shown.id, query(pairs))
+}
+
+/// A line for each fact; those that are not known have none.
+fn text(array: &Array, in_unicode: bool) -> String {
+    let strip = Strip::of(array);
+    let drawn = strip.as_ref().map(|strip| format!("{} ", strip.draw(in_unicode))).unwrap_or_default();
+    let lines = [
+        ("Array", array.id.clone()),
+        ("Queue", array.queue.clone()),
+        ("Elements", array.items.clone()),
+        ("Parameter", array.key.clone()),
+        ("At once", array.cap.map(|cap| cap.to_string()).unwrap_or_default()),
+        ("State", state(array)),
+        ("Progress", format!("{drawn}{} ended", ended(array))),
+    ];
+    let legend = strip.map(|strip| strip.legend(in_unicode)).unwrap_or_default();
+    let rest = [
+        ("Final task", array.r#final.as_ref().map(last).unwrap_or_default()),
+        ("Created", known(&array.created)),
+        ("Ended", known(&array.ended)),
+        ("Owner", known(&array.owner)),
+        ("Tenant", known(&array.tenant)),
+    ];
+    let lines = lines.into_iter().chain(legend.into_iter().map(|line| ("", line))).chain(rest);
+    let lines = lines.filter(|(_, text)| !text.is_empty());
+    lines.map(|(title, text)| format!("{title:<12}{}\n", visible(&text))).collect()
+}
+
+/// The task that comes after all others: `6b0003bb686c8275d8013335 blocked, when all have succeeded`.
+fn last(last: &ArrayFinal) -> String {
+    let when = match &*last.when {
+        "succeeded" => "when all have succeeded",
+        "finished" => "when all have ended",
+        _ => return last.id.clone(), // Nothing that is known here.
+    };
+    format!("{} {}, {when}", last.id, standing(last.status.flatten()))
+}
+
+fn elements(array: &Array, screen: Screen) -> String {
+    let shown = array.elements.as_deref().unwrap_or_default();
+    let next = shown.last().map(|last| last.index + 1).filter(|next| *next < array.count);
+    let next = next.map(|next| format!("There are more: --from {next}\n")).unwrap_or_default();
+    format!("\n{}{next}", ELEMENTS.render(shown, screen))
+}
+
+/// The strip is so wide, in marks.
+const WIDTH: usize = 40;
+
+/// What becomes of an element, in the order of the strip.
+const KINDS: [Kind; 5] = [Kind::Succeeded, Kind::Ended, Kind::Runs, Kind::Waits, Kind::Missing];
+
+/// How far an element is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Succeeded,
+    /// In another way.
+    Ended,
+    Runs,
+    Waits,
+    /// It was not created yet, or is gone.
+    Missing,
+}
+
+impl Kind {
+    fn of(code: i64) -> Self {
+        let status = Status::from_code(code);
+        match status {
+            Status::Succeeded => Self::Succeeded,
+            Status::Failed | Status::Cancelled | Status::Terminated | Status::Orphaned => Self::Ended,
+            Status::Claimed | Status::Running => Self::Runs,
+            Status::Deferred | Status::Blocked | Status::Queued => Self::Waits,
+            Status::Other(_) if status.has_ended() => Self::Ended,
+            Status::Other(_) => Self::Waits,
+        }
+    }
+
+    /// Its mark in ASCII, or where more can be shown.
+    const fn mark(self, in_unicode: bool) -> &'static str {
+        match (self, in_unicode) {
+            (Self::Succeeded, true) => "█",
+            (Self::Succeeded, false) => "#",
+            (Self::Ended, true) => "✗",
+            (Self::Ended, false) => "x",
+            (Self::Runs, true) => "▸",
+            (Self::Runs, false) => ">",
+            (Self::Waits, true) => "·",
+            (Self::Waits, false) => ".",
+            (Self::Missing, _) => " ",
+        }
+    }
+}
+
+/// What is known of the elements of an array: how many are in which status.
+#[derive(Debug)]
+struct Strip {
+    counts: Vec<(i64, usize)>,
+    /// How many elements the array has.
+    count: usize,
+}
+
+impl Strip {
+    /// The strip of an array; none where its elements are too many to be counted.
+    fn of(array: &Array) -> Option<Self> {
+        let counts = array.counts.as_ref()?.iter();
+        let counts = counts.map(|one| (one.status, usize::try_from(one.tasks).unwrap_or(0))).collect();
+        Some(Self { counts, count: usize::try_from(array.count).unwrap_or(0) })
+    }
+
+    /// The strip. What there is of a kind has one mark at least.
+    fn draw(&self, in_unicode: bool) -> String {
+        let marks = spread(&KINDS.map(|kind| self.tasks(kind)));
+        let marks = KINDS.iter().zip(marks).map(|(kind, marks)| kind.mark(in_unicode).repeat(marks));
+        format!("[{}]", marks.collect::<String>())
+    }
+
+    /// Which mark stands for what, and how much of it there is, a line each.
+    fn legend(&self, in_unicode: bool) -> Vec<String> {
+        let of_kind = |kind: Kind| {
+            let counts =
+                self.counts.iter().filter(move |(code, tasks)| Kind::of(*code) == kind && *tasks > 0);
+            counts.map(move |(code, tasks)| (kind, *tasks, status::word(*code)))
+        };
+        let there = KINDS.into_iter().flat_map(of_kind);
+        let missing = self.tasks(Kind::Missing);
+        let missing = (missing > 0).then(|| (Kind::Missing, missing, "not there".to_owned()));
+        let lines = there.chain(missing);
+        lines.map(|(kind, tasks, word)| format!("{} {tasks} {word}", kind.mark(in_unicode))).collect()
+    }
+
+    fn tasks(&self, kind: Kind) -> usize {
+        if kind == Kind::Missing {
+            let there: usize = self.counts.iter().map(|(_, tasks)| tasks).sum();
+            return self.count.saturating_sub(there);
+        }
+        self.counts.iter().filter(|(code, _)| Kind::of(*code) == kind).map(|(_, tasks)| tasks).sum()
+    }
+}
+
+/// How many of the marks each has. The largest one gives what is missing because small ones have a whole mark.
+fn spread(tasks: &[usize; KINDS.len()]) -> [usize; KINDS.len()] {
+    let total: usize = tasks.iter().sum();
+    let share = |tasks: usize| (tasks.saturating_mul(WIDTH) / total.max(1)).max(usize::from(tasks > 0));
+    let mut marks = tasks.map(share);
+    let drawn: usize = marks.iter().sum();
+    if let Some(largest) = marks.iter_mut().max().filter(|_| total > 0) {
+        *largest = (*largest + WIDTH).saturating_sub(drawn);
+    }
+    marks
+}
+
 #[cfg(test)]
 mod tests {
     use disbatch_wire::arrays::ArrayCount;
     use serde_json::json;
 
     use super::*;
-    use crate::output::Screen;
 
     #[test]
     fn an_array_that_cannot_be_counted_has_no_number() {
@@ -180,5 +356,95 @@ mod tests {
         let filter =
             ArrayFilter { queue: Some("a b".into()), state: Some("open".into()), before: Some("6b".into()) };
         assert_eq!(address(&filter, Some(5)), "/arrays?queue=a%20b&state=open&.before=6b&.limit=5");
+    }
+
+    fn array() -> Array {
+        let array = json!({
+            "id": "6b", "queue": "7c", "items": "0-99", "count": 100, "inserted": 100, "cap": 5, "key": "frame",
+            "state": "open", "succeeded": null, "created": "2026-11-20T08:24:27", "ended": null, "owner": "an\nna",
+            "done": 75, "final": { "id": "8d", "when": "finished", "status": -4 },
+            "counts": [
+                { "status": -2, "word": "queued", "tasks": 20 }, { "status": 0, "word": "running", "tasks": 5 },
+                { "status": 1, "word": "succeeded", "tasks": 70 }, { "status": 2, "word": "failed", "tasks": 5 },
+            ],
+            "elements": [{ "id": "9e", "index": 0, "value": "a.tif", "status": 2 }, { "id": "9f", "index": 1 }],
+        });
+        read(array).unwrap()
+    }
+
+    #[test]
+    fn an_array_is_told_in_lines_with_a_strip() {
+        let expected = "Array       6b\nQueue       7c\nElements    0-99\nParameter   frame\nAt once     5\n\
+                        State       open\n\
+                        Progress    [############################xx>>........] 75 of 100 ended\n\
+                        \u{20}           # 70 succeeded\n\
+                        \u{20}           x 5 failed\n\
+                        \u{20}           > 5 running\n\
+                        \u{20}           . 20 queued\n\
+                        Final task  8d blocked, when all have ended\nCreated     2026-11-20T08:24:27\n\
+                        Owner       an\u{fffd}na\n";
+        assert_eq!(text(&array(), false), expected);
+    }
+
+    #[test]
+    fn an_array_that_cannot_be_counted_has_no_strip() {
+        let text = text(&Array { counts: None, done: None, r#final: None, ..array() }, false);
+        assert!(text.contains("Progress    ? of 100 ended\nCreated "), "{text}");
+    }
+
+    #[test]
+    fn elements_are_lines_and_it_is_said_that_there_are_more() {
+        let told = elements(&array(), Screen::default());
+        assert!(
+            told.contains("\n0     | 9e   | a.tif | failed    | \n1     | 9f   |       | not there | \n"),
+            "{told}"
+        );
+        assert!(told.ends_with("2 total elements.\nThere are more: --from 2\n"), "{told}");
+        let whole = Array { count: 2, ..array() };
+        assert!(elements(&whole, Screen::default()).ends_with("2 total elements.\n"));
+    }
+
+    #[test]
+    fn only_what_is_asked_for_is_in_the_address_of_an_array() {
+        let mut shown = ShownArray { id: "6b".into(), elements: false, from: None };
+        assert_eq!(address_of_array(&shown, None), "/arrays/6b");
+        (shown.elements, shown.from) = (true, Some(200));
+        assert_eq!(address_of_array(&shown, Some(50)), "/arrays/6b?.from=200&.limit=50");
+    }
+
+    fn strip(counts: &[(i64, usize)], count: usize) -> Strip {
+        Strip { counts: counts.to_vec(), count }
+    }
+
+    #[test]
+    fn every_kind_has_its_part_of_the_strip() {
+        let strip = strip(&[(-5, 5), (-4, 20), (-1, 1), (0, 4), (1, 50), (2, 10)], 100);
+        assert_eq!(strip.draw(false), "[####################xxxxxx>>........    ]");
+        assert_eq!(strip.draw(true).chars().count(), WIDTH + 2);
+        let expected = [
+            "# 50 succeeded",
+            "x 5 cancelled",
+            "x 10 failed",
+            "> 1 claimed",
+            "> 4 running",
+            ". 20 blocked",
+            "  10 not there",
+        ];
+        assert_eq!(strip.legend(false), expected);
+        assert_eq!(strip.legend(true)[1], "✗ 5 cancelled");
+    }
+
+    #[test]
+    fn one_of_many_is_seen() {
+        let all = strip(&[(-2, 1), (0, 1), (1, 99_996), (2, 1)], 100_000);
+        assert_eq!(all.draw(false), format!("[{}x>. ]", "#".repeat(WIDTH - 4)));
+        assert_eq!(strip(&[(1, 3)], 3).draw(false), format!("[{}]", "#".repeat(WIDTH)));
+        assert_eq!(strip(&[], 5).draw(false), format!("[{}]", " ".repeat(WIDTH)));
+    }
+
+    #[test]
+    fn what_is_not_counted_is_not_drawn() {
+        assert!(Strip::of(&Array { count: 5, ..Array::default() }).is_none());
+        assert_eq!(strip(&[], 0).draw(false), "[]");
     }
 }

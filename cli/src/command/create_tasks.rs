@@ -1,16 +1,19 @@
-//! `disbatch create-tasks QUEUE JSON`, or `--file FILE`, and `disbatch create-task QUEUE PARAM VALUE ..`
+//! `disbatch create-tasks QUEUE JSON`, or `--file FILE`, `disbatch create-task QUEUE PARAM VALUE ..` and `disbatch batch FILE`
 
-mod batches;
 mod file;
 
+use std::io::Read;
+use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::{Context, bail};
 use serde_json::{Map, Value};
 
 use crate::api::Client;
-use crate::args::{FileOptions, TaskOptions, secure};
+use crate::args::{FileOptions, ListingOptions, TaskOptions, secure};
+use crate::command::life::advise;
 use crate::command::{oid, pairs, required};
-use crate::output::print;
+use crate::output::{document, plain, print, visible};
 
 /// Creates a task for each object of a JSON array, for each document of a collection, or for each line of a
 /// file.
@@ -110,6 +113,74 @@ pub fn request(queue: &str, params: Map<String, Value>, options: &TaskOptions) -
     Value::Object(body)
 }
 
+/// So many entries may come at once in a batch.
+const MOST: usize = 1_000;
+
+/// Submits tasks to several queues with one request.
+pub async fn run_batch(client: &Client, file: &Path, options: &ListingOptions) -> anyhow::Result<ExitCode> {
+    let body = batch_request(&read_entries(file)?).with_context(|| file.display().to_string())?;
+    let answer = client.post_json("/tasks/batch", body).await.map_err(advise)?;
+    print(&document(&answer, options, batch_text)?)?;
+    let is_whole = answer.get("refused").and_then(Value::as_u64) == Some(0);
+    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(crate::status::FAILED) })
+}
+
+fn read_entries(file: &Path) -> anyhow::Result<String> {
+    let mut text = String::new();
+    if secure::is_stdin(file) {
+        std::io::stdin().lock().read_to_string(&mut text).context("cannot read standard input")?;
+    } else {
+        text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    }
+    Ok(text)
+}
+
+/// The request of a batch, with all entries as they are written: numbers keep all their digits.
+fn batch_request(text: &str) -> anyhow::Result<String> {
+    let entries = if text.trim_start().starts_with('[') {
+        let entries: Vec<Value> = serde_json::from_str(text).context("it is no JSON array")?;
+        check_count(entries.len())?;
+        text.trim().to_owned()
+    } else {
+        let lines: Vec<(usize, &str)> =
+            text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).collect();
+        for (number, line) in &lines {
+            let entry: Option<Value> = serde_json::from_str(line).ok();
+            if !entry.is_some_and(|entry| entry.is_object()) {
+                bail!("line {}: not a JSON object", number + 1);
+            }
+        }
+        check_count(lines.len())?;
+        format!("[{}]", lines.iter().map(|(_, line)| *line).collect::<Vec<_>>().join(","))
+    };
+    Ok(format!("{{\"tasks\":{entries}}}"))
+}
+
+fn check_count(entries: usize) -> anyhow::Result<()> {
+    match entries {
+        0 => bail!("it has no entries"),
+        1..=MOST => Ok(()),
+        more => bail!("it has {more} entries, and at most {MOST} go in one batch"),
+    }
+}
+
+/// A line for each entry: the id of its task, its ids, or why it was rejected.
+fn batch_text(answer: &Value) -> String {
+    let results = answer.get("results").and_then(Value::as_array);
+    let line = |(number, result): (usize, &Value)| {
+        let ids = result.get("ids").and_then(Value::as_array).into_iter().flatten().map(|id| plain(Some(id)));
+        let what = match (result.get("id"), result.get("error")) {
+            (Some(id), _) => plain(Some(id)),
+            (None, Some(error)) => format!("rejected: {}", visible(&plain(Some(error)))),
+            (None, None) => ids.collect::<Vec<_>>().join(" "),
+        };
+        format!("{} {what}\n", number + 1)
+    };
+    let lines: String = results.into_iter().flatten().enumerate().map(line).collect();
+    let number = |name: &str| plain(answer.get(name));
+    format!("{lines}{} entries accepted, {} rejected\n", number("submitted"), number("refused"))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -141,5 +212,35 @@ mod tests {
             body("q", "{nope", None).unwrap_err().to_string(),
             "Invalid params is not a JSON array or object: '{nope'"
         );
+    }
+
+    #[test]
+    fn entries_are_lines_or_an_array_and_keep_their_digits() {
+        let entry = r#"{"queue":"a","params":{"n":1.10}}"#;
+        assert_eq!(
+            batch_request(&format!("{entry}\n\n{entry}\n")).unwrap(),
+            format!("{{\"tasks\":[{entry},{entry}]}}")
+        );
+        assert_eq!(batch_request(&format!("\n[{entry}]\n")).unwrap(), format!("{{\"tasks\":[{entry}]}}"));
+        for (text, message) in [
+            ("", "it has no entries"),
+            ("[]", "it has no entries"),
+            ("[1", "it is no JSON array"),
+            ("{}\nnope\n", "line 2: not a JSON object"),
+            (&"{}\n".repeat(1_001), "at most 1000 go in one batch"),
+        ] {
+            let error = batch_request(text).unwrap_err().to_string();
+            assert!(error.contains(message), "{error}");
+        }
+    }
+
+    #[test]
+    fn each_entry_is_answered_by_a_line() {
+        let answer = json!({
+            "results": [{ "id": "6b" }, { "error": "queue not found", "status": 400 }, { "ids": ["7c", "8d"] }],
+            "submitted": 2, "refused": 1,
+        });
+        let expected = "1 6b\n2 rejected: queue not found\n3 7c 8d\n2 entries accepted, 1 rejected\n";
+        assert_eq!(batch_text(&answer), expected);
     }
 }

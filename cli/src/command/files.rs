@@ -1,8 +1,6 @@
 //! `disbatch files ..`
 
 mod get;
-mod list;
-mod local;
 mod put;
 mod scan;
 
@@ -11,14 +9,14 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use disbatch_wire::files::{FileSetDeleted, FileSetPage};
+use disbatch_wire::files::{FileEntry, FileSetDeleted, FileSetPage, FileSetSummary, FileSetVersion};
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use serde_json::Value;
 
 use crate::api::{Client, read, segment};
-use crate::args::{FilesCommand, ListingOptions, RemoveFiles};
-use crate::command::life::advise;
-use crate::command::life::connection::Connection;
-use crate::output::{print, shown_name};
+use crate::args::{FilesCommand, Format, ListFiles, ListingOptions, RemoveFiles};
+use crate::command::life::{Connection, advise};
+use crate::output::{Column, Cut, Screen, Table, document, known, print, shown_name, visible};
 
 /// So many files are asked for at once: as many as a DCI tells.
 const PAGE: usize = 1_000;
@@ -31,7 +29,7 @@ pub async fn run(
     match command {
         FilesCommand::Put(options) => return Box::pin(put::run(client, &options)).await,
         FilesCommand::Get(options) => return Box::pin(get::run(client, &options)).await,
-        FilesCommand::Ls(options) => list::run(client, &options, listing).await?,
+        FilesCommand::Ls(options) => list_files(client, &options, listing).await?,
         FilesCommand::Rm(options) => remove(client, &options).await?,
     }
     Ok(ExitCode::SUCCESS)
@@ -121,4 +119,149 @@ fn bar(total: u64) -> anyhow::Result<ProgressBar> {
     bar.set_style(ProgressStyle::with_template(template)?);
     bar.enable_steady_tick(Duration::from_millis(200));
     Ok(bar)
+}
+
+const SETS: Table<FileSetSummary> = Table {
+    columns: &[
+        Column { title: "Name", cell: |set| set.newest.name.clone(), cut: Cut::Late },
+        Column { title: "Version", cell: |set| set.newest.version.to_string(), cut: Cut::Never },
+        Column { title: "Files", cell: |set| set.newest.count.to_string(), cut: Cut::Never },
+        Column { title: "Size", cell: |set| bytes(set.newest.bytes), cut: Cut::Never },
+        Column { title: "Stored", cell: |set| known(&set.newest.committed), cut: Cut::Never },
+        Column { title: "Versions", cell: |set| set.versions.to_string(), cut: Cut::Never },
+        Column { title: "All of them", cell: |set| bytes(set.bytes_of_all), cut: Cut::Never },
+        Column { title: "Tenant", cell: |set| known(&set.newest.tenant), cut: Cut::Early },
+    ],
+    noun: "file sets",
+};
+
+const VERSIONS: Table<FileSetVersion> = Table {
+    columns: &[
+        Column { title: "Version", cell: |set| set.version.to_string(), cut: Cut::Never },
+        Column { title: "Files", cell: |set| set.count.to_string(), cut: Cut::Never },
+        Column { title: "Size", cell: |set| bytes(set.bytes), cut: Cut::Never },
+        Column { title: "Stored", cell: |set| known(&set.committed), cut: Cut::Never },
+        Column { title: "By", cell: |set| known(&set.by), cut: Cut::Early },
+        Column { title: "Task", cell: |set| known(&set.task), cut: Cut::Late },
+    ],
+    noun: "versions",
+};
+
+/// Prints the sets, the files of one, or its versions.
+async fn list_files(client: &Client, options: &ListFiles, listing: &ListingOptions) -> anyhow::Result<()> {
+    let Some(name) = &options.name else {
+        let all = Value::Array(sets(client).await?);
+        return SETS.print(&all, listing);
+    };
+    if options.versions {
+        let all = Value::Array(versions(client, name).await?);
+        return VERSIONS.print(&all, listing);
+    }
+    files(client, name, options, listing).await
+}
+
+/// All sets, by name.
+async fn sets(client: &Client) -> anyhow::Result<Vec<Value>> {
+    let mut all: Vec<Value> = Vec::new();
+    loop {
+        let last = all.last().map(|set| read::<FileSetVersion>(set.clone())).transpose()?;
+        let after = last.map(|last| format!("&.after={}", segment(&last.name))).unwrap_or_default();
+        let page = client.get(&format!("/files?.limit={PAGE}{after}"), None).await.map_err(advise)?;
+        let Value::Array(page) = page else { return Ok(all) };
+        let is_last = page.len() < PAGE;
+        all.extend(page);
+        if is_last {
+            return Ok(all);
+        }
+    }
+}
+
+/// All versions of a set, the newest first.
+async fn versions(client: &Client, name: &str) -> anyhow::Result<Vec<Value>> {
+    let mut all: Vec<Value> = Vec::new();
+    loop {
+        let last = all.last().map(|version| read::<FileSetVersion>(version.clone())).transpose()?;
+        let before = last.map(|last| format!("&.before={}", last.version)).unwrap_or_default();
+        let mut page = client.get(&format!("/files/{name}?.limit=1{before}"), None).await.map_err(advise)?;
+        match page.get_mut("versions").map(Value::take) {
+            Some(Value::Array(page)) if !page.is_empty() => all.extend(page),
+            _ => return Ok(all), // There are no more.
+        }
+    }
+}
+
+/// Prints the files of a version. As lines they are printed while they come: there may be very many.
+async fn files(
+    client: &Client,
+    name: &str,
+    options: &ListFiles,
+    listing: &ListingOptions,
+) -> anyhow::Result<()> {
+    let connection = Connection::new(client);
+    let mut wanted =
+        Wanted { version: options.number, prefix: options.prefix.as_deref(), ..Wanted::default() };
+    let (mut all, mut after): (Vec<FileEntry>, Option<String>) = (Vec::new(), None);
+    loop {
+        let found = page(&connection, name, Wanted { after: after.as_deref(), ..wanted }).await?;
+        wanted.version = wanted.version.or(Some(found.set.version));
+        match listing.format() {
+            Format::Table => print(&found.entries.iter().map(line).collect::<String>())?,
+            Format::Json | Format::Yaml => all.extend(found.entries),
+        }
+        after = found.next;
+        if after.is_none() {
+            return match listing.format() {
+                Format::Table => print(&sum(&found.set)),
+                Format::Json | Format::Yaml => {
+                    print(&document(&serde_json::to_value(all)?, listing, |_: &Value| String::new())?)
+                }
+            };
+        }
+    }
+}
+
+/// A file: its mode, size, time and path.
+fn line(entry: &FileEntry) -> String {
+    let FileEntry { path, size, mode, mtime, .. } = entry;
+    let path = if Screen::of_stdout().size.is_some() { visible(path) } else { path.clone() };
+    format!("{:>3} {:>10} {} {path}\n", known(mode), bytes(*size), known(mtime))
+}
+
+fn sum(set: &FileSetVersion) -> String {
+    let name = shown_name(&set.name);
+    format!("\nVersion {} of {name}: {} files, {}\n", set.version, set.count, bytes(set.bytes))
+}
+
+fn bytes(bytes: u64) -> String {
+    HumanBytes(bytes).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_set_is_its_newest_version() {
+        let set = json!({
+            "name": "data", "version": 3, "count": 2, "bytes": 2048, "committed": "2026-11-20T08:24:27", "versions": 2,
+            "bytes_of_all": 4096, "tenant": null,
+        });
+        let table = SETS.render(&[read(set).unwrap()], Screen::default());
+        assert!(
+            table.contains(
+                "data | 3       | 2     | 2.00 KiB | 2026-11-20T08:24:27 | 2        | 4.00 KiB    |"
+            ),
+            "{table}"
+        );
+    }
+
+    #[test]
+    fn a_file_is_a_line() {
+        let entry = json!({ "path": "bin/run", "size": 3, "mode": "755", "mtime": "2026-11-20T08:24:27" });
+        assert_eq!(line(&read(entry).unwrap()), "755        3 B 2026-11-20T08:24:27 bin/run\n");
+        let set = json!({ "name": "data", "version": 3, "count": 1, "bytes": 3 });
+        assert_eq!(sum(&read(set).unwrap()), "\nVersion 3 of data: 1 files, 3 B\n");
+    }
 }

@@ -1,22 +1,18 @@
 //! The commands about a task's life, and those that steer queues and nodes.
 
 mod act;
-mod batch;
 mod bulk;
-mod bundle;
-pub(super) mod connection;
 mod events;
 mod follow;
-mod groups;
 mod history;
 mod locks;
 mod run;
-mod shadow;
 mod show;
 pub(super) mod steer;
-mod wait;
 
+use std::cell::Cell;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::anyhow;
 use reqwest::StatusCode;
@@ -24,7 +20,8 @@ use serde_json::{Map, Value};
 
 use crate::api::{ApiError, Client};
 use crate::args::{BulkAction, LifeCommand, ListingOptions};
-use crate::command::admission;
+use crate::command::{admission, create_tasks, queues};
+use crate::output::say;
 use act::Act;
 pub(super) use bulk::{agreed, carry_out};
 
@@ -35,9 +32,9 @@ pub async fn run(
 ) -> anyhow::Result<ExitCode> {
     match command {
         LifeCommand::Run(options) => return run::run(client, *options).await,
-        LifeCommand::Wait(options) => return wait::run(client, &options).await,
+        LifeCommand::Wait(options) => return run::wait(client, &options).await,
         LifeCommand::Logs(options) => follow::logs(client, &options).await?,
-        LifeCommand::Bundle(options) => bundle::run(client, &options).await?,
+        LifeCommand::Bundle(options) => history::bundle(client, &options).await?,
         LifeCommand::Cancel(tasks) => return act::run(client, Act::Cancel, &tasks).await,
         LifeCommand::Retry(tasks) => return act::run(client, Act::Retry, &tasks).await,
         LifeCommand::Rerun(options) => return act::rerun(client, &options).await,
@@ -55,7 +52,7 @@ pub async fn run(
         LifeCommand::Locks(options) => locks::run(client, &options, listing).await?,
         LifeCommand::Graph(options) => locks::graph(client, &options, listing).await?,
         LifeCommand::Audit(options) => history::audit(client, *options, listing).await?,
-        LifeCommand::Batch(options) => return batch::run(client, &options.file, listing).await,
+        LifeCommand::Batch(options) => return create_tasks::run_batch(client, &options.file, listing).await,
         LifeCommand::SetTask(options) => return steer::set_task(client, &options).await,
         LifeCommand::BulkJobs { cancel } => bulk::jobs(client, cancel, listing).await?,
         LifeCommand::Pause(which) => steer::pause(client, &which).await?,
@@ -63,9 +60,9 @@ pub async fn run(
         LifeCommand::Close(which) => steer::close(client, &which).await?,
         LifeCommand::Open(which) => steer::open(client, &which.queue).await?,
         LifeCommand::SetQueue { queue, fields } => steer::set_queue(client, &queue, &fields).await?,
-        LifeCommand::Groups(options) => groups::run(client, &options, listing).await?,
+        LifeCommand::Groups(options) => queues::groups(client, &options, listing).await?,
         LifeCommand::At(options) => history::at(client, &options, listing).await?,
-        LifeCommand::Shadow(options) => shadow::run(client, &options, listing).await?,
+        LifeCommand::Shadow(options) => queues::shadow(client, &options, listing).await?,
         LifeCommand::Drain(options) => admission::drain(client, &options).await?,
         LifeCommand::Undrain(what) => admission::undrain(client, &what).await?,
         LifeCommand::Admission => admission::run(client, listing).await?,
@@ -99,6 +96,92 @@ async fn details(client: &Client, id: &str) -> Result<Value, ApiError> {
 /// A body that has `reason` if there is one.
 pub(super) fn with_reason(reason: Option<&str>) -> Map<String, Value> {
     reason.map(|text| ("reason".to_owned(), text.into())).into_iter().collect()
+}
+
+/// The pause after the first failure. Each further one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// How much later than it was asked to, the DCI may answer.
+const LATE: Duration = Duration::from_secs(30);
+
+/// A connection that several requests share, and that may be lost for a while. Only the first of them must be answered: the DCI may be
+/// started again.
+#[derive(Debug)]
+pub struct Connection<'a> {
+    pub client: &'a Client,
+    /// Whether an address that takes connections is enough for the first one.
+    patient: bool,
+    reached: Cell<bool>,
+    lost: Cell<bool>,
+}
+
+/// How long to pause after the next failure.
+#[derive(Debug)]
+pub struct Pause(Duration);
+
+impl Default for Pause {
+    fn default() -> Self {
+        Self(FIRST_PAUSE)
+    }
+}
+
+impl<'a> Connection<'a> {
+    /// A connection on which nothing has been answered yet.
+    pub fn new(client: &'a Client) -> Self {
+        Self { client, patient: false, reached: Cell::new(false), lost: Cell::new(false) }
+    }
+
+    /// The same for what waits long: it is enough that there is a server, also if it does not answer the first request, or has
+    /// no database just then.
+    pub fn patient(client: &'a Client) -> Self {
+        Self { patient: true, ..Self::new(client) }
+    }
+
+    /// Sends a request until it is answered.
+    pub async fn persist<T>(&self, request: impl AsyncFn() -> Result<T, ApiError>) -> Result<T, ApiError> {
+        let mut pause = Pause::default();
+        loop {
+            match request().await {
+                Ok(answer) => {
+                    self.answered();
+                    return Ok(answer);
+                }
+                Err(error) => self.pause(error, &mut pause).await?,
+            }
+        }
+    }
+
+    pub fn answered(&self) {
+        self.reached.set(true);
+        if self.lost.replace(false) {
+            eprintln!("disbatch: the connection is back");
+        }
+    }
+
+    /// Waits until it is time to try again.
+    pub async fn pause(&self, error: ApiError, pause: &mut Pause) -> Result<(), ApiError> {
+        let reached = self.reached.get() || (self.patient && error.has_reached());
+        if !reached || !error.is_transient() {
+            return Err(error);
+        }
+        if !self.lost.replace(true) {
+            say(&format!("disbatch: {error}\ndisbatch: trying again until it is back"));
+        }
+        tokio::time::sleep(pause.0).await;
+        pause.0 = (pause.0 * 2).min(LONGEST_PAUSE);
+        Ok(())
+    }
+
+    /// Where the task stands when its status is another one than `since`, or after `time`. Without `since`: when it has
+    /// ended.
+    pub async fn state(&self, id: &str, since: Option<i64>, time: Duration) -> Result<Value, ApiError> {
+        let seconds = time.as_millis().div_ceil(1_000);
+        let since = since.map(|status| format!("&.since={status}")).unwrap_or_default();
+        let path = format!("/tasks/{id}/wait?.timeout={seconds}{since}");
+        self.persist(async || self.client.get_within(&path, time + LATE).await).await
+    }
 }
 
 #[cfg(test)]

@@ -1,21 +1,24 @@
-//! `disbatch queues [--watch SECONDS]`, `create-queue`, `update-queue` and `delete-queue`
+//! `disbatch queues [--watch SECONDS]`, `create-queue`, `update-queue`, `delete-queue`, `groups QUEUE` and `shadow QUEUE`
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context;
-use serde_json::Value;
+use disbatch_wire::groups::{QueueGroup, QueueGroups};
+use disbatch_wire::shadows::{ShadowPair, Shadows};
+use serde_json::{Map, Value, json};
 use tokio::time::MissedTickBehavior;
 
 use crate::api::{Client, segment};
-use crate::args::{Format, ListingOptions};
+use crate::args::{Format, GroupsOptions, ListingOptions, ShadowOptions, seconds};
+use crate::command::life::advise;
 use crate::command::{oid, pairs, required};
-use crate::output::{Column, Cut, Screen, Table, list, plain, print, say, visible};
+use crate::output::{Column, Cut, Screen, Table, document, list, plain, print, say, visible};
 
 /// Counting tasks more often than this would be work for the database and nothing for the eye.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-const TABLE: Table = Table {
+const QUEUES: Table = Table {
     columns: &[
         Column { title: "ID", cell: |queue| plain(queue.get("id")), cut: Cut::Late },
         Column { title: "Plugin", cell: |queue| plain(queue.get("plugin")), cut: Cut::Early },
@@ -73,7 +76,7 @@ fn separator(first: bool, format: Format, screen: Screen) -> &'static str {
 }
 
 fn render(queues: &Value, options: &ListingOptions, screen: Screen) -> anyhow::Result<String> {
-    list(queues, options, |queues| TABLE.render(queues, screen))
+    list(queues, options, |queues| QUEUES.render(queues, screen))
 }
 
 /// Creates a queue and prints its id.
@@ -106,12 +109,109 @@ pub async fn delete(client: &Client, queue: Option<String>) -> anyhow::Result<()
     print(&format!("Deleted queue {queue}\n"))
 }
 
+const GROUPS: Table<QueueGroup> = Table {
+    columns: &[
+        Column { title: "Group", cell: group_name, cut: Cut::Early },
+        Column { title: "Waiting", cell: waiting_of_group, cut: Cut::Never },
+        Column { title: "Running", cell: |group| group.running.to_string(), cut: Cut::Never },
+        Column { title: "Got", cell: |group| group.started.to_string(), cut: Cut::Never },
+        Column { title: "Used (s)", cell: |group| format!("{:.1}", group.used), cut: Cut::Never },
+        Column { title: "Weight", cell: |group| group.weight.to_string(), cut: Cut::Never },
+        Column { title: "Next turn", cell: |group| group.why.clone(), cut: Cut::Early },
+    ],
+    noun: "groups",
+};
+
+/// Prints groups of a queue in the order of their names.
+pub async fn groups(client: &Client, which: &GroupsOptions, options: &ListingOptions) -> anyhow::Result<()> {
+    let path = format!("/queues/{}/groups", segment(&which.queue));
+    let page = client.get(&path, Some(&groups_asked_for(which, options))).await.map_err(advise)?;
+    print(&document(&page, options, |page| groups_text(page, Screen::of_stdout()))?)
+}
+
+fn groups_asked_for(which: &GroupsOptions, options: &ListingOptions) -> Value {
+    let all = [
+        (".prefix", which.prefix.clone().map(Value::from)),
+        (".after", which.after.clone().map(Value::from)),
+        (".waiting", which.waiting.then(|| Value::from(1))),
+        (".limit", options.limit.map(Value::from)),
+    ];
+    let given = all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    Value::Object(given.collect::<Map<String, Value>>())
+}
+
+fn groups_text(page: &QueueGroups, screen: Screen) -> String {
+    match &page.next {
+        Some(next) => {
+            format!("{}The next ones: --after '{next}'\n", GROUPS.render_some(&page.groups, screen))
+        }
+        None => GROUPS.render(&page.groups, screen),
+    }
+}
+
+fn group_name(group: &QueueGroup) -> String {
+    if group.group.is_empty() { "(no group)".to_owned() } else { group.group.clone() }
+}
+
+fn waiting_of_group(group: &QueueGroup) -> String {
+    format!("{}{}", group.waiting, if group.more_waiting { "+" } else { "" })
+}
+
+const PAIRS: Table<ShadowPair> = Table {
+    columns: &[
+        Column { title: "Task", cell: |pair| pair.task.clone(), cut: Cut::Never },
+        Column { title: "Shadow", cell: |pair| pair.shadow.clone(), cut: Cut::Never },
+        Column { title: "Was", cell: |pair| time(pair.was), cut: Cut::Never },
+        Column { title: "Is", cell: |pair| time(pair.is), cut: Cut::Never },
+        Column { title: "Outcome", cell: pair_outcome, cut: Cut::Late },
+    ],
+    noun: "pairs",
+};
+
+/// Prints how the latest tasks of a queue compare with their shadows.
+pub async fn shadow(client: &Client, which: &ShadowOptions, options: &ListingOptions) -> anyhow::Result<()> {
+    let path = format!("/queues/{}/shadow", segment(&which.queue));
+    let asked = options.limit.map(|limit| json!({ ".limit": limit }));
+    let found = client.get(&path, asked.as_ref()).await.map_err(advise)?;
+    print(&document(&found, options, |found| shadow_text(found, which.differences, Screen::of_stdout()))?)
+}
+
+fn shadow_text(shadows: &Shadows, with_differences: bool, screen: Screen) -> String {
+    if shadows.shadow.is_none() {
+        return "the queue has no shadow\n".to_owned();
+    }
+    let Shadows { same, different, slower, faster, task_failed, shadow_failed, compared, .. } = shadows;
+    let mut text = format!(
+        "{}{same} same, {different} different, {slower} slower, {faster} faster. Only the task failed: {task_failed}, only the shadow: {shadow_failed}.\n",
+        PAIRS.render(compared, screen)
+    );
+    for pair in compared.iter().filter(|_| with_differences) {
+        for own in &pair.differences {
+            text.push_str(&format!("\n{} {}\n", pair.task, own.name));
+            text.extend(own.difference.lines().map(|line| format!("{}\n", visible(line))));
+        }
+    }
+    text
+}
+
+fn time(seconds: Option<f64>) -> String {
+    seconds.map_or_else(String::new, seconds::words)
+}
+
+fn pair_outcome(pair: &ShadowPair) -> String {
+    if pair.different.is_empty() {
+        return pair.verdict.clone();
+    }
+    format!("{}: {}", pair.verdict, pair.different.join(", "))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::read;
 
     fn table(queues: &[Value]) -> String {
-        TABLE.render(queues, Screen::default())
+        QUEUES.render(queues, Screen::default())
     }
 
     #[test]
@@ -134,5 +234,60 @@ mod tests {
              6b0003c7686c8275d91f20ef | Demo   | fizz |         | 0      | 0       | 9         | \n\
              \n1 total queues.\n"
         );
+    }
+
+    #[test]
+    fn groups_are_lines_and_it_is_said_that_there_are_more() {
+        let ann = json!({
+            "group": "ann", "waiting": 1_000, "more_waiting": true, "running": 2, "started": 40, "finished": 38, "used": 1.26,
+            "weight": 3, "why": "its turn is next",
+        });
+        let none = json!({
+            "group": "", "waiting": 0, "more_waiting": false, "running": 0, "started": 0, "finished": 0, "used": 0,
+            "weight": 1, "why": "",
+        });
+        let page = json!({ "groups": [none, ann], "next": "ann" });
+        let text = groups_text(&read(page).unwrap(), Screen::default());
+        assert!(text.contains("(no group) | 0       |"), "{text}");
+        assert!(
+            text.contains("ann        | 1000+   | 2       | 40  | 1.3      | 3      | its turn is next |"),
+            "{text}"
+        );
+        assert!(text.ends_with("\n2 groups of more.\nThe next ones: --after 'ann'\n"), "{text}");
+    }
+
+    #[test]
+    fn only_what_is_given_is_asked() {
+        let mut which = GroupsOptions { queue: "q".into(), prefix: None, waiting: false, after: None };
+        assert_eq!(groups_asked_for(&which, &ListingOptions::default()), json!({}));
+        (which.prefix, which.waiting) = (Some("a/".into()), true);
+        let options = ListingOptions { limit: Some(5), ..ListingOptions::default() };
+        assert_eq!(
+            groups_asked_for(&which, &options),
+            json!({ ".prefix": "a/", ".waiting": 1, ".limit": 5 })
+        );
+    }
+
+    #[test]
+    fn pairs_are_lines_and_differences_come_if_they_are_wanted() {
+        let pair = json!({
+            "task": "a", "shadow": "b", "verdict": "different", "different": ["status", "stdout"], "was": 1.5, "is": null,
+            "differences": [{ "name": "stdout", "difference": "-two\n+2\n" }],
+        });
+        let found = json!({
+            "queue": "q", "shadow": "n", "share": 1.0, "pairs": 1, "same": 0, "different": 1, "slower": 0, "faster": 0,
+            "task_failed": 0, "shadow_failed": 1, "compared": [pair],
+        });
+        let short = shadow_text(&read(found.clone()).unwrap(), false, Screen::default());
+        assert!(short.contains("different: status, stdout") && !short.contains("+2"), "{short}");
+        assert!(short.ends_with("Only the task failed: 0, only the shadow: 1.\n"), "{short}");
+        assert!(
+            shadow_text(&read(found).unwrap(), true, Screen::default()).ends_with("\na stdout\n-two\n+2\n")
+        );
+        let none = json!({
+            "queue": "q", "shadow": null, "share": null, "pairs": 0, "same": 0, "different": 0, "slower": 0, "faster": 0,
+            "task_failed": 0, "shadow_failed": 0, "compared": [],
+        });
+        assert_eq!(shadow_text(&read(none).unwrap(), true, Screen::default()), "the queue has no shadow\n");
     }
 }

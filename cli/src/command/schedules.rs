@@ -1,19 +1,26 @@
 //! `disbatch schedule ..` and `disbatch calendar ..`
 
-mod fields;
 mod import;
 mod show;
-mod times;
 
+use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail, ensure};
+use disbatch_values::relaxed;
 use disbatch_wire::calendars::Calendar;
-use disbatch_wire::schedules::{Schedule, ScheduleRun};
+use disbatch_wire::fields;
+use disbatch_wire::liberal::Set;
+use disbatch_wire::schedules::{Schedule, ScheduleChange, ScheduleRun};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::api::{Client, read, segment};
-use crate::args::{CalendarCommand, ListingOptions, NewSchedule, ScheduleCommand, ScheduleUpdate};
+use crate::args::{
+    CalendarCommand, CalendarRules, ListingOptions, NewSchedule, ScheduleCommand, ScheduleSettings,
+    ScheduleUpdate, secure,
+};
 use crate::command::life::advise;
 use crate::output::{Column, Cut, Table, document, print, shown_name, visible};
 
@@ -32,8 +39,8 @@ pub async fn run(
         ScheduleCommand::Resume { schedule } => pause(client, &schedule, false).await?,
         ScheduleCommand::Runs(options) => show::runs(client, &options, listing).await?,
         ScheduleCommand::Run { schedule } => run_now(client, &schedule).await?,
-        ScheduleCommand::Backfill(options) => return times::backfill(client, &options, listing).await,
-        ScheduleCommand::Preview(options) => times::preview(client, &options, listing).await?,
+        ScheduleCommand::Backfill(options) => return show::backfill(client, &options, listing).await,
+        ScheduleCommand::Preview(options) => show::preview(client, &options, listing).await?,
         ScheduleCommand::Import(options) => import::run(client, &options).await?,
     }
     Ok(ExitCode::SUCCESS)
@@ -46,17 +53,17 @@ fn path(schedule: &str) -> anyhow::Result<String> {
 }
 
 async fn create(client: &Client, new: NewSchedule) -> anyhow::Result<()> {
-    let mut body = fields::of(&new.settings.with_secure_params()?)?;
+    let mut body = fields_of(&new.settings.with_secure_params()?)?;
     body.insert("name".to_owned(), new.name.into());
     let made: Schedule = read(client.post("/schedules", &Value::Object(body)).await.map_err(advise)?)?;
     print(&format!("Created schedule {}: {}\n{}", shown_name(&made.name), made.id, next(&made)))
 }
 
 async fn update(client: &Client, change: ScheduleUpdate) -> anyhow::Result<()> {
-    let mut body = fields::of(&change.settings.with_secure_params()?)?;
+    let mut body = fields_of(&change.settings.with_secure_params()?)?;
     // What is in a file is what it is called there, unless it is said here.
     body.extend(change.rename.map(|name| ("name".to_owned(), Value::from(name))));
-    fields::unset(&mut body, &change.unset)?;
+    unset(&mut body, &change.unset)?;
     anyhow::ensure!(!body.is_empty(), "nothing is to be changed: see disbatch schedule update --help");
     body.extend(change.rev.map(|rev| (".rev".to_owned(), Value::from(rev))));
     let changed = client.post(&path(&change.schedule)?, &Value::Object(body)).await.map_err(advise)?;
@@ -98,6 +105,92 @@ fn next(schedule: &Schedule) -> String {
 /// A body with what is not null.
 fn given(fields: Vec<(&str, Option<Value>)>) -> Map<String, Value> {
     fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+}
+
+/// The fields of a schedule that are to be sent: those of the file, and those of the command line in place of them.
+fn fields_of(settings: &ScheduleSettings) -> anyhow::Result<Map<String, Value>> {
+    let mut body = settings.file.as_deref().map(read_file).transpose()?.unwrap_or_default();
+    let set = |value: Option<Value>| value.map(|value| Set(Some(value)));
+    let fields = ScheduleChange {
+        cron: set((!settings.cron.is_empty()).then(|| json!(settings.cron))),
+        calendars: set(uses(&settings.calendars)),
+        params: set(params(settings)?),
+        ..settings.fields.clone()
+    };
+    body.extend(object(&fields)?);
+    let secure = settings.secure_params.as_ref().map(|params| params.value().clone());
+    body.extend(given(vec![(".secure_params", secure)]));
+    let options = object(&settings.options)?;
+    if !options.is_empty() {
+        match body.entry("options").or_insert_with(|| json!({})) {
+            Value::Object(object) => object.extend(options),
+            _ => bail!("options of the file must be an object"),
+        }
+    }
+    Ok(body)
+}
+
+fn object(fields: &impl Serialize) -> anyhow::Result<Map<String, Value>> {
+    Ok(serde_json::from_value(serde_json::to_value(fields)?)?)
+}
+
+/// Sets fields to null, which takes them back to the default. A dot leads into the options.
+fn unset(body: &mut Map<String, Value>, names: &[String]) -> anyhow::Result<()> {
+    for name in names {
+        let object = match name.strip_prefix("options.") {
+            None => &mut *body,
+            Some(_) => match body.entry("options").or_insert_with(|| json!({})) {
+                Value::Object(object) => object,
+                _ => bail!("options of the file must be an object"),
+            },
+        };
+        let key = name.strip_prefix("options.").unwrap_or(name);
+        ensure!(object.insert(key.to_owned(), Value::Null).is_none(), "'{name}' is set and unset");
+    }
+    Ok(())
+}
+
+/// Calendars as a schedule has them.
+fn uses(CalendarRules { exclude, only }: &CalendarRules) -> Option<Value> {
+    let of = |names: &[String], how: &str| -> Vec<Value> {
+        names.iter().map(|name| json!({ "name": name, "use": how })).collect()
+    };
+    let all = [of(exclude, "exclude"), of(only, "only")].concat();
+    (!all.is_empty()).then(|| Value::from(all))
+}
+
+fn params(settings: &ScheduleSettings) -> anyhow::Result<Option<Value>> {
+    if let Some(text) = &settings.params {
+        let value: Value = serde_json::from_str(text)
+            .with_context(|| format!("the parameters are no JSON object: '{text}'"))?;
+        ensure!(value.is_object(), "the parameters are no JSON object: '{text}'");
+        return Ok(Some(value));
+    }
+    let mut params = Map::new();
+    for word in &settings.param {
+        let (name, text) = word
+            .split_once('=')
+            .filter(|(name, _)| !name.is_empty())
+            .with_context(|| format!("'{word}' is no parameter: write name=text"))?;
+        params.insert(name.to_owned(), text.into());
+    }
+    Ok((!params.is_empty()).then_some(Value::Object(params)))
+}
+
+/// An object in a file, without what is only told of a schedule that there is.
+fn read_file(path: &Path) -> anyhow::Result<Map<String, Value>> {
+    let name = path.display();
+    let text =
+        if secure::is_stdin(path) { io::read_to_string(io::stdin()) } else { std::fs::read_to_string(path) };
+    let text = text.with_context(|| format!("cannot read --file {name}"))?;
+    let value: Value = serde_json::from_str(&relaxed::to_strict(&text))
+        .with_context(|| format!("--file {name} must have a JSON object"))?;
+    let Value::Object(mut object) = value else { bail!("--file {name} must have a JSON object") };
+    let (told, set) = (fields::of::<Schedule>(), fields::of::<ScheduleChange>());
+    let is_told = |key: &str| told.contains(&key) && !set.contains(&key);
+    // What is not set is as good as not there.
+    object.retain(|key, value| !is_told(key) && !value.is_null());
+    Ok(object)
 }
 
 const TABLE: Table<Calendar> = Table {
@@ -198,5 +291,74 @@ mod tests {
         let body = serde_json::to_value(days).unwrap();
         assert_eq!(body, json!({ "dates": ["2026-12-24"], "recurring": [], "zone": null }));
         assert_eq!(calendar_path("a/b").unwrap(), "/calendars/a%2Fb");
+    }
+
+    fn settings(words: &[&str]) -> ScheduleSettings {
+        let ScheduleCommand::Create(new) = command(&[&["create", "a"], words].concat()) else { panic!() };
+        new.settings
+    }
+
+    #[test]
+    fn only_what_is_given_is_sent() {
+        assert!(fields_of(&settings(&[])).unwrap().is_empty());
+        let words = ["--queue", "mail", "--cron", "0 3 * * *", "--param", "to=a=b", "--jitter", "5m"];
+        let times = ["--start", "2026-12-01", "--end", "1795163067", "--exclude", "holidays"];
+        let more = ["--only", "workdays", "--timeout", "60", "--lock", "db/shared", "--paused"];
+        let some = settings(&[&words[..], &times, &more].concat());
+        let expected = json!({
+            "queue": "mail", "cron": ["0 3 * * *"], "params": { "to": "a=b" }, "jitter": 300,
+            "start": "2026-12-01", "end": 1_795_163_067, "paused": true,
+            "calendars": [{ "name": "holidays", "use": "exclude" }, { "name": "workdays", "use": "only" }],
+            "options": { "timeout": 60, "locks": ["db/shared"] },
+        });
+        assert_eq!(Value::Object(fields_of(&some).unwrap()), expected);
+    }
+
+    #[test]
+    fn a_schedule_that_was_shown_can_be_made_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("schedule.json");
+        let shown = json!({
+            "id": "6b0003bb686c8275d8014444", "name": "nightly", "queue": "6b0003bb686c8275d70dc2f1",
+            "queue_name": "mail", "cron": ["@daily"], "zone": "UTC", "end": null, "rev": 3, "next": "2026-11-20T08:24:27",
+            "options": { "timeout": 5 }, "last": null, "counts": { "fired": 1, "skipped": 0 },
+        });
+        std::fs::write(&path, shown.to_string()).unwrap();
+        let words = ["--file", path.to_str().unwrap(), "--priority", "7", "--zone", "Europe/Berlin"];
+        let again = settings(&words);
+        let expected = json!({
+            "name": "nightly", "queue": "6b0003bb686c8275d70dc2f1", "cron": ["@daily"], "zone": "Europe/Berlin",
+            "options": { "timeout": 5, "priority": 7 },
+        });
+        assert_eq!(Value::Object(fields_of(&again).unwrap()), expected);
+        std::fs::write(&path, "[1]").unwrap();
+        assert!(fields_of(&again).unwrap_err().to_string().contains("must have a JSON object"));
+    }
+
+    #[test]
+    fn what_is_unset_is_null_and_not_set() {
+        let mut body = fields_of(&settings(&["--timeout", "5"])).unwrap();
+        unset(&mut body, &["end".into(), "options.group".into()]).unwrap();
+        assert_eq!(
+            Value::Object(body.clone()),
+            json!({ "end": null, "options": { "timeout": 5, "group": null } })
+        );
+        let error = unset(&mut body, &["options.timeout".into()]).unwrap_err().to_string();
+        assert_eq!(error, "'options.timeout' is set and unset");
+    }
+
+    #[test]
+    fn parameters_are_an_object_or_words() {
+        let of = |json: Option<&str>, words: &[&str]| {
+            params(&ScheduleSettings {
+                params: json.map(str::to_owned),
+                param: words.iter().map(|word| (*word).to_owned()).collect(),
+                ..ScheduleSettings::default()
+            })
+        };
+        assert_eq!(of(Some("{\"n\":1}"), &[]).unwrap(), Some(json!({ "n": 1 })));
+        assert_eq!(of(None, &[]).unwrap(), None);
+        assert!(of(Some("[1]"), &[]).is_err() && of(Some("{"), &[]).is_err());
+        assert!(of(None, &["x"]).is_err() && of(None, &["=x"]).is_err());
     }
 }

@@ -4,39 +4,30 @@
 //! liberal: an odd representation (a string where an integer belongs, a field of an older release) is kept
 //! as it is and interpreted, and fields that this release does not know are carried along unchanged.
 
-mod canary;
 pub mod document;
 mod files;
 mod id;
-mod json;
 mod node;
-mod node_selector;
 mod queue;
-mod retention;
 mod rules;
-mod sample;
-mod shadow;
-mod step;
+mod share;
 mod task;
 mod trace;
-mod version;
 
-pub use canary::{BEGAN, CANARY, CANARY_RETURNED, Canary, Trial};
 pub use disbatch_values::liberal::{Count, Moment, integer as whole_number, number};
 pub use disbatch_values::status::{Phase, Status};
+pub use document::{from_extended, into_document, to_bson, to_document};
 pub use files::{FILES, FileInput, FileOutput, TaskFiles};
 pub use id::{
-    ArrayId, FileSetId, IdError, NodeName, PluginName, PluginNameError, QueueId, ScheduleId, Selector, TaskId,
+    ArrayId, FileSetId, IdError, LONGEST_VERSION, NodeName, PLUGIN_VERSION, PluginName, PluginNameError,
+    QueueId, ScheduleId, Selector, TaskId, UnusablePlugin, VERSION, Version, VersionError,
 };
-pub use json::{from_extended, into_document, to_bson, to_document};
-pub use node::Node;
-pub use node_selector::{Labels, NODES, NodeSelector, SelectorError};
-pub use queue::{Policy, Queue, STOPPED, Sort};
-pub use retention::Retention;
+pub use node::{Labels, NODES, Node, NodeSelector, SelectorError};
+pub use queue::{Policy, Queue, Retention, STOPPED, Sort};
 pub use rules::{Backoff, OnLostLease, OnOrphan, REQUEUE_ATTEMPTS, Rules};
-pub use sample::{LONGEST_KEPT, RECORD, Sample, drawn};
-pub use shadow::{SHADOW, SHADOW_OF, SHADOW_TENANT, Shadow, shadow_id};
-pub use step::{LONGEST_STEP_NAME, MOST_STEPS, STEPS, Step};
-pub use task::{AWAITING, Task};
+pub use share::{
+    BEGAN, CANARY, CANARY_RETURNED, Canary, LONGEST_KEPT, RECORD, SHADOW, SHADOW_OF, SHADOW_TENANT, Sample,
+    Shadow, Trial, drawn, shadow_id,
+};
+pub use task::{AWAITING, LONGEST_STEP_NAME, MOST_STEPS, STEPS, Step, Task};
 pub use trace::{Place, TRACE, TraceContext, VARIABLES as TRACE_VARIABLES};
-pub use version::{LONGEST_VERSION, PLUGIN_VERSION, UnusablePlugin, VERSION, Version, VersionError};

@@ -9,9 +9,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use disbatch_documents::TaskId;
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, Uid, access};
-use disbatch_documents::TaskId;
 
 use crate::config::{Config, ConfigError};
 

@@ -5,53 +5,35 @@
 //! refused with the path of the key.
 
 mod access;
-mod audit;
 mod engines;
-mod exposure;
-mod hosts;
-mod inbox;
-mod increase;
-mod indexes;
 mod isolation;
-#[cfg(test)]
-mod json_schema;
-mod log;
-mod metrics;
-mod notifications;
-mod plugins;
-mod secrets;
+mod reports;
 mod sections;
-#[cfg(test)]
-mod testing;
-mod tls;
-mod traces;
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Deserialize;
 use disbatch_documents::Labels;
+use serde::Deserialize;
+use serde_json::Value;
 
-pub use access::{Access, Network, Proxy, SessionLimits};
-pub use audit::Audit;
+pub use access::{Access, HostNames, Inbox, Network, Producer, Proxy, SessionLimits, Tls};
 pub use disbatch_values::relaxed;
-pub use engines::{ContainerEngine, Engines, HttpEngine, KubernetesEngine, PerlEngine, TenantNamespaces};
-pub use hosts::HostNames;
-pub use inbox::{Inbox, Producer};
-pub use increase::Increase;
-pub use indexes::Indexes;
-pub use isolation::{CgroupFolder, Limits, PluginEnvironment, RunAs, memory as memory_limit};
-pub use log::{Level, Log};
-pub use metrics::Metrics;
-pub use notifications::Notifications;
-pub use plugins::{AllowedPlugins, PluginEntry};
-pub use secrets::{NamedSecret, SecretEnvironment, Secrets};
-pub use sections::{
-    Attributes, Auditor, Auth, Balance, Every, Flag, Gfs, Hook, Janitor, Lease, QueueIds, Role, Seconds, Ssl,
-    WebExtensions,
+pub use engines::{
+    AllowedPlugins, ContainerEngine, Engines, HttpEngine, KubernetesEngine, PerlEngine, PluginEntry,
+    TenantNamespaces,
 };
-pub use tls::Tls;
-pub use traces::{TraceUrl, Traces};
+pub use isolation::{
+    CgroupFolder, Limits, NamedSecret, PluginEnvironment, RunAs, SecretEnvironment, Secrets,
+    memory as memory_limit,
+};
+pub use reports::{Audit, Level, Log, Metrics, Notifications, TraceUrl, Traces};
+pub use sections::{
+    Attributes, Auditor, Auth, Balance, Every, Flag, Gfs, Hook, Increase, Indexes, Janitor, Lease, QueueIds,
+    Role, Seconds, Ssl, WebExtensions,
+};
 
 /// Where a process looks when `--config` is not given.
 pub const DEFAULT_PATH: &str = "/etc/disbatch/config.json";
@@ -272,7 +254,7 @@ impl Config {
         let text = std::fs::read_to_string(path).map_err(read_error)?;
         let absolute = std::path::absolute(path).map_err(read_error)?;
         let config = Self::parse(&text, &absolute)?;
-        Ok(Self { is_public: exposure::is_public(&absolute), ..config })
+        Ok(Self { is_public: is_public(&absolute), ..config })
     }
 
     /// Checks the text of a configuration file; `path` is for messages and for the runners.
@@ -295,7 +277,7 @@ impl Config {
         if !missing.is_empty() {
             return Err(invalid(missing.join(" and "), "must be defined".to_owned()));
         }
-        let has_passwords = exposure::has_passwords(&value);
+        let has_passwords = has_passwords(&value);
         let mut unknown_keys = Vec::new();
         let mut track = serde_path_to_error::Track::new();
         let deserializer = serde_path_to_error::Deserializer::new(value, &mut track);
@@ -383,99 +365,29 @@ impl Config {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The permission of everybody to read.
+const EVERYBODY_READS: u32 = 0o004;
 
-    fn parse(text: &str) -> Result<Config, ConfigError> {
-        Config::parse(text, Path::new("/etc/disbatch/config.json"))
-    }
-
-    #[test]
-    fn the_shipped_example_parses_without_unknown_keys() {
-        let config = parse(include_str!("../../../config.example.json")).unwrap();
-        assert!(config.unknown_keys.is_empty(), "{:?}", config.unknown_keys);
-        assert_eq!(config.database, "disbatch");
-    }
-
-    #[test]
-    fn a_perl_file_is_accepted_unchanged() {
-        let config = parse(
-            r##"{
-                "mongohost": "db1:27017,db2:27017",   # two of them
-                "database": "disbatch406",
-                "attributes": { "ssl": { "SSL_ca_file": "/etc/ssl/certs/ca.crt", "SSL_verify_mode": 0 } },
-                "auth": { "disbatchd": "a", "disbatch_web": "b", "task_runner": "c", "queuebalance": "d", "plugin": "e", },
-                "plugins": [ "Disbatch::Plugin::Demo", ],
-                "web_extensions": { "Disbatch::Web::Tasks": null },
-                "web_root": "/etc/disbatch/htdocs/", "views_dir": "/etc/disbatch/views/",
-                "task_runner": "/usr/bin/task_runner",
-                "gfs": "auto", "quiet": 0, "monitoring": 1, "testing": false,
-                "balance": { "enabled": 1, "log": 1, "verbose": 0, "pretend": 0 },
-                "activequeues": ["6b0003bb686c8275d70dc2f1"],
-                "log4perl": {
-                    "level": "TRACE",
-                    "appenders": {
-                        "filelog": { "type": "Log::Log4perl::Appender::File", "layout": "[%p] %d %F{1} %L %C %c> %m %n",
-                                     "args": { "filename": "/var/log/disbatchd.log" } },
-                        "screenlog": { "type": "Log::Log4perl::Appender::ScreenColoredLevels", "args": { } },
-                    },
-                },
-            }"##,
-        )
-        .unwrap();
-        assert!(config.unknown_keys.is_empty(), "{:?}", config.unknown_keys);
-        assert_eq!(
-            config.attributes.ssl,
-            Some(Ssl { ca_file: Some("/etc/ssl/certs/ca.crt".into()), verify: false })
-        );
-        assert_eq!(config.log.level, Level::Trace);
-        assert_eq!(config.log.file.as_deref(), Some(Path::new("/var/log/disbatchd.log")));
-        assert_eq!(config.auth.password(Role::TaskRunner), Some("c"));
-        assert!(config.balance.enabled.0 && config.monitoring.0 && !config.quiet.0);
-        assert_eq!(config.activequeues.unwrap().0.len(), 1);
-        assert!(config.plugins.unwrap().allows("Disbatch::Plugin::Demo"));
-    }
-
-    #[test]
-    fn mistakes_name_the_key() {
-        let cases = [
-            (r#"{}"#, "mongohost and database: must be defined"),
-            (r#"{"mongohost":"h"}"#, "database: must be defined"),
-            (r#"{"mongohost":"h","database":7}"#, "database: invalid type: integer `7`, expected a string"),
-            (
-                r#"{"mongohost":"h","database":"d","balance":{"enabled":"maybe"}}"#,
-                "balance.enabled: expected true, false, 1 or 0, got \"maybe\"",
-            ),
-            (
-                r#"{"mongohost":"h","database":"d","gfs":"sometimes"}"#,
-                "gfs: expected \"auto\", true or false, got \"sometimes\"",
-            ),
-            (
-                r#"{"mongohost":"h","database":"d","activequeues":["x"]}"#,
-                "activequeues[0]: 'x' is not an id: expected 24 hexadecimal digits",
-            ),
-            (
-                r#"{"mongohost":"h","database":"d","hosts":["a.example","b.example:443"]}"#,
-                "hosts[1]: expected a name or an address without scheme and port, got \"b.example:443\"",
-            ),
-            (
-                r#"{"mongohost":"h","database":"d","tls":{"certificate":"/c.pem"}}"#,
-                "tls: missing field `key`",
-            ),
-            (r#"[1]"#, ".: expected an object with the keys of the configuration"),
-        ];
-        for (text, message) in cases {
-            let error = parse(text).unwrap_err().to_string();
-            assert!(error.ends_with(message), "{text}: {error}");
-        }
-        let error = parse("{\n  \"mongohost\": nope\n}").unwrap_err().to_string();
-        assert!(error.contains("line 2 column"), "{error}");
-    }
-
-    #[test]
-    fn unknown_keys_are_collected_with_their_path() {
-        let config = parse(r#"{"mongohost":"h","database":"d","treads":1,"balance":{"enabeld":1}}"#).unwrap();
-        assert_eq!(config.unknown_keys, ["balance.enabeld", "treads"]);
-    }
+/// Whether every user of this host can read the file, once they are in its folder.
+fn is_public(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.permissions().mode() & EVERYBODY_READS != 0)
 }
+
+/// Whether a configuration has a password of a MongoDB user. Keys of secure parameters are in a file of their own.
+fn has_passwords(config: &Value) -> bool {
+    let is_set = |value: &Value| value.as_str().is_some_and(|password| !password.is_empty());
+    let auth = config["auth"].as_object().is_some_and(|auth| auth.values().any(is_set));
+    auth || config["mongohost"].as_str().is_some_and(has_password)
+}
+
+/// Whether a URI has a password: `mongodb://user:password@host`.
+fn has_password(mongohost: &str) -> bool {
+    let rest = mongohost.split_once("://").map_or(mongohost, |(_, rest)| rest);
+    // What comes after the hosts may have an `@`, too.
+    let authority = rest.split(['/', '?']).next().unwrap_or_default();
+    let user = authority.rsplit_once('@').map(|(user, _)| user);
+    user.and_then(|user| user.split_once(':')).is_some_and(|(_, password)| !password.is_empty())
+}
+
+#[cfg(test)]
+mod tests;

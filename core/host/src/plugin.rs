@@ -8,19 +8,17 @@
 //! Others in folders are versions of it, if they say another version: what a queue pins is found as `Name@version`, the first one under both names.
 
 mod definitions;
-mod files;
 mod find;
 mod manifest;
 mod perl;
 mod report;
-mod versions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde_json::Value;
 use disbatch_documents::PluginName;
+use serde_json::Value;
 
 pub use disbatch_values::engine::{Engine, EngineError};
 pub use find::adapter_program;
@@ -28,14 +26,11 @@ pub use manifest::{
     Batch, CallbackAuth, Container, ContainerLimits, Http, Kubernetes, Manifest, ManifestError, Mount, Perl,
     Program, ProgramType, Pull, Template, Warm,
 };
-
-pub use report::documents;
-pub use report::{PROBLEMS, Report, VERSIONS, lacks};
-pub use versions::HiddenVersion;
+pub use report::{HiddenVersion, PROBLEMS, Problem, Report, VERSIONS, documents, lacks};
 
 use crate::config::{AllowedPlugins, Config, Engines, PluginEntry, relaxed};
 use find::{find_adapter, find_program};
-use versions::insert;
+use report::insert;
 
 /// The manifests of the plugins in this repository.
 const SHIPPED: [&str; 3] = [
@@ -75,70 +70,6 @@ impl Plugin {
             manifest,
             program,
             arguments,
-        }
-    }
-}
-
-/// Something that looks like a plugin and cannot run.
-#[derive(Debug, thiserror::Error)]
-pub enum Problem {
-    #[error("cannot read plugin folder {folder}: {source}", folder = folder.display())]
-    Folder {
-        folder: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    #[error("plugin manifest {path}: {source}", path = path.display())]
-    Manifest {
-        /// The manifest.
-        path: PathBuf,
-        source: ManifestError,
-    },
-    #[error("plugin {name}: program '{program}' is not an executable file in {searched}")]
-    Program {
-        name: PluginName,
-        /// As the manifest names it.
-        program: String,
-        /// Where it was looked for.
-        searched: String,
-    },
-    /// What runs it is missing or not wanted.
-    #[error("plugin {name}: {why}")]
-    Engine {
-        name: PluginName,
-        /// What is missing.
-        why: String,
-    },
-    /// Two manifests have the same name, and not two versions.
-    #[error("plugin {name} in {path} is hidden by another of the same name{version}", path = path.display())]
-    Duplicate {
-        name: PluginName,
-        /// The manifest that is not used.
-        path: PathBuf,
-        /// Why it is not another version.
-        version: HiddenVersion,
-    },
-}
-
-impl Problem {
-    /// What is wrong, without the plugin's name.
-    pub fn why(&self) -> String {
-        match self {
-            Self::Manifest { path, source } => format!("{}: {source}", path.display()),
-            Self::Program { program, searched, .. } => {
-                format!("its program '{program}' is not an executable file in {searched}")
-            }
-            Self::Engine { why, .. } => why.clone(),
-            Self::Folder { .. } | Self::Duplicate { .. } => self.to_string(),
-        }
-    }
-
-    /// Whether it keeps the plugin with this name from running.
-    fn is_about(&self, plugin: &PluginName) -> bool {
-        match self {
-            Self::Program { name, .. } | Self::Engine { name, .. } => name == plugin,
-            // The first two name no plugin, and one that is hidden has another in its place.
-            Self::Folder { .. } | Self::Manifest { .. } | Self::Duplicate { .. } => false,
         }
     }
 }

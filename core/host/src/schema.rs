@@ -11,16 +11,17 @@
 
 mod check;
 mod compile;
-mod plugins;
-mod words;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bson::{Bson, Document};
+use disbatch_documents::{PluginName, Step};
 use regex::Regex;
 use serde_json::{Number, Value};
 
-pub use plugins::{Misfit, OfTask, Schemas, as_plugins_get, check_task};
+use crate::plugin::Manifest;
 
 /// A schema has so many bytes of JSON at most.
 pub const LARGEST: usize = 128 * 1024;
@@ -83,7 +84,7 @@ pub enum Wrong {
 #[derive(Debug)]
 enum Rule {
     Never,
-    /// Any of these types, each a bit of [`words::TYPES`].
+    /// Any of these types, each a bit of [`TYPES`].
     Types(u8),
     Values(Vec<Value>),
     Bound(Bound, Number),
@@ -156,6 +157,197 @@ impl Schema {
     /// Whether `value` fits, which has to be known by `until`.
     pub fn check(&self, value: &Value, until: Instant) -> Result<(), Wrong> {
         check::check(self, value, until)
+    }
+}
+
+/// The schemas of plugins that are known, each read once. Whatever plugin has none takes any parameters.
+#[derive(Debug, Clone, Default)]
+pub struct Schemas {
+    known: Arc<BTreeMap<PluginName, Arc<Schema>>>,
+    unusable: BTreeMap<PluginName, SchemaError>,
+}
+
+/// What tasks are made of, as far as schemas are about it.
+#[derive(Debug, Clone, Copy)]
+pub struct OfTask<'a> {
+    /// The plugin of their queue.
+    pub plugin: Option<&'a PluginName>,
+    /// Their steps, if they have some.
+    pub steps: &'a [Step],
+}
+
+/// Why parameters do not fit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Misfit {
+    /// The plugin whose schema it is.
+    pub plugin: PluginName,
+    /// The step that has it, counted from 0.
+    pub step: Option<usize>,
+    pub why: Wrong,
+}
+
+impl Schemas {
+    /// Those of these plugins. Of several with one name the first counts, and each counts for its version.
+    pub fn of<'a>(manifests: impl IntoIterator<Item = &'a Manifest>) -> Self {
+        let (mut seen, mut known, mut unusable) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
+        for manifest in manifests {
+            let name = &manifest.name;
+            let version = manifest.version().ok().flatten().map(|version| name.at(&version));
+            let names = version.into_iter().chain([name.clone()]);
+            let new: Vec<PluginName> = names.filter(|name| seen.insert(name.clone())).collect();
+            let Some(schema) = manifest.params.as_ref().filter(|_| !new.is_empty()) else { continue };
+            let compiled = Schema::compile(schema).map(Arc::new);
+            for name in new {
+                match &compiled {
+                    Ok(schema) => drop(known.insert(name, Arc::clone(schema))),
+                    Err(error) => drop(unusable.insert(name, error.clone())),
+                }
+            }
+        }
+        Self { known: Arc::new(known), unusable }
+    }
+
+    pub fn get(&self, plugin: &PluginName) -> Option<&Schema> {
+        self.known.get(plugin).map(Arc::as_ref)
+    }
+
+    /// Those that cannot be used, and check nothing.
+    pub fn unusable(&self) -> &BTreeMap<PluginName, SchemaError> {
+        &self.unusable
+    }
+}
+
+/// Whether a task may have these parameters, which are an object. Each step gets them with its own in their place, and a task
+/// with steps gives them to nobody else.
+pub fn check_task(schemas: &Schemas, of: OfTask<'_>, params: &Value, until: Instant) -> Result<(), Misfit> {
+    let check = |plugin: Option<&PluginName>, step: Option<usize>, params: &Value| {
+        let Some((plugin, schema)) = plugin.and_then(|plugin| Some((plugin, schemas.get(plugin)?))) else {
+            return Ok(());
+        };
+        schema.check(params, until).map_err(|why| Misfit { plugin: plugin.clone(), step, why })
+    };
+    if of.steps.is_empty() {
+        return check(of.plugin, None, params);
+    }
+    of.steps.iter().enumerate().try_for_each(|(index, step)| {
+        let mut whole = params.clone();
+        if let (Value::Object(whole), Value::Object(own)) = (&mut whole, as_plugins_get(&step.params)) {
+            whole.extend(own);
+        }
+        check(step.plugin.as_ref().or(of.plugin), Some(index), &whole)
+    })
+}
+
+/// Parameters as plugins get them.
+pub fn as_plugins_get(params: &Document) -> Value {
+    Bson::Document(params.clone()).into_relaxed_extjson()
+}
+
+impl Misfit {
+    /// The problems; none if it only took too long.
+    pub fn problems(&self) -> &[Problem] {
+        match &self.why {
+            Wrong::Problems(problems) => problems,
+            Wrong::TooLong => &[],
+        }
+    }
+}
+
+impl std::fmt::Display for Misfit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let of = self.step.map_or_else(String::new, |step| format!(" of step {}", step + 1));
+        let Wrong::Problems(problems) = &self.why else {
+            return write!(
+                f,
+                "params{of} take too long to be checked by the schema of the plugin {}",
+                self.plugin
+            );
+        };
+        write!(f, "params{of} do not fit the schema of the plugin {}", self.plugin)?;
+        for (index, problem) in problems.iter().enumerate() {
+            let pointer = if problem.pointer.is_empty() { "the whole" } else { &problem.pointer };
+            write!(f, "{} {pointer} {}", if index == 0 { ":" } else { ";" }, problem.text)?;
+        }
+        if problems.len() == MOST_PROBLEMS { f.write_str("; ..") } else { Ok(()) }
+    }
+}
+
+/// The types of JSON, each a bit.
+const TYPES: [(&str, u8); 7] = [
+    ("null", 1),
+    ("boolean", 2),
+    ("integer", 4),
+    ("number", 8),
+    ("string", 16),
+    ("array", 32),
+    ("object", 64),
+];
+
+/// So many values are in a message.
+const MOST_NAMED: usize = 12;
+
+/// A message has so many bytes of values.
+const LONGEST_VALUES: usize = 300;
+
+/// The bit of the type with this name.
+fn bit_of_type(name: &str) -> Option<u8> {
+    TYPES.iter().find(|(known, _)| *known == name).map(|(_, bit)| *bit)
+}
+
+/// The bits of the types that a value has: a whole number is an integer, too.
+fn bits_of(value: &Value) -> u8 {
+    match value {
+        Value::Null => 1,
+        Value::Bool(_) => 2,
+        Value::Number(number) if number.as_f64().is_some_and(|number| number.fract() == 0.0) => 4 | 8,
+        Value::Number(_) => 8,
+        Value::String(_) => 16,
+        Value::Array(_) => 32,
+        Value::Object(_) => 64,
+    }
+}
+
+/// Types in words: `integer or null`.
+fn types_in_words(bits: u8) -> String {
+    let named = TYPES.iter().filter(|(_, bit)| bits & bit != 0).map(|(name, _)| *name);
+    named.collect::<Vec<_>>().join(" or ")
+}
+
+/// The type of a value in a word.
+fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) if bits_of(value) & 4 != 0 => "integer",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// Values in words, as far as that is not long.
+fn values_in_words(values: &[Value]) -> String {
+    let mut text = String::new();
+    for (index, value) in values.iter().enumerate() {
+        let shown = value.to_string();
+        if index == MOST_NAMED || text.len() + shown.len() > LONGEST_VALUES {
+            text.push_str(", ..");
+            break;
+        }
+        if index > 0 {
+            text.push_str(", ");
+        }
+        text.push_str(&shown);
+    }
+    text
+}
+
+/// As much of a text as a message bears.
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(100) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}..", text.get(..end).unwrap_or_default()),
     }
 }
 

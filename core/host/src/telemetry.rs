@@ -8,12 +8,12 @@ use std::fs::OpenOptions;
 use std::io::{self, IsTerminal, Write};
 use std::sync::Mutex;
 
+use disbatch_values::text;
 use tracing::field::Field;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
-use disbatch_values::text;
 
 use crate::config::Log;
 

@@ -1,19 +1,37 @@
 //! The end of an array: when no element is left that has not ended, it is done, and the task that comes after all is let go
-//! or cancelled.
+//! or cancelled. If elements are tried again, it is open again; and when all of its tasks are deleted, it is forgotten, as nobody
+//! needs it any more.
 
-use disbatch_operation::operation;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bson::oid::ObjectId;
-use bson::{Bson, Document, doc};
+use bson::{Bson, DateTime, Document, doc};
+use disbatch_operation::operation;
 use futures::TryStreamExt;
 use mongodb::options::ReadConcern;
 
-use super::{Array, FinalWhen, GATE, new_rev};
+use super::{Array, FinalWhen, GATE, millis, new_rev};
 use crate::bulk::State;
 use crate::model::{ArrayId, QueueId, Status, TaskId, whole_number};
 use crate::store::{Store, StoreError, Stored};
 use crate::task::transition::Transition;
+
+/// So long an array stays open that nobody has said more about.
+const HELD: Duration = Duration::from_secs(60);
+
+/// How often it is tried to open an array that somebody else changes at the same time.
+const TRIES: usize = 5;
+
+/// An array is looked at again after so long.
+const EVERY: Duration = Duration::from_secs(3600);
+
+/// So long the document of an array stays whose tasks are all gone: whoever submits it again with the same key is told of it,
+/// for as long as a key is remembered.
+pub(crate) const KEPT: Duration = Duration::from_secs(8 * 24 * 3600);
+
+/// So many are looked at at once.
+const AT_ONCE: i64 = 200;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ArraysPassed {
@@ -127,7 +145,7 @@ impl Store {
     }
 
     /// Lets the task go that comes after all elements, or cancels it.
-    pub(super) async fn settle_last(&self, array: &Array, rev: Option<&Bson>) -> Result<(), StoreError> {
+    async fn settle_last(&self, array: &Array, rev: Option<&Bson>) -> Result<(), StoreError> {
         if let Some((last, when)) = array.last {
             if array.succeeded == Some(true) || when == FinalWhen::Finished {
                 self.let_last_go(array.queue, last).await?;
@@ -190,5 +208,116 @@ impl Store {
         };
         self.arrays().update_one(open, update).await?;
         Ok(())
+    }
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reopened {
+    /// It is open for a minute at least, or until it is told what keeps it open: see [`Store::hold_array`].
+    Open,
+    /// Others have changed it again and again.
+    Busy,
+    NoSuchArray,
+}
+
+impl Store {
+    /// Opens an array again, so that some of its elements can be tried again before it is done. Elements that are missing are
+    /// inserted before that.
+    #[operation(array = %id)]
+    pub async fn reopen_array(&self, id: ArrayId) -> Result<Reopened, StoreError> {
+        for _ in 0..TRIES {
+            self.fill_array(id).await?;
+            let Some(stored) = self.arrays().find_one(doc! { "_id": id }).await? else {
+                return Ok(Reopened::NoSuchArray);
+            };
+            let Some(array) = Array::stored(&stored) else { return Ok(Reopened::NoSuchArray) };
+            if stored.get_bool("last_due").unwrap_or(false) {
+                self.settle_last(&array, stored.get("rev")).await?;
+                continue;
+            }
+            let same = doc! { "_id": id, "rev": stored.get("rev").cloned(), "filling": { "$exists": false } };
+            let until = doc! { "$add": ["$$NOW", millis(HELD)] };
+            let open = doc! { "state": "open", "work": true, "hold_until": until, "rev": new_rev() };
+            let unset = ["ended", "succeeded", "counts", "last_due", "gone"];
+            let update = vec![doc! { "$set": open }, doc! { "$unset": unset.to_vec() }];
+            if self.arrays().update_one(same, update).await?.matched_count == 1 {
+                return Ok(Reopened::Open);
+            }
+        }
+        Ok(Reopened::Busy)
+    }
+}
+
+impl Store {
+    /// Notes which of the arrays that are done have no task any more, neither in `tasks` nor in the archive. The server removes
+    /// their documents eight days later. Of many arrays those are looked at that nobody has looked at for the longest time.
+    /// Returns how many were noted. A user who may not write to `arrays` notes none.
+    #[operation]
+    pub async fn note_empty_arrays(&self) -> Result<u64, StoreError> {
+        match self.look_at_done_arrays().await {
+            Err(error) if error.is_forbidden() => Ok(0),
+            looked => looked,
+        }
+    }
+
+    async fn look_at_done_arrays(&self) -> Result<u64, StoreError> {
+        let arrays = self.arrays();
+        let fields = doc! { "rev": 1, "final": 1, "looked": 1, "gone": 1 };
+        let done = arrays.find(doc! { "state": "done" }).projection(fields);
+        let found = done.sort(doc! { "looked": 1 }).limit(AT_ONCE).await?;
+        let found: Vec<Stored> = found.try_collect().await?;
+        let now = self.server_time().await?;
+        let mut noted = 0;
+        for array in found.iter().filter(|array| is_to_be_looked_at(array, now)) {
+            let is_empty = !array.contains_key("gone") && self.has_no_task(array).await?;
+            let mut set = doc! { "looked": "$$NOW" };
+            if is_empty {
+                set.extend(doc! { "gone": "$$NOW", "rev": new_rev() });
+            }
+            let same =
+                doc! { "_id": array.get("_id").cloned(), "state": "done", "rev": array.get("rev").cloned() };
+            let matched = arrays.update_one(same, vec![doc! { "$set": set }]).await?.matched_count;
+            if is_empty {
+                noted += matched;
+            }
+        }
+        Ok(noted)
+    }
+
+    async fn has_no_task(&self, array: &Document) -> Result<bool, StoreError> {
+        let (id, last) = (array.get("_id").cloned(), array.get("final").cloned());
+        // A task is in both for a moment when it moves, to the archive or from there.
+        for collection in [self.tasks(), self.archive(), self.tasks()] {
+            let element = collection.find_one(doc! { "array.id": id.clone() }).projection(doc! { "_id": 1 });
+            if element.await?.is_some() {
+                return Ok(false);
+            }
+            if let Some(last) = &last
+                && collection.find_one(doc! { "_id": last }).projection(doc! { "_id": 1 }).await?.is_some()
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn is_to_be_looked_at(array: &Document, now: DateTime) -> bool {
+    let every = i64::try_from(EVERY.as_millis()).unwrap_or(i64::MAX);
+    let looked = array.get_datetime("looked").map_or(i64::MIN, |looked| looked.timestamp_millis());
+    looked.saturating_add(every) <= now.timestamp_millis()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_array_is_looked_at_once_in_a_while() {
+        let at = |seconds: i64| DateTime::from_millis(seconds * 1_000);
+        assert!(is_to_be_looked_at(&doc! {}, at(0)));
+        assert!(!is_to_be_looked_at(&doc! { "looked": at(0) }, at(3_599)));
+        assert!(is_to_be_looked_at(&doc! { "looked": at(0) }, at(3_600)));
     }
 }

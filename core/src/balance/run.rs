@@ -1,12 +1,15 @@
 //! The loop of `QueueBalance`: every 30 seconds it sets `threads` of the queues that it is told about.
 //!
-//! Any number of loops may be started, and one at a time works: the one that has the lease (see
-//! [`super::lease`]). A round ends well before the lease does, so no two rounds overlap.
+//! Any number of loops may be started, and one at a time works: the one that has the lease (see [`crate::lease`]), a document of
+//! its own collection, so that `balance` keeps having one document. A round ends well before the lease does, so no two rounds
+//! overlap.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use bson::{Bson, DateTime, Document, doc};
+use disbatch_metrics::labels::Worker;
+use disbatch_operation::operation;
 use futures::TryStreamExt;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
@@ -15,9 +18,16 @@ use tokio_util::sync::CancellationToken;
 
 use super::plan::{Demand, Settings, WeekMinute, allot};
 use crate::config::Balance;
+use crate::lease::LeaseName;
 use crate::model::{Queue, QueueId, Selector, Status};
-use crate::store::{Store, StoreError};
-use disbatch_metrics::labels::Worker;
+use crate::store::{Store, StoreError, collections};
+
+/// How long a lease lasts unless it is prolonged.
+pub const LEASE: Duration = Duration::from_secs(30);
+
+pub(crate) const COLLECTION: &str = collections::BALANCE_LEASE.name;
+
+const NAME: LeaseName = LeaseName::in_collection(COLLECTION, "queuebalance", LEASE);
 
 /// How often queues are balanced.
 const INTERVAL: Duration = Duration::from_secs(30);
@@ -27,6 +37,21 @@ const LOOK: Duration = Duration::from_secs(5);
 
 /// How long a round may take: with a lease of 30 seconds it is over before anyone else can begin one.
 const ROUND: Duration = Duration::from_secs(15);
+
+impl Store {
+    /// Takes the lease for `instance`, or prolongs it. Returns whether `instance` has it for the next
+    /// [`LEASE`]; if not, someone else has.
+    #[operation]
+    pub async fn take_balance_lease(&self, instance: &str) -> Result<bool, StoreError> {
+        self.take_lease(NAME, instance).await
+    }
+
+    /// Gives the lease back if `instance` has it, so that the next one need not wait for its end.
+    #[operation]
+    pub async fn release_balance_lease(&self, instance: &str) -> Result<(), StoreError> {
+        self.release_lease(NAME, instance).await
+    }
+}
 
 /// What `/monitoring` says about a round.
 #[derive(Debug, Clone, PartialEq, Eq)]

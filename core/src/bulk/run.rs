@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
+use disbatch_operation::operation;
 use futures::{StreamExt, TryStreamExt};
 use mongodb::options::ReturnDocument;
+use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -14,10 +16,11 @@ use tokio_util::task::TaskTracker;
 
 use super::{Action, BulkError, BulkJob, LEASE, State, lease_end};
 use crate::audit::Verb;
-use crate::model::TaskId;
+use crate::model::{ArrayId, QueueId, TaskId};
 use crate::store::collections::BULK;
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
+use crate::task::rerun::Downstream;
 use crate::task::{CancelRequest, Cancelled, Retried};
 
 /// So many tasks between two looks at the job.
@@ -27,7 +30,7 @@ const BATCH: usize = 200;
 const AT_ONCE: usize = 8;
 
 /// So many errors are kept.
-pub(super) const ERRORS: i32 = 10;
+const ERRORS: i32 = 10;
 
 /// How often it is looked for jobs whose worker has died.
 const LOOK: Duration = Duration::from_secs(3);
@@ -341,11 +344,71 @@ impl Worker {
     }
 }
 
-pub(super) fn count(tasks: usize) -> i64 {
+fn count(tasks: usize) -> i64 {
     i64::try_from(tasks).unwrap_or(i64::MAX)
 }
 
 /// The server has forgotten the query (43 `CursorNotFound`), or was told to end it: it is asked again.
 fn is_forgotten(error: &StoreError) -> bool {
     error.write_failure().is_some_and(|failure| matches!(failure.code, 43 | 237 | 175))
+}
+
+/// What a job does besides that tries elements of an array again: when all of them have been queued, tasks that come after them wait
+/// for them again, see [`crate::task::rerun`].
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Rerun {
+    /// Which tasks that come after the elements wait for them again.
+    pub downstream: Downstream,
+    /// Only tasks of these queues do: where whoever wants it may.
+    pub queues: Vec<QueueId>,
+    /// Which parameter of the elements stays what it is, and those that they have besides from now on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub params: Option<(String, Document)>,
+}
+
+impl Store {
+    /// The job that tries elements of an array again, as long as it runs.
+    #[operation(%array)]
+    pub async fn find_bulk_of_array(&self, array: ArrayId) -> Result<Option<BulkJob>, StoreError> {
+        let found = self.arrays().find_one(doc! { "_id": array }).projection(doc! { "retrying": 1 }).await?;
+        let job = found.and_then(|array| array.get_object_id("retrying").ok());
+        let Some(job) = job else { return Ok(None) };
+        Ok(self.find_bulk(job).await?.filter(|job| job.state == State::Running))
+    }
+
+    /// Has tasks wait again that come after those which this job has queued again. Whoever takes the job over at this point leaves out
+    /// what has the job's note, as it may have ended again since.
+    #[operation(job = %job.id)]
+    async fn reset_downstream(&self, job: &BulkJob, rerun: &Rerun) -> Result<(), StoreError> {
+        let Some(array) = job.which()?.array else { return Ok(()) };
+        let Some(array) = self.find_array(array).await? else { return Ok(()) };
+        let note = job.retry_note();
+        let again = doc! { "history.note": &note };
+        let mut plan = self.plan_array_rerun(&array, again, rerun.downstream).await?;
+        plan.waiters.retain(|waiter| rerun.queues.contains(&waiter.queue));
+        let all = plan.waiters.len();
+        self.without_noted(&mut plan, &note).await?;
+        let mut reset = all - plan.waiters.len();
+        for waiter in &plan.waiters {
+            let retried = self.reset_waiter(waiter, &note).await?;
+            reset += usize::from(matches!(retried, Retried::Queued | Retried::Blocked));
+        }
+        // The task after all elements has the array open for a while when it is reset: as long as this job runs is enough.
+        self.hold_array(array.id, job.id).await?;
+        let error =
+            |id: &TaskId| doc! { "id": id, "error": "it runs, or is about to: it does not wait again" };
+        let most = usize::try_from(ERRORS).unwrap_or(0);
+        let mut errors: Vec<Document> = plan.busy.iter().take(most).map(error).collect();
+        if plan.too_many {
+            errors.push(
+                doc! { "id": array.id, "error": "too many tasks come after it: none of them waits again" },
+            );
+        }
+        let ours = doc! { "_id": job.id, "instance": &job.instance };
+        let told = doc! { "$slice": [{ "$concatArrays": ["$errors", { "$literal": errors }] }, ERRORS] };
+        let set = doc! { "downstream": count(reset), "errors": told };
+        self.bulk().update_one(ours, vec![doc! { "$set": set }]).await?;
+        Ok(())
+    }
 }

@@ -17,7 +17,7 @@ use crate::model::{QueueId, TaskId};
 use crate::store::collections::BULK;
 use crate::store::{Store, StoreError, attended};
 use crate::tags;
-use crate::task::retention::{server_time_before, unchanged_since};
+use crate::task::archive::{server_time_before, unchanged_since};
 use crate::task::{Created, archive};
 
 /// How long counting may take.

@@ -274,7 +274,7 @@ mod tests {
             let (mut seen, mut moved) = (truth.clone(), 0);
             for (from, to, step) in moves {
                 let (Some(from), Some(to)) =
-                    (super::super::deltas::counter_of(from), super::super::deltas::counter_of(to)) else { continue };
+                    (super::super::counter_of(from), super::super::counter_of(to)) else { continue };
                 if from == to { continue }
                 let apply = |tasks: &mut BTreeMap<i64, i64>| {
                     *tasks.entry(from).or_default() -= 1;

@@ -170,7 +170,7 @@ impl Store {
         &self,
         queue: QueueId,
     ) -> Result<std::collections::BTreeMap<i64, i64>, StoreError> {
-        use super::deltas::{counter_of, statuses_of};
+        use super::{counter_of, statuses_of};
         let statuses = self.tasks().distinct("status", doc! { "queue": queue }).await?;
         let counters = statuses.iter().filter_map(whole_number).filter_map(counter_of);
         let counters: std::collections::BTreeSet<i64> = counters.collect();

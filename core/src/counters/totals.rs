@@ -151,8 +151,7 @@ impl AuditNote {
 
 /// Whether a status has a counter of its own.
 fn has_own(status: &i64) -> bool {
-    super::deltas::counter_of(*status) == Some(*status)
-        && super::deltas::statuses_of(*status).contains_key("$eq")
+    super::counter_of(*status) == Some(*status) && super::statuses_of(*status).contains_key("$eq")
 }
 
 fn number(document: &Document, field: &str) -> i64 {

@@ -1,17 +1,45 @@
-//! How much room there is for definitions. A web server reads all of them when somebody looks at a queue, and so does each DEN when one
-//! has changed: without a bound, who may define them could end all of these processes. What was put there by other means than ours has
-//! any length, and is read only as far as it fits.
+//! What a definition from the database may ask for, and how much room there is for definitions. A web server reads all of them when
+//! somebody looks at a queue, and so does each DEN when one has changed: without a bound, who may define them could end all of these
+//! processes. What was put there by other means than ours has any length, and is read only as far as it fits.
 
-use disbatch_operation::operation;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use bson::{Bson, Document, doc};
+use disbatch_operation::operation;
 use futures::TryStreamExt;
+use serde_json::{Map, Value};
 
 use super::{Definition, DefinitionError, LARGEST, MOST, MOST_BYTES, NewDefinition, Place};
 use crate::model::whole_number;
+use crate::plugin::{Container, Manifest, ManifestError};
 use crate::store::{Store, StoreError, Stored};
+
+/// What of Docker's interface a definition may say: what the container is like inside. Names are compared to the letter, and all
+/// others are refused, whatever they mean today. The engines read names without regard to case, and for them case is a matter of
+/// Unicode: to forbid `HostConfig` is not enough, since `HoſtConfig` is the same to them. Nor do all keep to what Docker means: to
+/// Podman a key of `Volumes` may be a folder of the host.
+const OF_CONTAINERS: [&str; 12] = [
+    "Image",
+    "Cmd",
+    "Entrypoint",
+    "Env",
+    "WorkingDir",
+    "User",
+    "Hostname",
+    "Domainname",
+    "Labels",
+    "NetworkDisabled",
+    "StopSignal",
+    "StopTimeout",
+];
+
+/// What descriptions of containers have besides, and what the adapter sets itself.
+const OF_THE_ADAPTER: [&str; 6] =
+    ["AttachStdin", "AttachStdout", "AttachStderr", "OpenStdin", "StdinOnce", "Tty"];
+
+/// Why something is refused.
+const OF_THE_NODE: &str = "is about the node itself: only a plugin.json in the files of the node may have it";
 
 /// How many bytes each definition has, by name.
 type Sizes = BTreeMap<String, usize>;
@@ -33,7 +61,7 @@ impl Store {
         let sizes = vec![doc! { "$project": { "bytes": { "$bsonSize": "$$ROOT" } } }];
         let found = self.worker_collection().aggregate(sizes).await.map_err(StoreError::from)?;
         let found: Vec<Document> = found.try_collect().await.map_err(StoreError::from)?;
-        check(&found.iter().map(size).collect(), new, place != Place::Free)
+        check_room(&found.iter().map(size).collect(), new, place != Place::Free)
     }
 
     /// All workers that fit, by name. One that is too large, or that is none, is logged and left out; the server does not even
@@ -68,7 +96,7 @@ fn size(worker: &Document) -> (String, usize) {
 }
 
 /// Whether there is room. What makes it no worse is let through: somebody may have stored more by other means.
-fn check(stored: &Sizes, new: &[NewDefinition], replace: bool) -> Result<(), DefinitionError> {
+fn check_room(stored: &Sizes, new: &[NewDefinition], replace: bool) -> Result<(), DefinitionError> {
     let mut after = stored.clone();
     for worker in new.iter().filter(|worker| replace || !stored.contains_key(worker.name.as_str())) {
         after.insert(worker.name.to_string(), worker.bytes());
@@ -100,6 +128,71 @@ fn leave_out(row: &Document, why: &str) {
     }
 }
 
+/// Whether a node may run what the database defines. Its own programs are for the node's files to name, and so is what of the
+/// node a container gets to see.
+///
+/// What a pod of Kubernetes may be is for the cluster to say: a node has no say in it either.
+pub(super) fn check(manifest: &Manifest) -> Result<(), ManifestError> {
+    if manifest.engine.adapter().is_none() {
+        let message = format!(
+            "{} runs a program of the node, which only a plugin.json in the files of the node may name",
+            manifest.engine
+        );
+        return Err(ManifestError::Invalid { path: "engine".to_owned(), message });
+    }
+    let wrong = manifest.container.as_ref().and_then(of_the_node);
+    wrong.map_or(Ok(()), |(key, message)| {
+        Err(ManifestError::Invalid { path: format!("container.{key}"), message })
+    })
+}
+
+/// A key of a container that would lead to more of the node than its container engine, and why it is refused.
+fn of_the_node(container: &Container) -> Option<(String, String)> {
+    // All of them, so that nobody adds one without a decision.
+    let Container {
+        image: _,
+        command: _,
+        entrypoint: _,
+        env: _,
+        user: _,
+        workdir: _,
+        pull: _,
+        registry_secret: _,
+        limits: _,
+        mounts,
+        network,
+        socket,
+        config,
+        config_from_params,
+    } = container;
+    let refused = [
+        ("mounts", !mounts.is_empty()),
+        ("socket", socket.is_some()),
+        ("network", network.as_deref().is_some_and(|network| !may_be_a_network(network))),
+        ("config_from_params", *config_from_params),
+    ];
+    if let Some((key, _)) = refused.into_iter().find(|(_, is_there)| *is_there) {
+        return Some((key.to_owned(), OF_THE_NODE.to_owned()));
+    }
+    let unknown = unknown_key(config.as_ref()?)?;
+    let message = format!("{OF_THE_NODE}. A worker may have {}", OF_CONTAINERS.join(", "));
+    Some((format!("config.{unknown}"), message))
+}
+
+/// Whether this is the name of a network, which a node may lend ([`crate::config::ContainerEngine::lends`]), and not a way to
+/// the network of something else: `host`, `container:..`, `ns:..`, `slirp4netns:..`.
+fn may_be_a_network(network: &str) -> bool {
+    let mut bytes = network.bytes();
+    let begins = bytes.next().is_some_and(|first| first.is_ascii_alphanumeric());
+    let goes_on = bytes.all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte));
+    begins && goes_on && !network.eq_ignore_ascii_case("host")
+}
+
+fn unknown_key(config: &Map<String, Value>) -> Option<&str> {
+    let is_known = |key: &str| OF_CONTAINERS.contains(&key) || OF_THE_ADAPTER.contains(&key);
+    config.keys().map(String::as_str).find(|key| !is_known(key))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -118,12 +211,12 @@ mod tests {
     #[test]
     fn there_are_not_more_than_so_many() {
         let full = stored(MOST, 10);
-        check(&stored(MOST - 1, 10), &[new("New", 0)], false).unwrap();
-        let error = check(&full, &[new("New", 0)], true).unwrap_err().to_string();
+        check_room(&stored(MOST - 1, 10), &[new("New", 0)], false).unwrap();
+        let error = check_room(&full, &[new("New", 0)], true).unwrap_err().to_string();
         assert_eq!(error, "there may be 1000 workers, and this would make 1001");
-        check(&full, &[new("W7", 0)], true).unwrap();
+        check_room(&full, &[new("W7", 0)], true).unwrap();
         let many = [new("W7", 0), new("New", 0)];
-        assert!(matches!(check(&full, &many, false), Err(DefinitionError::TooMany(1_001))));
+        assert!(matches!(check_room(&full, &many, false), Err(DefinitionError::TooMany(1_001))));
     }
 
     #[test]
@@ -131,18 +224,108 @@ mod tests {
         let large = LARGEST - 1_000;
         let count = MOST_BYTES / large;
         let almost = stored(count, large);
-        assert!(matches!(check(&almost, &[new("New", large)], false), Err(DefinitionError::TooMuch(_))));
-        check(&almost, &[new("W1", large - 1_000)], true).unwrap();
-        check(&almost, &[new("W1", large)], false).unwrap();
+        assert!(matches!(check_room(&almost, &[new("New", large)], false), Err(DefinitionError::TooMuch(_))));
+        check_room(&almost, &[new("W1", large - 1_000)], true).unwrap();
+        check_room(&almost, &[new("W1", large)], false).unwrap();
         // More was put there by other means: it can become less, and not more.
         let beyond = stored(MOST + 5, large);
-        check(&beyond, &[new("W1", 5)], true).unwrap();
-        assert!(matches!(check(&beyond, &[new("New", 5)], true), Err(DefinitionError::TooMany(_))));
+        check_room(&beyond, &[new("W1", 5)], true).unwrap();
+        assert!(matches!(check_room(&beyond, &[new("New", 5)], true), Err(DefinitionError::TooMany(_))));
     }
 
     #[test]
     fn sizes_are_read_as_the_server_tells_them() {
         assert_eq!(size(&doc! { "_id": "A", "bytes": 7 }), ("A".to_owned(), 7));
         assert_eq!(size(&doc! { "_id": 5, "bytes": 9_i64 }), ("5".to_owned(), 9));
+    }
+
+    fn of(value: Value) -> Result<(), String> {
+        let manifest = Manifest::from_value(value).unwrap();
+        check(&manifest).map_err(|error| error.to_string())
+    }
+
+    fn container(key: &str, value: Value) -> Result<(), String> {
+        let mut container = json!({ "image": "i" });
+        container[key] = value;
+        of(json!({ "name": "A", "engine": "container", "container": container }))
+    }
+
+    #[test]
+    fn programs_of_nodes_are_not_for_the_database() {
+        for value in [
+            json!({ "name": "A", "command": ["sh"] }),
+            json!({ "name": "A", "engine": "perl", "perl": { "class": "A" } }),
+            json!({ "name": "A", "engine": "program", "program": { "path": "a" } }),
+        ] {
+            let error = of(value.clone()).unwrap_err();
+            assert!(error.starts_with("engine: ") && error.contains("runs a program of the node"), "{error}");
+        }
+        assert_eq!(of(json!({ "name": "A", "engine": "http" })), Ok(()));
+        let pod = json!({ "name": "A", "engine": "kubernetes", "kubernetes": { "image": "i" } });
+        assert_eq!(of(pod), Ok(()));
+    }
+
+    #[test]
+    fn containers_see_nothing_of_the_node() {
+        for (key, value) in [
+            ("mounts", json!([{ "source": "/", "target": "/host" }])),
+            ("socket", json!("/run/docker.sock")),
+            ("config_from_params", json!(true)),
+        ] {
+            let error = container(key, value).unwrap_err();
+            assert!(error.starts_with(&format!("container.{key}: is about the node itself")), "{error}");
+        }
+        for (key, value) in [("user", json!("1000")), ("limits", json!({ "pids": 5 }))] {
+            assert_eq!(container(key, value), Ok(()), "{key}");
+        }
+    }
+
+    #[test]
+    fn what_is_said_to_the_engine_is_on_a_list_to_the_letter() {
+        let config = |key: &str, value: Value| container("config", json!({ key: value }));
+        let privileged = json!({ "Privileged": true, "Binds": ["/etc:/host"] });
+        for key in [
+            "HostConfig",
+            "hostConfig",
+            // A long s and the sign for Kelvin, which are an s and a k to who compares as Unicode has it.
+            "Ho\u{17f}tConfig",
+            "Networ\u{212a}ingConfig",
+            "NetworkingConfig",
+            "Volumes",
+            "MacAddress",
+            "Healthcheck",
+            "image",
+            "",
+        ] {
+            for value in [privileged.clone(), Value::Null, json!({})] {
+                let error = config(key, value).unwrap_err();
+                assert!(error.starts_with(&format!("container.config.{key}: is about the node")), "{error}");
+            }
+        }
+        assert_eq!(config("Cmd", json!(["a"])), Ok(()));
+        assert_eq!(config("Tty", json!(false)), Ok(()));
+    }
+
+    #[test]
+    fn a_network_is_a_name_and_no_way_to_another_one() {
+        for network in [
+            "host",
+            "HOST",
+            "container:other",
+            "ns:/proc/1/ns/net",
+            "slirp4netns:allow_host_loopback=true",
+            "pasta:-T,22",
+            "",
+            "-x",
+            "a b",
+            "ho\u{17f}t",
+        ] {
+            let error = container("network", json!(network)).unwrap_err();
+            assert!(error.starts_with("container.network: is about the node itself"), "{error}");
+        }
+        // Whether there is such a network for it is for the node to say.
+        for network in ["none", "bridge", "batch_2.x-y"] {
+            assert_eq!(container("network", json!(network)), Ok(()), "{network}");
+        }
     }
 }

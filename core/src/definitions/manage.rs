@@ -1,14 +1,25 @@
-//! Definitions are stored and removed by people.
+//! Definitions are stored and removed by people. What is in them for those alone who may change them is hidden from all others.
 
 use bson::{Bson, Document, doc};
 use disbatch_operation::operation;
+use serde_json::{Map, Value};
 
-use super::{COLLECTION, Definition, DefinitionError, NewDefinition, OURS, hidden, json};
+use super::{COLLECTION, Definition, DefinitionError, NewDefinition, OURS, json};
 use crate::model::{PluginName, to_bson, whole_number};
 use crate::store::{Altered, Store, StoreError, Stored};
 
 /// How often a definition is stored that others store at the same moment.
 const TRIES: usize = 5;
+
+/// What stands in the place of a value that is not shown.
+pub const HIDDEN: &str = "(hidden)";
+
+/// Objects and lists under these names have values that may let somebody in somewhere, whoever has made up the form of
+/// the definition. Capital letters and underscores do not matter.
+const SECRETS: [&str; 5] = ["env", "headers", "httpheaders", "secureparams", "secureparameters"];
+
+/// The JSON Schema of parameters is a key of manifests. What its properties are called says nothing of their values.
+const SCHEMA: &str = "params";
 
 /// What a definition takes the place of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,8 +164,102 @@ impl Definition {
     }
 }
 
+/// The definition for those who may look at it: with the names of headers, variables and secure parameters, and without their
+/// values; and without user names, passwords and queries in addresses.
+pub fn hidden(definition: &Value) -> Value {
+    match definition {
+        Value::Object(fields) => {
+            let field = |(name, value): (&String, &Value)| {
+                let shown = if name == SCHEMA { value.clone() } else { of_field(name, value) };
+                (name.clone(), shown)
+            };
+            Value::Object(fields.iter().map(field).collect())
+        }
+        other => inside(other),
+    }
+}
+
+/// Leaves out what has values that are not shown, wherever it is: what remains is for those who may not see the definition.
+pub(super) fn drop_secrets(fields: &mut Map<String, Value>) {
+    fields.retain(|name, _| !is_secret(name));
+    fields.values_mut().for_each(drop_inside);
+}
+
+fn drop_inside(value: &mut Value) {
+    match value {
+        Value::Object(fields) => drop_secrets(fields),
+        Value::Array(items) => items.iter_mut().for_each(drop_inside),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn is_secret(name: &str) -> bool {
+    let letters = || name.bytes().filter(|byte| *byte != b'_').map(|byte| byte.to_ascii_lowercase());
+    SECRETS.iter().any(|secret| secret.bytes().eq(letters()))
+}
+
+fn inside(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            Value::Object(fields.iter().map(|(name, value)| (name.clone(), of_field(name, value))).collect())
+        }
+        Value::Array(items) => items.iter().map(inside).collect(),
+        Value::String(text) => Value::from(address(text)),
+        other => other.clone(),
+    }
+}
+
+fn of_field(name: &str, value: &Value) -> Value {
+    if is_secret(name) { without_values(value) } else { inside(value) }
+}
+
+/// Names without their values: of `{"A": "b"}`, `["A=b"]` and `[{"name": "A", "value": "b"}]`.
+fn without_values(secret: &Value) -> Value {
+    match secret {
+        Value::Object(fields) => {
+            Value::Object(fields.keys().map(|name| (name.clone(), HIDDEN.into())).collect())
+        }
+        Value::Array(items) => items.iter().map(without_value).collect(),
+        _ => HIDDEN.into(),
+    }
+}
+
+fn without_value(item: &Value) -> Value {
+    match item {
+        Value::String(text) => match text.split_once('=') {
+            Some((name, _)) => format!("{name}={HIDDEN}").into(),
+            None => HIDDEN.into(),
+        },
+        Value::Object(fields) => {
+            let field = |(name, value): (&String, &Value)| {
+                let shown = if name == "name" { value.clone() } else { HIDDEN.into() };
+                (name.clone(), shown)
+            };
+            Value::Object(fields.iter().map(field).collect::<Map<_, _>>())
+        }
+        _ => HIDDEN.into(),
+    }
+}
+
+/// An address without what lets somebody in; any other text as it is.
+fn address(text: &str) -> String {
+    let Some((scheme, rest)) = text.split_once("://") else { return text.to_owned() };
+    let is_scheme = !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    if !is_scheme || text.contains(char::is_whitespace) {
+        return text.to_owned();
+    }
+    let (rest, query) = rest.split_once(['?', '#']).map_or((rest, ""), |(rest, _)| (rest, "?…"));
+    let (host, path) =
+        rest.split_once('/').map_or((rest, String::new()), |(host, path)| (host, format!("/{path}")));
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    format!("{scheme}://{host}{path}{query}")
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -178,5 +283,110 @@ mod tests {
         let name = "csv".parse().unwrap();
         assert_eq!(with_rev(&name, 7), doc! { "_id": "csv", "rev": 7_i64 });
         assert_eq!(with_rev(&name, 0).get_document("rev").unwrap().get_array("$in").unwrap().len(), 2);
+    }
+
+    #[test]
+    fn names_are_shown_and_values_are_not() {
+        let of = |value: Value| hidden(&value);
+        assert_eq!(
+            of(
+                json!({ "engine": "http", "http": { "url": "https://u:p@x/y?token=t", "headers": { "A": "s" } } })
+            ),
+            json!({ "engine": "http", "http": { "url": "https://x/y?…", "headers": { "A": HIDDEN } } })
+        );
+        assert_eq!(
+            of(json!({ "worker": { "httpHeaders": { "Authorization": "Basic s" }, "image": "r:5000/a:b" } })),
+            json!({ "worker": { "httpHeaders": { "Authorization": HIDDEN }, "image": "r:5000/a:b" } })
+        );
+        assert_eq!(
+            of(json!({ "container": { "config": { "Env": ["A=s", "B"], "Cmd": ["x"] } } })),
+            json!({ "container": { "config": { "Env": ["A=(hidden)", HIDDEN], "Cmd": ["x"] } } })
+        );
+        let pod = json!({ "kubernetes": { "pod": { "spec": { "containers": [
+        { "env": [{ "name": "A", "value": "s" }, { "name": "B", "valueFrom": { "x": "s" } }] },
+    ] } } } });
+        let shown = json!([{ "name": "A", "value": HIDDEN }, { "name": "B", "valueFrom": HIDDEN }]);
+        assert_eq!(of(pod)["kubernetes"]["pod"]["spec"]["containers"][0]["env"], shown);
+    }
+
+    #[test]
+    fn what_parameters_are_called_is_no_secret() {
+        let schema = json!({ "params": { "properties": { "env": { "type": "object" } } } });
+        assert_eq!(hidden(&schema), schema);
+        let template = json!({ "template": { "params": { "httpHeaders": { "A": "s" } } } });
+        assert_eq!(hidden(&template)["template"]["params"]["httpHeaders"], json!({ "A": HIDDEN }));
+    }
+
+    #[test]
+    fn secure_parameters_are_secret_however_they_are_spelled() {
+        for name in ["secureParameters", "secure_parameters", "secureParams", "SECURE_PARAMS"] {
+            let template = json!({ "worker": { "template": { name: { "password": "horse" } } } });
+            assert_eq!(hidden(&template)["worker"]["template"][name], json!({ "password": HIDDEN }));
+        }
+        let switch = json!({ "secure_params_in_environment": true });
+        assert_eq!(hidden(&switch), switch);
+    }
+
+    #[test]
+    fn what_is_left_for_everybody_has_no_secret_at_any_depth() {
+        let mut fields = json!({
+            "rows": 5, "httpHeaders": { "A": "s" }, "url": "https://x/y?mode=fast",
+            "parts": [{ "Env": { "B": "s" }, "name": "one" }], "environment": "test", "secure_params": { "p": "s" },
+        });
+        let fields = fields.as_object_mut().unwrap();
+        drop_secrets(fields);
+        let left = json!({
+            "rows": 5, "url": "https://x/y?mode=fast", "parts": [{ "name": "one" }], "environment": "test",
+        });
+        assert_eq!(Value::Object(fields.clone()), left);
+    }
+
+    /// Text that is in values of secrets, and nowhere else.
+    const MARKER: &str = "zyxw-secret-9173";
+
+    fn definitions() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            any::<i32>().prop_map(Value::from),
+            "[a-z:/@?=]{0,30}".prop_map(Value::from),
+            Just(Value::Null),
+        ];
+        let secret = prop_oneof![
+            Just(json!({ "A": MARKER, "B": { "deeper": MARKER } })),
+            Just(json!([format!("A={MARKER}"), MARKER, { "name": "A", "value": MARKER }, [MARKER]])),
+            Just(json!(MARKER)),
+        ];
+        leaf.prop_recursive(4, 40, 5, move |inner| {
+            let names = vec![
+                "env",
+                "Env",
+                "headers",
+                "httpHeaders",
+                "HTTPHEADERS",
+                "secureParameters",
+                "secure_params",
+                "secureParams",
+            ];
+            let name = prop::sample::select(names);
+            let public = prop::collection::btree_map("[a-z]{1,5}x", inner.clone(), 0..5);
+            prop_oneof![
+                prop::collection::vec(inner, 0..4).prop_map(Value::Array),
+                (public, name, secret.clone()).prop_map(|(public, name, secret)| {
+                    let mut fields: Map<String, Value> = public.into_iter().collect();
+                    fields.insert(name.to_owned(), secret);
+                    Value::Object(fields)
+                }),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn no_secret_is_shown_wherever_it_is(definition in definitions()) {
+            let shown = hidden(&definition).to_string();
+            prop_assert!(!shown.contains(MARKER), "{}", shown);
+            let mut left = definition;
+            drop_inside(&mut left);
+            prop_assert!(!left.to_string().contains(MARKER), "{}", left);
+        }
     }
 }

@@ -1,13 +1,31 @@
 //! What holds the head of a queue, in one word and one sentence. The head is the task that would be claimed next: the first by its id
 //! that can be claimed, else the first one that is blocked, else the first one that is deferred. Groups are not looked at: what a
 //! group has to wait for holds the others up for no longer than its turn.
+//!
+//! Of one queue, all is read that is to be said of its head; of all queues, what tells their gates, in a bounded number of operations
+//! that read one task of each.
 
-use bson::{Bson, DateTime};
+use std::collections::HashMap;
+
+use bson::{Bson, DateTime, Document, doc};
+use disbatch_operation::operation;
 use disbatch_wire::explanations::NodeChance;
+use mongodb::options::FindOneOptions;
 
+use super::facts::name;
 use super::nodes::{self, Lack};
-use super::{Facts, Gate, Reader, of_status, queue};
-use crate::model::{Queue, Status, TaskId};
+use super::{Ahead, Facts, Gate, Reader, Share, of_status, waits};
+use crate::gates::Waits;
+use crate::model::{Node, Queue, QueueId, Status, TaskId};
+use crate::queue::{FirstTask, UnderWay};
+use crate::rate::Standing;
+use crate::store::collections::NODES;
+use crate::store::error::typed;
+use crate::store::{Store, StoreError};
+use crate::task::{claimable, is_newest_first};
+
+/// Others may claim or delete the head before it is read; then there is another one.
+const TRIES: usize = 3;
 
 macro_rules! holds {
     ($($(#[$doc:meta])+ $variant:ident = $word:literal,)+) => {
@@ -112,7 +130,7 @@ fn of_task(facts: &Facts, reader: Reader) -> Holding {
         Some(gate) => gate.text,
     };
     let next = match gate {
-        Hold::Rate => facts.rate.and_then(|rate| rate.next).map(|wait| queue::after(facts.now, wait)),
+        Hold::Rate => facts.rate.and_then(|rate| rate.next).map(|wait| waits::after(facts.now, wait)),
         Hold::Deferred => facts.time("run_at"),
         _ => None, // Nobody knows.
     };
@@ -128,7 +146,7 @@ fn closed(facts: &Facts, reader: Reader) -> Option<Gate> {
     }
     Some(of_status(facts))
         .filter(Gate::is_closed)
-        .or_else(|| queue::gates(facts, reader).into_iter().find(Gate::is_closed))
+        .or_else(|| waits::of_queue(facts, reader).into_iter().find(Gate::is_closed))
         .or_else(|| nodes::gates(facts, reader).into_iter().find(Gate::is_closed))
 }
 
@@ -158,5 +176,107 @@ fn of_waiting(facts: &Facts) -> Hold {
         Some("locks") => Hold::Lock,
         Some("after" | "array") => Hold::Dependency,
         _ => Hold::Blocked,
+    }
+}
+
+/// What is known of all queues.
+#[derive(Debug)]
+pub struct Heads {
+    /// The time of the server.
+    pub now: DateTime,
+    /// The first task that waits of each queue that has one.
+    pub first: HashMap<QueueId, FirstTask>,
+    pub under_way: HashMap<QueueId, UnderWay>,
+    pub nodes: Vec<Node>,
+    /// How many tasks, of whatever queue, each node has claimed or running.
+    pub busy: HashMap<String, u64>,
+    /// What the rates of queues allow.
+    pub rates: HashMap<QueueId, Standing>,
+}
+
+impl Heads {
+    /// Nodes as they are stored.
+    pub fn nodes_of(documents: &[Document]) -> Vec<Node> {
+        documents.iter().filter_map(|node| typed::<Node>(NODES.name, node.clone()).ok()).collect()
+    }
+
+    /// What holds each of these queues. This takes time that grows with queues times nodes.
+    pub fn holds(self, queues: &[Queue]) -> Vec<Hold> {
+        let Self { now, mut first, under_way, nodes, busy, mut rates } = self;
+        let mut facts: Option<Facts> = None;
+        let mut all = (nodes, busy);
+        let mut each = |queue: &Queue| {
+            let task = match first.remove(&queue.id) {
+                None => return Hold::Empty,
+                Some(FirstTask { task: None, .. }) => return Hold::Blocked,
+                Some(FirstTask { task: Some(task), .. }) => task,
+            };
+            // All queues have the same nodes, which may be many.
+            if let Some(last) = facts.take() {
+                all = (last.nodes, last.busy);
+            }
+            let running = under_way.get(&queue.id).map_or(0, |counts| counts.claimed + counts.running);
+            let share = Share { node: String::new(), tasks: running, of_others: 0 };
+            let (nodes, busy) = std::mem::take(&mut all);
+            let of_queue = facts.insert(Facts {
+                now,
+                task,
+                queue: Some(queue.clone()),
+                shares: vec![share],
+                nodes,
+                busy,
+                ahead: Ahead::Tasks(0),
+                waits: Waits::default(),
+                held_by: None,
+                rate: rates.remove(&queue.id),
+                group_rate: None,
+                aside: None,
+            });
+            gate_of(of_queue)
+        };
+        queues.iter().map(&mut each).collect()
+    }
+}
+
+impl Store {
+    /// What is known of the first task of a queue that waits.
+    #[operation(queue = %queue.id)]
+    pub async fn head_of_queue(&self, queue: &Queue) -> Result<Head, StoreError> {
+        let mut last = Head::Missing;
+        for _ in 0..TRIES {
+            let Some(id) = self.first_id(queue).await? else { return Ok(Head::Missing) };
+            let Some(id) = id.as_object_id().map(TaskId) else {
+                return Ok(Head::Unreadable(format!("its _id is {}", name(Some(&id)))));
+            };
+            let facts = match self.facts_of_head(id).await {
+                Err(error) if error.is_about_one() => return Ok(Head::Unreadable(error.to_string())),
+                facts => facts?,
+            };
+            let Some(facts) = facts else { continue };
+            let waits = facts.task.status.code() <= Status::Queued.code() && !facts.task.status.has_ended();
+            last = Head::Task(Box::new(facts));
+            if waits {
+                break;
+            }
+        }
+        Ok(last)
+    }
+
+    async fn first_id(&self, queue: &Queue) -> Result<Option<Bson>, StoreError> {
+        let order = doc! { "_id": if is_newest_first(queue) { -1 } else { 1 } };
+        let of_status = |status: Status| doc! { "queue": queue.id, "status": status };
+        // The last two are in the order of an index.
+        let looks = [
+            (claimable(queue), Some(order)),
+            (of_status(Status::Blocked), None),
+            (of_status(Status::Deferred), None),
+        ];
+        for (filter, order) in looks {
+            let options = FindOneOptions::builder().projection(doc! { "_id": 1 }).sort(order).build();
+            if let Some(found) = self.tasks().find_one(filter).with_options(options).await? {
+                return Ok(Document::from(found).remove("_id"));
+            }
+        }
+        Ok(None)
     }
 }

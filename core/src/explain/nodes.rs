@@ -4,8 +4,7 @@ use bson::{Bson, Document};
 use disbatch_wire::explanations::NodeChance;
 
 use super::facts::name;
-use super::words::{list, moment};
-use super::{Facts, Gate, Reader};
+use super::{Facts, Gate, Reader, list, moment};
 use crate::model::{Node, NodeSelector};
 use crate::node::Peer;
 use crate::node::shares::{Contender, PATIENCE, shares};

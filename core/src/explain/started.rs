@@ -1,10 +1,11 @@
-//! A task that a node has.
+//! A task that a node has or a web service works on, and one that is over.
+
+use bson::{Bson, DateTime, Document};
 
 use super::facts::name;
-use super::words::{moment, span_until};
-use super::{Facts, Gate, external};
-use crate::model::{Node, whole_number};
-use crate::task::{INTERRUPT, is_detached};
+use super::{Facts, Gate, counted, moment, span_until};
+use crate::model::{Moment, Node, Status, number, whole_number};
+use crate::task::{EXTERNAL, INTERRUPT, is_detached};
 
 /// A task that waits for its runner.
 pub(super) fn claimed(facts: &Facts) -> Vec<Gate> {
@@ -38,7 +39,7 @@ pub(super) fn claimed(facts: &Facts) -> Vec<Gate> {
 /// A task that a runner has.
 pub(super) fn running(facts: &Facts) -> Vec<Gate> {
     if is_detached(&facts.task) {
-        return external::gates(facts);
+        return with_service(facts);
     }
     let node = facts.node().unwrap_or("an unknown node");
     let since = match facts.time("started") {
@@ -87,7 +88,7 @@ fn lease(facts: &Facts) -> Gate {
     }
     let sign = own_node(facts).and_then(Node::last_beat).map(|(_, lease)| {
         let lease = i64::try_from(lease.as_millis()).unwrap_or(0);
-        let renewed = bson::DateTime::from_millis(until.timestamp_millis().saturating_sub(lease));
+        let renewed = DateTime::from_millis(until.timestamp_millis().saturating_sub(lease));
         format!("Its runner gave its last sign of life {} ago; its", span_until(renewed, facts.now))
     });
     let its = sign.unwrap_or_else(|| "Its".to_owned());
@@ -126,6 +127,101 @@ fn state_of_node(facts: &Facts) -> Option<Gate> {
 }
 
 fn changed(facts: &Facts) -> String {
-    let at = facts.task.mtime.as_ref().and_then(crate::model::Moment::get);
+    let at = facts.task.mtime.as_ref().and_then(Moment::get);
     at.map(|at| format!(" since {} ({})", moment(at), span_until(at, facts.now))).unwrap_or_default()
+}
+
+/// What it waits for, and how long that is done.
+fn with_service(facts: &Facts) -> Vec<Gate> {
+    let empty = Document::new();
+    let external = facts.task.rest.get_document(EXTERNAL).unwrap_or(&empty);
+    let time = |field: &str| external.get_datetime(field).ok().copied();
+    if external.get_document("end").is_ok() {
+        let text = "Its web service has ended it, or somebody has: its output is being put together.";
+        return vec![Gate::new("running", true, text)];
+    }
+    let since = time("since").map(|at| format!(" since {} ({})", moment(at), span_until(at, facts.now)));
+    let attempt = match facts.task.attempt() {
+        Some(attempt) if attempt > 1 => format!(", as attempt {attempt}"),
+        _ => String::new(),
+    };
+    let since = since.unwrap_or_default();
+    let text = format!("It waits for its web service{since}{attempt}; no runner is occupied.");
+    let mut gates = vec![Gate::new("running", true, text)];
+    gates.extend(time("heard").map(|at| heard(at, external.get_bool("called").unwrap_or(false), facts)));
+    gates.extend(facts.time("lease_until").map(|until| silence(until, time("until"), facts)));
+    gates
+}
+
+fn heard(at: DateTime, has_called: bool, facts: &Facts) -> Gate {
+    let (moment, ago) = (moment(at), span_until(at, facts.now));
+    let text = if has_called {
+        format!("It was last heard of at {moment}, {ago} ago.")
+    } else {
+        format!("Nothing was heard of it since it has taken the task at {moment}, {ago} ago.")
+    };
+    Gate::new("heard", true, text)
+}
+
+fn silence(until: DateTime, hard: Option<DateTime>, facts: &Facts) -> Gate {
+    if until < facts.now {
+        let text = format!("Its time was over at {}: a DEN ends it within seconds.", moment(until));
+        return Gate::new("lease", false, text);
+    }
+    let (moment, left) = (moment(until), span_until(facts.now, until));
+    let text = if hard.is_some_and(|hard| hard <= until) {
+        format!("Whatever is heard of it, its time is over at {moment}, in {left}.")
+    } else {
+        format!("If nothing is heard of it until {moment}, in {left}, it is ended.")
+    };
+    Gate::new("lease", true, text)
+}
+
+/// How it ended.
+pub(super) fn ended(facts: &Facts) -> Vec<Gate> {
+    let task = &facts.task;
+    let how = match task.status {
+        Status::Succeeded => "It succeeded".to_owned(),
+        Status::Failed => "It failed".to_owned(),
+        Status::Cancelled => "It was cancelled before it ran".to_owned(),
+        Status::Terminated => "It was ended while it ran".to_owned(),
+        Status::Orphaned => "Its runner was lost".to_owned(),
+        other => format!("It ended with the status {} of its plugin", other.code()),
+    };
+    let node = facts.node().filter(|_| task.status != Status::Cancelled);
+    let node = node.map(|node| format!(" on {node}")).unwrap_or_default();
+    let at = task.mtime.as_ref().and_then(Moment::get);
+    let at = at.map(|at| format!(" at {}", moment(at))).unwrap_or_default();
+    let note = facts.last_note().map(|note| format!(": {note}")).unwrap_or_default();
+    let good = task.status == Status::Succeeded;
+    let mut gates = vec![Gate::new("ended", true, format!("{how}{node}{at}{note}."))];
+    gates.extend(task.rest.get_document("exit").ok().filter(|_| !good).and_then(exit));
+    if let Some(most) = facts.most_attempts()
+        && task.failures() > 0
+        && !good
+    {
+        // The failure that ends a task is not among those that were counted.
+        let failures = task.failures() + i64::from(task.status == Status::Failed);
+        let times = counted(failures.unsigned_abs(), "time");
+        let text = format!("It has failed {times}; at most {most} are allowed.");
+        gates.push(Gate::new("attempts", true, text));
+    }
+    if let Some(at) = facts.time("archived") {
+        let text = format!("It is in the archive, since {}: a retry makes a new task like it.", moment(at));
+        gates.push(Gate::new("archived", true, text));
+    }
+    gates
+}
+
+fn exit(exit: &Document) -> Option<Gate> {
+    let integer = |name: &str| exit.get(name).and_then(number);
+    let how = match (integer("code"), integer("signal")) {
+        (Some(code), _) => format!("Its plugin ended with the exit code {code}"),
+        (None, Some(signal)) => format!("Its plugin was ended by the signal {signal}"),
+        (None, None) => return None,
+    };
+    let memory =
+        if exit.get("oom").and_then(Bson::as_bool) == Some(true) { ", for want of memory" } else { "" };
+    let limit = exit.get_str("limit").map(|limit| format!(", by its limit {limit}")).unwrap_or_default();
+    Some(Gate::new("exit", true, format!("{how}{memory}{limit}.")))
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bson::oid::ObjectId;
-use bson::{DateTime, Document, doc};
+use bson::{Document, doc};
 
 use super::*;
 use crate::admission::{Action, Rule, Scope};
@@ -584,6 +584,25 @@ fn a_queue_that_is_for_other_nodes_says_which() {
             .iter()
             .any(|gate| gate.name == "node" && gate.open && gate.text.starts_with("old may"))
     );
+}
+
+#[test]
+fn times_are_short() {
+    let at = |seconds: i64| DateTime::from_millis(1_795_163_067_344 + seconds * 1000);
+    assert_eq!(moment(at(0)), "2026-11-20 08:24:27 UTC");
+    let spans = [(-5, "0 s"), (59, "59 s"), (61, "1 min 1 s"), (3_700, "1 h 1 min"), (90_000, "1 day 1 h")];
+    for (seconds, text) in spans {
+        assert_eq!(span_until(at(0), at(seconds)), text);
+    }
+    assert_eq!(span_until(at(0), at(200_000)), "2 days 7 h");
+}
+
+#[test]
+fn lists_and_numbers_read_as_sentences() {
+    let names = |names: &[&str]| list(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+    assert_eq!(names(&["a"]), "a");
+    assert_eq!(names(&["a", "b", "c"]), "a, b and c");
+    assert_eq!((counted(1, "task"), counted(0, "task")), ("1 task".to_owned(), "0 tasks".to_owned()));
 }
 
 mod heads;

@@ -1,24 +1,49 @@
-//! Claims of a queue that goes by priority.
+//! Queues that go by priority: their claims, and what a DEN has read of them. Tasks with the highest priority come first, and
+//! of these the oldest.
+//!
+//! The index has them in this order, so they are read ahead past a mark, as in [`crate::task::Ahead`], and from the start again
+//! about once a second: a new task with a high priority waits for so long at most, or less where a hint tells of it. With a
+//! scheme, each class is read by itself.
 
-use disbatch_operation::operation;
-use std::collections::HashSet;
-use std::time::Instant;
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
 
 use bson::oid::ObjectId;
 use bson::{Document, RawDocumentBuf, doc};
+use disbatch_operation::operation;
 use futures::TryStreamExt;
 use mongodb::Collection;
 use mongodb::options::Hint;
 
-use super::order::Candidate;
-use super::priority_window::{Call, Ranked, Reading};
+use super::Settings;
+use super::order::{Candidate, Range, Scheme};
 use super::read::{candidate, has_no_priority};
-use super::settings::Settings;
+use super::unindexed_tasks::{self, Plain};
+use super::window::Spread;
+use crate::clock::chance;
 use crate::model::{Queue, Status};
 use crate::store::collections::TASKS;
 use crate::store::error::is_no_index;
 use crate::store::{Store, StoreError};
 use crate::task::{Batch, ClaimOutcome, Claimant, MOST_ALONE, MOST_PASSES, Slot, Try};
+
+/// So many are read at once, at least.
+const RUN: usize = 64;
+
+/// How long what is behind the mark waits, at least and at most.
+const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+
+/// Reading from the start takes one part in so many of the time at most.
+const SHARE: u32 = 50;
+
+/// The same when there is a reason to look.
+const SHARE_WHEN_STALE: u32 = 20;
+
+/// A task that could not be claimed is left out for so long.
+const SKIPPED: Duration = Duration::from_secs(10);
+
+/// The priority of tasks that have none.
+const NONE: i64 = 0;
 
 /// The index of tasks that wait and have a priority. The status is the same for all of them, as in that of groups.
 pub(crate) fn index_of_priorities() -> Document {
@@ -161,4 +186,298 @@ fn settle(ranked: &mut Ranked, choices: &[Choice], outcome: &ClaimOutcome) {
         ranked.put_back(*task, *is_plain);
     }
     ranked.spread.met_others(choices.len(), outcome.lost.len());
+}
+
+/// What has been read.
+#[derive(Debug, Default)]
+pub(crate) struct Ranked {
+    lines: Vec<Line>,
+    plain: Plain,
+    spread: Spread,
+    scheme: Option<Scheme>,
+    skipped: HashMap<ObjectId, Instant>,
+}
+
+/// Tasks of some priorities.
+#[derive(Debug)]
+struct Line {
+    range: Range,
+    /// Read and not tried yet, in order.
+    tasks: Vec<Candidate>,
+    /// The last one that was read.
+    mark: Option<(i64, ObjectId)>,
+    /// There is nothing behind the mark.
+    at_end: bool,
+    /// When it was read from the start, and how long that took.
+    scanned: Option<(Instant, Duration)>,
+    stale: bool,
+}
+
+/// What is to be read of a line.
+#[derive(Debug, Clone, PartialEq)]
+struct Reading {
+    pub line: usize,
+    /// Which tasks, besides the queue and its status.
+    pub filter: Document,
+    pub limit: usize,
+    from_start: bool,
+}
+
+/// What is found out for one call.
+#[derive(Debug)]
+struct Call {
+    pub plain: unindexed_tasks::Search,
+    /// Lines that were read from the start.
+    scanned: Vec<usize>,
+}
+
+impl Call {
+    pub fn of(wanted: usize) -> Self {
+        Self { plain: unindexed_tasks::Search::of(wanted, false), scanned: Vec::new() }
+    }
+}
+
+impl Ranked {
+    /// Something may have been put back, or is new.
+    pub fn look_back(&mut self) {
+        self.lines.iter_mut().for_each(|line| line.stale = true);
+        self.plain.look_back();
+    }
+
+    /// The queue goes by this scheme.
+    fn keep_to(&mut self, scheme: Option<&Scheme>) {
+        if self.lines.is_empty() || self.scheme.as_ref() != scheme {
+            let ranges: Vec<Range> = match scheme {
+                Some(scheme) => (0..scheme.times().len()).map(|class| scheme.range(class)).collect(),
+                None => vec![Range::ALL],
+            };
+            self.lines = ranges.into_iter().map(Line::of).collect();
+            self.scheme = scheme.cloned();
+        }
+    }
+
+    /// Which classes the next tasks are to be of, from a round on.
+    fn classes(&self, first: i64, wanted: usize) -> Vec<usize> {
+        let class = |round| self.scheme.as_ref().map_or(0, |scheme| scheme.preferred(round));
+        (first..).take(wanted).map(class).collect()
+    }
+
+    /// What is to be read next, if so many tasks may be needed of each line.
+    fn reading(&self, call: &Call, wanted: usize, now: Instant) -> Option<Reading> {
+        let limit = wanted.max(RUN) + self.spread.distance();
+        self.lines.iter().enumerate().find_map(|(number, line)| {
+            let had = call.scanned.contains(&number);
+            let from_start = !had && line.is_due(now);
+            let goes_on = line.tasks.len() < wanted + self.spread.distance() && !line.at_end;
+            let past = line.mark.filter(|_| !from_start);
+            (from_start || goes_on).then(|| Reading {
+                line: number,
+                filter: line.filter(past),
+                limit,
+                from_start: past.is_none(),
+            })
+        })
+    }
+
+    fn read(
+        &mut self,
+        call: &mut Call,
+        reading: &Reading,
+        tasks: Vec<Candidate>,
+        (began, ended): (Instant, Instant),
+    ) {
+        self.skipped.retain(|_, at| ended.saturating_duration_since(*at) < SKIPPED);
+        let Some(line) = self.lines.get_mut(reading.line) else { return };
+        if reading.from_start {
+            call.scanned.push(reading.line);
+            line.scanned = Some((ended, ended.saturating_duration_since(began)));
+            line.stale = false;
+            line.tasks.clear();
+            line.mark = None;
+        }
+        line.at_end = tasks.len() < reading.limit;
+        line.mark = tasks.last().map(|task| (task.priority, task.task)).or(line.mark);
+        let skipped = &self.skipped;
+        line.tasks.extend(tasks.into_iter().filter(|task| !skipped.contains_key(&task.task)));
+    }
+
+    /// Whether there are tasks that the index has.
+    fn has_ranked(&self) -> bool {
+        self.lines.iter().any(|line| !line.tasks.is_empty())
+    }
+
+    /// The next task of a class, or of the highest that has any.
+    fn next(&mut self, class: usize) -> Option<Candidate> {
+        let classes = std::iter::once(class).chain(0..self.lines.len());
+        for class in classes {
+            if let Some(task) = self.next_of(class) {
+                return Some(task);
+            }
+        }
+        None
+    }
+
+    fn next_of(&mut self, class: usize) -> Option<Candidate> {
+        let line = self.lines.get_mut(class)?;
+        let plain = self.plain.found.first().filter(|_| line.range.has(NONE));
+        let is_plain = match (line.tasks.first(), plain) {
+            (Some(ranked), Some(plain)) => (ranked.priority, plain.task) < (NONE, ranked.task),
+            (None, Some(_)) => true,
+            (_, None) => false,
+        };
+        let tasks = if is_plain { &mut self.plain.found } else { &mut line.tasks };
+        let priority = tasks.first()?.priority;
+        // Any of those with the same priority may be the next.
+        let alike =
+            tasks.iter().take(self.spread.distance() + 1).take_while(|task| task.priority == priority);
+        let at = self.spread.pick(alike.count(), chance());
+        Some(tasks.remove(at))
+    }
+
+    /// A task was not claimed, and still may be.
+    fn put_back(&mut self, task: Candidate, is_plain: bool) {
+        if is_plain {
+            self.plain.found.insert(0, task);
+        } else if let Some(line) = self.lines.iter_mut().find(|line| line.range.has(task.priority)) {
+            line.tasks.insert(0, task);
+        }
+    }
+
+    /// A task could not be claimed: it is gone, or odd.
+    fn skip(&mut self, task: ObjectId, now: Instant) {
+        self.skipped.insert(task, now);
+    }
+
+    /// Whether the queue has nothing to claim, as far as `call` could tell.
+    fn is_exhausted(&self, call: &Call) -> bool {
+        let is_empty = |(number, line): (usize, &Line)| {
+            line.tasks.is_empty() && line.at_end && call.scanned.contains(&number)
+        };
+        self.lines.iter().enumerate().all(is_empty) && self.plain.is_exhausted(&call.plain)
+    }
+}
+
+impl Line {
+    fn of(range: Range) -> Self {
+        Self { range, tasks: Vec::new(), mark: None, at_end: false, scanned: None, stale: false }
+    }
+
+    /// Whether it is to be read from the start.
+    fn is_due(&self, now: Instant) -> bool {
+        self.scanned.is_none_or(|(at, took)| {
+            let since = now.saturating_duration_since(at);
+            let is_stale = self.stale || (self.tasks.is_empty() && self.at_end);
+            since >= (took * SHARE).clamp(AGAIN.0, AGAIN.1) || (is_stale && since >= took * SHARE_WHEN_STALE)
+        })
+    }
+
+    /// Matches its tasks, past one of them if that is said.
+    fn filter(&self, past: Option<(i64, ObjectId)>) -> Document {
+        let least = self.range.least.unwrap_or(i64::MIN);
+        match past {
+            None => doc! { "priority": { "$gte": least, "$lte": self.range.most.unwrap_or(i64::MAX) } },
+            Some((priority, task)) => doc! { "$or": [
+                { "priority": priority, "_id": { "$gt": task } },
+                { "priority": { "$gte": least, "$lt": priority } },
+            ] },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(number: u8, priority: i64) -> Candidate {
+        Candidate { task: ObjectId::from_bytes([number; 12]), priority, again: false }
+    }
+
+    /// Has all of `tasks` read that the lines ask for.
+    fn read(ranked: &mut Ranked, call: &mut Call, tasks: &[Candidate], now: Instant) {
+        let mut readings = 0;
+        while let Some(reading) = ranked.reading(call, 100, now) {
+            readings += 1;
+            assert!(readings < 20, "{reading:?}");
+            let line = &ranked.lines[reading.line];
+            let past = |task: &Candidate| match line.mark.filter(|_| !reading.from_start) {
+                Some((priority, id)) => (-task.priority, task.task) > (-priority, id),
+                None => true,
+            };
+            let mut of_line: Vec<Candidate> =
+                tasks.iter().filter(|task| line.range.has(task.priority) && past(task)).copied().collect();
+            of_line.sort_by_key(|task| (-task.priority, task.task));
+            of_line.truncate(reading.limit);
+            ranked.read(call, &reading, of_line, (now, now));
+        }
+    }
+
+    fn order(ranked: &mut Ranked, first: i64, number: usize) -> Vec<u8> {
+        let classes = ranked.classes(first, number);
+        classes.into_iter().filter_map(|class| ranked.next(class)).map(|task| task.task.bytes()[0]).collect()
+    }
+
+    #[test]
+    fn the_highest_priority_comes_first_and_those_without_are_between() {
+        let mut ranked = Ranked::default();
+        ranked.keep_to(None);
+        let mut call = Call::of(9);
+        let tasks = [task(9, 5), task(3, 5), task(2, -1), task(5, 0), task(4, 900)];
+        read(&mut ranked, &mut call, &tasks, Instant::now());
+        ranked.plain.found = vec![task(1, 0), task(7, 0)];
+        assert_eq!(order(&mut ranked, 0, 9), [4, 3, 9, 1, 5, 7, 2]);
+    }
+
+    #[test]
+    fn a_scheme_lets_the_lower_ones_have_their_turns() {
+        let mut ranked = Ranked::default();
+        let scheme = Scheme::new(vec![2, 1]);
+        ranked.keep_to(scheme.as_ref());
+        let mut call = Call::of(9);
+        let mut tasks: Vec<Candidate> = (1..=5).map(|number| task(number, 3)).collect();
+        tasks.push(task(11, -2));
+        read(&mut ranked, &mut call, &tasks, Instant::now());
+        ranked.plain.found = vec![task(12, 0)];
+        assert_eq!(order(&mut ranked, 0, 9), [1, 2, 12, 3, 4, 11, 5]);
+        let scanned = call.scanned.clone();
+        assert_eq!(scanned, [0, 1]);
+    }
+
+    #[test]
+    fn it_is_read_on_past_the_mark_and_from_the_start_again() {
+        let (mut ranked, begin) = (Ranked::default(), Instant::now());
+        ranked.keep_to(None);
+        let mut tasks: Vec<Candidate> = (1..=250).map(|number| task(number, 1)).collect();
+        let mut call = Call::of(100);
+        read(&mut ranked, &mut call, &tasks, begin);
+        assert_eq!(order(&mut ranked, 0, 90), (1..=90).collect::<Vec<u8>>());
+        tasks.drain(..90);
+        tasks.push(task(251, 2));
+        let mut call = Call::of(100);
+        read(&mut ranked, &mut call, &tasks, begin + Duration::from_millis(500));
+        assert!(call.scanned.is_empty());
+        assert_eq!(order(&mut ranked, 0, 2), [91, 92], "what is new is not known yet");
+        tasks.drain(..2);
+        read(&mut ranked, &mut Call::of(100), &tasks, begin + AGAIN.0);
+        assert_eq!(order(&mut ranked, 0, 2), [251, 93]);
+        let mut call = Call::of(100);
+        ranked.look_back();
+        read(&mut ranked, &mut call, &[], begin + AGAIN.0);
+        assert!(order(&mut ranked, 0, 2).is_empty());
+        assert!(!ranked.is_exhausted(&call), "those without a priority have not been looked for");
+    }
+
+    #[test]
+    fn what_cannot_be_claimed_does_not_stand_in_the_way() {
+        let (mut ranked, now) = (Ranked::default(), Instant::now());
+        ranked.keep_to(None);
+        ranked.skip(task(1, 9).task, now);
+        read(&mut ranked, &mut Call::of(1), &[task(1, 9), task(2, 1)], now);
+        assert_eq!(order(&mut ranked, 0, 2), [2]);
+        ranked.put_back(task(2, 1), false);
+        ranked.put_back(task(3, 0), true);
+        assert_eq!(order(&mut ranked, 0, 9), [2, 3]);
+        ranked.look_back();
+        read(&mut ranked, &mut Call::of(1), &[task(1, 9)], now + SKIPPED);
+        assert_eq!(order(&mut ranked, 0, 2), [1]);
+    }
 }

@@ -6,11 +6,10 @@ use std::time::{Duration, Instant};
 
 use bson::oid::ObjectId;
 
-use super::group::NO_GROUP;
 use super::read::{Names, has_no_group};
-use super::settings::{Settings, Share};
 use super::turns::{Listed, Pointer, Turn, Waiter, take};
 use super::window::{Call, Choice, Head, Window};
+use super::{NO_GROUP, Settings, Share};
 use crate::clock::random;
 use crate::model::{Queue, QueueId, TaskId};
 use crate::rate::{Granted, Rate};

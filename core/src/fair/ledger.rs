@@ -25,8 +25,7 @@ use std::time::{Duration, Instant};
 
 use bson::{Bson, Document, doc};
 
-use super::group::{NO_GROUP, group_of, tenant_of, total_of};
-use super::settings::{LONGEST_HALF_LIFE, Settings, Share};
+use super::{LONGEST_HALF_LIFE, NO_GROUP, Settings, Share, group_of, tenant_of, total_of};
 use crate::model::{Policy, Queue, QueueId, Task};
 use crate::notebook::{Notebook, Notes};
 use crate::store::collections;

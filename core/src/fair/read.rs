@@ -10,11 +10,10 @@ use futures::TryStreamExt;
 use mongodb::Collection;
 use mongodb::options::Hint;
 
-use super::group::{NO_GROUP, group_of};
-use super::order::Candidate;
-use super::scheme::{Range, Scheme};
+use super::order::{Candidate, Range, Scheme};
 use super::unindexed_tasks::Reading;
 use super::window::{Head, Places, Want};
+use super::{NO_GROUP, group_of};
 use crate::model::{Queue, QueueId, Status, whole_number};
 use crate::store::collections::TASKS;
 use crate::store::error::is_no_index;

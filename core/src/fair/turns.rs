@@ -1,12 +1,24 @@
-//! Whose turn is next, where groups take turns. Pure: who waits and where the rotation stands in, turns out.
+//! Whose turn is next, where groups take turns: who waits and where the rotation stands in, turns out.
 //!
 //! Groups have their turns in the order of their names, and then it is the first one's turn again: that is a round. A group
 //! with the weight w has w tasks in its turn. So between two turns of a group that waits, every other group has one turn at
-//! most. All DENs share one rotation: whoever takes turns moves the pointer on, and nobody else has these turns.
+//! most. All DENs share one rotation: whoever takes turns moves the pointer on, and nobody else has these turns. `queue_turns`
+//! has a document for the rotation of each queue, `{_id, round, last, had}`, and turns are taken by one update, on the
+//! condition that nobody else has taken any since.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
+
+use bson::{Document, doc};
+use mongodb::Collection;
+use mongodb::options::{CollectionOptions, ReturnDocument};
+
+use crate::model::{QueueId, whole_number};
+use crate::store::{Store, StoreError, collections};
+use crate::task::one_member;
+
+pub(crate) const TURNS: &str = collections::TURNS.name;
 
 /// Where the rotation of a queue stands.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -169,7 +181,7 @@ impl Listed {
     }
 }
 
-/// The next turns after `pointer`, for `wanted` tasks in all. What is to be known of a group that waits is told by `of`.
+/// Pure: the next turns after `pointer`, for `wanted` tasks in all. What is to be known of a group that waits is told by `of`.
 pub fn take(pointer: &Pointer, listed: &Listed, of: impl Fn(&str) -> Waiter, wanted: u64) -> Taken {
     let mut taken = Taken { turns: Vec::new(), pointer: pointer.clone(), unknown: false };
     let mut given: HashMap<Arc<str>, u64> = HashMap::new();
@@ -197,6 +209,89 @@ pub fn take(pointer: &Pointer, listed: &Listed, of: impl Fn(&str) -> Waiter, wan
         taken.turns.push(Turn { group, round, had, tasks });
     }
     taken
+}
+
+impl Store {
+    /// Where the rotation of `queue` stands.
+    pub(super) async fn rotation(&self, queue: QueueId) -> Result<Pointer, StoreError> {
+        let found = self.turns().find_one(doc! { "_id": queue }).await?;
+        Ok(found.as_ref().map(pointer_of).unwrap_or_default())
+    }
+
+    /// Moves the rotation on. Returns whether it stood where it was said to stand.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or refuses the user ([`StoreError::is_forbidden`]).
+    pub(super) async fn move_rotation(
+        &self,
+        queue: QueueId,
+        from: &Pointer,
+        to: &Pointer,
+    ) -> Result<bool, StoreError> {
+        let update = doc! {
+            "$set": { "round": to.round, "last": &to.last, "had": i64::from(to.had) },
+            "$currentDate": { "at": true },
+        };
+        // At the beginning there is no document.
+        let is_first = *from == Pointer::default();
+        let moved = self.turns().update_one(standing(queue, from), update).upsert(is_first).await;
+        match moved.map_err(StoreError::from) {
+            Ok(moved) => Ok(moved.matched_count == 1 || moved.upserted_id.is_some()),
+            Err(error) if error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes so many rounds, where there are no turns. Returns the first of them.
+    pub(super) async fn take_rounds(&self, queue: QueueId, rounds: usize) -> Result<i64, StoreError> {
+        let rounds = i64::try_from(rounds).unwrap_or(i64::MAX);
+        let update = doc! { "$inc": { "round": rounds }, "$currentDate": { "at": true } };
+        let taken = self
+            .turns()
+            .find_one_and_update(doc! { "_id": queue }, update)
+            .upsert(true)
+            .return_document(ReturnDocument::After)
+            .await?;
+        let after = taken.as_ref().map(pointer_of).unwrap_or_default().round;
+        Ok(after.saturating_sub(rounds))
+    }
+
+    /// A turn that is lost with its server is taken once more, which hurts nobody, so nobody waits for a majority.
+    fn turns(&self) -> Collection<Document> {
+        let options = CollectionOptions::builder().write_concern(one_member()).build();
+        self.database().collection_with_options(TURNS, options)
+    }
+}
+
+fn pointer_of(document: &Document) -> Pointer {
+    let number = |field: &str| document.get(field).and_then(whole_number);
+    Pointer {
+        round: number("round").unwrap_or(0),
+        last: document.get_str("last").unwrap_or_default().to_owned(),
+        had: number("had").and_then(|had| u32::try_from(had).ok()).unwrap_or(0),
+    }
+}
+
+/// What the document must be like. What is not there is nothing.
+fn standing(queue: QueueId, pointer: &Pointer) -> Document {
+    let mut like = doc! { "_id": queue };
+    let number = |number: i64| {
+        if number == 0 {
+            doc! { "$in": [0, bson::Bson::Null] }
+        } else {
+            doc! { "$eq": number }
+        }
+    };
+    like.insert("round", number(pointer.round));
+    like.insert("had", number(i64::from(pointer.had)));
+    let last = match pointer.last.as_str() {
+        "" => doc! { "$in": ["", bson::Bson::Null] },
+        last => doc! { "$eq": last },
+    };
+    like.insert("last", last);
+    like
 }
 
 #[cfg(test)]

@@ -9,14 +9,11 @@ use std::time::{Duration, Instant};
 
 use bson::oid::ObjectId;
 
-use super::group::NO_GROUP;
-use super::order::{self, Candidate};
-use super::scheme::Scheme;
-use super::settings::{Settings, Share};
+use super::order::{self, Candidate, Scheme};
 use super::shares::Shares;
-use super::spread::Spread;
 use super::turns::{Listed, Pointer, Turn, Waiter};
 use super::unindexed_tasks::{self, Plain};
+use super::{NO_GROUP, Settings, Share};
 use crate::clock::{chance, random};
 
 /// So many tasks of a group are read beyond those that are wanted.
@@ -36,6 +33,12 @@ const OWED: Duration = Duration::from_secs(1);
 
 /// A task that could not be claimed is left out for so long.
 const SKIPPED: Duration = Duration::from_secs(10);
+
+/// So many tasks are left out at most by a DEN that has lost some to others.
+const FARTHEST: usize = 512;
+
+/// With the first loss, so many.
+const FIRST: usize = 8;
 
 /// A group that waits, and its first task.
 #[derive(Debug, Clone)]
@@ -370,6 +373,39 @@ fn next_of(group: &str, weight: u32, pointer: &Pointer) -> (i64, u32) {
         std::cmp::Ordering::Equal if pointer.had < weight => (pointer.round, pointer.had),
         std::cmp::Ordering::Greater => (pointer.round, 0),
         std::cmp::Ordering::Equal | std::cmp::Ordering::Less => (pointer.round + 1, 0),
+    }
+}
+
+/// How far what is tried is from the first one. Where several DENs read the same tasks in the same order, each would try the first ones,
+/// and all but one in vain. So whoever has lost tasks to others takes some that come a bit later.
+#[derive(Debug, Default)]
+pub(super) struct Spread(usize);
+
+impl Spread {
+    /// How many are to be read beyond those that are wanted.
+    pub fn distance(&self) -> usize {
+        self.0
+    }
+
+    /// Which of `tasks` that could all be the next one to take. `chance` is random, from 0 to 1.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a part of a small positive number"
+    )]
+    pub fn pick(&self, tasks: usize, chance: f64) -> usize {
+        // Squared: the first ones are taken more often, so that none of them is left for long.
+        let at = (self.0 as f64 * chance * chance) as usize;
+        at.min(tasks.saturating_sub(1))
+    }
+
+    /// Of `tried` tasks, others were faster to claim `lost`.
+    pub fn met_others(&mut self, tried: usize, lost: usize) {
+        if lost * 4 > tried {
+            self.0 = (self.0 * 2).max(tried).clamp(FIRST, FARTHEST);
+        } else if lost == 0 {
+            self.0 = self.0 * 7 / 8;
+        }
     }
 }
 

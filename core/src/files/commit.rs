@@ -1,22 +1,49 @@
-//! Commit: a version is whole. That of a task's run is sealed, and all others are done.
+//! Commit: a version is whole. That of a task's run is sealed, and all others are done. Settle: what a run has left is done when
+//! the run has ended its task well, and gone when it has not.
+//!
+//! **A version that a run has left is seen only with the end of its task.** The run seals it before it ends the task, and a
+//! version that is sealed is shown to nobody. Here alone it becomes done, on the condition that the task has ended with
+//! status 1 by that very attempt; that is read after the version was found. It becomes gone if the task has gone on without
+//! the run, and stays as it is while the run is at work.
+//!
+//! Whoever looks for versions settles first those that it would pass over, and so do sweeps: nobody relies on the runner or
+//! the DEN to have come this far before it died. What has become of a run does not change any more, once it has ended.
+//! A task that has ended is begun again, or removed, only after what it has left was settled. Its end may be read before a
+//! majority of the servers has it, and what is settled may not be taken back. So whoever settles waits until a majority has all that could
+//! be read when the versions were found, and whoever has seen the end of a task sees what it has left. A majority that is behind is not
+//! waited for long: then what it has counts. A task is not begun again while a version is sealed, and a deletion is noted by
+//! a majority first, which then has the end as well.
 
-use disbatch_operation::operation;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
 
+use bson::oid::ObjectId;
 use bson::{Document, doc};
+use disbatch_operation::operation;
 use futures::TryStreamExt;
-use mongodb::options::ReturnDocument;
+use mongodb::ClientSession;
+use mongodb::options::{ReadConcern, ReturnDocument};
 
+use super::sets::gone;
 use super::upload::DONE;
 use super::{
-    ContentId, EntryQuery, FileSet, FilesError, MOST_FILES, SETS, SetState, TRIES, number_in, stored_number,
+    ContentId, EntryQuery, FileSet, FilesError, MOST_FILES, SETS, SetState, TRIES, id_of, number_in,
+    stored_number,
 };
-use crate::model::FileSetId;
+use crate::model::{FileSetId, Status, TaskId, whole_number};
+use crate::store::collections::TASKS;
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
+use crate::task::archive;
 
 /// So many contents that are missing are named.
 const NAMED: usize = 100;
+
+/// So many versions are settled at once.
+const AT_ONCE: i64 = 1_000;
+
+/// So long it is waited for a majority of the servers to have what the primary has. It is behind for moments.
+const MAJORITY_WITHIN: Duration = Duration::from_secs(2);
 
 /// What became of a wish to make a version done.
 #[derive(Debug, Clone, PartialEq)]
@@ -117,5 +144,225 @@ impl Store {
             Some((id, number_in(content, "length")?))
         };
         Ok(found.iter().filter_map(known).collect())
+    }
+}
+
+/// How many versions were settled.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SettledFiles {
+    /// Those that can be seen now.
+    pub done: u64,
+    /// Those that never will be.
+    pub gone: u64,
+}
+
+/// What has become of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// It has ended its task well.
+    Well,
+    /// It may still do so.
+    AtWork,
+    /// It has not, and never will.
+    Failed,
+    /// That cannot be found out.
+    Unknown,
+}
+
+/// How tasks stand: status and attempt.
+#[derive(Debug)]
+struct Standings {
+    known: HashMap<ObjectId, (Status, i64)>,
+    /// Whether the others are gone, and not only out of sight.
+    all: bool,
+}
+
+impl Store {
+    /// Settles what runs of a task have left, and removes what those that have ended had opened and not completed.
+    #[operation(%task)]
+    pub async fn settle_filesets(&self, task: TaskId) -> Result<SettledFiles, StoreError> {
+        self.settle_filesets_of(&[task.0]).await
+    }
+
+    /// The same. Tells whether nothing is left of the task that a run has sealed. If not, the task cannot be said to have ended.
+    pub(crate) async fn settle_all_filesets(&self, task: TaskId) -> Result<bool, StoreError> {
+        self.settle_filesets(task).await?;
+        Ok(!self.has_sealed_filesets(task).await?)
+    }
+
+    /// Whether there is a version that a run of the task has sealed. For a user who may not look there is none, as ever.
+    async fn has_sealed_filesets(&self, task: TaskId) -> Result<bool, StoreError> {
+        let sealed = doc! { "task": task, "state": SetState::Sealed };
+        let found = self.filesets_collection().find_one(sealed).projection(doc! { "_id": 1 }).await;
+        match found.map_err(StoreError::from) {
+            Err(error) if error.is_forbidden() => Ok(false),
+            found => Ok(found?.is_some()),
+        }
+    }
+
+    /// The same of several tasks.
+    pub(crate) async fn settle_filesets_of(&self, tasks: &[ObjectId]) -> Result<SettledFiles, StoreError> {
+        let left = doc! {
+            "task": { "$in": tasks }, "state": { "$in": [SetState::Open, SetState::Sealed] },
+        };
+        self.settle_versions(left).await
+    }
+
+    /// Settles the sealed ones of these versions.
+    pub(super) async fn settle_sealed(&self, which: Document) -> Result<SettledFiles, StoreError> {
+        let mut sealed = which;
+        sealed.insert("state", SetState::Sealed);
+        self.settle_versions(sealed).await
+    }
+
+    /// Settles versions, if this user may: one that an older release made may not, and the next one that may does it.
+    async fn settle_versions(&self, which: Document) -> Result<SettledFiles, StoreError> {
+        match self.settle_each(which).await {
+            Err(error) if error.is_forbidden() => Ok(SettledFiles::default()),
+            settled => settled,
+        }
+    }
+
+    async fn settle_each(&self, which: Document) -> Result<SettledFiles, StoreError> {
+        let only = doc! { "task": 1, "attempt": 1, "state": 1 };
+        // What it reads later is not older than what it has read before, or could have.
+        let mut session = self.database().client().start_session().causal_consistency(true).await?;
+        let versions = self.filesets_collection();
+        let find = versions.find(which).projection(only).limit(AT_ONCE);
+        let found: Vec<Document> =
+            find.session(&mut session).await?.stream(&mut session).try_collect().await?;
+        let mut settled = SettledFiles::default();
+        if found.is_empty() {
+            return Ok(settled);
+        }
+        let tasks: BTreeSet<ObjectId> =
+            found.iter().filter_map(|version| version.get_object_id("task").ok()).collect();
+        let standings = self.standings_of(tasks.into_iter().collect(), &mut session).await?;
+        let are = |state: SetState, fates: &[Fate]| -> Vec<ObjectId> {
+            let is_one = |version: &&Document| {
+                version.get_str("state").is_ok_and(|found| found == state.as_str())
+                    && fates.contains(&standings.fate_of(version))
+            };
+            found.iter().filter(is_one).filter_map(id_of).collect()
+        };
+        let done = doc! { "$set": { "state": SetState::Done } };
+        let well = are(SetState::Sealed, &[Fate::Well]);
+        settled.done = self.move_versions(&well, SetState::Sealed, vec![done]).await?;
+        // A run seals a version before it ends its task: one that is open although the task has ended well is of no use.
+        let (sealed, open) =
+            (are(SetState::Sealed, &[Fate::Failed]), are(SetState::Open, &[Fate::Failed, Fate::Well]));
+        settled.gone = self.move_versions(&sealed, SetState::Sealed, gone()).await?;
+        settled.gone += self.move_versions(&open, SetState::Open, gone()).await?;
+        Ok(settled)
+    }
+
+    /// Changes those versions that still stand as they did. Returns how many.
+    async fn move_versions(
+        &self,
+        versions: &[ObjectId],
+        from: SetState,
+        update: Vec<Document>,
+    ) -> Result<u64, StoreError> {
+        if versions.is_empty() {
+            return Ok(0);
+        }
+        let still = doc! { "_id": { "$in": versions }, "state": from };
+        Ok(self.filesets_collection().update_many(still, update).await?.modified_count)
+    }
+
+    /// How tasks stand, wherever they are. What this tells is not taken back when the primary changes.
+    async fn standings_of(
+        &self,
+        tasks: Vec<ObjectId>,
+        session: &mut ClientSession,
+    ) -> Result<Standings, StoreError> {
+        let mut standings = Standings { known: HashMap::new(), all: true };
+        let mut left = tasks;
+        // In this order: a task that is being archived is in both for a while, and in none at no time.
+        for collection in [TASKS.name, archive::COLLECTION] {
+            if left.is_empty() {
+                break;
+            }
+            match self.standings_in(collection, &left, session).await {
+                Ok(found) => standings.known.extend(found),
+                Err(error) if error.is_forbidden() => standings.all = false,
+                Err(error) => return Err(error),
+            }
+            left.retain(|task| !standings.known.contains_key(task));
+        }
+        Ok(standings)
+    }
+
+    async fn standings_in(
+        &self,
+        collection: &str,
+        tasks: &[ObjectId],
+        session: &mut ClientSession,
+    ) -> Result<Vec<(ObjectId, (Status, i64))>, StoreError> {
+        let collection = self.database().collection::<Document>(collection);
+        let find = || {
+            let found = collection.find(doc! { "_id": { "$in": tasks } });
+            found.projection(doc! { "status": 1, "attempt": 1 }).read_concern(ReadConcern::majority())
+        };
+        let latest = async {
+            let mut found = find().max_time(MAJORITY_WITHIN).session(&mut *session).await?;
+            Ok(found.stream(session).try_collect().await?)
+        };
+        let found: Vec<Document> = match latest.await {
+            Err(error) if StoreError::is_out_of_time(&error) => find().await?.try_collect().await?,
+            found => found?,
+        };
+        let standing = |task: &Document| {
+            let status = Status::from_code(task.get("status").and_then(whole_number)?);
+            let attempt = task.get("attempt").and_then(whole_number).unwrap_or(0);
+            Some((id_of(task)?, (status, attempt)))
+        };
+        Ok(found.iter().filter_map(standing).collect())
+    }
+}
+
+impl Standings {
+    /// What has become of the run that has made a version.
+    fn fate_of(&self, version: &Document) -> Fate {
+        let Ok(task) = version.get_object_id("task") else { return Fate::Unknown };
+        let attempt = version.get("attempt").and_then(whole_number).unwrap_or(0);
+        match self.known.get(&task) {
+            None if self.all => Fate::Failed,
+            None => Fate::Unknown,
+            Some((Status::Succeeded, last)) if *last == attempt => Fate::Well,
+            Some((Status::Running, last)) if *last == attempt => Fate::AtWork,
+            Some(_) => Fate::Failed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_has_ended_well_only_if_its_task_has_ended_with_it() {
+        let task = ObjectId::new();
+        let version = doc! { "task": task, "attempt": 2_i64 };
+        let fate = |known: Option<(Status, i64)>, all: bool| {
+            let known = known.map(|standing| (task, standing)).into_iter().collect();
+            Standings { known, all }.fate_of(&version)
+        };
+        for (known, expected) in [
+            (Some((Status::Succeeded, 2)), Fate::Well),
+            (Some((Status::Running, 2)), Fate::AtWork),
+            (Some((Status::Succeeded, 3)), Fate::Failed),
+            (Some((Status::Running, 3)), Fate::Failed),
+            (Some((Status::Failed, 2)), Fate::Failed),
+            (Some((Status::Orphaned, 2)), Fate::Failed),
+            (Some((Status::Deferred, 2)), Fate::Failed),
+            (Some((Status::Other(7), 2)), Fate::Failed),
+            (None, Fate::Failed),
+        ] {
+            assert_eq!(fate(known, true), expected, "{known:?}");
+        }
+        assert_eq!(fate(None, false), Fate::Unknown, "it may be where this user may not look");
+        let of_nobody = Standings { known: HashMap::new(), all: true };
+        assert_eq!(of_nobody.fate_of(&doc! {}), Fate::Unknown);
     }
 }

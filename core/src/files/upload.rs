@@ -5,7 +5,7 @@
 //! its content is.
 
 use disbatch_operation::operation;
-use disbatch_values::files::content::{Gaps, chunk_length, chunks_of};
+use disbatch_values::files::{Gaps, chunk_length, chunks_of};
 use std::ops::Range;
 
 use bson::oid::ObjectId;

@@ -8,8 +8,7 @@ use std::collections::HashMap;
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 
-use super::after::{AfterWhen, Parent, Verdict};
-use super::blocked::{Blocked, of_round};
+use super::blocked::{AfterWhen, Blocked, Parent, Verdict, of_round};
 use super::parents::States;
 use super::{Parts, Passed};
 use crate::model::{QueueId, Status};

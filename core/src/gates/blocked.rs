@@ -1,12 +1,11 @@
-//! A blocked task, as far as its gates are concerned.
+//! A blocked task, as far as its gates are concerned, and what one waits for that is to come after others.
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use futures::TryStreamExt;
 use mongodb::options::ReadConcern;
 
-use super::after::{AfterFailed, AfterWhen, Parent, Verdict, judge};
-use super::plan::Waiter;
+use super::holders::Waiter;
 use super::request::LockRequest;
 use crate::model::{QueueId, Status, whole_number};
 use crate::store::{Store, StoreError};
@@ -121,8 +120,163 @@ impl Store {
     }
 }
 
+/// What the tasks that another one comes after must have come to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum AfterWhen {
+    /// All of them have succeeded.
+    #[default]
+    Succeeded,
+    /// All of them have ended, however.
+    Finished,
+    /// One of them has succeeded.
+    Any,
+}
+
+impl AfterWhen {
+    pub const ALL: [Self; 3] = [Self::Succeeded, Self::Finished, Self::Any];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::Finished => "finished",
+            Self::Any => "any",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|when| when.as_str() == name)
+    }
+
+    /// What a task has. Values that make no sense count as not given: other programs write these documents too.
+    pub(super) fn stored(value: Option<&Bson>) -> Self {
+        value.and_then(Bson::as_str).and_then(Self::named).unwrap_or_default()
+    }
+}
+
+/// What becomes of a task when one that it comes after has failed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum AfterFailed {
+    /// It is cancelled, and so is what comes after it.
+    #[default]
+    Cancel,
+    /// It waits until somebody has tried the failed one again, and that succeeds.
+    Wait,
+}
+
+impl AfterFailed {
+    pub const ALL: [Self; 2] = [Self::Cancel, Self::Wait];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Cancel => "cancel",
+            Self::Wait => "wait",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|failed| failed.as_str() == name)
+    }
+
+    pub(super) fn stored(value: Option<&Bson>) -> Self {
+        value.and_then(Bson::as_str).and_then(Self::named).unwrap_or_default()
+    }
+}
+
+/// What a task that another one comes after has come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Parent {
+    /// It has not ended.
+    Live,
+    /// It has ended so. If that is no success, it may be tried again.
+    Ended(Status),
+    /// It has ended so, and is in the archive, where nothing is tried again.
+    Archived(Status),
+    /// There is no such task.
+    Gone,
+}
+
+impl Parent {
+    /// What a task in this status is.
+    pub(super) const fn of(status: Status, is_archived: bool) -> Self {
+        match (status.has_ended(), is_archived) {
+            (false, _) => Self::Live,
+            (true, false) => Self::Ended(status),
+            (true, true) => Self::Archived(status),
+        }
+    }
+
+    pub(super) const fn has_succeeded(self) -> bool {
+        matches!(self, Self::Ended(Status::Succeeded) | Self::Archived(Status::Succeeded))
+    }
+
+    pub(super) const fn is_over(self) -> bool {
+        !matches!(self, Self::Live)
+    }
+
+    /// Whether nobody waits for its success any more.
+    const fn is_lost(self, failed: AfterFailed) -> bool {
+        match (self, failed) {
+            (Self::Live | Self::Ended(Status::Succeeded) | Self::Archived(Status::Succeeded), _)
+            | (Self::Ended(_), AfterFailed::Wait) => false,
+            (Self::Ended(_), AfterFailed::Cancel) | (Self::Archived(_) | Self::Gone, _) => true,
+        }
+    }
+
+    /// Whether a task that waits `when` need not look at it any more.
+    pub(super) const fn is_settled(self, when: AfterWhen) -> bool {
+        match when {
+            AfterWhen::Succeeded => self.has_succeeded(),
+            AfterWhen::Finished => self.is_over(),
+            // All of them are needed to know that none has succeeded.
+            AfterWhen::Any => false,
+        }
+    }
+
+    /// What has become of it, for a history.
+    pub(super) fn words(self) -> String {
+        match self {
+            Self::Live => "has not ended".to_owned(),
+            Self::Ended(status) => format!("ended as {status}"),
+            Self::Archived(status) => format!("ended as {status} and was archived"),
+            Self::Gone => "no longer exists".to_owned(),
+        }
+    }
+}
+
+/// What follows for the task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Verdict {
+    /// It may go on.
+    Pass,
+    /// It waits, for fewer than before if some are settled.
+    Wait,
+    /// It never will, because of this one; or, if there is none, because of all.
+    Never(Option<ObjectId>),
+}
+
+/// Judges a task by those that it still waits for.
+fn judge(when: AfterWhen, failed: AfterFailed, parents: &[(ObjectId, Parent)]) -> Verdict {
+    let all = |is: fn(Parent) -> bool| parents.iter().all(|(_, parent)| is(*parent));
+    let is_lost = |(_, parent): &&(ObjectId, Parent)| parent.is_lost(failed);
+    match when {
+        AfterWhen::Finished if all(Parent::is_over) => Verdict::Pass,
+        AfterWhen::Finished => Verdict::Wait,
+        AfterWhen::Succeeded => match parents.iter().find(is_lost) {
+            Some((id, _)) => Verdict::Never(Some(*id)),
+            None if all(Parent::has_succeeded) => Verdict::Pass,
+            None => Verdict::Wait,
+        },
+        AfterWhen::Any if parents.is_empty() => Verdict::Pass,
+        AfterWhen::Any if parents.iter().any(|(_, parent)| parent.has_succeeded()) => Verdict::Pass,
+        AfterWhen::Any if parents.iter().filter(is_lost).count() == parents.len() => Verdict::Never(None),
+        AfterWhen::Any => Verdict::Wait,
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -141,5 +295,113 @@ mod tests {
         );
         assert!(task.waiter("a").is_some() && task.waiter("c").is_none());
         assert_eq!(task.round, 0);
+    }
+
+    fn numbered(parents: &[Parent]) -> Vec<(ObjectId, Parent)> {
+        let id = |number: usize| ObjectId::from_bytes([u8::try_from(number).unwrap(); 12]);
+        parents.iter().enumerate().map(|(number, parent)| (id(number), *parent)).collect()
+    }
+
+    fn verdict(when: AfterWhen, failed: AfterFailed, parents: &[Parent]) -> Verdict {
+        judge(when, failed, &numbered(parents))
+    }
+
+    const GOOD: Parent = Parent::Ended(Status::Succeeded);
+
+    const BAD: Parent = Parent::Ended(Status::Failed);
+
+    #[test]
+    fn words_are_read_as_they_are_written() {
+        for when in AfterWhen::ALL {
+            assert_eq!(AfterWhen::named(when.as_str()), Some(when));
+        }
+        for failed in AfterFailed::ALL {
+            assert_eq!(AfterFailed::named(failed.as_str()), Some(failed));
+        }
+        assert_eq!(AfterWhen::stored(Some(&Bson::from(5))), AfterWhen::Succeeded);
+        assert_eq!(AfterFailed::stored(Some(&Bson::from("never"))), AfterFailed::Cancel);
+    }
+
+    #[test]
+    fn one_failure_is_enough_where_all_must_succeed() {
+        use AfterFailed::{Cancel, Wait};
+        let of = |failed, parents: &[Parent]| verdict(AfterWhen::Succeeded, failed, parents);
+        let second = Some(ObjectId::from_bytes([1; 12]));
+        assert_eq!(of(Cancel, &[GOOD, GOOD]), Verdict::Pass);
+        assert_eq!(of(Cancel, &[GOOD, Parent::Live]), Verdict::Wait);
+        assert_eq!(of(Cancel, &[Parent::Live, BAD]), Verdict::Never(second));
+        assert_eq!(of(Wait, &[Parent::Live, BAD]), Verdict::Wait);
+        assert_eq!(of(Wait, &[GOOD, BAD]), Verdict::Wait, "it may be tried again");
+        assert_eq!(of(Wait, &[GOOD, Parent::Archived(Status::Failed)]), Verdict::Never(second));
+        assert_eq!(of(Wait, &[GOOD, Parent::Gone]), Verdict::Never(second));
+        assert_eq!(of(Wait, &[GOOD, Parent::Archived(Status::Succeeded)]), Verdict::Pass);
+    }
+
+    #[test]
+    fn how_they_end_does_not_matter_where_all_must_only_end() {
+        let of = |parents: &[Parent]| verdict(AfterWhen::Finished, AfterFailed::Cancel, parents);
+        assert_eq!(of(&[BAD, GOOD, Parent::Gone, Parent::Archived(Status::Orphaned)]), Verdict::Pass);
+        assert_eq!(of(&[BAD, Parent::Live]), Verdict::Wait);
+    }
+
+    #[test]
+    fn of_any_the_first_success_counts_and_the_last_failure() {
+        use AfterFailed::{Cancel, Wait};
+        let of = |failed, parents: &[Parent]| verdict(AfterWhen::Any, failed, parents);
+        assert_eq!(of(Cancel, &[Parent::Live, BAD, GOOD]), Verdict::Pass);
+        assert_eq!(of(Cancel, &[Parent::Live, BAD]), Verdict::Wait);
+        assert_eq!(of(Cancel, &[BAD, Parent::Gone]), Verdict::Never(None));
+        assert_eq!(of(Wait, &[BAD, Parent::Gone]), Verdict::Wait);
+        assert_eq!(of(Wait, &[Parent::Archived(Status::Failed), Parent::Gone]), Verdict::Never(None));
+    }
+
+    #[test]
+    fn only_real_ends_count() {
+        for live in Status::LIVE.into_iter().chain([Status::Other(-42)]) {
+            assert_eq!(Parent::of(live, false), Parent::Live);
+            assert_eq!(Parent::of(live, true), Parent::Live, "a copy of what goes on tells nothing");
+        }
+        assert_eq!(Parent::of(Status::Other(17), true), Parent::Archived(Status::Other(17)));
+    }
+
+    fn any_parent() -> impl Strategy<Value = Parent> {
+        let status = prop_oneof![
+            Just(Status::Succeeded),
+            Just(Status::Failed),
+            Just(Status::Cancelled),
+            Just(Status::Other(9))
+        ];
+        prop_oneof![
+            Just(Parent::Live),
+            status.clone().prop_map(Parent::Ended),
+            status.prop_map(Parent::Archived),
+            Just(Parent::Gone),
+        ]
+    }
+
+    proptest! {
+        /// Whatever they come to, and in whatever order it is looked at, what was settled before need not be looked at
+        /// again.
+        #[test]
+        fn what_is_settled_does_not_matter_any_more(
+            parents in prop::collection::vec(any_parent(), 1..6), wait in any::<bool>(), mode in 0_usize..3,
+        ) {
+            let (when, failed) = (AfterWhen::ALL[mode], AfterFailed::ALL[usize::from(wait)]);
+            let all = numbered(&parents);
+            let rest: Vec<_> = all.iter().filter(|(_, parent)| !parent.is_settled(when)).copied().collect();
+            prop_assert_eq!(judge(when, failed, &all), judge(when, failed, &rest));
+        }
+
+        /// When nothing goes on any more, nobody waits but for a retry.
+        #[test]
+        fn nobody_waits_for_the_dead(
+            parents in prop::collection::vec(any_parent(), 1..6), wait in any::<bool>(), mode in 0_usize..3,
+        ) {
+            let (when, failed) = (AfterWhen::ALL[mode], AfterFailed::ALL[usize::from(wait)]);
+            let over: Vec<Parent> = parents.into_iter().filter(|parent| parent.is_over()).collect();
+            let may_be_tried = over.iter().any(|parent| matches!(parent, Parent::Ended(s) if *s != Status::Succeeded));
+            let waits = verdict(when, failed, &over) == Verdict::Wait;
+            prop_assert!(!waits || (failed == AfterFailed::Wait && may_be_tried));
+        }
     }
 }

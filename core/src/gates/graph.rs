@@ -8,7 +8,7 @@ use bson::{Bson, Document, doc};
 use futures::TryStreamExt;
 use mongodb::Collection;
 
-use super::waits::few;
+use super::show::few;
 use crate::model::{QueueId, Status, TaskId, whole_number};
 use crate::store::{Store, StoreError, Stored};
 

@@ -21,8 +21,8 @@ use mongodb::options::ReadConcern;
 
 use super::apply::{Way, released};
 use super::blocked::{Blocked, of_round, round_of, waits_for_none};
-use super::plan::{Holder, Waiter, plan};
-use super::{LOCKS, Parts, Passed, queries};
+use super::holders::{Holder, Waiter, plan};
+use super::{LOCKS, Parts, Passed, dirty_locks};
 use crate::model::{QueueId, Status, whole_number};
 use crate::store::{Store, StoreError};
 
@@ -164,7 +164,7 @@ impl Store {
     /// Gives locks at which something has changed to those who wait for them.
     pub(super) async fn serve_locks(&self) -> Result<Passed, StoreError> {
         let locks = self.locks();
-        let dirty = locks.find(queries::dirty_locks()).projection(doc! { "_id": 1 }).limit(LOOKED_AT);
+        let dirty = locks.find(dirty_locks()).projection(doc! { "_id": 1 }).limit(LOOKED_AT);
         let dirty: Vec<Document> = dirty.await?.try_collect().await?;
         let mut parts = Parts::default();
         for name in dirty.iter().filter_map(|lock| lock.get_str("_id").ok()) {

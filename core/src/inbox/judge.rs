@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bson::oid::ObjectId;
 use bson::{Bson, Document};
 
-use super::document::{Unread, read, trace};
+use super::{Unread, read, trace};
 use crate::accounts::Reach;
 use crate::config::Producer;
 use crate::model::{PluginName, Queue, QueueId, Selector, TaskId, TraceContext};
@@ -141,7 +141,7 @@ impl Store {
     ) -> Result<Fate, StoreError> {
         let id = document.get("_id").cloned().unwrap_or(Bson::Null);
         let producer = self.inbox_config().producer(document.get_str("by").ok());
-        let named = super::document::queue(document);
+        let named = super::queue(document);
         let queue = match &named {
             Some(selector) => self.known_queue(known, selector.clone()).await?,
             None => None,

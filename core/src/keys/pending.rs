@@ -1,15 +1,29 @@
-//! Pending tasks: new ones whose keys do not name them yet.
+//! Pending tasks: new ones whose keys do not name them yet. Those of submitters that have died are left behind, and so are keys that nobody
+//! has: both are looked for.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use bson::oid::ObjectId;
-use bson::{Bson, Document, doc};
+use bson::{Bson, DateTime, Document, doc};
+use disbatch_operation::operation;
+use futures::TryStreamExt;
 use mongodb::error::ErrorKind;
+use mongodb::options::ReadConcern;
 
-use super::hold::{Holder, key_document};
-use super::{BORN, GATE, Hold, Key};
-use crate::model::{Status, TaskId, whole_number};
-use crate::store::{Store, StoreError};
+use super::{BORN, GATE, Hold, Holder, Key, key_document, mark_of, projection};
+use crate::model::{ScheduleId, Status, TaskId, whole_number};
+use crate::store::collections::KEYS;
+use crate::store::{Store, StoreError, Stored};
+
+/// What was submitted a moment ago is left to whoever submits it.
+const YOUNG: Duration = Duration::from_secs(10);
+
+/// So many pending tasks are settled at once.
+const SETTLED_AT_ONCE: i64 = 100;
+
+/// So many keys are looked at together.
+const LOOKED_AT: usize = 1_000;
 
 /// What became of a pending task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,13 +53,37 @@ pub(crate) fn is_pending(task: &Document) -> bool {
 }
 
 /// Matches pending tasks.
-pub(super) fn all_pending() -> Document {
+fn all_pending() -> Document {
     doc! { "status": Status::Blocked, "gate": GATE }
 }
 
 /// Matches all others.
 pub(crate) fn not_pending() -> Document {
     doc! { "$nor": [all_pending()] }
+}
+
+/// How far a sweeper has come: the next round goes on from there.
+#[derive(Debug, Default)]
+pub struct KeySweep {
+    /// The last key that was looked at.
+    after: Option<Bson>,
+}
+
+impl KeySweep {
+    /// Whether all keys have been looked at.
+    pub fn is_through(&self) -> bool {
+        self.after.is_none()
+    }
+}
+
+/// Matches pending tasks that are older than a moment at `now`.
+pub(crate) fn left(now: DateTime) -> Document {
+    let before = now.timestamp_millis() / 1_000 - i64::try_from(YOUNG.as_secs()).unwrap_or_default();
+    let mut id = [0; 12];
+    id[..4].copy_from_slice(&u32::try_from(before).unwrap_or_default().to_be_bytes());
+    let mut left = all_pending();
+    left.insert("_id", doc! { "$lt": ObjectId::from_bytes(id) });
+    left
 }
 
 impl Store {
@@ -125,6 +163,104 @@ impl Store {
             inserted => inserted,
         }
     }
+
+    /// Settles pending tasks that their submitters have left. Any number of processes may do so at once. Returns how many, and
+    /// whether there may be more.
+    ///
+    /// # Errors
+    /// The database cannot be reached. One that cannot be settled keeps no other from it.
+    #[operation]
+    pub async fn settle_left(&self) -> Result<(u64, bool), StoreError> {
+        let fields = doc! { "queue": 1, "unique": 1, "schedule": 1, "scheduled_for": 1 };
+        let found = self.tasks().find(left(self.now())).projection(fields).limit(SETTLED_AT_ONCE).await?;
+        let found: Vec<Stored> = found.try_collect().await?;
+        let mut settled = 0;
+        for task in &found {
+            let (Ok(id), Some(key)) = (task.get_object_id("_id"), Key::of_task(task)) else { continue };
+            match self.settle_pending(TaskId(id), &key).await {
+                Ok(Settled::GoesOn) => {
+                    tracing::info!(task = %id, "a task goes on that its submitter has left without its key");
+                    settled += 1;
+                }
+                Ok(Settled::Refused(other)) => {
+                    tracing::info!(task = %id, %other, "a task is removed that was left without its key, which another has");
+                    settled += 1;
+                }
+                Err(error) if error.is_transient() => return Err(error),
+                Err(error) => {
+                    tracing::warn!(task = %id, %error, "cannot settle a task that waits for its key")
+                }
+            }
+        }
+        if settled > 0 {
+            // Whether their submitters have counted them nobody knows.
+            self.doubt_counters();
+        }
+        Ok((settled, settled > 0 && i64::try_from(found.len()).is_ok_and(|found| found == SETTLED_AT_ONCE)))
+    }
+
+    /// Removes keys that nobody has: looks at some of them, and notes in `sweep` how far it has come. Returns how many.
+    #[operation]
+    pub async fn sweep_keys(&self, sweep: &mut KeySweep) -> Result<u64, StoreError> {
+        let next = sweep.after.take().map_or_else(Document::new, |after| doc! { "_id": { "$gt": after } });
+        let limit = i64::try_from(LOOKED_AT).unwrap_or(i64::MAX);
+        let keys = self.keys().find(next).sort(doc! { "_id": 1 }).limit(limit).await?;
+        let keys: Vec<Document> = keys.try_collect().await?;
+        let last = keys.last().and_then(|key| key.get("_id").cloned());
+        let named: Vec<(&Document, Holder)> =
+            keys.iter().filter_map(|key| Some((key.get_document("_id").ok()?, Holder::of(key)?))).collect();
+        // In this order: what fires is noted there until it is in `tasks`.
+        let firing =
+            self.firing_of(named.iter().filter_map(|(id, _)| Key::schedule_of(id)).collect()).await?;
+        let tasks = self.tasks_of(named.iter().map(|(_, holder)| holder.task).collect()).await?;
+        let is_stale = |(id, holder): &(&Document, Holder)| {
+            let task = tasks.get(&holder.task);
+            match Key::schedule_of(id) {
+                // One that is there counts by itself.
+                Some(_) => !firing.contains(&holder.task) && !task.is_some_and(is_pending),
+                None => task.is_none_or(|task| !is_live(task) && mark_of(task).is_none()),
+            }
+        };
+        let stale = named.iter().filter(|key| is_stale(key));
+        // Whoever has taken one since then has another hold.
+        let one = |(id, holder): &(&Document, Holder)| {
+            let same = doc! { "_id": (*id).clone(), "task": holder.task, "hold": holder.hold };
+            doc! { "q": same, "limit": 1 }
+        };
+        let deletes: Vec<Document> = stale.map(one).collect();
+        sweep.after = last.filter(|_| keys.len() == LOOKED_AT);
+        if deletes.is_empty() {
+            return Ok(0);
+        }
+        let command = doc! {
+            "delete": KEYS.name, "deletes": deletes, "ordered": false, "writeConcern": { "w": "majority" },
+        };
+        let answer = self.database().run_command(command).await?;
+        Ok(answer.get("n").and_then(whole_number).unwrap_or(0).unsigned_abs())
+    }
+
+    /// The tasks that these schedules are to make.
+    async fn firing_of(&self, schedules: BTreeSet<ScheduleId>) -> Result<BTreeSet<ObjectId>, StoreError> {
+        if schedules.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let filter = doc! { "_id": { "$in": schedules.iter().map(|id| id.0).collect::<Vec<_>>() }, "firing.0": { "$exists": true } };
+        let found = self.schedules().find(filter).projection(doc! { "firing.task": 1 }).await?;
+        let found: Vec<Stored> = found.try_collect().await?;
+        let entries = found.iter().filter_map(|schedule| schedule.get_array("firing").ok()).flatten();
+        Ok(entries.filter_map(|entry| entry.as_document()?.get_object_id("task").ok()).collect())
+    }
+
+    /// Those of the tasks that are there, as a majority has them.
+    async fn tasks_of(&self, ids: Vec<ObjectId>) -> Result<BTreeMap<ObjectId, Document>, StoreError> {
+        let tasks = self.tasks();
+        let found = tasks.find(doc! { "_id": { "$in": ids } }).projection(projection());
+        let found: Vec<Stored> = found.read_concern(ReadConcern::majority()).await?.try_collect().await?;
+        Ok(found
+            .into_iter()
+            .filter_map(|task| Some((task.get_object_id("_id").ok()?, task.into())))
+            .collect())
+    }
 }
 
 fn among(tasks: &[ObjectId]) -> Document {
@@ -143,4 +279,9 @@ pub(crate) fn duplicates(error: mongodb::error::Error) -> Result<BTreeSet<usize>
         return Ok(failures.iter().map(|failure| failure.index).collect());
     }
     Err(error.into())
+}
+
+fn is_live(task: &Document) -> bool {
+    let status = task.get("status").and_then(whole_number);
+    status.is_some_and(|status| Status::LIVE.map(Status::code).contains(&status))
 }

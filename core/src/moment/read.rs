@@ -10,9 +10,8 @@ use futures::TryStreamExt;
 use mongodb::Collection;
 use mongodb::options::Hint;
 
-use super::lives::Life;
-use super::settings::{OF_NODE, OF_QUEUE, rolled_back};
-use super::{Event, Limits, Past, Question, events};
+use super::events::{self, Life};
+use super::{Event, Limits, Past, Question};
 use crate::accounts::{Reach, tasks_within};
 use crate::audit::{AuditQuery, CHANGES, Changed, Object, ObjectKind, Verb};
 use crate::model::{Queue, Status, TaskId, whole_number};
@@ -32,6 +31,7 @@ const MOST_MINUTES: i64 = 20_000;
 
 /// So many events are told, and so many queues and nodes with their limits.
 const MOST_EVENTS: usize = 1_000;
+
 const MOST_LIMITS: usize = 200;
 
 /// Tasks are looked for that were submitted at most so long before the span: first the near ones, so that these are told even if the others take too long.
@@ -42,6 +42,12 @@ const FIELDS: [&str; 15] = [
     "queue", "status", "node", "attempt", "ctime", "started", "mtime", "history", "run_at", "after", "locks",
     "held", "failures", "schedule", "_id",
 ];
+
+/// What limits a queue.
+const OF_QUEUE: [&str; 6] = ["threads", "group_threads", "rate", "group_rate", "paused", "accepting"];
+
+/// What limits a node.
+const OF_NODE: [&str; 3] = ["maxthreads", "draining", "interrupt"];
 
 /// Tasks by id, and what is missing.
 #[derive(Default)]
@@ -345,4 +351,46 @@ fn ran<'a>(lives: impl Iterator<Item = &'a Life>, question: &Question) -> Vec<su
     let mut all: Vec<_> = lives.flat_map(Life::attempts).filter(overlaps).filter(is_asked).collect();
     all.sort_by_key(|ran| (ran.since, ran.task));
     all
+}
+
+/// These settings at a time, from those of now and what was changed since, the latest change first.
+fn rolled_back(now: &Document, changes: &[Changed], at: DateTime, names: &[&str]) -> Document {
+    let mut then: Document = now.clone();
+    for change in changes.iter().filter(|change| change.at > at) {
+        for added in change.after.keys().filter(|field| !change.before.contains_key(field)) {
+            then.remove(added);
+        }
+        then.extend(change.before.clone());
+    }
+    let kept = names.iter().filter_map(|name| Some(((*name).to_owned(), then.remove(name)?)));
+    kept.filter(|(_, value)| *value != bson::Bson::Null).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::events::tests::at;
+    use super::*;
+
+    #[test]
+    fn what_was_changed_since_is_undone() {
+        let change = |seconds, before, after| Changed { at: at(seconds), before, after };
+        let changes = [
+            change(30, doc! { "paused": true }, doc! {}),
+            change(20, doc! { "threads": 2 }, doc! { "threads": 5, "paused": true }),
+            change(10, doc! { "threads": 1, "name": "old" }, doc! { "threads": 2, "name": "new" }),
+        ];
+        let now = doc! { "name": "new", "threads": 5, "sort": "fifo" };
+        let then = |seconds| rolled_back(&now, &changes, at(seconds), &OF_QUEUE);
+        assert_eq!(then(40), doc! { "threads": 5 });
+        assert_eq!(then(30), doc! { "threads": 5 }, "the change was made by then");
+        assert_eq!(then(29), doc! { "threads": 5, "paused": true });
+        assert_eq!(then(15), doc! { "threads": 2 });
+        assert_eq!(then(9), doc! { "threads": 1 });
+    }
+
+    #[test]
+    fn what_was_not_set_is_left_out() {
+        let now = doc! { "maxthreads": bson::Bson::Null, "draining": true };
+        assert_eq!(rolled_back(&now, &[], at(0), &OF_NODE), doc! { "draining": true });
+    }
 }

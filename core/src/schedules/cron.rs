@@ -1,14 +1,11 @@
 //! Cron expressions: which times on a clock they mean. They know no zone; what a change of the clocks makes of these
 //! times is the matter of [`super::occurrences`].
 
-mod field;
 mod words;
 
 use std::fmt;
 
 use jiff::civil::{Date, DateTime, Time};
-
-use field::{DAY, Field, HOUR, MINUTE, MONTH, SECOND, Weekdays};
 
 /// What expressions with names stand for.
 const NAMED: [(&str, &str); 7] = [
@@ -141,7 +138,7 @@ impl CronExpr {
     /// Whether it means this time, of whole seconds.
     #[cfg(test)]
     pub(super) fn is(&self, at: DateTime) -> bool {
-        let has = |set: u64, number: i8| field::first(set, number) == Some(number);
+        let has = |set: u64, number: i8| first(set, number) == Some(number);
         self.is_day(at.date())
             && has(self.hours, at.hour())
             && has(self.minutes, at.minute())
@@ -149,13 +146,13 @@ impl CronExpr {
     }
 
     fn is_month(&self, date: Date) -> bool {
-        field::first(self.months, date.month()) == Some(date.month())
+        first(self.months, date.month()) == Some(date.month())
     }
 
     fn is_day(&self, date: Date) -> bool {
         let of_month = |days: Days| {
             let is_last = days.last && date.day() == date.days_in_month();
-            is_last || field::first(days.numbers, date.day()) == Some(date.day())
+            is_last || first(days.numbers, date.day()) == Some(date.day())
         };
         let is_day = match (self.days, self.weekdays) {
             (None, None) => true,
@@ -168,19 +165,19 @@ impl CronExpr {
 
     /// The first time of a day, from this hour, minute and second on.
     fn time_from(&self, (hour, minute, second): (i8, i8, i8)) -> Option<Time> {
-        let this_hour = field::first(self.hours, hour)? == hour;
+        let this_hour = first(self.hours, hour)? == hour;
         if this_hour
-            && field::first(self.minutes, minute) == Some(minute)
-            && let Some(second) = field::first(self.seconds, second)
+            && first(self.minutes, minute) == Some(minute)
+            && let Some(second) = first(self.seconds, second)
         {
             return Time::new(hour, minute, second, 0).ok();
         }
-        let second = field::first(self.seconds, 0)?;
-        if this_hour && let Some(minute) = field::first(self.minutes, minute + 1) {
+        let second = first(self.seconds, 0)?;
+        if this_hour && let Some(minute) = first(self.minutes, minute + 1) {
             return Time::new(hour, minute, second, 0).ok();
         }
-        let hour = field::first(self.hours, if this_hour { hour + 1 } else { hour })?;
-        Time::new(hour, field::first(self.minutes, 0)?, second, 0).ok()
+        let hour = first(self.hours, if this_hour { hour + 1 } else { hour })?;
+        Time::new(hour, first(self.minutes, 0)?, second, 0).ok()
     }
 }
 
@@ -203,6 +200,170 @@ fn days(text: &str) -> Result<Option<Days>, CronError> {
         }
     }
     Ok(Some(days))
+}
+
+/// One field of an expression, and which numbers it may have.
+#[derive(Debug)]
+struct Field {
+    name: &'static str,
+    least: u8,
+    most: u8,
+    /// What `*` goes up to.
+    last: u8,
+    /// Names of numbers, the first one for `least`.
+    names: &'static [&'static str],
+}
+
+const SECOND: Field = Field { name: "second", least: 0, most: 59, last: 59, names: &[] };
+
+const MINUTE: Field = Field { name: "minute", least: 0, most: 59, last: 59, names: &[] };
+
+const HOUR: Field = Field { name: "hour", least: 0, most: 23, last: 23, names: &[] };
+
+const DAY: Field = Field { name: "day of month", least: 1, most: 31, last: 31, names: &[] };
+
+const MONTH: Field = Field {
+    name: "month",
+    least: 1,
+    most: 12,
+    last: 12,
+    names: &["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"],
+};
+
+/// Sunday is 0 and 7.
+const WEEKDAY: Field = Field {
+    name: "day of week",
+    least: 0,
+    most: 7,
+    last: 6,
+    names: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"],
+};
+
+/// Days of the week.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Weekdays {
+    /// Each of them.
+    pub every: u64,
+    /// The last one of a month.
+    pub last: u64,
+    /// The first of a month, the second and so on.
+    pub nth: [u64; 5],
+}
+
+impl Field {
+    /// Whether a field of days leaves all to the other one.
+    fn names_nothing(text: &str) -> bool {
+        text == "*" || text == "?"
+    }
+
+    /// What the whole field means.
+    fn set(&self, text: &str) -> Result<u64, CronError> {
+        text.split(',').try_fold(0, |set, part| Ok(set | self.part(part)?))
+    }
+
+    /// What a part of a list means.
+    fn part(&self, text: &str) -> Result<u64, CronError> {
+        let (range, step) = match text.split_once('/') {
+            Some((range, step)) => {
+                let step = number(step).filter(|step| *step > 0);
+                let wrong = || self.wrong(text, "has no step: expected a number above zero".to_owned());
+                (range, Some(step.ok_or_else(wrong)?))
+            }
+            None => (text, None),
+        };
+        let (from, to) = match (range.split_once('-'), step) {
+            _ if range == "*" => (self.least, self.last),
+            (Some((from, to)), _) => self.between(from, to)?,
+            (None, Some(_)) => (self.number(range)?, self.last.max(self.number(range)?)),
+            (None, None) => (self.number(range)?, self.number(range)?),
+        };
+        if to < from {
+            return Err(self.wrong(text, "ends before it begins".to_owned()));
+        }
+        let numbers = (from..=to).step_by(usize::from(step.unwrap_or(1)));
+        Ok(numbers.fold(0, |set, number| set | (1_u64 << number)))
+    }
+
+    /// A number, or a name of one.
+    fn number(&self, text: &str) -> Result<u8, CronError> {
+        let is_named = |name: &&str| name.eq_ignore_ascii_case(text);
+        let named = (self.least..).zip(self.names).find(|(_, name)| is_named(name)).map(|(number, _)| number);
+        let found = named.or_else(|| number(text)).filter(|number| (self.least..=self.most).contains(number));
+        found.ok_or_else(|| {
+            let name = self.names.get(1).filter(|_| number(text).is_none());
+            let names = name.map(|name| format!(", nor a name like {name}")).unwrap_or_default();
+            self.wrong(text, format!("is not from {} to {}{names}", self.least, self.most))
+        })
+    }
+
+    /// A range, where Sunday comes after Saturday.
+    fn between(&self, from: &str, to: &str) -> Result<(u8, u8), CronError> {
+        let (from, to) = (self.number(from)?, self.number(to)?);
+        let is_sunday = self.most > self.last && to == 0 && from > 0;
+        Ok((from, if is_sunday { self.most } else { to }))
+    }
+
+    fn wrong(&self, value: &str, reason: String) -> CronError {
+        CronError::Field { field: self.name, value: value.to_owned(), reason }
+    }
+}
+
+impl Weekdays {
+    /// The field of days of the week. `None`: it names none.
+    fn parse(text: &str) -> Result<Option<Self>, CronError> {
+        if Field::names_nothing(text) {
+            return Ok(None);
+        }
+        let mut days = Self { every: 0, last: 0, nth: [0; 5] };
+        for part in text.split(',') {
+            if part.eq_ignore_ascii_case("l") {
+                let reason = "names no day: the last friday of a month is 5L".to_owned();
+                return Err(WEEKDAY.wrong(part, reason));
+            } else if let Some((day, which)) = part.split_once('#') {
+                let wrong = || WEEKDAY.wrong(part, "is not the first to the fifth of a month".to_owned());
+                let which = number(which).and_then(|which| which.checked_sub(1)).map(usize::from);
+                let nth = which.and_then(|which| days.nth.get_mut(which)).ok_or_else(wrong)?;
+                *nth |= once(1_u64 << WEEKDAY.number(day)?);
+            } else if let Some(day) = part.strip_suffix(['L', 'l']) {
+                days.last |= once(1_u64 << WEEKDAY.number(day)?);
+            } else {
+                days.every |= once(WEEKDAY.part(part)?);
+            }
+        }
+        Ok(Some(days))
+    }
+
+    /// Whether a day is one of them.
+    fn has(self, date: Date) -> bool {
+        let weekday = date.weekday().to_sunday_zero_offset();
+        let is_in = |set: u64| first(set, weekday) == Some(weekday);
+        let which = usize::try_from((date.day() - 1) / 7).unwrap_or_default();
+        is_in(self.every)
+            || (date.day() + 7 > date.days_in_month() && is_in(self.last))
+            || self.nth.get(which).is_some_and(|set| is_in(*set))
+    }
+}
+
+/// Sunday as 0 only.
+fn once(days: u64) -> u64 {
+    (days | (days >> 7)) & 0x7f
+}
+
+/// The first number of a set that is not below `from`, which is from 0 to 62.
+fn first(set: u64, from: i8) -> Option<i8> {
+    let from = u32::try_from(from).ok()?;
+    let rest = set.checked_shr(from)?;
+    if rest == 0 { None } else { i8::try_from(rest.trailing_zeros() + from).ok() }
+}
+
+/// The numbers of a set, in order.
+fn numbers(set: u64) -> Vec<u8> {
+    (0..64).filter(|number| set & (1 << number) != 0).collect()
+}
+
+fn number(text: &str) -> Option<u8> {
+    // A sign is not part of it.
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
 #[cfg(test)]

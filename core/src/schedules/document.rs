@@ -1,4 +1,6 @@
-//! Schedules as they are stored.
+//! Schedules as they are stored, with the options of their tasks.
+
+use std::time::Duration;
 
 use bson::{Bson, DateTime, Document, doc};
 
@@ -7,14 +9,21 @@ use super::spec::{
 };
 use super::{
     COLLECTION, Counts, Firing, LONGEST_DESCRIPTION, Last, LastSuccess, Schedule, ScheduleId, Settings, Spec,
-    options,
 };
-use crate::model::{QueueId, Selector, TaskId, whole_number};
-use crate::secrets;
+use crate::gates::LockRequest;
+use crate::model::{FILES, QueueId, STEPS, Selector, Step, TaskFiles, TaskId, number, whole_number};
+use crate::secrets::{self, Sealed};
 use crate::store::StoreError;
+use crate::tags::{self, TAGS};
+use crate::task::TaskOptions;
 
 /// A time may be caught up for a year at most, in seconds.
 const LONGEST_CATCH_UP: i64 = 366 * 86_400;
+
+/// What the tasks of a schedule have besides parameters: the options of a submission that make sense for tasks which are made again
+/// and again. Their names are those of the fields of tasks.
+pub const OPTIONS: [&str; 10] =
+    ["timeout", "grace", "max_attempts", "backoff", "group", "priority", "locks", TAGS, STEPS, FILES];
 
 impl Schedule {
     /// What is stored.
@@ -75,7 +84,7 @@ impl Settings {
 
     /// All fields that people set, with null for those that are not set.
     fn fields(&self, params: Document) -> Document {
-        let (options, sealed) = options::document(&self.options);
+        let (options, sealed) = stored_options(&self.options);
         let mut fields = doc! {
             "name": &self.name,
             "description": (!self.description.is_empty()).then_some(&self.description),
@@ -112,7 +121,7 @@ impl Settings {
             let reason = format!("expected whole seconds from 0 to {LONGEST_CATCH_UP}");
             return Err(SpecError::new("catch_up", reason));
         }
-        options::check(&self.options)
+        check_options(&self.options)
     }
 
     fn read(fields: &Document) -> Result<Self, SpecError> {
@@ -131,7 +140,7 @@ impl Settings {
             description: owned("description")?.unwrap_or_default(),
             queue: QueueId(queue),
             params: fields.get_document("params").cloned().unwrap_or_default(),
-            options: options::read(given_options, given(fields, secrets::FIELD))?,
+            options: read_options(given_options, given(fields, secrets::FIELD))?,
             spec: Spec::read(fields)?,
             overlap: word(fields, "overlap", "allow, skip, queue or cancel")?,
             catch_up: seconds(fields, "catch_up", LONGEST_CATCH_UP)?.unwrap_or_default(),
@@ -250,15 +259,99 @@ pub(super) mod kept {
     }
 }
 
+/// `before`, with those of `fresh` that have these names in place of its own.
+pub fn options_with(
+    before: &TaskOptions,
+    names: &[&str],
+    fresh: &TaskOptions,
+) -> Result<TaskOptions, SpecError> {
+    let ((mut options, sealed), (mut fresh, _)) = (stored_options(before), stored_options(fresh));
+    for name in names {
+        options.remove(name);
+        options.extend(fresh.remove(name).map(|value| ((*name).to_owned(), value)));
+    }
+    read_options(&options, sealed.as_ref())
+}
+
+/// Whether a schedule can have these.
+fn check_options(options: &TaskOptions) -> Result<(), SpecError> {
+    let others = [
+        ("a time to start at", options.start.is_some()),
+        ("a deadline", options.deadline.is_some()),
+        ("a unique key", options.unique.is_some()),
+        ("tasks to come after", !options.after.is_empty() || options.chain),
+    ];
+    match others.into_iter().find(|(_, is_given)| *is_given) {
+        Some((what, _)) => Err(SpecError::new("options", format!("a schedule cannot have {what}"))),
+        None => Ok(()),
+    }
+}
+
+/// As they are stored, and the secure parameters, which are stored beside them.
+fn stored_options(options: &TaskOptions) -> (Document, Option<Bson>) {
+    let mut fields = options.fields();
+    let sealed = fields.remove(secrets::FIELD);
+    let kept = fields.into_iter().filter(|(name, _)| OPTIONS.contains(&name.as_str()));
+    (kept.collect(), sealed)
+}
+
+/// What is stored.
+fn read_options(options: &Document, sealed: Option<&Bson>) -> Result<TaskOptions, SpecError> {
+    let wrong = |name: &str| SpecError::new("options", format!("{name} cannot be understood"));
+    let seconds = |name: &str| match given(options, name) {
+        None => Ok(None),
+        Some(value) => {
+            let duration = number(value).and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+            duration.ok_or_else(|| wrong(name)).map(Some)
+        }
+    };
+    let whole = |name: &str| match given(options, name) {
+        None => Ok(None),
+        Some(value) => whole_number(value).ok_or_else(|| wrong(name)).map(Some),
+    };
+    let backoff = match given(options, "backoff") {
+        None => None,
+        Some(backoff) => Some(backoff.as_document().cloned().ok_or_else(|| wrong("backoff"))?),
+    };
+    let locks = match given(options, "locks") {
+        None => Vec::new(),
+        Some(locks) => {
+            let texts = locks.as_array().ok_or_else(|| wrong("locks"))?.iter().map(Bson::as_str);
+            let texts = texts.collect::<Option<Vec<&str>>>().ok_or_else(|| wrong("locks"))?;
+            LockRequest::list(texts).map_err(|error| SpecError::new("options", error.to_string()))?
+        }
+    };
+    let sealed = match sealed {
+        None => None,
+        Some(sealed) => {
+            let unknown = || SpecError::new("secure_params", "they are not stored in a way that is known");
+            let sealed = sealed.as_document().ok_or_else(unknown)?;
+            Some(Sealed::stored(sealed).map_err(|error| SpecError::new("secure_params", error.to_string()))?)
+        }
+    };
+    Ok(TaskOptions {
+        timeout: seconds("timeout")?,
+        grace: seconds("grace")?,
+        max_attempts: whole("max_attempts")?,
+        backoff,
+        group: text(options, "group")?.map(str::to_owned),
+        priority: whole("priority")?,
+        secure_params: sealed,
+        locks,
+        tags: tags::stored(options.get(TAGS)),
+        steps: Step::of_field(options.get(STEPS)).map_err(|error| SpecError::new("options", error))?,
+        files: TaskFiles::of_field(options.get(FILES))
+            .map_err(|error| SpecError::new("options", format!("{FILES}.{error}")))?,
+        ..TaskOptions::default()
+    })
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use bson::oid::ObjectId;
 
     use super::super::{CronExpr, ForRun, Overlap};
     use super::*;
-    use crate::task::TaskOptions;
 
     fn settings() -> Settings {
         Settings {
@@ -282,10 +375,10 @@ mod tests {
         let mut document = doc! { "_id": ObjectId::new() };
         document.extend(settings.document());
         document.extend(doc! {
-            "paused": true, "next": time, "firing": [{ "for": time, "task": task }, { "for": 5 }], "rev": 3,
-            "last": { "for": time, "task": task, "at": time, "outcome": "fired" }, "counts": { "fired": 2_i64 },
-            "storage": null, "last_success": { "finish": time },
-        });
+        "paused": true, "next": time, "firing": [{ "for": time, "task": task }, { "for": 5 }], "rev": 3,
+        "last": { "for": time, "task": task, "at": time, "outcome": "fired" }, "counts": { "fired": 2_i64 },
+        "storage": null, "last_success": { "finish": time },
+    });
         let schedule = Schedule::read(document.clone()).unwrap();
         assert_eq!((&schedule.settings, schedule.paused, schedule.rev), (&settings, true, 3));
         assert_eq!(schedule.firing, [Firing { time, task: TaskId(task) }]);
@@ -349,5 +442,49 @@ mod tests {
             let bytes = bson::serialize_to_vec(&told).unwrap();
             assert_eq!(bson::deserialize_from_slice::<ForRun>(&bytes).unwrap(), told);
         }
+    }
+
+    #[test]
+    fn what_is_stored_is_read_again() {
+        let stored = doc! {
+            "timeout": 90_i64, "grace": 1.5, "max_attempts": 3_i64, "backoff": { "initial": 5 }, "group": "acme/alice",
+            "priority": 7_i64, "locks": ["a", "b/shared"],
+            "steps": [{ "name": "get", "params": { "a": 1 }, "status": -2 }],
+            "files": { "input": { "name": "data" } }, "tags": ["a=1", "b, c"],
+        };
+        let options = read_options(&stored, None).unwrap();
+        assert_eq!((options.timeout, options.locks.len()), (Some(Duration::from_secs(90)), 2));
+        assert_eq!(check_options(&options), Ok(()));
+        assert_eq!(stored_options(&options), (stored, None));
+        assert_eq!(read_options(&doc! {}, None), Ok(TaskOptions::default()));
+        assert_eq!(stored_options(&TaskOptions::default()), (doc! {}, None));
+    }
+
+    #[test]
+    fn secure_parameters_stay_encrypted() {
+        let data = bson::Binary { subtype: bson::spec::BinarySubtype::Generic, bytes: vec![1, 2] };
+        let sealed = Bson::from(doc! { "key": "0011223344556677", "data": data });
+        let options = read_options(&doc! {}, Some(&sealed)).unwrap();
+        assert_eq!(stored_options(&options), (doc! {}, Some(sealed)));
+        assert_eq!(read_options(&doc! {}, Some(&Bson::from("x"))).unwrap_err().field, "secure_params");
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_named() {
+        for (odd, error) in [
+            (doc! { "timeout": "long" }, "options: timeout cannot be understood"),
+            (doc! { "grace": -1 }, "options: grace cannot be understood"),
+            (doc! { "max_attempts": 1.5 }, "options: max_attempts cannot be understood"),
+            (doc! { "backoff": 5 }, "options: backoff cannot be understood"),
+            (doc! { "locks": "a" }, "options: locks cannot be understood"),
+            (doc! { "group": 5 }, "group: expected text, not 5"),
+        ] {
+            assert_eq!(read_options(&odd, None).unwrap_err().to_string(), error);
+        }
+        let refused = TaskOptions { unique: Some("k".to_owned()), ..TaskOptions::default() };
+        assert_eq!(
+            check_options(&refused).unwrap_err().to_string(),
+            "options: a schedule cannot have a unique key"
+        );
     }
 }

@@ -9,8 +9,8 @@ use bson::{Bson, DateTime, Document, doc};
 use disbatch_metrics::labels::Fire;
 use futures::{StreamExt, TryStreamExt};
 
-use super::decide::{Decision, Situation, WRONG_PARAMS, decide};
 use super::document::{firing_document, understood};
+use super::occurrences::{Decision, Situation, WRONG_PARAMS, decide};
 use super::{Firing, Overlap, Schedule};
 use crate::model::{Queue, Selector, Status, TaskId};
 use crate::schema::{self, OfTask, Schemas};
@@ -219,7 +219,7 @@ impl Store {
         let most = match schedule.settings.overlap {
             Overlap::Allow | Overlap::Cancel => return Ok(0),
             Overlap::Skip => 1,
-            Overlap::Queue => super::decide::MOST_QUEUED as u64,
+            Overlap::Queue => super::occurrences::MOST_QUEUED as u64,
         };
         // Those that are to be made were read before: whatever was made since is counted twice, and not missed.
         let mut live = doc! { "schedule": schedule.id, "status": { "$in": Status::LIVE.to_vec() } };

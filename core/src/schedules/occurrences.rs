@@ -4,6 +4,12 @@
 //! together. Where one stretch meets the next, clocks leave times out or show them twice, and [`Gap`] and [`Fold`] say what
 //! becomes of these. An expression that means every hour goes by the clocks as they are: what they leave out does not
 //! come, and what they show twice comes twice, so that it never pauses.
+//!
+//! What fires when somebody finds a schedule due is [decided](decide) here as well. Times come in their order. Of those that are
+//! due, each fires that is not too late (`catch_up`) and that earlier tasks let fire (`overlap`). All others are passed over,
+//! and counted.
+
+use std::time::Duration;
 
 use bson::DateTime;
 use sha2::{Digest, Sha256};
@@ -11,11 +17,26 @@ use sha2::{Digest, Sha256};
 use super::calendars::Calendars;
 use super::cron::CronExpr;
 use super::zone::{Fold, Gap, Stretch, Zone, clock, seconds, since_1970, time};
-use super::{ScheduleId, Spec};
+use super::{Overlap, Schedule, ScheduleId, Spec};
 
 /// It is not looked further ahead than so: 60 years, in seconds. February 29 comes every eight, and calendars may leave little
 /// of what comes.
 const HORIZON: i64 = 60 * 366 * 86_400;
+
+/// A time that is found due so late still fires, whatever `catch_up` is: somebody has to come by.
+const GRACE: Duration = Duration::from_secs(60);
+
+/// So many times fire at once; if there are more, they are found due again.
+const MOST_AT_ONCE: usize = 100;
+
+/// So many tasks of a schedule wait for each other at most.
+pub(super) const MOST_QUEUED: usize = 100;
+
+/// So many times that are passed over are counted at once: nobody was there for a long time.
+const MOST_COUNTED: usize = 1_000;
+
+/// The outcome of a time whose task would have parameters that its plugin's schema does not allow.
+pub(super) const WRONG_PARAMS: &str = "wrong params";
 
 /// A time at which a schedule fires.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -168,6 +189,139 @@ fn between(cron: &CronExpr, low: i64, high: i64) -> Option<i64> {
 pub(super) fn scattered(bytes: &[u8]) -> u64 {
     let digest = Sha256::digest(bytes);
     digest.iter().take(8).fold(0, |number, byte| (number << 8) | u64::from(*byte))
+}
+
+/// What is known of the tasks of a schedule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Situation {
+    /// The time now, by the server's clock.
+    pub now: DateTime,
+    /// How many tasks of the schedule have not ended, or are to be inserted.
+    pub live: usize,
+    /// Whether its queue exists.
+    pub queue: bool,
+    /// Whether its parameters fit the schema of the plugin, as far as that is known.
+    pub fits: bool,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Decision {
+    /// The times that fire, in their order.
+    pub fire: Vec<DateTime>,
+    /// How many times are passed over.
+    pub skipped: usize,
+    /// How many of these are too late.
+    pub late: usize,
+    /// The newest time that is passed over, if it is newer than those that fire, and why.
+    pub newest: Option<(DateTime, &'static str)>,
+    /// The next time. `None`: there is none any more.
+    pub next: Option<DateTime>,
+}
+
+/// Times that are due.
+struct Due {
+    /// Those that may fire.
+    times: Vec<DateTime>,
+    /// How many are too late.
+    late: usize,
+    /// The newest of all of them.
+    newest: DateTime,
+}
+
+/// What to do with a schedule that was found due.
+pub(super) fn decide(schedule: &Schedule, calendars: &Calendars, situation: Situation) -> Decision {
+    let spec = &schedule.settings.spec;
+    let begin = schedule.next_for.unwrap_or(situation.now);
+    // The time may have become none, as a calendar has changed.
+    let before = time(seconds(begin) - 1);
+    let is_one = schedule.settings.catch_up.is_zero()
+        || matches!(schedule.settings.overlap, Overlap::Skip | Overlap::Cancel);
+    let due = match is_one {
+        true => one(schedule, calendars, before, situation.now),
+        false => all(schedule, calendars, before, situation.now),
+    };
+    let Some(Due { mut times, late, newest }) = due else {
+        return Decision {
+            fire: Vec::new(),
+            skipped: 0,
+            late: 0,
+            newest: None,
+            next: spec.next(calendars, before),
+        };
+    };
+    let room = match schedule.settings.overlap {
+        _ if !situation.queue || !situation.fits => 0,
+        Overlap::Allow | Overlap::Cancel => usize::MAX,
+        Overlap::Skip => usize::from(situation.live == 0),
+        Overlap::Queue => MOST_QUEUED.saturating_sub(situation.live),
+    };
+    let found = times.len();
+    // The oldest have been waiting longest.
+    times.truncate(room);
+    let why = match (found, situation) {
+        (0, _) => "missed",
+        (_, Situation { queue: false, .. }) => "no queue",
+        (_, Situation { fits: false, .. }) => WRONG_PARAMS,
+        _ => "skipped",
+    };
+    let passed_over = (times.last() != Some(&newest)).then_some((newest, why));
+    let skipped = late + found - times.len();
+    Decision { fire: times, skipped, late, newest: passed_over, next: spec.next(calendars, newest) }
+}
+
+/// The newest time that is due: it may fire if it is not too late, and all before it are passed over.
+fn one(schedule: &Schedule, calendars: &Calendars, before: DateTime, now: DateTime) -> Option<Due> {
+    let spec = &schedule.settings.spec;
+    let is_due = |time: &DateTime| spec.due(Some(schedule.id), *time) <= now;
+    // It is near, unless nobody was there for long; so it is looked for from near to far.
+    let spans = [60, 3_600, 86_400, i64::MAX].map(|span| seconds(now).saturating_sub(span));
+    let from = |span: i64| time(span.saturating_sub(jitter(schedule)).max(seconds(before)));
+    let near = |span: i64| spec.times(calendars, from(span)).take_while(is_due).last();
+    let newest = spans.into_iter().find_map(near)?;
+    let others = spec.times(calendars, before).take_while(|time| *time < newest).take(MOST_COUNTED).count();
+    match is_late(schedule, newest, now) {
+        true => Some(Due { times: Vec::new(), late: others + 1, newest }),
+        false => Some(Due { times: vec![newest], late: others, newest }),
+    }
+}
+
+/// All times that are due, as far as they fire at once.
+fn all(schedule: &Schedule, calendars: &Calendars, before: DateTime, now: DateTime) -> Option<Due> {
+    let spec = &schedule.settings.spec;
+    let longest =
+        i64::try_from(window(schedule).as_secs()).unwrap_or(i64::MAX).saturating_add(jitter(schedule));
+    // What was to fire before that is too late with any delay.
+    let begin = before.max(time(seconds(now).saturating_sub(longest) - 1));
+    let too_late = spec.times(calendars, before).take_while(|time| *time <= begin).take(MOST_COUNTED);
+    let (mut late, mut newest) = too_late.fold((0, None), |(late, _), time| (late + 1, Some(time)));
+    let mut times = Vec::new();
+    for time in spec.times(calendars, begin) {
+        if times.len() == MOST_AT_ONCE || spec.due(Some(schedule.id), time) > now {
+            break;
+        }
+        match is_late(schedule, time, now) {
+            true => late += 1,
+            false => times.push(time),
+        }
+        newest = Some(time);
+    }
+    Some(Due { times, late, newest: newest? })
+}
+
+/// How late a time may fire.
+fn window(schedule: &Schedule) -> Duration {
+    schedule.settings.catch_up.max(GRACE)
+}
+
+fn is_late(schedule: &Schedule, time: DateTime, now: DateTime) -> bool {
+    let due = schedule.settings.spec.due(Some(schedule.id), time);
+    due.saturating_add_duration(window(schedule)) < now
+}
+
+/// The longest delay, in seconds.
+fn jitter(schedule: &Schedule) -> i64 {
+    i64::try_from(schedule.settings.spec.jitter.as_secs()).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use bson::oid::ObjectId;
 use bson::{DateTime, Document, doc};
 use futures::TryStreamExt;
 
-use super::make::{ASKED_FOR, options_of};
+use super::tasks::{ASKED_FOR, options_of};
 use super::{Firing, MOST_BACKFILLED, Overlap, Schedule, ScheduleId};
 use crate::admission::Admitted;
 use crate::keys::{self, Key, Settled};

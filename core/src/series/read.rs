@@ -1,17 +1,18 @@
-//! Reading the numbers of queues, for charts.
+//! Reading the numbers of queues and nodes, for charts: of a stretch of time, in steps.
 
-use disbatch_operation::operation;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use bson::{Bson, DateTime, RawDocument, RawDocumentBuf, doc};
+use bson::oid::ObjectId;
+use bson::{Bson, DateTime, Document, RawDocument, RawDocumentBuf, doc};
+use disbatch_operation::operation;
 use futures::TryStreamExt;
 use mongodb::Collection;
 
 use super::numbers::{ENDED, Ended, Numbers};
-use super::pending::id_of_queue;
-use super::span::Span;
-use crate::model::{QueueId, whole_number};
+use super::pending::{OF_QUEUES, id_of_node, id_of_queue};
+use super::{KEPT, MINUTE_MS};
+use crate::model::{NodeName, QueueId, number, whole_number};
 use crate::store::{Store, StoreError};
 
 /// How far back [`last_hour`] looks.
@@ -72,13 +73,13 @@ impl Store {
     }
 
     /// Documents that are looked through once need not be taken apart.
-    pub(super) fn raw_series(&self) -> Collection<RawDocumentBuf> {
+    fn raw_series(&self) -> Collection<RawDocumentBuf> {
         self.series_documents().clone_with_type()
     }
 }
 
 /// The last 60 minutes, the one that it is included.
-pub(super) fn last_hour(now: DateTime) -> Span {
+fn last_hour(now: DateTime) -> Span {
     let since = now.timestamp_millis().saturating_sub(i64::try_from(HOUR.as_millis()).unwrap_or(0));
     Span::new(DateTime::from_millis(since), now, Duration::ZERO)
 }
@@ -117,12 +118,12 @@ fn add_ends(queues: &mut HashMap<QueueId, Vec<Ended>>, span: Span, minute: &RawD
     }
 }
 
-pub(super) fn step_of(span: Span, minute: &RawDocument) -> Option<usize> {
+fn step_of(span: Span, minute: &RawDocument) -> Option<usize> {
     span.step_of(minute.get_datetime("at").ok()?)
 }
 
 /// The fields that are whole numbers, and not below zero.
-pub(super) fn numbers_in(minute: &RawDocument) -> impl Iterator<Item = (&str, u64)> {
+fn numbers_in(minute: &RawDocument) -> impl Iterator<Item = (&str, u64)> {
     minute.iter().filter_map(|field| {
         let (name, value) = field.ok()?;
         let number = whole_number(&Bson::try_from(value).ok()?)?;
@@ -130,10 +131,177 @@ pub(super) fn numbers_in(minute: &RawDocument) -> impl Iterator<Item = (&str, u6
     })
 }
 
+/// Steps of the same length. Each begins at a multiple of that length since 1970, so that those of different charts agree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Span {
+    /// The beginning of the first step: milliseconds since 1970.
+    from: i64,
+    /// The length of a step: whole minutes, in milliseconds.
+    step: i64,
+    /// How many there are, at least one.
+    steps: usize,
+}
+
+impl Span {
+    /// From the step that `since` is in to the one that `now` is in. A step has at least a minute and at most all that is
+    /// kept; fractions of a minute count as one. The first step is at the earliest the one that the oldest time that is kept
+    /// is in, so it may begin before that.
+    fn new(since: DateTime, now: DateTime, step: Duration) -> Self {
+        let kept = i64::try_from(KEPT.as_millis()).unwrap_or(i64::MAX);
+        let now = now.timestamp_millis();
+        let since = since.timestamp_millis().clamp(now.saturating_sub(kept), now);
+        let minutes = step.as_millis().div_ceil(MINUTE_MS.unsigned_abs().into()).max(1);
+        let step = i64::try_from(minutes).unwrap_or(kept).saturating_mul(MINUTE_MS).min(kept);
+        let from = since - since.rem_euclid(step);
+        let steps = usize::try_from((now - from) / step).unwrap_or(0) + 1;
+        Self { from, step, steps }
+    }
+
+    /// The beginning: milliseconds since 1970.
+    fn from(self) -> i64 {
+        self.from
+    }
+
+    /// The end, which is not in it.
+    fn until(self) -> i64 {
+        let length = i64::try_from(self.steps).unwrap_or(i64::MAX).saturating_mul(self.step);
+        self.from.saturating_add(length)
+    }
+
+    /// The beginnings of all steps.
+    fn beginnings(self) -> impl Iterator<Item = DateTime> {
+        let steps = i64::try_from(self.steps).unwrap_or(i64::MAX);
+        (0..steps).map(move |number| DateTime::from_millis(self.from + number * self.step))
+    }
+
+    /// The number of the step that a time is in. `None`: in none.
+    fn step_of(self, at: DateTime) -> Option<usize> {
+        let number = at.timestamp_millis().checked_sub(self.from)?.div_euclid(self.step);
+        usize::try_from(number).ok().filter(|number| *number < self.steps)
+    }
+
+    /// The beginning of the step that the field `at` of a document is in, for the server.
+    fn beginning_of_step(self) -> Document {
+        let since = doc! { "$subtract": ["$at", DateTime::from_millis(self.from)] };
+        doc! { "$subtract": ["$at", { "$mod": [since, self.step] }] }
+    }
+}
+
+/// What a node was like in one step, on average. What nobody has noted is not known, and is not zero.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodePoint {
+    /// Its beginning.
+    pub at: DateTime,
+    /// How many runners lived.
+    pub running: Option<f64>,
+    /// The load average of one minute.
+    pub load: Option<f64>,
+    /// The memory that was available: bytes.
+    pub memory_available: Option<f64>,
+}
+
+/// What attempts ended on a node within the last hour.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeHour {
+    /// How many in each of the last 60 minutes, the one that it is included.
+    pub minutes: Vec<Ended>,
+    /// How many of each queue, and how long they ran.
+    pub queues: BTreeMap<QueueId, Numbers>,
+}
+
+impl Store {
+    /// What attempts ended on each of these nodes within the last hour, by their names. One query, which reads 60 documents
+    /// for each of them at most. One where nothing ended is left out.
+    #[operation]
+    pub async fn last_hour_on_nodes(
+        &self,
+        nodes: &[NodeName],
+    ) -> Result<HashMap<String, NodeHour>, StoreError> {
+        let mut hours = HashMap::new();
+        if nodes.is_empty() {
+            return Ok(hours);
+        }
+        let span = last_hour(self.now());
+        let within = |node: &NodeName| {
+            doc! { "_id": { "$gte": id_of_node(node, span.from()), "$lt": id_of_node(node, span.until()) } }
+        };
+        let any = doc! { "$or": nodes.iter().map(within).collect::<Vec<_>>() };
+        let found = self.raw_series().find(any).projection(doc! { "at": 1, OF_QUEUES: 1 }).await;
+        if let Some(mut minutes) = readable(found)? {
+            while let Some(minute) = minutes.try_next().await? {
+                add_to_hour(&mut hours, span, &minute);
+            }
+        }
+        Ok(hours)
+    }
+
+    /// What a node was like in each `step` since the one that `since` is in, up to now, in order, with steps as those of
+    /// [`Store::series`]. One query, which reads a document for each minute at most.
+    #[operation(%node)]
+    pub async fn node_series(
+        &self,
+        node: &NodeName,
+        since: DateTime,
+        step: Duration,
+    ) -> Result<Vec<NodePoint>, StoreError> {
+        let span = Span::new(since, self.now(), step);
+        let (from, until) = (id_of_node(node, span.from()), id_of_node(node, span.until()));
+        let step = span.beginning_of_step();
+        let group = doc! {
+            "_id": &step,
+            "at": { "$first": &step },
+            "running": { "$avg": "$running" },
+            "load": { "$avg": "$load" },
+            "memory_available": { "$avg": "$memory_available" },
+        };
+        let pipeline =
+            [doc! { "$match": { "_id": { "$gte": from, "$lt": until } } }, doc! { "$group": group }];
+        let found = self.series_documents().aggregate(pipeline).await;
+        let steps = match readable(found)? {
+            Some(steps) => steps.try_collect().await?,
+            None => Vec::new(),
+        };
+        Ok(node_points(span, &steps))
+    }
+}
+
+fn add_to_hour(hours: &mut HashMap<String, NodeHour>, span: Span, minute: &RawDocument) {
+    let node = minute.get_document("_id").and_then(|id| id.get_str("node"));
+    let (Ok(node), Some(step), Ok(queues)) = (node, step_of(span, minute), minute.get_document(OF_QUEUES))
+    else {
+        return;
+    };
+    let hour = hours.entry(node.to_owned()).or_default();
+    hour.minutes.resize(span.beginnings().count(), Ended::default());
+    for (queue, fields) in queues.iter().filter_map(Result::ok) {
+        let (Ok(queue), Some(fields)) = (ObjectId::parse_str(queue.as_str()), fields.as_document()) else {
+            continue;
+        };
+        let mut numbers = Numbers::default();
+        numbers_in(fields).for_each(|(name, number)| numbers.add_field(name, number));
+        if let Some(ended) = hour.minutes.get_mut(step) {
+            ended.merge(numbers.ended);
+        }
+        hour.queues.entry(QueueId(queue)).or_default().merge(&numbers);
+    }
+}
+
+fn node_points(span: Span, documents: &[Document]) -> Vec<NodePoint> {
+    let unknown = |at| NodePoint { at, running: None, load: None, memory_available: None };
+    let mut points: Vec<NodePoint> = span.beginnings().map(unknown).collect();
+    for document in documents {
+        let step = document.get_datetime("at").ok().and_then(|at| span.step_of(*at));
+        let Some(point) = step.and_then(|step| points.get_mut(step)) else { continue };
+        let value = |name| document.get(name).and_then(number);
+        point.running = value("running");
+        point.load = value("load");
+        point.memory_available = value("memory_available");
+    }
+    points
+}
+
 #[cfg(test)]
 mod tests {
-    use bson::Document;
-    use bson::oid::ObjectId;
     use proptest::prelude::*;
 
     use super::*;
@@ -219,5 +387,86 @@ mod tests {
             let (short, long) = (span(299, 1), span(299, step));
             prop_assert_eq!(all(points(short, &found)), all(points(long, &found)));
         }
+    }
+
+    fn at(ms: i64) -> DateTime {
+        DateTime::from_millis(ms)
+    }
+
+    #[test]
+    fn steps_are_whole_minutes_and_begin_at_multiples() {
+        let (since, now) = (at(1_000_000_000_123), at(1_000_000_200_123));
+        let span = Span::new(since, now, Duration::from_secs(60));
+        assert_eq!(span, Span { from: 999_999_960_000, step: 60_000, steps: 5 });
+        assert_eq!(Span::new(since, now, Duration::ZERO), span);
+        let odd = Span::new(since, now, Duration::from_secs(61));
+        assert_eq!((odd.step, odd.from.rem_euclid(120_000)), (120_000, 0));
+        assert_eq!(span.beginnings().last(), Some(at(1_000_000_200_000)));
+    }
+
+    #[test]
+    fn there_is_no_more_than_is_kept_and_always_something() {
+        let now = at(1_795_000_000_000);
+        let minute = Duration::from_secs(60);
+        assert_eq!(Span::new(at(0), now, minute).steps, 8 * 24 * 60 + 1);
+        assert_eq!(Span::new(at(i64::MAX), now, minute).steps, 1, "the minute that it is");
+        assert!(Span::new(at(i64::MIN), now, Duration::MAX).steps <= 2);
+    }
+
+    proptest! {
+        #[test]
+        fn every_time_of_a_span_is_in_one_step(
+            back in 0_i64..=691_200_000, now in 1_000_000_000_000_i64..2_000_000_000_000, minutes in 1_u64..2_000,
+        ) {
+            let span = Span::new(at(now - back), at(now), Duration::from_secs(60 * minutes));
+            let beginnings: Vec<DateTime> = span.beginnings().collect();
+            for time in [now - back, now - back / 2, now] {
+                let begins = beginnings[span.step_of(at(time)).unwrap()].timestamp_millis();
+                prop_assert!((begins..begins + span.step).contains(&time));
+            }
+            prop_assert!(span.until() > now && span.until() - span.step <= now);
+            prop_assert_eq!(span.step_of(at(span.until())), None);
+            prop_assert_eq!(span.step_of(at(span.from() - 1)), None);
+        }
+    }
+
+    #[test]
+    fn an_hour_of_a_node_has_what_ended_there_by_queue() {
+        let now = DateTime::from_millis(1_795_000_020_000);
+        let span = last_hour(now);
+        let at = |back: i64| DateTime::from_millis(1_795_000_020_000 / 60_000 * 60_000 - back * 60_000);
+        let queue = ObjectId::from_bytes([1; 12]);
+        let minute = |back, queues: Bson| doc! { "_id": { "node": "n", "at": at(back) }, "at": at(back), "queues": queues };
+        let of = |fields: Document| Bson::from(doc! { queue.to_hex(): fields, "odd": 5 });
+        let mut hours = HashMap::new();
+        for minute in [
+            minute(59, of(doc! { "failed": 2_i64, "r5": 1_i64, "run_ms": 4_i64 })),
+            minute(0, of(doc! { "succeeded": 3_i64, "r7": 3_i64, "run_ms": 30_i64 })),
+            minute(60, of(doc! { "failed": 100_i64 })),
+            minute(1, "many".into()),
+        ] {
+            add_to_hour(&mut hours, span, &RawDocumentBuf::try_from(&minute).unwrap());
+        }
+        let hour = &hours["n"];
+        assert_eq!((hours.len(), hour.minutes.len(), hour.queues.len()), (1, 60, 1));
+        assert_eq!((hour.minutes[0].failed, hour.minutes[59].succeeded), (2, 3));
+        let numbers = &hour.queues[&QueueId(queue)];
+        assert_eq!((numbers.ended.total(), numbers.ran.count()), (5, 4));
+    }
+
+    #[test]
+    fn what_was_not_noted_is_not_known() {
+        let now = DateTime::from_millis(1_795_000_020_000);
+        let span = Span::new(DateTime::from_millis(1_794_999_900_000), now, Duration::from_secs(60));
+        let at = span.beginnings().nth(1).unwrap();
+        let found =
+            [doc! { "_id": at, "at": at, "running": 3.0, "load": 0.5, "memory_available": Bson::Null }];
+        let points = node_points(span, &found);
+        let known = NodePoint { at, running: Some(3.0), load: Some(0.5), memory_available: None };
+        assert_eq!(points[1], known);
+        let unknown = |point: &NodePoint| {
+            *point == NodePoint { at: point.at, running: None, load: None, ..known.clone() }
+        };
+        assert!(points.len() == 3 && unknown(&points[0]) && unknown(&points[2]), "{points:?}");
     }
 }

@@ -8,7 +8,7 @@ use bson::{Bson, Document, doc};
 use futures::TryStreamExt;
 use futures::future::join;
 
-use super::interrupt::{INTERRUPT, Wishes};
+use super::run::{INTERRUPT, Wishes};
 use super::statements::Statement;
 use super::{Finish, Finished, Renewed, Run, Start, Take};
 use crate::model::{Status, Task, TaskId};

@@ -10,7 +10,7 @@ use mongodb::Collection;
 use mongodb::options::{Acknowledgment, Hint, ReturnDocument, WriteConcern};
 
 use super::claim::{BATCH_READ, Claim, Claimant, claimable};
-use super::start::started_by;
+use super::run::started_by;
 use super::statements::Statement;
 use super::transition::{Transition, count_in, server_time_in};
 use crate::budget;

@@ -6,7 +6,7 @@
 //! 2. [`Store::detach_external`]: the service has taken it. `external.detached` is true from now on, and no write of the
 //!    run matches any more ([`Run`]). The lease is the time in which the service has to be heard of.
 //! 3. Its end is noted in `external.end` by one update, whoever brings it about, and only once ([`end`]). Then its output
-//!    is put together, and one more update ends the task with that ([`make`]). Who notes the end has the task for a while: if
+//!    is put together, and one more update ends the task with that. Who notes the end has the task for a while: if
 //!    it dies in between, any DEN finds the lease lapsed and does the rest.
 //!
 //! A run that has not handed its task over ends it by itself only when no service can call back any more
@@ -14,7 +14,6 @@
 
 mod end;
 mod ending;
-mod make;
 
 use disbatch_operation::operation;
 use std::time::Duration;

@@ -10,10 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Run;
 use super::aside::Unfit;
-use super::error_line::{ERROR, last_line};
-use super::pause::{Pause, waits_again};
+use super::question::{Pause, waits_again};
 use super::statements::Statement;
-use super::transition::{Transition, count_in};
+use super::transition::{ERROR, Transition, count_in, last_line};
 use crate::budget::{NOTE, cut};
 use crate::model::document::optional;
 use crate::model::{Status, Task, Trial, number, whole_number};

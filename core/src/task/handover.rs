@@ -16,7 +16,7 @@ use futures::TryStreamExt;
 
 use super::claim::{BATCH_READ, Claim, Claimant, claimable_of};
 use super::claim_updates::{Slot, by_id, unfit};
-use super::start::started_by;
+use super::run::started_by;
 use super::statements::Statement;
 use super::transition::{Transition, millis, server_time_in};
 use super::{Ahead, RunWrite, Waiting, Written};

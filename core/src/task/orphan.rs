@@ -153,7 +153,7 @@ impl Store {
             self.note_trial_of_buried(task, queue.as_ref(), *what);
         }
         if buried.as_ref().is_ok_and(Buried::has_ended_run) {
-            // Nobody sees what it has left, with or without this: see `files/settle.rs`.
+            // Nobody sees what it has left, with or without this: see `files/commit.rs`.
             if let Err(error) = self.settle_filesets(task.id).await {
                 tracing::warn!(%error, "cannot take back yet what a dead run has left");
             }

@@ -1,4 +1,4 @@
-//! Questions: a task waits for the answer of a person, without a runner.
+//! Questions, and other pauses: a task waits for the answer of a person, without a runner.
 //!
 //! Its plugin asks on the control channel (`await`) and ends. One update, with the fence of every run, ends the attempt as neither a success nor a
 //! failure: the task is deferred (-7) with the question in `awaiting`, and its `run_at` is the deadline of that, if it has one. So all that holds for a
@@ -6,6 +6,8 @@
 //!
 //! The answer is stored by the update that queues the task again ([`reply`]), on the condition that the question of that attempt still waits. The next
 //! attempt gets it as `answer`, and keeps what was saved. Nobody's answer in time is one, too, if the question says `continue`.
+//!
+//! An attempt ends likewise where its plugin stops because its runner told it to ([`interrupt_runs`](crate::store::Store::interrupt_runs)).
 
 mod reply;
 
@@ -17,16 +19,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use subtle::ConstantTimeEq;
 
-use super::error_line::ERROR;
-use super::finish::COMMAND_FIELDS;
+use super::finish::{COMMAND_FIELDS, Finish, goes_first};
 use super::steps::queued;
-use super::transition::{Transition, is_past, millis};
+use super::transition::{ERROR, Transition, is_past, millis, server_time_in};
+use super::{Finished, Run};
 use crate::budget;
 use crate::callbacks::Token;
 use crate::model::{AWAITING, STEPS, Status, Task, to_document, whole_number};
 use crate::request::{self, Invalid};
 use crate::schema::{LONGEST_CHECK, Problem, Schema, SchemaError, Wrong, as_plugins_get};
-use crate::store::Store;
+use crate::store::{Store, StoreError};
 
 pub use reply::{Replied, Reply};
 
@@ -148,7 +150,7 @@ impl Question {
     }
 
     /// The transition of a task whose run asks this: neither a success nor a failure.
-    pub(super) fn asked(&self, store: &Store) -> Transition {
+    fn asked(&self, store: &Store) -> Transition {
         let form: Value = serde_json::from_str(&self.form).unwrap_or_default();
         let form = form.as_object().map(to_document).unwrap_or_default();
         let mut asked = doc! { "title": &self.title, "form": form, "who": &self.who };
@@ -331,6 +333,75 @@ pub(super) fn nobodys() -> Document {
     let none = doc! { "value": Bson::Null, "by": Bson::Null, "at": "$$NOW", "attempt": "$awaiting.attempt" };
     let is_awaited = doc! { "$eq": [{ "$type": "$awaiting" }, "object"] };
     doc! { "$cond": [is_awaited, none, { "$ifNull": ["$answer", "$$REMOVE"] }] }
+}
+
+/// Why an attempt ends as neither a success nor a failure, after which the task waits for the next one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pause {
+    /// The task waits for the answer of a person.
+    Ask(Box<Question>),
+    /// The task goes on at once, where there is a place for it.
+    Interrupted,
+}
+
+impl Pause {
+    /// What such an attempt says in the task's history.
+    pub fn note(&self) -> String {
+        match self {
+            Self::Ask(question) => question.note(),
+            Self::Interrupted => "interrupted, to go on elsewhere".to_owned(),
+        }
+    }
+
+    pub(super) fn transition(&self, store: &Store) -> Transition {
+        match self {
+            Self::Ask(question) => question.asked(store),
+            Self::Interrupted => waits_again(store, Duration::ZERO, &self.note()),
+        }
+    }
+}
+
+/// An attempt is over, and the task waits for the next.
+pub(super) fn waits_again(store: &Store, pause: Duration, why: &str) -> Transition {
+    Transition::to(Status::Deferred, store.now())
+        .without_node()
+        .set("stdout", Bson::Null)
+        .set("stderr", Bson::Null)
+        .compute("run_at", server_time_in(pause))
+        .compute("again", goes_first())
+        .compute(STEPS, queued())
+        .end_of_run()
+        .unset("progress")
+        .note(why)
+}
+
+impl Store {
+    /// Ends the task of a run that pauses, because somebody wants its end, or did when this was done before. `None`: that is not so.
+    pub(super) async fn end_instead_of_pause(
+        &self,
+        run: &Run,
+        finish: &Finish,
+        stored: Option<&Task>,
+    ) -> Result<Option<Finished>, StoreError> {
+        let note = Some("cancelled".to_owned());
+        let ended = Finish { status: Status::Terminated, note, pause: None, ..finish.clone() };
+        let is_cancelled =
+            |task: &Task| (run.has(task) && task.is_to_be_cancelled()) || ended.is_held_by(task, run);
+        if finish.pause.is_none() || !stored.is_some_and(is_cancelled) {
+            return Ok(None);
+        }
+        Ok(Some(self.finish_task(run, &ended).await?))
+    }
+}
+
+impl Finish {
+    /// The same of an attempt that is the last one: no other can come after it.
+    pub(super) fn for_good(&self) -> Self {
+        let Some(pause) = &self.pause else { return self.clone() };
+        let note = Some(format!("{}; that cannot be kept", pause.note()));
+        Self { status: Status::Failed, note, pause: None, ..self.clone() }
+    }
 }
 
 #[cfg(test)]

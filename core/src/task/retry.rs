@@ -4,11 +4,10 @@ use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use disbatch_operation::operation;
 
-use super::error_line::ERROR;
 use super::finish::COMMAND_FIELDS;
 use super::question::ANSWER;
 use super::steps::queued;
-use super::transition::Transition;
+use super::transition::{ERROR, Transition};
 use crate::arrays::Reopened;
 use crate::inbox::REFUSED;
 use crate::keys::{BORN, Hold, Key, WANTS_KEY};

@@ -1,17 +1,18 @@
 //! Search: what the REST API and the pages read. What leaves the database here has no secure parameters, see
 //! [`crate::secrets`].
 
-use disbatch_operation::operation;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bson::{Document, RawDocumentBuf, doc};
+use disbatch_operation::operation;
 use futures::{StreamExt, TryStreamExt};
 use mongodb::options::{AggregateOptions, CountOptions, FindOptions};
 
-use super::archive;
+use super::external::{DETACHED, attached};
+use super::{ERROR, archive};
 use crate::model::document::readable;
-use crate::model::{QueueId, Task, TaskId, whole_number};
+use crate::model::{QueueId, Status, Task, TaskId, whole_number};
 use crate::secrets::concealed;
 use crate::store::collections::TASKS;
 use crate::store::error::typed;
@@ -19,6 +20,12 @@ use crate::store::{Rows, Store, StoreError, attended};
 
 /// So many tasks are fetched at once: they may have large output, and each client waits for its own.
 pub(super) const AT_ONCE: u32 = 32;
+
+/// The server merges so many parts of an index in order at most.
+const MOST_QUEUES: usize = 200;
+
+/// Params of so many bytes are shown on a line.
+const SMALL: i64 = 4096;
 
 /// A search over tasks. The caller has checked that its filter is allowed and indexed.
 #[derive(Debug, Clone, Default)]
@@ -191,6 +198,38 @@ impl Store {
         };
         Ok(indexes.into_iter().filter(ordinary).map(|index| index.keys.keys().cloned().collect()).collect())
     }
+
+    /// The tasks that are claimed or running on the node with this name, at most `limit` of them, as stored and without what
+    /// may be large: `queue`, `status`, `started`, `mtime`, `attempt`, `progress`, and `params` and `array` that are small, `final_of`. Found by an
+    /// index. Those that web services work on are on no node.
+    #[operation(%node)]
+    pub async fn tasks_on_node(&self, node: &str, limit: i64) -> Result<Vec<Document>, StoreError> {
+        let only = doc! { "queue": 1, "status": 1, "started": 1, "mtime": 1, "attempt": 1, "progress": 1, "params": small("$params"),
+        "array": small("$array"), "final_of": 1 };
+        let filter = doc! { "node": node, "status": { "$in": [-1, 0] }, DETACHED: attached() };
+        let found = self.tasks().find(filter).projection(only).limit(limit).await?;
+        Ok(found.map_ok(Document::from).try_collect().await?)
+    }
+
+    /// The newest of those that failed on the node with this name, of these queues, at most `limit` of them. Of more queues than
+    /// an index is read for at once there are none.
+    #[operation(%node)]
+    pub async fn failed_on_node(
+        &self,
+        node: &str,
+        queues: &[QueueId],
+        limit: i64,
+    ) -> Result<Vec<Document>, StoreError> {
+        if queues.len() > MOST_QUEUES {
+            return Ok(Vec::new());
+        }
+        let only = doc! {
+            "queue": 1, "status": 1, "mtime": 1, "exit": 1, ERROR: 1, "params": small("$params"), "array": small("$array"), "final_of": 1,
+        };
+        let filter = doc! { "node": node, "status": Status::Failed, "queue": { "$in": queues } };
+        let found = self.tasks().find(filter).projection(only).sort(doc! { "_id": -1 }).limit(limit).await?;
+        Ok(found.map_ok(Document::from).try_collect().await?)
+    }
 }
 
 fn counting(max_time: Option<Duration>) -> CountOptions {
@@ -228,4 +267,11 @@ fn with_archive(query: TaskQuery) -> Vec<Document> {
         stages.push(doc! { "$project": projection });
     }
     stages
+}
+
+/// What is at a path, if that is an object that is no larger than a line shows.
+fn small(path: &str) -> Document {
+    let is_object = doc! { "$eq": [{ "$type": path }, "object"] };
+    let size = doc! { "$cond": [is_object, { "$bsonSize": path }, i64::MAX] };
+    doc! { "$cond": [{ "$lte": [size, SMALL] }, path, bson::Bson::Null] }
 }

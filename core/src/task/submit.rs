@@ -3,12 +3,9 @@
 //! Submissions are acknowledged by a majority, which is also what lets change streams deliver them at once.
 
 mod array;
-mod conditional_insert;
 mod idempotency;
-mod inbox;
+mod insert;
 mod options;
-mod resubmission;
-mod unique;
 
 use disbatch_operation::operation;
 use std::time::Duration;
@@ -19,7 +16,7 @@ use futures::TryStreamExt;
 
 pub use array::SubmittedArray;
 pub use idempotency::Once;
-pub(crate) use inbox::Given;
+pub(crate) use insert::Given;
 pub use options::{StartAt, TaskOptions};
 
 use crate::admission::{Admitted, Scope};

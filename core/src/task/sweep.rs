@@ -1,22 +1,30 @@
 //! Sweep: what happens to tasks as time passes, whoever looks first. Each is one conditional update, so any
 //! number of DENs may sweep at once.
+//!
+//! Claims and runs are unowned that no living process can have, because somebody has written them by hand, or a program that is gone. They
+//! get a lease, as every other has: who owns one prolongs it, else it runs out, and the task is queued again or buried.
+//!
+//! Held tasks are blocked (-4) at the gate `admission`, as a rule held them when they were submitted. They go on as soon as no
+//! rule does any more, each by one update on the condition that it is still held and that no rule is about it.
 
-use disbatch_operation::operation;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
+use disbatch_operation::operation;
 use futures::TryStreamExt;
 use mongodb::options::Hint;
 
 use super::claim::given_back;
 use super::question::{ANSWER, goes_on, nobodys, unanswered};
-use super::transition::{Transition, is_past};
+use super::transition::{Transition, is_past, server_time_in};
+use crate::admission::{GATE, HELD, Rules};
 use crate::model::{AWAITING, QueueId, Status, whole_number};
 use crate::store::collections::TASKS;
 use crate::store::{Store, StoreError};
 
-/// So many tasks are moved at once.
+/// So many tasks are moved, released or given a lease at once.
 const AT_ONCE: i64 = 1_000;
 
 /// What the history says of a deferred task whose time has come.
@@ -131,9 +139,7 @@ impl Store {
         let ids = found.iter().filter_map(|task| task.get("_id").cloned()).collect();
         self.update_each(ids, &stale_slots(), update).await
     }
-}
 
-impl Store {
     /// Tasks whose `_id` is no ObjectId: no DEN claims them, and no address leads to them. Returns how many there are, up to
     /// [`AT_ONCE`] of each kind, and one of them.
     #[operation]
@@ -150,6 +156,121 @@ impl Store {
         }
         odd.retain(|id| id.as_object_id().is_none());
         Ok((odd.len(), odd.pop()))
+    }
+
+    /// The names in which tasks are claimed or running without a lease, and that no node has: programs of Perl Disbatch write the entry
+    /// of their node before they claim, and every second.
+    #[operation]
+    pub async fn unknown_owners(&self) -> Result<HashSet<String>, StoreError> {
+        let mut unleased = taken();
+        unleased.insert("lease_until", Bson::Null);
+        let pipeline = [doc! { "$match": unleased }, doc! { "$group": { "_id": "$node" } }];
+        let found: Vec<Document> = self.tasks().aggregate(pipeline).await?.try_collect().await?;
+        let name = |group: &Document| group.get_str("_id").map(str::to_owned).ok();
+        let mut owners: HashSet<String> = found.iter().filter_map(name).collect();
+        if !owners.is_empty() {
+            let names: Vec<&String> = owners.iter().collect();
+            for known in self.nodes().distinct("node", doc! { "node": { "$in": names } }).await? {
+                known.as_str().map(|name| owners.remove(name));
+            }
+        }
+        Ok(owners)
+    }
+
+    /// Gives a lease to claims and runs whose lease is no time, and to those without one that are in nobody's name, or in that of
+    /// one who is `gone`. Returns how many there were.
+    #[operation]
+    pub async fn lease_unowned(&self, lease: Duration, gone: &[&str]) -> Result<u64, StoreError> {
+        let odd = doc! { "lease_until": { "$exists": true, "$not": { "$type": ["date", "null"] } } };
+        // Not `$type` of the query language, which also takes lists with a text.
+        let nobodys = doc! {
+            "lease_until": Bson::Null, "$expr": { "$ne": [{ "$type": "$node" }, "string"] },
+        };
+        let of_gone = doc! { "lease_until": Bson::Null, "node": { "$in": gone } };
+        let mut unowned = taken();
+        unowned.insert("$or", [odd, nobodys, of_gone].to_vec());
+        let filter = self.without_left_alone(unowned.clone());
+        let found = self.tasks().find(filter).projection(doc! { "_id": 1 }).limit(AT_ONCE).await?;
+        let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+        let ids = found.iter().filter_map(|task| task.get("_id").cloned()).collect();
+        let leased = Transition::within().compute("lease_until", server_time_in(lease));
+        self.update_each(ids, &unowned, leased.pipeline()).await
+    }
+
+    /// Releases those tasks that no rule of admission holds any more: to their queue (-2), to their time (-7), or to the gates
+    /// that they have to pass. Which these are is decided by all rules together, so a task that two rules held goes on when
+    /// neither does. Any number of processes may do so at once. Returns how many were released.
+    ///
+    /// # Errors
+    /// The database cannot be reached, or refuses the user. What was released by then goes on.
+    #[operation]
+    pub async fn release_held(&self) -> Result<u64, StoreError> {
+        self.release_held_of(&doc! {}).await
+    }
+
+    /// The same for those held tasks that `whose` finds.
+    pub(crate) async fn release_held_of(&self, whose: &Document) -> Result<u64, StoreError> {
+        let (mut released, mut last) = (0, None);
+        let mut rules = self.stored_rules().await?;
+        loop {
+            let found = self.held_in_vain(&rules, whose, last).await?;
+            last = found.last().copied();
+            if last.is_none() {
+                return Ok(released);
+            }
+            // Whoever has inserted them knew the rule that holds them. If these rules do not have it, it was lifted.
+            rules = self.stored_rules().await?;
+            released += self.release_those(&found, &rules).await?;
+        }
+    }
+
+    /// Some of the tasks that are held and that these rules do not hold: those behind `last`, in the order of their ids.
+    async fn held_in_vain(
+        &self,
+        rules: &Rules,
+        whose: &Document,
+        last: Option<ObjectId>,
+    ) -> Result<Vec<ObjectId>, StoreError> {
+        let mut filter = held();
+        filter.extend(rules.accepted());
+        if !whose.is_empty() {
+            filter.insert("$and", vec![whose.clone()]);
+        }
+        if let Some(last) = last {
+            filter.insert("_id", doc! { "$gt": last });
+        }
+        let tasks = self.tasks();
+        let found =
+            tasks.find(filter).projection(doc! { "_id": 1 }).sort(doc! { "_id": 1 }).limit(AT_ONCE).await?;
+        let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+        Ok(found.iter().filter_map(|task| task.get_object_id("_id").ok()).collect())
+    }
+
+    async fn release_those(&self, ids: &[ObjectId], rules: &Rules) -> Result<u64, StoreError> {
+        let mut free = held();
+        free.extend(rules.accepted());
+        free.insert("_id", doc! { "$in": ids });
+        let to = |status: Status| {
+            let free = Transition::to(status, self.now()).without_node().unset(HELD);
+            free.note("no rule of admission holds it any more")
+        };
+        // A task that is linked to those that it comes after only now waits for all of them; one that is tried again for those
+        // that it has not waited for to the end.
+        let unsettled = doc! { "$ifNull": ["$waiting_for", "$after"] };
+        let to_gate = to(Status::Blocked).blocked_anew();
+        let behind = to_gate.clone().compute("waiting_for", unsettled).pipeline();
+        let mut released = self.move_all(with(&free, of_others(true)), &behind, Status::Blocked).await?;
+        let mut alone = free;
+        alone.extend(of_others(false));
+        let moves = [
+            (doc! { "$expr": is_to_come() }, to(Status::Deferred).end_of_block(), Status::Deferred),
+            (has_locks(true), to_gate, Status::Blocked),
+            (has_locks(false), to(Status::Queued).end_of_block(), Status::Queued),
+        ];
+        for (which, transition, status) in moves {
+            released += self.move_all(with(&alone, which), &transition.pipeline(), status).await?;
+        }
+        Ok(released)
     }
 }
 
@@ -189,6 +310,37 @@ fn together(tasks: &[Document]) -> HashMap<(Option<ObjectId>, i64), Vec<&Bson>> 
         }
     }
     together
+}
+
+/// Matches claims and runs, as the index of leases has them.
+fn taken() -> Document {
+    doc! { "status": { "$gte": -1, "$lte": 0 } }
+}
+
+/// Tasks that are held.
+fn held() -> Document {
+    doc! { "status": Status::Blocked, "gate": GATE }
+}
+
+fn with(filter: &Document, more: Document) -> Document {
+    let mut filter = filter.clone();
+    filter.extend(more);
+    filter
+}
+
+/// Tasks that come after others, or do not.
+fn of_others(others: bool) -> Document {
+    doc! { "after.0": { "$exists": others } }
+}
+
+/// Tasks that may start, and have locks, or have none.
+fn has_locks(locks: bool) -> Document {
+    doc! { "locks.0": { "$exists": locks }, "$expr": { "$not": [is_to_come()] } }
+}
+
+/// A condition: the task is not to start yet.
+fn is_to_come() -> Document {
+    doc! { "$gt": ["$run_at", "$$NOW"] }
 }
 
 #[cfg(test)]

@@ -3,12 +3,13 @@
 //!
 //! An end that somebody waits for, as a dependency or for a lock, also writes the field `awaited`: change streams tell of such ends and of no others.
 
+use std::iter::Peekable;
+use std::str::Chars;
 use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 
-use super::error_line::{ERROR, last_line};
 use crate::budget;
 use crate::model::{AWAITING, Status, whole_number};
 
@@ -20,6 +21,12 @@ const OF_A_RUN: [&str; 7] = ["slot", "group_slot", "lease_until", "instance", "p
 
 /// What runs leave in a task besides what came out, and what it can do without.
 const LEAVINGS: [&str; 4] = ["progress", "external", "again", "awaited"];
+
+/// The field of a task that says why it failed, in a line that lists show without reading output.
+pub const ERROR: &str = "error";
+
+/// It has so many characters at most.
+pub(crate) const MOST_OF_LINE: usize = 200;
 
 /// What a task has of its runs alone.
 pub(crate) fn of_runs() -> impl Iterator<Item = &'static str> {
@@ -258,4 +265,68 @@ pub(super) fn is_past(field: &str) -> Document {
 
 pub(super) fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// The last line of a text that says something, without what controls a terminal. `None`: there is none.
+pub fn last_line(text: &str) -> Option<String> {
+    let lines = text.rsplit(['\n', '\r']).map(|line| shown(line).trim().to_owned());
+    let line = lines.into_iter().find(|line| !line.is_empty())?;
+    Some(match line.char_indices().nth(MOST_OF_LINE - 1) {
+        Some((end, _)) if line.chars().count() > MOST_OF_LINE => {
+            format!("{}…", line.get(..end).unwrap_or_default())
+        }
+        _ => line,
+    })
+}
+
+/// What a terminal would show of a line.
+fn shown(line: &str) -> String {
+    let mut shown = String::new();
+    let mut letters = line.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\u{1b}' => skip_sequence(&mut letters),
+            '\t' => shown.push(' '),
+            control if control.is_control() => {}
+            letter => shown.push(letter),
+        }
+    }
+    shown
+}
+
+/// Skips the rest of an escape sequence: ECMA-48, control sequences and strings.
+fn skip_sequence(letters: &mut Peekable<Chars<'_>>) {
+    match letters.next() {
+        Some('[') => {
+            letters.find(|letter| ('@'..='~').contains(letter));
+        }
+        Some(']') => {
+            letters.find(|letter| matches!(letter, '\u{7}' | '\u{1b}'));
+            letters.next_if_eq(&'\\');
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_that_says_something_is_told_as_text() {
+        for (text, line) in [
+            ("one\ntwo\n\n  \n", "two"),
+            ("50 %\r100 %\r\n", "100 %"),
+            ("\u{1b}[1;31mno\u{1b}[0m\t<disk>\u{7}", "no <disk>"),
+            ("\u{1b}]0;title\u{7}done", "done"),
+            ("\u{1b}]0;title\u{1b}\\done", "done"),
+            ("\u{1b}[", ""),
+            ("", ""),
+        ] {
+            assert_eq!(last_line(text).unwrap_or_default(), line, "{text:?}");
+        }
+        let long = last_line(&"é".repeat(1_000)).unwrap();
+        assert_eq!((long.chars().count(), long.ends_with('…')), (MOST_OF_LINE, true));
+        assert_eq!(last_line(&"é".repeat(MOST_OF_LINE)).unwrap().chars().count(), MOST_OF_LINE);
+    }
 }

@@ -17,7 +17,7 @@ use super::sweep::{stale_slots, waiting};
 use super::transition::millis;
 use crate::definitions::Definition;
 use crate::model::{NodeName, Queue, QueueId, Status, Task, TaskId, whole_number};
-use crate::node::{Peer, peers, silent_nodes_to_find};
+use crate::node::{Peer, shares, silent_nodes_to_find};
 use crate::queue::readable;
 use crate::store::collections::{INBOX, NODES, QUEUES, TASKS};
 use crate::store::error::typed;
@@ -132,7 +132,7 @@ impl Outlook {
                 }
                 "peer" => {
                     let peer = match part.remove("peer") {
-                        Some(Bson::Document(node)) => peers::peer(node),
+                        Some(Bson::Document(node)) => shares::peer(node),
                         _ => None,
                     };
                     outlook.peers.get_or_insert_default().extend(peer);
@@ -270,7 +270,7 @@ impl Store {
             parts.push(Part { collection: crate::definitions::COLLECTION, pipeline: Definition::mark() });
         }
         if question.peers {
-            let mut pipeline = peers::pipeline();
+            let mut pipeline = shares::peer_pipeline();
             pipeline.push(doc! { "$project": { "_id": 0, "what": "peer", "peer": "$$ROOT" } });
             parts.push(Part { collection: "nodes", pipeline });
             parts.push(Part::any("strangers", NODES.name, doc! { "seen": { "$exists": false } }));

@@ -5,8 +5,7 @@ use bson::{Bson, DateTime, Document, doc};
 use serde::Deserialize;
 
 use super::News;
-use super::hints::Peak;
-use super::pace::Pace;
+use super::hints::{Pace, Peak};
 use crate::definitions::COLLECTION as WORKERS;
 use crate::gates::LOCKS;
 use crate::model::{QueueId, TaskId, whole_number};

@@ -23,8 +23,7 @@ use tokio::time::timeout;
 
 use super::target::{Admitted, AdmittedSchedule};
 use super::viewer::Viewer;
-use super::who::no_such_queue;
-use super::{Via, Who, form, target, who};
+use super::{Via, Who, has_shown, identify, no_such_queue, session, target};
 use crate::error::HttpError;
 use crate::state::State;
 use crate::ui::zone;
@@ -46,10 +45,10 @@ pub async fn enforce(
     if matches!(need, Need::Nothing | Need::Token) {
         return Ok(next.call(request).await?.map_into_boxed_body());
     }
-    let who = match who::identify(request.request(), &state).await {
+    let who = match identify(request.request(), &state).await {
         Ok(Some(who)) => who,
         Ok(None) => {
-            let has_shown = who::has_shown(request.request());
+            let has_shown = has_shown(request.request());
             measure::not_let_in(state.store.metrics(), StatusCode::UNAUTHORIZED, has_shown);
             let response = refuse_unknown(request.request());
             return Ok(request.into_response(response));
@@ -99,7 +98,7 @@ fn refusal_of_nobody(error: HttpError) -> actix_web::HttpResponse {
 
 async fn admit(need: Need, who: &Who, request: &mut ServiceRequest, state: &State) -> Result<(), HttpError> {
     if let Via::Session(key) = &who.via {
-        form::check(request, key).await?;
+        session::check_form(request, key).await?;
     }
     let enough = |own: Option<Role>, role: Role| {
         if own >= Some(role) { Ok(()) } else { Err(HttpError::lacking(role)) }

@@ -68,7 +68,7 @@ pub fn form_field() -> HtmlSafeOutput<String> {
     let token = VIEWER.try_with(|viewer| viewer.form_token.clone()).ok().flatten();
     // A token has letters, digits, hyphens and underscores.
     HtmlSafeOutput(token.map_or_else(String::new, |token| {
-        format!("<input type=\"hidden\" name=\"{}\" value=\"{token}\">", super::form::FIELD)
+        format!("<input type=\"hidden\" name=\"{}\" value=\"{token}\">", super::session::FORM_FIELD)
     }))
 }
 

@@ -7,7 +7,7 @@ use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use bson::{Bson, DateTime, Document};
 use disbatch_core::audit::{Object, ObjectKind, Verb};
-use disbatch_core::balance::change::revision;
+use disbatch_core::balance::revision;
 use disbatch_core::config::Balance;
 use disbatch_core::model::{Queue, whole_number};
 use disbatch_core::store::{Store, StoreError};

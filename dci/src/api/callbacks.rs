@@ -15,7 +15,7 @@ use disbatch_wire::callbacks::CallbackDone;
 use serde_json::Value;
 
 use crate::access::address;
-use crate::allowance::weight::Weight;
+use crate::allowance::Weight;
 use crate::api::{Answer, task_actions};
 use crate::error::HttpError;
 use crate::openapi::{CallbackStatus, OfCallback};

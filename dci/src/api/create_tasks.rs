@@ -1,22 +1,21 @@
 //! `POST /tasks`
 
 pub mod fit;
-pub mod from_collection;
 pub mod options;
-pub mod secure;
-pub mod tenant;
-mod trace;
 
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::web::{Bytes, Data};
-use bson::Document;
+use bson::oid::ObjectId;
+use bson::{Bson, DateTime, Document};
 use disbatch_core::accounts::Role;
 use disbatch_core::arrays::NewArray;
 use disbatch_core::metrics::labels::Refusal;
-use disbatch_core::model::{Queue, QueueId, Selector, TaskId};
+use disbatch_core::model::{Place, Queue, QueueId, Selector, TaskId, TraceContext};
 use disbatch_core::request::check_keys;
-use disbatch_core::task::{Once, TaskOptions};
+use disbatch_core::store::collections::{SourceError, TaskSource};
+use disbatch_core::task::{Once, SubmitError, TaskOptions};
+use disbatch_traces::Submission;
 use futures::stream;
 use serde_json::{Map, Value, json};
 
@@ -25,9 +24,9 @@ use crate::api::{Answer, redirect};
 use crate::error::HttpError;
 use crate::openapi::{ErrorBody, InsertManyResult, NewTasks, OfWrite};
 use crate::params::Params;
+use crate::query::collection_filter;
 use crate::state::State;
 use crate::{arrays, changes, gates, json, legacy, measure};
-use trace::Sent;
 
 /// The answer tells so many ids at once.
 const AT_ONCE: usize = 1_000;
@@ -99,7 +98,7 @@ pub async fn create(state: &State, who: &Who, params: Params) -> Result<Vec<Task
             submit(state, who, &queue, tasks, (options, once)).await
         }
         ["collection", "filter", "params", "queue"] => {
-            from_collection::submit(state, who, &queue, &fields, (options, once)).await
+            submit_from_collection(state, who, &queue, &fields, (options, once)).await
         }
         _ => Err(invalid()),
     }
@@ -129,7 +128,7 @@ pub async fn prepared(state: &State, who: &Who, params: &Params) -> Result<Prepa
         return Err(HttpError::forbidden("tasks for the documents of a collection need the role operator"));
     }
     let options = options::of(params, queue.id, &state.keys)?;
-    let options = tenant::of(options, params, who, &queue)?;
+    let options = options::with_tenant(options, params, who, &queue)?;
     options::check_steps(state, who, &queue, &options.steps).await?;
     options::check_files(who, options.files.as_ref(), options.tenant.as_deref())?;
     let once = options::once(params, queue.id, &state.keys)?;
@@ -323,6 +322,128 @@ pub async fn check_upstream(state: &State, who: &Who, options: &TaskOptions) -> 
     if missing.is_empty() { Ok(()) } else { Err(HttpError::no_such_tasks(&missing)) }
 }
 
+/// A submission that is being made, as traces are told of it.
+struct Sent {
+    place: Place,
+    context: TraceContext,
+    request: Option<TraceContext>,
+    queue: (QueueId, String),
+    begun: DateTime,
+}
+
+impl Sent {
+    /// `None`: nobody wants traces.
+    fn begin(state: &State, who: &Who, queue: &Queue) -> Option<Self> {
+        let (place, context) = state.tracer.as_ref()?.submission(who.trace.as_ref(), ObjectId::new().bytes());
+        let (request, begun) = (who.trace.clone(), state.store.now());
+        Some(Self { place, context, request, queue: (queue.id, queue.display_name()), begun })
+    }
+
+    fn context(&self) -> TraceContext {
+        self.context.clone()
+    }
+
+    /// These tasks were made, or none.
+    fn end(self, state: &State, tasks: Option<&[TaskId]>) {
+        let Some(tracer) = &state.tracer else { return };
+        tracer.submitted(&Submission {
+            place: self.place,
+            request: self.request,
+            queue: self.queue.0,
+            queue_name: &self.queue.1,
+            tasks: tasks.unwrap_or_default(),
+            times: (self.begun, state.store.now()),
+            failed: tasks.is_none(),
+        });
+    }
+}
+
+/// How a value of `params` names a field of the document.
+const PLACEHOLDER: &str = "document.";
+
+/// Submits one task for each document of a collection: `document.a.b` in a value of `params` stands for the document's field `a.b`.
+pub async fn submit_from_collection(
+    state: &State,
+    who: &Who,
+    queue: &Queue,
+    fields: &Map<String, Value>,
+    (options, once): (TaskOptions, Option<Once>),
+) -> Result<Vec<TaskId>, HttpError> {
+    let Value::Object(filter) = &fields["filter"] else {
+        return Err(HttpError::bad_request("'filter' must be a JSON object"));
+    };
+    let Value::Object(pattern) = &fields["params"] else {
+        return Err(HttpError::bad_request("'params' must be a JSON object"));
+    };
+    let Value::String(name) = &fields["collection"] else { return Err(invalid()) };
+    let source = TaskSource::named(name).map_err(|error| match error {
+        SourceError::Ours(_) => HttpError::forbidden(error.to_string()),
+        SourceError::Name(_) => invalid(), // As Perl says it.
+    })?;
+    check_keys(pattern)?;
+    if let Some(hidden) = source.hidden() {
+        check_hidden(hidden, &[&fields["filter"], &fields["params"]])?;
+    }
+    let filter = collection_filter(filter)?;
+    let pattern = json::to_document(pattern);
+    if let Some(fit) = fit::of(state, queue, &options.steps).await?
+        && !is_repetition(state, queue.id, once.as_ref()).await?
+    {
+        let mut stream = fit::Stream::new(fit);
+        let mut checked = Ok(());
+        let mut goes_on = |document: &Document| {
+            checked = stream.check(&fill(&pattern, document));
+            checked.is_ok()
+        };
+        let looked = state.store.look_at_source(&source, filter.clone(), &mut goes_on).await;
+        looked.map_err(HttpError::from_search)?;
+        checked.inspect_err(|_| measure::refused(state.store.metrics(), queue.id, Refusal::Schema))?;
+    }
+    let (store, collection, queue) = (state.store.clone(), name.clone(), queue.id);
+    let options = TaskOptions { owner: who.name.clone(), trace: who.trace.clone(), ..options };
+    let submission = async move {
+        let params = |document: &Document| fill(&pattern, document);
+        let submitted = match &once {
+            Some(once) => {
+                let from = (&source, filter);
+                store.submit_tasks_for_once(queue, from, &params, &options, once).await
+            }
+            None => store.submit_tasks_for(queue, &source, filter, &params, &options).await,
+        };
+        let submitted = submitted.inspect_err(|error| measure::refused_by(store.metrics(), queue, error));
+        submitted.map_err(|error| match error {
+            SubmitError::Store(error) => HttpError::from_search(error),
+            other => other.into(), // It says what is wrong with the request.
+        })
+    };
+    Box::pin(changes::submit(state, who, queue, Some(collection), submission)).await
+}
+
+/// What plugins alone are to see is not copied, although it is encrypted, nor looked for.
+fn check_hidden(field: &str, given: &[&Value]) -> Result<(), HttpError> {
+    if given.iter().any(|value| value.to_string().contains(field)) {
+        return Err(HttpError::bad_request(format!("'{field}' of a task is for plugins only")));
+    }
+    Ok(())
+}
+
+fn fill(pattern: &Document, document: &Document) -> Document {
+    let value = |value: &Bson| match value.as_str().and_then(|text| text.strip_prefix(PLACEHOLDER)) {
+        Some(path) => lookup(document, path),
+        None => value.clone(),
+    };
+    pattern.iter().map(|(key, pattern)| (key.clone(), value(pattern))).collect()
+}
+
+/// The field at `path`, null when there is none.
+fn lookup(document: &Document, path: &str) -> Bson {
+    let found = match path.split_once('.') {
+        None => document.get(path).cloned(),
+        Some((first, rest)) => document.get_document(first).ok().map(|inner| lookup(inner, rest)),
+    };
+    found.unwrap_or(Bson::Null)
+}
+
 #[cfg(test)]
 mod tests {
     use bson::doc;
@@ -352,5 +473,17 @@ mod tests {
         for key in [json!({"a.b": 1}), json!([{"a": [{"": 1}]}])] {
             assert!(message(key).ends_with("keys must not be empty or contain a dot"));
         }
+    }
+
+    #[test]
+    fn placeholders_are_filled_from_the_document() {
+        let pattern = doc! { "user": "document.username", "lit": "x", "deep": "document.deep.k",
+        "missing": "document.nope", "nested": { "b": "document.username" } };
+        let document = doc! { "username": "foo", "deep": { "k": 5 } };
+        assert_eq!(
+            fill(&pattern, &document),
+            doc! { "user": "foo", "lit": "x", "deep": 5, "missing": null,
+            "nested": { "b": "document.username" } }
+        );
     }
 }

@@ -51,7 +51,7 @@ const NAME: &str = "name";
 )]
 pub async fn list(request: HttpRequest, state: Data<State>, who: Who) -> Answer {
     if accept::wants_html(&request) {
-        return Ok(ui::page(ui::definitions::render(&state, &who).await));
+        return Ok(ui::page(ui::plugins::render_workers(&state, &who).await));
     }
     let all = state.store.workers().await?;
     json::of(&all.iter().map(|definition| view(definition, &who)).collect::<Vec<_>>())
@@ -72,7 +72,7 @@ pub async fn list(request: HttpRequest, state: Data<State>, who: Who) -> Answer 
 )]
 pub async fn get(request: HttpRequest, state: Data<State>, who: Who, name: Path<String>) -> Answer {
     if accept::wants_html(&request) {
-        return Ok(ui::page(ui::definitions::render_one(&state, &who, &name).await));
+        return Ok(ui::page(ui::plugins::render_worker(&state, &who, &name).await));
     }
     json::of(&view(&find(&state, &name).await?, &who))
 }
@@ -225,7 +225,7 @@ async fn store(state: &State, who: &Who, (new, place): (NewDefinition, Place), p
     let name = new.name.clone();
     let is_new = changes::define_plugin(state, who, new, place).await?.before.is_none();
     let stored = serde_json::to_value(view(&find(state, name.as_str()).await?, who)).unwrap_or_default();
-    let made = || json::made(StatusCode::CREATED, &ui::definitions::place(&name), &stored);
+    let made = || json::made(StatusCode::CREATED, &ui::plugins::worker_place(&name), &stored);
     redirect::answer(params, if is_new { made() } else { json::ok(&stored) })
 }
 

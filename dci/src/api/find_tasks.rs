@@ -1,16 +1,17 @@
 //! `GET /tasks/find`
 
-mod search;
-
 use std::collections::HashMap;
 use std::time::Duration;
 
 use actix_web::web::Data;
 use bson::oid::ObjectId;
-use bson::{Bson, Document};
-use disbatch_core::model::{Status, TaskId, whole_number};
+use bson::{Bson, DateTime, Document, doc};
+use disbatch_core::accounts::{Reach, Role, tasks_within};
+use disbatch_core::model::{NodeName, Queue, Selector, Status, TaskId, whole_number};
 use disbatch_core::store::Store;
-use disbatch_core::task::pages::{Order, PageQuery, Position};
+use disbatch_core::tags::{ANY_TAGS, TAGS};
+use disbatch_core::task::Created;
+use disbatch_core::task::pages::{Order, PageQuery, Position, Selection};
 use futures::TryStreamExt;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -23,9 +24,9 @@ use crate::openapi::{ErrorBody, FoundTasks, OfSearch, TaskFind};
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::plain;
-use crate::ui::tasks::{MOST_BYTES, TOO_LARGE, params_of};
-use crate::{bulk, json, ui};
-use search::Search;
+use crate::ui::tasks::{MOST_BYTES, TOO_LARGE, params_of, statuses, unless_large};
+use crate::values::CREATED;
+use crate::{bulk, json, ui, values};
 
 /// Tasks of all queues that the client may see, or of one, the newest first: by status, node, tags, time of the last change, and text in
 /// their params. Archived tasks are not among them.
@@ -131,10 +132,215 @@ fn contains(task: &Document, text: &str) -> bool {
     text.is_empty() || plain(params_of(task)).to_lowercase().contains(text)
 }
 
+/// What a search can have.
+const FIELDS: [&str; 12] = [
+    "queue",
+    "status",
+    "node",
+    TAGS,
+    ANY_TAGS,
+    CREATED[0],
+    CREATED[1],
+    "since",
+    "until",
+    "newer_than",
+    "older_than",
+    "text",
+];
+
+/// So many tasks unless told otherwise.
+const DEFAULT_LIMIT: i64 = 100;
+
+/// The most queues that are looked through where only each by itself has an index.
+const MOST_QUEUES: usize = 200;
+
+/// Clocks of those who submit and those who run tasks differ by less, in milliseconds.
+const CLOCKS: i64 = 3_600_000;
+
+/// What is told of a task, besides its params.
+const SHOWN: [&str; 21] = [
+    "queue", "status", "node", "ctime", "mtime", "started", "run_at", "deadline", "attempt", "failures",
+    "error", "exit", "progress", "group", "priority", "unique", "schedule", "array", "tenant", "owner", TAGS,
+];
+
+#[derive(Debug)]
+struct Search {
+    /// The queues that whoever asks may see, or the one that is asked for.
+    queues: Vec<Queue>,
+    /// Whose tasks.
+    of: Selection,
+    /// What must also be so of each of them, and what no index knows.
+    filter: Document,
+    projection: Document,
+    /// What the params must contain, in lower case.
+    text: String,
+    /// Whether tasks have to be read to know whether they are meant.
+    is_read: bool,
+    limit: usize,
+    /// Only those that are older than this one.
+    after: Option<TaskId>,
+}
+
+/// The times between which a task must have changed last.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Changed {
+    since: Option<DateTime>,
+    until: Option<DateTime>,
+}
+
+impl Search {
+    /// As the parameters have it, for those who may see some queues only within these.
+    async fn of(state: &State, who: &Who, params: &Params) -> Result<Self, HttpError> {
+        params.only(&FIELDS)?;
+        let given = |name: &str| params.fields.get(name).filter(|value| !values::is_unset(value));
+        let text = |name: &str| given(name).map(|value| values::text(name, value)).transpose();
+        let statuses = given("status").map(wanted).transpose()?;
+        let node = text("node")?;
+        let reach = who.reach(Role::Viewer);
+        let queues = match text("queue")? {
+            Some(name) => vec![one(state, who, &name).await?],
+            None => state.store.queues_within(&reach).await?,
+        };
+        let tagged = values::tag_filter(given)?;
+        let statuses = match (&node, statuses) {
+            // An index has nodes before statuses.
+            (Some(node), None) if tagged.is_none() => Some(state.store.statuses_on_node(node).await?),
+            (_, statuses) => statuses,
+        };
+        let of_all = given("queue").is_none() && statuses.is_none() && reach == Reach::All;
+        let now = state.store.now();
+        let changed = Changed::of(params, now)?;
+        let moment = |name| given(name).map(|value| values::moment(name, value, now)).transpose();
+        let created = Created { since: moment(CREATED[0])?, until: moment(CREATED[1])? };
+        let text = text("text")?.unwrap_or_default().to_lowercase();
+        let mut filter = changed.filter();
+        filter.extend(statuses.as_ref().map(|all| ("status".to_owned(), doc! { "$in": all.clone() }.into())));
+        filter.extend(node.clone().map(|node| ("node".to_owned(), Bson::from(node))));
+        let limit = usize::try_from(bulk::limit(params, DEFAULT_LIMIT)?).unwrap_or(usize::MAX);
+        Ok(Self {
+            of: match tagged {
+                Some(tagged) => {
+                    let is_narrower = given("queue").is_some() || reach != Reach::All;
+                    let tagged = if is_narrower { tasks_within(tagged, &queues, &[]) } else { tagged };
+                    let node = node.as_deref().map(NodeName::new);
+                    Selection { queues: None, statuses, node, tagged: Some(tagged), created }
+                }
+                None if of_all => Selection { created, ..Selection::default() },
+                None => each(&queues, statuses.as_ref(), node.as_deref(), created)?,
+            },
+            queues,
+            is_read: changed != Changed::default() || !text.is_empty(),
+            filter,
+            projection: projection(!text.is_empty()),
+            text,
+            limit,
+            after: changed.before(after(params)?),
+        })
+    }
+}
+
+impl Changed {
+    fn of(params: &Params, now: DateTime) -> Result<Self, HttpError> {
+        let given = |name: &str| params.fields.get(name).filter(|value| !values::is_unset(value));
+        let bound = |time: &str, age: &str| match (given(time), given(age)) {
+            (Some(_), Some(_)) => Err(HttpError::bad_request(format!("{time} and {age} exclude each other"))),
+            (Some(value), None) => Ok(Some(values::time(time, value)?)),
+            (None, Some(value)) => {
+                let age = i64::try_from(values::seconds(age, value)?.as_millis()).unwrap_or(i64::MAX);
+                Ok(Some(DateTime::from_millis(now.timestamp_millis().saturating_sub(age))))
+            }
+            (None, None) => Ok(None),
+        };
+        Ok(Self { since: bound("since", "newer_than")?, until: bound("until", "older_than")? })
+    }
+
+    /// Perl's programs may have stored seconds.
+    fn filter(self) -> Document {
+        let bounds = [("$gte", self.since), ("$lte", self.until)];
+        let of = |value: fn(DateTime) -> Bson| -> Document {
+            bounds.iter().filter_map(|(name, at)| Some(((*name).to_owned(), value((*at)?)))).collect()
+        };
+        if self == Self::default() {
+            return Document::new();
+        }
+        let dates = of(Bson::DateTime);
+        let seconds = of(|at| Bson::Int64(at.timestamp_millis() / 1000));
+        doc! { "$or": [{ "mtime": dates }, { "mtime": seconds }] }
+    }
+
+    /// Behind which task to begin: what was made later than asked for has not changed before.
+    fn before(self, after: Option<TaskId>) -> Option<TaskId> {
+        let made = self.until.map(|until| {
+            let seconds = until.timestamp_millis().saturating_add(CLOCKS) / 1000;
+            let seconds = u32::try_from(seconds.max(0)).unwrap_or(u32::MAX);
+            let mut bytes = [0; 12];
+            bytes[..4].copy_from_slice(&seconds.to_be_bytes());
+            TaskId(ObjectId::from_bytes(bytes))
+        });
+        match (after, made) {
+            (Some(after), Some(made)) => Some(if after.0 < made.0 { after } else { made }),
+            (after, made) => after.or(made),
+        }
+    }
+}
+
+/// The queue of this name or id. One that is not for whoever asks is as if there were none.
+async fn one(state: &State, who: &Who, name: &str) -> Result<Queue, HttpError> {
+    let none = || HttpError::bad_request(format!("no queue '{name}'"));
+    let queue = state.store.find_queue(&Selector::parse(name)).await?.filter(|queue| who.sees(queue));
+    queue.ok_or_else(none)
+}
+
+/// Statuses by word or number.
+fn wanted(value: &Value) -> Result<Vec<i64>, HttpError> {
+    let status = |text: &String| {
+        Status::from_word(text).map(Status::code).or_else(|| text.parse().ok()).ok_or_else(|| {
+            HttpError::bad_request(format!(
+                "status must be words or numbers of statuses, and '{text}' is none"
+            ))
+        })
+    };
+    statuses::given(Some(value)).iter().map(status).collect()
+}
+
+fn each(
+    queues: &[Queue],
+    statuses: Option<&Vec<i64>>,
+    node: Option<&str>,
+    created: Created,
+) -> Result<Selection, HttpError> {
+    if queues.len() > MOST_QUEUES {
+        let message =
+            format!("there are more than {MOST_QUEUES} queues to look through: name one with 'queue'");
+        return Err(HttpError::bad_request(message));
+    }
+    Ok(Selection {
+        queues: Some(queues.iter().map(|queue| queue.id).collect()),
+        statuses: statuses.cloned(),
+        node: node.map(NodeName::new),
+        tagged: None,
+        created,
+    })
+}
+
+fn after(params: &Params) -> Result<Option<TaskId>, HttpError> {
+    let given = params.options.get("after").filter(|value| !values::is_unset(value));
+    let id = |value: &Value| value.as_str().and_then(|text| text.parse().ok());
+    let wrong = || HttpError::bad_request("'.after' must be the id of a task");
+    given.map(|value| id(value).ok_or_else(wrong)).transpose()
+}
+
+fn projection(with_all_params: bool) -> Document {
+    let mut projection: Document =
+        ["_id"].iter().chain(&SHOWN).map(|field| ((*field).to_owned(), Bson::Int32(1))).collect();
+    for field in ["params", "parameters"] {
+        projection.insert(field, if with_all_params { Bson::Int32(1) } else { unless_large(field) });
+    }
+    projection
+}
+
 #[cfg(test)]
 mod tests {
-    use bson::doc;
-
     use super::*;
 
     #[test]
@@ -152,5 +358,57 @@ mod tests {
             (&odd["word"], &odd["queue_name"], &odd["params"]),
             (&Value::Null, &Value::Null, &json!(TOO_LARGE))
         );
+    }
+
+    fn changed(fields: Value) -> Result<Changed, String> {
+        let fields = fields.as_object().unwrap().clone();
+        Changed::of(&Params { fields, ..Params::default() }, DateTime::from_millis(9_999_999))
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn statuses_are_words_or_numbers() {
+        assert_eq!(wanted(&json!("failed, -6")).unwrap(), [2, -6]);
+        assert_eq!(wanted(&json!(["queued", 17])).unwrap(), [-2, 17]);
+        let error = wanted(&json!("done")).unwrap_err();
+        assert!(error.message().contains("'done' is none"), "{error}");
+    }
+
+    #[test]
+    fn times_are_points_or_ages() {
+        let at = |seconds: i64| Some(DateTime::from_millis(seconds * 1000));
+        let found = changed(json!({"since": "2026-11-20T08:24:27Z", "until": 1_795_163_068_i64})).unwrap();
+        assert_eq!(found, Changed { since: at(1_795_163_067), until: at(1_795_163_068) });
+        let ages = changed(json!({"newer_than": "7200", "older_than": 3600})).unwrap();
+        let between = ages.until.unwrap().timestamp_millis() - ages.since.unwrap().timestamp_millis();
+        assert_eq!(between, 3_600_000);
+        for (wrong, text) in [
+            (json!({"since": "yesterday"}), "since must be a time"),
+            (json!({"newer_than": "1h"}), "newer_than must be seconds"),
+            (json!({"since": 1, "newer_than": 1}), "since and newer_than exclude each other"),
+        ] {
+            assert!(changed(wrong).unwrap_err().starts_with(text));
+        }
+    }
+
+    #[test]
+    fn dates_and_seconds_are_compared_with_their_like() {
+        assert_eq!(Changed::default().filter(), doc! {});
+        let since = Changed { since: Some(DateTime::from_millis(5_000)), until: None };
+        let dates = doc! { "mtime": { "$gte": DateTime::from_millis(5_000) } };
+        assert_eq!(since.filter(), doc! { "$or": [dates, { "mtime": { "$gte": 5_i64 } }] });
+    }
+
+    #[test]
+    fn what_was_made_too_late_is_not_looked_at() {
+        let until =
+            |seconds: i64| Changed { since: None, until: Some(DateTime::from_millis(seconds * 1000)) };
+        let first = |id: Option<TaskId>| id.unwrap().0.timestamp().timestamp_millis() / 1000;
+        assert_eq!(first(until(1_000).before(None)), 4_600);
+        let later = TaskId(ObjectId::from_bytes([0xff; 12]));
+        assert_eq!(first(until(1_000).before(Some(later))), 4_600);
+        let earlier = TaskId(ObjectId::from_bytes([0; 12]));
+        assert_eq!(until(1_000).before(Some(earlier)), Some(earlier));
+        assert_eq!(Changed::default().before(None), None);
     }
 }

@@ -15,7 +15,7 @@ use crate::json::Dates;
 use crate::openapi::{DeleteResult, Details, ErrorBody, OfRead, OfWrite, UpdateResult};
 use crate::params::{Params, wants_details};
 use crate::state::State;
-use crate::ui::node_state;
+use crate::ui::nodes::{as_it_is, as_they_are};
 use crate::{accept, changes, fields, json, legacy, openapi, ui, values};
 
 /// All nodes in order of name. With the option `.details`, also what their DENs say of themselves. Browsers get a page.
@@ -35,7 +35,7 @@ pub async fn list(request: HttpRequest, state: Data<State>, params: Result<Param
         return Ok(ui::page(ui::nodes::render(&state).await));
     }
     let (nodes, details) = (state.store.list_nodes().await?, wants_details(params));
-    let nodes = if details { node_state::as_they_are(&state, nodes).await?.0 } else { nodes };
+    let nodes = if details { as_they_are(&state, nodes).await?.0 } else { nodes };
     Ok(json::ok(&nodes.into_iter().map(|document| node(document, details)).collect()))
 }
 
@@ -78,7 +78,7 @@ pub async fn get(
         return Ok(ui::page(ui::node::render(&state, &name, &params.unwrap_or_default()).await));
     }
     let (found, details) = (find(&state, &name).await?, wants_details(params));
-    let found = if details { node_state::as_it_is(&state, found).await?.0 } else { found };
+    let found = if details { as_it_is(&state, found).await?.0 } else { found };
     Ok(json::ok(&node(found, details)))
 }
 

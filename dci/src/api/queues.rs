@@ -1,22 +1,30 @@
-//! Queues: those that there are, new ones, and their end. What changes of them is in [`super::update_queue`].
+//! Queues: those that there are, new ones, and their end; their groups, and which of their attempts were recorded. What changes of them is
+//! in [`super::update_queue`].
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
-use bson::{Document, doc};
+use bson::{DateTime, Document, doc};
 use disbatch_core::accounts::Role;
 use disbatch_core::canary::probability;
+use disbatch_core::counters::count::Amount;
+use disbatch_core::fair::{GroupFilter, GroupPage, GroupRow, Settings};
 use disbatch_core::model::{Canary, Queue};
 use disbatch_core::queue::{Counts, new_queue_id};
+use disbatch_core::recordings;
 use disbatch_core::series::Sides;
 use disbatch_core::store::StoreError;
+use disbatch_wire::bundles::RecordedAttempt;
+use disbatch_wire::groups::{QueueGroup, QueueGroups};
 use serde_json::{Value, json};
 
 use crate::access::{NamedQueue, Who};
 use crate::api::{Answer, redirect, update_queue};
 use crate::error::HttpError;
 use crate::json::Dates;
-use crate::openapi::{CreatedQueue, DeleteResult, Details, ErrorBody, NewQueue, OfRead, OfWrite};
+use crate::openapi::{
+    CreatedQueue, DeleteResult, Details, ErrorBody, GroupSearch, NewQueue, OfRead, OfWrite, RecordingSearch,
+};
 use crate::params::{Params, wants_details};
 use crate::state::State;
 use crate::{accept, changes, fields, json, legacy, openapi, ui, values};
@@ -251,8 +259,167 @@ pub async fn delete(state: &State, who: &Who, named: &NamedQueue) -> Result<Valu
     Ok(result)
 }
 
+/// So many groups are answered unless somebody wants another number.
+pub const GROUPS_SHOWN: usize = 100;
+
+/// So many are answered at most.
+const MOST_GROUPS: usize = 1_000;
+
+/// The groups of a queue in the order of their names: what each has waiting, running and got, and when its next turn is.
+/// Groups are those that wait, have tasks running, or had some in the last 90 days. The tasks without a group are one that
+/// has no name. Browsers get a page.
+#[utoipa::path(
+    get, path = "/queues/{queue}/groups", tag = "queues", operation_id = "listGroups",
+    params(
+        (
+            "queue" = String, Path, example = "mail",
+            description = "Its id if 24 hexadecimal digits, else its name.",
+        ),
+        GroupSearch,
+    ),
+    responses(
+        (
+            status = 200, content((QueueGroups = "application/json"), (String = "text/html")),
+            description = "The groups; a page if `Accept` asks for HTML.",
+        ),
+        (status = 400, description = "An option is wrong.", body = ErrorBody),
+        (status = 404, description = "There is no such queue.", body = ErrorBody),
+        OfRead,
+    ),
+)]
+pub async fn list_groups(
+    request: HttpRequest,
+    state: Data<State>,
+    named: NamedQueue,
+    params: Result<Params, HttpError>,
+) -> Answer {
+    if accept::wants_html(&request) {
+        let params = params.unwrap_or_default();
+        return Ok(ui::page(ui::queue::groups::render(&state, &named, &params).await));
+    }
+    let filter = group_filter(&params?)?;
+    let queue = find(&state, &named).await?;
+    let page = state.store.queue_groups(&queue, &filter).await?;
+    json::of(&groups_view(&queue, &page))
+}
+
+pub fn group_filter(params: &Params) -> Result<GroupFilter, HttpError> {
+    let given = |name: &str| match params.options.get(name) {
+        Some(Value::String(text)) => Some(text.clone()),
+        Some(Value::Number(number)) => Some(number.to_string()),
+        _ => None, // Nothing else is the name of a group.
+    };
+    let limit = match params.integer("limit")? {
+        None => GROUPS_SHOWN,
+        Some(limit) => {
+            let fits = usize::try_from(limit).ok().filter(|limit| (1..=MOST_GROUPS).contains(limit));
+            fits.ok_or_else(|| {
+                HttpError::bad_request(format!("'.limit' must be an integer from 1 to {MOST_GROUPS}"))
+            })?
+        }
+    };
+    // The group without a name is the first one: behind it is everything else.
+    let (after, prefix) = (given("after"), given("prefix").filter(|prefix| !prefix.is_empty()));
+    Ok(GroupFilter { after, prefix, waiting: params.is_on("waiting"), limit })
+}
+
+fn groups_view(queue: &Queue, page: &GroupPage) -> QueueGroups {
+    let (waiting, more_waiting) = counted_amount(page.waiting);
+    let settings = Settings::of(queue);
+    QueueGroups {
+        groups: page.rows.iter().map(group_row).collect(),
+        next: page.rows.last().filter(|_| page.more).map(|row| row.group.clone()),
+        waiting,
+        more_waiting,
+        round: page.turns.round,
+        last: page.turns.last.clone(),
+        policy: fields::policy(queue).to_owned(),
+        share: fields::share(&settings).to_owned(),
+        scheme: settings.scheme.as_ref().map(|scheme| scheme.times().to_vec()),
+        group_threads: settings.group_threads,
+        half_life: settings.half_life().as_secs_f64(),
+        weights: queue.rest.get("weights").map(|weights| json::from_bson(weights, Dates::Text)),
+    }
+}
+
+fn group_row(row: &GroupRow) -> QueueGroup {
+    let (waiting, more_waiting) = counted_amount(row.waiting);
+    QueueGroup {
+        group: row.group.clone(),
+        waiting,
+        more_waiting,
+        running: row.running,
+        started: row.started,
+        finished: row.finished,
+        used: row.used,
+        weight: row.weight,
+        started_ago: row.since_start.map(|since| since.as_secs_f64()),
+        turn_in: row.turn_in,
+        why: row.why.to_string(),
+    }
+}
+
+/// A number, and whether there are more.
+fn counted_amount(amount: Amount) -> (u64, bool) {
+    match amount {
+        Amount::Exactly(number) => (number, false),
+        Amount::MoreThan(number) => (number, true),
+    }
+}
+
+/// So many are answered unless somebody wants another number.
+const RECORDINGS_SHOWN: i64 = 100;
+
+/// So many are answered at most.
+const MOST_RECORDINGS: i64 = 1_000;
+
+/// The attempts of a queue that were recorded, the latest first. `GET /tasks/{id}/bundle` with `.attempt` has what is known of each.
+#[utoipa::path(
+    get, path = "/queues/{queue}/recordings", tag = "queues", operation_id = "listRecordings",
+    params(
+        (
+            "queue" = String, Path, example = "mail",
+            description = "Its id if 24 hexadecimal digits, else its name.",
+        ),
+        RecordingSearch,
+    ),
+    responses(
+        (status = 200, description = "The attempts; none if nothing is recorded.", body = Vec<RecordedAttempt>),
+        (status = 400, description = "The option is wrong.", body = ErrorBody),
+        (status = 404, description = "There is no such queue.", body = ErrorBody),
+        OfRead,
+    ),
+)]
+pub async fn list_recordings(state: Data<State>, named: NamedQueue, params: Params) -> Answer {
+    let limit = recordings_limit(&params)?;
+    let queue = find(&state, &named).await?;
+    let found = state.store.list_recordings(queue.id, limit).await?;
+    json::of(&found.iter().map(recording_view).collect::<Vec<_>>())
+}
+
+fn recordings_limit(params: &Params) -> Result<i64, HttpError> {
+    let limit = params.integer("limit")?.unwrap_or(RECORDINGS_SHOWN);
+    let fits = (1..=MOST_RECORDINGS).contains(&limit).then_some(limit);
+    fits.ok_or_else(|| {
+        HttpError::bad_request(format!("'.limit' must be an integer from 1 to {MOST_RECORDINGS}"))
+    })
+}
+
+fn recording_view(found: &recordings::RecordedAttempt) -> RecordedAttempt {
+    let text = |time: DateTime| time.try_to_rfc3339_string().unwrap_or_default();
+    RecordedAttempt {
+        task: found.task.to_string(),
+        attempt: found.attempt,
+        at: text(found.at),
+        expires: text(found.expires),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use bson::oid::ObjectId;
+    use disbatch_core::fair::{Turns, Why};
+
     use super::*;
 
     fn of(fields: Value) -> Result<Document, String> {
@@ -268,5 +435,54 @@ mod tests {
         assert_eq!(of(json!({ "threads": "", "sort": null })), Ok(doc! {}), "an empty field of a form");
         assert_eq!(of(json!({ "threads": -1 })).unwrap_err(), "threads must be a non-negative integer");
         assert!(of(json!({ "sort": "sideways" })).unwrap_err().starts_with("sort must be "));
+    }
+
+    fn params(options: Value) -> Params {
+        Params { options: options.as_object().unwrap().clone(), ..Params::default() }
+    }
+
+    #[test]
+    fn options_say_which_groups() {
+        let plain = group_filter(&params(json!({}))).unwrap();
+        assert_eq!(plain, GroupFilter { limit: GROUPS_SHOWN, ..GroupFilter::default() });
+        let some = json!({ "limit": "7", "after": "", "prefix": "acme/", "waiting": "1" });
+        let expected = GroupFilter {
+            after: Some(String::new()),
+            prefix: Some("acme/".to_owned()),
+            waiting: true,
+            limit: 7,
+        };
+        assert_eq!(group_filter(&params(some)).unwrap(), expected);
+        for wrong in [json!({"limit": 0}), json!({"limit": 1001}), json!({"limit": "x"})] {
+            assert_eq!(group_filter(&params(wrong)).unwrap_err().status(), 400);
+        }
+    }
+
+    #[test]
+    fn groups_are_told_with_what_applies_to_them() {
+        let queue = doc! { "_id": ObjectId::new(), "policy": "fair", "scheme": [2, 1] };
+        let queue: Queue = bson::deserialize_from_document(queue).unwrap();
+        let ann = GroupRow {
+            group: "acme/ann".to_owned(),
+            waiting: Amount::MoreThan(1_000),
+            running: 2,
+            started: 9,
+            finished: 7,
+            used: 1.5,
+            weight: 3,
+            since_start: None,
+            turn_in: Some(1),
+            why: Why::After(1),
+        };
+        let turns = Turns { round: 4, last: Some("zoe".to_owned()) };
+        let page = GroupPage { rows: vec![ann], more: true, waiting: Amount::Exactly(5), turns };
+        let view = serde_json::to_value(groups_view(&queue, &page)).unwrap();
+        let told = ["next", "waiting", "round", "last", "policy"].map(|name| view[name].clone());
+        assert_eq!(told, [json!("acme/ann"), json!(5), json!(4), json!("zoe"), json!("fair")]);
+        let expected = json!({
+            "group": "acme/ann", "waiting": 1_000, "more_waiting": true, "running": 2, "started": 9, "finished": 7,
+            "used": 1.5, "weight": 3, "started_ago": null, "turn_in": 1, "why": "1 turn comes before its next one",
+        });
+        assert_eq!(view["groups"], json!([expected]));
     }
 }

@@ -53,7 +53,7 @@ pub async fn handle(
 ) -> Answer {
     if accept::wants_html(&request) {
         let found = find(&state, &who, &named, &params.unwrap_or_default()).await;
-        return Ok(ui::page(found.and_then(ui::queue::shadow::render)));
+        return Ok(ui::page(found.and_then(ui::queue::versions::render_shadow)));
     }
     json::of(&view(&find(&state, &who, &named, &params?).await?))
 }

@@ -16,12 +16,13 @@ use crate::api::{Answer, task_actions, tasks};
 use crate::error::HttpError;
 use crate::json::Dates;
 use crate::openapi::{
-    Attempt, ErrorBody, OfRead, OfSearch, OneTask, OutputOptions, Task, WaitAnswer, WaitOptions,
+    Attempt, BundleOptions, ErrorBody, OfRead, OfSearch, OneTask, OutputOptions, Task, WaitAnswer,
+    WaitOptions,
 };
 use crate::params::Params;
-use crate::query::{Shape, field_list};
+use crate::query::{self, Shape};
 use crate::state::State;
-use crate::{accept, gates, json, raw, rows, ui, values};
+use crate::{accept, bundle, gates, json, raw, rows, ui, values};
 
 /// One task, also if it is in the archive: JSON over many lines, or a page. The options `.full`, `.terse` and `.epoch` say how it is written;
 /// with `.details`, JSON has also how it was run.
@@ -152,7 +153,7 @@ pub async fn wait(state: Data<State>, who: Who, id: Path<String>, params: Params
     let not_found = || HttpError::not_found(format!("no task with id {id}"));
     let task: TaskId = id.parse().map_err(|_| not_found())?;
     let timeout = timeout(&params)?;
-    if let Some(fields) = field_list::chosen(&params)? {
+    if let Some(fields) = query::chosen_fields(&params)? {
         let sight = gates::sight(&state, &who).await?;
         return wait_for_fields(&state, (task, &fields), since(&params)?, timeout, &sight).await;
     }
@@ -296,6 +297,24 @@ pub async fn stdout(request: HttpRequest, state: Data<State>, id: Path<String>, 
 )]
 pub async fn stderr(request: HttpRequest, state: Data<State>, id: Path<String>, params: Params) -> Answer {
     raw::respond(&request, state, &id, &params, StreamName::Stderr).await
+}
+
+/// All that is known of an attempt that is over, to run it again elsewhere: a tar archive with `bundle.json`, `stdin.json`, `recording.json` if the
+/// attempt was recorded, `stdout` and `stderr`. The schemas of the JSON files are in `contract/bundle.schema.json`. What is secret is not in it.
+#[utoipa::path(
+    get, path = "/tasks/{id}/bundle", tag = "tasks", operation_id = "getBundle",
+    params(("id" = String, Path, description = "The task's id."), BundleOptions),
+    responses(
+        (status = 200, content((String = "application/x-tar")), description = "The archive."),
+        (status = 400, description = "The option is wrong.", body = ErrorBody),
+        (status = 404, description = "There is no such task, or no such attempt.", body = ErrorBody),
+        (status = 409, description = "The attempt is not over.", body = ErrorBody),
+        OfSearch,
+    ),
+)]
+pub async fn bundle(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
+    let _turn = state.budget.answers.turn().await?;
+    bundle::respond(&state, &who, &id, params.integer("attempt")?).await
 }
 
 #[cfg(test)]

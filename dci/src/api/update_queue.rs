@@ -1,7 +1,5 @@
 //! `POST /queues/:queue`
 
-mod canary;
-
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -10,7 +8,9 @@ use actix_web::web::Data;
 use bson::{Bson, Document};
 use disbatch_core::accounts::Role;
 use disbatch_core::fair::LONGEST_HALF_LIFE;
-use disbatch_core::model::{CANARY, FILES, NODES, Policy, Queue, RECORD, SHADOW, Selector, Shadow, VERSION};
+use disbatch_core::model::{
+    BEGAN, CANARY, CANARY_RETURNED, FILES, NODES, Policy, Queue, RECORD, SHADOW, Selector, Shadow, VERSION,
+};
 use disbatch_core::node::Updated;
 use disbatch_core::tags::INDEX;
 use serde_json::{Map, Value, json};
@@ -209,7 +209,7 @@ async fn update(
         return Err(HttpError::bad_request("group_rate must be of a queue whose policy is \"fair\""));
     }
     check_files(state, who, named, &fields).await?;
-    canary::begin(state, named, &mut fields).await?;
+    begin_canary(state, named, &mut fields).await?;
     check_shadow(state, who, named, &fields).await?;
     let is_conditional = !stored.is_empty();
     let updated = match changes::update_queue(state, who, named.selector.clone(), fields, stored).await {
@@ -365,7 +365,7 @@ fn control_value(field: &str, value: &Value) -> Result<Bson, HttpError> {
         "grace" => values::stored(values::seconds(field, value)?),
         NODES => values::nodes(field, value)?,
         FILES => create_tasks::options::files_of_queue(field, value)?,
-        INDEX => values::tags::index(field, value)?,
+        INDEX => values::tag_index(field, value)?,
         "retention" => values::retention(field, value)?.into(),
         RECORD => values::record(field, value)?.into(),
         VERSION => values::version(field, value)?.as_str().into(),
@@ -405,10 +405,38 @@ fn is_name(value: &Value) -> bool {
     (value.is_string() || value.is_number()) && legacy::is_true(Some(value))
 }
 
+/// Notes when a canary begins: it is told by that from those before, and its attempts are counted from then on. What has become of the last
+/// one is of no interest any more when a version is pinned or tried.
+async fn begin_canary(state: &State, named: &NamedQueue, fields: &mut Document) -> Result<(), HttpError> {
+    if !fields.contains_key(VERSION) && !fields.contains_key(CANARY) {
+        return Ok(());
+    }
+    let queue = state.store.find_queue(&named.selector).await?;
+    let stored = |name: &str| queue.as_ref().and_then(|queue| queue.stored(name));
+    let pinned = fields.get(VERSION).or_else(|| stored(VERSION)).and_then(Bson::as_str).map(str::to_owned);
+    let version_in = |canary: &Document| canary.get_str("version").ok().map(str::to_owned);
+    fields.insert(CANARY_RETURNED, Bson::Null);
+    match fields.get_mut(CANARY) {
+        Some(Bson::Document(canary)) => {
+            canary.insert(BEGAN, state.store.now());
+            if pinned.is_some() && version_in(canary) == pinned {
+                let message = "canary.version is the version that the queue pins for all tasks";
+                return Err(HttpError::bad_request(message));
+            }
+        }
+        // What runs all tasks is not tried any more.
+        None if pinned.is_some()
+            && stored(CANARY).and_then(Bson::as_document).and_then(version_in) == pinned =>
+        {
+            fields.insert(CANARY, Bson::Null);
+        }
+        Some(_) | None => {}
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

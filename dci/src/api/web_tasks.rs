@@ -7,13 +7,12 @@ use futures::{StreamExt, future, stream};
 use serde_json::{Map, Value, json};
 
 use crate::access::{NamedQueue, Sight, Who};
-use crate::api::create_tasks::from_collection;
 use crate::api::{Answer, create_tasks};
 use crate::error::HttpError;
 use crate::json::Dates;
 use crate::openapi::{ErrorBody, FromCollection, InsertManyResult, OfWrite, Search, TaskParams, Tasks};
 use crate::params::{AnyJson, Params};
-use crate::query::{SEARCH_TIME, Shape, legacy as query};
+use crate::query::{self, SEARCH_TIME, Shape};
 use crate::rows::view;
 use crate::state::State;
 use crate::{arrays, counts, json, legacy, rows};
@@ -80,7 +79,8 @@ pub async fn create_from_collection(
     let mut fields = params.fields;
     fields.insert("collection".to_owned(), collection.into());
     let wishes = (TaskOptions::default(), None);
-    create_tasks::answer(from_collection::submit(&state, &who, &queue, &fields, wishes).await?)
+    let ids = create_tasks::submit_from_collection(&state, &who, &queue, &fields, wishes).await?;
+    create_tasks::answer(ids)
 }
 
 /// At most so many tasks are returned.

@@ -6,11 +6,10 @@ use bson::{Bson, DateTime, Document};
 use disbatch_core::model::{Node, Queue};
 use disbatch_core::node::Peer;
 use disbatch_core::plugin::Report;
-use disbatch_wire::doctor::Finding;
 
-use super::{Check, Level};
+use super::{Check, Findings, Level};
 use crate::json::{self, Dates};
-use crate::ui::node_state::{NodeState, Now};
+use crate::ui::nodes::{NodeState, Now};
 use crate::ui::plain;
 use crate::ui::queue_state::{Lacking, lacking};
 
@@ -18,8 +17,6 @@ use crate::ui::queue_state::{Lacking, lacking};
 /// clock of the database alone.
 const SKEW: i64 = 2_000;
 const GREAT_SKEW: i64 = 60_000;
-
-type Findings = Vec<(Level, Finding)>;
 
 /// The nodes, with how they are doing.
 pub struct Fleet<'a> {

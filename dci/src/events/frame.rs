@@ -8,7 +8,7 @@ use disbatch_wire::events::TaskEvent;
 use serde_json::{Value, json};
 
 use crate::json::{self, Dates};
-use crate::tail::Part;
+use crate::output::Part;
 
 /// A comment, which clients skip.
 pub const HEARTBEAT: &str = ": still here\n\n";

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::files::{QueueFiles, TaskFiles};
+use super::resources::{QueueFiles, TaskFiles};
 
 /// A new queue.
 #[derive(ToSchema)]

@@ -1,15 +1,16 @@
-//! Filters from outside. Only operators that compare are let through: nothing that runs code on the server
-//! or looks into other collections.
+//! Filters and orders from outside. Only operators that compare are let through: nothing that runs code on the server
+//! or looks into other collections. The deprecated searches may ask for any field.
 
 use bson::oid::ObjectId;
-use bson::{Bson, Document, doc};
-use disbatch_core::model::TaskId;
+use bson::{Bson, DateTime, Document, doc};
+use disbatch_core::model::{TaskId, whole_number};
 use serde_json::{Map, Value};
 
 use super::refuse_concealed;
 use crate::error::HttpError;
 use crate::json::{to_bson, to_document};
-use crate::values::tags::{self, NAMES};
+use crate::legacy::integer;
+use crate::values::{TAG_NAMES, tag_filter};
 
 /// Operators on a field's value.
 const COMPARING: [&str; 16] = [
@@ -51,8 +52,8 @@ const FORBIDDEN: [&str; 9] = [
 /// The filter of a search over tasks: field and value, where an array means any of its values, save of tags.
 pub fn task_filter(fields: &[(&str, &Value)]) -> Result<Document, HttpError> {
     let given = |name: &str| fields.iter().find(|(field, _)| *field == name).map(|(_, value)| *value);
-    let mut filter = tags::filter(given)?.unwrap_or_default();
-    for (name, value) in fields.iter().filter(|(name, _)| !NAMES.contains(name)) {
+    let mut filter = tag_filter(given)?.unwrap_or_default();
+    for (name, value) in fields.iter().filter(|(name, _)| !TAG_NAMES.contains(name)) {
         refuse_concealed(name)?;
         let (key, value) = match *name {
             "id" => ("_id", id(value)?),
@@ -187,101 +188,98 @@ fn not_allowed(operator: &str) -> HttpError {
     HttpError::bad_request(format!("operator '{operator}' is not allowed"))
 }
 
-#[cfg(test)]
-mod properties;
+/// The filter of a search over tasks in which text stands for an id, and milliseconds for a time, where the
+/// field has one.
+pub fn search_filter(filter: &Map<String, Value>) -> Result<Document, HttpError> {
+    check_concealed(filter)?;
+    typed_document(collection_filter(filter)?)
+}
 
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn of_task(name: &str, value: Value) -> Result<Document, HttpError> {
-        task_filter(&[(name, &value)])
-    }
-
-    fn of_collection(filter: Value) -> Result<Document, HttpError> {
-        collection_filter(filter.as_object().unwrap())
-    }
-
-    #[test]
-    fn values_get_the_type_of_their_field() {
-        let id = ObjectId::parse_str("6b0003bb686c8275d70dc2f1").unwrap();
-        assert_eq!(of_task("id", json!(id.to_hex())).unwrap(), doc! { "_id": id });
-        assert_eq!(of_task("queue", json!(id.to_hex())).unwrap(), doc! { "queue": id });
-        assert_eq!(of_task("status", json!("-2")).unwrap(), doc! { "status": -2_i32 });
-        assert_eq!(of_task("status", json!("-2.0")).unwrap(), doc! { "status": -2.0 });
-        assert_eq!(of_task("status", json!("abc")).unwrap(), doc! { "status": "abc" });
-        assert_eq!(
-            of_task("status", json!(["-2", 1])).unwrap(),
-            doc! { "status": { "$in": [-2_i32, 1_i32] } }
-        );
-        let tags = doc! { "tags": { "$all": ["a", "b"] } };
-        assert_eq!(of_task("tags", json!("a,b")).unwrap(), tags, "all of them");
-        assert_eq!(of_task("node", json!(null)).unwrap(), doc! { "node": null });
-        assert_eq!(of_task("node", json!("7")).unwrap(), doc! { "node": "7" });
-        assert_eq!(of_task("status", json!({"$lt": 0})).unwrap(), doc! { "status": { "$lt": 0_i32 } });
-    }
-
-    #[test]
-    fn ids_must_be_ids() {
-        for wrong in [json!("xyz"), json!(["6b0003bb686c8275d70dc2f1"]), json!({"$oid": "x"}), json!(null)] {
-            assert_eq!(of_task("queue", wrong).unwrap_err().status(), 400);
-        }
-    }
-
-    #[test]
-    fn only_comparing_operators_pass() {
-        for wrong in [
-            json!({"$where": "1"}),
-            json!({"$not": {"$expr": 1}}),
-            json!([{"$where": "1"}]),
-            json!({"$elemMatch": {"a": {"$function": {}}}}),
-            json!({"$in": [{"a": {"$accumulator": {}}}]}),
-            json!({"a": {"$where": 1}}),
-        ] {
-            let error = of_task("node", wrong.clone()).unwrap_err();
-            assert!(error.to_string().ends_with("is not allowed"), "{wrong}: {error}");
-        }
-    }
-
-    #[test]
-    fn collections_may_be_searched_with_combinations() {
-        let filter = json!({"$or": [{"a": 1}, {"b": {"$in": ["x"]}}], "c.d": null});
-        assert_eq!(
-            of_collection(filter).unwrap(),
-            doc! { "$or": [{ "a": 1_i32 }, { "b": { "$in": ["x"] } }], "c.d": null }
-        );
-        let error = of_collection(json!({"$bad": 1})).unwrap_err();
-        assert!(
-            error.to_string().starts_with("MongoDB::DatabaseError: unknown top level operator: $bad. If")
-        );
-        for wrong in
-            [json!({"$or": 1}), json!({"$or": [1]}), json!({"$where": "1"}), json!({"$and": [{"$expr": {}}]})]
+/// Refuses a filter that looks for what nobody but the plugin may see, also where filters are combined.
+pub fn check_concealed(filter: &Map<String, Value>) -> Result<(), HttpError> {
+    for (key, value) in filter {
+        refuse_concealed(key)?;
+        if key.starts_with('$')
+            && let Value::Array(parts) = value
         {
-            assert!(of_collection(wrong).is_err());
+            parts.iter().filter_map(Value::as_object).try_for_each(check_concealed)?;
         }
-        let error = of_collection(json!({"$accumulator": {}})).unwrap_err();
-        assert_eq!(error.to_string(), "operator '$accumulator' is not allowed");
     }
+    Ok(())
+}
 
-    #[test]
-    fn code_is_named_before_anything_else_that_is_wrong() {
-        let check = |filter: Value| check_forbidden(filter.as_object().unwrap());
-        for (filter, operator) in [
-            (json!({"$bad": 1, "z": {"$where": "1"}}), "$where"),
-            (
-                json!({"a": [[{"b": {"$expr": {"$function": {"body": "f", "args": [], "lang": "js"}}}}]]}),
-                "$expr",
-            ),
-            (json!({"a": {"$map": {"in": {"$function": {}}}}}), "$function"),
-        ] {
-            let error = check(filter).unwrap_err();
-            assert_eq!(
-                (error.status().as_u16(), error.message()),
-                (400, &*format!("operator '{operator}' is not allowed"))
-            );
+/// An order: an object of fields and 1 or -1.
+pub fn sort(value: Option<&Value>) -> Result<Option<Document>, HttpError> {
+    let wrong = || HttpError::bad_request("'sort' must be an object of fields and 1 or -1");
+    let fields = match value {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::Object(fields)) => fields,
+        Some(_) => return Err(wrong()),
+    };
+    let field = |(name, direction): (&String, &Value)| {
+        refuse_concealed(name)?;
+        let direction =
+            integer(direction).filter(|direction| matches!(direction, 1 | -1)).ok_or_else(wrong)?;
+        let named = !name.is_empty() && !name.split('.').any(|part| part.is_empty() || part.starts_with('$'));
+        if named && !name.contains('\0') { Ok((name.clone(), Bson::Int64(direction))) } else { Err(wrong()) }
+    };
+    fields.iter().map(field).collect::<Result<_, _>>().map(Some)
+}
+
+pub fn task_id(text: &str) -> Result<TaskId, HttpError> {
+    text.parse().map_err(|error| HttpError::bad_request(format!("Bad OID passed: {error}")))
+}
+
+fn typed_document(filter: Document) -> Result<Document, HttpError> {
+    let field = |(key, value): (String, Bson)| {
+        let value = match (key.as_str(), value) {
+            ("queue", value) => typed(value, &|text| task_id(text).map(Bson::from), &Ok)?,
+            ("_id", value) => {
+                typed(value, &|text| Ok(task_id(text).map_or_else(|_| text.into(), Bson::from)), &Ok)?
+            }
+            ("ctime" | "mtime", value) => typed(value, &|text| Ok(text.into()), &|value| Ok(time(value)))?,
+            (combination, Bson::Array(parts)) if combination.starts_with('$') => {
+                let part = |part| match part {
+                    Bson::Document(part) => typed_document(part).map(Bson::Document),
+                    other => Ok(other),
+                };
+                Bson::Array(parts.into_iter().map(part).collect::<Result<_, _>>()?)
+            }
+            (_, value) => value,
+        };
+        Ok((key, value))
+    };
+    filter.into_iter().map(field).collect()
+}
+
+/// `value` and all that operators in it compare with, as `text` and `other` have it.
+fn typed(
+    value: Bson,
+    text: &dyn Fn(&str) -> Result<Bson, HttpError>,
+    other: &dyn Fn(Bson) -> Result<Bson, HttpError>,
+) -> Result<Bson, HttpError> {
+    match value {
+        Bson::String(value) => text(&value),
+        Bson::Array(values) => values
+            .into_iter()
+            .map(|value| typed(value, text, other))
+            .collect::<Result<_, _>>()
+            .map(Bson::Array),
+        Bson::Document(operators) => {
+            let each = |(name, value): (String, Bson)| {
+                let compares =
+                    !matches!(name.as_str(), "$exists" | "$type" | "$size" | "$regex" | "$options");
+                Ok((name, if compares { typed(value, text, other)? } else { value }))
+            };
+            operators.into_iter().map(each).collect::<Result<_, _>>().map(Bson::Document)
         }
-        assert!(check(json!({"$bad": 1, "where": "$where", "a": {"$in": ["$function"]}})).is_ok());
+        value => other(value),
     }
 }
+
+fn time(value: Bson) -> Bson {
+    whole_number(&value).map_or(value, |millis| DateTime::from_millis(millis).into())
+}
+
+#[cfg(test)]
+mod tests;

@@ -3,16 +3,16 @@
 use actix_web::guard;
 use disbatch_core::accounts::Role::{Admin, Operator, Submitter, Viewer};
 
+use super::otherwise;
 use super::route::{Routes, at};
-use super::{extensions, otherwise};
 use crate::access::Need::{Array, Bulk, Everywhere, Login, Nothing, Queue, Schedule, Somewhere, Task, Token};
-use crate::state::State;
+use crate::state::{Extension, State};
 use crate::{api, openapi, ui};
 
 pub fn add(routes: &mut Routes<'_>, state: &State) {
     task_actions(routes);
     many_tasks(routes);
-    extensions::add(routes, state);
+    extensions(routes, state);
     accounts(routes);
     pages(routes);
     parts_of_pages(routes);
@@ -103,7 +103,7 @@ fn forms(routes: &mut Routes<'_>) {
         .add(at("/ui/nodes/{id:[0-9a-f]{24}}/delete").post(Everywhere(Operator), ui::node::remove))
         .add(at("/ui/queues/{id:[0-9a-f]{24}}/delete").post(Queue(Operator), ui::queue::remove))
         .add(at("/ui/balance").post(Everywhere(Operator), api::balance::save))
-        .add(at("/ui/balance/check").post(Everywhere(Operator), ui::balance::check::handle))
+        .add(at("/ui/balance/check").post(Everywhere(Operator), ui::balance::check))
         .add(at("/ui/balance/disable").post(Everywhere(Operator), api::balance::disable));
 }
 
@@ -127,10 +127,10 @@ fn things(routes: &mut Routes<'_>) {
         )
         // What else is done with a queue goes on to the next address.
         .add(at("/queues/{queue:.+}/explain").shared().get(Queue(Viewer), api::explain::queue))
-        .add(at("/queues/{queue:.+}/recordings").shared().get(Queue(Viewer), api::list_recordings::handle))
+        .add(at("/queues/{queue:.+}/recordings").shared().get(Queue(Viewer), api::queues::list_recordings))
         .add(at("/queues/{queue:.+}/shadow").shared().get(Queue(Viewer), api::shadows::handle).by_accept())
         .add(
-            at("/queues/{queue:.+}/groups").shared().get(Queue(Viewer), api::list_groups::handle).by_accept(),
+            at("/queues/{queue:.+}/groups").shared().get(Queue(Viewer), api::queues::list_groups).by_accept(),
         )
         .add(
             at("/queues/{queue:.+}")
@@ -158,15 +158,15 @@ fn tasks(routes: &mut Routes<'_>) {
         .add(at("/tasks/{id:[0-9a-f]{24}}").get(Task(Viewer), api::task::get).by_accept())
         .add(at("/tasks/{id:[0-9a-f]{24}}/stdout").get(Task(Viewer), api::task::stdout))
         .add(at("/tasks/{id:[0-9a-f]{24}}/stderr").get(Task(Viewer), api::task::stderr))
-        .add(at("/tasks/{id:[0-9a-f]{24}}/bundle").get(Task(Viewer), api::get_bundle::handle))
+        .add(at("/tasks/{id:[0-9a-f]{24}}/bundle").get(Task(Viewer), api::task::bundle))
         .add(at("/tasks/{id:[0-9a-f]{24}}/events").get(Task(Viewer), api::events::of_task))
         .add(at("/tasks/{id:[0-9a-f]{24}}/wait").get(Task(Viewer), api::task::wait))
         .add(at("/tasks/{id:[0-9a-f]{24}}/attempts").get(Task(Viewer), api::task::attempts))
         .add(at("/tasks/{id:[0-9a-f]{24}}/explain").get(Task(Viewer), api::explain::task))
-        .add(at("/tasks/{id:[0-9a-f]{24}}/graph").get(Task(Viewer), api::locks::graph))
+        .add(at("/tasks/{id:[0-9a-f]{24}}/graph").get(Task(Viewer), api::explain::graph))
         .add(at("/events").get(Somewhere(Viewer), api::events::follow))
-        .add(at("/locks").get(Somewhere(Viewer), api::locks::list).by_accept())
-        .add(at("/locks/{name}").get(Somewhere(Viewer), api::locks::get).by_accept());
+        .add(at("/locks").get(Somewhere(Viewer), api::explain::locks).by_accept())
+        .add(at("/locks/{name}").get(Somewhere(Viewer), api::explain::lock).by_accept());
 }
 
 fn bulk(routes: &mut Routes<'_>) {
@@ -185,16 +185,16 @@ fn service(routes: &mut Routes<'_>) {
     routes
         .add(at("/openapi.json").get(Login, openapi::handle))
         .add(at("/openapi-3.0.json").get(Login, openapi::handle_older))
-        .add(at("/healthz").get(Nothing, api::health::alive))
-        .add(at("/readyz").get(Nothing, api::health::ready))
-        .add(at("/doctor").get(Everywhere(Operator), api::health::diagnose))
+        .add(at("/healthz").get(Nothing, api::service::alive))
+        .add(at("/readyz").get(Nothing, api::service::ready))
+        .add(at("/doctor").get(Everywhere(Operator), api::service::diagnose))
         .add(at("/info").get(Login, api::service::info))
         .add(at("/metrics").get(Everywhere(Viewer), api::service::metrics))
-        .add(at("/monitoring").get(Everywhere(Viewer), api::health::monitoring))
-        .add(at("/audit").get(Everywhere(Admin), api::history::audit).by_accept())
-        .add(at("/moments").get(Somewhere(Viewer), api::history::moment).by_accept())
-        .add(at("/counters").get(Everywhere(Viewer), api::history::counters))
-        .add(at("/counters/audit").post(Everywhere(Operator), api::history::audit_counters));
+        .add(at("/monitoring").get(Everywhere(Viewer), api::service::monitoring))
+        .add(at("/audit").get(Everywhere(Admin), api::events::audit).by_accept())
+        .add(at("/moments").get(Somewhere(Viewer), api::events::moment).by_accept())
+        .add(at("/counters").get(Everywhere(Viewer), api::events::counters))
+        .add(at("/counters/audit").post(Everywhere(Operator), api::events::audit_counters));
 }
 
 fn schedules(routes: &mut Routes<'_>) {
@@ -287,14 +287,14 @@ fn files(routes: &mut Routes<'_>) {
 
 fn contents(routes: &mut Routes<'_>) {
     routes
-        .add(at("/files/contents/{sha256:[0-9a-f]{64}}").get(Somewhere(Submitter), api::files::contents::get))
+        .add(at("/files/contents/{sha256:[0-9a-f]{64}}").get(Somewhere(Submitter), api::files::content_state))
         .add(
             at("/files/contents/{sha256:[0-9a-f]{64}}/finish")
-                .post(Somewhere(Submitter), api::files::contents::finish),
+                .post(Somewhere(Submitter), api::files::finish_content),
         )
         .add(
             at("/files/contents/{sha256:[0-9a-f]{64}}/{n:[0-9]+}")
-                .put(Somewhere(Submitter), api::files::contents::put),
+                .put(Somewhere(Submitter), api::files::put_chunk),
         );
 }
 
@@ -303,7 +303,7 @@ fn contents(routes: &mut Routes<'_>) {
 fn many_tasks(routes: &mut Routes<'_>) {
     routes
         .add(at("/tasks/{id:[0-9a-f]{24}}/archive").post(Task(Operator), api::task_actions::archive_task))
-        .add(at("/tasks/batch").post(Somewhere(Submitter), api::create_batch::handle).shared())
+        .add(at("/tasks/batch").post(Somewhere(Submitter), api::tasks::create_batch).shared())
         .add(at("/tasks/archive").post(Somewhere(Operator), api::bulk::archive).shared())
         .add(at("/tasks/find").get(Somewhere(Viewer), api::find_tasks::handle).shared())
         .add(at("/tasks/query").get(Somewhere(Viewer), api::tasks::query).shared());
@@ -363,4 +363,41 @@ fn subscriptions(routes: &mut Routes<'_>) {
         )
         .add(at("/ui/subscriptions").post(Everywhere(Operator), set_by_form))
         .add(at("/ui/subscriptions/{name:[^/]+}/delete").post(Everywhere(Operator), delete_by_form));
+}
+
+/// Adds the routes of those web extensions that are configured; they are deprecated. They come before all others, since they add methods to
+/// the paths of others.
+fn extensions(routes: &mut Routes<'_>, state: &State) {
+    if state.has(Extension::Tasks) {
+        tasks_extension(routes);
+    }
+    if state.has(Extension::V3) {
+        v3_extension(routes);
+    }
+}
+
+fn tasks_extension(routes: &mut Routes<'_>) {
+    routes
+        .add(at("/tasks/search").post(Everywhere(Viewer), api::web_tasks::search).shared())
+        .add(at("/tasks/{queue:[^/]+}").post(Queue(Submitter), api::web_tasks::create).shared())
+        .add(
+            at("/tasks/{queue:[^/]+}/{collection:.+}")
+                .post(Everywhere(Operator), api::web_tasks::create_from_collection)
+                .shared(),
+        );
+}
+
+fn v3_extension(routes: &mut Routes<'_>) {
+    routes
+        .add(at("/scheduler-json").get(Everywhere(Viewer), api::queues::programs))
+        .add(at("/queue-prototypes-json").get(Everywhere(Viewer), api::v3::queue_prototypes))
+        .add(at("/set-queue-attr-json").post(Everywhere(Operator), api::v3::set_queue_attr))
+        .add(at("/start-queue-json").post(Everywhere(Operator), api::v3::start_queue))
+        .add(at("/delete-queue-json").post(Everywhere(Operator), api::v3::delete_queue))
+        .add(at("/queue-create-tasks-json").post(Everywhere(Submitter), api::v3::create_tasks))
+        .add(
+            at("/queue-create-tasks-from-query-json")
+                .post(Everywhere(Operator), api::v3::create_tasks_from_query),
+        )
+        .add(at("/search-tasks-json").post(Everywhere(Viewer), api::v3::search_tasks));
 }

@@ -11,11 +11,11 @@ use bson::Document;
 use disbatch_core::database_info::{Measured, Server, Topology};
 use serde_json::Value;
 
-use crate::api::health;
+use crate::api::service;
 use crate::openapi::OfRead;
 use crate::state::State;
 use crate::ui::cache::Kept;
-use crate::ui::node_state::{NodeState, Now};
+use crate::ui::nodes::{NodeState, Now};
 use crate::ui::parts::{Pill, bytes};
 use crate::ui::{self, Rendered, plain};
 
@@ -66,7 +66,7 @@ async fn render(state: &State) -> Rendered {
         store.about_server(),
         store.list_nodes(),
         store.server_time(),
-        health::find(state),
+        service::monitored(state),
         sizes,
     )?;
     let now = Now { server: time, host: store.now() };

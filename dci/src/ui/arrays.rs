@@ -1,8 +1,6 @@
 //! `GET /arrays` and `GET /arrays/:id` for people: how far arrays are, and a picture of their elements.
 
-mod picture;
-
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
@@ -12,7 +10,7 @@ use askama::filters::HtmlSafe;
 use bson::doc;
 use bson::oid::ObjectId;
 use disbatch_core::accounts::Role;
-use disbatch_core::arrays::{Array, ArrayRow, ArrayState, Counts, Element, FinalWhen};
+use disbatch_core::arrays::{Array, ArrayRow, ArrayState, Cell as ArrayCell, Counts, Element, FinalWhen};
 use disbatch_core::model::{Queue, Selector, Status, TaskId, whole_number};
 use disbatch_core::store::{Store, StoreError};
 
@@ -22,13 +20,12 @@ use crate::openapi::OfFixed;
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::bulk::encoded;
-use crate::ui::live::Part;
+use crate::ui::live::{self, Part};
 use crate::ui::names::{Called, label, names};
-use crate::ui::parts::grouped;
+use crate::ui::parts::{cut, grouped};
 use crate::ui::tasks::columns::{Cell, Column};
-use crate::ui::{Rendered, StatusView, live, text};
+use crate::ui::{Rendered, StatusView, plain, text};
 use crate::{arrays, ui};
-use picture::{Picture, in_a_square};
 
 #[derive(Template)]
 #[template(path = "arrays.html")]
@@ -281,6 +278,131 @@ fn number(tasks: i64) -> String {
     grouped(u64::try_from(tasks).unwrap_or(0))
 }
 
+/// The picture has so many squares at most, in rows of so many.
+const SQUARES: u32 = 400;
+const IN_A_ROW: u32 = 40;
+
+/// A square is so large, with the gap to the next one.
+const SIZE: u32 = 16;
+
+/// So many characters of the value of an element are told.
+const VALUE: usize = 40;
+
+/// The elements of an array as squares, in their order.
+struct Picture {
+    width: u32,
+    height: u32,
+    /// What it shows.
+    words: String,
+    squares: Vec<Square>,
+}
+
+struct Square {
+    x: u32,
+    y: u32,
+    class: &'static str,
+    title: String,
+    /// Where there is more of it.
+    address: Option<String>,
+}
+
+/// So many elements share a square of the picture of an array of `count`.
+fn in_a_square(count: u32) -> u32 {
+    count.div_ceil(SQUARES).max(1)
+}
+
+impl Picture {
+    /// The picture of elements that have a square each.
+    fn of_elements(elements: &[Element]) -> Self {
+        let square = |(place, element): (u32, &Element)| {
+            let within: Vec<(Status, i64)> = element.status.map(|status| (status, 1)).into_iter().collect();
+            let value = cut(&plain(element.value.as_ref()), VALUE);
+            let mut title = format!("element {}", element.index);
+            if value != element.index.to_string() && !value.is_empty() {
+                title = format!("{title}, {value}");
+            }
+            title = format!("{title}: {}", told(&within));
+            let ran = ran(element);
+            if element.status.is_some_and(Status::has_ended) && !ran.is_empty() {
+                title = format!("{title}, ran {ran}");
+            }
+            let address = element.status.map(|_| format!("/tasks/{}", element.id));
+            Square {
+                x: place % IN_A_ROW * SIZE,
+                y: place / IN_A_ROW * SIZE,
+                class: class(&within),
+                title,
+                address,
+            }
+        };
+        Self::with((0..).zip(elements).take(SQUARES as usize).map(square).collect(), "an element")
+    }
+
+    /// The picture of an array of which each square has `size` elements.
+    fn of(array: &Array, cells: &[ArrayCell], size: u32) -> Self {
+        let count = array.count;
+        let mut by_cell: BTreeMap<u32, Vec<(Status, i64)>> = BTreeMap::new();
+        for cell in cells {
+            by_cell.entry(cell.number).or_default().push((cell.status, cell.tasks));
+        }
+        let total = count.div_ceil(size.max(1));
+        let square = |index: u32| {
+            let within = by_cell.get(&index).map(Vec::as_slice).unwrap_or_default();
+            let first = index.saturating_mul(size);
+            let last = first.saturating_add(size).min(count).saturating_sub(1);
+            let place = if first == last {
+                format!("element {first}")
+            } else {
+                format!("elements {first} to {last}")
+            };
+            Square {
+                x: index % IN_A_ROW * SIZE,
+                y: index / IN_A_ROW * SIZE,
+                class: class(within),
+                title: format!("{place}: {}", told(within)),
+                address: Some(format!("/arrays/{}?.from={first}&.limit={size}#elements", array.id)),
+            }
+        };
+        Self::with((0..total.min(SQUARES)).map(square).collect(), &format!("{size} elements"))
+    }
+
+    fn with(squares: Vec<Square>, each: &str) -> Self {
+        Self {
+            width: IN_A_ROW * SIZE,
+            height: squares.last().map_or(0, |last| last.y + SIZE),
+            words: format!("The elements in their order, each square for {each}"),
+            squares,
+        }
+    }
+}
+
+fn told(within: &[(Status, i64)]) -> String {
+    let told: Vec<String> = match within {
+        [(status, 1)] => vec![ui::word(*status).to_owned()],
+        [] => vec!["no task".to_owned()],
+        several => several.iter().map(|(status, tasks)| format!("{tasks} {}", ui::word(*status))).collect(),
+    };
+    told.join(", ")
+}
+
+/// What a square looks like: what needs attention first.
+fn class(within: &[(Status, i64)]) -> &'static str {
+    let has = |is: fn(Status) -> bool| within.iter().any(|(status, _)| is(*status));
+    if has(|status| status.has_ended() && !matches!(status, Status::Succeeded | Status::Cancelled)) {
+        "failed"
+    } else if has(|status| status == Status::Running) {
+        "running"
+    } else if has(|status| !status.has_ended()) {
+        "queued"
+    } else if has(|status| status == Status::Cancelled) {
+        "cancelled"
+    } else if within.is_empty() {
+        "none"
+    } else {
+        "succeeded"
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use bson::{Bson, DateTime};
@@ -288,7 +410,7 @@ mod tests {
 
     use super::*;
 
-    pub fn array(count: u32) -> Array {
+    fn array(count: u32) -> Array {
         Array {
             id: ArrayId(ObjectId::from_bytes([1; 12])),
             queue: QueueId(ObjectId::from_bytes([2; 12])),
@@ -419,5 +541,24 @@ mod tests {
         assert_eq!(of(serde_json::json!({ "queue": "", "state": "open" })), "/arrays?.limit=5&state=open");
         let both = of(serde_json::json!({ "queue": "a&b", "state": "done" }));
         assert_eq!(both, "/arrays?.limit=5&queue=a%26b&state=done");
+    }
+
+    #[test]
+    fn many_elements_share_a_square_that_shows_the_worst() {
+        let cell = |number, status, tasks| ArrayCell { number, status, tasks };
+        let cells =
+            [cell(0, Status::Succeeded, 249), cell(0, Status::Failed, 1), cell(1, Status::Queued, 250)];
+        let picture = Picture::of(&Array { count: 100_000, ..array(4) }, &cells, 250);
+        assert_eq!((picture.squares.len(), picture.width, picture.height), (400, 640, 160));
+        assert_eq!((picture.squares[0].class, picture.squares[1].class), ("failed", "queued"));
+        assert_eq!(picture.squares[0].title, "elements 0 to 249: 249 succeeded, 1 failed");
+        let address = "/arrays/010101010101010101010101?.from=250&.limit=250#elements";
+        assert_eq!(picture.squares[1].address.as_deref(), Some(address));
+        assert_eq!(class(&[(Status::Succeeded, 5), (Status::Cancelled, 1)]), "cancelled");
+    }
+
+    #[test]
+    fn a_large_array_has_as_many_squares_as_fit() {
+        assert_eq!([0, 1, 400, 401, 100_000].map(in_a_square), [1, 1, 1, 2, 250]);
     }
 }

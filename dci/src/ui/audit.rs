@@ -1,23 +1,23 @@
 //! `GET /audit` for people: who did what to which object, and when.
 
-mod row;
-
 use std::collections::HashMap;
 
 use actix_web::http::StatusCode;
 use askama::Template;
-use disbatch_core::audit::{AuditPage as EntriesPage, CHANGES, Verb};
-use disbatch_core::model::Queue;
+use bson::oid::ObjectId;
+use bson::{Bson, Document};
+use disbatch_core::audit::{AuditPage as EntriesPage, CHANGES, Object, ObjectKind, Verb};
+use disbatch_core::model::{Queue, TaskId};
 use disbatch_wire::fields;
 use disbatch_wire::history::AuditSearch;
 
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::bulk::encoded;
-use crate::ui::names::names;
-use crate::ui::{Rendered, text, zone};
-use crate::{audit, ui};
-use row::{ObjectNames, Row, tasks_of};
+use crate::ui::names::{Called, end_of, names};
+use crate::ui::parts::{When, cut, grouped};
+use crate::ui::{Rendered, plain, text, zone};
+use crate::{history, ui};
 
 /// So many entries are on a page.
 const LIMIT: usize = 100;
@@ -67,7 +67,7 @@ impl Form {
 }
 
 pub async fn render(state: &State, params: &Params) -> Rendered {
-    let query = audit::query(params, LIMIT, &zone::now())?;
+    let query = history::audit_query(params, LIMIT, &zone::now())?;
     let (found, queues) = futures::try_join!(state.store.find_audit(&query), state.store.list_queues())?;
     let tasks = found.iter().flat_map(|found| &found.entries).flat_map(tasks_of);
     let tasks = state.titles(&queues).await?.read(&state.store, tasks).await?;
@@ -118,111 +118,269 @@ fn address(form: &Form, field: &str, value: &str) -> String {
     if pairs.is_empty() { "/audit".to_owned() } else { format!("/audit?{}", pairs.join("&")) }
 }
 
-#[cfg(test)]
-mod tests {
-    use bson::oid::ObjectId;
-    use bson::{DateTime, Document, doc};
-    use disbatch_core::audit::AuditKey;
-    use serde_json::{Value, json};
+/// A longer change is folded: characters.
+const LONG: usize = 100;
 
-    use super::*;
-    use crate::ui::names::Called;
+/// So much of a field's name is shown.
+const NAME: usize = 60;
 
-    const QUEUE: &str = "6b0003bb686c8275d70dc2f1";
+/// What ids stand for.
+#[derive(Debug, Default)]
+struct ObjectNames {
+    /// The names of the queues that there are.
+    queues: HashMap<ObjectId, String>,
+    tasks: Called,
+}
 
-    fn params(fields: Value) -> Params {
-        Params { fields: fields.as_object().unwrap().clone(), ..Params::default() }
+impl ObjectNames {
+    /// A task by what it is called, or else by the end of its id.
+    fn task(&self, id: ObjectId) -> String {
+        let called = self.tasks.of(&TaskId(id));
+        if called.is_empty() { end_of(id) } else { called.to_owned() }
     }
 
-    fn queue() -> Queue {
-        let id = ObjectId::parse_str(QUEUE).unwrap();
-        bson::deserialize_from_document(doc! { "_id": id, "name": "<mail>" }).unwrap()
-    }
-
-    fn html(params: &Params, entries: &[Document]) -> String {
-        let known =
-            ObjectNames { queues: [(queue().id.0, "<mail>".to_owned())].into(), tasks: Called::default() };
-        let key = AuditKey { at: DateTime::from_millis(5), id: queue().id.0 };
-        let found = EntriesPage { entries: entries.to_vec(), next: Some(key), previous: None };
-        page(form(params, vec![queue()]), Some(found), &known).render().unwrap()
-    }
-
-    #[test]
-    fn a_search_that_takes_too_long_says_so_and_keeps_what_was_asked() {
-        let params = params(json!({"by": "<nobody>"}));
-        let html = page(form(&params, vec![]), None, &ObjectNames::default()).render().unwrap();
-        for part in ["It took too long", "value=\"&#60;nobody&#62;\"", "maxlength=\"200\""] {
-            assert!(html.contains(part), "{part} is not in {html}");
-        }
-        assert!(!html.contains("No entry matches."), "nobody knows that");
-    }
-
-    #[test]
-    fn entries_of_changes_say_what_was_and_what_is() {
-        let entry = doc! {
-            "at": DateTime::from_millis(1_795_163_067_344), "by": "alice from 10.0.0.1", "user": "<alice>",
-            "via": "token", "token_name": "<nightly>", "from": "10.0.0.1", "what": "queue update",
-            "object": { "kind": "queue", "id": queue().id.0, "name": "old" }, "queue": queue().id.0,
-            "before": { "threads": 1, "reason": "<x>" }, "after": { "threads": 2, "sort": "y".repeat(500) },
+    /// Words in which ids of queues are names.
+    fn words(&self, text: &str) -> String {
+        let word = |word: &str| match ObjectId::parse_str(word) {
+            Ok(id) => self.queues.get(&id).cloned().unwrap_or_else(|| word.to_owned()),
+            Err(_) => word.to_owned(),
         };
-        let html = html(&params(json!({"what": "queue", "from": "2026-11-20"})), &[entry]);
-        for part in [
-            "<a href=\"/audit\" aria-current=\"page\">Audit</a>",
-            "datetime=\"2026-11-20T08:24:27Z\"",
-            "&#60;alice&#62;",
-            "with the token &#60;nightly&#62; from 10.0.0.1",
-            "queue <a href=\"/queues/6b0003bb686c8275d70dc2f1\">&#60;mail&#62;</a>",
-            "threads: <del>1</del> → <ins>2</ins>",
-            "reason: <del>&#60;x&#62;</del> → <ins>nothing</ins>",
-            "<details><summary>sort</summary>",
-            "<option value=\"queue\" selected>",
-            "type=\"date\" name=\"from\" value=\"2026-11-20\"",
-            "/audit?what=queue&#38;from=2026-11-20&#38;.after=5-6b0003bb686c8275d70dc2f1",
-        ] {
-            assert!(html.contains(part), "{part} is not in {html}");
-        }
-        assert!(!html.contains("<x>") && !html.contains(" style="), "{html}");
+        text.split(' ').map(word).collect::<Vec<_>>().join(" ")
     }
 
-    #[test]
-    fn entries_of_bulk_jobs_say_to_which_tasks() {
-        let entry = doc! {
-            "at": DateTime::from_millis(1_795_163_067_344), "by": "someone <x>", "what": "bulk cancel ended",
-            "filter": { "queue": queue().id.0, "status": [-2], "older_than": 60.0 }, "count": 5000_i64,
-            "job": queue().id.0, "reason": "a \"b\"", "state": "done", "done": 4_999_i64, "skipped": 1_i64,
-        };
-        let asked = params(json!({"what": "bulk cancel", "by": "some one", "queue": QUEUE, "user": "<x>"}));
-        let html = html(&asked, &[entry]);
-        for part in [
-            "someone &#60;x&#62;",
-            "bulk cancel ended",
-            "<a href=\"/bulk/6b0003bb686c8275d70dc2f1\">",
-            "<a href=\"/queues/6b0003bb686c8275d70dc2f1\">&#60;mail&#62;</a>",
-            "unchanged for 60 s",
-            "status [-2]",
-            "a &#34;b&#34;",
-            "5,000 found, 4,999 done, 1 skipped, done",
-            "<option value=\"bulk cancel\" selected>",
-            "<input type=\"hidden\" name=\"user\" value=\"&#60;x&#62;\">",
-            "/audit?what=bulk%20cancel&#38;by=some%20one&#38;user=%3Cx%3E&#38;queue=6b0003bb686c8275d70dc2f1&#38;.after=5-",
-        ] {
-            assert!(html.contains(part), "{part} is not in {html}");
-        }
-        assert!(!html.contains("<mail>") && !html.contains("<x>"), "{html}");
-    }
-
-    #[test]
-    fn odd_entries_are_shown_as_far_as_they_go() {
-        let nasty = "<script>'\"".repeat(1000);
-        let odd = doc! {
-            "at": "soon", "by": &nasty, "what": 5, "filter": { &nasty: &nasty }, "count": "many", "user": &nasty,
-            "via": &nasty, "object": { "kind": &nasty, "name": &nasty, "id": &nasty }, "tasks": &nasty,
-            "before": { &nasty: { "$oid": &nasty } }, "after": &nasty,
-        };
-        let html = html(&Params::default(), &[odd, doc! {}]);
-        let body = html.split("<main").nth(1).unwrap();
-        assert!(!body.contains("<script") && body.contains("&#60;script&#62;&#39;&#34;"), "it is text");
-        assert!(self::html(&Params::default(), &[]).contains("Nothing has been done yet."));
-        assert!(self::html(&params(json!({"by": "x"})), &[]).contains("No entry matches."));
+    /// What an id stands for, or itself.
+    fn any(&self, id: ObjectId) -> String {
+        let called =
+            || Some(self.tasks.of(&TaskId(id))).filter(|called| !called.is_empty()).map(str::to_owned);
+        self.queues.get(&id).cloned().or_else(called).unwrap_or_else(|| id.to_hex())
     }
 }
+
+fn tasks_of(entry: &Document) -> Vec<TaskId> {
+    let object = Object::of_entry(entry).filter(|object| object.kind == ObjectKind::Task);
+    object.and_then(|object| object.id).into_iter().chain(first_task(entry)).map(TaskId).collect()
+}
+
+/// An entry.
+struct Row {
+    at: When,
+    who: String,
+    /// How they were recognised, and from where they came.
+    how: String,
+    what: String,
+    /// The kind of what it was done to, before its name.
+    kind: String,
+    object: Option<Thing>,
+    /// To which tasks, for a bulk job.
+    about: Vec<About>,
+    changes: Vec<Change>,
+    result: String,
+    /// The first of the tasks that were submitted: its id, and what it is called.
+    task: Option<(ObjectId, String)>,
+    reason: String,
+}
+
+/// Something that may have a page.
+#[derive(Debug, PartialEq, Eq)]
+struct Thing {
+    name: String,
+    address: Option<String>,
+}
+
+/// A part of what a bulk job is about.
+#[derive(Debug, PartialEq, Eq)]
+struct About {
+    /// What of the tasks.
+    what: String,
+    /// How it must be.
+    value: Thing,
+}
+
+/// A field that has changed.
+#[derive(Debug, PartialEq, Eq)]
+struct Change {
+    field: String,
+    /// As it was, if that is to be told.
+    old: Option<String>,
+    /// As it is, if that is to be told.
+    new: Option<String>,
+    /// Whether it is folded.
+    is_long: bool,
+}
+
+impl Row {
+    fn of(entry: &Document, names: &ObjectNames) -> Self {
+        let (who, how) = whom(entry);
+        let (kind, object) = object(entry, names);
+        Self {
+            at: When::exact(entry.get("at")),
+            who,
+            how,
+            what: plain(entry.get("what")),
+            kind,
+            object,
+            about: entry.get_document("filter").map(|filter| about(filter, names)).unwrap_or_default(),
+            changes: changes(entry, names),
+            result: result(entry),
+            task: first_task(entry).map(|id| (id, names.task(id))),
+            reason: plain(entry.get("reason")),
+        }
+    }
+}
+
+/// The user, and how they were recognised. Where nobody is asked there are only words.
+fn whom(entry: &Document) -> (String, String) {
+    let from = plain(entry.get("from"));
+    let Ok(user) = entry.get_str("user") else {
+        return match entry.get_str("via") {
+            Ok("open") => ("anonymous".to_owned(), format!("from {from}")),
+            _ => (plain(entry.get("by")), String::new()), // By an older release, in words alone.
+        };
+    };
+    let how = match entry.get_str("via").unwrap_or_default() {
+        "token" => format!("with the token {} from {from}", plain(entry.get("token_name"))),
+        "session" => format!("in a session from {from}"),
+        "password" => format!("with a password from {from}"),
+        "proxy" => format!("through a proxy from {from}"),
+        _ => format!("from {from}"), // Nothing else has a name.
+    };
+    (user.to_owned(), how)
+}
+
+/// What it was done to: its kind, and it by name, with its page if it has one.
+fn object(entry: &Document, names: &ObjectNames) -> (String, Option<Thing>) {
+    let Ok(object) = entry.get_document("object") else {
+        // Entries of older releases are of bulk jobs.
+        let job = entry.get_object_id("job").ok().map(|id| page_of("/bulk", id, end_of(id)));
+        return (job.as_ref().map(|_| "bulk job".to_owned()).unwrap_or_default(), job);
+    };
+    let (kind, id) = (plain(object.get("kind")), object.get_object_id("id").ok());
+    let name = Some(plain(object.get("name"))).filter(|name| !name.is_empty());
+    let called = || name.clone().or_else(|| id.map(|id| id.to_hex())).unwrap_or_default();
+    let thing = match (kind.as_str(), id) {
+        ("queue", Some(id)) => queue(id, called(), &names.queues),
+        ("task", Some(id)) => page_of("/tasks", id, names.task(id)),
+        ("bulk", Some(id)) => page_of("/bulk", id, name.unwrap_or_else(|| end_of(id))),
+        ("schedule", Some(id)) => page_of("/schedules", id, called()),
+        ("subscription", _) => Thing { name: called(), address: Some("/subscriptions".to_owned()) },
+        ("calendar", _) => Thing { name: called(), address: Some("/calendars".to_owned()) },
+        ("node", _) => Thing { address: Some(format!("/nodes/{}", encoded(&called()))), name: called() },
+        ("admission", _) => Thing { name: names.words(&called()), address: Some("/admission".to_owned()) },
+        ("balance", _) => Thing { name: "QueueBalance".to_owned(), address: Some("/balance".to_owned()) },
+        ("user", _) => Thing { name: called(), address: Some("/users".to_owned()) },
+        ("files", _) => Thing { address: Some(format!("/files/{}", encoded(&called()))), name: called() },
+        ("worker", _) => Thing { address: Some(format!("/workers/{}", encoded(&called()))), name: called() },
+        _ => Thing { name: called(), address: None }, // Nothing else has a page.
+    };
+    let kind = if kind == "bulk" { "bulk job".to_owned() } else { kind };
+    (kind, Some(thing).filter(|thing| !thing.name.is_empty()))
+}
+
+fn page_of(place: &str, id: ObjectId, name: String) -> Thing {
+    Thing { name, address: Some(format!("{place}/{id}")) }
+}
+
+/// A queue by the name that it has now. What is gone has no page.
+fn queue(id: ObjectId, otherwise: String, names: &HashMap<ObjectId, String>) -> Thing {
+    match names.get(&id) {
+        Some(name) => page_of("/queues", id, name.clone()),
+        None => Thing { name: otherwise, address: None },
+    }
+}
+
+/// What has changed, field by field. What was made has nothing before, and what is gone nothing after.
+fn changes(entry: &Document, names: &ObjectNames) -> Vec<Change> {
+    let part = |name: &str| entry.get_document(name).ok().cloned().unwrap_or_default();
+    let (before, after) = (part("before"), part("after"));
+    let what = entry.get_str("what").unwrap_or_default();
+    let is_made = [" create", " add", " commit"].iter().any(|made| what.ends_with(made));
+    let is_gone = what.ends_with(" delete") || what.ends_with(" remove") || what.ends_with(" revoke");
+    let change = |field: &String| {
+        let (was, is) = (before.get(field), after.get(field));
+        let is_flag = [was, is].iter().any(|value| matches!(value, Some(Bson::Boolean(_))));
+        let told = |value: Option<&Bson>| match value {
+            // A queue accepts unless it is told not to; all other flags have to be set.
+            None | Some(Bson::Null) if is_flag => yes_or_no(field == "accepting"),
+            None | Some(Bson::Null) => "nothing".to_owned(),
+            Some(value) => told(value, names),
+        };
+        let old = (!is_made).then(|| told(was));
+        let new = (!is_gone).then(|| told(is));
+        let length = [&old, &new].into_iter().flatten().map(|text| text.chars().count()).sum::<usize>();
+        Change { field: cut(field, NAME), old, new, is_long: length > LONG }
+    };
+    let new = after.keys().filter(|field| !before.contains_key(field.as_str()));
+    before.keys().chain(new).map(change).collect()
+}
+
+fn yes_or_no(is: bool) -> String {
+    if is { "yes" } else { "no" }.to_owned()
+}
+
+/// A value for people: queues and tasks by their names, and other ids without what is around them.
+fn told(value: &Bson, names: &ObjectNames) -> String {
+    match value {
+        Bson::String(text) if text.is_empty() => "\"\"".to_owned(),
+        Bson::Boolean(is) => yes_or_no(*is),
+        value => plain(Some(&named(value, names))),
+    }
+}
+
+/// The same value, with texts in the place of ids.
+fn named(value: &Bson, names: &ObjectNames) -> Bson {
+    match value {
+        Bson::ObjectId(id) => Bson::String(names.any(*id)),
+        Bson::String(text) => Bson::String(names.words(text)),
+        Bson::Array(values) => values.iter().map(|value| named(value, names)).collect::<Vec<_>>().into(),
+        Bson::Document(fields) => fields
+            .iter()
+            .map(|(name, value)| (name.clone(), named(value, names)))
+            .collect::<Document>()
+            .into(),
+        other => other.clone(),
+    }
+}
+
+fn result(entry: &Document) -> String {
+    let number = |field: &str| entry.get(field).and_then(disbatch_core::model::whole_number);
+    let tasks = |count: i64| grouped(u64::try_from(count).unwrap_or(0));
+    let counted = match entry.get_str("what").unwrap_or_default() {
+        "tasks submit" | "schedule run" | "schedule backfill" => "submitted",
+        "login refused" => "refused",
+        _ => "found", // For bulk jobs.
+    };
+    let mut result = Vec::new();
+    result.extend(number("count").map(|count| format!("{} {counted}", tasks(count))));
+    result.extend(number("done").map(|done| format!("{} done", tasks(done))));
+    result.extend(
+        number("skipped").filter(|skipped| *skipped > 0).map(|skipped| format!("{} skipped", tasks(skipped))),
+    );
+    result.extend(entry.get_str("state").ok().map(str::to_owned));
+    result.extend(entry.get_str("collection").ok().map(|name| format!("made of the collection {name}")));
+    result.join(", ")
+}
+
+fn first_task(entry: &Document) -> Option<ObjectId> {
+    entry.get_array("tasks").ok()?.first().and_then(Bson::as_object_id)
+}
+
+/// A filter for people.
+fn about(filter: &Document, names: &ObjectNames) -> Vec<About> {
+    let plainly = |name: String| Thing { name, address: None };
+    let part = |(name, value): (&String, &Bson)| match (name.as_str(), value) {
+        ("queue", Bson::ObjectId(id)) => {
+            About { what: "queue".into(), value: queue(*id, id.to_hex(), &names.queues) }
+        }
+        ("queue", Bson::String(all)) if all == "*" => {
+            About { what: "queue".into(), value: plainly("all".into()) }
+        }
+        ("older_than", seconds) => {
+            About { what: "unchanged for".into(), value: plainly(format!("{} s", plain(Some(seconds)))) }
+        }
+        (other, value) => About { what: other.to_owned(), value: plainly(told(value, names)) },
+    };
+    filter.iter().map(part).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -2,26 +2,26 @@
 //! paused. With script all of it can be changed: it is checked while somebody does so ([`check`]), and saved unless somebody else was
 //! faster.
 
-pub mod check;
-mod week;
-
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
+use std::fmt::Write as _;
 
 use actix_web::http::StatusCode;
+use actix_web::web::Data;
 use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::{DateTime, Document};
-use disbatch_core::balance::BalanceDocument;
-use disbatch_core::balance::change::revision;
+use disbatch_core::balance::plan::{Timetable, WeekMinute};
+use disbatch_core::balance::{BalanceDocument, revision};
 use disbatch_core::config::Balance;
 use serde_json::{Map, Value, json};
 
-use crate::api::balance;
-use crate::json;
+use crate::api::{Answer, balance};
+use crate::openapi::{ErrorBody, OfWrite};
+use crate::params::Params;
 use crate::state::State;
-use crate::ui::parts::{Pill, When};
-use crate::ui::{self, Rendered};
-use week::Week;
+use crate::ui::Rendered;
+use crate::ui::parts::{Pill, When, grouped};
+use crate::{json, legacy, ui};
 
 /// Days as `max_tasks` has them.
 const DAYS: [(&str, &str); 8] = [
@@ -209,90 +209,224 @@ fn saved(stored: &BalanceDocument) -> Value {
     json!({ "max_tasks": max_tasks, "queues": stored.queues })
 }
 
-#[cfg(test)]
-mod tests {
-    use bson::doc;
+/// So many minutes are one unit of the picture's width.
+const MINUTES: usize = 10;
 
-    use super::*;
+/// The picture's height, in units of its own.
+const HEIGHT: usize = 100;
 
-    fn config(enabled: &str) -> Balance {
-        let text = format!(r#"{{"mongohost":"h","database":"d","balance":{{"enabled":{enabled}}}}}"#);
-        disbatch_core::config::Config::parse(&text, std::path::Path::new("/c.json")).unwrap().balance
-    }
+/// A day has so many minutes.
+const DAY: usize = 24 * 60;
 
-    fn html(stored: Option<Document>, known: &[&str]) -> String {
-        let known: Vec<String> = known.iter().map(|name| (*name).to_owned()).collect();
-        let now = DateTime::from_millis(1_795_163_067_344);
-        page(stored, &known, config("1"), now).render().unwrap()
-    }
+/// The days in the order in which weeks are shown, with the number that `max_tasks` has for each.
+const WEEK_DAYS: [(u8, &str); 7] = [
+    (1, "Monday"),
+    (2, "Tuesday"),
+    (3, "Wednesday"),
+    (4, "Thursday"),
+    (5, "Friday"),
+    (6, "Saturday"),
+    (0, "Sunday"),
+];
 
-    #[test]
-    fn the_page_shows_times_tiers_and_how_it_goes() {
-        let html = html(
-            Some(doc! {
-                "max_tasks": { "* 07:00": 5, "0 7:5": "9", "never": 1 },
-                "queues": [["last"], ["first", "<gone>"]],
-                "disabled": 1_795_163_068_i64, "status": "WARNING", "message": "unknown queue <gone>",
-                "timestamp": 1_795_163_000_i64,
+/// How many tasks may run over the week: as a picture, and as a table for those who cannot see it.
+#[derive(Debug, Template)]
+#[template(path = "balance/week.html")]
+struct Week {
+    width: usize,
+    height: usize,
+    area: String,
+    /// Where days begin.
+    grid: String,
+    days: [&'static str; WEEK_DAYS.len()],
+    most: u64,
+    words: String,
+    rows: Vec<Row>,
+}
+
+impl HtmlSafe for Week {}
+
+/// A stretch of time with one limit.
+#[derive(Debug, PartialEq, Eq)]
+struct Row {
+    from: String,
+    until: String,
+    limit: u64,
+}
+
+impl Week {
+    /// Those of a timetable. What is no time of the week is left out.
+    fn of(max_tasks: &[(String, i64)]) -> Self {
+        let legal = |entry: &&(String, i64)| Timetable::read(std::slice::from_ref(*entry)).is_ok();
+        let entries: Vec<(String, i64)> = max_tasks.iter().filter(legal).cloned().collect();
+        let stretches = stretches(&Timetable::read(&entries).unwrap_or_default());
+        let most = stretches.iter().map(|(.., limit)| *limit).max().unwrap_or(0);
+        let least = stretches.iter().map(|(.., limit)| *limit).min().unwrap_or(0);
+        let words = match (stretches.is_empty(), least == most) {
+            (true, _) => "There is no time yet from which on tasks may run.".to_owned(),
+            (false, true) => format!("{} tasks may run at any time.", grouped(most)),
+            (false, false) => format!("From {} to {} tasks may run.", grouped(least), grouped(most)),
+        };
+        Self {
+            width: 7 * DAY / MINUTES,
+            height: HEIGHT,
+            area: area(&stretches, most),
+            grid: (1..7).fold(String::new(), |mut grid, day| {
+                let _infallible = write!(grid, "M{} 0V{HEIGHT}", day * DAY / MINUTES);
+                grid
             }),
-            &["first", "last", "free<1>"],
-        );
-        for part in [
-            "<a href=\"/balance\" aria-current=\"page\">Balance</a>",
-            "<span class=\"status busy\">WARNING</span>",
-            "unknown queue &#60;gone&#62;",
-            "datetime=\"2026-11-20T08:24:28Z\"",
-            "value=\"07:00\"",
-            "value=\"07:05\"",
-            "value=\"never\"",
-            "data-queue=\"&#60;gone&#62;\"",
-            "no such queue",
-            "data-queue=\"free&#60;1&#62;\"",
-            "<svg class=\"week\"",
-            "&#34;queues&#34;:[[&#34;last&#34;],[&#34;first&#34;,&#34;&#60;gone&#62;&#34;]]",
-            "action=\"/ui/balance/disable\" method=\"post\"",
-            "<button name=\"enable\" value=\"1\"",
-        ] {
-            assert!(html.contains(part), "{part} is not in {html}");
-        }
-        assert!(
-            html.find("data-queue=\"first\"").unwrap() < html.find("data-queue=\"last\"").unwrap(),
-            "the default is last"
-        );
-        assert!(!html.contains("<gone>") && !html.contains(" style="), "{html}");
-    }
-
-    #[test]
-    fn an_empty_database_says_what_to_do() {
-        let html = html(None, &[]);
-        assert!(!html.contains("name=\"enable\""), "it works: {html}");
-        for part in ["Nothing has been set yet.", "There are no queues yet.", "data-revision=\"\""] {
-            assert!(html.contains(part), "{part} is not in {html}");
-        }
-        let now = DateTime::from_millis(0);
-        let off = page(None, &[], config("0"), now).render().unwrap();
-        assert!(off.contains("switched off"), "{off}");
-    }
-
-    #[test]
-    fn names_and_times_are_text() {
-        let nasty = "<script>'\"".repeat(1000);
-        let html = html(
-            Some(
-                doc! { "queues": [[&nasty]], "max_tasks": { &nasty: 1 }, "status": &nasty, "message": &nasty },
-            ),
-            &[],
-        );
-        let body = html.split("<main").nth(1).unwrap();
-        assert!(!body.contains("<script") && body.contains("&#60;script&#62;&#39;&#34;"), "it is text");
-    }
-
-    #[test]
-    fn times_are_read_as_they_are_meant() {
-        let row = |key: &str| time_row(key, 1);
-        assert_eq!((row("* 7:5").time, row("6 23:59").day), ("07:05".to_owned(), "6".to_owned()));
-        for odd in ["", "7 07:00", "* 24:00", "* 07:60", "07:00", "* x"] {
-            assert_eq!(row(odd).odd.as_deref(), Some(odd));
+            days: WEEK_DAYS.map(|(_, name)| name),
+            most,
+            words,
+            rows: stretches.iter().map(|stretch| row(*stretch)).collect(),
         }
     }
 }
+
+/// Which limit holds from which minute to which, counted from the beginning of Monday.
+fn stretches(times: &Timetable) -> Vec<(usize, usize, u64)> {
+    let mut found: Vec<(usize, usize, u64)> = Vec::new();
+    for minute in 0..7 * DAY {
+        let Some(limit) = at(minute).and_then(|at| times.limit_at(at)) else { continue };
+        match found.last_mut() {
+            Some((_, until, known)) if *known == limit && *until == minute => *until = minute + 1,
+            _ => found.push((minute, minute + 1, limit)),
+        }
+    }
+    found
+}
+
+fn at(minute: usize) -> Option<WeekMinute> {
+    let (number, _) = WEEK_DAYS.get(minute / DAY)?;
+    let (hour, rest) = (minute % DAY / 60, minute % 60);
+    WeekMinute::new(*number, u8::try_from(hour).ok()?, u8::try_from(rest).ok()?)
+}
+
+fn area(stretches: &[(usize, usize, u64)], most: u64) -> String {
+    let mut path = String::new();
+    for (from, until, limit) in stretches {
+        let x = |minute: usize| minute as f64 / MINUTES as f64;
+        // A part of the height is left above, so that the highest has an edge.
+        let height = 0.92 * HEIGHT as f64 * *limit as f64 / most.max(1) as f64;
+        let _infallible = write!(
+            path,
+            "M{:.1} {HEIGHT}V{:.1}H{:.1}V{HEIGHT}z",
+            x(*from),
+            HEIGHT as f64 - height,
+            x(*until)
+        );
+    }
+    path
+}
+
+fn row((from, until, limit): (usize, usize, u64)) -> Row {
+    Row { from: told(from), until: told(until), limit }
+}
+
+fn told(minute: usize) -> String {
+    let day = WEEK_DAYS.get(minute / DAY % 7).map_or("", |(_, name)| name);
+    format!("{day} {:02}:{:02}", minute % DAY / 60, minute % 60)
+}
+
+/// Something that cannot be saved.
+#[derive(Debug, PartialEq, Eq)]
+struct Problem {
+    /// Where it is: `times/0/most`, or `queues/NAME`.
+    at: String,
+    text: String,
+}
+
+struct Checked {
+    problems: Vec<Problem>,
+    /// As `POST /balance` takes it.
+    document: Value,
+    /// The times that are right.
+    times: Vec<(String, i64)>,
+}
+
+/// Checks `times`, an array of objects with `day`, `time` and `most`, `tiers`, arrays of names of queues in the order in which
+/// they get their part, and `default`, those that get the rest. Answers the problems, the document for `POST /balance`,
+/// and the picture of the week. Nothing is changed.
+#[utoipa::path(
+    post, path = "/ui/balance/check", tag = "service", operation_id = "checkBalance",
+    request_body(
+        content = Value, content_type = "application/json",
+        example = json!({"times": [{"day": "*", "time": "07:00", "most": "5"}], "tiers": [["mail"]], "default": []}),
+    ),
+    responses(
+        (
+            status = 200, description = "What was found.", body = Value,
+            example = json!({
+                "document": {"max_tasks": {"* 07:00": 5}, "queues": [[], ["mail"]]}, "problems": [],
+                "week": "<figure id=\"week\">..</figure>",
+            }),
+        ),
+        (status = 400, description = "The body is no JSON object.", body = ErrorBody),
+        OfWrite,
+    ),
+)]
+pub async fn check(state: Data<State>, params: Params) -> Answer {
+    let known: BTreeSet<String> = balance::known_queues(&state).await?.into_iter().collect();
+    let checked = checked(&params.fields, &known);
+    let problem = |problem: &Problem| json!({ "at": problem.at, "text": problem.text });
+    Ok(json::ok(&json!({
+        "problems": checked.problems.iter().map(problem).collect::<Vec<_>>(),
+        "document": checked.document,
+        "week": ui::html(&Week::of(&checked.times))?,
+    })))
+}
+
+fn checked(fields: &Map<String, Value>, known: &BTreeSet<String>) -> Checked {
+    let mut problems = Vec::new();
+    let times = checked_times(fields.get("times"), &mut problems);
+    let mut queues = vec![names(fields.get("default"))];
+    let tiers = fields.get("tiers").and_then(Value::as_array).into_iter().flatten();
+    // A tier without anything in it is none; only the default one keeps its place.
+    queues.extend(tiers.map(|tier| names(Some(tier))).filter(|tier| !tier.is_empty()));
+    let mut seen = HashSet::new();
+    for name in queues.iter().flatten() {
+        let text = match (known.contains(name), seen.insert(name)) {
+            (false, _) => "There is no such queue: take it out.",
+            (true, false) => "It is here more than once.",
+            (true, true) => continue,
+        };
+        problems.push(Problem { at: format!("queues/{name}"), text: text.to_owned() });
+    }
+    let max_tasks: Map<String, Value> =
+        times.iter().map(|(time, most)| (time.clone(), Value::from(*most))).collect();
+    if queues.iter().all(Vec::is_empty) {
+        queues.clear();
+    }
+    Checked { document: json!({ "max_tasks": max_tasks, "queues": queues }), problems, times }
+}
+
+fn checked_times(rows: Option<&Value>, problems: &mut Vec<Problem>) -> Vec<(String, i64)> {
+    let mut times: Vec<(String, i64)> = Vec::new();
+    for (number, row) in rows.and_then(Value::as_array).into_iter().flatten().enumerate() {
+        let mut wrong = |field: &str, text: &str| {
+            problems.push(Problem { at: format!("times/{number}/{field}"), text: text.to_owned() });
+        };
+        let text = |field: &str| row[field].as_str().unwrap_or_default().trim().to_owned();
+        let key = format!("{} {}", text("day"), text("time"));
+        // The end of the week is as it is stored: two digits each.
+        let legal = time_row(&key, 0);
+        let key = format!("{} {}", legal.day, legal.time);
+        let most = legacy::integer(&row["most"]).filter(|most| *most >= 0);
+        let is_new = times.iter().all(|(known, _)| *known != key);
+        match (legal.odd, most, is_new) {
+            (Some(_), ..) => wrong("time", "This must be a time of the day, like 07:00."),
+            (None, None, _) => wrong("most", "This must be a whole number, 0 or more."),
+            (None, Some(_), false) => wrong("time", "There is another line for the same day and time."),
+            (None, Some(most), true) => times.push((key, most)),
+        }
+    }
+    times
+}
+
+fn names(tier: Option<&Value>) -> Vec<String> {
+    let names = tier.and_then(Value::as_array).into_iter().flatten();
+    names.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests;

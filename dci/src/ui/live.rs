@@ -6,8 +6,6 @@
 //! be found out. `version` is that of the assets, first. `alive` says that there is nothing new; a page that hears nothing at all for
 //! some time says that it does not know how things are.
 
-mod part;
-
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,22 +14,82 @@ use std::time::Duration;
 use actix_web::http::Method;
 use actix_web::web::{Bytes, Data};
 use actix_web::{HttpRequest, HttpResponse};
+use askama::Template;
 use disbatch_core::accounts::Role;
 use futures::future::LocalBoxFuture;
 use futures::{FutureExt, Stream, stream};
 use tokio::sync::watch::{Receiver, Sender, channel};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{admission, assets};
 use crate::access::Who;
 use crate::error::HttpError;
-use crate::events;
 use crate::params::Params;
 use crate::state::State;
-pub use part::Part;
+use crate::ui::{admission, assets};
+use crate::{events, ui};
+
+/// An element of a page.
+#[derive(Debug, Clone)]
+pub struct Part {
+    id: String,
+    html: String,
+    /// What tells whether it has changed.
+    stamp: u64,
+    /// The id of the table that it is a row of.
+    within: Option<&'static str>,
+}
+
+impl Part {
+    /// The element with this id, sent whenever it has changed.
+    pub fn new(id: impl Into<String>, template: &impl Template) -> Result<Self, HttpError> {
+        let html = ui::html(template)?;
+        Ok(Self { id: id.into(), stamp: assets::digest(html.as_bytes()), html, within: None })
+    }
+
+    /// A table, which is sent when there are other rows in it, and each of its rows, of which `key` tells the id.
+    pub fn table<R: Template>(
+        id: &'static str,
+        table: &impl Template,
+        rows: &[R],
+        key: impl Fn(&R) -> String,
+    ) -> Result<Vec<Self>, HttpError> {
+        let keys: Vec<String> = rows.iter().map(&key).collect();
+        let whole = Self { stamp: assets::digest(keys.join(",").as_bytes()), ..Self::new(id, table)? };
+        let rows = keys.into_iter().zip(rows);
+        let rows = rows.map(|(key, row)| Ok(Self { within: Some(id), ..Self::new(key, row)? }));
+        std::iter::once(Ok(whole)).chain(rows).collect()
+    }
+}
 
 #[cfg(test)]
-pub use part::assert_on_page;
+impl Part {
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub fn html(&self) -> &str {
+        &self.html
+    }
+
+    /// Whether the part with this id has it in it.
+    pub fn is_within(&self, id: &str) -> bool {
+        self.within == Some(id)
+    }
+
+    pub fn stamp(&self) -> u64 {
+        self.stamp
+    }
+}
+
+/// Sees to it that each part is on a page once, under its id.
+#[cfg(test)]
+pub fn assert_on_page(parts: &[Part], html: &str) {
+    for part in parts {
+        let id = format!(" id=\"{}\"", part.id);
+        assert_eq!(html.matches(&id).count(), 1, "{id} in {html}");
+        assert!(part.html.contains(&id), "{part:?}");
+    }
+}
 
 /// How often parts are found out at most.
 const EVERY: Duration = Duration::from_secs(1);
@@ -337,8 +395,6 @@ fn frames(viewer: Viewer) -> impl Stream<Item = Result<Bytes, HttpError>> {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
-
-    use askama::Template;
 
     use super::*;
 

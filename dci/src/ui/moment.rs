@@ -18,7 +18,7 @@ use crate::ui::bulk::encoded;
 use crate::ui::names::{end_of, names, place};
 use crate::ui::parts::{When, precise};
 use crate::ui::{Rendered, plain, zone};
-use crate::{moments, ui};
+use crate::{history, ui};
 
 /// So many of those that ran are in the table.
 const RUNNING: usize = 100;
@@ -78,7 +78,7 @@ struct EventRow {
 }
 
 pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
-    let asked = moments::asked(state, who, params, &zone::now()).await?;
+    let asked = history::asked_moment(state, who, params, &zone::now()).await?;
     let past = state.store.moment(&asked.question).await?;
     ui::render(StatusCode::OK, &page(&asked.question, asked.queues, past))
 }

@@ -1,15 +1,21 @@
 //! `GET /nodes/:node` for people: one machine, what runs there, and what it was like over time.
 
-mod charts;
-mod live_parts;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use askama::Template;
+use bson::oid::ObjectId;
 use bson::{Bson, Document};
+use disbatch_core::model::{NodeName, QueueId, number, whole_number};
+use disbatch_core::node::Addresses;
 use disbatch_core::plugin::Report;
 use disbatch_core::series::NodePoint;
+use disbatch_core::store::{Store, StoreError};
+use serde_json::{Value, json};
 
 use crate::access::Who;
 use crate::api::{Answer, nodes, redirect};
@@ -18,13 +24,15 @@ use crate::openapi::{ErrorBody, OfRead, OfWrite};
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::bulk::encoded;
-use crate::ui::live::Part;
+use crate::ui::live::{self, Part};
+use crate::ui::names::{Titles, names};
+use crate::ui::node_work::{Hours, OfQueue};
+use crate::ui::nodes::{NodeRow, Now, as_it_is};
 use crate::ui::overview::throughput::Span;
-use crate::ui::parts::Charts;
-use crate::ui::{Rendered, live, plain, text};
+use crate::ui::parts::{Chart, Charts, Spark, When, bytes, cut, drawn};
+use crate::ui::queue::how_it_failed;
+use crate::ui::{Rendered, StatusView, plain, text};
 use crate::{json, ui};
-use charts::Of;
-use live_parts::{Facts, NodeParts};
 
 #[derive(Template)]
 #[template(path = "node.html")]
@@ -43,7 +51,7 @@ pub async fn render(state: &State, name: &str, params: &Params) -> Rendered {
     let node = nodes::find(state, name).await?;
     let span = Span::of(params);
     let (facts, points) =
-        futures::try_join!(Facts::gather(state, node.clone()), charts::points(&state.store, &node, span),)?;
+        futures::try_join!(Facts::gather(state, node.clone()), points(&state.store, &node, span),)?;
     ui::render(StatusCode::OK, &page(&facts, span, &points))
 }
 
@@ -56,7 +64,7 @@ fn page(facts: &Facts, span: Span, points: &[NodePoint]) -> NodePage {
         problems: Report::of_node(node),
         plugins: plugins.map(|all| all.iter().map(|name| plain(Some(name))).collect()),
         tasks: tasks_of(node),
-        charts: charts::first((format!("/nodes/{id}"), tasks_of(node)), span, points),
+        charts: charts_of((format!("/nodes/{id}"), tasks_of(node)), span, points),
         id,
     }
 }
@@ -121,8 +129,281 @@ pub async fn chart(state: Data<State>, id: Path<String>, params: Result<Params, 
     let params = params.unwrap_or_default();
     let node = nodes::find(&state, &id).await?;
     let (of, span) = (Of::named(&text(params.fields.get("of"))), Span::of(&params));
-    let points = charts::points(&state.store, &node, span).await?;
-    Ok(json::ok(&charts::chart(of, span, &points)))
+    let points = points(&state.store, &node, span).await?;
+    Ok(json::ok(&chart_of(of, span, &points)))
+}
+
+/// So many of its tasks are shown.
+const MOST: usize = 200;
+
+/// So many of those that failed last.
+const FAILED: i64 = 5;
+
+/// So many characters of params are shown.
+const PARAMS: usize = 160;
+
+#[derive(Debug)]
+struct Facts {
+    /// As stored.
+    node: Document,
+    /// Those that are claimed or running there.
+    tasks: Vec<Document>,
+    more: bool,
+    /// Those that failed there last.
+    failed: Vec<Document>,
+    /// What all nodes did within the last hour.
+    hours: Arc<Hours>,
+    /// The names of queues.
+    queues: HashMap<ObjectId, String>,
+    titles: Titles,
+    now: Now,
+}
+
+/// What the page shows. Its blocks are the parts that change by themselves.
+#[derive(Template)]
+#[template(path = "node/parts.html", blocks = ["head", "controls", "facts", "notices", "tasks", "work", "failures"])]
+struct NodeParts {
+    node: NodeRow,
+    /// How many tasks its DEN leaves alone.
+    aside: i64,
+    serves: Option<String>,
+    /// Whether schedules fire from there.
+    fires: bool,
+    addresses: Vec<(&'static str, String)>,
+    /// Another DEN uses its name.
+    rival: Option<String>,
+    /// What was run when it died.
+    hook: Option<String>,
+    rows: Vec<Row>,
+    failed: Vec<Row>,
+    work: Vec<OfQueue>,
+    /// The names of queues.
+    queues: HashMap<ObjectId, String>,
+    /// How many of its tasks are shown, if there are more.
+    most: Option<usize>,
+}
+
+/// A task.
+struct Row {
+    id: String,
+    title: String,
+    queue: String,
+    queue_id: Option<String>,
+    params: String,
+    error: String,
+    status: StatusView,
+    since: When,
+    percent: Option<f64>,
+    message: String,
+}
+
+impl Facts {
+    async fn gather(state: &State, node: Document) -> Result<Self, StoreError> {
+        let store = &state.store;
+        let (node, now) = as_it_is(state, node).await?;
+        let name = plain(node.get("node"));
+        let one_more = i64::try_from(MOST).unwrap_or(i64::MAX).saturating_add(1);
+        let (mut tasks, queues, nodes) = futures::try_join!(
+            store.tasks_on_node(&name, one_more),
+            store.list_queues(),
+            store.list_nodes(),
+        )?;
+        let ids: Vec<QueueId> = queues.iter().map(|queue| queue.id).collect();
+        let (failed, hours, titles) = futures::try_join!(
+            store.failed_on_node(&name, &ids, FAILED),
+            state.work.hours(state, &nodes),
+            state.titles(&queues),
+        )?;
+        let more = tasks.len() > MOST;
+        tasks.truncate(MOST);
+        let queues = names(&queues);
+        Ok(Self { node, tasks, more, failed, hours, queues, titles, now })
+    }
+}
+
+impl NodeParts {
+    fn of(facts: &Facts) -> Self {
+        let document = &facts.node;
+        let node = NodeRow::of(0, document, &facts.now);
+        let Addresses { private, public } = Addresses::of_node(document);
+        let addresses = [("private", private), ("public", public)].into_iter();
+        let mut rows: Vec<Row> = facts.tasks.iter().map(|task| row(task, facts)).collect();
+        // Ids begin with the time of their creation.
+        rows.sort_by(|one, other| one.id.cmp(&other.id));
+        Self {
+            failed: facts.failed.iter().map(|task| row(task, facts)).collect(),
+            work: OfQueue::all(&facts.hours, document),
+            queues: facts.queues.clone(),
+            aside: document.get("aside").and_then(whole_number).unwrap_or(0),
+            serves: serves(document),
+            fires: document.get("schedules") != Some(&Bson::Boolean(false)),
+            addresses: addresses
+                .filter(|(_, all)| !all.is_empty())
+                .map(|(kind, all)| (kind, all.join(", ")))
+                .collect(),
+            rival: document.get_str("rival").ok().map(str::to_owned).filter(|_| node.state.is_up()),
+            hook: hook(document).filter(|_| !node.state.is_up()),
+            node,
+            rows,
+            most: facts.more.then_some(MOST),
+        }
+    }
+
+    fn parts(&self) -> Result<Vec<Part>, HttpError> {
+        let mut parts = vec![
+            Part::new("node-head", &self.as_head())?,
+            Part::new("node-notices", &self.as_notices())?,
+            Part::new("node-facts", &self.as_facts())?,
+            Part::new("node-tasks", &self.as_tasks())?,
+            Part::new("node-work", &self.as_work())?,
+            Part::new("node-failures", &self.as_failures())?,
+        ];
+        if self.node.is_known {
+            parts.push(Part::new("node-controls", &self.as_controls())?);
+        }
+        Ok(parts)
+    }
+}
+
+/// What was run when it died, and what came of it.
+fn hook(node: &Document) -> Option<String> {
+    let hook = node.get_document("hook").ok()?;
+    let by = plain(hook.get("by"));
+    Some(match hook.get_str("outcome") {
+        Ok(outcome) => format!("When it died, {by} ran on_dead_node: {outcome}."),
+        Err(_) => format!("When it died, {by} began to run on_dead_node."),
+    })
+}
+
+/// Which queues its configuration restricts it to, if it does.
+fn serves(node: &Document) -> Option<String> {
+    let serves = node.get_document("serves").ok()?;
+    let count = |key: &str| serves.get_array(key).ok().map(Vec::len);
+    let queues = |count: usize| format!("{count} queue{}", if count == 1 { "" } else { "s" });
+    match (count("active"), count("ignored")) {
+        (Some(active), _) => Some(format!("only {} (activequeues of its configuration)", queues(active))),
+        (None, Some(0)) | (None, None) => None,
+        (None, Some(ignored)) => {
+            Some(format!("all but {} (ignorequeues of its configuration)", queues(ignored)))
+        }
+    }
+}
+
+fn row(task: &Document, Facts { queues, titles, .. }: &Facts) -> Row {
+    let queue = task.get("queue");
+    let queue_id = queue.and_then(Bson::as_object_id);
+    let name = queue_id.and_then(|id| queues.get(&id)).cloned();
+    let progress = task.get("progress").and_then(Bson::as_document);
+    let percent = progress.and_then(|progress| progress.get("percent")).and_then(number);
+    Row {
+        id: task.get_object_id("_id").map(|id| id.to_hex()).unwrap_or_default(),
+        title: titles.of_task(task),
+        queue: name.or_else(|| queue_id.map(|id| id.to_hex())).unwrap_or_else(|| plain(queue)),
+        queue_id: queue_id.map(|id| id.to_hex()),
+        params: cut(&plain(task.get("params")), PARAMS),
+        error: how_it_failed(task),
+        status: StatusView::of(task),
+        since: When::of(task.get("started").or_else(|| task.get("mtime"))),
+        percent: percent.filter(|percent| (0.0..=100.0).contains(percent)),
+        message: progress
+            .and_then(|progress| progress.get_str("message").ok())
+            .unwrap_or_default()
+            .to_owned(),
+    }
+}
+
+const GIBIBYTE: f64 = 1_073_741_824.0;
+
+/// What a chart is of.
+#[derive(Debug, Clone, Copy)]
+struct Of {
+    /// As addresses have it.
+    name: &'static str,
+    title: &'static str,
+    unit: &'static str,
+    value: fn(&NodePoint) -> Option<f64>,
+    words: fn(f64) -> String,
+}
+
+/// How many runners lived.
+const RUNNING: Of = Of {
+    name: "running",
+    title: "Running tasks",
+    unit: "tasks",
+    value: |point| point.running,
+    words: |value| format!("{value:.1}"),
+};
+
+/// The load average of one minute.
+const LOAD: Of = Of {
+    name: "load",
+    title: "Load",
+    unit: "processes",
+    value: |point| point.load,
+    words: |value| format!("{value:.2}"),
+};
+
+/// The memory that was available.
+const MEMORY: Of = Of {
+    name: "memory",
+    title: "Memory available",
+    unit: "GiB",
+    value: |point| point.memory_available.map(|bytes| bytes / GIBIBYTE),
+    words: |value| bytes(whole(value * GIBIBYTE)),
+};
+
+const CHARTS: [Of; 3] = [RUNNING, LOAD, MEMORY];
+
+impl Of {
+    fn named(name: &str) -> Self {
+        CHARTS.into_iter().find(|of| of.name == name).unwrap_or(RUNNING)
+    }
+}
+
+/// The charts of what was noted, for the page of a node.
+fn charts_of((place, tasks): (String, String), span: Span, points: &[NodePoint]) -> Charts {
+    let charts = CHARTS.map(|of| {
+        let words = words(of, span, points);
+        // Hundredths, as loads are small.
+        let value = |point: &NodePoint| (whole((of.value)(point).unwrap_or_default() * 100.0), 0);
+        let picture = Spark::new(&points.iter().map(value).collect::<Vec<_>>(), words.clone());
+        Chart { of: of.name, title: of.title, picture, words }
+    });
+    Charts { place, tasks, span, charts: charts.into() }
+}
+
+/// A number that is none below zero, without its fraction.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "casts of floats end at the bounds"
+)]
+fn whole(value: f64) -> u64 {
+    value as u64
+}
+
+/// What a node was like within a stretch of time up to now. Nothing of one without a name.
+async fn points(store: &Store, node: &Document, span: Span) -> Result<Vec<NodePoint>, StoreError> {
+    let Ok(name) = node.get_str("node") else { return Ok(Vec::new()) };
+    store.node_series(&NodeName::new(name), span.since(store.now()), span.step()).await
+}
+
+fn chart_of(of: Of, span: Span, points: &[NodePoint]) -> Value {
+    let values: Vec<Option<f64>> = points.iter().map(of.value).collect();
+    let every = span.every().max(Duration::from_secs(10));
+    let series = [(of.title, "area", "accent", json!(values))];
+    drawn(points.iter().map(|point| point.at), (of.unit, every, words(of, span, points)), series)
+}
+
+fn words(of: Of, span: Span, points: &[NodePoint]) -> String {
+    let values: Vec<f64> = points.iter().filter_map(of.value).collect();
+    let Some(last) = values.last() else {
+        return format!("Nothing was noted within {}.", span.words());
+    };
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = values.iter().copied().fold(0.0, f64::max);
+    let [least, most, last] = [least, most, *last].map(of.words);
+    format!("{least} to {most} within {}, {last} at last.", span.words())
 }
 
 #[cfg(test)]
@@ -131,8 +412,6 @@ mod tests {
 
     use super::*;
     use crate::ui::live::assert_on_page;
-    use crate::ui::names::Titles;
-    use crate::ui::node_state::Now;
 
     const NOW: DateTime = DateTime::from_millis(1_795_163_067_344);
 
@@ -247,5 +526,36 @@ mod tests {
         let parts = NodeParts::of(&facts).parts().unwrap();
         assert!(parts.len() >= 4);
         assert_on_page(&parts, &html);
+    }
+
+    fn point(at: i64, load: Option<f64>) -> NodePoint {
+        let memory_available = load.map(|load| load * 1e9);
+        NodePoint {
+            at: DateTime::from_millis(at * 1000),
+            running: load.map(f64::ceil),
+            load,
+            memory_available,
+        }
+    }
+
+    #[test]
+    fn what_was_not_noted_is_a_gap() {
+        let points = [point(60, Some(0.25)), point(120, None), point(180, Some(1.5))];
+        let shown = chart_of(LOAD, Span::Hour, &points);
+        assert_eq!(shown["times"], json!([60, 120, 180]));
+        assert_eq!(shown["series"][0]["values"], json!([0.25, null, 1.5]));
+        assert_eq!(shown["words"], "0.25 to 1.50 within the last hour, 1.50 at last.");
+        assert_eq!(words(RUNNING, Span::Day, &points), "1.0 to 2.0 within the last 24 hours, 2.0 at last.");
+        assert!(words(MEMORY, Span::Hour, &points).starts_with("238 MiB to 1.3 GiB within"));
+        assert_eq!(words(LOAD, Span::Week, &[point(0, None)]), "Nothing was noted within the last 7 days.");
+    }
+
+    #[test]
+    fn there_is_a_picture_without_script() {
+        let odd = [point(0, Some(f64::NAN)), point(60, Some(-1.0)), point(120, Some(f64::INFINITY))];
+        for chart in charts_of(("/nodes/n".to_owned(), "/tasks?node=n".to_owned()), Span::Hour, &odd).charts {
+            assert_eq!(Of::named(chart.of).name, chart.of);
+            assert!(chart.picture.render().is_ok());
+        }
     }
 }

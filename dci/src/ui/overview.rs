@@ -2,8 +2,6 @@
 
 mod attention;
 pub mod facts;
-mod groups;
-mod shares;
 mod table;
 pub mod throughput;
 
@@ -18,10 +16,9 @@ use crate::openapi::{OfFixed, OfRead};
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::live::{self, Part};
-use crate::ui::node_row::NodeTable;
-use crate::ui::node_state::NodeState;
+use crate::ui::nodes::{NodeState, NodeTable};
 use crate::ui::parts::{Spark, grouped};
-use crate::ui::tally::Tally;
+use crate::ui::queue_state::Tally;
 use crate::ui::{self, Rendered};
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
@@ -33,8 +30,7 @@ use disbatch_core::accounts::Role;
 use disbatch_core::series::Ended;
 use facts::{Facts, QueueFacts};
 use futures::FutureExt;
-use groups::Grouping;
-use table::{Order, QueueTable};
+use table::{Grouping, Order, QueueTable};
 use throughput::Span;
 
 #[derive(Template)]
@@ -146,7 +142,7 @@ pub async fn throughput(state: Data<State>, params: Result<Params, HttpError>) -
         state.overview.throughput(&state.store, span),
         state.overview.shares(&state.store, span),
     )?;
-    Ok(json::ok(&shares::chart(span, &points, &shares)))
+    Ok(json::ok(&throughput::chart_of_shares(span, &points, &shares)))
 }
 
 /// The page, or what there is instead.
@@ -242,7 +238,7 @@ mod tests {
 
     use super::*;
     use crate::ui::live::assert_on_page;
-    use crate::ui::node_state::Now;
+    use crate::ui::nodes::Now;
 
     const NOW: DateTime = DateTime::from_millis(1_795_163_067_344);
 

@@ -5,9 +5,8 @@ mod facts;
 pub mod groups;
 mod lists;
 mod settings;
-pub mod shadow;
 pub mod submit;
-mod versions;
+pub mod versions;
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;

@@ -2,8 +2,6 @@
 
 pub mod form;
 pub mod one;
-pub mod runs;
-mod timeline;
 pub mod words;
 
 use actix_web::http::StatusCode;
@@ -26,7 +24,7 @@ use crate::ui::live::Part;
 use crate::ui::names::{label, names};
 use crate::ui::{Rendered, StatusView, live, text};
 use crate::{schedules, ui};
-use runs::Strip;
+use one::Strip;
 
 /// So many schedules are on the page.
 const MOST: i64 = 200;
@@ -152,13 +150,13 @@ impl Table {
         let row = |schedule: Schedule| {
             let names = &names;
             async move {
-                let runs = runs::last(&state.store, schedule.id, RUNS).await?;
+                let runs = one::last_runs(&state.store, schedule.id, RUNS).await?;
                 let queue = schedule.settings.queue;
                 let queue_name = names.get(&queue.0).cloned().unwrap_or_else(|| queue.to_string());
                 let tenant = queues.iter().find(|other| other.id == queue).and_then(Queue::tenant);
                 let tenant = tenant.map(str::to_owned);
                 let now = state.store.now();
-                let asked_for = runs.first().filter(|_| schedule.last.is_none()).map(runs::status);
+                let asked_for = runs.first().filter(|_| schedule.last.is_none()).map(one::status);
                 let strip = Strip::of(&runs);
                 Ok::<Row, HttpError>(Row { now, strip, asked_for, queue_name, tenant, schedule })
             }
@@ -179,7 +177,7 @@ mod tests {
     use bson::doc;
     use bson::oid::ObjectId;
 
-    use super::runs::tests::run;
+    use super::one::tests::run;
     use super::*;
 
     pub const ID: &str = "6b0003bb686c8275d8014444";
@@ -244,7 +242,7 @@ mod tests {
         let mut row = row(false);
         row.schedule.last = None;
         assert!(row.render().unwrap().contains("data-label=\"Last outcome\"><span class=\"zero\">none"));
-        row.asked_for = Some(runs::status(&run(1)));
+        row.asked_for = Some(one::status(&run(1)));
         let html = row.render().unwrap();
         assert!(html.contains(">succeeded</span> <span class=\"hint\">asked for</span>"), "{html}");
     }

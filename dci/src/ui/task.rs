@@ -1,20 +1,17 @@
 //! `GET /tasks/:id` for people: one task, what it is doing, and what it has written.
 
-mod answer;
 mod attempts;
 mod facts;
-mod failure;
-mod feed;
 mod graph;
 mod life;
 pub mod lines;
-mod links;
 mod output;
-mod steps;
 mod timeline;
 
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
@@ -36,20 +33,16 @@ use crate::api::{explain, task, task_actions};
 use crate::error::HttpError;
 use crate::openapi::OfFixed;
 use crate::state::State;
-use crate::ui::live::Part;
+use crate::ui::live::{self, Part};
 use crate::ui::names::{Called, title_of};
 use crate::ui::tasks::params_of;
-use crate::ui::{self, Rendered, live, plain};
-use answer::AnswerBox;
-use attempts::{Choice, Tabs};
-use facts::{Facts, JsonText, OutcomeView, QueueLink};
-use failure::Failed;
-use feed::Feed;
+use crate::ui::{self, Rendered, plain};
+use attempts::{Choice, Failed, Tabs};
+use facts::{AnswerBox, Facts, JsonText, OutcomeView, QueueLink};
 use graph::Graph;
 use life::{Head, Progress, Why, status};
 use output::Output;
-use steps::Steps;
-use timeline::Timeline;
+use timeline::{Steps, Timeline};
 
 #[derive(Template)]
 #[template(path = "task.html")]
@@ -247,7 +240,7 @@ async fn named_in(
     let texts = explained.into_iter().flat_map(|explained| {
         explained.gates.iter().map(|gate| gate.text.as_str()).chain([explained.summary.as_str()])
     });
-    let ids: HashSet<TaskId> = texts.flat_map(links::ids).collect();
+    let ids: HashSet<TaskId> = texts.flat_map(life::ids).collect();
     if ids.is_empty() {
         return Ok(Called::default());
     }
@@ -334,6 +327,88 @@ async fn queue_link(state: &State, task: &Document) -> Result<QueueLink, StoreEr
     let queue = queue.unwrap_or_else(|| Queue::without_document(QueueId(*id)));
     let role = viewer::role_on_task(&queue, tenant);
     Ok(QueueLink { id: Some(id.to_hex()), name, there, title, max_attempts, role, shadow })
+}
+
+/// After so long all of an ended task is looked at again: its queue may have another name.
+const RARELY: Duration = Duration::from_secs(30);
+
+/// What tells whether an ended task is as it was.
+const STAMP: [&str; 4] = ["status", "mtime", "complete", "archived"];
+
+/// The looks at one task: what its page is told. Its output, params and whatever else is large is not read for that, and once it has ended,
+/// the task is only asked whether that is still so.
+#[derive(Debug)]
+struct Feed {
+    /// How far the rights of those reach who are told.
+    reach: Reach,
+    /// What the task is called, which does not change: its params are read once.
+    title: RefCell<Option<String>>,
+    last: RefCell<Option<Last>>,
+}
+
+/// The last one at a task that has ended.
+#[derive(Debug)]
+struct Last {
+    stamp: Vec<Option<Bson>>,
+    at: Instant,
+    parts: Vec<Part>,
+}
+
+impl Feed {
+    fn new(reach: Reach) -> Self {
+        Self { reach, title: RefCell::default(), last: RefCell::default() }
+    }
+
+    /// The parts of the page that change.
+    async fn look(&self, state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
+        if self.last.borrow().is_some() {
+            let now = read(state, id, only(&STAMP, 1)).await?;
+            if let Some(parts) = self.known(&now) {
+                return Ok(parts);
+            }
+        }
+        let title = self.title.borrow().clone();
+        let large: &[&str] = if title.is_some() {
+            &["stdout", "stderr", "params", "parameters"]
+        } else {
+            &["stdout", "stderr"]
+        };
+        let of = task_actions::task_id(id)?;
+        let (task, attempts) = futures::try_join!(read(state, id, only(large, 0)), async {
+            state.store.list_attempts(of).await.map_err(HttpError::from)
+        })?;
+        let (look, _) = look(state, id, (&task, &attempts), title, &self.reach).await?;
+        *self.title.borrow_mut() = Some(look.head.title().to_owned());
+        let parts = look.parts()?;
+        self.note(&task, &parts);
+        Ok(parts)
+    }
+
+    /// The parts of a task that has ended and is as it was.
+    fn known(&self, now: &Document) -> Option<Vec<Part>> {
+        let last = self.last.borrow();
+        let same = last.as_ref().filter(|last| last.stamp == stamp(now) && last.at.elapsed() < RARELY)?;
+        Some(same.parts.clone())
+    }
+
+    fn note(&self, task: &Document, parts: &[Part]) {
+        let has_ended = status(task).is_some_and(|status| status.has_ended());
+        let last = || Last { stamp: stamp(task), at: Instant::now(), parts: parts.to_vec() };
+        *self.last.borrow_mut() = has_ended.then(last);
+    }
+}
+
+fn stamp(task: &Document) -> Vec<Option<Bson>> {
+    STAMP.iter().map(|field| task.get(*field).cloned()).collect()
+}
+
+fn only(fields: &[&str], which: i32) -> Document {
+    fields.iter().map(|field| ((*field).to_owned(), Bson::Int32(which))).collect()
+}
+
+async fn read(state: &State, id: &str, projection: Document) -> Result<Document, HttpError> {
+    let found = state.store.find_task_fields(task_actions::task_id(id)?, projection).await?;
+    found.ok_or_else(|| task_actions::not_found(id))
 }
 
 #[cfg(test)]

@@ -2,12 +2,9 @@
 
 mod actions;
 pub(in crate::ui) mod columns;
-mod creation_time;
-mod excerpt;
 mod find;
 mod search;
 pub mod statuses;
-mod tally;
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -38,8 +35,7 @@ use actions::Actions;
 use columns::{Column, Row, Table};
 use find::{Plan, ResultPage, SearchContext};
 use search::{Chip, Search, address};
-use statuses::words;
-use tally::Tally;
+use statuses::{Tally, words};
 
 pub use actions::title;
 pub use search::tags_of;
@@ -58,7 +54,7 @@ struct TasksPage<'a> {
     others: Vec<(String, String)>,
     chips: Vec<Chip>,
     tally: Tally,
-    created: Vec<creation_time::Choice>,
+    created: Vec<search::CreatedChoice>,
     /// Whether the filters that are folded restrict something.
     has_more: bool,
     /// The columns that are shown unless somebody chooses.

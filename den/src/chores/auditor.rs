@@ -8,15 +8,13 @@ use disbatch_core::config::Auditor;
 use disbatch_core::counters::AuditNote;
 use disbatch_core::counters::audit::{Due, Window};
 use disbatch_core::lease::LeaseName;
-use disbatch_core::metrics::Metrics;
-use disbatch_core::metrics::labels;
+use disbatch_core::metrics::{Metrics, labels};
 use disbatch_core::model::QueueId;
 use disbatch_core::store::StoreError;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use super::leader::Leader;
-use super::measured;
+use super::{Leader, measured};
 
 /// Prolonged with each window, which takes some seconds, and longer only where many millions of tasks are counted.
 pub const LEASE: LeaseName = LeaseName::new("auditor", Duration::from_secs(60));

@@ -1,21 +1,24 @@
-//! The clockwork next to the node: fires schedules whose time has come, and tells schedules how their tasks have ended.
-//! The node sees with each of its looks whether there is any of it. Every DEN has one, and they need not agree: each
-//! step is a conditional update.
+//! What happens by the clock, or when the node has seen that there is something of it: schedules fire, and are told of the ends of their
+//! tasks; arrays get their elements, and their end.
 //!
 //! It is not part of the node's loop, so that heartbeats do not wait for it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use disbatch_core::lease::LeaseName;
 use disbatch_core::metrics::labels::Worker;
 use disbatch_core::schedules::Fired;
 use disbatch_core::schema::Schemas;
 use disbatch_core::store::{Store, StoreError};
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::measured;
+use super::{Leader, measured};
 
+/// What the node tells those that look after schedules, arrays and shadows, and they tell each other. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Clockwork {
     wake: Arc<Notify>,
@@ -64,7 +67,7 @@ impl Clockwork {
         self.shadows.load(Ordering::Relaxed)
     }
 
-    /// Has it looked what there is to do about arrays, which is done by [`super::arrays`].
+    /// Has it looked what there is to do about arrays, which is done by [`look_after_arrays`].
     pub fn look_at_arrays(&self) {
         self.arrays.notify_one();
     }
@@ -75,8 +78,9 @@ impl Clockwork {
     }
 }
 
-/// Fires schedules, and tells them of the ends of their tasks, until `stop`.
-pub async fn run(clockwork: Clockwork, store: Store, stop: CancellationToken) {
+/// Fires schedules whose time has come, and tells schedules how their tasks have ended, until `stop`. The node sees with each of its looks
+/// whether there is any of it. Every DEN does this, and they need not agree: each step is a conditional update.
+pub async fn fire_schedules(clockwork: Clockwork, store: Store, stop: CancellationToken) {
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
@@ -115,4 +119,84 @@ async fn work(store: &Store, clockwork: &Clockwork) -> Result<bool, StoreError> 
         tracing::debug!(tasks = settled, "schedules were told of the ends of tasks");
     }
     Ok(more || fired.more)
+}
+
+/// Who looks after arrays.
+pub const LEASE_OF_ARRAYS: LeaseName = LeaseName::new("arrays", Duration::from_secs(15));
+
+/// How often the lease of arrays is taken or prolonged.
+const PROLONGED: Duration = Duration::from_secs(5);
+
+/// The shortest time from one look at arrays to the next.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Looking at arrays takes one part in so many of the time at most.
+const SHARE: u32 = 20;
+
+struct ArrayWorker {
+    leader: Leader,
+    clockwork: Clockwork,
+    stop: CancellationToken,
+    /// When it was last found out who has the lease, and whether it was this one.
+    lease: Option<(Instant, bool)>,
+}
+
+/// Looks after arrays, whenever the clockwork says that there is something to do, until `stop`: elements that are missing, and the end of
+/// arrays whose elements have ended. The node sees with each of its looks whether any array is open. One DEN looks after all of them: that
+/// costs an index entry for each array, again and again, which is not to be paid by every node. Nothing else depends on the lease.
+pub async fn look_after_arrays(leader: Leader, clockwork: Clockwork, stop: CancellationToken) {
+    ArrayWorker { leader, clockwork, stop, lease: None }.run().await;
+}
+
+impl ArrayWorker {
+    async fn run(mut self) {
+        let (stop, clockwork) = (self.stop.clone(), self.clockwork.clone());
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = clockwork.arrays_noticed() => {}
+            }
+            let began = Instant::now();
+            match Box::pin(self.look()).await {
+                Ok(()) => {}
+                Err(error) if error.is_forbidden() => {
+                    tracing::warn!(%error, "arrays are not looked after from here; `disbatch create-users` gives the right to");
+                    return;
+                }
+                // What is left is found again with the next look.
+                Err(error) => tracing::warn!(%error, "arrays cannot be looked after"),
+            }
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = tokio::time::sleep(PAUSE.max(began.elapsed() * SHARE)) => {}
+            }
+        }
+        if self.lease.is_some_and(|(_, leads)| leads) {
+            self.leader.resign().await;
+        }
+    }
+
+    async fn look(&mut self) -> Result<(), StoreError> {
+        if !self.leads().await? {
+            return Ok(());
+        }
+        let store = &self.leader.store;
+        let passed = measured(store, Worker::Arrays, store.pass_arrays()).await?;
+        if passed.filled + passed.closed > 0 {
+            tracing::info!(filled = passed.filled, done = passed.closed, "looked after arrays");
+        }
+        Ok(())
+    }
+
+    /// Whether it is this one that looks after arrays. The lease is taken only while there are some.
+    async fn leads(&mut self) -> Result<bool, StoreError> {
+        if let Some((at, leads)) = self.lease
+            && at.elapsed() < PROLONGED
+        {
+            return Ok(leads);
+        }
+        let leads = self.leader.leads().await?;
+        self.lease = Some((Instant::now(), leads));
+        Ok(leads)
+    }
 }

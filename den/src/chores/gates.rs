@@ -18,8 +18,7 @@ use disbatch_core::wake::{Hints, Listener};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use super::leader::Leader;
-use super::measured;
+use super::{Leader, measured};
 
 pub const LEASE: LeaseName = LeaseName::new("gates", Duration::from_secs(90));
 

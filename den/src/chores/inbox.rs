@@ -19,8 +19,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::leader::Leader;
-use super::{Clockwork, measured};
+use super::{Clockwork, Leader, measured};
 
 pub const LEASE: LeaseName = LeaseName::new("inbox", Duration::from_secs(90));
 

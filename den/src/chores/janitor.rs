@@ -16,8 +16,7 @@ use disbatch_core::task::Place;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use super::leader::Leader;
-use super::measured;
+use super::{Leader, measured};
 
 /// Prolonged with each batch, which takes a small part of it.
 pub const LEASE: LeaseName = LeaseName::new("janitor", Duration::from_secs(60));

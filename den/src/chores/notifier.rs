@@ -12,8 +12,7 @@ use disbatch_core::notifications::{
 use disbatch_core::store::StoreError;
 use tokio_util::sync::CancellationToken;
 
-use super::leader::Leader;
-use super::measured;
+use super::{Leader, measured};
 
 pub const LEASE: LeaseName = LeaseName::new("notifier", Duration::from_secs(30));
 

@@ -10,8 +10,7 @@ use disbatch_core::shadow::{Shadowed, place_before};
 use disbatch_core::store::StoreError;
 use tokio_util::sync::CancellationToken;
 
-use super::leader::Leader;
-use super::{Clockwork, measured};
+use super::{Clockwork, Leader, measured};
 
 /// How often it is looked whether the node knows of a queue that wants shadows: that asks nobody.
 const IDLE: Duration = Duration::from_secs(1);

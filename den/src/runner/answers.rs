@@ -11,7 +11,7 @@ use disbatch_core::store::{Store, StoreError};
 use disbatch_core::task::{Commit, Detached, Finished, Renewed, Run, Written};
 
 use super::Work;
-use crate::boot_time::boot_time;
+use crate::pace::boot_time;
 use crate::scribe::WriteOutcome;
 
 /// Writes what does not go together with others.

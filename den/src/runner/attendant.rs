@@ -25,11 +25,10 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::answers::{
     alone, deadline_in, done, finished, millis, outdated, plugin_until, remove_live, renewal,
 };
-use super::trace::Traced;
-use super::{Event, Exit, Mail, ProcessId, Report, Services, Work, run_of};
+use super::{Event, Exit, Mail, ProcessId, Report, Services, Traced, Work, run_of};
 use crate::handover::{Next, UnderWay};
-use crate::holds::Hold;
 use crate::launch::TaskContext;
+use crate::runners::Hold;
 use crate::scribe::WriteOutcome;
 
 /// A runner that does not take what it is sent for so long is stopped, or hangs.

@@ -13,10 +13,10 @@ use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
 use super::*;
-use crate::environment::Environment;
-use crate::guard::exceeded_limit::Exceeded;
+use crate::guard::limits::Exceeded;
 use crate::guard::protocol::{Exit, Order, Report, Settings};
 use crate::guard::{Guard, Guarded, program};
+use crate::isolation::Environment;
 
 /// Nothing here takes so long.
 const DEADLINE: Duration = Duration::from_secs(60);

@@ -18,9 +18,8 @@ use disbatch_core::store::Store;
 use futures::{StreamExt, stream};
 use tokio::sync::SemaphorePermit;
 
-use super::bring::aside;
-use super::meter::Meter;
-use super::walk::FolderFile;
+use super::root::FolderFile;
+use super::transfer::{Meter, aside};
 use super::{Exchange, Trouble};
 
 /// So many bytes of a file are looked through before anything else gets its turn.

@@ -23,10 +23,8 @@ use nix::unistd::{Pid, dup2_stdin, setsid};
 
 use super::COMM;
 use super::family::{Kin, Left, Process, Processes, is_foreign, marks};
-use super::group::Group;
-use super::inbox::Inbox;
-use super::oom::OomKills;
-use super::protocol::{FromGuard, Order, Report, Settings, ToGuard};
+use super::limits::{Group, OomKills};
+use super::protocol::{FromGuard, Inbox, Order, Report, Settings, ToGuard};
 use super::ward::{Low, Ward};
 use crate::boot_time::boot_time;
 use crate::confine;

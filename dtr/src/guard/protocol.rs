@@ -4,26 +4,36 @@
 //! order is a list of words, each with its length before it in the same way; a report is JSON. Words, because
 //! programs, arguments and environment need not be text.
 
+use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroize;
 
-use super::exceeded_limit::Exceeded;
+use super::MOST_DESCRIPTORS;
+use super::limits::Exceeded;
 use crate::confine::Confinement;
-use crate::environment::Environment;
-use crate::secret_bytes::Wiped;
+use crate::isolation::Environment;
+use crate::secrets::Wiped;
 
 /// No order is longer: the kernel starts no program with so much.
 const LONGEST: usize = 8 * 1024 * 1024;
 
 /// A length has so many bytes.
 const LENGTH: usize = 4;
+
+/// Bytes of orders that are read at once.
+const READ_SIZE: usize = 16 * 1024;
 
 /// The number of a plugin process of one guard.
 pub type Number = u64;
@@ -221,6 +231,57 @@ impl<'a> Words<'a> {
         let spawn =
             Spawn { until, program, arguments, environment, folder, descriptors, confinement, direct };
         Some(ToGuard::Spawn(number, Box::new(spawn)))
+    }
+}
+
+/// Orders as they arrive at the guard, with the descriptors that come along.
+pub struct Inbox {
+    socket: UnixStream,
+    buffer: Vec<u8>,
+    arrived: Wiped,
+    descriptors: VecDeque<OwnedFd>,
+}
+
+impl Inbox {
+    pub fn new(socket: UnixStream) -> Self {
+        let (buffer, arrived) = (vec![0; READ_SIZE], Wiped::default());
+        Self { socket, buffer, arrived, descriptors: VecDeque::new() }
+    }
+
+    /// Takes what there is, and waits if there is nothing. False: nothing will come any more.
+    pub fn receive(&mut self) -> io::Result<bool> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
+        let mut along = RecvAncillaryBuffer::new(&mut space);
+        let mut into = [IoSliceMut::new(&mut self.buffer)];
+        let received = match recvmsg(&self.socket, &mut into, &mut along, RecvFlags::CMSG_CLOEXEC) {
+            Ok(message) => message.bytes,
+            Err(rustix::io::Errno::INTR) => return Ok(true),
+            // Who dies with unread reports resets the connection.
+            Err(rustix::io::Errno::CONNRESET) => 0,
+            Err(error) => return Err(error.into()),
+        };
+        for message in along.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                self.descriptors.extend(descriptors);
+            }
+        }
+        self.arrived.extend(&self.buffer[..received]);
+        // A plugin's variables may be secret.
+        self.buffer[..received].zeroize();
+        Ok(received > 0)
+    }
+
+    /// The next order that has arrived completely.
+    pub fn next(&mut self) -> io::Result<Option<ToGuard>> {
+        ToGuard::take(&mut self.arrived)
+    }
+
+    /// The descriptors that belong to the order that was taken last.
+    pub fn descriptors(&mut self, number: usize) -> io::Result<Vec<OwnedFd>> {
+        if self.descriptors.len() < number {
+            return Err(io::Error::other("a plugin's descriptors have not come with it"));
+        }
+        Ok(self.descriptors.drain(..number).collect())
     }
 }
 

@@ -15,8 +15,8 @@ use tokio::time::{sleep, timeout};
 
 use super::protocol::Exit;
 use super::*;
-use crate::environment::Environment;
 use crate::folder::Folder;
+use crate::isolation::Environment;
 
 /// Nothing here takes so long.
 const DEADLINE: Duration = Duration::from_secs(30);

@@ -21,10 +21,8 @@ use rustix::io::{DupFlags, dup2, dup3};
 use rustix::process::{PidfdFlags, pidfd_open};
 use wait4::{ResUse, Wait4};
 
-use super::exceeded_limit::{End, Exceeded};
 use super::family::{Kin, Marks, Processes, marks_of};
-use super::group::Group;
-use super::oom::OomKills;
+use super::limits::{End, Exceeded, Group, OomKills};
 use super::protocol::{Direct, Exit, Spawn};
 use super::{CONTROL_FD, LEASE_IS_OVER, refusal};
 use crate::boot_time::boot_time;

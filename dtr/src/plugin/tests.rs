@@ -14,10 +14,10 @@ use tokio::time::sleep;
 use super::*;
 use crate::boot_time::boot_time;
 use crate::capture::Capture;
+use crate::facts::final_status;
 use crate::folder::mark;
 use crate::relay;
 use crate::supervision::{self, Supervisor};
-use crate::verdict::final_status;
 use disbatch_core::model::{NodeName, Queue, Status, TaskId};
 use disbatch_core::private_folder::PrivateFolder;
 

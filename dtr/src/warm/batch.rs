@@ -23,7 +23,6 @@
 //!   tried again; those that it cannot have begun go to the next process. While one is to end, it gets no more.
 
 mod batcher;
-mod give;
 mod running;
 
 use std::io;
@@ -42,7 +41,7 @@ use zeroize::Zeroizing;
 
 use super::meter::Usage;
 use super::pipes::Said;
-use super::{Key, MOST_STARTS, Marks, line};
+use super::{Key, MOST_STARTS, Marks, task_line};
 use crate::boot_time::boot_time;
 use crate::capture::Captures;
 use crate::control::Control;
@@ -175,7 +174,7 @@ impl Batches {
         loop {
             let (words, heard) = mpsc::unbounded_channel();
             let (key, node) = (Arc::clone(&key), job.run.node.clone());
-            let line = line::of(&job)?;
+            let line = task_line(&job)?;
             let entry = Entry { key, node, task, line, until, words, arrived: Instant::now() };
             self.order(Order::Work(Box::new(entry)));
             match self.follow(task, &mut said, heard, (&mut *supervision, &mut until)).await {

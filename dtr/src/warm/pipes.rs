@@ -13,9 +13,9 @@ use tokio::task::consume_budget;
 
 use crate::capture::Captures;
 use crate::control::Control;
+use crate::descriptors::PipeSink;
 use crate::guard::Streams;
 use crate::relay::Relay;
-use crate::socket::PipeSink;
 use crate::storage::Ear;
 
 /// As much as a pipe holds, unless it is told otherwise.

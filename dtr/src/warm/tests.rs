@@ -1,21 +1,24 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use bson::oid::ObjectId;
 use bson::{Document, doc};
 use disbatch_core::model::{NodeName, Queue, Status, Task, TaskId};
 use disbatch_core::plugin::Manifest;
+use disbatch_core::secrets::SecureParams;
 use disbatch_core::task::Run;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
 
 use super::*;
 use crate::boot_time::boot_time;
+use crate::facts::final_status;
 use crate::plugin::About;
 use crate::relay::{self, Inbox};
 use crate::supervision::{self, End, Reason, Supervisor};
-use crate::verdict::final_status;
 
 /// Nothing here takes so long.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -516,4 +519,54 @@ async fn nothing_survives_a_runner_that_gives_up() {
         }
     };
     timeout(DEADLINE, gone).await.unwrap();
+}
+
+fn read<T: serde::de::DeserializeOwned>(document: Document) -> T {
+    bson::deserialize_from_document(document).unwrap()
+}
+
+#[test]
+fn secure_parameters_are_in_the_task_and_in_no_variable() {
+    let (id, queue) = (ObjectId::new(), ObjectId::new());
+    let sealed = doc! { "key": "k", "data": "sealed" };
+    let task: Task = read(doc! {
+        "_id": id, "queue": queue, "status": 0, "params": { "a": 1 }, "secure_params": sealed,
+    });
+    let queue: Queue = read(doc! { "_id": queue, "name": "q", "plugin": "Test" });
+    let secret = json!({ "password": "correct horse", "odd": { "$oid": "x" } });
+    let params = SecureParams::new(secret.as_object().unwrap().clone()).unwrap();
+    let name = "Test".parse().unwrap();
+    let run =
+        Run { task: TaskId(id), queue: queue.id, node: NodeName::new("n1"), attempt: 1, instance: None };
+    let job = Job {
+        task: &task,
+        json: None,
+        secure_params: Some(&params),
+        queue: &queue,
+        name: &name,
+        run: &run,
+        folder: Path::new("/tmp"),
+        until: Duration::ZERO,
+        about: &About::default(),
+    };
+    assert!(!format!("{job:?}").contains("horse"));
+    let line = task_line(&job).unwrap();
+    assert_eq!(line.last(), Some(&b'\n'));
+    assert!(line.capacity() <= line.len() + 8, "it has not grown: {} of {}", line.len(), line.capacity());
+    let text = String::from_utf8(line.to_vec()).unwrap();
+    assert_eq!(text.lines().count(), 1);
+    let line: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(line["task"]["secure_params"], secret);
+    assert!(!line["env"].to_string().contains("horse") && !text.contains("sealed"), "{text}");
+    let without = task_line(&Job { secure_params: None, ..job }).unwrap();
+    let without = String::from_utf8(without.to_vec()).unwrap();
+    assert!(!without.contains("secure_params"), "what is stored of them is of no use: {without}");
+    let bare = task_line(&Job { folder: Path::new("/"), ..job }).unwrap();
+    let bare: Value = serde_json::from_slice(&bare).unwrap();
+    assert!(bare.get("work_dir").is_none() && bare["env"].get("DISBATCH_WORK_DIR").is_none(), "{bare}");
+    assert_eq!(line["work_dir"], "/tmp");
+    let about = About { secure_params_in_environment: true, ..About::default() };
+    let asked = task_line(&Job { about: &about, ..job }).unwrap();
+    let line: Value = serde_json::from_slice(&asked).unwrap();
+    assert_eq!(line["env"]["JOB_SECURE_PARAMS"], secret.to_string());
 }

@@ -8,9 +8,9 @@ use disbatch_core::task::COMMAND_FIELDS;
 
 use crate::answer::{self, Answer};
 use crate::capture::{Capture, Captures};
+use crate::facts;
 use crate::outcome::{Held, Verdict};
 use crate::plugin::Ended;
-use crate::verdict;
 
 /// Perl Disbatch's words for a task whose plugin has given no result.
 const UNABLE: &[u8] = b"Unable to complete";
@@ -92,7 +92,7 @@ struct Judgement {
 fn judge(plugin: &Plugin, ended: &Ended, answer: Answer) -> Judgement {
     let status = match plugin.manifest.engine {
         Engine::Program => answer.status(),
-        _ => verdict::final_status(ended.exit, Some(answer.given_status())),
+        _ => facts::final_status(ended.exit, Some(answer.given_status())),
     };
     let overruled =
         plugin.manifest.engine == Engine::Program && status == Status::Succeeded && !ended.exit.success();
@@ -109,7 +109,7 @@ fn of_command(plugin: &Plugin, ended: &Ended) -> bson::Document {
         let [status, message] = COMMAND_FIELDS;
         exit.insert(status, ended.exit.code().unwrap_or(BY_SIGNAL));
         if !ended.exit.success() {
-            let signal = verdict::signal_note(ended.exit, ended.facts.oom);
+            let signal = facts::signal_note(ended.exit, ended.facts.oom);
             let code = || format!("exit status {}", ended.exit.code().unwrap_or(BY_SIGNAL));
             exit.insert(message, signal.map_or_else(code, |note| note.trim_end().to_owned()));
         }

@@ -12,10 +12,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
-pub use wire::{FromContainer, ToContainer};
+pub use wire::{FromContainer, Signposts, ToContainer, is_usable};
 
-use crate::address::Address;
-use wire::{Answer, Sent};
+use wire::{Address, Answer, Sent};
 
 /// The newest version of the interface that is spoken here.
 const NEWEST: (u32, u32) = (1, 47);

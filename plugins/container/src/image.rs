@@ -1,16 +1,17 @@
-//! Images: what they are called, and having them there.
+//! Images: what they are called, having them there, and with what they are fetched from a registry that asks who one is.
 
-use serde_json::json;
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE};
+use serde_json::{Map, Value, json};
+use zeroize::Zeroizing;
 
 use crate::api::{Engine, Image};
 use crate::channel::Channel;
-use crate::credentials;
-use crate::input::ContainerInput;
+use crate::input::{ContainerInput, Pull};
 use crate::request::Create;
-use crate::settings::Pull;
 
 /// Docker's own registry, which is meant where a name has none.
-pub const DOCKER_HUB: &str = "docker.io";
+const DOCKER_HUB: &str = "docker.io";
 
 /// The longest name of an image, with registry and digest.
 const LONGEST: usize = 1024;
@@ -28,7 +29,7 @@ pub fn checked(name: &str) -> Result<&str, String> {
 }
 
 /// The registry of an image: what comes before the first slash, if it looks like a host.
-pub fn registry(name: &str) -> &str {
+fn registry(name: &str) -> &str {
     match name.split_once('/') {
         Some((host, _)) if host == "localhost" || host.contains(['.', ':']) => host,
         _ => DOCKER_HUB,
@@ -81,15 +82,101 @@ pub async fn ensure(
             Err(_) => {}
         }
     }
-    let credentials = credentials::header(told, name)?;
+    let credentials = registry_auth(told, name)?;
     channel.say(&json!({ "progress": { "message": format!("fetching the image {name}") } })).await;
     let pulled = engine.pull(&with_tag(name), credentials.as_ref().map(|header| header.as_str())).await;
     pulled.map_err(|error| format!("cannot fetch the image {name}: {error}"))
 }
 
+/// Other names of Docker's own registry.
+const ALSO_DOCKER_HUB: [&str; 3] = ["index.docker.io", "registry-1.docker.io", "registry.hub.docker.com"];
+
+/// What Docker's interface takes as `X-Registry-Auth` when this image is fetched. `None`: nothing.
+///
+/// What names no registry is for that of the manifest's image alone. An image that a task brings may be anybody's.
+/// An error shows nothing of the secret.
+fn registry_auth(told: &ContainerInput, image: &str) -> Result<Option<Zeroizing<String>>, String> {
+    let settings = &told.worker.settings;
+    let Some(name) = &settings.registry_secret else { return Ok(None) };
+    let of = |what: &str| format!("container.registry_secret: {what}");
+    let secret = told.worker.secrets.get(name);
+    let secret = secret.ok_or_else(|| of(&format!("the plugin has no secret '{name}' here")))?.trim();
+    let wanted = registry(image);
+    let is_own = settings.own_image().is_some_and(|own| registry(own) == wanted);
+    let for_own = |account: Account| {
+        if is_own { Ok(Some(account)) } else { Err(of(&format!("it is not for the registry {wanted}"))) }
+    };
+    let wrong = || of("expected user:password, or what Docker keeps in config.json");
+    let account = if secret.starts_with('{') {
+        let object: Map<String, Value> = serde_json::from_str(secret).map_err(|_| wrong())?;
+        match object.get("auths") {
+            Some(Value::Object(auths)) => of_registry(auths, wanted).ok_or_else(wrong)?,
+            Some(_) => return Err(wrong()),
+            None => for_own(Account::parse(&object).ok_or_else(wrong)?)?,
+        }
+    } else {
+        for_own(Account::of_text(secret).ok_or_else(wrong)?)?
+    };
+    Ok(account.map(|account| account.header(wanted)))
+}
+
+/// The account for a registry, if there is one. `None`: it cannot be understood.
+fn of_registry(auths: &Map<String, Value>, wanted: &str) -> Option<Option<Account>> {
+    match auths.iter().find(|(name, _)| host(name) == wanted) {
+        Some((_, entry)) => Account::parse(entry.as_object()?).map(Some),
+        None => Some(None),
+    }
+}
+
+/// The registry of an entry, which may be written as an address.
+fn host(name: &str) -> &str {
+    let name = name.split_once("://").map_or(name, |(_, name)| name);
+    let host = name.split('/').next().unwrap_or(name);
+    if ALSO_DOCKER_HUB.contains(&host) { DOCKER_HUB } else { host }
+}
+
+enum Account {
+    Password { user: String, password: Zeroizing<String> },
+    Token(Zeroizing<String>),
+}
+
+impl Account {
+    fn of_text(text: &str) -> Option<Self> {
+        let (user, password) = text.split_once(':').filter(|(user, _)| !user.is_empty())?;
+        Some(Self::Password { user: user.to_owned(), password: Zeroizing::new(password.to_owned()) })
+    }
+
+    /// As Docker keeps it.
+    fn parse(entry: &Map<String, Value>) -> Option<Self> {
+        let text = |key: &str| entry.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
+        if let Some(token) = text("identitytoken") {
+            return Some(Self::Token(Zeroizing::new(token.to_owned())));
+        }
+        if let (Some(user), Some(password)) = (text("username"), text("password")) {
+            return Some(Self::Password {
+                user: user.to_owned(),
+                password: Zeroizing::new(password.to_owned()),
+            });
+        }
+        let both = Zeroizing::new(String::from_utf8(STANDARD.decode(text("auth")?).ok()?).ok()?);
+        Self::of_text(&both)
+    }
+
+    fn header(&self, registry: &str) -> Zeroizing<String> {
+        let account = match self {
+            Self::Password { user, password } => {
+                json!({ "username": user, "password": password.as_str(), "serveraddress": registry })
+            }
+            Self::Token(token) => json!({ "identitytoken": token.as_str(), "serveraddress": registry }),
+        };
+        Zeroizing::new(URL_SAFE.encode(Zeroizing::new(account.to_string()).as_bytes()))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::input::tests::told;
 
     #[test]
     fn names_have_registries_and_tags() {
@@ -127,5 +214,64 @@ mod tests {
             assert_eq!(digest(name, &two).as_deref(), Some(expected), "{name}");
         }
         assert_eq!(digest("busybox", &image(&[])).as_deref(), Some("sha256:id"));
+    }
+
+    /// What is sent for `image`, where the manifest names `own`.
+    fn sent(secret: &str, own: &str, image: &str) -> Result<Value, String> {
+        let mut told = told(&json!({ "image": own, "registry_secret": "registry" }), &json!({}));
+        told.worker.secrets.insert("registry".to_owned(), secret.to_owned());
+        let header = registry_auth(&told, image)?;
+        Ok(header.map_or(Value::Null, |header| {
+            serde_json::from_slice(&URL_SAFE.decode(header.as_bytes()).unwrap()).unwrap()
+        }))
+    }
+
+    #[test]
+    fn a_password_goes_to_the_registry_of_the_manifest_only() {
+        let expected = json!({ "username": "ann", "password": "a:?>~b", "serveraddress": "quay.io" });
+        assert_eq!(sent("ann:a:?>~b\n", "quay.io/a", "quay.io/b:1"), Ok(expected));
+        for image in ["evil.example/a", "busybox", "quay.io.evil.example/a"] {
+            let why = sent("ann:horse", "quay.io/a", image).unwrap_err();
+            assert!(why.starts_with("container.registry_secret: it is not for the registry "), "{why}");
+        }
+        assert!(sent("ann:horse", "", "quay.io/a").is_err(), "the manifest names none");
+    }
+
+    #[test]
+    fn what_docker_keeps_names_its_registries() {
+        let auth = STANDARD.encode("ann:horse");
+        let file = json!({ "auths": {
+            "https://index.docker.io/v1/": { "auth": auth },
+            "quay.io": { "username": "bob", "password": "p" },
+            "host:5000": { "identitytoken": "t" },
+            "odd.example": { "auth": "?" },
+        } })
+        .to_string();
+        let user = |image: &str| sent(&file, "busybox", image);
+        let expected = json!({ "username": "ann", "password": "horse", "serveraddress": "docker.io" });
+        assert_eq!(user("library/busybox"), Ok(expected));
+        assert_eq!(user("quay.io/a").unwrap()["username"], "bob");
+        assert_eq!(
+            user("host:5000/a").unwrap(),
+            json!({ "identitytoken": "t", "serveraddress": "host:5000" })
+        );
+        assert_eq!(user("ghcr.io/a"), Ok(Value::Null), "anybody may fetch from there");
+        assert!(user("odd.example/a").is_err());
+        let one = json!({ "auth": auth }).to_string();
+        assert_eq!(sent(&one, "quay.io/a", "quay.io/a").unwrap()["username"], "ann");
+        assert!(sent(&one, "quay.io/a", "busybox").is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_said_and_not_shown() {
+        for secret in ["horse", ":horse", "{horse", r#"{"auths":"horse"}"#, r#"{"auth":"horse!"}"#] {
+            let why = sent(secret, "quay.io/a", "quay.io/a").unwrap_err();
+            assert!(why.contains("expected user:password") && !why.contains("horse"), "{why}");
+        }
+        let mut told = told(&json!({ "image": "i", "registry_secret": "registry" }), &json!({}));
+        let why = registry_auth(&told, "i").unwrap_err();
+        assert_eq!(why, "container.registry_secret: the plugin has no secret 'registry' here");
+        told.worker.settings.registry_secret = None;
+        assert!(registry_auth(&told, "i").unwrap().is_none());
     }
 }

@@ -3,24 +3,19 @@
 //!
 //! A runner starts it as it starts any plugin, and what holds for plugins holds for it: it reads the task from its
 //! standard input, its output is the task's, and SIGTERM means that the task is to end. What it is told besides is in
-//! [`told`]. With the argument `tidy` it removes the containers of those that were killed.
+//! [`input`]. With the argument `tidy` it removes the containers of those that were killed.
 //!
 //! The interface is spoken here and not by a client of its types: those refuse whole answers for a word that they do not
 //! know, and Podman has some.
 
-mod address;
 mod api;
 mod channel;
-mod credentials;
-mod environment;
 mod image;
 mod input;
 mod labels;
 mod output;
-mod process;
 mod request;
 mod run;
-mod settings;
 mod tidy;
 
 use std::io;

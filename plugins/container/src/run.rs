@@ -14,12 +14,11 @@ use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, sleep, timeout};
 use zeroize::Zeroizing;
 
-use crate::address::{Signposts, is_usable};
-use crate::api::{Engine, Error, FromContainer, ToContainer};
+use crate::api::{Engine, Error, FromContainer, Signposts, ToContainer, is_usable};
 use crate::channel::Channel;
 use crate::input::ContainerInput;
+use crate::labels::Process;
 use crate::output::Targets;
-use crate::process::Process;
 use crate::request::Create;
 use crate::{CANNOT_RUN, image, labels, output, tidy};
 

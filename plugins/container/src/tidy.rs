@@ -7,10 +7,9 @@ use std::time::Duration;
 use disbatch_adapter::note;
 use tokio::time::sleep;
 
-use crate::address::{Signposts, is_usable};
-use crate::api::{Engine, Error, Listed};
+use crate::api::{Engine, Error, Listed, Signposts, is_usable};
 use crate::input::ContainerInput;
-use crate::process::{Process, namespace};
+use crate::labels::{Process, namespace};
 use crate::{TidyOptions, labels};
 
 /// How often it is tried to remove the container of an earlier attempt: engines that are busy refuse what they do the next

@@ -5,7 +5,6 @@
 //! Whatever else comes of it is a failure of the task.
 
 mod ask;
-mod input;
 mod request;
 
 use std::io;
@@ -39,7 +38,7 @@ async fn main() -> ExitCode {
 async fn run() -> Result<(), ask::Failure> {
     let line = io::read_to_string(io::stdin())
         .map_err(|error| ask::Failure::of(format!("cannot read the task: {error}")))?;
-    let told = input::RequestInput::parse(&line).map_err(ask::Failure::of)?;
+    let told = request::RequestInput::parse(&line).map_err(ask::Failure::of)?;
     let request = request::Request::of(&told).map_err(ask::Failure::of)?;
     ask::ask(&request, told.worker.settings.connect_retries).await
 }

@@ -6,10 +6,206 @@
 //! Its client is the feature `client` of this crate. Without it there is no such program: a node that has none leaves tasks
 //! of such plugins to others.
 
-mod adapter;
+mod changes;
+mod claim;
+mod cluster;
+mod follow;
+mod input;
+mod job;
+mod log;
+mod pod;
+mod verdict;
 
+use std::io::{self, Read};
 use std::process::ExitCode;
+use std::time::Duration;
+
+use disbatch_adapter::{Control, Stop, note};
+use serde_json::{Map, Value, json};
+use zeroize::Zeroizing;
+
+use claim::Claimed;
+use cluster::{Cluster, Pauses, Removal, describe, is_passing};
+use follow::{Following, JobOutcome};
+use input::JobInput;
+use job::Wanted;
+
+/// The exit code where no container has run, as Docker's own client has it.
+const CANNOT_RUN: u8 = 125;
+
+/// The exit code when the task was to end before there was a container: that of a process that SIGTERM ends.
+const TOLD_TO_END: u8 = 128 + 15;
+
+/// How often it is tried to remove a job that has ended.
+const REMOVALS: u32 = 5;
+
+/// How long a write that nobody reads may hold up the end.
+const LAST_MOMENT: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
-    adapter::main()
+    // Fails when a provider is installed already, which is as good.
+    let _already_installed = rustls::crypto::ring::default_provider().install_default();
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            note(&format_args!("cannot begin: {error}"));
+            return ExitCode::from(CANNOT_RUN);
+        }
+    };
+    let code = runtime.block_on(Box::pin(run(io::stdin().lock())));
+    runtime.shutdown_timeout(LAST_MOMENT);
+    ExitCode::from(code)
+}
+
+/// Runs the task of which the runner tells, and returns the exit code of its container.
+async fn run(mut source: impl Read) -> u8 {
+    let mut line = Zeroizing::new(Vec::new());
+    let read = source.read_to_end(&mut line);
+    drop(source);
+    let ran = match read {
+        Ok(_) => Box::pin(work(&line)).await,
+        Err(error) => Err(format!("cannot read the task: {error}")),
+    };
+    ran.unwrap_or_else(|why| {
+        note(&why);
+        CANNOT_RUN
+    })
+}
+
+async fn work(line: &[u8]) -> Result<u8, String> {
+    let told = JobInput::parse(line)?;
+    let mut stop = Stop::listen().map_err(|error| format!("cannot listen to signals: {error}"))?;
+    let mut control = Control::from_environment();
+    let wanted = Wanted::new(&told)?;
+    let of_node = told.worker.engine_config.clone().unwrap_or_default();
+    let cluster = tokio::select! {
+        cluster = Box::pin(Cluster::find(&of_node, wanted.namespace.as_deref())) => cluster?,
+        () = stop.wanted() => return Ok(TOLD_TO_END),
+    };
+    let claimed = tokio::select! {
+        claimed = Box::pin(claim::claim(&cluster, &wanted, &mut control)) => Some(claimed?),
+        () = stop.wanted() => None,
+    };
+    let Some(claimed) = claimed else {
+        Box::pin(claim::end_all(&cluster, &wanted)).await;
+        return Ok(TOLD_TO_END);
+    };
+    if let Some(attempt) = &claimed.adopted {
+        note(&format_args!("going on with the job {}, of attempt {attempt}", claimed.job.name));
+    }
+    let container = wanted.container();
+    let following =
+        Following { cluster: &cluster, job: &claimed.job, selector: &wanted.selector, container: &container };
+    let outcome = Box::pin(following.follow(&mut control, &mut stop)).await;
+    if !outcome.as_ref().is_ok_and(|outcome| outcome.stopped) {
+        remove(&cluster, &claimed).await;
+    }
+    let outcome = outcome?;
+    report(&outcome, &mut control, &facts(&cluster, &claimed, &outcome));
+    explain(&outcome, &wanted);
+    Ok(exit_code(&outcome))
+}
+
+/// Removes a job that has ended. If it cannot be, the cluster does it later.
+async fn remove(cluster: &Cluster, claimed: &Claimed) {
+    let mut pauses = Pauses::default();
+    for left in (0..REMOVALS).rev() {
+        match cluster.remove(&claimed.job, Removal::PodsLater).await {
+            Ok(_) => return,
+            Err(error) if is_passing(&error) && left > 0 => pauses.pause().await,
+            Err(error) => {
+                note(&format_args!(
+                    "the job {} is left for the cluster: {}",
+                    claimed.job.name,
+                    describe(&error)
+                ));
+                return;
+            }
+        }
+    }
+}
+
+/// What has run, and where.
+fn facts(cluster: &Cluster, claimed: &Claimed, outcome: &JobOutcome) -> Value {
+    let mut facts = json!({
+        "namespace": cluster.namespace,
+        "job": claimed.job.name,
+        "oom": outcome.ended.oom,
+    });
+    let seen = outcome.seen.as_ref();
+    let of_pod = [
+        ("pod", seen.map(|seen| seen.pod.clone())),
+        ("node", seen.and_then(|seen| seen.node.clone())),
+        ("digest", seen.and_then(|seen| seen.digest.clone())),
+        ("reason", Some(outcome.ended.reason.clone()).filter(|reason| !reason.is_empty())),
+        ("adopted_from_attempt", claimed.adopted.clone()),
+    ];
+    for (key, value) in of_pod {
+        if let Some(value) = value {
+            facts[key] = value.into();
+        }
+    }
+    if let Some(code) = outcome.ended.code {
+        facts["exit_code"] = code.into();
+    }
+    facts
+}
+
+/// Passes on what the container has said last, and says what there is to know of it.
+fn report(outcome: &JobOutcome, control: &mut Control, facts: &Value) {
+    let last_words = outcome.ended.last_words.as_deref().unwrap_or_default();
+    for line in last_words.lines().map(str::trim).filter(|line| line.starts_with('{')) {
+        match serde_json::from_str::<Map<String, Value>>(line) {
+            Ok(message) => {
+                control.send(&Value::Object(message));
+            }
+            // Kubernetes keeps no more than 4096 bytes.
+            Err(_) => {
+                note(&"a line that the container has written for its runner is no JSON object, or is cut off")
+            }
+        }
+    }
+    control.send(&json!({ "facts": facts }));
+}
+
+/// Says what an exit code alone does not.
+fn explain(outcome: &JobOutcome, wanted: &Wanted) {
+    if outcome.stopped {
+        return;
+    }
+    if outcome.ended.oom {
+        match wanted.memory() {
+            Some(limit) => note(&format_args!("the container ran out of memory: its limit is {limit}")),
+            None => note(&"the container ran out of memory"),
+        }
+    }
+    if let Some(why) = &outcome.ended.why {
+        note(why);
+    }
+}
+
+fn exit_code(outcome: &JobOutcome) -> u8 {
+    match outcome.ended.code {
+        Some(code) => u8::try_from(code).unwrap_or(CANNOT_RUN),
+        None if outcome.stopped => TOLD_TO_END,
+        None => CANNOT_RUN,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::verdict::Ended;
+    use super::*;
+
+    #[test]
+    fn the_exit_code_is_that_of_the_container_if_it_has_one() {
+        let of = |code: Option<i32>, stopped: bool| {
+            exit_code(&JobOutcome { seen: None, ended: Ended { code, ..Ended::default() }, stopped })
+        };
+        assert_eq!([of(Some(0), false), of(Some(3), false), of(Some(143), true)], [0, 3, 143]);
+        assert_eq!(
+            [of(None, false), of(None, true), of(Some(-1), false)],
+            [CANNOT_RUN, TOLD_TO_END, CANNOT_RUN]
+        );
+    }
 }

@@ -3,11 +3,9 @@
 //! A message has the same id in each attempt: delivery is at least once, and whoever gets it can tell.
 
 mod addresses;
-mod chat;
 mod message;
 mod post;
 mod smtp;
-mod webhook;
 
 use std::process::ExitCode;
 
@@ -35,11 +33,11 @@ fn deliver(task: &mut Task) -> Result<(), Error> {
     let words = Words { subject: templates.subject(&message)?, text: templates.text(&message)? };
     let delivered = match channel {
         message::Channel::Webhook { url } => {
-            post::post(&webhook::request(&url, &message, &words, secret.as_deref())?, &allowed)
+            post::post(&post::webhook(&url, &message, &words, secret.as_deref())?, &allowed)
         }
-        message::Channel::Slack => post::post(&chat::slack(&secret_address(url)?, &words)?, &allowed),
+        message::Channel::Slack => post::post(&post::slack(&secret_address(url)?, &words)?, &allowed),
         message::Channel::Teams => {
-            post::post(&chat::teams(&secret_address(url)?, &message, &words)?, &allowed)
+            post::post(&post::teams(&secret_address(url)?, &message, &words)?, &allowed)
         }
         message::Channel::Mail(mail) => smtp::send(&mail, &message, &words, secret.as_deref(), &allowed),
     };

@@ -121,17 +121,15 @@
 #![warn(missing_docs)]
 
 mod control;
-mod error;
-mod secure;
 mod task;
 mod warm;
 
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-pub use error::Error;
-pub use secure::SecureParams;
+use serde_json::{Map, Value};
+
 pub use task::{MAX_RESULT_BYTES, MAX_STORAGE_BYTES, Question, Task};
 
 /// Reads the task from standard input, does `work` with it, and returns the exit code for `main`.
@@ -162,6 +160,136 @@ fn finish<E: Display>(
     work(&mut task).map_err(|error| format!("{error:#}"))?;
     // The process would flush at its end too, but without a word if that fails.
     io::stdout().flush().map_err(|error| format!("cannot write standard output: {error}"))
+}
+
+/// Why a plugin, or one of its calls to this crate, failed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The task on standard input cannot be read.
+    Task(String),
+    /// A parameter is missing or has a wrong value.
+    Param {
+        /// The key in `params`.
+        name: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A secure parameter is missing or has a wrong value, which is not shown.
+    SecureParam {
+        /// The key in `secure_params`.
+        name: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A status that is not a positive integer.
+    Status(i32),
+    /// A result that cannot be stored.
+    Result(String),
+    /// A report that cannot be stored.
+    Report(String),
+    /// A value that cannot be saved.
+    Storage(String),
+    /// A question that cannot be asked.
+    Question(String),
+    /// The task cannot be ended in a transaction.
+    Commit,
+    /// Input or output failed.
+    Io(io::Error),
+    /// The plugin's own reason.
+    Failed(String),
+}
+
+impl Error {
+    /// A failure that the plugin puts in its own words.
+    pub fn failed(reason: impl fmt::Display) -> Self {
+        Self::Failed(reason.to_string())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Task(problem) => write!(f, "cannot read the task: {problem}"),
+            Self::Param { name, problem } => write!(f, "params.{name} {problem}"),
+            Self::SecureParam { name, problem } => write!(f, "secure_params.{name} {problem}"),
+            Self::Status(status) => write!(f, "status must be a positive integer, got {status}"),
+            Self::Result(problem) => write!(f, "result {problem}"),
+            Self::Report(problem) => write!(f, "report {problem}"),
+            Self::Storage(problem) => write!(f, "storage {problem}"),
+            Self::Question(problem) => write!(f, "question {problem}"),
+            Self::Commit => f.write_str(
+                "the task cannot be committed: its manifest has no \"commits\": true, or another step comes after this one",
+            ),
+            Self::Io(error) => error.fmt(f),
+            Self::Failed(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        // The text of an I/O error is the whole text of ours, so its source is what stands behind it.
+        match self {
+            Self::Io(error) => error.source(),
+            Self::Task(_)
+            | Self::Param { .. }
+            | Self::SecureParam { .. }
+            | Self::Status(_)
+            | Self::Result(_)
+            | Self::Report(_)
+            | Self::Storage(_)
+            | Self::Question(_)
+            | Self::Commit
+            | Self::Failed(_) => None,
+        }
+    }
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// The task's secure parameters: passwords, tokens, and whatever else was given to be shown to nobody. There may be
+/// none.
+///
+/// Runner and plugin alone know them. Disbatch stores what a plugin prints, so do not print them, not even in errors;
+/// with `{:?}` this value shows nothing. Programs that the plugin starts should get them on standard input or in files
+/// of the [work folder](crate::Task::work_dir), as everybody on the host can see their arguments.
+#[derive(Clone, Default, PartialEq)]
+pub struct SecureParams(Map<String, Value>);
+
+impl SecureParams {
+    /// Takes them out of a task's document, so that nobody comes upon them by chance.
+    pub(crate) fn take(document: &mut Value) -> Self {
+        match document.as_object_mut().and_then(|document| document.remove("secure_params")) {
+            Some(Value::Object(params)) => Self(params),
+            _ => Self::default(), // A runner writes an object, or nothing.
+        }
+    }
+
+    /// The one with this name.
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.0.get(name)
+    }
+
+    /// Their names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Debug for SecureParams {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SecureParams({}, not shown)", self.0.len())
+    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,5 @@
 //! The task that a plugin works on.
 
-mod question;
-mod storage;
-
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -11,13 +8,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::Error;
 use crate::control::Control;
-use crate::secure::SecureParams;
 use crate::warm::Parts;
-
-pub use question::Question;
-pub use storage::MAX_STORAGE_BYTES;
+use crate::{Error, SecureParams};
 
 /// A larger result is refused.
 pub const MAX_RESULT_BYTES: usize = 1024 * 1024;
@@ -302,146 +295,130 @@ fn object(value: impl Serialize) -> Result<Value, String> {
     if value.is_object() { Ok(value) } else { Err("must be an object".to_owned()) }
 }
 
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-    use std::io::Read;
+/// More is refused.
+pub const MAX_STORAGE_BYTES: usize = 1024 * 1024;
 
-    use super::*;
-    use crate::control;
-
-    #[test]
-    fn a_task_is_committed_under_the_name_of_its_attempt() {
-        let line = r#"{"task":{},"env":{"DISBATCH_COMMIT":"6b0003bb686c8275d8013333.1"}}"#;
-        let task = Task::brought(serde_json::from_str(line).unwrap(), Control::default()).unwrap();
-        let expected = json!({ "_id": "6b0003bb686c8275d8013333.1", "status": 3 });
-        assert_eq!(task.commit_document(3).unwrap(), expected);
-        let error = task.commit_document(0).unwrap_err();
-        assert_eq!(error.to_string(), "status must be a positive integer, got 0");
-        let task: Task = "{}".parse().unwrap();
-        let error = task.commit_document(1).unwrap_err();
-        assert!(error.to_string().starts_with("the task cannot be committed: its manifest"), "{error}");
+impl Task {
+    /// What the plugin saved last with [`save_storage`](Self::save_storage): in an earlier run of the task's schedule, in an
+    /// earlier attempt of this task, or in an earlier step. Null if there is nothing. What this run saves does not change it.
+    ///
+    /// ```
+    /// let task: disbatch_plugin::Task = r#"{"storage":{"cursor":7}}"#.parse()?;
+    /// assert_eq!(task.storage()["cursor"], 7);
+    /// # Ok::<(), disbatch_plugin::Error>(())
+    /// ```
+    pub fn storage(&self) -> &Value {
+        self.document().get("storage").unwrap_or(&Value::Null)
     }
 
-    /// What a runner reads when `work` is done with an empty task.
-    pub(super) fn sent(work: impl FnOnce(&mut Task)) -> Vec<Value> {
-        let mut task: Task = "{}".parse().unwrap();
-        let (control, mut reader) = control::tests::connected();
-        task.control = control;
-        work(&mut task);
-        drop(task);
-        let mut text = String::new();
-        reader.read_to_string(&mut text).unwrap();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    /// Saves a value for the next run of the task's schedule, at most [`MAX_STORAGE_BYTES`] of it. The last call wins. It is
+    /// kept also if the task fails afterwards.
+    ///
+    /// ```
+    /// # let mut task: disbatch_plugin::Task = "{}".parse()?;
+    /// task.save_storage(serde_json::json!({ "cursor": 8 }))?;
+    /// # Ok::<(), disbatch_plugin::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// It is too large, or does not serialise.
+    pub fn save_storage(&mut self, storage: impl Serialize) -> Result<(), Error> {
+        let storage = serde_json::to_value(storage).map_err(|error| Error::Storage(error.to_string()))?;
+        let size = storage.to_string().len();
+        if size > MAX_STORAGE_BYTES {
+            return Err(Error::Storage(format!("must have at most {MAX_STORAGE_BYTES} bytes, got {size}")));
+        }
+        self.control.send(&json!({ "storage": storage }));
+        Ok(())
     }
 
-    #[test]
-    fn a_task_document_is_understood() {
-        let task: Task = r#"{"_id":{"$oid":"6b0003bb686c8275d8013333"},"params":{"n":[1,2]},"status":0,
-            "queue":{"$oid":"6b0003bb686c8275d70dc2f1"},"ctime":{"$date":"2026-11-20T08:24:27.344Z"}}"#
-            .parse()
-            .unwrap();
-        assert_eq!(task.id(), "6b0003bb686c8275d8013333");
-        assert_eq!(task.queue(), "6b0003bb686c8275d70dc2f1");
-        assert_eq!(task.params(), &json!({ "n": [1, 2] }));
-        assert_eq!(task.param::<Vec<u8>>("n").unwrap(), [1, 2]);
-        assert_eq!(task.document()["ctime"]["$date"], "2026-11-20T08:24:27.344Z");
+    /// When the newest run of the task's schedule that succeeded began, as `2026-11-20T08:24:27.344Z`. None if there was
+    /// none.
+    pub fn last_success_start(&self) -> Option<String> {
+        self.variable("LAST_SUCCESS_START").filter(|time| !time.is_empty())
     }
 
-    #[test]
-    fn little_is_needed_to_try_a_plugin() {
-        let task: Task = r#"{"parameters":{"a":1}}"#.parse().unwrap();
-        assert_eq!((task.id(), task.queue()), ("", ""));
-        assert_eq!(task.params(), &json!({ "a": 1 }));
-        let task: Task = r#"{"_id":"mine"}"#.parse().unwrap();
-        assert_eq!((task.id(), task.params()), ("mine", &Value::Null));
-    }
-
-    #[test]
-    fn without_a_line_the_environment_tells() {
-        let task: Task = "{}".parse().unwrap();
-        assert_eq!(task.variable("PATH"), std::env::var("PATH").ok());
-        assert_eq!(task.variable("DISBATCH_NO_SUCH_VARIABLE"), None);
-        assert_eq!(task.work_dir(), std::path::Path::new("."));
-    }
-
-    #[test]
-    fn a_wrong_task_says_what_is_wrong() {
-        let error = |text: &str| text.parse::<Task>().unwrap_err().to_string();
-        assert_eq!(error("5"), "cannot read the task: must be an object, got 5");
-        assert_eq!(error(""), "cannot read the task: EOF while parsing a value at line 1 column 0");
-    }
-
-    #[test]
-    fn a_wrong_parameter_is_named() {
-        let task: Task = r#"{"params":{"n":-1,"null":null}}"#.parse().unwrap();
-        let error = |name| task.param::<u8>(name).unwrap_err().to_string();
-        assert_eq!(error("m"), "params.m is missing");
-        assert_eq!(error("n"), "params.n is wrong: invalid value: integer `-1`, expected u8");
-        assert_eq!(error("null"), "params.null is wrong: invalid type: null, expected u8");
-        assert_eq!(task.param::<Option<u8>>("null").unwrap(), None);
-    }
-
-    #[test]
-    fn secure_parameters_are_shown_in_no_message() {
-        let task: Task = r#"{"params":{"a":1},"secure_params":{"password":"horse","null":null,"n":1234}}"#
-            .parse()
-            .unwrap();
-        assert_eq!(task.secure_param::<String>("password").unwrap(), "horse");
-        assert_eq!(task.secure_param::<Option<String>>("null").unwrap(), None);
-        assert_eq!(task.secure_params().get("n"), Some(&json!(1234)));
-        assert_eq!(task.secure_params().names().collect::<Vec<_>>(), ["n", "null", "password"]);
-        let wrong = task.secure_param::<Vec<u8>>("password").unwrap_err().to_string();
-        assert!(wrong.starts_with("secure_params.password is no ") && !wrong.contains("horse"), "{wrong}");
-        let missing = task.secure_param::<u16>("token").unwrap_err().to_string();
-        assert_eq!(missing, "secure_params.token is missing");
-        assert_eq!(task.document(), &json!({"params": {"a": 1}}));
-        let shown = format!("{task:?} {:?}", task.secure_params());
-        assert!(!shown.contains("horse") && !shown.contains("1234"), "{shown}");
-        let without: Task = "{}".parse().unwrap();
-        assert!(without.secure_params().is_empty());
-    }
-
-    #[test]
-    fn progress_is_clamped_and_partial() {
-        let lines = sent(|task| {
-            task.progress(12.5, "reading");
-            task.progress(250.0, "");
-            task.progress(None, "waiting");
-            task.progress(f64::NAN, "");
-        });
-        assert_eq!(
-            lines,
-            [
-                json!({ "progress": { "percent": 12.5, "message": "reading" } }),
-                json!({ "progress": { "percent": 100.0 } }),
-                json!({ "progress": { "message": "waiting" } }),
-            ]
-        );
-    }
-
-    #[test]
-    fn only_what_can_be_stored_is_sent() {
-        let lines = sent(|task| {
-            task.set_status(7).unwrap();
-            task.set_result(BTreeMap::from([("n", 1)])).unwrap();
-            task.report(json!({ "task_id": { "$oid": "6b0003bb686c8275d8013333" } })).unwrap();
-            let error = task.set_status(0).unwrap_err();
-            assert_eq!(error.to_string(), "status must be a positive integer, got 0");
-            let error = task.set_result([1]).unwrap_err();
-            assert_eq!(error.to_string(), "result must be an object");
-            let error = task.report("text").unwrap_err();
-            assert_eq!(error.to_string(), "report must be an object");
-            let error = task.set_result(json!({ "a": "x".repeat(MAX_RESULT_BYTES) })).unwrap_err();
-            assert_eq!(error.to_string(), "result must have at most 1048576 bytes, got 1048584");
-        });
-        assert_eq!(
-            lines,
-            [
-                json!({ "status": 7 }),
-                json!({ "result": { "n": 1 } }),
-                json!({ "report": { "task_id": { "$oid": "6b0003bb686c8275d8013333" } } }),
-            ]
-        );
+    /// When that run ended.
+    pub fn last_success_finish(&self) -> Option<String> {
+        self.variable("LAST_SUCCESS_FINISH").filter(|time| !time.is_empty())
     }
 }
+
+/// What a plugin asks a person. See "Asking a person" in docs/plugins.md.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Question {
+    value: Value,
+}
+
+impl Question {
+    /// A question that operators of the task's queue answer, without a form and without a deadline.
+    pub fn new(title: impl Into<String>) -> Self {
+        Self { value: json!({ "title": title.into() }) }
+    }
+
+    /// With a JSON Schema of the answer, which is an object.
+    ///
+    /// # Errors
+    /// It does not serialise.
+    pub fn form(self, form: impl Serialize) -> Result<Self, Error> {
+        let form = serde_json::to_value(form).map_err(|error| Error::Question(error.to_string()))?;
+        Ok(self.with("form", form))
+    }
+
+    /// For these users, and roles as `role:operator`.
+    #[must_use]
+    pub fn who<T: Into<String>>(self, who: impl IntoIterator<Item = T>) -> Self {
+        let who: Vec<String> = who.into_iter().map(Into::into).collect();
+        self.with("who", who.into())
+    }
+
+    /// To be answered within so many seconds; then the task is cancelled, unless it is to go on without an answer.
+    #[must_use]
+    pub fn within(self, seconds: f64) -> Self {
+        self.with("deadline", seconds.into())
+    }
+
+    /// Goes on when nobody has answered in time: then the answer's `value` is null.
+    #[must_use]
+    pub fn or_continue(self) -> Self {
+        self.with("on_deadline", "continue".into())
+    }
+
+    fn with(mut self, field: &str, value: Value) -> Self {
+        self.value[field] = value;
+        self
+    }
+}
+
+impl Task {
+    /// Asks a person. The plugin returns after this: the task waits without a process, and its next attempt has the
+    /// [`answer`](Self::answer). What it has to know then is to be saved, see [`save_storage`](Self::save_storage).
+    ///
+    /// ```
+    /// use disbatch_plugin::Question;
+    /// # let mut task: disbatch_plugin::Task = "{}".parse()?;
+    /// if task.answer().is_null() {
+    ///     let form = serde_json::json!({ "properties": { "go": { "type": "boolean" } }, "required": ["go"] });
+    ///     task.ask(&Question::new("Deploy?").form(form)?.who(["ann", "role:operator"]).within(86_400.0));
+    ///     return Ok(());
+    /// }
+    /// # Ok::<(), disbatch_plugin::Error>(())
+    /// ```
+    pub fn ask(&mut self, question: &Question) {
+        self.control.send(&json!({ "await": question.value }));
+    }
+
+    /// The answer to what the attempt before has asked: `value`, `by`, `at` and `attempt`. Null if there is none.
+    ///
+    /// ```
+    /// let task: disbatch_plugin::Task = r#"{"answer":{"value":{"go":true},"by":"ann"}}"#.parse()?;
+    /// assert_eq!(task.answer()["value"]["go"], true);
+    /// # Ok::<(), disbatch_plugin::Error>(())
+    /// ```
+    pub fn answer(&self) -> &Value {
+        self.document().get("answer").unwrap_or(&Value::Null)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -73,13 +73,16 @@ fn each_crate_uses_those_below_it_alone() -> anyhow::Result<()> {
         assert!(upward.is_empty(), "{name} uses {upward:?}, which are not below it");
     }
     // So that the test can fail.
-    assert!(is_upward("disbatch-documents", "disbatch-core") && !is_upward("disbatch-core", "disbatch-documents"));
+    assert!(
+        is_upward("disbatch-documents", "disbatch-core") && !is_upward("disbatch-core", "disbatch-documents")
+    );
     Ok(())
 }
 
 #[test]
 fn the_store_alone_knows_the_driver() -> anyhow::Result<()> {
-    let with_driver = packages()?.into_iter().filter(|(_, needs)| needs.iter().any(|needed| needed == "mongodb"));
+    let with_driver =
+        packages()?.into_iter().filter(|(_, needs)| needs.iter().any(|needed| needed == "mongodb"));
     assert_eq!(with_driver.map(|(name, _)| name).collect::<Vec<_>>(), WITH_DRIVER);
     Ok(())
 }

@@ -11,8 +11,7 @@ use serde_json::Value;
 
 use crate::api::{Client, read};
 use crate::args::{BulkWhich, ListingOptions, USAGE, seconds};
-use crate::command::life::advise;
-use crate::command::life::connection::Connection;
+use crate::command::life::{Connection, advise};
 use crate::command::oid;
 use crate::output::{Column, Cut, Table, print, say};
 use crate::signals::Signals;

@@ -8,8 +8,7 @@ use serde_json::Value;
 
 use crate::api::{ApiError, Client, query, read};
 use crate::args::{EventsOptions, ListingOptions, TagFilter};
-use crate::command::life::advise;
-use crate::command::life::connection::{Connection, Pause};
+use crate::command::life::{Connection, Pause, advise};
 use crate::output::{document, print, visible};
 
 /// Prints events until somebody ends it, or until there were as many as `--limit` says. Goes on where it was if the connection is lost.

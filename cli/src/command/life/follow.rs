@@ -13,8 +13,7 @@ use serde_json::Value;
 use crate::api::{ApiError, Client, read};
 use crate::args::LogsOptions;
 use crate::command::arrays;
-use crate::command::life::connection::{Connection, Pause};
-use crate::command::life::{advise, details};
+use crate::command::life::{Connection, Pause, advise, details};
 use crate::output::{TaskOutput, plain, say, visible};
 use crate::status;
 

@@ -1,15 +1,18 @@
-//! What happened: `disbatch history ID`, `disbatch attempts ID`, `disbatch audit` and `disbatch at TIME`
+//! What happened: `disbatch history ID`, `disbatch attempts ID`, `disbatch audit` and `disbatch at TIME`; and `disbatch bundle ID`, all of an
+//! attempt
 
 use std::collections::BTreeSet;
+use std::io::{IsTerminal, Write};
 
+use anyhow::{Context, bail};
 use disbatch_wire::history::{
     AuditEntry, AuditObject, AuditSearch, Moment, MomentEvent, MomentSearch, RanThen,
 };
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::api::{Client, query, read};
-use crate::args::{Format, ListingOptions, seconds};
+use crate::api::{ApiError, Client, query, read};
+use crate::args::{BundleOptions, Format, ListingOptions, seconds};
 use crate::command::life::{advise, details};
 use crate::output::{Column, Cut, Screen, Table, document, plain, print, say, visible};
 use crate::status;
@@ -217,6 +220,28 @@ pub fn exit(exit: Option<&Value>) -> String {
         number("peak_memory").map(|bytes| format!("{:.1} MiB", bytes / f64::from(1 << 20))),
     ];
     facts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// Writes the bundle of an attempt to standard output.
+pub async fn bundle(client: &Client, options: &BundleOptions) -> anyhow::Result<()> {
+    let mut target = std::io::stdout();
+    if target.is_terminal() {
+        bail!(
+            "a bundle is a tar archive and nothing for a terminal: disbatch bundle {0} > {0}.tar",
+            options.id
+        );
+    }
+    let attempt = options.attempt.map(|attempt| format!("?.attempt={attempt}")).unwrap_or_default();
+    let path = format!("/tasks/{}/bundle{attempt}", options.id);
+    let mut answer = client.stream(&path, 0).await.map_err(advise)?;
+    while let Some(bytes) = answer
+        .chunk()
+        .await
+        .map_err(|error| ApiError::broken_off("getting", client.address(&path), &error))?
+    {
+        target.write_all(&bytes).context("cannot write the bundle")?;
+    }
+    target.flush().context("cannot write the bundle")
 }
 
 #[cfg(test)]

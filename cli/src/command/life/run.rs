@@ -1,17 +1,23 @@
-//! `disbatch run QUEUE PARAMS`
+//! `disbatch run QUEUE PARAMS` and `disbatch wait ID ..`
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
+use disbatch_values::text::percent;
+use disbatch_wire::arrays::Array;
+use futures::stream::{FuturesUnordered, StreamExt};
+use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value};
+use tokio::sync::Semaphore;
 
-use crate::api::{ApiError, Client};
-use crate::args::RunOptions;
-use crate::command::create_tasks;
-use crate::command::life::connection::Connection;
+use crate::api::{ApiError, Client, read};
+use crate::args::{RunOptions, WaitOptions};
 use crate::command::life::follow::{Follower, STDERR, STDOUT, Stream};
-use crate::command::life::{act, advise};
-use crate::output::{print, say};
+use crate::command::life::{Connection, act, advise};
+use crate::command::{arrays, create_tasks};
+use crate::output::{plain, print, say, visible};
 use crate::signals::Signals;
 use crate::status;
 
@@ -99,6 +105,146 @@ async fn cancel(client: &Client, id: &str) {
     }
 }
 
+/// So many requests wait at a time.
+const AT_ONCE: usize = 64;
+
+/// How long one request waits.
+const LONG_POLL: Duration = Duration::from_secs(50);
+
+/// How long one request waits if somebody looks at the progress, or others wait for their turn.
+const SHORT_POLL: Duration = Duration::from_secs(2);
+
+/// Waits until all tasks have ended, or one. Exits as they end.
+pub async fn wait(client: &Client, options: &WaitOptions) -> anyhow::Result<ExitCode> {
+    let mut ids = options.ids.clone();
+    let mut seen = std::collections::HashSet::new();
+    ids.retain(|id| seen.insert(id.clone()));
+    let bar = std::io::stderr().is_terminal().then(|| bar(ids.len())).transpose()?;
+    let waiting = Waiting {
+        connection: Connection::patient(client),
+        turns: Semaphore::new(AT_ONCE),
+        poll: if bar.is_some() || ids.len() > AT_ONCE { SHORT_POLL } else { LONG_POLL },
+        bar,
+    };
+    let waited = waiting.for_all(&ids, options.any);
+    let outcome = match options.timeout {
+        None => waited.await,
+        Some(time) => tokio::time::timeout(time, waited).await.unwrap_or(Ok(None)),
+    };
+    if let Some(bar) = &waiting.bar {
+        bar.finish_and_clear();
+    }
+    match outcome? {
+        Some(code) => Ok(ExitCode::from(code)),
+        None => {
+            eprintln!("disbatch: not ended within the time of --timeout");
+            Ok(ExitCode::from(status::TIMED_OUT))
+        }
+    }
+}
+
+fn bar(tasks: usize) -> anyhow::Result<ProgressBar> {
+    let bar = ProgressBar::new(tasks as u64);
+    bar.set_style(ProgressStyle::with_template("{wide_bar} {pos}/{len} ended, {elapsed} {msg}")?);
+    bar.enable_steady_tick(Duration::from_millis(200));
+    Ok(bar)
+}
+
+struct Waiting<'a> {
+    connection: Connection<'a>,
+    turns: Semaphore,
+    poll: Duration,
+    bar: Option<ProgressBar>,
+}
+
+impl Waiting<'_> {
+    /// The exit status: with `any` that of the first task to end, else the first in the order of `ids` that is not 0.
+    async fn for_all(&self, ids: &[String], any: bool) -> anyhow::Result<Option<u8>> {
+        let ends =
+            ids.iter().enumerate().map(|(place, id)| async move { (place, id, self.end_of(id).await) });
+        let mut ends: FuturesUnordered<_> = ends.collect();
+        let mut codes = vec![0; ids.len()];
+        while let Some((place, id, end)) = ends.next().await {
+            let end = end.map_err(advise)?;
+            let line = format!("{id} {}\n", end.told);
+            let end = end.status;
+            match &self.bar {
+                Some(bar) => bar.suspend(|| print(&line))?,
+                None => print(&line)?,
+            }
+            if any {
+                return Ok(Some(status::exit_code(end)));
+            }
+            if let Some(bar) = &self.bar {
+                bar.inc(1);
+            }
+            codes[place] = status::exit_code(end);
+        }
+        Ok(Some(codes.into_iter().find(|code| *code != 0).unwrap_or(0)))
+    }
+
+    /// How a task or an array ends.
+    async fn end_of(&self, id: &str) -> Result<End, ApiError> {
+        loop {
+            // It is never closed, so that there always is a turn.
+            let turn = self.turns.acquire().await;
+            let state = match self.connection.state(id, None, self.poll).await {
+                Ok(state) => state,
+                Err(error) => {
+                    let client = self.connection.client;
+                    let array = arrays::in_place_of_task(client, id, &error).await?.ok_or(error)?;
+                    drop(turn);
+                    return self.end_of_array(id, &array).await;
+                }
+            };
+            drop(turn);
+            let status = state.get("status").and_then(Value::as_i64);
+            if let Some(status) = status.filter(|status| status::has_ended(*status)) {
+                return Ok(End { status, told: status::word(status) });
+            }
+            if let (Some(bar), Some(progress)) = (&self.bar, state.get("progress")) {
+                bar.set_message(progress_text(progress));
+            }
+        }
+    }
+
+    /// How an array ends, which no request waits for.
+    async fn end_of_array(&self, id: &str, array: &Array) -> Result<End, ApiError> {
+        say(&format!("disbatch: {id} is {}", arrays::what(array)));
+        let mut turns = tokio::time::interval(SHORT_POLL);
+        loop {
+            turns.tick().await;
+            let path = format!("/arrays/{id}?.limit=1");
+            let array =
+                self.connection.persist(async || self.connection.client.get(&path, None).await).await?;
+            let array: Array = read(array).unwrap_or_default();
+            if array.state == "done" {
+                return Ok(End { status: arrays::worst(&array), told: arrays::summary(&array) });
+            }
+            if let Some(bar) = &self.bar {
+                bar.set_message(visible(&arrays::summary(&array)));
+            }
+        }
+    }
+}
+
+/// How something has ended.
+struct End {
+    /// The status that the exit status is made of.
+    status: i64,
+    /// The same in words.
+    told: String,
+}
+
+/// How far a plugin says it is: `33.3 % one file of three`.
+pub fn progress_text(progress: &Value) -> String {
+    let percent =
+        progress.get("percent").and_then(Value::as_f64).map(|so_far| percent(so_far, 1)).unwrap_or_default();
+    let message = plain(progress.get("message"));
+    let text = format!("{percent} {message}");
+    visible(text.trim())
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -118,5 +264,16 @@ mod tests {
         for wrong in [&["{nope"][..], &["command"], &["=x"], &["a=1", "{}"]] {
             assert!(words(wrong).is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn progress_is_a_line() {
+        assert_eq!(
+            progress_text(&json!({"percent": 40, "message": "half\u{1b}[2J"})),
+            "40 % half\u{fffd}[2J"
+        );
+        assert_eq!(progress_text(&json!({"percent": 33.333_333_333})), "33.3 %");
+        assert_eq!(progress_text(&json!({"message": "x"})), "x");
+        assert_eq!(progress_text(&Value::Null), "");
     }
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::api::{Client, read, segment};
 use crate::args::{ExplainOptions, Format, ListingOptions, ShownArray, seconds};
 use crate::command::life::history::exit;
-use crate::command::life::wait::progress_text;
+use crate::command::life::run::progress_text;
 use crate::command::life::{advise, details};
 use crate::command::{arrays, oid};
 use crate::output::{document, plain, print, shows_marks, visible};
@@ -20,7 +20,7 @@ pub async fn run(client: &Client, id: &str, options: &ListingOptions) -> anyhow:
         Err(error) => match arrays::in_place_of_task(client, id, &error).await.map_err(advise)? {
             Some(_) => {
                 let shown = ShownArray { id: id.to_owned(), elements: false, from: None };
-                return arrays::show::run(client, &shown, options).await;
+                return arrays::show(client, &shown, options).await;
             }
             None => return Err(advise(error)),
         },

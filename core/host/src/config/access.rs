@@ -1,11 +1,16 @@
-//! Who may use the web server, and how long they stay logged in.
+//! Who may use the web server, under which names and with which files of TLS, and how long they stay logged in; and who may submit tasks by
+//! the inbox, and whose these are.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use disbatch_documents::Queue;
 use ipnet::IpNet;
-use serde::{Deserialize, Deserializer, de::Error};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 /// How long a session may be idle unless configured otherwise.
@@ -95,9 +100,107 @@ impl<'de> Deserialize<'de> for Length {
     }
 }
 
+/// The names and addresses that requests may use for the DCI, without port, besides those of its own host for itself.
+/// At least one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostNames(pub Vec<String>);
+
+impl<'de> Deserialize<'de> for HostNames {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let names = Vec::<HostName>::deserialize(deserializer)?;
+        if names.is_empty() {
+            return Err(D::Error::custom(
+                "expected at least one name; without this key there is no such list",
+            ));
+        }
+        Ok(Self(names.into_iter().map(|name| name.0).collect()))
+    }
+}
+
+/// One of them.
+struct HostName(String);
+
+impl<'de> Deserialize<'de> for HostName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+        let is_name = !text.is_empty() && text.bytes().all(is_of_name);
+        if is_name || text.parse::<IpAddr>().is_ok() {
+            return Ok(Self(text));
+        }
+        Err(D::Error::custom(format!("expected a name or an address without scheme and port, got {text:?}")))
+    }
+}
+
+/// The files with which the DCI speaks TLS. Without them it speaks plain HTTP.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Tls {
+    /// PEM file with the server's certificate first, and then those of the authorities between it and one that clients
+    /// trust.
+    pub certificate: PathBuf,
+    /// PEM file with the private key of the first certificate.
+    pub key: PathBuf,
+}
+
+impl Tls {
+    /// The same files, where relative paths are seen from `folder`.
+    pub(super) fn within(&self, folder: &Path) -> Self {
+        Self { certificate: folder.join(&self.certificate), key: folder.join(&self.key) }
+    }
+}
+
+/// The section `inbox`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct Inbox {
+    /// By the name that documents have as `by`. When unset, whoever can write to the inbox may submit to any queue.
+    #[serde(default)]
+    producers: Option<BTreeMap<String, Producer>>,
+}
+
+/// An application that puts documents into the inbox.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub struct Producer {
+    /// Who its tasks say has submitted them.
+    #[serde(default)]
+    pub owner: Option<String>,
+    /// For whom its tasks are, in queues that are nobody's.
+    #[serde(default)]
+    pub tenant: Option<String>,
+    /// The only queues that it may submit to, by name or id.
+    #[serde(default)]
+    queues: Option<Vec<String>>,
+    /// Nothing is configured.
+    #[serde(skip)]
+    is_anybody: bool,
+}
+
+impl Inbox {
+    /// Whoever `by` is. `None`: nobody who may submit anything.
+    pub fn producer(&self, by: Option<&str>) -> Option<Producer> {
+        match &self.producers {
+            None => Some(Producer { is_anybody: true, ..Producer::default() }),
+            Some(producers) => producers.get(by?).cloned(),
+        }
+    }
+}
+
+impl Producer {
+    /// Whether it may submit to a queue, and have its tasks come after those of the queue: to those of other tenants never.
+    pub fn may(&self, queue: &Queue) -> bool {
+        let is_named = |name: &String| *name == queue.display_name() || *name == queue.id.to_string();
+        let is_listed = self.queues.as_ref().is_none_or(|queues| queues.iter().any(is_named));
+        let is_own = queue.tenant().is_none_or(|tenant| self.tenant.as_deref() == Some(tenant));
+        self.is_anybody || (is_listed && is_own)
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use bson::oid::ObjectId;
+    use bson::{Document, doc};
+
     use super::*;
+    use crate::config::Config;
 
     fn access(text: &str) -> Result<Access, String> {
         serde_json::from_str(text).map_err(|error| error.to_string())
@@ -124,5 +227,81 @@ mod tests {
         let error = access(r#"{"proxy": {"addresses": ["nowhere"]}}"#).unwrap_err();
         assert!(error.contains("expected an address such as"), "{error}");
         assert!(access(r#"{"proxy": {}}"#).unwrap_err().contains("addresses"));
+    }
+
+    fn names(text: &str) -> Result<Vec<String>, String> {
+        serde_json::from_str::<HostNames>(text).map(|names| names.0).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn names_and_addresses_are_taken_as_they_are() {
+        let text = r#"["disbatch.example.com", "den_1", "10.0.0.5", "2001:db8::5", "xn--caf-dma.example"]"#;
+        assert_eq!(names(text).unwrap().len(), 5);
+    }
+
+    #[test]
+    fn what_is_no_name_is_refused() {
+        for odd in ["https://a.example", "a.example:443", "[::1]", "*.example", "a b", ""] {
+            let error = names(&serde_json::json!([odd]).to_string()).unwrap_err();
+            assert!(error.contains("expected a name or an address"), "{odd}: {error}");
+        }
+        assert!(names("[]").unwrap_err().contains("at least one name"));
+        assert!(names(r#""a.example""#).is_err());
+    }
+
+    #[test]
+    fn both_files_have_to_be_there() {
+        let parse = |text: &str| serde_json::from_str::<Tls>(text).map_err(|error| error.to_string());
+        let tls = parse(r#"{"certificate": "/etc/disbatch/chain.pem", "key": "/etc/disbatch/key.pem"}"#);
+        let expected =
+            Tls { certificate: "/etc/disbatch/chain.pem".into(), key: "/etc/disbatch/key.pem".into() };
+        assert_eq!(tls, Ok(expected));
+        for (text, missing) in [(r#"{"certificate": "a"}"#, "`key`"), (r#"{"key": "a"}"#, "`certificate`")] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains("missing field") && error.contains(missing), "{error}");
+        }
+    }
+
+    #[test]
+    fn relative_paths_are_seen_from_the_configuration() {
+        let text = r#"{"mongohost": "h", "database": "d",
+            "tls": {"certificate": "chain.pem", "key": "/run/key.pem"}}"#;
+        let config = Config::parse(text, Path::new("/etc/disbatch/config.json")).unwrap();
+        let expected = Tls { certificate: "/etc/disbatch/chain.pem".into(), key: "/run/key.pem".into() };
+        assert_eq!(config.tls_files(), Some(expected));
+        assert!(config.unknown_keys.is_empty(), "{:?}", config.unknown_keys);
+    }
+
+    fn queue(name: &str, fields: Document) -> Queue {
+        let mut queue = doc! { "_id": ObjectId::from_bytes([1; 12]), "name": name };
+        queue.extend(fields);
+        bson::deserialize_from_document(queue).unwrap()
+    }
+
+    #[test]
+    fn a_producer_is_one_of_the_table_and_has_its_queues() {
+        let text = r#"{"producers": {"shop": {"owner": "shop", "tenant": "acme", "queues": ["mail", "bills"]}, "any": {}}}"#;
+        let inbox: Inbox = serde_json::from_str(text).unwrap();
+        let (nobodys, own, others) = (
+            queue("mail", doc! {}),
+            queue("bills", doc! { "tenant": "acme" }),
+            queue("mail", doc! { "tenant": "other" }),
+        );
+        let shop = inbox.producer(Some("shop")).unwrap();
+        assert_eq!((shop.owner.as_deref(), shop.tenant.as_deref()), (Some("shop"), Some("acme")));
+        assert!(shop.may(&nobodys) && shop.may(&own) && !shop.may(&others));
+        assert!(!shop.may(&queue("else", doc! {})));
+        let any = inbox.producer(Some("any")).unwrap();
+        assert!(any.may(&nobodys) && !any.may(&own));
+        assert_eq!((inbox.producer(Some("nobody")), inbox.producer(None)), (None, None));
+    }
+
+    #[test]
+    fn without_a_table_nobody_owns_anything() {
+        let anybody = Inbox::default().producer(Some("shop")).unwrap();
+        assert_eq!((&anybody.owner, &anybody.tenant), (&None, &None));
+        assert!(anybody.may(&queue("mail", doc! { "tenant": "acme" })));
+        let none: Inbox = serde_json::from_str(r#"{"producers": {}}"#).unwrap();
+        assert_eq!(none.producer(Some("shop")), None);
     }
 }

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, de::Error};
-use serde_json::{Map, Value};
 use disbatch_documents::QueueId;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
 
 /// A switch: `true`, `false`, or Perl's 1, 0, "1", "0", "" and null.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -371,4 +372,83 @@ fn id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<QueueId, D::Error> {
 
 fn ids<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<QueueId>, D::Error> {
     Ok(Vec::<TextId>::deserialize(deserializer)?.into_iter().map(|id| id.0).collect())
+}
+
+/// How many tasks may be started in a second: 1 and more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Increase(pub u64);
+
+impl<'de> Deserialize<'de> for Increase {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        let tasks = value.as_u64().filter(|tasks| *tasks > 0);
+        tasks
+            .map(Self)
+            .ok_or_else(|| D::Error::custom(format!("expected a whole number from 1 on, got {value}")))
+    }
+}
+
+/// Which of its indexes a DEN creates. Those that are there stay, whatever it says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Indexes {
+    /// Those of Perl Disbatch, all of them, and those of this project.
+    #[default]
+    Exact,
+    /// The same without those that only programs of Perl Disbatch need.
+    Lean,
+}
+
+impl<'de> Deserialize<'de> for Indexes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(deserializer)?;
+        match &value {
+            Value::Null => Ok(Self::default()),
+            Value::String(word) if word == "exact" => Ok(Self::Exact),
+            Value::String(word) if word == "lean" => Ok(Self::Lean),
+            other => Err(D::Error::custom(format!("expected \"exact\" or \"lean\", got {other}"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::tests::parse;
+
+    #[test]
+    fn an_increase_is_a_whole_number_from_one_on() {
+        let parse = |key: &str, value: &str| parse(&format!(r#""{key}":{value}"#));
+        for key in ["node_increase", "queue_increase"] {
+            let config = parse(key, "5").unwrap();
+            let (node, queue) = (config.node_increase, config.queue_increase);
+            assert_eq!(node.or(queue).map(|increase| increase.0), Some(5));
+            assert!(node.is_none() || queue.is_none());
+            assert!(config.unknown_keys.is_empty(), "{:?}", config.unknown_keys);
+            for wrong in ["0", "-1", "1.5", "\"5\"", "true", "[]"] {
+                let error = parse(key, wrong).unwrap_err().to_string();
+                let end = format!("{key}: expected a whole number from 1 on, got {wrong}");
+                assert!(error.ends_with(&end), "{error}");
+            }
+            assert!(parse(key, "null").unwrap().node_increase.is_none(), "null is like not given");
+        }
+    }
+
+    #[test]
+    fn indexes_are_exact_unless_they_are_lean() {
+        for (text, indexes) in [
+            (r#""indexes":"lean""#, Indexes::Lean),
+            (r#""indexes":"exact""#, Indexes::Exact),
+            (r#""indexes":null"#, Indexes::Exact),
+            (r#""quiet":0"#, Indexes::Exact),
+        ] {
+            let config = parse(text).unwrap();
+            assert_eq!(config.indexes, indexes, "{text}");
+            assert!(config.unknown_keys.is_empty(), "{:?}", config.unknown_keys);
+        }
+        for wrong in ["\"Lean\"", "true", "[\"lean\"]", "\"\""] {
+            let error = parse(&format!("\"indexes\":{wrong}")).unwrap_err().to_string();
+            let end = format!("indexes: expected \"exact\" or \"lean\", got {wrong}");
+            assert!(error.ends_with(&end), "{error}");
+        }
+    }
 }

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use disbatch_documents::PluginName;
 
-use super::versions::insert;
+use super::report::insert;
 use super::{Manifest, Plugins, Problem, SHIPPED};
 
 /// The names of the plugins in this repository.

@@ -1,24 +1,19 @@
 //! `plugin.json`: what a plugin's author says of it.
 
-mod check;
 mod sections;
-mod template;
-#[cfg(test)]
-mod testing;
 mod warm;
 
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
 use disbatch_documents::{PluginName, Version, VersionError};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+
+use super::Engine;
+use crate::config::{Limits, relaxed};
 
 pub use sections::{
     CallbackAuth, Container, ContainerLimits, Http, Kubernetes, Mount, Perl, Program, ProgramType, Pull,
 };
-pub use template::Template;
 pub use warm::{Batch, Warm};
-
-use super::Engine;
-use crate::config::{Limits, relaxed};
 
 /// The contents of a `plugin.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -169,7 +164,7 @@ impl Manifest {
         let parsed: Result<Self, _> =
             Self::deserialize(serde_ignored::Deserializer::new(deserializer, &mut note));
         let mut manifest = parsed.map_err(|error| invalid(track.path().to_string(), error.to_string()))?;
-        check::check(&manifest).map_err(|(path, message)| invalid(path, message))?;
+        check(&manifest).map_err(|(path, message)| invalid(path, message))?;
         manifest.unknown_keys = unknown_keys;
         Ok(manifest)
     }
@@ -213,34 +208,110 @@ fn invalid(path: String, message: String) -> ManifestError {
     ManifestError::Invalid { path, message }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn secure_parameters_are_in_no_variable_unless_that_is_asked_for() {
-        let parse = |value: &str| {
-            let manifest = testing::parse("secure_params_in_environment", value);
-            manifest.map(|manifest| manifest.secure_params_in_environment)
-        };
-        let without = Manifest::parse(r#"{ "name": "A", "command": ["a"] }"#).unwrap();
-        assert!(!without.secure_params_in_environment);
-        assert_eq!((parse("false"), parse("true")), (Ok(false), Ok(true)));
-        let error = parse(r#""yes""#).unwrap_err();
-        assert!(error.starts_with("secure_params_in_environment: invalid type"), "{error}");
+/// Whether the keys of a manifest fit the engine and each other.
+///
+/// # Errors
+/// The path of a key, and what is wrong with it.
+fn check(manifest: &Manifest) -> Result<(), (String, String)> {
+    let engine = manifest.engine;
+    let wrong = |key: &str, message: String| Err((key.to_owned(), message));
+    let others = |of: &str| format!("is for the engine {of}, and this plugin has the engine {engine}");
+    for (of, is_there) in sections_of(manifest) {
+        if is_there && of != engine {
+            return wrong(of.as_str(), others(of.as_str()));
+        }
     }
+    if manifest.warm.is_some() && engine != Engine::Exec {
+        return wrong("warm", others(Engine::Exec.as_str()));
+    }
+    if manifest.command_in_params && engine != Engine::Exec {
+        return wrong("command_in_params", others(Engine::Exec.as_str()));
+    }
+    if manifest.command_in_params && manifest.warm.is_some() {
+        return wrong("command_in_params", "is not to be set beside warm".to_owned());
+    }
+    if manifest.commits && engine == Engine::Http {
+        return wrong(
+            "commits",
+            "is not for the engine http: a service ends its tasks by calling back".to_owned(),
+        );
+    }
+    for (key, is_set) in [("interruptible", manifest.interruptible), ("shadow", manifest.shadow)] {
+        if is_set && !matches!(engine, Engine::Exec | Engine::Perl | Engine::Program) {
+            return wrong(key, format!("is for the engines exec, perl and program, not for {engine}"));
+        }
+        // What a process is told when it starts holds for all tasks that it takes.
+        if is_set && manifest.warm.is_some() {
+            return wrong(key, "is not to be set beside warm".to_owned());
+        }
+    }
+    if manifest.shadow && manifest.program_type() == Some(ProgramType::Handoff) {
+        return wrong("shadow", "is not for a program that is a runner itself".to_owned());
+    }
+    match engine {
+        Engine::Exec if manifest.command.is_empty() => {
+            return wrong("command", "must name a program".to_owned());
+        }
+        Engine::Exec | Engine::Program => {}
+        Engine::Perl | Engine::Container | Engine::Http | Engine::Kubernetes => {
+            if !manifest.command.is_empty() {
+                return wrong("command", others("exec or program"));
+            }
+        }
+    }
+    let of_section = |(key, message): (&str, String)| (format!("{engine}.{key}"), message);
+    check_section(manifest).map_err(of_section)
+}
 
-    #[test]
-    fn a_plugin_may_have_limits() {
-        let parse = |limits: &str| testing::parse("limits", limits).map(|manifest| manifest.limits);
-        let expected = Limits { memory: Some(512 << 20), cpu_seconds: Some(60), ..Limits::default() };
-        assert_eq!(parse(r#"{ "memory": "512M", "cpu_seconds": 60 }"#), Ok(expected));
-        assert_eq!(parse("{}"), Ok(Limits::default()));
-        let error = parse(r#"{ "memory": "a lot" }"#).unwrap_err();
-        assert!(error.starts_with("limits.memory: expected a number of bytes"), "{error}");
-        let error = parse(r#"{ "ram": 1 }"#).unwrap_err();
-        assert!(error.contains("unknown field `ram`, expected one of `memory`"), "{error}");
-        let without = Manifest::parse(r#"{ "name": "A", "command": ["a"] }"#).unwrap();
-        assert_eq!(without.limits, Limits::default());
+fn sections_of(manifest: &Manifest) -> [(Engine, bool); 5] {
+    [
+        (Engine::Perl, manifest.perl.is_some()),
+        (Engine::Program, manifest.program.is_some()),
+        (Engine::Container, manifest.container.is_some()),
+        (Engine::Http, manifest.http.is_some()),
+        (Engine::Kubernetes, manifest.kubernetes.is_some()),
+    ]
+}
+
+/// Whether the section of its engine is all right. What has to be in it is missing where there is none.
+fn check_section(manifest: &Manifest) -> Result<(), (&'static str, String)> {
+    match manifest.engine {
+        Engine::Exec => Ok(()),
+        Engine::Perl => manifest.perl.as_ref().map_or(Ok(()), Perl::check),
+        Engine::Program => {
+            manifest.program.as_ref().map_or(Ok(()), |program| program.check(!manifest.command.is_empty()))
+        }
+        Engine::Container => manifest.container.clone().unwrap_or_default().check(),
+        Engine::Http => manifest.http.as_ref().map_or(Ok(()), Http::check),
+        Engine::Kubernetes => manifest.kubernetes.clone().unwrap_or_default().check(),
     }
 }
+
+/// What a plugin's author fills forms of new tasks and schedules in with: what their fields have at first. Nothing of it applies by itself.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Template {
+    /// What a schedule is called.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// The parameters of the task.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub params: Map<String, Value>,
+    /// Options of the task as `POST /tasks` has them, without their dot: `{"timeout": 60}`.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub options: Map<String, Value>,
+}
+
+impl Template {
+    /// An option as a field of a form has it; empty if it is not set.
+    pub fn option(&self, name: &str) -> String {
+        match self.options.get(name) {
+            None | Some(Value::Null) => String::new(),
+            Some(Value::String(text)) => text.clone(),
+            Some(other) => other.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

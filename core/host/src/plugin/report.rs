@@ -1,12 +1,80 @@
-//! What a node says of plugins in its entry, so that others know why it cannot run one.
+//! Why plugins cannot run, which versions of them are side by side, and what a node says of both in its entry, so that others know.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use bson::{Bson, Document, doc};
-use disbatch_documents::PluginName;
+use disbatch_documents::{PluginName, VersionError};
 
-use super::{Engine, Plugins, Problem};
+use super::{Engine, Manifest, ManifestError, Plugin, Plugins};
 use crate::plugin::find::adapter_program;
 
-/// The field of a node.
+/// Something that looks like a plugin and cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum Problem {
+    #[error("cannot read plugin folder {folder}: {source}", folder = folder.display())]
+    Folder {
+        folder: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    #[error("plugin manifest {path}: {source}", path = path.display())]
+    Manifest {
+        /// The manifest.
+        path: PathBuf,
+        source: ManifestError,
+    },
+    #[error("plugin {name}: program '{program}' is not an executable file in {searched}")]
+    Program {
+        name: PluginName,
+        /// As the manifest names it.
+        program: String,
+        /// Where it was looked for.
+        searched: String,
+    },
+    /// What runs it is missing or not wanted.
+    #[error("plugin {name}: {why}")]
+    Engine {
+        name: PluginName,
+        /// What is missing.
+        why: String,
+    },
+    /// Two manifests have the same name, and not two versions.
+    #[error("plugin {name} in {path} is hidden by another of the same name{version}", path = path.display())]
+    Duplicate {
+        name: PluginName,
+        /// The manifest that is not used.
+        path: PathBuf,
+        /// Why it is not another version.
+        version: HiddenVersion,
+    },
+}
+
+impl Problem {
+    /// What is wrong, without the plugin's name.
+    pub fn why(&self) -> String {
+        match self {
+            Self::Manifest { path, source } => format!("{}: {source}", path.display()),
+            Self::Program { program, searched, .. } => {
+                format!("its program '{program}' is not an executable file in {searched}")
+            }
+            Self::Engine { why, .. } => why.clone(),
+            Self::Folder { .. } | Self::Duplicate { .. } => self.to_string(),
+        }
+    }
+
+    /// Whether it keeps the plugin with this name from running.
+    pub(super) fn is_about(&self, plugin: &PluginName) -> bool {
+        match self {
+            Self::Program { name, .. } | Self::Engine { name, .. } => name == plugin,
+            // The first two name no plugin, and one that is hidden has another in its place.
+            Self::Folder { .. } | Self::Manifest { .. } | Self::Duplicate { .. } => false,
+        }
+    }
+}
+
+/// The field of a node with what keeps plugins from running there.
 pub const PROBLEMS: &str = "plugin_problems";
 
 /// The field of a node with the versions of its plugins that say one, as `Name@version`. Queues that pin one need it.
@@ -92,6 +160,57 @@ impl Plugins {
         let is_there = |engine: &Engine| engine.adapter().is_none() || adapter_program(*engine).is_some();
         Engine::ALL.into_iter().filter(|engine| self.engines.is_enabled(*engine)).filter(is_there).collect()
     }
+}
+
+/// Why a plugin is not another version of one that has its name.
+#[derive(Debug, thiserror::Error)]
+pub enum HiddenVersion {
+    #[error("")]
+    None,
+    #[error(" and version")]
+    Same,
+    #[error(", as its version cannot be used: {0}")]
+    Unusable(#[from] VersionError),
+}
+
+impl Plugins {
+    /// The versions of plugins that say one, as `Name@version`, in order.
+    pub fn versions(&self) -> impl Iterator<Item = &PluginName> {
+        self.usable().map(|(name, _)| name).filter(|name| name.version().is_some())
+    }
+
+    /// The manifests of all plugins in all versions, the one that counts for a name before its other versions. Some come twice.
+    pub fn manifests(&self) -> impl Iterator<Item = &Manifest> {
+        self.usable().map(|(_, plugin)| &plugin.manifest)
+    }
+
+    /// Under which name a plugin in a folder is found: its own, or that of a version, if another one has that name already. One that cannot
+    /// run leaves its name to no other version: tasks of a queue that pins none would be run by that all at once.
+    pub(super) fn name_for(&self, manifest: &Manifest) -> Result<PluginName, HiddenVersion> {
+        let name = &manifest.name;
+        let is_there = self.by_name.contains_key(name) || self.unsure.contains_key(name);
+        let version = manifest.version();
+        match version {
+            _ if !is_there && !self.problems.iter().any(|problem| problem.is_about(name)) => Ok(name.clone()),
+            Ok(Some(version)) => {
+                let name = name.at(&version);
+                let is_hidden = self.by_name.contains_key(&name) || self.unsure.contains_key(&name);
+                if is_hidden { Err(HiddenVersion::Same) } else { Ok(name) }
+            }
+            Ok(None) if is_there => Err(HiddenVersion::None),
+            Ok(None) => Ok(name.clone()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Under its name, and if it has a version, under that besides.
+pub(super) fn insert(plugins: &mut BTreeMap<PluginName, Arc<Plugin>>, name: PluginName, plugin: Plugin) {
+    let (version, plugin) = (plugin.manifest.version().ok().flatten(), Arc::new(plugin));
+    if let Some(version) = version {
+        plugins.entry(name.at(&version)).or_insert_with(|| Arc::clone(&plugin));
+    }
+    plugins.insert(name, plugin);
 }
 
 #[cfg(test)]

@@ -7,7 +7,10 @@ use std::time::Instant;
 use serde_json::{Map, Number, Value};
 
 use super::compile::below;
-use super::{Bound, Extent, MOST_PROBLEMS, NodeId, Pattern, Problem, Properties, Rule, Schema, Wrong, words};
+use super::{
+    Bound, Extent, MOST_PROBLEMS, NodeId, Pattern, Problem, Properties, Rule, Schema, Wrong, bits_of,
+    shortened, type_of, types_in_words, values_in_words,
+};
 use crate::suggestion::closest;
 
 /// Schemas are followed so deep. One that refers to itself, about the same value, ends here.
@@ -79,14 +82,14 @@ impl<'a> Run<'a> {
         match (rule, value) {
             (Rule::Never, _) => self.problem(quiet, || "is not allowed".to_owned()),
             (Rule::Types(bits), value) => {
-                words::bits_of(value) & bits != 0
+                bits_of(value) & bits != 0
                     || self.problem(quiet, || {
-                        format!("must be of type {}, and is {}", words::types(*bits), words::type_of(value))
+                        format!("must be of type {}, and is {}", types_in_words(*bits), type_of(value))
                     })
             }
             (Rule::Values(values), value) => {
                 values.iter().any(|one| self.same(one, value))
-                    || self.problem(quiet, || format!("must be one of {}", words::values(values)))
+                    || self.problem(quiet, || format!("must be one of {}", values_in_words(values)))
             }
             (Rule::Bound(bound, limit), Value::Number(number)) => {
                 is_within(*bound, number, limit)
@@ -277,7 +280,7 @@ impl<'a> Run<'a> {
             });
         }
         pattern.matches(text)
-            || self.problem(quiet, || format!("must match the pattern {}", words::short(&pattern.text)))
+            || self.problem(quiet, || format!("must match the pattern {}", shortened(&pattern.text)))
     }
 
     fn within<T>(&mut self, part: Part<'a>, look: impl FnOnce(&mut Self) -> T) -> T {

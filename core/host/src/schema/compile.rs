@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, VecDeque};
 use regex::RegexBuilder;
 use serde_json::{Map, Number, Value};
 
-use super::{Bound, Extent, LARGEST, NodeId, Pattern, Properties, Rule, Schema, SchemaError, words};
+use super::{
+    Bound, Extent, LARGEST, NodeId, Pattern, Properties, Rule, Schema, SchemaError, bit_of_type, shortened,
+};
 
 /// So many schemas are in a schema at most.
 const MOST_NODES: usize = 8_192;
@@ -108,7 +110,7 @@ impl Reader<'_> {
         rules: &mut Vec<Rule>,
     ) -> Result<(), SchemaError> {
         if let Some(kind) = schema.get("type") {
-            let one = |kind: &Value| kind.as_str().and_then(words::bit);
+            let one = |kind: &Value| kind.as_str().and_then(bit_of_type);
             let bits = match kind {
                 Value::Array(kinds) => kinds.iter().map(one).try_fold(0, |all, bit| Some(all | bit?)),
                 kind => one(kind),
@@ -306,7 +308,7 @@ impl Reader<'_> {
     /// The place of what a `$ref` names.
     fn referred(&mut self, at: &str, reference: &Value) -> Result<NodeId, SchemaError> {
         let text = reference.as_str().ok_or_else(|| wrong(at, "text"))?;
-        let outside = || SchemaError::Reference { at: at.to_owned(), reference: words::short(text) };
+        let outside = || SchemaError::Reference { at: at.to_owned(), reference: shortened(text) };
         let own = ["$id", "id"].iter().find_map(|key| self.whole.get(*key)).and_then(Value::as_str);
         let inside = own.and_then(|own| text.strip_prefix(own.trim_end_matches('#'))).unwrap_or(text);
         let pointer = match inside.strip_prefix('#') {

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use bson::oid::ObjectId;
 use proptest::prelude::*;
 
 use super::*;
@@ -218,4 +219,22 @@ proptest! {
         }
         prop_assert_eq!(groups.iter().map(given).sum::<u64>(), wanted.min(rooms.iter().sum()));
     }
+}
+
+#[test]
+fn a_rotation_is_read_whatever_is_there() {
+    assert_eq!(pointer_of(&doc! {}), Pointer::default());
+    let stored = doc! { "round": 7_i64, "last": "a/b", "had": 2 };
+    assert_eq!(pointer_of(&stored), Pointer { round: 7, last: "a/b".to_owned(), had: 2 });
+    assert_eq!(pointer_of(&doc! { "round": "x", "last": 5, "had": -1 }), Pointer::default());
+}
+
+#[test]
+fn a_rotation_is_moved_from_where_it_stood() {
+    let queue = QueueId(ObjectId::from_bytes([1; 12]));
+    let like = standing(queue, &Pointer { round: 7, last: "$a".to_owned(), had: 0 });
+    let expected = doc! {
+        "_id": queue, "round": { "$eq": 7_i64 }, "had": { "$in": [0, bson::Bson::Null] }, "last": { "$eq": "$a" },
+    };
+    assert_eq!(like, expected);
 }

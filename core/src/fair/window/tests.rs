@@ -166,3 +166,19 @@ fn who_waits_is_read_again_when_it_is_old_or_something_has_come() {
     window.look_back();
     assert!(!window.is_old(at(1_900)) && window.is_old(at(2_000)));
 }
+
+#[test]
+fn who_meets_others_goes_farther_and_comes_back() {
+    let mut spread = Spread::default();
+    assert_eq!(spread.pick(100, 1.0), 0, "the first one, as long as there is nobody else");
+    spread.met_others(1, 1);
+    assert_eq!((spread.pick(100, 1.0), spread.pick(3, 1.0), spread.pick(0, 1.0)), (8, 2, 0));
+    for _ in 0..20 {
+        spread.met_others(4, 4);
+    }
+    assert_eq!(spread.distance(), FARTHEST);
+    for _ in 0..60 {
+        spread.met_others(4, 0);
+    }
+    assert_eq!(spread.distance(), 0);
+}

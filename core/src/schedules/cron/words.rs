@@ -1,7 +1,6 @@
 //! What an expression means, in words.
 
-use super::field::{Weekdays, numbers};
-use super::{CronExpr, Days, EVERY_HOUR};
+use super::{CronExpr, Days, EVERY_HOUR, Weekdays, numbers};
 
 const WEEKDAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 const MONTHS: [&str; 12] = [

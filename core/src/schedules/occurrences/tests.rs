@@ -1,8 +1,11 @@
 use std::collections::BTreeSet;
 
+use bson::oid::ObjectId;
+use bson::{Document, doc};
 use jiff::tz::TimeZoneDatabase;
 use proptest::prelude::*;
 
+use super::super::Calendar;
 use super::super::zone::Change;
 use super::*;
 
@@ -294,6 +297,155 @@ proptest! {
             prop_assert_eq!(spec.next(&none, pair[0]), Some(pair[1]));
             let between = time((seconds(pair[0]) + seconds(pair[1])) / 2);
             prop_assert_eq!(spec.next(&none, between), Some(pair[1]));
+        }
+    }
+}
+
+/// 2026-11-22T00:00:00Z.
+const BEGIN: i64 = 1_795_305_600;
+
+fn schedule(fields: Document) -> Schedule {
+    let mut document = doc! {
+        "_id": ObjectId::from_bytes([7; 12]), "queue": ObjectId::from_bytes([8; 12]), "cron": "* * * * *",
+        "overlap": "allow", "next_for": time(BEGIN),
+    };
+    document.extend(fields);
+    Schedule::read(document).unwrap()
+}
+
+fn found_at(second: i64) -> Situation {
+    Situation { now: time(BEGIN + second), live: 0, queue: true, fits: true }
+}
+
+/// The times that fire and the next one, in seconds since the beginning, how many are passed over, and why the newest.
+fn decided(
+    schedule: &Schedule,
+    situation: Situation,
+) -> (Vec<i64>, usize, Option<&'static str>, Option<i64>) {
+    let decision = decide(schedule, &Calendars::none(), situation);
+    let since = |time: &DateTime| seconds(*time) - BEGIN;
+    let fire = decision.fire.iter().map(since).collect();
+    (fire, decision.skipped, decision.newest.map(|(_, why)| why), decision.next.as_ref().map(since))
+}
+
+#[test]
+fn a_time_that_has_come_fires() {
+    let schedule = schedule(doc! {});
+    assert_eq!(decided(&schedule, found_at(0)), (vec![0], 0, None, Some(60)));
+    assert_eq!(decided(&schedule, found_at(59)), (vec![0], 0, None, Some(60)));
+}
+
+#[test]
+fn without_catching_up_only_the_newest_fires_and_within_a_minute() {
+    let often = schedule(doc! {});
+    assert_eq!(decided(&often, found_at(605)), (vec![600], 10, None, Some(660)));
+    let hourly = schedule(doc! { "cron": "@hourly" });
+    assert_eq!(decided(&hourly, found_at(60)), (vec![0], 0, None, Some(3_600)));
+    assert_eq!(decided(&hourly, found_at(61)), (vec![], 1, Some("missed"), Some(3_600)));
+    assert_eq!(decided(&hourly, found_at(8 * 3_600 - 1)), (vec![], 8, Some("missed"), Some(8 * 3_600)));
+}
+
+#[test]
+fn what_is_not_too_late_is_caught_up() {
+    let often = schedule(doc! { "catch_up": 3_600 });
+    let (fire, skipped, _, next) = decided(&often, found_at(605));
+    assert_eq!((fire.len(), fire[0], skipped, next), (11, 0, 0, Some(660)));
+    let (fire, skipped, _, next) = decided(&often, found_at(3 * 3_600 + 5));
+    assert_eq!((fire.len(), fire[0], skipped, next), (60, 2 * 3_600 + 60, 121, Some(3 * 3_600 + 60)));
+    let hourly = schedule(doc! { "cron": "@hourly", "catch_up": 600 });
+    assert_eq!(decided(&hourly, found_at(5_000)), (vec![], 2, Some("missed"), Some(7_200)));
+    assert_eq!(decided(&hourly, found_at(4_200)), (vec![3_600], 1, None, Some(7_200)));
+}
+
+#[test]
+fn a_long_absence_is_caught_up_bit_by_bit() {
+    let mut every_second = schedule(doc! { "cron": "* * * * * *", "catch_up": 3_600 });
+    let mut fired = Vec::new();
+    for round in 0.. {
+        let (fire, skipped, _, next) = decided(&every_second, found_at(7_200));
+        assert!(fire.len() <= MOST_AT_ONCE);
+        // Those that are not counted one by one are many.
+        assert_eq!(skipped, if round == 0 { MOST_COUNTED } else { 0 });
+        fired.extend(fire);
+        every_second.next_for = next.map(|next| time(BEGIN + next));
+        if next > Some(7_200) {
+            break;
+        }
+    }
+    assert_eq!(fired, (3_600..=7_200).collect::<Vec<_>>());
+}
+
+#[test]
+fn what_earlier_tasks_do_not_let_fire_is_passed_over() {
+    let of = |overlap: &str, live| {
+        let schedule = schedule(doc! { "overlap": overlap, "catch_up": 3_600 });
+        decided(&schedule, Situation { live, ..found_at(125) })
+    };
+    assert_eq!(of("allow", 50), (vec![0, 60, 120], 0, None, Some(180)));
+    assert_eq!(of("skip", 0), (vec![120], 2, None, Some(180)));
+    assert_eq!(of("skip", 1), (vec![], 3, Some("skipped"), Some(180)));
+    assert_eq!(of("cancel", 7), (vec![120], 2, None, Some(180)));
+    assert_eq!(of("queue", 1), (vec![0, 60, 120], 0, None, Some(180)));
+    assert_eq!(of("queue", MOST_QUEUED - 1), (vec![0], 2, Some("skipped"), Some(180)));
+    assert_eq!(of("queue", MOST_QUEUED + 5), (vec![], 3, Some("skipped"), Some(180)));
+    let without = Situation { queue: false, ..found_at(5) };
+    assert_eq!(decided(&schedule(doc! {}), without), (vec![], 1, Some("no queue"), Some(60)));
+    let unfit = Situation { fits: false, ..found_at(5) };
+    assert_eq!(decided(&schedule(doc! {}), unfit), (vec![], 1, Some("wrong params"), Some(60)));
+}
+
+#[test]
+fn a_day_that_was_taken_out_meanwhile_does_not_come() {
+    let calendar = doc! { "name": "closed", "dates": ["2026-11-22"] };
+    let calendars = Calendars::of([Calendar::read(&calendar).unwrap()]);
+    let schedule = schedule(doc! { "cron": "@hourly", "calendars": [{ "name": "closed" }], "catch_up": 600 });
+    let decision = decide(&schedule, &calendars, found_at(5));
+    let next = Some(time(BEGIN + 86_400));
+    assert_eq!(decision, Decision { fire: vec![], skipped: 0, late: 0, newest: None, next });
+}
+
+#[test]
+fn after_the_last_time_there_is_none() {
+    let schedule = schedule(doc! { "end": time(BEGIN + 30) });
+    assert_eq!(decided(&schedule, found_at(1)), (vec![0], 0, None, None));
+}
+
+#[test]
+fn a_time_fires_with_its_delay() {
+    let schedule = schedule(doc! { "jitter": 50 });
+    let due = schedule.settings.spec.due(Some(schedule.id), time(BEGIN));
+    let early = DateTime::from_millis(due.timestamp_millis() - 1);
+    assert!(decide(&schedule, &Calendars::none(), Situation { now: early, ..found_at(0) }).fire.is_empty());
+    let decision = decide(&schedule, &Calendars::none(), Situation { now: due, ..found_at(0) });
+    assert_eq!(decision.fire, [time(BEGIN)]);
+}
+
+proptest! {
+    #[test]
+    fn each_time_comes_once_whenever_somebody_looks(
+        looks in proptest::collection::vec(1_i64..400, 1..30), jitter in 0_i64..40,
+        overlap in prop_oneof![Just("allow"), Just("skip"), Just("queue"), Just("cancel")],
+        catch_up in prop_oneof![Just(0_i64), Just(90), Just(100_000)],
+    ) {
+        let mut schedule = schedule(doc! { "jitter": jitter, "overlap": overlap, "catch_up": catch_up });
+        let (mut now, mut fired, mut skipped) = (0, Vec::new(), 0);
+        for look in looks {
+            now += look;
+            let due = schedule.next_for.map(|next| schedule.settings.spec.due(Some(schedule.id), next));
+            if due.is_some_and(|due| due > time(BEGIN + now)) {
+                continue;
+            }
+            let (fire, passed_over, _, next) = decided(&schedule, found_at(now));
+            prop_assert!(next > schedule.next_for.map(|next| seconds(next) - BEGIN));
+            schedule.next_for = next.map(|next| time(BEGIN + next));
+            fired.extend(fire);
+            skipped += passed_over;
+        }
+        prop_assert!(fired.is_sorted_by(|a, b| a < b), "{:?}", fired);
+        let come = schedule.next_for.map_or(0, |next| (seconds(next) - BEGIN) / 60);
+        prop_assert_eq!(i64::try_from(fired.len() + skipped).unwrap(), come);
+        if catch_up == 100_000 && matches!(overlap, "allow" | "queue") {
+            prop_assert_eq!(skipped, 0);
         }
     }
 }

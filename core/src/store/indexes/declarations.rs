@@ -269,7 +269,7 @@ pub(in crate::store) fn of_file_sets() -> Vec<Index> {
 pub(in crate::store) fn of_file_entries() -> Vec<Index> {
     vec![
         Index::on(doc! { "set": 1, "path": 1 }).unique(),
-        // Which versions have a content, whose they are before anything else: `files/content_access.rs` steps from one to the next.
+        // Which versions have a content, whose they are before anything else: `files/contents.rs` steps from one to the next.
         Index::on(doc! { "file": 1, "tenant": 1, "set": 1 }),
     ]
 }

@@ -1,4 +1,4 @@
-//! What may be asked for when a task is submitted.
+//! What may be asked for when a task is submitted, and what was asked for of one, for a new one like it.
 
 use std::time::Duration;
 
@@ -6,9 +6,12 @@ use bson::{Bson, DateTime, Document, doc};
 
 use super::SubmitError;
 use crate::gates::{AfterFailed, AfterWhen, LockRequest, MOST_LINKS};
-use crate::model::{FILES, STEPS, Status, Step, TRACE, TaskFiles, TaskId, TraceContext};
+use crate::inbox::REFUSED;
+use crate::model::{
+    FILES, SHADOW_OF, STEPS, Status, Step, TRACE, Task, TaskFiles, TaskId, TraceContext, number, whole_number,
+};
 use crate::secrets::{self, Sealed};
-use crate::tags::TAGS;
+use crate::tags::{self, TAGS};
 use crate::task::transition::millis;
 
 /// When a task may start.
@@ -151,6 +154,43 @@ impl TaskOptions {
     fn priority(&self) -> Option<i64> {
         self.priority.or_else(|| self.group.as_ref().map(|_| 0))
     }
+
+    /// What was asked for of `task`, save what was for that one time: when it was to start and to have ended, those that it came
+    /// after, and its place in an array.
+    ///
+    /// # Errors
+    /// Something is stored in a way that this release does not know. Says what.
+    pub fn of_task(task: &Task) -> Result<Self, String> {
+        let field = |name: &str| task.rest.get(name);
+        let text = |name: &str| field(name).and_then(Bson::as_str).map(str::to_owned);
+        if field(REFUSED).is_some() {
+            return Err("it was refused".to_owned());
+        }
+        if field(SHADOW_OF).is_some() {
+            // A new one would not be without effects.
+            return Err("it is the shadow of another task".to_owned());
+        }
+        let seconds = |name: &str| {
+            let seconds = field(name).and_then(number);
+            seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        };
+        Ok(Self {
+            timeout: seconds("timeout"),
+            grace: seconds("grace"),
+            max_attempts: field("max_attempts").and_then(whole_number),
+            backoff: field("backoff").and_then(Bson::as_document).cloned(),
+            unique: text("unique"),
+            group: text("group"),
+            priority: field("priority").and_then(whole_number),
+            locks: locks(&task.rest)?,
+            secure_params: Sealed::of(task).map_err(|error| error.to_string())?,
+            steps: Step::of_field(field(STEPS))?,
+            files: TaskFiles::of_field(field(FILES))?,
+            tenant: text("tenant"),
+            tags: tags::stored(field(tags::TAGS)),
+            ..Self::default()
+        })
+    }
 }
 
 fn steps(steps: &[Step]) -> Option<Bson> {
@@ -165,8 +205,18 @@ fn seconds(duration: Duration) -> Bson {
     }
 }
 
+/// Its locks, save those of its array and its schedule.
+fn locks(task: &Document) -> Result<Vec<LockRequest>, String> {
+    let stored = task.get_array("locks").map(Vec::as_slice).unwrap_or_default();
+    let is_own = |text: &&str| !text.starts_with("array:") && !text.starts_with("schedule:");
+    let own = stored.iter().filter_map(Bson::as_str).filter(is_own);
+    LockRequest::list(own).map_err(|error| error.to_string())
+}
+
 #[cfg(test)]
 mod tests {
+    use bson::oid::ObjectId;
+
     use super::*;
 
     #[test]
@@ -234,5 +284,31 @@ mod tests {
         let later = DateTime::from_millis(1_795_163_068_844);
         assert_eq!(StartAt::In(Duration::from_millis(1500)).time(now), later);
         assert_eq!(StartAt::At(now).time(later), now);
+    }
+
+    fn of(fields: Document) -> Result<TaskOptions, String> {
+        let mut task = doc! { "_id": ObjectId::new(), "queue": ObjectId::new(), "status": 2 };
+        task.extend(fields);
+        TaskOptions::of_task(&bson::deserialize_from_document(task).unwrap())
+    }
+
+    #[test]
+    fn what_was_asked_for_is_asked_for_again() {
+        let asked = doc! {
+            "timeout": 90_i64, "grace": 1.5, "max_attempts": 3_i64, "unique": "k", "group": "a/b", "priority": 5_i64,
+            "tenant": "a", "locks": ["db", "r/2"],
+            "steps": [{ "name": "get", "params": { "a": 1 }, "status": -2 }], "tags": ["a=1", "b"],
+        };
+        assert_eq!(of(asked.clone()).unwrap().fields(), asked);
+    }
+
+    #[test]
+    fn what_was_for_that_one_time_is_not() {
+        let once = doc! {
+            "deadline": DateTime::MAX, "run_at": DateTime::MAX, "after": [ObjectId::new()], "attempt": 3,
+            "locks": ["array:6b/4", "schedule:x"], "schedule": ObjectId::new(), "history": [],
+        };
+        assert_eq!(of(once), Ok(TaskOptions::default()));
+        assert!(of(doc! { "steps": 5 }).unwrap_err().contains("steps"));
     }
 }

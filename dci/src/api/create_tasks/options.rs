@@ -1,6 +1,6 @@
 //! The options of a submission: `.run_at`, `.delay`, `.timeout`, `.deadline`, `.grace`, `.max_attempts`, `.backoff`,
-//! `.unique`, `.group`, `.priority`, `.tags`, `.after`, `.after_when`, `.after_failed`, `.chain`, `.locks`, `.secure_params`, `.steps`, `.files` and
-//! `.idempotency_key`.
+//! `.unique`, `.group`, `.priority`, `.tags`, `.after`, `.after_when`, `.after_failed`, `.chain`, `.locks`, `.secure_params`, `.steps`, `.files`,
+//! `.tenant` and `.idempotency_key`.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,12 +10,11 @@ use bson::Bson;
 use disbatch_core::accounts::Role;
 use disbatch_core::model::{FILES, FileInput, PluginName, Queue, QueueId, STEPS, Step, TaskFiles};
 use disbatch_core::request;
-use disbatch_core::secrets::{self, Keys};
+use disbatch_core::secrets::{self, Keys, SealError, Sealed, SecureParams};
 use disbatch_core::tags::TAGS;
 use disbatch_core::task::{Once, TaskOptions};
 use serde_json::{Value, json};
 
-use super::secure;
 use crate::access::Who;
 use crate::error::HttpError;
 use crate::params::Params;
@@ -30,7 +29,7 @@ const OBJECTS: [&str; 3] = ["backoff", "files", "steps"];
 
 /// What is asked for besides the tasks themselves, for tasks of `queue`.
 pub fn of(params: &Params, queue: QueueId, keys: &Keys) -> Result<TaskOptions, HttpError> {
-    Ok(TaskOptions { secure_params: secure::seal(params, queue, keys)?, ..parse(params)? })
+    Ok(TaskOptions { secure_params: seal(params, queue, keys)?, ..parse(params)? })
 }
 
 /// The same without the secure parameters.
@@ -39,7 +38,7 @@ pub fn parse(params: &Params) -> Result<TaskOptions, HttpError> {
     let given = |name: &str| {
         let value = params.options.get(name)?;
         Some(match name {
-            TAGS => values::tags::list(value).map_or(Cow::Borrowed(value), |tags| Cow::Owned(tags.into())),
+            TAGS => values::tag_list(value).map_or(Cow::Borrowed(value), |tags| Cow::Owned(tags.into())),
             name if OBJECTS.contains(&name) => values::object(value),
             _ => Cow::Borrowed(value),
         })
@@ -97,7 +96,7 @@ pub fn once(params: &Params, queue: QueueId, keys: &Keys) -> Result<Option<Once>
         // Keys are sorted, so that the same request is always the same text.
         json::compact_of([("fields", &fields), ("options", &options)])
     };
-    let fingerprints = secure::fingerprints(params, queue, keys)?;
+    let fingerprints = fingerprints(params, queue, keys)?;
     let (first, others) = (fingerprints.first(), fingerprints.iter().skip(1));
     // The request may have come first when another key was the first one.
     let once = Once::new(key, &request(first));
@@ -192,9 +191,80 @@ pub fn check_files_of_queue(who: &Who, wanted: Option<&Bson>, tenant: Option<&st
     check_files(who, wanted.as_ref(), tenant)
 }
 
+/// What has to be done before there can be secure parameters.
+pub const NO_KEY: &str = "this server has no key for secure parameters: 'disbatch secrets-key' prints a new one; write it \
+    to a file, name the file as secrets.key_file in the configuration of the web server and of all nodes, and start \
+    them again";
+
+/// The secure parameters of a submission, which only the plugin gets to see: encrypted here, before anything is stored. No message
+/// shows any of them. They are encrypted for tasks of `queue`. `None`: it has none.
+fn seal(params: &Params, queue: QueueId, keys: &Keys) -> Result<Option<Sealed>, HttpError> {
+    let Some(given) = secure_params_of(params)? else { return Ok(None) };
+    keys.seal(queue, &given).map(Some).map_err(|error| match error {
+        SealError::NoKey => HttpError::new(StatusCode::SERVICE_UNAVAILABLE, NO_KEY),
+        SealError::TooLong(_) => HttpError::bad_request(format!(".secure_params: {error}")),
+        SealError::Random(_) => HttpError::internal(&error.to_string()),
+    })
+}
+
+/// What tells them from others, as each of the keys has it, the first one first.
+fn fingerprints(params: &Params, queue: QueueId, keys: &Keys) -> Result<Vec<String>, HttpError> {
+    Ok(secure_params_of(params)?.map(|given| keys.fingerprints(queue, &given)).unwrap_or_default())
+}
+
+/// An object, or from a form its JSON as text. An empty one is none.
+fn secure_params_of(params: &Params) -> Result<Option<SecureParams>, HttpError> {
+    let value = match params.options.get(secrets::FIELD) {
+        None => return Ok(None),
+        Some(value) if values::is_unset(value) => return Ok(None),
+        // What the parser says of text that is no JSON might show some of it.
+        Some(Value::String(text)) => crate::allowance::json(text).ok(),
+        Some(value) => Some(value.clone()),
+    };
+    match value {
+        Some(Value::Null) => Ok(None),
+        Some(Value::Object(object)) => Ok(SecureParams::new(object)),
+        _ => Err(HttpError::bad_request(".secure_params must be a JSON object")), // Nothing else has names.
+    }
+}
+
+/// The options of tasks of `queue` with whose they are. Tasks of a tenant's queue are that tenant's. Of a queue that is
+/// nobody's they are for whom `.tenant` says, if whoever asks may submit tasks there.
+pub fn with_tenant(
+    options: TaskOptions,
+    params: &Params,
+    who: &Who,
+    queue: &Queue,
+) -> Result<TaskOptions, HttpError> {
+    let given = params.options.get("tenant").filter(|value| !values::is_unset(value));
+    let given = given.map(|value| values::text(".tenant", value)).transpose()?;
+    let tenant = match (given, queue.tenant()) {
+        (Some(given), Some(own)) if given != own => {
+            return Err(HttpError::bad_request(".tenant: the queue is that of another tenant"));
+        }
+        (_, Some(own)) => Some(own.to_owned()),
+        (Some(given), None) => {
+            check_tenant(who, &given)?;
+            Some(given)
+        }
+        (None, None) => None,
+    };
+    Ok(TaskOptions { tenant, owner: who.name.clone(), trace: who.trace.clone(), ..options })
+}
+
+/// Sees to it that somebody may submit tasks for a tenant.
+pub fn check_tenant(who: &Who, tenant: &str) -> Result<(), HttpError> {
+    if who.rights.on_tenant(tenant) < Some(Role::Submitter) {
+        let message = format!("this needs the role {} on the tenant {tenant}", Role::Submitter);
+        return Err(HttpError::forbidden(message));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use bson::oid::ObjectId;
+    use bson::{Document, doc};
     use disbatch_core::accounts::{Grant, Rights, Scope};
     use disbatch_core::secrets::new_key;
 
@@ -295,5 +365,83 @@ mod tests {
         ] {
             assert_eq!(check_files(&who, files.as_ref(), tenant).is_ok(), may, "{files:?} {tenant:?}");
         }
+    }
+
+    fn with_secure(value: Value) -> Params {
+        let options = json!({ "secure_params": value }).as_object().unwrap().clone();
+        Params { options, ..Params::default() }
+    }
+
+    #[test]
+    fn an_object_or_its_text_is_encrypted() {
+        let (keys, queue) = (Keys::of(Some(&new_key().unwrap()), None).unwrap(), QueueId(ObjectId::new()));
+        let object = json!({ "password": "correct horse" });
+        for same in [object.clone(), json!(object.to_string())] {
+            let sealed = seal(&with_secure(same), queue, &keys).unwrap().unwrap();
+            assert_eq!(keys.open(queue, &sealed).unwrap().value(), &object);
+        }
+        for none in [json!(null), json!(""), json!({}), json!("{}"), json!("null")] {
+            assert_eq!(seal(&with_secure(none.clone()), queue, &Keys::default()).unwrap(), None, "{none}");
+        }
+        assert_eq!(seal(&Params::default(), queue, &keys).unwrap(), None);
+    }
+
+    #[test]
+    fn mistakes_show_nothing_of_it() {
+        let (keys, queue) = (Keys::of(Some(&new_key().unwrap()), None).unwrap(), QueueId(ObjectId::new()));
+        for wrong in
+            [json!("horse"), json!("{\"a\": horse}"), json!(["horse"]), json!(7), json!("[\"horse\"]")]
+        {
+            let error = seal(&with_secure(wrong.clone()), queue, &keys).unwrap_err();
+            assert_eq!(error.to_string(), ".secure_params must be a JSON object", "{wrong}");
+            assert_eq!(error.status(), 400);
+        }
+        let long = seal(&with_secure(json!({ "a": "x".repeat(65_536) })), queue, &keys).unwrap_err();
+        assert_eq!(long.status(), 400);
+        assert!(long.to_string().contains("at most 65536 bytes") && long.to_string().len() < 200, "{long}");
+        let without = seal(&with_secure(json!({ "a": 1 })), queue, &Keys::default()).unwrap_err();
+        assert_eq!(without.status(), 503);
+        assert!(without.to_string().contains("secrets.key_file"), "{without}");
+    }
+
+    fn queue(fields: Document) -> Queue {
+        let mut queue = doc! { "_id": ObjectId::from_bytes([1; 12]) };
+        queue.extend(fields);
+        bson::deserialize_from_document(queue).unwrap()
+    }
+
+    fn tenant(given: Value, who: &Who, queue: &Queue) -> Result<Option<String>, u16> {
+        let options = json!({ "tenant": given }).as_object().unwrap().clone();
+        let params = Params { options, ..Params::default() };
+        let options = with_tenant(TaskOptions::default(), &params, who, queue);
+        options.map(|options| options.tenant).map_err(|error| error.status().as_u16())
+    }
+
+    #[test]
+    fn a_tenant_is_that_of_the_queue_or_one_that_somebody_has_rights_on() {
+        let mut who = Who::anybody("10.0.0.1".to_owned());
+        let (own, shared) = (queue(doc! { "tenant": "acme" }), queue(doc! {}));
+        let acme = || Ok(Some("acme".to_owned()));
+        assert_eq!(tenant(json!(null), &who, &own), acme());
+        assert_eq!(tenant(json!("acme"), &who, &own), acme());
+        assert_eq!(tenant(json!("other"), &who, &own), Err(400));
+        assert_eq!(tenant(json!(""), &who, &shared), Ok(None));
+        assert_eq!(tenant(json!("other"), &who, &shared), Ok(Some("other".to_owned())));
+        assert_eq!(tenant(json!({}), &who, &shared), Err(400));
+        who.name = Some("anna".to_owned());
+        let grant = |scope, role| Grant { scope, role };
+        who.rights = Rights::new(
+            None,
+            vec![
+                grant(Scope::Queue(QueueId(ObjectId::from_bytes([1; 12]))), Role::Admin),
+                grant(Scope::Tenant("acme".to_owned()), Role::Submitter),
+                grant(Scope::Tenant("seen".to_owned()), Role::Viewer),
+            ],
+        );
+        assert_eq!(tenant(json!("acme"), &who, &shared), acme());
+        assert_eq!(tenant(json!("seen"), &who, &shared), Err(403));
+        assert_eq!(tenant(json!("other"), &who, &shared), Err(403));
+        let options = with_tenant(TaskOptions::default(), &Params::default(), &who, &shared).unwrap();
+        assert_eq!(options.owner.as_deref(), Some("anna"));
     }
 }

@@ -242,7 +242,7 @@ async fn make_missing(
     if params.is_on("preview") {
         let missing = state.store.times_without_task(&schedule, &times, limit).await?;
         if html {
-            return Ok(ui::page(ui::schedules::runs::confirm(&schedule, (from, to), &missing, params)));
+            return Ok(ui::page(ui::schedules::one::confirm(&schedule, (from, to), &missing, params)));
         }
         let times = missing.iter().map(|time| {
             let local = spec.zone.local(*time);

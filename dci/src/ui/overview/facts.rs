@@ -14,14 +14,12 @@ use disbatch_core::series::{Ended, Point};
 use disbatch_core::store::{Store, StoreError};
 use futures::{StreamExt, TryStreamExt};
 
-use super::shares::{self, Share};
-use super::throughput::{Span, spark, sum};
+use super::throughput::{Share, Span, largest, spark, sum};
 use crate::state::State;
 use crate::ui::cache::Kept;
-use crate::ui::node_state::{self, NodeState, Now};
+use crate::ui::nodes::{NodeState, Now, as_they_are};
 use crate::ui::parts::{Spark, When, when};
-use crate::ui::queue_state::{Intake, Lacking, QueueState, Work, intake};
-use crate::ui::tally::{Question, Tally};
+use crate::ui::queue_state::{Intake, Lacking, Question, QueueState, Tally, Work, intake};
 
 /// How long what ended within the last hour is kept. Processes write it every few seconds.
 const HOUR_KEPT: Duration = Duration::from_secs(5);
@@ -154,7 +152,7 @@ impl Facts {
         )?;
         let ids: Vec<QueueId> = queues.iter().map(|queue| queue.id).collect();
         let ((nodes, now), running, mut counted, rates, rules) = futures::try_join!(
-            node_state::as_they_are(state, nodes),
+            as_they_are(state, nodes),
             store.count_running(&ids),
             count(store, &ids, totals.as_ref()),
             store.rate_standings(&queues),
@@ -209,7 +207,7 @@ impl Memory {
     pub async fn shares(&self, store: &Store, span: Span) -> Result<std::sync::Arc<Vec<Share>>, StoreError> {
         let largest = async {
             let hour = self.hour.get(HOUR_KEPT, store.last_hour()).await?;
-            shares::largest(store, span, &hour).await
+            largest(store, span, &hour).await
         };
         of_span(&self.shares, span).get(span.every(), largest).await
     }

@@ -17,10 +17,9 @@ use super::versions::Versions;
 use crate::error::HttpError;
 use crate::state::State;
 use crate::ui::live::Part;
-use crate::ui::node_state::{NodeState, Now};
+use crate::ui::nodes::{NodeState, Now};
 use crate::ui::overview::throughput::Span;
-use crate::ui::queue_state::{Intake, Lacking, QueueState, Work, intake, lacking};
-use crate::ui::tally::{Tally, beyond};
+use crate::ui::queue_state::{Intake, Lacking, QueueState, Tally, Work, beyond, intake, lacking};
 use crate::ui::{StatusView, plain};
 
 /// Up to so many tasks of a status are counted, and beyond that the counters are asked.

@@ -1,7 +1,5 @@
 //! `GET /queues/:queue/groups` for people: what each group has waiting and running, what it got, and when its turn is.
 
-mod picture;
-
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
@@ -11,22 +9,22 @@ use disbatch_core::accounts::Role;
 use disbatch_core::counters::count::Amount;
 use disbatch_core::fair::{GroupFilter, GroupPage, GroupRow, Settings, Share};
 use disbatch_core::model::{Policy, Queue, Sort};
+use disbatch_core::text;
 
 use super::charts::length;
 use crate::access::{NamedQueue, viewer};
-use crate::api::{Answer, list_groups, queues};
+use crate::api::{Answer, queues};
 use crate::error::HttpError;
 use crate::openapi::{ErrorBody, OfRead};
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::assets::digest;
 use crate::ui::bulk::encoded;
-use crate::ui::live::Part;
+use crate::ui::live::{self, Part};
 use crate::ui::names::label;
 use crate::ui::parts::{cut, grouped};
-use crate::ui::tally::Tally;
-use crate::ui::{self, Rendered, live};
-use picture::{All, Picture};
+use crate::ui::queue_state::Tally;
+use crate::ui::{self, Rendered};
 
 /// Names are cut behind so many characters.
 const LONGEST_NAME: usize = 80;
@@ -89,7 +87,7 @@ impl GroupsPage {
 
 pub async fn render(state: &State, named: &NamedQueue, params: &Params) -> Rendered {
     let queue = queues::find(state, named).await?;
-    let filter = list_groups::filter(params)?;
+    let filter = queues::group_filter(params)?;
     let page = state.store.queue_groups(&queue, &filter).await?;
     ui::render(StatusCode::OK, &page_of(&queue, &filter, &page))
 }
@@ -111,7 +109,7 @@ pub async fn live(request: HttpRequest, state: Data<State>, named: NamedQueue) -
 
 async fn parts(state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
     let queue = queues::find(state, &NamedQueue::parse(id)).await?;
-    let filter = list_groups::filter(&Params::default())?;
+    let filter = queues::group_filter(&Params::default())?;
     let page = state.store.queue_groups(&queue, &filter).await?;
     parts_of(&About::of(&queue, &page), &Table::of(&page))
 }
@@ -132,7 +130,7 @@ fn page_of(queue: &Queue, filter: &GroupFilter, page: &GroupPage) -> GroupsPage 
             queue.id, filter.limit
         )
     });
-    let usual = GroupFilter { limit: list_groups::DEFAULT_LIMIT, ..GroupFilter::default() };
+    let usual = GroupFilter { limit: queues::GROUPS_SHOWN, ..GroupFilter::default() };
     GroupsPage {
         id: queue.id.to_string(),
         name: label(queue),
@@ -219,6 +217,85 @@ fn used(seconds: f64) -> String {
     if time.is_zero() { "–".to_owned() } else { length(time) }
 }
 
+/// A group beside the others of its page, as bars: what waits and runs, beside what other groups have, and what was got, beside what it would be
+/// by weight.
+#[derive(Debug, Clone, PartialEq, Template)]
+#[template(path = "groups/picture.html")]
+struct Picture {
+    label: String,
+    waiting: String,
+    running: String,
+    received: String,
+    due: String,
+}
+
+impl HtmlSafe for Picture {}
+
+/// What the groups of a page have together, and the most that one of them has.
+#[derive(Debug, Default)]
+struct All {
+    waiting: u64,
+    running: u64,
+    started: u64,
+    weight: u64,
+    /// The largest part of what was got, or should be.
+    part: f64,
+}
+
+impl All {
+    fn of(rows: &[GroupRow]) -> Self {
+        let mut all = Self {
+            waiting: rows.iter().map(|row| least(row.waiting)).max().unwrap_or(0),
+            running: rows.iter().map(|row| row.running).max().unwrap_or(0),
+            started: rows.iter().map(|row| row.started).sum(),
+            weight: rows.iter().map(|row| u64::from(row.weight)).sum(),
+            part: 0.0,
+        };
+        let parts = rows.iter().map(|row| all.received(row).max(all.due(row)));
+        all.part = parts.fold(0.0, f64::max);
+        all
+    }
+
+    fn received(&self, row: &GroupRow) -> f64 {
+        part(row.started, self.started)
+    }
+
+    fn due(&self, row: &GroupRow) -> f64 {
+        part(u64::from(row.weight), self.weight)
+    }
+}
+
+fn least(amount: Amount) -> u64 {
+    let (Amount::Exactly(number) | Amount::MoreThan(number)) = amount;
+    number
+}
+
+fn part(of: u64, all: u64) -> f64 {
+    if all == 0 { 0.0 } else { of as f64 / all as f64 }
+}
+
+impl Picture {
+    fn of(row: &GroupRow, all: &All) -> Self {
+        let (received, due) = (all.received(row), all.due(row));
+        let of_part = |one: f64| if all.part > 0.0 { one / all.part } else { 0.0 };
+        let width = |part: f64| format!("{:.1}", 100.0 * part);
+        let percent = |part: f64| text::percent(100.0 * part, 0);
+        Self {
+            label: format!(
+                "{} waiting, {} running; it got {} of what these groups got, and by weight it would be {}",
+                Tally::new(Vec::new(), row.waiting).words(),
+                grouped(row.running),
+                percent(received),
+                percent(due)
+            ),
+            waiting: width(part(least(row.waiting), all.waiting)),
+            running: width(part(row.running, all.running)),
+            received: width(of_part(received)),
+            due: width(of_part(due)),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use bson::oid::ObjectId;
@@ -256,7 +333,7 @@ mod tests {
     }
 
     fn filter() -> GroupFilter {
-        GroupFilter { limit: list_groups::DEFAULT_LIMIT, ..GroupFilter::default() }
+        GroupFilter { limit: queues::GROUPS_SHOWN, ..GroupFilter::default() }
     }
 
     #[test]
@@ -309,5 +386,25 @@ mod tests {
     #[test]
     fn what_was_not_used_is_no_number() {
         assert_eq!([0.0, f64::NAN, 12.5].map(used), ["–", "–", "12.5 s"]);
+    }
+
+    #[test]
+    fn nothing_divides_by_nothing() {
+        let none = GroupRow {
+            group: "a".to_owned(),
+            waiting: Amount::Exactly(0),
+            running: 0,
+            started: 0,
+            finished: 0,
+            used: f64::NAN,
+            weight: 1,
+            since_start: None,
+            turn_in: None,
+            why: Why::After(2),
+        };
+        let all = All::of(std::slice::from_ref(&none));
+        let picture = Picture::of(&none, &all);
+        assert_eq!((picture.waiting.as_str(), picture.running.as_str()), ("0.0", "0.0"));
+        assert_eq!((picture.received.as_str(), picture.due.as_str()), ("0.0", "100.0"));
     }
 }

@@ -61,7 +61,7 @@ async fn submit(state: &State, who: &Who, named: &NamedQueue, params: &Params) -
     let options = create_tasks::options::of(params, queue.id, &state.keys)?;
     create_tasks::check_upstream(state, who, &options).await?;
     create_tasks::options::check_steps(state, who, &queue, &options.steps).await?;
-    let options = create_tasks::tenant::of(options, params, who, &queue)?;
+    let options = create_tasks::options::with_tenant(options, params, who, &queue)?;
     create_tasks::options::check_files(who, options.files.as_ref(), options.tenant.as_deref())?;
     create_tasks::options::check_input(state, who, &options).await?;
     if arrays::is_asked(params) {

@@ -12,9 +12,9 @@ use super::versions::Versions;
 use super::*;
 use crate::ui::StatusView;
 use crate::ui::live::assert_on_page;
-use crate::ui::node_state::Now;
+use crate::ui::nodes::Now;
 use crate::ui::parts::When;
-use crate::ui::tally::Tally;
+use crate::ui::queue_state::Tally;
 
 const NOW: DateTime = DateTime::from_millis(1_795_163_067_344);
 const ID: &str = "6b0003bb686c8275d70dc2f1";

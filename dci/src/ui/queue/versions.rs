@@ -1,21 +1,28 @@
-//! The versions of a queue's plugin: which nodes have which, which of them runs its tasks, and how the one does that is tried.
+//! The versions of a queue's plugin: which nodes have which, which of them runs its tasks, and how the one does that is tried; and
+//! `GET /queues/:queue/shadow` for people, which compares tasks with the copies of them that ran in another queue.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use actix_web::http::StatusCode;
 use askama::Template;
-use askama::filters::HtmlSafe;
+use askama::filters::{HtmlSafe, HtmlSafeOutput};
 use bson::{Bson, Document};
+use disbatch_compare::Text;
+use disbatch_compare::diff::{self, Row};
 use disbatch_core::canary::{LEAST, Side, WORSE_BELOW, percent, probability};
 use disbatch_core::explain::Reader;
-use disbatch_core::model::{CANARY_RETURNED, Canary, Queue, Version, number, whole_number};
+use disbatch_core::model::{CANARY_RETURNED, Canary, Queue, Status, Version, number, whole_number};
 use disbatch_core::plugin::VERSIONS;
 use disbatch_core::series::Sides;
 use serde_json::json;
 
-use crate::json;
-use crate::ui::node_state::{NodeState, Now};
+use crate::access::viewer;
+use crate::api::shadows::Comparisons;
+use crate::shadows::{Compared, Verdict};
+use crate::ui::nodes::{NodeState, Now};
 use crate::ui::parts::When;
-use crate::ui::plain;
+use crate::ui::{Rendered, plain};
+use crate::{json, ui};
 
 /// With so much of a queue's tasks a version can be tried by a button.
 const SHARES: [f64; 3] = [0.05, 0.25, 0.5];
@@ -238,10 +245,82 @@ fn rate(side: &Side) -> String {
     percent(side.rate())
 }
 
+#[derive(Template)]
+#[template(path = "shadow.html")]
+struct ShadowPage<'a> {
+    queue: &'a Queue,
+    other: Option<&'a Queue>,
+    share: String,
+    counts: Vec<(&'static str, usize)>,
+    pairs: Vec<Pair<'a>>,
+}
+
+struct Pair<'a> {
+    task: String,
+    shadow: String,
+    verdict: Verdict,
+    different: String,
+    was: String,
+    is: String,
+    change: String,
+    facts: Vec<(&'static str, String, String)>,
+    texts: Vec<(&'a Text, Vec<Row>)>,
+}
+
+impl ShadowPage<'_> {
+    /// Attributes of the body of the page.
+    fn roles(&self) -> HtmlSafeOutput<String> {
+        viewer::roles_with(viewer::role_on(self.queue))
+    }
+}
+
+pub fn render_shadow(found: Comparisons) -> Rendered {
+    let mut counts: Vec<(&'static str, usize)> =
+        Verdict::ALL.map(|verdict| (verdict.word(), found.count(verdict))).to_vec();
+    let [task_failed, shadow_failed] = found.failed();
+    counts.extend([("only the task failed", task_failed), ("only the shadow failed", shadow_failed)]);
+    let shadow = found.shadow.as_ref();
+    let html = ui::html(&ShadowPage {
+        queue: &found.queue,
+        other: shadow.map(|(_, other)| other),
+        share: shadow.map(|(shadow, _)| percent(shadow.share)).unwrap_or_default(),
+        counts,
+        pairs: found.all.iter().map(pair).collect(),
+    })?;
+    Ok((StatusCode::OK, html))
+}
+
+fn pair(compared: &Compared) -> Pair<'_> {
+    let comparison = &compared.comparison;
+    let seconds = |time: Option<f64>| time.map_or_else(String::new, |time| format!("{time:.2} s"));
+    let mut facts = Vec::new();
+    if !comparison.status.same {
+        let word = |code: i64| format!("{code} {}", Status::from_code(code).word());
+        facts.push(("status", word(comparison.status.was), word(comparison.status.is)));
+    }
+    if !comparison.exit.same {
+        facts.push(("exit", comparison.exit.was.to_string(), comparison.exit.is.to_string()));
+    }
+    let differ = comparison.texts.iter().filter(|text| !text.same && !text.difference.is_empty());
+    let texts: Vec<(&Text, Vec<Row>)> = differ.map(|text| (text, diff::rows(&text.difference))).collect();
+    Pair {
+        task: compared.task.to_hex(),
+        shadow: compared.shadow.to_hex(),
+        verdict: compared.verdict(),
+        different: comparison.different().join(", "),
+        was: seconds(comparison.duration.was),
+        is: seconds(comparison.duration.is),
+        change: comparison.duration.change(),
+        facts,
+        texts,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use bson::oid::ObjectId;
     use bson::{DateTime, doc};
+    use disbatch_core::model::{QueueId, Shadow};
 
     use super::*;
 
@@ -297,5 +376,41 @@ mod tests {
         };
         let back = html(doc! { "canary_returned": returned }, Sides::default());
         assert!(back.contains("9 of its 20 attempts failed") && back.contains("p = 6.1e-4"), "{back}");
+    }
+
+    #[test]
+    fn pairs_are_links_and_what_differs_stands_side_by_side() {
+        let comparison = json!({
+            "status": { "was": 1, "is": 2, "same": false }, "exit": { "was": {}, "is": {}, "same": true },
+            "texts": [{
+                "name": "stdout", "same": false, "was_bytes": 4, "is_bytes": 4,
+                "difference": "--- a\n+++ b\n@@ -1,2 +1,2 @@\n <x>\n-is 1\n+is <2>\n",
+            }],
+            "duration": { "was": 0.1, "is": 2.0 }, "memory": { "was": null, "is": null }, "changed_files": null, "note": null,
+        });
+        let ids = [1, 2].map(|number| ObjectId::from_bytes([number; 12]));
+        let queue = || Queue::without_document(QueueId(ids[0]));
+        let compared = Compared {
+            task: ids[0],
+            shadow: ids[1],
+            comparison: serde_json::from_value(comparison).unwrap(),
+        };
+        let shadow = Some((Shadow { queue: "next".to_owned(), share: 0.25 }, queue()));
+        let html = render_shadow(Comparisons { queue: queue(), shadow, all: vec![compared] }).unwrap().1;
+        for part in [
+            "25 %",
+            "1 different",
+            "/tasks/010101010101010101010101",
+            "/tasks/020202020202020202020202",
+            "+1900 %",
+            "1 succeeded",
+            "2 failed",
+            "<mark>",
+        ] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+        assert!(!html.contains("<x>") && !html.contains("<2>"), "{html}");
+        let none = render_shadow(Comparisons { queue: queue(), shadow: None, all: vec![] }).unwrap().1;
+        assert!(none.contains("This queue has no shadow."), "{none}");
     }
 }

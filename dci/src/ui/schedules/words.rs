@@ -1,10 +1,13 @@
-//! Times and outcomes of schedules for people.
+//! Times and outcomes of schedules for people, and the next times of one, each on a line, with what the clocks have to do with it.
 
+use askama::Template;
+use askama::filters::HtmlSafe;
 use bson::DateTime;
 use disbatch_core::model::Status;
-use disbatch_core::schedules::{CronExpr, Last, LastSuccess, Schedule, Spec, Zone};
+use disbatch_core::schedules::{CronExpr, Last, LastSuccess, Occurrence, Schedule, Spec, Zone};
 
 use crate::json::date_text;
+use crate::schedules::offset;
 use crate::ui;
 use crate::ui::parts::{Pill, When};
 
@@ -102,8 +105,100 @@ pub fn outcome(outcome: &str) -> Pill {
     })
 }
 
+/// So many times are shown; the others are folded.
+const FIRST: usize = 8;
+
+/// So many changes of the clock are counted. There are two in a year at most, where the clock is changed for summer.
+const MOST_CHANGES: usize = 60;
+
+/// The times, and what they mean together.
+#[derive(Debug, Clone, Default, PartialEq, Template)]
+#[template(path = "schedules/timeline.html")]
+pub struct Timeline {
+    /// What the expressions mean.
+    meaning: String,
+    words: String,
+    rows: Vec<Row>,
+}
+
+impl HtmlSafe for Timeline {}
+
+/// A time.
+#[derive(Debug, Clone, PartialEq, Template)]
+#[template(path = "schedules/time.html")]
+struct Row {
+    when: When,
+    /// What the clocks of the zone show.
+    local: String,
+    /// What the clocks have to do with it.
+    notes: Vec<String>,
+}
+
+impl HtmlSafe for Row {}
+
+impl Timeline {
+    /// That of the next times, as of now.
+    pub fn of(spec: &Spec, times: &[Occurrence], now: DateTime) -> Self {
+        let Some(last) = times.last() else {
+            let words = "It makes no more tasks by itself: no time is left.".to_owned();
+            return Self { words, ..Self::default() };
+        };
+        let changes = spec.zone.changes(now, last.time, MOST_CHANGES).len();
+        let mut before = offset(spec.zone.offset(now));
+        let rows = times.iter().map(|time| {
+            let offset = time.local.get(19..).unwrap_or_default().to_owned();
+            let is_other = offset != before;
+            let notes = [
+                is_other.then(|| format!("clocks changed: UTC{before} → UTC{offset}")),
+                time.moved.then(|| "DST gap: moved".to_owned()),
+                time.twice.then(|| "DST overlap: comes twice".to_owned()),
+            ];
+            before = offset;
+            Row {
+                when: When::at(time.time),
+                local: soon(&spec.zone, time.time, now),
+                notes: notes.into_iter().flatten().collect(),
+            }
+        });
+        let rows = rows.collect();
+        Self { meaning: meaning(spec).unwrap_or_default(), words: told(spec, times, now, changes), rows }
+    }
+
+    fn first(&self) -> &[Row] {
+        self.rows.get(..FIRST).unwrap_or(&self.rows)
+    }
+
+    fn further(&self) -> &[Row] {
+        self.rows.get(FIRST..).unwrap_or_default()
+    }
+}
+
+fn told(spec: &Spec, times: &[Occurrence], now: DateTime, changes: usize) -> String {
+    let zone = spec.zone.name();
+    let at = |time: &Occurrence| soon(&spec.zone, time.time, now);
+    let mut words = match times {
+        [] => String::new(),
+        [one] => format!("The next time, and the last one, is {} in {zone}.", at(one)),
+        [first, .., last] => {
+            format!("The next {} times are from {} to {} in {zone}.", times.len(), at(first), at(last))
+        }
+    };
+    match changes {
+        0 => {}
+        1 => words.push_str(" The clock is changed once meanwhile."),
+        changes => words.push_str(&format!(" The clock is changed {changes} times meanwhile.")),
+    }
+    if !spec.jitter.is_zero() {
+        words.push_str(&format!(" Each may be up to {} s later.", spec.jitter.as_secs()));
+    }
+    words
+}
+
 #[cfg(test)]
 mod tests {
+    use bson::doc;
+    use disbatch_core::schedules::Calendars;
+
     use super::*;
 
     #[test]
@@ -122,5 +217,64 @@ mod tests {
         assert_eq!((outcome("no queue").word, outcome("refused").tone), ("no queue", "bad"));
         assert_eq!([outcome("orphaned").word, outcome("terminated").word], ["lost", "ended early"]);
         assert_eq!(outcome("<odd>").word, "ended");
+    }
+
+    fn at(text: &str) -> DateTime {
+        DateTime::parse_rfc3339_str(text).unwrap()
+    }
+
+    fn of(fields: bson::Document, now: &str, limit: usize) -> Timeline {
+        let spec = Spec::read(&fields).unwrap();
+        let times = spec.preview(None, &Calendars::default(), at(now), limit);
+        Timeline::of(&spec, &times, at(now))
+    }
+
+    #[test]
+    fn changes_of_the_clock_are_told() {
+        let berlin = doc! { "cron": "30 2 * * *", "zone": "Europe/Berlin" };
+        let timeline = of(berlin, "2027-03-27T00:00:00Z", 3);
+        let rows: Vec<(&str, String)> =
+            timeline.rows.iter().map(|row| (row.local.as_str(), row.notes.join(", "))).collect();
+        assert_eq!(
+            rows,
+            [
+                ("Sat 27 Mar 02:30", String::new()),
+                ("Sun 28 Mar 03:00", "clocks changed: UTC+01:00 → UTC+02:00, DST gap: moved".to_owned()),
+                ("Mon 29 Mar 02:30", String::new()),
+            ]
+        );
+        assert_eq!(timeline.meaning, "At 02:30 every day");
+        assert_eq!(
+            timeline.words,
+            "The next 3 times are from Sat 27 Mar 02:30 to Mon 29 Mar 02:30 in Europe/Berlin. \
+             The clock is changed once meanwhile."
+        );
+        let html = timeline.render().unwrap();
+        for part in ["At 02:30 every day", "Sat 27 Mar 02:30", "DST gap", "datetime=\"2027-03-28T01:00:00Z\""]
+        {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+        assert!(!html.contains("<details"), "{html}");
+        let fold = doc! { "cron": "30 2 * * *", "zone": "Europe/Berlin", "fold": "both" };
+        let html = of(fold, "2026-10-24T12:00:00Z", 2).render().unwrap();
+        assert_eq!(html.matches("DST overlap").count(), 2, "{html}");
+    }
+
+    #[test]
+    fn further_times_are_folded() {
+        let often = of(doc! { "cron": "* * * * *", "jitter": 5 }, "2026-11-20T08:24:27Z", 20);
+        let html = often.render().unwrap();
+        assert!(html.contains("<summary>12 more</summary>") && html.matches("<li").count() == 20, "{html}");
+        assert!(often.words.ends_with("Each may be up to 5 s later."), "{}", often.words);
+    }
+
+    #[test]
+    fn what_is_over_says_so() {
+        let over = doc! { "cron": "@daily", "end": at("2026-11-20T00:00:00Z") };
+        let html = of(over, "2026-11-20T08:24:27Z", 20).render().unwrap();
+        assert!(html.contains("no time is left") && !html.contains("<ol"), "{html}");
+        let last = doc! { "cron": "@daily", "end": at("2026-11-21T00:00:00Z") };
+        let words = of(last, "2026-11-20T08:24:27Z", 20).words;
+        assert_eq!(words, "The next time, and the last one, is Sat 21 Nov 00:00 in UTC.");
     }
 }

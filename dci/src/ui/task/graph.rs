@@ -10,7 +10,7 @@ use disbatch_core::accounts::Reach;
 use disbatch_core::gates::{Neighbour, Neighbours};
 use disbatch_core::model::{Status, TaskId};
 
-use super::failure::Culprit;
+use super::attempts::Culprit;
 use crate::access::Sight;
 use crate::error::HttpError;
 use crate::state::State;

@@ -1,18 +1,18 @@
-//! A task's life on its page: what can be done with it, what it waits for, how its plugin ended, and its earlier attempts.
+//! A task's life on its page: what can be done with it, what it waits for, in sentences whose names lead on, how its plugin ended, and
+//! its earlier attempts.
 
 use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::{Bson, Document};
 use disbatch_core::explain::{Explanation, Gate};
-use disbatch_core::model::{SHADOW_OF, Status};
+use disbatch_core::model::{SHADOW_OF, Status, TaskId};
 
 use super::attempts;
 use super::facts::QueueLink;
-use super::links::{Linked, Name};
 use crate::ui::bulk::encoded;
 use crate::ui::names::{Called, end_of};
-use crate::ui::parts::{When, precise};
-use crate::ui::{StatusView, asks, parts, plain};
+use crate::ui::parts::{self, When, precise};
+use crate::ui::{StatusView, asks, plain};
 
 /// So many characters of what a task is called are in its tab.
 const TAB: usize = 60;
@@ -302,10 +302,79 @@ pub fn exit(exit: &Document) -> Vec<(&'static str, String)> {
     facts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
+/// What a sentence may name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Name {
+    /// As the sentence has it.
+    text: String,
+    /// What is shown of it.
+    shown: String,
+    address: String,
+}
+
+/// Text, parts of which are links.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Template)]
+#[template(
+    source = "{% for (text, address) in pieces %}{% if address.is_empty() %}{{ text }}{% else %}<a href=\"{{ address }}\">{{ text }}</a>{% endif %}{% endfor %}",
+    ext = "html"
+)]
+struct Linked {
+    /// Each piece with its address; empty if it leads nowhere.
+    pieces: Vec<(String, String)>,
+}
+
+impl HtmlSafe for Linked {}
+
+impl Linked {
+    /// A sentence, in which names lead on.
+    fn of(text: &str, names: &[Name]) -> Self {
+        let mut linked = Self::default();
+        let (mut plain, mut at) = (0, 0);
+        while let Some(rest) = text.get(at..) {
+            let Some(next) = rest.chars().next() else { break };
+            let is_start = text.get(..at).is_some_and(|before| !before.ends_with(is_of_word));
+            match found(rest, names).filter(|_| is_start) {
+                Some(name) => {
+                    linked.push(text.get(plain..at), "");
+                    linked.push(Some(&name.shown), &name.address);
+                    at += name.text.len();
+                    plain = at;
+                }
+                None => at += next.len_utf8(),
+            }
+        }
+        linked.push(text.get(plain..), "");
+        linked
+    }
+
+    fn push(&mut self, text: Option<&str>, address: &str) {
+        if let Some(text) = text.filter(|text| !text.is_empty()) {
+            self.pieces.push((text.to_owned(), address.to_owned()));
+        }
+    }
+}
+
+/// The name that text begins with.
+fn found<'a>(text: &str, names: &'a [Name]) -> Option<&'a Name> {
+    let is_whole =
+        |name: &Name| text.strip_prefix(name.text.as_str()).is_some_and(|rest| !rest.starts_with(is_of_word));
+    names.iter().find(|name| is_whole(name))
+}
+
+/// The ids in text: of tasks, and of what else has one.
+pub fn ids(text: &str) -> impl Iterator<Item = TaskId> {
+    text.split(|c: char| !is_of_word(c)).filter_map(|word| word.parse().ok())
+}
+
+fn is_of_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_' || c == '-'
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use bson::{DateTime, doc};
+
+    use super::*;
 
     #[test]
     fn what_can_be_done_depends_on_the_status() {
@@ -493,5 +562,28 @@ mod tests {
         assert!(!shown(doc! { "status": 1, "progress": { "percent": 12.5 } }).contains("<progress"));
         assert!(!shown(doc! { "status": 0, "progress": { "percent": f64::NAN } }).contains("<progress"));
         assert!(!shown(doc! { "status": -7 }).contains("<progress"));
+    }
+
+    fn name(text: &str, shown: &str, address: &str) -> Name {
+        Name { text: text.to_owned(), shown: shown.to_owned(), address: address.to_owned() }
+    }
+
+    #[test]
+    fn names_lead_on_and_all_else_is_text() {
+        const ID: &str = "6b0003bb686c8275d8013333";
+        let names = [name("queue <m>", "queue <m>", "/queues/1"), name(ID, "say <b>", "/tasks/1")];
+        let html = |text: &str| Linked::of(text, &names).render().unwrap();
+        assert_eq!(
+            html(&format!("é: the queue <m> waits for the task {ID}.")),
+            "é: the <a href=\"/queues/1\">queue &#60;m&#62;</a> waits for the task \
+             <a href=\"/tasks/1\">say &#60;b&#62;</a>."
+        );
+        for text in ["the queue m", "6b0003bb686c8275d80133334", "x6b0003bb686c8275d8013333", ""] {
+            assert_eq!(html(text), text);
+        }
+        assert_eq!(html("queue <m>x"), "queue &#60;m&#62;x");
+        let ids: Vec<String> =
+            ids(&format!("the tasks {ID}, {ID}x and é")).map(|id| id.to_string()).collect();
+        assert_eq!(ids, [ID]);
     }
 }

@@ -21,9 +21,9 @@ use crate::api::Answer;
 use crate::error::HttpError;
 use crate::json;
 use crate::openapi::{ErrorBody, OfSearch};
+use crate::output::{Part, Source, Tail};
 use crate::params::Params;
 use crate::state::State;
-use crate::tail::{Part, Source, Tail};
 use crate::ui::parts::cut;
 
 /// A request reads for so long at most.

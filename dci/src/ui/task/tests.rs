@@ -141,3 +141,30 @@ fn tasks_of_any_shape_have_a_page() {
     assert_eq!(running_attempt(&doc! { "status": 0 }), Some(0));
     assert_eq!(running_attempt(&doc! { "status": -1, "attempt": 2 }), None);
 }
+
+#[test]
+fn an_ended_task_is_looked_at_again_when_something_has_happened() {
+    let feed = Feed::new(Reach::All);
+    let running = doc! { "status": 0, "mtime": 5_i64 };
+    feed.note(&running, &[]);
+    assert!(feed.known(&running).is_none(), "it goes on");
+    let ended = doc! { "status": 2, "mtime": 6_i64, "complete": true, "result": "not compared" };
+    feed.note(&ended, &[]);
+    assert!(feed.known(&doc! { "status": 2, "mtime": 6_i64, "complete": true }).is_some());
+    for other in [
+        doc! { "status": -2, "mtime": 6_i64, "complete": true },
+        doc! { "status": 2, "mtime": 7_i64, "complete": true },
+        doc! { "status": 2, "mtime": 6_i64 },
+        doc! { "status": 2, "mtime": 6_i64, "complete": true, "archived": 7_i64 },
+    ] {
+        assert!(feed.known(&other).is_none(), "{other}");
+    }
+    feed.note(&running, &[]);
+    assert!(feed.known(&ended).is_none(), "it was tried again");
+}
+
+#[test]
+fn what_is_large_is_not_read() {
+    assert_eq!(only(&["stdout"], 0), doc! { "stdout": 0 });
+    assert!(STAMP.iter().all(|field| !["stdout", "stderr", "params", "result"].contains(field)));
+}

@@ -5,15 +5,18 @@ use std::collections::HashMap;
 use bson::oid::ObjectId;
 use bson::{DateTime, Document};
 use disbatch_core::tags::{ANY_TAGS, TAGS, stored};
-use serde_json::json;
+use disbatch_core::task::Created;
+use serde_json::{Value, json};
 
 use super::columns::Column;
-use super::creation_time::{Asked, plain};
 use super::statuses::{given, word, words};
+use crate::error::HttpError;
+use crate::json::date_text;
 use crate::params::Params;
+use crate::query;
 use crate::ui::bulk::encoded;
-use crate::ui::text;
-use crate::values::tags;
+use crate::ui::{text, zone};
+use crate::values::{tag_line, tag_list};
 
 /// How many tasks a page shows unless it is told.
 pub const DEFAULT_LIMIT: i64 = 100;
@@ -64,7 +67,7 @@ pub struct Chip {
 impl Search {
     pub fn of(params: &Params) -> Self {
         let field = |name: &str| text(params.fields.get(name)).trim().to_owned();
-        let tags = |name: &str| params.fields.get(name).and_then(tags::list).map(|tags| tags::line(&tags));
+        let tags = |name: &str| params.fields.get(name).and_then(tag_list).map(|tags| tag_line(&tags));
         let others = params.fields.iter().filter(|(name, _)| !is_usual(name));
         let others = others.map(|(name, value)| (name.clone(), text(Some(value))));
         let limit = params.integer("limit").ok().flatten().filter(|limit| *limit != 0);
@@ -225,8 +228,8 @@ impl Search {
                 TAGS => ("Tags", value.clone()),
                 ANY_TAGS => ("Any of the tags", value.clone()),
                 "id" => ("Id", value.clone()),
-                ".created_since" => ("Created since", plain(value)),
-                ".created_until" => ("Created before", plain(value)),
+                ".created_since" => ("Created since", plain_time(value)),
+                ".created_until" => ("Created before", plain_time(value)),
                 ".text" => ("Params contain", value.clone()),
                 ".archive" => ("Archived", "too".to_owned()),
                 other => (other, value.clone()),
@@ -251,7 +254,7 @@ pub fn is_usual(name: &str) -> bool {
 /// The tags of a task, each with the address of all tasks that have it.
 pub fn tags_of(task: &Document) -> Vec<(String, String)> {
     let link = |tag: String| {
-        let line = tags::line(std::slice::from_ref(&tag));
+        let line = tag_line(std::slice::from_ref(&tag));
         (tag, address("/tasks", [(TAGS.to_owned(), line)]))
     };
     stored(task.get(TAGS)).into_iter().map(link).collect()
@@ -263,10 +266,149 @@ pub fn address(path: &str, pairs: impl IntoIterator<Item = (String, String)>) ->
     if query.is_empty() { path.to_owned() } else { format!("{path}?{}", query.join("&")) }
 }
 
+/// A day in milliseconds.
+const DAY: i64 = 86_400_000;
+
+/// The words, and what people read.
+const WORDS: [(&str, &str); 4] =
+    [("hour", "last hour"), ("today", "today"), ("yesterday", "yesterday"), ("week", "7 days")];
+
+/// When tasks were made, as a search for people has it: a word as `today`, or from one time to another.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// One of [`WORDS`], or nothing.
+    pub word: String,
+    /// As fields of forms have times, or as programs write them.
+    pub since: String,
+    pub until: String,
+}
+
+/// A choice, and the address with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CreatedChoice {
+    pub title: &'static str,
+    pub address: String,
+    pub is_on: bool,
+}
+
+impl Asked {
+    /// As the parameters of a request have it. Times are more than a word.
+    pub fn of(params: &Params) -> Self {
+        let option = |name: &str| text(params.options.get(name)).trim().to_owned();
+        let (since, until, word) = (option("created_since"), option("created_until"), option("created"));
+        if !since.is_empty() || !until.is_empty() {
+            return Self { word: String::new(), since, until };
+        }
+        // What is none of the words is a time, or wrong. It is not left out: more tasks would be found than are meant.
+        let is_known = word.is_empty() || WORDS.iter().any(|(known, _)| *known == word);
+        if is_known { Self::word(&word) } else { Self { since: word, ..Self::default() } }
+    }
+
+    /// With this word and no times.
+    pub fn word(word: &str) -> Self {
+        Self { word: word.to_owned(), ..Self::default() }
+    }
+
+    /// Whether any time is meant.
+    pub fn is_any(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The words, each as what it makes of this search.
+    pub fn choices(&self, address: impl Fn(Self) -> String) -> Vec<CreatedChoice> {
+        let any = [("", "any time")];
+        let choice = |(word, title): (&'static str, &'static str)| {
+            let asked = Self::word(word);
+            CreatedChoice { title, is_on: *self == asked, address: address(asked) }
+        };
+        any.into_iter().chain(WORDS).map(choice).collect()
+    }
+
+    /// As addresses have it.
+    pub fn pairs(&self) -> [(String, String); 3] {
+        let pair = |name: &str, value: &String| (name.to_owned(), value.clone());
+        [
+            pair(".created", &self.word),
+            pair(".created_since", &self.since),
+            pair(".created_until", &self.until),
+        ]
+    }
+
+    /// The options of the REST API that ask for the same.
+    pub fn put_into(&self, params: &mut Params, now: DateTime) {
+        params.options.remove("created");
+        let (since, until) = match self.word.as_str() {
+            "hour" => (Some(before(now, DAY / 24)), None),
+            "today" => (Some(midnight(now)), None),
+            "yesterday" => {
+                let today = midnight(now);
+                (Some(midnight(before(today, DAY / 2))), Some(today))
+            }
+            "week" => (Some(before(now, 7 * DAY)), None),
+            _ => {
+                for (name, value) in [("created_since", &self.since), ("created_until", &self.until)] {
+                    // What is no time of the reader's is an age, or wrong.
+                    let at = time(name, value).and_then(date_text).map(|text| format!("{text}Z"));
+                    params.options.insert(name.to_owned(), at.unwrap_or_else(|| value.clone()).into());
+                }
+                return;
+            }
+        };
+        for (name, at) in [("created_since", since), ("created_until", until)] {
+            let at = at.and_then(date_text).map_or(Value::Null, |text| format!("{text}Z").into());
+            params.options.insert(name.to_owned(), at);
+        }
+    }
+
+    pub fn between(&self, now: DateTime) -> Result<Created, HttpError> {
+        let mut params = Params::default();
+        self.put_into(&mut params, now);
+        query::created(&params, now)
+    }
+
+    /// For people; nothing if any time is meant.
+    pub fn words(&self) -> String {
+        let known = WORDS.iter().find(|(word, _)| *word == self.word).map(|(_, title)| *title);
+        match (known, self.since.as_str(), self.until.as_str()) {
+            (Some(title @ ("today" | "yesterday")), ..) => format!("created {title} ({})", zone::name()),
+            (Some("last hour"), ..) => "created in the last hour".to_owned(),
+            (Some(title), ..) => format!("created in the last {title}"),
+            (None, "", "") => String::new(),
+            (None, since, "") => format!("created since {}", plain_time(since)),
+            (None, "", until) => format!("created before {}", plain_time(until)),
+            (None, since, until) => format!("created {} to {}", plain_time(since), plain_time(until)),
+        }
+    }
+}
+
+fn before(at: DateTime, millis: i64) -> DateTime {
+    DateTime::from_millis(at.timestamp_millis().saturating_sub(millis))
+}
+
+/// The beginning of a day in the zone of the reader.
+fn midnight(at: DateTime) -> DateTime {
+    let day = zone::clock(at);
+    let day = day.get(..10).unwrap_or_default();
+    zone::day(&zone::now(), "created", day).map_or(at, |day| day.start)
+}
+
+/// The time in a field of a form, or as programs write it.
+fn time(name: &str, given: &str) -> Option<DateTime> {
+    zone::time(&zone::now(), name, given).ok()
+}
+
+/// A time as a field of a form has it.
+pub fn time_field(given: &str) -> String {
+    time("created", given).map(|at| zone::clock(at).replace(' ', "T")).unwrap_or_default()
+}
+
+/// A time for people.
+pub fn plain_time(given: &str) -> String {
+    time("created", given).map_or_else(|| given.to_owned(), zone::clock)
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-
     use super::*;
 
     const QUEUE: &str = "6b0003bb686c8275d70dc2f1";
@@ -335,5 +477,57 @@ mod tests {
         assert_eq!((&plain.fields["status"], &plain.options["limit"]), (&json!(["2", "-2"]), &json!(MOST)));
         let odd = params(json!({"status": {"$gt": 1}}), json!({"limit": "x"}));
         assert_eq!(Search::of(&odd).params(&odd, NOW).fields["status"], json!({"$gt": 1}));
+    }
+
+    fn asked(options: Value) -> Asked {
+        Asked::of(&Params { options: options.as_object().unwrap().clone(), ..Params::default() })
+    }
+
+    #[test]
+    fn words_are_times() {
+        let between = |options: Value| {
+            let created = asked(options).between(NOW).unwrap();
+            [created.since, created.until].map(|at| at.and_then(date_text).unwrap_or_default())
+        };
+        assert_eq!(between(json!({"created": "today"})), ["2026-11-20T00:00:00", ""]);
+        let yesterday = ["2026-11-19T00:00:00", "2026-11-20T00:00:00"];
+        assert_eq!(between(json!({"created": "yesterday"})), yesterday);
+        assert_eq!(between(json!({"created": "hour"})), ["2026-11-20T07:24:27", ""]);
+        assert_eq!(between(json!({"created": "week"})), ["2026-11-13T08:24:27", ""]);
+        for nothing in [json!({}), json!({"created_since": " "})] {
+            assert_eq!(between(nothing), ["", ""]);
+        }
+        let fields = json!({"created": "today", "created_since": "2026-11-20T03:00", "created_until": "2h"});
+        assert_eq!(between(fields), ["2026-11-20T03:00:00", "2026-11-20T06:24:27"]);
+        for wrong in [json!({"created_since": "soon"}), json!({"created": "<x>"})] {
+            let wrong = asked(wrong).between(NOW).unwrap_err();
+            assert!(wrong.message().starts_with(".created_since must be a time"), "{wrong}");
+        }
+    }
+
+    #[tokio::test]
+    async fn days_are_those_of_the_reader() {
+        let zone = disbatch_core::schedules::Zone::named("Europe/Berlin").unwrap();
+        let between = |options: Value| {
+            let asked = asked(options);
+            zone::within(zone.clone(), async move {
+                let created = asked.between(NOW).unwrap();
+                [created.since, created.until].map(|at| at.and_then(date_text).unwrap_or_default())
+            })
+        };
+        let yesterday = ["2026-11-18T23:00:00", "2026-11-19T23:00:00"];
+        assert_eq!(between(json!({"created": "yesterday"})).await, yesterday);
+        assert_eq!(between(json!({"created": "today"})).await, ["2026-11-19T23:00:00", ""]);
+        let since = json!({"created_since": "2026-11-20T03:00", "created_until": "2026-11-20T03:00:00Z"});
+        assert_eq!(between(since).await, ["2026-11-20T02:00:00", "2026-11-20T03:00:00"]);
+    }
+
+    #[test]
+    fn it_is_said_in_words() {
+        assert_eq!(asked(json!({"created": "today"})).words(), "created today (UTC)");
+        assert_eq!(asked(json!({"created": "hour"})).words(), "created in the last hour");
+        let fields = json!({"created_since": "2026-11-20T03:00", "created_until": "2026-11-20T04:00"});
+        assert_eq!(asked(fields).words(), "created 2026-11-20 03:00:00 to 2026-11-20 04:00:00");
+        assert_eq!(asked(json!({})).words(), "");
     }
 }

@@ -1,13 +1,21 @@
-//! A choice of statuses, by their names; those that plugins have invented by number.
+//! A choice of statuses: by their names, those that plugins have invented by number; and as links, with how many tasks of each a search
+//! would find.
 
 use askama::Template;
 use askama::filters::HtmlSafe;
-use disbatch_core::model::Status;
+use bson::{Bson, Document, doc};
+use disbatch_core::counters::Totals;
+use disbatch_core::counters::count::Amount;
+use disbatch_core::model::{Queue, Status};
+use disbatch_core::store::{Store, StoreError};
+use disbatch_core::task::Created;
 use serde_json::Value;
 
+use super::search::Search;
+use crate::ui::parts::grouped;
 use crate::ui::{self, StatusView, text};
 
-pub(super) const NAMED: [Status; 10] = [
+const NAMED: [Status; 10] = [
     Status::Deferred,
     Status::Blocked,
     Status::Queued,
@@ -80,11 +88,124 @@ pub fn word(status: &str) -> String {
     }
 }
 
+/// So many are counted of each.
+const BOUND: u64 = 1_000;
+
+/// The most queues among which tasks are counted.
+const MOST_QUEUES: usize = 200;
+
+/// The choice. Its id is `statuses`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Template)]
+#[template(path = "tasks/tally.html")]
+pub struct Tally {
+    choices: Vec<TallyChoice>,
+}
+
+impl HtmlSafe for Tally {}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct TallyChoice {
+    status: StatusView,
+    /// For people; nothing where that is not known.
+    count: String,
+    address: String,
+    is_on: bool,
+}
+
+impl Tally {
+    /// The choice for a search among `queues`, which are all that its visitor may see.
+    pub async fn find(
+        store: &Store,
+        search: &Search,
+        created: Created,
+        queues: &[Queue],
+    ) -> Result<Self, StoreError> {
+        let Some(base) = base(search, created, queues) else { return Ok(Self::of(search, &[])) };
+        let filter = |code: i64| {
+            let mut filter = base.clone();
+            filter.insert("status", code);
+            (filter, BOUND)
+        };
+        let filters: Vec<(Document, u64)> = codes().into_iter().map(filter).collect();
+        let amounts = store.count_each_up_to(&filters).await?;
+        let is_known = created.is_any() && search.node.is_empty();
+        let has_many = amounts.iter().any(|amount| matches!(amount, Amount::MoreThan(_)));
+        let totals = if is_known && has_many { store.read_counters().await? } else { None };
+        let words = |(amount, code): (&Amount, i64)| match amount {
+            Amount::Exactly(tasks) => grouped(*tasks),
+            Amount::MoreThan(bound) => {
+                match totals.as_ref().and_then(|totals| counted(totals, search, queues, code)) {
+                    Some(tasks) => grouped(tasks.max(*bound)),
+                    None => format!("{}+", grouped(*bound)),
+                }
+            }
+        };
+        let counts: Vec<String> = amounts.iter().zip(codes()).map(words).collect();
+        Ok(Self::of(search, &counts))
+    }
+
+    /// The choice with these counts, in the order of the statuses that have names.
+    pub fn of(search: &Search, counts: &[String]) -> Self {
+        let others =
+            search.statuses.iter().filter(|code| !codes().iter().any(|known| known.to_string() == **code));
+        let all = codes().into_iter().map(|code| code.to_string()).chain(others.cloned());
+        let choice = |(place, code): (usize, String)| TallyChoice {
+            status: view(&code),
+            count: counts.get(place).cloned().unwrap_or_default(),
+            address: search.toggled(&code).address(None),
+            is_on: search.statuses.contains(&code),
+        };
+        Self { choices: all.enumerate().map(choice).collect() }
+    }
+}
+
+fn view(code: &str) -> StatusView {
+    code.parse().map_or_else(|_| StatusView::named(code, "unknown"), StatusView::from_code)
+}
+
+fn codes() -> [i64; 10] {
+    NAMED.map(|status| status.code())
+}
+
+/// What is looked for besides the status, where an index has that together with it. `None`: counting would read tasks.
+fn base(search: &Search, created: Created, queues: &[Queue]) -> Option<Document> {
+    let others = [&search.id, &search.tags, &search.any_tags, &search.text];
+    if search.archive || !search.others.is_empty() || others.iter().any(|other| !other.is_empty()) {
+        return None;
+    }
+    let asked: Vec<Bson> =
+        queues.iter().filter(|queue| is_asked(search, queue)).map(|queue| queue.id.into()).collect();
+    if asked.is_empty() || asked.len() > MOST_QUEUES {
+        return None;
+    }
+    let mut base = doc! { "queue": { "$in": asked } };
+    if !search.node.is_empty() {
+        base.insert("node", &search.node);
+    }
+    let ids = created.ids();
+    if !ids.is_empty() {
+        base.insert("_id", ids);
+    }
+    Some(base)
+}
+
+fn is_asked(search: &Search, queue: &Queue) -> bool {
+    search.queue.is_empty() || queue.id.to_string() == search.queue
+}
+
+/// What the counters say. `None`: they do not know.
+fn counted(totals: &Totals, search: &Search, queues: &[Queue], code: i64) -> Option<u64> {
+    let asked = queues.iter().filter(|queue| is_asked(search, queue));
+    let is_running = matches!(code, -1 | 0); // These have no counters.
+    if is_running { None } else { asked.map(|queue| totals.of_statuses(queue.id, &[code])).sum() }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::params::Params;
 
     #[test]
     fn statuses_come_one_by_one_and_together() {
@@ -103,5 +224,55 @@ mod tests {
             "{html}"
         );
         assert_eq!(html.matches(" checked").count(), 1, "{html}");
+    }
+
+    const QUEUE: &str = "6b0003bb686c8275d70dc2f1";
+
+    fn search(fields: Value, options: Value) -> Search {
+        let map = |value: Value| value.as_object().unwrap().clone();
+        Search::of(&Params { fields: map(fields), options: map(options) })
+    }
+
+    fn queues() -> [Queue; 2] {
+        [QUEUE, "6b0003bb686c8275d70dc2f2"].map(|id| {
+            let id = bson::oid::ObjectId::parse_str(id).unwrap();
+            bson::deserialize_from_document(doc! { "_id": id, "name": "q" }).unwrap()
+        })
+    }
+
+    #[test]
+    fn each_status_is_a_link_with_its_count() {
+        let counts: Vec<String> = (0..10).map(|n| format!("{n},000")).collect();
+        let tally = Tally::of(&search(json!({"status": ["2", "17"]}), json!({"created": "today"})), &counts);
+        let html = tally.render().unwrap();
+        for part in [
+            "id=\"statuses\"",
+            "href=\"/tasks?status=17&#38;.created=today\" aria-current=\"true\"",
+            "href=\"/tasks?status=2&#38;status=17&#38;status=-2&#38;.created=today\"",
+            "6,000",
+            "finished",
+        ] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+        assert_eq!(html.matches("aria-current").count(), 2, "{html}");
+    }
+
+    #[test]
+    fn only_what_an_index_has_is_counted() {
+        let base =
+            |fields: Value, options: Value| base(&search(fields, options), Created::default(), &queues());
+        let one = base(json!({"queue": QUEUE, "node": "n"}), json!({})).unwrap();
+        let id = bson::oid::ObjectId::parse_str(QUEUE).unwrap();
+        assert_eq!(one, doc! { "queue": { "$in": [id] }, "node": "n" });
+        assert_eq!(base(json!({}), json!({})).unwrap().len(), 1);
+        for (fields, options) in [
+            (json!({"tags": "a"}), json!({})),
+            (json!({"params.a": "b"}), json!({})),
+            (json!({}), json!({"text": "x"})),
+            (json!({}), json!({"archive": "1"})),
+            (json!({"queue": "6b0003bb686c8275d70dc2ff"}), json!({})),
+        ] {
+            assert_eq!(base(fields.clone(), options), None, "{fields}");
+        }
     }
 }

@@ -14,7 +14,7 @@ use nix::unistd::fchdir;
 
 use super::Guard;
 use crate::boot_time::boot_time;
-use crate::guard::group::Group;
+use crate::guard::limits::Group;
 use crate::guard::protocol::{Order, Report, Spawn};
 use crate::guard::refusal::{self, Patience};
 use crate::guard::ward::Ward;

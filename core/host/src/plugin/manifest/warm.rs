@@ -231,11 +231,12 @@ fn idle<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Manifest, testing};
+    use super::super::Manifest;
+    use super::super::tests::parse as parse_key;
     use super::*;
 
     fn parse(warm: &str) -> Result<Option<Warm>, String> {
-        testing::parse("warm", warm).map(|manifest| manifest.warm)
+        parse_key("warm", warm).map(|manifest| manifest.warm)
     }
 
     #[test]
