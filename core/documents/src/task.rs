@@ -329,7 +329,7 @@ mod tests {
     fn task(steps: impl Into<Bson>) -> Task {
         let steps: Bson = steps.into();
         let task = doc! { "_id": ObjectId::new(), "queue": ObjectId::new(), "status": 0, "steps": steps };
-        bson::deserialize_from_document(task).unwrap()
+        bson::deserialize_from_slice(&bson::serialize_to_vec(&task).unwrap()).unwrap()
     }
 
     #[test]
