@@ -192,6 +192,9 @@ async fn next_to_a_den_that_counts_and_then_claims_ours_keep_to_the_limit() -> a
     const THREADS: usize = 3;
     let world = World::new().await?;
     let queue = queue_of(&world, 3).await?;
+    // As each of Perl's DENs does: by its tasks alone it would be known only while it has some.
+    let nodes = world.database().collection::<Document>("nodes");
+    nodes.insert_one(doc! { "node": "perl", "timestamp": world.store().now() }).await?;
     let _dens = dens(&world, 4).await?;
     let tasks = many(200);
     submit(&world, queue, tasks, 100).await?;
