@@ -177,7 +177,17 @@ impl Browser {
 
     /// What axe-core finds wrong with the page, a text for each element and rule.
     pub async fn violations(&self) -> anyhow::Result<Vec<String>> {
-        axe::violations(&self.session).await
+        axe::violations(&self.session, None).await
+    }
+
+    /// The same in the light, and then of colours in the dark: nothing else differs there.
+    pub async fn violations_in_both_themes(&self) -> anyhow::Result<Vec<String>> {
+        self.theme(Theme::Light).await?;
+        let mut found = self.violations().await?;
+        self.theme(Theme::Dark).await?;
+        let in_the_dark = axe::violations(&self.session, Some(&["color-contrast"])).await?;
+        found.extend(in_the_dark.into_iter().map(|text| format!("in the dark: {text}")));
+        Ok(found)
     }
 
     /// Repeats `look` until it succeeds, or cannot any more.

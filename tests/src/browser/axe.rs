@@ -9,20 +9,20 @@ use crate::fetched;
 /// Its file, named with its version in `scripts/prepare`, too.
 const FILE: &str = "axe-core-4.12.1/axe.min.js";
 
-/// Gives a text for each element and rule that do not agree.
+/// Gives a text for each element and rule that do not agree. Of all rules, or of those that its argument names.
 const RUN: &str = r#"
 const done = arguments[arguments.length - 1];
 const line = (rule, node) => `${rule.id}: ${node.target.join(" ")}: ${node.failureSummary.replace(/\s+/g, " ")}`;
-axe.run(document, { resultTypes: ["violations"] }).then(
+axe.run(document, { resultTypes: ["violations"], ...(arguments[0] && { runOnly: arguments[0] }) }).then(
   (found) => done(found.violations.flatMap((rule) => rule.nodes.map((node) => line(rule, node)))),
   (error) => done([`axe-core failed: ${error}`]));
 "#;
 
-/// What it finds wrong with the page as it is.
-pub(super) async fn violations(session: &Session) -> anyhow::Result<Vec<String>> {
+/// What it finds wrong with the page as it is, by these of its rules; by all unless there are some.
+pub(super) async fn violations(session: &Session, rules: Option<&[&str]>) -> anyhow::Result<Vec<String>> {
     let source = source()?;
     session.post("/execute/sync", &json!({ "script": source, "args": [] })).await?;
-    let found = session.post("/execute/async", &json!({ "script": RUN, "args": [] })).await?;
+    let found = session.post("/execute/async", &json!({ "script": RUN, "args": [rules] })).await?;
     let found = found.as_array().context("axe-core gives no list")?;
     Ok(found.iter().map(|text| text.as_str().unwrap_or_default().to_owned()).collect())
 }

@@ -3,7 +3,7 @@
 use anyhow::ensure;
 use bson::{Document, doc};
 use disbatch_core::accounts::{NewToken, PasswordHash, Role, UserName};
-use disbatch_tests::browser::{Browser, Theme, visit};
+use disbatch_tests::browser::{Browser, visit};
 use disbatch_tests::{Dci, World, eventually};
 use serde_json::{Value, json};
 
@@ -225,20 +225,17 @@ const BEYOND: &str = "const scrolls = (e) => e !== document.documentElement && e
 /// What axe-core finds on the pages of accounts, and what does not fit.
 async fn wrong_with_pages(browser: &Browser, site: &Closed, paths: &[&str]) -> anyhow::Result<Vec<String>> {
     let mut found = Vec::new();
-    for theme in [Theme::Light, Theme::Dark] {
-        browser.theme(theme).await?;
-        for width in [360, 1440] {
-            browser.resize(width, 900).await?;
-            for path in paths {
-                browser.open(&site.url(path)).await?;
-                let violations = browser.violations().await?;
-                found.extend(violations.iter().map(|text| format!("{path}, {width} px, {theme:?}: {text}")));
-                let width_of_page = "return document.documentElement.scrollWidth";
-                let Value::Number(needed) = browser.script(width_of_page, json!([])).await? else { continue };
-                if needed.as_u64() > Some(u64::from(width)) {
-                    let beyond = browser.script(BEYOND, json!([])).await?;
-                    found.push(format!("{path} needs {needed} of {width} px: {beyond}"));
-                }
+    for width in [360, 1440] {
+        browser.resize(width, 900).await?;
+        for path in paths {
+            browser.open(&site.url(path)).await?;
+            let violations = browser.violations_in_both_themes().await?;
+            found.extend(violations.iter().map(|text| format!("{path}, {width} px: {text}")));
+            let width_of_page = "return document.documentElement.scrollWidth";
+            let Value::Number(needed) = browser.script(width_of_page, json!([])).await? else { continue };
+            if needed.as_u64() > Some(u64::from(width)) {
+                let beyond = browser.script(BEYOND, json!([])).await?;
+                found.push(format!("{path} needs {needed} of {width} px: {beyond}"));
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use bson::doc;
 use disbatch_core::model::TaskId;
-use disbatch_tests::browser::{Theme, visit};
+use disbatch_tests::browser::visit;
 use serde_json::json;
 
 use crate::site::Site;
@@ -49,13 +49,12 @@ async fn schedule(site: &Site) -> anyhow::Result<()> {
     site.post("/schedules/nightly/run", &json!({})).await
 }
 
-/// What axe-core finds on all pages, narrow and wide.
-async fn all_violations(theme: Theme) -> anyhow::Result<()> {
+#[tokio::test]
+async fn pages_are_accessible_in_the_light_and_in_the_dark() -> anyhow::Result<()> {
     let site = Site::new().await?;
     let _den = site.world.den_at_work("node1").await?;
     let task = format!("/tasks/{}", furnish(&site).await?);
     visit(async |browser| {
-        browser.theme(theme).await?;
         let mut found = Vec::new();
         for width in [360, 1440] {
             browser.resize(width, 900).await?;
@@ -81,27 +80,17 @@ async fn all_violations(theme: Theme) -> anyhow::Result<()> {
             ];
             for path in ["/", "/tasks", "/balance", "/docs", &task].into_iter().chain(more) {
                 browser.open(&site.url(path)).await?;
-                let violations = browser.violations().await?;
+                let violations = browser.violations_in_both_themes().await?;
                 found.extend(violations.iter().map(|text| format!("{path}, {width} px: {text}")));
             }
             let open = "document.querySelectorAll('.menu, .further, main details').forEach((part) => { part.open = true; })";
             browser.script(open, json!([])).await?;
-            let violations = browser.violations().await?;
+            let violations = browser.violations_in_both_themes().await?;
             found.extend(violations.iter().map(|text| format!("the menu and folded parts, {width} px: {text}")));
         }
-        assert!(found.is_empty(), "{} in {theme:?}:\n{}", found.len(), found.join("\n"));
+        assert!(found.is_empty(), "{}:\n{}", found.len(), found.join("\n"));
         Ok(())
     })
     .await?;
     site.end().await
-}
-
-#[tokio::test]
-async fn pages_are_accessible_in_the_light() -> anyhow::Result<()> {
-    all_violations(Theme::Light).await
-}
-
-#[tokio::test]
-async fn pages_are_accessible_in_the_dark() -> anyhow::Result<()> {
-    all_violations(Theme::Dark).await
 }
