@@ -9,7 +9,8 @@ use disbatch_core::accounts::Role;
 use disbatch_core::admission::{Action, Left, NewRule, Rule, Scope, Standing, Stranded};
 use disbatch_core::counters::count::Amount;
 use disbatch_core::model::{Queue, QueueId, Selector};
-use disbatch_wire::admission::{AdmissionRule, TaskLeft, TaskStranded};
+use disbatch_wire::admission::{AdmissionLift, AdmissionRule, TaskLeft, TaskStranded};
+use disbatch_wire::liberal::Set;
 use futures::{StreamExt, TryStreamExt};
 
 use crate::access::Who;
@@ -44,18 +45,18 @@ pub struct RuleState {
 
 /// Which tasks a request is about, and whether whoever asks may make rules for them. A queue that was deleted is known by its
 /// id.
-pub async fn scope(state: &State, who: &Who, params: &Params) -> Result<Scope, HttpError> {
-    let given = |name: &str| params.fields.get(name).filter(|value| !values::is_unset(value));
-    let kind = given("scope").ok_or_else(|| HttpError::bad_request("scope must be given"))?;
-    let kind = values::word("scope", kind, &Scope::KINDS)?;
+pub async fn scope(state: &State, who: &Who, given: AdmissionLift) -> Result<Scope, HttpError> {
+    let AdmissionLift { scope: Set(kind), value: Set(value) } = given;
+    let kind = kind.ok_or_else(|| HttpError::bad_request("scope must be given"))?;
+    let kind = values::word("scope", &kind, &Scope::KINDS)?;
     if kind == "all" {
-        if given("value").is_some() {
+        if value.is_some() {
             return Err(HttpError::bad_request("value must not be given if scope is \"all\""));
         }
         return everywhere(who, Scope::All);
     }
-    let value = given("value").ok_or_else(|| HttpError::bad_request("value must be given"))?;
-    let value = values::text("value", value)?;
+    let value = value.ok_or_else(|| HttpError::bad_request("value must be given"))?;
+    let value = values::text("value", &value)?;
     match kind {
         "queue" => of_queue(state, who, &value).await,
         "tenant" if who.rights.on_tenant(&value) >= Some(Role::Operator) => Ok(Scope::Tenant(value)),
@@ -107,7 +108,7 @@ pub async fn new_rule(state: &State, who: &Who, params: &Params) -> Result<NewRu
     let word = values::word("action", action, &Action::ALL.map(Action::as_str))?;
     let action = Action::named(word).ok_or_else(|| HttpError::internal("a word that is no action"))?;
     let reason = given("reason").map(|reason| values::text("reason", reason)).transpose()?;
-    let scope = scope(state, who, params).await?;
+    let scope = scope(state, who, params.known()?).await?;
     Ok(NewRule { scope, action, reason, by: who.words() })
 }
 

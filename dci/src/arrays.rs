@@ -5,7 +5,7 @@ use disbatch_core::arrays::{
 };
 use disbatch_core::model::{ArrayId, Status};
 use disbatch_core::request::check_value;
-use disbatch_wire::arrays::{self as wire, ArrayCount, ArrayElement, ArrayFinal};
+use disbatch_wire::arrays::{self as wire, ArrayCount, ArrayElement, ArrayFinal, ArraySearch, ElementRange};
 use serde_json::{Map, Value};
 
 use crate::access::{Sight, Who};
@@ -14,13 +14,7 @@ use crate::error::HttpError;
 use crate::json::{self, Dates, date_text};
 use crate::params::Params;
 use crate::state::State;
-use crate::{allowance, bulk, gates, legacy, values};
-
-/// So many arrays are answered unless told otherwise.
-pub const DEFAULT_LIMIT: i64 = 50;
-
-/// So many elements are.
-const ELEMENTS: i64 = 100;
+use crate::{allowance, gates, legacy, values};
 
 /// The parameter that says which element it is, unless another one is named.
 const KEY: &str = "item";
@@ -167,15 +161,14 @@ fn object(name: &str, value: &Value) -> Result<Map<String, Value>, HttpError> {
 
 /// Which arrays somebody asks for, and how many.
 pub async fn filter(state: &State, who: &Who, params: &Params) -> Result<(ArrayFilter, i64), HttpError> {
-    params.only(&["queue", "state"])?;
-    let given = |value: Option<&Value>| value.filter(|value| !values::is_unset(value)).cloned();
+    let search = params.search::<ArraySearch>()?;
     let sight = gates::sight(state, who).await?;
     let mut queues = match &sight {
         Sight::All => None,
         Sight::Only(queues) => Some(queues.iter().copied().collect::<Vec<_>>()),
     };
-    if let Some(name) = given(params.fields.get("queue")) {
-        let queue = create_tasks::find_queue(state, Some(&name)).await?;
+    if let Some(name) = &search.queue {
+        let queue = create_tasks::find_queue(state, Some(name)).await?;
         if !sight.sees(Some(queue.id)) {
             // One that is not for them is as if there were none.
             return Err(create_tasks::queue_not_found());
@@ -183,25 +176,22 @@ pub async fn filter(state: &State, who: &Who, params: &Params) -> Result<(ArrayF
         queues = Some(vec![queue.id]);
     }
     let states = ArrayState::ALL.map(ArrayState::as_str);
-    let in_state = given(params.fields.get("state"));
-    let in_state = in_state.as_ref().map(|value| values::word("state", value, &states)).transpose()?;
-    let before = given(params.options.get("before"));
-    let before = before.map(|value| {
-        let text = values::text(".before", &value)?;
-        text.parse::<ArrayId>().map_err(|error| HttpError::bad_request(format!(".before: {error}")))
-    });
+    let in_state = search.state.as_ref().map(|value| values::word("state", value, &states)).transpose()?;
+    let before = search
+        .before
+        .map(|id| id.parse::<ArrayId>().map_err(|error| HttpError::bad_request(format!(".before: {error}"))));
     let filter =
         ArrayFilter { queues, state: in_state.and_then(ArrayState::named), before: before.transpose()? };
-    Ok((filter, bulk::limit(params, DEFAULT_LIMIT)?))
+    Ok((filter, search.limit.unwrap_or(50)))
 }
 
 /// Which elements somebody asks for: the first, and how many.
 pub fn extent(params: &Params) -> Result<(u32, u32), HttpError> {
-    let from = params.integer("from")?.unwrap_or(0);
-    let from = u32::try_from(from).ok().filter(|from| *from <= MOST_ELEMENTS);
+    let ElementRange { from, limit } = params.options()?;
+    let from = u32::try_from(from.unwrap_or(0)).ok().filter(|from| *from <= MOST_ELEMENTS);
     let from =
         from.ok_or_else(|| HttpError::bad_request(format!("'.from' must be from 0 to {MOST_ELEMENTS}")))?;
-    Ok((from, u32::try_from(bulk::limit(params, ELEMENTS)?).unwrap_or(u32::MAX)))
+    Ok((from, limit.unwrap_or(100)))
 }
 
 pub async fn find(state: &State, id: &str) -> Result<Array, HttpError> {

@@ -22,9 +22,6 @@ use crate::{changes, legacy, ui, values};
 /// A filter has at most so many ids.
 const MOST_IDS: usize = 100_000;
 
-/// At most so many jobs or entries are answered.
-const MOST: i64 = 1000;
-
 /// Reads and checks a wish for a bulk job.
 pub async fn request(state: &State, params: &Params, http: &HttpRequest) -> Result<BulkRequest, HttpError> {
     let known = ["action", "filter", "reason"];
@@ -227,12 +224,7 @@ fn ids(value: &Value) -> Result<Vec<TaskId>, HttpError> {
 
 /// `.limit`, for answers that are never too long.
 pub fn limit(params: &Params, default: i64) -> Result<i64, HttpError> {
-    let limit = params.integer("limit")?.unwrap_or(default);
-    if (1..=MOST).contains(&limit) {
-        Ok(limit)
-    } else {
-        Err(HttpError::bad_request(format!("'.limit' must be from 1 to {MOST}")))
-    }
+    Ok(params.options::<wire::BulkLimit>()?.limit.unwrap_or(default))
 }
 
 pub async fn find(state: &State, id: &str) -> Result<BulkJob, HttpError> {

@@ -21,9 +21,13 @@ use disbatch_core::files::{
 };
 use disbatch_core::model::FileSetId;
 use disbatch_core::store::StoreError;
+use disbatch_wire::fields;
 use disbatch_wire::files::{
-    self as wire, ChunkRange, ContentChunks, FileSetPage, FileSetSummary, FileSetVersion,
+    self as wire, ChunkRange, ContentChunks, FileSearch, FileSetPage, FileSetSearch, FileSetSummary,
+    FileSetVersion, NewFileSet, NewFiles,
 };
+use disbatch_wire::liberal::Set;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::access::Who;
@@ -37,14 +41,8 @@ pub use contents::{Checks, respond};
 /// So many sets or files are answered unless told otherwise.
 const SHOWN: i64 = 100;
 
-/// At most so many are.
-const MOST: i64 = 1_000;
-
 /// So many versions of a set are told with it.
 const VERSIONS: i64 = 100;
-
-/// A path has so many bytes at most.
-const LONGEST_PATH: usize = 1024;
 
 /// A version, some of its files, and the versions that there are besides.
 #[derive(Debug)]
@@ -151,23 +149,17 @@ pub async fn opened(state: &State, who: &Who, id: &str) -> Result<FileSet, HttpE
 }
 
 pub fn query(who: &Who, params: &Params) -> Result<SetQuery, HttpError> {
-    if let Some(param) = params.unknown(&[]) {
-        return Err(HttpError::bad_param("unknown param", param));
-    }
-    Ok(SetQuery { tenants: tenants(who, Role::Viewer), after: path(params, "after")?, limit: limit(params)? })
+    let FileSetSearch { after, limit } = params.search()?;
+    Ok(SetQuery { tenants: tenants(who, Role::Viewer), after, limit: limit.unwrap_or(SHOWN) })
 }
 
-/// A version and its files, as the options `.version`, `.prefix`, `.after`, `.limit` and `.before` say.
+/// A version and its files, as the options of a [`FileSearch`] say.
 pub async fn page(state: &State, who: &Who, name: &str, params: &Params) -> Result<Page, HttpError> {
-    if let Some(param) = params.unknown(&[]) {
-        return Err(HttpError::bad_param("unknown param", param));
-    }
-    let (version, before) = (params.integer("version")?, params.integer("before")?);
-    let (prefix, after, limit) = (path(params, "prefix")?, path(params, "after")?, limit(params)?);
+    let FileSearch { version, prefix, after, limit, before } = params.search()?;
     let set = find(state, who, (name, version), Role::Viewer).await?;
     let mut versions = state.store.fileset_versions(&named(name)?, before, VERSIONS).await?;
     versions.retain(|version| version.tenant == set.tenant);
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let limit = usize::try_from(limit.unwrap_or(SHOWN)).unwrap_or(usize::MAX);
     let query = disbatch_core::files::EntryQuery {
         prefix: prefix.as_deref().unwrap_or_default(),
         after: after.as_deref(),
@@ -176,24 +168,6 @@ pub async fn page(state: &State, who: &Who, name: &str, params: &Params) -> Resu
     let entries = state.store.fileset_entries(&set, query).await?;
     let next = entries.last().filter(|_| entries.len() >= limit).map(|last| last.path.clone());
     Ok(Page { set, versions, entries, next })
-}
-
-/// How many are asked for, by the option `.limit`.
-fn limit(params: &Params) -> Result<i64, HttpError> {
-    let given = params.integer("limit")?.unwrap_or(SHOWN);
-    let wrong = || HttpError::bad_request(format!("'.limit' must be from 1 to {MOST}"));
-    if (1..=MOST).contains(&given) { Ok(given) } else { Err(wrong()) }
-}
-
-/// The beginning of a path, or a path, or a name, by an option.
-fn path(params: &Params, name: &str) -> Result<Option<String>, HttpError> {
-    match params.options.get(name).filter(|value| !values::is_unset(value)) {
-        None => Ok(None),
-        Some(Value::String(text)) if text.len() <= LONGEST_PATH => Ok(Some(text.clone())),
-        Some(_) => {
-            Err(HttpError::bad_request(format!("'.{name}' must be text of at most {LONGEST_PATH} bytes")))
-        }
-    }
 }
 
 impl From<FilesError> for HttpError {
@@ -226,22 +200,16 @@ fn ranges(all: &[Range<u64>]) -> Vec<ChunkRange> {
     all.iter().map(|range| ChunkRange { first: range.start, last: range.end.saturating_sub(1) }).collect()
 }
 
-/// What there is to say of a file.
-const KEYS: [&str; 5] = ["path", "sha256", "size", "mode", "mtime"];
-
 /// The mode of a file of which none is given.
 const USUAL_MODE: u32 = 0o644;
 
 /// What a new version of a set is to have. It is of the tenant that the option `.tenant` says; else of that of the set, if
 /// there is one; else of none for those who may make sets of none, and for others of the one tenant that they have.
 pub async fn new_set(state: &State, who: &Who, name: &SetName, params: &Params) -> Result<NewSet, HttpError> {
-    if let Some(param) = params.unknown(&[]) {
-        return Err(HttpError::bad_param("unknown param", param));
-    }
-    let given = |name: &str| params.options.get(name).filter(|value| !values::is_unset(value));
-    let expires = given("expires").map(|value| values::time(".expires", value)).transpose()?;
-    let tenant = match given("tenant") {
-        Some(value) => Some(values::text(".tenant", value)?),
+    let NewFileSet { tenant: Set(tenant), expires: Set(expires) } = params.given()?;
+    let expires = expires.map(|value| values::time(".expires", &value)).transpose()?;
+    let tenant = match tenant {
+        Some(value) => Some(values::text(".tenant", &value)?),
         None => {
             let latest = state.store.fileset_latest(name).await?;
             let readable = latest.filter(|set| role_on(who, set.tenant.as_deref()) >= Some(Role::Viewer));
@@ -267,10 +235,12 @@ fn own_tenant(who: &Who) -> Result<Option<String>, HttpError> {
 
 /// The files that a request adds to a version: an array, or an object with `entries`. Those without a time have `now`. There
 /// may be none: the version is touched then.
-pub fn entries(body: &Value, now: DateTime) -> Result<Vec<NewEntry>, HttpError> {
+pub fn entries(body: Value, now: DateTime) -> Result<Vec<NewEntry>, HttpError> {
     let list = match body {
         Value::Array(list) => Some(list),
-        Value::Object(fields) if fields.len() == 1 => fields.get("entries").and_then(Value::as_array),
+        Value::Object(fields) if fields.len() == 1 => {
+            NewFiles::deserialize(fields).ok().map(|new| new.entries)
+        }
         _ => None, // Nothing else has several things in it.
     };
     let list = list.filter(|list| list.len() <= MOST_AT_ONCE);
@@ -280,8 +250,9 @@ pub fn entries(body: &Value, now: DateTime) -> Result<Vec<NewEntry>, HttpError> 
 
 fn entry(at: &str, value: &Value, now: DateTime) -> Result<NewEntry, HttpError> {
     let fields: &Map<String, Value> = value.as_object().ok_or_else(|| wrong(at, "an object"))?;
-    if let Some(unknown) = fields.keys().find(|key| !KEYS.contains(&key.as_str())) {
-        let known = KEYS.join(", ");
+    let known = fields::of::<wire::FileEntry>();
+    if let Some(unknown) = fields.keys().find(|key| !known.contains(&key.as_str())) {
+        let known = known.join(", ");
         return Err(HttpError::bad_request(format!("entries{at}.{unknown} is unknown: a file has {known}")));
     }
     let field = |key: &str| fields.get(key).filter(|value| !values::is_unset(value));
@@ -458,7 +429,7 @@ mod tests {
     const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
     fn read(body: Value) -> Result<Vec<NewEntry>, String> {
-        entries(&body, DateTime::from_millis(7)).map_err(|error| error.to_string())
+        entries(body, DateTime::from_millis(7)).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -2,26 +2,15 @@
 
 use disbatch_core::gates::{self as core, LockFilter, LockMode, LockRow, Neighbour, Neighbours, Relative};
 use disbatch_core::model::Status;
-use disbatch_wire::locks::{GraphEdge, GraphNode, Lock, LockDetails, LockTask, TaskGraph};
+use disbatch_wire::locks::{
+    GraphEdge, GraphExtent, GraphNode, Lock, LockDetails, LockSearch, LockTask, TaskGraph,
+};
 
 use crate::access::{Sight, Who};
 use crate::error::HttpError;
 use crate::json::date_text;
 use crate::params::Params;
 use crate::state::State;
-use crate::values;
-
-/// So many locks are answered unless told otherwise.
-pub const DEFAULT_LIMIT: i64 = 100;
-
-/// At most so many are.
-const MOST: i64 = 1_000;
-
-/// How far a picture of tasks reaches unless told otherwise, and how far it may.
-const DEPTHS: [i64; 2] = [3, 20];
-
-/// How many tasks it has unless told otherwise, and how many it may have.
-const SIZES: [i64; 2] = [100, 500];
 
 pub async fn sight(state: &State, who: &Who) -> Result<Sight, HttpError> {
     Ok(Sight::of(&state.store, &who.reach(disbatch_core::accounts::Role::Viewer)).await?)
@@ -29,25 +18,14 @@ pub async fn sight(state: &State, who: &Who) -> Result<Sight, HttpError> {
 
 /// Which locks are asked for, and how many.
 pub fn filter(params: &Params) -> Result<(LockFilter, i64), HttpError> {
-    let text = |name: &str, dotted: &str| {
-        let given = params.options.get(name).filter(|value| !values::is_unset(value));
-        Ok::<_, HttpError>(given.map(|value| values::text(dotted, value)).transpose()?)
-    };
-    let filter = LockFilter { prefix: text("prefix", ".prefix")?, after: text("after", ".after")? };
-    Ok((filter, within(params, "limit", DEFAULT_LIMIT, MOST)?))
+    let LockSearch { prefix, after, limit } = params.options()?;
+    Ok((LockFilter { prefix, after }, limit.unwrap_or(100)))
 }
 
 /// How far a picture of tasks is to reach, and how many it may have.
 pub fn extent(params: &Params) -> Result<(i32, usize), HttpError> {
-    let depth = within(params, "depth", DEPTHS[0], DEPTHS[1])?;
-    let most = within(params, "limit", SIZES[0], SIZES[1])?;
-    Ok((i32::try_from(depth).unwrap_or(i32::MAX), usize::try_from(most).unwrap_or(usize::MAX)))
-}
-
-fn within(params: &Params, name: &str, default: i64, most: i64) -> Result<i64, HttpError> {
-    let given = params.integer(name)?.unwrap_or(default);
-    let wrong = || HttpError::bad_request(format!("'.{name}' must be from 1 to {most}"));
-    if (1..=most).contains(&given) { Ok(given) } else { Err(wrong()) }
+    let GraphExtent { depth, limit } = params.options()?;
+    Ok((depth.unwrap_or(3), limit.unwrap_or(100)))
 }
 
 /// The locks that somebody may know of: all, or those that tasks which they see hold or wait for.
@@ -193,6 +171,12 @@ mod tests {
         {
             assert_eq!(extent(&of(wrong.clone())).unwrap_err().status(), 400, "{wrong}");
         }
-        assert!(filter(&of(json!({ "limit": 1001 }))).is_err());
+        for (wrong, why) in [
+            (json!({ "limit": 1001 }), "'.limit' must be from 1 to 1000"),
+            (json!({ "limit": "many" }), "'.limit' must be an integer"),
+            (json!({ "prefix": ["a", "b"] }), ".prefix must be text of 1 to 200 characters"),
+        ] {
+            assert_eq!(filter(&of(wrong)).unwrap_err().to_string(), why);
+        }
     }
 }

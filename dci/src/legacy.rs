@@ -5,7 +5,7 @@ use bson::oid::ObjectId;
 use disbatch_core::model::TaskId;
 use disbatch_core::node::Updated;
 use disbatch_core::store::WriteFailure;
-pub use disbatch_wire::liberal::integer;
+pub use disbatch_wire::liberal::{integer, is_true};
 use serde_json::{Value, json};
 
 use crate::json::oid;
@@ -81,17 +81,6 @@ fn duplicate(failure: &WriteFailure, result: &Value) -> Value {
 pub fn with(mut result: Value, key: &str, value: impl Into<Value>) -> Value {
     result[key] = value.into();
     result
-}
-
-/// Whether Perl takes `value` for true: everything but null, false, 0, "0" and "".
-pub fn is_true(value: Option<&Value>) -> bool {
-    match value {
-        None | Some(Value::Null) => false,
-        Some(Value::Bool(flag)) => *flag,
-        Some(Value::Number(number)) => number.as_f64() != Some(0.0),
-        Some(Value::String(text)) => !text.is_empty() && text != "0",
-        Some(Value::Array(_) | Value::Object(_)) => true,
-    }
 }
 
 /// Whether Perl matches `value` with `/^\d+$/`: integers, digits as text (a line break may follow), booleans.

@@ -23,24 +23,13 @@ pub use answers::{
     Attempt, CreatedQueue, DeleteResult, InsertManyResult, OfAnybody, OfCallback, OfFixed, OfRead, OfSearch,
     OfWrite, UpdateResult,
 };
-pub use queries::{
-    AdmissionLift, AdmissionScope, ArchiveOld, ArchiveResult, ArraySearch, BatchAnswer, BulkLimit,
-    ChosenFields, ChosenTasks, ElementRange, FoundTasks, GraphExtent, GroupSearch, LockSearch, NewBatch,
-    TaskFind, WaitAnswer,
-};
-pub use requests::{
-    NewAnswer, NewPriority, NewQueue, NewTasks, NodeChange, QueueChange, Reason, Rerun, RerunArray,
-};
+pub use queries::{BatchAnswer, ChosenTasks, FoundTasks, WaitAnswer};
+pub use requests::{NewQueue, NewTasks, NodeChange, QueueChange};
 pub use resources::{
-    BalanceChange, CallbackStatus, ChunkLength, CreateTasks, CreateTasksFromQuery, Credentials, DeleteQueue,
-    FileSearch, FileSetSearch, FileVersion, FromCollection, NewFileSet, NewFiles, NewToken, NewWorker,
-    PasswordChange, QueueAttribute, Search, SearchTasks, StartQueue, TaskParams, WorkerDefinition,
-    WorkersImport,
+    BalanceChange, CallbackStatus, CreateTasks, CreateTasksFromQuery, DeleteQueue, FromCollection, NewWorker,
+    QueueAttribute, Search, SearchTasks, StartQueue, TaskParams, WorkerDefinition, WorkersImport,
 };
-pub use schema::{
-    BundleOptions, Details, ErrorBody, Node, OneTask, OutputOptions, Queue, RecordingSearch, ShadowSearch,
-    Task, TaskSearch, Tasks, WaitOptions,
-};
+pub use schema::{ErrorBody, Node, OneTask, Queue, Task, TaskSearch, Tasks};
 
 /// Parameters may come as a form, as JSON, or in the query string, with GET too.
 const ABOUT: &str = "\

@@ -12,6 +12,7 @@ use actix_web::{FromRequest, HttpRequest, dev, web};
 use disbatch_core::secrets;
 use disbatch_wire::fields;
 use disbatch_wire::liberal::is_unset;
+use disbatch_wire::options::{Details, QUOTES};
 use futures::StreamExt;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -68,25 +69,42 @@ impl Params {
         typed(self.fields.clone())
     }
 
+    /// The parameters as they are, with those options that `T` has.
+    pub fn given<T: DeserializeOwned>(&self) -> Result<T, HttpError> {
+        typed(self.all_of::<T>().collect())
+    }
+
+    /// The same, whatever other parameters there are.
+    pub fn known<T: DeserializeOwned>(&self) -> Result<T, HttpError> {
+        let known = fields::of::<T>();
+        typed(self.all_of::<T>().filter(|(name, _)| known.contains(&name.as_str())).collect())
+    }
+
     /// The parameters as all that there is, with those options that `T` has. Null, and an empty field of a form, is as if it
     /// were not given.
     pub fn whole<T: DeserializeOwned>(&self) -> Result<T, HttpError> {
-        let fields = self.fields.iter().filter(|(_, value)| !is_unset(value));
-        let fields = fields.map(|(name, value)| (name.clone(), value.clone()));
-        typed(fields.chain(self.options_of::<T>()).collect())
+        typed(self.all_of::<T>().filter(|(_, value)| !is_unset(value)).collect())
+    }
+
+    /// The same, where parameters that `T` has not are refused even if they are empty.
+    pub fn search<T: DeserializeOwned>(&self) -> Result<T, HttpError> {
+        self.only(fields::of::<T>())?;
+        self.whole()
     }
 
     /// The options that `T` has, whatever the parameters are.
     pub fn options<T: DeserializeOwned>(&self) -> Result<T, HttpError> {
-        typed(self.options_of::<T>().collect())
+        typed(self.options_of::<T>().filter(|(_, value)| !is_unset(value)).collect())
+    }
+
+    fn all_of<T: DeserializeOwned>(&self) -> impl Iterator<Item = (String, Value)> {
+        let fields = self.fields.iter().map(|(name, value)| (name.clone(), value.clone()));
+        fields.chain(self.options_of::<T>())
     }
 
     fn options_of<T: DeserializeOwned>(&self) -> impl Iterator<Item = (String, Value)> {
         let known = fields::of::<T>().iter().filter_map(|name| Some((*name, name.strip_prefix('.')?)));
-        known.filter_map(|(name, option)| {
-            let value = self.options.get(option).filter(|value| !is_unset(value))?;
-            Some((name.to_owned(), value.clone()))
-        })
+        known.filter_map(|(name, option)| Some((name.to_owned(), self.options.get(option)?.clone())))
     }
 
     /// The first parameter that is none of `known`.
@@ -155,17 +173,18 @@ pub fn typed<T: DeserializeOwned>(fields: Map<String, Value>) -> Result<T, HttpE
     }
     serde_path_to_error::deserialize(Value::Object(fields)).map_err(|error| {
         let (name, why) = (error.path(), error.inner().to_string());
-        HttpError::bad_request(match why.strip_prefix("missing field `") {
-            Some(missing) => format!("{} must be given", missing.trim_end_matches('`')),
-            None if why.ends_with("expected a string") => format!("{name} must be text"),
-            None => format!("{name} {why}"),
+        HttpError::bad_request(match (why.strip_prefix("missing field `"), why.strip_prefix(QUOTES)) {
+            (Some(missing), _) => format!("{} must be given", missing.trim_end_matches('`')),
+            (None, Some(why)) => format!("'{name}'{why}"),
+            (None, None) if why.ends_with("expected a string") => format!("{name} must be text"),
+            (None, None) => format!("{name} {why}"),
         })
     })
 }
 
 /// Whether `.details` is on, where Perl Disbatch reads no parameters: a body that makes no sense does not matter.
 pub fn wants_details(params: Result<Params, HttpError>) -> bool {
-    params.is_ok_and(|params| params.is_on("details"))
+    params.and_then(|params| params.options::<Details>()).is_ok_and(|wanted| wanted.details)
 }
 
 impl FromRequest for Params {

@@ -265,10 +265,8 @@ const MOST_FIELDS: usize = 50;
 
 /// The fields that are asked for, as the database finds them: names with commas between them, or a JSON array of names. `None`:
 /// none are.
-pub fn chosen_fields(params: &Params) -> Result<Option<Document>, HttpError> {
-    let Some(names) = text_list(params.options.get("fields")).map_err(|()| wrong_fields())? else {
-        return Ok(None);
-    };
+pub fn chosen_fields(given: Option<&Value>) -> Result<Option<Document>, HttpError> {
+    let Some(names) = text_list(given).map_err(|()| wrong_fields())? else { return Ok(None) };
     let names: BTreeSet<String> = names.into_iter().collect();
     if names.len() > MOST_FIELDS || !names.iter().all(|name| is_field(name)) {
         return Err(wrong_fields());
@@ -284,8 +282,8 @@ pub fn chosen_fields(params: &Params) -> Result<Option<Document>, HttpError> {
 }
 
 /// The same where something has to be told.
-pub fn chosen_fields_or_status(params: &Params) -> Result<Document, HttpError> {
-    Ok(chosen_fields(params)?
+pub fn chosen_fields_or_status(given: Option<&Value>) -> Result<Document, HttpError> {
+    Ok(chosen_fields(given)?
         .unwrap_or_else(|| Document::from_iter([(DEFAULT_FIELD.to_owned(), Bson::Int32(1))])))
 }
 

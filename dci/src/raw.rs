@@ -13,6 +13,7 @@ use disbatch_core::live::{LiveStream, gap_line};
 use disbatch_core::model::TaskId;
 use disbatch_core::observe::Observed;
 use disbatch_core::output::{Encoding, StreamName};
+use disbatch_wire::search::OutputOptions;
 use futures::{Stream, TryStreamExt, stream};
 
 use crate::api::Answer;
@@ -40,8 +41,11 @@ pub async fn respond(
     stream: StreamName,
 ) -> Answer {
     let task: TaskId = id.parse().map_err(|_| no_task(id))?;
-    let attempt = attempt(params)?;
-    let follows = params.is_on("follow") && request.method() == Method::GET;
+    let OutputOptions { follow, attempt } = params.options()?;
+    if attempt.is_some_and(|attempt| attempt < 0) {
+        return Err(HttpError::bad_request("'.attempt' must not be negative"));
+    }
+    let follows = follow && request.method() == Method::GET;
     // Interest is registered before the first look, so that no change is missed.
     let waiter = follows.then(|| state.watch.wait_for(task, &state.store));
     let seen = state.store.observe_task(task).await?.ok_or_else(|| no_task(id))?;
@@ -68,13 +72,6 @@ pub async fn respond(
 
 fn no_task(id: &str) -> HttpError {
     HttpError::not_found(format!("no task with id {id}"))
-}
-
-fn attempt(params: &Params) -> Result<Option<i64>, HttpError> {
-    match params.integer("attempt")? {
-        Some(..0) => Err(HttpError::bad_request("'.attempt' must not be negative")),
-        attempt => Ok(attempt),
-    }
 }
 
 /// Whether there may be more output later.

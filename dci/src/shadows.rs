@@ -19,12 +19,6 @@ use crate::json::{self, Dates};
 use crate::output::{self, Excerpt};
 use crate::state::State;
 
-/// So many pairs are compared unless somebody wants another number.
-pub const DEFAULT_LIMIT: usize = 100;
-
-/// So many are compared at most.
-pub const MOST: usize = 200;
-
 /// Of so many pairs it is told how they differ.
 const SHOWN: usize = 20;
 

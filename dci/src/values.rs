@@ -249,11 +249,12 @@ pub fn wanted_tags(name: &str, value: &Value) -> Result<Vec<String>, HttpError> 
     if tags.is_empty() { Err(none()) } else { Ok(tags) }
 }
 
-/// What finds tasks with the tags that are asked for, by the names that filters have for them. `None`: none are.
-pub fn tag_filter<'a>(given: impl Fn(&str) -> Option<&'a Value>) -> Result<Option<Document>, HttpError> {
-    let of =
-        |name| given(name).filter(|value| !is_unset(value)).map(|value| wanted_tags(name, value)).transpose();
-    Ok(tags::query(&of(TAGS)?.unwrap_or_default(), &of(ANY_TAGS)?.unwrap_or_default()))
+/// What finds tasks with the tags that are asked for: all of the former, and one of the latter. `None`: none are.
+pub fn tag_filter(all: Option<&Value>, any: Option<&Value>) -> Result<Option<Document>, HttpError> {
+    let of = |name, given: Option<&Value>| {
+        given.filter(|value| !is_unset(value)).map(|value| wanted_tags(name, value)).transpose()
+    };
+    Ok(tags::query(&of(TAGS, all)?.unwrap_or_default(), &of(ANY_TAGS, any)?.unwrap_or_default()))
 }
 
 /// The paths of the parameters that a queue takes as tags; null if there are none.
@@ -378,7 +379,9 @@ mod tests {
 
     #[test]
     fn a_filter_is_for_all_or_any() {
-        let of = |given: Value| tag_filter(|name| given.get(name)).map_err(|error| error.to_string());
+        let of = |given: Value| {
+            tag_filter(given.get("tags"), given.get("any_tags")).map_err(|error| error.to_string())
+        };
         assert!(of(json!({ "tags": [] })).unwrap_err().starts_with("tags is empty: leave it out"));
         assert_eq!(of(json!({ "tags": "", "any_tags": null, "status": 1 })), Ok(None));
         let expected = doc! { "tags": { "$all": ["a", "b"], "$in": ["c"] } };

@@ -1,8 +1,54 @@
 //! Who somebody is, what they may do, and how else they get in.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use crate::liberal::{Set, given};
 use crate::roles::Role;
+
+/// Who somebody is.
+#[derive(Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"name": "alice", "password": "correct horse battery"})))]
+pub struct Credentials {
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub name: Option<Value>,
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub password: Option<Value>,
+}
+
+/// Another password.
+#[derive(Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"old": "correct horse battery", "new": "another horse battery"})))]
+pub struct PasswordChange {
+    /// The password as it is.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    pub old: Option<Value>,
+    #[cfg_attr(feature = "openapi", schema(value_type = String, min_length = 10, max_length = 1024))]
+    pub new: Option<Value>,
+    /// The new one once more.
+    #[serde(default, deserialize_with = "given")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub again: Option<Value>,
+}
+
+/// A token that is to be made.
+#[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"name": "nightly", "role": "submitter", "queues": ["mail"], "days": 90})))]
+pub struct NewToken {
+    /// What it is for.
+    #[cfg_attr(feature = "openapi", schema(value_type = String, min_length = 1, max_length = 200))]
+    pub name: Option<Value>,
+    /// The highest role that it is to have anywhere, one's own at most.
+    #[cfg_attr(feature = "openapi", schema(value_type = Role))]
+    pub role: Option<Value>,
+    /// Names or ids of the only queues that it is to be good for, if not for all.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<String>>))]
+    pub queues: Option<Value>,
+    /// How long it is to last: 90 unless given, null for ever.
+    #[serde(default, deserialize_with = "given")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>, minimum = 1, maximum = 3650))]
+    pub days: Option<Set<Value>>,
+}
 
 /// Who asks, what they may do, and how else they get in.
 #[derive(Debug, Serialize)]

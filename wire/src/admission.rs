@@ -1,6 +1,9 @@
 //! Rules of admission: what becomes of whose new tasks.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::liberal::Set;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -39,6 +42,19 @@ pub struct AdmissionChange {
     /// Why, for those who are refused and for the record.
     #[cfg_attr(feature = "openapi", schema(max_length = 200))]
     pub reason: Option<String>,
+}
+
+/// Which tasks a rule is about: the parameters of `DELETE /admission`.
+#[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "openapi", schema(description = "The same in a form.", example = json!({"scope": "queue", "value": "mail"})))]
+pub struct AdmissionLift {
+    /// Which tasks.
+    #[cfg_attr(feature = "openapi", schema(value_type = AdmissionKind))]
+    pub scope: Set<Value>,
+    /// A queue's name or id, a tenant, or a user's login name.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub value: Set<Value>,
 }
 
 /// All rules that one may see.

@@ -1,6 +1,19 @@
 //! Answers of people to what a task has asked, and links by which they are given.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::liberal::given;
+
+/// The answer to what a task has asked. A form has a field for each of the question's form in place of `value`, named by its JSON Pointer.
+#[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"value": {"go": true}})))]
+pub struct NewAnswer {
+    /// It has to fit the question's form.
+    #[serde(default, deserialize_with = "given")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Value, required = true))]
+    pub value: Option<Value>,
+}
 
 /// What came of an answer.
 #[derive(Debug, Serialize)]

@@ -3,6 +3,60 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::liberal::{Set, Text};
+use crate::options;
+
+/// Which arrays.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
+pub struct ArraySearch {
+    /// Of the queue with this name or id.
+    #[cfg_attr(feature = "openapi", param(value_type = Option<String>))]
+    pub queue: Option<Value>,
+    /// `open` or `done`.
+    #[cfg_attr(feature = "openapi", param(value_type = Option<String>))]
+    pub state: Option<Value>,
+    /// Only those that are older than the one with this id: for the next page.
+    #[serde(rename = ".before", default, deserialize_with = "options::text")]
+    pub before: Option<String>,
+    /// At most so many; 50 by default.
+    #[serde(rename = ".limit", default, deserialize_with = "options::up_to::<_, _, 1000>")]
+    #[cfg_attr(feature = "openapi", param(value_type = Option<u32>, minimum = 1, maximum = 1000))]
+    pub limit: Option<i64>,
+}
+
+/// Which elements are told.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
+pub struct ElementRange {
+    /// From this place on, counted from 0.
+    #[serde(rename = ".from", default, deserialize_with = "options::integer")]
+    #[cfg_attr(feature = "openapi", param(value_type = Option<u32>, minimum = 0))]
+    pub from: Option<i64>,
+    /// At most so many; 100 by default.
+    #[serde(rename = ".limit", default, deserialize_with = "options::up_to::<_, _, 1000>")]
+    #[cfg_attr(feature = "openapi", param(minimum = 1, maximum = 1000))]
+    pub limit: Option<u32>,
+}
+
+/// Which elements of an array run again.
+#[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"elements": "all", "downstream": "all", "reason": "the input is right now"})))]
+pub struct RerunArray {
+    /// `failed` (the default): those that ended without success; `all`: all that have ended.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub elements: Set<Value>,
+    /// Which of the tasks that come after them run again, too: `none` (the default), `failed` (those that ended without success) or `all`.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub downstream: Set<Value>,
+    /// Parameters in place of those that the elements have, but for what each is for.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Value>))]
+    pub params: Set<Value>,
+    /// Why, for the history.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub reason: Set<Text>,
+}
+
 /// An array.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({

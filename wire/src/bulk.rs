@@ -3,6 +3,19 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::liberal::given;
+use crate::options;
+
+/// How many are answered.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
+pub struct BulkLimit {
+    /// At most so many, the latest first.
+    #[serde(rename = ".limit", default, deserialize_with = "options::up_to::<_, _, 1000>")]
+    #[cfg_attr(feature = "openapi", param(minimum = 1, maximum = 1000))]
+    pub limit: Option<i64>,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -99,6 +112,23 @@ pub struct BulkFilter {
     /// Whether a delete is for archived tasks too, which it is unless this is false. Other actions leave them alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub archive: Option<bool>,
+}
+
+/// Which tasks are archived.
+#[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({".older_than": 604_800})))]
+pub struct ArchiveOld {
+    /// Not changed for so many seconds.
+    #[serde(rename = ".older_than")]
+    #[cfg_attr(feature = "openapi", schema(value_type = f64, minimum = 0))]
+    pub older_than: Value,
+    /// Of this queue, by name or id; of all queues if none is given.
+    #[serde(default, deserialize_with = "given")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub queue: Option<Value>,
+    /// Why, for the record.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub reason: Option<Value>,
 }
 
 /// The new job, or with `.preview` the number of tasks.

@@ -13,6 +13,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::options;
+
 /// The version of the format that is described here. A reader refuses others.
 pub const VERSION: u32 = 1;
 
@@ -32,6 +34,26 @@ pub const FILES: &str = "files/";
 pub const BUNDLE: &str = "bundle.json";
 pub const STDIN: &str = "stdin.json";
 pub const RECORDING: &str = "recording.json";
+
+/// Of which attempt.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
+pub struct BundleOptions {
+    /// Of this attempt, counted from 1; the latest one that is over unless given.
+    #[serde(rename = ".attempt", default, deserialize_with = "options::integer")]
+    #[cfg_attr(feature = "openapi", param(minimum = 1))]
+    pub attempt: Option<i64>,
+}
+
+/// How many recorded attempts.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
+pub struct RecordingSearch {
+    /// At most so many: 100 unless given.
+    #[serde(rename = ".limit", default, deserialize_with = "options::integer_up_to::<_, _, 1000>")]
+    #[cfg_attr(feature = "openapi", param(minimum = 1, maximum = 1000))]
+    pub limit: Option<i64>,
+}
 
 /// An attempt that was recorded.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

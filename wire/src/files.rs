@@ -1,6 +1,92 @@
 //! File sets: their versions, the files of these, and the contents that files have.
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+
+use crate::liberal::Set;
+use crate::options;
+
+/// A path, or a part of one, has so many bytes at most where files are looked for.
+const LONGEST_PATH: usize = 1024;
+
+/// Which sets.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
+pub struct FileSetSearch {
+    /// Only those behind this name: for the next page.
+    #[serde(rename = ".after", default, deserialize_with = "path")]
+    pub after: Option<String>,
+    /// At most so many; 100 by default.
+    #[serde(rename = ".limit", default, deserialize_with = "options::up_to::<_, _, 1000>")]
+    #[cfg_attr(feature = "openapi", param(value_type = Option<u32>, minimum = 1, maximum = 1000))]
+    pub limit: Option<i64>,
+}
+
+/// Which version.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
+pub struct FileVersion {
+    /// Its number. With `GET`, the newest unless given; with `DELETE`, all.
+    #[serde(rename = ".version", default, deserialize_with = "options::integer")]
+    #[cfg_attr(feature = "openapi", param(minimum = 1))]
+    pub version: Option<i64>,
+}
+
+/// Which files, and which versions are told besides.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
+pub struct FileSearch {
+    /// The number of the version; the newest unless given.
+    #[serde(rename = ".version", default, deserialize_with = "options::integer")]
+    #[cfg_attr(feature = "openapi", param(minimum = 1))]
+    pub version: Option<i64>,
+    /// Only files whose paths begin so.
+    #[serde(rename = ".prefix", default, deserialize_with = "path")]
+    pub prefix: Option<String>,
+    /// Only files behind this path: for the next page.
+    #[serde(rename = ".after", default, deserialize_with = "path")]
+    pub after: Option<String>,
+    /// At most so many files; 100 by default.
+    #[serde(rename = ".limit", default, deserialize_with = "options::up_to::<_, _, 1000>")]
+    #[cfg_attr(feature = "openapi", param(value_type = Option<u32>, minimum = 1, maximum = 1000))]
+    pub limit: Option<i64>,
+    /// Of the versions, only those below this number. 100 of them are told.
+    #[serde(rename = ".before", default, deserialize_with = "options::integer")]
+    pub before: Option<i64>,
+}
+
+/// The beginning of a path, or a path, or a name.
+fn path<'de, D: Deserializer<'de>>(value: D) -> Result<Option<String>, D::Error> {
+    let text = String::deserialize(value).ok().filter(|text| text.len() <= LONGEST_PATH);
+    let wrong =
+        || D::Error::custom(format!("{} must be text of at most {LONGEST_PATH} bytes", options::QUOTES));
+    text.map(Some).ok_or_else(wrong)
+}
+
+/// A version to be opened.
+#[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({".tenant": "acme"})))]
+pub struct NewFileSet {
+    /// For whom it is. By default that of the set; for a new set that of whoever asks, if there is one only, and nobody's for
+    /// those who have the role on all queues.
+    #[serde(rename = ".tenant")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, max_length = 200))]
+    pub tenant: Set<Value>,
+    /// When it is to go away by itself: ISO 8601, or seconds since 1970.
+    #[serde(rename = ".expires")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub expires: Set<Value>,
+}
+
+/// How long a content is.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
+pub struct ChunkLength {
+    /// How many bytes the whole content has.
+    #[cfg_attr(feature = "openapi", param(value_type = u64, minimum = 1))]
+    pub length: Option<Value>,
+}
 
 /// A version of a file set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,6 +169,14 @@ pub struct FileEntry {
     pub mode: Option<String>,
     /// When it was changed. By default now.
     pub mtime: Option<String>,
+}
+
+/// Files to be added. An array of them will do as well.
+#[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct NewFiles {
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<FileEntry>, max_items = 1000))]
+    pub entries: Vec<Value>,
 }
 
 /// Files that were added.

@@ -1,7 +1,39 @@
 //! Groups of a queue.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
+
+use crate::options;
+
+/// Which groups.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
+pub struct GroupSearch {
+    /// Only those whose names come after this one: the next page.
+    #[serde(rename = ".after", default, deserialize_with = "name")]
+    pub after: Option<String>,
+    /// Only those whose names begin so.
+    #[serde(rename = ".prefix", default, deserialize_with = "name")]
+    #[cfg_attr(feature = "openapi", param(example = "acme/"))]
+    pub prefix: Option<String>,
+    /// Only those that have tasks waiting. On unless empty or 0.
+    #[serde(rename = ".waiting", default, deserialize_with = "options::switch")]
+    #[cfg_attr(feature = "openapi", param(value_type = Option<String>))]
+    pub waiting: bool,
+    /// At most so many: 100 unless given.
+    #[serde(rename = ".limit", default, deserialize_with = "options::integer_up_to::<_, _, 1000>")]
+    #[cfg_attr(feature = "openapi", param(value_type = Option<i64>, minimum = 1, maximum = 1000))]
+    pub limit: Option<usize>,
+}
+
+/// The name of a group, also that of the one without a name.
+fn name<'de, D: Deserializer<'de>>(value: D) -> Result<Option<String>, D::Error> {
+    Ok(match Value::deserialize(value)? {
+        Value::String(text) => Some(text),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None, // Nothing else is one.
+    })
+}
 
 /// Groups of a queue.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -32,6 +32,17 @@ pub fn is_unset(value: &Value) -> bool {
     value.is_null() || value.as_str() == Some("")
 }
 
+/// Whether Perl takes `value` for true: everything but null, false, 0, "0" and "".
+pub fn is_true(value: Option<&Value>) -> bool {
+    match value {
+        None | Some(Value::Null) => false,
+        Some(Value::Bool(flag)) => *flag,
+        Some(Value::Number(number)) => number.as_f64() != Some(0.0),
+        Some(Value::String(text)) => !text.is_empty() && text != "0",
+        Some(Value::Array(_) | Value::Object(_)) => true,
+    }
+}
+
 /// Reads a field that was given, whatever it says. With `default`, one that was not is `None`.
 ///
 /// # Errors
@@ -165,18 +176,23 @@ impl FromStr for When {
     }
 }
 
-/// What a field is set to. `None`: back to its default, which null and an empty field of a form mean.
+/// What a field is set to. `None`: back to its default, which null and an empty field of a form mean, and a field that is not given if
+/// nothing else tells of that.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Set<T>(pub Option<T>);
 
 impl<'de, T: DeserializeOwned> Deserialize<'de> for Set<T> {
     fn deserialize<D: Deserializer<'de>>(value: D) -> Result<Self, D::Error> {
-        let value = Value::deserialize(value)?;
-        if is_unset(&value) {
-            return Ok(Self(None));
-        }
-        serde_json::from_value(value).map(|value| Self(Some(value))).map_err(D::Error::custom)
+        // What is not given is read as an option alone.
+        let value = Option::<Value>::deserialize(value)?.filter(|value| !is_unset(value));
+        value.map(serde_json::from_value).transpose().map(Self).map_err(D::Error::custom)
+    }
+}
+
+impl Set<Text> {
+    pub fn text(self) -> Option<String> {
+        self.0.map(|Text(text)| text)
     }
 }
 
@@ -251,6 +267,24 @@ mod tests {
         assert_eq!(["7", "2026-11-20"].map(str::parse), [Ok(When(json!(7))), Ok(When(json!("2026-11-20")))]);
         assert_eq!("true".parse(), Ok(Set(Some(Flag(true)))));
         assert_eq!(Flag::deserialize(json!("yes")).unwrap_err().to_string(), "must be true or false");
+    }
+
+    #[test]
+    fn what_is_not_given_is_not_set() {
+        #[derive(Debug, Deserialize)]
+        struct Example {
+            text: Set<Text>,
+            any: Set<Value>,
+        }
+        let read = |value: Value| Example::deserialize(value).map_err(|error| error.to_string());
+        for nothing in [json!({}), json!({ "text": null, "any": null }), json!({ "text": "", "any": "" })] {
+            let read = read(nothing).unwrap();
+            assert_eq!((read.text.text(), read.any), (None, Set(None)));
+        }
+        let given = read(json!({ "text": 7, "any": [] })).unwrap();
+        assert_eq!((given.text.text().as_deref(), given.any), (Some("7"), Set(Some(json!([])))));
+        let error = read(json!({ "text": [] })).unwrap_err();
+        assert_eq!(error, "must be text of 1 to 200 characters");
     }
 
     #[test]

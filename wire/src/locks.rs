@@ -2,6 +2,38 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::options;
+
+/// Which locks.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
+pub struct LockSearch {
+    /// Only those whose names begin so. Without it, those of arrays are left out.
+    #[serde(rename = ".prefix", default, deserialize_with = "options::text")]
+    pub prefix: Option<String>,
+    /// Only those behind this name: for the next page.
+    #[serde(rename = ".after", default, deserialize_with = "options::text")]
+    pub after: Option<String>,
+    /// At most so many; 100 by default.
+    #[serde(rename = ".limit", default, deserialize_with = "options::up_to::<_, _, 1000>")]
+    #[cfg_attr(feature = "openapi", param(value_type = Option<u32>, minimum = 1, maximum = 1000))]
+    pub limit: Option<i64>,
+}
+
+/// How much of a graph is wanted.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
+pub struct GraphExtent {
+    /// How far it reaches in both directions; 3 by default.
+    #[serde(rename = ".depth", default, deserialize_with = "options::up_to::<_, _, 20>")]
+    #[cfg_attr(feature = "openapi", param(value_type = Option<u32>, minimum = 1, maximum = 20))]
+    pub depth: Option<i32>,
+    /// How many tasks it has at most; 100 by default.
+    #[serde(rename = ".limit", default, deserialize_with = "options::up_to::<_, _, 500>")]
+    #[cfg_attr(feature = "openapi", param(value_type = Option<u32>, minimum = 1, maximum = 500))]
+    pub limit: Option<usize>,
+}
+
 /// A lock.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -2,6 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::options;
+
+/// How many pairs are compared.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
+pub struct ShadowSearch {
+    /// At most so many: 100 unless given.
+    #[serde(rename = ".limit", default, deserialize_with = "options::integer_up_to::<_, _, 200>")]
+    #[cfg_attr(feature = "openapi", param(value_type = Option<i64>, minimum = 1, maximum = 200))]
+    pub limit: Option<usize>,
+}
+
 /// Of a queue.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

@@ -1,6 +1,46 @@
-//! What came of what was done with one task.
+//! What is done with one task, and what came of it.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::liberal::{Set, Text, given};
+
+/// Why something is done.
+#[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"reason": "wrong address"})))]
+pub struct Reason {
+    /// For the task's history.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, max_length = 200))]
+    pub reason: Set<Text>,
+}
+
+/// Another priority of a task.
+#[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"priority": 10})))]
+pub struct NewPriority {
+    /// Those with a higher one come first, in queues that go by priority or are fair.
+    #[serde(default, deserialize_with = "given")]
+    #[cfg_attr(feature = "openapi", schema(value_type = i64, required = true, minimum = -1000, maximum = 1000))]
+    pub priority: Option<Value>,
+    /// Why, for the record.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub reason: Set<Text>,
+}
+
+/// What runs again.
+#[derive(Debug, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"downstream": "failed", "reason": "the address is right now"})))]
+pub struct Rerun {
+    /// Which of the tasks that come after it run again, too: `none` (the default), `failed` (those that ended without success) or `all`.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub downstream: Set<Value>,
+    /// Parameters in place of those that the task has.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Value>))]
+    pub params: Set<Value>,
+    /// Why, for the history.
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
+    pub reason: Set<Text>,
+}
 
 /// What came of a cancellation.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -54,4 +94,13 @@ pub struct RerunResult {
 pub struct PriorityResult {
     pub id: String,
     pub priority: i64,
+}
+
+/// What came of archiving a task.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"id": "6b0003bb686c8275d8013333", "outcome": "archived"})))]
+pub struct ArchiveResult {
+    pub id: String,
+    /// `archived`, or `archived before`.
+    pub outcome: &'static str,
 }

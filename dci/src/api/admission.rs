@@ -2,14 +2,14 @@
 
 use actix_web::HttpRequest;
 use actix_web::web::Data;
-use disbatch_wire::admission::{Admission, AdmissionChange, AdmissionLifted, AdmissionRule};
+use disbatch_wire::admission::{Admission, AdmissionChange, AdmissionLift, AdmissionLifted, AdmissionRule};
 use serde_json::json;
 
 use crate::access::Who;
 use crate::admission::RuleState;
 use crate::api::{Answer, redirect};
 use crate::error::HttpError;
-use crate::openapi::{AdmissionLift, AdmissionScope, ErrorBody, OfRead, OfWrite};
+use crate::openapi::{ErrorBody, OfRead, OfWrite};
 use crate::params::Params;
 use crate::state::State;
 use crate::{accept, admission, changes, json, ui};
@@ -69,7 +69,10 @@ pub async fn set(state: Data<State>, who: Who, params: Params) -> Answer {
 /// Lifts the rule for a scope. Tasks that it held go on, unless another rule holds them too.
 #[utoipa::path(
     delete, path = "/admission", tag = "admission", operation_id = "liftAdmissionRule",
-    params(AdmissionScope),
+    params(
+        ("scope" = String, Query, description = "`all`, `queue`, `tenant` or `owner`.", example = "queue"),
+        ("value" = Option<String>, Query, description = "A queue's name or id, a tenant, or a user's login name.", example = "mail"),
+    ),
     responses(
         (status = 200, description = "Lifted.", body = AdmissionLifted),
         (status = 400, description = "A parameter is wrong, or there is no such queue.", body = ErrorBody),
@@ -99,8 +102,7 @@ pub async fn lift_by_form(state: Data<State>, who: Who, params: Params) -> Answe
 }
 
 async fn lift_named(state: &State, who: &Who, params: &Params) -> Result<AdmissionLifted, HttpError> {
-    params.only(&["scope", "value"])?;
-    let scope = admission::scope(state, who, params).await?;
+    let scope = admission::scope(state, who, params.given()?).await?;
     let released = changes::lift_rule(state, who, scope).await?;
     let released = released.ok_or_else(|| HttpError::not_found("there is no rule for that"))?;
     Ok(AdmissionLifted { lifted: true, released })

@@ -8,14 +8,14 @@ use disbatch_core::callbacks::Token;
 use disbatch_core::model::{Selector, Status, Task, TaskId, whole_number};
 use disbatch_core::schema;
 use disbatch_core::task::question::{ANSWER, Awaiting, Replied};
-use disbatch_wire::answers::{AnswerLink, AnswerResult};
+use disbatch_wire::answers::{AnswerLink, AnswerResult, NewAnswer};
 use serde_json::{Map, Value, json};
 
 use crate::access::{Via, Who};
 use crate::api::{Answer, redirect, task_actions};
 use crate::error::HttpError;
 use crate::json::Dates;
-use crate::openapi::{ErrorBody, NewAnswer, OfWrite};
+use crate::openapi::{ErrorBody, OfWrite};
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::schema::{Form, Problem};
@@ -116,9 +116,8 @@ pub fn value(awaiting: &Awaiting, params: &Params) -> Result<Map<String, Value>,
     let value = if redirect::is_form(params) || params.fields.keys().any(|name| name.starts_with('/')) {
         form_of(awaiting).read(&params.fields).map_err(|problems| refused(&problems))?
     } else {
-        params.only(&["value"])?;
-        match params.fields.get("value") {
-            Some(Value::Object(value)) => value.clone(),
+        match params.given::<NewAnswer>()?.value {
+            Some(Value::Object(value)) => value,
             Some(_) => return Err(HttpError::bad_param("'value' must be an object", "value")),
             None => return Err(HttpError::bad_param("missing param", "value")),
         }

@@ -7,14 +7,16 @@ use bson::{Bson, Document, doc};
 use disbatch_core::arrays::{Array, Counts};
 use disbatch_core::bulk::{Action, Rerun};
 use disbatch_core::model::whole_number;
-use disbatch_wire::arrays::{self as wire, ArrayJob};
+use disbatch_wire::arrays::{self as wire, ArrayJob, ArraySearch, ElementRange, RerunArray};
+use disbatch_wire::liberal::Set;
+use disbatch_wire::task_actions::Reason;
 use serde_json::Value;
 
 use super::{Answer, redirect, task_actions};
 use crate::access::Who;
 use crate::changes::OfElements;
 use crate::error::HttpError;
-use crate::openapi::{ArraySearch, ElementRange, ErrorBody, OfSearch, OfWrite, Reason, RerunArray};
+use crate::openapi::{ErrorBody, OfSearch, OfWrite};
 use crate::params::Params;
 use crate::state::State;
 use crate::{accept, arrays, changes, json, ui, values};
@@ -35,9 +37,9 @@ async fn begin(
     (id, params): (&str, &Params),
     action: Action,
 ) -> Result<ArrayJob, HttpError> {
-    let reason = task_actions::reason(params)?;
+    let Reason { reason } = params.given()?;
     let array = arrays::find(state, id).await?;
-    let what = OfElements { action, reason, succeeded: false, rerun: None };
+    let what = OfElements { action, reason: reason.text(), succeeded: false, rerun: None };
     Ok(ArrayJob { id: act_on(state, who, array, what).await?, left: None })
 }
 
@@ -189,17 +191,16 @@ pub async fn rerun(
 }
 
 async fn begin_rerun(state: &State, who: &Who, id: &str, params: &Params) -> Result<ArrayJob, HttpError> {
-    let reason = task_actions::reason_beside(params, &["downstream", "elements", "params"])?;
-    let downstream = task_actions::downstream(params)?;
-    let given = |name: &str| params.fields.get(name).filter(|value| !values::is_unset(value));
-    let which = given("elements").map(|word| values::word("elements", word, &ELEMENTS)).transpose()?;
+    let RerunArray { elements: Set(which), downstream, params: Set(with), reason } = params.given()?;
+    let downstream = task_actions::downstream(downstream)?;
+    let which = which.map(|word| values::word("elements", &word, &ELEMENTS)).transpose()?;
     let succeeded = which == Some("all");
     let array = arrays::find(state, id).await?;
-    let with = match given("params") {
+    let with = match &with {
         Some(value) => Some(new_params(state, &array, value).await?),
         None => None,
     };
-    let mut what = OfElements { action: Action::Retry, reason, succeeded, rerun: None };
+    let mut what = OfElements { action: Action::Retry, reason: reason.text(), succeeded, rerun: None };
     let filter = what.filter(&array);
     let again = filter.query(Action::Retry, "$$NOW".into());
     let plan = state.store.plan_array_rerun(&array, again, downstream).await?;

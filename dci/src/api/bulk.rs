@@ -4,13 +4,13 @@ use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use disbatch_core::bulk::BulkCancelled;
-use disbatch_wire::bulk::{BulkJob, NewBulk, NewBulkAnswer};
+use disbatch_wire::bulk::{ArchiveOld, BulkJob, BulkLimit, NewBulk, NewBulkAnswer};
 use serde_json::{Map, Value, json};
 
 use crate::access::Who;
 use crate::api::{Answer, redirect};
 use crate::error::HttpError;
-use crate::openapi::{ArchiveOld, BulkLimit, ErrorBody, OfRead, OfSearch, OfWrite};
+use crate::openapi::{ErrorBody, OfRead, OfSearch, OfWrite};
 use crate::params::Params;
 use crate::state::State;
 use crate::{accept, bulk, changes, json, ui};
@@ -157,16 +157,11 @@ pub async fn archive(request: HttpRequest, state: Data<State>, params: Params) -
 
 /// The same wish in the words of a bulk job.
 fn as_bulk(params: &Params) -> Result<Params, HttpError> {
-    params.only(&["queue", "reason"])?;
-    let age = params
-        .options
-        .get("older_than")
-        .ok_or_else(|| HttpError::bad_request(".older_than must be given"))?;
-    let field = |name: &str| params.fields.get(name).cloned();
-    let filter = json!({ "queue": field("queue").unwrap_or_else(|| "*".into()), "older_than": age });
+    let ArchiveOld { older_than, queue, reason } = params.given()?;
+    let filter = json!({ "queue": queue.unwrap_or_else(|| "*".into()), "older_than": older_than });
     let mut fields =
         Map::from_iter([("action".to_owned(), Value::from("archive")), ("filter".to_owned(), filter)]);
-    fields.extend(field("reason").map(|reason| ("reason".to_owned(), reason)));
+    fields.extend(reason.map(|reason| ("reason".to_owned(), reason)));
     Ok(Params { fields, options: Map::new() })
 }
 

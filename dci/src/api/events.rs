@@ -9,7 +9,6 @@ use disbatch_core::counters::Totals;
 use disbatch_core::model::{Queue, QueueId, Selector, TaskId};
 use disbatch_core::observe::{FeedError, FeedFilter, Position};
 use disbatch_core::schedules::Zone;
-use disbatch_core::tags::ANY_TAGS;
 use disbatch_wire::events::{EventSearch, TaskEvent};
 use disbatch_wire::history::{AuditEntry, AuditSearch, Moment, MomentSearch};
 use disbatch_wire::{fields, liberal};
@@ -117,8 +116,7 @@ pub async fn follow(request: HttpRequest, state: Data<State>, who: Who, params: 
 }
 
 async fn read(state: &State, who: &Who, params: &Params) -> Result<(FeedFilter, Option<String>), HttpError> {
-    params.only(fields::of::<EventSearch>())?;
-    let search: EventSearch = params.whole()?;
+    let search = params.search::<EventSearch>()?;
     let reach = who.reach(Role::Viewer);
     let names = search.queue.as_ref().map(liberal::list);
     let known = match names.is_some() || reach != Reach::All {
@@ -150,10 +148,7 @@ async fn read(state: &State, who: &Who, params: &Params) -> Result<(FeedFilter, 
         schedule,
         group: search.group.map(|group| group.0),
         tenant: search.tenant.map(|tenant| tenant.0),
-        tags: values::tag_filter(|name| match name {
-            ANY_TAGS => search.any_tags.as_ref(),
-            _ => search.tags.as_ref(), // There is no other.
-        })?,
+        tags: values::tag_filter(search.tags.as_ref(), search.any_tags.as_ref())?,
     };
     Ok((filter, search.after.map(|after| after.0)))
 }

@@ -9,12 +9,12 @@ use disbatch_core::gates::Waits;
 use disbatch_core::model::{Queue, Status, TaskId, whole_number};
 use disbatch_core::store::StoreError;
 use disbatch_wire::explanations::{Explained, QueueExplanation};
-use disbatch_wire::locks::{Lock, LockDetails, TaskGraph};
+use disbatch_wire::locks::{GraphExtent, Lock, LockDetails, LockSearch, TaskGraph};
 
 use crate::access::{NamedQueue, Sight, Who};
 use crate::api::{Answer, queues, task_actions};
 use crate::error::HttpError;
-use crate::openapi::{ErrorBody, GraphExtent, LockSearch, OfRead, OfSearch};
+use crate::openapi::{ErrorBody, OfRead, OfSearch};
 use crate::params::Params;
 use crate::state::State;
 use crate::{accept, gates, json, ui};

@@ -8,8 +8,8 @@ use disbatch_core::files::{
     CHUNK_BYTES, Committed, ContentId, EntryPath, FilesError, Put, SetName, SetState,
 };
 use disbatch_wire::files::{
-    ChunkStored, ContentChunks, ContentFinished, FileSetDeleted, FileSetPage, FileSetSummary, FileSetVersion,
-    FilesAdded,
+    ChunkLength, ChunkStored, ContentChunks, ContentFinished, FileSearch, FileSetDeleted, FileSetPage,
+    FileSetSearch, FileSetSummary, FileSetVersion, FileVersion, FilesAdded, NewFileSet, NewFiles,
 };
 use serde_json::json;
 
@@ -17,10 +17,7 @@ use crate::access::Who;
 use crate::api::Answer;
 use crate::changes::SentChunk;
 use crate::error::HttpError;
-use crate::openapi::{
-    ChunkLength, ErrorBody, FileSearch, FileSetSearch, FileVersion, NewFileSet, NewFiles, OfRead, OfSearch,
-    OfWrite,
-};
+use crate::openapi::{ErrorBody, OfRead, OfSearch, OfWrite};
 use crate::params::{AnyJson, Params, read_up_to};
 use crate::state::State;
 use crate::{accept, changes, files, json, legacy, ui};
@@ -136,7 +133,7 @@ const NAMED: usize = 100;
 )]
 pub async fn add(state: Data<State>, who: Who, id: Path<String>, body: AnyJson) -> Answer {
     let set = files::opened(&state, &who, &id).await?;
-    let entries = files::entries(&body.0, state.store.now())?;
+    let entries = files::entries(body.0, state.store.now())?;
     let contents: Vec<ContentId> = entries.iter().map(|entry| entry.file).collect();
     let refused = files::refused(&state, &who, &contents).await?;
     if !refused.is_empty() {
@@ -215,7 +212,8 @@ pub async fn content(
     params: Params,
 ) -> Answer {
     let (name, given) = of.into_inner();
-    let set = files::find(&state, &who, (name.as_str(), params.integer("version")?), Role::Viewer).await?;
+    let FileVersion { version } = params.options()?;
+    let set = files::find(&state, &who, (name.as_str(), version), Role::Viewer).await?;
     let none = || {
         let version = set.version;
         HttpError::not_found(format!("no file {given:?} in version {version} of the file set '{name}'"))
@@ -251,10 +249,7 @@ pub async fn delete(
     name: &str,
     params: &Params,
 ) -> Result<FileSetDeleted, HttpError> {
-    if let Some(param) = params.unknown(&[]) {
-        return Err(HttpError::bad_param("unknown param", param));
-    }
-    let version = params.integer("version")?;
+    let FileVersion { version } = params.search()?;
     let set = files::find(state, who, (name, version), Role::Submitter).await?;
     let deleted = changes::delete_files(state, who, files::named(name)?, version).await?;
     if deleted == 0 {
@@ -328,11 +323,8 @@ pub async fn put_chunk(
 
 /// How many bytes the whole content has, as the address says.
 fn content_length(request: &HttpRequest) -> Result<u64, HttpError> {
-    let params = Params::read("", b"", request.query_string())?;
-    if let Some(param) = params.unknown(&["length"]) {
-        return Err(HttpError::bad_param("unknown param", param));
-    }
-    let given = params.fields.get("length").and_then(legacy::integer);
+    let ChunkLength { length } = Params::read("", b"", request.query_string())?.search()?;
+    let given = length.as_ref().and_then(legacy::integer);
     let length = given.and_then(|length| u64::try_from(length).ok());
     length.ok_or_else(|| HttpError::bad_request("length must be how many bytes the whole content has"))
 }

@@ -9,9 +9,10 @@ use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::accounts::{Reach, Role, tasks_within};
 use disbatch_core::model::{NodeName, Queue, Selector, Status, TaskId, whole_number};
 use disbatch_core::store::Store;
-use disbatch_core::tags::{ANY_TAGS, TAGS};
+use disbatch_core::tags::TAGS;
 use disbatch_core::task::Created;
 use disbatch_core::task::pages::{Order, PageQuery, Position, Selection};
+use disbatch_wire::search::TaskFind;
 use futures::TryStreamExt;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -20,7 +21,7 @@ use crate::access::Who;
 use crate::api::Answer;
 use crate::error::HttpError;
 use crate::json::Dates;
-use crate::openapi::{ErrorBody, FoundTasks, OfSearch, TaskFind};
+use crate::openapi::{ErrorBody, FoundTasks, OfSearch};
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::plain;
@@ -132,25 +133,6 @@ fn contains(task: &Document, text: &str) -> bool {
     text.is_empty() || plain(params_of(task)).to_lowercase().contains(text)
 }
 
-/// What a search can have.
-const FIELDS: [&str; 12] = [
-    "queue",
-    "status",
-    "node",
-    TAGS,
-    ANY_TAGS,
-    CREATED[0],
-    CREATED[1],
-    "since",
-    "until",
-    "newer_than",
-    "older_than",
-    "text",
-];
-
-/// So many tasks unless told otherwise.
-const DEFAULT_LIMIT: i64 = 100;
-
 /// The most queues that are looked through where only each by itself has an index.
 const MOST_QUEUES: usize = 200;
 
@@ -191,58 +173,60 @@ struct Changed {
 impl Search {
     /// As the parameters have it, for those who may see some queues only within these.
     async fn of(state: &State, who: &Who, params: &Params) -> Result<Self, HttpError> {
-        params.only(&FIELDS)?;
-        let given = |name: &str| params.fields.get(name).filter(|value| !values::is_unset(value));
-        let text = |name: &str| given(name).map(|value| values::text(name, value)).transpose();
-        let statuses = given("status").map(wanted).transpose()?;
-        let node = text("node")?;
+        let asked = params.search::<TaskFind>()?;
+        let statuses = asked.status.as_ref().map(wanted).transpose()?;
         let reach = who.reach(Role::Viewer);
-        let queues = match text("queue")? {
-            Some(name) => vec![one(state, who, &name).await?],
+        let queues = match &asked.queue {
+            Some(name) => vec![one(state, who, name).await?],
             None => state.store.queues_within(&reach).await?,
         };
-        let tagged = values::tag_filter(given)?;
-        let statuses = match (&node, statuses) {
+        let tagged = values::tag_filter(asked.tags.as_ref(), asked.any_tags.as_ref())?;
+        let statuses = match (&asked.node, statuses) {
             // An index has nodes before statuses.
             (Some(node), None) if tagged.is_none() => Some(state.store.statuses_on_node(node).await?),
             (_, statuses) => statuses,
         };
-        let of_all = given("queue").is_none() && statuses.is_none() && reach == Reach::All;
+        let of_all = asked.queue.is_none() && statuses.is_none() && reach == Reach::All;
         let now = state.store.now();
-        let changed = Changed::of(params, now)?;
-        let moment = |name| given(name).map(|value| values::moment(name, value, now)).transpose();
-        let created = Created { since: moment(CREATED[0])?, until: moment(CREATED[1])? };
-        let text = text("text")?.unwrap_or_default().to_lowercase();
+        let changed = Changed::of(&asked, now)?;
+        let moment =
+            |name, given: Option<Value>| given.map(|value| values::moment(name, &value, now)).transpose();
+        let [since, until] = CREATED;
+        let created = Created {
+            since: moment(since, asked.created_since)?,
+            until: moment(until, asked.created_until)?,
+        };
+        let text = asked.text.unwrap_or_default().to_lowercase();
         let mut filter = changed.filter();
         filter.extend(statuses.as_ref().map(|all| ("status".to_owned(), doc! { "$in": all.clone() }.into())));
-        filter.extend(node.clone().map(|node| ("node".to_owned(), Bson::from(node))));
-        let limit = usize::try_from(bulk::limit(params, DEFAULT_LIMIT)?).unwrap_or(usize::MAX);
+        filter.extend(asked.node.clone().map(|node| ("node".to_owned(), Bson::from(node))));
+        let node = asked.node.as_deref();
         Ok(Self {
             of: match tagged {
                 Some(tagged) => {
-                    let is_narrower = given("queue").is_some() || reach != Reach::All;
+                    let is_narrower = asked.queue.is_some() || reach != Reach::All;
                     let tagged = if is_narrower { tasks_within(tagged, &queues, &[]) } else { tagged };
-                    let node = node.as_deref().map(NodeName::new);
+                    let node = node.map(NodeName::new);
                     Selection { queues: None, statuses, node, tagged: Some(tagged), created }
                 }
                 None if of_all => Selection { created, ..Selection::default() },
-                None => each(&queues, statuses.as_ref(), node.as_deref(), created)?,
+                None => each(&queues, statuses.as_ref(), node, created)?,
             },
             queues,
             is_read: changed != Changed::default() || !text.is_empty(),
             filter,
             projection: projection(!text.is_empty()),
             text,
-            limit,
-            after: changed.before(after(params)?),
+            limit: asked.limit.unwrap_or(100),
+            after: changed.before(asked.after.as_ref().map(task).transpose()?),
         })
     }
 }
 
 impl Changed {
-    fn of(params: &Params, now: DateTime) -> Result<Self, HttpError> {
-        let given = |name: &str| params.fields.get(name).filter(|value| !values::is_unset(value));
-        let bound = |time: &str, age: &str| match (given(time), given(age)) {
+    fn of(asked: &TaskFind, now: DateTime) -> Result<Self, HttpError> {
+        type Given<'a> = (&'a str, &'a Option<Value>);
+        let bound = |(time, at): Given<'_>, (age, span): Given<'_>| match (at, span) {
             (Some(_), Some(_)) => Err(HttpError::bad_request(format!("{time} and {age} exclude each other"))),
             (Some(value), None) => Ok(Some(values::time(time, value)?)),
             (None, Some(value)) => {
@@ -251,7 +235,10 @@ impl Changed {
             }
             (None, None) => Ok(None),
         };
-        Ok(Self { since: bound("since", "newer_than")?, until: bound("until", "older_than")? })
+        Ok(Self {
+            since: bound(("since", &asked.since), ("newer_than", &asked.newer_than))?,
+            until: bound(("until", &asked.until), ("older_than", &asked.older_than))?,
+        })
     }
 
     /// Perl's programs may have stored seconds.
@@ -323,11 +310,10 @@ fn each(
     })
 }
 
-fn after(params: &Params) -> Result<Option<TaskId>, HttpError> {
-    let given = params.options.get("after").filter(|value| !values::is_unset(value));
-    let id = |value: &Value| value.as_str().and_then(|text| text.parse().ok());
-    let wrong = || HttpError::bad_request("'.after' must be the id of a task");
-    given.map(|value| id(value).ok_or_else(wrong)).transpose()
+/// The task behind which to begin.
+fn task(given: &Value) -> Result<TaskId, HttpError> {
+    let id = given.as_str().and_then(|text| text.parse().ok());
+    id.ok_or_else(|| HttpError::bad_request("'.after' must be the id of a task"))
 }
 
 fn projection(with_all_params: bool) -> Document {
@@ -362,7 +348,9 @@ mod tests {
 
     fn changed(fields: Value) -> Result<Changed, String> {
         let fields = fields.as_object().unwrap().clone();
-        Changed::of(&Params { fields, ..Params::default() }, DateTime::from_millis(9_999_999))
+        let asked = Params { fields, ..Params::default() }.search::<TaskFind>();
+        asked
+            .and_then(|asked| Changed::of(&asked, DateTime::from_millis(9_999_999)))
             .map_err(|error| error.to_string())
     }
 

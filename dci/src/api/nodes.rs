@@ -6,13 +6,14 @@ use actix_web::web::{Data, Path};
 use bson::{Bson, Document};
 use disbatch_core::model::Selector;
 use disbatch_core::node::{Draining, NodeChange, Removed};
+use disbatch_wire::options::Details;
 use serde_json::Value;
 
 use crate::access::Who;
 use crate::api::{Answer, redirect};
 use crate::error::HttpError;
 use crate::json::Dates;
-use crate::openapi::{DeleteResult, Details, ErrorBody, OfRead, OfWrite, UpdateResult};
+use crate::openapi::{DeleteResult, ErrorBody, OfRead, OfWrite, UpdateResult};
 use crate::params::{Params, wants_details};
 use crate::state::State;
 use crate::ui::nodes::{as_it_is, as_they_are};

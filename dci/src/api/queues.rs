@@ -14,17 +14,16 @@ use disbatch_core::queue::{Counts, new_queue_id};
 use disbatch_core::recordings;
 use disbatch_core::series::Sides;
 use disbatch_core::store::StoreError;
-use disbatch_wire::bundles::RecordedAttempt;
-use disbatch_wire::groups::{QueueGroup, QueueGroups};
+use disbatch_wire::bundles::{RecordedAttempt, RecordingSearch};
+use disbatch_wire::groups::{GroupSearch, QueueGroup, QueueGroups};
+use disbatch_wire::options::Details;
 use serde_json::{Value, json};
 
 use crate::access::{NamedQueue, Who};
 use crate::api::{Answer, redirect, update_queue};
 use crate::error::HttpError;
 use crate::json::Dates;
-use crate::openapi::{
-    CreatedQueue, DeleteResult, Details, ErrorBody, GroupSearch, NewQueue, OfRead, OfWrite, RecordingSearch,
-};
+use crate::openapi::{CreatedQueue, DeleteResult, ErrorBody, NewQueue, OfRead, OfWrite};
 use crate::params::{Params, wants_details};
 use crate::state::State;
 use crate::{accept, changes, fields, json, legacy, openapi, ui, values};
@@ -262,9 +261,6 @@ pub async fn delete(state: &State, who: &Who, named: &NamedQueue) -> Result<Valu
 /// So many groups are answered unless somebody wants another number.
 pub const GROUPS_SHOWN: usize = 100;
 
-/// So many are answered at most.
-const MOST_GROUPS: usize = 1_000;
-
 /// The groups of a queue in the order of their names: what each has waiting, running and got, and when its next turn is.
 /// Groups are those that wait, have tasks running, or had some in the last 90 days. The tasks without a group are one that
 /// has no name. Browsers get a page.
@@ -304,23 +300,10 @@ pub async fn list_groups(
 }
 
 pub fn group_filter(params: &Params) -> Result<GroupFilter, HttpError> {
-    let given = |name: &str| match params.options.get(name) {
-        Some(Value::String(text)) => Some(text.clone()),
-        Some(Value::Number(number)) => Some(number.to_string()),
-        _ => None, // Nothing else is the name of a group.
-    };
-    let limit = match params.integer("limit")? {
-        None => GROUPS_SHOWN,
-        Some(limit) => {
-            let fits = usize::try_from(limit).ok().filter(|limit| (1..=MOST_GROUPS).contains(limit));
-            fits.ok_or_else(|| {
-                HttpError::bad_request(format!("'.limit' must be an integer from 1 to {MOST_GROUPS}"))
-            })?
-        }
-    };
     // The group without a name is the first one: behind it is everything else.
-    let (after, prefix) = (given("after"), given("prefix").filter(|prefix| !prefix.is_empty()));
-    Ok(GroupFilter { after, prefix, waiting: params.is_on("waiting"), limit })
+    let GroupSearch { after, prefix, waiting, limit } = params.known()?;
+    let prefix = prefix.filter(|prefix| !prefix.is_empty());
+    Ok(GroupFilter { after, prefix, waiting, limit: limit.unwrap_or(GROUPS_SHOWN) })
 }
 
 fn groups_view(queue: &Queue, page: &GroupPage) -> QueueGroups {
@@ -367,12 +350,6 @@ fn counted_amount(amount: Amount) -> (u64, bool) {
     }
 }
 
-/// So many are answered unless somebody wants another number.
-const RECORDINGS_SHOWN: i64 = 100;
-
-/// So many are answered at most.
-const MOST_RECORDINGS: i64 = 1_000;
-
 /// The attempts of a queue that were recorded, the latest first. `GET /tasks/{id}/bundle` with `.attempt` has what is known of each.
 #[utoipa::path(
     get, path = "/queues/{queue}/recordings", tag = "queues", operation_id = "listRecordings",
@@ -391,18 +368,10 @@ const MOST_RECORDINGS: i64 = 1_000;
     ),
 )]
 pub async fn list_recordings(state: Data<State>, named: NamedQueue, params: Params) -> Answer {
-    let limit = recordings_limit(&params)?;
+    let limit = params.options::<RecordingSearch>()?.limit.unwrap_or(100);
     let queue = find(&state, &named).await?;
     let found = state.store.list_recordings(queue.id, limit).await?;
     json::of(&found.iter().map(recording_view).collect::<Vec<_>>())
-}
-
-fn recordings_limit(params: &Params) -> Result<i64, HttpError> {
-    let limit = params.integer("limit")?.unwrap_or(RECORDINGS_SHOWN);
-    let fits = (1..=MOST_RECORDINGS).contains(&limit).then_some(limit);
-    fits.ok_or_else(|| {
-        HttpError::bad_request(format!("'.limit' must be an integer from 1 to {MOST_RECORDINGS}"))
-    })
 }
 
 fn recording_view(found: &recordings::RecordedAttempt) -> RecordedAttempt {

@@ -15,12 +15,13 @@ use disbatch_core::model::whole_number;
 use disbatch_core::store::StoreError;
 use disbatch_wire::definitions::{DetailedPlugin, ListedPlugin};
 use disbatch_wire::doctor::Diagnosis;
+use disbatch_wire::options::Details;
 use serde_json::{Value, json};
 
 use crate::access::Who;
 use crate::api::Answer;
 use crate::error::HttpError;
-use crate::openapi::{Details, OfAnybody, OfFixed, OfRead};
+use crate::openapi::{OfAnybody, OfFixed, OfRead};
 use crate::params::{Params, wants_details};
 use crate::state::{Extension, State};
 use crate::ui::VERSION;

@@ -4,12 +4,12 @@ use actix_web::HttpRequest;
 use actix_web::web::Data;
 use disbatch_core::accounts::Role;
 use disbatch_core::model::{Queue, Shadow};
-use disbatch_wire::shadows::{ShadowDifference, ShadowPair, Shadows};
+use disbatch_wire::shadows::{ShadowDifference, ShadowPair, ShadowSearch, Shadows};
 
 use crate::access::{NamedQueue, Who};
 use crate::api::{Answer, queues};
 use crate::error::HttpError;
-use crate::openapi::{ErrorBody, OfRead, ShadowSearch};
+use crate::openapi::{ErrorBody, OfRead};
 use crate::params::Params;
 use crate::shadows::{Compared, Verdict};
 use crate::state::State;
@@ -65,7 +65,7 @@ async fn find(
     named: &NamedQueue,
     params: &Params,
 ) -> Result<Comparisons, HttpError> {
-    let limit = limit(params)?;
+    let limit = params.options::<ShadowSearch>()?.limit.unwrap_or(100);
     let _turn = state.budget.answers.turn().await?;
     let queue = queues::find(state, named).await?;
     let shadow = state.store.find_shadow(&queue).await?;
@@ -77,13 +77,6 @@ async fn find(
         None => Vec::new(),
     };
     Ok(Comparisons { queue, shadow, all })
-}
-
-fn limit(params: &Params) -> Result<usize, HttpError> {
-    let most = shadows::MOST;
-    let Some(limit) = params.integer("limit")? else { return Ok(shadows::DEFAULT_LIMIT) };
-    let limit = usize::try_from(limit).ok().filter(|limit| (1..=most).contains(limit));
-    limit.ok_or_else(|| HttpError::bad_request(format!("'.limit' must be an integer from 1 to {most}")))
 }
 
 impl Comparisons {

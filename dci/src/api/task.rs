@@ -8,6 +8,8 @@ use bson::{Bson, Document, doc};
 use disbatch_core::model::{Status, TaskId, whole_number};
 use disbatch_core::observe::{Observed, Watched};
 use disbatch_core::output::StreamName;
+use disbatch_wire::bundles::BundleOptions;
+use disbatch_wire::search::{OutputOptions, WaitOptions, Waited};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -15,14 +17,11 @@ use crate::access::{Sight, Who};
 use crate::api::{Answer, task_actions, tasks};
 use crate::error::HttpError;
 use crate::json::Dates;
-use crate::openapi::{
-    Attempt, BundleOptions, ErrorBody, OfRead, OfSearch, OneTask, OutputOptions, Task, WaitAnswer,
-    WaitOptions,
-};
+use crate::openapi::{Attempt, ErrorBody, OfRead, OfSearch, OneTask, Task, WaitAnswer};
 use crate::params::Params;
 use crate::query::{self, Shape};
 use crate::state::State;
-use crate::{accept, bundle, gates, json, raw, rows, ui, values};
+use crate::{accept, bundle, gates, json, legacy, raw, rows, ui, values};
 
 /// One task, also if it is in the archive: JSON over many lines, or a page. The options `.full`, `.terse` and `.epoch` say how it is written;
 /// with `.details`, JSON has also how it was run.
@@ -152,12 +151,17 @@ const LONGEST: i64 = 600;
 pub async fn wait(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
     let not_found = || HttpError::not_found(format!("no task with id {id}"));
     let task: TaskId = id.parse().map_err(|_| not_found())?;
-    let timeout = timeout(&params)?;
-    if let Some(fields) = query::chosen_fields(&params)? {
+    let options = params.options::<WaitOptions>()?;
+    let timeout = timeout(&options)?;
+    let since = options.since.as_ref();
+    if let Some(fields) = query::chosen_fields(options.fields.as_ref())? {
         let sight = gates::sight(&state, &who).await?;
-        return wait_for_fields(&state, (task, &fields), since(&params)?, timeout, &sight).await;
+        let since = since.map(|seen| values::text(".since", seen)).transpose()?;
+        return wait_for_fields(&state, (task, &fields), since, timeout, &sight).await;
     }
-    let since = params.integer("since")?.map(Status::from_code);
+    let wrong = || HttpError::bad_request("'.since' must be an integer");
+    let since = since.map(|code| legacy::integer(code).ok_or_else(wrong)).transpose()?;
+    let since = since.map(Status::from_code);
     let end = Instant::now() + timeout;
     let mut waiter = state.watch.wait_for(task, &state.store);
     loop {
@@ -166,7 +170,7 @@ pub async fn wait(state: Data<State>, who: Who, id: Path<String>, params: Params
         let changed = since.map_or_else(|| seen.task.status.has_ended(), |since| seen.task.status != since);
         let left = end.saturating_duration_since(Instant::now());
         if changed || left.is_zero() || !waiter.change(left).await {
-            return Ok(json::ok(&waited(&seen, changed)));
+            return json::of(&waited(&seen, changed));
         }
     }
 }
@@ -191,44 +195,36 @@ async fn wait_for_fields(
         if changed || left.is_zero() || !waiter.change(left).await {
             sight.conceal(&state.store, &mut chosen.fields).await?;
             let mut answer = tasks::view_fields(task, &chosen);
-            answer["changed"] = changed.into();
-            answer["ended"] = ended.into();
-            if !live.is_empty() {
-                let live = live.into_iter().map(|(stream, bytes)| (stream.as_str().to_owned(), bytes.into()));
-                answer["live"] = Value::Object(live.collect());
-            }
-            return Ok(json::ok(&answer));
+            (answer.changed, answer.ended) = (Some(changed), Some(ended));
+            let bytes = |(stream, bytes): (StreamName, u64)| (stream.as_str().to_owned(), bytes);
+            answer.live = (!live.is_empty()).then(|| live.into_iter().map(bytes).collect());
+            return json::of(&answer);
         }
     }
 }
 
-/// What fields were when they were last seen.
-fn since(params: &Params) -> Result<Option<String>, HttpError> {
-    let given = params.options.get("since").filter(|value| !values::is_unset(value));
-    Ok(given.map(|value| values::text(".since", value)).transpose()?)
-}
-
-fn timeout(params: &Params) -> Result<Duration, HttpError> {
-    let seconds = params.integer("timeout")?.unwrap_or(TIMEOUT);
+fn timeout(options: &WaitOptions) -> Result<Duration, HttpError> {
+    let seconds = options.timeout.unwrap_or(TIMEOUT);
     let seconds = u64::try_from(seconds).ok().filter(|_| seconds <= LONGEST);
     seconds
         .map(Duration::from_secs)
         .ok_or_else(|| HttpError::bad_request(format!("'.timeout' must be within 0 to {LONGEST} seconds")))
 }
 
-fn waited(seen: &Observed, changed: bool) -> Value {
+fn waited(seen: &Observed, changed: bool) -> Waited {
     let task = &seen.task;
     let mtime = task.mtime.as_ref().map_or(&Bson::Null, |mtime| &mtime.0);
-    json!({
-        "id": task.id.to_string(),
-        "queue": task.queue.to_string(),
-        "status": task.status.code(),
-        "word": task.status.word(),
-        "ended": task.status.has_ended(),
-        "changed": changed,
-        "progress": seen.progress().map(|progress| json::from_document(progress, Dates::Text)),
-        "mtime": json::from_bson(mtime, Dates::Text),
-    })
+    let progress = seen.progress().map(|progress| json::from_document(progress, Dates::Text));
+    Waited {
+        id: task.id.to_string(),
+        queue: task.queue.to_string(),
+        status: task.status.code(),
+        word: task.status.word().to_owned(),
+        ended: task.status.has_ended(),
+        changed,
+        progress: progress.map(Value::Object),
+        mtime: json::from_bson(mtime, Dates::Text),
+    }
 }
 
 /// What a task has written to standard output, byte for byte: while it runs, what is there of it so far.
@@ -314,7 +310,8 @@ pub async fn stderr(request: HttpRequest, state: Data<State>, id: Path<String>, 
 )]
 pub async fn bundle(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
     let _turn = state.budget.answers.turn().await?;
-    bundle::respond(&state, &who, &id, params.integer("attempt")?).await
+    let BundleOptions { attempt } = params.options()?;
+    bundle::respond(&state, &who, &id, attempt).await
 }
 
 #[cfg(test)]
@@ -325,9 +322,10 @@ mod tests {
     fn timeouts_are_bounded() {
         let with = |seconds: Value| {
             let options = json!({ "timeout": seconds }).as_object().cloned().unwrap();
-            timeout(&Params { options, ..Params::default() })
+            let params = Params { options, ..Params::default() };
+            params.options::<WaitOptions>().and_then(|options| timeout(&options))
         };
-        assert_eq!(timeout(&Params::default()), Ok(Duration::from_secs(60)));
+        assert_eq!(timeout(&WaitOptions::default()), Ok(Duration::from_secs(60)));
         assert_eq!(with(json!("0")), Ok(Duration::ZERO));
         assert_eq!(with(json!(600)), Ok(Duration::from_secs(600)));
         for wrong in [json!(-1), json!(601), json!("soon"), json!(i64::MIN)] {

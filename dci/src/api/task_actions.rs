@@ -8,17 +8,20 @@ use disbatch_core::model::{QueueId, Selector, Status, Task, TaskId, whole_number
 use disbatch_core::task::question::Awaiting;
 use disbatch_core::task::rerun::{Downstream, MOST_DOWNSTREAM, Plan};
 use disbatch_core::task::{Cancelled, Prioritised, Retried, SubmitError, TaskOptions, within_budget};
-use disbatch_wire::task_actions::{CancelResult, PriorityResult, RerunResult, RetryResult};
+use disbatch_wire::liberal::Set;
+use disbatch_wire::task_actions::{
+    ArchiveResult, CancelResult, NewPriority, PriorityResult, Reason, Rerun, RerunResult, RetryResult,
+};
 use serde_json::{Value, json};
 
 use crate::access::{Who, may_bulk};
 use crate::api::{Answer, create_tasks, redirect};
 use crate::changes::ArchivedOne;
 use crate::error::HttpError;
-use crate::openapi::{ArchiveResult, ErrorBody, NewPriority, OfWrite, Reason};
+use crate::openapi::{ErrorBody, OfWrite};
 use crate::params::Params;
 use crate::state::State;
-use crate::{changes, json, openapi, values};
+use crate::{changes, json, values};
 
 pub fn task_id(text: &str) -> Result<TaskId, HttpError> {
     text.parse().map_err(|_| not_found(text))
@@ -30,17 +33,6 @@ pub fn not_found(id: &str) -> HttpError {
 
 pub fn wrong_state(status: Status, what: &str) -> HttpError {
     HttpError::conflict(format!("the task {what}: its status is {} ({})", status.code(), status.word()))
-}
-
-pub fn reason(params: &Params) -> Result<Option<String>, HttpError> {
-    reason_beside(params, &[])
-}
-
-/// [`reason`] where there are other parameters, which are known.
-pub fn reason_beside(params: &Params, known: &[&str]) -> Result<Option<String>, HttpError> {
-    params.only(&[&["reason"], known].concat())?;
-    let given = params.fields.get("reason").filter(|reason| !values::is_unset(reason));
-    Ok(given.map(|reason| values::text("reason", reason)).transpose()?)
 }
 
 /// Cancels a task. One that has not started never will; one that runs is asked to end, with SIGTERM, and after its
@@ -63,8 +55,8 @@ pub async fn cancel_task(state: Data<State>, who: Who, id: Path<String>, params:
 
 async fn cancel(state: &State, who: &Who, id: &str, params: &Params) -> Result<CancelResult, HttpError> {
     let task = task_id(id)?;
-    let reason = reason(params)?;
-    let (status, outcome) = match changes::cancel_task(state, who, task, reason).await? {
+    let Reason { reason } = params.given()?;
+    let (status, outcome) = match changes::cancel_task(state, who, task, reason.text()).await? {
         Cancelled::Cancelled => (Status::Cancelled, "cancelled"),
         Cancelled::Requested => (Status::Running, "requested"),
         Cancelled::Terminated => (Status::Terminated, "terminated"),
@@ -97,11 +89,11 @@ pub async fn retry_task(state: Data<State>, who: Who, id: Path<String>, params: 
 
 async fn retry(state: &State, who: &Who, id: &str, params: &Params) -> Result<RetryResult, HttpError> {
     let task_id = task_id(id)?;
-    let reason = reason(params)?;
+    let Reason { reason } = params.given()?;
     let Some(task) = state.store.find_task(task_id).await? else {
         return like_archived(state, who, task_id).await;
     };
-    let status = match changes::retry_task(state, who, &task, reason).await? {
+    let status = match changes::retry_task(state, who, &task, reason.text()).await? {
         Retried::Queued => Status::Queued,
         Retried::Blocked => Status::Blocked,
         Retried::NotEnded(Status::Deferred) if Awaiting::of(&task).is_some() => {
@@ -168,7 +160,7 @@ const NAMED: usize = 10;
     post, path = "/tasks/{id}/rerun", tag = "tasks", operation_id = "rerunTask",
     params(("id" = String, Path, description = "Its id.")),
     request_body(content(
-        (openapi::Rerun = "application/json"), (openapi::Rerun = "application/x-www-form-urlencoded"),
+        (Rerun = "application/json"), (Rerun = "application/x-www-form-urlencoded"),
     )),
     responses(
         (status = 200, description = "It runs again.", body = RerunResult),
@@ -188,16 +180,16 @@ pub async fn rerun_task(state: Data<State>, who: Who, id: Path<String>, params: 
 
 async fn rerun(state: &State, who: &Who, id: &str, params: &Params) -> Result<RerunResult, HttpError> {
     let task_id = task_id(id)?;
-    let reason = reason_beside(params, &["downstream", "params"])?;
-    let downstream = downstream(params)?;
+    let wanted: Rerun = params.given()?;
+    let downstream = downstream(wanted.downstream)?;
     let task = state.store.find_task(task_id).await?.ok_or_else(|| not_found(id))?;
-    let with = match params.fields.get("params").filter(|value| !values::is_unset(value)) {
+    let with = match &wanted.params.0 {
         Some(value) => Some(new_params(state, &task, value).await?),
         None => None,
     };
     let plan = state.store.plan_rerun(task_id, downstream).await?;
     check(state, who, &plan).await?;
-    let rerun = changes::rerun_task(state, who, (&task, with), plan, reason).await?;
+    let rerun = changes::rerun_task(state, who, (&task, with), plan, wanted.reason.text()).await?;
     let status = match rerun.task {
         Some(Retried::Queued) => Status::Queued,
         Some(Retried::Blocked) => Status::Blocked,
@@ -213,10 +205,8 @@ async fn rerun(state: &State, who: &Who, id: &str, params: &Params) -> Result<Re
     })
 }
 
-pub(super) fn downstream(params: &Params) -> Result<Downstream, HttpError> {
-    let Some(word) = params.fields.get("downstream").filter(|word| !values::is_unset(word)) else {
-        return Ok(Downstream::None);
-    };
+pub(super) fn downstream(Set(word): Set<Value>) -> Result<Downstream, HttpError> {
+    let Some(word) = word else { return Ok(Downstream::None) };
     let known = word.as_str().and_then(|word| word.parse().ok());
     known.ok_or_else(|| {
         HttpError::bad_request(format!(
@@ -289,10 +279,10 @@ pub async fn set_priority(state: Data<State>, who: Who, id: Path<String>, params
 
 async fn set(state: &State, who: &Who, id: &str, params: &Params) -> Result<PriorityResult, HttpError> {
     let task = task_id(id)?;
-    let reason = reason_beside(params, &["priority"])?;
+    let NewPriority { priority, reason } = params.given()?;
     let missing = || HttpError::bad_request("priority is missing");
-    let priority = values::priority("priority", params.fields.get("priority").ok_or_else(missing)?)?;
-    match changes::set_priority(state, who, task, priority, reason).await? {
+    let priority = values::priority("priority", &priority.ok_or_else(missing)?)?;
+    match changes::set_priority(state, who, task, priority, reason.text()).await? {
         Prioritised::Set { .. } => Ok(PriorityResult { id: task.to_string(), priority }),
         Prioritised::NotWaiting(status) => Err(wrong_state(status, "does not wait any more")),
         Prioritised::NoSuchTask => Err(not_found(id)),
@@ -333,5 +323,5 @@ async fn archive(state: &State, who: &Who, id: &str, params: &Params) -> Answer 
         }
         ArchivedOne::NoSuchTask => return Err(not_found(id)),
     };
-    redirect::answer(params, json::ok(&json!({ "id": task.to_string(), "outcome": outcome })))
+    redirect::answer(params, json::of(&ArchiveResult { id: task.to_string(), outcome })?)
 }

@@ -1,6 +1,6 @@
 //! Tasks: those that a search finds, chosen fields of chosen ones, and those that are submitted to several queues at once.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use actix_web::http::StatusCode;
@@ -13,16 +13,18 @@ use disbatch_core::gates::MOST_AFTER;
 use disbatch_core::model::{Selector, TaskId};
 use disbatch_core::observe::Chosen;
 use disbatch_core::store::StoreError;
+use disbatch_wire::batches::NewBatch;
+use disbatch_wire::fields;
+use disbatch_wire::search::{ChosenFields, ChosenTask};
 use futures::{Stream, StreamExt, future, stream};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::access::{Sight, Who};
 use crate::api::{Answer, create_tasks};
 use crate::error::HttpError;
 use crate::json::Dates;
-use crate::openapi::{
-    BatchAnswer, ChosenFields, ChosenTasks, ErrorBody, NewBatch, OfSearch, OfWrite, TaskSearch, Tasks,
-};
+use crate::openapi::{BatchAnswer, ChosenTasks, ErrorBody, OfSearch, OfWrite, TaskSearch, Tasks};
 use crate::params::Params;
 use crate::query::{self, Listing, Shape};
 use crate::rows::view;
@@ -140,9 +142,9 @@ const MOST_BYTES: usize = 16 << 20;
     ),
 )]
 pub async fn query(state: Data<State>, who: Who, params: Params) -> Answer {
-    params.only(&[])?;
-    let ids = ids(&params)?;
-    let fields = query::chosen_fields_or_status(&params)?;
+    let ChosenFields { ids: given, fields } = params.search()?;
+    let ids = ids(given.as_ref())?;
+    let fields = query::chosen_fields_or_status(fields.as_ref())?;
     let mut filter = Document::new();
     if !who.is_everywhere(Role::Viewer) {
         let reach = who.reach(Role::Viewer);
@@ -154,12 +156,13 @@ pub async fn query(state: Data<State>, who: Who, params: Params) -> Answer {
     for task in found.values_mut() {
         sight.conceal(&state.store, &mut task.fields).await?;
     }
-    Ok(json::ok(&ids.iter().map(|id| row(*id, &found)).collect()))
+    let chosen = |id: &TaskId| found.get(id).map(|task| view_fields(*id, task));
+    json::of(&ids.iter().map(chosen).collect::<Vec<_>>())
 }
 
-fn ids(params: &Params) -> Result<Vec<TaskId>, HttpError> {
+fn ids(given: Option<&Value>) -> Result<Vec<TaskId>, HttpError> {
     let wrong = || HttpError::bad_request(format!(".ids must be 1 to {MOST} ids, with commas between them"));
-    let given = query::text_list(params.options.get("ids")).map_err(|()| wrong())?.ok_or_else(wrong)?;
+    let given = query::text_list(given).map_err(|()| wrong())?.ok_or_else(wrong)?;
     if given.len() > MOST {
         return Err(wrong());
     }
@@ -176,16 +179,15 @@ fn too_much() -> HttpError {
     HttpError::new(StatusCode::PAYLOAD_TOO_LARGE, message)
 }
 
-fn row(id: TaskId, found: &HashMap<TaskId, Chosen>) -> Value {
-    found.get(&id).map_or(Value::Null, |task| view_fields(id, task))
-}
-
-pub fn view_fields(id: TaskId, task: &Chosen) -> Value {
-    json!({
-        "id": id.to_string(),
-        "fields": json::from_document(&task.fields, Dates::Text),
-        "seen": task.seen,
-    })
+pub fn view_fields(id: TaskId, task: &Chosen) -> ChosenTask {
+    ChosenTask {
+        id: id.to_string(),
+        fields: json::from_document(&task.fields, Dates::Text),
+        seen: task.seen.clone(),
+        changed: None,
+        ended: None,
+        live: None,
+    }
 }
 
 /// So many entries may come at once.
@@ -226,14 +228,12 @@ pub async fn create_batch(state: Data<State>, who: Who, params: Params) -> Answe
     Ok(json::ok(&json!({ "results": answers, "submitted": submitted, "refused": made.len() - submitted })))
 }
 
-fn entries(mut params: Params) -> Result<Vec<Map<String, Value>>, HttpError> {
-    params.only(&["tasks"])?;
-    let wrong =
-        || HttpError::bad_request(format!("tasks must be a JSON array of 1 to {MOST_ENTRIES} objects"));
-    let Some(Value::Array(given)) = params.fields.remove("tasks") else { return Err(wrong()) };
-    let object = |entry| if let Value::Object(entry) = entry { Some(entry) } else { None };
-    let entries: Option<Vec<Map<String, Value>>> = given.into_iter().map(object).collect();
-    entries.filter(|entries| (1..=MOST_ENTRIES).contains(&entries.len())).ok_or_else(wrong)
+fn entries(params: Params) -> Result<Vec<Map<String, Value>>, HttpError> {
+    params.only(fields::of::<NewBatch>())?;
+    let entries = NewBatch::deserialize(params.fields).ok().map(|batch| batch.tasks);
+    let entries = entries.filter(|entries| (1..=MOST_ENTRIES).contains(&entries.len()));
+    let wrong = format!("tasks must be a JSON array of 1 to {MOST_ENTRIES} objects");
+    entries.ok_or_else(|| HttpError::bad_request(wrong))
 }
 
 async fn submit_entry(
@@ -310,10 +310,7 @@ mod tests {
     #[test]
     fn ids_are_a_list() {
         let id = "6b0003bb686c8275d8013333";
-        let of = |ids: Value| {
-            let options = json!({ "ids": ids }).as_object().unwrap().clone();
-            ids_of(&Params { options, ..Params::default() })
-        };
+        let of = |given: Value| ids(Some(&given)).ok().map(|ids| ids.len());
         let other = "6b0003bb686c8275d8013334";
         assert_eq!(of(json!(format!("{id},{other},{id}"))), Some(2), "each is answered once");
         assert_eq!(of(json!([id])), Some(1));
@@ -321,10 +318,6 @@ mod tests {
             assert_eq!(of(wrong.clone()), None, "{wrong}");
         }
         assert_eq!(of(json!(vec![id; MOST + 1])), None);
-    }
-
-    fn ids_of(params: &Params) -> Option<usize> {
-        ids(params).ok().map(|ids| ids.len())
     }
 
     fn id(number: u8) -> TaskId {

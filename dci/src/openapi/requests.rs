@@ -22,25 +22,6 @@ pub struct NewQueue {
     sort: Option<String>,
 }
 
-/// The answer to what a task has asked. A form has a field for each of the question's form in place of `value`, named by its JSON Pointer.
-#[derive(ToSchema)]
-#[schema(example = json!({"value": {"go": true}}))]
-pub struct NewAnswer {
-    /// It has to fit the question's form.
-    value: Value,
-}
-
-/// Another priority of a task.
-#[derive(ToSchema)]
-#[schema(example = json!({"priority": 10}))]
-pub struct NewPriority {
-    /// Those with a higher one come first, in queues that go by priority or are fair.
-    #[schema(minimum = -1000, maximum = 1000)]
-    priority: i64,
-    /// Why, for the record.
-    reason: Option<String>,
-}
-
 /// What to change of a queue. At least one key.
 #[derive(ToSchema)]
 #[schema(example = json!({"threads": 4}))]
@@ -222,15 +203,6 @@ pub struct Rate {
     burst: Option<u32>,
 }
 
-/// Why something is done.
-#[derive(ToSchema)]
-#[schema(example = json!({"reason": "wrong address"}))]
-pub struct Reason {
-    /// For the task's history.
-    #[schema(max_length = 200)]
-    reason: Option<String>,
-}
-
 /// What to change of a node. At least one key.
 #[derive(ToSchema)]
 #[schema(example = json!({"maxthreads": 8}))]
@@ -241,32 +213,6 @@ pub struct NodeChange {
     draining: Option<bool>,
     /// With `draining`: running tasks whose plugins can be interrupted stop, and go on elsewhere.
     interrupt: Option<bool>,
-}
-
-/// What runs again.
-#[derive(ToSchema)]
-#[schema(example = json!({"downstream": "failed", "reason": "the address is right now"}))]
-pub struct Rerun {
-    /// Which of the tasks that come after it run again, too: `none` (the default), `failed` (those that ended without success) or `all`.
-    downstream: Option<String>,
-    /// Parameters in place of those that the task has.
-    params: Option<Value>,
-    /// Why, for the history.
-    reason: Option<String>,
-}
-
-/// Which elements of an array run again.
-#[derive(ToSchema)]
-#[schema(example = json!({"elements": "all", "downstream": "all", "reason": "the input is right now"}))]
-pub struct RerunArray {
-    /// `failed` (the default): those that ended without success; `all`: all that have ended.
-    elements: Option<String>,
-    /// Which of the tasks that come after them run again, too: `none` (the default), `failed` (those that ended without success) or `all`.
-    downstream: Option<String>,
-    /// Parameters in place of those that the elements have, but for what each is for.
-    params: Option<Value>,
-    /// Why, for the history.
-    reason: Option<String>,
 }
 
 /// New tasks. With `collection` and `filter`, `params` is the pattern for one task per document found: a value

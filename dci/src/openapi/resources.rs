@@ -1,48 +1,10 @@
-//! What accounts send, what file sets look like, definitions of plugins when they are sent, and requests on the routes of the web
-//! extensions; and what web services send. These types are never made: they only describe.
+//! The file sets of tasks and queues, definitions of plugins when they are sent, and requests on the routes of the web extensions; and
+//! what web services send. These types are never made: they only describe.
 
-use disbatch_wire::files::FileEntry;
-use disbatch_wire::roles::Role;
 use serde_json::{Map, Value, json};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use super::{OfRead, Queue};
-
-/// Who somebody is.
-#[derive(ToSchema)]
-#[schema(example = json!({"name": "alice", "password": "correct horse battery"}))]
-pub struct Credentials {
-    name: String,
-    password: String,
-}
-
-/// Another password.
-#[derive(ToSchema)]
-#[schema(example = json!({"old": "correct horse battery", "new": "another horse battery"}))]
-pub struct PasswordChange {
-    /// The password as it is.
-    old: String,
-    #[schema(min_length = 10, max_length = 1024)]
-    new: String,
-    /// The new one once more.
-    again: Option<String>,
-}
-
-/// A token that is to be made.
-#[derive(ToSchema)]
-#[schema(example = json!({"name": "nightly", "role": "submitter", "queues": ["mail"], "days": 90}))]
-pub struct NewToken {
-    /// What it is for.
-    #[schema(min_length = 1, max_length = 200)]
-    name: String,
-    /// The highest role that it is to have anywhere, one's own at most.
-    role: Role,
-    /// Names or ids of the only queues that it is to be good for, if not for all.
-    queues: Option<Vec<String>>,
-    /// How long it is to last: 90 unless given, null for ever.
-    #[schema(minimum = 1, maximum = 3650)]
-    days: Option<u32>,
-}
 
 /// Adds to the description how somebody shows who they are: with a password or a token, with each request. Browsers have sessions.
 /// Where nobody is asked, none of them is needed.
@@ -63,77 +25,6 @@ pub fn tell_security(description: &mut Value) {
         },
     });
     description["security"] = json!([{}, { "password": [] }, { "token": [] }, { "session": [] }]);
-}
-
-/// Which sets.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
-pub struct FileSetSearch {
-    /// Only those behind this name: for the next page.
-    #[param(rename = ".after")]
-    after: Option<String>,
-    /// At most so many; 100 by default.
-    #[param(rename = ".limit", minimum = 1, maximum = 1000)]
-    limit: Option<u32>,
-}
-
-/// Which version.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
-pub struct FileVersion {
-    /// Its number. With `GET`, the newest unless given; with `DELETE`, all.
-    #[param(rename = ".version", minimum = 1)]
-    version: Option<i64>,
-}
-
-/// Which files, and which versions are told besides.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
-pub struct FileSearch {
-    /// The number of the version; the newest unless given.
-    #[param(rename = ".version", minimum = 1)]
-    version: Option<i64>,
-    /// Only files whose paths begin so.
-    #[param(rename = ".prefix")]
-    prefix: Option<String>,
-    /// Only files behind this path: for the next page.
-    #[param(rename = ".after")]
-    after: Option<String>,
-    /// At most so many files; 100 by default.
-    #[param(rename = ".limit", minimum = 1, maximum = 1000)]
-    limit: Option<u32>,
-    /// Of the versions, only those below this number. 100 of them are told.
-    #[param(rename = ".before")]
-    before: Option<i64>,
-}
-
-/// A version to be opened.
-#[derive(ToSchema)]
-#[schema(example = json!({".tenant": "acme"}))]
-pub struct NewFileSet {
-    /// For whom it is. By default that of the set; for a new set that of whoever asks, if there is one only, and nobody's for
-    /// those who have the role on all queues.
-    #[schema(rename = ".tenant", max_length = 200)]
-    tenant: Option<String>,
-    /// When it is to go away by itself: ISO 8601, or seconds since 1970.
-    #[schema(rename = ".expires")]
-    expires: Option<String>,
-}
-
-/// Files to be added. An array of them will do as well.
-#[derive(ToSchema)]
-pub struct NewFiles {
-    #[schema(max_items = 1000)]
-    entries: Vec<FileEntry>,
-}
-
-/// How long a content is.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
-pub struct ChunkLength {
-    /// How many bytes the whole content has.
-    #[param(minimum = 1)]
-    length: u64,
 }
 
 /// The file sets of a task.

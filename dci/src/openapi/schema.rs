@@ -223,15 +223,6 @@ impl ToSchema for Tasks {
     }
 }
 
-/// What is shown beyond what Disbatch has.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
-pub struct Details {
-    /// With all fields. On unless empty or 0.
-    #[param(rename = ".details")]
-    details: Option<String>,
-}
-
 /// How a task is written.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -315,84 +306,4 @@ pub struct TaskSearch {
     /// With all fields, also those that Disbatch does not have.
     #[param(rename = ".details")]
     details: Option<String>,
-}
-
-/// Which output, and how.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
-pub struct OutputOptions {
-    /// Goes on until the attempt is over. On unless empty or 0.
-    #[param(rename = ".follow")]
-    follow: Option<String>,
-    /// Of this attempt, counted from 1; the latest one unless given.
-    #[param(rename = ".attempt", minimum = 0)]
-    attempt: Option<i64>,
-}
-
-/// Of which attempt.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
-pub struct BundleOptions {
-    /// Of this attempt, counted from 1; the latest one that is over unless given.
-    #[param(rename = ".attempt", minimum = 1)]
-    attempt: Option<i64>,
-}
-
-/// How many recorded attempts.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
-pub struct RecordingSearch {
-    /// At most so many: 100 unless given.
-    #[param(rename = ".limit", minimum = 1, maximum = 1000)]
-    limit: Option<i64>,
-}
-
-/// How many pairs are compared.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
-pub struct ShadowSearch {
-    /// At most so many: 100 unless given.
-    #[param(rename = ".limit", minimum = 1, maximum = 200)]
-    limit: Option<i64>,
-}
-
-/// What to wait for.
-#[derive(IntoParams)]
-#[into_params(parameter_in = Query)]
-pub struct WaitOptions {
-    /// Seconds, 60 unless given.
-    #[param(rename = ".timeout", minimum = 0, maximum = 600)]
-    timeout: Option<i64>,
-    /// A status: answers when the task has another one. Without it: when the task has ended. With `.fields`: what `seen` was;
-    /// without it the answer comes at once.
-    #[param(rename = ".since", example = "-2")]
-    since: Option<String>,
-    /// Names of fields with commas between them: answers when one of them has changed.
-    #[param(rename = ".fields", example = "status,progress")]
-    fields: Option<String>,
-}
-
-/// Where a task stands.
-#[derive(ToSchema)]
-#[schema(example = json!({
-    "id": "6b0003bb686c8275d8013333", "queue": "6b0003bb686c8275d70dc2f1", "status": 1, "word": "succeeded",
-    "ended": true, "changed": true, "progress": {"percent": 100}, "mtime": "2026-11-20T08:24:29",
-}))]
-pub struct Waited {
-    #[schema(pattern = "^[0-9a-f]{24}$")]
-    id: String,
-    /// The queue's id.
-    #[schema(pattern = "^[0-9a-f]{24}$")]
-    queue: String,
-    status: i64,
-    /// The status in a word.
-    word: String,
-    /// Whether the task is over.
-    ended: bool,
-    /// Whether what was waited for has happened.
-    changed: bool,
-    /// What the plugin says: `percent`, `message` and `at`. Null if it has said nothing.
-    progress: Option<Value>,
-    /// When the status last changed, UTC.
-    mtime: Value,
 }

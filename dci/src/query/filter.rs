@@ -52,7 +52,8 @@ const FORBIDDEN: [&str; 9] = [
 /// The filter of a search over tasks: field and value, where an array means any of its values, save of tags.
 pub fn task_filter(fields: &[(&str, &Value)]) -> Result<Document, HttpError> {
     let given = |name: &str| fields.iter().find(|(field, _)| *field == name).map(|(_, value)| *value);
-    let mut filter = tag_filter(given)?.unwrap_or_default();
+    let [all, any] = TAG_NAMES.map(given);
+    let mut filter = tag_filter(all, any)?.unwrap_or_default();
     for (name, value) in fields.iter().filter(|(name, _)| !TAG_NAMES.contains(name)) {
         refuse_concealed(name)?;
         let (key, value) = match *name {

@@ -12,16 +12,17 @@ use actix_web::{HttpRequest, HttpResponse};
 use bson::oid::ObjectId;
 use disbatch_core::accounts::{NewToken, PasswordError, PasswordHash, Role, UserName};
 use disbatch_core::model::{Queue, QueueId};
-use disbatch_wire::accounts::{Account, CreatedToken};
+use disbatch_wire::accounts::{self as wire, Account, CreatedToken, PasswordChange};
+use disbatch_wire::liberal::Set;
 use serde_json::{Value, json};
 
 use crate::access::{Login, Via, Who, address};
 use crate::api::{Answer, redirect};
 use crate::error::HttpError;
-use crate::openapi::{ErrorBody, OfRead, OfWrite, PasswordChange};
+use crate::openapi::{ErrorBody, OfRead, OfWrite};
 use crate::params::Params;
 use crate::state::State;
-use crate::{accept, access, changes, json, openapi, ui, values};
+use crate::{accept, access, changes, json, ui, values};
 use facts::{Facts, Form, Made, Notes, said};
 
 /// Who asks, what they may do, and their sessions and tokens. What a token may do is told to whoever comes with it, but
@@ -120,10 +121,10 @@ async fn change(request: &HttpRequest, state: &State, who: &Who, params: &Params
     }
     let (old, new) = wanted(params)?;
     let from = address::of(request, state.access.proxy.as_ref());
-    if state.access.passwords.user(state, name.as_str(), old, from).await?.is_none() {
+    if state.access.passwords.user(state, name.as_str(), &old, from).await?.is_none() {
         return Err(HttpError::forbidden("the old password is wrong"));
     }
-    let hash = hash(state, new.to_owned()).await?;
+    let hash = hash(state, new.clone()).await?;
     if !changes::set_password(state, who, &name, hash).await? {
         return Err(HttpError::not_found("there is no such user any more"));
     }
@@ -132,7 +133,7 @@ async fn change(request: &HttpRequest, state: &State, who: &Who, params: &Params
     let mut response: HttpResponse = redirect::answer(params, json::ok(&said))?;
     // The browser that it was changed with stays logged in.
     if let Via::Session(_) = who.via
-        && let Login::Done { cookie, .. } = access::log_in(request, state, name.as_str(), new).await?
+        && let Login::Done { cookie, .. } = access::log_in(request, state, name.as_str(), &new).await?
     {
         response.add_cookie(&cookie).map_err(|_| HttpError::internal("a cookie cannot be sent"))?;
     }
@@ -140,13 +141,14 @@ async fn change(request: &HttpRequest, state: &State, who: &Who, params: &Params
 }
 
 /// The old password and the new one.
-fn wanted(params: &Params) -> Result<(&str, &str), HttpError> {
-    let given = |name: &str| {
-        let value = params.fields.get(name).and_then(Value::as_str);
-        value.ok_or_else(|| HttpError::bad_param("old and new must be given as text", name))
+fn wanted(params: &Params) -> Result<(String, String), HttpError> {
+    let PasswordChange { old, new, again } = params.known()?;
+    let text = |given: Option<Value>, name: &str| match given {
+        Some(Value::String(text)) => Ok(text),
+        _ => Err(HttpError::bad_param("old and new must be given as text", name)),
     };
-    let (old, new) = (given("old")?, given("new")?);
-    if params.fields.get("again").is_some_and(|again| again.as_str() != Some(new)) {
+    let (old, new) = (text(old, "old")?, text(new, "new")?);
+    if again.is_some_and(|again| again != new) {
         return Err(HttpError::bad_param("the new password is not the same twice", "again"));
     }
     if old == new {
@@ -184,7 +186,7 @@ const MOST_TOKENS: usize = 100;
 #[utoipa::path(
     post, path = "/account/tokens", tag = "accounts", operation_id = "createToken",
     request_body(content(
-        (openapi::NewToken = "application/json"), (openapi::NewToken = "application/x-www-form-urlencoded"),
+        (wire::NewToken = "application/json"), (wire::NewToken = "application/x-www-form-urlencoded"),
     )),
     responses(
         (
@@ -261,27 +263,26 @@ async fn create(state: &State, who: &Who, params: &Params) -> Result<(String, St
 
 /// The token that is asked for, by somebody whose highest role is `own` and who sees these queues.
 fn wanted_token(user: UserName, own: Role, queues: &[Queue], params: &Params) -> Result<NewToken, HttpError> {
-    let null = Value::Null;
-    let given = |name: &str| params.fields.get(name).unwrap_or(&null);
-    let name = values::text("name", given("name"))?.trim().to_owned();
+    let given: wire::NewToken = params.known()?;
+    let name = values::text("name", &given.name.unwrap_or_default())?.trim().to_owned();
     if name.is_empty() {
         return Err(HttpError::bad_param("name must say what the token is for", "name"));
     }
-    let role = given("role").as_str().ok_or_else(|| HttpError::bad_param("role is missing", "role"))?;
+    let role = given.role.as_ref().and_then(Value::as_str);
+    let role = role.ok_or_else(|| HttpError::bad_param("role is missing", "role"))?;
     let role: Role = role.parse().map_err(|error: String| HttpError::bad_param(&error, "role"))?;
     if role > own {
         return Err(HttpError::forbidden(format!("a token has no role above your own, which is {own}")));
     }
-    let lasts = match params.fields.get("days") {
+    let lasts = match given.days {
         None => Some(USUAL_DAYS),
-        Some(value) if values::is_unset(value) => None,
-        Some(value) => Some(days(value)?),
+        Some(Set(value)) => value.as_ref().map(days).transpose()?,
     };
     Ok(NewToken {
         user,
         name,
         role,
-        queues: only(queues, params.fields.get("queues"))?,
+        queues: only(queues, given.queues.as_ref())?,
         lasts: lasts.map(|days| Duration::from_secs(days * 24 * 3600)),
     })
 }
@@ -297,7 +298,7 @@ fn days(value: &Value) -> Result<u64, HttpError> {
 fn only(queues: &[Queue], named: Option<&Value>) -> Result<Option<BTreeSet<QueueId>>, HttpError> {
     let wrong = || HttpError::bad_param("queues must be names or ids of queues", "queues");
     let named: Vec<&str> = match named {
-        None | Some(Value::Null) => return Ok(None),
+        None => return Ok(None),
         Some(Value::String(name)) => vec![name.as_str()],
         // To name none is not to name all.
         Some(Value::Array(names)) if !names.is_empty() => {
@@ -343,8 +344,7 @@ mod tests {
 
     fn of(fields: Value) -> Result<(String, String), String> {
         let params = Params { fields: fields.as_object().unwrap().clone(), ..Params::default() };
-        let wanted = wanted(&params).map(|(old, new)| (old.to_owned(), new.to_owned()));
-        wanted.map_err(|error| error.to_string())
+        wanted(&params).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -12,12 +12,12 @@ use bson::DateTime;
 use disbatch_core::callbacks::Token;
 use disbatch_core::model::Task;
 use disbatch_core::task::question::Awaiting;
-use disbatch_wire::answers::AnswerLink;
+use disbatch_wire::answers::{AnswerLink, NewAnswer};
 
 use crate::access::address;
 use crate::api::{Answer, answers, task_actions};
 use crate::error::HttpError;
-use crate::openapi::{ErrorBody, NewAnswer, OfAnybody};
+use crate::openapi::{ErrorBody, OfAnybody};
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::Rendered;

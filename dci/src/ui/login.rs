@@ -6,12 +6,13 @@ use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 use disbatch_core::accounts::UserName;
+use disbatch_wire::accounts::Credentials;
 use serde_json::{Value, json};
 
 use crate::access::{Login, Via, Who, address, session};
 use crate::api::{Answer, redirect};
 use crate::error::HttpError;
-use crate::openapi::{Credentials, ErrorBody, OfAnybody, OfWrite};
+use crate::openapi::{ErrorBody, OfAnybody, OfWrite};
 use crate::params::Params;
 use crate::state::State;
 use crate::{accept, access, changes, json, measure, ui};
@@ -118,11 +119,12 @@ async fn begin(request: &HttpRequest, state: &State, params: &Params) -> Answer 
     if !request.query_string().is_empty() {
         return Err(HttpError::bad_request("a password is sent in the body: addresses are kept in logs"));
     }
-    let (name, password) = (given(params, "name")?, given(params, "password")?);
+    let Credentials { name, password } = params.known()?;
+    let (name, password) = (text(name, "name")?, text(password, "password")?);
     let wrong = || HttpError::unauthorized("wrong name or password");
     // What cannot be anybody's name is not remembered as one that was tried.
     name.parse::<UserName>().map_err(|_| wrong())?;
-    let Login::Done { cookie, name } = access::log_in(request, state, name, password).await? else {
+    let Login::Done { cookie, name } = access::log_in(request, state, &name, &password).await? else {
         return Err(wrong());
     };
     if redirect::is_form(params) {
@@ -146,9 +148,10 @@ async fn end(request: &HttpRequest, state: &State, who: &Who) -> Answer {
 
 /// The page again, with what is wrong.
 fn refused(error: &HttpError, params: &Params) -> HttpResponse {
+    let name = params.known::<Credentials>().and_then(|given| text(given.name, "name")).unwrap_or_default();
     let page = LoginPage {
         known: LoginState::Nobody,
-        name: params.fields.get("name").and_then(Value::as_str).unwrap_or_default(),
+        name: &name,
         next: own(params.options.get("then")),
         message: Some(error.message()),
     };
@@ -169,9 +172,11 @@ fn own(next: Option<&Value>) -> &str {
     next.and_then(Value::as_str).filter(|path| redirect::is_own(path)).unwrap_or(HOME)
 }
 
-fn given<'a>(params: &'a Params, name: &str) -> Result<&'a str, HttpError> {
-    let value = params.fields.get(name).and_then(Value::as_str);
-    value.ok_or_else(|| HttpError::bad_param("name and password must be given as text", name))
+fn text(given: Option<Value>, name: &str) -> Result<String, HttpError> {
+    match given {
+        Some(Value::String(text)) => Ok(text),
+        _ => Err(HttpError::bad_param("name and password must be given as text", name)),
+    }
 }
 
 #[cfg(test)]
@@ -221,16 +226,15 @@ mod tests {
     fn a_refusal_keeps_the_name_and_not_the_password() {
         let body = b"name=%3Calice%3E&password=open+sesame&.then=%2F%2Fevil.example";
         let params = Params::read(FORM, body, "").unwrap();
-        assert_eq!(
-            (given(&params, "name").unwrap(), given(&params, "password").unwrap()),
-            ("<alice>", "open sesame")
-        );
+        let Credentials { name, password } = params.known().unwrap();
+        let (name, password) = (text(name, "name").unwrap(), text(password, "password").unwrap());
+        assert_eq!((name.as_str(), password.as_str()), ("<alice>", "open sesame"));
         let response = refused(&HttpError::too_many_attempts(Duration::from_secs(3)), &params);
         assert_eq!(response.status(), 429);
         assert_eq!(response.headers().get(RETRY_AFTER).unwrap(), "3");
         let page = LoginPage {
             known: LoginState::Nobody,
-            name: given(&params, "name").unwrap(),
+            name: &name,
             next: own(params.options.get("then")),
             message: None,
         };
@@ -243,7 +247,8 @@ mod tests {
     fn name_and_password_are_text() {
         let of = |body: &[u8]| {
             let params = Params::read("application/json", body, "").unwrap();
-            given(&params, "name").map(str::to_owned).map_err(|error| error.status().as_u16())
+            let given: Credentials = params.known().unwrap();
+            text(given.name, "name").map_err(|error| error.status().as_u16())
         };
         assert_eq!(of(br#"{"name": "alice"}"#), Ok("alice".to_owned()));
         for wrong in [br#"{}"#.as_slice(), br#"{"name": 5}"#, br#"{"name": ["alice"]}"#, br#"{"name": null}"#]

@@ -270,7 +270,8 @@ pub(super) async fn refused(
     (form, params): (Form, &Params),
     error: &HttpError,
 ) -> HttpResponse {
-    let name = ui::text(params.fields.get("name"));
+    let given = params.known::<accounts::NewToken>();
+    let name = given.map(|given| ui::text(given.name.as_ref())).unwrap_or_default();
     let refused = Refused { form, message: error.message().to_owned(), name };
     let notes = Notes { refused: Some(refused), ..Notes::default() };
     ui::refusal(error, render(state, who, error.status(), notes).await)
