@@ -31,7 +31,7 @@ use subtle::ConstantTimeEq;
 
 pub use access::{Bearer, NewToken, Session, Token, Visitor, is_token};
 pub use disbatch_values::user_name::{NameError, UserName};
-pub use disbatch_wire::roles::Role;
+pub use disbatch_wire::accounts::Role;
 pub use rights::{Grant, Reach, Rights, Scope, tasks_within};
 pub use users::{RightsChange, User};
 

@@ -50,8 +50,8 @@ pub mod wake;
 
 pub use disbatch_documents as model;
 pub use disbatch_host::{
-    cgroup, clock, config, core_dumps, descriptors, identity, lifecycle, plugin, private_folder, remove_tree,
-    schema, secrets, service_manager, suggestion, telemetry,
+    cgroup, clock, config, identity, lifecycle, plugin, private_folder, process, remove_tree, schema,
+    secrets, service_manager, suggestion, telemetry,
 };
 pub use disbatch_metrics as metrics;
 pub use disbatch_values::text;

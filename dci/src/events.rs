@@ -16,7 +16,7 @@ use disbatch_core::observe::{Feed, Observed, StatusChange};
 use disbatch_core::output::StreamName;
 use disbatch_core::store::StoreError;
 use disbatch_core::tags::stored;
-use disbatch_wire::events::TaskEvent;
+use disbatch_wire::history::TaskEvent;
 use futures::{Stream, stream};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::{Instant, timeout};

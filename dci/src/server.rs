@@ -35,7 +35,7 @@ use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::metrics::{Component, Metrics};
 use disbatch_core::secrets::Keys;
 use disbatch_core::store::Store;
-use disbatch_core::{admission, bulk, core_dumps, service_manager, telemetry};
+use disbatch_core::{admission, bulk, process, service_manager, telemetry};
 use disbatch_traces::Tracer;
 use tokio::time::{Instant, sleep};
 
@@ -76,7 +76,7 @@ pub async fn main() -> ExitCode {
     }
     let address = arguments.listen;
     // Before there is anything to be kept.
-    let dumps = core_dumps::forbid();
+    let dumps = process::forbid_core_dumps();
     let (config, store) = match configure(&arguments).await {
         Ok(configured) => configured,
         Err(error) => return complain(CONFIGURATION, &error),

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bson::RawDocumentBuf;
+use disbatch_core::clock::boot_time;
 use disbatch_core::fair::Stay;
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::metrics::labels::Round as ClaimRound;
@@ -26,7 +27,6 @@ use disbatch_core::task::{Batch, Claim, Claimant, Slot};
 use crate::launch::TaskContext;
 use crate::limits::{HEARD_WITHIN, TOO_OLD};
 use crate::node::Node;
-use crate::pace::boot_time;
 use crate::runners::Promised;
 use crate::schedule::{Demand, Round};
 

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bson::RawDocumentBuf;
+use disbatch_core::clock::boot_time;
 use disbatch_core::model::{Policy, Queue, QueueId, Sort, TaskId};
 use disbatch_core::rate::Rate;
 use disbatch_core::store::StoreError;
@@ -18,7 +19,6 @@ use tokio::sync::mpsc;
 
 use crate::launch::TaskContext;
 use crate::node::Node;
-use crate::pace::boot_time;
 use crate::runner::Event;
 
 /// How long after its queue was read a task may be taken to be started. A change of the queue holds for all starts a second later.
@@ -144,8 +144,10 @@ impl Handover {
         let at = at.filter(|at| may_take(*at, &mut stock.passed, Instant::now()))?;
         let next = stock.tasks.remove(at)?;
         stock.tried += 1;
-        let under_way = UnderWay::new(stock.until + ON_ITS_WAY, next.queued.task, &self.under_way);
-        let needs_look = stock.tasks.len() < stock.low || boot_time() + READ_AGAIN >= stock.until;
+        let under_way =
+            UnderWay::new(stock.until.saturating_add(ON_ITS_WAY), next.queued.task, &self.under_way);
+        let needs_look =
+            stock.tasks.len() < stock.low || boot_time().saturating_add(READ_AGAIN) >= stock.until;
         if needs_look && !std::mem::replace(&mut stock.told, true) {
             let _ending = self.events.send(Event::FewAhead);
         }
@@ -240,7 +242,7 @@ impl Node {
         self.look_at_others(running.keys().copied().collect()).await?;
         let served = self.served().await?;
         let age = self.queues.read_at().map_or(GOOD_FOR, |read| read.elapsed());
-        let until = boot_time() + GOOD_FOR.saturating_sub(age);
+        let until = boot_time().saturating_add(GOOD_FOR.saturating_sub(age));
         let eligible: Vec<&Queue> = served
             .iter()
             .filter(|queue| running.contains_key(&queue.id) && self.hands_over(queue, &served))

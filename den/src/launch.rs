@@ -152,7 +152,7 @@ impl Launcher {
         Ok((launcher, inbox))
     }
 
-    /// Has a runner execute the task of `claim`, which was asked for at `asked` (by [`boot_time`](crate::pace::boot_time)), with
+    /// Has a runner execute the task of `claim`, which was asked for at `asked` (by [`boot_time`](disbatch_core::clock::boot_time)), with
     /// what it has to know: the runner that it was started for, if it was. A configured `task_runner` reads that by itself.
     pub fn launch(
         &mut self,

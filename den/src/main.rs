@@ -30,7 +30,7 @@ use std::process::ExitCode;
 use clap::builder::FalseyValueParser;
 use clap::{CommandFactory, Parser};
 use disbatch_core::config::DEFAULT_PATH;
-use disbatch_core::descriptors::close_inherited;
+use disbatch_core::process::close_inherited;
 use disbatch_core::telemetry::last_words;
 
 const EXIT_CODES: &str = "\

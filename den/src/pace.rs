@@ -2,8 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use nix::time::{ClockId, clock_gettime};
-
 /// The interval of the loop (Disbatch 4 design, Overview).
 pub const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -209,12 +207,6 @@ impl Backoff {
         let left = self.until?.saturating_duration_since(now);
         (!left.is_zero()).then_some(left)
     }
-}
-
-/// The clock that guards go by, which goes on while the machine is suspended and which all its processes share: the time since the machine
-/// was started.
-pub fn boot_time() -> Duration {
-    clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -120,7 +120,7 @@ pub struct Work {
     /// Which tasks a runner may have beside it, if any.
     pub lanes: Option<Lanes>,
     pub lease: Duration,
-    /// When the claim was asked for, by [`boot_time`](crate::pace::boot_time): the lease that it holds was not given before.
+    /// When the claim was asked for, by [`boot_time`](disbatch_core::clock::boot_time): the lease that it holds was not given before.
     pub asked: Duration,
 }
 

@@ -21,7 +21,7 @@ use futures::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 use tokio::time::sleep_until;
 
-use crate::pace::boot_time;
+use disbatch_core::clock::boot_time;
 
 /// So many writes go together at most.
 const MOST: usize = 1_000;

@@ -7,12 +7,12 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use bson::Bson;
+use disbatch_core::clock::boot_time;
 use disbatch_core::model::{Status, Task, TaskId};
 use disbatch_core::store::StoreError;
 use disbatch_core::task::{Buried, Claim, Evidence, Unclaimed, is_detached, long_ago, unleased_limit};
 
 use crate::node::Node;
-use crate::pace::boot_time;
 use crate::processes::{self, Wanted};
 use crate::runner::{self, Exit, trace_buried};
 

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use disbatch_core::clock::boot_time;
 use disbatch_core::config::Limits;
 use disbatch_core::identity::Identity;
 use disbatch_core::telemetry::last_words;
@@ -26,7 +27,6 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::unistd::{Gid, Uid, execv, setgid, setgroups, setuid};
 use serde::{Deserialize, Serialize};
 
-use crate::boot_time::boot_time;
 use crate::descriptors;
 use crate::guard::protocol::Spawn;
 use crate::guard::{LEASE_IS_OVER, refusal};

@@ -9,6 +9,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use disbatch_core::clock::boot_time;
 use disbatch_core::model::{OnLostLease, Rules, Task};
 use disbatch_core::store::StoreError;
 use disbatch_core::task::Run;
@@ -16,12 +17,49 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::boot_time::Asked;
 use crate::ledger::{Hold, Ledger};
 use crate::supervision::{End, Reason, Supervisor};
 
 /// The first pause after a renewal that failed; a tenth of a lease if that is shorter.
 const RETRY: Duration = Duration::from_secs(1);
+
+/// A moment by the clock of the runtime, and by the one that goes on while the machine is suspended.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked {
+    /// By the clock of the runtime.
+    pub at: Instant,
+    boot: Duration,
+}
+
+impl Asked {
+    /// This moment: just before a lease is asked for.
+    pub fn now() -> Self {
+        Self { boot: boot_time(), at: Instant::now() }
+    }
+
+    /// The moment in which a lease was asked for that lets a plugin live until `until`.
+    pub fn for_plugin_until(until: Duration, lease: Duration) -> Self {
+        let boot = until.saturating_sub(share(lease));
+        let now = Self::now();
+        Self { at: now.at.checked_sub(now.boot.saturating_sub(boot)).unwrap_or(now.at), boot }
+    }
+
+    /// The same moment for a lease that may have been asked for long before: it gives a plugin no time.
+    pub fn without_time(self) -> Self {
+        Self { boot: Duration::ZERO, ..self }
+    }
+
+    /// Until when a plugin may live whose lease was asked for then: less than the lease, so that it has been
+    /// killed when that is over.
+    pub fn plugin_until(&self, lease: Duration) -> Duration {
+        self.boot.saturating_add(share(lease))
+    }
+}
+
+/// How much of a lease is the plugin's.
+fn share(lease: Duration) -> Duration {
+    lease.mul_f64(0.9)
+}
 
 /// Requests to look at the task at once: SIGUSR1, or a word over the link, which the DEN sends when somebody has asked
 /// for its end. Clones share them.
@@ -220,4 +258,19 @@ impl Keeper<'_> {
 
 fn ends_at(begun: Instant, after: Option<Duration>) -> Option<Instant> {
     begun.checked_add(after?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn when_a_lease_was_asked_for_is_known_from_its_end() {
+        let lease = Duration::from_secs(30);
+        let asked = Asked::now();
+        let again = Asked::for_plugin_until(asked.plugin_until(lease), lease);
+        assert_eq!(again.boot, asked.boot);
+        assert!(again.at.duration_since(asked.at) < Duration::from_secs(1));
+        assert_eq!(again.plugin_until(lease), asked.plugin_until(lease));
+    }
 }

@@ -60,6 +60,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use disbatch_core::clock::boot_time;
 use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
@@ -69,7 +70,6 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::Instant;
 
-use crate::boot_time::boot_time;
 use crate::descriptors::{Outbox, PipeSink, PipeSource, Socket, Source};
 use crate::folder;
 use crate::isolation::Isolation;
@@ -149,7 +149,7 @@ impl Guards {
     }
 
     /// Has a guard there. Where the system lets no more processes be started, this tries again for a while, but not after
-    /// `until`, by [`crate::boot_time`].
+    /// `until`, by [`boot_time`](disbatch_core::clock::boot_time).
     pub async fn be_ready(&mut self, until: Duration) -> io::Result<()> {
         let mut patience: Option<Patience> = None;
         loop {

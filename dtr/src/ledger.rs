@@ -26,8 +26,8 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
-use crate::boot_time::Asked;
 use crate::capture::Capture;
+use crate::custody::Asked;
 use crate::link::Link;
 use crate::retry::{Patience, retry};
 
@@ -50,7 +50,7 @@ const REMOVAL: Patience = Patience::Until(Duration::from_secs(30));
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hold {
     Held {
-        /// Until when the plugin may live, by [`crate::boot_time`].
+        /// Until when the plugin may live, by [`boot_time`](disbatch_core::clock::boot_time).
         until: Duration,
         wishes: Wishes,
     },

@@ -4,7 +4,6 @@
 //! need that make up what plugins might say, and [`local`], by which the command line runs a plugin.
 
 mod answer;
-mod boot_time;
 mod capture;
 mod confine;
 mod control;
@@ -42,8 +41,7 @@ mod work;
 use std::process::ExitCode;
 
 use clap::Parser;
-use disbatch_core::core_dumps;
-use disbatch_core::descriptors::close_inherited;
+use disbatch_core::process::{close_inherited, forbid_core_dumps};
 use disbatch_core::telemetry::last_words;
 
 /// Does what the command line says. Returns the process's exit status.
@@ -93,7 +91,7 @@ fn run_tasks() -> ExitCode {
 #[tokio::main(flavor = "current_thread")]
 async fn work(args: setup::Args) -> ExitCode {
     // One would have passwords of the database and secure parameters of tasks in it. Plugins may be allowed theirs.
-    let ended = match (core_dumps::forbid(), args.link) {
+    let ended = match (forbid_core_dumps(), args.link) {
         (Err(error), _) => Err(failure::Failure::Setup(error)),
         (Ok(()), None) => Box::pin(run::run(args)).await,
         (Ok(()), Some(link)) => session::run(&args, link).await,

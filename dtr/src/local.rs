@@ -12,17 +12,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bson::{Bson, Document};
+use disbatch_core::clock::boot_time;
 use disbatch_core::config::{Config, Gfs};
-use disbatch_core::core_dumps;
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::model::{NodeName, PluginName, Rules, Status, whole_number};
 use disbatch_core::output::StreamName;
+use disbatch_core::process;
 use disbatch_core::secrets::SecureParams;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, copy, sink};
 use tokio::sync::{Notify, mpsc};
 
-use crate::boot_time::boot_time;
 use crate::capture::{Capture, Captures};
 use crate::custody::Nudges;
 use crate::folder::{self, Folders, Lodging};
@@ -151,7 +151,7 @@ async fn perform(
 ) -> io::Result<Performed> {
     let Rehearsal { config, plugin, given, secure_params, files, timeout, keep } = rehearsal;
     // One would have secure parameters in it.
-    core_dumps::forbid()?;
+    process::forbid_core_dumps()?;
     let (kit, mut batcher) = Kit::new(&config).map_err(io::Error::other)?;
     let setup = Setup {
         config: Arc::new(config),

@@ -10,9 +10,9 @@ use disbatch_core::store::StoreError;
 use disbatch_core::task::{Start, Started};
 use tokio::io::AsyncReadExt;
 
-use crate::boot_time::Asked;
 use crate::capture::Capture;
 use crate::custody;
+use crate::custody::Asked;
 use crate::failure::{Ending, Failure};
 use crate::folder::{Folders, Lodging};
 use crate::ledger::{Connection, Ledger};

@@ -19,7 +19,7 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::time::timeout;
 
-use crate::boot_time::Asked;
+use crate::custody::Asked;
 use crate::custody::{self, Nudged};
 use crate::descriptors;
 use crate::failure::{Ending, Failure};

@@ -18,6 +18,7 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use disbatch_core::clock::boot_time;
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::model::{NodeName, PluginName};
 use disbatch_core::plugin::{Plugin, Warm};
@@ -25,7 +26,6 @@ use disbatch_core::secrets::NamedSecrets;
 use futures::FutureExt;
 use zeroize::Zeroizing;
 
-use crate::boot_time::boot_time;
 use crate::capture::Captures;
 use crate::confine::Confinement;
 use crate::control::Control;

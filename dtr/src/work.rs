@@ -14,6 +14,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use disbatch_core::clock::boot_time;
 use disbatch_core::config::{Config, ConfigError};
 use disbatch_core::model::{Queue, Rules, Status, Task, Trial, whole_number};
 use disbatch_core::plugin::{Engine, Manifest};
@@ -22,7 +23,7 @@ use disbatch_core::secrets::SecureParams;
 use disbatch_core::store::StoreError;
 use disbatch_core::task::Run;
 
-use crate::boot_time::{Asked, boot_time};
+use crate::custody::Asked;
 use crate::custody::{Charge, Custody, Nudged};
 use crate::deliver::{Delivered, deliver};
 use crate::early_upload::Early;

@@ -3,16 +3,12 @@
 
 pub mod accounts;
 pub mod admission;
-pub mod answers;
 pub mod arrays;
-pub mod batches;
 pub mod bulk;
 pub mod bundles;
 pub mod calendars;
-pub mod callbacks;
 pub mod definitions;
 pub mod doctor;
-pub mod events;
 pub mod explanations;
 pub mod fields;
 pub mod files;
@@ -21,7 +17,6 @@ pub mod history;
 pub mod liberal;
 pub mod locks;
 pub mod options;
-pub mod roles;
 pub mod schedules;
 pub mod search;
 pub mod seconds;

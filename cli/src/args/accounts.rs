@@ -4,7 +4,7 @@ use bson::oid::ObjectId;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use disbatch_values::user_name::UserName;
-use disbatch_wire::roles::Role;
+use disbatch_wire::accounts::Role;
 
 use super::shape::Shape;
 

@@ -3,8 +3,10 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Mutex;
+use std::time::Duration;
 
 use bson::DateTime;
+use nix::time::{ClockId, clock_gettime};
 
 pub trait Clock: Send + Sync + std::fmt::Debug {
     /// The time now, in milliseconds' resolution as MongoDB stores it.
@@ -19,6 +21,13 @@ impl Clock for SystemClock {
     fn now(&self) -> DateTime {
         DateTime::now()
     }
+}
+
+/// The time since the machine was started, by the clock that leases of plugins are kept by: it goes on while the machine is suspended, and
+/// is the same for all its processes.
+pub fn boot_time() -> Duration {
+    // Linux has this clock. Without it every lease is over, which is the safe side.
+    clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::MAX, Duration::from)
 }
 
 /// A random number, to keep processes from doing the same thing at the same moment.

@@ -4,12 +4,11 @@
 pub mod cgroup;
 pub mod clock;
 pub mod config;
-pub mod core_dumps;
-pub mod descriptors;
 pub mod identity;
 pub mod lifecycle;
 pub mod plugin;
 pub mod private_folder;
+pub mod process;
 pub mod remove_tree;
 pub mod schema;
 pub mod secrets;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use bson::{Bson, Document, doc};
 use disbatch_wire::accounts;
-use disbatch_wire::roles::Role;
+use disbatch_wire::accounts::Role;
 
 use crate::model::{Queue, QueueId};
 

@@ -14,7 +14,7 @@ mod reply;
 use std::time::{Duration, Instant};
 
 use bson::{Bson, DateTime, Document, doc};
-use disbatch_wire::roles::Role;
+use disbatch_wire::accounts::Role;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use subtle::ConstantTimeEq;

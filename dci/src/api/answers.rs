@@ -8,7 +8,7 @@ use disbatch_core::callbacks::Token;
 use disbatch_core::model::{Selector, Status, Task, TaskId, whole_number};
 use disbatch_core::schema;
 use disbatch_core::task::question::{ANSWER, Awaiting, Replied};
-use disbatch_wire::answers::{AnswerLink, AnswerResult, NewAnswer};
+use disbatch_wire::task_actions::{AnswerLink, AnswerResult, NewAnswer};
 use serde_json::{Map, Value, json};
 
 use crate::access::{Via, Who};

@@ -11,7 +11,7 @@ use bson::Bson;
 use disbatch_core::budget;
 use disbatch_core::callbacks::{Heard, MOST_AT_ONCE, MOST_CALLS, MOST_LOG, Report, Token};
 use disbatch_core::model::{Status, TaskId};
-use disbatch_wire::callbacks::CallbackDone;
+use disbatch_wire::task_actions::CallbackDone;
 use serde_json::Value;
 
 use crate::access::address;

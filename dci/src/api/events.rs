@@ -9,8 +9,8 @@ use disbatch_core::counters::Totals;
 use disbatch_core::model::{Queue, QueueId, Selector, TaskId};
 use disbatch_core::observe::{FeedError, FeedFilter, Position};
 use disbatch_core::schedules::Zone;
-use disbatch_wire::events::{EventSearch, TaskEvent};
 use disbatch_wire::history::{AuditEntry, AuditSearch, Moment, MomentSearch};
+use disbatch_wire::history::{EventSearch, TaskEvent};
 use disbatch_wire::{fields, liberal};
 use serde_json::{Map, Value, json};
 

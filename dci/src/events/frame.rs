@@ -4,7 +4,7 @@ use bson::{Bson, Document};
 use disbatch_core::live::{gap_line, torn_end};
 use disbatch_core::observe::Observed;
 use disbatch_core::output::StreamName;
-use disbatch_wire::events::TaskEvent;
+use disbatch_wire::history::TaskEvent;
 use serde_json::{Value, json};
 
 use crate::json::{self, Dates};

@@ -12,7 +12,7 @@ use bson::DateTime;
 use disbatch_core::callbacks::Token;
 use disbatch_core::model::Task;
 use disbatch_core::task::question::Awaiting;
-use disbatch_wire::answers::{AnswerLink, NewAnswer};
+use disbatch_wire::task_actions::{AnswerLink, NewAnswer};
 
 use crate::access::address;
 use crate::api::{Answer, answers, task_actions};

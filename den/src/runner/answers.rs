@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bson::oid::ObjectId;
+use disbatch_core::clock::boot_time;
 use disbatch_core::link::{Answer, Ask};
 use disbatch_core::live::LiveStream;
 use disbatch_core::model::TaskId;
@@ -11,7 +12,6 @@ use disbatch_core::store::{Store, StoreError};
 use disbatch_core::task::{Commit, Detached, Finished, Renewed, Run, Written};
 
 use super::Work;
-use crate::pace::boot_time;
 use crate::scribe::WriteOutcome;
 
 /// Writes what does not go together with others.

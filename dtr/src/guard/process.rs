@@ -10,7 +10,8 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use disbatch_core::descriptors::close_inherited;
+use disbatch_core::clock::boot_time;
+use disbatch_core::process::close_inherited;
 use disbatch_core::remove_tree::remove_tree;
 use disbatch_core::telemetry::last_words;
 use nix::errno::Errno;
@@ -26,7 +27,6 @@ use super::family::{Kin, Left, Process, Processes, is_foreign, marks};
 use super::limits::{Group, OomKills};
 use super::protocol::{FromGuard, Inbox, Order, Report, Settings, ToGuard};
 use super::ward::{Low, Ward};
-use crate::boot_time::boot_time;
 use crate::confine;
 use crate::folder;
 use start::Waiting;

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
+use disbatch_core::clock::boot_time;
 use disbatch_core::config::Limits;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -25,7 +26,6 @@ use super::family::{Kin, Marks, Processes, marks_of};
 use super::limits::{End, Exceeded, Group, OomKills};
 use super::protocol::{Direct, Exit, Spawn};
 use super::{CONTROL_FD, LEASE_IS_OVER, refusal};
-use crate::boot_time::boot_time;
 use crate::confine::{self, COMPLAINTS_FD};
 
 /// Where programs are looked for.
@@ -166,14 +166,14 @@ pub struct Ward {
     pub ordered: bool,
     /// Whether its time was over.
     pub lapsed: bool,
-    /// Since when it is being killed, by [`crate::boot_time`].
+    /// Since when it is being killed, by [`boot_time`](disbatch_core::clock::boot_time).
     pub killing_since: Option<Duration>,
     /// How it ended, and what it had used.
     pub ended: Option<ResUse>,
     pub group: Option<Group>,
     limits: Limits,
     child: Child,
-    /// When it was about to be started, by [`crate::boot_time`].
+    /// When it was about to be started, by [`boot_time`](disbatch_core::clock::boot_time).
     born: Duration,
     started: Instant,
     duration: Duration,

@@ -22,7 +22,7 @@ use disbatch_core::task::Run;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::boot_time::Asked;
+use crate::custody::Asked;
 use crate::files::is_own;
 use crate::files::root::{FolderFile, Item, Root, walk};
 use crate::work::Begun;

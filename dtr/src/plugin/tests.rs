@@ -5,6 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use bson::doc;
+use disbatch_core::clock::boot_time;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -12,7 +13,6 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 
 use super::*;
-use crate::boot_time::boot_time;
 use crate::capture::Capture;
 use crate::facts::final_status;
 use crate::folder::mark;

@@ -32,6 +32,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use disbatch_core::clock::boot_time;
 use disbatch_core::model::{NodeName, TaskId};
 use disbatch_core::plugin::{Plugin, Warm};
 use serde_json::{Map, Value};
@@ -42,7 +43,6 @@ use zeroize::Zeroizing;
 use super::meter::Usage;
 use super::pipes::Said;
 use super::{Key, MOST_STARTS, Marks, task_line};
-use crate::boot_time::boot_time;
 use crate::capture::Captures;
 use crate::control::Control;
 use crate::facts::ExitFacts;

@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use disbatch_core::clock::boot_time;
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::plugin::Warm;
 use nix::unistd::Pid;
@@ -11,7 +12,6 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::meter::{Meter, Usage};
 use super::pipes::{Intake, Pipes};
-use crate::boot_time::boot_time;
 use crate::guard::Guarded;
 use crate::guard::protocol::{Exit, Order, Report};
 use crate::plugin::{NotBegun, PIPES_GRACE, TOLD_TO_END};
@@ -314,7 +314,7 @@ impl Process {
     }
 }
 
-/// Until when the guard lets a warm plugin live: what it has been told last, as times of [`crate::boot_time`]. Pure.
+/// Until when the guard lets a warm plugin live: what it has been told last, as times of [`boot_time`](disbatch_core::clock::boot_time). Pure.
 ///
 /// While a plugin has a task, the guard must know of no later time than that of the task's own lease. An earlier one
 /// is safe too, as long as it is put off in time. So the guard, which is a process that has to wake up for

@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{Document, doc};
+use disbatch_core::clock::boot_time;
 use disbatch_core::model::{NodeName, Queue, Status, Task, TaskId};
 use disbatch_core::plugin::Manifest;
 use disbatch_core::secrets::SecureParams;
@@ -14,7 +15,6 @@ use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
 
 use super::*;
-use crate::boot_time::boot_time;
 use crate::facts::final_status;
 use crate::plugin::About;
 use crate::relay::{self, Inbox};

@@ -278,7 +278,7 @@ mod tests {
     use disbatch_core::task::Run;
 
     use super::*;
-    use crate::boot_time::Asked;
+    use crate::custody::Asked;
 
     fn install(folder: &Path, plugin: &str, argument: &str) {
         fs::create_dir_all(folder).unwrap();

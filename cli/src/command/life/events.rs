@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use disbatch_wire::events::TaskEvent;
+use disbatch_wire::history::TaskEvent;
 use reqwest::Response;
 use serde_json::Value;
 

@@ -7,13 +7,13 @@ use std::os::unix::fs::{MetadataExt, chown};
 use std::time::Duration;
 
 use disbatch_core::cgroup;
+use disbatch_core::clock::boot_time;
 use disbatch_core::model::TaskId;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::unistd::fchdir;
 
 use super::Guard;
-use crate::boot_time::boot_time;
 use crate::guard::limits::Group;
 use crate::guard::protocol::{Order, Report, Spawn};
 use crate::guard::refusal::{self, Patience};

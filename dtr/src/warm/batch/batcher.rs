@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use disbatch_core::clock::boot_time;
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::model::TaskId;
 use serde_json::json;
@@ -14,7 +15,6 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::running::{Running, read};
 use super::{Answered, Batches, Entry, Order, Unheard, Weight, Word};
-use crate::boot_time::boot_time;
 use crate::control::end_of;
 use crate::guard::Guards;
 use crate::guard::protocol::{Exit, Order as ToGuard, Report};
