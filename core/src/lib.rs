@@ -54,4 +54,4 @@ pub use disbatch_host::{
     secrets, service_manager, suggestion, telemetry,
 };
 pub use disbatch_metrics as metrics;
-pub use disbatch_values::text;
+pub use disbatch_values::{raw_json, text};

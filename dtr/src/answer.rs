@@ -10,9 +10,8 @@ use std::path::Path;
 use bson::{Bson, Document};
 use disbatch_core::identity::Identity;
 use disbatch_core::model::{Status, TaskId, to_bson};
-use serde::Deserialize;
+use disbatch_core::raw_json;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use crate::facts;
 use crate::folder::read_file;
@@ -44,17 +43,6 @@ enum Whole {
     Document(Document),
 }
 
-/// What counts in a file.
-#[derive(Deserialize)]
-struct Fields<'a> {
-    #[serde(borrow)]
-    status: Option<&'a RawValue>,
-    #[serde(borrow)]
-    stdout: Option<&'a RawValue>,
-    #[serde(borrow)]
-    stderr: Option<&'a RawValue>,
-}
-
 /// The name of the file in the private folder.
 pub fn file_name(task: TaskId) -> String {
     format!("{task}-response.json")
@@ -72,15 +60,15 @@ pub fn read(folder: &Path, task: TaskId, user: Option<&Identity>) -> Result<Answ
 impl Answer {
     pub fn of_json(text: String) -> Result<Self, String> {
         let wrong = |error: serde_json::Error| format!("its answer is no JSON: {error}");
-        let whole: &RawValue = serde_json::from_str(&text).map_err(wrong)?;
-        if !whole.get().starts_with('{') {
-            return Err("its answer is no object".to_owned());
-        }
-        let Fields { status, stdout, stderr } = serde_json::from_str(whole.get()).map_err(wrong)?;
-        let status = status.filter(|status| status.get().len() <= LONGEST_STATUS);
-        let status = status.map_or(Ok(Value::Null), |status| serde_json::from_str(status.get()));
-        let status = status.map_err(wrong)?;
-        let (stdout, stderr) = (stream(stdout).map_err(wrong)?, stream(stderr).map_err(wrong)?);
+        let fields = raw_json::fields(&text).map_err(|error| match error.is_data() {
+            true => "its answer is no object".to_owned(),
+            false => wrong(error),
+        })?;
+        let field = |name: &str| fields.iter().rfind(|(known, _)| known == name).map(|(_, json)| *json);
+        let status = field("status").filter(|status| status.len() <= LONGEST_STATUS);
+        let status = status.map_or(Ok(Value::Null), serde_json::from_str).map_err(wrong)?;
+        let (stdout, stderr) =
+            (stream(field("stdout")).map_err(wrong)?, stream(field("stderr")).map_err(wrong)?);
         Ok(Self { status, stdout, stderr, whole: Whole::Json(text) })
     }
 
@@ -112,9 +100,8 @@ impl Answer {
 }
 
 /// A stream as it is given. What is too large for a value is text, as is what nobody can read as one.
-fn stream(given: Option<&RawValue>) -> Result<Bson, serde_json::Error> {
-    let Some(given) = given else { return Ok(Bson::Null) };
-    let json = given.get();
+fn stream(given: Option<&str>) -> Result<Bson, serde_json::Error> {
+    let Some(json) = given else { return Ok(Bson::Null) };
     if json.starts_with('"') {
         return serde_json::from_str(json).map(Bson::String);
     }

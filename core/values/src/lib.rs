@@ -4,6 +4,7 @@
 pub mod engine;
 pub mod files;
 pub mod liberal;
+pub mod raw_json;
 pub mod relaxed;
 pub mod secure;
 pub mod status;

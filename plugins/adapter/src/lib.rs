@@ -14,9 +14,9 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use disbatch_values::raw_json;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use zeroize::Zeroizing;
@@ -81,7 +81,7 @@ const LONGEST: f64 = 365.0 * 24.0 * 60.0 * 60.0;
 pub struct Line<'a, S, C> {
     pub worker: Worker<S, C>,
     /// As they are: a number that was read and written again may be another one.
-    fields: BTreeMap<String, &'a RawValue>,
+    fields: BTreeMap<String, &'a str>,
 }
 
 /// What an adapter is told.
@@ -137,10 +137,11 @@ impl<S, C> Worker<S, C> {
 impl<'a, S: Default + DeserializeOwned, C: DeserializeOwned> Line<'a, S, C> {
     /// Reads it. An error shows nothing of what is in it.
     pub fn parse(line: &'a [u8]) -> Result<Self, String> {
-        let mut fields: BTreeMap<String, &'a RawValue> =
-            serde_json::from_slice(line).map_err(|_| "no JSON object is on standard input".to_owned())?;
+        let fields = std::str::from_utf8(line).ok().and_then(|line| raw_json::fields(line).ok());
+        let mut fields: BTreeMap<String, &'a str> =
+            fields.ok_or("no JSON object is on standard input")?.into_iter().collect();
         let worker = fields.remove(WORKER).ok_or("only runners start this program")?;
-        let worker: Worker<S, C> = serde_json::from_str(worker.get()).map_err(|error| {
+        let worker: Worker<S, C> = serde_json::from_str(worker).map_err(|error| {
             format!("{WORKER} is wrong at column {} ({:?})", error.column(), error.classify())
         })?;
         fields.remove(CALLBACK);
@@ -157,18 +158,22 @@ impl<'a, S: Default + DeserializeOwned, C: DeserializeOwned> Line<'a, S, C> {
 
     /// The JSON of a field of the task, as it came.
     pub fn raw(&self, name: &str) -> Option<&'a str> {
-        self.fields.get(name).map(|raw| raw.get())
+        self.fields.get(name).copied()
     }
 
     /// The task as every plugin gets it, with its end of line. Secure parameters are in it.
     pub fn task(&self) -> Result<Zeroizing<String>, String> {
         // Written with room for all of it: what grows leaves copies behind.
-        let length =
-            self.fields.iter().map(|(name, raw)| 2 * name.len() + raw.get().len() + 8).sum::<usize>();
-        let mut task = Zeroizing::new(Vec::with_capacity(length));
-        serde_json::to_writer(&mut *task, &self.fields).map_err(|error| error.to_string())?;
-        task.push(b'\n');
-        String::from_utf8(std::mem::take(&mut *task)).map(Zeroizing::new).map_err(|error| error.to_string())
+        let length = self.fields.iter().map(|(name, raw)| 6 * name.len() + raw.len() + 4).sum::<usize>() + 3;
+        let mut task = Zeroizing::new(String::with_capacity(length));
+        for (number, (name, raw)) in self.fields.iter().enumerate() {
+            task.push(if number == 0 { '{' } else { ',' });
+            task.push_str(&serde_json::to_string(name).map_err(|error| error.to_string())?);
+            task.push(':');
+            task.push_str(raw);
+        }
+        task.push_str(if self.fields.is_empty() { "{}\n" } else { "}\n" });
+        Ok(task)
     }
 }
 

@@ -9,7 +9,6 @@ use serde_json::Value;
 /// From the bottom up.
 const LAYERS: [&[&str]; 7] = [
     &[
-        "disbatch-adapter",
         "disbatch-client",
         "disbatch-metrics",
         "disbatch-model",
@@ -20,16 +19,19 @@ const LAYERS: [&[&str]; 7] = [
         "disbatch-wire",
     ],
     &[
+        "disbatch-adapter",
         "disbatch-compare",
-        "disbatch-container",
         "disbatch-documents",
-        "disbatch-http",
-        "disbatch-kubernetes",
         "disbatch-plugin-demo",
-        "disbatch-plugin-notify",
         "disbatch-plugin-shell",
     ],
-    &["disbatch-host"],
+    &[
+        "disbatch-container",
+        "disbatch-host",
+        "disbatch-http",
+        "disbatch-kubernetes",
+        "disbatch-plugin-notify",
+    ],
     &["disbatch-core"],
     &["disbatch-traces"],
     &["disbatch-cli", "disbatch-dci", "disbatch-den", "disbatch-dtr"],

@@ -1,0 +1,88 @@
+//! The fields of a JSON object as they are written: a number that was read and written again may be another one, and what nobody
+//! reads takes no memory.
+//!
+//! This is not serde_json's `RawValue`, as what is built with its feature takes a certain key of any object, whoever has sent that,
+//! for the sign of JSON within JSON: so deep that the process overflows its stack.
+
+use serde::de::{Error as _, IgnoredAny};
+use serde_json::{Deserializer, Error};
+
+/// What may stand between the parts of JSON.
+const SPACE: [char; 4] = [' ', '\t', '\n', '\r'];
+
+/// The fields of the object that is all of `text`, in their order. Of several with one name all are there.
+pub fn fields(text: &str) -> Result<Vec<(String, &str)>, Error> {
+    // From here on commas, colons and braces are where they have to be.
+    serde_json::from_str::<IgnoredAny>(text)?;
+    let inside = text.trim_start_matches(SPACE).strip_prefix('{');
+    let mut rest = inside.ok_or_else(|| Error::custom("it is no object"))?;
+    let mut fields = Vec::new();
+    loop {
+        rest = rest.trim_start_matches([' ', '\t', '\n', '\r', ',']);
+        if rest.starts_with('}') {
+            return Ok(fields);
+        }
+        let (name, behind) = first_value(rest)?;
+        let (value, behind) = first_value(behind.trim_start_matches([' ', '\t', '\n', '\r', ':']))?;
+        fields.push((serde_json::from_str(name)?, value));
+        rest = behind;
+    }
+}
+
+/// The value that `text` begins with, and what follows it.
+fn first_value(text: &str) -> Result<(&str, &str), Error> {
+    let mut values = Deserializer::from_str(text).into_iter::<IgnoredAny>();
+    values.next().transpose()?;
+    Ok(text.split_at(values.byte_offset()))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Map, Value, json};
+
+    use super::*;
+
+    #[test]
+    fn fields_are_as_they_are_written() {
+        let text = " {\"a\" : 1.50 ,\"b\\u0022\":[ 1,{\"c\":\"}\"} ],\n\"a\":\"x,:y\\\"\", \"\":null,\"e\":-0,\"t\":true}\t";
+        let expected = [
+            ("a", "1.50"),
+            ("b\"", "[ 1,{\"c\":\"}\"} ]"),
+            ("a", "\"x,:y\\\"\""),
+            ("", "null"),
+            ("e", "-0"),
+            ("t", "true"),
+        ];
+        assert_eq!(fields(text).unwrap(), expected.map(|(name, value)| (name.to_owned(), value)));
+        assert_eq!(fields("{ }").unwrap(), []);
+        let deep = format!("{{\"a\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
+        assert_eq!(fields(&deep).unwrap()[0].1.len(), 200_000);
+    }
+
+    #[test]
+    fn what_is_no_object_is_said() {
+        for (text, expected) in [
+            ("", "EOF while parsing a value at line 1 column 0"),
+            ("[1]", "it is no object"),
+            ("{} {}", "trailing characters at line 1 column 4"),
+            ("{\"a\" 1}", "expected `:` at line 1 column 6"),
+            ("{\"a\":1,}", "key must be a string at line 1 column 8"),
+        ] {
+            assert_eq!(fields(text).unwrap_err().to_string(), expected, "{text}");
+        }
+        assert!(fields("{\"\\ud800\":1}").is_err(), "a name is text");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost(names in prop::collection::btree_map(".*", any::<(Option<f64>, String)>(), 0..5)) {
+            let object: Map<String, Value> = names.into_iter().map(|(name, value)| (name, json!([value]))).collect();
+            for text in [json!(object).to_string(), serde_json::to_string_pretty(&object).unwrap()] {
+                let read = fields(&text).unwrap().into_iter();
+                let read: Map<String, Value> = read.map(|(name, value)| (name, serde_json::from_str(value).unwrap())).collect();
+                prop_assert_eq!(&read, &serde_json::from_str::<Map<String, Value>>(&text).unwrap());
+            }
+        }
+    }
+}
