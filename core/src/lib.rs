@@ -41,6 +41,7 @@ pub mod request;
 pub mod schedules;
 pub mod series;
 pub mod shadow;
+pub mod slots;
 pub mod store;
 pub mod tags;
 pub mod task;

@@ -8,12 +8,13 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use bson::oid::ObjectId;
-use bson::{Bson, Document, doc};
+use bson::{Bson, DateTime, Document, doc};
 use disbatch_operation::operation;
 use futures::TryStreamExt;
 
 use crate::model::{Labels, Node, NodeName, QueueId, Selector, number, whole_number};
 use crate::plugin::{self, Engine};
+use crate::slots::Holder;
 use crate::store::collections::NODES;
 use crate::store::error::typed;
 use crate::store::{Altered, Store, StoreError};
@@ -89,6 +90,25 @@ pub struct Beat {
     /// How many tasks it leaves alone for now, as nothing can be done with them.
     pub aside: usize,
     pub stats: Stats,
+    /// As what it holds slots. `None`: it may not.
+    pub holder: Option<Holder>,
+}
+
+/// When each of the holders of a node has shown itself last: see [`crate::slots`].
+pub const HOLDERS: &str = "holders";
+
+/// A holder that has been silent for so long is not told of any more, in milliseconds.
+const FORGOTTEN_MS: i64 = 600_000;
+
+/// When a holder of a node has shown itself last, as its entry tells.
+pub fn beat_of(entry: &Node, holder: Holder) -> Option<DateTime> {
+    entry.rest.get_document(HOLDERS).ok()?.get_datetime(holder.0.to_hex()).ok().copied()
+}
+
+/// When each holder of a node has shown itself last.
+pub(crate) fn beats(node: &Document) -> Vec<(Holder, DateTime)> {
+    let told = node.get_document(HOLDERS).into_iter().flatten();
+    told.filter_map(|(holder, at)| Some((Holder(holder.parse().ok()?), *at.as_datetime()?))).collect()
 }
 
 /// What the host of a node is like. What its system does not tell is unknown.
@@ -275,18 +295,43 @@ impl Store {
             fields.insert("stats", stats);
         }
         // `seen` is the server's time: it decides, and `timestamp` is for people and Perl programs.
-        let update = with_unset(doc! { "$set": fields, "$currentDate": { "seen": true } }, unset);
+        let mut dates = doc! { "seen": true };
+        let own = beat.holder.map(|holder| format!("{HOLDERS}.{}", holder.0));
+        own.iter().for_each(|own| drop(dates.insert(own, true)));
+        let update = with_unset(doc! { "$set": fields, "$currentDate": dates }, unset);
         let this = doc! { "node": node };
         let before = self.nodes().find_one_and_update(this.clone(), update).upsert(true).await?;
+        let before = before.map(Document::from);
+        let knows =
+            |before: &Document| beat.holder.is_none_or(|own| beats(before).iter().any(|(of, _)| *of == own));
         let entry = match before {
-            Some(before) => Some(before),
-            // It is new.
-            None => self.nodes().find_one(this).await?,
+            Some(before) if knows(&before) => Some(before),
+            // It is new, or has a new holder.
+            before => {
+                let now = self.nodes().find_one(this.clone()).await?.map(Document::from);
+                before.map(|before| with_holders(before, now.as_ref())).or(now)
+            }
         };
+        if let Some(entry) = &entry {
+            self.forget_holders(this, entry).await?;
+        }
         self.note_node(node, beat.running, &beat.stats);
         // Somebody may have removed it at once.
-        let entry = entry.unwrap_or_else(|| doc! { "_id": ObjectId::new(), "node": node }.into());
+        let entry = entry.unwrap_or_else(|| doc! { "_id": ObjectId::new(), "node": node });
         typed(NODES.name, entry)
+    }
+
+    /// Removes what is told of holders that have long been silent.
+    async fn forget_holders(&self, this: Document, entry: &Document) -> Result<(), StoreError> {
+        let all = beats(entry);
+        let Some(newest) = all.iter().map(|(_, at)| at.timestamp_millis()).max() else { return Ok(()) };
+        let is_old = |at: &DateTime| newest.saturating_sub(at.timestamp_millis()) > FORGOTTEN_MS;
+        let old = all.iter().filter(|(_, at)| is_old(at));
+        let unset: Document = old.map(|(of, _)| (format!("{HOLDERS}.{}", of.0), Bson::from(""))).collect();
+        if !unset.is_empty() {
+            self.nodes().update_one(this, doc! { "$unset": unset }).await?;
+        }
+        Ok(())
     }
 
     /// Says that the DEN of `node` has ended on purpose, unless another one has the name by now.
@@ -386,6 +431,19 @@ impl Store {
         let before = self.nodes().find_one_and_update(node_filter(selector), update).await?;
         Ok(before.map(|before| Altered::by_setting(Some(before.into()), fields)))
     }
+}
+
+/// An entry as it was, with what is told of holders now.
+fn with_holders(mut before: Document, now: Option<&Document>) -> Document {
+    if let Some(holders) = now.and_then(|now| now.get(HOLDERS)) {
+        before.insert(HOLDERS, holders.clone());
+    }
+    before
+}
+
+/// Nodes that take tasks without holding slots, as far as is known: programs of Perl Disbatch, and DENs of releases before there were any.
+pub(crate) fn strangers() -> Document {
+    doc! { HOLDERS: { "$exists": false }, "state": { "$ne": "stopped" } }
 }
 
 fn alive() -> Document {

@@ -1,19 +1,22 @@
 //! How many further tasks this node may start, and in which slots: what its own runners have, what others have, and what limits, shares
 //! and rates leave.
 //!
-//! What is known of the slots of others comes from the last look and may be a second old. That costs time at most: a slot that is taken
-//! after all is not given twice, and what is too much is given back.
+//! What is known of the slots of others comes from the last look and may be a second old. That costs time at most: a slot that is held
+//! after all is not given twice, and what is too much is given back. Tasks themselves are looked at only where some may run in slots that nobody holds: when a
+//! queue is seen first, and where other programs run some.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use bson::oid::ObjectId;
 use disbatch_core::config::Config;
-use disbatch_core::model::{NodeName, Queue, QueueId};
+use disbatch_core::model::{NodeName, Queue, QueueId, TaskId};
 use disbatch_core::queue::Look;
+use disbatch_core::slots::HeldSlot;
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::task::{Ahead, Claim, Share};
 
+use crate::holdings::{Holdings, Watch};
 use crate::launch::Launcher;
 use crate::limits::{Limits, Seen};
 use crate::queues::Queues;
@@ -24,10 +27,7 @@ use crate::starts::Starts;
 /// How old may be what is known of the slots of others, where they have some.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// For so long a node prefers slots that it had: others look for other ones meanwhile.
-const LATELY: Duration = Duration::from_secs(2);
-
-/// What others have of a queue: other DENs, and runners that an earlier DEN of this node has started.
+/// What others have of a queue: other DENs, and what this node held before.
 #[derive(Debug)]
 pub struct Others {
     seen: Instant,
@@ -35,29 +35,43 @@ pub struct Others {
     /// How many each node has.
     nodes: HashMap<String, u64>,
     slots: Vec<u64>,
+    /// The slots that they hold.
+    held: Vec<HeldSlot>,
+    /// How many tasks have no slot, and how many one that nobody else holds, as was seen last.
+    without: u64,
+    strays: Vec<u64>,
 }
 
 impl Others {
-    /// What is seen of a queue, without what is our own.
-    fn of(look: &Look, own: &BTreeSet<u64>, node: &NodeName, seen: Instant) -> Self {
-        // Where no index keeps them apart, others may have the same.
-        let mut own = own.clone();
-        let (ours, slots): (Vec<u64>, Vec<u64>) = look.slots.iter().partition(|slot| own.remove(slot));
-        let ours = ours.len() as u64;
-        let mut nodes = look.nodes.clone();
-        if let Some(here) = nodes.get_mut(node.as_str()) {
-            *here = here.saturating_sub(ours);
+    /// What is seen of a queue: the slots that others hold, and what else runs, without what is our own.
+    fn of(
+        held: Vec<HeldSlot>,
+        look: Option<&Look>,
+        own: &BTreeSet<u64>,
+        node: &NodeName,
+        seen: Instant,
+    ) -> Self {
+        let mut nodes: HashMap<String, u64> = HashMap::new();
+        held.iter().for_each(|slot| *nodes.entry(slot.node.clone()).or_default() += 1);
+        let mut slots: Vec<u64> = held.iter().map(|slot| slot.number).collect();
+        let (mut without, mut strays) = (0, Vec::new());
+        if let Some(look) = look {
+            // Where tasks are counted, others may have the same.
+            let mut left: BTreeSet<u64> = own.iter().chain(&slots).copied().collect();
+            strays = look.slots.iter().copied().filter(|slot| !left.remove(slot)).collect();
+            without = look.running.saturating_sub(look.slots.len() as u64);
+            slots.extend(&strays);
+            for (name, tasks) in &look.nodes {
+                let ours = if name == node.as_str() { own.len() as u64 } else { 0 };
+                let of_node = nodes.entry(name.clone()).or_default();
+                *of_node = (*of_node).max(tasks.saturating_sub(ours));
+            }
         }
-        Self { seen, running: look.running.saturating_sub(ours), nodes, slots }
+        Self { seen, running: slots.len() as u64 + without, nodes, slots, held, without, strays }
     }
 
     fn is_fresh(&self) -> bool {
         self.seen.elapsed() < FRESH
-    }
-
-    /// Whether some of their tasks have no slot.
-    fn have_no_slots(&self) -> bool {
-        self.running > self.slots.len() as u64
     }
 }
 
@@ -75,8 +89,12 @@ pub struct Capacity {
     pub limits: Limits,
     /// What was started lately, and what rates allow.
     pub starts: Starts,
-    /// The slots of each queue that this node had, and when it had them last.
-    had: HashMap<QueueId, HashMap<u64, Instant>>,
+    /// The slots that this node holds.
+    pub holdings: Holdings,
+    /// Other holders, and slots of which it is not known whether they are free.
+    pub watch: Watch,
+    /// Queues in which all that runs was seen to be in slots that somebody holds.
+    clear: HashSet<QueueId>,
     /// Whose turn it is first in the next round.
     turn: usize,
     /// Where to begin among the free slots of a queue: another number for each DEN.
@@ -85,7 +103,7 @@ pub struct Capacity {
 
 impl Capacity {
     /// Nothing is known yet. `instance`: this start of the DEN.
-    pub fn new(config: &Config, node: &NodeName, instance: ObjectId) -> Self {
+    pub fn new(config: &Config, node: &NodeName, instance: ObjectId, holdings: Holdings) -> Self {
         Self {
             node: node.clone(),
             maxthreads: None,
@@ -94,7 +112,9 @@ impl Capacity {
             sharing: Sharing::default(),
             limits: Limits::default(),
             starts: Starts::new(config),
-            had: HashMap::new(),
+            holdings,
+            watch: Watch::default(),
+            clear: HashSet::new(),
             turn: 0,
             spread: random_part(instance),
         }
@@ -118,24 +138,64 @@ impl Capacity {
         let now = Instant::now();
         queues.retain(|id| !self.is_known(*id, now));
         if !queues.is_empty() {
-            let looks = store.look_at_queues(&queues).await?;
-            self.note(&looks, (launcher, &[]), now);
+            let seen = self.look(store, queues).await?;
+            self.note(&seen, (launcher, &[]), now);
         }
         Ok(())
     }
 
+    /// Looks who holds slots of these queues, and what runs of those in which not all may be in held ones.
+    pub async fn look(&mut self, store: &Store, queues: Vec<QueueId>) -> Result<Sight, StoreError> {
+        if !self.limits.are_ours() {
+            self.clear.clear();
+        }
+        let unclear: Vec<QueueId> = queues.iter().copied().filter(|id| !self.clear.contains(id)).collect();
+        let tasks = async {
+            if unclear.is_empty() { Ok(HashMap::new()) } else { store.look_at_queues(&unclear).await }
+        };
+        let held = async {
+            match store.held_slots(&queues).await {
+                Err(error) if error.is_forbidden() => Ok(Vec::new()),
+                held => held,
+            }
+        };
+        let (tasks, held) = futures::try_join!(tasks, held)?;
+        Ok(Sight { queues, tasks, held })
+    }
+
     /// Remembers what others have of queues, as asked for at `seen`. `batch`: claims of ours that no runner has yet.
-    pub fn note(
+    pub fn note(&mut self, sight: &Sight, of: (&Launcher, &[Claim]), seen: Instant) {
+        let holder = self.holdings.holder();
+        for id in &sight.queues {
+            let is_its = |slot: &&HeldSlot| slot.queue == *id && slot.holder != holder;
+            let held = sight.held.iter().filter(is_its).cloned().collect();
+            self.note_queue(*id, held, sight.tasks.get(id), of, seen);
+        }
+    }
+
+    /// The same of tasks alone, as counted at `seen`.
+    pub fn note_tasks(&mut self, looks: &HashMap<QueueId, Look>, of: (&Launcher, &[Claim]), seen: Instant) {
+        for (id, look) in looks {
+            let held = self.others.remove(id).map(|others| others.held).unwrap_or_default();
+            self.note_queue(*id, held, Some(look), of, seen);
+        }
+    }
+
+    fn note_queue(
         &mut self,
-        looks: &HashMap<QueueId, Look>,
+        id: QueueId,
+        held: Vec<HeldSlot>,
+        look: Option<&Look>,
         (launcher, batch): (&Launcher, &[Claim]),
         seen: Instant,
     ) {
-        for (id, look) in looks {
-            let of_batch = batch.iter().filter(|claim| claim.queue == *id).filter_map(Claim::slot);
-            let own = launcher.places(*id).1.into_iter().chain(of_batch).collect();
-            self.others.insert(*id, Others::of(look, &own, &self.node, seen));
+        let of_batch = batch.iter().filter(|claim| claim.queue == id).filter_map(Claim::slot);
+        let own = launcher.places(id).1.into_iter().chain(of_batch).collect();
+        let others = Others::of(held, look, &own, &self.node, seen);
+        if look.is_some() && others.without == 0 && others.strays.is_empty() {
+            self.clear.insert(id);
         }
+        self.others.insert(id, others);
     }
 
     /// What may be claimed of these queues, as far as it is known now.
@@ -146,24 +206,17 @@ impl Capacity {
         self.turn = self.turn.wrapping_add(1);
         let mut round = Round::new(self.maxthreads, on_node, &demands, self.turn, self.spread);
         for queue in queues {
-            self.note_slots(queue.id, launcher);
-            round.prefer(queue.id, self.had.get(&queue.id).into_iter().flat_map(HashMap::keys).copied());
+            round.prefer(queue.id, self.holdings.of(queue.id));
         }
         round.of_at_most(self.starts.room(Instant::now()))
-    }
-
-    /// Remembers which slots of a queue this node has: it prefers them for a moment.
-    pub fn note_slots(&mut self, queue: QueueId, launcher: &Launcher) {
-        let now = Instant::now();
-        let had = self.had.entry(queue).or_default();
-        had.extend(launcher.places(queue).1.into_iter().map(|slot| (slot, now)));
-        had.retain(|_, last| now.saturating_duration_since(*last) < LATELY);
     }
 
     /// What may be claimed of a queue. `on_node`: how many tasks this node has.
     fn demand(&mut self, queue: &Queue, on_node: u64, (mut running, mut taken): (u64, Vec<u64>)) -> Demand {
         let now = Instant::now();
         let mut starts = self.starts.room_of(queue.id, now);
+        let of_queue = |((id, slot), _): ((QueueId, u64), TaskId)| (id == queue.id).then_some(slot);
+        let doubtful: Vec<u64> = self.watch.doubtful().filter_map(of_queue).collect();
         if let Some(others) = self.others.get(&queue.id) {
             let mine = running + others.nodes.get(self.node.as_str()).copied().unwrap_or(0);
             running += others.running;
@@ -171,6 +224,9 @@ impl Capacity {
             let view = View { seen: others.seen, mine, on_node, running, nodes: &others.nodes };
             starts = starts.min(self.sharing.allowance(&self.node, queue, &view, now));
         }
+        let in_doubt = doubtful.iter().filter(|slot| !taken.contains(slot)).count();
+        running += in_doubt as u64;
+        taken.extend(doubtful);
         Demand { queue: queue.id, threads: queue.claim_limit(), running, taken, starts }
     }
 
@@ -191,7 +247,7 @@ impl Capacity {
 
     /// Whether tasks of a queue that were claimed have to be counted (`limits.rs`).
     pub fn must_count(&self, queue: QueueId, queues: &Queues) -> bool {
-        let has_others = self.others.get(&queue).is_none_or(Others::have_no_slots);
+        let has_others = self.others.get(&queue).is_none_or(|others| others.without > 0);
         let (read, alone) = (queues.read_at(), self.sharing.alone(&self.node));
         self.limits.must_count(queue, Seen { read, has_others, alone }, Instant::now())
     }
@@ -219,12 +275,27 @@ impl Capacity {
     pub fn keep_only(&mut self, queues: &[Queue]) -> bool {
         let is_kept = |id: &QueueId| queues.iter().any(|queue| queue.id == *id);
         self.others.retain(|id, _| is_kept(id));
-        self.had.retain(|id, _| is_kept(id));
+        self.clear.retain(is_kept);
         let is_lower = self.limits.heard(queues, Instant::now());
         if is_lower {
             self.sharing.look_again();
         }
         is_lower
+    }
+}
+
+/// What was seen of queues.
+#[derive(Debug)]
+pub struct Sight {
+    queues: Vec<QueueId>,
+    tasks: HashMap<QueueId, Look>,
+    held: Vec<HeldSlot>,
+}
+
+impl Sight {
+    /// Nothing, of no queue.
+    pub fn nothing() -> Self {
+        Self { queues: Vec::new(), tasks: HashMap::new(), held: Vec::new() }
     }
 }
 

@@ -22,12 +22,14 @@ use disbatch_core::model::{Queue, QueueId, Task, TaskId};
 use disbatch_core::queue::Look;
 use disbatch_core::schedules::ForRun;
 use disbatch_core::store::StoreError;
-use disbatch_core::task::{Batch, Claim, Claimant, Slot};
+use disbatch_core::task::{Batch, Claim, Claimant, Slot, Unclaimed};
 
+use crate::capacity::Sight;
+use crate::holdings::Keeps;
 use crate::launch::TaskContext;
 use crate::limits::{HEARD_WITHIN, TOO_OLD};
 use crate::node::Node;
-use crate::runners::Promised;
+use crate::runners::{Held, Promised};
 use crate::schedule::{Demand, Round};
 
 /// What the schedule of a claimed task knows of earlier runs, which goes to the runner together with the task: nothing if it has none or that
@@ -43,6 +45,12 @@ impl Node {
         if self.capacity.maxthreads == Some(0) {
             return Ok(());
         }
+        let is_forbidden = self.capacity.watch.is_forbidden(Instant::now());
+        if self.capacity.holdings.fence().is_none() && !is_forbidden {
+            // It has just become another holder: the next heartbeat tells it the time.
+            return Ok(());
+        }
+        self.resolve_doubts().await?;
         self.refresh().await?;
         let mut queues = self.served().await?;
         let now = Instant::now();
@@ -121,15 +129,13 @@ impl Node {
         }
         let waiting = self.queues.known().iter().map(|queue| queue.id).filter(|id| !self.dry.contains(id));
         let unknown: Vec<QueueId> = waiting.filter(|id| !self.capacity.is_known(*id, now)).collect();
+        let capacity = &mut self.capacity;
         let looked = async {
-            match unknown.as_slice() {
-                [] => Ok(HashMap::new()),
-                unknown => self.store.look_at_queues(unknown).await,
-            }
+            if unknown.is_empty() { Ok(Sight::nothing()) } else { capacity.look(&self.store, unknown).await }
         };
-        let (queues, looks) = futures::try_join!(self.store.list_queues(), looked)?;
+        let (queues, sight) = futures::try_join!(self.store.list_queues(), looked)?;
         self.queues.set(queues, now);
-        self.capacity.note(&looks, (&self.runners.launcher, &[]), now);
+        self.capacity.note(&sight, (&self.runners.launcher, &[]), now);
         Ok(())
     }
 
@@ -160,13 +166,15 @@ impl Node {
                 round.claimed(0, false);
                 continue;
             }
-            let claimant = self.claimant(queue);
             let lanes = self.availability.lanes_of(queue);
             let ready = self.runners.launcher.ready(lanes.of_any(), &promised);
-            let (mut slots, rest) = with_runners(slots, &ready, claimant.lease.is_some());
+            let (mut slots, rest) = with_runners(slots, &ready, self.knows_leases(queue));
             round.put_back(&rest);
             let asked = slots.len();
             has_asked |= asked > 0;
+            let refused = self.hold(id, &mut slots).await;
+            let refused = refused.inspect_err(|_| self.runners.uncertain = true)?;
+            let claimant = self.claimant(queue);
             let started = self.start_ahead(queue, &claimant, &mut slots).await;
             let started = started.inspect_err(|_| self.runners.uncertain = true)?;
             let mut claimed = Batch::default();
@@ -179,6 +187,7 @@ impl Node {
                 claimed = taken.inspect_err(|_| self.runners.uncertain = true)?;
             }
             claimed.claims.splice(..0, started);
+            claimed.taken.extend(refused);
             tracing::debug!(queue = queue.display_name(), tasks = claimed.claims.len(), "claimed");
             if claimed.exhausted {
                 self.dry.insert(id);
@@ -203,15 +212,120 @@ impl Node {
         Ok((batch, has_asked))
     }
 
-    /// Who claims tasks of `queue`. A runner that knows of no leases would be taken for dead when that of the claim is over.
+    /// Whether the runners of a queue know of leases. One that does not would be taken for dead when that of the claim is over.
+    fn knows_leases(&self, queue: &Queue) -> bool {
+        self.runners.launcher.knows_leases() && self.availability.runner_of(queue).is_none()
+    }
+
+    /// Who claims tasks of `queue`.
     fn claimant(&self, queue: &Queue) -> Claimant {
-        let knows_leases =
-            self.runners.launcher.knows_leases() && self.availability.runner_of(queue).is_none();
+        let is_forbidden = self.capacity.watch.is_forbidden(Instant::now());
         Claimant {
             node: self.name.clone(),
             instance: self.instance.clone(),
-            lease: knows_leases.then(|| self.config.lease()),
+            lease: self.knows_leases(queue).then(|| self.config.lease()),
+            fence: self.capacity.holdings.fence().filter(|_| !is_forbidden),
         }
+    }
+
+    /// Has this node hold those of `slots` that it does not hold yet. Those that others hold are removed, and returned.
+    async fn hold(&mut self, queue: QueueId, slots: &mut Vec<Slot>) -> Result<Vec<u64>, StoreError> {
+        let numbers: Vec<u64> = slots.iter().map(|slot| slot.number).collect();
+        let lacking = self.capacity.holdings.lacking(queue, &numbers);
+        let now = Instant::now();
+        if lacking.is_empty() || self.capacity.watch.is_forbidden(now) {
+            return Ok(Vec::new());
+        }
+        let holder = self.capacity.holdings.holder();
+        match self.store.hold_slots(queue, (holder, &self.name), &lacking).await {
+            Ok(held) => {
+                self.capacity.holdings.add(holder, queue, &held);
+                let refused: Vec<u64> = lacking.into_iter().filter(|slot| !held.contains(slot)).collect();
+                slots.retain(|slot| !refused.contains(&slot.number));
+                Ok(refused)
+            }
+            Err(error) if error.is_forbidden() => {
+                tracing::warn!(%error, "cannot hold slots, so that limits are kept by counting, which costs more; `disbatch create-users` gives the right to");
+                self.capacity.watch.refused(now);
+                self.capacity.limits.looked(false, now);
+                Ok(Vec::new())
+            }
+            Err(error) => {
+                self.renounce();
+                Err(error)
+            }
+        }
+    }
+
+    /// Goes on as another holder of slots, with none: nobody knows whether what was sent takes effect.
+    pub(crate) fn renounce(&mut self) {
+        self.capacity.holdings.renounce();
+        self.end_handover(|_| true);
+        self.beats_soon();
+    }
+
+    /// Finds out which slots in doubt are free by now.
+    pub(crate) async fn resolve_doubts(&mut self) -> Result<(), StoreError> {
+        for held in std::mem::take(&mut self.runners.doubtful) {
+            if let Some(slot) = held.slot {
+                self.capacity.watch.doubt(held.queue, slot, held.task);
+            }
+        }
+        let tasks = self.capacity.watch.tasks_to_ask(Instant::now());
+        if !tasks.is_empty() {
+            let still = self.store.still_taken(&tasks).await?;
+            self.capacity.watch.asked(&tasks, &still);
+        }
+        Ok(())
+    }
+
+    /// Gives up free slots that this node does not use, or that others want.
+    pub(crate) async fn release_slots(&mut self, is_leaving: bool) -> Result<(), StoreError> {
+        if self.capacity.holdings.fence().is_none()
+            || !self.runners.untold.is_empty()
+            || self.runners.uncertain
+        {
+            return Ok(());
+        }
+        self.resolve_doubts().await?;
+        let used = self.runners.launcher.slots();
+        let used = used.chain(self.capacity.watch.doubtful().map(|(slot, _)| slot)).collect();
+        let is_alone = self.capacity.sharing.alone(&self.name).is_some();
+        let is_full =
+            self.capacity.maxthreads.is_some_and(|most| self.runners.launcher.running() as u64 >= most);
+        let (queues, sharing, dry) = (self.queues.known(), &self.capacity.sharing, &self.dry);
+        let keeps = |id: QueueId| match queues.iter().find(|queue| queue.id == id) {
+            None => Keeps::Nothing,
+            Some(_) if is_leaving => Keeps::Nothing,
+            Some(queue) if is_alone => Keeps::Below(queue.claim_limit()),
+            Some(_) if is_full || !sharing.may_keep(id) || sharing.is_wanted(id) && dry.contains(&id) => {
+                Keeps::Nothing
+            }
+            Some(queue) => Keeps::Lately(queue.claim_limit()),
+        };
+        let free = self.capacity.holdings.superfluous(&used, keeps, Instant::now());
+        if free.is_empty() {
+            return Ok(());
+        }
+        let holder = self.capacity.holdings.holder();
+        self.store.release_slots(holder, &free).await.inspect_err(|_| self.renounce())
+    }
+
+    /// Takes back the slots of holders that are gone. Returns whether there were some.
+    pub(crate) async fn take_back_slots(&mut self) -> Result<bool, StoreError> {
+        let now = Instant::now();
+        if !self.capacity.watch.wants_look(now) {
+            return Ok(false);
+        }
+        let (held, beats) = futures::try_join!(self.store.all_held_slots(), self.store.beats_of_holders())?;
+        let own = self.capacity.holdings.holder();
+        let gone = self.capacity.watch.gone(&held, &beats, own, now);
+        let slots = self.store.take_back_slots(&gone).await?;
+        if slots > 0 {
+            tracing::debug!(slots, holders = gone.len(), "took back slots of holders that are gone");
+            self.capacity.others.clear();
+        }
+        Ok(slots > 0)
     }
 
     /// Where slots alone do not keep the limit (`limits.rs`), looks back at claims and gives back what is more than it: it was lowered
@@ -228,7 +342,7 @@ impl Node {
         self.runners.uncertain = true;
         let asked = Instant::now();
         let looks = self.store.look_at_queues(&ids).await?;
-        self.capacity.note(&looks, (&self.runners.launcher, &batch), asked);
+        self.capacity.note_tasks(&looks, (&self.runners.launcher, &batch), asked);
         let is_late = self.queues.read_at().is_none_or(|read| read.elapsed() >= TOO_OLD);
         for id in ids {
             let look = looks.get(&id).filter(|_| !is_late);
@@ -277,7 +391,9 @@ impl Node {
         {
             let claim = batch.remove(last);
             tracing::info!(task = %claim.task, "the queue is paused, or its limit reached: claim given back");
-            self.store.unclaim_task(&claim, "its queue was paused, or its limit reached").await?;
+            let unclaimed =
+                self.store.unclaim_task(&claim, "its queue was paused, or its limit reached").await?;
+            self.doubt_unless(unclaimed, &claim);
             self.put_back(claim.queue);
             self.not_started(claim.task).await;
             back += 1;
@@ -327,6 +443,7 @@ impl Node {
         self.runners.uncertain = true;
         tracing::warn!(task = %claim.task, "the task was queued without its locks: it waits for them");
         self.store.block_claim(&claim).await?;
+        self.runners.doubtful.push(Held::of(&claim));
         self.runners.uncertain = false;
         self.not_started(claim.task).await;
         Ok(())
@@ -335,15 +452,25 @@ impl Node {
     pub(crate) async fn give_back(&mut self, claim: Claim, why: &str) -> Result<(), StoreError> {
         // Should this fail, the claim is one that nobody launches.
         self.runners.uncertain = true;
-        if let Err(error) = self.store.unclaim_task(&claim, why).await {
-            // If it is started, nothing else tells by then that its runner does not have it.
-            self.runners.untold.push(claim);
-            return Err(error);
+        match self.store.unclaim_task(&claim, why).await {
+            Ok(back) => self.doubt_unless(back, &claim),
+            Err(error) => {
+                // If it is started, nothing else tells by then that its runner does not have it.
+                self.runners.untold.push(claim);
+                return Err(error);
+            }
         }
         self.put_back(claim.queue);
         self.runners.uncertain = false;
         self.not_started(claim.task).await;
         Ok(())
+    }
+
+    /// Whoever has the task now may have it in the slot.
+    pub(crate) fn doubt_unless(&mut self, back: Unclaimed, claim: &Claim) {
+        if back != Unclaimed::Queued {
+            self.runners.doubtful.push(Held::of(claim));
+        }
     }
 
     /// A task of the queue waits again that was claimed.

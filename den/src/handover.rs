@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bson::RawDocumentBuf;
+use bson::{DateTime, RawDocumentBuf};
 use disbatch_core::clock::boot_time;
 use disbatch_core::model::{Policy, Queue, QueueId, Sort, TaskId};
 use disbatch_core::rate::Rate;
@@ -17,6 +17,7 @@ use disbatch_core::store::StoreError;
 use disbatch_core::task::{Claim, Claimant, MOST_READ_AHEAD, Queued, Slot, StartedAhead};
 use tokio::sync::mpsc;
 
+use crate::holdings::Holdings;
 use crate::launch::TaskContext;
 use crate::node::Node;
 use crate::runner::Event;
@@ -88,6 +89,7 @@ struct Stand {
 pub struct Handover {
     queues: Arc<Mutex<HashMap<QueueId, Stock>>>,
     under_way: Arc<Mutex<Vec<TaskId>>>,
+    holdings: Holdings,
     events: mpsc::UnboundedSender<Event>,
 }
 
@@ -95,14 +97,16 @@ pub struct Handover {
 #[derive(Debug)]
 pub struct UnderWay {
     until: Duration,
+    /// Until when it may be started, by the server's clock.
+    pub fence: DateTime,
     task: TaskId,
     all: Arc<Mutex<Vec<TaskId>>>,
 }
 
 impl UnderWay {
-    fn new(until: Duration, task: TaskId, all: &Arc<Mutex<Vec<TaskId>>>) -> Self {
+    fn new((until, fence): (Duration, DateTime), task: TaskId, all: &Arc<Mutex<Vec<TaskId>>>) -> Self {
         lock(all).push(task);
-        Self { until, task, all: Arc::clone(all) }
+        Self { until, fence, task, all: Arc::clone(all) }
     }
 
     /// Whether its runner may still be told. A start that was long on its way may have been made by settings that do not hold any more.
@@ -122,8 +126,13 @@ impl Drop for UnderWay {
 
 impl Handover {
     /// Nothing yet. Where there are few tasks left is told to `events`.
-    pub fn new(events: mpsc::UnboundedSender<Event>) -> Self {
-        Self { queues: Arc::default(), under_way: Arc::default(), events }
+    pub fn new(events: mpsc::UnboundedSender<Event>, holdings: Holdings) -> Self {
+        Self { queues: Arc::default(), under_way: Arc::default(), holdings, events }
+    }
+
+    /// The slots that this node holds.
+    pub const fn holdings(&self) -> &Holdings {
+        &self.holdings
     }
 
     /// The first task that fits and may have the slot `slot` of `queue`, if there is one. Until it is known what became of that, the
@@ -140,12 +149,13 @@ impl Handover {
         if boot_time() >= stock.until || slot >= stock.queue.claim_limit() {
             return None;
         }
+        let fence = self.holdings.fence_of(queue, slot)?;
         let at = stock.tasks.iter().position(|next| fits(&next.known));
         let at = at.filter(|at| may_take(*at, &mut stock.passed, Instant::now()))?;
         let next = stock.tasks.remove(at)?;
         stock.tried += 1;
-        let under_way =
-            UnderWay::new(stock.until.saturating_add(ON_ITS_WAY), next.queued.task, &self.under_way);
+        let until = stock.until.saturating_add(ON_ITS_WAY);
+        let under_way = UnderWay::new((until, fence), next.queued.task, &self.under_way);
         let needs_look =
             stock.tasks.len() < stock.low || boot_time().saturating_add(READ_AGAIN) >= stock.until;
         if needs_look && !std::mem::replace(&mut stock.told, true) {
@@ -251,7 +261,6 @@ impl Node {
         self.end_handover(|queue| !eligible.contains(&queue));
         for queue in eligible {
             let Some(running) = running.get(&queue.id) else { continue };
-            self.capacity.note_slots(queue.id, &self.runners.launcher);
             let target = (running * EACH).clamp(FEWEST, MOST);
             let low = target - target / 4;
             let stand = self.runners.launcher.handover().stand(queue, (until, low));

@@ -28,6 +28,7 @@ use tokio::sync::mpsc;
 
 use crate::claims::OfSchedule;
 use crate::handover::Handover;
+use crate::holdings::Holdings;
 use crate::runner::{self, Event, Exit, ProcessId, Runner, Services, Work};
 use crate::runners::{Held, Hold, Lanes, Promised};
 use crate::scribe::Scribe;
@@ -133,7 +134,7 @@ impl Launcher {
         tracer: Option<Tracer>,
     ) -> io::Result<(Self, mpsc::UnboundedReceiver<Event>)> {
         let (events, inbox) = mpsc::unbounded_channel();
-        let handover = Handover::new(events.clone());
+        let handover = Handover::new(events.clone(), Holdings::default());
         let services =
             Services { store: store.clone(), scribe: Scribe::start(store.clone()), handover, events, tracer };
         let launcher = Self {
@@ -318,16 +319,16 @@ impl Launcher {
     }
 
     /// Notes that a warm runner does not have the task any more.
-    pub fn freed(&mut self, serial: u64, task: TaskId) {
-        if let Some(process) = self.processes.get_mut(&serial) {
-            let held = process.hold.take(task);
-            if process.hold.count() == 0 {
-                process.lanes = None;
-                process.idle_since = Instant::now();
-                self.idle.push(serial);
-            }
-            self.stayed(held);
+    pub fn freed(&mut self, serial: u64, task: TaskId) -> Option<Held> {
+        let process = self.processes.get_mut(&serial)?;
+        let held = process.hold.take(task);
+        if process.hold.count() == 0 {
+            process.lanes = None;
+            process.idle_since = Instant::now();
+            self.idle.push(serial);
         }
+        self.stayed(held);
+        held
     }
 
     /// Notes whose turn a task is that a runner was given, if that matters.
@@ -374,14 +375,15 @@ impl Launcher {
     }
 
     /// Notes that a runner has ended and been looked after, as far as it is about this task.
-    pub fn ended(&mut self, exit: &Exit) {
+    pub fn ended(&mut self, exit: &Exit) -> Option<Held> {
         let serial = exit.process.serial;
-        let Some(process) = self.processes.get(&serial) else { return };
+        let process = self.processes.get(&serial)?;
         let held = exit.claim.as_ref().and_then(|claim| process.hold.take(claim.task));
         if process.hold.count() == 0 {
             self.processes.remove(&serial);
         }
         self.stayed(held);
+        held
     }
 
     /// The processes of warm runners that work on another task than this, or on none.
@@ -442,6 +444,11 @@ impl Launcher {
     pub fn places(&self, queue: QueueId) -> (u64, Vec<u64>) {
         let of_queue: Vec<Held> = self.held().filter(|held| held.queue == queue).collect();
         (of_queue.len() as u64, of_queue.iter().filter_map(|held| held.slot).collect())
+    }
+
+    /// The slots that they have.
+    pub fn slots(&self) -> impl Iterator<Item = (QueueId, u64)> {
+        self.held().filter_map(|held| Some((held.queue, held.slot?)))
     }
 
     /// How many tasks of each queue these are.

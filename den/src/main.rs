@@ -4,6 +4,7 @@ mod capacity;
 mod chores;
 mod claims;
 mod handover;
+mod holdings;
 mod launch;
 mod limits;
 mod monitoring;

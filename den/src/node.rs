@@ -88,10 +88,11 @@ impl Node {
         hints: Arc<Hints>,
         launcher: (Launcher, mpsc::UnboundedReceiver<Event>),
     ) -> Self {
+        let holdings = launcher.0.handover().holdings().clone();
         let availability = Availability::look(&config);
         let instance = ObjectId::new();
         let supervision = Supervision::new(config.lease());
-        let (pace, capacity) = (Pace::new(config.lease()), Capacity::new(&config, &name, instance));
+        let (pace, capacity) = (Pace::new(config.lease()), Capacity::new(&config, &name, instance, holdings));
         let vitals = Vitals::start(store.clone());
         let tidier = Tidier::start(&config, &name, store.database_name(), ours.plugins_user());
         Self {
@@ -224,6 +225,11 @@ impl Node {
         } else {
             self.end_handover(|_| true);
         }
+        self.release_slots(!may_claim).await?;
+        if self.capacity.sharing.has_new_wish(Instant::now()) {
+            // Others are to hear of it at once.
+            self.beats_soon();
+        }
         self.plan_starts();
         if claim || hinted {
             self.news = News::default();
@@ -249,7 +255,7 @@ impl Node {
             match self.settle(&exit).await {
                 Ok(()) => {
                     self.tidy_after(&exit);
-                    self.runners.launcher.ended(&exit);
+                    self.ended(&exit);
                 }
                 // It never will be stored: then the run is judged without it, and nothing waits behind it.
                 Err(error) if !error.is_transient() && exit.result.is_some() => {
@@ -267,7 +273,7 @@ impl Node {
                             .await;
                     }
                     self.tidy_after(&exit);
-                    self.runners.launcher.ended(&exit);
+                    self.ended(&exit);
                 }
             }
         }
@@ -275,7 +281,12 @@ impl Node {
             self.give_back(claim, "its runner was about to end").await?;
         }
         self.give_back_untold().await?;
+        if std::mem::take(&mut self.runners.has_lost_track) {
+            self.renounce();
+        }
         if self.runners.uncertain {
+            // Nor is it known whether what was claimed is free.
+            self.renounce();
             let why = "its DEN could not tell whether it had claimed it";
             // What runners that have tasks are about to be handed besides is known when it has been handed.
             self.end_handover(|_| true);
@@ -293,12 +304,27 @@ impl Node {
         Ok(())
     }
 
+    /// A runner has ended, and what it had was looked after.
+    fn ended(&mut self, exit: &Exit) {
+        // Whether its task has left the slot is looked at.
+        let held = self.runners.launcher.ended(exit);
+        self.runners.doubtful.extend(held);
+    }
+
+    /// Has the next pass begin with a heartbeat, soon.
+    pub(crate) fn beats_soon(&mut self) {
+        self.news.node_changed = true;
+        self.pace.hurry();
+    }
+
     /// Gives back tasks that were started, or may have been, and of which no runner was told.
     async fn give_back_untold(&mut self) -> Result<(), StoreError> {
         while let Some(claim) = self.runners.untold.last() {
-            self.store.unclaim_task(claim, "its runner was not told of it").await?;
+            let back = self.store.unclaim_task(claim, "its runner was not told of it").await?;
             let (task, queue) = (claim.task, claim.queue);
-            self.runners.untold.pop();
+            if let Some(claim) = self.runners.untold.pop() {
+                self.doubt_unless(back, &claim);
+            }
             self.put_back(queue);
             self.not_started(task).await;
         }
@@ -334,6 +360,10 @@ impl Node {
         if std::mem::take(&mut self.news.put_back) {
             self.news.inserted = true;
             self.ahead.look_back_everywhere();
+        }
+        if std::mem::take(&mut self.news.wanted) {
+            self.capacity.sharing.look_again();
+            self.pace.hurry();
         }
         if std::mem::take(&mut self.news.timed) {
             self.pace.hurry();
@@ -378,10 +408,25 @@ impl Node {
         if self.stay {
             self.stay_for_running(lifecycle).await;
         }
+        if let Err(error) = self.close_slots().await {
+            tracing::warn!(%error, "cannot give up slots; others take them back later");
+        }
         if let Err(error) = self.store.leave(&self.name, &self.instance).await {
             tracing::warn!(%error, "cannot say that this node has ended");
         }
         tracing::info!("ended; running tasks go on by themselves");
+    }
+
+    /// Gives up the slots in which no task is, and has the others taken back as their tasks end.
+    async fn close_slots(&mut self) -> Result<(), StoreError> {
+        let holder = self.capacity.holdings.holder();
+        if self.runners.launcher.handover().is_under_way() || self.capacity.watch.is_forbidden(Instant::now())
+        {
+            return Ok(());
+        }
+        self.release_slots(true).await?;
+        self.capacity.holdings.renounce();
+        self.store.close_slots(holder).await
     }
 
     /// Gives back what no runner has started, or was told of. Returns how many tasks these were.

@@ -45,8 +45,8 @@ pub struct ProcessId {
 /// What the node learns of its runners.
 #[derive(Debug)]
 pub enum Event {
-    /// The runner can take another task: one that it had has ended, or was not to be begun.
-    Free { serial: u64, task: TaskId },
+    /// The runner can take another task: one that it had has ended, or was not to be begun. If it is not known to be `over`, it may have its slot still.
+    Free { serial: u64, task: TaskId, over: bool },
     /// The runner is on its way out, and has not got the task.
     Refused {
         serial: u64,
@@ -55,8 +55,8 @@ pub enum Event {
     },
     /// The runner's process has ended, and everything that it had said is written. This comes for each task that it had.
     Exit(Box<Exit>),
-    /// A task was started, or may have been, and no runner was told of it.
-    Untold(Claim),
+    /// A task was started, and no runner was told of it. If that is not `known`, it may be started yet.
+    Untold { claim: Claim, known: bool },
     /// Few tasks are left that slots can be handed to.
     FewAhead,
 }

@@ -27,6 +27,10 @@ pub struct Runners {
     pub refused: Vec<Claim>,
     /// Tasks that were started, or may have been, and that no runner was told of.
     pub untold: Vec<Claim>,
+    /// Tasks that no runner has any more, and that may have their slots still.
+    pub doubtful: Vec<Held>,
+    /// A start was sent, and nobody knows whether it is made: it may be yet.
+    pub has_lost_track: bool,
     /// Tasks whose runner has ended without starting them: with which that happens again are left alone for a while.
     pub unstarted: HashSet<TaskId>,
     /// The runner, by its serial, some of whose processes did not die when it did.
@@ -46,6 +50,8 @@ impl Runners {
             exits: Vec::new(),
             refused: Vec::new(),
             untold: Vec::new(),
+            doubtful: Vec::new(),
+            has_lost_track: false,
             unstarted: HashSet::new(),
             undying: None,
             uncertain: false,
@@ -68,8 +74,9 @@ impl Runners {
 
     fn take(&mut self, event: Event) {
         match event {
-            Event::Free { serial, task } => {
-                self.launcher.freed(serial, task);
+            Event::Free { serial, task, over } => {
+                let held = self.launcher.freed(serial, task);
+                self.doubtful.extend(held.filter(|_| !over));
                 self.launches.worked();
                 self.freed = true;
             }
@@ -77,7 +84,10 @@ impl Runners {
                 self.launcher.refused(serial, claim.task);
                 self.refused.push(claim);
             }
-            Event::Untold(claim) => self.untold.push(claim),
+            Event::Untold { claim, known } => {
+                self.untold.push(claim);
+                self.has_lost_track |= !known;
+            }
             Event::FewAhead => {}
             Event::Exit(exit) => {
                 self.launcher.gone(&exit);
@@ -144,7 +154,7 @@ pub struct Held {
 }
 
 impl Held {
-    fn of(claim: &Claim) -> Self {
+    pub fn of(claim: &Claim) -> Self {
         Self { task: claim.task, queue: claim.queue, slot: claim.slot() }
     }
 }

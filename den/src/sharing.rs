@@ -6,7 +6,7 @@
 //! more is left to who does not take it. A node that finds no free slot says so with its heartbeat, and is reckoned with again.
 //! None of this keeps a limit: slots do.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use bson::DateTime;
@@ -49,6 +49,8 @@ pub struct Sharing {
     queues: HashMap<QueueId, Shared>,
     /// When this node looked for what any node may do.
     looked_for_all: Option<Instant>,
+    /// The queues that it wanted when it was last asked whether these are others.
+    wished: HashSet<QueueId>,
 }
 
 /// What was seen of a queue.
@@ -193,6 +195,19 @@ impl Sharing {
     /// Whether this node may keep all slots of `queue` that it has: it runs no more than its share, as far as others want theirs.
     pub fn may_keep(&self, queue: QueueId) -> bool {
         self.queues.get(&queue).is_none_or(|shared| !shared.is_above)
+    }
+
+    /// Whether it wants other queues than when this was asked last.
+    pub fn has_new_wish(&mut self, now: Instant) -> bool {
+        let wants: HashSet<QueueId> = self.wants(now).into_iter().collect();
+        let is_new = !wants.is_subset(&self.wished);
+        self.wished = wants;
+        is_new
+    }
+
+    /// Whether another node found no free slot of the queue lately.
+    pub fn is_wanted(&self, queue: QueueId) -> bool {
+        self.peers.iter().any(|peer| peer.wants(queue))
     }
 
     /// How many of the free slots of `queue` the node `me` may take now.

@@ -37,6 +37,8 @@ impl Node {
             claim_from: &ids,
             queues: self.queues.are_old(Instant::now(), hints),
             peers: self.capacity.sharing.wants_peers(Instant::now()),
+            holder: Some(self.capacity.holdings.holder())
+                .filter(|_| !self.capacity.watch.is_forbidden(began)),
         };
         let mut outlook = self.store.look_around(&question).await?;
         if for_all {
@@ -45,6 +47,7 @@ impl Node {
         self.learn(&mut outlook, began, &claim_from);
         let mut again = self.sweep(&outlook).await?;
         self.look_at_slots().await?;
+        let took_back = outlook.held_by_others && self.take_back_slots().await?;
         self.look_at_canaries().await?;
         if self.workers.refresh(&self.store).await? {
             // Runners are told of them with their tasks.
@@ -78,7 +81,7 @@ impl Node {
         situation.occupied = outlook.occupied;
         situation.waiting = outlook.claimable;
         self.pace.looked(Instant::now(), outlook.next, again);
-        Ok(outlook.claimable)
+        Ok(outlook.claimable || took_back)
     }
 
     /// Has those next to the loop look after what was found. `hints`: changes are told of. Returns whether there may soon be more.
@@ -141,7 +144,8 @@ impl Node {
             Err(error) if error.is_forbidden() => false,
             kept => kept?,
         };
-        self.capacity.limits.looked(kept, Instant::now());
+        let now = Instant::now();
+        self.capacity.limits.looked(kept && !self.capacity.watch.is_forbidden(now), now);
         Ok(())
     }
 

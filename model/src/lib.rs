@@ -57,7 +57,8 @@
 //! about who has written what when one of the two dies or does not answer, and [`mark`] about how the DEN knows that
 //! nothing is left of a runner.
 //!
-//! And all of it is about DENs that count after each claim. [`limits`] is about when they need not.
+//! And all of it is about DENs that count after each claim. [`limits`] is about when they need not. [`holds`] is about slots that
+//! documents of their own give to DENs, in place of an index over running tasks.
 //!
 //! [`keys`] is about something else: which of several tasks has a key that only one live task may have. And [`commits`] is about tasks that
 //! their plugins end in transactions of their own.
@@ -75,11 +76,12 @@
 //! [`state`] is what there is, [`model::Action`] is what can happen, [`properties`] is what must hold,
 //! [`protocol::Rules`] are the rules, each of which can be left out. `tests/holds.rs` goes through all states with all
 //! rules; `tests/must_fail.rs` leaves out one rule at a time and expects the checker to find what goes wrong.
-//! `tests/linked.rs` and `tests/linked_must_fail.rs` do the same for [`link`] and [`mark`], `tests/limits.rs` for [`limits`], `tests/keys.rs` for [`keys`],
-//! and `tests/commits.rs` for [`commits`].
+//! `tests/linked.rs` and `tests/linked_must_fail.rs` do the same for [`link`] and [`mark`], `tests/limits.rs` for [`limits`],
+//! `tests/slot_holds.rs` for [`holds`], `tests/keys.rs` for [`keys`], and `tests/commits.rs` for [`commits`].
 
 pub mod commits;
 mod den;
+pub mod holds;
 pub mod keys;
 pub mod limits;
 pub mod link;

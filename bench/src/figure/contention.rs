@@ -214,7 +214,7 @@ impl Arena {
 
 pub fn claimant(number: u32) -> Claimant {
     let node = NodeName::new(format!("n{number}"));
-    Claimant { node, instance: format!("start of n{number}"), lease: Some(LEASE) }
+    Claimant { node, instance: format!("start of n{number}"), lease: Some(LEASE), fence: None }
 }
 
 /// One claimer. Its places are its own, as those of a DEN are that has just ended as many tasks.

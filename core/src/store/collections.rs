@@ -331,6 +331,10 @@ collections! {
     RATES = Collection::new("rates", "how many tasks of a queue or group started lately")
         .indexed(indexes::of_rates)
         .den(&[INDEX, INSERT, UPDATE]);
+    /// See [`crate::slots`].
+    SLOTS = Collection::new("slots", "which slots of queues which DENs hold")
+        .indexed(indexes::of_slots)
+        .den(&[INDEX, INSERT, REMOVE, UPDATE]);
     /// See [`crate::fair`].
     TURNS = Collection::new("queue_turns", "whose turn it is in fair queues")
         .indexed(indexes::of_groups)

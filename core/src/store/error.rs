@@ -133,6 +133,17 @@ impl StoreError {
         }
     }
 
+    /// Whether the server has broken the operation off because it took longer than it may.
+    pub(crate) fn took_too_long(&self) -> bool {
+        const EXPIRED: i32 = 50;
+        let Self::Database(error) = self else { return false };
+        match error.kind.as_ref() {
+            ErrorKind::Command(failed) => failed.code == EXPIRED,
+            ErrorKind::Write(DriverWriteFailure::WriteConcernError(failed)) => failed.code == EXPIRED,
+            _ => false,
+        }
+    }
+
     /// Whether several documents were inserted, and the only ones that were not were there already.
     pub fn is_duplicate_only(&self) -> bool {
         let Self::Database(error) = self else { return false };

@@ -95,7 +95,7 @@ impl Index {
 }
 
 impl Store {
-    /// Whether the unique indexes of tasks are there that give each slot once. There are none where `tasks` is sharded by `_id`, too.
+    /// Whether the unique index of tasks is there that gives each slot of a group once. There are none where `tasks` is sharded by `_id`, too.
     #[operation]
     pub async fn keeps_slots(&self) -> Result<bool, StoreError> {
         let there = self.unique_indexes().await?;
@@ -266,9 +266,9 @@ mod tests {
 
     /// A collection that is sharded can have no unique index that does not begin with its shard key, which is queue and `_id` here.
     #[test]
-    fn of_tasks_slots_alone_have_unique_indexes() {
+    fn of_tasks_slots_of_groups_alone_have_a_unique_index() {
         let unique: Vec<String> = of_tasks().iter().filter(|index| index.unique).map(Index::name).collect();
-        assert_eq!(unique, ["queue_1_slot_1", "queue_1_group_1_group_slot_1"]);
+        assert_eq!(unique, ["queue_1_group_1_group_slot_1"]);
         let other = Index::on(doc! { "queue": 1, "unique": 1 });
         assert!(!other.is_among(&[doc! { "queue": 1 }, doc! { "unique": 1, "queue": 1 }]));
         assert!(other.is_among(&[doc! { "queue": 1 }, doc! { "queue": 1, "unique": 1 }]));

@@ -39,6 +39,8 @@ pub struct Claimant {
     /// How long the claim holds until its runner has started the task. `None`: for ever, for a runner that
     /// knows nothing of leases.
     pub lease: Option<Duration>,
+    /// Until when tasks may be started in the slots that it holds, by the server's clock: see [`crate::slots`]. `None`: it holds none, and counts.
+    pub fence: Option<DateTime>,
 }
 
 /// A claimed task that no runner has been told of yet: launch its runner with it, or give it back.

@@ -16,6 +16,7 @@ use super::transition::{Transition, count_in, server_time_in};
 use crate::budget;
 use crate::model::document::unreadable_field;
 use crate::model::{PLUGIN_VERSION, Queue, Status, TaskId, whole_number};
+use crate::slots::STARTS_TAKE;
 use crate::store::{Store, StoreError, WriteFailure};
 
 /// So few are claimed by an operation each, side by side: that takes one round trip, where one operation for all of
@@ -173,11 +174,15 @@ impl Store {
             .hint(by_id())
             .return_document(ReturnDocument::After)
             .write_concern(self.concern_of(one))
+            .max_time(STARTS_TAKE)
             .await;
         let mut outcome = ClaimOutcome::default();
         match claimed.map_err(StoreError::from) {
             Ok(Some(document)) => outcome.claims.push(claim_of(one, queue, claimant, document)),
             Ok(None) => outcome.lost.push(one),
+            Err(error) if error.took_too_long() => {
+                return Err(StoreError::Unconfirmed { reason: error.to_string() });
+            }
             Err(error) => {
                 let ours = claimed_by(claimant, now);
                 Box::pin(self.claim_failed((queue, ours), (one, error), &mut outcome)).await?;
@@ -266,8 +271,15 @@ impl Try {
         if let Some(place) = self.group_slot {
             transition = transition.set("group_slot", stored(place));
         }
-        Statement { task: self.task, like: claimable(queue), transition }
+        let mut like = claimable(queue);
+        like.extend(within(claimant.fence));
+        Statement { follows: claimant.fence.is_some(), ..Statement::of(self.task, like, transition) }
     }
+}
+
+/// Matches nothing after the fence of a holder of slots.
+pub(super) fn within(fence: Option<DateTime>) -> Option<(String, Bson)> {
+    Some(("$expr".to_owned(), doc! { "$lt": ["$$NOW", fence?] }.into()))
 }
 
 /// Matches what this start of a DEN has claimed at that time.

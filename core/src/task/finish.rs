@@ -323,7 +323,7 @@ impl Finish {
 
     /// The transition, and what the task must be like for it.
     pub(super) fn statement(&self, run: &Run, now: DateTime) -> Statement {
-        Statement { task: run.task.0, like: run.like(), transition: self.transition(now) }
+        Statement::of(run.task.0, run.like(), self.transition(now))
     }
 
     fn transition(&self, now: DateTime) -> Transition {

@@ -2,8 +2,8 @@
 //! in the slot that another one frees, by the command that stores the end of that one (0 -> final, then -2 -> 0).
 //!
 //! Such a task has been read before, document and all, and nothing is read back. So its start matches the task only as it was read:
-//! queued for the first time, which counts no attempt yet, and not changed since. A slot is given once: should the end not be stored, the
-//! unique index over slots refuses the start.
+//! queued for the first time, which counts no attempt yet, and not changed since. A slot is given once: where the end cannot be stored, the
+//! start behind it is not made.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use disbatch_operation::operation;
 use futures::TryStreamExt;
 
 use super::claim::{BATCH_READ, Claim, Claimant, claimable_of};
-use super::claim_updates::{Slot, by_id, unfit};
+use super::claim_updates::{Slot, by_id, unfit, within};
 use super::run::started_by;
 use super::statements::Statement;
 use super::transition::{Transition, millis, server_time_in};
@@ -69,6 +69,8 @@ pub struct Take {
     pub at: DateTime,
     /// How long the task is the runner's until it renews that.
     pub lease: Duration,
+    /// Until when it may be started, see [`crate::slots`].
+    fence: Option<DateTime>,
     /// Since when it has waited, for [`crate::series`].
     waiting: Option<Waiting>,
     unchanged_since: DateTime,
@@ -242,6 +244,7 @@ impl Queued {
             pid: slot.runner?,
             at,
             lease: by.lease?,
+            fence: by.fence,
             waiting: Waiting::of_document(queue, &self.document),
             unchanged_since: self.unchanged_since,
             version: self.version.clone(),
@@ -267,6 +270,7 @@ impl Queued {
 impl Take {
     pub(super) fn statement(&self) -> Statement {
         let mut like = claimable_of(self.queue);
+        like.extend(within(self.fence));
         like.insert("attempt", Bson::Null);
         like.insert("mtime", doc! { "$lte": self.unchanged_since });
         let mut transition = started_by(Transition::to(Status::Running, self.at), self.at, self.pid)
@@ -278,7 +282,7 @@ impl Take {
         if let Some(version) = &self.version {
             transition = transition.set(PLUGIN_VERSION, version.as_str());
         }
-        Statement { task: self.task.0, like, transition }
+        Statement { follows: true, ..Statement::of(self.task.0, like, transition) }
     }
 
     /// Whether it is this start that the task runs by.

@@ -110,14 +110,14 @@ impl Run {
     /// A longer lease, if this run still has the task.
     pub(super) fn renewal(&self, lease: Duration) -> Statement {
         let transition = Transition::within().compute("lease_until", server_time_in(lease));
-        Statement { task: self.task.0, like: self.like(), transition }
+        Statement::of(self.task.0, self.like(), transition)
     }
 
     /// What its plugin says about its progress, if this run still has the task.
     pub(super) fn progress(&self, mut progress: Document, now: DateTime) -> Statement {
         progress.insert("at", now);
         let transition = Transition::within().set("progress", progress);
-        Statement { task: self.task.0, like: self.like(), transition }
+        Statement::of(self.task.0, self.like(), transition)
     }
 
     /// What its plugin has saved, if this run still has the task, and nothing newer is there.
@@ -130,7 +130,7 @@ impl Run {
     pub(super) fn saving(&self, number_in: &str, number: i64, transition: Transition) -> Statement {
         let mut like = self.like();
         like.insert(number_in, doc! { "$not": { "$gte": number } });
-        Statement { task: self.task.0, like, transition: transition.set(number_in, number) }
+        Statement::of(self.task.0, like, transition.set(number_in, number))
     }
 }
 
@@ -307,7 +307,7 @@ impl Start {
         if let Some(claimed) = self.claimed {
             like.insert("mtime", claimed);
         }
-        Statement { task: self.task.0, like, transition: self.transition() }
+        Statement::of(self.task.0, like, self.transition())
     }
 
     fn transition(&self) -> Transition {

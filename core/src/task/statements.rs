@@ -21,8 +21,9 @@ use bson::{Bson, Document, doc};
 use futures::TryStreamExt;
 use mongodb::options::{UpdateModifications, WriteConcern};
 
-use super::transition::Transition;
+use super::transition::{Transition, millis};
 use crate::model::{Status, TaskId, whole_number};
+use crate::slots::STARTS_TAKE;
 use crate::store::{Store, StoreError, WriteFailure};
 
 /// So many tasks share a statement at most: each of them looks for its values among all.
@@ -46,9 +47,15 @@ pub(super) struct Statement {
     pub like: Document,
     /// What then becomes of it.
     pub transition: Transition,
+    /// It takes a slot: it is made only if none before it has failed, and soon.
+    pub follows: bool,
 }
 
 impl Statement {
+    pub(super) const fn of(task: ObjectId, like: Document, transition: Transition) -> Self {
+        Self { task, like, transition, follows: false }
+    }
+
     /// The filter and the update, for an operation of its own.
     pub(super) fn alone(self) -> (Document, Vec<Document>) {
         let mut filter = doc! { "_id": self.task };
@@ -62,7 +69,7 @@ impl Statement {
     }
 
     fn is_like(&self, other: &Self) -> bool {
-        self.like == other.like && self.transition.is_like(&other.transition)
+        self.follows == other.follows && self.like == other.like && self.transition.is_like(&other.transition)
     }
 }
 
@@ -85,50 +92,74 @@ impl Store {
         statements: &[Statement],
         concern: Option<&WriteConcern>,
     ) -> Result<Report, StoreError> {
-        let mut alone = Vec::new();
-        let mut shared = Vec::new();
+        let (mut alone, mut shared) = (Vec::new(), Vec::new());
         for group in alike(statements) {
             match (encode_group(statements, &group)?, group.as_slice()) {
-                (Some(statement), _) => shared.push((statement, group)),
-                (None, _) => alone.extend(group),
+                (Some(statement), [first, ..]) => {
+                    shared.push(Encoded { statement, follows: statements[*first].follows, numbers: group });
+                }
+                _ => alone.extend(group),
             }
         }
         let sent = self.send_all(shared, concern).await?;
         alone.extend(sent.failures.into_iter().flat_map(|(numbers, _)| numbers));
+        alone.extend(sent.unsent);
         if alone.is_empty() {
             let complete = usize::try_from(sent.matched) == Ok(statements.len());
             return Ok(Report { complete, failures: Vec::new() });
         }
-        let mut failures = Vec::new();
-        let mut singly = Vec::new();
-        for number in alone {
+        let (following, alone): (Vec<usize>, Vec<usize>) =
+            alone.into_iter().partition(|number| statements[*number].follows);
+        let mut failures = self.send_singly(statements, alone, concern).await?;
+        failures.extend(if failures.is_empty() {
+            self.send_singly(statements, following, concern).await?
+        } else {
+            let unsent = |number| (number, StoreError::unfit("what comes before it has failed"));
+            following.into_iter().map(unsent).collect()
+        });
+        Ok(Report { complete: false, failures })
+    }
+
+    /// Sends these statements, none of which shares one. Returns those that failed.
+    async fn send_singly(
+        &self,
+        statements: &[Statement],
+        numbers: Vec<usize>,
+        concern: Option<&WriteConcern>,
+    ) -> Result<Vec<(usize, StoreError)>, StoreError> {
+        let (mut failures, mut singly) = (Vec::new(), Vec::new());
+        for number in numbers {
             let statement = statements[number].clone().encode()?;
             if statement.as_bytes().len() > MOST_BYTES {
                 failures.push((number, StoreError::unfit("the update is larger than a command may be")));
             } else {
-                singly.push((statement, vec![number]));
+                singly.push(Encoded { statement, follows: false, numbers: vec![number] });
             }
         }
         let sent = self.send_all(singly, concern).await?;
         for (numbers, failure) in sent.failures {
             failures.extend(numbers.first().map(|number| (*number, failure)));
         }
-        Ok(Report { complete: false, failures })
+        Ok(failures)
     }
 
-    /// Sends statements with the numbers of what each is for, in as many commands as they need.
+    /// Sends statements, in as many commands as they need.
     async fn send_all(
         &self,
-        statements: Vec<(RawDocumentBuf, Vec<usize>)>,
+        statements: Vec<Encoded>,
         concern: Option<&WriteConcern>,
     ) -> Result<Sent, StoreError> {
         let mut sent = Sent::default();
         let mut command = Command::default();
-        for (statement, numbers) in statements {
-            if !command.has_room_for(&statement) {
+        for encoded in statements {
+            if !command.has_room_for(&encoded.statement) {
                 self.send(std::mem::take(&mut command), concern, &mut sent).await?;
             }
-            command.add(&statement, numbers);
+            if encoded.follows && !sent.failures.is_empty() {
+                sent.unsent.extend(encoded.numbers);
+            } else {
+                command.add(encoded);
+            }
         }
         if !command.numbers.is_empty() {
             self.send(command, concern, &mut sent).await?;
@@ -142,10 +173,14 @@ impl Store {
         concern: Option<&WriteConcern>,
         sent: &mut Sent,
     ) -> Result<(), StoreError> {
+        let is_ordered = command.is_ordered;
         let (command, mut numbers) = command.finish(self.tasks().name(), concern)?;
         let answer = self.database().run_raw_command(command).await;
         let answer = answer.map_err(|error| match StoreError::from(error) {
-            error if error.write_failure().is_some_and(|failure| failure.is_refusal()) => {
+            error
+                if error.took_too_long()
+                    || error.write_failure().is_some_and(|failure| failure.is_refusal()) =>
+            {
                 StoreError::Unconfirmed { reason: error.to_string() }
             }
             error => error,
@@ -161,8 +196,11 @@ impl Store {
                 return Err(unconfirmed(failure));
             }
             let index = failure.get("index").and_then(whole_number).and_then(|at| usize::try_from(at).ok());
-            let of = index.and_then(|at| numbers.get_mut(at)).ok_or_else(|| unconfirmed(failure))?;
-            sent.failures.push((std::mem::take(of), failed(failure)?));
+            let index = index.filter(|at| *at < numbers.len()).ok_or_else(|| unconfirmed(failure))?;
+            if is_ordered {
+                sent.unsent.extend(numbers.drain(index + 1..).flatten());
+            }
+            sent.failures.push((std::mem::take(&mut numbers[index]), failed(failure)?));
         }
         sent.matched += answer.get("n").and_then(whole_number).map_or(0, i64::unsigned_abs);
         Ok(())
@@ -253,6 +291,16 @@ struct Sent {
     matched: u64,
     /// Those that failed, by the numbers of what they were for, and why.
     failures: Vec<(Vec<usize>, StoreError)>,
+    /// Those that were not sent, or not reached, as others before them failed.
+    unsent: Vec<usize>,
+}
+
+/// A statement as it is sent.
+struct Encoded {
+    statement: RawDocumentBuf,
+    follows: bool,
+    /// The numbers of what it is for.
+    numbers: Vec<usize>,
 }
 
 /// The numbers of statements that can share one, in groups. Those of one task stay in their order.
@@ -302,6 +350,8 @@ struct Command {
     /// What each of them is for.
     numbers: Vec<Vec<usize>>,
     bytes: usize,
+    /// It ends at the first statement that fails: one of them is to follow others only if these were made.
+    is_ordered: bool,
 }
 
 impl Command {
@@ -310,10 +360,11 @@ impl Command {
             || (self.numbers.len() < MOST_STATEMENTS && self.bytes + size_of(statement) <= MOST_BYTES)
     }
 
-    fn add(&mut self, statement: &RawDocumentBuf, numbers: Vec<usize>) {
-        self.bytes += size_of(statement);
-        self.statements.push(statement.clone());
-        self.numbers.push(numbers);
+    fn add(&mut self, encoded: Encoded) {
+        self.bytes += size_of(&encoded.statement);
+        self.statements.push(encoded.statement);
+        self.numbers.push(encoded.numbers);
+        self.is_ordered |= encoded.follows;
     }
 
     fn finish(
@@ -324,7 +375,10 @@ impl Command {
         let mut command = RawDocumentBuf::new();
         command.append(cstr!("update"), collection);
         command.append(cstr!("updates"), self.statements);
-        command.append(cstr!("ordered"), false);
+        command.append(cstr!("ordered"), self.is_ordered);
+        if self.is_ordered {
+            command.append(cstr!("maxTimeMS"), millis(STARTS_TAKE));
+        }
         if let Some(concern) = concern {
             let concern = bson::serialize_to_raw_document_buf(concern).map_err(unencodable)?;
             command.append(cstr!("writeConcern"), concern);
@@ -368,7 +422,7 @@ mod tests {
             1 => Transition::to(Status::Running, DateTime::from_millis(1)).set("pid", i32::from(task)),
             _ => Transition::to(Status::Succeeded, DateTime::from_millis(2)).end_of_run(),
         };
-        Statement { task: ObjectId::from_bytes([task; 12]), like: doc! { "attempt": 1 }, transition }
+        Statement::of(ObjectId::from_bytes([task; 12]), doc! { "attempt": 1 }, transition)
     }
 
     proptest! {

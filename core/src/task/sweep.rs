@@ -126,7 +126,7 @@ impl Store {
         }
     }
 
-    /// Removes the place in a queue from tasks that are not claimed or running: a program that does not know
+    /// Removes the place in a group from tasks that are not claimed or running: a program that does not know
     /// of places may have ended or requeued them, and its next claim must not meet one that is taken.
     /// Returns how many.
     #[operation]
@@ -282,7 +282,7 @@ pub(super) fn waiting() -> Document {
 
 /// Tasks with a place that they must not have.
 pub(super) fn stale_slots() -> Document {
-    doc! { "slot": { "$exists": true }, "status": { "$nin": [-1, 0] } }
+    doc! { "group_slot": { "$exists": true }, "status": { "$nin": [-1, 0] } }
 }
 
 /// Those of them whose deadline is over.

@@ -19,7 +19,8 @@ use crate::definitions::Definition;
 use crate::model::{NodeName, Queue, QueueId, Status, Task, TaskId, whole_number};
 use crate::node::{Peer, shares, silent_nodes_to_find};
 use crate::queue::readable;
-use crate::store::collections::{INBOX, NODES, QUEUES, TASKS};
+use crate::slots::Holder;
+use crate::store::collections::{INBOX, NODES, QUEUES, SLOTS, TASKS};
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
 
@@ -45,12 +46,23 @@ pub struct Question<'a> {
     pub queues: bool,
     /// Whether to bring the nodes that are at work.
     pub peers: bool,
+    /// As what this one holds slots.
+    pub holder: Option<Holder>,
 }
 
 impl<'a> Question<'a> {
     /// For all that there is to do, save claims.
     pub fn new(node: &'a NodeName, lease: Duration) -> Self {
-        Self { node, lease, occupied: true, for_all: true, claim_from: &[], queues: false, peers: false }
+        Self {
+            node,
+            lease,
+            occupied: true,
+            for_all: true,
+            claim_from: &[],
+            queues: false,
+            peers: false,
+            holder: None,
+        }
     }
 }
 
@@ -71,6 +83,8 @@ pub struct Outlook {
     pub stale_claims: bool,
     /// A task has a place that does not run.
     pub stale_slots: bool,
+    /// Another one than the holder that asks holds slots.
+    pub held_by_others: bool,
     /// A node has been silent for longer than its lease.
     pub silent_nodes: bool,
     /// There is something to do at the gates, see [`Store::pass_gates`].
@@ -112,6 +126,7 @@ impl Outlook {
                 "occupied" => outlook.occupied = true,
                 "stale claims" => outlook.stale_claims = true,
                 "stale slots" => outlook.stale_slots = true,
+                "held" => outlook.held_by_others = true,
                 "silent nodes" => outlook.silent_nodes = true,
                 "gates" => outlook.gates = true,
                 "schedule" if left.is_some_and(|left| left <= 0) => outlook.schedules = true,
@@ -252,6 +267,9 @@ impl Store {
         }
         // Whoever has the lease for it does it alone.
         parts.push(Part::any("arrays", crate::arrays::COLLECTION, crate::arrays::to_look_at()));
+        if let Some(holder) = question.holder {
+            parts.push(Part::any("held", SLOTS.name, doc! { "holder": { "$ne": holder.0 } }));
+        }
         if !question.claim_from.is_empty() {
             let ids: Vec<ObjectId> = question.claim_from.iter().map(|id| id.0).collect();
             let mut free = doc! {
@@ -273,7 +291,7 @@ impl Store {
             let mut pipeline = shares::peer_pipeline();
             pipeline.push(doc! { "$project": { "_id": 0, "what": "peer", "peer": "$$ROOT" } });
             parts.push(Part { collection: "nodes", pipeline });
-            parts.push(Part::any("strangers", NODES.name, doc! { "seen": { "$exists": false } }));
+            parts.push(Part::any("strangers", NODES.name, crate::node::strangers()));
         }
         parts
     }

@@ -9,10 +9,11 @@ use super::hints::{Pace, Peak};
 use crate::definitions::COLLECTION as WORKERS;
 use crate::gates::LOCKS;
 use crate::model::{QueueId, TaskId, whole_number};
-use crate::store::collections::{self, TASKS};
+use crate::store::collections::{self, SLOTS, TASKS};
 use crate::task::FREED;
 
 const QUEUES: &str = collections::QUEUES.name;
+const FREE_SLOTS: &str = SLOTS.name;
 const NODES: &str = collections::NODES.name;
 
 /// The fields of a queue that say how many of its tasks may run, besides `threads`.
@@ -42,6 +43,9 @@ pub(super) struct Change {
     /// A task that a web service had has ended, or waits for its next attempt.
     #[serde(default)]
     freed: bool,
+    /// A node has changed what it wants.
+    #[serde(default)]
+    wants: bool,
     /// The document, where it is a node or a queue.
     #[serde(default)]
     document: Option<ObjectId>,
@@ -120,11 +124,13 @@ pub(super) fn pipeline(pace: Pace) -> [Document; 2] {
         { "operationType": "replace" },
         { changed("maxthreads"): is_there() },
         { changed("draining"): is_there() },
+        { changed("wants"): is_there() },
         { "updateDescription.removedFields": { "$in": ["maxthreads", "draining"] } },
     ] };
     let mut of_interest = vec![doc! { "ns.coll": { "$in": [QUEUES, WORKERS] } }, of_nodes];
     if pace == Pace::Waiting {
-        of_interest.extend([of_tasks, of_locks]);
+        let of_slots = doc! { "ns.coll": SLOTS.name, "operationType": "delete" };
+        of_interest.extend([of_tasks, of_locks, of_slots]);
     }
     [doc! { "$match": { "$or": of_interest } }, doc! { "$project": fields() }]
 }
@@ -160,6 +166,7 @@ fn fields() -> Document {
             { "$ne": [{ "$type": "$updateDescription.updatedFields.awaited" }, "missing"] },
         ] },
         "freed": { "$ne": [{ "$type": format!("$updateDescription.updatedFields.{FREED}") }, "missing"] },
+        "wants": { "$ne": [{ "$type": "$updateDescription.updatedFields.wants" }, "missing"] },
         "document": { "$cond": [
             { "$and": [
                 { "$in": ["$ns.coll", [NODES, QUEUES]] }, { "$eq": [{ "$type": "$documentKey._id" }, "objectId"] },
@@ -215,6 +222,8 @@ impl Change {
             // A queue may have its plugin now, or not any more.
             QUEUES | WORKERS => news.queues_changed = true,
             LOCKS => news.gates = true,
+            FREE_SLOTS => news.freed = true,
+            NODES if self.wants => news.wanted = node.is_none() || self.document != node,
             NODES => news.node_changed = node.is_none() || self.document == node,
             _ => {
                 news.attention = self.cancel;

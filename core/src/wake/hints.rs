@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::ops::BitOrAssign;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -47,6 +47,8 @@ pub struct News {
     pub gates: bool,
     /// A task that no runner had has left its place in its queue.
     pub freed: bool,
+    /// A node wants slots that others have, or wants them no more.
+    pub wanted: bool,
 }
 
 impl News {
@@ -61,6 +63,7 @@ impl News {
             node_changed: true,
             gates: true,
             freed: true,
+            wanted: true,
         }
     }
 
@@ -69,7 +72,7 @@ impl News {
         self.inserted || self.put_back || self.queues_changed || self.node_changed
     }
 
-    const fn bits(self) -> u8 {
+    const fn bits(self) -> u16 {
         let all = [
             self.inserted,
             self.put_back,
@@ -79,6 +82,7 @@ impl News {
             self.node_changed,
             self.gates,
             self.freed,
+            self.wanted,
         ];
         let mut bits = 0;
         let mut at = 0;
@@ -91,7 +95,7 @@ impl News {
         bits
     }
 
-    const fn of_bits(bits: u8) -> Self {
+    const fn of_bits(bits: u16) -> Self {
         Self {
             inserted: bits & 1 != 0,
             put_back: bits & 2 != 0,
@@ -101,6 +105,7 @@ impl News {
             node_changed: bits & 32 != 0,
             gates: bits & 64 != 0,
             freed: bits & 128 != 0,
+            wanted: bits & 256 != 0,
         }
     }
 }
@@ -118,7 +123,7 @@ pub struct Hints {
     gates: Notify,
     gates_found: Notify,
     inbox: Notify,
-    news: AtomicU8,
+    news: AtomicU16,
     listening: AtomicBool,
     node: Mutex<Option<ObjectId>>,
     arrivals: Mutex<Arrivals>,

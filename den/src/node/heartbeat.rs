@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bson::{Bson, Document};
 use disbatch_core::config::{Config, QueueIds};
 use disbatch_core::model;
-use disbatch_core::node::{Addresses, Beat, Stats};
+use disbatch_core::node::{Addresses, Beat, Stats, beat_of};
 use disbatch_core::store::StoreError;
 use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::SockaddrStorage;
@@ -36,6 +36,7 @@ impl Node {
         } else if self.config.ignorequeues.is_some() {
             serves.insert("ignored", ids(&self.config.ignorequeues));
         }
+        let holder = self.capacity.holdings.holder();
         let beat = Beat {
             instance: self.instance.clone(),
             lease: self.config.lease(),
@@ -55,10 +56,17 @@ impl Node {
             rival: self.rivals.now(Instant::now()),
             aside: self.store.count_aside(),
             stats: stats(),
+            holder: Some(holder).filter(|_| !self.capacity.watch.is_forbidden(Instant::now())),
         };
         let entry = self.store.heartbeat(&self.name, &beat).await?;
         self.rivals.found(&self.instance, &entry, Instant::now());
         self.supervision.reached();
+        if let Some(at) = beat_of(&entry, holder)
+            && !self.capacity.holdings.beaten(holder, at)
+        {
+            tracing::warn!("no heartbeat for seconds: slots that this node held are others' now");
+            self.renounce();
+        }
         self.hints.set_node(entry.id);
         self.capacity.maxthreads = entry.thread_limit();
         self.measure();

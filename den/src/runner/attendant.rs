@@ -52,6 +52,8 @@ struct Lane {
     result: Option<Report>,
     /// What is told of it in traces, until it has been.
     traced: Option<Traced>,
+    /// Its end is stored, or it was not running any more.
+    is_over: bool,
 }
 
 /// What becomes of the assignment with this number when a message has been sent, or has not.
@@ -258,7 +260,10 @@ impl Attendant {
         if self.is_given_up {
             return self.refused(work.claim);
         }
-        self.lanes.insert(number, Lane { start, work, taken_until, is_overdue: false, result: None, traced });
+        self.lanes.insert(
+            number,
+            Lane { start, work, taken_until, is_overdue: false, result: None, traced, is_over: false },
+        );
         self.outgoing.add(&message, Some(Then::Assigned(number)));
     }
 
@@ -278,7 +283,7 @@ impl Attendant {
                 // Its lease runs out.
                 tracing::warn!(task = %claim.task, %error, "cannot end a task that no runner can be given");
             }
-            let _ending = events.send(Event::Free { serial, task });
+            let _ending = events.send(Event::Free { serial, task, over: false });
         });
     }
 
@@ -368,7 +373,12 @@ impl Attendant {
         let fits = |known: &TaskContext| known.lanes == lane.work.lanes;
         let (Next { queued, known }, under_way) =
             self.services.handover.take(claim.queue, slot.number, fits)?;
-        let by = Claimant { node: claim.node.clone(), instance: claim.instance.clone(), lease: Some(lease) };
+        let by = Claimant {
+            node: claim.node.clone(),
+            instance: claim.instance.clone(),
+            lease: Some(lease),
+            fence: Some(under_way.fence),
+        };
         let take = queued.take(claim.queue, &by, (slot, self.services.store.now()))?;
         let claim = queued.taken(&take);
         let TaskContext { queue, schedule, workers, lanes } = known;
@@ -398,6 +408,7 @@ impl Attendant {
         let answer = finished(end.written);
         let is_over = matches!(answer, Answer::Stored | Answer::NotRunning);
         self.trace(of, &answer);
+        self.note_end(of, is_over);
         let is_free = is_over && !self.is_given_up;
         let answer = ToRunner::Answer { id, answer };
         match start {
@@ -408,7 +419,8 @@ impl Attendant {
                 }
                 return self.assign(*next);
             }
-            Some(Ok(Written::Started) | Err(_)) => self.tell_node(Event::Untold(next.claim)),
+            Some(Ok(Written::Started)) => self.tell_node(Event::Untold { claim: next.claim, known: true }),
+            Some(Err(_)) => self.tell_node(Event::Untold { claim: next.claim, known: false }),
             Some(Ok(_)) => self.services.handover.lost(next.claim.queue),
             None => {}
         }
@@ -437,8 +449,15 @@ impl Attendant {
         self.pending -= 1;
         let is_over = matches!(answer, Answer::Stored | Answer::NotRunning);
         self.trace(of, &answer);
+        self.note_end(of, is_over);
         // A runner that does not listen any more ends by itself.
         self.tell(&ToRunner::Answer { id, answer }, is_over.then_some(Then::Free(of)));
+    }
+
+    fn note_end(&mut self, of: i64, is_over: bool) {
+        if let Some(lane) = self.lanes.get_mut(&of) {
+            lane.is_over |= is_over;
+        }
     }
 
     /// Tells of an attempt whose end has been stored.
@@ -458,7 +477,7 @@ impl Attendant {
     fn free(&mut self, of: i64) {
         if let Some(lane) = self.lanes.remove(&of) {
             let (serial, task) = (self.process.serial, lane.work.claim.task);
-            self.tell_node(Event::Free { serial, task });
+            self.tell_node(Event::Free { serial, task, over: lane.is_over });
         }
     }
 

@@ -8,15 +8,23 @@ use anyhow::Context;
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::model::{NodeName, Queue, QueueId, Selector, Status, TaskId};
+use disbatch_core::slots::Holder;
 use disbatch_core::store::Store;
 use disbatch_core::task::{Ahead, Claim, Claimant, Finish, Finished, Run, RunWrite, Start, Written};
 use disbatch_tests::{World, eventually};
 use futures::TryStreamExt;
+use mongodb::IndexModel;
+use mongodb::options::IndexOptions;
 
 pub const LEASE: Duration = Duration::from_secs(60);
 
 pub fn claimant(name: &str) -> Claimant {
-    Claimant { node: NodeName::new(name), instance: format!("start of {name}"), lease: Some(LEASE) }
+    Claimant {
+        node: NodeName::new(name),
+        instance: format!("start of {name}"),
+        lease: Some(LEASE),
+        fence: None,
+    }
 }
 
 pub async fn queue(world: &World, id: QueueId) -> anyhow::Result<Queue> {
@@ -183,6 +191,7 @@ async fn a_taken_place_costs_one_try_and_a_task_that_cannot_grow_costs_itself() 
     let mut scene = Scene::new("fifo", 8).await?;
     let store = scene.world.store();
     let other = claimant("n2");
+    index_slots(&scene.world).await?;
     store.claim_tasks(&scene.queue, &other, &[2], &mut Ahead::default()).await?;
     // So large that a claim does not fit any more.
     enlarge(&scene.world, scene.ids[3], 400).await?;
@@ -200,22 +209,38 @@ async fn a_taken_place_costs_one_try_and_a_task_that_cannot_grow_costs_itself() 
     scene.world.end().await
 }
 
+/// The index by which releases before gave each slot once. It stays until an operator removes it.
+pub async fn index_slots(world: &World) -> anyhow::Result<()> {
+    let taken = doc! { "status": { "$gte": -1, "$lte": 0 }, "slot": { "$exists": true } };
+    let options = IndexOptions::builder().unique(true).partial_filter_expression(taken).build();
+    let index = IndexModel::builder().keys(doc! { "queue": 1, "slot": 1 }).options(options).build();
+    world.tasks().create_index(index).await?;
+    Ok(())
+}
+
 /// Claims, starts and ends tasks until there are none, as one of many DENs. Returns what it had.
 async fn work(store: Store, queue: QueueId, number: u64) -> anyhow::Result<Vec<TaskId>> {
-    let den = claimant(&format!("n{number}"));
+    let (den, holder) = (claimant(&format!("n{number}")), Holder::drawn());
     let mut ahead = Ahead::default();
     let mut had = Vec::new();
     loop {
         let looks = store.look_at_queues(&[queue]).await?;
         let look = looks.get(&queue).context("no queue")?;
-        let places: HashSet<u64> = look.slots.iter().copied().collect();
+        let held = store.held_slots(&[queue]).await?;
+        let places: HashSet<u64> = held.iter().map(|slot| slot.number).collect();
         let threads = look.queue.claim_limit();
         let free =
             (0..threads).map(|slot| (slot + number * 5) % threads).filter(|slot| !places.contains(slot));
         let wanted = usize::try_from(number % 6 + 1)?;
         let slots: Vec<u64> = free.take(wanted).collect();
+        if slots.is_empty() {
+            continue;
+        }
+        let slots = store.hold_slots(queue, (holder, &den.node), &slots).await?;
         let batch = store.claim_tasks(&look.queue, &den, &slots, &mut ahead).await?;
+        let held: Vec<(QueueId, u64)> = slots.into_iter().map(|slot| (queue, slot)).collect();
         if batch.exhausted && batch.claims.is_empty() {
+            store.release_slots(holder, &held).await?;
             return Ok(had);
         }
         let starts: Vec<RunWrite> =
@@ -229,6 +254,7 @@ async fn work(store: Store, queue: QueueId, number: u64) -> anyhow::Result<Vec<T
             assert_eq!(written?, Written::Finished(Finished::Stored));
         }
         had.extend(batch.claims.iter().map(|claim| claim.task));
+        store.release_slots(holder, &held).await?;
     }
 }
 

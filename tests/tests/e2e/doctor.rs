@@ -35,7 +35,7 @@ async fn it_names_what_is_wrong() -> anyhow::Result<()> {
     assert!(not_ok.iter().all(|check| ["users", "disk"].contains(check)), "{findings:?}");
     assert!(code == 1 && not_ok.contains(&"users"), "nobody has to log in: {code} {findings:?}");
 
-    world.tasks().drop_index("queue_1_slot_1").await?;
+    world.tasks().drop_index("queue_1_group_1_group_slot_1").await?;
     world.tasks().drop_index("lease_until_1").await?;
     world.queue("No::Such", doc! { "name": "stuck", "threads": 1 }).await?;
     let now = world.store().server_time().await?;
@@ -47,7 +47,7 @@ async fn it_names_what_is_wrong() -> anyhow::Result<()> {
     world.database().collection::<Document>("nodes").insert_many([node, silent]).await?;
     let (code, findings) = doctor(&dci).await?;
     assert_eq!(code, 2, "{findings:?}");
-    assert_eq!(of(&findings, "indexes", "error"), ["tasks.queue_1_slot_1"], "{findings:?}");
+    assert_eq!(of(&findings, "indexes", "error"), ["tasks.queue_1_group_1_group_slot_1"], "{findings:?}");
     assert_eq!(of(&findings, "indexes", "warning"), ["tasks.lease_until_1"]);
     assert_eq!(of(&findings, "queues", "error"), ["stuck"]);
     assert_eq!(of(&findings, "clocks", "error"), ["late"]);

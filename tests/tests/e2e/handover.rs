@@ -12,7 +12,7 @@ use disbatch_tests::{Script, Server, World, eventually};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::claims::{claimant, queue, run_of, start, success};
+use crate::claims::{claimant, index_slots, queue, run_of, start, success};
 
 const STORED: Written = Written::Finished(Finished::Stored);
 
@@ -36,16 +36,16 @@ async fn short_queue(world: &World, threads: i32) -> anyhow::Result<QueueId> {
 }
 
 /// One task that runs, and those that come after it.
-struct Scene {
-    world: World,
+pub struct Scene {
+    pub world: World,
     store: Store,
     queue: Queue,
-    running: Claim,
+    pub running: Claim,
     ahead: Ahead,
 }
 
 impl Scene {
-    async fn new() -> anyhow::Result<Self> {
+    pub async fn new() -> anyhow::Result<Self> {
         let world = World::new().await?;
         let store = world.store();
         store.ensure_indexes().await?;
@@ -59,21 +59,21 @@ impl Scene {
         Ok(Self { world, store, queue, running, ahead })
     }
 
-    async fn read_ahead(&mut self, tasks: usize) -> anyhow::Result<Vec<Queued>> {
+    pub async fn read_ahead(&mut self, tasks: usize) -> anyhow::Result<Vec<Queued>> {
         Ok(self.store.read_ahead(&self.queue, &mut self.ahead, tasks).await?)
     }
 
-    fn take(&self, queued: &Queued) -> anyhow::Result<Take> {
+    pub fn take(&self, queued: &Queued) -> anyhow::Result<Take> {
         let slot = Slot { number: self.running.slot().context("it has no slot")?, runner: Some(77) };
         let take = queued.take(self.queue.id, &claimant("n1"), (slot, self.store.now()));
         take.context("it has no runner")
     }
 
-    fn end(&self) -> RunWrite {
+    pub fn end(&self) -> RunWrite {
         RunWrite::Finish { run: run_of(&self.running), finish: success("done\n") }
     }
 
-    async fn write(&self, writes: &[RunWrite]) -> anyhow::Result<Vec<Written>> {
+    pub async fn write(&self, writes: &[RunWrite]) -> anyhow::Result<Vec<Written>> {
         Ok(self.store.write_runs(writes).await?.into_iter().collect::<Result<_, StoreError>>()?)
     }
 }
@@ -128,7 +128,8 @@ async fn many_tasks_are_claimed_and_started_in_one_write() -> anyhow::Result<()>
             assert_eq!(claim.runner(), Some(77));
         }
     }
-    // Whoever believes that these slots are free is refused, whatever way tasks are taken.
+    // Where the index of releases before is, whoever believes that these slots are free is refused, whatever way tasks are taken.
+    index_slots(&world).await?;
     let more = world.submit(id, vec![doc! {}; 6]).await?;
     let batch = store.take_tasks(&queue, &claimant("n2"), &slots, &mut Ahead::default()).await?;
     assert!(batch.claims.is_empty() && !batch.taken.is_empty());
@@ -183,6 +184,7 @@ async fn a_runner_without_its_den_begins_what_nobody_has_given_back() -> anyhow:
 #[tokio::test]
 async fn the_slot_of_a_task_that_ends_goes_to_the_next_in_the_same_command() -> anyhow::Result<()> {
     let mut scene = Scene::new().await?;
+    index_slots(&scene.world).await?;
     let queued = scene.read_ahead(2).await?;
     let take = scene.take(&queued[0])?;
     let early = scene.write(&[RunWrite::Take(take.clone())]).await?;

@@ -18,7 +18,8 @@ const ENDLESS: Script<'_> =
 const LEASE: Duration = Duration::from_secs(60);
 
 async fn claim(world: &World, queue: QueueId, node: &str) -> anyhow::Result<Claim> {
-    let claimant = Claimant { node: NodeName::new(node), instance: "1".to_owned(), lease: Some(LEASE) };
+    let claimant =
+        Claimant { node: NodeName::new(node), instance: "1".to_owned(), lease: Some(LEASE), fence: None };
     let queue = world.store().find_queue(&Selector::Id(queue.0)).await?.context("no queue")?;
     let batch = world.store().claim_tasks(&queue, &claimant, &[0], &mut Ahead::default()).await?;
     batch.claims.into_iter().next().context("nothing was claimed")
@@ -300,7 +301,7 @@ async fn what_a_den_looks_for_each_second_is_found_by_index() -> anyhow::Result<
         doc! { "status": -1, "lease_until": { "$type": "date" }, "$expr": is_past("lease_until") },
         doc! { "status": 0, "lease_until": { "$type": "date" }, "$expr": is_past("lease_until") },
         doc! { "status": { "$in": [-7, -4, -2] }, "deadline": { "$type": "date" }, "$expr": is_past("deadline") },
-        doc! { "slot": { "$exists": true }, "status": { "$nin": [-1, 0] } },
+        doc! { "group_slot": { "$exists": true }, "status": { "$nin": [-1, 0] } },
     ];
     for filter in filters {
         let explain =

@@ -272,13 +272,16 @@ async fn a_place_of_a_queue_is_given_once() -> anyhow::Result<()> {
             node: NodeName::new(format!("n{number}")),
             instance: number.to_string(),
             lease: Some(Duration::from_secs(60)),
+            fence: None,
         };
+        let holder = disbatch_core::slots::Holder::drawn();
         async move {
             let mut got = 0;
             let mut ahead = disbatch_core::task::Ahead::default();
             for slot in 0..5 {
                 let place = (slot + number) % 5;
-                got += store.claim_tasks(&queue, &claimant, &[place], &mut ahead).await?.claims.len();
+                let held = store.hold_slots(queue.id, (holder, &claimant.node), &[place]).await?;
+                got += store.claim_tasks(&queue, &claimant, &held, &mut ahead).await?.claims.len();
             }
             anyhow::Ok(got)
         }

@@ -75,6 +75,7 @@ mod secrets;
 mod series;
 mod service_manager;
 mod shadows;
+mod slots;
 mod slow;
 mod spread;
 mod starting;

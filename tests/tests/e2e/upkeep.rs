@@ -65,7 +65,7 @@ async fn a_look_tells_what_there_is_to_do_and_what_was_done_is_gone() -> anyhow:
     world.set(task, doc! { "node": "n1" }).await?;
     assert!(outlook(&world, &[]).await?.occupied);
     assert_eq!(store.sweep_tasks().await?.given_back, 1);
-    world.set(task, doc! { "status": 1, "slot": 3 }).await?;
+    world.set(task, doc! { "status": 1, "group_slot": 3 }).await?;
     assert_eq!(outlook(&world, &[]).await?, Outlook { stale_slots: true, ..nothing.clone() });
     assert_eq!(store.clear_stale_slots().await?, 1);
 

@@ -30,6 +30,7 @@ const NOTHING: News = News {
     node_changed: false,
     gates: false,
     freed: false,
+    wanted: false,
 };
 
 /// Follows the changes of a world. What has happened before is not in the hints any more.
@@ -61,7 +62,8 @@ async fn news(world: &World, hints: &Hints) -> anyhow::Result<News> {
 }
 
 async fn claim(world: &World, queue: QueueId) -> anyhow::Result<Claim> {
-    let claimant = Claimant { node: NodeName::new("n2"), instance: "1".to_owned(), lease: Some(LEASE) };
+    let claimant =
+        Claimant { node: NodeName::new("n2"), instance: "1".to_owned(), lease: Some(LEASE), fence: None };
     let queue = world.store().find_queue(&Selector::Id(queue.0)).await?.context("no queue")?;
     let batch = world.store().claim_tasks(&queue, &claimant, &[0], &mut Ahead::default()).await?;
     batch.claims.into_iter().next().context("nothing was claimed")

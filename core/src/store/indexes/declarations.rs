@@ -40,16 +40,12 @@ pub(in crate::store) fn of_tasks() -> Vec<Index> {
 fn of_claims() -> Vec<Index> {
     let taken = doc! { "status": { "$gte": -1, "$lte": 0 } };
     vec![
-        // A place in a queue is taken once: this keeps `threads`, however many DENs claim at once.
-        Index::on(doc! { "queue": 1, "slot": 1 })
-            .unique()
-            .only(doc! { "status": { "$gte": -1, "$lte": 0 }, "slot": { "$exists": true } }),
         // Who has tasks of its own, and not those that web services work on: these may be many.
         Index::on(doc! { "node": 1, "status": 1, "external.detached": 1 }).only(taken.clone()),
         Index::on(doc! { "lease_until": 1 }).only(taken),
         Index::on(doc! { "run_at": 1 }).only(doc! { "status": -7 }),
         // By status first: those that must not have a place are found without reading the others.
-        Index::on(doc! { "status": 1, "slot": 1 }).only(doc! { "slot": { "$exists": true } }),
+        Index::on(doc! { "status": 1, "group_slot": 1 }).only(doc! { "group_slot": { "$exists": true } }),
         // By status first: the deadlines of tasks that wait, and not those of ended ones.
         Index::on(doc! { "status": 1, "deadline": 1 }).only(doc! { "deadline": { "$exists": true } }),
         // Pages in the order of ids, for the two phases that grow. A task moves from one to the other once, unless
@@ -90,7 +86,7 @@ fn of_policies() -> Vec<Index> {
     vec![
         Index::on(fair::index_of_groups()).only(queued("group")),
         Index::on(fair::index_of_priorities()).only(queued("priority")),
-        // A place in a group is taken once: this keeps `group_threads`, as the one over places of queues keeps `threads`.
+        // A place in a group is taken once: this keeps `group_threads`, as [`crate::slots`] keeps `threads`.
         Index::on(doc! { "queue": 1, "group": 1, "group_slot": 1 })
             .unique()
             .only(doc! { "status": { "$gte": -1, "$lte": 0 }, "group_slot": { "$exists": true } }),
@@ -223,6 +219,10 @@ pub(in crate::store) fn of_arrays() -> Vec<Index> {
         Index::on(doc! { "looked": 1 }).only(doc! { "state": "done" }),
         Index::on(doc! { "gone": 1 }).expire(arrays::KEPT).only(doc! { "state": "done" }),
     ]
+}
+
+pub(in crate::store) fn of_slots() -> Vec<Index> {
+    vec![Index::on(doc! { "queue": 1 }), Index::on(doc! { "holder": 1 })]
 }
 
 pub(in crate::store) fn of_rates() -> Vec<Index> {

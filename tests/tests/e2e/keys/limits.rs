@@ -28,7 +28,7 @@ async fn dens_notice_that_slots_keep_nothing_and_count() -> anyhow::Result<()> {
         let log = den.log()?;
         assert!(!log.contains(COUNTED), "{log}");
     }
-    assert_eq!(drop_unique_indexes(&world).await?, 2);
+    assert_eq!(drop_unique_indexes(&world).await?, 1);
     for den in &dens {
         eventually("the DEN to notice", || async { Ok(den.log()?.contains(COUNTED).then_some(())) }).await?;
     }

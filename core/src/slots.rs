@@ -1,0 +1,195 @@
+//! Slots of queues that nodes hold.
+//!
+//! Each of the `threads` slots of a queue is given once: a node that starts tasks in one has a document of it here, whose `_id` is the slot. It keeps that
+//! from task to task, so a task that takes the place of another costs nothing but its own update. No index over tasks is needed.
+//!
+//! Who holds a slot is told by an id that a DEN draws anew at each start, its *holder*. With each heartbeat the holder gets a *fence*: a moment by the server's
+//! clock, [`FENCE`] after the heartbeat before it. Every start carries the fence in its filter, so that none takes effect later. A DEN that finds that its fence
+//! had passed draws another holder, and holds nothing any more: what it sent before is refused, and what it held is nobody's to use. Whoever has seen for
+//! longer than that that a holder does not beat takes its slots back, save those in which tasks are claimed or running. The model `holds` checks this.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use bson::oid::ObjectId;
+use bson::{Bson, DateTime, Document, doc};
+use disbatch_operation::operation;
+use futures::TryStreamExt;
+use mongodb::error::ErrorKind;
+
+use crate::model::{NodeName, QueueId, TaskId, whole_number};
+use crate::node::HOLDERS;
+use crate::store::collections::SLOTS;
+use crate::store::{Store, StoreError};
+
+/// Starts of a holder are refused so long after the last heartbeat but one.
+pub const FENCE: Duration = Duration::from_secs(5);
+
+/// The server ends a command that starts tasks after so long: it looks at the fence when the command begins.
+pub const STARTS_TAKE: Duration = Duration::from_secs(4);
+
+/// Who has been silent for so long has started nothing since, and can start nothing any more: longer than the other two together, as servers that follow each
+/// other as primary may have clocks that differ.
+pub const SILENT: Duration = Duration::from_secs(10);
+
+/// A duplicate key: somebody holds the slot.
+const IS_HELD: i32 = 11_000;
+
+/// Who holds slots: one start of a DEN, or what it goes on as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Holder(pub ObjectId);
+
+impl Holder {
+    /// One that there has not been.
+    pub fn drawn() -> Self {
+        Self(ObjectId::new())
+    }
+}
+
+/// A slot that somebody holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeldSlot {
+    pub queue: QueueId,
+    pub number: u64,
+    pub holder: Holder,
+    pub node: String,
+    /// The holder has said that it starts nothing any more.
+    pub is_closed: bool,
+}
+
+impl HeldSlot {
+    fn read(stored: &Document) -> Option<Self> {
+        let id = stored.get_document("_id").ok()?;
+        Some(Self {
+            queue: QueueId(id.get_object_id("queue").ok()?),
+            number: id.get("slot").and_then(whole_number).and_then(|slot| u64::try_from(slot).ok())?,
+            holder: Holder(stored.get_object_id("holder").ok()?),
+            node: stored.get_str("node").unwrap_or_default().to_owned(),
+            is_closed: stored.get_bool("closed").unwrap_or(false),
+        })
+    }
+}
+
+fn key(queue: QueueId, number: u64) -> Document {
+    doc! { "queue": queue, "slot": i64::try_from(number).unwrap_or(i64::MAX) }
+}
+
+impl Store {
+    /// Has `holder` hold those of these slots that nobody holds. Returns which these are.
+    ///
+    /// # Errors
+    /// The database cannot be reached, and any of them may be held now; or this user may not write here.
+    #[operation(queue = %queue)]
+    pub async fn hold_slots(
+        &self,
+        queue: QueueId,
+        (holder, node): (Holder, &NodeName),
+        slots: &[u64],
+    ) -> Result<Vec<u64>, StoreError> {
+        let one = |number: &u64| doc! { "_id": key(queue, *number), "queue": queue, "holder": holder.0, "node": node };
+        let held = self.slots().insert_many(slots.iter().map(one)).ordered(false).await;
+        let Err(error) = held else { return Ok(slots.to_vec()) };
+        let ErrorKind::InsertMany(many) = error.kind.as_ref() else { return Err(error.into()) };
+        let failures = many.write_errors.as_deref().unwrap_or_default();
+        if many.write_concern_error.is_some() || failures.iter().any(|failure| failure.code != IS_HELD) {
+            return Err(error.into());
+        }
+        let is_held = |at: usize| failures.iter().any(|failure| failure.index == at);
+        Ok(slots.iter().enumerate().filter(|(at, _)| !is_held(*at)).map(|(_, slot)| *slot).collect())
+    }
+
+    /// The slots of these queues that are held.
+    #[operation]
+    pub async fn held_slots(&self, queues: &[QueueId]) -> Result<Vec<HeldSlot>, StoreError> {
+        let ids: Vec<ObjectId> = queues.iter().map(|id| id.0).collect();
+        self.held_slots_like(doc! { "queue": { "$in": ids } }).await
+    }
+
+    /// All slots that are held.
+    #[operation]
+    pub async fn all_held_slots(&self) -> Result<Vec<HeldSlot>, StoreError> {
+        self.held_slots_like(doc! {}).await
+    }
+
+    async fn held_slots_like(&self, filter: Document) -> Result<Vec<HeldSlot>, StoreError> {
+        let found: Vec<Document> = self.slots().find(filter).await?.try_collect().await?;
+        Ok(found.iter().filter_map(HeldSlot::read).collect())
+    }
+
+    /// Gives up slots of `holder`, in which no task of its is any more.
+    ///
+    /// # Errors
+    /// The database cannot be reached: nobody knows when it is done, so the holder must not use them again.
+    #[operation]
+    pub async fn release_slots(&self, holder: Holder, slots: &[(QueueId, u64)]) -> Result<(), StoreError> {
+        let ids: Vec<Document> = slots.iter().map(|(queue, number)| key(*queue, *number)).collect();
+        self.slots().delete_many(doc! { "_id": { "$in": ids }, "holder": holder.0 }).await?;
+        Ok(())
+    }
+
+    /// Says that `holder` starts nothing any more: what it still holds may be taken back as soon as no task is in it.
+    #[operation]
+    pub async fn close_slots(&self, holder: Holder) -> Result<(), StoreError> {
+        self.slots().update_many(doc! { "holder": holder.0 }, doc! { "$set": { "closed": true } }).await?;
+        Ok(())
+    }
+
+    /// Takes back the slots of holders that start nothing any more, save those in which a task is claimed or running. Returns how many.
+    #[operation]
+    pub async fn take_back_slots(&self, of: &HashSet<Holder>) -> Result<u64, StoreError> {
+        if of.is_empty() {
+            return Ok(0);
+        }
+        let ids: Vec<ObjectId> = of.iter().map(|holder| holder.0).collect();
+        let theirs = doc! { "holder": { "$in": ids } };
+        // Behind a majority, so that what is read next is read from the present primary, and shows all that they have started.
+        self.slots().update_many(theirs.clone(), doc! { "$set": { "closed": true } }).await?;
+        let held = self.held_slots_like(theirs.clone()).await?;
+        let queues: HashSet<QueueId> = held.iter().map(|slot| slot.queue).collect();
+        let busy = self.slots_in_use(&queues).await?;
+        let free = held.iter().filter(|slot| !busy.contains(&(slot.queue, slot.number)));
+        let free: Vec<Document> = free.map(|slot| key(slot.queue, slot.number)).collect();
+        if free.is_empty() {
+            return Ok(0);
+        }
+        let mut these = theirs;
+        these.insert("_id", doc! { "$in": free });
+        Ok(self.slots().delete_many(these).await?.deleted_count)
+    }
+
+    /// The slots that claimed and running tasks have. By an index it is in the order of the statuses, so a task that is started meanwhile is not passed by.
+    async fn slots_in_use(&self, queues: &HashSet<QueueId>) -> Result<HashSet<(QueueId, u64)>, StoreError> {
+        let ids: Vec<ObjectId> = queues.iter().map(|id| id.0).collect();
+        let taken = doc! { "queue": { "$in": ids }, "status": { "$in": [-1, 0] } };
+        let found = self.tasks().find(taken).projection(doc! { "queue": 1, "slot": 1 }).await?;
+        let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+        let slot = |task: &Document| {
+            let number = task.get("slot").and_then(whole_number)?;
+            Some((QueueId(task.get_object_id("queue").ok()?), u64::try_from(number).ok()?))
+        };
+        Ok(found.iter().filter_map(slot).collect())
+    }
+
+    /// When each holder has shown itself last, by the server's clock.
+    #[operation]
+    pub async fn beats_of_holders(&self) -> Result<HashMap<Holder, DateTime>, StoreError> {
+        let nodes = self.nodes();
+        let found = nodes.find(doc! { HOLDERS: { "$exists": true } }).projection(doc! { HOLDERS: 1 }).await?;
+        let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+        Ok(found.iter().flat_map(crate::node::beats).collect())
+    }
+
+    /// Those of these tasks that are claimed or running.
+    #[operation]
+    pub async fn still_taken(&self, tasks: &[TaskId]) -> Result<HashSet<TaskId>, StoreError> {
+        let ids: Vec<Bson> = tasks.iter().map(|task| Bson::from(task.0)).collect();
+        let taken = doc! { "_id": { "$in": ids }, "status": { "$in": [-1, 0] } };
+        let found = self.tasks().find(taken).projection(doc! { "_id": 1 }).await?;
+        let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+        Ok(found.iter().filter_map(|task| task.get_object_id("_id").ok()).map(TaskId).collect())
+    }
+
+    fn slots(&self) -> mongodb::Collection<Document> {
+        self.database().collection(SLOTS.name)
+    }
+}

@@ -1,0 +1,318 @@
+//! Which slots of queues this DEN holds, and may start tasks in: see [`disbatch_core::slots`]. Pure, but for the clock.
+//!
+//! A slot is free when no task of ours is in it and none can come to be: its end was acknowledged, or it was found that its task does not run any more. As long as
+//! nobody knows, the slot is in doubt. Whoever does not know whether what it sent takes effect (a claim, a start, a release without an answer) goes on as another
+//! holder, with none of the slots.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bson::DateTime;
+use disbatch_core::model::{QueueId, TaskId};
+use disbatch_core::slots::{FENCE, HeldSlot, Holder, SILENT};
+
+/// For so long a slot that is not used is kept where there are other nodes.
+const KEPT: Duration = Duration::from_secs(1);
+
+/// The right to hold slots is asked for again after so long.
+const FORBIDDEN: Duration = Duration::from_secs(60);
+
+/// So often it is looked whether other holders are alive, and whether there are slots to be taken back.
+const LOOK_EVERY: Duration = Duration::from_millis(900);
+
+/// So often it is asked whether tasks are still in slots in doubt: web services may work on many.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+struct Inner {
+    holder: Holder,
+    fence: Option<DateTime>,
+    /// The slots that are held, and when each was last used.
+    slots: HashMap<QueueId, BTreeMap<u64, Instant>>,
+}
+
+/// The slots that this DEN holds. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Holdings(Arc<Mutex<Inner>>);
+
+impl Default for Holdings {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(Inner { holder: Holder::drawn(), fence: None, slots: HashMap::new() })))
+    }
+}
+
+impl Holdings {
+    pub fn holder(&self) -> Holder {
+        self.lock().holder
+    }
+
+    /// A heartbeat of `holder` was made at this moment by the server's clock, and another one after it. Returns whether it came in time: if not, there is another
+    /// holder now, which holds nothing.
+    pub fn beaten(&self, holder: Holder, at: DateTime) -> bool {
+        let mut inner = self.lock();
+        if inner.holder != holder {
+            return true;
+        }
+        if inner.fence.is_some_and(|fence| at >= fence) {
+            inner.renounce();
+            return false;
+        }
+        let fence = i64::try_from(FENCE.as_millis()).unwrap_or(i64::MAX);
+        inner.fence = Some(DateTime::from_millis(at.timestamp_millis().saturating_add(fence)));
+        true
+    }
+
+    /// Goes on as another holder: nobody knows whether what was sent takes effect.
+    pub fn renounce(&self) {
+        self.lock().renounce();
+    }
+
+    /// Until when a task may be started in the slot. `None`: it is not held.
+    pub fn fence_of(&self, queue: QueueId, slot: u64) -> Option<DateTime> {
+        let inner = self.lock();
+        inner.fence.filter(|_| inner.slots.get(&queue).is_some_and(|slots| slots.contains_key(&slot)))
+    }
+
+    /// Until when tasks may be started in what is held. `None`: that is not known yet.
+    pub fn fence(&self) -> Option<DateTime> {
+        self.lock().fence
+    }
+
+    /// Those of `slots` that are not held.
+    pub fn lacking(&self, queue: QueueId, slots: &[u64]) -> Vec<u64> {
+        let inner = self.lock();
+        let held = inner.slots.get(&queue);
+        slots.iter().copied().filter(|slot| held.is_none_or(|held| !held.contains_key(slot))).collect()
+    }
+
+    /// These are held by `holder` now.
+    pub fn add(&self, holder: Holder, queue: QueueId, slots: &[u64]) {
+        let (mut inner, now) = (self.lock(), Instant::now());
+        if inner.holder == holder {
+            inner.slots.entry(queue).or_default().extend(slots.iter().map(|slot| (*slot, now)));
+        }
+    }
+
+    /// The slots of a queue that are held.
+    pub fn of(&self, queue: QueueId) -> Vec<u64> {
+        self.lock().slots.get(&queue).into_iter().flat_map(BTreeMap::keys).copied().collect()
+    }
+
+    /// Removes those slots that are free and no longer wanted, and returns them: they are to be released. `used`: those in which there is, or may be, a task of
+    /// ours. `keeps`: how a queue is looked at.
+    pub fn superfluous(
+        &self,
+        used: &HashSet<(QueueId, u64)>,
+        keeps: impl Fn(QueueId) -> Keeps,
+        now: Instant,
+    ) -> Vec<(QueueId, u64)> {
+        let mut inner = self.lock();
+        let mut gone = Vec::new();
+        for (queue, slots) in &mut inner.slots {
+            let keeps = keeps(*queue);
+            slots.retain(|slot, last| {
+                if used.contains(&(*queue, *slot)) {
+                    *last = now;
+                    return true;
+                }
+                let is_kept = keeps.lets(*slot, now.saturating_duration_since(*last));
+                if !is_kept {
+                    gone.push((*queue, *slot));
+                }
+                is_kept
+            });
+        }
+        inner.slots.retain(|_, slots| !slots.is_empty());
+        gone
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn renounce(&mut self) {
+        tracing::debug!(
+            slots = self.slots.values().map(BTreeMap::len).sum::<usize>(),
+            "holds no slots any more"
+        );
+        *self = Self { holder: Holder::drawn(), fence: None, slots: HashMap::new() };
+    }
+}
+
+/// Which free slots of a queue are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keeps {
+    /// Those below the limit: nobody else wants any.
+    Below(u64),
+    /// Those below the limit that were used a moment ago.
+    Lately(u64),
+    Nothing,
+}
+
+impl Keeps {
+    fn lets(self, slot: u64, idle: Duration) -> bool {
+        match self {
+            Self::Below(limit) => slot < limit,
+            Self::Lately(limit) => slot < limit && idle < KEPT,
+            Self::Nothing => false,
+        }
+    }
+}
+
+/// What is known of other holders, and of slots in doubt.
+#[derive(Debug, Default)]
+pub struct Watch {
+    /// The last sign of each, and when that was seen first.
+    beats: HashMap<Holder, (Option<DateTime>, Instant)>,
+    looked: Option<Instant>,
+    /// Slots of ours in which a task may still be.
+    doubtful: HashMap<(QueueId, u64), TaskId>,
+    /// When it was asked whether tasks are still in them.
+    asked: Option<Instant>,
+    /// This user may not hold slots, or could not when that was tried.
+    forbidden: Option<Instant>,
+}
+
+impl Watch {
+    /// Whether it is time to look at other holders. It is asked only to do that.
+    pub fn wants_look(&mut self, now: Instant) -> bool {
+        let is_due = self.looked.is_none_or(|at| now.saturating_duration_since(at) >= LOOK_EVERY);
+        if is_due {
+            self.looked = Some(now);
+        }
+        is_due
+    }
+
+    /// Of these slots, those holders that start nothing any more: they have said so, or were not heard of for so long. `beats` was asked for at `now`.
+    pub fn gone(
+        &mut self,
+        held: &[HeldSlot],
+        beats: &HashMap<Holder, DateTime>,
+        own: Holder,
+        now: Instant,
+    ) -> HashSet<Holder> {
+        let others: HashSet<Holder> = held.iter().map(|slot| slot.holder).filter(|of| *of != own).collect();
+        self.beats.retain(|holder, _| others.contains(holder));
+        for holder in &others {
+            let last = beats.get(holder).copied();
+            let known = self.beats.entry(*holder).or_insert((last, now));
+            if known.0 != last {
+                *known = (last, now);
+            }
+        }
+        let is_silent = |of: &Holder| {
+            self.beats.get(of).is_some_and(|(_, since)| now.saturating_duration_since(*since) >= SILENT)
+        };
+        let closed = held.iter().filter(|slot| slot.is_closed).map(|slot| slot.holder);
+        others.iter().copied().filter(is_silent).chain(closed.filter(|of| *of != own)).collect()
+    }
+
+    /// Nobody knows whether the task has left its slot.
+    pub fn doubt(&mut self, queue: QueueId, slot: u64, task: TaskId) {
+        self.doubtful.insert((queue, slot), task);
+        self.asked = None;
+    }
+
+    /// The tasks to be asked for now, if there are some.
+    pub fn tasks_to_ask(&mut self, now: Instant) -> Vec<TaskId> {
+        if self.asked.is_some_and(|at| now.saturating_duration_since(at) < ASK_EVERY) {
+            return Vec::new();
+        }
+        self.asked = Some(now);
+        self.doubtful.values().copied().collect()
+    }
+
+    pub fn doubtful(&self) -> impl Iterator<Item = ((QueueId, u64), TaskId)> {
+        self.doubtful.iter().map(|(slot, task)| (*slot, *task))
+    }
+
+    /// Of the tasks that were asked for, these are still claimed or running.
+    pub fn asked(&mut self, asked: &[TaskId], still: &HashSet<TaskId>) {
+        self.doubtful.retain(|_, task| !asked.contains(task) || still.contains(task));
+    }
+
+    /// This user may not hold slots.
+    pub fn refused(&mut self, now: Instant) {
+        self.forbidden = Some(now);
+    }
+
+    pub fn is_forbidden(&self, now: Instant) -> bool {
+        self.forbidden.is_some_and(|at| now.saturating_duration_since(at) < FORBIDDEN)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn queue() -> QueueId {
+        QueueId([1; 12].into())
+    }
+
+    fn at(seconds: i64) -> DateTime {
+        DateTime::from_millis(seconds * 1_000)
+    }
+
+    #[test]
+    fn a_heartbeat_that_is_late_makes_another_holder() {
+        let holdings = Holdings::default();
+        let first = holdings.holder();
+        holdings.add(first, queue(), &[0, 2]);
+        assert_eq!(holdings.fence_of(queue(), 0), None, "the server's time is not known");
+        assert!(holdings.beaten(first, at(100)));
+        assert_eq!(holdings.fence_of(queue(), 0), Some(at(105)));
+        assert_eq!(holdings.fence_of(queue(), 1), None);
+        assert_eq!(holdings.lacking(queue(), &[0, 1, 2]), [1]);
+        assert!(holdings.beaten(first, at(104)));
+        assert!(!holdings.beaten(first, at(109)));
+        let second = holdings.holder();
+        assert!(second != first && holdings.of(queue()).is_empty() && holdings.fence().is_none());
+        holdings.add(first, queue(), &[5]);
+        assert!(holdings.of(queue()).is_empty(), "that was the other's");
+        assert!(holdings.beaten(first, at(110)) && holdings.fence().is_none());
+    }
+
+    #[test]
+    fn what_is_not_used_is_released_where_others_are() {
+        let (holdings, now) = (Holdings::default(), Instant::now());
+        holdings.add(holdings.holder(), queue(), &[0, 1, 2, 3]);
+        let used = HashSet::from([(queue(), 1)]);
+        let gone = |keeps: Keeps, later: Duration| {
+            let mut gone = holdings.superfluous(&used, |_| keeps, now + later);
+            gone.sort_unstable_by_key(|(_, slot)| *slot);
+            gone.into_iter().map(|(_, slot)| slot).collect::<Vec<_>>()
+        };
+        assert!(gone(Keeps::Below(9), SECOND * 9).is_empty());
+        assert!(gone(Keeps::Lately(9), Duration::ZERO).is_empty());
+        assert_eq!(gone(Keeps::Below(3), Duration::ZERO), [3]);
+        assert_eq!(gone(Keeps::Lately(9), SECOND * 2), [0, 2]);
+        assert!(gone(Keeps::Nothing, SECOND).is_empty(), "a task is in the other");
+        assert_eq!(holdings.of(queue()), [1]);
+    }
+
+    #[test]
+    fn who_is_silent_for_long_is_gone() {
+        let (mut watch, now) = (Watch::default(), Instant::now());
+        let (own, other, left) = (Holder::drawn(), Holder::drawn(), Holder::drawn());
+        let held = |holder, is_closed| HeldSlot {
+            queue: queue(),
+            number: 1,
+            holder,
+            node: "n".to_owned(),
+            is_closed,
+        };
+        let slots = [held(own, false), held(other, false), held(left, true)];
+        let mut gone = |beat: i64, later: Duration| {
+            watch.gone(&slots, &HashMap::from([(other, at(beat)), (own, at(1))]), own, now + later)
+        };
+        assert_eq!(gone(1, Duration::ZERO), HashSet::from([left]));
+        assert_eq!(gone(2, SILENT), HashSet::from([left]), "it beats");
+        assert_eq!(gone(2, SILENT * 2 - SECOND), HashSet::from([left]));
+        assert_eq!(gone(2, SILENT * 2), HashSet::from([left, other]));
+    }
+}
