@@ -100,6 +100,9 @@ pub const HOLDERS: &str = "holders";
 /// A holder that has been silent for so long is not told of any more, in milliseconds.
 const FORGOTTEN_MS: i64 = 600_000;
 
+/// A node that was seen so long after it has shown itself as a holder does not do so any more, in milliseconds.
+const LEFT_OFF_MS: i64 = 5_000;
+
 /// When a holder of a node has shown itself last, as its entry tells.
 pub fn beat_of(entry: &Node, holder: Holder) -> Option<DateTime> {
     entry.rest.get_document(HOLDERS).ok()?.get_datetime(holder.0.to_hex()).ok().copied()
@@ -290,6 +293,9 @@ impl Store {
         only_if(plugin::VERSIONS, (!beat.versions.is_empty()).then(|| beat.versions.clone().into()));
         only_if(SHADOWS, (!beat.shadows.is_empty()).then(|| Bson::from(beat.shadows.clone())));
         only_if("rival", beat.rival.as_ref().map(Bson::from));
+        if beat.holder.is_none() {
+            unset.insert(HOLDERS, "");
+        }
         let stats = beat.stats.document();
         if !stats.is_empty() {
             fields.insert("stats", stats);
@@ -441,9 +447,15 @@ fn with_holders(mut before: Document, now: Option<&Document>) -> Document {
     before
 }
 
-/// Nodes that take tasks without holding slots, as far as is known: programs of Perl Disbatch, and DENs of releases before there were any.
+/// Nodes that take tasks without holding slots, as far as is known: programs of Perl Disbatch, and DENs of releases before there were any, also where one has
+/// taken the place of a later one.
 pub(crate) fn strangers() -> Document {
-    doc! { HOLDERS: { "$exists": false }, "state": { "$ne": "stopped" } }
+    let beats = doc! { "$map": { "input": { "$objectToArray": format!("${HOLDERS}") }, "in": "$$this.v" } };
+    let has_left_off = doc! { "$lt": [{ "$max": beats }, { "$subtract": ["$seen", LEFT_OFF_MS] }] };
+    doc! { "state": { "$ne": "stopped" }, "$or": [
+        { HOLDERS: { "$not": { "$type": "object" } } },
+        { "seen": { "$type": "date" }, "$expr": has_left_off },
+    ] }
 }
 
 fn alive() -> Document {

@@ -53,8 +53,6 @@ pub struct HeldSlot {
     pub number: u64,
     pub holder: Holder,
     pub node: String,
-    /// The holder has said that it starts nothing any more.
-    pub is_closed: bool,
 }
 
 impl HeldSlot {
@@ -65,9 +63,14 @@ impl HeldSlot {
             number: id.get("slot").and_then(whole_number).and_then(|slot| u64::try_from(slot).ok())?,
             holder: Holder(stored.get_object_id("holder").ok()?),
             node: stored.get_str("node").unwrap_or_default().to_owned(),
-            is_closed: stored.get_bool("closed").unwrap_or(false),
         })
     }
+}
+
+/// The slot that a task has.
+fn slot_of(task: &Document) -> Option<(QueueId, u64)> {
+    let number = task.get("slot").and_then(whole_number)?;
+    Some((QueueId(task.get_object_id("queue").ok()?), u64::try_from(number).ok()?))
 }
 
 fn key(queue: QueueId, number: u64) -> Document {
@@ -105,10 +108,15 @@ impl Store {
         self.held_slots_like(doc! { "queue": { "$in": ids } }).await
     }
 
-    /// All slots that are held.
+    /// Who holds slots, and who of them has said that it starts nothing any more.
     #[operation]
-    pub async fn all_held_slots(&self) -> Result<Vec<HeldSlot>, StoreError> {
-        self.held_slots_like(doc! {}).await
+    pub async fn holders(&self) -> Result<HashMap<Holder, bool>, StoreError> {
+        let pipeline = [doc! { "$group": { "_id": "$holder", "closed": { "$max": "$closed" } } }];
+        let found: Vec<Document> = self.slots().aggregate(pipeline).await?.try_collect().await?;
+        let holder = |group: &Document| {
+            Some((Holder(group.get_object_id("_id").ok()?), group.get_bool("closed").unwrap_or(false)))
+        };
+        Ok(found.iter().filter_map(holder).collect())
     }
 
     async fn held_slots_like(&self, filter: Document) -> Result<Vec<HeldSlot>, StoreError> {
@@ -143,10 +151,11 @@ impl Store {
         let ids: Vec<ObjectId> = of.iter().map(|holder| holder.0).collect();
         let theirs = doc! { "holder": { "$in": ids } };
         // Behind a majority, so that what is read next is read from the present primary, and shows all that they have started.
-        self.slots().update_many(theirs.clone(), doc! { "$set": { "closed": true } }).await?;
+        let mut open = theirs.clone();
+        open.insert("closed", doc! { "$ne": true });
+        self.slots().update_many(open, doc! { "$set": { "closed": true } }).await?;
         let held = self.held_slots_like(theirs.clone()).await?;
-        let queues: HashSet<QueueId> = held.iter().map(|slot| slot.queue).collect();
-        let busy = self.slots_in_use(&queues).await?;
+        let busy = self.slots_in_use(&held).await?;
         let free = held.iter().filter(|slot| !busy.contains(&(slot.queue, slot.number)));
         let free: Vec<Document> = free.map(|slot| key(slot.queue, slot.number)).collect();
         if free.is_empty() {
@@ -158,16 +167,11 @@ impl Store {
     }
 
     /// The slots that claimed and running tasks have. By an index it is in the order of the statuses, so a task that is started meanwhile is not passed by.
-    async fn slots_in_use(&self, queues: &HashSet<QueueId>) -> Result<HashSet<(QueueId, u64)>, StoreError> {
-        let ids: Vec<ObjectId> = queues.iter().map(|id| id.0).collect();
-        let taken = doc! { "queue": { "$in": ids }, "status": { "$in": [-1, 0] } };
-        let found = self.tasks().find(taken).projection(doc! { "queue": 1, "slot": 1 }).await?;
-        let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
-        let slot = |task: &Document| {
-            let number = task.get("slot").and_then(whole_number)?;
-            Some((QueueId(task.get_object_id("queue").ok()?), u64::try_from(number).ok()?))
-        };
-        Ok(found.iter().filter_map(slot).collect())
+    async fn slots_in_use(&self, held: &[HeldSlot]) -> Result<HashSet<(QueueId, u64)>, StoreError> {
+        let queues: HashSet<ObjectId> = held.iter().map(|slot| slot.queue.0).collect();
+        let queues: Vec<ObjectId> = queues.into_iter().collect();
+        let found = self.taken_tasks(doc! { "queue": { "$in": queues } }).await?;
+        Ok(found.iter().filter_map(slot_of).collect())
     }
 
     /// When each holder has shown itself last, by the server's clock.
@@ -179,14 +183,19 @@ impl Store {
         Ok(found.iter().flat_map(crate::node::beats).collect())
     }
 
-    /// Those of these tasks that are claimed or running.
+    /// Those of these tasks that are claimed or running, and their slots.
     #[operation]
-    pub async fn still_taken(&self, tasks: &[TaskId]) -> Result<HashSet<TaskId>, StoreError> {
+    pub async fn still_taken(&self, tasks: &[TaskId]) -> Result<HashMap<TaskId, (QueueId, u64)>, StoreError> {
         let ids: Vec<Bson> = tasks.iter().map(|task| Bson::from(task.0)).collect();
-        let taken = doc! { "_id": { "$in": ids }, "status": { "$in": [-1, 0] } };
-        let found = self.tasks().find(taken).projection(doc! { "_id": 1 }).await?;
-        let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
-        Ok(found.iter().filter_map(|task| task.get_object_id("_id").ok()).map(TaskId).collect())
+        let found = self.taken_tasks(doc! { "_id": { "$in": ids } }).await?;
+        let one = |task: &Document| Some((TaskId(task.get_object_id("_id").ok()?), slot_of(task)?));
+        Ok(found.iter().filter_map(one).collect())
+    }
+
+    async fn taken_tasks(&self, mut filter: Document) -> Result<Vec<Document>, StoreError> {
+        filter.insert("status", doc! { "$in": [-1, 0] });
+        let found = self.tasks().find(filter).projection(doc! { "queue": 1, "slot": 1 }).await?;
+        Ok(found.map_ok(Document::from).try_collect().await?)
     }
 
     fn slots(&self) -> mongodb::Collection<Document> {

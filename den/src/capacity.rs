@@ -37,37 +37,40 @@ pub struct Others {
     slots: Vec<u64>,
     /// The slots that they hold.
     held: Vec<HeldSlot>,
-    /// How many tasks have no slot, and how many one that nobody else holds, as was seen last.
+    /// How many tasks have no slot, and whether some have one that nobody holds, as was seen last.
     without: u64,
-    strays: Vec<u64>,
+    has_strays: bool,
 }
 
 impl Others {
-    /// What is seen of a queue: the slots that others hold, and what else runs, without what is our own.
+    /// What is seen of a queue: the slots that others hold, and what else runs, without what is our own. `own`: the slots of our tasks, of which this node may
+    /// have held some as another holder.
     fn of(
-        held: Vec<HeldSlot>,
+        mut held: Vec<HeldSlot>,
         look: Option<&Look>,
         own: &BTreeSet<u64>,
         node: &NodeName,
         seen: Instant,
     ) -> Self {
+        held.retain(|slot| !own.contains(&slot.number));
         let mut nodes: HashMap<String, u64> = HashMap::new();
         held.iter().for_each(|slot| *nodes.entry(slot.node.clone()).or_default() += 1);
         let mut slots: Vec<u64> = held.iter().map(|slot| slot.number).collect();
-        let (mut without, mut strays) = (0, Vec::new());
+        let (mut without, mut has_strays) = (0, false);
         if let Some(look) = look {
             // Where tasks are counted, others may have the same.
             let mut left: BTreeSet<u64> = own.iter().chain(&slots).copied().collect();
-            strays = look.slots.iter().copied().filter(|slot| !left.remove(slot)).collect();
+            let strays: Vec<u64> = look.slots.iter().copied().filter(|slot| !left.remove(slot)).collect();
             without = look.running.saturating_sub(look.slots.len() as u64);
-            slots.extend(&strays);
+            has_strays = !strays.is_empty();
+            slots.extend(strays);
             for (name, tasks) in &look.nodes {
                 let ours = if name == node.as_str() { own.len() as u64 } else { 0 };
                 let of_node = nodes.entry(name.clone()).or_default();
                 *of_node = (*of_node).max(tasks.saturating_sub(ours));
             }
         }
-        Self { seen, running: slots.len() as u64 + without, nodes, slots, held, without, strays }
+        Self { seen, running: slots.len() as u64 + without, nodes, slots, held, without, has_strays }
     }
 
     fn is_fresh(&self) -> bool {
@@ -192,10 +195,21 @@ impl Capacity {
         let of_batch = batch.iter().filter(|claim| claim.queue == id).filter_map(Claim::slot);
         let own = launcher.places(id).1.into_iter().chain(of_batch).collect();
         let others = Others::of(held, look, &own, &self.node, seen);
-        if look.is_some() && others.without == 0 && others.strays.is_empty() {
+        if look.is_some() && others.without == 0 && !others.has_strays {
             self.clear.insert(id);
         }
         self.others.insert(id, others);
+    }
+
+    /// Others have more of the queue than was known: tasks may be in slots that nobody holds.
+    pub fn was_wrong(&mut self, queue: QueueId) {
+        self.others.remove(&queue);
+        self.clear.remove(&queue);
+    }
+
+    /// There are nodes that do not hold the slots which they use.
+    pub fn met_strangers(&mut self) {
+        self.clear.clear();
     }
 
     /// What may be claimed of these queues, as far as it is known now.
@@ -247,7 +261,7 @@ impl Capacity {
 
     /// Whether tasks of a queue that were claimed have to be counted (`limits.rs`).
     pub fn must_count(&self, queue: QueueId, queues: &Queues) -> bool {
-        let has_others = self.others.get(&queue).is_none_or(|others| others.without > 0);
+        let has_others = self.others.get(&queue).is_none_or(|others| others.without > 0 || others.has_strays);
         let (read, alone) = (queues.read_at(), self.sharing.alone(&self.node));
         self.limits.must_count(queue, Seen { read, has_others, alone }, Instant::now())
     }
@@ -303,4 +317,22 @@ impl Sight {
 fn random_part(id: ObjectId) -> u64 {
     let [_, _, _, _, rest @ ..] = id.bytes();
     u64::from_be_bytes(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use disbatch_core::slots::Holder;
+
+    use super::*;
+
+    #[test]
+    fn own_tasks_are_not_others_whoever_held_their_slots() {
+        let (queue, node) = (QueueId([1; 12].into()), NodeName::new("n1"));
+        let held =
+            |number, node: &str| HeldSlot { queue, number, holder: Holder::drawn(), node: node.to_owned() };
+        let all = vec![held(0, "n1"), held(1, "n1"), held(2, "n2")];
+        let others = Others::of(all, None, &BTreeSet::from([0]), &node, Instant::now());
+        assert_eq!((others.running, others.nodes["n1"], others.nodes["n2"]), (2, 1, 1));
+        assert_eq!(others.slots, [1, 2]);
+    }
 }

@@ -1,6 +1,6 @@
 //! Claiming: which tasks this node takes, and that it never takes more than the limits allow.
 //!
-//! A claim needs a free slot in its queue, and one slot is given once (`Store::take_tasks`). Where that does not keep the limit by itself
+//! A claim needs a slot of its queue that this node holds, and each has one holder ([`disbatch_core::slots`]). Where that does not keep the limit by itself
 //! (`limits.rs`), the claims are confirmed before their tasks are launched: the queue's limit is read again and what is claimed or running
 //! is counted. So of all tasks that run together, the one claimed last has seen all others.
 //!
@@ -21,6 +21,7 @@ use disbatch_core::metrics::labels::Round as ClaimRound;
 use disbatch_core::model::{Queue, QueueId, Task, TaskId};
 use disbatch_core::queue::Look;
 use disbatch_core::schedules::ForRun;
+use disbatch_core::slots::Holder;
 use disbatch_core::store::StoreError;
 use disbatch_core::task::{Batch, Claim, Claimant, Slot, Unclaimed};
 
@@ -45,8 +46,7 @@ impl Node {
         if self.capacity.maxthreads == Some(0) {
             return Ok(());
         }
-        let is_forbidden = self.capacity.watch.is_forbidden(Instant::now());
-        if self.capacity.holdings.fence().is_none() && !is_forbidden {
+        if self.capacity.holdings.fence().is_none() && !self.capacity.watch.is_forbidden() {
             // It has just become another holder: the next heartbeat tells it the time.
             return Ok(());
         }
@@ -167,7 +167,10 @@ impl Node {
                 continue;
             }
             let lanes = self.availability.lanes_of(queue);
-            let ready = self.runners.launcher.ready(lanes.of_any(), &promised);
+            let ready = match self.capacity.watch.is_slow(Instant::now()) {
+                true => Vec::new(),
+                false => self.runners.launcher.ready(lanes.of_any(), &promised),
+            };
             let (mut slots, rest) = with_runners(slots, &ready, self.knows_leases(queue));
             round.put_back(&rest);
             let asked = slots.len();
@@ -176,7 +179,7 @@ impl Node {
             let refused = refused.inspect_err(|_| self.runners.uncertain = true)?;
             let claimant = self.claimant(queue);
             let started = self.start_ahead(queue, &claimant, &mut slots).await;
-            let started = started.inspect_err(|_| self.runners.uncertain = true)?;
+            let started = started.inspect_err(|error| self.note_failure(error))?;
             let mut claimed = Batch::default();
             if !slots.is_empty() {
                 self.end_handover(|of| of.id == id);
@@ -184,17 +187,20 @@ impl Node {
                 let (running, _) = self.runners.launcher.places(id);
                 self.capacity.divide(&mut self.ahead, id, running);
                 let taken = self.store.take_tasks(queue, &claimant, &slots, &mut self.ahead).await;
-                claimed = taken.inspect_err(|_| self.runners.uncertain = true)?;
+                claimed = taken.inspect_err(|error| self.note_failure(error))?;
             }
             claimed.claims.splice(..0, started);
-            claimed.taken.extend(refused);
             tracing::debug!(queue = queue.display_name(), tasks = claimed.claims.len(), "claimed");
             if claimed.exhausted {
                 self.dry.insert(id);
             }
             if !claimed.taken.is_empty() {
                 // Others have more than was known; so do tasks of ours that web services work on.
+                self.capacity.was_wrong(id);
+            }
+            if !refused.is_empty() {
                 self.capacity.others.remove(&id);
+                claimed.taken.extend(refused);
             }
             self.capacity.starts.comes(id, claimed.next, Instant::now());
             self.capacity.starts.by_groups(claimed.grants);
@@ -219,7 +225,7 @@ impl Node {
 
     /// Who claims tasks of `queue`.
     fn claimant(&self, queue: &Queue) -> Claimant {
-        let is_forbidden = self.capacity.watch.is_forbidden(Instant::now());
+        let is_forbidden = self.capacity.watch.is_forbidden();
         Claimant {
             node: self.name.clone(),
             instance: self.instance.clone(),
@@ -232,8 +238,7 @@ impl Node {
     async fn hold(&mut self, queue: QueueId, slots: &mut Vec<Slot>) -> Result<Vec<u64>, StoreError> {
         let numbers: Vec<u64> = slots.iter().map(|slot| slot.number).collect();
         let lacking = self.capacity.holdings.lacking(queue, &numbers);
-        let now = Instant::now();
-        if lacking.is_empty() || self.capacity.watch.is_forbidden(now) {
+        if lacking.is_empty() || self.capacity.watch.is_forbidden() {
             return Ok(Vec::new());
         }
         let holder = self.capacity.holdings.holder();
@@ -245,15 +250,43 @@ impl Node {
                 Ok(refused)
             }
             Err(error) if error.is_forbidden() => {
-                tracing::warn!(%error, "cannot hold slots, so that limits are kept by counting, which costs more; `disbatch create-users` gives the right to");
-                self.capacity.watch.refused(now);
-                self.capacity.limits.looked(false, now);
+                self.may_not_hold(&error);
                 Ok(Vec::new())
             }
             Err(error) => {
                 self.renounce();
                 Err(error)
             }
+        }
+    }
+
+    /// Tries whether this user may hold slots, if that is not known.
+    pub(crate) async fn try_right_to_hold(&mut self) -> Result<(), StoreError> {
+        if !self.capacity.watch.wants_try(Instant::now()) {
+            return Ok(());
+        }
+        // Of one that has none yet.
+        match self.store.close_slots(Holder::drawn()).await {
+            Ok(()) => self.capacity.watch.tried(true, Instant::now()),
+            Err(error) if error.is_forbidden() => self.may_not_hold(&error),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn may_not_hold(&mut self, error: &StoreError) {
+        tracing::warn!(%error, "this user may not hold slots, so that limits are kept by counting, which costs more; `disbatch create-users` gives the right to");
+        let now = Instant::now();
+        self.capacity.holdings.renounce();
+        self.capacity.watch.tried(false, now);
+        self.capacity.limits.looked(false, now);
+    }
+
+    /// A claim or a start has failed. Where a majority takes too long, tasks are claimed first and started then.
+    fn note_failure(&mut self, error: &StoreError) {
+        self.runners.uncertain = true;
+        if matches!(error, StoreError::Unconfirmed { .. }) {
+            self.capacity.watch.was_slow(Instant::now());
         }
     }
 
@@ -281,46 +314,64 @@ impl Node {
 
     /// Gives up free slots that this node does not use, or that others want.
     pub(crate) async fn release_slots(&mut self, is_leaving: bool) -> Result<(), StoreError> {
+        self.capacity.watch.reached(Instant::now());
         if self.capacity.holdings.fence().is_none()
             || !self.runners.untold.is_empty()
             || self.runners.uncertain
+            || !(self.capacity.watch.wants_release(Instant::now()) || is_leaving)
         {
             return Ok(());
         }
         self.resolve_doubts().await?;
         let used = self.runners.launcher.slots();
         let used = used.chain(self.capacity.watch.doubtful().map(|(slot, _)| slot)).collect();
-        let is_alone = self.capacity.sharing.alone(&self.name).is_some();
+        let is_alone = self.capacity.sharing.alone(&self.name).is_some() && !self.has_rival();
         let is_full =
             self.capacity.maxthreads.is_some_and(|most| self.runners.launcher.running() as u64 >= most);
-        let (queues, sharing, dry) = (self.queues.known(), &self.capacity.sharing, &self.dry);
-        let keeps = |id: QueueId| match queues.iter().find(|queue| queue.id == id) {
+        let (sharing, dry) = (&self.capacity.sharing, &self.dry);
+        let limits: HashMap<QueueId, u64> =
+            self.queues.known().iter().map(|queue| (queue.id, queue.claim_limit())).collect();
+        let is_given =
+            |id: QueueId| is_full || !sharing.may_keep(id) || (sharing.is_wanted(id) && dry.contains(&id));
+        let keeps = |id: QueueId| match limits.get(&id) {
             None => Keeps::Nothing,
             Some(_) if is_leaving => Keeps::Nothing,
-            Some(queue) if is_alone => Keeps::Below(queue.claim_limit()),
-            Some(_) if is_full || !sharing.may_keep(id) || sharing.is_wanted(id) && dry.contains(&id) => {
-                Keeps::Nothing
-            }
-            Some(queue) => Keeps::Lately(queue.claim_limit()),
+            Some(limit) if is_alone => Keeps::Below(*limit),
+            Some(_) if is_given(id) => Keeps::Nothing,
+            Some(limit) => Keeps::Lately(*limit),
         };
         let free = self.capacity.holdings.superfluous(&used, keeps, Instant::now());
         if free.is_empty() {
             return Ok(());
         }
         let holder = self.capacity.holdings.holder();
-        self.store.release_slots(holder, &free).await.inspect_err(|_| self.renounce())
+        match self.store.release_slots(holder, &free).await {
+            Err(error) if error.is_forbidden() => self.may_not_hold(&error),
+            Err(error) => {
+                self.renounce();
+                return Err(error);
+            }
+            Ok(()) => {}
+        }
+        Ok(())
     }
 
     /// Takes back the slots of holders that are gone. Returns whether there were some.
-    pub(crate) async fn take_back_slots(&mut self) -> Result<bool, StoreError> {
-        let now = Instant::now();
-        if !self.capacity.watch.wants_look(now) {
+    pub(crate) async fn take_back_slots(&mut self, tasks_wait: bool) -> Result<bool, StoreError> {
+        let asked = Instant::now();
+        if !self.capacity.watch.wants_look(tasks_wait, asked) {
             return Ok(false);
         }
-        let (held, beats) = futures::try_join!(self.store.all_held_slots(), self.store.beats_of_holders())?;
+        let (holders, beats) = futures::try_join!(self.store.holders(), self.store.beats_of_holders())?;
         let own = self.capacity.holdings.holder();
-        let gone = self.capacity.watch.gone(&held, &beats, own, now);
-        let slots = self.store.take_back_slots(&gone).await?;
+        let gone = self.capacity.watch.gone(&holders, &beats, own, (asked, Instant::now()));
+        let slots = match self.store.take_back_slots(&gone).await {
+            Err(error) if error.is_forbidden() => {
+                self.may_not_hold(&error);
+                return Ok(false);
+            }
+            slots => slots?,
+        };
         if slots > 0 {
             tracing::debug!(slots, holders = gone.len(), "took back slots of holders that are gone");
             self.capacity.others.clear();

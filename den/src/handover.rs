@@ -320,7 +320,7 @@ impl Node {
             self.store.start_ahead(queue, claimant, tasks).await?;
         lost.iter().for_each(|_| self.runners.launcher.handover().lost(queue.id));
         if found_slots_taken {
-            self.capacity.others.remove(&queue.id);
+            self.capacity.was_wrong(queue.id);
         }
         if !lost.is_empty() {
             self.ahead.put_back(queue.id, lost.into_iter().map(|(task, _)| task).collect());
@@ -346,7 +346,8 @@ impl Node {
             && self.availability.runner_of(queue).is_none();
         let others_wait = self.capacity.maxthreads.is_some()
             && served.iter().any(|other| other.id != queue.id && !self.dry.contains(&other.id));
-        is_plain && !others_wait && self.capacity.sharing.may_keep(queue.id) && {
+        let is_slow = self.capacity.watch.is_slow(Instant::now());
+        is_plain && !is_slow && !others_wait && self.capacity.sharing.may_keep(queue.id) && {
             let ours = self.runners.launcher.places(queue.id);
             self.capacity.is_within_limit(queue, ours, &self.queues)
         }

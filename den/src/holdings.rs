@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bson::DateTime;
 use disbatch_core::model::{QueueId, TaskId};
-use disbatch_core::slots::{FENCE, HeldSlot, Holder, SILENT};
+use disbatch_core::slots::{FENCE, Holder, SILENT};
 
 /// For so long a slot that is not used is kept where there are other nodes.
 const KEPT: Duration = Duration::from_secs(1);
@@ -18,8 +18,17 @@ const KEPT: Duration = Duration::from_secs(1);
 /// The right to hold slots is asked for again after so long.
 const FORBIDDEN: Duration = Duration::from_secs(60);
 
-/// So often it is looked whether other holders are alive, and whether there are slots to be taken back.
-const LOOK_EVERY: Duration = Duration::from_millis(900);
+/// So often it is looked whether other holders are alive, and whether there are slots to be taken back: while tasks wait, and otherwise.
+const LOOK_EVERY: [Duration; 2] = [Duration::from_millis(900), Duration::from_secs(10)];
+
+/// So often it is looked which slots are not used.
+const RELEASE_EVERY: Duration = Duration::from_millis(100);
+
+/// For so long tasks are claimed first and started then, after a start was not confirmed in time.
+const SLOW_FOR: Duration = Duration::from_secs(20);
+
+/// A node that does not come to giving up slots for so long does without.
+const STUCK: Duration = Duration::from_secs(20);
 
 /// So often it is asked whether tasks are still in slots in doubt: web services may work on many.
 const ASK_EVERY: Duration = Duration::from_secs(1);
@@ -168,46 +177,62 @@ pub struct Watch {
     /// The last sign of each, and when that was seen first.
     beats: HashMap<Holder, (Option<DateTime>, Instant)>,
     looked: Option<Instant>,
+    released: Option<Instant>,
     /// Slots of ours in which a task may still be.
     doubtful: HashMap<(QueueId, u64), TaskId>,
     /// When it was asked whether tasks are still in them.
     asked: Option<Instant>,
-    /// This user may not hold slots, or could not when that was tried.
-    forbidden: Option<Instant>,
+    right: Right,
+    /// When a pass last came so far that it would have given up slots.
+    reached: Option<Instant>,
+    /// Until when nothing is started in one write: it takes too long until a majority has it.
+    slow_until: Option<Instant>,
+}
+
+/// Whether this user may hold slots.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Right {
+    #[default]
+    Unknown,
+    Given,
+    /// Not when that was tried.
+    Refused(Instant),
 }
 
 impl Watch {
     /// Whether it is time to look at other holders. It is asked only to do that.
-    pub fn wants_look(&mut self, now: Instant) -> bool {
-        let is_due = self.looked.is_none_or(|at| now.saturating_duration_since(at) >= LOOK_EVERY);
-        if is_due {
-            self.looked = Some(now);
-        }
-        is_due
+    pub fn wants_look(&mut self, tasks_wait: bool, now: Instant) -> bool {
+        let every = LOOK_EVERY[usize::from(!tasks_wait)];
+        is_due(&mut self.looked, every, now)
     }
 
-    /// Of these slots, those holders that start nothing any more: they have said so, or were not heard of for so long. `beats` was asked for at `now`.
+    /// Whether it is time to look which slots are not used. It is asked only to do that.
+    pub fn wants_release(&mut self, now: Instant) -> bool {
+        is_due(&mut self.released, RELEASE_EVERY, now)
+    }
+
+    /// Of these holders, other than `own`, those that start nothing any more: they have said so (`true`), or were not heard of for so long. `beats` was asked for
+    /// at `asked`, and answered at `answered`.
     pub fn gone(
         &mut self,
-        held: &[HeldSlot],
+        holders: &HashMap<Holder, bool>,
         beats: &HashMap<Holder, DateTime>,
         own: Holder,
-        now: Instant,
+        (asked, answered): (Instant, Instant),
     ) -> HashSet<Holder> {
-        let others: HashSet<Holder> = held.iter().map(|slot| slot.holder).filter(|of| *of != own).collect();
-        self.beats.retain(|holder, _| others.contains(holder));
-        for holder in &others {
+        self.beats.retain(|holder, _| holders.contains_key(holder));
+        let mut gone = HashSet::new();
+        for (holder, is_closed) in holders.iter().filter(|(holder, _)| **holder != own) {
             let last = beats.get(holder).copied();
-            let known = self.beats.entry(*holder).or_insert((last, now));
+            let known = self.beats.entry(*holder).or_insert((last, answered));
             if known.0 != last {
-                *known = (last, now);
+                *known = (last, answered);
+            }
+            if *is_closed || asked.saturating_duration_since(known.1) >= SILENT {
+                gone.insert(*holder);
             }
         }
-        let is_silent = |of: &Holder| {
-            self.beats.get(of).is_some_and(|(_, since)| now.saturating_duration_since(*since) >= SILENT)
-        };
-        let closed = held.iter().filter(|slot| slot.is_closed).map(|slot| slot.holder);
-        others.iter().copied().filter(is_silent).chain(closed.filter(|of| *of != own)).collect()
+        gone
     }
 
     /// Nobody knows whether the task has left its slot.
@@ -218,30 +243,68 @@ impl Watch {
 
     /// The tasks to be asked for now, if there are some.
     pub fn tasks_to_ask(&mut self, now: Instant) -> Vec<TaskId> {
-        if self.asked.is_some_and(|at| now.saturating_duration_since(at) < ASK_EVERY) {
-            return Vec::new();
+        if is_due(&mut self.asked, ASK_EVERY, now) {
+            return self.doubtful.values().copied().collect();
         }
-        self.asked = Some(now);
-        self.doubtful.values().copied().collect()
+        Vec::new()
     }
 
     pub fn doubtful(&self) -> impl Iterator<Item = ((QueueId, u64), TaskId)> {
         self.doubtful.iter().map(|(slot, task)| (*slot, *task))
     }
 
-    /// Of the tasks that were asked for, these are still claimed or running.
-    pub fn asked(&mut self, asked: &[TaskId], still: &HashSet<TaskId>) {
-        self.doubtful.retain(|_, task| !asked.contains(task) || still.contains(task));
+    /// Of the tasks that were asked for, these are still claimed or running, in these slots.
+    pub fn asked(&mut self, asked: &[TaskId], still: &HashMap<TaskId, (QueueId, u64)>) {
+        self.doubtful.retain(|slot, task| !asked.contains(task) || still.get(task) == Some(slot));
     }
 
-    /// This user may not hold slots.
-    pub fn refused(&mut self, now: Instant) {
-        self.forbidden = Some(now);
+    /// Whether it has to be tried if this user may hold slots.
+    pub fn wants_try(&self, now: Instant) -> bool {
+        match self.right {
+            Right::Unknown => true,
+            Right::Given => false,
+            Right::Refused(at) => now.saturating_duration_since(at) >= FORBIDDEN,
+        }
     }
 
-    pub fn is_forbidden(&self, now: Instant) -> bool {
-        self.forbidden.is_some_and(|at| now.saturating_duration_since(at) < FORBIDDEN)
+    /// It has been tried.
+    pub fn tried(&mut self, may: bool, now: Instant) {
+        self.right = if may { Right::Given } else { Right::Refused(now) };
     }
+
+    /// Whether it is not known that this user may hold slots.
+    pub fn is_forbidden(&self) -> bool {
+        self.right != Right::Given
+    }
+
+    /// A pass has come so far that it gives up slots.
+    pub fn reached(&mut self, now: Instant) {
+        self.reached = Some(now);
+    }
+
+    /// Whether no pass has come so far for long.
+    pub fn is_stuck(&self, now: Instant) -> bool {
+        self.reached.is_some_and(|at| now.saturating_duration_since(at) >= STUCK)
+    }
+
+    /// A start was not confirmed by a majority in time.
+    pub fn was_slow(&mut self, now: Instant) {
+        self.slow_until = Some(now + SLOW_FOR);
+    }
+
+    /// Whether to claim first and start then, which may take as long as it takes.
+    pub fn is_slow(&self, now: Instant) -> bool {
+        self.slow_until.is_some_and(|until| now < until)
+    }
+}
+
+/// Whether something was done last so long ago. Then it is done now.
+fn is_due(last: &mut Option<Instant>, every: Duration, now: Instant) -> bool {
+    let is_due = last.is_none_or(|at| now.saturating_duration_since(at) >= every);
+    if is_due {
+        *last = Some(now);
+    }
+    is_due
 }
 
 #[cfg(test)]
@@ -299,16 +362,14 @@ mod tests {
     fn who_is_silent_for_long_is_gone() {
         let (mut watch, now) = (Watch::default(), Instant::now());
         let (own, other, left) = (Holder::drawn(), Holder::drawn(), Holder::drawn());
-        let held = |holder, is_closed| HeldSlot {
-            queue: queue(),
-            number: 1,
-            holder,
-            node: "n".to_owned(),
-            is_closed,
-        };
-        let slots = [held(own, false), held(other, false), held(left, true)];
+        let holders = HashMap::from([(own, false), (other, false), (left, true)]);
         let mut gone = |beat: i64, later: Duration| {
-            watch.gone(&slots, &HashMap::from([(other, at(beat)), (own, at(1))]), own, now + later)
+            watch.gone(
+                &holders,
+                &HashMap::from([(other, at(beat)), (own, at(1))]),
+                own,
+                (now + later, now + later),
+            )
         };
         assert_eq!(gone(1, Duration::ZERO), HashSet::from([left]));
         assert_eq!(gone(2, SILENT), HashSet::from([left]), "it beats");

@@ -1,9 +1,9 @@
 //! Whether a limit has to be looked after by counting, after a claim. Pure.
 //!
-//! Slots keep the limit of a queue among nodes that know of them: a unique index gives each once, and there are as many as `threads`. Where
-//! there is no such index (where `tasks` is sharded by `_id`, too, there can be none, and an operator may have dropped it), they keep nothing, and all that is
-//! claimed or running is counted. Whether it is there is looked at now and then. With it, there are two
-//! things that slots do not keep. A program that knows nothing of slots takes tasks beside them, so as long as one may be there, all that is
+//! Slots keep the limit of a queue among nodes that hold them: each has one holder, and there are as many as `threads`. A node that may not hold
+//! slots counts all that is claimed or running. So does one where no unique index keeps slots of groups apart (where `tasks` is sharded by `_id`, too, there can be
+//! none, and an operator may have dropped it): whether it is there is looked at now and then. There are two
+//! things that slots do not keep. A program that does not hold slots takes tasks beside them, so as long as one may be there, all that is
 //! claimed or running is counted. And when the limit is lowered, tasks run in slots above it, so for a while after that the tasks of the queue
 //! are counted as well: until every node has heard of it, and has seen what the others started before they did, or until the limit is again
 //! what it was. What limit a queue had before it was heard of is not known, unless the change stream has told that it was made.
@@ -145,7 +145,7 @@ impl Limits {
         self.looked = Some(now);
         match (self.slots_are_kept.replace(kept), kept) {
             (Some(true) | None, false) => tracing::warn!(
-                "no unique indexes that keep slots of tasks apart are to be seen (they are dropped, tasks is sharded, or this user may not list them): limits are kept by counting, which costs more"
+                "no unique indexes that keep slots of tasks apart are to be seen (they are dropped, tasks is sharded, or this user may not list them, or not hold slots): limits are kept by counting, which costs more"
             ),
             (Some(false), true) => tracing::info!("unique indexes keep slots of tasks apart again"),
             _ => {}

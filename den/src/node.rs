@@ -60,6 +60,8 @@ pub struct Node {
     pub(crate) workers: Workers,
     /// What removes containers that adapters have left.
     pub(crate) tidier: Tidier,
+    /// The next pass begins with a heartbeat.
+    beats_now: bool,
     /// An operator wants it to claim nothing more.
     draining: bool,
     /// Whether to wait for running tasks at the end.
@@ -112,6 +114,7 @@ impl Node {
             canaries: Canaries::default(),
             workers: Workers::default(),
             tidier,
+            beats_now: false,
             draining: false,
             stay: false,
             interrupt: false,
@@ -193,9 +196,10 @@ impl Node {
         let (are_coming, are_prompt) = (self.hints.are_coming(), self.hints.are_prompt());
         self.pace.situation().hints = are_coming && are_prompt;
         self.pace.situation().others_wait = are_coming && !are_prompt;
-        if self.pace.wants_beat(Instant::now()) || self.news.node_changed {
+        let is_asked = std::mem::take(&mut self.beats_now);
+        if self.pace.wants_beat(Instant::now()) || self.news.node_changed || is_asked {
             self.beat(lifecycle.is_draining()).await?;
-            claim |= std::mem::take(&mut self.news.node_changed);
+            claim |= std::mem::take(&mut self.news.node_changed) || is_asked;
             self.pace.beaten(Instant::now());
             self.availability.refresh(&self.config);
             self.look_after_containers();
@@ -281,12 +285,15 @@ impl Node {
             self.give_back(claim, "its runner was about to end").await?;
         }
         self.give_back_untold().await?;
-        if std::mem::take(&mut self.runners.has_lost_track) {
+        let has_lost_track = std::mem::take(&mut self.runners.has_lost_track);
+        if has_lost_track {
+            self.capacity.watch.was_slow(Instant::now());
+        }
+        // What was sent may take effect yet.
+        if (has_lost_track || self.runners.uncertain) && self.capacity.holdings.fence().is_some() {
             self.renounce();
         }
         if self.runners.uncertain {
-            // Nor is it known whether what was claimed is free.
-            self.renounce();
             let why = "its DEN could not tell whether it had claimed it";
             // What runners that have tasks are about to be handed besides is known when it has been handed.
             self.end_handover(|_| true);
@@ -313,7 +320,7 @@ impl Node {
 
     /// Has the next pass begin with a heartbeat, soon.
     pub(crate) fn beats_soon(&mut self) {
-        self.news.node_changed = true;
+        self.beats_now = true;
         self.pace.hurry();
     }
 
@@ -420,7 +427,8 @@ impl Node {
     /// Gives up the slots in which no task is, and has the others taken back as their tasks end.
     async fn close_slots(&mut self) -> Result<(), StoreError> {
         let holder = self.capacity.holdings.holder();
-        if self.runners.launcher.handover().is_under_way() || self.capacity.watch.is_forbidden(Instant::now())
+        let is_unknown = self.runners.uncertain || self.runners.has_lost_track;
+        if is_unknown || self.runners.launcher.handover().is_under_way() || self.capacity.watch.is_forbidden()
         {
             return Ok(());
         }

@@ -30,7 +30,7 @@ use tokio::sync::mpsc;
 
 use crate::claims::OfSchedule;
 use crate::handover::{Handover, UnderWay};
-use crate::runners::{Hold, Lanes};
+use crate::runners::{Held, Hold, Lanes};
 use crate::scribe::{Scribe, WriteOutcome};
 use attendant::Attendant;
 
@@ -57,6 +57,8 @@ pub enum Event {
     Exit(Box<Exit>),
     /// A task was started, and no runner was told of it. If that is not `known`, it may be started yet.
     Untold { claim: Claim, known: bool },
+    /// Somebody else has had the task when its end was to be stored, and may have it in the slot, which is another task's by now.
+    Left(Held),
     /// Few tasks are left that slots can be handed to.
     FewAhead,
 }

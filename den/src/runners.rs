@@ -88,6 +88,7 @@ impl Runners {
                 self.untold.push(claim);
                 self.has_lost_track |= !known;
             }
+            Event::Left(held) => self.doubtful.push(held),
             Event::FewAhead => {}
             Event::Exit(exit) => {
                 self.launcher.gone(&exit);

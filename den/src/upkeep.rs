@@ -37,8 +37,7 @@ impl Node {
             claim_from: &ids,
             queues: self.queues.are_old(Instant::now(), hints),
             peers: self.capacity.sharing.wants_peers(Instant::now()),
-            holder: Some(self.capacity.holdings.holder())
-                .filter(|_| !self.capacity.watch.is_forbidden(began)),
+            holder: Some(self.capacity.holdings.holder()).filter(|_| !self.capacity.watch.is_forbidden()),
         };
         let mut outlook = self.store.look_around(&question).await?;
         if for_all {
@@ -47,7 +46,7 @@ impl Node {
         self.learn(&mut outlook, began, &claim_from);
         let mut again = self.sweep(&outlook).await?;
         self.look_at_slots().await?;
-        let took_back = outlook.held_by_others && self.take_back_slots().await?;
+        let took_back = outlook.held_by_others && self.take_back_slots(outlook.claimable).await?;
         self.look_at_canaries().await?;
         if self.workers.refresh(&self.store).await? {
             // Runners are told of them with their tasks.
@@ -144,8 +143,7 @@ impl Node {
             Err(error) if error.is_forbidden() => false,
             kept => kept?,
         };
-        let now = Instant::now();
-        self.capacity.limits.looked(kept && !self.capacity.watch.is_forbidden(now), now);
+        self.capacity.limits.looked(kept && !self.capacity.watch.is_forbidden(), Instant::now());
         Ok(())
     }
 
@@ -154,6 +152,9 @@ impl Node {
         if let Some(peers) = outlook.peers.take() {
             self.capacity.sharing.set_peers(peers, began);
             self.capacity.limits.met(outlook.strangers);
+            if outlook.strangers {
+                self.capacity.met_strangers();
+            }
         }
         let is_prompt = self.capacity.sharing.is_prompt(&self.name, served, self.hour());
         self.hints.needs_at_once(Listener::Node, is_prompt);

@@ -133,17 +133,6 @@ impl StoreError {
         }
     }
 
-    /// Whether the server has broken the operation off because it took longer than it may.
-    pub(crate) fn took_too_long(&self) -> bool {
-        const EXPIRED: i32 = 50;
-        let Self::Database(error) = self else { return false };
-        match error.kind.as_ref() {
-            ErrorKind::Command(failed) => failed.code == EXPIRED,
-            ErrorKind::Write(DriverWriteFailure::WriteConcernError(failed)) => failed.code == EXPIRED,
-            _ => false,
-        }
-    }
-
     /// Whether several documents were inserted, and the only ones that were not were there already.
     pub fn is_duplicate_only(&self) -> bool {
         let Self::Database(error) = self else { return false };
@@ -163,7 +152,10 @@ impl StoreError {
     /// Whether the server has broken off the operation, as it took longer than it was allowed to.
     pub fn is_out_of_time(&self) -> bool {
         // MaxTimeMSExpired
-        self.write_failure().is_some_and(|failure| failure.code == 50)
+        const EXPIRED: i32 = 50;
+        let waited = |error: &mongodb::error::Error| matches!(error.kind.as_ref(), ErrorKind::Write(DriverWriteFailure::WriteConcernError(failed)) if failed.code == EXPIRED);
+        self.write_failure().is_some_and(|failure| failure.code == EXPIRED)
+            || matches!(self, Self::Database(error) if waited(error))
     }
 
     /// Whether this kind of server never has change streams.

@@ -152,8 +152,8 @@ impl Store {
     /// that `threads` allows. Those for which a runner is ready are started at once.
     ///
     /// Each claim is one update that matches a queued task that no node has and gives it to this one, so no two
-    /// DENs can claim the same task (Disbatch 4 design, Task Lifecycle); and a unique index forbids that two claimed
-    /// or running tasks of a queue have the same place, so no number of DENs can claim more than there are places.
+    /// DENs can claim the same task (Disbatch 4 design, Task Lifecycle). The places are the claimant's: it holds them
+    /// ([`crate::slots`]), and no task of its is in one.
     /// Which tasks are tried is read ahead, see [`Ahead`]; whose turn it is in queues with a policy, see [`crate::fair`].
     ///
     /// # Errors

@@ -180,7 +180,7 @@ impl Store {
         match claimed.map_err(StoreError::from) {
             Ok(Some(document)) => outcome.claims.push(claim_of(one, queue, claimant, document)),
             Ok(None) => outcome.lost.push(one),
-            Err(error) if error.took_too_long() => {
+            Err(error) if error.is_out_of_time() => {
                 return Err(StoreError::Unconfirmed { reason: error.to_string() });
             }
             Err(error) => {
@@ -273,7 +273,7 @@ impl Try {
         }
         let mut like = claimable(queue);
         like.extend(within(claimant.fence));
-        Statement { follows: claimant.fence.is_some(), ..Statement::of(self.task, like, transition) }
+        Statement { starts: claimant.fence.is_some(), ..Statement::of(self.task, like, transition) }
     }
 }
 

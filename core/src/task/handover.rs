@@ -282,7 +282,7 @@ impl Take {
         if let Some(version) = &self.version {
             transition = transition.set(PLUGIN_VERSION, version.as_str());
         }
-        Statement { follows: true, ..Statement::of(self.task.0, like, transition) }
+        Statement { follows: true, starts: true, ..Statement::of(self.task.0, like, transition) }
     }
 
     /// Whether it is this start that the task runs by.

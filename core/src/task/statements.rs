@@ -47,13 +47,15 @@ pub(super) struct Statement {
     pub like: Document,
     /// What then becomes of it.
     pub transition: Transition,
-    /// It takes a slot: it is made only if none before it has failed, and soon.
+    /// It takes a slot that one before it frees: it is made only if none before it has failed.
     pub follows: bool,
+    /// It is a start: the server is to make it soon, or not at all.
+    pub starts: bool,
 }
 
 impl Statement {
     pub(super) const fn of(task: ObjectId, like: Document, transition: Transition) -> Self {
-        Self { task, like, transition, follows: false }
+        Self { task, like, transition, follows: false, starts: false }
     }
 
     /// The filter and the update, for an operation of its own.
@@ -69,7 +71,10 @@ impl Statement {
     }
 
     fn is_like(&self, other: &Self) -> bool {
-        self.follows == other.follows && self.like == other.like && self.transition.is_like(&other.transition)
+        self.follows == other.follows
+            && self.starts == other.starts
+            && self.like == other.like
+            && self.transition.is_like(&other.transition)
     }
 }
 
@@ -92,25 +97,33 @@ impl Store {
         statements: &[Statement],
         concern: Option<&WriteConcern>,
     ) -> Result<Report, StoreError> {
-        let (mut alone, mut shared) = (Vec::new(), Vec::new());
+        let (mut shared, mut failures) = (Vec::new(), Vec::new());
         for group in alike(statements) {
-            match (encode_group(statements, &group)?, group.as_slice()) {
-                (Some(statement), [first, ..]) => {
-                    shared.push(Encoded { statement, follows: statements[*first].follows, numbers: group });
+            if let Some(statement) = encode_group(statements, &group)? {
+                shared.push(Encoded::of(statement, &statements[group[0]], group));
+                continue;
+            }
+            // Too large to share one. In their order: what follows is not to overtake them.
+            for number in group {
+                match encode_alone(&statements[number])? {
+                    Some(statement) => shared.push(Encoded::of(statement, &statements[number], vec![number])),
+                    None => failures.push((number, too_large())),
                 }
-                _ => alone.extend(group),
             }
         }
+        let (unsent, shared) = shared.into_iter().partition(|one| one.follows && !failures.is_empty());
+        let unsent: Vec<Encoded> = unsent;
         let sent = self.send_all(shared, concern).await?;
-        alone.extend(sent.failures.into_iter().flat_map(|(numbers, _)| numbers));
+        let mut alone: Vec<usize> = sent.failures.into_iter().flat_map(|(numbers, _)| numbers).collect();
         alone.extend(sent.unsent);
-        if alone.is_empty() {
+        alone.extend(unsent.into_iter().flat_map(|one| one.numbers));
+        if alone.is_empty() && failures.is_empty() {
             let complete = usize::try_from(sent.matched) == Ok(statements.len());
-            return Ok(Report { complete, failures: Vec::new() });
+            return Ok(Report { complete, failures });
         }
         let (following, alone): (Vec<usize>, Vec<usize>) =
             alone.into_iter().partition(|number| statements[*number].follows);
-        let mut failures = self.send_singly(statements, alone, concern).await?;
+        failures.extend(self.send_singly(statements, alone, concern).await?);
         failures.extend(if failures.is_empty() {
             self.send_singly(statements, following, concern).await?
         } else {
@@ -129,11 +142,12 @@ impl Store {
     ) -> Result<Vec<(usize, StoreError)>, StoreError> {
         let (mut failures, mut singly) = (Vec::new(), Vec::new());
         for number in numbers {
-            let statement = statements[number].clone().encode()?;
-            if statement.as_bytes().len() > MOST_BYTES {
-                failures.push((number, StoreError::unfit("the update is larger than a command may be")));
-            } else {
-                singly.push(Encoded { statement, follows: false, numbers: vec![number] });
+            match encode_alone(&statements[number])? {
+                Some(statement) => {
+                    let encoded = Encoded::of(statement, &statements[number], vec![number]);
+                    singly.push(Encoded { follows: false, ..encoded });
+                }
+                None => failures.push((number, too_large())),
             }
         }
         let sent = self.send_all(singly, concern).await?;
@@ -178,7 +192,7 @@ impl Store {
         let answer = self.database().run_raw_command(command).await;
         let answer = answer.map_err(|error| match StoreError::from(error) {
             error
-                if error.took_too_long()
+                if error.is_out_of_time()
                     || error.write_failure().is_some_and(|failure| failure.is_refusal()) =>
             {
                 StoreError::Unconfirmed { reason: error.to_string() }
@@ -299,8 +313,15 @@ struct Sent {
 struct Encoded {
     statement: RawDocumentBuf,
     follows: bool,
+    starts: bool,
     /// The numbers of what it is for.
     numbers: Vec<usize>,
+}
+
+impl Encoded {
+    fn of(statement: RawDocumentBuf, one: &Statement, numbers: Vec<usize>) -> Self {
+        Self { statement, follows: one.follows, starts: one.starts, numbers }
+    }
 }
 
 /// The numbers of statements that can share one, in groups. Those of one task stay in their order.
@@ -343,6 +364,16 @@ fn encode_group(statements: &[Statement], group: &[usize]) -> Result<Option<RawD
     Ok((statement.as_bytes().len() <= most).then_some(statement))
 }
 
+/// A statement that is alone. `None`: it is larger than a command may be.
+fn encode_alone(statement: &Statement) -> Result<Option<RawDocumentBuf>, StoreError> {
+    let encoded = statement.clone().encode()?;
+    Ok((encoded.as_bytes().len() <= MOST_BYTES).then_some(encoded))
+}
+
+fn too_large() -> StoreError {
+    StoreError::unfit("the update is larger than a command may be")
+}
+
 /// A command that is being filled.
 #[derive(Default)]
 struct Command {
@@ -352,6 +383,8 @@ struct Command {
     bytes: usize,
     /// It ends at the first statement that fails: one of them is to follow others only if these were made.
     is_ordered: bool,
+    /// The server ends it after a while: tasks are started by it.
+    is_bounded: bool,
 }
 
 impl Command {
@@ -365,6 +398,7 @@ impl Command {
         self.statements.push(encoded.statement);
         self.numbers.push(encoded.numbers);
         self.is_ordered |= encoded.follows;
+        self.is_bounded |= encoded.starts;
     }
 
     fn finish(
@@ -376,7 +410,7 @@ impl Command {
         command.append(cstr!("update"), collection);
         command.append(cstr!("updates"), self.statements);
         command.append(cstr!("ordered"), self.is_ordered);
-        if self.is_ordered {
+        if self.is_bounded {
             command.append(cstr!("maxTimeMS"), millis(STARTS_TAKE));
         }
         if let Some(concern) = concern {

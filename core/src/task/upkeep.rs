@@ -46,7 +46,7 @@ pub struct Question<'a> {
     pub queues: bool,
     /// Whether to bring the nodes that are at work.
     pub peers: bool,
-    /// As what this one holds slots.
+    /// As what this one holds slots. With `for_all` it is told whether others do.
     pub holder: Option<Holder>,
 }
 
@@ -267,7 +267,7 @@ impl Store {
         }
         // Whoever has the lease for it does it alone.
         parts.push(Part::any("arrays", crate::arrays::COLLECTION, crate::arrays::to_look_at()));
-        if let Some(holder) = question.holder {
+        if let Some(holder) = question.holder.filter(|_| question.for_all) {
             parts.push(Part::any("held", SLOTS.name, doc! { "holder": { "$ne": holder.0 } }));
         }
         if !question.claim_from.is_empty() {

@@ -14,6 +14,11 @@ use nix::sys::socket::SockaddrStorage;
 use super::Node;
 
 impl Node {
+    /// Whether another DEN uses its name.
+    pub(crate) fn has_rival(&self) -> bool {
+        self.rivals.now(Instant::now()).is_some()
+    }
+
     /// What the node has of runners and places.
     fn measure(&self) {
         let metrics = self.store.metrics();
@@ -36,6 +41,11 @@ impl Node {
         } else if self.config.ignorequeues.is_some() {
             serves.insert("ignored", ids(&self.config.ignorequeues));
         }
+        self.try_right_to_hold().await?;
+        if self.capacity.watch.is_stuck(Instant::now()) && self.capacity.holdings.fence().is_some() {
+            tracing::warn!("this node has not come to its claims for long: it gives up its slots");
+            self.renounce();
+        }
         let holder = self.capacity.holdings.holder();
         let beat = Beat {
             instance: self.instance.clone(),
@@ -56,7 +66,7 @@ impl Node {
             rival: self.rivals.now(Instant::now()),
             aside: self.store.count_aside(),
             stats: stats(),
-            holder: Some(holder).filter(|_| !self.capacity.watch.is_forbidden(Instant::now())),
+            holder: Some(holder).filter(|_| !self.capacity.watch.is_forbidden()),
         };
         let entry = self.store.heartbeat(&self.name, &beat).await?;
         self.rivals.found(&self.instance, &entry, Instant::now());

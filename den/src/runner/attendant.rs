@@ -28,7 +28,7 @@ use super::answers::{
 use super::{Event, Exit, Mail, ProcessId, Report, Services, Traced, Work, run_of};
 use crate::handover::{Next, UnderWay};
 use crate::launch::TaskContext;
-use crate::runners::Hold;
+use crate::runners::{Held, Hold};
 use crate::scribe::WriteOutcome;
 
 /// A runner that does not take what it is sent for so long is stopped, or hangs.
@@ -52,8 +52,12 @@ struct Lane {
     result: Option<Report>,
     /// What is told of it in traces, until it has been.
     traced: Option<Traced>,
-    /// Its end is stored, or it was not running any more.
+    /// Its runner has said how it ends, not that a web service goes on with it.
+    ends: bool,
+    /// That is stored.
     is_over: bool,
+    /// A web service may take it over.
+    is_external: bool,
 }
 
 /// What becomes of the assignment with this number when a message has been sent, or has not.
@@ -262,7 +266,17 @@ impl Attendant {
         }
         self.lanes.insert(
             number,
-            Lane { start, work, taken_until, is_overdue: false, result: None, traced, is_over: false },
+            Lane {
+                start,
+                work,
+                taken_until,
+                is_overdue: false,
+                result: None,
+                traced,
+                ends: false,
+                is_over: false,
+                is_external: false,
+            },
         );
         self.outgoing.add(&message, Some(Then::Assigned(number)));
     }
@@ -327,6 +341,8 @@ impl Attendant {
         let run = run_of(&lane.work.claim);
         let lease = lane.work.lease;
         lane.result = Report::of(&ask).or(lane.result.take());
+        lane.ends = matches!(ask, Ask::Finish(_) | Ask::RetryLater { .. });
+        lane.is_external |= matches!(ask, Ask::Register { .. });
         if lane.result.is_some()
             && let Some(traced) = &mut lane.traced
         {
@@ -368,6 +384,10 @@ impl Attendant {
     /// The task that may have the slot of that one, once that has ended.
     fn next(&self, of: i64) -> Option<(Take, (Box<Work>, UnderWay))> {
         let lane = self.lanes.get(&of).filter(|_| !self.is_given_up && self.exited.is_none())?;
+        if lane.is_external {
+            // Its end may find that the service has it, which keeps the slot.
+            return None;
+        }
         let (claim, lease) = (&lane.work.claim, lane.work.lease);
         let slot = Slot { number: claim.slot()?, runner: Some(self.process.pid) };
         let fits = |known: &TaskContext| known.lanes == lane.work.lanes;
@@ -408,14 +428,18 @@ impl Attendant {
         let answer = finished(end.written);
         let is_over = matches!(answer, Answer::Stored | Answer::NotRunning);
         self.trace(of, &answer);
-        self.note_end(of, is_over);
+        self.note_end(of, &answer);
         let is_free = is_over && !self.is_given_up;
+        let is_stored = matches!(answer, Answer::Stored);
         let answer = ToRunner::Answer { id, answer };
         match start {
             Some(Ok(Written::Started)) if is_free && under_way.is_in_time() => {
                 self.tell(&answer, Some(Then::Over(of)));
                 if let Some(lane) = self.lanes.get(&of) {
                     self.hold.replace(lane.work.claim.task, &next.claim);
+                    if !is_stored {
+                        self.tell_node(Event::Left(Held::of(&lane.work.claim)));
+                    }
                 }
                 return self.assign(*next);
             }
@@ -449,14 +473,14 @@ impl Attendant {
         self.pending -= 1;
         let is_over = matches!(answer, Answer::Stored | Answer::NotRunning);
         self.trace(of, &answer);
-        self.note_end(of, is_over);
+        self.note_end(of, &answer);
         // A runner that does not listen any more ends by itself.
         self.tell(&ToRunner::Answer { id, answer }, is_over.then_some(Then::Free(of)));
     }
 
-    fn note_end(&mut self, of: i64, is_over: bool) {
+    fn note_end(&mut self, of: i64, answer: &Answer) {
         if let Some(lane) = self.lanes.get_mut(&of) {
-            lane.is_over |= is_over;
+            lane.is_over |= lane.ends && matches!(answer, Answer::Stored);
         }
     }
 
