@@ -191,17 +191,7 @@ impl Node {
             }
             claimed.claims.splice(..0, started);
             tracing::debug!(queue = queue.display_name(), tasks = claimed.claims.len(), "claimed");
-            if claimed.exhausted {
-                self.dry.insert(id);
-            }
-            if !claimed.taken.is_empty() {
-                // Others have more than was known; so do tasks of ours that web services work on.
-                self.capacity.was_wrong(id);
-            }
-            if !refused.is_empty() {
-                self.capacity.others.remove(&id);
-                claimed.taken.extend(refused);
-            }
+            self.learn_of(id, &mut claimed, refused);
             self.capacity.starts.comes(id, claimed.next, Instant::now());
             self.capacity.starts.by_groups(claimed.grants);
             claimed.claims.iter().for_each(|claim| promised.add(claim, lanes.of_any()));
@@ -216,6 +206,20 @@ impl Node {
             }
         }
         Ok((batch, has_asked))
+    }
+
+    /// Takes note of what a claim has told. `refused`: slots that others hold.
+    fn learn_of(&mut self, queue: QueueId, claimed: &mut Batch, refused: Vec<u64>) {
+        if claimed.exhausted {
+            self.dry.insert(queue);
+        }
+        if !claimed.taken.is_empty() {
+            self.capacity.was_wrong(queue);
+        }
+        if !refused.is_empty() {
+            self.capacity.others.remove(&queue);
+            claimed.taken.extend(refused);
+        }
     }
 
     /// Whether the runners of a queue know of leases. One that does not would be taken for dead when that of the claim is over.

@@ -30,8 +30,8 @@ impl Node {
         self.runners.launcher.measure();
     }
 
-    /// Says that this DEN is alive, and learns what operators want of it.
-    pub(super) async fn beat(&mut self, leaving: bool) -> Result<(), StoreError> {
+    /// The queues that its configuration restricts it to, or that it leaves out.
+    fn serves(&self) -> Document {
         let ids = |ids: &Option<QueueIds>| {
             ids.iter().flat_map(|ids| &ids.0).map(|id| Bson::from(id.0)).collect::<Vec<_>>()
         };
@@ -41,6 +41,11 @@ impl Node {
         } else if self.config.ignorequeues.is_some() {
             serves.insert("ignored", ids(&self.config.ignorequeues));
         }
+        serves
+    }
+
+    /// Says that this DEN is alive, and learns what operators want of it.
+    pub(super) async fn beat(&mut self, leaving: bool) -> Result<(), StoreError> {
         self.try_right_to_hold().await?;
         if self.capacity.watch.is_stuck(Instant::now()) && self.capacity.holdings.fence().is_some() {
             tracing::warn!("this node has not come to its claims for long: it gives up its slots");
@@ -58,7 +63,7 @@ impl Node {
             shadows: self.availability.shadows(),
             problems: self.availability.reports(),
             engines: self.availability.engines(),
-            serves,
+            serves: self.serves(),
             fires_no_schedules: !self.config.schedules.0,
             wants: self.capacity.sharing.wants(Instant::now()),
             labels: self.config.labels.clone(),
