@@ -21,12 +21,10 @@ use disbatch_core::metrics::labels::Round as ClaimRound;
 use disbatch_core::model::{Queue, QueueId, Task, TaskId};
 use disbatch_core::queue::Look;
 use disbatch_core::schedules::ForRun;
-use disbatch_core::slots::Holder;
 use disbatch_core::store::StoreError;
-use disbatch_core::task::{Batch, Claim, Claimant, Slot, Unclaimed};
+use disbatch_core::task::{Batch, Claim, Claimant, Slot};
 
 use crate::capacity::Sight;
-use crate::holdings::Keeps;
 use crate::launch::TaskContext;
 use crate::limits::{HEARD_WITHIN, TOO_OLD};
 use crate::node::Node;
@@ -238,149 +236,12 @@ impl Node {
         }
     }
 
-    /// Has this node hold those of `slots` that it does not hold yet. Those that others hold are removed, and returned.
-    async fn hold(&mut self, queue: QueueId, slots: &mut Vec<Slot>) -> Result<Vec<u64>, StoreError> {
-        let numbers: Vec<u64> = slots.iter().map(|slot| slot.number).collect();
-        let lacking = self.capacity.holdings.lacking(queue, &numbers);
-        if lacking.is_empty() || self.capacity.watch.is_forbidden() {
-            return Ok(Vec::new());
-        }
-        let holder = self.capacity.holdings.holder();
-        match self.store.hold_slots(queue, (holder, &self.name), &lacking).await {
-            Ok(held) => {
-                self.capacity.holdings.add(holder, queue, &held);
-                let refused: Vec<u64> = lacking.into_iter().filter(|slot| !held.contains(slot)).collect();
-                slots.retain(|slot| !refused.contains(&slot.number));
-                Ok(refused)
-            }
-            Err(error) if error.is_forbidden() => {
-                self.may_not_hold(&error);
-                Ok(Vec::new())
-            }
-            Err(error) => {
-                self.renounce();
-                Err(error)
-            }
-        }
-    }
-
-    /// Tries whether this user may hold slots, if that is not known.
-    pub(crate) async fn try_right_to_hold(&mut self) -> Result<(), StoreError> {
-        if !self.capacity.watch.wants_try(Instant::now()) {
-            return Ok(());
-        }
-        // Of one that has none yet.
-        match self.store.close_slots(Holder::drawn()).await {
-            Ok(()) => self.capacity.watch.tried(true, Instant::now()),
-            Err(error) if error.is_forbidden() => self.may_not_hold(&error),
-            Err(error) => return Err(error),
-        }
-        Ok(())
-    }
-
-    fn may_not_hold(&mut self, error: &StoreError) {
-        tracing::warn!(%error, "this user may not hold slots, so that limits are kept by counting, which costs more; `disbatch create-users` gives the right to");
-        let now = Instant::now();
-        self.capacity.holdings.renounce();
-        self.capacity.watch.tried(false, now);
-        self.capacity.limits.looked(false, now);
-    }
-
     /// A claim or a start has failed. Where a majority takes too long, tasks are claimed first and started then.
     fn note_failure(&mut self, error: &StoreError) {
         self.runners.uncertain = true;
         if matches!(error, StoreError::Unconfirmed { .. }) {
             self.capacity.watch.was_slow(Instant::now());
         }
-    }
-
-    /// Goes on as another holder of slots, with none: nobody knows whether what was sent takes effect.
-    pub(crate) fn renounce(&mut self) {
-        self.capacity.holdings.renounce();
-        self.end_handover(|_| true);
-        self.beats_soon();
-    }
-
-    /// Finds out which slots in doubt are free by now.
-    pub(crate) async fn resolve_doubts(&mut self) -> Result<(), StoreError> {
-        for held in std::mem::take(&mut self.runners.doubtful) {
-            if let Some(slot) = held.slot {
-                self.capacity.watch.doubt(held.queue, slot, held.task);
-            }
-        }
-        let tasks = self.capacity.watch.tasks_to_ask(Instant::now());
-        if !tasks.is_empty() {
-            let still = self.store.still_taken(&tasks).await?;
-            self.capacity.watch.asked(&tasks, &still);
-        }
-        Ok(())
-    }
-
-    /// Gives up free slots that this node does not use, or that others want.
-    pub(crate) async fn release_slots(&mut self, is_leaving: bool) -> Result<(), StoreError> {
-        self.capacity.watch.reached(Instant::now());
-        if self.capacity.holdings.fence().is_none()
-            || !self.runners.untold.is_empty()
-            || self.runners.uncertain
-            || !(self.capacity.watch.wants_release(Instant::now()) || is_leaving)
-        {
-            return Ok(());
-        }
-        self.resolve_doubts().await?;
-        let used = self.runners.launcher.slots();
-        let used = used.chain(self.capacity.watch.doubtful().map(|(slot, _)| slot)).collect();
-        let is_alone = self.capacity.sharing.alone(&self.name).is_some() && !self.has_rival();
-        let is_full =
-            self.capacity.maxthreads.is_some_and(|most| self.runners.launcher.running() as u64 >= most);
-        let (sharing, dry) = (&self.capacity.sharing, &self.dry);
-        let limits: HashMap<QueueId, u64> =
-            self.queues.known().iter().map(|queue| (queue.id, queue.claim_limit())).collect();
-        let is_given =
-            |id: QueueId| is_full || !sharing.may_keep(id) || (sharing.is_wanted(id) && dry.contains(&id));
-        let keeps = |id: QueueId| match limits.get(&id) {
-            None => Keeps::Nothing,
-            Some(_) if is_leaving => Keeps::Nothing,
-            Some(limit) if is_alone => Keeps::Below(*limit),
-            Some(_) if is_given(id) => Keeps::Nothing,
-            Some(limit) => Keeps::Lately(*limit),
-        };
-        let free = self.capacity.holdings.superfluous(&used, keeps, Instant::now());
-        if free.is_empty() {
-            return Ok(());
-        }
-        let holder = self.capacity.holdings.holder();
-        match self.store.release_slots(holder, &free).await {
-            Err(error) if error.is_forbidden() => self.may_not_hold(&error),
-            Err(error) => {
-                self.renounce();
-                return Err(error);
-            }
-            Ok(()) => {}
-        }
-        Ok(())
-    }
-
-    /// Takes back the slots of holders that are gone. Returns whether there were some.
-    pub(crate) async fn take_back_slots(&mut self, tasks_wait: bool) -> Result<bool, StoreError> {
-        let asked = Instant::now();
-        if !self.capacity.watch.wants_look(tasks_wait, asked) {
-            return Ok(false);
-        }
-        let (holders, beats) = futures::try_join!(self.store.holders(), self.store.beats_of_holders())?;
-        let own = self.capacity.holdings.holder();
-        let gone = self.capacity.watch.gone(&holders, &beats, own, (asked, Instant::now()));
-        let slots = match self.store.take_back_slots(&gone).await {
-            Err(error) if error.is_forbidden() => {
-                self.may_not_hold(&error);
-                return Ok(false);
-            }
-            slots => slots?,
-        };
-        if slots > 0 {
-            tracing::debug!(slots, holders = gone.len(), "took back slots of holders that are gone");
-            self.capacity.others.clear();
-        }
-        Ok(slots > 0)
     }
 
     /// Where slots alone do not keep the limit (`limits.rs`), looks back at claims and gives back what is more than it: it was lowered
@@ -519,13 +380,6 @@ impl Node {
         self.runners.uncertain = false;
         self.not_started(claim.task).await;
         Ok(())
-    }
-
-    /// Whoever has the task now may have it in the slot.
-    pub(crate) fn doubt_unless(&mut self, back: Unclaimed, claim: &Claim) {
-        if back != Unclaimed::Queued {
-            self.runners.doubtful.push(Held::of(claim));
-        }
     }
 
     /// A task of the queue waits again that was claimed.

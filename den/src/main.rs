@@ -19,6 +19,7 @@ mod runners;
 mod schedule;
 mod scribe;
 mod sharing;
+mod slots;
 mod starts;
 mod supervise;
 mod tidy;
