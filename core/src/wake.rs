@@ -9,7 +9,7 @@ mod hints;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bson::{Document, RawDocumentBuf, doc};
+use bson::{Document, RawDocumentBuf, Timestamp, doc};
 use mongodb::change_stream::ChangeStream;
 use mongodb::change_stream::event::ResumeToken;
 use serde::Deserialize;
@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use self::change::Change;
-use self::hints::{AWAIT, Pace};
+use self::hints::{Pace, Stream};
 use crate::model::document::readable;
 use crate::store::{Store, StoreError};
 
@@ -48,6 +48,7 @@ pub async fn follow_changes(store: Store, hints: Arc<Hints>, stop: CancellationT
         store,
         hints,
         last: None,
+        changed: None,
         pace: Pace::Waiting,
         retry: Retry::default(),
         complained: false,
@@ -86,16 +87,20 @@ struct NewInInbox {
 ///
 /// While they are moved, no changes are asked for; and the server is not asked for those of many that were moved: it would take as long
 /// to tell them as to move them.
-pub async fn follow_inbox(store: Store, mover: mpsc::Sender<ToMove>) {
+pub async fn follow_inbox(store: Store, hints: Arc<Hints>, mover: mpsc::Sender<ToMove>) {
     loop {
-        let Err(lost) = follow_inserts(&store, &mover).await else { continue };
+        let Err(lost) = follow_inserts(&store, &hints, &mover).await else { continue };
         tracing::debug!(error = %lost, "no changes of the inbox are told: polling");
         tokio::time::sleep(RETRY_INBOX_AFTER).await;
     }
 }
 
 /// Until a stream is lost, or another one costs less.
-async fn follow_inserts(store: &Store, mover: &mpsc::Sender<ToMove>) -> Result<(), StoreError> {
+async fn follow_inserts(
+    store: &Store,
+    hints: &Hints,
+    mover: &mpsc::Sender<ToMove>,
+) -> Result<(), StoreError> {
     let moved = async |told: Option<Document>| {
         let (answer, moved) = oneshot::channel();
         let _gone = mover.send(ToMove { told, answer }).await;
@@ -105,14 +110,19 @@ async fn follow_inserts(store: &Store, mover: &mpsc::Sender<ToMove>) -> Result<(
     let is_small = doc! { "$lt": [{ "$bsonSize": "$fullDocument" }, MOST_TOLD] };
     let document = doc! { "$cond": [is_small, "$fullDocument", "$$REMOVE"] };
     let pipeline = [only_inserts, doc! { "$project": { "_id": 1, "document": document } }];
-    let stream = store.inbox().watch().pipeline(pipeline).max_await_time(AWAIT).await?;
+    let pace = hints.pace(Stream::Inbox);
+    let stream = store.inbox().watch().pipeline(pipeline).max_await_time(pace.await_time()).await?;
     let mut stream = stream.with_type::<NewInInbox>();
     // What came before it is told of nothing.
     moved(None).await;
     // So many of those that are told now may have been moved with others.
     let mut moved_before = 0;
     loop {
-        match tokio::time::timeout(SILENCE, stream.next_if_any()).await {
+        let answered = tokio::select! {
+            answered = tokio::time::timeout(SILENCE, stream.next_if_any()) => answered,
+            () = hints.another_pace(Stream::Inbox, pace) => return Ok(()),
+        };
+        match answered {
             Ok(Ok(Some(new))) => {
                 let told = new.document.filter(|_| moved_before == 0).map(readable);
                 let tasks = moved(told).await;
@@ -121,7 +131,7 @@ async fn follow_inserts(store: &Store, mover: &mpsc::Sender<ToMove>) -> Result<(
                 }
                 moved_before = (moved_before + tasks).saturating_sub(1);
             }
-            Ok(Ok(None)) if stream.is_alive() => {}
+            Ok(Ok(None)) if stream.is_alive() => hints.rest(Stream::Inbox, pace).await,
             Ok(Ok(None)) => {
                 return Err(broken(std::io::ErrorKind::UnexpectedEof, "the server closed the change stream"));
             }
@@ -136,6 +146,8 @@ struct Follower {
     hints: Arc<Hints>,
     /// Where to go on.
     last: Option<ResumeToken>,
+    /// When the change was, if that is the place of one.
+    changed: Option<Timestamp>,
     /// How the stream was asked last.
     pace: Pace,
     retry: Retry,
@@ -147,7 +159,7 @@ impl Follower {
     /// Follows the changes until the stream is lost.
     async fn follow(&mut self) -> StoreError {
         loop {
-            let pace = self.hints.pace();
+            let pace = self.hints.pace(Stream::Changes);
             let mut stream = match self.open(pace).await {
                 Ok(stream) => stream,
                 Err(error) => return error,
@@ -167,8 +179,11 @@ impl Follower {
     /// Listens to the changes until it is to be done at another pace.
     async fn listen(&mut self, stream: &mut ChangeStream<Change>, pace: Pace) -> Result<(), StoreError> {
         // Where it goes on is known as soon as the server has answered.
-        while self.hints.pace() == pace || self.last.is_none() {
-            let answered = tokio::time::timeout(SILENCE, stream.next_if_any()).await;
+        while self.hints.pace(Stream::Changes) == pace || self.last.is_none() {
+            let answered = tokio::select! {
+                answered = tokio::time::timeout(SILENCE, stream.next_if_any()) => answered,
+                () = self.hints.another_pace(Stream::Changes, pace), if self.last.is_some() => return Ok(()),
+            };
             let silent = |_| broken(std::io::ErrorKind::TimedOut, "the change stream is silent");
             let change = answered.map_err(silent)??;
             self.retry.worked();
@@ -178,14 +193,19 @@ impl Follower {
             if let Some(change) = &change {
                 self.tell(change);
             }
-            self.last = stream.resume_token();
+            let place = stream.resume_token();
+            // An answer without changes may leave it where it was.
+            if change.is_some() || place != self.last {
+                self.changed = change.as_ref().and_then(|change| change.time);
+            }
+            self.last = place;
             if !stream.is_alive() {
                 // Of no use any more: it ends for good when the database is dropped, say.
                 self.last = None;
                 return Err(broken(std::io::ErrorKind::UnexpectedEof, "the server closed the change stream"));
             }
             if change.is_none() {
-                self.hints.rest(pace).await;
+                self.hints.rest(Stream::Changes, pace).await;
             }
         }
         Ok(())
@@ -207,7 +227,9 @@ impl Follower {
     /// is found by looking at everything once.
     async fn open(&mut self, pace: Pace) -> Result<ChangeStream<Change>, StoreError> {
         if let Some(last) = self.last.take() {
-            match self.watch(Some(last.clone()), pace).await {
+            // A stream that leaves a change out cannot go on behind it: it is told of what was in the same moment once more.
+            let since = self.changed.filter(|_| pace.is_about_tasks() != self.pace.is_about_tasks());
+            match self.watch(Some((last.clone(), since)), pace).await {
                 Ok(stream) => {
                     self.last = Some(last);
                     return Ok(stream);
@@ -226,19 +248,20 @@ impl Follower {
         Ok(stream)
     }
 
+    /// `after`: behind which change it begins, or since when.
     async fn watch(
         &self,
-        after: Option<ResumeToken>,
+        after: Option<(ResumeToken, Option<Timestamp>)>,
         pace: Pace,
     ) -> Result<ChangeStream<Change>, StoreError> {
-        let stream = self
-            .store
-            .database()
-            .watch()
-            .pipeline(change::pipeline(pace))
-            .max_await_time(pace.await_time())
-            .resume_after(after)
-            .await?;
+        let database = self.store.database();
+        let stream = database.watch().pipeline(change::pipeline(pace)).max_await_time(pace.await_time());
+        let stream = match after {
+            Some((_, Some(since))) => stream.start_at_operation_time(since),
+            Some((after, None)) => stream.resume_after(after),
+            None => stream,
+        };
+        let stream = stream.await?;
         Ok(stream.with_type())
     }
 

@@ -41,6 +41,9 @@ const EACH: usize = 4;
 const FEWEST: usize = 64;
 const MOST: usize = 512;
 
+/// How fast slots are handed over is known after so many seconds.
+const MEASURED_FOR: f64 = 0.5;
+
 /// For so long later tasks that fit beside what a runner has may pass over the first. Then slots are left to that.
 const PASSED_FOR: Duration = Duration::from_millis(500);
 
@@ -89,6 +92,8 @@ struct Stand {
 pub struct Handover {
     queues: Arc<Mutex<HashMap<QueueId, Stock>>>,
     under_way: Arc<Mutex<Vec<TaskId>>>,
+    /// How many slots were handed over since that was asked last, and when.
+    lately: Arc<Mutex<(u32, Instant)>>,
     holdings: Holdings,
     events: mpsc::UnboundedSender<Event>,
 }
@@ -127,7 +132,20 @@ impl Drop for UnderWay {
 impl Handover {
     /// Nothing yet. Where there are few tasks left is told to `events`.
     pub fn new(events: mpsc::UnboundedSender<Event>, holdings: Holdings) -> Self {
-        Self { queues: Arc::default(), under_way: Arc::default(), holdings, events }
+        let lately = Arc::new(Mutex::new((0, Instant::now())));
+        Self { queues: Arc::default(), under_way: Arc::default(), lately, holdings, events }
+    }
+
+    /// How many slots were handed over a second since this was answered last. `None`: that was just now.
+    pub fn rate(&self, now: Instant) -> Option<f64> {
+        let mut lately = lock(&self.lately);
+        let (slots, since) = *lately;
+        let seconds = now.saturating_duration_since(since).as_secs_f64();
+        if seconds < MEASURED_FOR {
+            return None;
+        }
+        *lately = (0, now);
+        Some(f64::from(slots) / seconds)
     }
 
     /// The slots that this node holds.
@@ -154,6 +172,7 @@ impl Handover {
         let at = at.filter(|at| may_take(*at, &mut stock.passed, Instant::now()))?;
         let next = stock.tasks.remove(at)?;
         stock.tried += 1;
+        lock(&self.lately).0 += 1;
         let until = stock.until.saturating_add(ON_ITS_WAY);
         let under_way = UnderWay::new((until, fence), next.queued.task, &self.under_way);
         let needs_look =

@@ -201,6 +201,9 @@ impl Node {
             self.beat(lifecycle.is_draining()).await?;
             claim |= std::mem::take(&mut self.news.node_changed) || is_asked;
             self.pace.beaten(Instant::now());
+            if let Some(rate) = self.runners.launcher.handover().rate(Instant::now()) {
+                self.hints.hands_over(rate);
+            }
             self.availability.refresh(&self.config);
             self.look_after_containers();
             self.runners.look_after_idle();

@@ -32,7 +32,7 @@ const METHOD: &str = "drains of tasks that do nothing, as in `processes` and `wa
     calls back at once, over a DCI of its own (a quarter of the tasks). The bare processes are /bin/true, perl -e 1, and \
     the same script, started as `processes` does. CPU time of the node: of the DEN, its runners, guards and plugins, or \
     adapters, and of the DCI that is called back, from /proc/PID/stat; of the machine: of all CPUs from /proc/stat, with \
-    MongoDB, Podman and the benchmark's own looks, every 10 ms. Then one task at a time on the idle node, 30 of them in a \
+    MongoDB, Podman and the benchmark's own looks, every 25 ms. Then one task at a time on the idle node, 30 of them in a \
     round, with pauses of 200 to 300 ms: from just before the call that submits until a change stream tells of its end; \
     a bare process: the mean time of one after the other. An engine that is not there is named with the reason";
 

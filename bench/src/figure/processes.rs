@@ -20,7 +20,7 @@ const METHOD: &str = "/bin/true as a plugin, a process for each task: the node i
     is queued, claimed or running. The floor starts /bin/true as often, as many at once, writes a task to its standard \
     input, reads both outputs, and waits for its end. The Shell plugin drains as many with params.command [\"/bin/true\"]. \
     CPU time of one task by /proc/PID/stat, from the release to the last end, of the server with the benchmark's looks \
-    every 10 ms. The peers do the same with jobs that do nothing, see bench/peers. \
+    every 25 ms. The peers do the same with jobs that do nothing, see bench/peers. \
     First and last tenth by the tasks' own mtime at their end, without the way to the first one";
 
 pub const FIGURE: Figure = Figure {

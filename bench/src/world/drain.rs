@@ -17,10 +17,10 @@ use crate::progress::Progress;
 use crate::statistics::rate;
 
 /// How often to look whether the last task has ended.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const LOOK_EVERY: Duration = Duration::from_millis(25);
 
-/// How often to count for the display.
-const COUNT_EVERY: Duration = Duration::from_secs(1);
+/// How often to count for the display, which costs the server some 20 ms.
+const COUNT_EVERY: Duration = Duration::from_secs(5);
 
 /// If not one task ends for so long, something is broken.
 const STALLED_AFTER: Duration = Duration::from_secs(120);

@@ -1,7 +1,7 @@
 //! Which changes matter. The server leaves out all others, and everything of a document that is not looked at.
 
 use bson::oid::ObjectId;
-use bson::{Bson, DateTime, Document, doc};
+use bson::{Bson, DateTime, Document, Timestamp, doc};
 use serde::Deserialize;
 
 use super::News;
@@ -60,6 +60,9 @@ pub(super) struct Change {
     /// When it was made, by the clock of the server. Before MongoDB 6.0 it does not tell.
     #[serde(default)]
     pub(super) at: Option<DateTime>,
+    /// Where it is in the log of the server.
+    #[serde(default)]
+    pub(super) time: Option<Timestamp>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -104,7 +107,7 @@ impl Update {
 pub(super) fn pipeline(pace: Pace) -> [Document; 2] {
     let changed = |field: &str| format!("updateDescription.updatedFields.{field}");
     let is_there = || doc! { "$exists": true };
-    // By collection first: the server puts these questions to every write, and most of them are about running tasks.
+    // By collection first, and tasks before all others: the server puts these questions to every write, and most of them are about running tasks.
     let of_tasks = doc! { "ns.coll": TASKS.name, "$or": [
         { changed("status"): { "$in": [-7, -2] } },
         { changed("priority"): is_there() },
@@ -127,11 +130,15 @@ pub(super) fn pipeline(pace: Pace) -> [Document; 2] {
         { changed("wants"): is_there() },
         { "updateDescription.removedFields": { "$in": ["maxthreads", "draining"] } },
     ] };
-    let mut of_interest = vec![doc! { "ns.coll": { "$in": [QUEUES, WORKERS] } }, of_nodes];
-    if pace == Pace::Waiting {
-        let of_slots = doc! { "ns.coll": SLOTS.name, "operationType": "delete" };
-        of_interest.extend([of_tasks, of_locks, of_slots]);
+    let mut others = vec![QUEUES, WORKERS, NODES];
+    let mut of_others = vec![doc! { "ns.coll": { "$in": [QUEUES, WORKERS] } }, of_nodes];
+    let mut of_interest = Vec::new();
+    if pace.is_about_tasks() {
+        of_interest.push(of_tasks);
+        others.extend([LOCKS, FREE_SLOTS]);
+        of_others.extend([of_locks, doc! { "ns.coll": FREE_SLOTS, "operationType": "delete" }]);
     }
+    of_interest.push(doc! { "ns.coll": { "$in": others }, "$or": of_others });
     [doc! { "$match": { "$or": of_interest } }, doc! { "$project": fields() }]
 }
 
@@ -196,6 +203,7 @@ fn fields() -> Document {
         "task": of_new("$documentKey._id"),
         "queue": of_new("$fullDocument.queue"),
         "at": "$wallTime",
+        "time": "$clusterTime",
     }
 }
 

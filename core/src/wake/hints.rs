@@ -1,8 +1,8 @@
 //! What has been noticed and not been looked into yet, and who needs to hear of it at once.
 //!
 //! That says how a change stream is asked. A question that waits at the server tells of a change at once, but wakes for all that is written to the
-//! database, which costs the server about a tenth of what the task costs that is written, for each DEN that waits. Where others wait, a DEN asks
-//! only now and then, and only for what is not about tasks: it looks for these.
+//! database, which costs the server about a tenth of what the task costs that is written, for each DEN that waits. So one that writes much itself asks
+//! many times a second instead. Where others wait, a DEN asks only now and then, and only for what is not about tasks: it looks for these.
 
 use std::collections::HashMap;
 use std::ops::BitOrAssign;
@@ -27,6 +27,15 @@ const AT_ONCE: Duration = Duration::from_millis(1);
 
 /// How often it asks.
 const ASKED_EVERY: Duration = Duration::from_secs(2);
+
+/// How often one asks that writes much itself.
+const GATHERED_EVERY: Duration = Duration::from_millis(25);
+
+/// A node writes much that hands so many slots over in a second, until there are less than half as many for a while.
+const MANY_A_SECOND: f64 = 100.0;
+
+/// That is when it was told so often. Another pace costs a connection and a stream.
+const QUIET_FOR: u32 = 3;
 
 /// What has changed. Any of it may have changed before, or be gone again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -255,20 +264,38 @@ impl Hints {
 
     /// Whether tasks are told of, as far as hints come.
     pub fn are_prompt(&self) -> bool {
-        self.pace() == Pace::Waiting
+        self.pace(Stream::Changes).is_about_tasks()
     }
 
-    pub(super) fn pace(&self) -> Pace {
-        self.listeners.borrow().pace()
+    /// So many slots a second went from task to task on this node lately: whoever waits for changes is woken by each of these.
+    pub fn hands_over(&self, slots_a_second: f64) {
+        self.listeners.send_if_modified(|listeners| {
+            let many = if listeners.busy { MANY_A_SECOND / 2.0 } else { MANY_A_SECOND };
+            listeners.quiet = if slots_a_second >= many { 0 } else { listeners.quiet.saturating_add(1) };
+            let busy = listeners.quiet < if listeners.busy { QUIET_FOR } else { 1 };
+            std::mem::replace(&mut listeners.busy, busy) != busy
+        });
+    }
+
+    /// How this stream is to be asked.
+    pub(super) fn pace(&self, stream: Stream) -> Pace {
+        self.listeners.borrow().pace(stream)
     }
 
     /// How long no changes are asked for at this pace, unless there is another one meanwhile.
-    pub(super) async fn rest(&self, pace: Pace) {
-        if pace == Pace::Asking {
-            let mut listeners = self.listeners.subscribe();
-            let is_other = listeners.wait_for(|listeners| listeners.pace() != pace);
-            let _other = tokio::time::timeout(ASKED_EVERY, is_other).await;
-        }
+    pub(super) async fn rest(&self, stream: Stream, pace: Pace) {
+        let pause = match pace {
+            Pace::Waiting => return,
+            Pace::Gathering => GATHERED_EVERY,
+            Pace::Asking => ASKED_EVERY,
+        };
+        let _other = tokio::time::timeout(pause, self.another_pace(stream, pace)).await;
+    }
+
+    /// Resolves when the stream is to be asked at another pace than this.
+    pub(super) async fn another_pace(&self, stream: Stream, pace: Pace) {
+        let mut listeners = self.listeners.subscribe();
+        let _other = listeners.wait_for(|listeners| listeners.pace(stream) != pace).await;
     }
 
     /// From now on, of all nodes only this one matters.
@@ -311,12 +338,16 @@ pub enum Listener {
 struct Listeners {
     node: bool,
     gates: bool,
+    /// The node writes much.
+    busy: bool,
+    /// How often it was told in a row that it does not.
+    quiet: u32,
 }
 
 impl Default for Listeners {
     /// It is not known yet who else hears of changes.
     fn default() -> Self {
-        Self { node: true, gates: false }
+        Self { node: true, gates: false, busy: false, quiet: 0 }
     }
 }
 
@@ -330,9 +361,22 @@ impl Listeners {
         std::mem::replace(one, needs) != needs
     }
 
-    fn pace(self) -> Pace {
-        if self.node || self.gates { Pace::Waiting } else { Pace::Asking }
+    fn pace(self, stream: Stream) -> Pace {
+        match stream {
+            Stream::Changes if !self.node && !self.gates => Pace::Asking,
+            _ if self.busy => Pace::Gathering,
+            _ => Pace::Waiting,
+        }
     }
+}
+
+/// What is asked for changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stream {
+    /// All that a node follows.
+    Changes,
+    /// New documents of the inbox: who follows these does it for all.
+    Inbox,
 }
 
 /// How a stream is asked.
@@ -340,15 +384,22 @@ impl Listeners {
 pub(super) enum Pace {
     /// It is waited for changes at the server.
     Waiting,
+    /// It is asked whether there are some, forty times a second.
+    Gathering,
     /// It is asked whether there are some, every two seconds.
     Asking,
 }
 
 impl Pace {
+    /// Whether it is asked for changes of tasks, too.
+    pub(super) fn is_about_tasks(self) -> bool {
+        self != Self::Asking
+    }
+
     pub(super) fn await_time(self) -> Duration {
         match self {
             Self::Waiting => AWAIT,
-            Self::Asking => AT_ONCE,
+            Self::Gathering | Self::Asking => AT_ONCE,
         }
     }
 }
@@ -359,7 +410,7 @@ mod tests {
 
     #[test]
     fn each_kind_of_news_is_kept_apart() {
-        for bit in 0..8 {
+        for bit in 0..9 {
             let news = News::of_bits(1 << bit);
             assert_eq!(news.bits(), 1 << bit);
             assert_ne!(news, News::default());
@@ -418,11 +469,30 @@ mod tests {
 
     #[test]
     fn it_is_waited_as_long_as_anybody_needs_it() {
-        let mut listeners = Listeners::default();
-        assert_eq!(listeners.pace(), Pace::Waiting);
-        assert!(listeners.set(Listener::Node, false) && !listeners.set(Listener::Node, false));
-        assert_eq!(listeners.pace(), Pace::Asking);
-        assert!(listeners.set(Listener::Gates, true));
-        assert_eq!(listeners.pace(), Pace::Waiting);
+        let hints = Hints::default();
+        assert_eq!(hints.pace(Stream::Changes), Pace::Waiting);
+        hints.needs_at_once(Listener::Node, false);
+        assert_eq!(hints.pace(Stream::Changes), Pace::Asking);
+        assert_eq!(hints.pace(Stream::Inbox), Pace::Waiting, "nobody else follows it");
+        hints.needs_at_once(Listener::Gates, true);
+        assert_eq!(hints.pace(Stream::Changes), Pace::Waiting);
+    }
+
+    #[test]
+    fn who_writes_much_asks_until_it_writes_half_as_much() {
+        let hints = Hints::default();
+        let paces = |rate| {
+            hints.hands_over(rate);
+            [Stream::Changes, Stream::Inbox].map(|stream| hints.pace(stream))
+        };
+        assert_eq!(paces(99.0), [Pace::Waiting; 2]);
+        assert_eq!(paces(100.0), [Pace::Gathering; 2]);
+        for enough in [50.0, 49.0, 0.0, 50.0, 49.0, 0.0] {
+            assert_eq!(paces(enough), [Pace::Gathering; 2]);
+        }
+        assert_eq!(paces(49.0), [Pace::Waiting; 2]);
+        hints.needs_at_once(Listener::Node, false);
+        assert_eq!(paces(1_000.0), [Pace::Asking, Pace::Gathering]);
+        assert!(!hints.are_prompt());
     }
 }

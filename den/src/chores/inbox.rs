@@ -66,7 +66,9 @@ async fn work(leader: &Leader, hints: &Arc<Hints>, clockwork: &Clockwork) {
             }
             if is_turn {
                 let leads = leader.leads().await?;
-                let follow = || tokio::spawn(wake::follow_inbox(leader.store.clone(), mover.clone()));
+                let follow = || {
+                    tokio::spawn(wake::follow_inbox(leader.store.clone(), Arc::clone(hints), mover.clone()))
+                };
                 follower = leads.then(|| follower.take().unwrap_or_else(|| AbortOnDropHandle::new(follow())));
             }
             move_all((leader, follower.is_some()), clockwork, is_turn, told.flatten()).await

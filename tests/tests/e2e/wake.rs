@@ -1,6 +1,6 @@
 //! Hints: what they tell, what they do not, and how the stream that they come from survives.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use disbatch_core::callbacks::{Heard, Report, Token};
 use disbatch_core::model::{NodeName, QueueId, Selector, Status};
 use disbatch_core::node::{Beat, Draining, NodeChange};
 use disbatch_core::task::{Ahead, CancelRequest, Claim, Claimant, Detached, Finish, Run, Start, Started};
-use disbatch_core::wake::{Hints, Listener, News, follow_changes};
+use disbatch_core::wake::{Hints, Listener, News, Peaks, follow_changes};
 use disbatch_mongod::locate;
 use disbatch_mongod::server::{Options, Server};
 use disbatch_tests::{Script, World, eventually};
@@ -39,6 +39,7 @@ async fn follow(world: &World) -> anyhow::Result<(Arc<Hints>, DropGuard)> {
     tokio::spawn(follow_changes(world.store(), hints.clone(), stop.clone()));
     until_coming(&hints, true).await?;
     assert_eq!(hints.take(), News::all(), "a new stream says nothing of what was before it");
+    assert!(hints.take_peaks().of_any);
     Ok((hints, stop.drop_guard()))
 }
 
@@ -49,16 +50,25 @@ async fn until_coming(hints: &Hints, coming: bool) -> anyhow::Result<()> {
 /// All news of what was done before this is called. The stream is in order, so a queue that is made now comes
 /// last.
 async fn news(world: &World, hints: &Hints) -> anyhow::Result<News> {
-    world.queue("Last", doc! {}).await?;
-    let so_far = Cell::new(NOTHING);
+    Ok(news_and_peaks(world, hints).await?.0)
+}
+
+async fn news_and_peaks(world: &World, hints: &Hints) -> anyhow::Result<(News, Peaks)> {
+    let last = world.queue("Last", doc! {}).await?;
+    let so_far = RefCell::new((NOTHING, Peaks::default()));
     eventually("the hint of the queue", || async {
-        let mut news = so_far.get();
-        news |= hints.take();
-        so_far.set(news);
-        Ok(news.queues_changed.then_some(()))
+        let (news, peaks) = &mut *so_far.borrow_mut();
+        let more = hints.take_peaks();
+        peaks.of_any |= more.of_any;
+        peaks.queues.extend(more.queues);
+        *news |= hints.take();
+        // Of what came before a stream that begins anew nothing is told.
+        Ok((peaks.of_any || peaks.queues.contains_key(&last)).then_some(()))
     })
     .await?;
-    Ok(News { queues_changed: false, ..so_far.get() })
+    let (mut news, peaks) = so_far.into_inner();
+    news |= hints.take();
+    Ok((News { queues_changed: false, ..news }, peaks))
 }
 
 async fn claim(world: &World, queue: QueueId) -> anyhow::Result<Claim> {
@@ -227,21 +237,18 @@ async fn who_need_not_hear_of_tasks_asks_now_and_then_and_misses_nothing_else() 
     let queue = world.queue("P", doc! { "threads": 1 }).await?;
     let (hints, _guard) = follow(&world).await?;
     let until_told = async |of_tasks: bool| {
-        // It changes when it is answered.
-        world.queue("Other", doc! {}).await?;
         let all = || async { Ok(streams(&world).await?.into_values().eq([of_tasks]).then_some(())) };
         eventually("its stream", all).await
     };
     until_told(true).await?;
-    hints.take_peaks();
     for round in 1..=2 {
         hints.needs_at_once(Listener::Node, false);
         until_told(false).await?;
         news(&world, &hints).await?;
         world.submit(queue, vec![doc! {}]).await?;
         world.update_queue(queue, doc! { "threads": 1 + round }).await?;
-        assert_eq!(news(&world, &hints).await?, NOTHING, "it looks for tasks");
-        let peaks = hints.take_peaks();
+        let (told, peaks) = news_and_peaks(&world, &hints).await?;
+        assert_eq!(told, NOTHING, "it looks for tasks");
         assert!(!peaks.of_any && peaks.queues.contains_key(&queue), "{peaks:?}");
         hints.needs_at_once(Listener::Node, true);
         until_told(true).await?;
@@ -261,6 +268,28 @@ async fn who_need_not_hear_of_tasks_asks_now_and_then_and_misses_nothing_else() 
     until_told(false).await?;
     hints.needs_at_once(Listener::Gates, true);
     until_told(true).await?;
+    world.end().await
+}
+
+#[tokio::test]
+async fn who_writes_much_asks_instead_of_waiting_and_is_told_of_everything() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let queue = world.queue("P", doc! { "threads": 1 }).await?;
+    let (hints, _guard) = follow(&world).await?;
+    let waits = async |waits: bool| {
+        let seen = || async { Ok((waiting(&world).await? == usize::from(waits)).then_some(())) };
+        eventually("how its stream is asked", seen).await
+    };
+    waits(true).await?;
+    for (rate, waiting) in [(1_000.0, false), (0.0, true), (1_000.0, false), (0.0, true)] {
+        (0..3).for_each(|_| hints.hands_over(rate));
+        waits(waiting).await?;
+        let submitted = world.submit(queue, vec![doc! {}]).await?;
+        let (told, peaks) = news_and_peaks(&world, &hints).await?;
+        assert_eq!(told, News { inserted: true, ..NOTHING });
+        assert_eq!(hints.take_arrivals().tasks.get(&queue), Some(&submitted));
+        assert!(!peaks.of_any, "it goes on where it was");
+    }
     world.end().await
 }
 
