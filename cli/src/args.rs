@@ -7,8 +7,6 @@ mod life;
 mod options;
 mod plugins;
 mod schedules;
-pub mod seconds;
-pub mod secure;
 mod shape;
 mod subscriptions;
 mod task;
@@ -21,6 +19,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 pub use disbatch_wire::bulk::BulkAction;
+pub use disbatch_wire::seconds;
 
 pub use accounts::{Changes, GivenRights, NewUser, TokenCommand, TokenOptions, UserCommand};
 pub use files::{FilesCommand, GetFiles, ListFiles, PutFiles, RemoveFiles};

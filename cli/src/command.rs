@@ -4,7 +4,6 @@ mod admission;
 mod arrays;
 mod create_tasks;
 mod definitions;
-mod documents;
 mod files;
 mod life;
 mod nodes;

@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode};
 use anyhow::anyhow;
 
 // As the commands know them.
-use disbatch_cli::{api, args, output, signals, status};
+use disbatch_cli::{Signals, api, args, input, output, status};
 
 #[tokio::main]
 async fn main() -> ExitCode {

@@ -52,7 +52,7 @@ pub mod wake;
 pub use disbatch_documents as model;
 pub use disbatch_host::{
     cgroup, clock, config, identity, lifecycle, plugin, private_folder, process, remove_tree, schema,
-    secrets, service_manager, suggestion, telemetry,
+    secrets, service_manager, telemetry,
 };
 pub use disbatch_metrics as metrics;
-pub use disbatch_values::{raw_json, text};
+pub use disbatch_values::{json, text};

@@ -8,7 +8,8 @@ use bson::{Document, doc};
 use mongodb::options::Credential;
 use mongodb::{Client, Database};
 
-use crate::config::{Config, Role, relaxed};
+use crate::config::{Config, Role};
+use crate::json::to_strict;
 use crate::store::collections::{self, INBOX, REPORTS};
 use crate::store::{StoreError, client_options};
 
@@ -192,12 +193,12 @@ impl Privileges {
 
 /// Reads a file of a plugin's permissions, `{collection: [action, ...]}`, in relaxed JSON.
 pub fn plugin_permissions(text: &str) -> Result<Permissions, PermissionsError> {
-    Ok(serde_json::from_str(&relaxed::to_strict(text))?)
+    Ok(serde_json::from_str(&to_strict(text))?)
 }
 
 /// Reads a file of additional permissions, `{user: {collection: [action, ...]}}`, in relaxed JSON.
 pub fn additional_permissions(text: &str) -> Result<BTreeMap<String, Permissions>, PermissionsError> {
-    let by_user: BTreeMap<String, Permissions> = serde_json::from_str(&relaxed::to_strict(text))?;
+    let by_user: BTreeMap<String, Permissions> = serde_json::from_str(&to_strict(text))?;
     match by_user.keys().find(|name| !Role::ALL.iter().any(|role| role.user() == **name)) {
         Some(stranger) => Err(PermissionsError::NoSuchUser(stranger.clone())),
         None => Ok(by_user),

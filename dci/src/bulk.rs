@@ -8,7 +8,8 @@ use bson::oid::ObjectId;
 use disbatch_core::accounts::Role;
 use disbatch_core::bulk::{Action, BulkError, BulkFilter, BulkJob, BulkRequest, Queues};
 use disbatch_core::model::{Selector, TaskId};
-use disbatch_wire::{bulk as wire, fields};
+use disbatch_wire::bulk as wire;
+use disbatch_wire::options::field_names;
 use serde_json::{Map, Value};
 
 use crate::access::{Who, may_bulk};
@@ -61,7 +62,7 @@ pub async fn request(state: &State, params: &Params, http: &HttpRequest) -> Resu
 
 /// The keys of a filter. A form has them among the parameters.
 fn keys() -> &'static [&'static str] {
-    fields::of::<wire::BulkFilter>()
+    field_names::<wire::BulkFilter>()
 }
 
 /// `filter`, or the parameters of a form that has its keys.

@@ -8,7 +8,7 @@ use disbatch_core::config::Role;
 use disbatch_core::database_info::{Server, Topology};
 use disbatch_core::doctor::{Disk, Fault, IndexFault, Member, Missing};
 use disbatch_core::store::StoreError;
-use disbatch_wire::doctor::{Diagnosis, Finding};
+use disbatch_wire::explanations::{Diagnosis, Finding};
 
 use crate::state::State;
 use crate::ui::nodes::Now;

@@ -21,12 +21,12 @@ use disbatch_core::files::{
 };
 use disbatch_core::model::FileSetId;
 use disbatch_core::store::StoreError;
-use disbatch_wire::fields;
 use disbatch_wire::files::{
     self as wire, ChunkRange, ContentChunks, FileSearch, FileSetPage, FileSetSearch, FileSetSummary,
     FileSetVersion, NewFileSet, NewFiles,
 };
 use disbatch_wire::liberal::Set;
+use disbatch_wire::options::field_names;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -250,7 +250,7 @@ pub fn entries(body: Value, now: DateTime) -> Result<Vec<NewEntry>, HttpError> {
 
 fn entry(at: &str, value: &Value, now: DateTime) -> Result<NewEntry, HttpError> {
     let fields: &Map<String, Value> = value.as_object().ok_or_else(|| wrong(at, "an object"))?;
-    let known = fields::of::<wire::FileEntry>();
+    let known = field_names::<wire::FileEntry>();
     if let Some(unknown) = fields.keys().find(|key| !known.contains(&key.as_str())) {
         let known = known.join(", ");
         return Err(HttpError::bad_request(format!("entries{at}.{unknown} is unknown: a file has {known}")));

@@ -278,7 +278,7 @@ mod tests {
             limit: 7,
         };
         assert_eq!(asked.unwrap(), expected);
-        let names = disbatch_wire::fields::of::<disbatch_wire::history::AuditSearch>().iter();
+        let names = disbatch_wire::options::field_names::<disbatch_wire::history::AuditSearch>().iter();
         let empty = names.map(|name| ((*name).to_owned(), json!(""))).collect();
         assert_eq!(
             of(Value::Object(empty), json!({})).unwrap(),

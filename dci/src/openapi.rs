@@ -24,7 +24,9 @@ pub use answers::{
     OfWrite, UpdateResult,
 };
 pub use queries::{BatchAnswer, ChosenTasks, FoundTasks, WaitAnswer};
-pub use requests::{NewQueue, NewTasks, NodeChange, QueueChange};
+pub use requests::{
+    Canary, NewQueue, NewTasks, NodeChange, QueueChange, Rate, Record, Retention, ShadowRule,
+};
 pub use resources::{
     BalanceChange, CallbackStatus, CreateTasks, CreateTasksFromQuery, DeleteQueue, FromCollection, NewWorker,
     QueueAttribute, Search, SearchTasks, StartQueue, TaskParams, WorkerDefinition, WorkersImport,

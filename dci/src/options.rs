@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::{HttpMessage, HttpRequest};
-use disbatch_core::suggestion::closest;
+use disbatch_core::text::closest;
 use serde_json::{Map, Value};
 
 use crate::accept;

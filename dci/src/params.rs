@@ -10,9 +10,8 @@ use actix_web::http::header::CONTENT_TYPE;
 use actix_web::web::{Bytes, BytesMut};
 use actix_web::{FromRequest, HttpRequest, dev, web};
 use disbatch_core::secrets;
-use disbatch_wire::fields;
 use disbatch_wire::liberal::is_unset;
-use disbatch_wire::options::{Details, QUOTES};
+use disbatch_wire::options::{Details, QUOTES, field_names};
 use futures::StreamExt;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -63,7 +62,7 @@ impl Params {
     /// The parameters as a change, in which at least one thing is given.
     pub fn change<T: DeserializeOwned>(&self) -> Result<T, HttpError> {
         if self.fields.is_empty() {
-            let known = fields::of::<T>().join(", ");
+            let known = field_names::<T>().join(", ");
             return Err(HttpError::bad_request(format!("give at least one of {known}")));
         }
         typed(self.fields.clone())
@@ -71,7 +70,7 @@ impl Params {
 
     /// The parameters as they are, with those options that `T` has.
     pub fn given<T: DeserializeOwned>(&self) -> Result<T, HttpError> {
-        self.only(fields::of::<T>())?;
+        self.only(field_names::<T>())?;
         // Who asked may be waited for with both.
         allowance::take_for_copies(1, self.fields.values())?;
         self.known()
@@ -79,7 +78,7 @@ impl Params {
 
     /// The same, whatever other parameters there are.
     pub fn known<T: DeserializeOwned>(&self) -> Result<T, HttpError> {
-        let known = fields::of::<T>();
+        let known = field_names::<T>();
         let fields = self.fields.iter().filter(|(name, _)| known.contains(&name.as_str()));
         let fields = fields.map(|(name, value)| (name.clone(), value.clone()));
         typed(fields.chain(self.options_of::<T>()).collect())
@@ -94,7 +93,7 @@ impl Params {
 
     /// The same, where parameters that `T` has not are refused even if they are empty.
     pub fn search<T: DeserializeOwned>(&self) -> Result<T, HttpError> {
-        self.only(fields::of::<T>())?;
+        self.only(field_names::<T>())?;
         self.whole()
     }
 
@@ -104,7 +103,7 @@ impl Params {
     }
 
     fn options_of<T: DeserializeOwned>(&self) -> impl Iterator<Item = (String, Value)> {
-        let known = fields::of::<T>().iter().filter_map(|name| Some((*name, name.strip_prefix('.')?)));
+        let known = field_names::<T>().iter().filter_map(|name| Some((*name, name.strip_prefix('.')?)));
         known.filter_map(|(name, option)| Some((name.to_owned(), self.options.get(option)?.clone())))
     }
 
@@ -168,7 +167,7 @@ impl Params {
 
 /// Fields as a type of the wire, which has all of them.
 pub fn typed<T: DeserializeOwned>(fields: Map<String, Value>) -> Result<T, HttpError> {
-    let known = fields::of::<T>();
+    let known = field_names::<T>();
     if let Some(unknown) = fields.keys().find(|name| !known.contains(&name.as_str())) {
         return Err(HttpError::bad_param("unknown param", unknown));
     }

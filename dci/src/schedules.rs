@@ -10,8 +10,8 @@ use disbatch_core::schedules::{
     self, OPTIONS, Occurrence, Overlap, Schedule, ScheduleError, ScheduleQuery, Settings, Spec,
 };
 use disbatch_core::secrets::{self, Keys};
-use disbatch_core::suggestion::closest;
 use disbatch_core::task::TaskOptions;
+use disbatch_core::text::closest;
 use disbatch_wire::liberal::{Flag, Seconds, Set, Text, When, Whole, is_unset, list};
 use disbatch_wire::schedules::{PreviewOptions, ScheduleChange, ScheduleSearch};
 use serde_json::{Map, Value, json};

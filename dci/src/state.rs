@@ -1,8 +1,9 @@
-//! What every handler may use.
+//! What every handler may use, and what of it is kept for a while.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use actix_web::http::StatusCode;
 use bson::Bson;
@@ -17,6 +18,7 @@ use disbatch_core::store::{Store, StoreError};
 use disbatch_traces::Tracer;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
+use tokio::sync::Mutex;
 
 use crate::access::{Access, Door};
 use crate::allowance::Budget;
@@ -31,6 +33,9 @@ use crate::ui::names::Titles;
 use crate::ui::overview::facts::Memory;
 use crate::ui::{names, node_work};
 use crate::watch::Watch;
+
+/// Finding out what is kept takes at most one part in so many of the time.
+const SHARE: u32 = 20;
 
 /// Shared by all requests.
 #[derive(Debug, Clone)]
@@ -228,5 +233,59 @@ impl State {
     /// Whether the routes of `extension` are served.
     pub fn has(&self, extension: Extension) -> bool {
         self.extensions.contains(&extension)
+    }
+}
+
+/// A value that takes some reading to find out, and is the same for all who ask within some seconds.
+#[derive(Debug)]
+pub struct Kept<T> {
+    value: Mutex<Option<(Instant, Arc<T>)>>,
+}
+
+impl<T> Default for Kept<T> {
+    fn default() -> Self {
+        Self { value: Mutex::default() }
+    }
+}
+
+impl<T> Kept<T> {
+    /// The value as it was found out last, unless that was more than `least` ago, or longer if it takes long. Whoever comes
+    /// while it is found out waits for the same.
+    pub async fn get<E>(
+        &self,
+        least: Duration,
+        find: impl Future<Output = Result<T, E>>,
+    ) -> Result<Arc<T>, E> {
+        let mut kept = self.value.lock().await;
+        if let Some((until, value)) = &*kept
+            && Instant::now() < *until
+        {
+            return Ok(Arc::clone(value));
+        }
+        let began = Instant::now();
+        let value = Arc::new(find.await?);
+        *kept = Some((Instant::now() + least.max(began.elapsed() * SHARE), Arc::clone(&value)));
+        Ok(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_value_is_found_out_once_for_a_while_and_failures_are_not_kept() {
+        let kept = Kept::default();
+        let long = Duration::from_secs(60);
+        assert_eq!(kept.get(long, async { Err::<u8, _>("away") }).await, Err("away"));
+        for next in 1..4 {
+            assert_eq!(*kept.get(long, async { Ok::<_, &str>(next) }).await.unwrap(), 1);
+        }
+        let brief = Kept::default();
+        for next in 1..4 {
+            assert_eq!(*brief.get(Duration::ZERO, async { Ok::<_, &str>(next) }).await.unwrap(), next);
+            // However short it was, it is kept for a multiple of the time that it took.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 }

@@ -13,7 +13,6 @@ pub mod assets;
 pub mod audit;
 pub mod balance;
 pub mod bulk;
-pub mod cache;
 pub mod docs;
 pub mod files;
 pub mod live;

@@ -13,10 +13,12 @@ pub use disbatch_core::request::{flag, number, positive, priority, seconds, some
 use disbatch_core::tags::{self, ANY_TAGS, TAGS, TagIndex};
 use disbatch_core::text as odd;
 pub use disbatch_wire::liberal::is_unset;
+use disbatch_wire::options::field_names;
 use disbatch_wire::seconds as span;
 use serde_json::{Map, Value};
 
 use crate::error::HttpError;
+use crate::openapi::{Canary, Rate, Record, Retention, ShadowRule};
 use crate::{json, legacy};
 
 /// The parameters that say when tasks were made.
@@ -89,21 +91,21 @@ pub fn retention(name: &str, value: &Value) -> Result<Document, HttpError> {
         let span = seconds(&format!("{name}.{key}"), value)?;
         Ok(bson::Bson::Double(span.as_secs_f64()))
     };
-    Ok(request::parts(name, &object(value), &["archive_after", "delete_after"], part)?)
+    Ok(request::parts(name, &object(value), field_names::<Retention>(), part)?)
 }
 
 /// Which attempts are recorded: an object of `share`, above 0 and up to 1, and `keep` in days.
 pub fn record(name: &str, value: &Value) -> Result<Document, HttpError> {
-    let part = |key: &str, value: &Value| {
-        let most = if key == "share" { 1.0 } else { f64::from(LONGEST_KEPT) };
-        let name = format!("{name}.{key}");
-        let given = request::number(&name, value, 0.0)?;
-        let is_right = given > 0.0 && given <= most;
-        let expected = || request::wrong(&name, &format!("above 0 and at most {most}"));
-        is_right.then(|| given.into()).ok_or_else(expected)
-    };
-    let record = request::parts(name, &object(value), &["share", "keep"], part)?;
+    let most = |key: &str| if key == "share" { 1.0 } else { f64::from(LONGEST_KEPT) };
+    let part = |key: &str, value: &Value| above_zero(&format!("{name}.{key}"), value, most(key));
+    let record = request::parts(name, &object(value), field_names::<Record>(), part)?;
     if record.contains_key("share") { Ok(record) } else { Err(wrong(name, "an object with share")) }
+}
+
+fn above_zero(name: &str, value: &Value, most: f64) -> Result<Bson, Invalid> {
+    let given = request::number(name, value, 0.0)?;
+    let expected = || request::wrong(name, &format!("above 0 and at most {most}"));
+    (given > 0.0 && given <= most).then(|| given.into()).ok_or_else(expected)
 }
 
 /// A version of a plugin. A number would lose zeros at its end.
@@ -117,19 +119,17 @@ pub fn version(name: &str, value: &Value) -> Result<Version, HttpError> {
 pub fn canary(name: &str, value: &Value) -> Result<Document, HttpError> {
     let part = |key: &str, value: &Value| {
         let name = format!("{name}.{key}");
-        if key == "version" {
-            let version = version(&name, value).map_err(|error| Invalid(error.to_string()))?;
-            return Ok(version.as_str().into());
+        if key == "share" {
+            return above_zero(&name, value, 1.0);
         }
-        let share = request::number(&name, value, 0.0)?;
-        let is_right = share > 0.0 && share <= 1.0;
-        is_right.then(|| share.into()).ok_or_else(|| request::wrong(&name, "above 0 and at most 1"))
+        let version = version(&name, value).map_err(|error| Invalid(error.to_string()))?;
+        Ok(version.as_str().into())
     };
     let mut given = object(value).into_owned();
     if let Value::Object(given) = &mut given {
         given.remove(BEGAN);
     }
-    let canary = request::parts(name, &given, &["version", "share"], part)?;
+    let canary = request::parts(name, &given, field_names::<Canary>(), part)?;
     match (canary.get("version"), canary.get("share")) {
         (Some(version), Some(share)) => Ok(doc! { "version": version, "share": share }),
         _ => Err(wrong(name, "an object with version and share")),
@@ -140,14 +140,9 @@ pub fn canary(name: &str, value: &Value) -> Result<Document, HttpError> {
 pub fn shadow(name: &str, value: &Value) -> Result<Document, HttpError> {
     let part = |key: &str, value: &Value| {
         let name = format!("{name}.{key}");
-        if key == "queue" {
-            return Ok(request::text(&name, value)?.into());
-        }
-        let share = request::number(&name, value, 0.0)?;
-        let expected = || request::wrong(&name, "above 0 and at most 1");
-        (share > 0.0 && share <= 1.0).then(|| share.into()).ok_or_else(expected)
+        if key == "share" { above_zero(&name, value, 1.0) } else { Ok(request::text(&name, value)?.into()) }
     };
-    let shadow = request::parts(name, &object(value), &["queue", "share"], part)?;
+    let shadow = request::parts(name, &object(value), field_names::<ShadowRule>(), part)?;
     if shadow.len() == 2 { Ok(shadow) } else { Err(wrong(name, "an object with queue and share")) }
 }
 
@@ -163,7 +158,7 @@ pub fn rate(name: &str, value: &Value) -> Result<Document, HttpError> {
         let expected = || request::wrong(&format!("{name}.{key}"), &format!("an integer from 1 to {most}"));
         Ok::<Bson, Invalid>(json::to_bson(&Value::from(given.ok_or_else(expected)?)))
     };
-    let rate = request::parts(name, &object(value), &["n", "per", "burst"], part)?;
+    let rate = request::parts(name, &object(value), field_names::<Rate>(), part)?;
     let is_whole = ["n", "per"].iter().all(|key| rate.contains_key(key));
     if is_whole { Ok(rate) } else { Err(wrong(name, "an object with n and per")) }
 }

@@ -9,8 +9,8 @@ use std::path::Path;
 
 use bson::{Bson, Document};
 use disbatch_core::identity::Identity;
+use disbatch_core::json;
 use disbatch_core::model::{Status, TaskId, to_bson};
-use disbatch_core::raw_json;
 use serde_json::Value;
 
 use crate::facts;
@@ -60,7 +60,7 @@ pub fn read(folder: &Path, task: TaskId, user: Option<&Identity>) -> Result<Answ
 impl Answer {
     pub fn of_json(text: String) -> Result<Self, String> {
         let wrong = |error: serde_json::Error| format!("its answer is no JSON: {error}");
-        let fields = raw_json::fields(&text).map_err(|error| match error.is_data() {
+        let fields = json::fields(&text).map_err(|error| match error.is_data() {
             true => "its answer is no object".to_owned(),
             false => wrong(error),
         })?;

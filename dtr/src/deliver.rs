@@ -11,9 +11,9 @@ use disbatch_core::task::{Finish, Finished, Run};
 
 use crate::capture::Capture;
 use crate::early_upload::Early;
-use crate::failure::{Ending, Failure};
 use crate::ledger::{Ledger, OutputFile};
 use crate::outcome::Outcome;
+use crate::setup::{Ending, Failure};
 
 /// So many bytes of `exit` are always reckoned with.
 const ORDINARY_EXIT: u64 = 1024;

@@ -22,7 +22,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::{Uid, UnlinkatFlags, unlinkat};
 use tempfile::TempDir;
 
-use crate::failure::Failure;
+use crate::setup::Failure;
 
 /// Where a runner is that has no task.
 pub const HOME: &str = "/";

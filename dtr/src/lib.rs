@@ -12,7 +12,6 @@ mod deliver;
 mod descriptors;
 mod early_upload;
 mod facts;
-mod failure;
 mod files;
 mod folder;
 mod guard;
@@ -74,7 +73,7 @@ fn run_tasks() -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 last_words("dtr", &error);
-                failure::Failure::Setup(error).exit_code()
+                setup::Failure::Setup(error).exit_code()
             }
         };
     }
@@ -83,7 +82,7 @@ fn run_tasks() -> ExitCode {
         Ok(()) => work(args),
         Err(error) => {
             last_words("dtr", &error);
-            failure::Failure::Setup(error).exit_code()
+            setup::Failure::Setup(error).exit_code()
         }
     }
 }
@@ -92,7 +91,7 @@ fn run_tasks() -> ExitCode {
 async fn work(args: setup::Args) -> ExitCode {
     // One would have passwords of the database and secure parameters of tasks in it. Plugins may be allowed theirs.
     let ended = match (forbid_core_dumps(), args.link) {
-        (Err(error), _) => Err(failure::Failure::Setup(error)),
+        (Err(error), _) => Err(setup::Failure::Setup(error)),
         (Ok(()), None) => Box::pin(run::run(args)).await,
         (Ok(()), Some(link)) => session::run(&args, link).await,
     };

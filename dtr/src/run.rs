@@ -13,12 +13,11 @@ use tokio::io::AsyncReadExt;
 use crate::capture::Capture;
 use crate::custody;
 use crate::custody::Asked;
-use crate::failure::{Ending, Failure};
 use crate::folder::{Folders, Lodging};
 use crate::ledger::{Connection, Ledger};
 use crate::outcome::Outcome;
 use crate::retry::{Patience, retry};
-use crate::setup::{Args, Setup};
+use crate::setup::{Args, Ending, Failure, Setup};
 use crate::work::{Begun, Kit, Work};
 
 /// Longer output is cut here when it is shown; all of it is in the database.

@@ -22,11 +22,10 @@ use tokio::time::timeout;
 use crate::custody::Asked;
 use crate::custody::{self, Nudged};
 use crate::descriptors;
-use crate::failure::{Ending, Failure};
 use crate::folder::{Folders, Lodging};
 use crate::ledger::{Connection, Ledger};
 use crate::link::{Incoming, Link, Word};
-use crate::setup::{Args, Setup};
+use crate::setup::{Args, Ending, Failure, Setup};
 use crate::warm::Batcher;
 use crate::work::{Begun, Kit, Work, parts};
 

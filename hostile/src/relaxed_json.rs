@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use disbatch_core::config::relaxed::to_strict;
 use disbatch_core::config::{Config, ConfigError};
+use disbatch_core::json::to_strict;
 use disbatch_core::plugin::{Engine, Manifest};
 use serde_json::Value;
 

@@ -11,8 +11,8 @@ mod stack;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use disbatch_cli::Signals;
 use disbatch_cli::args::{ConnectionOptions, DevOptions};
-use disbatch_cli::signals::Signals;
 use disbatch_cli::status::INTERRUPTED;
 
 use console::Console;

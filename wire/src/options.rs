@@ -1,7 +1,9 @@
-//! Options of requests: how they are read, as numbers are text where they come in an address, and what is said of one that is wrong.
+//! Options of requests: how they are read, as numbers are text where they come in an address, and what is said of one that is
+//! wrong. And what the fields of a type are called, from its own declaration.
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer};
+use serde::de::value::Error;
+use serde::de::{Error as _, Visitor};
+use serde::{Deserialize, Deserializer, forward_to_deserialize_any};
 use serde_json::Value;
 
 use crate::liberal::{self, Text, is_true, is_unset};
@@ -61,6 +63,39 @@ fn within<'de, D: Deserializer<'de>, T: TryFrom<i64>>(
     integer(value)?.map(|number| fits(number).ok_or_else(wrong)).transpose()
 }
 
+/// What the fields of `T`, a struct, are called on the wire, in their order. Those of flattened structs are not known.
+pub fn field_names<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
+    let mut names: &[&str] = &[];
+    let _stopped = T::deserialize(Names(&mut names));
+    names
+}
+
+/// Hears what is asked for, and has nothing.
+struct Names<'a>(&'a mut &'static [&'static str]);
+
+impl<'de> Deserializer<'de> for Names<'_> {
+    type Error = Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, _visitor: V) -> Result<V::Value, Error> {
+        Err(Error::custom("no struct"))
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        *self.0 = fields;
+        self.deserialize_any(visitor)
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct newtype_struct seq tuple
+        tuple_struct map enum identifier ignored_any
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -95,5 +130,18 @@ mod tests {
         let all = [json!(1), json!("a"), json!([]), json!(null), json!(""), json!("0"), json!(false)];
         let read = all.map(|value| switch(value).unwrap());
         assert_eq!(read, [true, true, true, false, false, false, false]);
+    }
+
+    #[test]
+    fn fields_have_the_names_of_the_wire() {
+        #[derive(serde::Deserialize)]
+        struct Example {
+            #[serde(rename = ".limit")]
+            _limit: Option<u32>,
+            #[serde(default)]
+            _names: Vec<String>,
+        }
+        assert_eq!(field_names::<Example>(), [".limit", "_names"]);
+        assert!(field_names::<String>().is_empty());
     }
 }

@@ -10,7 +10,7 @@ use disbatch_wire::schedules::{Backfill, ScheduleChange};
 use serde::Serialize;
 
 use super::shape::{LIST, Shape, shape};
-use crate::args::secure;
+use crate::input;
 
 /// What is done with schedules.
 #[derive(Debug, Subcommand)]
@@ -216,9 +216,9 @@ impl ScheduleSettings {
     /// The same with what is in the file of secure parameters. To be called once, as it may be standard input.
     pub fn with_secure_params(mut self) -> anyhow::Result<Self> {
         if let Some(path) = &self.secure_params_file {
-            let both = secure::is_stdin(path) && self.file.as_deref().is_some_and(secure::is_stdin);
+            let both = input::is_stdin(path) && self.file.as_deref().is_some_and(input::is_stdin);
             anyhow::ensure!(!both, "--file and --secure-params-file cannot both be standard input");
-            self.secure_params = secure::read(path)?;
+            self.secure_params = input::secure_params(path)?;
         }
         Ok(self)
     }

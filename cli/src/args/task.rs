@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use disbatch_values::relaxed;
+use disbatch_values::json::to_strict;
 use disbatch_values::secure::SecureParams;
 use serde_json::{Map, Value};
 
 use crate::args::files::{self, SetAndVersion};
-use crate::args::{seconds, secure};
+use crate::args::seconds;
+use crate::input;
 
 /// Options of new tasks. What is not given is left to the queue.
 #[derive(Debug, Clone, Default, Args)]
@@ -112,7 +113,7 @@ impl TaskOptions {
     /// The same with what is in the file of secure parameters. To be called once, as it may be standard input.
     pub fn with_file(mut self) -> anyhow::Result<Self> {
         if let Some(path) = &self.secure_params_file {
-            self.secure_params = secure::read(path)?;
+            self.secure_params = input::secure_params(path)?;
         }
         Ok(self)
     }
@@ -178,7 +179,7 @@ fn steps(text: &str) -> Result<Value, String> {
         Some(path) => {
             let read =
                 std::fs::read_to_string(path).map_err(|error| format!("cannot read {path}: {error}"))?;
-            relaxed::to_strict(&read)
+            to_strict(&read)
         }
     };
     match serde_json::from_str(&read) {

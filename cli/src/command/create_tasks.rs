@@ -10,9 +10,10 @@ use anyhow::{Context, bail};
 use serde_json::{Map, Value};
 
 use crate::api::Client;
-use crate::args::{FileOptions, ListingOptions, TaskOptions, secure};
+use crate::args::{FileOptions, ListingOptions, TaskOptions};
 use crate::command::life::advise;
 use crate::command::{oid, pairs, required};
+use crate::input::is_stdin;
 use crate::output::{document, plain, print, visible};
 
 /// Creates a task for each object of a JSON array, for each document of a collection, or for each line of a
@@ -31,8 +32,8 @@ pub async fn run(
         // Each batch is a submission of its own.
         anyhow::ensure!(!options.chain, "--file and --chain cannot be used together");
         anyhow::ensure!(options.array.is_none(), "--file and --array cannot be used together");
-        let secure_is_stdin = options.secure_params_file.as_deref().is_some_and(secure::is_stdin);
-        let both = secure::is_stdin(path) && secure_is_stdin;
+        let secure_is_stdin = options.secure_params_file.as_deref().is_some_and(is_stdin);
+        let both = is_stdin(path) && secure_is_stdin;
         anyhow::ensure!(!both, "--file and --secure-params-file cannot both be standard input");
         return file::run(client, &queue, path, from, &options.clone().with_file()?).await;
     }
@@ -127,7 +128,7 @@ pub async fn run_batch(client: &Client, file: &Path, options: &ListingOptions) -
 
 fn read_entries(file: &Path) -> anyhow::Result<String> {
     let mut text = String::new();
-    if secure::is_stdin(file) {
+    if is_stdin(file) {
         std::io::stdin().lock().read_to_string(&mut text).context("cannot read standard input")?;
     } else {
         text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;

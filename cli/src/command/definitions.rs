@@ -4,15 +4,15 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{anyhow, bail};
-use disbatch_values::relaxed;
+use disbatch_values::json::to_strict;
 use disbatch_wire::definitions::{Definition, DefinitionCheck, DefinitionDeleted, DefinitionsImported};
 use reqwest::StatusCode;
 use serde_json::{Map, Value};
 
 use crate::api::{ApiError, Client, read, segment};
 use crate::args::{ListingOptions, WorkersCommand};
-use crate::command::documents;
 use crate::command::life::advise;
+use crate::input;
 use crate::output::{Column, Cut, Table, document, list, plain, pretty, print, say, shown_name, visible};
 use crate::status::FAILED;
 
@@ -81,24 +81,22 @@ async fn check(client: &Client, file: &Path) -> anyhow::Result<ExitCode> {
 
 /// The definitions of a file: one, as configurations may be written, or what an import takes.
 fn definitions(path: &Path) -> anyhow::Result<Vec<Value>> {
-    let text = documents::read(path)?;
-    let parsed = match serde_json::from_str(&relaxed::to_strict(&text)) {
+    let text = input::read(path)?;
+    let parsed = match serde_json::from_str(&to_strict(&text)) {
         Ok(whole) => whole,
-        Err(error) => {
-            documents::parse(&text).map_err(|_| anyhow!("{} is no JSON: {error}", path.display()))?
-        }
+        Err(error) => input::parse(&text).map_err(|_| anyhow!("{} is no JSON: {error}", path.display()))?,
     };
     let is_wrapping = |fields: &Map<String, Value>| {
         ["documents", "docs", "rows"].iter().any(|key| fields.contains_key(*key))
     };
     match parsed {
         Value::Object(one) if !is_wrapping(&one) => Ok(vec![Value::Object(one)]),
-        other => documents::list(other),
+        other => input::documents(other),
     }
 }
 
 async fn import(client: &Client, file: &Path, replace: bool) -> anyhow::Result<()> {
-    let mut body = body(&documents::read(file)?)?;
+    let mut body = body(&input::read(file)?)?;
     body.insert("replace".to_owned(), replace.into());
     match client.post("/workers/import", &Value::Object(body)).await {
         Ok(told) => print(&imported(&read(told)?)),
@@ -115,7 +113,7 @@ fn path(name: &str) -> anyhow::Result<String> {
 /// A definition, in strict JSON or as configurations are written.
 fn object(path: &Path) -> anyhow::Result<Map<String, Value>> {
     let name = path.display();
-    match serde_json::from_str(&relaxed::to_strict(&documents::read(path)?)) {
+    match serde_json::from_str(&to_strict(&input::read(path)?)) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(_) => bail!("{name} must have a JSON object"),
         Err(error) => bail!("{name} is no JSON: {error}"),
@@ -125,7 +123,7 @@ fn object(path: &Path) -> anyhow::Result<Map<String, Value>> {
 /// The body of an import: what the file has, which may be a list, an export with its own wrapping, or a document on each line.
 fn body(text: &str) -> anyhow::Result<Map<String, Value>> {
     let documents = |list: Vec<Value>| Map::from_iter([("documents".to_owned(), Value::Array(list))]);
-    match documents::parse(text)? {
+    match input::parse(text)? {
         Value::Array(list) => Ok(documents(list)),
         Value::Object(one) if one.contains_key("_id") => Ok(documents(vec![Value::Object(one)])),
         Value::Object(wrapped) => Ok(wrapped),

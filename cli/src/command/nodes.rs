@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use disbatch_wire::doctor::{Diagnosis, Finding};
+use disbatch_wire::explanations::{Diagnosis, Finding};
 use serde_json::Value;
 
 use crate::api::{Client, read, segment};

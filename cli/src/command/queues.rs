@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context;
-use disbatch_wire::groups::{QueueGroup, QueueGroups};
-use disbatch_wire::shadows::{ShadowPair, Shadows};
+use disbatch_wire::queues::{QueueGroup, QueueGroups, ShadowPair, Shadows};
 use serde_json::{Map, Value, json};
 use tokio::time::MissedTickBehavior;
 

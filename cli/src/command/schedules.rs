@@ -3,15 +3,14 @@
 mod import;
 mod show;
 
-use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail, ensure};
-use disbatch_values::relaxed;
+use disbatch_values::json::to_strict;
 use disbatch_wire::calendars::Calendar;
-use disbatch_wire::fields;
 use disbatch_wire::liberal::Set;
+use disbatch_wire::options::field_names;
 use disbatch_wire::schedules::{Schedule, ScheduleChange, ScheduleRun};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -19,9 +18,10 @@ use serde_json::{Map, Value, json};
 use crate::api::{Client, read, segment};
 use crate::args::{
     CalendarCommand, CalendarRules, ListingOptions, NewSchedule, ScheduleCommand, ScheduleSettings,
-    ScheduleUpdate, secure,
+    ScheduleUpdate,
 };
 use crate::command::life::advise;
+use crate::input;
 use crate::output::{Column, Cut, Table, document, print, shown_name, visible};
 
 pub async fn run(
@@ -180,13 +180,11 @@ fn params(settings: &ScheduleSettings) -> anyhow::Result<Option<Value>> {
 /// An object in a file, without what is only told of a schedule that there is.
 fn read_file(path: &Path) -> anyhow::Result<Map<String, Value>> {
     let name = path.display();
-    let text =
-        if secure::is_stdin(path) { io::read_to_string(io::stdin()) } else { std::fs::read_to_string(path) };
-    let text = text.with_context(|| format!("cannot read --file {name}"))?;
-    let value: Value = serde_json::from_str(&relaxed::to_strict(&text))
+    let text = input::contents(path).with_context(|| format!("cannot read --file {name}"))?;
+    let value: Value = serde_json::from_str(&to_strict(&text))
         .with_context(|| format!("--file {name} must have a JSON object"))?;
     let Value::Object(mut object) = value else { bail!("--file {name} must have a JSON object") };
-    let (told, set) = (fields::of::<Schedule>(), fields::of::<ScheduleChange>());
+    let (told, set) = (field_names::<Schedule>(), field_names::<ScheduleChange>());
     let is_told = |key: &str| told.contains(&key) && !set.contains(&key);
     // What is not set is as good as not there.
     object.retain(|key, value| !is_told(key) && !value.is_null());

@@ -16,11 +16,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use disbatch_documents::Labels;
+use disbatch_values::json::to_strict;
 use serde::Deserialize;
 use serde_json::Value;
 
 pub use access::{Access, HostNames, Inbox, Network, Producer, Proxy, SessionLimits, Tls};
-pub use disbatch_values::relaxed;
 pub use engines::{
     AllowedPlugins, ContainerEngine, Engines, HttpEngine, KubernetesEngine, PerlEngine, PluginEntry,
     TenantNamespaces,
@@ -260,7 +260,7 @@ impl Config {
     /// Checks the text of a configuration file; `path` is for messages and for the runners.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
         let parse_error = |why| ConfigError::Parse { path: path.to_owned(), why };
-        let strict = relaxed::to_strict(text);
+        let strict = to_strict(text);
         let value: serde_json::Value = serde_json::from_str(&strict).map_err(parse_error)?;
         let invalid =
             |key: String, message: String| ConfigError::Invalid { path: path.to_owned(), key, message };

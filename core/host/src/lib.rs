@@ -13,5 +13,4 @@ pub mod remove_tree;
 pub mod schema;
 pub mod secrets;
 pub mod service_manager;
-pub mod suggestion;
 pub mod telemetry;

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use disbatch_documents::PluginName;
+use disbatch_values::json::to_strict;
 use serde_json::Value;
 
 pub use disbatch_values::engine::{Engine, EngineError};
@@ -28,7 +29,7 @@ pub use manifest::{
 };
 pub use report::{HiddenVersion, PROBLEMS, Problem, Report, VERSIONS, documents, lacks};
 
-use crate::config::{AllowedPlugins, Config, Engines, PluginEntry, relaxed};
+use crate::config::{AllowedPlugins, Config, Engines, PluginEntry};
 use find::{find_adapter, find_program};
 use report::insert;
 
@@ -299,7 +300,7 @@ impl Plugins {
 
 /// The name that a manifest gives, be it right or wrong otherwise.
 fn name_in(manifest: &str) -> Option<PluginName> {
-    let manifest: Value = serde_json::from_str(&relaxed::to_strict(manifest)).ok()?;
+    let manifest: Value = serde_json::from_str(&to_strict(manifest)).ok()?;
     manifest.get("name")?.as_str()?.parse().ok()
 }
 

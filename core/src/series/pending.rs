@@ -7,9 +7,8 @@ use bson::{Bson, DateTime, Document, doc};
 use disbatch_operation::operation;
 use tokio::time::Instant;
 
-use super::canaries::Sides;
 use super::numbers::Numbers;
-use super::{COLLECTION, Series};
+use super::{COLLECTION, Series, Sides};
 use crate::model::{NodeName, QueueId, Trial};
 use crate::notebook::SILENCE;
 use crate::store::{Store, StoreError};

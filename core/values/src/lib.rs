@@ -3,9 +3,8 @@
 
 pub mod engine;
 pub mod files;
+pub mod json;
 pub mod liberal;
-pub mod raw_json;
-pub mod relaxed;
 pub mod secure;
 pub mod status;
 pub mod text;

@@ -174,8 +174,8 @@ fn failed(message: &str) -> HttpError {
 /// The fields as they are stored, with queues of `known` and legal times. Without `known` only their types are checked, for
 /// what has been stored already and may be odd.
 fn checked(fields: &Map<String, Value>, known: Option<&BTreeSet<String>>) -> Result<Document, String> {
-    let unknown = fields.keys().find(|key| !["disabled", "max_tasks", "queues"].contains(&key.as_str()));
-    if let Some(key) = unknown {
+    let names = disbatch_wire::options::field_names::<BalanceChange>();
+    if let Some(key) = fields.keys().find(|key| !names.contains(&key.as_str())) {
         return Err(format!("'{key}' is unknown, only 'max_tasks', 'queues' and 'disabled' are not"));
     }
     let given = |key: &str| fields.get(key).ok_or_else(|| format!("'{key}' is missing"));

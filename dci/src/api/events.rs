@@ -11,7 +11,8 @@ use disbatch_core::observe::{FeedError, FeedFilter, Position};
 use disbatch_core::schedules::Zone;
 use disbatch_wire::history::{AuditEntry, AuditSearch, Moment, MomentSearch};
 use disbatch_wire::history::{EventSearch, TaskEvent};
-use disbatch_wire::{fields, liberal};
+use disbatch_wire::liberal;
+use disbatch_wire::options::field_names;
 use serde_json::{Map, Value, json};
 
 use crate::access::Who;
@@ -190,7 +191,7 @@ pub async fn audit(request: HttpRequest, state: Data<State>, params: Result<Para
         return Ok(ui::page(ui::audit::render(&state, &params.unwrap_or_default()).await));
     }
     let mut params = params?;
-    params.only(fields::of::<AuditSearch>())?;
+    params.only(field_names::<AuditSearch>())?;
     history::name_queue(&state.store, &mut params).await?;
     let limit = usize::try_from(bulk::limit(&params, DEFAULT_LIMIT)?).unwrap_or(usize::MAX);
     let found = state.store.find_audit(&history::audit_query(&params, limit, &Zone::utc())?).await?;
@@ -227,7 +228,7 @@ pub async fn moment(
         return Ok(ui::page(ui::moment::render(&state, &who, &params.unwrap_or_default()).await));
     }
     let params = params?;
-    params.only(fields::of::<MomentSearch>())?;
+    params.only(field_names::<MomentSearch>())?;
     let asked = history::asked_moment(&state, &who, &params, &Zone::utc()).await?;
     let past = state.store.moment(&asked.question).await?;
     json::of(&history::moment_view(&asked.question, &past, &ui::names::names(&asked.queues)))

@@ -123,7 +123,7 @@ async fn update(state: &State, who: &Who, name: &str, params: &Params) -> Answer
 }
 
 fn change(params: &Params) -> Result<NodeChange, HttpError> {
-    if let Some(param) = params.unknown(&["maxthreads", "draining", "interrupt"]) {
+    if let Some(param) = params.unknown(disbatch_wire::options::field_names::<openapi::NodeChange>()) {
         return Err(HttpError::bad_param("Invalid param", param));
     }
     if params.fields.is_empty() {

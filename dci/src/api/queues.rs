@@ -15,8 +15,8 @@ use disbatch_core::recordings;
 use disbatch_core::series::Sides;
 use disbatch_core::store::StoreError;
 use disbatch_wire::bundles::{RecordedAttempt, RecordingSearch};
-use disbatch_wire::groups::{GroupSearch, QueueGroup, QueueGroups};
 use disbatch_wire::options::Details;
+use disbatch_wire::queues::{GroupSearch, QueueGroup, QueueGroups};
 use serde_json::{Value, json};
 
 use crate::access::{NamedQueue, Who};
@@ -211,7 +211,7 @@ fn checked(params: &Params) -> Result<(&Value, &Value), HttpError> {
     let (Some(name), Some(plugin)) = (given("name"), given("plugin")) else {
         return Err(HttpError::bad_request("name and plugin required"));
     };
-    if let Some(param) = params.unknown(&["name", "plugin", "threads", "sort"]) {
+    if let Some(param) = params.unknown(disbatch_wire::options::field_names::<NewQueue>()) {
         return Err(HttpError::bad_param("Invalid param", param));
     }
     values::shown_as_written("name", name)?;

@@ -14,7 +14,7 @@ use disbatch_core::metrics::{Component, Format};
 use disbatch_core::model::whole_number;
 use disbatch_core::store::StoreError;
 use disbatch_wire::definitions::{DetailedPlugin, ListedPlugin};
-use disbatch_wire::doctor::Diagnosis;
+use disbatch_wire::explanations::Diagnosis;
 use disbatch_wire::options::Details;
 use serde_json::{Value, json};
 

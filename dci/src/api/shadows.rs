@@ -4,7 +4,7 @@ use actix_web::HttpRequest;
 use actix_web::web::Data;
 use disbatch_core::accounts::Role;
 use disbatch_core::model::{Queue, Shadow};
-use disbatch_wire::shadows::{ShadowDifference, ShadowPair, ShadowSearch, Shadows};
+use disbatch_wire::queues::{ShadowDifference, ShadowPair, ShadowSearch, Shadows};
 
 use crate::access::{NamedQueue, Who};
 use crate::api::{Answer, queues};

@@ -13,7 +13,7 @@ use disbatch_core::gates::MOST_AFTER;
 use disbatch_core::model::{Selector, TaskId};
 use disbatch_core::observe::Chosen;
 use disbatch_core::store::StoreError;
-use disbatch_wire::fields;
+use disbatch_wire::options::field_names;
 use disbatch_wire::search::{ChosenFields, ChosenTask};
 use disbatch_wire::task_actions::NewBatch;
 use futures::{Stream, StreamExt, future, stream};
@@ -229,7 +229,7 @@ pub async fn create_batch(state: Data<State>, who: Who, params: Params) -> Answe
 }
 
 fn entries(params: Params) -> Result<Vec<Map<String, Value>>, HttpError> {
-    params.only(fields::of::<NewBatch>())?;
+    params.only(field_names::<NewBatch>())?;
     let entries = NewBatch::deserialize(params.fields).ok().map(|batch| batch.tasks);
     let entries = entries.filter(|entries| (1..=MOST_ENTRIES).contains(&entries.len()));
     let wrong = format!("tasks must be a JSON array of 1 to {MOST_ENTRIES} objects");

@@ -7,7 +7,7 @@ use askama::Template;
 use disbatch_core::audit::{Object, ObjectKind, Verb};
 use disbatch_core::store::Store;
 use disbatch_core::tenants::{LONGEST_NAME, Limits, Quota};
-use disbatch_wire::fields;
+use disbatch_wire::options::field_names;
 use disbatch_wire::tenants::{Tenant, TenantDeleted, TenantLimits};
 use futures::{StreamExt, TryStreamExt};
 
@@ -173,7 +173,7 @@ fn limits(of: &Tenant) -> impl Iterator<Item = (&'static str, &'static str, Opti
         ("New tasks today", of.max_per_day, of.submitted_today),
         ("Schedules", of.max_schedules, of.schedules),
     ];
-    fields::of::<TenantLimits>().iter().zip(told).map(|(name, (label, most, now))| (*name, label, most, now))
+    field_names::<TenantLimits>().iter().zip(told).map(|(name, (label, most, now))| (*name, label, most, now))
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use disbatch_core::model::{
 };
 use disbatch_core::node::Updated;
 use disbatch_core::tags::INDEX;
+use disbatch_wire::options::field_names;
 use serde_json::{Map, Value, json};
 
 use crate::access::{NamedQueue, Who};
@@ -26,47 +27,8 @@ use crate::state::State;
 use crate::ui::names::TITLE;
 use crate::{changes, json, legacy, shadows, values};
 
-/// What may be changed.
-const FIELDS: &[&str] = &[
-    "name",
-    "plugin",
-    VERSION,
-    CANARY,
-    "threads",
-    "paused",
-    "accepting",
-    "reason",
-    "sort",
-    "on_orphan",
-    "on_lost_lease",
-    "max_attempts",
-    "backoff",
-    "timeout",
-    "grace",
-    "files",
-    "nodes",
-    "unleased_limit",
-    "retention",
-    RECORD,
-    SHADOW,
-    "rate",
-    "group_rate",
-    "policy",
-    "scheme",
-    "weights",
-    "group_threads",
-    "share",
-    "half_life",
-    "tenant",
-    INDEX,
-    TITLE,
-];
-
 /// A template of titles has so many characters at most.
 const LONGEST_TITLE: usize = 200;
-
-/// What has parts that may be given one by one: `backoff.base`.
-const GROUPS: &[&str] = &["backoff", CANARY, "group_rate", "nodes", "rate", RECORD, "retention", SHADOW];
 
 /// Changes a queue. `name`, `plugin` and `threads` are stored as given, text as text. All others can be unset with
 /// null, or with an empty field of a form: then the default applies. The parts of `backoff`, `canary`, `retention`, `record`, `shadow`, `nodes`, `rate` and
@@ -293,7 +255,9 @@ fn checked(params: &Params, fields: &Map<String, Value>) -> Result<Document, Htt
         return Err(HttpError::bad_request("no params"));
     }
     let given = gathered(fields)?;
-    if let Some(param) = given.keys().find(|name| !FIELDS.contains(&name.as_str())) {
+    let known = field_names::<QueueChange>();
+    // Those that begin with a dot are options.
+    if let Some(param) = given.keys().find(|name| name.starts_with('.') || !known.contains(&name.as_str())) {
         return Err(HttpError::bad_param("unknown param", param));
     }
     let mut fields = Document::new();
@@ -333,7 +297,7 @@ fn gathered(fields: &Map<String, Value>) -> Result<Map<String, Value>, HttpError
     let mut given = Map::new();
     let mut groups: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
     for (field, value) in fields {
-        match field.split_once('.').filter(|(group, _)| GROUPS.contains(group)) {
+        match field.split_once('.').filter(|(group, _)| QueueChange::GROUPS.contains(group)) {
             Some((group, part)) => {
                 let parts = groups.entry(group).or_default();
                 if !values::is_unset(value) {
@@ -359,7 +323,7 @@ fn control_value(field: &str, value: &Value) -> Result<Bson, HttpError> {
         "sort" => values::word(field, value, &["fifo", "lifo", "default"])?.into(),
         "on_orphan" => values::word(field, value, &["fail", "requeue"])?.into(),
         "on_lost_lease" => values::word(field, value, &["keep", "stop"])?.into(),
-        "max_attempts" => values::positive(field, value)?.into(),
+        "max_attempts" | "group_threads" => values::positive(field, value)?.into(),
         "backoff" => values::backoff(field, value)?.into(),
         "timeout" | "unleased_limit" => values::stored(values::some_seconds(field, value)?),
         "grace" => values::stored(values::seconds(field, value)?),
@@ -376,7 +340,6 @@ fn control_value(field: &str, value: &Value) -> Result<Bson, HttpError> {
         "share" => values::word(field, value, &["turns", "use"])?.into(),
         "scheme" => values::scheme(field, value)?.times().to_vec().into(),
         "weights" => values::weights(field, value)?.into(),
-        "group_threads" => values::positive(field, value)?.into(),
         "half_life" => values::stored(half_life(field, value)?),
         TITLE => title(field, value)?.into(),
         _ => values::text(field, value)?.into(), // The reason and the tenant.
@@ -470,6 +433,7 @@ mod tests {
 
     #[test]
     fn wholes_may_be_given_in_parts() {
+        assert!(QueueChange::GROUPS.iter().all(|group| field_names::<QueueChange>().contains(group)));
         let of = |fields: Value| gathered(fields.as_object().unwrap()).map(Value::Object);
         let parts = json!({"grace": 1, "backoff.base": "2", "backoff.max": null, "backoff.jitter": ""});
         assert_eq!(of(parts).unwrap(), json!({"grace": 1, "backoff": {"base": "2"}}));

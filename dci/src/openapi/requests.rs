@@ -1,12 +1,13 @@
-//! What request bodies look like. These types are never made: they only describe.
+//! What request bodies look like. These types are never made: they describe, and have the names of what is taken.
 
+use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::resources::{QueueFiles, TaskFiles};
 
 /// A new queue.
-#[derive(ToSchema)]
+#[derive(Deserialize, ToSchema)]
 #[schema(example = json!({"name": "mail", "plugin": "Disbatch::Plugin::Demo"}))]
 pub struct NewQueue {
     /// A name that no other queue has.
@@ -23,7 +24,7 @@ pub struct NewQueue {
 }
 
 /// What to change of a queue. At least one key.
-#[derive(ToSchema)]
+#[derive(Deserialize, ToSchema)]
 #[schema(example = json!({"threads": 4}))]
 pub struct QueueChange {
     /// A name that no other queue has.
@@ -111,12 +112,19 @@ pub struct QueueChange {
     tenant: Option<String>,
     /// What the client has seen of these fields, in the same form, or as the text of it: `{"timeout": 3600}`. What differs from it is
     /// changed, if it is still so, and the rest is left as it is.
-    #[schema(rename = ".was", value_type = Option<Object>)]
+    #[serde(rename = ".was")]
+    #[schema(value_type = Option<Object>)]
     was: Option<Map<String, Value>>,
 }
 
+impl QueueChange {
+    /// What has parts that may be given one by one: `backoff.base`.
+    pub const GROUPS: &[&str] =
+        &["backoff", "canary", "group_rate", "nodes", "rate", "record", "retention", "shadow"];
+}
+
 /// Which nodes may run the tasks of a queue: those that have all the labels, and one of the names if there are some.
-#[derive(ToSchema)]
+#[derive(Deserialize, ToSchema)]
 #[schema(example = json!({"labels": {"gpu": "yes"}, "names": ["worker1", "worker2"]}))]
 pub struct NodeSelector {
     /// Labels and their values, as `labels` of the nodes' configuration has them. Text as `gpu=yes, zone=a` is taken too.
@@ -128,7 +136,7 @@ pub struct NodeSelector {
 
 /// A pause in seconds: `base` times `factor` to the power of the failures, at most `max`, changed at random by up to
 /// its part `jitter`.
-#[derive(ToSchema)]
+#[derive(Deserialize, ToSchema)]
 #[schema(example = json!({"base": 1, "factor": 2, "max": 3600, "jitter": 0.1}))]
 pub struct BackoffRule {
     /// 1 by default.
@@ -146,7 +154,7 @@ pub struct BackoffRule {
 }
 
 /// After how many seconds ended tasks are archived, and deleted.
-#[derive(ToSchema)]
+#[derive(Deserialize, ToSchema)]
 #[schema(example = json!({"archive_after": 604_800}))]
 pub struct Retention {
     #[schema(minimum = 0)]
@@ -156,7 +164,7 @@ pub struct Retention {
 }
 
 /// Which attempts of its tasks are recorded, and for how long recordings are kept.
-#[derive(ToSchema)]
+#[derive(Deserialize, ToSchema)]
 #[schema(example = json!({"share": 0.1, "keep": 7}))]
 pub struct Record {
     /// Which part of them.
@@ -168,7 +176,7 @@ pub struct Record {
 }
 
 /// A version of a plugin that is tried.
-#[derive(ToSchema)]
+#[derive(Deserialize, ToSchema)]
 #[schema(example = json!({"version": "1.3.0", "share": 0.05}))]
 pub struct Canary {
     #[schema(min_length = 1, max_length = 64, pattern = "^[A-Za-z0-9.+_-]+$")]
@@ -179,7 +187,7 @@ pub struct Canary {
 }
 
 /// Which of its tasks run a second time, without effects.
-#[derive(ToSchema)]
+#[derive(Deserialize, ToSchema)]
 #[schema(example = json!({"queue": "mail-next", "share": 0.05}))]
 pub struct ShadowRule {
     /// Where: the name or id of a queue whose plugin has `"shadow": true` in its manifest.
@@ -190,7 +198,7 @@ pub struct ShadowRule {
 }
 
 /// So many starts in so many seconds.
-#[derive(ToSchema)]
+#[derive(Deserialize, ToSchema)]
 #[schema(example = json!({"n": 10, "per": 60}))]
 pub struct Rate {
     #[schema(minimum = 1, maximum = 100000)]
@@ -204,7 +212,7 @@ pub struct Rate {
 }
 
 /// What to change of a node. At least one key.
-#[derive(ToSchema)]
+#[derive(Deserialize, ToSchema)]
 #[schema(example = json!({"maxthreads": 8}))]
 pub struct NodeChange {
     /// How many tasks may run on it at once; null for no limit.

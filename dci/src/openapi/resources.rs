@@ -1,6 +1,7 @@
 //! The file sets of tasks and queues, definitions of plugins when they are sent, and requests on the routes of the web extensions; and
 //! what web services send. These types are never made: they only describe.
 
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
@@ -38,7 +39,7 @@ pub struct TaskFiles {
 }
 
 /// The file sets of a queue's tasks that say nothing of them themselves.
-#[derive(ToSchema)]
+#[derive(Deserialize, ToSchema)]
 #[schema(example = json!({"input": {"name": "data"}, "output": {"name": "result"}}))]
 pub struct QueueFiles {
     /// What a task gets before it begins.
@@ -51,7 +52,7 @@ pub struct QueueFiles {
 }
 
 /// The files that a task gets.
-#[derive(ToSchema)]
+#[derive(Deserialize, ToSchema)]
 pub struct TaskInput {
     /// The name of a set that whoever asks may read. It need not be there yet.
     name: String,
@@ -64,7 +65,7 @@ pub struct TaskInput {
 }
 
 /// The files that a task leaves.
-#[derive(ToSchema)]
+#[derive(Deserialize, ToSchema)]
 pub struct TaskOutput {
     /// The name of the set that gets a new version, which whoever asks may store files in.
     name: String,
@@ -247,7 +248,7 @@ pub struct SearchTasks {
 }
 
 /// `QueueBalance`'s settings.
-#[derive(ToSchema)]
+#[derive(Deserialize, ToSchema)]
 #[schema(example = json!({"max_tasks": {"* 07:00": 10, "0 00:00": 50}, "queues": [["low"], ["high"]]}))]
 pub struct BalanceChange {
     /// From when in the week how many tasks may run: `<0-6 or *> HH:MM`, with 0 for Sundays.

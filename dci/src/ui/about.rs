@@ -13,8 +13,7 @@ use serde_json::Value;
 
 use crate::api::service;
 use crate::openapi::OfRead;
-use crate::state::State;
-use crate::ui::cache::Kept;
+use crate::state::{Kept, State};
 use crate::ui::nodes::{NodeState, Now};
 use crate::ui::parts::{Pill, bytes};
 use crate::ui::{self, Rendered, plain};

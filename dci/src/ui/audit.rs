@@ -8,8 +8,8 @@ use bson::oid::ObjectId;
 use bson::{Bson, Document};
 use disbatch_core::audit::{AuditPage as EntriesPage, CHANGES, Object, ObjectKind, Verb};
 use disbatch_core::model::{Queue, TaskId};
-use disbatch_wire::fields;
 use disbatch_wire::history::AuditSearch;
+use disbatch_wire::options::field_names;
 
 use crate::params::Params;
 use crate::state::State;
@@ -96,7 +96,7 @@ fn said(what: &str) -> &str {
 
 fn form(params: &Params, mut queues: Vec<Queue>) -> Form {
     let field = |name: &str| text(params.fields.get(name)).trim().to_owned();
-    let fields = fields::of::<AuditSearch>().iter().map(|name| (*name, field(name))).collect();
+    let fields = field_names::<AuditSearch>().iter().map(|name| (*name, field(name))).collect();
     let what = field("what");
     queues.sort_by_cached_key(Queue::display_name);
     let verbs = Verb::all().into_iter().filter(|verb| !verb.is_found_with_another()).map(Verb::words);
@@ -111,7 +111,7 @@ fn form(params: &Params, mut queues: Vec<Queue>) -> Form {
 
 /// The address of the same with this field.
 fn address(form: &Form, field: &str, value: &str) -> String {
-    let others = fields::of::<AuditSearch>().iter().filter(|name| **name != field);
+    let others = field_names::<AuditSearch>().iter().filter(|name| **name != field);
     let others = others.map(|name| (*name, form.field(name)));
     let given = others.chain([(field, value)]).filter(|(_, value)| !value.is_empty());
     let pairs: Vec<String> = given.map(|(name, value)| format!("{name}={}", encoded(value))).collect();

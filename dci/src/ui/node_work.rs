@@ -10,8 +10,7 @@ use disbatch_core::model::{NodeName, QueueId};
 use disbatch_core::series::{Ended, Histogram, NodeHour, Numbers};
 use disbatch_core::store::StoreError;
 
-use crate::state::State;
-use crate::ui::cache::Kept;
+use crate::state::{Kept, State};
 use crate::ui::overview::throughput::{Span, spark, sum};
 use crate::ui::parts::{Pill, Spark, grouped};
 use crate::ui::plain;

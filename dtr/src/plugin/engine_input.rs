@@ -6,7 +6,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use disbatch_core::config::{Role, relaxed};
+use disbatch_core::config::Role;
+use disbatch_core::json::to_strict;
 use disbatch_core::model::TaskId;
 use disbatch_core::plugin::{Engine, Plugin, ProgramType};
 use nix::fcntl::OFlag;
@@ -221,7 +222,7 @@ fn is_right_harness(path: &Path) -> bool {
 /// database as a plugin, and what says nothing to anybody. What is not known to be harmless is left out: others read the same
 /// file, and may have put what is secret under any key.
 fn of_plugins(path: &Path) -> io::Result<String> {
-    let config: Value = serde_json::from_str(&relaxed::to_strict(&fs::read_to_string(path)?))?;
+    let config: Value = serde_json::from_str(&to_strict(&fs::read_to_string(path)?))?;
     let mut given = Map::new();
     for key in GIVEN {
         if let Some(value) = config.get(key).filter(|value| !value.is_object()) {

@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
-use disbatch_cli::args::{RunOnce, secure};
+use disbatch_cli::args::RunOnce;
+use disbatch_cli::input;
 use disbatch_cli::output::say;
 use disbatch_cli::status;
-use disbatch_core::config::{Config, relaxed};
+use disbatch_core::config::Config;
+use disbatch_core::json::to_strict;
 use disbatch_core::output::StreamName;
 use disbatch_core::plugin::{Engine, Manifest, ProgramType};
 use disbatch_core::text::percent;
@@ -25,7 +27,8 @@ pub async fn run(options: &RunOnce, config: Option<&Path>) -> anyhow::Result<Exi
     let manifest = manifest(&folder)?;
     possible(&manifest)?;
     let params = params(options.params.as_deref(), &manifest)?;
-    let secure_params = options.secure_params_file.as_deref().map(secure::read).transpose()?.flatten();
+    let secure_params =
+        options.secure_params_file.as_deref().map(input::secure_params).transpose()?.flatten();
     // A plugin may be told where the configuration is, so there is one as long as it runs.
     let (config, _kept) = configuration(folder, config)?;
     let given = Given::Params(params);
@@ -63,7 +66,7 @@ fn params(given: Option<&str>, manifest: &Manifest) -> anyhow::Result<Map<String
     let Some(text) = given else {
         return Ok(manifest.template.clone().map(|template| template.params).unwrap_or_default());
     };
-    match serde_json::from_str(&relaxed::to_strict(text)) {
+    match serde_json::from_str(&to_strict(text)) {
         Ok(Value::Object(params)) => Ok(params),
         Ok(_) => bail!("--params must be a JSON object"),
         Err(error) => bail!("--params must be a JSON object: {error}"),

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
-use disbatch_cli::args::secure::is_stdin;
+use disbatch_cli::input::is_stdin;
 use disbatch_core::model::{FILES, PluginName, STEPS, Version};
 use disbatch_dtr::local::{GivenFile, GivenFiles};
 use disbatch_wire::bundles::{

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow, bail};
 use console::Term;
-use disbatch_cli::args::secure::is_stdin;
-use disbatch_core::config::relaxed;
+use disbatch_cli::input;
+use disbatch_core::json::to_strict;
 use disbatch_core::secrets::{FIELD, SecureParams};
 use serde_json::{Map, Value};
 
@@ -74,14 +74,9 @@ pub fn read_or_ask(needed: &[String], file: Option<&Path>) -> anyhow::Result<Map
 
 fn read(path: &Path) -> anyhow::Result<Map<String, Value>> {
     let name = path.display();
-    let text = if is_stdin(path) {
-        std::io::read_to_string(std::io::stdin())
-    } else {
-        std::fs::read_to_string(path)
-    };
-    let text = text.with_context(|| format!("cannot read --secrets {name}"))?;
+    let text = input::contents(path).with_context(|| format!("cannot read --secrets {name}"))?;
     // What is wrong with it is not quoted: it is secret.
-    match serde_json::from_str(&relaxed::to_strict(&text)) {
+    match serde_json::from_str(&to_strict(&text)) {
         Ok(Value::Object(object)) => Ok(object),
         _ => bail!("--secrets {name} must have a JSON object"),
     }

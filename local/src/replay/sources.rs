@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use disbatch_cli::api::{self, ApiError, Client, segment};
-use disbatch_cli::args::secure::is_stdin;
 use disbatch_cli::args::{ConnectionOptions, ManyRuns, ReplayOptions};
+use disbatch_cli::input::is_stdin;
 use disbatch_cli::output::say;
 use disbatch_wire::bundles::{Bundle, RecordedAttempt};
 use futures::{StreamExt, stream};

@@ -14,7 +14,6 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use disbatch_values::raw_json;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -137,7 +136,7 @@ impl<S, C> Worker<S, C> {
 impl<'a, S: Default + DeserializeOwned, C: DeserializeOwned> Line<'a, S, C> {
     /// Reads it. An error shows nothing of what is in it.
     pub fn parse(line: &'a [u8]) -> Result<Self, String> {
-        let fields = std::str::from_utf8(line).ok().and_then(|line| raw_json::fields(line).ok());
+        let fields = std::str::from_utf8(line).ok().and_then(|line| disbatch_values::json::fields(line).ok());
         let mut fields: BTreeMap<String, &'a str> =
             fields.ok_or("no JSON object is on standard input")?.into_iter().collect();
         let worker = fields.remove(WORKER).ok_or("only runners start this program")?;

@@ -7,7 +7,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::ask;
+use crate::{check_host, check_host_of_task};
 
 #[derive(Deserialize)]
 pub struct RequestInput {
@@ -150,9 +150,9 @@ impl Request {
     pub fn of(told: &RequestInput) -> Result<Self, String> {
         let (url, whose) = url(told)?;
         match whose {
-            Whose::Plugins => ask::check_host(&url, told.allowed())?,
+            Whose::Plugins => check_host(&url, told.allowed())?,
             Whose::Tasks => {
-                ask::check_host_of_task(&url, told.allowed(), !told.worker.settings.headers.is_empty())?;
+                check_host_of_task(&url, told.allowed(), !told.worker.settings.headers.is_empty())?;
             }
         }
         Ok(Self { url, headers: headers(told)?, body: body(told)?.to_string() })

@@ -19,11 +19,11 @@ use reqwest::{Response, StatusCode};
 
 use super::scan::hash;
 use super::{Progress, Wanted, page};
+use crate::Signals;
 use crate::api::{ApiError, Client, segment};
 use crate::args::GetFiles;
 use crate::command::life::{Connection, Pause, advise};
 use crate::output::{print, shown_name};
-use crate::signals::Signals;
 use crate::status::INTERRUPTED;
 
 /// So many files are brought at once.

@@ -25,11 +25,11 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::Progress;
 use super::scan::{LocalFile, Scan, chunk};
+use crate::Signals;
 use crate::api::{ApiError, Client, read};
 use crate::args::PutFiles;
 use crate::command::life::{Connection, advise};
 use crate::output::{print, say, shown_name};
-use crate::signals::Signals;
 use crate::status::INTERRUPTED;
 
 /// So many files are sent at once.

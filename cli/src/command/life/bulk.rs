@@ -9,12 +9,12 @@ use disbatch_wire::bulk::{BulkAction, BulkFilter, BulkJob, NewBulk, NewBulkAnswe
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
+use crate::Signals;
 use crate::api::{Client, read};
 use crate::args::{BulkWhich, ListingOptions, USAGE, seconds};
 use crate::command::life::{Connection, advise};
 use crate::command::oid;
 use crate::output::{Column, Cut, Table, print, say};
-use crate::signals::Signals;
 use crate::status;
 
 /// How often to ask how far a job is.

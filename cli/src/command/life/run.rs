@@ -12,13 +12,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
 
+use crate::Signals;
 use crate::api::{ApiError, Client, read};
 use crate::args::{RunOptions, WaitOptions};
 use crate::command::life::follow::{Follower, STDERR, STDOUT, Stream};
 use crate::command::life::{Connection, act, advise};
 use crate::command::{arrays, create_tasks};
 use crate::output::{plain, print, say, visible};
-use crate::signals::Signals;
 use crate::status;
 
 /// Creates a task, shows its output and ends as it ends.

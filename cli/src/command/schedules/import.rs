@@ -12,8 +12,8 @@ use serde_json::{Map, Value, json};
 use super::{given, path};
 use crate::api::{ApiError, Client};
 use crate::args::ImportedJobs;
-use crate::command::documents;
 use crate::command::life::advise;
+use crate::input;
 use crate::output::{plain, print, shown_name};
 
 /// What is read of a job. It may have more.
@@ -56,7 +56,7 @@ struct ImportOutcome<'a> {
 /// Makes a schedule of each job. If one of them makes no sense, nothing is made. All are paused until the last of them is there; if
 /// one is refused, the others are taken back before they have made a task. Those without their secure parameters stay paused.
 pub async fn run(client: &Client, options: &ImportedJobs) -> anyhow::Result<()> {
-    let jobs = documents::list(documents::parse(&documents::read(&options.file)?)?)?;
+    let jobs = input::documents(input::parse(&input::read(&options.file)?)?)?;
     let queues = client.get("/queues?.details=true", None).await.map_err(advise)?;
     let new = schedules(&jobs, queues.as_array().map_or(&[][..], Vec::as_slice), options.queue.as_deref())?;
     let mut outcome = ImportOutcome::default();

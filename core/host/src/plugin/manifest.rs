@@ -4,11 +4,12 @@ mod sections;
 mod warm;
 
 use disbatch_documents::{PluginName, Version, VersionError};
+use disbatch_values::json::to_strict;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use super::Engine;
-use crate::config::{Limits, relaxed};
+use crate::config::Limits;
 
 pub use sections::{
     CallbackAuth, Container, ContainerLimits, Http, Kubernetes, Mount, Perl, Program, ProgramType, Pull,
@@ -108,7 +109,7 @@ pub enum ManifestError {
 impl Manifest {
     /// Reads a manifest, in relaxed JSON as configurations are.
     pub fn parse(text: &str) -> Result<Self, ManifestError> {
-        let text = relaxed::to_strict(text);
+        let text = to_strict(text);
         let mut json = serde_json::Deserializer::from_str(&text);
         let manifest = Self::read(&mut json)?;
         json.end().map_err(|error| invalid(".".to_owned(), error.to_string()))?;

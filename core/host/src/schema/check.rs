@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::time::Instant;
 
+use disbatch_values::text::closest;
 use serde_json::{Map, Number, Value};
 
 use super::compile::below;
@@ -11,7 +12,6 @@ use super::{
     Bound, Extent, MOST_PROBLEMS, NodeId, Pattern, Problem, Properties, Rule, Schema, Wrong, bits_of,
     shortened, type_of, types_in_words, values_in_words,
 };
-use crate::suggestion::closest;
 
 /// Schemas are followed so deep. One that refers to itself, about the same value, ends here.
 const DEEPEST: usize = 300;

@@ -15,8 +15,7 @@ use disbatch_core::store::{Store, StoreError};
 use futures::{StreamExt, TryStreamExt};
 
 use super::throughput::{Share, Span, largest, spark, sum};
-use crate::state::State;
-use crate::ui::cache::Kept;
+use crate::state::{Kept, State};
 use crate::ui::nodes::{NodeState, Now, as_they_are};
 use crate::ui::parts::{Spark, When, when};
 use crate::ui::queue_state::{Intake, Lacking, Question, QueueState, Tally, Work, intake};

@@ -7,12 +7,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use disbatch_values::json::to_strict;
 use serde::de::value::{Error, StrDeserializer};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IntoDeserializer, MapAccess, Visitor};
 use serde::{Deserialize, forward_to_deserialize_any};
 use serde_json::{Map, Value, json};
 
-use crate::config::{Config, ConfigError, relaxed};
+use crate::config::{Config, ConfigError};
 use crate::schema::Schema;
 
 /// Stands for all keys of a map in a path.
@@ -165,7 +166,7 @@ fn stored() -> Value {
 
 /// What is wrong with a configuration by the stored schema.
 fn problems(text: &str) -> Option<String> {
-    let value: Value = serde_json::from_str(&relaxed::to_strict(text)).unwrap();
+    let value: Value = serde_json::from_str(&to_strict(text)).unwrap();
     let schema = Schema::compile(&stored()).unwrap();
     let checked = schema.check(&value, Instant::now() + Duration::from_secs(5));
     checked.err().map(|wrong| format!("{wrong:?}"))

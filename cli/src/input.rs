@@ -1,18 +1,43 @@
-//! Documents that come from elsewhere, in the wrappings in which they are exported.
+//! What is read from files, or from standard input: secure parameters of new tasks, and documents that come from elsewhere, in the
+//! wrappings in which they are exported.
 
-use std::io;
 use std::path::Path;
+use std::{fs, io};
 
 use anyhow::{Context, bail};
+use disbatch_values::json::to_strict;
+use disbatch_values::secure::SecureParams;
 use serde_json::Value;
 
-use crate::args::secure;
+/// Whether standard input is meant.
+pub fn is_stdin(path: &Path) -> bool {
+    path == Path::new("-")
+}
 
 /// What a file has, or standard input.
+pub fn contents(path: &Path) -> io::Result<String> {
+    if is_stdin(path) { io::read_to_string(io::stdin()) } else { fs::read_to_string(path) }
+}
+
+/// The same. The error says which file it is.
 pub fn read(path: &Path) -> anyhow::Result<String> {
-    let text =
-        if secure::is_stdin(path) { io::read_to_string(io::stdin()) } else { std::fs::read_to_string(path) };
-    text.with_context(|| format!("cannot read {}", path.display()))
+    contents(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// Reads secure parameters: an object, in strict JSON or as configurations are written. An empty one is none. They come from a file: on the
+/// command line, everybody on this machine would see them.
+pub fn secure_params(path: &Path) -> anyhow::Result<Option<SecureParams>> {
+    let name = path.display();
+    let text = contents(path).with_context(|| format!("cannot read --secure-params-file {name}"))?;
+    match serde_json::from_str(&to_strict(&text)) {
+        Ok(Value::Object(object)) => Ok(SecureParams::new(object)),
+        Ok(_) => bail!("--secure-params-file {name} must have a JSON object"),
+        Err(error) => bail!(
+            "--secure-params-file {name} must have a JSON object, and is no JSON at line {} column {}",
+            error.line(),
+            error.column()
+        ),
+    }
 }
 
 /// What `text` has: JSON as a whole, or a list of what is on each line.
@@ -33,7 +58,7 @@ pub fn parse(text: &str) -> anyhow::Result<Value> {
 }
 
 /// The documents in that: a list, one alone, or what CouchDB exports or takes (`rows` with `doc`, or `docs`).
-pub fn list(parsed: Value) -> anyhow::Result<Vec<Value>> {
+pub fn documents(parsed: Value) -> anyhow::Result<Vec<Value>> {
     let mut fields = match parsed {
         Value::Array(documents) => return Ok(documents),
         Value::Object(fields) if fields.contains_key("_id") => return Ok(vec![Value::Object(fields)]),
@@ -62,7 +87,7 @@ mod tests {
 
     #[test]
     fn documents_come_in_several_wrappings() {
-        let of = |text: &str| parse(text).and_then(list).map_err(|error| format!("{error:#}"));
+        let of = |text: &str| parse(text).and_then(documents).map_err(|error| format!("{error:#}"));
         let (one, two) = (json!({ "_id": "a" }), json!({ "_id": "b" }));
         for text in [
             r#"[{"_id": "a"}, {"_id": "b"}]"#,
@@ -83,5 +108,29 @@ mod tests {
             let told = of(text).unwrap_err();
             assert!(told.starts_with(error), "{told}");
         }
+    }
+
+    #[test]
+    fn files_are_json_or_relaxed_json_and_no_message_shows_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secure.json");
+        let of = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            secure_params(&path).map(|params| params.map(|params| params.value().clone()))
+        };
+        let expected = json!({ "password": "correct # horse" });
+        assert_eq!(of(&expected.to_string()).unwrap(), Some(expected.clone()));
+        assert_eq!(
+            of("{ # of the mail server\n  \"password\": \"correct # horse\",\n}\n").unwrap(),
+            Some(expected)
+        );
+        assert_eq!(of("{}").unwrap(), None);
+        for wrong in ["", "horse", "\"horse\"", "[\"horse\"]", "{\"a\": horse}", "{\"a\": \"horse\""] {
+            let message = format!("{:#}", of(wrong).unwrap_err());
+            assert!(message.contains("secure.json must have a JSON object"), "{message}");
+            assert!(!message.contains("horse"), "{message}");
+        }
+        let missing = format!("{:#}", secure_params(&folder.path().join("none")).unwrap_err());
+        assert!(missing.starts_with("cannot read --secure-params-file"), "{missing}");
     }
 }
