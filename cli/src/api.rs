@@ -11,7 +11,7 @@ use reqwest::header::{CONTENT_TYPE, RANGE};
 use reqwest::{Certificate, Method, RequestBuilder, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 pub use credentials::CredentialKind;
 
@@ -202,15 +202,7 @@ impl Client {
             0 => request,
             _ => request.header(RANGE, format!("bytes={offset}-")),
         };
-        let action = "getting";
-        let (url, response) = self.ask(action, Method::GET, path, range).await?;
-        let status = response.status();
-        if status.is_success() {
-            return Ok(response);
-        }
-        let body =
-            response.text().await.map_err(|error| ApiError::broken_off(action, url.clone(), &error))?;
-        Err(ApiError::Refused { action, url, status, body, shown: self.credentials.shown() })
+        Ok(self.ask("getting", Method::GET, path, range).await?.1)
     }
 
     pub async fn post(&self, path: &str, body: &Value) -> Result<Value, ApiError> {
@@ -249,12 +241,7 @@ impl Client {
         with_body: impl FnOnce(RequestBuilder) -> RequestBuilder,
     ) -> Result<Value, ApiError> {
         let (url, response) = self.ask(action, method, path, with_body).await?;
-        let status = response.status();
-        let body =
-            response.text().await.map_err(|error| ApiError::broken_off(action, url.clone(), &error))?;
-        if !status.is_success() {
-            return Err(ApiError::Refused { action, url, status, body, shown: self.credentials.shown() });
-        }
+        let body = text(action, &url, response).await?;
         serde_json::from_str(&body).map_err(|error| ApiError::NotJson {
             action,
             url,
@@ -262,7 +249,7 @@ impl Client {
         })
     }
 
-    /// Sends a request. Returns its address and the beginning of the answer.
+    /// Sends a request. Returns its address and the beginning of the answer, unless that is an error.
     async fn ask(
         &self,
         action: &'static str,
@@ -270,20 +257,28 @@ impl Client {
         path: &str,
         with_body: impl FnOnce(RequestBuilder) -> RequestBuilder,
     ) -> Result<(String, Response), ApiError> {
-        let url = format!("{}{path}", self.url);
+        let url = self.address(path);
         let request = self.credentials.show(self.http.request(method, &url));
-        match with_body(request).send().await {
-            Ok(response) => {
-                let warning =
-                    response.headers().get("disbatch-warning").and_then(|value| value.to_str().ok());
-                if let Some(warning) = warning {
-                    output::say(&format!("warning: {warning}"));
-                }
-                Ok((url, response))
-            }
-            Err(error) => Err(ApiError::broken_off(action, url.clone(), &error)),
+        let response = match with_body(request).send().await {
+            Ok(response) => response,
+            Err(error) => return Err(ApiError::broken_off(action, url, &error)),
+        };
+        let warning = response.headers().get("disbatch-warning").and_then(|value| value.to_str().ok());
+        if let Some(warning) = warning {
+            output::say(&format!("warning: {warning}"));
         }
+        let status = response.status();
+        if status.is_success() {
+            return Ok((url, response));
+        }
+        let body = text(action, &url, response).await?;
+        Err(ApiError::Refused { action, url, status, body, shown: self.credentials.shown() })
     }
+}
+
+/// The whole of an answer.
+async fn text(action: &'static str, url: &str, response: Response) -> Result<String, ApiError> {
+    response.text().await.map_err(|error| ApiError::broken_off(action, url.to_owned(), &error))
 }
 
 /// What the answers mean in which a DCI, as Perl's, has structures of MongoDB's driver in place of a sentence.
@@ -352,6 +347,18 @@ pub fn segment(name: &str) -> String {
         }
         text
     })
+}
+
+/// What is given, as the fields of a request.
+pub fn given<'a>(fields: impl IntoIterator<Item = (&'a str, Option<Value>)>) -> Map<String, Value> {
+    fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+}
+
+/// The fields of a request that are not null.
+pub fn fields(request: &impl Serialize) -> serde_json::Result<Map<String, Value>> {
+    let mut fields: Map<String, Value> = serde_json::from_value(serde_json::to_value(request)?)?;
+    fields.retain(|_, value| !value.is_null());
+    Ok(fields)
 }
 
 /// What is given, as the query of an address; nothing if nothing is.

@@ -22,10 +22,11 @@ use anyhow::Context;
 use clap_complete::generate;
 use serde_json::Value;
 
-use crate::api::Client;
+use crate::api::{Answer, Client};
 use crate::args::{self, Arguments, Command, ListingOptions, Shell, print_usage};
 use crate::become_local;
-use crate::output::{plain, print};
+use crate::output::{Table, document, plain, print};
+use life::advise;
 
 /// Does what the command line asks for, which consists of `words`.
 pub async fn run(arguments: Arguments, words: &[OsString]) -> anyhow::Result<ExitCode> {
@@ -35,14 +36,8 @@ pub async fn run(arguments: Arguments, words: &[OsString]) -> anyhow::Result<Exi
     };
     // Boxed, so that the state of one does not weigh on every other.
     match command {
-        Command::Completion { shell } => {
-            print_completion(shell)?;
-            Ok(ExitCode::SUCCESS)
-        }
-        Command::ManPages { folder } => {
-            man_pages(&folder)?;
-            Ok(ExitCode::SUCCESS)
-        }
+        Command::Completion { shell } => print_completion(shell).map(|()| ExitCode::SUCCESS),
+        Command::ManPages { folder } => man_pages(&folder).map(|()| ExitCode::SUCCESS),
         Command::SecretsKey | Command::CreateUsers(_) | Command::User(_) | Command::Token(_) => {
             Err(become_local(words))
         }
@@ -90,6 +85,26 @@ async fn ask(client: &Client, command: Command, listing: &ListingOptions) -> any
         Command::CreateUsers(_) | Command::User(_) | Command::Token(_) | Command::Plugin(_) => {}
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the list at a path of the DCI.
+async fn print_list<T: Answer>(
+    client: &Client,
+    path: &str,
+    table: &Table<T>,
+    options: &ListingOptions,
+) -> anyhow::Result<()> {
+    table.print(&client.get(path, None).await.map_err(advise)?, options)
+}
+
+/// Prints the document at a path of the DCI; `as_text` makes it readable for people.
+async fn print_document<T: Answer>(
+    client: &Client,
+    path: &str,
+    options: &ListingOptions,
+    as_text: impl FnOnce(&T) -> String,
+) -> anyhow::Result<()> {
+    print(&document(&client.get(path, None).await.map_err(advise)?, options, as_text)?)
 }
 
 /// The queue that a command is about.

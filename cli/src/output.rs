@@ -3,10 +3,13 @@
 mod table;
 mod terminal;
 
+use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use disbatch_values::text::is_odd;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 
 use crate::api::{Answer, read};
@@ -29,6 +32,16 @@ pub fn say(message: &str) {
     } else {
         eprintln!("{message}");
     }
+}
+
+/// Shows how far something is, if standard error is a terminal. `length` is how much there is to be done, if that is known.
+pub fn progress_bar(length: Option<u64>, template: &str) -> anyhow::Result<ProgressBar> {
+    let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::stderr());
+    bar.set_style(ProgressStyle::with_template(template)?);
+    if !bar.is_hidden() {
+        bar.enable_steady_tick(Duration::from_millis(200));
+    }
+    Ok(bar)
 }
 
 /// Names that were given by others, and may control a terminal, for standard output.
@@ -65,13 +78,27 @@ pub fn list<T: Answer>(
 }
 
 /// What may not be known: nothing then.
-pub fn known(text: &Option<String>) -> String {
-    text.clone().unwrap_or_default()
+pub fn known<T: ToString>(value: &Option<T>) -> String {
+    value.as_ref().map(T::to_string).unwrap_or_default()
+}
+
+/// A line for each fact; those that are not known have none.
+pub fn facts<T: Display>(facts: impl IntoIterator<Item = (T, String)>) -> String {
+    let facts = facts.into_iter().filter(|(_, text)| !text.is_empty());
+    facts.map(|(title, text)| format!("{title:<12}{}\n", visible(&text))).collect()
 }
 
 pub fn items<T: Answer>(list: &Value) -> Vec<T> {
-    let items = list.as_array().into_iter().flatten();
-    items.map(|item| read(item.clone()).unwrap_or_default()).collect()
+    list.as_array().into_iter().flatten().map(item).collect()
+}
+
+/// What can be read of an item: an odd field of it takes no other one with it.
+pub fn item<T: Answer>(item: &Value) -> T {
+    read(item.clone()).unwrap_or_else(|_| {
+        let fields = item.as_object().cloned().unwrap_or_default().into_iter();
+        let readable = fields.filter(|field| read::<T>(Value::from_iter([field.clone()])).is_ok());
+        read(readable.collect()).unwrap_or_default()
+    })
 }
 
 /// What a command ends with. Says what went wrong.
@@ -97,6 +124,12 @@ pub fn plain(value: Option<&Value>) -> String {
         Some(Value::String(text)) => text.clone(),
         Some(other) => other.to_string(),
     }
+}
+
+/// The items of a list in a document, each as a person reads it.
+pub fn texts(document: &Value, name: &str) -> Vec<String> {
+    let items = document.get(name).and_then(Value::as_array).into_iter().flatten();
+    items.map(|item| plain(Some(item))).collect()
 }
 
 /// Words that YAML 1.1 or 1.2 does not take as text.
@@ -208,9 +241,20 @@ fn write_pretty(out: &mut Vec<u8>, value: &Value, depth: usize) -> std::io::Resu
 
 #[cfg(test)]
 mod tests {
+    use disbatch_wire::nodes::{Node, NodeStats};
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn an_odd_field_takes_no_other_with_it() {
+        let list = json!([
+            { "_id": "x", "id": "6b", "running": "2", "state": "alive", "stats": { "load": 0.5 }, "labels": [] }, "x", null,
+        ]);
+        let stats = Some(NodeStats { load: Some(0.5), ..NodeStats::default() });
+        let node = Node { id: "6b".to_owned(), state: Some("alive".to_owned()), stats, ..Node::default() };
+        assert_eq!(items::<Node>(&list), [node, Node::default(), Node::default()]);
+    }
 
     #[test]
     fn values_are_blocks() {

@@ -26,15 +26,20 @@ pub fn from_text(text: &str) -> Option<i64> {
 
 /// A status for people: its word, or its number if it has none.
 pub fn word(code: i64) -> String {
-    match Status::NAMED.iter().find(|status| status.code() == code) {
-        Some(status) => status.word().to_owned(),
-        None => format!("status {code}"),
+    match Status::from_code(code) {
+        Status::Other(code) => format!("status {code}"),
+        status => status.word().to_owned(),
     }
 }
 
-/// A status in a document for people.
+/// The status in a document, such as a task.
+pub fn code(document: &Value) -> Option<i64> {
+    document.get("status").and_then(Value::as_i64)
+}
+
+/// The same for people.
 pub fn of(document: &Value) -> String {
-    document.get("status").and_then(Value::as_i64).map(word).unwrap_or_default()
+    code(document).map(word).unwrap_or_default()
 }
 
 pub fn has_ended(code: i64) -> bool {

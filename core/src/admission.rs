@@ -23,20 +23,16 @@ use std::time::{Duration, Instant};
 
 use bson::{Bson, Document, doc};
 use disbatch_operation::operation;
-use futures::TryStreamExt;
-use mongodb::Collection;
 
 pub use follow::follow;
 pub use rules::{Action, Rule, Rules, Scope, Whose};
 pub use standing::{Left, Standing, Stranded};
 
 use crate::model::{QueueId, Status, Task};
-use crate::store::{Altered, Store, StoreError, collections};
+use crate::store::{Altered, Store, StoreError, collect, put};
 use crate::tags::TagIndex;
 use crate::task::{SubmitError, TaskOptions};
 use crate::tenants::{Lately, Reservation};
-
-pub(crate) const COLLECTION: &str = collections::ADMISSION.name;
 
 /// At which gate a task is that a rule holds.
 pub(crate) const GATE: &str = "admission";
@@ -82,12 +78,8 @@ impl Admitted {
     /// Writes into new tasks what follows for them.
     pub(crate) fn mark(&self, tasks: &mut [Document]) {
         for task in tasks {
-            if let Some(tenant) = &self.tenant {
-                task.insert("tenant", tenant);
-            }
-            if let Some(reservation) = &self.reservation {
-                task.insert(RESERVED, reservation.id());
-            }
+            put(task, "tenant", self.tenant.as_ref());
+            put(task, RESERVED, self.reservation.as_ref().map(Reservation::id));
             self.tag_index.mark(task);
             // What waits at a gate of another kind has to pass that one first, and comes after other tasks anyway.
             let is_new = task.get("gate").is_none_or(|gate| gate.as_str() == Some("new"));
@@ -107,17 +99,10 @@ impl Admitted {
 }
 
 impl Store {
-    pub(crate) fn admission(&self) -> Collection<Document> {
-        self.database().collection(COLLECTION)
-    }
-
     /// All rules. For a user of MongoDB that may not read them, as one of a time before there were any, there are none.
     #[operation]
     pub async fn admission_rules(&self) -> Result<Rules, StoreError> {
-        match self.stored_rules().await {
-            Err(error) if error.is_forbidden() => Ok(Rules::default()),
-            rules => rules,
-        }
+        Ok(StoreError::unless_forbidden(self.stored_rules().await)?.unwrap_or_default())
     }
 
     /// The rule for all tasks, if there is one that does not accept them. One that somebody else has made or lifted within the last
@@ -128,14 +113,13 @@ impl Store {
         if let Some(known) = self.admission.get(Instant::now()) {
             return Ok(known.rules.get(&Scope::All).cloned().filter(is_closed));
         }
-        match self.admission().find_one(doc! { "_id": Scope::All.key() }).await.map_err(StoreError::from) {
-            Err(error) if error.is_forbidden() => Ok(None),
-            found => Ok(found?.as_ref().and_then(Rule::stored).filter(is_closed)),
-        }
+        let found = self.admission().find_one(doc! { "_id": Scope::All.key() }).await;
+        let found = StoreError::unless_forbidden(found)?.flatten();
+        Ok(found.as_ref().and_then(Rule::stored).filter(is_closed))
     }
 
     pub(crate) async fn stored_rules(&self) -> Result<Rules, StoreError> {
-        let found: Vec<Document> = self.admission().find(doc! {}).await?.try_collect().await?;
+        let found = collect(self.admission().find(doc! {})).await?;
         Ok(found.iter().filter_map(Rule::stored).collect())
     }
 
@@ -144,11 +128,8 @@ impl Store {
     #[operation(scope = %rule.scope.key())]
     pub async fn set_rule(&self, rule: &NewRule) -> Result<Altered, StoreError> {
         let mut fields = doc! { "scope": rule.scope.kind(), "action": rule.action.as_str() };
-        for (name, value) in [("value", rule.scope.value()), ("reason", rule.reason.clone())] {
-            if let Some(value) = value {
-                fields.insert(name, value);
-            }
-        }
+        put(&mut fields, "value", rule.scope.value());
+        put(&mut fields, "reason", rule.reason.as_ref());
         let literal =
             |(name, value): (&String, &Bson)| (name.clone(), Bson::from(doc! { "$literal": value.clone() }));
         let mut set: Document = fields.iter().map(literal).collect();
@@ -243,9 +224,6 @@ impl Store {
 
     /// Gives back what tasks were admitted with, after they were inserted or not, and returns `outcome`. What cannot be given
     /// back runs out by itself.
-    ///
-    /// # Errors
-    /// Those of `outcome`.
     pub(crate) async fn conclude<T>(
         &self,
         admitted: Admitted,
@@ -287,20 +265,16 @@ impl Store {
         if !task.rest.get_bool(HELD).unwrap_or(false) {
             return Ok(false);
         }
-        let text = |name: &str| task.rest.get_str(name).ok();
-        let whose = Whose { queue: task.queue, tenant: text("tenant"), owner: text("owner") };
-        Ok(self.admission_rules().await?.action(&whose) != Action::Accept)
+        Ok(self.admission_rules().await?.action(&Whose::of(task)) != Action::Accept)
     }
 
     /// The rule that holds a task. `None`: it is not held, or no rule holds it any more.
     pub(crate) async fn rule_that_holds(&self, task: &Task) -> Result<Option<Rule>, StoreError> {
-        let text = |name: &str| task.rest.get_str(name).ok();
-        if task.status != Status::Blocked || text("gate") != Some(GATE) {
+        if task.status != Status::Blocked || task.rest.get_str("gate").ok() != Some(GATE) {
             return Ok(None);
         }
-        let whose = Whose { queue: task.queue, tenant: text("tenant"), owner: text("owner") };
         let rules = self.admission_rules().await?;
-        Ok(rules.deciding(&whose).filter(|rule| rule.action != Action::Accept).cloned())
+        Ok(rules.deciding(&Whose::of(task)).filter(|rule| rule.action != Action::Accept).cloned())
     }
 
     async fn known_admission(&self) -> Result<Arc<CachedAdmission>, StoreError> {

@@ -17,11 +17,8 @@ mod fill;
 mod items;
 mod show;
 
-use std::time::Duration;
-
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document};
-use mongodb::Collection;
 
 pub(crate) use close::KEPT;
 pub use close::{ArraysPassed, Reopened};
@@ -32,81 +29,50 @@ pub use show::{ArrayFilter, ArrayRow, Cell, Counts, Element};
 
 use crate::model::{ArrayId, QueueId, TaskId, whole_number};
 use crate::store::collections;
-use crate::store::{Store, Stored};
+use disbatch_values::words;
 
 pub(crate) const COLLECTION: &str = collections::ARRAYS.name;
 
 /// At which gate the task waits that comes after all elements.
 pub(crate) const GATE: &str = "array";
 
-/// What its elements must have come to before the task that comes after them starts.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum FinalWhen {
-    /// All of them have succeeded. If one has not, the task is cancelled.
-    #[default]
-    Succeeded,
-    /// All of them have ended, however.
-    Finished,
-}
-
-impl FinalWhen {
-    pub const ALL: [Self; 2] = [Self::Succeeded, Self::Finished];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Succeeded => "succeeded",
-            Self::Finished => "finished",
-        }
-    }
-
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|when| when.as_str() == name)
+words! {
+    /// What its elements must have come to before the task that comes after them starts.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+    pub enum FinalWhen {
+        /// All of them have succeeded. If one has not, the task is cancelled.
+        #[default]
+        Succeeded = "succeeded",
+        /// All of them have ended, however.
+        Finished = "finished",
     }
 }
 
-/// The task that comes after all elements.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FinalTask {
     pub params: Document,
     pub when: FinalWhen,
 }
 
-/// An array that somebody wants.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewArray {
-    /// What its elements are for.
     pub items: Items,
     /// How many of them may run at once.
     pub cap: Option<u32>,
     /// The parameter that says which element it is.
     pub key: String,
-    /// The parameters that all of them have.
     pub params: Document,
-    /// What comes after all of them.
     pub last: Option<FinalTask>,
 }
 
-/// Where an array stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ArrayState {
-    /// Elements have not ended, or nobody has looked yet whether they have.
-    Open,
-    /// All elements have ended.
-    Done,
-}
-
-impl ArrayState {
-    pub const ALL: [Self; 2] = [Self::Open, Self::Done];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Open => "open",
-            Self::Done => "done",
-        }
-    }
-
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.as_str() == name)
+words! {
+    /// Where an array stands.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum ArrayState {
+        /// Elements have not ended, or nobody has looked yet whether they have.
+        Open = "open",
+        /// All elements have ended.
+        Done = "done",
     }
 }
 
@@ -117,11 +83,9 @@ pub struct Array {
     pub queue: QueueId,
     /// What its elements are for, in words.
     pub words: String,
-    /// How many elements it has.
     pub count: u32,
     /// How many of them exist already.
     pub inserted: u32,
-    /// How many of them may run at once.
     pub cap: Option<u32>,
     /// The parameter that says which element it is.
     pub key: String,
@@ -174,19 +138,9 @@ pub(crate) fn lock_of(array: ArrayId) -> String {
     format!("{}{array}", crate::gates::OF_ARRAYS)
 }
 
-fn millis(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
-}
-
 /// Something that no other state of an array has.
 pub(crate) fn new_rev() -> Bson {
     Bson::ObjectId(ObjectId::new())
-}
-
-impl Store {
-    pub(crate) fn arrays(&self) -> Collection<Stored> {
-        self.database().collection(COLLECTION)
-    }
 }
 
 #[cfg(test)]

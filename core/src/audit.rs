@@ -20,15 +20,12 @@ mod verb;
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_operation::operation;
-use mongodb::Collection;
 
 pub use query::{AuditKey, AuditKeyError, AuditPage, AuditPosition, AuditQuery, CHANGES, Changed, PATIENCE};
 pub use verb::{Object, ObjectKind, Verb};
 
 use crate::model::QueueId;
-use crate::store::{Store, StoreError, Stored, collections};
-
-pub(crate) const COLLECTION: &str = collections::AUDIT.name;
+use crate::store::{Store, StoreError, Stored, put, with};
 
 /// A value that is longer, as text, is cut: bytes.
 const LONGEST_VALUE: usize = 2_048;
@@ -68,13 +65,10 @@ impl AuditEntry {
     }
 
     fn document(&self, id: ObjectId, at: DateTime) -> Document {
-        let mut entry = doc! { "_id": id, "at": at };
-        entry.extend(Document::from(&self.who));
+        let mut entry = with(doc! { "_id": id, "at": at }, Document::from(&self.who));
         entry.insert("what", self.what.words());
         entry.insert("object", self.object.document());
-        if let Some(queue) = self.queue {
-            entry.insert("queue", queue);
-        }
+        put(&mut entry, "queue", self.queue);
         let Difference { before, after } = Difference::between(self.before.as_ref(), self.after.as_ref());
         for (name, fields) in [("before", before), ("after", after)] {
             if !fields.is_empty() {
@@ -108,10 +102,6 @@ impl Store {
                 "this was done, and has no entry in the audit"
             );
         }
-    }
-
-    fn audit(&self) -> Collection<Stored> {
-        self.database().collection(COLLECTION)
     }
 }
 
@@ -190,9 +180,7 @@ impl Actor {
     /// As entries and bulk jobs have it.
     pub(crate) fn document(&self) -> Document {
         let mut document = Document::new();
-        if let Some(name) = &self.name {
-            document.insert("user", short(name));
-        }
+        put(&mut document, "user", self.name.as_deref().map(short));
         let Some(via) = self.via.name() else { return document };
         document.insert("via", via);
         if let Via::Token(token) = &self.via {
@@ -205,25 +193,19 @@ impl Actor {
     /// Reads what [`Actor::document`] has written, where `words` were stored beside it.
     pub(crate) fn stored(document: &Document, words: &str) -> Self {
         let text = |name: &str| document.get_str(name).ok().map(str::to_owned);
-        let via = match document.get_str("via").unwrap_or_default() {
-            "open" => Via::OpenDoor,
-            "session" => Via::Session,
-            "password" => Via::Password,
-            "token" => Via::Token(text("token_name").unwrap_or_default()),
-            "proxy" => Via::Proxy,
-            "command line" => Via::CommandLine,
-            "refused" => Via::Refused,
-            _ => Via::Words(words.to_owned()), // Nothing is stored, or by a newer release.
-        };
+        let token = Via::Token(text("token_name").unwrap_or_default());
+        let (open, command_line) = (Via::OpenDoor, Via::CommandLine);
+        let known = [open, Via::Session, Via::Password, token, Via::Proxy, command_line, Via::Refused];
+        let via = known.into_iter().find(|via| via.name() == document.get_str("via").ok());
+        // Nothing is stored, or by a newer release.
+        let via = via.unwrap_or_else(|| Via::Words(words.to_owned()));
         Self { name: text("user"), via, from: text("from").unwrap_or_default() }
     }
 }
 
 impl From<&Actor> for Document {
     fn from(actor: &Actor) -> Self {
-        let mut document = doc! { "by": actor.words() };
-        document.extend(actor.document());
-        document
+        with(doc! { "by": actor.words() }, actor.document())
     }
 }
 

@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 
 use crate::model::Moment;
 use crate::store::{Altered, Store, StoreError, still};
+use crate::text::hex;
 
 /// What people set together.
 const SET: [&str; 2] = ["max_tasks", "queues"];
@@ -124,7 +125,7 @@ pub fn revision(stored: Option<&Document>) -> String {
         // With the types: whatever is another value for the database has another text.
         hash.update(format!("{:?}\n", stored.get(key)));
     }
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(hash.finalize())
 }
 
 impl Store {
@@ -164,14 +165,8 @@ impl Store {
     async fn make_balance(&self, mut fields: Document) -> Result<bool, StoreError> {
         fields.insert("_id", ID);
         let update = doc! { "$setOnInsert": fields };
-        let made = self.balance().update_one(doc! {}, update).upsert(true).await.map_err(StoreError::from);
-        match made {
-            Ok(result) => Ok(result.upserted_id.is_some()),
-            Err(error) if error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) => {
-                Ok(false)
-            }
-            Err(error) => Err(error),
-        }
+        let made = self.balance().update_one(doc! {}, update).upsert(true).await;
+        Ok(StoreError::unless_duplicate(made)?.is_some_and(|made| made.upserted_id.is_some()))
     }
 }
 

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
-use futures::TryStreamExt;
-use mongodb::Collection;
+use disbatch_values::words;
+pub use disbatch_wire::bulk::BulkAction as Action;
 use mongodb::options::ReturnDocument;
 use serde::{Deserialize, Serialize};
 
@@ -24,55 +24,13 @@ use crate::audit::{Actor, AuditEntry, Object, ObjectKind, Verb};
 use crate::model::{ArrayId, QueueId, TaskId};
 use crate::store::collections::BULK;
 use crate::store::error::typed;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, collect, integer, put};
+use crate::task::transition::server_time_in;
 
 pub use run::{Rerun, Worker, follow};
 
 /// How long a job is its DCI's without a sign of progress.
 pub const LEASE: Duration = Duration::from_secs(30);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Action {
-    /// Cancels tasks that wait, and asks running ones to end.
-    Cancel,
-    /// Queues ended tasks again.
-    Retry,
-    /// Moves ended tasks to the archive.
-    Archive,
-    /// Deletes ended tasks, archived or not, with their output.
-    Delete,
-}
-
-impl Action {
-    pub const ALL: [Self; 4] = [Self::Cancel, Self::Retry, Self::Archive, Self::Delete];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Cancel => "cancel",
-            Self::Retry => "retry",
-            Self::Archive => "archive",
-            Self::Delete => "delete",
-        }
-    }
-
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|action| action.as_str() == name)
-    }
-
-    /// Whether it can do anything to a task with this status.
-    pub const fn applies_to(self, status: i64) -> bool {
-        match self {
-            Self::Cancel => matches!(status, -7 | -4 | -2 | -1 | 0),
-            Self::Retry | Self::Archive | Self::Delete => status >= 1 || matches!(status, -6 | -5 | -3),
-        }
-    }
-
-    /// Whether it is for archived tasks too, unless its filter leaves these out.
-    pub const fn reaches_archive(self) -> bool {
-        matches!(self, Self::Delete)
-    }
-}
 
 /// Whose tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -202,27 +160,18 @@ pub struct BulkRequest {
     pub rerun: Option<Rerun>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum State {
-    /// It is worked on, or waits for someone to take it over.
-    Running,
-    /// All tasks have been looked at.
-    Done,
-    /// Somebody stopped it.
-    Cancelled,
-    /// The database refused it.
-    Failed,
-}
-
-impl State {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Done => "done",
-            Self::Cancelled => "cancelled",
-            Self::Failed => "failed",
-        }
+words! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum State {
+        /// It is worked on, or waits for someone to take it over.
+        Running = "running",
+        /// All tasks have been looked at.
+        Done = "done",
+        /// Somebody stopped it.
+        Cancelled = "cancelled",
+        /// The database refused it.
+        Failed = "failed",
     }
 }
 
@@ -256,7 +205,6 @@ pub struct BulkJob {
     pub skipped: i64,
     /// The first tasks that could not be acted on.
     pub errors: Vec<BulkError>,
-    #[serde(default)]
     pub failure: Option<String>,
     /// The last task that was looked at.
     pub position: Option<ObjectId>,
@@ -347,8 +295,8 @@ impl Store {
             BulkFrom::After(job) => (doc! { "_id": { "$lt": job } }, -1),
             BulkFrom::Before(job) => (doc! { "_id": { "$gt": job } }, 1),
         };
-        let found = self.bulk().find(filter).sort(doc! { "_id": order }).limit(limit).await?;
-        let mut documents: Vec<Document> = found.try_collect().await?;
+        let mut documents =
+            collect(self.bulk().find(filter).sort(doc! { "_id": order }).limit(limit)).await?;
         if order > 0 {
             documents.reverse();
         }
@@ -367,14 +315,10 @@ impl Store {
         let running = doc! { "_id": id, "state": State::Running.as_str() };
         let by = doc! { "$literal": who.words() };
         let cancelled = doc! { "state": State::Cancelled.as_str(), "updated": "$$NOW", "cancelled_by": by };
-        let update = vec![doc! { "$set": cancelled }];
-        let stopped =
-            self.bulk().find_one_and_update(running, update).return_document(ReturnDocument::After).await?;
-        let Some(job) = stopped else {
+        let Some(job) = self.change_bulk(running, cancelled).await? else {
             let state = self.find_bulk(id).await?.map(|job| job.state);
             return Ok(state.map_or(BulkCancelled::NoSuchJob, BulkCancelled::NotRunning));
         };
-        let job: BulkJob = typed(BULK.name, job)?;
         let entry = job.audit_entry(Verb::BulkCancelled(job.action));
         self.note_audit(&AuditEntry { who: who.clone(), ..entry }).await;
         Ok(BulkCancelled::Cancelled)
@@ -387,14 +331,15 @@ impl Store {
             "state": State::Running.as_str(), "$expr": { "$lte": ["$lease_until", "$$NOW"] },
         };
         let take = doc! { "instance": { "$literal": instance }, "lease_until": lease_end() };
-        let update = vec![doc! { "$set": take }];
-        let taken =
-            self.bulk().find_one_and_update(abandoned, update).return_document(ReturnDocument::After).await?;
-        taken.map(|document| typed(BULK.name, document)).transpose()
+        self.change_bulk(abandoned, take).await
     }
 
-    pub(crate) fn bulk(&self) -> Collection<Document> {
-        self.database().collection(BULK.name)
+    /// Changes a job that is like this, and returns what it is then. `None`: there is none.
+    async fn change_bulk(&self, like: Document, change: Document) -> Result<Option<BulkJob>, StoreError> {
+        let bulk = self.bulk();
+        let changed = bulk.find_one_and_update(like, vec![doc! { "$set": change }]);
+        let changed = changed.return_document(ReturnDocument::After).await?;
+        changed.map(|document| typed(BULK.name, document)).transpose()
     }
 }
 
@@ -402,18 +347,14 @@ impl BulkJob {
     /// The filter, with the number of ids in place of the ids.
     pub fn short_filter(&self) -> Document {
         let mut filter = self.filter.clone();
-        if let Ok(ids) = self.filter.get_array("ids") {
-            filter.insert("ids", i64::try_from(ids.len()).unwrap_or(i64::MAX));
-        }
+        put(&mut filter, "ids", self.filter.get_array("ids").ok().map(|ids| integer(ids.len())));
         filter
     }
 
     /// What the audit says about it.
     fn audit_entry(&self, what: Verb) -> AuditEntry {
         let mut more = doc! { "filter": self.short_filter(), "count": self.total, "job": self.id };
-        if let Some(reason) = &self.reason {
-            more.insert("reason", reason);
-        }
+        put(&mut more, "reason", self.reason.as_ref());
         if self.state != State::Running {
             more.extend(doc! { "state": self.state.as_str(), "done": self.done, "skipped": self.skipped });
         }
@@ -424,7 +365,7 @@ impl BulkJob {
 }
 
 fn lease_end() -> Document {
-    doc! { "$add": ["$$NOW", i64::try_from(LEASE.as_millis()).unwrap_or(i64::MAX)] }
+    server_time_in(LEASE)
 }
 
 #[cfg(test)]

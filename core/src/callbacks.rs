@@ -25,7 +25,8 @@ use crate::output::StreamName;
 use crate::store::{Store, StoreError, Stored};
 use crate::task::transition::Transition;
 use crate::task::{DETACHED, EXTERNAL, Ending, Reason, STORAGE, silence};
-pub use log::{LOG, LogSweep, MOST_CALLS, MOST_LOG};
+use crate::text::hex;
+pub use log::{LogSweep, MOST_CALLS, MOST_LOG};
 
 /// A piece of the log, or what is stored for the next run, has so many bytes at most.
 pub const MOST_AT_ONCE: usize = 1024 * 1024;
@@ -76,10 +77,8 @@ impl Store {
         Ok(found.map_or(Heard::NoSuchTask, |found| standing(&found, token)))
     }
 
-    /// Adds `bytes` to the log of a task. None: that only tells that the service is still at work.
-    ///
-    /// # Errors
-    /// The database cannot be reached. The bytes may have been added.
+    /// Adds `bytes` to the log of a task. None: that only tells that the service is still at work. After an error they may have been
+    /// added.
     #[operation(task = %task, bytes = bytes.len())]
     pub async fn callback_log(
         &self,
@@ -135,8 +134,7 @@ impl Store {
     /// Keeps what the service wants to find in the next run of the task's schedule, or in the next attempt.
     ///
     /// # Errors
-    /// The database cannot be reached, or the document would be too large
-    /// ([`crate::store::WriteFailure::is_too_large`]).
+    /// Among others, the document would be too large ([`crate::store::WriteFailure::is_too_large`]).
     #[operation(task = %task)]
     pub async fn callback_storage(
         &self,
@@ -281,7 +279,7 @@ impl Token {
     pub fn new() -> std::io::Result<Self> {
         let mut bytes = [0; TOKEN_LENGTH / 2];
         getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
-        Ok(Self { text: hexadecimal(&bytes), is_in_address: false })
+        Ok(Self { text: hex(bytes), is_in_address: false })
     }
 
     /// The same as a part of the address, for services that show nothing.
@@ -310,7 +308,7 @@ impl Token {
     /// What is stored of it: the SHA-256 sum of its text, in hexadecimal. It is random, so that nobody finds it by trying.
     pub fn fingerprint(&self) -> String {
         let kind: &[u8] = if self.is_in_address { b"address:" } else { b"" };
-        hexadecimal(&Sha256::new().chain_update(kind).chain_update(self.text.as_bytes()).finalize())
+        hex(Sha256::new().chain_update(kind).chain_update(self.text.as_bytes()).finalize())
     }
 }
 
@@ -318,10 +316,6 @@ impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(not shown)")
     }
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use disbatch_operation::operation;
 use crate::audit::{Actor, AuditEntry, Object, ObjectKind, Verb, Via};
 use crate::model::{CANARY, CANARY_RETURNED, Canary, NodeName, Queue};
 use crate::series::Sides;
-use crate::store::{Altered, Store, StoreError};
+use crate::store::{Altered, Store, StoreError, integer};
 use crate::text;
 
 /// So many of a canary's attempts must have ended before it is judged.
@@ -111,11 +111,10 @@ impl Store {
         canary: &Canary,
         sides: Sides,
     ) -> Result<Option<Altered>, StoreError> {
-        let stored = |count: u64| Bson::from(i64::try_from(count).unwrap_or(i64::MAX));
         let returned = doc! {
             "version": canary.version.as_str(), "share": canary.share, "began": canary.began, "at": self.now(),
-            "failed": stored(sides.canary.failed), "of": stored(sides.canary.ended),
-            "others_failed": stored(sides.others.failed), "others_of": stored(sides.others.ended),
+            "failed": integer(sides.canary.failed), "of": integer(sides.canary.ended),
+            "others_failed": integer(sides.others.failed), "others_of": integer(sides.others.ended),
             "p": probability(sides.canary, sides.others),
         };
         let fields = doc! { CANARY: Bson::Null, CANARY_RETURNED: returned };

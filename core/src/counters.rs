@@ -37,9 +37,8 @@ pub use totals::{AuditNote, Totals};
 
 use crate::model::{QueueId, Status, whole_number};
 use crate::notebook::{Notebook, Notes};
-use crate::store::{Store, StoreError, collections};
-
-pub(crate) const COLLECTION: &str = collections::COUNTERS.name;
+use crate::store::collections::COUNTERS;
+use crate::store::{Store, StoreError, integer};
 
 /// So many documents share the moves.
 const PARTS: u8 = 4;
@@ -133,6 +132,13 @@ impl Store {
         }
     }
 
+    /// Notes that a task has left the queue and the status that `before` has, if it has them.
+    pub(crate) fn moved_from(&self, before: &Document, to: Option<Status>) {
+        if let (Ok(queue), Some(from)) = (before.get_object_id("queue"), Status::stored(before)) {
+            self.moved(QueueId(queue), Some(from), to, 1);
+        }
+    }
+
     /// Notes that `tasks` new tasks of `queue` are there.
     pub(crate) fn submitted(&self, queue: QueueId, status: Option<Status>, tasks: u64, source: Source) {
         self.moved(queue, None, status, tasks);
@@ -151,7 +157,7 @@ impl Store {
     fn counter_documents(&self) -> Collection<Document> {
         let one = WriteConcern::builder().w(Acknowledgment::Nodes(1)).build();
         let options = CollectionOptions::builder().write_concern(one).build();
-        self.database().collection_with_options(COLLECTION, options)
+        self.database().collection_with_options(COUNTERS.name, options)
     }
 }
 
@@ -193,7 +199,7 @@ impl Deltas {
         if tasks == 0 || from == to {
             return;
         }
-        let tasks = i64::try_from(tasks).unwrap_or(i64::MAX);
+        let tasks = integer(tasks);
         let of_queue = self.queues.entry(queue).or_default();
         of_queue.moves += tasks;
         for (counter, change) in [(from, -tasks), (to, tasks)] {
@@ -304,7 +310,7 @@ impl Store {
                 self.counter_documents().update_one(part.clone(), update.clone()).upsert(true).await;
             match written.map_err(StoreError::from) {
                 Ok(_) => return Ok(()),
-                Err(error) if error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) => {
+                Err(error) if error.is_duplicate_key() => {
                     // The part has seen it, or was made by another process at this moment.
                     if self.has_seen(flush.number).await? {
                         return Ok(());

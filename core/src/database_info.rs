@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use bson::{Bson, Document, doc};
 use futures::{FutureExt, StreamExt, TryStreamExt};
 
-use crate::model::whole_number;
-use crate::store::{Store, StoreError, collections};
+use crate::store::{Store, StoreError, collections, count_of};
 
 /// So many collections are asked about at once.
 const AT_ONCE: usize = 4;
@@ -80,8 +79,7 @@ pub struct Size {
 
 impl Size {
     fn of(sums: &Document) -> Self {
-        let sum = |name: &str| sums.get(name).and_then(whole_number).and_then(|n| u64::try_from(n).ok());
-        let sum = |name| sum(name).unwrap_or(0);
+        let sum = |name| count_of(sums, name).unwrap_or(0);
         Self {
             documents: sum("documents"),
             data: sum("data"),
@@ -113,10 +111,7 @@ impl Store {
             sizes.push(self.measured(collection.name).boxed());
         }
         let sizes = futures::stream::iter(sizes).buffered(AT_ONCE).try_collect::<Vec<_>>().await;
-        match sizes {
-            Err(error) if error.is_forbidden() => Ok(None),
-            sizes => Ok(Some(sizes?.into_iter().flatten().collect())),
-        }
+        Ok(StoreError::unless_forbidden(sizes)?.map(|sizes| sizes.into_iter().flatten().collect()))
     }
 
     async fn measured(&self, name: &'static str) -> Result<Option<Measured>, StoreError> {
@@ -141,7 +136,7 @@ impl Store {
         let asked = async { collection.aggregate(pipeline).max_time(PATIENCE).await?.try_next().await };
         match asked.await.map_err(StoreError::from) {
             Ok(sums) => Ok(sums.as_ref().map(Size::of)),
-            Err(error) if error.write_failure().is_some_and(|failure| failure.is_no_collection()) => Ok(None),
+            Err(error) if error.is_no_collection() => Ok(None),
             Err(error) => Err(error),
         }
     }

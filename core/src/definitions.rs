@@ -19,8 +19,6 @@ use disbatch_operation::operation;
 use std::fmt;
 
 use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
-use futures::TryStreamExt;
-use mongodb::Collection;
 use serde_json::{Map, Value};
 
 pub use manage::{HIDDEN, Place, hidden};
@@ -28,8 +26,7 @@ pub use manage::{HIDDEN, Place, hidden};
 use crate::model::{PluginName, PluginNameError, to_document, whole_number};
 use crate::plugin::{Manifest, ManifestError, Plugins};
 use crate::schema::Schema;
-use crate::store::collections;
-use crate::store::{Store, StoreError, Stored};
+use crate::store::{Store, StoreError, collect, collections, with};
 
 pub(crate) const COLLECTION: &str = collections::WORKERS.name;
 
@@ -76,11 +73,7 @@ pub enum DefinitionError {
     #[error("_id: {0}")]
     Name(#[from] PluginNameError),
     #[error("_id: '{found}' is not the name of this worker, '{expected}'")]
-    OtherName {
-        expected: PluginName,
-        /// What the definition says.
-        found: String,
-    },
+    OtherName { expected: PluginName, found: String },
     #[error(transparent)]
     Definition(#[from] ManifestError),
     /// It has the name of a plugin that comes with Disbatch, and so may be on every node.
@@ -135,8 +128,7 @@ impl Definition {
 
     /// What runners are told of it.
     pub fn to_raw(&self) -> RawDocumentBuf {
-        let mut document = doc! { "_id": self.name.as_str() };
-        document.extend(self.definition.clone());
+        let document = with(doc! { "_id": self.name.as_str() }, self.definition.clone());
         // A document that was read can be written.
         RawDocumentBuf::try_from(&document).unwrap_or_default()
     }
@@ -195,13 +187,10 @@ impl NewDefinition {
         let new = Self { name, definition };
         let manifest = new.manifest()?;
         if let Some(Err(error)) = manifest.params.as_ref().map(Schema::compile) {
-            return Err(
-                ManifestError::Invalid { path: "params".to_owned(), message: error.to_string() }.into()
-            );
+            return Err(ManifestError::invalid("params", error.to_string()).into());
         }
         if let Some(unknown) = manifest.unknown_keys.first() {
-            let message = "is unknown".to_owned();
-            return Err(ManifestError::Invalid { path: unknown.clone(), message }.into());
+            return Err(ManifestError::invalid(unknown, "is unknown").into());
         }
         if new.bytes() > LARGEST { Err(DefinitionError::TooLarge) } else { Ok(new) }
     }
@@ -211,10 +200,7 @@ impl NewDefinition {
         bson::serialize_to_vec(&self.definition).map_or(usize::MAX, |bytes| bytes.len())
     }
 
-    /// The plugin that it defines.
-    ///
-    /// # Errors
-    /// It defines none; but then it was not read.
+    /// The plugin that it defines: one, or it would not have been read.
     pub fn manifest(&self) -> Result<Manifest, ManifestError> {
         manifest(&self.name, &self.definition)
     }
@@ -239,8 +225,7 @@ fn manifest(name: &PluginName, definition: &Document) -> Result<Manifest, Manife
     let value = match definition.get(LEX) {
         Some(worker) => {
             if let Some(other) = definition.keys().find(|key| *key != LEX) {
-                let message = format!("is not to be set beside {LEX}");
-                return Err(ManifestError::Invalid { path: other.clone(), message });
+                return Err(ManifestError::invalid(other, format!("is not to be set beside {LEX}")));
             }
             lex::manifest(name, json(worker))?
         }
@@ -281,48 +266,33 @@ fn json(value: &Bson) -> Value {
 }
 
 impl Store {
-    pub(crate) fn worker_collection(&self) -> Collection<Stored> {
-        self.database().collection(COLLECTION)
-    }
-
     /// All workers by name. One without a name of a plugin is logged and left out, and so is one that is larger than
     /// [`LARGEST`]. For a user of MongoDB that may not read them, as one of a time before there were any, there are none.
     #[operation]
     pub async fn workers(&self) -> Result<Vec<Definition>, StoreError> {
-        match self.fitting_workers().await {
-            Err(error) if error.is_forbidden() => Ok(Vec::new()),
-            workers => workers,
-        }
+        Ok(StoreError::unless_forbidden(self.fitting_workers().await)?.unwrap_or_default())
     }
 
     /// One worker, however large it is: it can be changed and removed.
     #[operation]
     pub async fn worker(&self, name: &PluginName) -> Result<Option<Definition>, StoreError> {
-        match self.workers_that(doc! { "_id": name.as_str() }).await {
-            Err(error) if error.is_forbidden() => Ok(None),
-            workers => Ok(workers?.pop()),
-        }
+        let workers = self.workers_that(doc! { "_id": name.as_str() }).await;
+        Ok(StoreError::unless_forbidden(workers)?.and_then(|mut workers| workers.pop()))
     }
 
     /// A small value for all workers, which is another one when one of them has changed; save for what somebody has changed by
     /// hand, without another `rev`, and that has the same length.
     #[operation]
     pub async fn workers_mark(&self) -> Result<Bson, StoreError> {
-        let marks = async {
-            let found = self.worker_collection().aggregate(Definition::mark()).await?;
-            Ok::<Vec<Document>, StoreError>(found.try_collect().await?)
-        };
-        match marks.await {
-            Err(error) if error.is_forbidden() => Ok(Bson::Null),
-            marks => Ok(marks?.pop().and_then(|mut mark| mark.remove("mark")).unwrap_or(Bson::Null)),
-        }
+        let marks = collect(self.worker_collection().aggregate(Definition::mark())).await;
+        let mark = StoreError::unless_forbidden(marks)?.and_then(|mut marks| marks.pop());
+        Ok(mark.and_then(|mut mark| mark.remove("mark")).unwrap_or(Bson::Null))
     }
 
     async fn workers_that(&self, filter: Document) -> Result<Vec<Definition>, StoreError> {
-        let found = self.worker_collection().find(filter).sort(doc! { "_id": 1 }).await?;
-        let found: Vec<Stored> = found.try_collect().await?;
-        let readable = |worker: Stored| {
-            Definition::read(worker.into())
+        let found = collect(self.worker_collection().find(filter).sort(doc! { "_id": 1 })).await?;
+        let readable = |worker| {
+            Definition::read(worker)
                 .inspect_err(|error| tracing::warn!(%error, "ignoring a worker that cannot be read"))
                 .ok()
         };

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_operation::operation;
-use futures::TryStreamExt;
 
 use crate::config::Role;
 use crate::model::whole_number;
 use crate::store::collections::{self, SCHEDULES, of_all};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, between, collect, count_of};
+use crate::task::transition::millis;
 
 /// The server is asked for what it knows anyway, but may have to wait for a lock.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -40,9 +40,9 @@ impl Member {
         let date = |member: &Document| member.get_datetime("optimeDate").ok().copied();
         let newest = members.iter().find(|member| is(member, "PRIMARY")).and_then(|primary| date(primary));
         let lag = |member: &Document| {
-            let behind = newest?.timestamp_millis() - date(member)?.timestamp_millis();
+            let behind = between(date(member)?, newest?);
             // Others stand still, and say so by their state.
-            is(member, "SECONDARY").then(|| Duration::from_millis(u64::try_from(behind).unwrap_or(0)))
+            is(member, "SECONDARY").then_some(behind)
         };
         let one = |member: &&Document| Self {
             name: member.get_str("name").unwrap_or_default().to_owned(),
@@ -108,29 +108,22 @@ impl Store {
     /// The disk of the server. `None`: this user may not ask, or the server does not tell.
     #[operation]
     pub async fn server_disk(&self) -> Result<Option<Disk>, StoreError> {
-        match self.database().run_command(doc! { "dbStats": 1 }).await.map_err(StoreError::from) {
-            Ok(stats) => {
-                let bytes =
-                    |name: &str| stats.get(name).and_then(whole_number).and_then(|n| u64::try_from(n).ok());
-                let disk = || Some(Disk { total: bytes("fsTotalSize")?, used: bytes("fsUsedSize")? });
-                Ok(disk().filter(|disk| disk.total > 0))
-            }
-            Err(error) if error.is_forbidden() => Ok(None),
-            Err(error) => Err(error),
-        }
+        let stats = self.database().run_command(doc! { "dbStats": 1 }).await;
+        let Some(stats) = StoreError::unless_forbidden(stats)? else { return Ok(None) };
+        let bytes = |name: &str| count_of(&stats, name);
+        let disk = || Some(Disk { total: bytes("fsTotalSize")?, used: bytes("fsUsedSize")? });
+        Ok(disk().filter(|disk| disk.total > 0))
     }
 
     /// The names of schedules that should have fired longer ago than `late`, and when.
     #[operation]
     pub async fn late_schedules(&self, late: Duration) -> Result<Vec<(String, DateTime)>, StoreError> {
-        let late = i64::try_from(late.as_millis()).unwrap_or(i64::MAX);
-        let filter = doc! {
-            "next": { "$type": "date" }, "$expr": { "$lt": ["$next", { "$subtract": ["$$NOW", late] }] },
-        };
+        let latest = doc! { "$subtract": ["$$NOW", millis(late)] };
+        let filter = doc! { "next": { "$type": "date" }, "$expr": { "$lt": ["$next", latest] } };
         let schedules = self.database().collection::<Document>(SCHEDULES.name);
         let found =
             schedules.find(filter).projection(doc! { "name": 1, "next": 1 }).limit(MOST).max_time(PATIENCE);
-        let found: Vec<Document> = found.await?.try_collect().await?;
+        let found = collect(found).await?;
         let one = |schedule: Document| {
             let name = match schedule.get("name") {
                 Some(Bson::String(name)) => name.clone(),
@@ -151,23 +144,16 @@ impl Store {
             if declared.is_empty() {
                 continue;
             }
-            let there = match self.indexes_of(collection.name).await {
-                Err(error) if error.is_forbidden() => {
-                    unseen.push(collection.name);
-                    continue;
-                }
-                there => there?,
+            let there = self.indexes_of(collection.name).await;
+            let Some(there) = StoreError::unless_forbidden(there)? else {
+                unseen.push(collection.name);
+                continue;
             };
             // One that was never written to has none, which nobody misses.
             if !there.is_empty() {
                 faults.extend(declared.into_iter().filter_map(|wanted| {
-                    let fault = wanted.fault(&there)?;
-                    Some(IndexFault {
-                        collection: collection.name,
-                        index: wanted.name,
-                        fault,
-                        grave: wanted.grave,
-                    })
+                    let (fault, collection) = (wanted.fault(&there)?, collection.name);
+                    Some(IndexFault { collection, index: wanted.name, fault, grave: wanted.grave })
                 }));
             }
         }

@@ -18,6 +18,7 @@ use crate::budget::cut;
 use crate::model::{Status, Task};
 use crate::task::SetAside;
 use crate::task::question::{Awaiting, OnDeadline};
+use crate::text::list;
 
 /// So many bytes of a node that is none are shown.
 const NODE: usize = 100;
@@ -25,7 +26,6 @@ const NODE: usize = 100;
 /// The gate of a task that is set aside.
 const ASIDE: &str = "aside";
 
-/// Who is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reader {
     /// Somebody who may look at everything.
@@ -36,7 +36,6 @@ pub enum Reader {
 }
 
 impl Reader {
-    /// Somebody whose right to look reaches so far.
     pub fn of(reach: &Reach) -> Self {
         if *reach == Reach::All { Self::OfAll } else { Self::OfQueue }
     }
@@ -132,10 +131,7 @@ fn deferred(facts: &Facts) -> Gate {
     if failures == 0 {
         return Gate::new("status", false, format!("The task is deferred until {when}."));
     }
-    let most = match facts.most_attempts() {
-        Some(most) => format!(" of {most}"),
-        None => String::new(),
-    };
+    let most = facts.most_attempts().map(|most| format!(" of {most}")).unwrap_or_default();
     let text = format!("Failure {failures}{most}; the next attempt follows after {when}.");
     Gate::new("status", false, text)
 }
@@ -163,11 +159,8 @@ fn still_aside(facts: &Facts, aside: &SetAside) -> bool {
 fn of_aside(status: Status, aside: &SetAside) -> Gate {
     let (at, reason) = (moment(aside.at), &aside.reason);
     if status.has_ended() {
-        return Gate::new(
-            ASIDE,
-            true,
-            format!("It was ended at {at}, as nothing else could be done with it: {reason}."),
-        );
+        let text = format!("It was ended at {at}, as nothing else could be done with it: {reason}.");
+        return Gate::new(ASIDE, true, text);
     }
     let text = format!(
         "It is set aside since {at}, as the database refuses what is to be done with it: {reason}. It is tried again from time to time, \
@@ -208,15 +201,6 @@ fn span_until(from: DateTime, to: DateTime) -> String {
 /// `1 task`, `3 tasks`
 fn counted(number: u64, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
-}
-
-/// `a`, `a and b`, `a, b and c`
-fn list(parts: &[String]) -> String {
-    match parts {
-        [] => String::new(),
-        [one] => one.clone(),
-        [first @ .., last] => format!("{} and {last}", first.join(", ")),
-    }
 }
 
 #[cfg(test)]

@@ -41,15 +41,15 @@ pub use ledger::Stay;
 pub(crate) use ledger::{KEPT, Ledger};
 pub use order::{MOST_CLASSES, Scheme};
 pub(crate) use read::index_of_groups;
-pub use rows::{GroupFilter, GroupPage, GroupRow, Turns, Why};
+pub use rows::{Before, GroupFilter, GroupPage, GroupRow, Turns, Why};
 pub(crate) use window::Window as FairWindow;
 
 use crate::model::{Queue, number, whole_number};
+use crate::store::count_of;
 
 /// A group's name has so many characters at most.
 pub const LONGEST_GROUP: usize = 200;
 
-/// The group of tasks that have none.
 pub const NO_GROUP: &str = "";
 
 /// How long it takes until what a group has used counts half, when nothing says so.
@@ -96,7 +96,6 @@ pub(crate) fn group_of(task: &RawDocument) -> &str {
     task.get_str("group").unwrap_or(NO_GROUP)
 }
 
-/// What is shared fairly.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Share {
     /// Turns: each group starts as many tasks as any other.
@@ -120,7 +119,6 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Those of `queue`.
     pub fn of(queue: &Queue) -> Self {
         let field = |name: &str| queue.rest.get(name);
         let half_life = field("half_life").and_then(number).and_then(|s| Duration::try_from_secs_f64(s).ok());
@@ -130,19 +128,10 @@ impl Settings {
                 _ => Share::Turns,
             },
             scheme: field("scheme").and_then(Scheme::from_bson),
-            group_threads: field("group_threads")
-                .and_then(whole_number)
-                .and_then(|n| u64::try_from(n).ok())
-                .filter(|n| *n > 0),
+            group_threads: count_of(&queue.rest, "group_threads").filter(|threads| *threads > 0),
             weights: field("weights").and_then(Bson::as_document).map(weights).unwrap_or_default(),
             half_life: half_life.filter(|time| !time.is_zero() && *time <= LONGEST_HALF_LIFE),
         }
-    }
-
-    /// The same with these weights.
-    #[must_use]
-    pub fn with_weights(self, weights: HashMap<String, u32>) -> Self {
-        Self { weights, ..self }
     }
 
     /// How much more than others a group gets.
@@ -155,7 +144,6 @@ impl Settings {
         if tenant_of(group) == group { 1 } else { self.weight(group) }
     }
 
-    /// After how long what was used counts half.
     pub fn half_life(&self) -> Duration {
         self.half_life.unwrap_or(HALF_LIFE)
     }

@@ -13,14 +13,14 @@
 //! **A version that is done has all contents that it names.** An upload belongs to who sends it, and becomes a content only
 //! when all of its chunks are there and their SHA-256 is what it should be, so nobody can spoil what somebody else sends. A
 //! content that nobody is known to name has the time since when that is so, `loose`. A commit removes that time from the
-//! contents of its entries, which are there before, and only then makes its version done. [`Store::sweep_files`] reads the
+//! contents of its entries, which are there before, and only then makes its version done. [`crate::store::Store::sweep_files`] reads the
 //! time, then looks for entries, and makes the content gone on the condition that the time is still the same. So either it
 //! sees the entries, or its update finds another time or none, or the commit finds no content and is refused. That holds
 //! however long any of them stands still in between; that the time has to be a day old only keeps what is being sent. Whoever is
 //! told that a content need not be sent is told so after that time was renewed, by an update that a sweep loses against as well.
 //!
 //! **Nobody gets a content by knowing its hash.** The web server lets a user name a content in an entry only if that user
-//! has sent all of it ([`Store::unreferable`]), or may read a version that has it. So what others have stored
+//! has sent all of it ([`crate::store::Store::unreferable`]), or may read a version that has it. So what others have stored
 //! spares the sending only to those who may read it anyway. Each entry has the tenant of its version: whether there is such a
 //! version is found out without a look at those of other tenants, in one step for each version and not for each file.
 //!
@@ -37,12 +37,11 @@ use std::ops::Range;
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document};
-use mongodb::Collection;
 use serde::Deserialize;
 
 use crate::model::{FileSetId, TaskId};
+use crate::store::StoreError;
 use crate::store::collections;
-use crate::store::{Store, StoreError};
 
 pub use commit::{Committed, SettledFiles};
 pub use contents::{Content, MOST_TOGETHER};
@@ -58,7 +57,6 @@ pub const SETS: &str = collections::FILE_SETS.name;
 pub const ENTRIES: &str = collections::FILE_ENTRIES.name;
 /// The collection of contents, and of uploads that are to become some.
 pub const CONTENTS: &str = collections::FILE_CONTENTS.name;
-pub const CHUNKS: &str = collections::FILE_CHUNKS.name;
 
 /// A version has so many files at most.
 pub const MOST_FILES: u64 = 1_000_000;
@@ -69,32 +67,25 @@ pub const MOST_AT_ONCE: usize = 1_000;
 /// So often something is tried that somebody else has overtaken.
 const TRIES: usize = 64;
 
-/// Where a version stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SetState {
-    /// It is being made, and nobody is shown it.
-    Open,
-    /// It is whole, and nobody is shown it: the run that has made it had not ended its task when somebody last looked.
-    Sealed,
-    /// It is whole, and does not change any more.
-    Done,
-    /// It was removed, or given up.
-    Gone,
+disbatch_values::words! {
+    /// Where a version stands.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum SetState {
+        /// It is being made, and nobody is shown it.
+        Open = "open",
+        /// It is whole, and nobody is shown it: the run that has made it had not ended its task when somebody last looked.
+        Sealed = "sealed",
+        /// It is whole, and does not change any more.
+        Done = "done",
+        /// It was removed, or given up.
+        Gone = "gone",
+    }
 }
 
 impl SetState {
     /// Where versions stand that are not gone. All of a set are of one tenant.
     const ALIVE: [Self; 3] = [Self::Open, Self::Sealed, Self::Done];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Open => "open",
-            Self::Sealed => "sealed",
-            Self::Done => "done",
-            Self::Gone => "gone",
-        }
-    }
 }
 
 impl From<SetState> for Bson {
@@ -121,19 +112,14 @@ pub struct FileSet {
     /// When it was opened, by the server's clock.
     pub created: DateTime,
     /// When it became whole, by the server's clock.
-    #[serde(default)]
     pub committed: Option<DateTime>,
     /// Who has made it, in words.
-    #[serde(default)]
     pub by: Option<String>,
     /// Whose it is. `None`: that of those who may do something everywhere.
-    #[serde(default)]
     pub tenant: Option<String>,
     /// The task that has made it.
-    #[serde(default)]
     pub task: Option<TaskId>,
     /// When it goes away by itself.
-    #[serde(default)]
     pub expires: Option<DateTime>,
     /// How many tickets were taken.
     #[serde(default)]
@@ -164,9 +150,7 @@ pub struct NewEntry {
 pub struct FileEntry {
     pub path: String,
     pub file: ContentId,
-    /// How many bytes that has.
     pub size: u64,
-    /// Who may read, write and run it.
     pub mode: u32,
     pub mtime: DateTime,
 }
@@ -210,19 +194,9 @@ pub enum FilesError {
     #[error("a file has at most {most} bytes", most = LONGEST)]
     TooLong,
     #[error("a content of {length} bytes has no chunk {n}")]
-    NoSuchChunk {
-        n: u64,
-        /// The length of the content.
-        length: u64,
-    },
+    NoSuchChunk { n: u64, length: u64 },
     #[error("chunk {n} must have {expected} bytes and has {got}")]
-    WrongSize {
-        n: u64,
-        /// How many bytes it should have.
-        expected: u64,
-        /// How many it has.
-        got: u64,
-    },
+    WrongSize { n: u64, expected: u64, got: u64 },
     /// Nothing of the content was sent, or that is too long ago.
     #[error("nothing of this content was sent")]
     NotSent,
@@ -265,37 +239,14 @@ fn ranges(all: &[Range<u64>]) -> String {
     text
 }
 
-impl Store {
-    fn filesets_collection(&self) -> Collection<Document> {
-        self.database().collection(SETS)
-    }
-
-    fn entries_collection(&self) -> Collection<Document> {
-        self.database().collection(ENTRIES)
-    }
-
-    fn contents_collection(&self) -> Collection<Document> {
-        self.database().collection(CONTENTS)
-    }
-
-    fn content_chunks(&self) -> Collection<bson::RawDocumentBuf> {
-        self.database().collection(CHUNKS)
-    }
-}
-
 /// The id of a document, if it is one.
 fn id_of(document: &Document) -> Option<ObjectId> {
     document.get_object_id("_id").ok()
 }
 
-/// A number of bytes or chunks as it is stored.
-fn stored_number(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-/// A number of bytes or chunks that is stored.
-fn number_in(document: &Document, key: &str) -> Option<u64> {
-    document.get(key).and_then(crate::model::whole_number).and_then(|number| u64::try_from(number).ok())
+/// The content that a document is of, which may be an upload of it.
+fn content_of(document: &Document) -> Option<ContentId> {
+    document.get_str("filename").ok()?.parse().ok()
 }
 
 /// A value that the server is not to take for an expression.

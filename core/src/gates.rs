@@ -44,11 +44,10 @@ pub use show::{LockDetails, LockFilter, LockRow, LockWait, Relative, Waits};
 
 use crate::model::{Status, TaskId};
 use crate::store::collections::{self, TASKS};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, put};
 
 pub(crate) const LOCKS: &str = collections::LOCKS.name;
 
-/// A task comes after so many others at most.
 pub const MOST_AFTER: usize = 1_000;
 
 /// The tasks of a submission times those that each comes after are so many at most.
@@ -60,7 +59,6 @@ const ROUNDS: usize = 20;
 /// So many blocked tasks are looked at again at once.
 const RECHECKED: i64 = 500;
 
-/// What was done at the gates.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Passed {
     /// Tasks of which those that they wait for know now, or that wait for a lock now.
@@ -118,20 +116,11 @@ impl Parts {
     /// # Errors
     /// That of the first that failed.
     fn end(self) -> Result<Passed, StoreError> {
-        match self.failed {
-            None => Ok(self.passed),
-            Some(error) => Err(error),
-        }
+        self.failed.map_or(Ok(self.passed), Err)
     }
 }
 
 impl Store {
-    /// New tasks that were left before their keys named them, see [`crate::keys`].
-    async fn settle_keys(&self) -> Result<Passed, StoreError> {
-        let (released, more) = self.settle_left().await?;
-        Ok(Passed { released, more, ..Passed::default() })
-    }
-
     /// Does what there is to do at the gates: links new tasks, tells those that wait of ends, takes locks from tasks that
     /// have ended and gives them to the next. Any number of processes may do so at once. It does so much at most; whether
     /// there may be more is told.
@@ -144,7 +133,9 @@ impl Store {
         let mut all = Parts::default();
         for number in 1..=ROUNDS {
             let mut round = Parts::default();
-            round.note(self.settle_keys().await)?;
+            // New tasks that were left before their keys named them, see `keys.rs`.
+            let settled = self.settle_left().await;
+            round.note(settled.map(|(released, more)| Passed { released, more, ..Passed::default() }))?;
             round.note(self.link_new().await)?;
             round.note(self.tell_of_ends().await)?;
             round.note(self.release_holders().await)?;
@@ -181,7 +172,6 @@ fn former_holders() -> Document {
     doc! { "holds_locks": true, "status": { "$nin": [-4, -2, -1, 0] } }
 }
 
-/// Locks at which something has changed.
 fn dirty_locks() -> Document {
     doc! { "dirty": true }
 }
@@ -205,9 +195,7 @@ impl Store {
     #[operation]
     pub async fn recheck_gates(&self, from: Option<TaskId>) -> Result<Option<TaskId>, StoreError> {
         let mut filter = doc! { "gate": { "$in": ["after", "locks"] } };
-        if let Some(from) = from {
-            filter.insert("_id", doc! { "$gt": from });
-        }
+        put(&mut filter, "_id", from.map(|from| doc! { "$gt": from }));
         let blocked = self.blocked(filter, RECHECKED).await?;
         let after = blocked.iter().filter(|task| task.needs.is_none());
         let after: Vec<ObjectId> = after.map(|task| task.id).collect();

@@ -7,7 +7,7 @@ use bson::DateTime;
 use disbatch_metrics::Gauge;
 use tokio::time::{Instant, timeout};
 
-use crate::store::Store;
+use crate::store::{Store, of_millis};
 
 /// A process to which the database has not answered for longer is not ready. So a failover makes none unready. A DEN looks
 /// every two seconds, and so long after an outage at the latest.
@@ -33,7 +33,7 @@ pub fn unready(answered: Option<f64>, now: DateTime) -> Option<String> {
 }
 
 fn seconds(now: DateTime) -> f64 {
-    Duration::from_millis(u64::try_from(now.timestamp_millis()).unwrap_or(0)).as_secs_f64()
+    of_millis(now.timestamp_millis()).as_secs_f64()
 }
 
 /// Of a process that does not look at the database unless it is asked: it looks when somebody wants to know whether it is ready, once

@@ -21,7 +21,6 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bson::{Bson, Document, doc};
-use mongodb::Collection;
 use serde_json::{Map, Value};
 
 pub use pass::Moved;
@@ -32,7 +31,7 @@ use crate::request::{self, Invalid};
 use crate::schema::as_plugins_get;
 use crate::secrets;
 use crate::store::collections::INBOX;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, put};
 use crate::task::TaskOptions;
 
 /// Since when a document waits for a DEN that understands it.
@@ -73,12 +72,6 @@ pub(crate) fn age_of_first() -> [Document; 4] {
 }
 
 impl Store {
-    pub(crate) fn inbox(&self) -> Collection<Document> {
-        self.database().collection(INBOX.name)
-    }
-}
-
-impl Store {
     /// For those who have found no task: the one that a document of the inbox is about to become, with `inbox: true`, or that it has
     /// become since, with the fields that `projection` leaves. Its options are shown when it is moved.
     pub(crate) async fn find_in_inbox(
@@ -87,12 +80,11 @@ impl Store {
         projection: Document,
     ) -> Result<Option<Document>, StoreError> {
         let inbox = self.inbox().clone_with_type();
-        let found = match inbox.find_one(doc! { "_id": id }).await.map_err(StoreError::from) {
-            // A user of an earlier release.
-            Err(error) if error.is_forbidden() => None,
-            found => found?.map(readable),
+        // A user of an earlier release may not look there.
+        let found = StoreError::unless_forbidden(inbox.find_one(doc! { "_id": id }).await)?.flatten();
+        let Some(mut found) = found.map(readable) else {
+            return self.find_task_fields(id, projection).await;
         };
-        let Some(mut found) = found else { return self.find_task_fields(id, projection).await };
         let named = match queue(&found) {
             Some(selector) => self.queue_of_document(&selector).await?,
             None => None,
@@ -103,9 +95,9 @@ impl Store {
             "_id": id, "queue": named.map_or(NO_QUEUE, |queue| queue.id), "status": Status::Queued, "node": Bson::Null,
             "params": found.remove("params").unwrap_or(Bson::Null), "stdout": Bson::Null, "stderr": Bson::Null, "inbox": true,
         };
-        let fields = [("owner", producer.owner), ("tenant", own.or(producer.tenant))];
-        task.extend(fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.into()))));
-        task.extend(trace(&found).as_ref().map(|trace| (TRACE.to_owned(), TraceContext::field(trace))));
+        put(&mut task, "owner", producer.owner);
+        put(&mut task, "tenant", own.or(producer.tenant));
+        put(&mut task, TRACE, trace(&found).as_ref().map(TraceContext::field));
         let is_left = |name: &String| name == "_id" || projection.is_empty() || projection.contains_key(name);
         Ok(Some(task.into_iter().filter(|(name, _)| is_left(name)).collect()))
     }

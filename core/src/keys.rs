@@ -39,12 +39,10 @@ use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
-use mongodb::Collection;
 use mongodb::options::ReadConcern;
 
-use crate::model::{QueueId, ScheduleId, Status, TaskId, whole_number};
-use crate::store::collections::KEYS;
-use crate::store::{Store, StoreError};
+use crate::model::{QueueId, ScheduleId, Status, TaskId};
+use crate::store::{Store, StoreError, with};
 
 pub use pending::KeySweep;
 pub(crate) use pending::{Settled, duplicates, is_pending, left, not_pending, pending};
@@ -67,18 +65,10 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// What only one task may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Key {
-    /// `unique` of tasks of a queue.
-    Unique {
-        queue: QueueId,
-        /// As the client has written it.
-        text: String,
-    },
-    /// A time of a schedule.
-    Time {
-        schedule: ScheduleId,
-        /// The time, without jitter.
-        at: DateTime,
-    },
+    /// `unique` of tasks of a queue, as the client has written it.
+    Unique { queue: QueueId, text: String },
+    /// A time of a schedule, without jitter.
+    Time { schedule: ScheduleId, at: DateTime },
 }
 
 impl Key {
@@ -121,22 +111,19 @@ impl Key {
 
     /// Matches the tasks that count. Those of them that do although no key names them are found so, too.
     fn counted(&self) -> Document {
-        let mut counted = match self {
+        let counted = match self {
             Self::Unique { queue, text } => {
                 doc! { "queue": queue, "unique": text, "status": { "$in": Status::LIVE.to_vec() } }
             }
             Self::Time { schedule, at } => doc! { "schedule": schedule, "scheduled_for": *at },
         };
-        counted.extend(not_pending());
-        counted
+        with(counted, not_pending())
     }
 
     /// Whether a task with it counts in a status, where it is not pending.
-    fn counts_in(&self, status: Option<i64>) -> bool {
+    fn counts_in(&self, status: Option<Status>) -> bool {
         match self {
-            Self::Unique { .. } => {
-                status.is_some_and(|status| Status::LIVE.map(Status::code).contains(&status))
-            }
+            Self::Unique { .. } => status.is_some_and(|status| Status::LIVE.contains(&status)),
             Self::Time { .. } => true,
         }
     }
@@ -180,10 +167,6 @@ enum Standing {
 }
 
 impl Store {
-    fn keys(&self) -> Collection<Document> {
-        self.database().collection(KEYS.name)
-    }
-
     /// Has the key name `task`, which is pending (`hold`: its id), has this mark, or is to fire. Whether it has the key holds as long
     /// as it is that.
     ///
@@ -229,13 +212,8 @@ impl Store {
     /// Makes a key that nobody has, or moves it if it is still as it was found. Returns whether it did.
     async fn take_key(&self, key: &Key, found: Option<&Document>, new: Holder) -> Result<bool, StoreError> {
         let Some(found) = found else {
-            return match self.keys().insert_one(key_document(key, new)).await.map_err(StoreError::from) {
-                Ok(_) => Ok(true),
-                Err(error) if error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) => {
-                    Ok(false)
-                }
-                Err(error) => Err(error),
-            };
+            let inserted = self.keys().insert_one(key_document(key, new)).await;
+            return Ok(StoreError::unless_duplicate(inserted)?.is_some());
         };
         let still =
             doc! { "_id": key.id(), "task": found.get("task").cloned(), "hold": found.get("hold").cloned() };
@@ -251,8 +229,7 @@ impl Store {
 
     /// A task that counts beside `except`.
     async fn counting(&self, key: &Key, except: ObjectId) -> Result<Option<TaskId>, StoreError> {
-        let mut others = key.counted();
-        others.insert("_id", doc! { "$ne": except });
+        let others = with(key.counted(), doc! { "_id": { "$ne": except } });
         let found = self.tasks().find_one(others).projection(doc! { "_id": 1 }).await?;
         Ok(found.and_then(|task| task.get_object_id("_id").ok()).map(TaskId))
     }
@@ -280,7 +257,7 @@ impl Store {
                 self.let_go_on(&[task]).await?;
                 return Ok(Standing::Changing);
             }
-            if key.counts_in(found.get("status").and_then(whole_number)) {
+            if key.counts_in(Status::stored(&found)) {
                 return Ok(if is_local { Standing::Counts(TaskId(task)) } else { Standing::Changing });
             }
             if let Some(mark) = mark_of(&found) {
@@ -330,8 +307,9 @@ mod tests {
             (Key::schedule_of(&unique.id()), Key::schedule_of(&time.id())),
             (None, Some(ScheduleId(schedule)))
         );
-        assert!(unique.counts_in(Some(-4)) && !unique.counts_in(Some(1)) && !unique.counts_in(None));
-        assert!(time.counts_in(Some(1)) && time.counts_in(None));
+        let (blocked, ended) = (Some(Status::Blocked), Some(Status::Succeeded));
+        assert!(unique.counts_in(blocked) && !unique.counts_in(ended) && !unique.counts_in(None));
+        assert!(time.counts_in(ended) && time.counts_in(None));
     }
 
     #[test]

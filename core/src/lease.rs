@@ -9,10 +9,9 @@ use std::time::Duration;
 use bson::{Bson, DateTime, Document, doc};
 use mongodb::Collection;
 
-use crate::store::collections;
+use crate::store::collections::LEASES;
 use crate::store::{Store, StoreError};
-
-pub(crate) const COLLECTION: &str = collections::LEASES.name;
+use crate::task::transition::server_time_in;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseName {
@@ -25,7 +24,7 @@ pub struct LeaseName {
 impl LeaseName {
     /// A lease of its own in the collection `leases`.
     pub const fn new(id: &'static str, length: Duration) -> Self {
-        Self { collection: COLLECTION, id, length }
+        Self { collection: LEASES.name, id, length }
     }
 
     /// One in another collection.
@@ -44,11 +43,7 @@ impl Store {
         }
         // The first lease of this database: one that has run out, for whoever is first to take it.
         let first = doc! { "_id": name.id, "instance": Bson::Null, "until": DateTime::from_millis(0) };
-        if let Err(error) = self.leases(name).insert_one(first).await.map_err(StoreError::from)
-            && !error.write_failure().is_some_and(|failure| failure.is_duplicate_key())
-        {
-            return Err(error);
-        }
+        StoreError::unless_duplicate(self.leases(name).insert_one(first).await)?;
         Ok(self.prolong_or_take(name, instance).await?.unwrap_or(false))
     }
 
@@ -58,8 +53,7 @@ impl Store {
             { "instance": instance },
             { "$expr": { "$lte": ["$until", "$$NOW"] } },
         ] };
-        let milliseconds = i64::try_from(name.length.as_millis()).unwrap_or(i64::MAX);
-        let until = doc! { "$add": ["$$NOW", milliseconds] };
+        let until = server_time_in(name.length);
         let take = vec![doc! { "$set": { "instance": { "$literal": instance }, "until": until } }];
         if self.leases(name).update_one(ours_or_free, take).await?.matched_count == 1 {
             return Ok(Some(true));

@@ -69,7 +69,8 @@ pub const WARM_LANES: usize = 8;
 /// The longest message: a task of 16 MiB and its queue, or a result with as much output.
 const LONGEST: usize = 48 * 1024 * 1024;
 
-/// What a DEN tells a runner. The tag makes documents of the messages that are a word only.
+/// What a DEN tells a runner. `of` is the number of the assignment that it is about, and `id` that of a question. The tag makes documents
+/// of the messages that are a word only.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "is", content = "what")]
 pub enum ToRunner {
@@ -79,18 +80,14 @@ pub enum ToRunner {
     Go(Go),
     /// The task is not claimed for this runner any more. It is free.
     Gone {
-        /// The number of the assignment.
         of: i64,
     },
-    /// The answer to the question with this number.
     Answer {
-        /// The number of the question.
         id: i64,
         answer: Answer,
     },
     /// Somebody has asked for the end of the task: renew at once, and see.
     Look {
-        /// The number of the assignment.
         of: i64,
     },
 }
@@ -137,23 +134,15 @@ pub struct Go {
     pub deadline_in_ms: Option<i64>,
 }
 
-/// What a runner tells its DEN.
+/// What a runner tells its DEN, about the assignment with the number `of`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToDen {
     /// It has made ready for the task that was assigned: from now on it can be found by the folder that it is in, or as the process that
     /// the task names.
-    Taken {
-        /// The number of the assignment.
-        of: i64,
-    },
-    /// A question, to be answered with its number.
-    Ask {
-        id: i64,
-        /// The number of the assignment that it is about.
-        of: i64,
-        ask: Ask,
-    },
+    Taken { of: i64 },
+    /// A question, to be answered with its number `id`.
+    Ask { id: i64, of: i64, ask: Ask },
 }
 
 /// What a runner wants written about an assignment. About one that is over, nothing is written: a renewal is answered
@@ -170,7 +159,6 @@ pub enum Ask {
     Progress(Document),
     /// Record how far its steps are. Answered by [`Answer::Done`].
     Steps {
-        /// The state of each.
         states: Vec<Document>,
         /// Which of the run's these are: only higher numbers take their place.
         number: i64,

@@ -21,16 +21,15 @@ use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::spec::BinarySubtype;
-use bson::{Binary, Bson, DateTime, Document, doc};
+use bson::{Binary, Bson, Document, doc};
 use disbatch_operation::operation;
 use futures::{StreamExt, TryStreamExt};
-use mongodb::Collection;
-use mongodb::options::{Acknowledgment, WriteConcern};
+use mongodb::options::WriteConcern;
 
 use crate::model::{TaskId, whole_number};
 use crate::output::{Encoding, StreamName};
-use crate::store::collections::LIVE;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, collect, count_of, integer, put, with};
+use crate::task::long_ago;
 
 /// The longest chunk.
 pub const CHUNK_BYTES: usize = 256 * 1024;
@@ -97,12 +96,10 @@ impl Store {
         let mut start = offset;
         for chunk in bytes.chunks(CHUNK_BYTES) {
             let end = start + chunk.len() as u64;
-            let mut set = key(of);
-            set.insert("offset", integer(start));
             // An update in a change stream tells only the `_id`: it names the task.
-            let id = set.clone();
-            set.insert("end", integer(end));
-            set.insert("data", Binary { subtype: BinarySubtype::Generic, bytes: chunk.to_vec() });
+            let id = with(key(of), doc! { "offset": integer(start) });
+            let data = Binary { subtype: BinarySubtype::Generic, bytes: chunk.to_vec() };
+            let set = with(id.clone(), doc! { "end": integer(end), "data": data });
             let update = doc! { "$set": set, "$currentDate": { "at": true } };
             self.live().update_one(doc! { "_id": id }, update).upsert(true).write_concern(soon()).await?;
             start = end;
@@ -136,7 +133,8 @@ impl Store {
         let mut chunks = self.live().find(key(of)).projection(only).sort(doc! { "offset": 1 }).await?;
         let mut extent: Vec<Range<u64>> = Vec::new();
         while let Some(chunk) = chunks.try_next().await? {
-            let (Some(start), Some(end)) = (count(&chunk, "offset"), count(&chunk, "end")) else { continue };
+            let (start, end) = (count_of(&chunk, "offset"), count_of(&chunk, "end"));
+            let (Some(start), Some(end)) = (start, end) else { continue };
             match extent.last_mut() {
                 Some(last) if start <= last.end => last.end = last.end.max(end),
                 _ => extent.push(start..end),
@@ -150,15 +148,14 @@ impl Store {
     pub async fn live_end(&self, of: LiveStream) -> Result<u64, StoreError> {
         let only = doc! { "_id": 0, "end": 1 };
         let newest = self.live().find_one(key(of)).sort(doc! { "offset": -1 }).projection(only).await?;
-        Ok(newest.and_then(|chunk| count(&chunk, "end")).unwrap_or(0))
+        Ok(newest.and_then(|chunk| count_of(&chunk, "end")).unwrap_or(0))
     }
 
     /// Removes of a stream that has been written up to `end` what is older than the newest [`KEPT_BYTES`].
     #[operation(task = %of.task)]
     pub async fn trim_live(&self, of: LiveStream, end: u64) -> Result<(), StoreError> {
         let Some(first) = end.checked_sub(KEPT_BYTES).filter(|first| *first > 0) else { return Ok(()) };
-        let mut old = key(of);
-        old.insert("offset", doc! { "$lt": integer(first) });
+        let old = with(key(of), doc! { "offset": { "$lt": integer(first) } });
         self.live().delete_many(old).write_concern(soon()).await?;
         Ok(())
     }
@@ -169,8 +166,7 @@ impl Store {
         let live = self.live();
         let newest_first = live.find_one(key(of)).sort(doc! { "offset": -1 }).skip(most);
         let Some(last) = newest_first.projection(doc! { "offset": 1 }).await? else { return Ok(()) };
-        let mut old = key(of);
-        old.insert("offset", doc! { "$lte": last.get("offset").cloned() });
+        let old = with(key(of), doc! { "offset": { "$lte": last.get("offset").cloned() } });
         live.delete_many(old).write_concern(soon()).await?;
         Ok(())
     }
@@ -179,18 +175,10 @@ impl Store {
     #[operation(task = %task)]
     pub async fn remove_live(&self, task: TaskId, attempt: Option<i64>) -> Result<(), StoreError> {
         let mut filter = doc! { "task": task };
-        if let Some(attempt) = attempt {
-            filter.insert("attempt", attempt);
-        }
-        match self.live().delete_many(filter).await.map_err(StoreError::from) {
-            // Who has no right to remove it has had none to write it.
-            Err(error) if !error.is_forbidden() => Err(error),
-            _ => Ok(()), // Removed, or nothing there.
-        }
-    }
-
-    fn live(&self) -> Collection<Document> {
-        self.database().collection(LIVE.name)
+        put(&mut filter, "attempt", attempt);
+        // Who has no right to remove it has had none to write it.
+        StoreError::unless_forbidden(self.live().delete_many(filter).await)?;
+        Ok(())
     }
 
     /// The live output of an attempt: standard output and standard error. A line says how much is missing where
@@ -269,15 +257,13 @@ impl Store {
     /// has come. Returns of how many attempts.
     #[operation]
     pub async fn sweep_live(&self, sweep: &mut LiveSweep) -> Result<u64, StoreError> {
-        let found = match self.chunks_after(sweep.after).await {
-            // A user that Perl Disbatch made may not look there.
-            Err(error) if error.is_forbidden() => return Ok(0),
-            found => found?,
+        // A user that Perl Disbatch made may not look there.
+        let Some(found) = StoreError::unless_forbidden(self.chunks_after(sweep.after).await)? else {
+            return Ok(0);
         };
         let attempts: BTreeSet<(ObjectId, i64)> = found.iter().filter_map(attempt_of).collect();
         let running = self.running_attempts(attempts.iter().map(|(task, _)| *task).collect()).await?;
-        let young = i64::try_from(YOUNG.as_millis()).unwrap_or(i64::MAX);
-        let limit = DateTime::from_millis(self.now().timestamp_millis().saturating_sub(young));
+        let limit = long_ago(self.now(), YOUNG);
         let mut removed = 0;
         for (task, attempt) in &attempts {
             if running.get(task) != Some(attempt) {
@@ -293,20 +279,16 @@ impl Store {
 
     async fn chunks_after(&self, task: Option<ObjectId>) -> Result<Vec<Document>, StoreError> {
         let next = task.map_or_else(Document::new, |task| doc! { "task": { "$gt": task } });
-        let found = self
-            .live()
-            .find(next)
-            .projection(doc! { "_id": 0, "task": 1, "attempt": 1 })
-            .sort(doc! { "task": 1, "attempt": 1, "stream": 1, "offset": 1 })
-            .limit(i64::try_from(LOOKED_AT).unwrap_or(i64::MAX))
-            .await?;
-        Ok(found.try_collect().await?)
+        let live = self.live();
+        let found = live.find(next).projection(doc! { "_id": 0, "task": 1, "attempt": 1 });
+        let found = found.sort(doc! { "task": 1, "attempt": 1, "stream": 1, "offset": 1 });
+        collect(found.limit(integer(LOOKED_AT))).await
     }
 }
 
 /// Nothing depends on live output, so nobody waits for the majority.
 fn soon() -> WriteConcern {
-    WriteConcern::builder().w(Acknowledgment::Nodes(1)).build()
+    WriteConcern::nodes(1)
 }
 
 fn key(of: LiveStream) -> Document {
@@ -314,19 +296,16 @@ fn key(of: LiveStream) -> Document {
 }
 
 fn from_on(of: LiveStream, from: u64) -> Document {
-    let mut filter = key(of);
     // The first chunk of interest may begin before `from`. The index finds those that are near enough, and
     // their ends tell which.
     let near = from.saturating_sub(CHUNK_BYTES as u64);
-    filter.insert("offset", doc! { "$gte": integer(near) });
-    filter.insert("end", doc! { "$gt": integer(from) });
-    filter
+    with(key(of), doc! { "offset": { "$gte": integer(near) }, "end": { "$gt": integer(from) } })
 }
 
 /// A chunk as far as it is new to who has everything before `position`. A chunk that grew while it was read
 /// is in the way of nothing: the same bytes have the same offsets.
 fn piece(mut chunk: Document, position: u64) -> Option<Piece> {
-    let offset = count(&chunk, "offset")?;
+    let offset = count_of(&chunk, "offset")?;
     let Some(Bson::Binary(Binary { mut bytes, .. })) = chunk.remove("data") else { return None };
     let known = usize::try_from(position.saturating_sub(offset)).ok()?;
     if known >= bytes.len() {
@@ -334,15 +313,6 @@ fn piece(mut chunk: Document, position: u64) -> Option<Piece> {
     }
     let bytes = bytes.split_off(known);
     Some(Piece { offset: offset.max(position), bytes })
-}
-
-fn count(chunk: &Document, key: &str) -> Option<u64> {
-    let number = chunk.get(key).and_then(|value| value.as_i64().or_else(|| value.as_i32().map(i64::from)));
-    number.and_then(|number| u64::try_from(number).ok())
-}
-
-fn integer(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
 }
 
 /// The line that stands for bytes that are missing, on a line of its own after the byte `last`.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use disbatch_metrics::labels::{Burial, Cause, Outcome, RetriedBy, Worker};
 
 use crate::model::{Queue, QueueId, Status, number};
-use crate::store::Store;
+use crate::store::{Store, of_millis};
 use crate::task::{Buried, Evidence, Finish};
 
 impl Store {
@@ -25,10 +25,7 @@ impl Store {
         let metrics = self.metrics();
         metrics.worker_seconds.of(worker).observe_time(took);
         if is_done {
-            metrics
-                .worker_success
-                .of(worker)
-                .set_time(Duration::from_millis(u64::try_from(self.now().timestamp_millis()).unwrap_or(0)));
+            metrics.worker_success.of(worker).set_time(of_millis(self.now().timestamp_millis()));
         }
     }
 

@@ -11,6 +11,7 @@ use bson::{DateTime, Document};
 
 use crate::accounts::Reach;
 use crate::model::{NodeName, QueueId, Status, TaskId};
+use crate::task::transition::millis;
 
 pub use events::{Event, Kind};
 
@@ -20,15 +21,12 @@ pub const AROUND: Duration = Duration::from_secs(5 * 60);
 /// At most for so long.
 pub const MOST_AROUND: Duration = Duration::from_secs(12 * 3600);
 
-/// Which moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Question {
     pub at: DateTime,
     /// For how long before and after it events are told.
     pub around: Duration,
-    /// Of one queue only.
     pub queue: Option<QueueId>,
-    /// Of one node only.
     pub node: Option<NodeName>,
     /// What who asks may see: of nodes only those who see all.
     pub reach: Reach,
@@ -38,17 +36,15 @@ pub struct Question {
 
 impl Question {
     fn around_ms(&self) -> i64 {
-        i64::try_from(self.around.min(MOST_AROUND).as_millis()).unwrap_or(0)
+        millis(self.around.min(MOST_AROUND))
     }
 
-    /// The beginning of the span.
     pub fn from(&self) -> DateTime {
-        DateTime::from_millis(self.at.timestamp_millis().saturating_sub(self.around_ms()))
+        self.at.saturating_add_millis(-self.around_ms())
     }
 
-    /// Its end.
     pub fn to(&self) -> DateTime {
-        DateTime::from_millis(self.at.timestamp_millis().saturating_add(self.around_ms()))
+        self.at.saturating_add_millis(self.around_ms())
     }
 
     /// Whether nodes are told of.
@@ -78,7 +74,6 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// Whether it ran at this time.
     pub fn ran_at(&self, at: DateTime) -> bool {
         self.since <= at && self.until.is_none_or(|until| until > at)
     }
@@ -96,7 +91,6 @@ pub struct Limits {
     pub known: bool,
 }
 
-/// What is known of a moment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Past {
     /// The attempts that ran within the span, those that began first the first.
@@ -112,7 +106,6 @@ pub struct Past {
 }
 
 impl Past {
-    /// The attempts that ran at a time.
     pub fn running(&self, at: DateTime) -> impl Iterator<Item = &Ran> {
         self.ran.iter().filter(move |ran| ran.ran_at(at))
     }

@@ -12,12 +12,14 @@ use bson::{Bson, DateTime, Document, doc};
 use disbatch_operation::operation;
 use futures::TryStreamExt;
 
-use crate::model::{Labels, Node, NodeName, QueueId, Selector, number, whole_number};
+use crate::model::{Labels, Node, NodeName, QueueId, Selector, number};
 use crate::plugin::{self, Engine};
 use crate::slots::Holder;
 use crate::store::collections::NODES;
 use crate::store::error::typed;
-use crate::store::{Altered, Store, StoreError};
+use crate::store::{Altered, Store, StoreError, collect, count_of, integer, put, with};
+use crate::task::archive::server_time_before;
+use crate::task::transition::millis;
 
 pub use removal::{Death, Removed};
 pub use shares::Peer;
@@ -131,27 +133,22 @@ impl Stats {
     /// What the document of a node says.
     pub fn of_node(node: &Document) -> Self {
         let Ok(stats) = node.get_document("stats") else { return Self::default() };
-        let count = |name| stats.get(name).and_then(whole_number).and_then(|count| u64::try_from(count).ok());
         Self {
             load: stats.get("load").and_then(number),
-            cpus: count("cpus"),
-            memory: count("memory"),
-            memory_available: count("memory_available"),
+            cpus: count_of(stats, "cpus"),
+            memory: count_of(stats, "memory"),
+            memory_available: count_of(stats, "memory_available"),
         }
     }
 
     /// As a node has it in `stats`.
     fn document(&self) -> Document {
         let mut stats = Document::new();
-        if let Some(load) = self.load {
-            stats.insert("load", load);
-        }
+        put(&mut stats, "load", self.load);
         let counts =
             [("cpus", self.cpus), ("memory", self.memory), ("memory_available", self.memory_available)];
         for (name, count) in counts {
-            if let Some(count) = count {
-                stats.insert(name, i64::try_from(count).unwrap_or(i64::MAX));
-            }
+            put(&mut stats, name, count.map(integer));
         }
         stats
     }
@@ -159,9 +156,7 @@ impl Stats {
 
 /// An update that removes these fields, too.
 fn with_unset(mut update: Document, unset: Document) -> Document {
-    if !unset.is_empty() {
-        update.insert("$unset", unset);
-    }
+    put(&mut update, "$unset", (!unset.is_empty()).then_some(unset));
     update
 }
 
@@ -194,9 +189,8 @@ impl Offered {
             offered.plugins.extend(own);
             offered.versions.extend(texts(node, plugin::VERSIONS));
             offered.shadows.extend(texts(node, SHADOWS));
-            offered
-                .engines
-                .extend(texts(node, "engines").iter().filter_map(|engine| engine.parse::<Engine>().ok()));
+            let engines = texts(node, "engines");
+            offered.engines.extend(engines.iter().filter_map(|engine| engine.parse::<Engine>().ok()));
         }
         offered
     }
@@ -271,9 +265,9 @@ impl Store {
             "timestamp": self.now(),
             "instance": &beat.instance,
             "version": env!("CARGO_PKG_VERSION"),
-            "lease_ms": i64::try_from(beat.lease.as_millis()).unwrap_or(i64::MAX),
+            "lease_ms": millis(beat.lease),
             "state": if beat.draining { "draining" } else { "alive" },
-            "running": i64::try_from(beat.running).unwrap_or(i64::MAX),
+            "running": integer(beat.running),
             "plugins": &beat.plugins,
             "workers": &beat.workers,
             plugin::PROBLEMS: plugin::documents(&beat.problems),
@@ -282,7 +276,7 @@ impl Store {
             "labels": beat.labels.document(),
             "addresses": beat.addresses.document(),
             "wants": beat.wants.iter().map(|queue| Bson::from(queue.0)).collect::<Vec<_>>(),
-            "aside": i64::try_from(beat.aside).unwrap_or(i64::MAX),
+            "aside": integer(beat.aside),
         };
         let mut unset = Document::new();
         let mut only_if = |name: &str, value: Option<Bson>| match value {
@@ -297,9 +291,7 @@ impl Store {
             unset.insert(HOLDERS, "");
         }
         let stats = beat.stats.document();
-        if !stats.is_empty() {
-            fields.insert("stats", stats);
-        }
+        put(&mut fields, "stats", (!stats.is_empty()).then_some(stats));
         // `seen` is the server's time: it decides, and `timestamp` is for people and Perl programs.
         let mut dates = doc! { "seen": true };
         let own = beat.holder.map(|holder| format!("{HOLDERS}.{}", holder.0));
@@ -356,8 +348,7 @@ impl Store {
         let mut found = self.nodes().find(silent.clone()).projection(doc! { "node": 1 }).await?;
         let mut dead = Vec::new();
         while let Some(node) = found.try_next().await? {
-            let mut still = silent.clone();
-            still.insert("_id", node.get("_id").cloned());
+            let still = with(silent.clone(), doc! { "_id": node.get("_id").cloned() });
             let marked = self.nodes().update_one(still, doc! { "$set": { "state": "dead" } }).await?;
             if marked.matched_count == 1 {
                 dead.push(node.get("node").map(ToString::to_string).unwrap_or_default());
@@ -373,14 +364,7 @@ impl Store {
     /// The nodes whose DEN is alive by its heartbeat and the server's clock.
     #[operation]
     pub async fn living_nodes(&self) -> Result<HashSet<NodeName>, StoreError> {
-        let found: Vec<Document> = self
-            .nodes()
-            .find(alive())
-            .projection(doc! { "node": 1 })
-            .await?
-            .map_ok(Document::from)
-            .try_collect()
-            .await?;
+        let found = collect(self.nodes().find(alive()).projection(doc! { "node": 1 })).await?;
         Ok(found.iter().filter_map(|node| node.get_str("node").ok()).map(NodeName::new).collect())
     }
 
@@ -388,27 +372,19 @@ impl Store {
     #[operation]
     pub async fn offered(&self) -> Result<Offered, StoreError> {
         let only = doc! { "plugins": 1, plugin::VERSIONS: 1, "workers": 1, "engines": 1, SHADOWS: 1 };
-        let found = self.nodes().find(alive()).projection(only).await?;
-        let nodes: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+        let nodes = collect(self.nodes().find(alive()).projection(only)).await?;
         Ok(Offered::of(&nodes))
     }
 
     /// All nodes as stored, in order of name.
     #[operation]
     pub async fn list_nodes(&self) -> Result<Vec<Document>, StoreError> {
-        Ok(self
-            .nodes()
-            .find(doc! {})
-            .sort(doc! { "node": 1 })
-            .await?
-            .map_ok(Document::from)
-            .try_collect()
-            .await?)
+        collect(self.nodes().find(doc! {}).sort(doc! { "node": 1 })).await
     }
 
     #[operation]
     pub async fn find_node(&self, selector: &Selector) -> Result<Option<Document>, StoreError> {
-        Ok(self.nodes().find_one(node_filter(selector)).await?.map(Document::from))
+        Ok(self.nodes().find_one(selector.filter("node")).await?.map(Document::from))
     }
 
     /// Sets what an operator may set of a node. Values are stored as given; the caller has validated them. `None`:
@@ -420,9 +396,7 @@ impl Store {
         change: NodeChange,
     ) -> Result<Option<Altered>, StoreError> {
         let (mut fields, mut unset) = (Document::new(), Document::new());
-        if let Some(maxthreads) = change.maxthreads {
-            fields.insert("maxthreads", maxthreads);
-        }
+        put(&mut fields, "maxthreads", change.maxthreads);
         if let Some(draining) = change.draining {
             fields.insert("draining", draining != Draining::No);
             match draining {
@@ -430,20 +404,15 @@ impl Store {
                 Draining::No | Draining::Yes => drop(unset.insert("interrupt", "")),
             }
         }
-        let mut update = doc! { "$set": fields.clone() };
-        if !unset.is_empty() {
-            update.insert("$unset", unset);
-        }
-        let before = self.nodes().find_one_and_update(node_filter(selector), update).await?;
+        let update = with_unset(doc! { "$set": fields.clone() }, unset);
+        let before = self.nodes().find_one_and_update(selector.filter("node"), update).await?;
         Ok(before.map(|before| Altered::by_setting(Some(before.into()), fields)))
     }
 }
 
 /// An entry as it was, with what is told of holders now.
 fn with_holders(mut before: Document, now: Option<&Document>) -> Document {
-    if let Some(holders) = now.and_then(|now| now.get(HOLDERS)) {
-        before.insert(HOLDERS, holders.clone());
-    }
+    put(&mut before, HOLDERS, now.and_then(|now| now.get(HOLDERS)));
     before
 }
 
@@ -477,21 +446,13 @@ fn silent_nodes() -> Document {
 
 /// The same for a look that must not read every node: by an index, of those that have been silent for `least`.
 pub(crate) fn silent_nodes_to_find(least: Duration) -> Document {
-    let least = i64::try_from(least.as_millis()).unwrap_or(i64::MAX);
     doc! {
         "state": { "$in": ["alive", "draining"] }, "seen": { "$type": "date" },
         "lease_ms": { "$type": "number" },
         "$expr": { "$and": [
-            { "$lt": ["$seen", { "$subtract": ["$$NOW", least] }] },
+            { "$lt": ["$seen", server_time_before("$$NOW", least)] },
             { "$lt": [until_silent(), "$$NOW"] },
         ] },
-    }
-}
-
-fn node_filter(selector: &Selector) -> Document {
-    match selector {
-        Selector::Id(id) => doc! { "_id": id },
-        Selector::Name(name) => doc! { "node": name },
     }
 }
 

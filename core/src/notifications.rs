@@ -21,8 +21,6 @@ mod subscription;
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use disbatch_operation::operation;
-use futures::TryStreamExt;
-use mongodb::Collection;
 use mongodb::options::ReturnDocument;
 
 pub use advance::Delivered;
@@ -33,8 +31,9 @@ pub use subscription::{Channel, Kind, Settings, SettingsError, Subscription};
 
 use crate::model::{QueueId, Selector};
 use crate::secrets::{self, Sealed};
-use crate::store::{Altered, Store, StoreError, collections};
+use crate::store::{Altered, Store, StoreError, collect, put};
 use crate::task::{SubmitError, Submitted, TaskOptions};
+use crate::text::hex;
 
 /// The queue of the tasks that deliver messages. Secrets are encrypted for it.
 pub const QUEUE: QueueId = QueueId(ObjectId::from_bytes(*b"notification"));
@@ -42,13 +41,11 @@ pub const QUEUE: QueueId = QueueId(ObjectId::from_bytes(*b"notification"));
 /// What it is called when it is made.
 pub const QUEUE_NAME: &str = "notifications";
 
-/// The plugin that delivers.
 pub const PLUGIN: &str = "Disbatch::Plugin::Notify";
 
 /// What people may not know, or what changes by itself.
 const HIDDEN: [&str; 5] = [secrets::FIELD, "state", "revision", "since", "follows"];
 
-/// Subscriptions cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum SubscriptionError {
     #[error(
@@ -60,16 +57,11 @@ pub enum SubscriptionError {
 }
 
 impl Store {
-    fn subscriptions(&self) -> Collection<Subscription> {
-        self.database().collection(collections::SUBSCRIPTIONS.name)
-    }
-
     /// All of them, by name. One that cannot be read is logged and left out.
     #[operation]
     pub async fn list_subscriptions(&self) -> Result<Vec<Subscription>, StoreError> {
-        let found =
-            self.subscriptions().clone_with_type::<Document>().find(doc! {}).sort(doc! { "_id": 1 }).await?;
-        let found: Vec<Document> = found.try_collect().await?;
+        let all = self.subscriptions().clone_with_type::<Document>();
+        let found = collect(all.find(doc! {}).sort(doc! { "_id": 1 })).await?;
         let read = |document: Document| {
             let name = document.get("_id").cloned();
             bson::deserialize_from_document(document)
@@ -159,9 +151,8 @@ impl Store {
             "on_orphan": "requeue",
             "retention": { "delete_after": 30 * 86_400 },
         };
-        let Err(error) = self.insert_queue(queue).await else { return Ok(()) };
-        if !error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) {
-            return Err(error.into());
+        if StoreError::unless_duplicate(self.insert_queue(queue).await)?.is_some() {
+            return Ok(());
         }
         match self.find_queue(&Selector::Id(QUEUE.0)).await? {
             Some(_) => Ok(()), // Somebody else was faster.
@@ -173,15 +164,13 @@ impl Store {
 fn shown(mut subscription: Document) -> Document {
     // Another secret is a change, and the beginning of what it was encrypted with is no part of it.
     let sealed = subscription.get_document(secrets::FIELD).ok().and_then(|sealed| match sealed.get("data") {
-        Some(Bson::Binary(data)) => {
-            data.bytes.first_chunk::<6>().map(|nonce| nonce.map(|byte| format!("{byte:02x}")).concat())
-        }
+        Some(Bson::Binary(data)) => data.bytes.first_chunk::<6>().map(hex),
         _ => None,
     });
     for name in HIDDEN {
         subscription.remove(name);
     }
-    subscription.extend(sealed.map(|sealed| ("secret".to_owned(), Bson::from(sealed))));
+    put(&mut subscription, "secret", sealed);
     subscription
 }
 

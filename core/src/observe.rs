@@ -20,6 +20,7 @@ use crate::store::collections::{ARCHIVE, INBOX, LIVE, TASKS};
 use crate::store::error::typed;
 use crate::store::{Rows, Store, StoreError, Stored, attended};
 use crate::task::TaskQuery;
+use crate::text::hex;
 
 pub(crate) use feed::{AWAIT, LOST};
 pub use feed::{Feed, FeedError, FeedFilter, Position, StatusChange};
@@ -66,12 +67,7 @@ pub struct Chosen {
 }
 
 impl Chosen {
-    /// Fields of a task as they were read.
-    fn of(task: Document) -> Self {
-        Self::with_size(task).0
-    }
-
-    /// The same, and how many bytes they have.
+    /// Fields of a task as they were read, and how many bytes they have.
     fn with_size(mut task: Document) -> (Self, usize) {
         task.remove("_id");
         // The order in which they are stored says nothing.
@@ -97,7 +93,7 @@ pub struct Watched {
 
 impl Watched {
     fn of(task: Document, seen: &Observed, live: BTreeMap<StreamName, u64>) -> Self {
-        let mut chosen = Chosen::of(task);
+        let (mut chosen, _) = Chosen::with_size(task);
         if live.values().any(|bytes| *bytes > 0) {
             let told = format!("{} {} {live:?}", chosen.seen, seen.attempt());
             chosen.seen = digits(told.as_bytes());
@@ -108,8 +104,7 @@ impl Watched {
 
 /// Tells some bytes from others.
 fn digits(bytes: &[u8]) -> String {
-    let hash: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
-    hash.chars().take(DIGITS).collect()
+    hex(Sha256::digest(bytes)).chars().take(DIGITS).collect()
 }
 
 impl Store {
@@ -124,7 +119,7 @@ impl Store {
         if let Some(task) = find(self.tasks()).await? {
             return Ok(Some(Observed { task: typed(TASKS.name, task)?, archived: false }));
         }
-        if let Some(task) = find(self.archived_tasks()).await? {
+        if let Some(task) = find(self.archive()).await? {
             return Ok(Some(Observed { task: typed(ARCHIVE.name, task)?, archived: true }));
         }
         let new = self.find_in_inbox(id, only).await?;
@@ -137,7 +132,7 @@ impl Store {
         let filter = doc! { "_id": id };
         match field(&self.tasks(), filter.clone(), stream).await? {
             Some(output) => Ok(Some(output)),
-            None => field(&self.archived_tasks(), filter, stream).await,
+            None => field(&self.archive(), filter, stream).await,
         }
     }
 
@@ -150,10 +145,6 @@ impl Store {
         stream: StreamName,
     ) -> Result<Option<Bson>, StoreError> {
         field(&self.attempts(), doc! { "task": id, "attempt": attempt }, stream).await
-    }
-
-    fn archived_tasks(&self) -> Collection<Stored> {
-        self.database().collection(ARCHIVE.name)
     }
 
     /// The ids of tasks as they change, and as their live output grows, from now on. A hint, not a record: a
@@ -191,7 +182,7 @@ impl Store {
     ) -> Result<Option<Watched>, StoreError> {
         let Some(seen) = self.observe_task(id).await? else { return Ok(None) };
         let mut live = BTreeMap::new();
-        for stream in StreamName::BOTH {
+        for stream in StreamName::ALL {
             if seen.is_running() && projection.contains_key(stream.as_str()) {
                 let of = LiveStream { task: id, attempt: seen.attempt(), stream };
                 live.insert(stream, self.live_end(of).await?);
@@ -214,9 +205,8 @@ impl Store {
         projection: &Document,
         most: usize,
     ) -> Result<Option<HashMap<TaskId, Chosen>>, StoreError> {
-        let ids: Vec<Bson> = tasks.iter().map(|id| Bson::from(*id)).collect();
         let query = TaskQuery {
-            filter: doc! { "$and": [{ "_id": { "$in": ids } }, filter] },
+            filter: doc! { "$and": [{ "_id": { "$in": tasks } }, filter] },
             projection: Some(projection.clone()),
             archive: true,
             ..TaskQuery::default()
@@ -262,7 +252,7 @@ mod tests {
         let of = |fields: Document| {
             let mut task = doc! { "_id": ObjectId::new() };
             task.extend(fields);
-            Chosen::of(task)
+            Chosen::with_size(task).0
         };
         let one = of(doc! { "status": 0, "progress": { "percent": 40 } });
         assert_eq!(one.seen, of(doc! { "progress": { "percent": 40 }, "status": 0 }).seen);

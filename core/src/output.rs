@@ -25,7 +25,8 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::task::JoinSet;
 
 use crate::model::TaskId;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, count_of, integer, put};
+use crate::text::hex;
 
 pub use marks::{Marks, Times, timed};
 pub use range::{OutputEnd, OutputFile};
@@ -44,23 +45,13 @@ const DATA: &CStr = cstr!("data");
 /// So many batches are under way at once.
 const BATCHES_AT_ONCE: usize = 2;
 
-/// Which of a task's two streams.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum StreamName {
-    Stdout,
-    Stderr,
-}
-
-impl StreamName {
-    pub const BOTH: [Self; 2] = [Self::Stdout, Self::Stderr];
-
-    /// The GridFS file name and the task's field.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Stdout => "stdout",
-            Self::Stderr => "stderr",
-        }
+disbatch_values::words! {
+    /// Which of a task's two streams: the GridFS file name and the task's field.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum StreamName {
+        Stdout = "stdout",
+        Stderr = "stderr",
     }
 }
 
@@ -97,9 +88,7 @@ impl Store {
         let (length, md5) = packed?.sums();
         written?;
         let mut metadata = doc! { "task_id": task };
-        if encoding == Encoding::Binary {
-            metadata.insert("encoding", "binary");
-        }
+        put(&mut metadata, "encoding", (encoding == Encoding::Binary).then_some("binary"));
         let file = doc! {
             "_id": id,
             "filename": stream.as_str(),
@@ -130,7 +119,7 @@ async fn pack<R: AsyncRead + Unpin>(
     writes: &mut Writes,
 ) -> Result<Packer, StoreError> {
     let mut packer = Packer::new(id, encoding);
-    while !packer.has_ended() {
+    while !packer.ended {
         packer.fill(&mut source, BATCH_BYTES).await.map_err(StoreError::Spool)?;
         let chunks;
         (packer, chunks) = packer.pack_aside().await.map_err(StoreError::Spool)?;
@@ -140,8 +129,7 @@ async fn pack<R: AsyncRead + Unpin>(
 }
 
 fn chunk_bytes(id: ObjectId, expected: usize, mut chunk: Document) -> Result<Vec<u8>, StoreError> {
-    let number = chunk.get("n").and_then(|n| n.as_i64().or_else(|| n.as_i32().map(i64::from)));
-    if number.and_then(|n| usize::try_from(n).ok()) != Some(expected) {
+    if count_of(&chunk, "n") != Some(expected as u64) {
         return Err(damaged(id, format!("chunk {expected} is missing")));
     }
     match chunk.remove("data") {
@@ -161,6 +149,7 @@ struct Packer {
     encoding: Encoding,
     /// What has been read and is in no chunk yet.
     buffer: Vec<u8>,
+    /// The source has been read to its end.
     ended: bool,
     digest: Md5,
     length: u64,
@@ -168,7 +157,6 @@ struct Packer {
 }
 
 impl Packer {
-    /// Begins the file `id`.
     fn new(id: ObjectId, encoding: Encoding) -> Self {
         let (buffer, digest) = (Vec::new(), Md5::new());
         Self { id, encoding, buffer, ended: false, digest, length: 0, number: 0 }
@@ -179,11 +167,6 @@ impl Packer {
         let read = source.take(wanted as u64).read_to_end(&mut self.buffer).await?;
         self.ended = read < wanted;
         Ok(())
-    }
-
-    /// Whether the source has been read to its end.
-    fn has_ended(&self) -> bool {
-        self.ended
     }
 
     /// As [`Packer::pack`], without holding up what else there is to do.
@@ -237,9 +220,9 @@ impl Packer {
     fn sums(self) -> (Bson, String) {
         let length = match i32::try_from(self.length) {
             Ok(small) => Bson::Int32(small),
-            Err(_) => Bson::Int64(i64::try_from(self.length).unwrap_or(i64::MAX)),
+            Err(_) => Bson::Int64(integer(self.length)),
         };
-        (length, hex(&self.digest.finalize()))
+        (length, hex(self.digest.finalize()))
     }
 
     fn chunk(&mut self, bytes: &[u8], append_data: impl FnOnce(&mut RawDocumentBuf)) -> RawDocumentBuf {
@@ -277,15 +260,6 @@ fn length_of_characters(text: &str, count: usize) -> Option<usize> {
     Some(text.len() - characters.as_str().len())
 }
 
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
 /// The writes of one file.
 struct Writes {
     chunks: Collection<RawDocumentBuf>,
@@ -293,15 +267,11 @@ struct Writes {
 }
 
 impl Writes {
-    /// Writes to `chunks`.
     fn to(chunks: Collection<Document>) -> Self {
         Self { chunks: chunks.clone_with_type(), under_way: JoinSet::new() }
     }
 
-    /// Begins to write a batch, as soon as there is room for one more.
-    ///
-    /// # Errors
-    /// An earlier batch could not be written.
+    /// Begins to write a batch, as soon as there is room for one more. Fails if an earlier one could not be written.
     async fn add(&mut self, batch: Vec<RawDocumentBuf>) -> Result<(), StoreError> {
         if batch.is_empty() {
             return Ok(());
@@ -317,10 +287,7 @@ impl Writes {
         Ok(())
     }
 
-    /// Waits until nothing is under way any more.
-    ///
-    /// # Errors
-    /// The first one of a batch that could not be written.
+    /// Waits until nothing is under way any more. Returns the first error of a batch that could not be written.
     async fn end(mut self) -> Result<(), StoreError> {
         let mut ended = Ok(());
         while !self.under_way.is_empty() {
@@ -357,7 +324,7 @@ mod tests {
         RUNTIME.block_on(async {
             let id = ObjectId::new();
             let (mut packer, mut source, mut chunks) = (Packer::new(id, encoding), bytes, Vec::new());
-            while !packer.has_ended() {
+            while !packer.ended {
                 packer.fill(&mut source, step).await?;
                 let more;
                 (packer, more) = packer.pack_aside().await?;

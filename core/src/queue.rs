@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
 use disbatch_operation::operation;
-use futures::TryStreamExt;
 
 use crate::accounts::Reach;
 use crate::counters::count::Amount;
@@ -15,7 +14,10 @@ use crate::fair::Settings;
 use crate::model::{Policy, Queue, QueueId, SHADOW_OF, STOPPED, Selector, Status, Task, whole_number};
 use crate::store::collections::{QUEUES, TASKS};
 use crate::store::error::typed;
-use crate::store::{Altered, Store, StoreError, Stored, still};
+use crate::store::{
+    Altered, Store, StoreError, Stored, between, collect, count_of, of_millis, put, setting_or_removing,
+    still, with,
+};
 use crate::task::{Waiting, claimable_of_any};
 
 /// What is stored of why a queue is paused or accepts no tasks, and of who did it when.
@@ -63,11 +65,7 @@ impl FirstTask {
         let task = typed::<Task>(TASKS.name, task).ok();
         let is_queued = task.as_ref().is_some_and(|task| task.status == Status::Queued);
         let since = raw.filter(|_| is_queued).and_then(|raw| Waiting::of_document(queue, &raw));
-        let waited = since.map(|waiting| {
-            let ms = now.timestamp_millis().saturating_sub(waiting.since.timestamp_millis());
-            Duration::from_millis(u64::try_from(ms).unwrap_or(0))
-        });
-        Self { task, waited }
+        Self { task, waited: since.map(|waiting| between(waiting.since, now)) }
     }
 }
 
@@ -81,7 +79,7 @@ impl Store {
     /// The queues that somebody may do something with, in the server's order.
     #[operation]
     pub async fn queues_within(&self, reach: &Reach) -> Result<Vec<Queue>, StoreError> {
-        let documents: Vec<Stored> = self.queues().find(reach.filter()).await?.try_collect().await?;
+        let documents = collect(self.queues().find(reach.filter())).await?;
         let queues: Vec<Queue> = documents.into_iter().filter_map(readable).collect();
         if matches!(reach, Reach::All) {
             self.measure_queues(&queues);
@@ -130,9 +128,6 @@ impl Store {
 
     /// The same, if these fields still have the values that are stored. A queue that is resumed and accepts tasks loses the
     /// reason why it did not. `None`: there is no such queue, or a field has another value.
-    ///
-    /// # Errors
-    /// As [`Store::update_queue`].
     #[operation]
     pub async fn update_queue_from(
         &self,
@@ -140,7 +135,7 @@ impl Store {
         fields: Document,
         stored: &[(String, Option<Bson>)],
     ) -> Result<Option<Altered>, StoreError> {
-        let mut filter = queue_filter(selector);
+        let mut filter = selector.filter("name");
         if !stored.is_empty() {
             filter.insert("$expr", still(stored.iter().map(|(name, value)| (name.as_str(), value.as_ref()))));
         }
@@ -164,30 +159,23 @@ impl Store {
     /// Deletes a queue, leaving its tasks. Returns what it was; `None`: there is no such queue.
     #[operation]
     pub async fn delete_queue(&self, selector: &Selector) -> Result<Option<Document>, StoreError> {
-        Ok(self.queues().find_one_and_delete(queue_filter(selector)).await?.map(Document::from))
+        Ok(self.queues().find_one_and_delete(selector.filter("name")).await?.map(Document::from))
     }
 
     /// What limits the claims of each of `queues` now, and which places are taken, over all DENs: to choose what
     /// to claim, and to look back after a claim. A queue that is gone is left out.
     #[operation]
     pub async fn look_at_queues(&self, queues: &[QueueId]) -> Result<HashMap<QueueId, Look>, StoreError> {
-        let ids: Vec<ObjectId> = queues.iter().map(|id| id.0).collect();
-        let stored = async {
-            let found = self.queues().find(doc! { "_id": { "$in": &ids } }).await?;
-            Ok::<Vec<Stored>, StoreError>(found.try_collect().await?)
-        };
+        let (all, tasks) = (self.queues(), self.tasks());
+        let stored = collect(all.find(doc! { "_id": { "$in": queues } }));
         let pipeline = [
-            doc! { "$match": { "queue": { "$in": &ids }, "status": { "$in": [-1, 0] } } },
+            doc! { "$match": { "queue": { "$in": queues }, "status": { "$in": [-1, 0] } } },
             doc! { "$group": {
                 "_id": { "queue": "$queue", "node": "$node" },
                 "running": { "$sum": 1 }, "slots": { "$push": "$slot" },
             } },
         ];
-        let taken = async {
-            let found = self.tasks().aggregate(pipeline).await?;
-            Ok::<Vec<Document>, StoreError>(found.try_collect().await?)
-        };
-        let (stored, taken) = futures::try_join!(stored, taken)?;
+        let (stored, taken) = futures::try_join!(stored, collect(tasks.aggregate(pipeline)))?;
         let mut looks = HashMap::new();
         for document in stored {
             let Ok(queue) = typed::<Queue>(QUEUES.name, document) else { continue };
@@ -214,14 +202,13 @@ impl Store {
         &self,
         queues: &[QueueId],
     ) -> Result<HashMap<QueueId, UnderWay>, StoreError> {
-        let ids: Vec<_> = queues.iter().map(|id| id.0).collect();
         let is = |status: Status| doc! { "$sum": { "$cond": [{ "$eq": ["$status", status] }, 1, 0] } };
         let is_date = |field: &str| doc! { "$eq": [{ "$type": field }, "date"] };
         let started = doc! { "$and": [{ "$eq": ["$status", Status::Running] }, is_date("$started")] };
         let since = doc! { "$subtract": ["$$NOW", "$first"] };
         let pipeline = [
             doc! { "$match": {
-                "queue": { "$in": ids }, "status": { "$in": [Status::Claimed, Status::Running] },
+                "queue": { "$in": queues }, "status": { "$in": [Status::Claimed, Status::Running] },
             } },
             doc! { "$group": {
                 "_id": "$queue", "claimed": is(Status::Claimed), "running": is(Status::Running),
@@ -229,12 +216,10 @@ impl Store {
             } },
             doc! { "$set": { "longest": { "$cond": [is_date("$first"), since, Bson::Null] } } },
         ];
-        let found: Vec<Document> =
-            self.tasks().aggregate(pipeline).max_time(TAKES).await?.try_collect().await?;
+        let found = collect(self.tasks().aggregate(pipeline).max_time(TAKES)).await?;
         let of_queue = |group: &Document| {
-            let count = |name| group.get(name).and_then(whole_number).map_or(0, i64::unsigned_abs);
-            let longest = group.get("longest").and_then(whole_number);
-            let longest = longest.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or(0)));
+            let count = |name| count_of(group, name).unwrap_or(0);
+            let longest = group.get("longest").and_then(whole_number).map(of_millis);
             let counts = UnderWay { claimed: count("claimed"), running: count("running"), longest };
             Some((QueueId(group.get_object_id("_id").ok()?), counts))
         };
@@ -245,8 +230,8 @@ impl Store {
     /// is deferred. This is one command, in which the server looks up at most three tasks for each queue, by indexes.
     #[operation]
     pub async fn first_tasks(&self) -> Result<HashMap<QueueId, FirstTask>, StoreError> {
-        let first = |r#as: &str, mut filter: Document, order: Option<Document>| {
-            filter.insert("$expr", doc! { "$eq": ["$queue", "$$queue"] });
+        let first = |r#as: &str, filter: Document, order: Option<Document>| {
+            let filter = with(filter, doc! { "$expr": { "$eq": ["$queue", "$$queue"] } });
             let mut pipeline = vec![doc! { "$match": filter }];
             pipeline.extend(order.map(|order| doc! { "$sort": order }));
             pipeline.extend([doc! { "$limit": 1 }, doc! { "$project": FirstTask::fields() }]);
@@ -261,8 +246,7 @@ impl Store {
             doc! { "$project": { "first": found_first, "now": "$$NOW" } },
             doc! { "$match": { "first": { "$type": "object" } } },
         ];
-        let found: Vec<Document> =
-            self.queues().aggregate(pipeline).max_time(TAKES).await?.try_collect().await?;
+        let found = collect(self.queues().aggregate(pipeline).max_time(TAKES)).await?;
         let of_queue = |mut row: Document| {
             let queue = QueueId(row.get_object_id("_id").ok()?);
             let now = row.get_datetime("now").ok().copied()?;
@@ -279,9 +263,7 @@ impl Store {
         let waiting = doc! { "status": Status::Blocked, "needs_lock": { "$exists": true } };
         let (holding, waiting) =
             futures::try_join!(self.count_up_to(holding, bound), self.count_up_to(waiting, bound))?;
-        let number = |amount| match amount {
-            Amount::Exactly(tasks) | Amount::MoreThan(tasks) => tasks,
-        };
+        let number = |(Amount::Exactly(tasks) | Amount::MoreThan(tasks))| tasks;
         Ok((number(holding), number(waiting)))
     }
 }
@@ -319,8 +301,7 @@ impl Look {
     }
 
     fn count(&mut self, group: &Document) {
-        let count = group.get("running").and_then(whole_number);
-        let count = count.and_then(|n| u64::try_from(n).ok()).unwrap_or(0);
+        let count = count_of(group, "running").unwrap_or(0);
         self.running += count;
         if let Some(node) = group.get_document("_id").ok().and_then(|id| id.get_str("node").ok()) {
             self.nodes.insert(node.to_owned(), count);
@@ -332,7 +313,7 @@ impl Look {
 }
 
 /// A queue, unless its document is none.
-pub(crate) fn readable(document: impl Into<Document>) -> Option<Queue> {
+pub(crate) fn readable(document: Document) -> Option<Queue> {
     typed(QUEUES.name, document)
         .inspect_err(|error| tracing::warn!(%error, "ignoring a queue that cannot be read"))
         .ok()
@@ -356,16 +337,7 @@ fn is_stopped(queue: &Document) -> bool {
 
 /// The same as [`change`], where what is said of why the queue is stopped goes with the last thing that stops it.
 fn reopening(fields: Document) -> Vec<Document> {
-    let (gone, set): (Vec<_>, Vec<_>) = fields.into_iter().partition(|(_, value)| *value == Bson::Null);
-    let mut update = Vec::new();
-    if !set.is_empty() {
-        let set: Document =
-            set.into_iter().map(|(name, value)| (name, Bson::from(doc! { "$literal": value }))).collect();
-        update.push(doc! { "$set": set });
-    }
-    if !gone.is_empty() {
-        update.push(doc! { "$unset": gone.into_iter().map(|(name, _)| name).collect::<Vec<_>>() });
-    }
+    let mut update = setting_or_removing(fields);
     let stopped = doc! { "$or": [{ "$eq": ["$paused", true] }, { "$eq": ["$accepting", false] }] };
     let kept = |field: &str| doc! { "$cond": [stopped.clone(), format!("${field}"), "$$REMOVE"] };
     let kept: Document = OF_STOP.iter().map(|field| ((*field).to_owned(), Bson::from(kept(field)))).collect();
@@ -380,29 +352,20 @@ fn change(fields: Document) -> Document {
     let set: Document = set.into_iter().collect();
     let mut update = Document::new();
     for (operator, fields) in [("$set", set), ("$unset", unset)] {
-        if !fields.is_empty() {
-            update.insert(operator, fields);
-        }
+        put(&mut update, operator, (!fields.is_empty()).then_some(fields));
     }
     update
 }
 
-fn queue_filter(selector: &Selector) -> Document {
-    match selector {
-        Selector::Id(id) => doc! { "_id": id },
-        Selector::Name(name) => doc! { "name": name },
-    }
-}
-
 /// Perl compares names as text when it reads a queue, and by type when it changes one.
 fn liberal_queue_filter(selector: &Selector) -> Document {
-    match selector {
-        Selector::Name(name) => match name.parse::<i64>() {
-            Ok(number) if number.to_string() == *name => doc! { "name": { "$in": [name, number] } },
-            _ => queue_filter(selector),
-        },
-        Selector::Id(_) => queue_filter(selector),
+    if let Selector::Name(name) = selector
+        && let Ok(number) = name.parse::<i64>()
+        && number.to_string() == *name
+    {
+        return doc! { "name": { "$in": [name, number] } };
     }
+    selector.filter("name")
 }
 
 pub fn new_queue_id() -> QueueId {

@@ -13,19 +13,14 @@ use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
-use futures::TryStreamExt;
-use mongodb::Collection;
 use mongodb::options::ReturnDocument;
 
 pub use limit::Rate;
 use limit::{Take, Taken, nanos};
 
 use crate::model::{Queue, QueueId, whole_number};
-use crate::store::collections;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, collect, integer, put};
 use crate::task::claimable;
-
-pub(crate) const COLLECTION: &str = collections::RATES.name;
 
 /// A document is of no use any more when all starts are paid for; it stays so much longer.
 pub(crate) const KEPT: Duration = Duration::from_secs(3600);
@@ -61,18 +56,15 @@ struct Origin {
 }
 
 impl Granted {
-    /// What somebody gets who is not limited.
     fn unlimited(starts: u64) -> Self {
         Self { starts, next: None, take: None }
     }
 
-    /// What somebody gets who has to wait.
     fn none(next: Duration) -> Self {
         Self { starts: 0, next: Some(next), take: None }
     }
 }
 
-/// What a rate allows at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing {
     pub rate: Rate,
@@ -89,8 +81,7 @@ impl Store {
         if most == 0 {
             return Ok(0);
         }
-        let most = u64::try_from(most).unwrap_or(u64::MAX);
-        Ok(self.tasks().count_documents(claimable(queue)).limit(most).await?)
+        Ok(self.tasks().count_documents(claimable(queue)).limit(most as u64).await?)
     }
 
     /// Takes up to `wanted` starts of `queue` (`group`: `None`, by its `rate`), or of one of its groups (by its
@@ -134,7 +125,7 @@ impl Store {
     #[operation(unused)]
     pub async fn return_starts(&self, granted: &Granted, unused: u64) -> Result<(), StoreError> {
         let Some(origin) = granted.take.as_ref().filter(|_| unused > 0) else { return Ok(()) };
-        let unused = i64::try_from(unused).unwrap_or(i64::MAX);
+        let unused = integer(unused);
         let still_there = doc! {
             "_id": &origin.key, "takes": { "$elemMatch": { "id": origin.id, "n": { "$gte": unused } } },
         };
@@ -196,11 +187,9 @@ impl Store {
     async fn take(&self, key: &Document, rate: &Rate, wanted: u64) -> Result<Option<Granted>, StoreError> {
         let id = ObjectId::new();
         let filter = doc! { "_id": key, "$expr": has_starts(rate) };
-        let taken = self
-            .rates()
-            .find_one_and_update(filter, taking(rate, wanted, id))
-            .return_document(ReturnDocument::After)
-            .await?;
+        let rates = self.rates();
+        let taken = rates.find_one_and_update(filter, taking(rate, wanted, id));
+        let taken = taken.return_document(ReturnDocument::After).await?;
         let Some(taken) = taken.as_ref().map(taken_of) else { return Ok(None) };
         let Some(ours) = taken.takes.iter().find(|take| take.id == id) else { return Ok(None) };
         let starts = u64::try_from(ours.n).unwrap_or(0);
@@ -218,19 +207,14 @@ impl Store {
             doc! { "$match": { "_id": keys } },
             doc! { "$project": { "tat": 1, "takes": 1, "now": "$$NOW" } },
         ];
-        Ok(self.rates().aggregate(with_time).await?.try_collect().await?)
+        collect(self.rates().aggregate(with_time)).await
     }
 
     /// The document of a rate of which nothing was taken yet.
     async fn begin_rate(&self, key: &Document) -> Result<(), StoreError> {
-        let takes: Vec<Bson> = Vec::new();
-        let first = doc! { "_id": key, "tat": 0_i64, "takes": takes, "full": self.now() };
-        match self.rates().insert_one(first).await.map_err(StoreError::from) {
-            Err(error) if !error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) => {
-                Err(error)
-            }
-            _ => Ok(()),
-        }
+        let first = doc! { "_id": key, "tat": 0_i64, "takes": [], "full": self.now() };
+        StoreError::unless_duplicate(self.rates().insert_one(first).await)?;
+        Ok(())
     }
 
     /// After the rate was changed: what was taken by the other one is paid for as soon as it can be by this one. Nothing
@@ -248,16 +232,11 @@ impl Store {
             { "$eq": ["$takes.id", ids] },
             { "$eq": ["$takes.n", numbers] },
         ] } };
-        let takes: Vec<Bson> = Vec::new();
         let reach = doc! { "$add": [nanos_of("$$NOW"), rate.reach()] };
         let update =
-            vec![doc! { "$set": { "tat": reach, "takes": takes } }, doc! { "$set": { "full": full(rate) } }];
+            vec![doc! { "$set": { "tat": reach, "takes": [] } }, doc! { "$set": { "full": full(rate) } }];
         self.rates().update_one(unchanged, update).await?;
         Ok(())
-    }
-
-    fn rates(&self) -> Collection<Document> {
-        self.database().collection(COLLECTION)
     }
 }
 
@@ -287,9 +266,7 @@ fn rate_of(queue: &Queue, group: Option<&str>) -> Option<Rate> {
 /// The `_id`. The order of its fields belongs to it.
 fn key(queue: QueueId, group: Option<&str>) -> Document {
     let mut key = doc! { "queue": queue };
-    if let Some(group) = group {
-        key.insert("group", group);
-    }
+    put(&mut key, "group", group);
     key
 }
 
@@ -339,7 +316,7 @@ fn taking(rate: &Rate, wanted: u64, id: ObjectId) -> Vec<Document> {
     // The server divides in floating point. What is divided here is a multiple, so that rounding gives the exact number.
     let whole = doc! { "$subtract": ["$$left", { "$mod": ["$$left", interval] }] };
     let allowed = doc! { "$toLong": { "$round": [{ "$divide": [whole, interval] }, 0] } };
-    let wanted = i64::try_from(wanted).unwrap_or(i64::MAX);
+    let wanted = integer(wanted);
     let n = doc! { "$let": { "vars": { "left": left }, "in": { "$min": [wanted, allowed] } } };
     let take = doc! { "id": id, "at": "$$NOW", "n": n };
     let first = doc! { "$let": {

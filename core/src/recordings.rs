@@ -15,17 +15,16 @@ use bson::{Bson, DateTime, Document, Regex, doc};
 use disbatch_operation::operation;
 use disbatch_wire::bundles::Recording;
 use futures::TryStreamExt;
-use mongodb::Collection;
-use mongodb::options::{Acknowledgment, WriteConcern};
+use mongodb::options::WriteConcern;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 
 use crate::model::{PLUGIN_VERSION, QueueId, STEPS, Status, Step, TaskId};
 use crate::secrets::SHOWN;
-use crate::store::collections::RECORDINGS;
-use crate::store::{Store, StoreError, majority};
+use crate::store::{Store, StoreError, of_millis, put, with};
 use crate::task::{ERROR, Run, commit_name, of_runs};
+use crate::text::hex;
 
 /// How long the end of an attempt waits for its recording to be stored.
 const KEEPING_TAKES: Duration = Duration::from_secs(5);
@@ -56,9 +55,8 @@ pub struct CommonPart {
 impl CommonPart {
     /// That of this text, for recordings that are kept for so long from now on, and for those of the rest of the day.
     pub fn new(text: &str, now: DateTime, keep_ms: i64) -> Self {
-        let sum = Sha256::digest(text.as_bytes());
         let day = now.timestamp_millis().saturating_add(keep_ms).div_euclid(DAY_MS).saturating_add(1);
-        Self { sha256: sum.iter().map(|byte| format!("{byte:02x}")).collect(), day }
+        Self { sha256: hex(Sha256::digest(text.as_bytes())), day }
     }
 
     /// Whether a recording that is kept for so long from now on may name it.
@@ -83,8 +81,7 @@ impl CommonPart {
 
 impl Recorded {
     fn document(&self, run: &Run, now: DateTime) -> Document {
-        let keep = Duration::from_millis(u64::try_from(self.keep_ms).unwrap_or(0));
-        let expires = DateTime::from(now.to_system_time() + keep);
+        let expires = DateTime::from(now.to_system_time() + of_millis(self.keep_ms));
         let mut document = doc! {
             "_id": commit_name(run.task, run.attempt), "task": run.task, "attempt": run.attempt, "queue": run.queue,
             "at": now, "expires": expires, "recording": &self.text,
@@ -119,9 +116,9 @@ impl Store {
         }
         let count = documents.len();
         // A majority would only be waited for: who asks for a recording reads what the primary has.
-        let once = WriteConcern::builder().w(Acknowledgment::Nodes(1)).build();
         let recordings = self.recordings();
-        let inserting = recordings.insert_many(documents).ordered(false).write_concern(once);
+        let inserting =
+            recordings.insert_many(documents).ordered(false).write_concern(WriteConcern::nodes(1));
         match timeout(KEEPING_TAKES, inserting).await.map(|done| done.map_err(StoreError::from)) {
             Ok(Ok(_)) => {}
             // They were stored, and the answer was lost.
@@ -135,7 +132,7 @@ impl Store {
     #[operation]
     pub async fn keep_common(&self, part: &CommonPart, text: &str) -> bool {
         let recordings = self.recordings();
-        let inserting = recordings.insert_many([part.document(text)]).write_concern(majority());
+        let inserting = recordings.insert_many([part.document(text)]).write_concern(WriteConcern::majority());
         match timeout(KEEPING_TAKES, inserting).await.map(|done| done.map_err(StoreError::from)) {
             Ok(Ok(_)) => return true,
             // The server has waited for a majority all the same.
@@ -161,13 +158,10 @@ impl Store {
                 }
             },
         };
-        match recording {
-            Ok(recording) => Ok(Some(recording)),
-            Err(error) => {
-                tracing::warn!(%error, %task, attempt, "ignoring a recording that cannot be read");
-                Ok(None)
-            }
-        }
+        let odd = |error: &serde_json::Error| {
+            tracing::warn!(%error, %task, attempt, "ignoring a recording that cannot be read");
+        };
+        Ok(recording.inspect_err(odd).ok())
     }
 
     /// The attempts of a queue that were recorded, the latest first, at most so many.
@@ -191,14 +185,8 @@ impl Store {
             Some(Regex { pattern, options: cstr!("").into() })
         };
         let ids: Vec<Regex> = tasks.iter().filter_map(Bson::as_object_id).filter_map(of_task).collect();
-        match self.recordings().delete_many(doc! { "_id": { "$in": ids } }).await.map_err(StoreError::from) {
-            Err(error) if error.is_forbidden() => Ok(()),
-            deleted => deleted.map(|_| ()),
-        }
-    }
-
-    fn recordings(&self) -> Collection<Document> {
-        self.database().collection(RECORDINGS.name)
+        StoreError::unless_forbidden(self.recordings().delete_many(doc! { "_id": { "$in": ids } }).await)?;
+        Ok(())
     }
 }
 
@@ -214,18 +202,15 @@ pub fn input_of(mut task: Document, attempt: i64, version: Option<&str>) -> Docu
     for field in OUTCOME.into_iter().chain(of_runs()).chain([PLUGIN_VERSION]) {
         task.remove(field);
     }
-    if let Some(version) = version {
-        task.insert(PLUGIN_VERSION, version);
-    }
+    put(&mut task, PLUGIN_VERSION, version);
     if let Ok(steps) = Step::of_field(task.get(STEPS))
         && !steps.is_empty()
     {
         task.insert(STEPS, steps.iter().map(Step::field).collect::<Vec<_>>());
     }
-    task.extend(
-        doc! { "status": Status::Running, "stdout": Bson::Null, "stderr": Bson::Null, "attempt": attempt },
-    );
-    task
+    let running =
+        doc! { "status": Status::Running, "stdout": Bson::Null, "stderr": Bson::Null, "attempt": attempt };
+    with(task, running)
 }
 
 #[cfg(test)]

@@ -30,7 +30,6 @@ use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document};
-use mongodb::Collection;
 use serde::{Deserialize, Serialize};
 
 pub use crate::model::ScheduleId;
@@ -48,14 +47,13 @@ pub use zone::{Change, Fold, Gap, Zone};
 
 use crate::budget::OverBudget;
 use crate::model::{QueueId, TaskId};
+use crate::store::StoreError;
 use crate::store::collections;
-use crate::store::{Store, StoreError, Stored};
 use crate::task::{TaskOptions, within_budget};
 use crate::tenants::{Busy, OverQuota};
+use disbatch_values::words;
 
 pub(crate) const COLLECTION: &str = collections::SCHEDULES.name;
-
-pub(crate) const CALENDARS: &str = collections::CALENDARS.name;
 
 /// A name of a schedule or a calendar has so many characters at most.
 pub const LONGEST_NAME: usize = 200;
@@ -63,41 +61,28 @@ pub const LONGEST_NAME: usize = 200;
 /// A description has so many characters at most.
 pub const LONGEST_DESCRIPTION: usize = 10_000;
 
-/// So many tasks a backfill makes at most.
 pub const MOST_BACKFILLED: usize = 1_000;
 
-/// What happens when a time comes and a task of an earlier one has not ended.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Overlap {
-    /// Both run.
-    Allow,
-    /// The time is passed over.
-    #[default]
-    Skip,
-    /// The new one waits until the earlier ones have ended.
-    Queue,
-    /// The earlier ones are cancelled, and the new one waits until they have ended.
-    Cancel,
+words! {
+    /// What happens when a time comes and a task of an earlier one has not ended.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub enum Overlap {
+        /// Both run.
+        Allow = "allow",
+        /// The time is passed over.
+        #[default]
+        Skip = "skip",
+        /// The new one waits until the earlier ones have ended.
+        Queue = "queue",
+        /// The earlier ones are cancelled, and the new one waits until they have ended.
+        Cancel = "cancel",
+    }
 }
 
 impl Settings {
     /// Sees to it that tasks of these can go through their whole life.
     pub(crate) fn within_budget(&self) -> Result<(), OverBudget> {
         within_budget(&self.options, std::slice::from_ref(&self.params))
-    }
-}
-
-impl Overlap {
-    pub const ALL: [Self; 4] = [Self::Allow, Self::Skip, Self::Queue, Self::Cancel];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Allow => "allow",
-            Self::Skip => "skip",
-            Self::Queue => "queue",
-            Self::Cancel => "cancel",
-        }
     }
 }
 
@@ -146,12 +131,9 @@ pub struct Last {
     pub why: Option<String>,
 }
 
-/// A run that succeeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LastSuccess {
-    /// When it began.
     pub start: Option<DateTime>,
-    /// When it ended.
     pub finish: DateTime,
 }
 
@@ -183,7 +165,6 @@ pub struct Schedule {
     pub storage: Option<Bson>,
     /// The time of the task that has saved it.
     pub stored_for: Option<DateTime>,
-    /// The newest run that succeeded.
     pub last_success: Option<LastSuccess>,
     /// The number of its settings: it grows with each change of them.
     pub rev: i64,
@@ -197,16 +178,13 @@ pub struct Schedule {
 /// What a run of a task is told about its schedule.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ForRun {
-    /// The id of the schedule.
     pub id: ObjectId,
     pub name: String,
     /// What the plugin has saved in an earlier run.
     #[serde(default, with = "document::kept", skip_serializing_if = "Option::is_none")]
     pub storage: Option<Bson>,
-    /// When the newest run began that succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_success_start: Option<DateTime>,
-    /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_success_finish: Option<DateTime>,
 }
@@ -239,20 +217,4 @@ pub enum ScheduleError {
     Busy(#[from] Busy),
     #[error(transparent)]
     Store(#[from] StoreError),
-}
-
-impl From<mongodb::error::Error> for ScheduleError {
-    fn from(error: mongodb::error::Error) -> Self {
-        Self::Store(error.into())
-    }
-}
-
-impl Store {
-    pub(crate) fn schedules(&self) -> Collection<Stored> {
-        self.database().collection(COLLECTION)
-    }
-
-    pub(crate) fn calendars(&self) -> Collection<Document> {
-        self.database().collection(CALENDARS)
-    }
 }

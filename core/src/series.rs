@@ -54,17 +54,16 @@ mod read;
 use std::time::Duration;
 
 use bson::oid::ObjectId;
-use bson::{DateTime, Document, doc};
+use bson::{Bson, DateTime, Document, doc};
 use disbatch_operation::operation;
-use mongodb::Collection;
 use tokio::time::Instant;
 
 use crate::canary::Side;
-use crate::model::{Canary, NodeName, QueueId, Status, Trial, whole_number};
+use crate::model::{Canary, NodeName, QueueId, Status, Trial};
 use crate::node::Stats;
 use crate::notebook::{Notebook, Notes};
 use crate::store::collections;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, between, count_of, integer};
 use crate::task::{Run, Waiting};
 use pending::{Pending, Sample};
 use read::readable;
@@ -74,7 +73,6 @@ pub use read::{NodeHour, NodePoint, Point};
 
 pub(crate) const COLLECTION: &str = collections::SERIES.name;
 
-/// For how long the numbers are kept.
 pub const KEPT: Duration = Duration::from_secs(8 * 24 * 3600);
 
 /// The shortest step.
@@ -116,7 +114,6 @@ impl Notes for Series {
 pub struct Sides {
     /// Those of the version that is tried.
     pub canary: Side,
-    /// All others.
     pub others: Side,
 }
 
@@ -132,9 +129,7 @@ impl Sides {
     }
 
     fn of_document(document: &Document) -> Self {
-        let count = |name: &str| {
-            document.get(name).and_then(whole_number).and_then(|count| u64::try_from(count).ok()).unwrap_or(0)
-        };
+        let count = |name: &str| count_of(document, name).unwrap_or(0);
         let side = |ended: &str, failed: &str| Side { ended: count(ended), failed: count(failed) };
         let [canary_ended, canary_failed, others_ended, others_failed] =
             Self::default().fields().map(|(name, _)| name);
@@ -155,12 +150,9 @@ impl Sides {
     }
 
     fn statement(&self, queue: ObjectId, began: i64) -> Document {
-        let increments: Document = self
-            .fields()
-            .into_iter()
-            .filter(|(_, count)| *count > 0)
-            .map(|(name, count)| (name.to_owned(), i64::try_from(count).unwrap_or(i64::MAX).into()))
-            .collect();
+        let counts = self.fields().into_iter().filter(|(_, count)| *count > 0);
+        let increments: Document =
+            counts.map(|(name, count)| (name.to_owned(), Bson::from(integer(count)))).collect();
         // It stays as long as anything is added to it.
         let update = doc! { "$inc": increments, "$currentDate": { "at": true } };
         doc! { "q": { "_id": canary_id(queue, began) }, "u": update, "upsert": true }
@@ -168,10 +160,8 @@ impl Sides {
 }
 
 impl Store {
-    /// Notes that a task was started at this time.
     pub(crate) fn note_start(&self, waiting: &Waiting, at: DateTime) {
-        let waited = at.timestamp_millis().saturating_sub(waiting.since.timestamp_millis());
-        let waited = Duration::from_millis(u64::try_from(waited).unwrap_or(0));
+        let waited = between(waiting.since, at);
         let queue = self.metrics().queues.of(waiting.queue.0.bytes());
         queue.started.inc();
         queue.wait.observe_time(waited);
@@ -181,7 +171,6 @@ impl Store {
         });
     }
 
-    /// Notes that `tasks` tasks of `queue` have ended.
     pub(crate) fn note_ends(&self, queue: QueueId, status: Status, tasks: u64) {
         if tasks > 0 {
             let minute = minute_of(self.now());
@@ -237,10 +226,6 @@ impl Store {
         let id = canary_id(queue.0, canary.began.timestamp_millis());
         let found = readable(self.series_documents().find_one(doc! { "_id": id }).await)?.flatten();
         Ok(found.as_ref().map(Sides::of_document).unwrap_or_default())
-    }
-
-    fn series_documents(&self) -> Collection<Document> {
-        self.database().collection(COLLECTION)
     }
 }
 

@@ -15,17 +15,16 @@ use std::time::Duration;
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, Timestamp, doc};
 use disbatch_operation::operation;
-use futures::TryStreamExt;
 use mongodb::Collection;
 
-use crate::lease::{self, LeaseName};
+use crate::lease::LeaseName;
 use crate::model::{
     FILES, Queue, SHADOW, SHADOW_OF, SHADOW_TENANT, STEPS, Shadow, Status, Task, TaskId, shadow_id,
-    whole_number,
 };
 use crate::notifications::Followed;
 use crate::secrets;
-use crate::store::{Store, StoreError, Stored};
+use crate::store::collections::LEASES;
+use crate::store::{Store, StoreError, collect, integer, put};
 use crate::task::{SubmitError, TaskOptions};
 use disbatch_metrics::labels::Source;
 
@@ -68,8 +67,7 @@ impl Store {
     /// The queues whose tasks have shadows, each with the queue of these.
     #[operation]
     pub async fn shadowed_queues(&self) -> Result<Vec<Shadowed>, StoreError> {
-        let found = self.queues().find(doc! { SHADOW: { "$type": "object" } }).await?;
-        let found: Vec<Stored> = found.try_collect().await?;
+        let found = collect(self.queues().find(doc! { SHADOW: { "$type": "object" } })).await?;
         let mut all = Vec::new();
         for queue in found.into_iter().filter_map(read::<Queue>) {
             if let Some((shadow, other)) = self.find_shadow(&queue).await? {
@@ -120,8 +118,7 @@ impl Store {
             "$nor": [{ "status": Status::Terminated, "cancel": { "$type": "object" } }],
         };
         let without = doc! { "stdout": 0, "stderr": 0, "history": 0, "result": 0 };
-        let found = self.tasks().find(wanted).projection(without).await?;
-        let tasks: Vec<Stored> = found.try_collect().await?;
+        let tasks = collect(self.tasks().find(wanted).projection(without)).await?;
         let tasks: Vec<Task> = tasks.into_iter().filter_map(read).collect();
         let ids: Vec<TaskId> = tasks.iter().map(|task| shadow_id(task.id)).collect();
         let missing: BTreeSet<TaskId> = self.missing_tasks(&ids).await?.into_iter().collect();
@@ -163,22 +160,14 @@ impl Store {
             }
         };
         shadow.insert(SHADOW_OF, task.id);
-        let tenant = task.rest.get_str("tenant").ok();
-        shadow.extend(tenant.map(|tenant| (SHADOW_TENANT.to_owned(), Bson::from(tenant))));
-        let status = shadow.get("status").and_then(whole_number).map(Status::from_code);
-        match self.insert_because(&self.shadow_lease(), leads(instance), shadow).await {
-            Ok(()) => {
-                self.submitted(other.id, status, 1, Source::Shadow);
-                Ok(true)
-            }
-            Err(error) if error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) => {
-                Ok(false)
-            }
-            Err(error) => {
-                self.doubt_counters();
-                Err(error)
-            }
+        put(&mut shadow, SHADOW_TENANT, task.rest.get_str("tenant").ok());
+        let status = Status::stored(&shadow);
+        let inserted = self.insert_because(&self.shadow_lease(), leads(instance), shadow).await;
+        let inserted = StoreError::unless_duplicate(inserted).inspect_err(|_| self.doubt_counters())?;
+        if inserted.is_some() {
+            self.submitted(other.id, status, 1, Source::Shadow);
         }
+        Ok(inserted.is_some())
     }
 
     /// The latest shadows in the queue `other` of tasks of `queue` that have ended, with these, at most so many.
@@ -190,18 +179,17 @@ impl Store {
         limit: usize,
     ) -> Result<Vec<Pair>, StoreError> {
         let ended = doc! { "queue": other.id, SHADOW_OF: { "$exists": true }, "$nor": [{ "status": { "$in": Status::LIVE.to_vec() } }] };
-        let most = i64::try_from(limit).unwrap_or(i64::MAX);
-        let found =
-            self.tasks().find(ended).projection(compared()).sort(doc! { "_id": -1 }).limit(most).await?;
-        let shadows: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+        let most = integer(limit);
+        let tasks = self.tasks();
+        let shadows = tasks.find(ended).projection(compared()).sort(doc! { "_id": -1 }).limit(most);
+        let shadows = collect(shadows).await?;
         let of = |shadow: &Document| shadow.get_object_id(SHADOW_OF).ok();
         let mut rest: BTreeSet<ObjectId> = shadows.iter().filter_map(of).collect();
         let mut tasks = std::collections::HashMap::new();
         for collection in [self.tasks(), self.archive()] {
             let these =
                 doc! { "_id": { "$in": rest.iter().copied().collect::<Vec<_>>() }, "queue": queue.id };
-            let found = collection.find(these).projection(compared()).await?;
-            let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+            let found = collect(collection.find(these).projection(compared())).await?;
             for task in found {
                 if let Ok(id) = task.get_object_id("_id") {
                     rest.remove(&id);
@@ -214,7 +202,7 @@ impl Store {
     }
 
     fn shadow_lease(&self) -> Collection<Document> {
-        self.database().collection(lease::COLLECTION)
+        self.database().collection(LEASES.name)
     }
 }
 
@@ -224,8 +212,8 @@ fn leads(instance: &str) -> Document {
 }
 
 /// What cannot be understood has no shadow.
-fn read<T: serde::de::DeserializeOwned>(stored: Stored) -> Option<T> {
-    bson::deserialize_from_document(stored.into()).ok()
+fn read<T: serde::de::DeserializeOwned>(stored: Document) -> Option<T> {
+    bson::deserialize_from_document(stored).ok()
 }
 
 /// What is read of both.

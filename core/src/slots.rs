@@ -12,15 +12,13 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use bson::oid::ObjectId;
-use bson::{Bson, DateTime, Document, doc};
+use bson::{DateTime, Document, doc};
 use disbatch_operation::operation;
-use futures::TryStreamExt;
-use mongodb::error::ErrorKind;
 
-use crate::model::{NodeName, QueueId, TaskId, whole_number};
+use crate::keys::duplicates;
+use crate::model::{NodeName, QueueId, TaskId};
 use crate::node::HOLDERS;
-use crate::store::collections::SLOTS;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, collect, count_of, integer, with};
 
 /// Starts of a holder are refused so long after the last heartbeat but one.
 pub const FENCE: Duration = Duration::from_secs(5);
@@ -31,9 +29,6 @@ pub const STARTS_TAKE: Duration = Duration::from_secs(4);
 /// Who has been silent for so long has started nothing since, and can start nothing any more: longer than the other two together, as servers that follow each
 /// other as primary may have clocks that differ.
 pub const SILENT: Duration = Duration::from_secs(10);
-
-/// A duplicate key: somebody holds the slot.
-const IS_HELD: i32 = 11_000;
 
 /// Who holds slots: one start of a DEN, or what it goes on as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -60,7 +55,7 @@ impl HeldSlot {
         let id = stored.get_document("_id").ok()?;
         Some(Self {
             queue: QueueId(id.get_object_id("queue").ok()?),
-            number: id.get("slot").and_then(whole_number).and_then(|slot| u64::try_from(slot).ok())?,
+            number: count_of(id, "slot")?,
             holder: Holder(stored.get_object_id("holder").ok()?),
             node: stored.get_str("node").unwrap_or_default().to_owned(),
         })
@@ -69,12 +64,11 @@ impl HeldSlot {
 
 /// The slot that a task has.
 fn slot_of(task: &Document) -> Option<(QueueId, u64)> {
-    let number = task.get("slot").and_then(whole_number)?;
-    Some((QueueId(task.get_object_id("queue").ok()?), u64::try_from(number).ok()?))
+    Some((QueueId(task.get_object_id("queue").ok()?), count_of(task, "slot")?))
 }
 
 fn key(queue: QueueId, number: u64) -> Document {
-    doc! { "queue": queue, "slot": i64::try_from(number).unwrap_or(i64::MAX) }
+    doc! { "queue": queue, "slot": integer(number) }
 }
 
 impl Store {
@@ -92,27 +86,21 @@ impl Store {
         let one = |number: &u64| doc! { "_id": key(queue, *number), "queue": queue, "holder": holder.0, "node": node };
         let held = self.slots().insert_many(slots.iter().map(one)).ordered(false).await;
         let Err(error) = held else { return Ok(slots.to_vec()) };
-        let ErrorKind::InsertMany(many) = error.kind.as_ref() else { return Err(error.into()) };
-        let failures = many.write_errors.as_deref().unwrap_or_default();
-        if many.write_concern_error.is_some() || failures.iter().any(|failure| failure.code != IS_HELD) {
-            return Err(error.into());
-        }
-        let is_held = |at: usize| failures.iter().any(|failure| failure.index == at);
-        Ok(slots.iter().enumerate().filter(|(at, _)| !is_held(*at)).map(|(_, slot)| *slot).collect())
+        let others = duplicates(error)?;
+        Ok(slots.iter().enumerate().filter(|(at, _)| !others.contains(at)).map(|(_, slot)| *slot).collect())
     }
 
     /// The slots of these queues that are held.
     #[operation]
     pub async fn held_slots(&self, queues: &[QueueId]) -> Result<Vec<HeldSlot>, StoreError> {
-        let ids: Vec<ObjectId> = queues.iter().map(|id| id.0).collect();
-        self.held_slots_like(doc! { "queue": { "$in": ids } }).await
+        self.held_slots_like(doc! { "queue": { "$in": queues } }).await
     }
 
     /// Who holds slots, and who of them has said that it starts nothing any more.
     #[operation]
     pub async fn holders(&self) -> Result<HashMap<Holder, bool>, StoreError> {
         let pipeline = [doc! { "$group": { "_id": "$holder", "closed": { "$max": "$closed" } } }];
-        let found: Vec<Document> = self.slots().aggregate(pipeline).await?.try_collect().await?;
+        let found = collect(self.slots().aggregate(pipeline)).await?;
         let holder = |group: &Document| {
             Some((Holder(group.get_object_id("_id").ok()?), group.get_bool("closed").unwrap_or(false)))
         };
@@ -120,7 +108,7 @@ impl Store {
     }
 
     async fn held_slots_like(&self, filter: Document) -> Result<Vec<HeldSlot>, StoreError> {
-        let found: Vec<Document> = self.slots().find(filter).await?.try_collect().await?;
+        let found = collect(self.slots().find(filter)).await?;
         Ok(found.iter().filter_map(HeldSlot::read).collect())
     }
 
@@ -151,8 +139,7 @@ impl Store {
         let ids: Vec<ObjectId> = of.iter().map(|holder| holder.0).collect();
         let theirs = doc! { "holder": { "$in": ids } };
         // Behind a majority, so that what is read next is read from the present primary, and shows all that they have started.
-        let mut open = theirs.clone();
-        open.insert("closed", doc! { "$ne": true });
+        let open = with(theirs.clone(), doc! { "closed": { "$ne": true } });
         self.slots().update_many(open, doc! { "$set": { "closed": true } }).await?;
         let held = self.held_slots_like(theirs.clone()).await?;
         let busy = self.slots_in_use(&held).await?;
@@ -161,15 +148,13 @@ impl Store {
         if free.is_empty() {
             return Ok(0);
         }
-        let mut these = theirs;
-        these.insert("_id", doc! { "$in": free });
+        let these = with(theirs, doc! { "_id": { "$in": free } });
         Ok(self.slots().delete_many(these).await?.deleted_count)
     }
 
     /// The slots that claimed and running tasks have. By an index it is in the order of the statuses, so a task that is started meanwhile is not passed by.
     async fn slots_in_use(&self, held: &[HeldSlot]) -> Result<HashSet<(QueueId, u64)>, StoreError> {
-        let queues: HashSet<ObjectId> = held.iter().map(|slot| slot.queue.0).collect();
-        let queues: Vec<ObjectId> = queues.into_iter().collect();
+        let queues: HashSet<QueueId> = held.iter().map(|slot| slot.queue).collect();
         let found = self.taken_tasks(doc! { "queue": { "$in": queues } }).await?;
         Ok(found.iter().filter_map(slot_of).collect())
     }
@@ -178,27 +163,22 @@ impl Store {
     #[operation]
     pub async fn beats_of_holders(&self) -> Result<HashMap<Holder, DateTime>, StoreError> {
         let nodes = self.nodes();
-        let found = nodes.find(doc! { HOLDERS: { "$exists": true } }).projection(doc! { HOLDERS: 1 }).await?;
-        let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+        let found =
+            collect(nodes.find(doc! { HOLDERS: { "$exists": true } }).projection(doc! { HOLDERS: 1 }))
+                .await?;
         Ok(found.iter().flat_map(crate::node::beats).collect())
     }
 
     /// Those of these tasks that are claimed or running, and their slots.
     #[operation]
     pub async fn still_taken(&self, tasks: &[TaskId]) -> Result<HashMap<TaskId, (QueueId, u64)>, StoreError> {
-        let ids: Vec<Bson> = tasks.iter().map(|task| Bson::from(task.0)).collect();
-        let found = self.taken_tasks(doc! { "_id": { "$in": ids } }).await?;
+        let found = self.taken_tasks(doc! { "_id": { "$in": tasks } }).await?;
         let one = |task: &Document| Some((TaskId(task.get_object_id("_id").ok()?), slot_of(task)?));
         Ok(found.iter().filter_map(one).collect())
     }
 
-    async fn taken_tasks(&self, mut filter: Document) -> Result<Vec<Document>, StoreError> {
-        filter.insert("status", doc! { "$in": [-1, 0] });
-        let found = self.tasks().find(filter).projection(doc! { "queue": 1, "slot": 1 }).await?;
-        Ok(found.map_ok(Document::from).try_collect().await?)
-    }
-
-    fn slots(&self) -> mongodb::Collection<Document> {
-        self.database().collection(SLOTS.name)
+    async fn taken_tasks(&self, filter: Document) -> Result<Vec<Document>, StoreError> {
+        let filter = with(filter, doc! { "status": { "$in": [-1, 0] } });
+        collect(self.tasks().find(filter).projection(doc! { "queue": 1, "slot": 1 })).await
     }
 }

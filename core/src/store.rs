@@ -11,26 +11,26 @@ mod indexes;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_metrics::Metrics;
 use disbatch_operation::operation;
-use futures::stream::{BoxStream, Stream, StreamExt};
+use futures::stream::{BoxStream, Stream, StreamExt, TryStreamExt};
 use mongodb::options::{
-    Acknowledgment, AuthMechanism, ClientOptions, Credential, ServerMonitoringMode, Tls, TlsOptions,
-    WriteConcern,
+    ClientOptions, Credential, ReadConcern, ServerMonitoringMode, Tls, TlsOptions, WriteConcern,
 };
-use mongodb::{Client, Collection, Database};
+use mongodb::{Client, Collection, Cursor, Database};
+use serde::de::DeserializeOwned;
 use tokio_util::task::AbortOnDropHandle;
 
-use self::collections::{
-    ARCHIVE, ATTEMPTS, BALANCE, CHUNKS, FILES, NODES, QUEUES, REPORTS, SUBMISSIONS, TASKS,
-};
+use self::collections::TASKS;
 use crate::admission::Memory;
 use crate::audit::is_same;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, Inbox, Indexes, Role, Ssl};
 use crate::counters::Counters;
 use crate::fair::Ledger;
+use crate::model::whole_number;
 use crate::node::Updated;
 use crate::notebook::Notebook;
 use crate::series::Series;
@@ -83,6 +83,96 @@ pub(crate) fn still<'a>(fields: impl Iterator<Item = (&'a str, Option<&'a Bson>)
     doc! { "$and": fields.map(same).collect::<Vec<Document>>() }
 }
 
+/// All documents that a query finds.
+pub(crate) fn collect<D: DeserializeOwned>(
+    query: impl IntoFuture<Output = mongodb::error::Result<Cursor<D>>>,
+) -> impl Future<Output = Result<Vec<Document>, StoreError>>
+where
+    Document: From<D>,
+{
+    // Begun here, as what waits then has the options of the query, which are large, behind a pointer.
+    let found = query.into_future();
+    async move { Ok(found.await?.map_ok(Document::from).try_collect().await?) }
+}
+
+/// The ids of all documents that a query finds, but those that are no ObjectIds.
+pub(crate) fn collect_ids<D: DeserializeOwned>(
+    query: impl IntoFuture<Output = mongodb::error::Result<Cursor<D>>>,
+) -> impl Future<Output = Result<Vec<ObjectId>, StoreError>>
+where
+    Document: From<D>,
+{
+    let found = collect(query);
+    async move { Ok(found.await?.iter().filter_map(|found| found.get_object_id("_id").ok()).collect()) }
+}
+
+/// Fields of the documents that match, as a majority of the replica set has them: at most so many, 0 for all.
+pub(crate) async fn as_majority(
+    collection: &Collection<Stored>,
+    filter: Document,
+    only: Document,
+    limit: i64,
+) -> Result<Vec<Document>, StoreError> {
+    let found = collection.find(filter).projection(only).limit(limit);
+    collect(found.read_concern(ReadConcern::majority())).await
+}
+
+/// A document with more fields, which take the place of those that are called the same.
+pub(crate) fn with(mut document: Document, more: impl IntoIterator<Item = (String, Bson)>) -> Document {
+    document.extend(more);
+    document
+}
+
+/// Puts a field into a document, if there is a value for it.
+pub(crate) fn put(document: &mut Document, field: &str, value: Option<impl Into<Bson>>) {
+    if let Some(value) = value {
+        document.insert(field, value);
+    }
+}
+
+/// The ids in a list that a document has, but for what is none there.
+pub(crate) fn ids_in(document: &Document, field: &str) -> impl Iterator<Item = ObjectId> {
+    document.get_array(field).into_iter().flatten().filter_map(Bson::as_object_id)
+}
+
+/// All of these conditions; none if there are none.
+pub(crate) fn all_of(conditions: Vec<Document>) -> Document {
+    if conditions.is_empty() {
+        Document::new()
+    } else {
+        doc! { "$and": conditions }
+    }
+}
+
+/// Stages that set fields, and remove those whose new value is null. Values that look like expressions stay what they are.
+pub(crate) fn setting_or_removing(fields: Document) -> Vec<Document> {
+    let (gone, set): (Document, Document) = fields.into_iter().partition(|(_, value)| *value == Bson::Null);
+    let literal = |(name, value): (String, Bson)| (name, Bson::from(doc! { "$literal": value }));
+    let set = (!set.is_empty()).then(|| doc! { "$set": set.into_iter().map(literal).collect::<Document>() });
+    let gone = (!gone.is_empty()).then(|| doc! { "$unset": gone.keys().collect::<Vec<_>>() });
+    set.into_iter().chain(gone).collect()
+}
+
+/// A count as it is stored: the largest integer in place of what is larger.
+pub(crate) fn integer(count: impl TryInto<i64>) -> i64 {
+    count.try_into().unwrap_or(i64::MAX)
+}
+
+/// A count that a document has. `None`: it has none, or what stands there is none.
+pub(crate) fn count_of(document: &Document, field: &str) -> Option<u64> {
+    document.get(field).and_then(whole_number).and_then(|count| u64::try_from(count).ok())
+}
+
+/// A time that is stored in milliseconds: none in place of what is below that.
+pub(crate) fn of_millis(millis: i64) -> Duration {
+    Duration::from_millis(u64::try_from(millis).unwrap_or(0))
+}
+
+/// How long it is from one time to another; none if that was before, as it may be by the clocks of two hosts.
+pub(crate) fn between(from: DateTime, to: DateTime) -> Duration {
+    of_millis(to.timestamp_millis().saturating_sub(from.timestamp_millis()))
+}
+
 /// A document that was changed, as it was at that moment and as it is since.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Altered {
@@ -129,7 +219,7 @@ impl Store {
     #[operation]
     pub async fn connect(config: &Config, role: Role) -> Result<Self, StoreError> {
         let mut options = client_options(config).await?;
-        options.app_name.get_or_insert_with(|| role.user().to_owned());
+        options.app_name.get_or_insert_with(|| role.as_str().to_owned());
         if role == Role::TaskRunner {
             frugal(&mut options);
         }
@@ -137,51 +227,32 @@ impl Store {
             options.credential = Some(credential(role, password, &config.database));
         }
         let database = Client::with_options(options)?.database(&config.database);
-        let (counters, series) = match role {
-            Role::TaskRunner => (Counters::of_runner(), Notebook::of_runner()),
-            Role::Disbatchd | Role::DisbatchWeb | Role::QueueBalance | Role::Plugin => {
-                (Counters::of_daemon(), Notebook::of_daemon())
-            }
-        };
-        let (clock, groups) = (Arc::new(SystemClock), Arc::new(Notebook::of_daemon()));
-        let (counters, series, admission) = (Arc::new(counters), Arc::new(series), Arc::default());
-        let (aside, metrics, indexes) = (Arc::default(), Arc::default(), config.indexes);
-        let turns = turns(&database);
-        Ok(Self {
-            database,
-            clock,
-            counters,
-            series,
-            groups,
-            admission,
-            aside,
-            metrics,
-            indexes,
-            inbox: Arc::new(config.inbox.clone()),
-            _turns: turns,
+        let (indexes, inbox) = (config.indexes, Arc::new(config.inbox.clone()));
+        let store = Self { indexes, inbox, ..Self::with_clock(database, Arc::new(SystemClock)) };
+        Ok(match role {
+            Role::TaskRunner => Self {
+                counters: Arc::new(Counters::of_runner()),
+                series: Arc::new(Notebook::of_runner()),
+                ..store
+            },
+            Role::Disbatchd | Role::DisbatchWeb | Role::QueueBalance | Role::Plugin => store,
         })
     }
 
     /// The operations of this module on `database`, with the time from `clock`.
     pub fn with_clock(database: Database, clock: Arc<dyn Clock>) -> Self {
-        let (counters, series) = (Counters::of_daemon(), Notebook::of_daemon());
-        let groups = Arc::new(Notebook::of_daemon());
-        let (counters, series, admission) = (Arc::new(counters), Arc::new(series), Arc::default());
-        let (aside, metrics, indexes) = (Arc::default(), Arc::default(), Indexes::default());
-        let turns = turns(&database);
-        let inbox = Arc::default();
         Self {
-            database,
             clock,
-            counters,
-            series,
-            groups,
-            admission,
-            aside,
-            metrics,
-            indexes,
-            inbox,
-            _turns: turns,
+            counters: Arc::new(Counters::of_daemon()),
+            series: Arc::new(Notebook::of_daemon()),
+            groups: Arc::new(Notebook::of_daemon()),
+            admission: Arc::default(),
+            aside: Arc::default(),
+            metrics: Arc::default(),
+            indexes: Indexes::default(),
+            inbox: Arc::default(),
+            _turns: turns(&database),
+            database,
         }
     }
 
@@ -232,49 +303,9 @@ impl Store {
         &self.aside
     }
 
-    pub(crate) fn nodes(&self) -> Collection<Stored> {
-        self.database.collection(NODES.name)
-    }
-
-    pub(crate) fn queues(&self) -> Collection<Stored> {
-        self.database.collection(QUEUES.name)
-    }
-
-    pub(crate) fn tasks(&self) -> Collection<Stored> {
-        self.database.collection(TASKS.name)
-    }
-
     /// `tasks`, to put new ones into.
     pub(crate) fn new_tasks(&self) -> Collection<Document> {
         self.database.collection(TASKS.name)
-    }
-
-    pub(crate) fn archive(&self) -> Collection<Stored> {
-        self.database.collection(ARCHIVE.name)
-    }
-
-    pub(crate) fn attempts(&self) -> Collection<Stored> {
-        self.database.collection(ATTEMPTS.name)
-    }
-
-    pub(crate) fn submissions(&self) -> Collection<Document> {
-        self.database.collection(SUBMISSIONS.name)
-    }
-
-    pub(crate) fn files(&self) -> Collection<Document> {
-        self.database.collection(FILES.name)
-    }
-
-    pub(crate) fn chunks(&self) -> Collection<Document> {
-        self.database.collection(CHUNKS.name)
-    }
-
-    pub(crate) fn balance(&self) -> Collection<Stored> {
-        self.database.collection(BALANCE.name)
-    }
-
-    pub(crate) fn reports(&self) -> Collection<Document> {
-        self.database.collection(REPORTS.name)
     }
 }
 
@@ -297,25 +328,19 @@ pub(crate) async fn client_options(config: &Config) -> Result<ClientOptions, Sto
     let mut options = ClientOptions::parse(&uri).await?;
     options.server_selection_timeout.get_or_insert(SERVER_SELECTION_TIMEOUT);
     options.connect_timeout.get_or_insert(CONNECT_TIMEOUT);
-    options.write_concern.get_or_insert_with(majority);
+    options.write_concern.get_or_insert_with(WriteConcern::majority);
     if let Some(ssl) = &config.attributes.ssl {
         options.tls = Some(Tls::Enabled(tls_options(ssl)));
     }
     Ok(options)
 }
 
-pub(crate) fn majority() -> WriteConcern {
-    WriteConcern::builder().w(Acknowledgment::Majority).build()
-}
-
 fn credential(role: Role, password: &str, database: &str) -> Credential {
-    // The mechanism is negotiated: SCRAM-SHA-256, or SCRAM-SHA-1 where the user has no other.
-    let mechanism: Option<AuthMechanism> = None;
+    // Without a mechanism, it is negotiated: SCRAM-SHA-256, or SCRAM-SHA-1 where the user has no other.
     let mut credential = Credential::default();
-    credential.username = Some(role.user().to_owned());
+    credential.username = Some(role.as_str().to_owned());
     credential.password = Some(password.to_owned());
     credential.source = Some(database.to_owned());
-    credential.mechanism = mechanism;
     credential
 }
 

@@ -5,10 +5,9 @@
 use std::collections::HashMap;
 
 use bson::{Bson, Document, doc};
-use futures::TryStreamExt;
 
 use crate::model::{QueueId, Task};
-use crate::store::{Store, StoreError, Stored};
+use crate::store::{Store, StoreError, collect};
 
 /// The field of a task. In a filter: all that it must have.
 pub const TAGS: &str = "tags";
@@ -164,9 +163,8 @@ impl Store {
     /// The indexes of those queues that have one.
     pub(crate) async fn tag_indexes(&self) -> Result<HashMap<QueueId, TagIndex>, StoreError> {
         let theirs = doc! { INDEX: { "$exists": true } };
-        let found = self.queues().find(theirs).projection(doc! { INDEX: 1 }).await?;
-        let found: Vec<Stored> = found.try_collect().await?;
-        let of = |queue: &Stored| {
+        let found = collect(self.queues().find(theirs).projection(doc! { INDEX: 1 })).await?;
+        let of = |queue: &Document| {
             Some((QueueId(queue.get_object_id("_id").ok()?), TagIndex::stored(queue.get(INDEX))))
         };
         Ok(found.iter().filter_map(of).collect())

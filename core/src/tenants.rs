@@ -14,20 +14,14 @@ mod reserve;
 
 use std::collections::HashMap;
 
-use bson::{Bson, Document, doc};
+use bson::{Document, doc};
 use disbatch_operation::operation;
-use futures::TryStreamExt;
-use mongodb::Collection;
 
 pub(crate) use reserve::{Lately, Reservation};
 
 use crate::counters::count::Amount;
-use crate::model::{QueueId, whole_number};
-use crate::schedules;
-use crate::store::{Altered, Store, StoreError, Stored, collections};
-
-/// The collection of tenants that have limits.
-pub(crate) const COLLECTION: &str = collections::TENANTS.name;
+use crate::model::QueueId;
+use crate::store::{Altered, Store, StoreError, collect, count_of, setting_or_removing};
 
 /// A name has so many characters at most.
 pub const LONGEST_NAME: usize = 200;
@@ -59,17 +53,11 @@ pub struct Usage {
 }
 
 impl Store {
-    pub(crate) fn tenants(&self) -> Collection<Document> {
-        self.database().collection(COLLECTION)
-    }
-
     /// All tenants by name: those that have limits, and those that have a queue.
     #[operation]
     pub async fn list_tenants(&self) -> Result<Vec<Tenant>, StoreError> {
-        let limited = async {
-            let found = self.tenants().find(doc! {}).sort(doc! { "_id": 1 }).await?;
-            Ok::<Vec<Document>, StoreError>(found.try_collect().await?)
-        };
+        let tenants = self.tenants();
+        let limited = collect(tenants.find(doc! {}).sort(doc! { "_id": 1 }));
         let (limited, of_queues) = futures::try_join!(limited, self.tenants_of_queues())?;
         let mut all: Vec<Tenant> = limited.iter().filter_map(tenant).collect();
         for name in of_queues.into_values() {
@@ -90,12 +78,10 @@ impl Store {
     /// How much of the system a tenant takes now.
     #[operation]
     pub async fn tenant_usage(&self, name: &str) -> Result<Usage, StoreError> {
-        let (queues, schedules) =
-            (self.queues(), self.database().collection::<Document>(schedules::COLLECTION));
         let of_tenant = doc! { "tenant": name };
         let count = async {
-            let schedules = schedules.count_documents(of_tenant.clone()).await?;
-            Ok::<(u64, u64), StoreError>((schedules, queues.count_documents(of_tenant.clone()).await?))
+            let schedules = self.schedules().count_documents(of_tenant.clone()).await?;
+            Ok::<(u64, u64), StoreError>((schedules, self.queues().count_documents(of_tenant.clone()).await?))
         };
         let (waiting, running, today, (schedules, queues)) = futures::try_join!(
             self.count_up_to(waiting(name), BOUND),
@@ -110,16 +96,8 @@ impl Store {
     /// what there is already stays.
     #[operation]
     pub async fn set_tenant(&self, name: &str, limits: Document) -> Result<Altered, StoreError> {
-        let (gone, set): (Document, Document) =
-            limits.clone().into_iter().partition(|(_, value)| *value == Bson::Null);
         let mut update = vec![doc! { "$set": { "rev": bson::oid::ObjectId::new() } }];
-        let literal = |(name, value): (String, Bson)| (name, Bson::from(doc! { "$literal": value }));
-        if !set.is_empty() {
-            update.push(doc! { "$set": set.into_iter().map(literal).collect::<Document>() });
-        }
-        if !gone.is_empty() {
-            update.push(doc! { "$unset": gone.keys().cloned().collect::<Vec<String>>() });
-        }
+        update.extend(setting_or_removing(limits.clone()));
         let before = self.tenants().find_one_and_update(doc! { "_id": name }, update).upsert(true).await?;
         let (before, known) = (before.map(shown), doc! { "_id": name });
         let altered = Altered::by_setting_or_removing(before.clone().unwrap_or(known), limits);
@@ -135,9 +113,8 @@ impl Store {
     /// The tenants of those queues that have one.
     pub(crate) async fn tenants_of_queues(&self) -> Result<HashMap<QueueId, String>, StoreError> {
         let theirs = doc! { "tenant": { "$type": "string" } };
-        let found = self.queues().find(theirs).projection(doc! { "tenant": 1 }).await?;
-        let found: Vec<Stored> = found.try_collect().await?;
-        let tenant = |queue: &Stored| {
+        let found = collect(self.queues().find(theirs).projection(doc! { "tenant": 1 })).await?;
+        let tenant = |queue: &Document| {
             Some((QueueId(queue.get_object_id("_id").ok()?), queue.get_str("tenant").ok()?.to_owned()))
         };
         Ok(found.iter().filter_map(tenant).collect())
@@ -154,33 +131,19 @@ fn shown(tenant: Document) -> Document {
     tenant.into_iter().filter(|(name, _)| name == "_id" || Quota::named(name).is_some()).collect()
 }
 
-/// Something of which a tenant may have so much at most.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Quota {
-    /// Tasks that wait.
-    Queued,
-    /// Tasks that are submitted in a day, from midnight UTC on.
-    PerDay,
-    Schedules,
+disbatch_values::words! {
+    /// Something of which a tenant may have so much at most. Its word is the name of the limit.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum Quota {
+        /// Tasks that wait.
+        Queued = "max_queued",
+        /// Tasks that are submitted in a day, from midnight UTC on.
+        PerDay = "max_per_day",
+        Schedules = "max_schedules",
+    }
 }
 
 impl Quota {
-    pub const ALL: [Self; 3] = [Self::Queued, Self::PerDay, Self::Schedules];
-
-    /// The name of its limit.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Queued => "max_queued",
-            Self::PerDay => "max_per_day",
-            Self::Schedules => "max_schedules",
-        }
-    }
-
-    /// The one whose limit has this name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|quota| quota.as_str() == name)
-    }
-
     /// Of what there is a limit.
     const fn what(self) -> &'static str {
         match self {
@@ -191,34 +154,19 @@ impl Quota {
     }
 }
 
-/// What a tenant may take.
+/// What a tenant may take: of each [`Quota`], in their order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Limits {
-    queued: Option<u64>,
-    per_day: Option<u64>,
-    schedules: Option<u64>,
-}
+pub struct Limits([Option<u64>; Quota::ALL.len()]);
 
 impl Limits {
     /// What is stored. What is no whole number from 0 on is no limit.
     fn stored(tenant: &Document) -> Self {
-        let limit = |quota: Quota| {
-            tenant.get(quota.as_str()).and_then(whole_number).and_then(|most| u64::try_from(most).ok())
-        };
-        Self {
-            queued: limit(Quota::Queued),
-            per_day: limit(Quota::PerDay),
-            schedules: limit(Quota::Schedules),
-        }
+        Self(Quota::ALL.map(|quota| count_of(tenant, quota.as_str())))
     }
 
     /// How much of it there may be. `None`: any number.
     pub const fn get(&self, quota: Quota) -> Option<u64> {
-        match quota {
-            Quota::Queued => self.queued,
-            Quota::PerDay => self.per_day,
-            Quota::Schedules => self.schedules,
-        }
+        self.0[quota as usize]
     }
 }
 

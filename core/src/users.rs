@@ -62,9 +62,6 @@ impl Administrator {
 
     /// Creates the first user of a server, who may do anything. MongoDB lets a client on the same host do
     /// so as long as it has no users.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or has users already.
     pub async fn create_root(config: &Config, user: &str, password: &str) -> Result<(), StoreError> {
         let mut options = client_options(config).await?;
         options.credential = None;
@@ -81,7 +78,7 @@ impl Administrator {
         password: &str,
         privileges: &Privileges,
     ) -> Result<Put, StoreError> {
-        let name = role.user();
+        let name = role.as_str();
         self.put_role(name, privileges).await?;
         let roles = vec![doc! { "role": name, "db": self.database.name() }];
         let enter = |command: &str| doc! { command: name, "pwd": password, "roles": &roles };
@@ -109,8 +106,8 @@ impl Administrator {
 
     /// Removes the user and the role of `role`, as far as they exist.
     pub async fn drop_user(&self, role: Role) -> Result<(), StoreError> {
-        self.done_unless(doc! { "dropUser": role.user() }, USER_NOT_FOUND).await?;
-        self.done_unless(doc! { "dropRole": role.user() }, ROLE_NOT_FOUND).await?;
+        self.done_unless(doc! { "dropUser": role.as_str() }, USER_NOT_FOUND).await?;
+        self.done_unless(doc! { "dropRole": role.as_str() }, ROLE_NOT_FOUND).await?;
         Ok(())
     }
 
@@ -127,7 +124,6 @@ impl Administrator {
 /// Actions of MongoDB by collection.
 pub type Permissions = BTreeMap<String, BTreeSet<String>>;
 
-/// A file of permissions cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PermissionsError {
     #[error("{0}")]
@@ -162,12 +158,10 @@ impl Privileges {
         Self::only([(INBOX.name.to_owned(), BTreeSet::from(["insert".to_owned()]))].into())
     }
 
-    /// None but these.
     pub fn only(permissions: Permissions) -> Self {
         Self(permissions)
     }
 
-    /// Adds to them.
     pub fn add(&mut self, permissions: &Permissions) {
         for (collection, actions) in permissions {
             self.allow(collection, actions.iter().map(String::as_str));
@@ -199,7 +193,7 @@ pub fn plugin_permissions(text: &str) -> Result<Permissions, PermissionsError> {
 /// Reads a file of additional permissions, `{user: {collection: [action, ...]}}`, in relaxed JSON.
 pub fn additional_permissions(text: &str) -> Result<BTreeMap<String, Permissions>, PermissionsError> {
     let by_user: BTreeMap<String, Permissions> = serde_json::from_str(&to_strict(text))?;
-    match by_user.keys().find(|name| !Role::ALL.iter().any(|role| role.user() == **name)) {
+    match by_user.keys().find(|name| !Role::ALL.iter().any(|role| role.as_str() == **name)) {
         Some(stranger) => Err(PermissionsError::NoSuchUser(stranger.clone())),
         None => Ok(by_user),
     }

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use self::change::Change;
 use self::hints::{Pace, Stream};
 use crate::model::document::readable;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, between};
 
 pub use hints::{Arrivals, Hints, Listener, News, Peak, Peaks};
 
@@ -214,9 +214,7 @@ impl Follower {
     fn tell(&self, change: &Change) {
         self.store.metrics().stream_hints.inc();
         if let Some(at) = change.at {
-            let lag = self.store.now().timestamp_millis().saturating_sub(at.timestamp_millis());
-            let lag = Duration::from_millis(u64::try_from(lag).unwrap_or(0));
-            self.store.metrics().stream_lag.observe_time(lag);
+            self.store.metrics().stream_lag.observe_time(between(at, self.store.now()));
         }
         self.hints.arrived(change.arrival());
         self.hints.had_limit(change.peak());
@@ -261,8 +259,7 @@ impl Follower {
             Some((after, None)) => stream.resume_after(after),
             None => stream,
         };
-        let stream = stream.await?;
-        Ok(stream.with_type())
+        Ok(stream.await?.with_type())
     }
 
     /// Says so once, and tells how long to wait before the next try.

@@ -1,14 +1,18 @@
 //! Which of the two representations a client wants.
 
 use actix_web::HttpRequest;
-use actix_web::http::header::ACCEPT;
+use actix_web::http::header::{ACCEPT, HeaderMap};
 
 /// Whether `Accept` prefers HTML at least as much as JSON.
 ///
 /// HTML must be asked for by name: `*/*` and an absent header mean JSON, which is what programs send.
 pub fn wants_html(request: &HttpRequest) -> bool {
-    let accept: Vec<&str> =
-        request.headers().get_all(ACCEPT).filter_map(|value| value.to_str().ok()).collect();
+    asks_for_html(request.headers())
+}
+
+/// The same of the headers of a request.
+pub fn asks_for_html(headers: &HeaderMap) -> bool {
+    let accept: Vec<&str> = headers.get_all(ACCEPT).filter_map(|value| value.to_str().ok()).collect();
     prefers_html(&accept.join(","))
 }
 

@@ -22,7 +22,7 @@ use actix_web::http::header::{AUTHORIZATION, COOKIE, HeaderMap};
 use actix_web::{FromRequest, HttpMessage, HttpRequest, dev};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use disbatch_core::accounts::{Key, Reach, Rights, Role, UserName, is_token};
+use disbatch_core::accounts::{Key, Reach, Rights, Role, User, UserName, is_token};
 use disbatch_core::config::{Config, Proxy, SessionLimits};
 use disbatch_core::model::{Queue, TraceContext};
 use disbatch_core::store::{Store, StoreError};
@@ -144,6 +144,10 @@ impl Who {
         Self { name: None, via: Via::OpenDoor, rights: Rights::all(), from, trace: None }
     }
 
+    fn user(user: User, via: Via, from: String) -> Self {
+        Self { name: Some(user.name.to_string()), via, rights: user.rights, from, trace: None }
+    }
+
     /// With the trace that the headers of their request name, if they name one that can be used.
     pub fn within_trace(self, headers: &HeaderMap) -> Self {
         let one = |name: &str| {
@@ -186,7 +190,6 @@ impl Who {
         self.rights.reach(role)
     }
 
-    /// Whether they may see a queue and its tasks.
     pub fn sees(&self, queue: &Queue) -> bool {
         self.rights.on(queue.id, queue.tenant()) >= Some(Role::Viewer)
     }
@@ -261,13 +264,7 @@ pub async fn identify(request: &HttpRequest, state: &State) -> Result<Option<Who
     }
     let Some(key) = session::key(request, address::is_encrypted(request, proxy)) else { return Ok(None) };
     let user = state.store.session_user(&key, access.limits).await?;
-    Ok(user.map(|user| Who {
-        name: Some(user.name.to_string()),
-        via: Via::Session(key),
-        rights: user.rights,
-        from,
-        trace: None,
-    }))
+    Ok(user.map(|user| Who::user(user, Via::Session(key), from)))
 }
 
 /// Whether a request shows who makes it, rightly or not.
@@ -293,13 +290,7 @@ async fn by_what_is_shown(
         Authorization::Password { name, password } if is_token(&password) => (Some(name), password),
         Authorization::Password { name, password } => {
             let user = passwords.user(state, &name, &password, address).await?;
-            return Ok(user.map(|user| Who {
-                name: Some(user.name.to_string()),
-                via: Via::Password,
-                rights: user.rights,
-                from,
-                trace: None,
-            }));
+            return Ok(user.map(|user| Who::user(user, Via::Password, from)));
         }
         Authorization::Token(text) => (None, text),
     };
@@ -310,13 +301,7 @@ async fn by_what_is_shown(
         tracing::warn!(from, "a token that is none, or not any more");
         return Ok(None);
     };
-    Ok(Some(Who {
-        name: Some(bearer.user.name.to_string()),
-        via: Via::Token { name: bearer.token, text },
-        rights: bearer.user.rights,
-        from,
-        trace: None,
-    }))
+    Ok(Some(Who::user(bearer.user, Via::Token { name: bearer.token, text }, from)))
 }
 
 /// What the header `Authorization` says.

@@ -86,10 +86,7 @@ async fn of_queue(state: &State, who: &Who, name: &str) -> Result<Scope, HttpErr
     let queue = state.store.find_queue(&selector).await?;
     match (queue, selector) {
         (Some(queue), _) => {
-            who.check(Role::Operator, &queue).map_err(|error| {
-                // One that is not for them is as if there were none.
-                if error.status() == 404 { no_such_queue() } else { error }
-            })?;
+            who.check(Role::Operator, &queue).map_err(|error| error.hidden_as(no_such_queue))?;
             Ok(Scope::Queue(queue.id))
         }
         (None, Selector::Id(id)) if who.is_everywhere(Role::Operator) => Ok(Scope::Queue(QueueId(id))),

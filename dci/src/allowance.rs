@@ -191,7 +191,7 @@ impl Allowance {
         if taken.is_err() {
             tracing::warn!(bytes, most, "requests take too much memory together, one is answered with 503");
             let message = "the requests that this server works on take too much memory together: try again";
-            return Err(HttpError::new(StatusCode::SERVICE_UNAVAILABLE, message));
+            return Err(HttpError::unavailable(message));
         }
         self.taken.fetch_add(bytes, Ordering::Relaxed);
         Ok(())

@@ -32,5 +32,4 @@ use actix_web::HttpResponse;
 
 use crate::error::HttpError;
 
-/// What a handler gives back.
 pub type Answer = Result<HttpResponse, HttpError>;

@@ -30,14 +30,13 @@ const COPIES: usize = 5;
 
 /// Whether a submission is for an array.
 pub fn is_asked(params: &Params) -> bool {
-    params.options.get("array").is_some_and(|value| !values::is_unset(value))
+    params.option("array").is_some()
 }
 
 /// Sees to it that a request asks for no array where there are none.
 pub fn refuse(params: &Params) -> Result<(), HttpError> {
     let of_arrays = ["array", "array_key", "array_cap", "array_final", "array_final_when"];
-    let is_given = |name: &&str| params.options.get(*name).is_some_and(|value| !values::is_unset(value));
-    match of_arrays.into_iter().find(|name| is_given(name)) {
+    match of_arrays.into_iter().find(|name| params.option(name).is_some()) {
         None => Ok(()),
         Some("array") => {
             Err(HttpError::bad_request(".array is for POST /tasks alone, and not for tasks of a collection"))
@@ -47,7 +46,7 @@ pub fn refuse(params: &Params) -> Result<(), HttpError> {
 }
 
 pub fn parse(params: &Params) -> Result<NewArray, HttpError> {
-    let given = |name: &str| params.options.get(name).filter(|value| !values::is_unset(value));
+    let given = |name: &str| params.option(name);
     for other in ["chain", "unique"] {
         let is_given = given(other).is_some_and(|value| values::flag(other, value) != Ok(false));
         if is_given {
@@ -89,8 +88,7 @@ pub fn parse(params: &Params) -> Result<NewArray, HttpError> {
 
 /// The parameter that says which element it is.
 pub fn key_of(params: &Params) -> Result<String, HttpError> {
-    let given = params.options.get("array_key").filter(|value| !values::is_unset(value));
-    let Some(given) = given else { return Ok(KEY.to_owned()) };
+    let Some(given) = params.option("array_key") else { return Ok(KEY.to_owned()) };
     let key = values::text(".array_key", given)?;
     if key.contains('.') { Err(HttpError::bad_request(".array_key must have no dot")) } else { Ok(key) }
 }

@@ -83,7 +83,6 @@ fn without_port(host: &str) -> Option<&str> {
     (is_whole && !name.is_empty()).then_some(name)
 }
 
-/// Refuses requests for a host that this is not.
 pub async fn refuse_other_names(
     request: ServiceRequest,
     next: Next<impl MessageBody>,

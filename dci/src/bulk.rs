@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use actix_web::HttpRequest;
-use actix_web::http::StatusCode;
 use bson::oid::ObjectId;
 use disbatch_core::accounts::Role;
 use disbatch_core::bulk::{Action, BulkError, BulkFilter, BulkJob, BulkRequest, Queues};
@@ -48,10 +47,8 @@ pub async fn request(state: &State, params: &Params, http: &HttpRequest) -> Resu
         Some(Queues::All) | None => None,
     };
     let named = fields.get("queue").map(|name| name.as_str().map_or_else(|| name.to_string(), str::to_owned));
-    may_bulk(&who, Role::Operator, queue, state).await.map_err(|error| {
-        // One that is not for them is as if there were none.
-        if error.status() == StatusCode::NOT_FOUND { no_queue(&named.unwrap_or_default()) } else { error }
-    })?;
+    let allowed = may_bulk(&who, Role::Operator, queue, state).await;
+    allowed.map_err(|error| error.hidden_as(|| no_queue(&named.unwrap_or_default())))?;
     let reason = match given("reason") {
         None => None,
         Some(Value::String(reason)) => Some(reason.clone()),

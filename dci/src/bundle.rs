@@ -220,7 +220,7 @@ async fn archive(
 ) -> Answer {
     let Contents { mut bundle, input, recording } = contents;
     let mut output = Archive::default();
-    for name in StreamName::BOTH {
+    for name in StreamName::ALL {
         let source = Source::of_attempt(&state.store, seen, bundle.attempt, name).await?;
         let source = source.unwrap_or(Source::Text(String::new()));
         let length = source.length();
@@ -288,7 +288,6 @@ impl Archive {
         Ok(())
     }
 
-    /// Adds a short file.
     fn add_text(&mut self, name: &str, text: String) -> Result<(), HttpError> {
         self.add(name, text.len() as u64, stream::iter([Ok(text.into_bytes())]))
     }

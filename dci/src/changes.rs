@@ -10,10 +10,11 @@ mod fleet;
 mod schedules;
 mod tasks;
 
+use bson::oid::ObjectId;
 use bson::{DateTime, Document, doc};
 use disbatch_core::audit::{Actor, AuditEntry, Object, ObjectKind, Verb, Via};
 use disbatch_core::callbacks::{Heard, Token};
-use disbatch_core::model::{Status, Task};
+use disbatch_core::model::{Status, Task, TaskId};
 use disbatch_core::store::{Altered, Store, StoreError};
 use disbatch_core::task::question::{Awaiting, Replied, Reply};
 use serde_json::{Map, Value};
@@ -49,14 +50,11 @@ pub fn actor(who: &Who) -> Actor {
 }
 
 pub async fn audit_counters(state: &State, who: &Who) -> Result<(), StoreError> {
-    let (store, who) = (state.store.clone(), actor(who));
-    let change = async move {
+    let ask = |store: Store, who: Actor| async move {
         store.ask_for_audit().await?;
-        let object = Object::new(ObjectKind::Counters);
-        store.note_audit(&AuditEntry::new(who, Verb::CountersAudit, object)).await;
-        Ok::<(), StoreError>(())
+        Ok(((), Some(AuditEntry::new(who, Verb::CountersAudit, Object::new(ObjectKind::Counters)))))
     };
-    to_the_end(state, change).await
+    noted(state, actor(who), ask).await
 }
 
 /// Sets fields of what `QueueBalance` goes by, if nobody else has changed them since they had the revision `base`. Returns whether it
@@ -67,12 +65,12 @@ pub async fn change_balance(
     base: String,
     fields: Document,
 ) -> Result<bool, StoreError> {
-    let (who, what) = (actor(who), (Verb::BalanceUpdate, Object::new(ObjectKind::Balance)));
-    let change = |store: Store| async move {
+    let what = (Verb::BalanceUpdate, Object::new(ObjectKind::Balance));
+    let change = |store: Store, who: Actor| async move {
         let changed = store.change_balance(&base, fields).await?;
         Ok((changed.is_some(), changed.and_then(|changed| altered(who, what, changed))))
     };
-    noted(state, change).await
+    noted(state, actor(who), change).await
 }
 
 /// Does what a web service says about its task. It is the task's own doing, as what a plugin writes, so that its history tells of it
@@ -91,8 +89,8 @@ where
     F: Future<Output = Result<Altered, E>> + Send,
     E: Send + 'static,
 {
-    let who = actor(who);
-    noted(state, |store| async move { Ok(((), altered(who, what, change(store).await?))) }).await
+    noted(state, actor(who), |store, who| async move { Ok(((), altered(who, what, change(store).await?))) })
+        .await
 }
 
 /// Removes one object, and notes in the audit what it was like. Returns false if there was none.
@@ -107,33 +105,41 @@ where
     F: Future<Output = Result<Option<Document>, E>> + Send,
     E: Send + 'static,
 {
-    let who = actor(who);
-    let change = move |store: Store| async move {
+    let change = move |store: Store, who: Actor| async move {
         let gone = removal(store).await?;
         let is_gone = gone.is_some();
         let entry = is_gone.then(|| AuditEntry { before: gone, ..AuditEntry::new(who, verb, object) });
         Ok((is_gone, entry))
     };
-    noted(state, change).await
+    noted(state, actor(who), change).await
 }
 
 /// Changes something, and notes in the audit the entry that comes of it, if one does.
-async fn noted<T, C, F, E>(state: &State, change: C) -> Result<T, E>
+async fn noted<T, C, F, E>(state: &State, who: Actor, change: C) -> Result<T, E>
 where
-    C: FnOnce(Store) -> F + Send + 'static,
+    C: FnOnce(Store, Actor) -> F + Send + 'static,
     F: Future<Output = Result<(T, Option<AuditEntry>), E>> + Send,
     T: Send + 'static,
     E: Send + 'static,
 {
     let store = state.store.clone();
     let change = async move {
-        let (done, entry) = change(store.clone()).await?;
+        let (done, entry) = change(store.clone(), who).await?;
         if let Some(entry) = entry {
             store.note_audit(&entry).await;
         }
         Ok(done)
     };
     to_the_end(state, change).await
+}
+
+/// An entry has the ids of so many tasks.
+const FIRST: usize = 10;
+
+/// What an entry says of new tasks.
+fn new_tasks(tasks: &[TaskId]) -> Document {
+    let first: Vec<ObjectId> = tasks.iter().take(FIRST).map(|id| id.0).collect();
+    doc! { "count": i64::try_from(tasks.len()).unwrap_or(i64::MAX), "tasks": first }
 }
 
 /// The entry about an object that was changed, if it is different.
@@ -196,21 +202,21 @@ async fn reply(
     task: &Task,
     (awaiting, value): (Awaiting, Map<String, Value>),
 ) -> Result<Replied, StoreError> {
-    let (store, id, queue) = (state.store.clone(), task.id, task.queue);
-    let change = async move {
+    let (id, queue) = (task.id, task.queue);
+    let change = move |store: Store, who: Actor| async move {
         let replied = store.answer_task(id, &awaiting, &Reply { value, by }).await?;
-        if let Replied::Stored(status) = replied {
-            let entry = AuditEntry {
+        let entry = match replied {
+            Replied::Stored(status) => Some(AuditEntry {
                 queue: Some(queue),
                 before: Some(doc! { "status": Status::Deferred.code() }),
                 after: Some(doc! { "status": status.code() }),
                 ..AuditEntry::new(who, Verb::TaskAnswer, Object::with_id(ObjectKind::Task, id.0))
-            };
-            store.note_audit(&entry).await;
-        }
-        Ok::<Replied, StoreError>(replied)
+            }),
+            Replied::NotAwaited(..) | Replied::NoSuchTask => None,
+        };
+        Ok((replied, entry))
     };
-    to_the_end(state, change).await
+    noted(state, who, change).await
 }
 
 /// Lets whoever has `token` answer what `task` waits with. Returns until when. `None`: it waits no more.
@@ -221,20 +227,17 @@ pub async fn link_to_answer(
     (awaiting, token): (Awaiting, Token),
 ) -> Result<Option<DateTime>, StoreError> {
     let by = who.name.clone().unwrap_or_else(|| "the REST API".to_owned());
-    let (store, who, id, queue) = (state.store.clone(), actor(who), task.id, task.queue);
-    let change = async move {
+    let (id, queue) = (task.id, task.queue);
+    let link = move |store: Store, who: Actor| async move {
         let until = store.add_answer_link(id, &awaiting, (&token, &by)).await?;
-        if let Some(until) = until {
-            let entry = AuditEntry {
-                queue: Some(queue),
-                more: doc! { "until": until },
-                ..AuditEntry::new(who, Verb::TaskAnswerLink, Object::with_id(ObjectKind::Task, id.0))
-            };
-            store.note_audit(&entry).await;
-        }
-        Ok::<Option<DateTime>, StoreError>(until)
+        let entry = until.map(|until| AuditEntry {
+            queue: Some(queue),
+            more: doc! { "until": until },
+            ..AuditEntry::new(who, Verb::TaskAnswerLink, Object::with_id(ObjectKind::Task, id.0))
+        });
+        Ok((until, entry))
     };
-    to_the_end(state, change).await
+    noted(state, actor(who), link).await
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,6 +25,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::access::address;
 use crate::request_body::WithBody;
 
 /// So many connections there are at most.
@@ -133,12 +134,8 @@ where
     of_most.min_by_key(|(_, place)| place.since()).map(|(number, _)| *number)
 }
 
-/// The peer's address; of IPv6 its first 64 bits, of which one customer has all others.
 fn network(place: &Place) -> Option<IpAddr> {
-    Some(match place.peer()?.ip().to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
-        address @ IpAddr::V4(_) => address,
-    })
+    Some(address::network(place.peer()?.ip()))
 }
 
 /// How many descriptors this process may have, after it has asked for all that it may ask for.
@@ -185,7 +182,6 @@ pub const KEEP_ALIVE: Duration = Duration::from_secs(75);
 enum Phase {
     /// Nothing has been asked yet. How long that may last is up to the server.
     New,
-    /// A request is being answered.
     Serving,
     /// All that was asked has been answered.
     Idle,
@@ -240,7 +236,6 @@ impl Place {
         self.known.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it is being closed.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
     }

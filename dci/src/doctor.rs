@@ -8,6 +8,7 @@ use disbatch_core::config::Role;
 use disbatch_core::database_info::{Server, Topology};
 use disbatch_core::doctor::{Disk, Fault, IndexFault, Member, Missing};
 use disbatch_core::store::StoreError;
+use disbatch_values::words;
 use disbatch_wire::explanations::{Diagnosis, Finding};
 
 use crate::state::State;
@@ -21,24 +22,15 @@ const MOST: usize = 20;
 /// A schedule that should have fired longer ago is late.
 const LATE: Duration = Duration::from_secs(60);
 
-/// How bad a finding is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Level {
-    /// It could not be found out.
-    Skipped,
-    Ok,
-    Warning,
-    Error,
-}
-
-impl Level {
-    const fn word(self) -> &'static str {
-        match self {
-            Self::Skipped => "skipped",
-            Self::Ok => "ok",
-            Self::Warning => "warning",
-            Self::Error => "error",
-        }
+words! {
+    /// How bad a finding is.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    enum Level {
+        /// It could not be found out.
+        Skipped = "skipped",
+        Ok = "ok",
+        Warning = "warning",
+        Error = "error",
     }
 }
 
@@ -48,7 +40,7 @@ type Findings = Vec<(Level, Finding)>;
 #[derive(Debug)]
 struct Check {
     name: &'static str,
-    findings: Vec<(Level, Finding)>,
+    findings: Findings,
 }
 
 impl Check {
@@ -59,7 +51,7 @@ impl Check {
     fn add(&mut self, level: Level, subject: Option<&str>, text: impl Into<String>, advice: &str) {
         let finding = Finding {
             check: self.name.to_owned(),
-            level: level.word().to_owned(),
+            level: level.as_str().to_owned(),
             subject: subject.map(str::to_owned),
             text: text.into(),
             advice: (!advice.is_empty()).then(|| advice.to_owned()),
@@ -68,7 +60,7 @@ impl Check {
     }
 
     /// The worst ones first; if there are none, that all is well, in these words.
-    fn end(mut self, fine: impl Into<String>) -> Vec<(Level, Finding)> {
+    fn end(mut self, fine: impl Into<String>) -> Findings {
         if self.findings.is_empty() {
             self.add(Level::Ok, None, fine, "");
         }
@@ -118,23 +110,19 @@ pub async fn diagnose(state: &State) -> Result<Diagnosis, StoreError> {
         fleet::schedules(&late),
         users(has_users),
     ];
-    let findings: Vec<(Level, Finding)> = findings.into_iter().flatten().collect();
+    let findings: Findings = findings.into_iter().flatten().collect();
     let worst = findings.iter().map(|(level, _)| *level).max().unwrap_or(Level::Ok).max(Level::Ok);
     Ok(Diagnosis {
-        level: worst.word().to_owned(),
+        level: worst.as_str().to_owned(),
         findings: findings.into_iter().map(|(_, finding)| finding).collect(),
     })
 }
 
-fn users(are_there: bool) -> Vec<(Level, Finding)> {
+fn users(are_there: bool) -> Findings {
     let mut check = Check::new("users");
     if !are_there {
-        check.add(
-            Level::Warning,
-            None,
-            "authentication is disabled: whoever reaches this server may do everything",
-            "Make an administrator: disbatch user add NAME --role admin.",
-        );
+        let text = "authentication is disabled: whoever reaches this server may do everything";
+        check.add(Level::Warning, None, text, "Make an administrator: disbatch user add NAME --role admin.");
     }
     check.end("everybody has to log in")
 }
@@ -154,31 +142,20 @@ fn check_server(server: &Server) -> Findings {
     let mut check = Check::new("database");
     let ms = server.answered_in.as_secs_f64() * 1000.0;
     if server.answered_in > SLOW {
-        check.add(
-            Level::Warning,
-            None,
-            format!("it took {ms:.0} ms to answer a question that costs it nothing"),
-            "Look at the load of mongod and at the network to it.",
-        );
+        let text = format!("it took {ms:.0} ms to answer a question that costs it nothing");
+        check.add(Level::Warning, None, text, "Look at the load of mongod and at the network to it.");
     }
     let setup = match &server.topology {
         Topology::Standalone => {
-            check.add(
-                Level::Warning,
-                None,
-                "MongoDB is a standalone server: it has no change streams, so tasks are polled for, and no second copy of anything",
-                "Make it a replica set, of one member if need be: docs/operators.md.",
-            );
+            let text = "MongoDB is a standalone server: it has no change streams, so tasks are polled for, and no second copy of anything";
+            let advice = "Make it a replica set, of one member if need be: docs/operators.md.";
+            check.add(Level::Warning, None, text, advice);
             "standalone".to_owned()
         }
         Topology::ReplicaSet { name, primary: None, .. } => {
             let text = format!("the replica set {name} has no primary: nothing can be written");
-            check.add(
-                Level::Error,
-                None,
-                text,
-                "See why with rs.status(): a majority of its members must be up.",
-            );
+            let advice = "See why with rs.status(): a majority of its members must be up.";
+            check.add(Level::Error, None, text, advice);
             format!("replica set {name}")
         }
         Topology::ReplicaSet { name, .. } => format!("replica set {name}"),
@@ -197,30 +174,18 @@ fn check_replica_set(members: Option<&[Member]>) -> Findings {
     for member in members {
         let name = Some(&member.name[..]);
         if !member.healthy {
-            check.add(
-                Level::Error,
-                name,
-                format!("it is {}", member.state),
-                "Start it, or look at the network to it.",
-            );
+            let text = format!("it is {}", member.state);
+            check.add(Level::Error, name, text, "Start it, or look at the network to it.");
         } else if !["PRIMARY", "SECONDARY", "ARBITER"].contains(&&member.state[..]) {
-            check.add(
-                Level::Warning,
-                name,
-                format!("it is in the state {}", member.state),
-                "It should become a secondary by itself; see its log.",
-            );
+            let text = format!("it is in the state {}", member.state);
+            check.add(Level::Warning, name, text, "It should become a secondary by itself; see its log.");
         }
         let lag = member.lag.unwrap_or_default();
         if lag >= BEHIND {
             let level = if lag >= FAR_BEHIND { Level::Error } else { Level::Warning };
             let text = format!("it is {} s behind the primary", lag.as_secs());
-            check.add(
-                level,
-                name,
-                text,
-                "Writes wait for a majority of the members: see what slows it down.",
-            );
+            let advice = "Writes wait for a majority of the members: see what slows it down.";
+            check.add(level, name, text, advice);
         }
     }
     check.end(format!("members that are up to date: {}", members.len()))
@@ -236,12 +201,8 @@ fn check_rights(missing: Option<&[Missing]>) -> Findings {
             .collection
             .map_or_else(|| "all collections".to_owned(), |name| format!("the collection {name}"));
         let text = format!("this server's user of MongoDB may not {} on {on}", of.actions.join(", "));
-        check.add(
-            Level::Error,
-            of.collection,
-            text,
-            "Run disbatch create-users again, which grants what this release needs.",
-        );
+        let advice = "Run disbatch create-users again, which grants what this release needs.";
+        check.add(Level::Error, of.collection, text, advice);
     }
     check.end("this server's user of MongoDB has all rights that it needs")
 }
@@ -263,24 +224,16 @@ fn check_indexes(faults: &[IndexFault], unseen: &[&str]) -> Findings {
             (Fault::Missing | Fault::NotUnique, true) => Level::Error,
         };
         let subject = format!("{}.{}", fault.collection, fault.index);
-        check.add(
-            level,
-            Some(&subject),
-            format!("the index {} of {} {what}", fault.index, fault.collection),
-            advice,
-        );
+        let text = format!("the index {} of {} {what}", fault.index, fault.collection);
+        check.add(level, Some(&subject), text, advice);
     }
     if !unseen.is_empty() {
         let text = format!(
             "the indexes of {} collections cannot be seen by this server's user of MongoDB",
             unseen.len()
         );
-        check.add(
-            Level::Skipped,
-            None,
-            text,
-            "Grant it the role read on the database, to have them looked at.",
-        );
+        let advice = "Grant it the role read on the database, to have them looked at.";
+        check.add(Level::Skipped, None, text, advice);
     }
     check.end("all indexes are there")
 }
@@ -298,12 +251,8 @@ fn check_disk(disk: Option<Disk>) -> Findings {
         format!("the disk of MongoDB is used to {percent} %: {} of {}", bytes(disk.used), bytes(disk.total));
     if percent >= FULL {
         let level = if percent >= VERY_FULL { Level::Error } else { Level::Warning };
-        check.add(
-            level,
-            None,
-            text.clone(),
-            "Archive or delete what has ended (retention of queues), or give MongoDB more room.",
-        );
+        let advice = "Archive or delete what has ended (retention of queues), or give MongoDB more room.";
+        check.add(level, None, text.clone(), advice);
     }
     check.end(text)
 }

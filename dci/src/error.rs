@@ -149,6 +149,11 @@ impl HttpError {
         }
     }
 
+    /// What one may not see is as if it were not there: `absent` in place of any 404.
+    pub fn hidden_as(self, absent: impl FnOnce() -> Self) -> Self {
+        if self.status == StatusCode::NOT_FOUND { absent() } else { self }
+    }
+
     pub fn status(&self) -> StatusCode {
         self.status
     }

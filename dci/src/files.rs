@@ -185,7 +185,7 @@ impl From<FilesError> for HttpError {
                 Self::with_body(StatusCode::CONFLICT, body)
             }
             FilesError::WrongContent => Self::new(StatusCode::UNPROCESSABLE_ENTITY, message),
-            FilesError::Busy => Self::new(StatusCode::SERVICE_UNAVAILABLE, message),
+            FilesError::Busy => Self::unavailable(message),
             FilesError::TooManyAtOnce
             | FilesError::TooManyFiles
             | FilesError::TooLong

@@ -226,7 +226,7 @@ fn view_of_limits(limits: &Limits) -> MomentLimits {
 fn view_of_event(event: &Event, names: &HashMap<ObjectId, String>) -> MomentEvent {
     MomentEvent {
         at: stamp(event.at),
-        kind: event.kind.word().to_owned(),
+        kind: event.kind.as_str().to_owned(),
         words: event.words.clone(),
         task: event.task.map(|task| task.to_string()),
         queue: event.queue.map(|queue| queue.to_string()),

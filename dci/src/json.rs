@@ -63,7 +63,7 @@ pub fn made(status: StatusCode, place: &str, value: &Value) -> HttpResponse {
 /// `value` on one line.
 pub fn compact(value: &Value) -> String {
     let mut out = String::new();
-    write_compact(&mut out, value);
+    write(&mut out, value, None);
     out
 }
 
@@ -72,13 +72,11 @@ pub fn compact_of<'a>(
     objects: impl IntoIterator<Item = (&'a str, &'a BTreeMap<&'a str, &'a Value>)>,
 ) -> String {
     let mut out = String::new();
-    separated(&mut out, ('{', '}'), objects.into_iter(), |out, (name, object)| {
-        write_text(out, name);
-        out.push(':');
-        separated(out, ('{', '}'), object.iter(), |out, (key, value)| {
-            write_text(out, key);
-            out.push(':');
-            write_compact(out, value);
+    write_items(&mut out, None, ('{', '}'), objects.into_iter(), |out, (name, object), depth| {
+        write_key(out, name, depth);
+        write_items(out, depth, ('{', '}'), object.iter(), |out, (key, value), depth| {
+            write_key(out, key, depth);
+            write(out, value, depth);
         });
     });
     out
@@ -87,47 +85,13 @@ pub fn compact_of<'a>(
 /// `value` over many lines, with a line break at the end.
 pub fn pretty(value: &Value) -> String {
     let mut out = String::new();
-    write_pretty(&mut out, value, 0);
+    write(&mut out, value, Some(0));
     out.push('\n');
     out
 }
 
-/// Appends `value` over many lines as it looks inside `depth` arrays or objects.
-pub fn write_pretty(out: &mut String, value: &Value, depth: usize) {
-    match value {
-        Value::Array(items) if !items.is_empty() => {
-            block(out, depth, ('[', ']'), items.iter(), |out, item| write_pretty(out, item, depth + 1));
-        }
-        Value::Object(map) if !map.is_empty() => {
-            block(out, depth, ('{', '}'), map.iter(), |out, (key, item)| {
-                write_text(out, key);
-                out.push_str(" : ");
-                write_pretty(out, item, depth + 1);
-            });
-        }
-        simple => write_compact(out, simple),
-    }
-}
-
-fn block<T>(
-    out: &mut String,
-    depth: usize,
-    (open, close): (char, char),
-    items: impl Iterator<Item = T>,
-    write: impl Fn(&mut String, T),
-) {
-    out.push(open);
-    for (number, item) in items.enumerate() {
-        out.push_str(if number == 0 { "\n" } else { ",\n" });
-        out.push_str(&"   ".repeat(depth + 1));
-        write(out, item);
-    }
-    out.push('\n');
-    out.push_str(&"   ".repeat(depth));
-    out.push(close);
-}
-
-fn write_compact(out: &mut String, value: &Value) {
+/// Appends `value`: on one line, or over many as it looks inside `depth` arrays or objects.
+pub fn write(out: &mut String, value: &Value, depth: Option<usize>) {
     match value {
         Value::Null => out.push_str("null"),
         Value::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
@@ -136,29 +100,47 @@ fn write_compact(out: &mut String, value: &Value) {
             None => out.push_str(&number.to_string()),
         },
         Value::String(text) => write_text(out, text),
-        Value::Array(items) => separated(out, ('[', ']'), items.iter(), write_compact),
-        Value::Object(map) => separated(out, ('{', '}'), map.iter(), |out, (key, item)| {
-            write_text(out, key);
-            out.push(':');
-            write_compact(out, item);
+        Value::Array(items) => write_items(out, depth, ('[', ']'), items.iter(), write),
+        Value::Object(map) => write_items(out, depth, ('{', '}'), map.iter(), |out, (key, item), depth| {
+            write_key(out, key, depth);
+            write(out, item, depth);
         }),
     }
 }
 
-fn separated<T>(
+fn write_items<T>(
     out: &mut String,
+    depth: Option<usize>,
     (open, close): (char, char),
     items: impl Iterator<Item = T>,
-    write: impl Fn(&mut String, T),
+    write: impl Fn(&mut String, T, Option<usize>),
 ) {
+    let mut items = items.enumerate().peekable();
+    // What is empty is on one line.
+    let depth = depth.filter(|_| items.peek().is_some());
+    let inner = depth.map(|depth| depth + 1);
     out.push(open);
-    for (number, item) in items.enumerate() {
+    for (number, item) in items {
         if number > 0 {
             out.push(',');
         }
-        write(out, item);
+        begin_line(out, inner);
+        write(out, item, inner);
     }
+    begin_line(out, depth);
     out.push(close);
+}
+
+fn begin_line(out: &mut String, depth: Option<usize>) {
+    if let Some(depth) = depth {
+        out.push('\n');
+        out.push_str(&"   ".repeat(depth));
+    }
+}
+
+fn write_key(out: &mut String, key: &str, depth: Option<usize>) {
+    write_text(out, key);
+    out.push_str(if depth.is_some() { " : " } else { ":" });
 }
 
 fn write_text(out: &mut String, text: &str) {

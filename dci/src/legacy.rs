@@ -5,46 +5,127 @@ use bson::oid::ObjectId;
 use disbatch_core::model::TaskId;
 use disbatch_core::node::Updated;
 use disbatch_core::store::WriteFailure;
+use disbatch_wire::Oid;
 pub use disbatch_wire::liberal::{integer, is_true};
+use serde::Serialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
-use crate::json::oid;
-
-pub fn update_result(updated: Updated) -> Value {
-    json!({ "MongoDB::UpdateResult": {
-        "matched_count": updated.matched,
-        "modified_count": updated.modified,
-        "upserted_id": null,
-        "write_concern_errors": [],
-        "write_errors": [],
-    } })
+/// The result of changing one document.
+#[derive(Serialize, ToSchema)]
+#[schema(example = json!({"MongoDB::UpdateResult": {
+    "matched_count": 1, "modified_count": 1, "upserted_id": null,
+    "write_concern_errors": [], "write_errors": [],
+}}))]
+pub struct UpdateResult {
+    #[serde(rename = "MongoDB::UpdateResult")]
+    result: Update,
 }
 
-pub fn delete_result(deleted: u64) -> Value {
-    json!({ "MongoDB::DeleteResult": {
-        "deleted_count": deleted,
-        "write_concern_errors": [],
-        "write_errors": [],
-    } })
+#[derive(Default, Serialize, ToSchema)]
+struct Update {
+    /// 1 if there is such a thing.
+    matched_count: u64,
+    /// 1 if it was not so already.
+    modified_count: u64,
+    /// Always null.
+    upserted_id: Value,
+    write_concern_errors: Vec<Value>,
+    write_errors: Vec<Value>,
+}
+
+/// The result of deleting.
+#[derive(Serialize, ToSchema)]
+#[schema(example = json!({"MongoDB::DeleteResult": {
+    "deleted_count": 1, "write_concern_errors": [], "write_errors": [],
+}}))]
+pub struct DeleteResult {
+    #[serde(rename = "MongoDB::DeleteResult")]
+    result: Delete,
+}
+
+#[derive(Default, Serialize, ToSchema)]
+struct Delete {
+    deleted_count: u64,
+    write_concern_errors: Vec<Value>,
+    write_errors: Vec<Value>,
+}
+
+/// The result of creating a queue.
+#[derive(Serialize, ToSchema)]
+#[schema(example = json!({"MongoDB::InsertOneResult": {
+    "inserted_id": {"$oid": "6b0003bb686c8275d70dc2f1"}, "write_concern_errors": [], "write_errors": [],
+}, "id": {"$oid": "6b0003bb686c8275d70dc2f1"}}))]
+pub struct CreatedQueue {
+    #[serde(rename = "MongoDB::InsertOneResult")]
+    result: InsertOne,
+    /// The queue's id.
+    id: Oid,
+}
+
+#[derive(Default, Serialize, ToSchema)]
+struct InsertOne {
+    inserted_id: Oid,
+    write_concern_errors: Vec<Value>,
+    write_errors: Vec<Value>,
+}
+
+/// The result of creating tasks.
+#[derive(Serialize, ToSchema)]
+#[schema(example = json!({"MongoDB::InsertManyResult": {
+    "acknowledged": 1, "inserted": [{"_id": {"$oid": "6b0003bb686c8275d8013333"}, "index": 0}],
+    "write_concern_errors": [], "write_errors": [],
+}}))]
+pub struct InsertManyResult {
+    #[serde(rename = "MongoDB::InsertManyResult")]
+    result: InsertMany,
+}
+
+#[derive(Default, Serialize, ToSchema)]
+struct InsertMany {
+    acknowledged: u64,
+    /// The ids in the order of the tasks.
+    inserted: Vec<Inserted>,
+    write_concern_errors: Vec<Value>,
+    write_errors: Vec<Value>,
+}
+
+#[derive(Serialize, ToSchema)]
+struct Inserted {
+    #[serde(rename = "_id")]
+    oid: Oid,
+    /// Counted from 0.
+    index: u64,
+}
+
+pub fn update_result(updated: Updated) -> Value {
+    let (matched_count, modified_count) = (updated.matched, updated.modified);
+    json!(UpdateResult { result: Update { matched_count, modified_count, ..Update::default() } })
+}
+
+pub fn delete_result(deleted_count: u64) -> Value {
+    json!(DeleteResult { result: Delete { deleted_count, ..Delete::default() } })
+}
+
+pub fn created_queue(id: ObjectId) -> Value {
+    json!(CreatedQueue { result: inserted_one(id), id: oid(id) })
 }
 
 pub fn insert_one_result(id: ObjectId) -> Value {
-    json!({ "MongoDB::InsertOneResult": {
-        "inserted_id": oid(id),
-        "write_concern_errors": [],
-        "write_errors": [],
-    } })
+    json!({ "MongoDB::InsertOneResult": inserted_one(id) })
 }
 
 pub fn insert_many_result(ids: &[TaskId]) -> Value {
-    let inserted: Vec<Value> =
-        ids.iter().enumerate().map(|(index, id)| json!({ "_id": oid(id.0), "index": index })).collect();
-    json!({ "MongoDB::InsertManyResult": {
-        "acknowledged": 1,
-        "inserted": inserted,
-        "write_concern_errors": [],
-        "write_errors": [],
-    } })
+    let inserted = (0..).zip(ids).map(|(index, id)| Inserted { oid: oid(id.0), index }).collect();
+    json!(InsertManyResult { result: InsertMany { acknowledged: 1, inserted, ..InsertMany::default() } })
+}
+
+fn inserted_one(id: ObjectId) -> InsertOne {
+    InsertOne { inserted_id: oid(id), ..InsertOne::default() }
+}
+
+fn oid(id: ObjectId) -> Oid {
+    Oid { oid: id.to_hex() }
 }
 
 /// A name that is taken, when changing a document.

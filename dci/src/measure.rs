@@ -16,13 +16,14 @@ use disbatch_core::explain::{Heads, Hold};
 use disbatch_core::metrics::labels::{AuthFailure, Refusal};
 use disbatch_core::metrics::queues::OTHER;
 use disbatch_core::metrics::{Metrics, Route, Row, Rows};
-use disbatch_core::model::{Policy, Queue, QueueId, Sort, Status};
+use disbatch_core::model::{Queue, QueueId, Status};
 use disbatch_core::queue::{FirstTask, UnderWay};
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::task::SubmitError;
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 
+use crate::fields;
 use crate::options::plain;
 use crate::state::State;
 use crate::ui::nodes::{NodeState, Now};
@@ -171,7 +172,7 @@ fn tell_queues(metrics: &Metrics, queues: &[Queue], all: &All) {
         oldest.add([label, "running"], own.longest.map(|longest| longest.as_secs_f64()));
     }
     for (queue, gate) in queues.iter().zip(&all.held) {
-        gates.add([labels.of(queue), gate.word()], Some(1.0));
+        gates.add([labels.of(queue), gate.as_str()], Some(1.0));
     }
     metrics.queue_info.set(queues.iter().filter_map(|queue| labels.info(queue)).collect());
     tasks.into(&metrics.queue_tasks);
@@ -195,13 +196,7 @@ impl Labels {
     fn info(&self, queue: &Queue) -> Option<Row> {
         let label = self.0.get(&queue.id.0.bytes())?;
         let plugin = queue.plugin_name().ok().flatten().map(|plugin| plugin.to_string());
-        let policy = match queue.policy() {
-            Policy::Sorted(Sort::Lifo) => "lifo",
-            Policy::Sorted(Sort::Fifo | Sort::Default) => "fifo",
-            Policy::Priority => "priority",
-            Policy::Fair => "fair",
-        };
-        Some((vec![label.clone(), plugin.unwrap_or_default(), policy.to_owned()], 1.0))
+        Some((vec![label.clone(), plugin.unwrap_or_default(), fields::policy(queue).to_owned()], 1.0))
     }
 }
 
@@ -232,9 +227,9 @@ impl Table {
 
 fn states(store: &Store, nodes: &[Document], server: DateTime) -> Vec<Row> {
     let now = Now { server, host: store.now() };
-    let mut states: BTreeMap<&str, f64> = NodeState::ALL.map(|state| (state.word(), 0.0)).into();
+    let mut states: BTreeMap<&str, f64> = NodeState::ALL.map(|state| (state.as_str(), 0.0)).into();
     for node in nodes {
-        *states.entry(NodeState::of(node, &now).word()).or_default() += 1.0;
+        *states.entry(NodeState::of(node, &now).as_str()).or_default() += 1.0;
     }
     states.into_iter().map(|(state, nodes)| (vec![state.to_owned()], nodes)).collect()
 }

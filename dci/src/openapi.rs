@@ -3,7 +3,7 @@
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod answers;
 #[expect(dead_code, reason = "types that only describe are never made")]
-mod queries;
+mod conventions;
 #[expect(dead_code, reason = "types that only describe are never made")]
 mod requests;
 #[expect(dead_code, reason = "types that only describe are never made")]
@@ -15,15 +15,16 @@ mod v3_0;
 use std::sync::OnceLock;
 
 use actix_web::HttpResponse;
+use disbatch_wire::search::{ChosenTask, Waited};
 use serde_json::Value;
 use utoipa::OpenApi;
 
+pub use crate::legacy::{CreatedQueue, DeleteResult, InsertManyResult, UpdateResult};
 use crate::{api, json, ui};
-pub use answers::{
-    Attempt, CreatedQueue, DeleteResult, InsertManyResult, OfAnybody, OfCallback, OfFixed, OfRead, OfSearch,
-    OfWrite, UpdateResult,
+pub use answers::{Attempt, OfAnybody, OfCallback, OfFixed, OfSearch};
+pub use conventions::{
+    EventStream, JSON_OR_FORM, JSON_OR_PAGE, NodePath, Output, OutputRange, QueuePath, SchedulePath,
 };
-pub use queries::{BatchAnswer, ChosenTasks, FoundTasks, WaitAnswer};
 pub use requests::{
     Canary, NewQueue, NewTasks, NodeChange, QueueChange, Rate, Record, Retention, ShadowRule,
 };
@@ -31,7 +32,7 @@ pub use resources::{
     BalanceChange, CallbackStatus, CreateTasks, CreateTasksFromQuery, DeleteQueue, FromCollection, NewWorker,
     QueueAttribute, Search, SearchTasks, StartQueue, TaskParams, WorkerDefinition, WorkersImport,
 };
-pub use schema::{ErrorBody, Node, OneTask, Queue, Task, TaskSearch, Tasks};
+pub use schema::{ChosenTasks, Count, ErrorBody, OneTask, Task, TaskSearch, Tasks, WaitAnswer};
 
 /// Parameters may come as a form, as JSON, or in the query string, with GET too.
 const ABOUT: &str = "\
@@ -127,11 +128,11 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::calendars::set,
         api::calendars::delete,
         api::callbacks::log,
-        api::callbacks::put_log,
+        resources::put_log,
         api::callbacks::end,
-        api::callbacks::put_end,
+        resources::put_end,
         api::callbacks::store,
-        api::callbacks::put_storage,
+        resources::put_storage,
         api::admission::list,
         api::admission::set,
         api::admission::lift,
@@ -196,7 +197,7 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         ui::balance::check,
         api::balance::save,
         api::balance::disable,
-        ui::overview::handle,
+        ui::overview::render,
         ui::admission::live,
         ui::overview::live,
         ui::overview::throughput,
@@ -228,7 +229,8 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::v3::create_tasks_from_query,
         api::v3::search_tasks,
     ),
-    components(schemas(ErrorBody, Task)),
+    // Those that other schemas refer to by name alone.
+    components(schemas(ChosenTask, Count, ErrorBody, Task, Waited)),
     tags(
         (name = "queues", description = "What runs where, and how much of it at once."),
         (name = "tasks", description = "Submitting tasks and looking at them."),
@@ -263,7 +265,8 @@ pub fn description() -> &'static Value {
     static DESCRIPTION: OnceLock<Value> = OnceLock::new();
     DESCRIPTION.get_or_init(|| {
         let mut description = serde_json::to_value(Described::openapi()).unwrap_or_default();
-        for operation in operations_mut(&mut description) {
+        for (method, operation) in operations_mut(&mut description) {
+            conventions::complete(method, operation);
             retell(operation);
         }
         resources::tell_security(&mut description);
@@ -271,10 +274,11 @@ pub fn description() -> &'static Value {
     })
 }
 
-fn operations_mut(description: &mut Value) -> impl Iterator<Item = &mut Value> {
+/// Each operation with its method.
+fn operations_mut(description: &mut Value) -> impl Iterator<Item = (&String, &mut Value)> {
     let paths = description.get_mut("paths").and_then(Value::as_object_mut);
     let paths = paths.into_iter().flat_map(|paths| paths.values_mut());
-    paths.filter_map(Value::as_object_mut).flat_map(|path| path.values_mut())
+    paths.filter_map(Value::as_object_mut).flatten()
 }
 
 /// The handler's documentation becomes the description, up to its errors, which the responses tell better. The

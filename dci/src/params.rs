@@ -35,15 +35,15 @@ impl Params {
         legacy::is_true(self.options.get(name))
     }
 
-    /// An option that is a whole number. An empty field of a form counts as not given.
+    /// An option that is given. Null, and an empty field of a form, is as if it were not.
+    pub fn option(&self, name: &str) -> Option<&Value> {
+        self.options.get(name).filter(|value| !is_unset(value))
+    }
+
+    /// An option that is a whole number.
     pub fn integer(&self, name: &str) -> Result<Option<i64>, HttpError> {
-        match self.options.get(name) {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::String(text)) if text.is_empty() => Ok(None),
-            Some(value) => legacy::integer(value)
-                .map(Some)
-                .ok_or_else(|| HttpError::bad_request(format!("'.{name}' must be an integer"))),
-        }
+        let wrong = || HttpError::bad_request(format!("'.{name}' must be an integer"));
+        self.option(name).map(|value| legacy::integer(value).ok_or_else(wrong)).transpose()
     }
 
     /// Refuses options where nothing takes them, if tasks without them are not what was asked for.
@@ -182,9 +182,9 @@ pub fn typed<T: DeserializeOwned>(fields: Map<String, Value>) -> Result<T, HttpE
     })
 }
 
-/// Whether `.details` is on, where Perl Disbatch reads no parameters: a body that makes no sense does not matter.
-pub fn wants_details(params: Result<Params, HttpError>) -> bool {
-    params.and_then(|params| params.options::<Details>()).is_ok_and(|wanted| wanted.details)
+/// Whether `.details` is on.
+pub fn wants_details(params: &Params) -> bool {
+    params.options::<Details>().is_ok_and(|wanted| wanted.details)
 }
 
 impl FromRequest for Params {
@@ -201,6 +201,20 @@ impl FromRequest for Params {
             options::check(&request, &params)?;
             Ok(params)
         })
+    }
+}
+
+/// The same where a request is answered also if they cannot be read: there are none then. Perl Disbatch reads none, so that a body that makes
+/// no sense does not matter.
+pub struct Lenient(pub Params);
+
+impl FromRequest for Lenient {
+    type Error = HttpError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self, HttpError>>>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut dev::Payload) -> Self::Future {
+        let params = Params::from_request(request, payload);
+        Box::pin(async move { Ok(Self(params.await.unwrap_or_default())) })
     }
 }
 
@@ -312,7 +326,7 @@ fn broken(error: &actix_web::Error) -> HttpError {
     HttpError::bad_request("the body cannot be read")
 }
 
-fn media_type(request: &HttpRequest) -> &str {
+pub fn media_type(request: &HttpRequest) -> &str {
     let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
     content_type.unwrap_or_default().split(';').next().unwrap_or_default().trim()
 }
@@ -321,7 +335,8 @@ fn is_json(media_type: &str) -> bool {
     media_type.eq_ignore_ascii_case("application/json")
 }
 
-fn json_value(body: &[u8]) -> Result<Value, HttpError> {
+/// A body that is JSON, whatever its media type says.
+pub fn json_value(body: &[u8]) -> Result<Value, HttpError> {
     allowance::take_for(&Weight::of_json(body))?;
     serde_json::from_slice(body)
         .map_err(|error| HttpError::bad_request(format!("the body is not JSON: {error}")))

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::error::HttpError;
 use crate::json::{Dates, to_bson};
 use crate::params::Params;
-use crate::values::{CREATED, TAG_NAMES, is_unset, moment};
+use crate::values::{CREATED, TAG_NAMES, moment};
 pub use filter::{check_concealed, check_forbidden, collection_filter, search_filter, sort, task_id};
 
 /// So long the server may work on a search that is for more than certain values of fields of an index: regular expressions,
@@ -161,10 +161,8 @@ impl Listing {
 
 /// The options `.created_since` and `.created_until`.
 pub fn created(params: &Params, now: DateTime) -> Result<Created, HttpError> {
-    let [since, until] = CREATED.map(|name| {
-        let given = params.options.get(name).filter(|value| !is_unset(value));
-        given.map(|value| moment(&format!(".{name}"), value, now)).transpose()
-    });
+    let [since, until] = CREATED
+        .map(|name| params.option(name).map(|value| moment(&format!(".{name}"), value, now)).transpose());
     Ok(Created { since: since?, until: until? })
 }
 
@@ -349,20 +347,19 @@ const LONGEST_PAGE: usize = 10_000;
 
 /// The page that the options ask for; none if they ask for none.
 fn page(params: &Params, query: &TaskQuery, created: Created) -> Result<Option<PageQuery>, HttpError> {
-    let option = |name: &str| params.options.get(name).filter(|value| !value.is_null() && *value != "");
-    let order = match option("order").map(Value::as_str) {
+    let order = match params.option("order").map(Value::as_str) {
         None => Order::Oldest,
         Some(Some("id")) => Order::Oldest,
         Some(Some("-id")) => Order::Newest,
         Some(_) => return Err(HttpError::bad_request("'.order' must be id or -id")),
     };
     let id = |name: &str| {
-        let id = option(name).map(|value| value.as_str().and_then(|text| text.parse::<TaskId>().ok()));
+        let id = params.option(name).map(|value| value.as_str().and_then(|text| text.parse::<TaskId>().ok()));
         id.map(|id| id.ok_or_else(|| HttpError::bad_request(format!("'.{name}' must be the id of a task"))))
             .transpose()
     };
     let position = match (id("after")?, id("before")?) {
-        (None, None) if option("order").is_none() => return Ok(None),
+        (None, None) if params.option("order").is_none() => return Ok(None),
         (None, None) => Position::First,
         (Some(task), None) => Position::After(task),
         (None, Some(task)) => Position::Before(task),

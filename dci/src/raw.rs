@@ -16,7 +16,7 @@ use disbatch_core::output::{Encoding, StreamName};
 use disbatch_wire::search::OutputOptions;
 use futures::{Stream, TryStreamExt, stream};
 
-use crate::api::Answer;
+use crate::api::{Answer, task_actions};
 use crate::error::HttpError;
 use crate::output::{Part, Source, Tail};
 use crate::params::Params;
@@ -40,7 +40,7 @@ pub async fn respond(
     params: &Params,
     stream: StreamName,
 ) -> Answer {
-    let task: TaskId = id.parse().map_err(|_| no_task(id))?;
+    let task = task_actions::task_id(id)?;
     let OutputOptions { follow, attempt } = params.options()?;
     if attempt.is_some_and(|attempt| attempt < 0) {
         return Err(HttpError::bad_request("'.attempt' must not be negative"));
@@ -48,7 +48,7 @@ pub async fn respond(
     let follows = follow && request.method() == Method::GET;
     // Interest is registered before the first look, so that no change is missed.
     let waiter = follows.then(|| state.watch.wait_for(task, &state.store));
-    let seen = state.store.observe_task(task).await?.ok_or_else(|| no_task(id))?;
+    let seen = state.store.observe_task(task).await?.ok_or_else(|| task_actions::not_found(id))?;
     if let Some(waiter) = waiter
         && goes_on(&seen, attempt)
     {
@@ -68,10 +68,6 @@ pub async fn respond(
             .ok_or_else(|| HttpError::not_found(format!("task {id} has no attempt {attempt}")))?,
     };
     stored(request, &state, source).await
-}
-
-fn no_task(id: &str) -> HttpError {
-    HttpError::not_found(format!("no task with id {id}"))
 }
 
 /// Whether there may be more output later.
@@ -112,7 +108,7 @@ async fn stored(request: &HttpRequest, state: &State, source: Source) -> Answer 
             }
             Ok(answer.streaming(body))
         }
-        Some(None) => Ok(unsatisfiable(total)),
+        Some(None) => Ok(unsatisfiable(total, "output")),
         Some(Some(found)) => {
             let bytes = source.read(&state.store, found.start).await?.map_err(HttpError::from);
             Ok(partial(&found, &total.to_string(), content_type, bytes))
@@ -144,7 +140,7 @@ async fn live(request: &HttpRequest, state: &State, of: LiveStream) -> Answer {
             let tail = Tail::new(state.store.clone(), of, 0);
             Ok(builder(StatusCode::OK, TEXT).streaming(until(tail, end)))
         }
-        Some(None) => Ok(unsatisfiable(end)),
+        Some(None) => Ok(unsatisfiable(end, "output")),
         Some(Some(found)) => {
             let tail = Tail::new(state.store.clone(), of, found.start);
             let bytes = until(tail, found.end).map_ok(|bytes| bytes.to_vec());
@@ -162,9 +158,11 @@ fn asked(request: &HttpRequest) -> Option<Asked> {
     Asked::parse(request.headers().get(RANGE)?.to_str().ok()?)
 }
 
-fn unsatisfiable(length: u64) -> HttpResponse {
+/// There is nothing of the range in the output, or file, that has so many bytes.
+pub fn unsatisfiable(length: u64, of: &str) -> HttpResponse {
     let range = (CONTENT_RANGE, format!("bytes */{length}"));
-    let error = HttpError::new(StatusCode::RANGE_NOT_SATISFIABLE, "there is no such range of the output");
+    let message = format!("there is no such range of the {of}");
+    let error = HttpError::new(StatusCode::RANGE_NOT_SATISFIABLE, message);
     error.response().insert_header(range).content_type(crate::json::CONTENT_TYPE).body(error.json())
 }
 
@@ -321,7 +319,7 @@ impl Follow {
             }
             if !self.waiter.change(Duration::MAX).await {
                 // Breaking off tells that there is more; the end would say that this is all.
-                return Err(HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "the server stops"));
+                return Err(HttpError::unavailable("the server stops"));
             }
         }
     }

@@ -79,10 +79,8 @@ fn item(number: usize, task: &Value, pretty: bool) -> String {
     let mut text = String::from(if number == 0 { "[" } else { "," });
     if pretty {
         text.push_str("\n   ");
-        json::write_pretty(&mut text, task, 1);
-    } else {
-        text.push_str(&json::compact(task));
     }
+    json::write(&mut text, task, pretty.then_some(1));
     text
 }
 

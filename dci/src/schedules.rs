@@ -84,10 +84,7 @@ pub async fn settings(
     let before = before.map(|schedule| &schedule.settings);
     let queue = match (queue(state, who, &given).await?, before) {
         (Some(queue), _) => queue,
-        (None, Some(Settings { queue: id, .. })) => {
-            let known = state.store.find_queue(&Selector::Id(id.0)).await?;
-            known.unwrap_or_else(|| Queue::without_document(*id))
-        }
+        (None, Some(before)) => state.queue_by_id(before.queue).await?,
         (None, None) => return Err(HttpError::bad_request("queue must be given")),
     };
     let options = given.options(params, queue.id, &state.keys, before.map(|before| &before.options))?;
@@ -167,9 +164,9 @@ pub async fn times(
 
 /// The revision that a change was made from, by the option `.rev`, if that is said.
 pub fn revision(params: &Params) -> Result<Option<i64>, HttpError> {
-    let given = params.options.get("rev").filter(|value| !is_unset(value));
     let wrong = || HttpError::bad_request(".rev must be the number of a revision");
-    given.map(|value| legacy::integer(value).filter(|_| !value.is_boolean()).ok_or_else(wrong)).transpose()
+    let rev = |value: &Value| legacy::integer(value).filter(|_| !value.is_boolean()).ok_or_else(wrong);
+    params.option("rev").map(rev).transpose()
 }
 
 pub fn changed_meanwhile(rev: i64) -> HttpError {

@@ -10,6 +10,7 @@ use disbatch_core::model::{PluginName, Queue, Shadow, Status, whole_number};
 use disbatch_core::private_folder::PREFIX;
 use disbatch_core::shadow::Pair;
 use disbatch_core::store::StoreError;
+use disbatch_values::words;
 use serde_json::Value;
 use tokio::task::spawn_blocking;
 
@@ -39,25 +40,14 @@ pub struct Compared {
     pub comparison: Comparison,
 }
 
-/// What came of a pair.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    Same,
-    Different,
-    Slower,
-    Faster,
-}
-
-impl Verdict {
-    pub const ALL: [Self; 4] = [Self::Same, Self::Different, Self::Slower, Self::Faster];
-
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Same => "same",
-            Self::Different => "different",
-            Self::Slower => "slower",
-            Self::Faster => "faster",
-        }
+words! {
+    /// What came of a pair.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Verdict {
+        Same = "same",
+        Different = "different",
+        Slower = "slower",
+        Faster = "faster",
     }
 }
 

@@ -10,12 +10,13 @@ use bson::Bson;
 use disbatch_core::bulk::Worker;
 use disbatch_core::config::{Balance, Config, HostNames, TraceUrl};
 use disbatch_core::health::Looks;
-use disbatch_core::model::{PluginName, Queue};
+use disbatch_core::model::{PluginName, Queue, QueueId, Selector};
 use disbatch_core::plugin::Plugins;
 use disbatch_core::schema::Schemas;
 use disbatch_core::secrets::Keys;
 use disbatch_core::store::{Store, StoreError};
 use disbatch_traces::Tracer;
+use disbatch_values::words;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
@@ -54,7 +55,7 @@ pub struct State {
     /// What the overview keeps for a while.
     pub overview: Arc<Memory>,
     /// What nodes did lately, likewise.
-    pub work: Arc<node_work::Memory>,
+    pub hours: Arc<Kept<node_work::Hours>>,
     /// Contents of file sets that are being checked.
     pub checks: Arc<Checks>,
     pub bulk: Worker,
@@ -87,26 +88,14 @@ pub struct State {
     pub hosts: Option<HostNames>,
 }
 
-/// A set of deprecated routes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Extension {
-    /// `/tasks/search`, `/tasks/:queue` and `/tasks/:queue/:collection`.
-    Tasks,
-    /// Those of Disbatch 3, which end in `-json`.
-    V3,
-}
-
-impl Extension {
-    /// The name of the Perl package that had the routes, as configurations have it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Tasks => "Disbatch::Web::Tasks",
-            Self::V3 => "Disbatch::Web::V3",
-        }
-    }
-
-    fn named(name: &str) -> Option<Self> {
-        [Self::Tasks, Self::V3].into_iter().find(|extension| extension.name() == name)
+words! {
+    /// A set of deprecated routes, by the name of the Perl package that had them, as configurations have it.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Extension {
+        /// `/tasks/search`, `/tasks/:queue` and `/tasks/:queue/:collection`.
+        Tasks = "Disbatch::Web::Tasks",
+        /// Those of Disbatch 3, which end in `-json`.
+        V3 = "Disbatch::Web::V3",
     }
 }
 
@@ -140,7 +129,7 @@ impl State {
             tracer: None,
             looks: Arc::default(),
             overview: Arc::default(),
-            work: Arc::default(),
+            hours: Arc::default(),
             checks: Arc::default(),
             plugins,
             schemas: catalogue::schemas(&manifests, &BTreeMap::new()),
@@ -150,7 +139,7 @@ impl State {
             sizes: Arc::default(),
             monitoring: config.monitoring.0,
             balance: config.balance,
-            extensions: config.web_extensions.0.iter().filter_map(known).collect(),
+            extensions: config.web_extensions.iter().filter_map(known).collect(),
             web_root: config.web_root.clone(),
             traces: config.traces.url.clone(),
             hosts: config.hosts.clone(),
@@ -163,6 +152,12 @@ impl State {
 
     pub fn with_keys(self, keys: Keys) -> Self {
         Self { keys: Arc::new(keys), ..self }
+    }
+
+    /// A queue that something is of. If it was deleted, there is left what rights look at: its id.
+    pub async fn queue_by_id(&self, id: QueueId) -> Result<Queue, StoreError> {
+        let queue = self.store.find_queue(&Selector::Id(id.0)).await?;
+        Ok(queue.unwrap_or_else(|| Queue::without_document(id)))
     }
 
     /// The plugins that there are now: those of this host and, unless the configuration lists them, of the nodes whose DEN is

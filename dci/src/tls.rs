@@ -51,7 +51,6 @@ type OfFile = (u64, u64, i64, i64, u64);
 /// What a look at the files has brought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Looked {
-    /// They are as they were.
     Same,
     /// What they hold is served from now on.
     Replaced,

@@ -15,6 +15,7 @@ pub mod balance;
 pub mod bulk;
 pub mod docs;
 pub mod files;
+pub mod links;
 pub mod live;
 pub mod locks;
 pub mod login;
@@ -55,7 +56,6 @@ const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; c
 /// The release, for the foot of pages.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// A rendered page.
 pub type Rendered = Result<(StatusCode, String), HttpError>;
 
 #[derive(Template)]
@@ -204,10 +204,7 @@ fn cancelled_by(task: &Document) -> String {
 fn more_exact(task: &Document, status: Status) -> Option<&'static str> {
     match status {
         Status::Deferred if asks(task) => Some(ASKS),
-        Status::Deferred => {
-            let failures = task.get("failures").and_then(whole_number);
-            failures.is_some_and(|failures| failures > 0).then_some(RETRYING)
-        }
+        Status::Deferred => integer(task, "failures").filter(|failures| *failures > 0).map(|_| RETRYING),
         Status::Terminated => match task.get_document("exit").ok()?.get_str("reason").ok()? {
             "timeout" => Some("timed out"),
             "deadline" => Some("past deadline"),
@@ -230,6 +227,11 @@ pub fn plain(value: Option<&Bson>) -> String {
         Some(Bson::String(text)) => text.clone(),
         Some(other) => crate::json::compact(&crate::json::from_bson(other, crate::json::Dates::Text)),
     }
+}
+
+/// A whole number that a document has.
+fn integer(document: &Document, field: &str) -> Option<i64> {
+    document.get(field).and_then(whole_number)
 }
 
 /// A parameter as the field of a form has it.

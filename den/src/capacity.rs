@@ -90,9 +90,7 @@ pub struct Capacity {
     pub sharing: Sharing,
     /// Whether limits are kept by slots alone.
     pub limits: Limits,
-    /// What was started lately, and what rates allow.
     pub starts: Starts,
-    /// The slots that this node holds.
     pub holdings: Holdings,
     /// Other holders, and slots of which it is not known whether they are free.
     pub watch: Watch,
@@ -131,22 +129,6 @@ impl Capacity {
         is_alone || (others.is_fresh() && !self.sharing.must_look(queue, others.seen, now))
     }
 
-    /// Looks what others have of these queues, where that is not known well enough.
-    pub async fn look_at_others(
-        &mut self,
-        store: &Store,
-        mut queues: Vec<QueueId>,
-        launcher: &Launcher,
-    ) -> Result<(), StoreError> {
-        let now = Instant::now();
-        queues.retain(|id| !self.is_known(*id, now));
-        if !queues.is_empty() {
-            let seen = self.look(store, queues).await?;
-            self.note(&seen, (launcher, &[]), now);
-        }
-        Ok(())
-    }
-
     /// Looks who holds slots of these queues, and what runs of those in which not all may be in held ones.
     pub async fn look(&mut self, store: &Store, queues: Vec<QueueId>) -> Result<Sight, StoreError> {
         if !self.limits.are_ours() {
@@ -157,10 +139,7 @@ impl Capacity {
             if unclear.is_empty() { Ok(HashMap::new()) } else { store.look_at_queues(&unclear).await }
         };
         let held = async {
-            match store.held_slots(&queues).await {
-                Err(error) if error.is_forbidden() => Ok(Vec::new()),
-                held => held,
-            }
+            StoreError::unless_forbidden(store.held_slots(&queues).await).map(Option::unwrap_or_default)
         };
         let (tasks, held) = futures::try_join!(tasks, held)?;
         Ok(Sight { queues, tasks, held })
@@ -299,18 +278,11 @@ impl Capacity {
 }
 
 /// What was seen of queues.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Sight {
     queues: Vec<QueueId>,
     tasks: HashMap<QueueId, Look>,
     held: Vec<HeldSlot>,
-}
-
-impl Sight {
-    /// Nothing, of no queue.
-    pub fn nothing() -> Self {
-        Self { queues: Vec::new(), tasks: HashMap::new(), held: Vec::new() }
-    }
 }
 
 /// What differs between any two ids, on different hosts and in different processes.

@@ -21,12 +21,16 @@ use disbatch_core::model::NodeName;
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::wake::{self, Hints};
 use tokio::task::JoinSet;
+use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 
 pub use self::clockwork::Clockwork;
 
 /// How long the end of the node waits for them: they give their leases back.
 const LAST_MOMENT: Duration = Duration::from_secs(2);
+
+/// How long `QueueBalance` waits for a name server that is away.
+const AWAY: Duration = Duration::from_secs(30);
 
 /// Does a round of a chore, and notes how long that took.
 pub async fn measured<T>(
@@ -40,9 +44,17 @@ pub async fn measured<T>(
     done
 }
 
+/// When the rounds of a chore begin: at once, and then so often. One that comes late puts off those that follow.
+fn rounds(every: Duration) -> Interval {
+    let mut rounds = interval(every);
+    rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    rounds
+}
+
 #[derive(Debug)]
 pub struct Chores {
-    clockwork: Clockwork,
+    /// What the node tells of what it has seen.
+    pub clockwork: Clockwork,
     running: JoinSet<()>,
     stop: CancellationToken,
 }
@@ -58,40 +70,35 @@ impl Chores {
         let (stop, mut running) = (CancellationToken::new(), JoinSet::new());
         // Two processes on one node are two candidates.
         let instance = format!("{node}:{}", std::process::id());
-        let leader = |lease| Leader::new(store, lease, &instance);
+        let leader = |lease| {
+            let (store, instance, stop) = (store.clone(), instance.clone(), stop.clone());
+            Leader { store, lease, instance, stop }
+        };
         let clockwork = Clockwork::new(config.schedules.0);
         running.spawn(wake::follow_changes(store.clone(), Arc::clone(hints), stop.clone()));
-        running.spawn(gates::run(leader(gates::LEASE), Arc::clone(hints), stop.clone()));
+        running.spawn(gates::run(leader(gates::LEASE), Arc::clone(hints)));
         running.spawn(clockwork::fire_schedules(clockwork.clone(), store.clone(), stop.clone()));
-        running.spawn(clockwork::look_after_arrays(
-            leader(clockwork::LEASE_OF_ARRAYS),
-            clockwork.clone(),
-            stop.clone(),
-        ));
-        running.spawn(shadows::run(leader(shadows::LEASE), clockwork.clone(), stop.clone()));
-        let url = config.notifications.url.clone();
-        running.spawn(notifier::run(leader(notifier::LEASE), url, stop.clone()));
-        running.spawn(inbox::run(leader(inbox::LEASE), (Arc::clone(hints), clockwork.clone()), stop.clone()));
-        if janitor::is_enabled(config.janitor) {
-            running.spawn(janitor::run(leader(janitor::LEASE), config.janitor, stop.clone()));
+        running.spawn(clockwork::look_after_arrays(leader(clockwork::LEASE_OF_ARRAYS), clockwork.clone()));
+        running.spawn(shadows::run(leader(shadows::LEASE), clockwork.clone()));
+        running.spawn(notifier::run(leader(notifier::LEASE), config.notifications.url.clone()));
+        running.spawn(inbox::run(leader(inbox::LEASE), Arc::clone(hints), clockwork.clone()));
+        if config.janitor.enabled.0 {
+            running.spawn(janitor::run(leader(janitor::LEASE), config.janitor.every));
+        } else {
+            tracing::info!("janitor.enabled is off: nothing is archived or deleted from here");
         }
-        if auditor::is_enabled(config.auditor) {
-            running.spawn(auditor::run(leader(auditor::LEASE), config.auditor, stop.clone()));
+        if config.auditor.enabled.0 {
+            running.spawn(auditor::run(leader(auditor::LEASE), config.auditor.every));
+        } else {
+            tracing::info!("auditor.enabled is off: counters are not audited from here");
         }
-        if with_balance && is_balance_enabled(config) {
-            running.spawn(balance_queues(
-                config.clone(),
-                Arc::clone(store.metrics()),
-                instance.clone(),
-                stop.clone(),
-            ));
+        if with_balance && config.balance.enabled.0 {
+            let (config, metrics) = (config.clone(), Arc::clone(store.metrics()));
+            running.spawn(balance_queues(config, metrics, instance.clone(), stop.clone()));
+        } else if with_balance {
+            tracing::warn!("--balance: QueueBalance does not run, as balance.enabled is not set");
         }
         Self { clockwork, running, stop }
-    }
-
-    /// What the node tells of what it has seen.
-    pub fn clockwork(&self) -> &Clockwork {
-        &self.clockwork
     }
 
     pub async fn end(mut self) {
@@ -106,19 +113,13 @@ impl Chores {
 pub struct Leader {
     pub store: Store,
     lease: LeaseName,
-    instance: String,
+    /// Who it is for others.
+    pub instance: String,
+    /// Cancelled when it is time to end.
+    pub stop: CancellationToken,
 }
 
 impl Leader {
-    pub fn new(store: &Store, lease: LeaseName, instance: &str) -> Self {
-        Self { store: store.clone(), lease, instance: instance.to_owned() }
-    }
-
-    /// Who it is for others.
-    pub fn instance(&self) -> &str {
-        &self.instance
-    }
-
     /// Takes the lease, or prolongs it. Returns whether it is ours.
     pub async fn leads(&self) -> Result<bool, StoreError> {
         self.store.take_lease(self.lease, &self.instance).await
@@ -132,34 +133,24 @@ impl Leader {
     }
 }
 
-fn is_balance_enabled(config: &Config) -> bool {
-    if !config.balance.enabled.0 {
-        tracing::warn!("--balance: QueueBalance does not run, as balance.enabled is not set");
-    }
-    config.balance.enabled.0
-}
-
 /// `QueueBalance` next to the node: a task of its own, with a connection of its own as its own user.
 async fn balance_queues(config: Config, metrics: Arc<Metrics>, instance: String, stop: CancellationToken) {
-    match connect_balance(&config, &stop).await {
-        Ok(Some(store)) => {
-            balance::run::run(store.counting_in(metrics), config.balance, instance, stop).await
-        }
-        Ok(None) => {}
-        Err(error) => tracing::error!(%error, "QueueBalance does not run"),
-    }
-}
-
-/// Waits for a name server that is away. `None`: it is time to end.
-async fn connect_balance(config: &Config, stop: &CancellationToken) -> Result<Option<Store>, StoreError> {
     loop {
-        match Store::connect(config, Role::QueueBalance).await {
-            Ok(store) => return Ok(Some(store)),
-            Err(error) if error.is_transient() => tokio::select! {
-                () = tokio::time::sleep(Duration::from_secs(30)) => {}
-                () = stop.cancelled() => return Ok(None),
-            },
-            Err(error) => return Err(error),
+        match Store::connect(&config, Role::QueueBalance).await {
+            Ok(store) => {
+                let store = store.counting_in(metrics);
+                return balance::run::run(store, config.balance, instance, stop).await;
+            }
+            // A name server that is away is waited for.
+            Err(error) if error.is_transient() => {
+                if stop.run_until_cancelled(sleep(AWAY)).await.is_none() {
+                    return;
+                }
+            }
+            Err(error) => {
+                tracing::error!(%error, "QueueBalance does not run");
+                return;
+            }
         }
     }
 }

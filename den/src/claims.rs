@@ -22,7 +22,7 @@ use disbatch_core::model::{Queue, QueueId, Task, TaskId};
 use disbatch_core::queue::Look;
 use disbatch_core::schedules::ForRun;
 use disbatch_core::store::StoreError;
-use disbatch_core::task::{Batch, Claim, Claimant, Slot};
+use disbatch_core::task::{Batch, Claim, Claimant, Slot, Unclaimed};
 
 use crate::capacity::Sight;
 use crate::launch::TaskContext;
@@ -129,7 +129,7 @@ impl Node {
         let unknown: Vec<QueueId> = waiting.filter(|id| !self.capacity.is_known(*id, now)).collect();
         let capacity = &mut self.capacity;
         let looked = async {
-            if unknown.is_empty() { Ok(Sight::nothing()) } else { capacity.look(&self.store, unknown).await }
+            if unknown.is_empty() { Ok(Sight::default()) } else { capacity.look(&self.store, unknown).await }
         };
         let (queues, sight) = futures::try_join!(self.store.list_queues(), looked)?;
         self.queues.set(queues, now);
@@ -138,8 +138,14 @@ impl Node {
     }
 
     /// Looks what others have of these queues, where that is not known well enough.
-    pub(crate) async fn look_at_others(&mut self, queues: Vec<QueueId>) -> Result<(), StoreError> {
-        self.capacity.look_at_others(&self.store, queues, &self.runners.launcher).await
+    pub(crate) async fn look_at_others(&mut self, mut queues: Vec<QueueId>) -> Result<(), StoreError> {
+        let now = Instant::now();
+        queues.retain(|id| !self.capacity.is_known(*id, now));
+        if !queues.is_empty() {
+            let seen = self.capacity.look(&self.store, queues).await?;
+            self.capacity.note(&seen, (&self.runners.launcher, &[]), now);
+        }
+        Ok(())
     }
 
     /// Claims up to a batch of tasks. All of them come back, to be confirmed, and whether there was anything to be asked for.
@@ -309,9 +315,7 @@ impl Node {
             tracing::info!(task = %claim.task, "the queue is paused, or its limit reached: claim given back");
             let unclaimed =
                 self.store.unclaim_task(&claim, "its queue was paused, or its limit reached").await?;
-            self.doubt_unless(unclaimed, &claim);
-            self.put_back(claim.queue);
-            self.not_started(claim.task).await;
+            self.given_back(unclaimed, &claim).await;
             back += 1;
         }
         Ok(back)
@@ -368,18 +372,26 @@ impl Node {
     pub(crate) async fn give_back(&mut self, claim: Claim, why: &str) -> Result<(), StoreError> {
         // Should this fail, the claim is one that nobody launches.
         self.runners.uncertain = true;
-        match self.store.unclaim_task(&claim, why).await {
-            Ok(back) => self.doubt_unless(back, &claim),
+        let back = match self.store.unclaim_task(&claim, why).await {
+            Ok(back) => back,
             Err(error) => {
                 // If it is started, nothing else tells by then that its runner does not have it.
                 self.runners.untold.push(claim);
                 return Err(error);
             }
+        };
+        self.runners.uncertain = false;
+        self.given_back(back, &claim).await;
+        Ok(())
+    }
+
+    /// A claim has come to nothing. If it was not given back, whoever has the task now may have it in the slot.
+    pub(crate) async fn given_back(&mut self, back: Unclaimed, claim: &Claim) {
+        if back != Unclaimed::Queued {
+            self.runners.doubtful.push(Held::of(claim));
         }
         self.put_back(claim.queue);
-        self.runners.uncertain = false;
         self.not_started(claim.task).await;
-        Ok(())
     }
 
     /// A task of the queue waits again that was claimed.

@@ -6,7 +6,7 @@
 //! queues that are taken in their order come here; all else is claimed.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bson::{DateTime, RawDocumentBuf};
@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 
 use crate::holdings::Holdings;
 use crate::launch::TaskContext;
+use crate::lock;
 use crate::node::Node;
 use crate::runner::Event;
 
@@ -94,7 +95,7 @@ pub struct Handover {
     under_way: Arc<Mutex<Vec<TaskId>>>,
     /// How many slots were handed over since that was asked last, and when.
     lately: Arc<Mutex<(u32, Instant)>>,
-    holdings: Holdings,
+    pub holdings: Holdings,
     events: mpsc::UnboundedSender<Event>,
 }
 
@@ -146,11 +147,6 @@ impl Handover {
         }
         *lately = (0, now);
         Some(f64::from(slots) / seconds)
-    }
-
-    /// The slots that this node holds.
-    pub const fn holdings(&self) -> &Holdings {
-        &self.holdings
     }
 
     /// The first task that fits and may have the slot `slot` of `queue`, if there is one. Until it is known what became of that, the
@@ -248,10 +244,6 @@ impl Handover {
         stock.tasks.extend(tasks);
         (stock.until, stock.low, stock.rests) = (until, low, rests);
     }
-}
-
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Node {

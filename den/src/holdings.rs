@@ -5,12 +5,15 @@
 //! holder, with none of the slots.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bson::DateTime;
 use disbatch_core::model::{QueueId, TaskId};
 use disbatch_core::slots::{FENCE, Holder, SILENT};
+
+use crate::lock;
+use crate::pace::is_due;
 
 /// For so long a slot that is not used is kept where there are other nodes.
 const KEPT: Duration = Duration::from_secs(1);
@@ -42,24 +45,18 @@ struct Inner {
 }
 
 /// The slots that this DEN holds. Clones share them.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Holdings(Arc<Mutex<Inner>>);
-
-impl Default for Holdings {
-    fn default() -> Self {
-        Self(Arc::new(Mutex::new(Inner { holder: Holder::drawn(), fence: None, slots: HashMap::new() })))
-    }
-}
 
 impl Holdings {
     pub fn holder(&self) -> Holder {
-        self.lock().holder
+        lock(&self.0).holder
     }
 
     /// A heartbeat of `holder` was made at this moment by the server's clock, and another one after it. Returns whether it came in time: if not, there is another
     /// holder now, which holds nothing.
     pub fn beaten(&self, holder: Holder, at: DateTime) -> bool {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.0);
         if inner.holder != holder {
             return true;
         }
@@ -74,38 +71,37 @@ impl Holdings {
 
     /// Goes on as another holder: nobody knows whether what was sent takes effect.
     pub fn renounce(&self) {
-        self.lock().renounce();
+        lock(&self.0).renounce();
     }
 
     /// Until when a task may be started in the slot. `None`: it is not held.
     pub fn fence_of(&self, queue: QueueId, slot: u64) -> Option<DateTime> {
-        let inner = self.lock();
+        let inner = lock(&self.0);
         inner.fence.filter(|_| inner.slots.get(&queue).is_some_and(|slots| slots.contains_key(&slot)))
     }
 
     /// Until when tasks may be started in what is held. `None`: that is not known yet.
     pub fn fence(&self) -> Option<DateTime> {
-        self.lock().fence
+        lock(&self.0).fence
     }
 
     /// Those of `slots` that are not held.
     pub fn lacking(&self, queue: QueueId, slots: &[u64]) -> Vec<u64> {
-        let inner = self.lock();
+        let inner = lock(&self.0);
         let held = inner.slots.get(&queue);
         slots.iter().copied().filter(|slot| held.is_none_or(|held| !held.contains_key(slot))).collect()
     }
 
     /// These are held by `holder` now.
     pub fn add(&self, holder: Holder, queue: QueueId, slots: &[u64]) {
-        let (mut inner, now) = (self.lock(), Instant::now());
+        let (mut inner, now) = (lock(&self.0), Instant::now());
         if inner.holder == holder {
             inner.slots.entry(queue).or_default().extend(slots.iter().map(|slot| (*slot, now)));
         }
     }
 
-    /// The slots of a queue that are held.
     pub fn of(&self, queue: QueueId) -> Vec<u64> {
-        self.lock().slots.get(&queue).into_iter().flat_map(BTreeMap::keys).copied().collect()
+        lock(&self.0).slots.get(&queue).into_iter().flat_map(BTreeMap::keys).copied().collect()
     }
 
     /// Removes those slots that are free and no longer wanted, and returns them: they are to be released. `used`: those in which there is, or may be, a task of
@@ -116,7 +112,7 @@ impl Holdings {
         keeps: impl Fn(QueueId) -> Keeps,
         now: Instant,
     ) -> Vec<(QueueId, u64)> {
-        let mut inner = self.lock();
+        let mut inner = lock(&self.0);
         let mut gone = Vec::new();
         for (queue, slots) in &mut inner.slots {
             let keeps = keeps(*queue);
@@ -135,9 +131,11 @@ impl Holdings {
         inner.slots.retain(|_, slots| !slots.is_empty());
         gone
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+impl Default for Inner {
+    fn default() -> Self {
+        Self { holder: Holder::drawn(), fence: None, slots: HashMap::new() }
     }
 }
 
@@ -147,7 +145,7 @@ impl Inner {
             slots = self.slots.values().map(BTreeMap::len).sum::<usize>(),
             "holds no slots any more"
         );
-        *self = Self { holder: Holder::drawn(), fence: None, slots: HashMap::new() };
+        *self = Self::default();
     }
 }
 
@@ -267,7 +265,6 @@ impl Watch {
         }
     }
 
-    /// It has been tried.
     pub fn tried(&mut self, may: bool, now: Instant) {
         self.right = if may { Right::Given } else { Right::Refused(now) };
     }
@@ -296,15 +293,6 @@ impl Watch {
     pub fn is_slow(&self, now: Instant) -> bool {
         self.slow_until.is_some_and(|until| now < until)
     }
-}
-
-/// Whether something was done last so long ago. Then it is done now.
-fn is_due(last: &mut Option<Instant>, every: Duration, now: Instant) -> bool {
-    let is_due = last.is_none_or(|at| now.saturating_duration_since(at) >= every);
-    if is_due {
-        *last = Some(now);
-    }
-    is_due
 }
 
 #[cfg(test)]

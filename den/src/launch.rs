@@ -48,6 +48,10 @@ struct Process {
 }
 
 impl Process {
+    fn new(pid: u32, warm: Option<Runner>, hold: Hold) -> Self {
+        Self { pid, warm, hold, lanes: None, idle_since: Instant::now(), is_gone: false }
+    }
+
     /// For how many more tasks of those there is room beside what it has of them.
     fn room(&self, lanes: &Lanes) -> usize {
         match &self.lanes {
@@ -73,7 +77,6 @@ pub fn runner_of(config: &Config) -> io::Result<PathBuf> {
     config.task_runner.clone().map_or_else(|| Ok(std::env::current_exe()?.with_file_name("dtr")), Ok)
 }
 
-/// The runners of this DEN.
 #[derive(Debug)]
 pub struct Launcher {
     program: PathBuf,
@@ -120,7 +123,6 @@ impl Launcher {
         self.services.store.metrics().runner_deaths.of(cause).inc();
     }
 
-    /// Sends traces, if anybody wants them.
     pub fn tracer(&self) -> Option<&Tracer> {
         self.services.tracer.as_ref()
     }
@@ -166,13 +168,12 @@ impl Launcher {
             command.args(&self.arguments).arg("--task").arg(claim.task.to_string());
             return self.launch_foreign(command, claim);
         }
-        let TaskContext { queue, schedule, workers, lanes } = known;
-        let mut work = Box::new(Work { claim, queue, schedule, workers, lanes, lease: self.lease, asked });
+        let mut work = Box::new(Work { claim, known, lease: self.lease, asked });
         if let Some(pid) = work.claim.runner() {
             return self.assign_to(pid, work);
         }
         loop {
-            let open = work.lanes.as_ref().and_then(|lanes| self.with_room(lanes));
+            let open = work.known.lanes.as_ref().and_then(|lanes| self.with_room(lanes));
             let serial = match open.or_else(|| self.idle.pop()).map_or_else(|| self.start_warm(), Ok) {
                 Ok(serial) => serial,
                 Err(error) => return Err(Box::new((work.claim, error))),
@@ -190,7 +191,7 @@ impl Launcher {
         let of_pid = |serial: &u64| self.processes.get(serial).is_some_and(|process| process.pid == pid);
         let idle = self.idle.iter().position(of_pid).map(|at| self.idle.remove(at));
         let open = || {
-            let lanes = work.lanes.as_ref()?;
+            let lanes = work.known.lanes.as_ref()?;
             let of_pid = self.processes.iter().find(|(_, process)| process.pid == pid);
             of_pid.filter(|(_, process)| process.room(lanes) > 0).map(|(serial, _)| *serial)
         };
@@ -207,7 +208,7 @@ impl Launcher {
         let Some(runner) = &process.warm else { return Err(work) };
         let task = work.claim.task;
         process.hold.add(&work.claim);
-        process.lanes.clone_from(&work.lanes);
+        process.lanes.clone_from(&work.known.lanes);
         runner.assign(work).inspect_err(|_| {
             process.hold.take(task);
             process.lanes = None;
@@ -260,15 +261,7 @@ impl Launcher {
         let serial = self.next_serial();
         let hold = Hold::default();
         let (pid, runner) = runner::start(command, (serial, hold.clone()), self.services.clone())?;
-        let process = Process {
-            pid,
-            warm: Some(runner),
-            hold,
-            lanes: None,
-            idle_since: Instant::now(),
-            is_gone: false,
-        };
-        self.processes.insert(serial, process);
+        self.processes.insert(serial, Process::new(pid, Some(runner), hold));
         Ok(serial)
     }
 
@@ -298,9 +291,7 @@ impl Launcher {
         };
         let pid = child.id().unwrap_or_default();
         let serial = self.next_serial();
-        let process =
-            Process { pid, warm: None, hold, lanes: None, idle_since: Instant::now(), is_gone: false };
-        self.processes.insert(serial, process);
+        self.processes.insert(serial, Process::new(pid, None, hold));
         let events = self.services.events.clone();
         tokio::spawn(async move {
             let status = child.wait().await;

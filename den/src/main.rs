@@ -28,6 +28,7 @@ mod upkeep;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use clap::builder::FalseyValueParser;
 use clap::{CommandFactory, Parser};
@@ -114,4 +115,9 @@ async fn work(args: Args) -> ExitCode {
             failure.exit_code()
         }
     }
+}
+
+/// Locks `mutex`, also where somebody has panicked who had locked it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

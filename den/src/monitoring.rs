@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use disbatch_core::clock::{Clock, SystemClock};
@@ -23,6 +23,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
+
+use crate::lock;
 
 /// So many connections for metrics are served at once; others wait.
 const AT_ONCE: usize = 16;
@@ -144,7 +146,7 @@ impl Vitals {
         let came_round = Arc::new(Mutex::new(Instant::now()));
         let last = Arc::clone(&came_round);
         let watch = service_manager::watch(async move || {
-            let last = *last.lock().unwrap_or_else(PoisonError::into_inner);
+            let last = *lock(&last);
             is_well(last, || store.ping()).await
         });
         let watch = AbortOnDropHandle::new(tokio::spawn(watch));
@@ -152,7 +154,7 @@ impl Vitals {
     }
 
     pub fn come_round(&self) {
-        *self.came_round.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *lock(&self.came_round) = Instant::now();
     }
 
     /// It has looked at the database with success.

@@ -65,16 +65,16 @@ pub struct Node {
     /// An operator wants it to claim nothing more.
     draining: bool,
     /// Whether to wait for running tasks at the end.
-    stay: bool,
+    pub(crate) stay: bool,
     /// Whether those that can be interrupted go on elsewhere then.
-    interrupt: bool,
+    pub(crate) interrupt: bool,
     /// Which tasks come next.
     pub(crate) ahead: Ahead,
     /// Queues that had nothing to claim when it was last looked.
     pub(crate) dry: HashSet<QueueId>,
     /// Other DENs with its name.
     rivals: Rivals,
-    /// What looks after schedules.
+    /// What looks after schedules, to be woken when there is something to do.
     pub(crate) clockwork: Clockwork,
     /// The database is away: leave it alone for a while.
     database: Backoff,
@@ -90,7 +90,7 @@ impl Node {
         hints: Arc<Hints>,
         launcher: (Launcher, mpsc::UnboundedReceiver<Event>),
     ) -> Self {
-        let holdings = launcher.0.handover().holdings().clone();
+        let holdings = launcher.0.handover().holdings.clone();
         let availability = Availability::look(&config);
         let instance = ObjectId::new();
         let supervision = Supervision::new(config.lease());
@@ -125,16 +125,6 @@ impl Node {
             database: Backoff::new(INTERVAL, Duration::from_secs(30)),
             vitals,
         }
-    }
-
-    /// Whether to wait, at the end, until the node's tasks have ended, and whether those that can be interrupted go on elsewhere.
-    pub fn staying_for_its_tasks(self, stay: bool, interrupt: bool) -> Self {
-        Self { stay, interrupt, ..self }
-    }
-
-    /// What looks after schedules, to be woken when there is something to do.
-    pub fn with_clockwork(self, clockwork: Clockwork) -> Self {
-        Self { clockwork, ..self }
     }
 
     /// Works until told to drain, then gives back what has not been started.
@@ -194,8 +184,8 @@ impl Node {
         self.news |= self.hints.take();
         self.take_arrivals();
         let (are_coming, are_prompt) = (self.hints.are_coming(), self.hints.are_prompt());
-        self.pace.situation().hints = are_coming && are_prompt;
-        self.pace.situation().others_wait = are_coming && !are_prompt;
+        self.pace.situation.hints = are_coming && are_prompt;
+        self.pace.situation.others_wait = are_coming && !are_prompt;
         let is_asked = std::mem::take(&mut self.beats_now);
         if self.pace.wants_beat(Instant::now()) || self.news.node_changed || is_asked {
             self.beat(lifecycle.is_draining()).await?;
@@ -260,10 +250,7 @@ impl Node {
     async fn settle_all(&mut self) -> Result<(), StoreError> {
         while let Some(exit) = self.runners.exits.pop() {
             match self.settle(&exit).await {
-                Ok(()) => {
-                    self.tidy_after(&exit);
-                    self.ended(&exit);
-                }
+                Ok(()) => self.ended(&exit),
                 // It never will be stored: then the run is judged without it, and nothing waits behind it.
                 Err(error) if !error.is_transient() && exit.result.is_some() => {
                     tracing::error!(%error, "cannot store what a dead runner had sent");
@@ -279,7 +266,6 @@ impl Node {
                             .set_aside(claim.task, &format!("its run cannot be looked after: {error}"))
                             .await;
                     }
-                    self.tidy_after(&exit);
                     self.ended(&exit);
                 }
             }
@@ -316,6 +302,10 @@ impl Node {
 
     /// A runner has ended, and what it had was looked after.
     fn ended(&mut self, exit: &Exit) {
+        if exit.claim.is_some() && exit.result.is_none() {
+            // It may have left an adapter's container.
+            self.tidier.soon();
+        }
         // Whether its task has left the slot is looked at.
         let held = self.runners.launcher.ended(exit);
         self.runners.doubtful.extend(held);
@@ -331,12 +321,9 @@ impl Node {
     async fn give_back_untold(&mut self) -> Result<(), StoreError> {
         while let Some(claim) = self.runners.untold.last() {
             let back = self.store.unclaim_task(claim, "its runner was not told of it").await?;
-            let (task, queue) = (claim.task, claim.queue);
             if let Some(claim) = self.runners.untold.pop() {
-                self.doubt_unless(back, &claim);
+                self.given_back(back, &claim).await;
             }
-            self.put_back(queue);
-            self.not_started(task).await;
         }
         Ok(())
     }
@@ -354,7 +341,7 @@ impl Node {
             self.queues.changed();
             self.workers.changed();
         }
-        if std::mem::take(&mut self.news.freed) && self.pace.situation().waiting {
+        if std::mem::take(&mut self.news.freed) && self.pace.situation.waiting {
             // What was seen of them has the place that is free now.
             self.capacity.others.clear();
             self.news.inserted = true;

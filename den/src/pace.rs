@@ -47,10 +47,10 @@ impl Situation {
 ///
 /// A heartbeat and a look at what time has brought about cost an operation each. An idle node pays two
 /// operations per second for both at most; one that works looks oftener.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Pace {
     lease: Duration,
-    situation: Situation,
+    pub situation: Situation,
     beat: Option<Instant>,
     look: Option<Instant>,
     /// When the next task is due.
@@ -68,21 +68,7 @@ pub struct Pace {
 impl Pace {
     /// Everything is due.
     pub fn new(lease: Duration) -> Self {
-        Self {
-            lease,
-            situation: Situation::default(),
-            beat: None,
-            look: None,
-            due: None,
-            hurry: false,
-            quick: None,
-            gather: None,
-            start: None,
-        }
-    }
-
-    pub fn situation(&mut self) -> &mut Situation {
-        &mut self.situation
+        Self { lease, ..Self::default() }
     }
 
     pub fn wants_beat(&self, now: Instant) -> bool {
@@ -169,6 +155,15 @@ impl Pace {
     }
 }
 
+/// Whether something was done last so long ago. Then it is done now.
+pub fn is_due(last: &mut Option<Instant>, every: Duration, now: Instant) -> bool {
+    let is_due = last.is_none_or(|at| now.saturating_duration_since(at) >= every);
+    if is_due {
+        *last = Some(now);
+    }
+    is_due
+}
+
 /// Doubles the pause after each failure, up to a longest one, and forgets all about it after a success.
 #[derive(Debug)]
 pub struct Backoff {
@@ -236,7 +231,7 @@ mod tests {
 
     fn pace(lease: Duration, situation: Situation) -> Pace {
         let mut pace = Pace::new(lease);
-        *pace.situation() = situation;
+        pace.situation = situation;
         pace
     }
 

@@ -9,7 +9,7 @@ use disbatch_core::config::Config;
 use disbatch_core::definitions::{Definition, manifests};
 use disbatch_core::link::WARM_LANES;
 use disbatch_core::model::{Canary, PluginName, Queue, QueueId, TaskId};
-use disbatch_core::plugin::{Engine, Http, Manifest, Plugin, Plugins, Report};
+use disbatch_core::plugin::{Engine, Http, Manifest, Plugin, Plugins};
 use disbatch_core::schema::Schemas;
 use disbatch_core::store::{Store, StoreError};
 use tokio::sync::oneshot::{self, error::TryRecvError};
@@ -25,7 +25,7 @@ const LOOK_AGAIN_SOON: Duration = Duration::from_secs(1);
 /// The plugins of this node, and what is wrong with the queues that have none.
 #[derive(Debug)]
 pub struct Availability {
-    plugins: Plugins,
+    pub plugins: Plugins,
     /// What the database defines besides.
     workers: Vec<Manifest>,
     /// What all of them want of parameters, if it may be other than when it was asked for last.
@@ -79,31 +79,6 @@ impl Availability {
             under_way: None,
             missing: BTreeMap::new(),
         }
-    }
-
-    /// The names of all plugins here.
-    pub fn names(&self) -> Vec<String> {
-        self.plugins.names().map(|name| name.as_str().to_owned()).collect()
-    }
-
-    /// Their versions, as `Name@version`.
-    pub fn versions(&self) -> Vec<String> {
-        self.plugins.versions().map(|name| name.as_str().to_owned()).collect()
-    }
-
-    /// The names of those that the database defines.
-    pub fn names_of_workers(&self) -> Vec<String> {
-        self.plugins.names_of_workers().map(|name| name.as_str().to_owned()).collect()
-    }
-
-    /// What keeps plugins from running here.
-    pub fn reports(&self) -> Vec<Report> {
-        self.plugins.reports()
-    }
-
-    /// How plugins can be run here.
-    pub fn engines(&self) -> Vec<Engine> {
-        self.plugins.engines()
     }
 
     /// Looks again if it is time, beside all else that the node does: file systems and interpreters may take as long as they
@@ -180,7 +155,6 @@ impl Availability {
         names.into_iter().collect()
     }
 
-    /// The plugins that run in containers.
     pub fn in_containers(&self) -> impl Iterator<Item = &Plugin> {
         let plugins = self.plugins.names().filter_map(|name| self.plugins.get(name));
         plugins.filter(|plugin| plugin.manifest.engine == Engine::Container)
@@ -432,7 +406,7 @@ mod tests {
         let config = config(folder.path(), r#""plugin_dirs": ["plugins"]"#);
         let mut availability = ignorant();
         let found = async {
-            while !availability.names().contains(&"New".to_owned()) {
+            while !availability.plugins.names().any(|name| name.as_str() == "New") {
                 availability.refresh(&config);
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }

@@ -19,6 +19,7 @@ use disbatch_core::cgroup;
 use disbatch_core::config::Config;
 use disbatch_core::model::TaskId;
 use disbatch_core::private_folder::PrivateFolder;
+use disbatch_core::process::{real_user, status_of};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid};
 
@@ -37,8 +38,7 @@ pub struct Ours {
 impl Ours {
     /// As configured; `plugins`: the user whom plugins run as, if that is another one.
     pub fn new(config: &Config, plugins: Option<u32>) -> Self {
-        let groups = config.cgroup.as_ref().map(|folder| folder.0.clone());
-        Self { own: Uid::current().as_raw(), plugins, groups }
+        Self { own: Uid::current().as_raw(), plugins, groups: config.cgroup.clone() }
     }
 
     /// Those of `own`, and of `plugins` if that is another one, without control groups.
@@ -260,18 +260,6 @@ impl CommandLine {
     fn words(&self) -> impl Iterator<Item = &[u8]> {
         self.0.split(|byte| *byte == 0)
     }
-}
-
-/// The user who has started a process, whatever rights it has got since. The name of the program need not be text.
-fn real_user(process: &Path) -> Option<u32> {
-    status_of(process, "Uid:")
-}
-
-/// The first number behind this word of a process's status.
-fn status_of(process: &Path, word: &str) -> Option<u32> {
-    let status = std::fs::read(process.join("status")).ok()?;
-    let status = String::from_utf8_lossy(&status);
-    status.lines().find_map(|line| line.strip_prefix(word)?.split_ascii_whitespace().next()?.parse().ok())
 }
 
 /// Whether only its exit status is left of a process.

@@ -102,9 +102,10 @@ pub async fn run(args: Args) -> Result<(), Failure> {
     let hints = Arc::new(Hints::default());
     let chores = Chores::start(&config, &store, &hints, (&name, args.balance));
     let notes = store.clone();
-    let node = Node::new(config, ours, store, name, hints, launcher)
-        .staying_for_its_tasks(args.drain, args.interrupt);
-    Box::pin(node.with_clockwork(chores.clockwork().clone()).run(&lifecycle)).await;
+    let mut node = Node::new(config, ours, store, name, hints, launcher);
+    (node.stay, node.interrupt) = (args.drain, args.interrupt);
+    node.clockwork = chores.clockwork.clone();
+    Box::pin(node.run(&lifecycle)).await;
     chores.end().await;
     let _written = tokio::time::timeout(LAST_MOMENT, notes.flush()).await;
     if let Some(sending) = sending {

@@ -7,6 +7,7 @@
 
 mod answers;
 mod attendant;
+mod outgoing;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -28,9 +29,9 @@ use tokio::net::unix::OwnedReadHalf;
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
-use crate::claims::OfSchedule;
 use crate::handover::{Handover, UnderWay};
-use crate::runners::{Held, Hold, Lanes};
+use crate::launch::TaskContext;
+use crate::runners::{Held, Hold};
 use crate::scribe::{Scribe, WriteOutcome};
 use attendant::Attendant;
 
@@ -74,29 +75,20 @@ pub struct Report {
 impl Report {
     /// The result that is to be stored, if that is what is asked for.
     fn of(ask: &Ask) -> Option<Self> {
-        match ask {
-            Ask::Finish(finish) => Some(Self { finish: (**finish).clone(), again: None }),
-            Ask::RetryLater { finish, pause_ms } => {
-                let pause = Duration::from_millis(u64::try_from(*pause_ms).unwrap_or(0));
-                Some(Self { finish: (**finish).clone(), again: Some(pause) })
-            }
-            Ask::Renew
-            | Ask::Progress(_)
-            | Ask::Steps { .. }
-            | Ask::Storage { .. }
-            | Ask::Live { .. }
-            | Ask::RemoveLive { .. }
-            | Ask::Upload { .. }
-            | Ask::Register { .. }
-            | Ask::KeepCommon { .. }
-            | Ask::Settle
-            | Ask::Detach
-            | Ask::LetGo => None,
-        }
+        let (finish, again) = match ask {
+            Ask::Finish(finish) => (finish, None),
+            Ask::RetryLater { finish, pause_ms } => (finish, Some(span(*pause_ms))),
+            _ => return None, // All else is about an attempt that goes on, here or at a web service.
+        };
+        Some(Self { finish: (**finish).clone(), again })
     }
 }
 
-/// A runner that has ended.
+/// A time in milliseconds, as a runner names it.
+fn span(ms: i64) -> Duration {
+    Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+}
+
 #[derive(Debug)]
 pub struct Exit {
     /// The claim that it had, unless that was over.
@@ -111,16 +103,11 @@ pub struct Exit {
     pub proven: bool,
 }
 
-/// A claimed task for a runner, and what a runner has to know of it.
+/// A claimed task for a runner.
 #[derive(Debug)]
 pub struct Work {
     pub claim: Claim,
-    pub queue: RawDocumentBuf,
-    pub schedule: OfSchedule,
-    /// The definitions of plugins in the database that it may need.
-    pub workers: Vec<RawDocumentBuf>,
-    /// Which tasks a runner may have beside it, if any.
-    pub lanes: Option<Lanes>,
+    pub known: TaskContext,
     pub lease: Duration,
     /// When the claim was asked for, by [`boot_time`](disbatch_core::clock::boot_time): the lease that it holds was not given before.
     pub asked: Duration,
@@ -157,9 +144,7 @@ enum Mail {
     },
     /// A question of the runner has been dealt with.
     Answered {
-        /// The question.
         id: i64,
-        /// The assignment.
         of: i64,
         answer: Answer,
     },
@@ -268,7 +253,7 @@ impl Traced {
     /// say.
     fn begin(tracer: &Tracer, work: &Work, at: DateTime) -> Option<(Self, RawDocumentBuf)> {
         let claim = &work.claim;
-        let text = |name| work.queue.get_str(name).unwrap_or_default().to_owned();
+        let text = |name| work.known.queue.get_str(name).unwrap_or_default().to_owned();
         let mut task = Document::try_from(claim.document.as_ref()).ok()?;
         let waiting = Waiting::of_document(claim.queue, &claim.document);
         let attempt = Attempt::new(run_of(claim), (text("name"), text("plugin")), &task, at);

@@ -2,7 +2,7 @@
 //! did not take.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use disbatch_core::model::{PluginName, QueueId, TaskId};
@@ -10,6 +10,7 @@ use disbatch_core::task::Claim;
 use tokio::sync::mpsc;
 
 use crate::launch::Launcher;
+use crate::lock;
 use crate::pace::Backoff;
 use crate::runner::{Event, Exit};
 
@@ -166,11 +167,11 @@ pub struct Hold(Arc<Mutex<Vec<Held>>>);
 
 impl Hold {
     pub fn add(&self, claim: &Claim) {
-        self.lock().push(Held::of(claim));
+        lock(&self.0).push(Held::of(claim));
     }
 
     pub fn replace(&self, task: TaskId, claim: &Claim) {
-        let mut held = self.lock();
+        let mut held = lock(&self.0);
         match held.iter_mut().find(|held| held.task == task) {
             Some(held) => *held = Held::of(claim),
             None => held.push(Held::of(claim)),
@@ -178,25 +179,21 @@ impl Hold {
     }
 
     pub fn take(&self, task: TaskId) -> Option<Held> {
-        let mut held = self.lock();
+        let mut held = lock(&self.0);
         let at = held.iter().position(|held| held.task == task)?;
         Some(held.swap_remove(at))
     }
 
     pub fn has(&self, task: TaskId) -> bool {
-        self.lock().iter().any(|held| held.task == task)
+        lock(&self.0).iter().any(|held| held.task == task)
     }
 
     pub fn count(&self) -> usize {
-        self.lock().len()
+        lock(&self.0).len()
     }
 
     pub fn all(&self) -> Vec<Held> {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Held>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0).clone()
     }
 }
 

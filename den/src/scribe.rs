@@ -11,17 +11,16 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use disbatch_core::clock::boot_time;
 use disbatch_core::metrics::Metrics;
 use disbatch_core::metrics::labels::{Renewal, Write};
 use disbatch_core::model::TaskId;
-use disbatch_core::store::{Store, StoreError};
+use disbatch_core::store::Store;
 use disbatch_core::task::{Renewed, RunWrite, Take, Written};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 use tokio::time::sleep_until;
-
-use disbatch_core::clock::boot_time;
 
 /// So many writes go together at most.
 const MOST: usize = 1_000;
@@ -259,7 +258,7 @@ async fn write(
     loop {
         let error = match store.write_runs(sent).await {
             Ok(outcomes) => {
-                let outcomes = outcomes.into_iter().map(|outcome| outcome.map_err(told));
+                let outcomes = outcomes.into_iter().map(|outcome| outcome.map_err(|why| why.to_string()));
                 return (asked, outcomes.chain(unknown).collect());
             }
             Err(error) => error,
@@ -276,10 +275,6 @@ async fn write(
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
-}
-
-fn told(error: StoreError) -> String {
-    error.to_string()
 }
 
 #[cfg(test)]

@@ -23,7 +23,6 @@ const AT_LEAST_REMEMBERED: Duration = Duration::from_secs(2);
 /// For so long a node that found no free slot looks every [`HURRY`]; after that it looks as usual.
 const HURRIES: Duration = Duration::from_secs(5);
 
-/// See [`HURRIES`].
 const HURRY: Duration = Duration::from_millis(500);
 
 /// How long it is said with heartbeats that there was no free slot.
@@ -145,7 +144,6 @@ impl Sharing {
         before.take(PROMPT).count() < PROMPT
     }
 
-    /// It has looked for that.
     pub fn looked_for_all(&mut self, now: Instant) {
         self.looked_for_all = Some(now);
     }

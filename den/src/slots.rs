@@ -7,11 +7,10 @@ use std::time::Instant;
 use disbatch_core::model::QueueId;
 use disbatch_core::slots::Holder;
 use disbatch_core::store::StoreError;
-use disbatch_core::task::{Claim, Slot, Unclaimed};
+use disbatch_core::task::Slot;
 
 use crate::holdings::Keeps;
 use crate::node::Node;
-use crate::runners::Held;
 
 impl Node {
     /// Has this node hold those of `slots` that it does not hold yet. Those that others hold are removed, and returned.
@@ -26,22 +25,13 @@ impl Node {
             return Ok(Vec::new());
         }
         let holder = self.capacity.holdings.holder();
-        match self.store.hold_slots(queue, (holder, &self.name), &lacking).await {
-            Ok(held) => {
-                self.capacity.holdings.add(holder, queue, &held);
-                let refused: Vec<u64> = lacking.into_iter().filter(|slot| !held.contains(slot)).collect();
-                slots.retain(|slot| !refused.contains(&slot.number));
-                Ok(refused)
-            }
-            Err(error) if error.is_forbidden() => {
-                self.may_not_hold(&error);
-                Ok(Vec::new())
-            }
-            Err(error) => {
-                self.renounce();
-                Err(error)
-            }
-        }
+        let held = self.store.hold_slots(queue, (holder, &self.name), &lacking).await;
+        let held = self.if_allowed(held).inspect_err(|_| self.renounce())?;
+        let Some(held) = held else { return Ok(Vec::new()) };
+        self.capacity.holdings.add(holder, queue, &held);
+        let refused: Vec<u64> = lacking.into_iter().filter(|slot| !held.contains(slot)).collect();
+        slots.retain(|slot| !refused.contains(&slot.number));
+        Ok(refused)
     }
 
     /// Tries whether this user may hold slots, if that is not known.
@@ -50,20 +40,25 @@ impl Node {
             return Ok(());
         }
         // Of one that has none yet.
-        match self.store.close_slots(Holder::drawn()).await {
-            Ok(()) => self.capacity.watch.tried(true, Instant::now()),
-            Err(error) if error.is_forbidden() => self.may_not_hold(&error),
-            Err(error) => return Err(error),
+        let closed = self.store.close_slots(Holder::drawn()).await;
+        if self.if_allowed(closed)?.is_some() {
+            self.capacity.watch.tried(true, Instant::now());
         }
         Ok(())
     }
 
-    fn may_not_hold(&mut self, error: &StoreError) {
+    /// What came of an operation on slots. `None`: this user may not hold any, and that is known from now on.
+    fn if_allowed<T>(&mut self, done: Result<T, StoreError>) -> Result<Option<T>, StoreError> {
+        let error = match done {
+            Err(error) if error.is_forbidden() => error,
+            done => return done.map(Some),
+        };
         tracing::warn!(%error, "this user may not hold slots, so that limits are kept by counting, which costs more; `disbatch create-users` gives the right to");
         let now = Instant::now();
         self.capacity.holdings.renounce();
         self.capacity.watch.tried(false, now);
         self.capacity.limits.looked(false, now);
+        Ok(None)
     }
 
     /// Goes on as another holder of slots, with none: nobody knows whether what was sent takes effect.
@@ -121,14 +116,8 @@ impl Node {
             return Ok(());
         }
         let holder = self.capacity.holdings.holder();
-        match self.store.release_slots(holder, &free).await {
-            Err(error) if error.is_forbidden() => self.may_not_hold(&error),
-            Err(error) => {
-                self.renounce();
-                return Err(error);
-            }
-            Ok(()) => {}
-        }
+        let released = self.store.release_slots(holder, &free).await;
+        self.if_allowed(released).inspect_err(|_| self.renounce())?;
         Ok(())
     }
 
@@ -141,24 +130,12 @@ impl Node {
         let (holders, beats) = futures::try_join!(self.store.holders(), self.store.beats_of_holders())?;
         let own = self.capacity.holdings.holder();
         let gone = self.capacity.watch.gone(&holders, &beats, own, (asked, Instant::now()));
-        let slots = match self.store.take_back_slots(&gone).await {
-            Err(error) if error.is_forbidden() => {
-                self.may_not_hold(&error);
-                return Ok(false);
-            }
-            slots => slots?,
-        };
+        let taken_back = self.store.take_back_slots(&gone).await;
+        let Some(slots) = self.if_allowed(taken_back)? else { return Ok(false) };
         if slots > 0 {
             tracing::debug!(slots, holders = gone.len(), "took back slots of holders that are gone");
             self.capacity.others.clear();
         }
         Ok(slots > 0)
-    }
-
-    /// Whoever has the task now may have it in the slot.
-    pub(crate) fn doubt_unless(&mut self, back: Unclaimed, claim: &Claim) {
-        if back != Unclaimed::Queued {
-            self.runners.doubtful.push(Held::of(claim));
-        }
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use disbatch_core::config::{Config, Increase};
+use disbatch_core::config::Config;
 use disbatch_core::model::{Queue, QueueId, TaskId};
 use disbatch_core::rate::{Granted, Rate};
 use disbatch_core::store::StoreError;
@@ -21,7 +21,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Starts within the last second, and how many there may be. Pure: times and numbers in, numbers and times out.
 ///
 /// What was started within the last second is remembered, so no second has more than that, wherever it begins.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct Ramp {
     /// `None`: as many as there are.
     limit: Option<u64>,
@@ -46,7 +46,6 @@ impl Ramp {
         limit.saturating_sub(lately.map(|(_, tasks)| tasks).sum())
     }
 
-    /// So many were started at `now`.
     fn began(&mut self, tasks: u64, now: Instant) {
         if self.limit.is_some() && tasks > 0 {
             self.forget(now);
@@ -76,7 +75,7 @@ impl Ramp {
 const LEAST: Duration = Duration::from_millis(10);
 
 /// What has been started lately, and what may be.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Starts {
     node: Ramp,
     /// For each queue.
@@ -94,16 +93,8 @@ pub struct Starts {
 
 impl Starts {
     pub fn new(config: &Config) -> Self {
-        let limit = |increase: Option<Increase>| increase.map(|increase| increase.0);
-        Self {
-            node: Ramp::new(limit(config.node_increase)),
-            limit: limit(config.queue_increase),
-            queues: HashMap::new(),
-            resting: HashMap::new(),
-            coming: HashMap::new(),
-            grants: HashMap::new(),
-            by_groups: HashMap::new(),
-        }
+        let node = Ramp::new(config.node_increase);
+        Self { node, limit: config.queue_increase, ..Self::default() }
     }
 
     /// Whether neither the node nor a queue of it may only start so many tasks at a time.
@@ -157,7 +148,6 @@ impl Starts {
         [self.grants.remove(&task), self.by_groups.remove(&task)].into_iter().flatten().collect()
     }
 
-    /// So many tasks of `queue` were claimed.
     fn began(&mut self, queue: QueueId, tasks: usize, now: Instant) {
         let tasks = u64::try_from(tasks).unwrap_or(u64::MAX);
         self.node.began(tasks, now);

@@ -13,6 +13,7 @@ use disbatch_core::store::StoreError;
 use disbatch_core::task::{Buried, Claim, Evidence, Unclaimed, is_detached, long_ago, unleased_limit};
 
 use crate::node::Node;
+use crate::pace::is_due;
 use crate::processes::{self, Wanted};
 use crate::runner::{self, Exit, trace_buried};
 
@@ -56,13 +57,13 @@ impl Continuity {
 }
 
 /// When this DEN may judge other nodes and runs, and what it has seen of them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Supervision {
     lease: Duration,
     /// Since when the database has been there without a gap.
     continuity: Continuity,
     /// When it was last looked for what other programs and dead runners have left.
-    inspected: Instant,
+    inspected: Option<Instant>,
     /// Names that no node has, in which something is claimed or running without a lease, and since when that is seen.
     unknown: HashMap<String, Instant>,
     /// When they were asked for last.
@@ -71,13 +72,7 @@ pub struct Supervision {
 
 impl Supervision {
     pub fn new(lease: Duration) -> Self {
-        Self {
-            lease,
-            continuity: Continuity::default(),
-            inspected: Instant::now(),
-            unknown: HashMap::new(),
-            asked_for_owners: None,
-        }
+        Self { lease, inspected: Some(Instant::now()), ..Self::default() }
     }
 
     /// The database has answered a heartbeat.
@@ -98,21 +93,12 @@ impl Supervision {
     /// Whether it is time to look for what was left. It is asked only to do that.
     pub fn is_inspection_due(&mut self) -> bool {
         let interval = (self.lease / 6).clamp(Duration::from_millis(200), Duration::from_secs(5));
-        let is_due = self.inspected.elapsed() >= interval;
-        if is_due {
-            self.inspected = Instant::now();
-        }
-        is_due
+        is_due(&mut self.inspected, interval, Instant::now())
     }
 
     /// Whether to ask for names that no node has. It is asked only to do that.
     fn wants_owners(&mut self, now: Instant) -> bool {
-        let is_old = |at: Instant| now.saturating_duration_since(at) >= self.lease;
-        let is_due = self.asked_for_owners.is_none_or(is_old) && self.may_judge();
-        if is_due {
-            self.asked_for_owners = Some(now);
-        }
-        is_due
+        self.may_judge() && is_due(&mut self.asked_for_owners, self.lease, now)
     }
 
     /// These are the names that no node has.

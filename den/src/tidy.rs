@@ -23,7 +23,6 @@ use tokio::time::{sleep, timeout};
 
 use crate::node::Node;
 use crate::processes::{self, Ours, Wanted};
-use crate::runner::Exit;
 
 /// How often it is looked for containers when nothing has happened.
 const EVERY: Duration = Duration::from_secs(60);
@@ -134,13 +133,6 @@ impl Node {
         let is_enabled = engines.is_enabled(Engine::Container);
         let program = is_enabled.then(|| adapter_program(Engine::Container)).flatten();
         self.tidier.look(program.as_deref(), self.availability.in_containers(), socket);
-    }
-
-    /// A runner that has died may have left an adapter's container.
-    pub(crate) fn tidy_after(&self, exit: &Exit) {
-        if exit.claim.is_some() && exit.result.is_none() {
-            self.tidier.soon();
-        }
     }
 }
 

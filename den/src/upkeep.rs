@@ -26,13 +26,13 @@ impl Node {
         let claim_from = if may_claim { self.served().await? } else { Vec::new() };
         let has_places = self.capacity.maxthreads != Some(0);
         let ids: Vec<QueueId> = claim_from.iter().filter(|_| has_places).map(|queue| queue.id).collect();
-        let hints = self.pace.situation().is_somebody_told();
+        let hints = self.pace.situation.is_somebody_told();
         let began = Instant::now();
         let for_all = self.capacity.sharing.looks_for_all(&self.name, self.hour(), began);
         let question = Question {
             node: &self.name,
             lease: self.config.lease(),
-            occupied: self.pace.situation().occupied || self.runners.launcher.running() > 0,
+            occupied: self.pace.situation.occupied || self.runners.launcher.running() > 0,
             for_all,
             claim_from: &ids,
             queues: self.queues.are_old(Instant::now(), hints),
@@ -48,11 +48,7 @@ impl Node {
         self.look_at_slots().await?;
         let took_back = outlook.held_by_others && self.take_back_slots(outlook.claimable).await?;
         self.look_at_canaries().await?;
-        if self.workers.refresh(&self.store).await? {
-            // Runners are told of them with their tasks.
-            self.end_handover(|_| true);
-            self.availability.define(self.workers.all());
-        }
+        self.refresh_workers().await?;
         if let Some(schemas) = self.availability.new_schemas() {
             self.clockwork.knows(schemas);
         }
@@ -76,7 +72,7 @@ impl Node {
             }
             _ => 0,
         };
-        let situation = self.pace.situation();
+        let situation = &mut self.pace.situation;
         situation.occupied = outlook.occupied;
         situation.waiting = outlook.claimable;
         self.pace.looked(Instant::now(), outlook.next, again);
@@ -105,23 +101,29 @@ impl Node {
         self.store.now().timestamp_millis() / 3_600_000
     }
 
-    /// The queues that this node would claim from.
-    pub(crate) async fn served(&mut self) -> Result<Vec<Queue>, StoreError> {
-        let mut queues = self.queues.get(&self.store).await?.to_vec();
-        self.clockwork.knows_of_shadows(queues.iter().any(|queue| Shadow::of(queue).is_some()));
+    /// Reads the plugins that the database defines again, if they may have changed.
+    async fn refresh_workers(&mut self) -> Result<(), StoreError> {
         if self.workers.refresh(&self.store).await? {
             // Runners are told of them with their tasks.
             self.end_handover(|_| true);
             self.availability.define(self.workers.all());
         }
+        Ok(())
+    }
+
+    /// The queues that this node would claim from.
+    pub(crate) async fn served(&mut self) -> Result<Vec<Queue>, StoreError> {
+        let mut queues = self.queues.get(&self.store).await?.to_vec();
+        self.clockwork.knows_of_shadows(queues.iter().any(|queue| Shadow::of(queue).is_some()));
+        self.refresh_workers().await?;
         self.availability.keep_only(&queues);
         self.ahead.keep_only(&queues);
         if self.capacity.keep_only(&queues) {
             self.pace.hurry();
         }
         match (&self.config.activequeues, &self.config.ignorequeues) {
-            (Some(active), _) => queues.retain(|queue| active.0.contains(&queue.id)),
-            (None, Some(ignored)) => queues.retain(|queue| !ignored.0.contains(&queue.id)),
+            (Some(active), _) => queues.retain(|queue| active.contains(&queue.id)),
+            (None, Some(ignored)) => queues.retain(|queue| !ignored.contains(&queue.id)),
             (None, None) => {}
         }
         let is_admitted = |queue: &Queue| {
@@ -138,11 +140,8 @@ impl Node {
         if !self.capacity.limits.want_look(Instant::now()) {
             return Ok(());
         }
-        let kept = match self.store.keeps_slots().await {
-            // Who may not look cannot know.
-            Err(error) if error.is_forbidden() => false,
-            kept => kept?,
-        };
+        // Who may not look cannot know.
+        let kept = StoreError::unless_forbidden(self.store.keeps_slots().await)?.unwrap_or(false);
         self.capacity.limits.looked(kept && !self.capacity.watch.is_forbidden(), Instant::now());
         Ok(())
     }

@@ -10,7 +10,7 @@ use std::path::Path;
 use bson::{Bson, Document};
 use disbatch_core::identity::Identity;
 use disbatch_core::json;
-use disbatch_core::model::{Status, TaskId, to_bson};
+use disbatch_core::model::{Status, TaskId, extended, to_bson};
 use serde_json::Value;
 
 use crate::facts;
@@ -31,12 +31,10 @@ pub struct Answer {
     status: Value,
     /// Standard output: null, text, or any other value.
     pub stdout: Bson,
-    /// Standard error, likewise.
     pub stderr: Bson,
     whole: Whole,
 }
 
-/// All of an answer.
 #[derive(Debug, Clone, PartialEq)]
 enum Whole {
     Json(String),
@@ -93,7 +91,7 @@ impl Answer {
         let Self { status, whole, .. } = self;
         let text = match &whole {
             Whole::Json(text) => text.trim().to_owned(),
-            Whole::Document(document) => Bson::Document(document.clone()).into_relaxed_extjson().to_string(),
+            Whole::Document(document) => extended(&Bson::Document(document.clone())),
         };
         Self { status, stdout: Bson::String(text), stderr: Bson::Null, whole }
     }
@@ -112,12 +110,11 @@ fn stream(given: Option<&str>) -> Result<Bson, serde_json::Error> {
     })
 }
 
-/// A stream of an answer as text.
 pub fn text(value: &Bson) -> Cow<'_, str> {
     match value {
         Bson::Null => Cow::Borrowed(""),
         Bson::String(text) => Cow::Borrowed(text),
-        other => Cow::Owned(other.clone().into_relaxed_extjson().to_string()),
+        other => Cow::Owned(extended(other)),
     }
 }
 

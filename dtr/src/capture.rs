@@ -38,14 +38,8 @@ impl Captures {
     pub fn new(live: Option<&Live<'_>>, early: Option<&Early>) -> Self {
         let began = Began::now();
         let capture = |stream| {
-            let mut capture = Capture { began, ..Capture::new(std::env::temp_dir()) };
-            if let Some(live) = live {
-                capture = capture.tapped(live.tap(stream));
-            }
-            if let Some(early) = early {
-                capture = capture.stored_early(early.tap(stream));
-            }
-            capture
+            let (tap, early) = (live.map(|live| live.tap(stream)), early.map(|early| early.tap(stream)));
+            Capture { began, tap, early, ..Capture::new(std::env::temp_dir()) }
         };
         Self { stdout: capture(StreamName::Stdout), stderr: capture(StreamName::Stderr) }
     }
@@ -121,11 +115,6 @@ impl Capture {
         Self { tap: Some(tap), ..self }
     }
 
-    /// Also has it stored through `tap` while it is captured, once it is long.
-    pub fn stored_early(self, tap: early_upload::Tap) -> Self {
-        Self { early: Some(tap), ..self }
-    }
-
     /// Reads `source` to its end. Keeps everything read so far when dropped between reads.
     ///
     /// A full disk does not stop the plugin: what cannot be kept is counted, see [`Capture::failure`].
@@ -169,7 +158,7 @@ impl Capture {
                     tap.push(bytes);
                 }
                 if let (Some(early), Some(file)) = (&self.early, &self.file) {
-                    early.grown(file, Shape { length: self.length, binary: self.check.is_invalid() });
+                    early.grown(file, Shape { length: self.length, binary: self.check.invalid });
                 }
             }
             Err(error) => {
@@ -197,13 +186,12 @@ impl Capture {
 
     /// Appends a line of the runner's own, starting on a line of its own.
     pub fn note(&mut self, line: &str) {
-        if self.length > 0 && self.check.last() != Some(b'\n') {
+        if self.length > 0 && self.check.last != Some(b'\n') {
             self.push(b"\n");
         }
         self.push(line.as_bytes());
     }
 
-    /// Bytes captured.
     pub fn len(&self) -> u64 {
         self.length
     }
@@ -212,7 +200,6 @@ impl Capture {
         self.length == 0
     }
 
-    /// Whether the bytes are text.
     pub fn encoding(&self) -> Encoding {
         if self.check.is_text() { Encoding::Text } else { Encoding::Binary }
     }
@@ -279,6 +266,7 @@ impl Capture {
 /// Tells whether a stream is UTF-8 while it passes by: holds at most three bytes of a character that is not complete yet.
 #[derive(Debug, Default)]
 struct Utf8Check {
+    /// It is not UTF-8, whatever follows.
     invalid: bool,
     pending: Vec<u8>,
     last: Option<u8>,
@@ -308,16 +296,6 @@ impl Utf8Check {
     /// Whether everything so far is complete UTF-8.
     fn is_text(&self) -> bool {
         !self.invalid && self.pending.is_empty()
-    }
-
-    /// Whether it is not UTF-8, whatever follows.
-    fn is_invalid(&self) -> bool {
-        self.invalid
-    }
-
-    /// The last byte seen.
-    fn last(&self) -> Option<u8> {
-        self.last
     }
 }
 

@@ -51,7 +51,6 @@ pub const CPU_GRACE: u64 = 5;
 pub struct Confinement {
     /// The user whom it runs as, unless that is the guard's.
     pub user: Option<Identity>,
-    /// The most that it may use.
     pub limits: Limits,
     /// Where the guard makes a control group for it, if it does; on the way from there, that group.
     pub cgroup: Option<PathBuf>,
@@ -156,19 +155,16 @@ impl Confinement {
         // Control groups bound these two for the whole task.
         let alone = self.cgroup.is_none();
         let limits = [
-            ("memory", Resource::RLIMIT_AS, memory.filter(|_| alone)),
-            ("processes", Resource::RLIMIT_NPROC, processes.filter(|_| alone)),
-            ("open_files", Resource::RLIMIT_NOFILE, open_files),
-            ("file_size", Resource::RLIMIT_FSIZE, file_size),
-            ("core", Resource::RLIMIT_CORE, core),
+            ("cpu_seconds", Resource::RLIMIT_CPU, cpu_seconds, CPU_GRACE),
+            ("memory", Resource::RLIMIT_AS, memory.filter(|_| alone), 0),
+            ("processes", Resource::RLIMIT_NPROC, processes.filter(|_| alone), 0),
+            ("open_files", Resource::RLIMIT_NOFILE, open_files, 0),
+            ("file_size", Resource::RLIMIT_FSIZE, file_size, 0),
+            ("core", Resource::RLIMIT_CORE, core, 0),
         ];
-        if let Some(seconds) = cpu_seconds {
-            bound(Resource::RLIMIT_CPU, seconds, seconds.saturating_add(CPU_GRACE))
-                .map_err(|error| failed("set the limit cpu_seconds", error))?;
-        }
-        for (name, resource, limit) in limits {
+        for (name, resource, limit, grace) in limits {
             if let Some(limit) = limit {
-                bound(resource, limit, limit)
+                bound(resource, limit, limit.saturating_add(grace))
                     .map_err(|error| failed(&format!("set the limit {name}"), error))?;
             }
         }

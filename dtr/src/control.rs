@@ -14,23 +14,12 @@ use crate::relay::{Notes, Relay};
 use crate::storage;
 
 /// Longer lines are refused: a result may have 1 MiB, and needs some room for its JSON.
-const LONGEST_LINE: usize = 2 * 1024 * 1024;
+pub const LONGEST_LINE: usize = 2 * 1024 * 1024;
 
-/// The largest structured result, as BSON.
-const LARGEST_RESULT: usize = budget::RESULT;
-
-/// The largest object of facts about a run, as BSON.
-const LARGEST_FACTS: usize = budget::FACTS;
-
-/// The longest message of progress, in bytes: it is written into the task once a second.
-const LONGEST_MESSAGE: usize = budget::MESSAGE;
-
-/// What the plugin has said.
 #[derive(Debug, Default)]
 pub struct Control {
     /// The last `status`, as it was given.
     pub status: Option<Value>,
-    /// The last `result`.
     pub result: Option<Document>,
     /// What it says of how it was run.
     pub facts: Option<Document>,
@@ -50,7 +39,6 @@ pub struct Control {
     lines: Lines,
 }
 
-/// Puts lines together.
 #[derive(Debug, Default)]
 pub struct Lines {
     line: Vec<u8>,
@@ -165,7 +153,6 @@ impl Control {
         }
     }
 
-    /// Takes what a line says.
     pub async fn take(&mut self, message: Map<String, Value>, relay: &Relay) {
         for (key, value) in message {
             self.take_value(&key, value, relay).await;
@@ -176,13 +163,13 @@ impl Control {
         match key {
             "status" => self.status = Some(value),
             "result" => match document(value) {
-                Ok(result) if size(&result) <= LARGEST_RESULT => self.result = Some(result),
-                Ok(_) => self.complain(format!("a result of more than {LARGEST_RESULT} bytes is ignored")),
+                Ok(result) if size(&result) <= budget::RESULT => self.result = Some(result),
+                Ok(_) => self.complain(format!("a result of more than {} bytes is ignored", budget::RESULT)),
                 Err(why) => self.complain(format!("a result is ignored: {why}")),
             },
             "facts" => match document(value) {
-                Ok(facts) if size(&facts) <= LARGEST_FACTS => self.facts = Some(facts),
-                Ok(_) => self.complain(format!("facts of more than {LARGEST_FACTS} bytes are ignored")),
+                Ok(facts) if size(&facts) <= budget::FACTS => self.facts = Some(facts),
+                Ok(_) => self.complain(format!("facts of more than {} bytes are ignored", budget::FACTS)),
                 Err(why) => self.complain(format!("facts are ignored: {why}")),
             },
             "detach" => match value {
@@ -267,8 +254,9 @@ fn progress(value: &Value) -> Result<Document, String> {
     }
     if let Some(message) = object.get("message") {
         let text = message.as_str().ok_or_else(|| format!("message {message} is no text"))?;
-        if text.len() > LONGEST_MESSAGE {
-            return Err(format!("its message has more than {LONGEST_MESSAGE} bytes"));
+        // It is written into the task once a second.
+        if text.len() > budget::MESSAGE {
+            return Err(format!("its message has more than {} bytes", budget::MESSAGE));
         }
         progress.insert("message", text);
     }
@@ -311,7 +299,7 @@ mod tests {
     async fn facts_are_an_object_that_is_not_too_large() {
         let (control, _) = hear(b"{\"facts\":{\"image\":\"a\"}}\n{\"facts\":5}\n").await;
         assert_eq!((control.facts.clone(), control.notes().count()), (Some(doc! { "image": "a" }), 1));
-        let large = format!("{{\"facts\":{{\"a\":\"{}\"}}}}\n", "x".repeat(LARGEST_FACTS));
+        let large = format!("{{\"facts\":{{\"a\":\"{}\"}}}}\n", "x".repeat(budget::FACTS));
         let (control, _) = hear(large.as_bytes()).await;
         assert_eq!(control.facts, None);
         let notes: Vec<String> = control.notes().collect();
@@ -443,9 +431,9 @@ mod tests {
     #[tokio::test]
     async fn the_message_of_progress_is_short_enough_to_be_written_again_and_again() {
         let of = |length| format!("{{\"progress\":{{\"message\":\"{}\"}}}}\n", "x".repeat(length));
-        let (control, _) = hear(of(LONGEST_MESSAGE).as_bytes()).await;
+        let (control, _) = hear(of(budget::MESSAGE).as_bytes()).await;
         assert_eq!(control.notes().count(), 0);
-        let (control, _) = hear(of(LONGEST_MESSAGE + 1).as_bytes()).await;
+        let (control, _) = hear(of(budget::MESSAGE + 1).as_bytes()).await;
         let notes: Vec<String> = control.notes().collect();
         assert_eq!(notes, ["disbatch: progress is ignored: its message has more than 4096 bytes\n"]);
     }

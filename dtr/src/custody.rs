@@ -10,15 +10,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use disbatch_core::clock::boot_time;
-use disbatch_core::model::{OnLostLease, Rules, Task};
+use disbatch_core::model::{OnLostLease, Queue, Rules, Task};
 use disbatch_core::store::StoreError;
-use disbatch_core::task::Run;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::ledger::{Hold, Ledger};
 use crate::supervision::{End, Reason, Supervisor};
+use crate::work::Begun;
 
 /// The first pause after a renewal that failed; a tenth of a lease if that is shorter.
 const RETRY: Duration = Duration::from_secs(1);
@@ -26,7 +26,6 @@ const RETRY: Duration = Duration::from_secs(1);
 /// A moment by the clock of the runtime, and by the one that goes on while the machine is suspended.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked {
-    /// By the clock of the runtime.
     pub at: Instant,
     boot: Duration,
 }
@@ -71,7 +70,6 @@ pub struct Nudges(watch::Sender<()>);
 pub struct Nudged(watch::Receiver<()>);
 
 impl Nudged {
-    /// Waits for the next one.
     async fn next(&mut self) {
         if self.0.changed().await.is_err() {
             // Nobody is left to ask.
@@ -95,7 +93,6 @@ impl Nudges {
         Ok(nudges)
     }
 
-    /// Asks for a look.
     pub fn nudge(&self) {
         self.0.send_replace(());
     }
@@ -106,20 +103,6 @@ impl Nudges {
     }
 }
 
-/// What is to be kept.
-#[derive(Debug)]
-pub struct Charge {
-    pub run: Run,
-    pub rules: Rules,
-    /// How long a lease is.
-    pub lease: Duration,
-    /// When the first one was asked for.
-    pub asked: Asked,
-    /// How long there is until the task's deadline, by the server's clock.
-    pub until_deadline: Option<Duration>,
-}
-
-/// The keeping of a task.
 #[derive(Debug, Default)]
 pub struct Custody {
     lost: AtomicBool,
@@ -131,12 +114,11 @@ impl Custody {
     pub async fn keep(
         &self,
         ledger: &Ledger,
-        charge: Charge,
+        (begun, rules): (&Begun, Rules),
         supervisor: Supervisor,
         nudged: Nudged,
     ) -> Infallible {
-        let keeper = Keeper { ledger, charge, supervisor, custody: self, failing: false };
-        keeper.work(nudged).await
+        Keeper { ledger, begun, rules, supervisor, custody: self, failing: false }.work(nudged).await
     }
 
     /// Whether somebody has taken the task away.
@@ -151,8 +133,8 @@ impl Custody {
 }
 
 /// How long there is until the task's deadline. The server's time of its start is known from its first lease.
-pub fn until_deadline(task: &Task, rules: &Rules, lease: Duration) -> Option<Duration> {
-    let deadline = rules.deadline?.timestamp_millis();
+pub fn until_deadline(task: &Task, queue: Option<&Queue>, lease: Duration) -> Option<Duration> {
+    let deadline = Rules::of(task, queue).deadline?.timestamp_millis();
     let lease = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
     let until = task.rest.get_datetime("lease_until").ok()?;
     let started = until.timestamp_millis().saturating_sub(lease);
@@ -161,7 +143,8 @@ pub fn until_deadline(task: &Task, rules: &Rules, lease: Duration) -> Option<Dur
 
 struct Keeper<'a> {
     ledger: &'a Ledger,
-    charge: Charge,
+    begun: &'a Begun,
+    rules: Rules,
     supervisor: Supervisor,
     custody: &'a Custody,
     failing: bool,
@@ -169,12 +152,12 @@ struct Keeper<'a> {
 
 impl Keeper<'_> {
     async fn work(mut self, mut nudged: Nudged) -> Infallible {
-        let begun = self.charge.asked.at;
+        let begun = self.begun.asked.at;
         let mut ends = [
-            (ends_at(begun, self.charge.rules.timeout), Reason::Timeout),
-            (ends_at(begun, self.charge.until_deadline), Reason::Deadline),
+            (ends_at(begun, self.rules.timeout), Reason::Timeout),
+            (ends_at(begun, self.begun.until_deadline), Reason::Deadline),
         ];
-        let mut renew_at = begun + self.charge.lease / 3;
+        let mut renew_at = begun + self.begun.lease / 3;
         while !self.custody.is_lost() {
             let next = ends.iter().filter_map(|(at, _)| *at).fold(renew_at, Instant::min);
             let is_nudged = tokio::select! {
@@ -200,13 +183,13 @@ impl Keeper<'_> {
     /// Renews the lease. Returns when to do so again.
     async fn renew(&mut self) -> Instant {
         let asked = Instant::now();
-        let lease = self.charge.lease;
+        let lease = self.begun.lease;
         let answer = match self.ledger.ask_to_renew(lease).await {
             Some(hold) => Ok(Ok(hold)),
             None => {
                 // The DEN may have taken so long to say nothing that the plugin has little time left.
                 self.bridge();
-                timeout(lease / 3, self.ledger.renew(&self.charge.run, lease)).await
+                timeout(lease / 3, self.ledger.renew(&self.begun.run, lease)).await
             }
         };
         match answer {
@@ -238,21 +221,21 @@ impl Keeper<'_> {
             tracing::warn!(error, "cannot renew the task's lease, trying again");
         }
         self.bridge();
-        Instant::now() + RETRY.min(self.charge.lease / 10)
+        Instant::now() + RETRY.min(self.begun.lease / 10)
     }
 
     /// Lets the plugin go on for a while, although the lease has not been renewed, if its queue wants that.
     fn bridge(&self) {
-        match self.charge.rules.on_lost_lease {
+        match self.rules.on_lost_lease {
             // This runner lives.
-            OnLostLease::Keep => self.supervisor.live_until(Asked::now().plugin_until(self.charge.lease)),
+            OnLostLease::Keep => self.supervisor.live_until(Asked::now().plugin_until(self.begun.lease)),
             OnLostLease::Stop => {}
         }
     }
 
     fn end(&self, reason: Reason) {
         tracing::warn!(reason = reason.as_str(), "the plugin has to end");
-        self.supervisor.end(End { reason, grace: self.charge.rules.grace });
+        self.supervisor.end(End { reason, grace: self.rules.grace });
     }
 }
 

@@ -25,7 +25,6 @@ const LINE: usize = 4 * 1024;
 /// (`gfs: auto`).
 const INLINE_LIMIT: u64 = 15 * 1024 * 1024;
 
-/// MongoDB's limit for a document.
 const DOCUMENT_LIMIT: u64 = budget::DOCUMENT as u64;
 
 /// Room for the fields that the end of a task adds.
@@ -61,27 +60,28 @@ pub async fn deliver(
     outcome: &Outcome,
     (gfs, early, trial): (Gfs, &Early, Option<Trial>),
 ) -> Result<Delivered, StoreError> {
-    let held = outcome.held.iter().flatten().cloned().map(size).sum::<u64>();
+    let verdict = &outcome.verdict;
+    let [out, err] = verdict.held.each_ref().map(|held| held.as_ref().map(|held| &held.value));
+    let held = [out, err].into_iter().flatten().cloned().map(size).sum::<u64>();
     let further = outcome.exit.clone().map_or(0, size).saturating_sub(ORDINARY_EXIT) + held;
-    let room = room_in(task, outcome.result.as_ref()).saturating_sub(outcome.written + further);
+    let room = room_in(task, verdict.result.as_ref()).saturating_sub(outcome.written + further);
     let [out_place, err_place] = places(gfs, room, [&outcome.stdout, &outcome.stderr].map(Capture::shape));
     let mut delivery = Delivery { ledger, run, files: Vec::new(), abandoned: Vec::new(), complete: true };
-    let [out, err] = &outcome.held;
     let stdout = delivery.place(StreamName::Stdout, (&outcome.stdout, out), out_place).await?;
     let stderr = delivery.place(StreamName::Stderr, (&outcome.stderr, err), err_place).await?;
     Box::pin(early.discard()).await;
     let complete = delivery.complete;
     let last_line = if stderr.as_str().is_some() { None } else { last_line(&outcome.stderr) };
     let finish = Finish {
-        status: outcome.status,
+        status: verdict.status,
         stdout,
         stderr,
         complete,
-        result: outcome.result.clone(),
+        result: verdict.result.clone(),
         exit: outcome.exit.clone(),
-        note: outcome.note.clone(),
+        note: verdict.note.clone(),
         last_line,
-        pause: outcome.pause.clone(),
+        pause: verdict.pause.clone(),
         recorded: outcome.recorded.clone(),
         trial,
     };
@@ -126,23 +126,21 @@ impl Delivery<'_> {
     async fn place(
         &mut self,
         name: StreamName,
-        (stream, held): (&Capture, &Option<Bson>),
+        (stream, held): (&Capture, Option<&Bson>),
         place: Place,
     ) -> Result<Bson, StoreError> {
         self.complete &= stream.failure().is_none();
-        if let (Place::Task, Some(value)) = (place, held) {
-            return Ok(value.clone());
-        }
-        match place {
-            Place::Task if stream.is_empty() => Ok(Bson::Null),
-            Place::Task => match stream.text().await {
+        match (place, held) {
+            (Place::Task, Some(value)) => Ok(value.clone()),
+            (Place::Task, None) if stream.is_empty() => Ok(Bson::Null),
+            (Place::Task, None) => match stream.text().await {
                 Ok(text) => Ok(Bson::String(text)),
                 Err(error) => Ok(self.give_up(name, stream, &error.to_string())),
             },
-            Place::Nowhere => {
+            (Place::Nowhere, _) => {
                 Ok(self.give_up(name, stream, "the task's document would exceed 16 MiB, and gfs is off"))
             }
-            Place::GridFs => match Box::pin(self.upload(name, stream)).await {
+            (Place::GridFs, _) => match Box::pin(self.upload(name, stream)).await {
                 Ok(id) => Ok(Bson::ObjectId(id)),
                 Err(error) if error.is_transient() => Err(error),
                 Err(error) => Ok(self.give_up(name, stream, &error.to_string())),
@@ -180,12 +178,10 @@ impl Delivery<'_> {
     }
 }
 
-/// Where a stream goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// The task's document.
     Task,
-    /// A file.
     GridFs,
     /// Nowhere: it does not fit into the task, and GridFS is not wanted.
     Nowhere,

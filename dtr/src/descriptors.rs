@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::task::{Context, Poll, ready};
 
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
@@ -22,6 +22,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, Interest, ReadBuf};
 use tokio::sync::Notify;
 
+use crate::lock;
 use crate::secrets::Wiped;
 
 /// The last of the standard streams.
@@ -36,7 +37,6 @@ pub fn followed(descriptor: OwnedFd, interest: Interest) -> io::Result<AsyncFd<O
     AsyncFd::with_interest(descriptor, interest)
 }
 
-/// A connected socket.
 #[derive(Debug)]
 pub struct Socket(AsyncFd<OwnedFd>);
 
@@ -53,7 +53,6 @@ impl Socket {
         Ok(send(self.0.get_ref(), bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?)
     }
 
-    /// Waits until there is room.
     pub async fn writable(&self) -> io::Result<()> {
         let other = followed(self.0.get_ref().try_clone()?, Interest::WRITABLE)?;
         other.writable().await.map(|mut room| room.retain_ready())
@@ -81,16 +80,13 @@ fn read_some(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
 }
 
 /// What a socket brings, in order.
-#[derive(Debug)]
-pub struct Source<'a>(pub &'a Socket);
-
-impl AsyncRead for Source<'_> {
+impl AsyncRead for &Socket {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        poll_read(&self.0.0, cx, buffer)
+        poll_read(&self.0, cx, buffer)
     }
 }
 
@@ -233,7 +229,7 @@ impl Unsent {
 impl Outbox {
     /// Sends `bytes` by `write`, as far as it takes them at once, and keeps the rest for [`Outbox::flush`].
     pub fn send(&self, bytes: &[u8], write: impl FnOnce(&[u8]) -> io::Result<usize>) -> io::Result<()> {
-        let mut unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unsent = lock(&self.unsent);
         let sent = if unsent.left().is_empty() { at_once(write(bytes))? } else { 0 };
         if sent < bytes.len() {
             unsent.add(&bytes[sent..]);
@@ -244,7 +240,7 @@ impl Outbox {
 
     /// Keeps `bytes` until [`Outbox::flush_now`].
     pub fn keep(&self, bytes: &[u8]) {
-        self.unsent.lock().unwrap_or_else(PoisonError::into_inner).add(bytes);
+        lock(&self.unsent).add(bytes);
     }
 
     /// Has [`Outbox::flush`] see to what is still kept.
@@ -255,7 +251,7 @@ impl Outbox {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.unsent.lock().unwrap_or_else(PoisonError::into_inner).left().is_empty()
+        lock(&self.unsent).left().is_empty()
     }
 
     /// Sends by `write` what is kept, whenever the socket is `writable`. Returns when that fails. Nothing is lost when this is
@@ -280,7 +276,7 @@ impl Outbox {
 
     /// Sends by `write` what there is room for now of what is kept.
     pub fn flush_now(&self, write: impl FnOnce(&[u8]) -> io::Result<usize>) -> io::Result<()> {
-        let mut unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unsent = lock(&self.unsent);
         if unsent.left().is_empty() {
             return Ok(());
         }
@@ -345,7 +341,7 @@ mod tests {
                 far.write_all(&vec![b'x'; length]).unwrap();
             }
         });
-        let (mut source, mut all, mut buffer) = (Source(&socket), 0, [0; 8]);
+        let (mut source, mut all, mut buffer) = (&socket, 0, [0; 8]);
         loop {
             match source.read(&mut buffer).await.unwrap() {
                 0 => break,

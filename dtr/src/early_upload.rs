@@ -12,7 +12,7 @@
 use std::fs::File;
 use std::io::{self, Cursor};
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bson::oid::ObjectId;
@@ -28,6 +28,7 @@ use tokio_util::io::StreamReader;
 
 use crate::deliver::{Shape, is_for_gridfs};
 use crate::ledger::Ledger;
+use crate::lock;
 
 /// Shorter streams are stored at the end, which takes no time.
 const SHORTEST: u64 = 4 * 1024 * 1024;
@@ -40,10 +41,7 @@ const LAST_WRITE: Duration = Duration::from_secs(30);
 
 /// The early uploads of one attempt of a task.
 #[derive(Debug)]
-pub struct Early {
-    stdout: Tap,
-    stderr: Tap,
-}
+pub struct Early([Tap; 2]);
 
 impl Early {
     pub fn new(ledger: &Ledger, run: &Run, gfs: Gfs) -> Self {
@@ -51,20 +49,17 @@ impl Early {
             let (ledger, run, stage) = (ledger.clone(), run.clone(), Mutex::new(Stage::Idle));
             Tap(Arc::new(Inner { ledger, run, stream, gfs, stage }))
         };
-        Self { stdout: tap(StreamName::Stdout), stderr: tap(StreamName::Stderr) }
+        Self(StreamName::ALL.map(tap))
     }
 
     /// What is to be told how a stream grows.
     pub fn tap(&self, stream: StreamName) -> Tap {
-        match stream {
-            StreamName::Stdout => self.stdout.clone(),
-            StreamName::Stderr => self.stderr.clone(),
-        }
+        self.0[stream as usize].clone()
     }
 
     /// Gives up what has not been finished, and removes what was written of it.
     pub async fn discard(&self) {
-        for tap in [&self.stdout, &self.stderr] {
+        for tap in &self.0 {
             let Some(Upload { id, growth, mut task }) = tap.end() else { continue };
             // Its source fails then.
             drop(growth);
@@ -111,7 +106,7 @@ impl Tap {
         if so_far.length < SHORTEST || !is_for_gridfs(self.0.gfs, so_far) {
             return;
         }
-        let mut stage = self.stage();
+        let mut stage = lock(&self.0.stage);
         match &*stage {
             Stage::Idle => match self.begin(file, so_far) {
                 Ok(upload) => *stage = Stage::Begun(upload),
@@ -148,14 +143,10 @@ impl Tap {
     }
 
     fn end(&self) -> Option<Upload> {
-        match std::mem::replace(&mut *self.stage(), Stage::Over) {
+        match std::mem::replace(&mut *lock(&self.0.stage), Stage::Over) {
             Stage::Begun(upload) => Some(upload),
             Stage::Idle | Stage::Over => None,
         }
-    }
-
-    fn stage(&self) -> MutexGuard<'_, Stage> {
-        self.0.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -187,7 +178,6 @@ async fn store(
 /// How far a stream has come.
 #[derive(Debug, Clone, Copy)]
 struct Growth {
-    /// What there is of it.
     so_far: Shape,
     complete: bool,
 }

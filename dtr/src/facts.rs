@@ -15,79 +15,56 @@ use crate::supervision::Reason;
 /// A task's `exit`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExitFacts {
-    /// The exit status, unless a signal ended the process.
-    pub code: Option<i32>,
-    /// That signal's number.
-    pub signal: Option<i32>,
-    /// Whether it was killed because memory ran out.
-    pub oom: bool,
-    /// The limit that ended it, if one did.
-    pub limit: Option<Exceeded>,
+    pub exit: Exit,
     /// Why it was made to end, if it was. A plugin that ended before that took effect has none.
     pub reason: Option<Reason>,
-    /// Whether nothing that it has started can be left in its private folder.
-    pub alone: bool,
-    pub duration: Duration,
-    /// Processor time of the plugin and of the descendants that were waited for.
-    pub cpu: Duration,
-    /// The most memory that one of these processes had at once, in bytes. The guard's own, some 4 MiB, is the
-    /// least that the kernel tells.
-    pub peak_memory: u64,
 }
 
 impl ExitFacts {
     /// The facts about an exit; `reason`: what the runner wanted the plugin to end for.
     pub fn of(exit: &Exit, reason: Option<Reason>) -> Self {
-        let status = exit.exit_status();
-        Self {
-            code: status.code(),
-            signal: status.signal(),
-            oom: exit.oom,
-            limit: exit.limit,
-            reason: if exit.lapsed { Some(Reason::LeaseLost) } else { reason },
-            alone: exit.alone,
-            duration: exit.duration,
-            cpu: exit.cpu,
-            peak_memory: exit.peak_memory,
-        }
+        Self { exit: *exit, reason: if exit.lapsed { Some(Reason::LeaseLost) } else { reason } }
     }
 
     /// The facts about a task of a warm plugin, whose process goes on. `used`: processor time, and bytes of memory.
     pub fn of_task(exit: ExitStatus, duration: Duration, (cpu, memory): (Duration, u64)) -> Self {
-        let (code, signal) = (exit.code(), exit.signal());
-        Self {
-            code,
-            signal,
-            oom: false,
-            limit: None,
-            reason: None,
-            alone: true,
-            duration,
-            cpu,
-            peak_memory: memory,
-        }
+        let status = exit.into_raw();
+        let exit = Exit { status, alone: true, duration, cpu, peak_memory: memory, ..Exit::default() };
+        Self { exit, reason: None }
+    }
+
+    /// The exit status, unless a signal ended the process.
+    pub fn code(&self) -> Option<i32> {
+        self.exit.exit_status().code()
+    }
+
+    pub fn signal(&self) -> Option<i32> {
+        self.exit.exit_status().signal()
     }
 
     /// The same with what was used before by the plugins of earlier steps.
     pub fn after(self, before: &Self) -> Self {
-        Self {
-            duration: self.duration.saturating_add(before.duration),
-            cpu: self.cpu.saturating_add(before.cpu),
-            peak_memory: self.peak_memory.max(before.peak_memory),
-            ..self
-        }
+        let (own, before) = (self.exit, before.exit);
+        let exit = Exit {
+            duration: own.duration.saturating_add(before.duration),
+            cpu: own.cpu.saturating_add(before.cpu),
+            peak_memory: own.peak_memory.max(before.peak_memory),
+            ..own
+        };
+        Self { exit, ..self }
     }
 
     pub fn log(&self) {
+        let Exit { oom, limit, duration, cpu, peak_memory, .. } = self.exit;
         tracing::debug!(
-            code = self.code,
-            signal = self.signal,
-            oom = self.oom,
-            limit = self.limit.map(Exceeded::key),
+            code = self.code(),
+            signal = self.signal(),
+            oom,
+            limit = limit.map(Exceeded::key),
             reason = self.reason.map(Reason::as_str),
-            duration_s = self.duration.as_secs_f64(),
-            cpu_s = self.cpu.as_secs_f64(),
-            peak_memory = self.peak_memory,
+            duration_s = duration.as_secs_f64(),
+            cpu_s = cpu.as_secs_f64(),
+            peak_memory,
             "plugin ended"
         );
     }

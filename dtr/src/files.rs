@@ -6,7 +6,7 @@
 //! anywhere else. What is in memory is a few chunks, however large and however many the files are. While files are
 //! transferred the lease is renewed as ever, the task's progress says how far it is, and whatever ends a plugin ends it.
 
-mod content;
+pub mod content;
 pub mod root;
 mod transfer;
 
@@ -27,7 +27,7 @@ use tokio::sync::Semaphore;
 
 use crate::deliver::Delivered;
 use crate::ledger::Ledger;
-use crate::retry::{Patience, retry};
+use crate::retry::Patience;
 use crate::supervision::{Reason, Supervision};
 use crate::work::{Begun, Work};
 use root::Root;
@@ -42,7 +42,6 @@ const WITHDRAWAL: Patience = Patience::Until(Duration::from_secs(30));
 #[derive(Debug)]
 pub struct Exchange<'a> {
     ledger: &'a Ledger,
-    lifecycle: &'a Lifecycle,
     begun: &'a Begun,
     wanted: TaskFiles,
     /// Whose sets it may take and make.
@@ -66,7 +65,6 @@ impl<'a> Exchange<'a> {
         let tenant = text(task, "tenant").or(queue.tenant()).map(str::to_owned);
         Ok(Some(Self {
             ledger: work.ledger,
-            lifecycle: &work.setup.lifecycle,
             begun: work.begun,
             wanted,
             tenant,
@@ -79,30 +77,25 @@ impl<'a> Exchange<'a> {
     /// Takes back what this run has made, as the task does not end well.
     pub async fn give_up(&self) {
         if self.wanted.output.is_some() {
-            take_back(self.ledger, self.begun, self.lifecycle).await;
+            take_back(self.ledger, self.begun).await;
         }
     }
 
     /// Does something with the database, however long that is away.
-    async fn ask<T>(
+    async fn ask<T, E: Into<FilesError>>(
         &self,
         what: &str,
-        operation: impl AsyncFn(&Store) -> Result<T, FilesError>,
+        operation: impl AsyncFn(&Store) -> Result<T, E>,
     ) -> Result<T, Trouble> {
-        let operation = &operation;
-        let done = retry(what, Patience::Endless, self.lifecycle, |_| async move {
-            FilesError::apart(operation(self.ledger.store().await?).await)
-        });
-        Ok(done.await??)
+        let operation = async |store: &Store| FilesError::apart(operation(store).await.map_err(Into::into));
+        Ok(self.ledger.insist(what, Patience::Endless, operation).await??)
     }
 
     /// Tells the task which version its files are of, and which version it makes.
     async fn record(&self, made: Option<i64>) -> Result<(), Trouble> {
         let taken = self.taken.get().map(|set| set.version);
         let files = self.wanted.document_of_run(&self.begun.task, taken, made);
-        let record = async |store: &Store| {
-            store.record_files(&self.begun.run, files.clone()).await.map_err(FilesError::from)
-        };
+        let record = async |store: &Store| store.record_files(&self.begun.run, files.clone()).await;
         if self.ask("recording the files of the task", record).await? {
             Ok(())
         } else {
@@ -138,9 +131,8 @@ pub async fn unless_ended<T>(
 /// Lets what the run of `work` has left be seen, as it has ended the task, or takes it back, as it has not. Whoever looks for
 /// it does the same, and nobody sees it before.
 pub async fn settle(work: &Work<'_>, delivered: Delivered) {
-    let Work { ledger, begun, setup, .. } = work;
-    let queue = begun.queue.as_ref().ok().and_then(Option::as_ref);
-    let files = TaskFiles::of(&begun.task, queue).ok().flatten();
+    let Work { ledger, begun, .. } = work;
+    let files = TaskFiles::of(&begun.task, begun.known_queue()).ok().flatten();
     if files.is_none_or(|files| files.output.is_none()) {
         return;
     }
@@ -151,17 +143,15 @@ pub async fn settle(work: &Work<'_>, delivered: Delivered) {
                 tracing::debug!(%error, "output files are seen as soon as somebody looks for them");
             }
         }
-        Delivered::NotRunning => take_back(ledger, begun, &setup.lifecycle).await,
+        Delivered::NotRunning => take_back(ledger, begun).await,
         Delivered::Detached => {}
     }
 }
 
-async fn take_back(ledger: &Ledger, begun: &Begun, lifecycle: &Lifecycle) {
+async fn take_back(ledger: &Ledger, begun: &Begun) {
     let run = &begun.run;
-    let withdrawn = retry("taking back output files", WITHDRAWAL, lifecycle, |_| async {
-        ledger.store().await?.withdraw_filesets(run.task, run.attempt).await
-    });
-    if let Err(error) = withdrawn.await {
+    let withdraw = async |store: &Store| store.withdraw_filesets(run.task, run.attempt).await;
+    if let Err(error) = ledger.insist("taking back output files", WITHDRAWAL, withdraw).await {
         tracing::warn!(%error, task = %run.task, "cannot take back output files that are not to stay");
     }
 }
@@ -203,17 +193,9 @@ pub enum Trouble {
     #[error("the content of {0} is damaged")]
     Damaged(EntryPath),
     #[error("cannot write {path}: {source}")]
-    Write {
-        /// Where it is in the set.
-        path: EntryPath,
-        source: io::Error,
-    },
+    Write { path: EntryPath, source: io::Error },
     #[error("cannot read {path}: {source}")]
-    Read {
-        /// Where it is in the set.
-        path: EntryPath,
-        source: io::Error,
-    },
+    Read { path: EntryPath, source: io::Error },
     #[error("cannot look through the private folder: {0}")]
     Walk(io::Error),
     #[error("{0} has more than {most} bytes", most = LONGEST)]

@@ -22,6 +22,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::{Uid, UnlinkatFlags, unlinkat};
 use tempfile::TempDir;
 
+use crate::lock;
 use crate::setup::Failure;
 
 /// Where a runner is that has no task.
@@ -33,10 +34,20 @@ const MODE: u32 = 0o700;
 /// Others than the runner's user may pass through the folder of private folders, and not look into it.
 const PARENT_MODE: u32 = 0o711;
 
+/// How folders are opened.
+pub const FOLDER: OFlag =
+    OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
+
+/// How files are made: what is there under the name already stays as it is.
+pub const NEW_FILE: OFlag = OFlag::O_WRONLY
+    .union(OFlag::O_CREAT)
+    .union(OFlag::O_EXCL)
+    .union(OFlag::O_NOFOLLOW)
+    .union(OFlag::O_CLOEXEC);
+
 /// So many random characters make a name that nobody has.
 const RANDOM: usize = 6;
 
-/// Where private folders are made.
 static PARENT: OnceLock<PathBuf> = OnceLock::new();
 
 /// Where private folders are made: in the system's folder for temporary files, unless that was said otherwise.
@@ -111,7 +122,7 @@ impl Lodging {
     /// Where it is. If it has not been made, it is, and the runner goes there.
     pub fn path(&self) -> Result<&Path, Failure> {
         if self.made.get().is_none() {
-            let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut folders = lock(&self.folders);
             let folder = folders.make(self.task)?;
             // Nobody else makes one meanwhile: the runner has one thread.
             let _made = self.made.set(folder);
@@ -248,8 +259,7 @@ fn leave(folder: &Path) -> io::Result<()> {
 pub fn write_file(folder: &Path, name: &str, bytes: &[u8], user: Option<&Identity>) -> io::Result<()> {
     let folder = open_folder(folder)?;
     take_away(&folder, name)?;
-    let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    let mut file = File::from(openat(&folder, name, flags, Mode::S_IRUSR | Mode::S_IWUSR)?);
+    let mut file = File::from(openat(&folder, name, NEW_FILE, Mode::S_IRUSR | Mode::S_IWUSR)?);
     file.write_all(bytes)?;
     if let Some(user) = user {
         fchown(&file, Some(user.uid), Some(user.gid))?;
@@ -282,8 +292,7 @@ pub fn read_file(folder: &Path, name: &str, most: u64, user: Option<&Identity>) 
 }
 
 fn open_folder(folder: &Path) -> io::Result<OwnedFd> {
-    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    Ok(open(folder, flags, Mode::empty())?)
+    Ok(open(folder, FOLDER, Mode::empty())?)
 }
 
 fn take_away(folder: &OwnedFd, name: &str) -> io::Result<()> {

@@ -14,7 +14,7 @@
 //! | term | SIGTERM to the plugin's process group; its descendants have to end too |
 //! | kill | SIGKILL to the group and all descendants of the plugin |
 //!
-//! Times are milliseconds since the machine was started, those of suspension included (`CLOCK_BOOTTIME`): a runner
+//! Times are those since the machine was started, that of suspension included (`CLOCK_BOOTTIME`): a runner
 //! that was stopped between looking at the clock and speaking gives no more than it should. Before the first such
 //! time, the guard starts the plugin; after the last it kills it. It also kills it at once at the end of the orders,
 //! for then the runner is dead; in this case the guard removes the runner's private folders too, which it finds by the
@@ -56,7 +56,7 @@ use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
@@ -70,12 +70,13 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::Instant;
 
-use crate::descriptors::{Outbox, PipeSink, PipeSource, Socket, Source};
+use crate::descriptors::{Outbox, PipeSink, PipeSource, Socket};
 use crate::folder;
 use crate::isolation::Isolation;
+use crate::lock;
 use crate::post::Post;
 use family::{Marks, Processes};
-use protocol::{FromGuard, Number, Order, Report, Settings, Spawn, ToGuard};
+use protocol::{FromGuard, LENGTH, Number, Order, Report, Settings, Spawn, ToGuard, first_frame};
 use refusal::Patience;
 
 /// The first argument of a guard.
@@ -124,7 +125,8 @@ pub fn program() -> PathBuf {
 }
 
 /// The guard of this runner, and the next one if it is gone.
-#[derive(Debug, Default)]
+#[derive(Debug)]
+#[cfg_attr(test, derive(Default))]
 pub struct Guards {
     guard: Option<Guard>,
     isolation: Arc<Isolation>,
@@ -169,7 +171,7 @@ impl Guards {
     }
 
     /// Starts a plugin. It has a guard that is there, and if need be a new one.
-    pub fn spawn(&mut self, spawn: Spawn) -> io::Result<Guarded> {
+    pub fn spawn(&mut self, spawn: Spawn) -> io::Result<(Guarded, Streams)> {
         match self.get()?.spawn(spawn.clone()) {
             // It may have been killed while there was nothing to guard.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.renew()?.spawn(spawn),
@@ -182,17 +184,14 @@ impl Guards {
         if self.guard.take().is_some() {
             tracing::warn!("the guard is gone, starting another");
         }
-        Ok(self.guard.insert(Guard::start(self.isolation.settings())?))
+        Ok(self.guard.insert(Guard::start(self.isolation.settings)?))
     }
 }
 
 /// A guard process, from the runner's side. Clones speak to the same one; when the last is dropped, the guard kills
 /// its plugins and ends.
 #[derive(Debug, Clone)]
-pub struct Guard(Arc<Handle>);
-
-#[derive(Debug)]
-struct Handle(Shared);
+pub struct Guard(Arc<Shared>);
 
 /// The processes of the guards of this runner that are there, as far as is known.
 static THERE: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
@@ -232,45 +231,44 @@ impl Guard {
             .stdout(Stdio::null())
             .spawn()?;
         lock(&THERE).insert(guard.id());
-        Ok(Self(Arc::new(Handle(Shared {
+        Ok(Self(Arc::new(Shared {
             process: guard.id(),
             socket: Socket::new(near)?,
             outbox: Outbox::default(),
             reports: Mutex::default(),
             last: AtomicU64::new(0),
             gone: AtomicBool::new(false),
-        }))))
+        })))
     }
 
     /// Whether it is there, as far as is known.
     pub fn is_alive(&self) -> bool {
-        !self.0.0.gone.load(Ordering::Relaxed)
+        !self.0.gone.load(Ordering::Relaxed)
     }
 
-    pub fn spawn(&self, mut spawn: Spawn) -> io::Result<Guarded> {
+    pub fn spawn(&self, mut spawn: Spawn) -> io::Result<(Guarded, Streams)> {
         let (streams, ends) = Streams::new(spawn.direct.is_none())?;
         spawn.descriptors = ends.len();
-        let shared = &self.0.0;
+        let shared = &self.0;
         let number = shared.last.fetch_add(1, Ordering::Relaxed) + 1;
         lock(&shared.reports).of_plugins.insert(number, Post::default());
         let guarded = Guarded {
             guard: self.clone(),
             number,
-            streams: Some(streams),
             process: None,
             marks: family::marks_of(&spawn.environment),
             is_over: false,
         };
         shared.send_with(&ToGuard::Spawn(number, Box::new(spawn)).to_bytes(), &ends)?;
-        Ok(guarded)
+        Ok((guarded, streams))
     }
 }
 
-impl Drop for Handle {
+impl Drop for Shared {
     fn drop(&mut self) {
         // Whoever has inherited the socket does not keep the guard alive.
-        let _gone = rustix::net::shutdown(&self.0.socket, rustix::net::Shutdown::Both);
-        lock(&THERE).remove(&self.0.process);
+        let _gone = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+        lock(&THERE).remove(&self.process);
     }
 }
 
@@ -351,7 +349,7 @@ impl Shared {
                 // Not kept from one time to the next: what waits for a report is to be small.
                 let mut buffer = [0; READ_SIZE];
                 let mut buffer = ReadBuf::new(&mut buffer);
-                ready!(Pin::new(&mut Source(&self.socket)).poll_read(cx, &mut buffer))?;
+                ready!(Pin::new(&mut &self.socket).poll_read(cx, &mut buffer))?;
                 if buffer.filled().is_empty() {
                     return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
                 }
@@ -366,14 +364,9 @@ impl Reports {
     /// Hands out what has arrived, as far as it is complete.
     fn take(&mut self, bytes: &[u8], own: &Waker) -> io::Result<()> {
         self.arrived.extend_from_slice(bytes);
-        while let Some((length, rest)) = self.arrived.split_first_chunk() {
-            let length = usize::try_from(u32::from_le_bytes(*length)).map_err(io::Error::other)?;
-            if length > LONGEST_REPORT {
-                return Err(io::Error::other("its report is too long"));
-            }
-            let Some(frame) = rest.get(..length) else { return Ok(()) };
+        while let Some(frame) = first_frame(&self.arrived, LONGEST_REPORT)? {
             let FromGuard(number, report) = FromGuard::parse(frame)?;
-            let end = self.arrived.len() - rest.len() + length;
+            let end = LENGTH + frame.len();
             self.arrived.drain(..end);
             // Of one that nobody waits for any more nothing has to be known.
             if let Some(plugin) = self.of_plugins.get_mut(&number) {
@@ -389,9 +382,7 @@ impl Reports {
 pub struct Streams {
     /// To its standard input, if it has one.
     pub stdin: Option<PipeSink>,
-    /// From its standard output.
     pub stdout: PipeSource,
-    /// From its standard error.
     pub stderr: PipeSource,
     /// From its control channel, [`CONTROL_FD`].
     pub control: PipeSource,
@@ -415,26 +406,20 @@ impl Streams {
 pub struct Guarded {
     guard: Guard,
     number: Number,
-    streams: Option<Streams>,
     process: Option<Pid>,
     marks: Marks,
     is_over: bool,
 }
 
 impl Guarded {
-    /// The other ends of its descriptors, the first time.
-    pub fn streams(&mut self) -> Option<Streams> {
-        self.streams.take()
-    }
-
     /// Gives an order. Never waits.
     pub fn tell(&self, order: Order) {
-        self.guard.0.0.send(&ToGuard::Order(self.number, order));
+        self.guard.0.send(&ToGuard::Order(self.number, order));
     }
 
     /// The next report; `None` when the guard is gone, or has said all. Nothing is lost when this is dropped.
     pub async fn report(&mut self) -> Option<Report> {
-        let report = self.guard.0.0.report(self.number).await;
+        let report = self.guard.0.report(self.number).await;
         match report {
             Some(Report::Pid(pid)) => self.process = Some(Pid::from_raw(pid)),
             Some(Report::Error(_) | Report::NotDirect | Report::Exited(_)) | None => self.is_over = true,
@@ -451,7 +436,7 @@ impl Guarded {
         let until = Instant::now() + REMAINS_LIMIT;
         let of_another = |child: &family::Process| {
             let process = u32::try_from(child.pid.as_raw()).unwrap_or_default();
-            process != self.guard.0.0.process && lock(&THERE).contains(&process)
+            process != self.guard.0.process && lock(&THERE).contains(&process)
         };
         loop {
             let mut remains = Processes::now().descendants(Pid::this(), of_another);
@@ -472,7 +457,7 @@ impl Drop for Guarded {
         if !self.is_over {
             self.tell(Order::Kill);
         }
-        lock(&self.guard.0.0.reports).of_plugins.remove(&self.number);
+        lock(&self.guard.0.reports).of_plugins.remove(&self.number);
     }
 }
 
@@ -482,10 +467,6 @@ fn bury_children() {
     while let Ok(WaitStatus::Exited(pid, _) | WaitStatus::Signaled(pid, _, _)) = waitid(Id::All, look) {
         let _buried = waitpid(pid, None);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

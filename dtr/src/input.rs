@@ -15,11 +15,9 @@ use crate::secrets::Wiped;
 pub struct Said {
     /// The last `status`, as it was given.
     pub status: Option<Value>,
-    /// The last `result`.
     pub result: Option<Document>,
     /// The exit status with which the task is done, if that was said.
     pub done: Option<u8>,
-    /// The last `storage`.
     pub storage: Option<Bson>,
     pub reports: Vec<Document>,
     /// What the task's standard error says of mistakes.
@@ -28,7 +26,6 @@ pub struct Said {
     pub stray: usize,
 }
 
-/// Orders to a guard.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Orders {
     /// Each of them as it is sent.

@@ -63,19 +63,8 @@ pub struct Isolation {
     user: Option<Identity>,
     limits: Limits,
     cgroup: Option<PathBuf>,
-    settings: Settings,
-}
-
-impl Default for Isolation {
-    fn default() -> Self {
-        Self {
-            environment: environment_of(std::env::vars_os(), &PluginEnvironment::default(), None),
-            user: None,
-            limits: Limits::default(),
-            cgroup: None,
-            settings: Settings::default(),
-        }
-    }
+    /// What all plugins have in common by way of their guard.
+    pub settings: Settings,
 }
 
 impl Isolation {
@@ -89,7 +78,7 @@ impl Isolation {
             environment: environment_of(std::env::vars_os(), &config.plugin_environment, user.as_ref()),
             user,
             limits: Limits { core: None, ..config.limits },
-            cgroup: config.cgroup.as_ref().map(|folder| folder.0.clone()),
+            cgroup: config.cgroup.clone(),
             settings: Settings { no_new_privs: config.no_new_privs.0, core },
         })
     }
@@ -106,11 +95,6 @@ impl Isolation {
     /// The user whom plugins run as, if that is another one than the runner's own.
     pub fn user(&self) -> Option<&Identity> {
         self.user.as_ref()
-    }
-
-    /// What all plugins have in common by way of their guard.
-    pub fn settings(&self) -> Settings {
-        self.settings
     }
 
     /// What this plugin is to have less of than its guard. `None`: nothing, so it is started without a detour.
@@ -213,6 +197,18 @@ impl fmt::Debug for Environment {
 mod tests {
     use super::*;
 
+    impl Default for Isolation {
+        fn default() -> Self {
+            Self {
+                environment: environment_of(std::env::vars_os(), &PluginEnvironment::default(), None),
+                user: None,
+                limits: Limits::default(),
+                cgroup: None,
+                settings: Settings::default(),
+            }
+        }
+    }
+
     fn prepare(keys: &str) -> Isolation {
         let text = format!(r#"{{"mongohost":"h","database":"d"{keys}}}"#);
         Isolation::prepare(&Config::parse(&text, Path::new("/etc/d.json")).unwrap()).unwrap()
@@ -254,11 +250,11 @@ mod tests {
     #[test]
     fn who_has_nothing_less_than_the_guard_is_not_confined() {
         let none = prepare("");
-        assert_eq!(none.settings(), Settings { no_new_privs: true, core: 0 });
+        assert_eq!(none.settings, Settings { no_new_privs: true, core: 0 });
         assert_eq!(none.confinement(&plugin("{}")), None);
         assert_eq!(none.confinement(&plugin(r#"{ "core": "1G" }"#)), None, "the node allows no core dumps");
         let some = prepare(r#","no_new_privs":false,"limits":{"core":"1M"}"#);
-        assert_eq!(some.settings(), Settings { no_new_privs: false, core: 1 << 20 });
+        assert_eq!(some.settings, Settings { no_new_privs: false, core: 1 << 20 });
         for (of_plugin, core) in [("{}", 1 << 20), (r#"{ "core": 7 }"#, 7), (r#"{ "core": "1G" }"#, 1 << 20)]
         {
             let confinement = some.confinement(&plugin(of_plugin)).unwrap();

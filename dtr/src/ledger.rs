@@ -4,8 +4,6 @@
 //! runner writes by itself, with the same values: the DEN may have written them already, or may still do so. Each
 //! operation is fenced by the run, and recognises what it finds done.
 
-mod outside;
-
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -17,11 +15,13 @@ use disbatch_core::config::{Config, Role};
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::link::{Answer, Ask};
 use disbatch_core::live::{LiveStream, Piece};
-use disbatch_core::model::Status;
+use disbatch_core::model::{Status, Task};
 use disbatch_core::output::{Encoding, StreamName};
 use disbatch_core::recordings::CommonPart;
 use disbatch_core::store::{Store, StoreError};
-use disbatch_core::task::{Commit, Finish, Finished, Renewed, Run, STORAGE, Start, Started, Wishes};
+use disbatch_core::task::{
+    Commit, Detached, Finish, Finished, Renewed, Run, STORAGE, Start, Started, Wishes,
+};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
@@ -30,6 +30,7 @@ use crate::capture::Capture;
 use crate::custody::Asked;
 use crate::link::Link;
 use crate::retry::{Patience, retry};
+use crate::setup::Failure;
 
 /// How long the DEN may take to write something.
 const ANSWER_TAKES: Duration = Duration::from_secs(10);
@@ -94,12 +95,25 @@ impl Ledger {
         self.0.connection.0.get_or_try_init(|| Store::connect(&self.0.config, Role::TaskRunner)).await
     }
 
+    /// Does something with the database, and keeps trying while that is away.
+    pub async fn insist<T>(
+        &self,
+        what: &str,
+        patience: Patience,
+        operation: impl AsyncFn(&Store) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let operation = &operation;
+        let once = |_| async move { operation(self.store().await?).await };
+        retry(what, patience, &self.0.lifecycle, once).await
+    }
+
     /// Starts a task without the DEN. Keeps trying for a while.
-    pub async fn start(&self, start: &Start) -> Result<Started, StoreError> {
-        retry("starting the task", START_PATIENCE, &self.0.lifecycle, |_| async {
-            self.store().await?.start_task(start).await
-        })
-        .await
+    pub async fn start(&self, start: &Start) -> Result<(Task, Run), Failure> {
+        let begin = async |store: &Store| store.start_task(start).await;
+        match self.insist("starting the task", START_PATIENCE, begin).await? {
+            Started::Running(task, run) => Ok((*task, run)),
+            Started::NotClaimed => Err(Failure::NotClaimed { task: start.task, node: start.node.clone() }),
+        }
     }
 
     /// Renews the lease of `run` through the DEN. `None`: without it, see [`Ledger::renew`].
@@ -122,7 +136,6 @@ impl Ledger {
         })
     }
 
-    /// Records how far the task is.
     pub async fn progress(&self, run: &Run, progress: Document) -> Result<(), StoreError> {
         if self.is_linked() && self.ask_for(Ask::Progress(progress.clone())).await {
             return Ok(());
@@ -130,7 +143,6 @@ impl Ledger {
         self.store().await?.record_progress(run, progress).await
     }
 
-    /// Keeps what the plugin has saved.
     pub async fn save_storage(&self, run: &Run, storage: Bson) -> Result<(), StoreError> {
         let (saved, number) = (doc! { STORAGE: storage.clone() }, self.next_number());
         if self.is_linked() && self.ask_for(Ask::Storage { saved, number }).await {
@@ -139,7 +151,6 @@ impl Ledger {
         self.store().await?.save_storage(run, storage, number).await
     }
 
-    /// Records how far the steps of the task are.
     pub async fn record_steps(&self, run: &Run, states: &[Document]) -> Result<(), StoreError> {
         let number = self.next_number();
         if self.is_linked() && self.ask_for(Ask::Steps { states: states.to_vec(), number }).await {
@@ -167,10 +178,8 @@ impl Ledger {
         if self.ask_for(Ask::RemoveLive { task: run.task, attempt: run.attempt }).await {
             return Ok(());
         }
-        retry("removing the live output", REMOVAL, &self.0.lifecycle, |_| async {
-            self.store().await?.remove_live(run.task, Some(run.attempt)).await
-        })
-        .await
+        let remove = async |store: &Store| store.remove_live(run.task, Some(run.attempt)).await;
+        self.insist("removing the live output", REMOVAL, remove).await
     }
 
     /// Whether a file of this length is stored through the DEN, if it is there.
@@ -220,10 +229,8 @@ impl Ledger {
     /// Removes files. Keeps trying for a while.
     pub async fn remove_files(&self, files: &[ObjectId]) {
         for file in files {
-            let removed = retry("removing output", REMOVAL, &self.0.lifecycle, |_| async {
-                self.store().await?.delete_output(*file).await
-            });
-            if let Err(error) = removed.await {
+            let remove = async |store: &Store| store.delete_output(*file).await;
+            if let Err(error) = self.insist("removing output", REMOVAL, remove).await {
                 tracing::warn!(%error, %file, "cannot remove output that nothing refers to");
             }
         }
@@ -253,10 +260,8 @@ impl Ledger {
         {
             return Ok(finished);
         }
-        Box::pin(retry("storing the result", Patience::Endless, &self.0.lifecycle, |_| async move {
-            self.store().await?.end_attempt(run, finish, again).await
-        }))
-        .await
+        let end = async |store: &Store| store.end_attempt(run, finish, again).await;
+        Box::pin(self.insist("storing the result", Patience::Endless, end)).await
     }
 
     async fn ask_to_finish(&self, finish: &Finish, again: Option<Duration>) -> Option<Finished> {
@@ -268,6 +273,10 @@ impl Ledger {
                 Ask::RetryLater { finish, pause_ms }
             }
         };
+        self.ask_to_end(ask).await
+    }
+
+    async fn ask_to_end(&self, ask: Ask) -> Option<Finished> {
         match self.ask(ask, ANSWER_TAKES).await? {
             Answer::Stored => Some(Finished::Stored),
             Answer::NotRunning => Some(Finished::NotRunning),
@@ -277,32 +286,21 @@ impl Ledger {
 
     /// Whether what the plugin commits can be seen, so that it may be started.
     pub async fn sees_commits(&self, run: &Run) -> Result<bool, StoreError> {
-        let seen =
-            retry("looking whether commits can be seen", Patience::Endless, &self.0.lifecycle, |_| async {
-                self.store().await?.sees_commits(run).await
-            });
-        Box::pin(seen).await
+        let look = async |store: &Store| store.sees_commits(run).await;
+        Box::pin(self.insist("looking whether commits can be seen", Patience::Endless, look)).await
     }
 
     /// Decides what the attempt comes to: the status with which the plugin, which has ended, has ended its task in a transaction of its own. Keeps
     /// trying, also while such a transaction has not ended.
     pub async fn settle_commit(&self, run: &Run) -> Result<Option<Status>, StoreError> {
-        if self.is_linked()
-            && let Some(answer) = self.ask(Ask::Settle, ANSWER_TAKES).await
-        {
-            match answer {
-                Answer::Committed(status) => return Ok(status),
-                Answer::Trouble(why) => {
-                    tracing::warn!(why, "the DEN cannot tell what the plugin has committed")
-                }
-                other => drop(self.misunderstood::<()>(&other)),
-            }
+        match self.ask(Ask::Settle, ANSWER_TAKES).await {
+            Some(Answer::Committed(status)) => return Ok(status),
+            Some(other) => drop(self.misunderstood::<()>(&other)),
+            None => {} // There is no DEN any more.
         }
+        let settle = async |store: &Store| store.settle_commit_of(run).await;
         loop {
-            let settled = retry("settling the commit", Patience::Endless, &self.0.lifecycle, |_| async {
-                self.store().await?.settle_commit_of(run).await
-            });
-            match Box::pin(settled).await? {
+            match Box::pin(self.insist("settling the commit", Patience::Endless, &settle)).await? {
                 Commit::Done(status) => return Ok(Some(status)),
                 Commit::Never => return Ok(None),
                 // That has waited for a while.
@@ -366,7 +364,68 @@ impl Ledger {
     }
 }
 
-/// A stream to be stored as a file.
+/// About plugins whose work goes on, or whose answer comes, outside of the runner.
+impl Ledger {
+    /// Notes that the plugin of `run` is about to give the task to a web service, which will show a token with this
+    /// `fingerprint`, and of which nothing may be heard for so long. Tells whether the run still has the task. Keeps trying
+    /// for a while.
+    pub async fn register(
+        &self,
+        run: &Run,
+        fingerprint: &str,
+        silence: Duration,
+    ) -> Result<bool, StoreError> {
+        let timeout_ms = i64::try_from(silence.as_millis()).unwrap_or(i64::MAX);
+        match self.ask(Ask::Register { token: fingerprint.to_owned(), timeout_ms }, ANSWER_TAKES).await {
+            Some(Answer::Done) => return Ok(true),
+            Some(Answer::Lost) => return Ok(false),
+            Some(other) => drop(self.misunderstood::<()>(&other)),
+            None => {} // There is no DEN any more.
+        }
+        let register = async |store: &Store| store.register_external(run, fingerprint, silence).await;
+        self.insist("registering the task for its web service", START_PATIENCE, register).await
+    }
+
+    /// Takes the task of `run` back from its web service, so that it can be ended here. Tells whether that is so: a service that
+    /// has called back keeps it. Keeps trying.
+    pub async fn withdraw(&self, run: &Run) -> Result<bool, StoreError> {
+        let withdraw = async |store: &Store| store.withdraw_external(run).await;
+        self.insist("taking the task back from its web service", Patience::Endless, withdraw).await
+    }
+
+    /// Ends the task of `run` as failed, with what its web service has logged: it has called back, and has refused the task
+    /// since. Keeps trying.
+    pub async fn fail_external(&self, run: &Run, why: &str) -> Result<(), StoreError> {
+        let fail = async |store: &Store| store.fail_external(run, why).await;
+        self.insist("ending a task that was refused", Patience::Endless, fail).await
+    }
+
+    /// Hands the task of `run` over to the web service that has taken it. Tells whether it is the service's, or over. Keeps
+    /// trying.
+    pub async fn detach(&self, run: &Run) -> Result<bool, StoreError> {
+        if let Some(finished) = self.ask_to_end(Ask::Detach).await {
+            return Ok(finished == Finished::Stored);
+        }
+        let detach = async |store: &Store| store.detach_external(run).await;
+        Ok(match self.insist("handing the task over", Patience::Endless, detach).await? {
+            Detached::Done | Detached::Ended => true,
+            Detached::NotRunning => false,
+        })
+    }
+
+    /// What a program has answered in the database. Keeps trying.
+    pub async fn answer(&self, run: &Run) -> Result<Option<Document>, StoreError> {
+        let find = async |store: &Store| store.find_result(run.task).await;
+        self.insist("reading the answer", Patience::Endless, find).await
+    }
+
+    /// Removes what the program of an earlier attempt has answered there. Keeps trying for a while.
+    pub async fn forget_answer(&self, run: &Run) -> Result<(), StoreError> {
+        let remove = async |store: &Store| store.remove_result(run.task).await;
+        self.insist("removing an earlier answer", START_PATIENCE, remove).await
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 pub struct OutputFile<'a> {
     /// Its id, which the task will refer to.

@@ -38,6 +38,7 @@ mod warm;
 mod work;
 
 use std::process::ExitCode;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use clap::Parser;
 use disbatch_core::process::{close_inherited, forbid_core_dumps};
@@ -102,4 +103,9 @@ async fn work(args: setup::Args) -> ExitCode {
             failure.exit_code()
         }
     }
+}
+
+/// Locks `mutex`, also where somebody has panicked who had locked it.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -20,7 +20,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::custody::Nudges;
-use crate::descriptors::{Outbox, Socket, Source};
+use crate::descriptors::{Outbox, Socket};
+use crate::lock;
 use crate::post::Post;
 
 /// So much is read at once: the tasks of a batch come together.
@@ -54,11 +55,11 @@ struct Shared {
 struct News {
     assigned: Post<Assignment>,
     /// Whether tasks have been started, by the numbers of their assignments, as long as somebody waits.
-    words: HashMap<i64, Post<Option<Go>>>,
+    words: Posts<Option<Go>>,
     /// Nothing more comes.
     is_over: bool,
     /// By the number of the question, as long as somebody waits.
-    answers: HashMap<i64, Post<Answer>>,
+    answers: Posts<Answer>,
 }
 
 impl Link {
@@ -111,14 +112,7 @@ impl Link {
 
     /// What the DEN will say of the assignment `of`. To be asked for before it is said that its task has been taken.
     pub fn word_about(&self, of: i64) -> Word {
-        let mut news = lock(&self.0.news);
-        let mut post = Post::default();
-        if news.is_over {
-            post.end();
-        }
-        news.words.insert(of, post);
-        drop(news);
-        Word { shared: Arc::clone(&self.0), of }
+        Awaited::new(&self.0, of, |news| &mut news.words)
     }
 
     /// Asks something about the assignment `of`, and waits so long for the answer. `None`: there is none, and never
@@ -128,11 +122,11 @@ impl Link {
             return None;
         }
         let id = self.0.last.fetch_add(1, Ordering::Relaxed) + 1;
-        let asked = Asked::new(&self.0, id);
+        let asked = Awaited::new(&self.0, id, |news| &mut news.answers);
         if let Err(error) = self.0.send(&ToDen::Ask { id, of, ask }) {
             return self.give_up(&error);
         }
-        match timeout(patience, asked.answer()).await {
+        match timeout(patience, asked.come()).await {
             Ok(Some(Answer::Trouble(why))) => self.give_up(&why),
             Ok(answer) => answer,
             Err(_) => self.give_up(&"no answer in time"),
@@ -148,45 +142,32 @@ impl Link {
     }
 }
 
-/// A question to which there is no answer yet.
-struct Asked<'a> {
-    shared: &'a Shared,
-    id: i64,
-}
+/// By number, what has come for those who wait for it.
+type Posts<T> = HashMap<i64, Post<T>>;
 
-impl<'a> Asked<'a> {
-    fn new(shared: &'a Shared, id: i64) -> Self {
-        lock(&shared.news).answers.insert(id, Post::default());
-        Self { shared, id }
-    }
-
-    /// `None`: there will be none.
-    async fn answer(&self) -> Option<Answer> {
-        poll_fn(|cx| match lock(&self.shared.news).answers.get_mut(&self.id) {
-            Some(post) => post.poll(cx),
-            None => None.into(),
-        })
-        .await
-    }
-}
-
-impl Drop for Asked<'_> {
-    fn drop(&mut self) {
-        lock(&self.shared.news).answers.remove(&self.id);
-    }
-}
-
-/// What the DEN says of an assignment.
+/// Something that is to come under a number. Nobody waits for it any more when this is dropped.
 #[derive(Debug)]
-pub struct Word {
+pub struct Awaited<T> {
     shared: Arc<Shared>,
-    of: i64,
+    number: i64,
+    among: fn(&mut News) -> &mut Posts<T>,
 }
 
-impl Word {
-    /// That its task has been started, or, as the inner `None`, that it is not this runner's any more. `None`: nobody says.
-    pub async fn said(&self) -> Option<Option<Go>> {
-        poll_fn(|cx| match lock(&self.shared.news).words.get_mut(&self.of) {
+impl<T> Awaited<T> {
+    fn new(shared: &Arc<Shared>, number: i64, among: fn(&mut News) -> &mut Posts<T>) -> Self {
+        let mut news = lock(&shared.news);
+        let mut post = Post::default();
+        if news.is_over {
+            post.end();
+        }
+        among(&mut news).insert(number, post);
+        drop(news);
+        Self { shared: Arc::clone(shared), number, among }
+    }
+
+    /// What has come; `None`: nothing will.
+    pub async fn come(&self) -> Option<T> {
+        poll_fn(|cx| match (self.among)(&mut lock(&self.shared.news)).get_mut(&self.number) {
             Some(post) => post.poll(cx),
             None => None.into(),
         })
@@ -194,11 +175,14 @@ impl Word {
     }
 }
 
-impl Drop for Word {
+impl<T> Drop for Awaited<T> {
     fn drop(&mut self) {
-        lock(&self.shared.news).words.remove(&self.of);
+        (self.among)(&mut lock(&self.shared.news)).remove(&self.number);
     }
 }
+
+/// What the DEN says of an assignment: that its task has been started, or, as `None`, that it is not this runner's any more.
+pub type Word = Awaited<Option<Go>>;
 
 impl Incoming {
     /// The next assignment; `None` when the link is down. Nothing is lost when this is dropped.
@@ -259,7 +243,7 @@ impl Postman {
 
     async fn receive(&self) -> io::Result<()> {
         let own = poll_fn(|cx| std::task::Poll::Ready(cx.waker().clone())).await;
-        let mut source = BufReader::with_capacity(READ_SIZE, Source(&self.0.socket));
+        let mut source = BufReader::with_capacity(READ_SIZE, &self.0.socket);
         while let Some(message) = read(&mut source).await? {
             self.hand_over(message, &own);
         }
@@ -269,26 +253,19 @@ impl Postman {
     fn hand_over(&self, message: ToRunner, own: &Waker) {
         let mut news = lock(&self.0.news);
         match message {
-            ToRunner::Answer { id, answer } => {
-                // Who has asked may have ended meanwhile.
-                if let Some(asker) = news.answers.get_mut(&id) {
-                    asker.put(answer, own);
-                }
-            }
+            ToRunner::Answer { id, answer } => put(&mut news.answers, id, answer, own),
             ToRunner::Look { .. } => self.1.nudge(),
             ToRunner::Assign(assignment) => news.assigned.put(*assignment, own),
-            ToRunner::Go(go) => news.say(go.of, Some(go), own),
-            ToRunner::Gone { of } => news.say(of, None, own),
+            ToRunner::Go(go) => put(&mut news.words, go.of, Some(go), own),
+            ToRunner::Gone { of } => put(&mut news.words, of, None, own),
         }
     }
 }
 
-impl News {
-    fn say(&mut self, of: i64, word: Option<Go>, own: &Waker) {
-        // What is meant for a task that is over has nobody to hear it.
-        if let Some(post) = self.words.get_mut(&of) {
-            post.put(word, own);
-        }
+/// Puts it down for who waits for it, if somebody still does.
+fn put<T>(posts: &mut Posts<T>, number: i64, letter: T, own: &Waker) {
+    if let Some(post) = posts.get_mut(&number) {
+        post.put(letter, own);
     }
 }
 
@@ -322,8 +299,4 @@ impl Shared {
             self.outbox.go_on();
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use disbatch_core::live::{CHUNK_BYTES, FULL_BYTES, LiveStream, Piece};
@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::ledger::Ledger;
+use crate::lock;
 
 /// A task that ends sooner is not written about.
 const FIRST_AFTER: Duration = Duration::from_millis(100);
@@ -39,8 +40,7 @@ const HELD_BYTES: usize = 1024 * 1024;
 pub struct Live<'a> {
     ledger: &'a Ledger,
     run: &'a Run,
-    stdout: Tap,
-    stderr: Tap,
+    taps: [Tap; 2],
     news: Arc<Notify>,
     wrote: AtomicBool,
     stop: CancellationToken,
@@ -49,17 +49,14 @@ pub struct Live<'a> {
 impl<'a> Live<'a> {
     pub fn new(ledger: &'a Ledger, run: &'a Run) -> Self {
         let news = Arc::new(Notify::new());
-        let (stdout, stderr) = (Tap::new(Arc::clone(&news)), Tap::new(Arc::clone(&news)));
+        let taps = StreamName::ALL.map(|_| Tap::new(Arc::clone(&news)));
         let (wrote, stop) = (AtomicBool::new(false), CancellationToken::new());
-        Self { ledger, run, stdout, stderr, news, wrote, stop }
+        Self { ledger, run, taps, news, wrote, stop }
     }
 
     /// Where the capture of a stream is to put what it reads.
     pub fn tap(&self, stream: StreamName) -> Tap {
-        match stream {
-            StreamName::Stdout => self.stdout.clone(),
-            StreamName::Stderr => self.stderr.clone(),
-        }
+        self.taps[stream as usize].clone()
     }
 
     /// Does `work`, and writes meanwhile what the taps are given. Then it stops, and removes what was written: the task has its
@@ -102,11 +99,10 @@ impl<'a> Live<'a> {
         if self.stop.run_until_cancelled(self.await_first()).await.is_none() {
             return;
         }
-        let writer = |stream, tap: &Tap| {
-            Writer::new(LiveStream { task: self.run.task, attempt: self.run.attempt, stream }, tap.clone())
-        };
-        let mut writers =
-            [writer(StreamName::Stdout, &self.stdout), writer(StreamName::Stderr, &self.stderr)];
+        let mut writers = StreamName::ALL.map(|stream| {
+            let of = LiveStream { task: self.run.task, attempt: self.run.attempt, stream };
+            Writer { of, tap: self.tap(stream), open: None }
+        });
         let mut failing = false;
         loop {
             self.wrote.store(true, Ordering::Release);
@@ -142,7 +138,7 @@ impl<'a> Live<'a> {
     /// Waits for something to write, in a task that lasts.
     async fn await_first(&self) {
         tokio::time::sleep(FIRST_AFTER).await;
-        if [&self.stdout, &self.stderr].into_iter().all(Tap::is_closed) {
+        if self.taps.iter().all(Tap::is_closed) {
             tokio::time::sleep(CLOSED_AFTER).await;
         }
     }
@@ -182,7 +178,7 @@ impl Tap {
             return;
         }
         {
-            let mut held = self.held();
+            let mut held = lock(&self.held);
             let newest = &bytes[bytes.len().saturating_sub(HELD_BYTES)..];
             let too_many = (held.bytes.len() + newest.len()).saturating_sub(HELD_BYTES);
             held.bytes.drain(..too_many);
@@ -194,22 +190,21 @@ impl Tap {
 
     /// The stream has come to its end.
     pub fn close(&self) {
-        self.held().closed = true;
+        lock(&self.held).closed = true;
     }
 
     /// The stream goes on after all.
     pub fn open(&self) {
-        self.held().closed = false;
+        lock(&self.held).closed = false;
     }
 
-    /// Whether the stream has come to its end.
     pub fn is_closed(&self) -> bool {
-        self.held().closed
+        lock(&self.held).closed
     }
 
     /// What is held, if anything. It is still held afterwards.
     pub fn peek(&self) -> Option<Piece> {
-        let held = self.held();
+        let held = lock(&self.held);
         let (first, second) = held.bytes.as_slices();
         let bytes = [first, second].concat();
         (!bytes.is_empty()).then_some(Piece { offset: held.offset, bytes })
@@ -217,15 +212,11 @@ impl Tap {
 
     /// Lets go of what comes before the byte `end`: it is written.
     pub fn forget_before(&self, end: u64) {
-        let mut held = self.held();
+        let mut held = lock(&self.held);
         let written = usize::try_from(end.saturating_sub(held.offset)).unwrap_or(usize::MAX);
         let written = written.min(held.bytes.len());
         held.bytes.drain(..written);
         held.offset += written as u64;
-    }
-
-    fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -238,11 +229,6 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(of: LiveStream, tap: Tap) -> Self {
-        Self { of, tap, open: None }
-    }
-
-    /// Writes what the tap holds.
     async fn write(&mut self, ledger: &Ledger) -> Result<(), StoreError> {
         let Some(new) = self.tap.peek() else { return Ok(()) };
         let end = new.end();
@@ -284,7 +270,7 @@ mod tests {
 
     impl Tap {
         fn held_bytes(&self) -> usize {
-            self.held().bytes.len()
+            lock(&self.held).bytes.len()
         }
     }
 

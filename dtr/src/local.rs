@@ -22,6 +22,7 @@ use disbatch_core::secrets::SecureParams;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, copy, sink};
 use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
 
 use crate::capture::{Capture, Captures};
 use crate::custody::Nudges;
@@ -31,7 +32,7 @@ use crate::live::Tap;
 use crate::outcome::Outcome;
 use crate::relay;
 use crate::setup::Setup;
-use crate::supervision::{self, End, Reason, Supervisor};
+use crate::supervision::{self, End, Reason, Supervisor, until};
 use crate::work::{Kit, Work};
 use given::begun;
 
@@ -74,15 +75,12 @@ pub struct Prepared {
 /// What a plugin says while it runs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Word {
-    /// A piece of one of its streams.
     Output(StreamName, Vec<u8>),
     /// So many bytes of a stream came faster than they were handed on, and come with the end.
     LeftOut(StreamName, u64),
-    /// How far it is.
     Progress(Value),
     /// What its next run is to be told.
     Storage(Value),
-    /// What is to be added to the reports.
     Report(Value),
 }
 
@@ -90,7 +88,6 @@ pub enum Word {
 pub struct Rehearsed {
     /// The status that its task would end with.
     pub status: i64,
-    /// Its structured result.
     pub result: Option<Value>,
     /// How it ended, and what it has used, as tasks have it.
     pub exit: Option<Value>,
@@ -161,7 +158,7 @@ async fn perform(
         nudges: Nudges::default(),
     };
     let begun = begun(&plugin, given, setup.node.clone())?;
-    let rules = Rules::of(&begun.task, begun.queue.as_ref().ok().and_then(Option::as_ref));
+    let rules = Rules::of(&begun.task, begun.known_queue());
     let folder = Lodging::new(begun.run.task, Folders::default());
     // Nothing is written to it: there is no database.
     let ledger = Ledger::new(Arc::clone(&setup.config), setup.lifecycle.clone(), None, Connection::default());
@@ -178,7 +175,7 @@ async fn perform(
         never = batcher.drive(&setup.lifecycle) => match never {},
     };
     let left = match &files {
-        Some(files) if outcome.status == Status::Succeeded => {
+        Some(files) if outcome.verdict.status == Status::Succeeded => {
             files.left(&filled(&folder)?, &setup.config, begun.run.task)?
         }
         Some(_) | None => None,
@@ -204,10 +201,10 @@ impl Rehearsed {
         Self {
             steps: steps.iter().map(step).collect(),
             left,
-            status: outcome.status.code(),
-            result: outcome.result.map(json),
+            status: outcome.verdict.status.code(),
+            result: outcome.verdict.result.map(json),
             exit: outcome.exit.map(json),
-            note: outcome.note,
+            note: outcome.verdict.note,
         }
     }
 }
@@ -251,14 +248,9 @@ async fn follow(
 
 /// Has the plugin end when its time is over, or when this process is told to end.
 async fn end(supervisor: Supervisor, timeout: Option<Duration>, lifecycle: &Lifecycle) {
-    let over = async {
-        match timeout {
-            Some(timeout) => tokio::time::sleep(timeout).await,
-            None => std::future::pending().await,
-        }
-    };
+    let over = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let reason = tokio::select! {
-        () = over => Reason::Timeout,
+        () = until(over) => Reason::Timeout,
         () = lifecycle.draining() => Reason::Cancel,
     };
     supervisor.end(End { reason, grace: GRACE });
@@ -266,7 +258,6 @@ async fn end(supervisor: Supervisor, timeout: Option<Duration>, lifecycle: &Life
 
 /// What is handed on of the task's output while it runs, as it comes.
 struct Streams {
-    /// Something has come.
     news: Arc<Notify>,
     /// Each with how much of it was handed on.
     taps: [(StreamName, Tap, u64); 2],
@@ -282,7 +273,6 @@ impl Streams {
         (Self { news, taps: [(StreamName::Stdout, out, 0), (StreamName::Stderr, err, 0)] }, captures)
     }
 
-    /// Hands on what has come.
     fn hand_on(&mut self, say: &mut impl FnMut(Word)) {
         for (name, tap, shown) in &mut self.taps {
             let Some(piece) = tap.peek() else { continue };

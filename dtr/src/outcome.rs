@@ -88,7 +88,7 @@ impl Verdict {
             result: ended.control.result,
             note,
             pause,
-            has_left: ended.facts.alone,
+            has_left: ended.facts.exit.alone,
             detached: ended.control.detach && ended.exit.success() && reason.is_none(),
             more,
             held: [None, None],
@@ -112,20 +112,20 @@ impl Verdict {
     /// What comes of a step that is not begun with, because the task has to end.
     pub fn ordered(reason: Reason) -> Self {
         let (status, note) = ordered(reason);
-        Self { reason: Some(reason), ..Self::without_plugin(status, note.to_owned()) }
+        Self { reason: Some(reason), ..Self::without_plugin(status, Some(note.to_owned())) }
     }
 
     /// What comes of a step whose plugin cannot be started.
     pub fn unable_to_start(why: String) -> Self {
-        Self::without_plugin(Status::Failed, why)
+        Self::without_plugin(Status::Failed, Some(why))
     }
 
-    fn without_plugin(status: Status, note: String) -> Self {
+    fn without_plugin(status: Status, note: Option<String>) -> Self {
         Self {
             status,
             result: None,
             facts: None,
-            note: Some(note),
+            note,
             has_left: true,
             detached: false,
             pause: None,
@@ -168,28 +168,15 @@ fn ordered(reason: Reason) -> (Status, &'static str) {
 /// What is to be stored.
 #[derive(Debug)]
 pub struct Outcome {
-    pub status: Status,
+    pub verdict: Verdict,
     pub stdout: Capture,
     pub stderr: Capture,
-    pub result: Option<Document>,
-    /// How the plugin ended.
     pub exit: Option<Document>,
-    /// Why it ended like that, where that is not the plugin's doing.
-    pub note: Option<String>,
     /// The task is to be tried again after this time.
     pub again: Option<Duration>,
-    /// Whether its private folder has been left by everyone.
-    pub has_left: bool,
     /// How many bytes were written into the task while it ran, besides its progress.
     pub written: u64,
-    /// Values that standard output and standard error are stored as in the task, in place of their text.
-    pub held: [Option<Bson>; 2],
-    /// A web service has taken the task, which goes on there: nothing is to be stored.
-    pub detached: bool,
-    /// Why the task goes on in another attempt, without an outcome.
-    pub pause: Option<Pause>,
     pub recorded: Option<Box<Recorded>>,
-    reason: Option<Reason>,
 }
 
 /// The end of a task that need not run any more: it was cancelled after it had been claimed, or its deadline
@@ -202,37 +189,25 @@ pub fn needless(task: &Task, until_deadline: Option<Duration>) -> Option<Outcome
     } else {
         return None;
     };
-    Some(Outcome { note: Some(note.to_owned()), ..Outcome::without_plugin(Status::Cancelled, "", "") })
+    Some(Outcome::new(Verdict::without_plugin(Status::Cancelled, Some(note.to_owned())), ["", ""].map(text)))
 }
 
 impl Outcome {
-    pub fn of(verdict: Verdict, captures: Captures) -> Self {
+    pub fn of(mut verdict: Verdict, captures: Captures) -> Self {
         let Captures { stdout, mut stderr } = captures;
         for failure in [stdout.failure(), stderr.failure()].into_iter().flatten() {
             tracing::error!("{failure}");
             stderr.note(&format!("disbatch: {failure}\n"));
         }
-        let exit = verdict.exit();
-        let [out, err] = verdict.held;
-        let unchanged = |held: Option<Held>, stream: &Capture| {
-            held.filter(|held| held.length == stream.len()).map(|held| held.value)
-        };
-        Self {
-            status: verdict.status,
-            held: [unchanged(out, &stdout), unchanged(err, &stderr)],
-            stdout,
-            stderr,
-            result: verdict.result,
-            exit,
-            note: verdict.note,
-            again: None,
-            has_left: verdict.has_left,
-            written: 0,
-            detached: verdict.detached,
-            pause: verdict.pause,
-            recorded: None,
-            reason: verdict.reason,
+        for (held, stream) in verdict.held.iter_mut().zip([&stdout, &stderr]) {
+            held.take_if(|held| held.length != stream.len());
         }
+        Self::new(verdict, [stdout, stderr])
+    }
+
+    fn new(verdict: Verdict, [stdout, stderr]: [Capture; 2]) -> Self {
+        let exit = verdict.exit();
+        Self { verdict, stdout, stderr, exit, again: None, written: 0, recorded: None }
     }
 
     /// With the times of its output in `exit`, if that took a while.
@@ -244,71 +219,27 @@ impl Outcome {
         self
     }
 
-    /// With so many bytes that were written into the task while it ran.
-    pub fn after_writing(self, written: u64) -> Self {
-        Self { written, ..self }
-    }
-
-    /// With what the task's `exit` is to have although there was no plugin.
-    pub fn with_exit(self, exit: Option<Document>) -> Self {
-        Self { exit, ..self }
-    }
-
-    pub fn with_recorded(self, recorded: Option<Recorded>) -> Self {
-        Self { recorded: recorded.map(Box::new), ..self }
-    }
-
     /// Perl Disbatch's words for a task whose plugin never ran.
     pub fn unable_to_start(why: &str) -> Self {
-        Self::without_plugin(Status::Failed, "Unable to start", why)
+        Self::not_begun(None, why)
     }
 
-    /// The same for a task that was to end before its plugin could be started.
-    pub fn not_begun(reason: Reason, why: &str) -> Self {
-        let (status, note) = status_by_reason(reason);
-        let outcome = Self::unable_to_start(why);
-        Self {
-            status: status.unwrap_or(outcome.status),
-            note: Some(note.to_owned()),
-            reason: Some(reason),
-            ..outcome
-        }
-    }
-
-    fn without_plugin(status: Status, stdout: &str, stderr: &str) -> Self {
-        let capture = |text: &str| {
-            let mut capture = Capture::new(std::env::temp_dir());
-            capture.push(text.as_bytes());
-            capture
-        };
-        Self {
-            status,
-            stdout: capture(stdout),
-            stderr: capture(stderr),
-            result: None,
-            exit: None,
-            note: None,
-            again: None,
-            has_left: true,
-            written: 0,
-            held: [None, None],
-            detached: false,
-            pause: None,
-            recorded: None,
-            reason: None,
-        }
+    /// The same; `reason`: what it was to end for before its plugin could be started, if it was.
+    pub fn not_begun(reason: Option<Reason>, why: &str) -> Self {
+        let verdict = reason.map_or_else(|| Verdict::without_plugin(Status::Failed, None), Verdict::ordered);
+        Self::new(verdict, ["Unable to start", why].map(text))
     }
 
     /// With the time of the next attempt, if there is to be one: after a failure and after a timeout, and,
     /// by the rule for dead runners, when the lease was lost. A status of the plugin's own above 2 is final,
     /// and so are a cancel and a deadline. One that pauses waits for what it needs in place of a time.
     pub fn with_retry(self, rules: &Rules, failures: i64) -> Self {
-        let again = match self.reason {
-            None | Some(Reason::Runner) if self.pause.is_some() => Some(Duration::ZERO),
+        let again = match self.verdict.reason {
+            None | Some(Reason::Runner) if self.verdict.pause.is_some() => Some(Duration::ZERO),
             Some(Reason::LeaseLost) => rules.after_death(failures, clock::chance()),
             Some(Reason::Cancel | Reason::Deadline) => None,
             Some(Reason::Timeout) => rules.after_failure(failures, clock::chance()),
-            Some(Reason::Runner) | None if self.status == Status::Failed => {
+            Some(Reason::Runner) | None if self.verdict.status == Status::Failed => {
                 rules.after_failure(failures, clock::chance())
             }
             Some(Reason::Runner) | None => None,
@@ -318,14 +249,21 @@ impl Outcome {
 
     /// With the status that the plugin has committed, whatever became of it after that.
     pub fn committed(self, status: Status) -> Self {
-        let otherwise = self.note.as_deref().unwrap_or("its plugin ended otherwise");
-        let note = if self.status == status && self.pause.is_none() {
-            self.note
+        let Verdict { status: own, pause, note, .. } = &self.verdict;
+        let note = if *own == status && pause.is_none() {
+            note.clone()
         } else {
-            Some(commit_note(status, otherwise))
+            Some(commit_note(status, note.as_deref().unwrap_or("its plugin ended otherwise")))
         };
-        Self { status, note, again: None, pause: None, detached: false, ..self }
+        let verdict = Verdict { status, note, pause: None, detached: false, ..self.verdict };
+        Self { verdict, again: None, ..self }
     }
+}
+
+fn text(text: &str) -> Capture {
+    let mut capture = Capture::new(std::env::temp_dir());
+    capture.push(text.as_bytes());
+    capture
 }
 
 /// Why a plugin that came to `status` is to go on in another attempt, if it is. Who has failed, or was made to end, is not any more.
@@ -345,37 +283,21 @@ fn was_stopped(ended: &Ended) -> bool {
     ended.control.told_to_stop && ended.exit.signal() == Some(Signal::SIGTERM as i32)
 }
 
-/// What a task has become whose plugin was made to end, if not the plugin says so, and why.
-fn status_by_reason(reason: Reason) -> (Option<Status>, &'static str) {
-    match reason {
-        Reason::Cancel => (Some(Status::Terminated), "cancelled"),
-        Reason::Timeout => (Some(Status::Terminated), "it took longer than its timeout"),
-        Reason::Deadline => (Some(Status::Terminated), "its deadline passed"),
-        Reason::LeaseLost => (Some(Status::Orphaned), "its lease ran out, so its runner stopped the plugin"),
-        Reason::Runner => (None, "its runner was told to end"),
-    }
-}
-
 /// As tasks have it in `exit`: times in seconds, memory in bytes.
 pub fn exit(facts: &ExitFacts) -> Document {
-    let mut exit = Document::new();
-    if let Some(code) = facts.code {
-        exit.insert("code", code);
-    }
-    if let Some(signal) = facts.signal {
-        exit.insert("signal", signal);
-    }
-    if let Some(reason) = facts.reason {
-        exit.insert("reason", reason.as_str());
-    }
-    if let Some(limit) = facts.limit {
-        exit.insert("limit", limit.key());
-    }
+    let known = [
+        ("code", facts.code().map(Bson::from)),
+        ("signal", facts.signal().map(Bson::from)),
+        ("reason", facts.reason.map(|reason| reason.as_str().into())),
+        ("limit", facts.exit.limit.map(|limit| limit.key().into())),
+    ];
+    let known = known.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    let mut exit: Document = known.collect();
     exit.extend(doc! {
-        "oom": facts.oom,
-        "duration": facts.duration.as_secs_f64(),
-        "cpu": facts.cpu.as_secs_f64(),
-        "peak_memory": i64::try_from(facts.peak_memory).unwrap_or(i64::MAX),
+        "oom": facts.exit.oom,
+        "duration": facts.exit.duration.as_secs_f64(),
+        "cpu": facts.exit.cpu.as_secs_f64(),
+        "peak_memory": i64::try_from(facts.exit.peak_memory).unwrap_or(i64::MAX),
     });
     exit
 }
@@ -393,10 +315,11 @@ mod tests {
             (Reason::LeaseLost, Status::Orphaned, "its lease ran out, so its runner stopped the plugin"),
             (Reason::Runner, Status::Failed, "its runner was told to end"),
         ] {
-            let outcome = Outcome::not_begun(reason, "too many processes");
-            assert_eq!((outcome.status, outcome.note.as_deref()), (status, Some(note)));
+            let outcome = Outcome::not_begun(Some(reason), "too many processes");
+            let verdict = &outcome.verdict;
+            assert_eq!((verdict.status, verdict.note.as_deref()), (status, Some(note)));
             assert_eq!(outcome.stderr.text().await.unwrap(), "too many processes");
-            assert!(outcome.exit.is_none() && outcome.has_left);
+            assert!(outcome.exit.is_none() && verdict.has_left);
         }
     }
 }

@@ -3,23 +3,25 @@
 mod engine_input;
 mod told;
 
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::process::ExitStatus;
 use std::time::Duration;
 
 use bson::Bson;
+use disbatch_core::clock::boot_time;
 use disbatch_core::lifecycle::Lifecycle;
-use disbatch_core::model::{PluginName, Queue, Task};
+use disbatch_core::model::{PluginName, Queue, Task, extended};
 use disbatch_core::plugin::Plugin;
 use disbatch_core::secrets::{FIELD, NamedSecrets, SecureParams};
 use disbatch_core::task::Run;
 use disbatch_shell::Params;
-use tokio::time::{Instant, timeout};
-use zeroize::Zeroizing;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::capture::Captures;
 use crate::confine::Confinement;
@@ -31,10 +33,11 @@ use crate::guard::{self, Guarded, Guards, Streams};
 use crate::isolation::Isolation;
 use crate::local::Prepared;
 use crate::relay::Relay;
-use crate::secrets;
+use crate::secrets::{Wiped, append_within};
 use crate::steps::OfStep;
 use crate::storage::Ear;
 use crate::supervision::{End, Ending, Reason, Supervision, Wish};
+use crate::warm::Leash;
 
 pub use engine_input::clear_away;
 pub use told::{About, Adapter, Callback, Worker, secret_variable, variables};
@@ -74,7 +77,6 @@ pub struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Its private folder, if it has one.
     pub fn private_folder(&self) -> Option<&Path> {
         Some(self.folder).filter(|folder| *folder != Path::new(folder::HOME))
     }
@@ -90,14 +92,12 @@ pub struct Ended {
     pub exit: ExitStatus,
     /// The same and more, for the task.
     pub facts: ExitFacts,
-    /// What it said on the control channel.
     pub control: Control,
 }
 
 /// Why a plugin has done nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum NotBegun {
-    /// It cannot be started.
     #[error("{0}")]
     Refused(#[from] io::Error),
     /// It was to end before it could be started.
@@ -123,10 +123,7 @@ impl NotBegun {
 
     /// As a command of the task's; `reason`: why it was to end, if it was.
     fn not_direct(reason: Option<Reason>) -> Self {
-        match reason {
-            Some(reason) => Self::ToEnd { reason, why: Self::NotDirect.to_string() },
-            None => Self::NotDirect,
-        }
+        reason.map_or(Self::NotDirect, |reason| Self::ToEnd { reason, why: Self::NotDirect.to_string() })
     }
 
     /// In the words of its guard; `reason`: why it was to end, if it was.
@@ -146,20 +143,20 @@ pub async fn execute(
     guards: &mut Guards,
     captures: &mut Captures,
     relay: &Relay,
-    (supervision, lifecycle): (&mut Supervision, &Lifecycle),
+    say: &mut Say<'_>,
 ) -> Result<Ended, NotBegun> {
     let job = Job { secure_params: secure_params.as_ref().or(job.secure_params), ..job };
     if let Some(params) = command_of(plugin, &job, guards.isolation()) {
-        let guarded = start(plugin, job, Some(params), guards, relay).await?;
-        match follow(guarded, None, captures, relay, (&mut *supervision, lifecycle)).await {
+        let started = start(plugin, job, Some(params), guards, relay).await?;
+        match follow(started, None, captures, relay, say).await {
             Err(NotBegun::NotDirect) => captures.reopen(),
             ended => return ended,
         }
     }
     // What was said meanwhile holds for the program, too.
-    let job = Job { until: supervision.so_far().until.unwrap_or(job.until), ..job };
-    let guarded = start(plugin, job, None, guards, relay).await?;
-    let ended = follow(guarded, Some(job), captures, relay, (supervision, lifecycle));
+    let job = Job { until: say.supervision.so_far().until.unwrap_or(job.until), ..job };
+    let started = start(plugin, job, None, guards, relay).await?;
+    let ended = follow(started, Some(job), captures, relay, say);
     // They are in its environment and in what is being sent to it, which is overwritten then. It may run for days.
     drop(secure_params);
     ended.await
@@ -200,7 +197,7 @@ async fn start(
     command: Option<Params>,
     guards: &mut Guards,
     relay: &Relay,
-) -> io::Result<Guarded> {
+) -> io::Result<(Guarded, Streams)> {
     guards.be_ready(job.until).await?;
     let spawn = spawn(plugin, job, guards.isolation())?;
     if let Some(recorder) = &relay.recorder {
@@ -217,68 +214,59 @@ async fn start(
 ///
 /// What is sent to it is made of `job` at once: nobody has to keep secure parameters until its end. Without one, it is sent
 /// nothing.
-fn follow<'a>(
-    guard: Guarded,
+fn follow<'a, 's>(
+    started: (Guarded, Streams),
     job: Option<Job<'_>>,
     captures: &'a mut Captures,
     relay: &'a Relay,
-    says: (&'a mut Supervision, &'a Lifecycle),
-) -> impl Future<Output = Result<Ended, NotBegun>> + use<'a> {
+    say: &'a mut Say<'s>,
+) -> impl Future<Output = Result<Ended, NotBegun>> + use<'a, 's> {
     let input = job.as_ref().map(input).transpose();
     let may_detach = job.as_ref().is_some_and(|job| job.about.callback.is_some());
     let stops = job.is_some_and(|job| job.about.interruptible);
     let control = Control::default().that_may_detach(may_detach);
-    async move { feed_and_listen(guard, (input?, control, stops), captures, relay, says).await }
+    async move { feed_and_listen(started, (input?, control, stops), captures, relay, say).await }
 }
 
 async fn feed_and_listen(
-    mut guard: Guarded,
-    (input, mut control, stops): (Option<Zeroizing<Vec<u8>>>, Control, bool),
+    (mut guard, streams): (Guarded, Streams),
+    (input, mut control, stops): (Option<Wiped>, Control, bool),
     captures: &mut Captures,
     relay: &Relay,
-    (supervision, lifecycle): (&mut Supervision, &Lifecycle),
+    say: &mut Say<'_>,
 ) -> Result<Ended, NotBegun> {
-    let Some(Streams { stdin, stdout: out_pipe, stderr: err_pipe, control: control_pipe, .. }) =
-        guard.streams()
-    else {
-        return Err(io::Error::other("the plugin has no pipes").into());
-    };
+    let Streams { stdin, stdout: out_pipe, stderr: err_pipe, control: control_pipe } = streams;
     let mut ear = Ear::default();
-    let fate;
-    let abandoned;
-    {
-        let feed = async move {
-            if let (Some(stdin), Some(input)) = (stdin, input) {
-                // A plugin need not read its standard input.
-                let _broken_pipe = stdin.write_all(&input).await;
-                // Now, and not at the end of the plugin: it may have secure parameters in it.
-                drop(input);
-            }
-        };
-        let streams = async {
-            tokio::join!(
-                feed,
-                captures.stdout.drain(ear.over(out_pipe, relay)),
-                captures.stderr.drain(err_pipe),
-                control.listen(control_pipe, relay),
-            );
-        };
-        tokio::pin!(streams);
-        let watch = Watch { guard: &mut guard, ending: Ending::default(), stops, told_to_stop: false };
-        let (ended, drained) = watch.until_exit(streams.as_mut(), supervision, lifecycle).await?;
-        fate = ended;
-        abandoned = !drained && timeout(PIPES_GRACE, streams).await.is_err();
-    }
+    let feed = async move {
+        if let (Some(stdin), Some(input)) = (stdin, input) {
+            // A plugin need not read its standard input.
+            let _broken_pipe = stdin.write_all(&input).await;
+            // Now, and not at the end of the plugin: it may have secure parameters in it.
+            drop(input);
+        }
+    };
+    let streams = async {
+        tokio::join!(
+            feed,
+            captures.stdout.drain(ear.over(out_pipe, relay)),
+            captures.stderr.drain(err_pipe),
+            control.listen(control_pipe, relay),
+        );
+        None::<Infallible>
+    };
+    let ending = Ending::default();
+    let mut watch = Watch { guard: &mut guard, leash: None, ending, stops, told_to_stop: false };
+    let Ok(exited) = watch.until_exit(pin!(streams), &Notify::new(), say).await?;
+    control.told_to_stop = watch.told_to_stop;
     ear.finish(relay);
-    control.told_to_stop = fate.told_to_stop;
-    if abandoned {
+    if exited.abandoned {
         captures.stderr.note(&abandoned_note());
     }
-    for note in control.notes().chain(ear.notes()).chain(facts::notes(&fate.exit, fate.guarded)) {
+    for note in control.notes().chain(ear.notes()).chain(facts::notes(&exited.exit, exited.guarded)) {
         captures.stderr.note(&note);
     }
-    let facts = ExitFacts::of(&fate.exit, fate.reason);
-    Ok(Ended { exit: fate.exit.exit_status(), facts, control })
+    let facts = ExitFacts::of(&exited.exit, exited.reason);
+    Ok(Ended { exit: exited.exit.exit_status(), facts, control })
 }
 
 /// Says that a process that outlived the plugin holds its pipes.
@@ -291,69 +279,101 @@ pub fn abandoned_note() -> String {
     )
 }
 
-struct Fate {
-    exit: Exit,
-    /// What the runner wanted it to end for.
-    reason: Option<Reason>,
-    /// Whether the guard lived to tell.
-    guarded: bool,
-    told_to_stop: bool,
+/// Who has a say while a plugin works, or is started.
+pub struct Say<'a> {
+    pub supervision: &'a mut Supervision,
+    /// The runner's own end.
+    pub lifecycle: &'a Lifecycle,
 }
 
-/// A plugin and what is under way to end it.
-struct Watch<'a> {
-    guard: &'a mut Guarded,
-    ending: Ending,
+#[derive(Debug)]
+pub struct Exited {
+    pub exit: Exit,
+    /// What the runner wanted it to end for.
+    pub reason: Option<Reason>,
+    /// Whether the guard lived to tell.
+    pub guarded: bool,
+    /// Whether a process that outlived it holds its pipes.
+    pub abandoned: bool,
+}
+
+/// A plugin that has a task, and what is under way to end it.
+pub struct Watch<'a> {
+    pub guard: &'a mut Guarded,
+    /// If it takes several tasks: until when the guard lets it live.
+    pub leash: Option<&'a mut Leash>,
+    pub ending: Ending,
     /// Whether it can be told to stop.
-    stops: bool,
-    told_to_stop: bool,
+    pub stops: bool,
+    pub told_to_stop: bool,
 }
 
 impl Watch<'_> {
-    /// Waits for the exit, reading all the while, and ends the plugin when it is to end. Tells whether all
-    /// streams had come to their end by then.
-    async fn until_exit(
-        mut self,
-        mut streams: Pin<&mut impl Future<Output = ()>>,
-        supervision: &mut Supervision,
-        lifecycle: &Lifecycle,
-    ) -> Result<(Fate, bool), NotBegun> {
+    /// Waits for the exit, reading all the while, and ends the plugin when it is to end, of which `hang_up` is told. `Err`: the
+    /// task was done before, as `streams` say; or else they come to their end.
+    pub async fn until_exit<D>(
+        &mut self,
+        mut streams: Pin<&mut impl Future<Output = Option<D>>>,
+        hang_up: &Notify,
+        say: &mut Say<'_>,
+    ) -> Result<Result<Exited, D>, NotBegun> {
         let started = Instant::now();
         let mut drained = false;
         let mut told_to_end = false;
-        if supervision.so_far().interrupt {
+        let tell_in = self.leash.as_ref().and_then(|leash| leash.must_tell_in(boot_time()));
+        let mut tell_kept_back = pin!(sleep(tell_in.unwrap_or_default()));
+        if say.supervision.is_interrupted() {
             self.stop();
         }
-        loop {
+        let (exit, guarded) = loop {
             tokio::select! {
-                report = self.guard.report() => match report {
-                    Some(Report::Pid(_)) => {}
-                    Some(Report::Error(error)) => return Err(NotBegun::new(error, self.ending.reason)),
-                    Some(Report::NotDirect) => return Err(NotBegun::not_direct(self.ending.reason)),
-                    Some(Report::Exited(exit)) => {
-                        let reason = self.ending.reason.filter(|_| exit.ordered);
-                        return Ok((self.fate(exit, reason, true), drained));
+                biased;
+                // Before the output, which may never cease to come.
+                wish = say.supervision.next() => match wish {
+                    Wish::Until(time) => {
+                        if let Some(leash) = &mut self.leash {
+                            leash.tell(time);
+                        }
+                        self.guard.tell(Order::Until(time));
                     }
-                    None => {
-                        self.guard.clear_up().await;
-                        let exit = Exit { duration: started.elapsed(), ..Exit::unknown() };
-                        return Ok((self.fate(exit, self.ending.reason, false), drained));
-                    }
-                },
-                () = streams.as_mut(), if !drained => drained = true,
-                wish = supervision.next() => match wish {
-                    Wish::Until(time) => self.guard.tell(Order::Until(time)),
-                    Wish::End(end) => self.ending.end(self.guard, end),
                     Wish::Interrupt => self.stop(),
+                    Wish::End(end) => {
+                        self.ending.end(self.guard, end);
+                        hang_up.notify_one();
+                    }
                 },
-                () = lifecycle.ending(), if !told_to_end => {
+                () = say.lifecycle.ending(), if !told_to_end => {
                     told_to_end = true;
                     self.told_to_stop |= self.stops;
                     self.ending.end(self.guard, TOLD_TO_END);
+                    hang_up.notify_one();
+                }
+                () = tell_kept_back.as_mut(), if tell_in.is_some() && !tell_kept_back.is_elapsed() => {
+                    if let Some(until) = self.leash.as_mut().and_then(|leash| leash.tell_kept_back()) {
+                        self.guard.tell(Order::Until(until));
+                    }
                 }
                 () = self.ending.grace_is_over() => self.ending.kill(self.guard),
+                done = streams.as_mut(), if !drained => match done {
+                    Some(done) => return Ok(Err(done)),
+                    None => drained = true,
+                },
+                // Also when output has used up what a task of the runtime may do at a time.
+                report = tokio::task::unconstrained(self.guard.report()) => match report {
+                    Some(Report::Pid(_)) => {}
+                    Some(Report::Error(error)) => return Err(NotBegun::new(error, self.ending.reason)),
+                    Some(Report::NotDirect) => return Err(NotBegun::not_direct(self.ending.reason)),
+                    Some(Report::Exited(exit)) => break (exit, true),
+                    None => {
+                        Box::pin(self.guard.clear_up()).await;
+                        break (Exit { duration: started.elapsed(), ..Exit::unknown() }, false);
+                    }
+                },
             }
-        }
+        };
+        let reason = self.ending.reason.filter(|_| exit.ordered || !guarded);
+        let abandoned = !drained && timeout(PIPES_GRACE, streams).await.is_err();
+        Ok(Ok(Exited { exit, reason, guarded, abandoned }))
     }
 
     /// Tells a plugin that can stop to do so, once, and lets it take its time.
@@ -362,10 +382,6 @@ impl Watch<'_> {
             tracing::info!("its node is to be empty: telling the plugin to stop");
             self.guard.tell(Order::Term);
         }
-    }
-
-    fn fate(&self, exit: Exit, reason: Option<Reason>, guarded: bool) -> Fate {
-        Fate { exit, reason, guarded, told_to_stop: self.told_to_stop }
     }
 }
 
@@ -409,23 +425,32 @@ pub fn prepare(plugin: &Plugin, job: Job<'_>, isolation: &Isolation) -> io::Resu
 }
 
 /// What the plugin is sent: the task, and what its adapter is told.
-fn input(job: &Job<'_>) -> io::Result<Zeroizing<Vec<u8>>> {
-    within(job, job.secure_params, Worker::of(job).as_ref())
+fn input(job: &Job<'_>) -> io::Result<Wiped> {
+    task_line(job, job.secure_params, Worker::of(job).as_ref())
 }
 
-/// The task as one line of relaxed extended JSON. Secure parameters are in it as they were given.
-pub fn task_json(job: &Job<'_>, secure_params: Option<&SecureParams>) -> io::Result<Zeroizing<Vec<u8>>> {
-    within(job, secure_params, None)
-}
-
-fn within(
+/// The task in a line of its own.
+fn task_line(
     job: &Job<'_>,
     secure_params: Option<&SecureParams>,
     worker: Option<&Worker<'_>>,
-) -> io::Result<Zeroizing<Vec<u8>>> {
+) -> io::Result<Wiped> {
+    let mut line = Wiped::default();
+    append_task(&mut line, job, secure_params, worker)?;
+    line.extend(b"\n");
+    Ok(line)
+}
+
+/// Appends the task as relaxed extended JSON without line breaks. Secure parameters are in it as they were given.
+pub fn append_task(
+    line: &mut Wiped,
+    job: &Job<'_>,
+    secure_params: Option<&SecureParams>,
+    worker: Option<&Worker<'_>>,
+) -> io::Result<()> {
     match job.json {
-        Some(json) => secrets::within(json, secure_params, worker),
-        None => secrets::within(&json_of(job.task)?, secure_params, worker),
+        Some(json) => append_within(line, json, secure_params, worker),
+        None => append_within(line, &json_of(job.task)?, secure_params, worker),
     }
 }
 
@@ -433,7 +458,7 @@ fn within(
 pub fn json_of(task: &Task) -> io::Result<String> {
     let mut document = bson::serialize_to_document(task).map_err(io::Error::other)?;
     document.remove(FIELD);
-    Ok(Bson::Document(document).into_relaxed_extjson().to_string())
+    Ok(extended(&Bson::Document(document)))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::iter;
 use std::mem;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bson::Bson;
@@ -31,6 +31,7 @@ use tokio::time::timeout;
 
 use crate::isolation::{Environment, is_set_here};
 use crate::ledger::Ledger;
+use crate::lock;
 use crate::work::parts::Part;
 use common::Common;
 
@@ -88,7 +89,6 @@ struct Draft {
 #[derive(Debug)]
 enum Files {
     Known(Vec<Vec<PluginFile>>),
-    /// They are being looked at.
     Awaited(JoinHandle<Vec<Vec<PluginFile>>>),
 }
 
@@ -134,7 +134,7 @@ impl Recorder {
         input: impl FnOnce() -> io::Result<String>,
         sums: &Sums,
     ) -> io::Result<()> {
-        let mut draft = self.lock();
+        let mut draft = lock(&self.0);
         if draft.files.is_none() {
             draft.began = Instant::now();
             draft.own.at = SystemClock.now().try_to_rfc3339_string().unwrap_or_default();
@@ -166,7 +166,7 @@ impl Recorder {
         folder: Option<&Path>,
         secret: &str,
     ) {
-        let mut draft = self.lock();
+        let mut draft = lock(&self.0);
         let is_named =
             |name: &str| name == secret || secrets.variables().any(|(variable, _)| variable == name);
         if draft.own.steps.get(1).is_none_or(|second| second.ms.is_none()) {
@@ -189,7 +189,7 @@ impl Recorder {
 
     /// The plugin has said this line on its control channel.
     pub fn heard(&self, line: &[u8]) {
-        let mut draft = self.lock();
+        let mut draft = lock(&self.0);
         if draft.own.control.len() >= MOST_LINES || draft.control + line.len() > MOST_CONTROL {
             draft.left_out[0] += 1;
             return;
@@ -201,7 +201,7 @@ impl Recorder {
 
     /// The plugin has written so many bytes.
     pub fn wrote(&self, stream: StreamName, offset: u64, length: usize) {
-        let mut draft = self.lock();
+        let mut draft = lock(&self.0);
         if draft.own.output.len() >= MOST_PIECES {
             draft.left_out[1] += 1;
             return;
@@ -213,7 +213,7 @@ impl Recorder {
     /// What was recorded. What others have, too, is only named. `None`: no plugin was given anything.
     pub async fn finish(&self, (queue, parts): (&Queue, &[Part]), ledger: &Ledger) -> Option<Recorded> {
         let (files, commons) = {
-            let mut draft = self.lock();
+            let mut draft = lock(&self.0);
             (draft.files.take()?, draft.commons.clone())
         };
         let files = match files {
@@ -221,7 +221,7 @@ impl Recorder {
             // The next attempt will find the sums, which go on being made.
             Files::Awaited(files) => timeout(SUMS_TAKE, files).await.ok().and_then(Result::ok),
         };
-        let (mut own, environment, keep) = self.lock().take();
+        let (mut own, environment, keep) = lock(&self.0).take();
         if files.is_none() {
             own.cut.push("the files of the plugin: to read them took too long".to_owned());
         }
@@ -241,10 +241,6 @@ impl Recorder {
             }
         }
         Some(Recorded { text: bounded(own), keep_ms, common: part })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Draft> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

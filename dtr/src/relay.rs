@@ -40,7 +40,6 @@ pub struct Relay {
     storage: watch::Sender<Option<Bson>>,
     steps: watch::Sender<Option<Vec<Document>>>,
     reports: mpsc::Sender<Document>,
-    /// Whether anything was said.
     used: Used,
     /// The step whose plugin this is for, if the task has several.
     step: Option<OfStep>,
@@ -134,7 +133,6 @@ impl Relay {
         written.map_or(0, |bytes| bytes.len() as u64)
     }
 
-    /// Remembers how far the steps of the task are.
     pub fn steps(&self, states: Vec<Document>) {
         self.used.note();
         self.steps.send_replace(Some(states));
@@ -161,28 +159,19 @@ pub async fn beside<T, F: Future<Output = Vec<String>>>(
     used: Used,
 ) -> (T, Vec<String>) {
     let mut work = pin!(work);
-    let (mut begin, mut inbox) = (Some(inbox), None);
-    let (mut done, mut complaints) = (None, None);
-    poll_fn(|cx| {
-        if done.is_none()
-            && let Poll::Ready(result) = work.as_mut().poll(cx)
-        {
-            done = Some(result);
+    let mut inbox = pin!(async {
+        // Nobody is woken up for that: this is polled right after the work.
+        poll_fn(|_| if used.is_noted() { Poll::Ready(()) } else { Poll::Pending }).await;
+        Box::pin(inbox()).await
+    });
+    tokio::select! {
+        biased;
+        done = &mut work => {
+            let complaints = if used.is_noted() { inbox.await } else { Vec::new() };
+            (done, complaints)
         }
-        if used.is_noted()
-            && let Some(begin) = begin.take()
-        {
-            inbox = Some(Box::pin(begin()));
-        }
-        if let Some(Poll::Ready(lines)) = inbox.as_mut().map(|inbox| inbox.as_mut().poll(cx)) {
-            (complaints, inbox) = (Some(lines), None);
-        }
-        if complaints.is_none() && used.is_noted() {
-            return Poll::Pending;
-        }
-        done.take().map_or(Poll::Pending, |done| Poll::Ready((done, complaints.take().unwrap_or_default())))
-    })
-    .await
+        complaints = &mut inbox => (work.await, complaints),
+    }
 }
 
 impl Inbox {
@@ -198,23 +187,13 @@ impl Inbox {
         let mut open = [true; 3];
         while open.contains(&true) {
             tokio::select! {
-                changed = self.progress.changed(), if open[0] => match changed {
-                    Ok(()) => {
-                        let latest = self.progress.borrow_and_update().clone();
-                        if let Some(progress) = latest {
-                            say(Word::Progress(json(progress)));
-                        }
-                    }
-                    Err(_) => open[0] = false,
+                progress = newest(&mut self.progress), if open[0] => match progress {
+                    Some(progress) => say(Word::Progress(json(progress))),
+                    None => open[0] = false,
                 },
-                changed = self.storage.changed(), if open[1] => match changed {
-                    Ok(()) => {
-                        let latest = self.storage.borrow_and_update().clone();
-                        if let Some(storage) = latest {
-                            say(Word::Storage(storage.into_relaxed_extjson()));
-                        }
-                    }
-                    Err(_) => open[1] = false,
+                storage = newest(&mut self.storage), if open[1] => match storage {
+                    Some(storage) => say(Word::Storage(storage.into_relaxed_extjson())),
+                    None => open[1] = false,
                 },
                 report = self.reports.recv(), if open[2] => match report {
                     Some(report) => say(Word::Report(json(report))),
@@ -255,9 +234,14 @@ impl Inbox {
     }
 }
 
+/// The last word since it was asked for the last time; `None`: nothing more comes. Nothing is lost when this is dropped.
+async fn newest<T: Clone>(latest: &mut watch::Receiver<Option<T>>) -> Option<T> {
+    latest.changed().await.ok()?;
+    latest.borrow_and_update().clone()
+}
+
 async fn write_progress(mut latest: watch::Receiver<Option<Document>>, ledger: &Ledger, run: &Run) {
-    while latest.changed().await.is_ok() {
-        let Some(progress) = latest.borrow_and_update().clone() else { continue };
+    while let Some(progress) = newest(&mut latest).await {
         if let Err(error) = ledger.progress(run, progress).await {
             tracing::warn!(%error, "cannot record progress");
         }
@@ -283,8 +267,7 @@ async fn write_storage(
     lifecycle: &Lifecycle,
 ) -> Option<String> {
     let mut refused = None;
-    while latest.changed().await.is_ok() {
-        let Some(storage) = latest.borrow_and_update().clone() else { continue };
+    while let Some(storage) = newest(&mut latest).await {
         let write = retry("saving the storage", Patience::Endless, lifecycle, |_| {
             ledger.save_storage(run, storage.clone())
         });
@@ -304,8 +287,7 @@ async fn write_steps(
     run: &Run,
     lifecycle: &Lifecycle,
 ) {
-    while latest.changed().await.is_ok() {
-        let Some(states) = latest.borrow_and_update().clone() else { continue };
+    while let Some(states) = newest(&mut latest).await {
         let write =
             retry("recording the steps", Patience::Endless, lifecycle, |_| ledger.record_steps(run, &states));
         if let Err(error) = write.await {

@@ -1,6 +1,5 @@
 //! Keeps trying what must not be lost while the database is away.
 
-use std::future::Future;
 use std::time::Duration;
 
 use disbatch_core::lifecycle::Lifecycle;
@@ -28,30 +27,22 @@ pub enum Patience {
 /// Repeats `operation` with growing pauses as long as its error is one that time may mend.
 ///
 /// The operation is told whether an earlier attempt may have reached the server without our knowing.
-pub async fn retry<T, F, Fut>(
+pub async fn retry<T, Fut: Future<Output = Result<T, StoreError>>>(
     what: &str,
     patience: Patience,
     lifecycle: &Lifecycle,
-    operation: F,
-) -> Result<T, StoreError>
-where
-    F: FnMut(bool) -> Fut,
-    Fut: Future<Output = Result<T, StoreError>>,
-{
+    operation: impl FnMut(bool) -> Fut,
+) -> Result<T, StoreError> {
     retry_with(PAUSES, what, patience, lifecycle, operation).await
 }
 
-async fn retry_with<T, F, Fut>(
+async fn retry_with<T, Fut: Future<Output = Result<T, StoreError>>>(
     pauses: Pauses,
     what: &str,
     patience: Patience,
     lifecycle: &Lifecycle,
-    mut operation: F,
-) -> Result<T, StoreError>
-where
-    F: FnMut(bool) -> Fut,
-    Fut: Future<Output = Result<T, StoreError>>,
-{
+    mut operation: impl FnMut(bool) -> Fut,
+) -> Result<T, StoreError> {
     let started = Instant::now();
     let mut pause = pauses.first;
     let mut again = false;
@@ -108,7 +99,7 @@ mod tests {
     async fn gives_up_when_patience_is_exhausted() {
         let (calls, lifecycle) = (Cell::new(0), Lifecycle::default());
         let patience = Patience::Until(Duration::from_millis(50));
-        let result = retry_with::<(), _, _>(QUICK, "test", patience, &lifecycle, |_| {
+        let result = retry_with::<(), _>(QUICK, "test", patience, &lifecycle, |_| {
             calls.set(calls.get() + 1);
             std::future::ready(Err(unreachable()))
         });

@@ -1,22 +1,22 @@
 //! One task by itself, step by step, as a person or a Perl DEN wants it.
 
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use disbatch_core::definitions::manifests;
-use disbatch_core::model::{PluginName, Queue, Rules, Selector, Status, Step, Task, TaskId};
+use disbatch_core::model::{PluginName, Queue, Selector, Status, Step, Task, TaskId};
 use disbatch_core::plugin::Manifest;
 use disbatch_core::schedules::ForRun;
-use disbatch_core::store::StoreError;
-use disbatch_core::task::{Start, Started};
+use disbatch_core::store::{Store, StoreError};
+use disbatch_core::task::Start;
 use tokio::io::AsyncReadExt;
 
 use crate::capture::Capture;
-use crate::custody;
-use crate::custody::Asked;
+use crate::custody::{self, Asked};
 use crate::folder::{Folders, Lodging};
 use crate::ledger::{Connection, Ledger};
 use crate::outcome::Outcome;
-use crate::retry::{Patience, retry};
+use crate::retry::Patience;
 use crate::setup::{Args, Ending, Failure, Setup};
 use crate::work::{Begun, Kit, Work};
 
@@ -58,7 +58,7 @@ pub async fn run(args: Args) -> Result<Ending, Failure> {
     };
     kit.tools.end().await;
     batcher.end().await;
-    tracing::info!(task = %id, status = %outcome.status, ?delivered, "task ended");
+    tracing::info!(task = %id, status = %outcome.verdict.status, ?delivered, "task ended");
     ledger.flush().await;
     if !args.quiet && !args.no_echo {
         echo(&outcome).await;
@@ -72,26 +72,22 @@ async fn begin(
     asked: Asked,
     (setup, kit): (&Setup, &Kit),
 ) -> Result<Begun, Failure> {
-    let (task, run) = match ledger.start(claim).await? {
-        Started::Running(task, run) => (*task, run),
-        Started::NotClaimed => {
-            return Err(Failure::NotClaimed { task: claim.task, node: claim.node.clone() });
-        }
-    };
-    let queue = match queue_of(&task, ledger, setup).await {
-        Err(error) if error.is_transient() => return Err(error.into()),
-        found => found.map_err(|error| error.to_string()),
-    };
-    let schedule = match schedule_of(&task, ledger, setup).await {
-        Err(error) if error.is_transient() => return Err(error.into()),
-        found => found.map_err(|error| error.to_string()),
-    };
-    let known_queue = queue.as_ref().ok().and_then(Option::as_ref);
+    let (task, run) = ledger.start(claim).await?;
+    let queue = unless_away(queue_of(&task, ledger).await)?;
+    let schedule = unless_away(schedule_of(&task, ledger).await)?;
+    let known_queue = queue.as_ref().ok().and_then(Option::as_deref);
     let has_all = plugins_of(&task, known_queue).all(|name| is_run_anyway(&name, (setup, kit)));
-    let workers = if has_all { Vec::new() } else { workers(ledger, setup).await? };
-    let rules = Rules::of(&task, known_queue);
-    let until_deadline = custody::until_deadline(&task, &rules, claim.lease);
+    let workers = if has_all { Vec::new() } else { workers(ledger).await? };
+    let until_deadline = custody::until_deadline(&task, known_queue, claim.lease);
     Ok(Begun { task, queue, schedule, workers, run, asked, until_deadline, lease: claim.lease })
+}
+
+/// What was found, or why it cannot be read, as long as the database is there.
+fn unless_away<T>(found: Result<T, StoreError>) -> Result<Result<T, String>, StoreError> {
+    match found {
+        Err(error) if error.is_transient() => Err(error),
+        found => Ok(found.map_err(|error| error.to_string())),
+    }
 }
 
 /// Whether this host has a plugin that is run whatever the database defines. If the configuration leaves it out, it is not.
@@ -108,11 +104,9 @@ fn plugins_of(task: &Task, queue: Option<&Queue>) -> impl Iterator<Item = Plugin
 }
 
 /// The plugins that the database defines. If they cannot be read, there are none: most tasks need none.
-async fn workers(ledger: &Ledger, setup: &Setup) -> Result<Vec<Manifest>, StoreError> {
-    let read = retry("reading the workers", Patience::Endless, &setup.lifecycle, |_| async {
-        ledger.store().await?.workers().await
-    });
-    match read.await {
+async fn workers(ledger: &Ledger) -> Result<Vec<Manifest>, StoreError> {
+    let read = async |store: &Store| store.workers().await;
+    match ledger.insist("reading the workers", Patience::Endless, read).await {
         Ok(workers) => Ok(manifests(&workers)),
         Err(error) if error.is_transient() => Err(error),
         Err(error) => {
@@ -123,21 +117,17 @@ async fn workers(ledger: &Ledger, setup: &Setup) -> Result<Vec<Manifest>, StoreE
 }
 
 /// What the task's schedule knows of earlier runs. Most tasks have none.
-async fn schedule_of(task: &Task, ledger: &Ledger, setup: &Setup) -> Result<Option<ForRun>, StoreError> {
+async fn schedule_of(task: &Task, ledger: &Ledger) -> Result<Option<ForRun>, StoreError> {
     if !task.rest.contains_key("schedule") {
         return Ok(None);
     }
-    retry("reading the schedule", Patience::Endless, &setup.lifecycle, |_| async {
-        ledger.store().await?.schedule_for_run(task).await
-    })
-    .await
+    let read = async |store: &Store| store.schedule_for_run(task).await;
+    ledger.insist("reading the schedule", Patience::Endless, read).await
 }
 
-async fn queue_of(task: &Task, ledger: &Ledger, setup: &Setup) -> Result<Option<Queue>, StoreError> {
-    retry("reading the queue", Patience::Endless, &setup.lifecycle, |_| async {
-        ledger.store().await?.find_queue(&Selector::Id(task.queue.0)).await
-    })
-    .await
+async fn queue_of(task: &Task, ledger: &Ledger) -> Result<Option<Arc<Queue>>, StoreError> {
+    let find = async |store: &Store| store.find_queue(&Selector::Id(task.queue.0)).await;
+    Ok(ledger.insist("reading the queue", Patience::Endless, find).await?.map(Arc::new))
 }
 
 /// Shows a person who runs `dtr` by hand what came out, as Disbatch's runner does: writes both streams to standard error.

@@ -2,14 +2,14 @@
 //! secrets: of these nothing is left in memory when they are not needed any more.
 
 use std::fmt::{self, Display};
-use std::io;
+use std::io::{self, Write};
 use std::ops::{Deref, DerefMut};
 
 use disbatch_core::config::Config;
 use disbatch_core::model::Task;
 use disbatch_core::secrets::{FIELD, Keys, Sealed, SecureParams};
 use serde::Serialize;
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::Zeroize;
 
 use crate::plugin::Worker;
 
@@ -30,60 +30,32 @@ pub fn of(task: &Task, config: &Config) -> Result<Option<SecureParams>, String> 
     keys.open(task.queue, &sealed).map(Some).map_err(|error| why(&error))
 }
 
-/// A JSON object with a line break after it, and with secure parameters in it, and with what an adapter is told, if there
-/// are any. It is overwritten when it is dropped.
-pub fn within(
+/// Appends a JSON object, with secure parameters in it, and with what an adapter is told, if there are any.
+pub fn append_within(
+    line: &mut Wiped,
     object: &str,
     params: Option<&SecureParams>,
     worker: Option<&Worker<'_>>,
-) -> io::Result<Zeroizing<Vec<u8>>> {
-    if params.is_none() && worker.is_none() {
-        return Ok(Zeroizing::new(format!("{object}\n").into_bytes()));
-    }
-    let mut length = Length(0);
-    if let Some(params) = params {
-        append(&mut length, FIELD, params.value())?;
-    }
-    if let Some(worker) = worker {
-        append(&mut length, WORKER, worker)?;
-    }
+) -> io::Result<()> {
     let fields = object.strip_suffix('}').ok_or_else(|| io::Error::other("a task is an object"))?;
-    // It is never moved to where there is more room: what it leaves behind would not be overwritten.
-    let mut line = Zeroizing::new(Vec::<u8>::with_capacity(object.len() + length.0 + 4));
-    line.extend_from_slice(fields.as_bytes());
+    // And for the end of the line.
+    line.reserve(object.len() + 1);
+    line.extend(fields.as_bytes());
     if let Some(params) = params {
-        append(&mut *line, FIELD, params.value())?;
+        append(line, FIELD, params.value())?;
     }
     if let Some(worker) = worker {
-        append(&mut *line, WORKER, worker)?;
+        append(line, WORKER, worker)?;
     }
-    line.extend_from_slice(b"}\n");
-    if fields.ends_with('{') {
-        // Then the first field comes after no other one.
-        let comma = fields.len();
-        line.remove(comma);
-    }
-    Ok(line)
+    line.extend(b"}");
+    Ok(())
 }
 
-/// Writes one more field, and the comma before it.
-fn append(target: &mut impl io::Write, name: &str, value: &impl Serialize) -> io::Result<()> {
-    write!(target, ",\"{name}\":")?;
-    Ok(serde_json::to_writer(target, value)?)
-}
-
-/// Counts what is written.
-struct Length(usize);
-
-impl io::Write for Length {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 += bytes.len();
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+/// Appends one more field of an object.
+fn append(line: &mut Wiped, name: &str, value: &impl Serialize) -> io::Result<()> {
+    let comma = if line.ends_with(b"{") { "" } else { "," };
+    write!(line, "{comma}\"{name}\":")?;
+    Ok(serde_json::to_writer(line, value)?)
 }
 
 fn why(reason: &dyn Display) -> String {
@@ -97,14 +69,19 @@ pub struct Wiped(Vec<u8>);
 
 impl Wiped {
     pub fn extend(&mut self, bytes: &[u8]) {
-        let needed = self.0.len().saturating_add(bytes.len());
+        self.reserve(bytes.len());
+        self.0.extend_from_slice(bytes);
+    }
+
+    /// Has room for so many more.
+    pub fn reserve(&mut self, more: usize) {
+        let needed = self.0.len().saturating_add(more);
         if needed > self.0.capacity() {
             // A vector that grows by itself leaves a copy behind.
             let mut larger = Vec::with_capacity(needed.max(self.0.capacity().saturating_mul(2)));
             larger.extend_from_slice(&self.0);
             std::mem::replace(&mut self.0, larger).zeroize();
         }
-        self.0.extend_from_slice(bytes);
     }
 
     /// Leaves out so many at the beginning, or all if there are fewer.
@@ -184,22 +161,21 @@ mod tests {
     }
 
     #[test]
-    fn they_are_put_into_an_object_without_a_copy_of_them() {
+    fn they_are_put_into_an_object() {
         let secret = json!({ "password": "correct \"horse\"\n", "list": [1, null, { "é": "\u{1}" }] });
         let params = SecureParams::new(secret.as_object().unwrap().clone()).unwrap();
         for object in [json!({}), json!({ "a": { "b": "}" } }), json!({ "_id": { "$oid": "x" }, "z": "{" })] {
-            let line = within(&object.to_string(), Some(&params), None).unwrap();
-            assert_eq!(line.last(), Some(&b'\n'));
+            let mut line = Wiped::default();
+            append_within(&mut line, &object.to_string(), Some(&params), None).unwrap();
             let read: Value = serde_json::from_slice(&line).unwrap();
             let mut expected = object.clone();
             expected["secure_params"] = secret.clone();
             assert_eq!(read, expected);
-            // Had it grown, its capacity would be more than was asked for.
-            assert!(line.capacity() <= line.len() + 8, "{} of {}", line.len(), line.capacity());
-            let without = within(&object.to_string(), None, None).unwrap();
-            assert_eq!(*without, format!("{object}\n").into_bytes());
+            let mut without = Wiped::default();
+            append_within(&mut without, &object.to_string(), None, None).unwrap();
+            assert_eq!(&*without, object.to_string().as_bytes());
         }
-        assert!(within("null", Some(&params), None).is_err());
+        assert!(append_within(&mut Wiped::default(), "null", Some(&params), None).is_err());
     }
 
     #[test]

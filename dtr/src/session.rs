@@ -11,16 +11,13 @@ use bson::{DateTime, RawDocumentBuf, doc};
 use disbatch_core::clock::{Clock, SystemClock};
 use disbatch_core::definitions::{Definition, manifests};
 use disbatch_core::link::{Assignment, Go};
-use disbatch_core::model::{Queue, Rules, Status, Task};
-use disbatch_core::plugin::Manifest;
-use disbatch_core::schedules::ForRun;
-use disbatch_core::task::{Start, Started};
+use disbatch_core::model::{Status, Task};
+use disbatch_core::task::{Run, Start};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::time::timeout;
 
-use crate::custody::Asked;
-use crate::custody::{self, Nudged};
+use crate::custody::{self, Asked, Nudged};
 use crate::descriptors;
 use crate::folder::{Folders, Lodging};
 use crate::ledger::{Connection, Ledger};
@@ -202,9 +199,9 @@ impl Place<'_> {
         );
         let work = Work { setup, ledger: &ledger, begun: &begun, folder, is_alone };
         let (outcome, delivered) = Box::pin(work.carry_out(kit, nudged)).await?;
-        tracing::debug!(task = %begun.run.task, status = %outcome.status, ?delivered, "task ended");
+        tracing::debug!(task = %begun.run.task, status = %outcome.verdict.status, ?delivered, "task ended");
         ledger.flush().await;
-        Ok((delivered.ending(&begun.run), outcome.has_left))
+        Ok((delivered.ending(&begun.run), outcome.verdict.has_left))
     }
 
     /// Waits until the task has been started, or starts it. One that was started for this runner is its own once it has said that it
@@ -215,22 +212,24 @@ impl Place<'_> {
         (is_said, word): (bool, Word),
         ledger: &Ledger,
     ) -> Result<Begun, Failure> {
-        let lease = Duration::from_millis(u64::try_from(assignment.lease_ms).unwrap_or(0));
         match assignment.go {
-            Some(go) if is_said => return started(assignment, go, lease),
+            Some(go) if is_said => return started(self.kit, assignment, go),
             Some(_) => {
                 self.link.close();
-                return start(assignment, lease, ledger).await;
+                return start(self.kit, assignment, ledger).await;
             }
             None => {}
         }
-        match timeout(lease / 3, word.said()).await {
-            Ok(Some(Some(go))) => started(assignment, go, lease),
-            Ok(Some(None)) => Err(not_claimed(&assignment)),
+        match timeout(millis(assignment.lease_ms) / 3, word.come()).await {
+            Ok(Some(Some(go))) => started(self.kit, assignment, go),
+            Ok(Some(None)) => {
+                let Run { task, node, .. } = assignment.run;
+                Err(Failure::NotClaimed { task, node })
+            }
             Ok(None) | Err(_) => {
                 tracing::warn!(task = %assignment.run.task, "the DEN does not start the task, so its runner does");
                 self.link.close();
-                start(assignment, lease, ledger).await
+                start(self.kit, assignment, ledger).await
             }
         }
     }
@@ -241,41 +240,36 @@ fn is_its_own(failure: &Failure) -> bool {
     matches!(failure, Failure::NotClaimed { .. } | Failure::TakenAway { .. })
 }
 
-fn not_claimed(assignment: &Assignment) -> Failure {
-    Failure::NotClaimed { task: assignment.run.task, node: assignment.run.node.clone() }
+fn millis(ms: i64) -> Duration {
+    Duration::from_millis(u64::try_from(ms).unwrap_or(0))
 }
 
-fn schedule_of(assignment: &Assignment) -> Result<Option<ForRun>, String> {
-    match &assignment.schedule_problem {
-        Some(problem) => Err(problem.clone()),
-        None => Ok(assignment.schedule.clone()),
-    }
-}
-
-fn queue_of(assignment: &Assignment) -> Result<Option<Queue>, String> {
-    bson::deserialize_from_slice(assignment.queue.as_bytes()).map(Some).map_err(|error| error.to_string())
-}
-
-/// The plugins that the DEN knows from the database. One that cannot be read is not there.
-fn workers_of(assignment: &Assignment) -> Vec<Manifest> {
+/// A task that has been started, with what its DEN says of it besides. Until when it has to be done is still to be said.
+fn begun(kit: &Kit, task: Task, assignment: Assignment, asked: Asked) -> Begun {
     let read = |raw: &RawDocumentBuf| {
         Definition::of_raw(raw).inspect_err(|error| tracing::warn!(%error, "ignoring a worker")).ok()
     };
+    // One that cannot be read is not there.
     let workers: Vec<Definition> = assignment.workers.iter().filter_map(read).collect();
-    manifests(&workers)
+    Begun {
+        task,
+        queue: kit.queue(assignment.queue).map(Some).map_err(|error| error.to_string()),
+        schedule: assignment.schedule_problem.map_or(Ok(assignment.schedule), Err),
+        workers: manifests(&workers),
+        run: assignment.run,
+        asked,
+        until_deadline: None,
+        lease: millis(assignment.lease_ms),
+    }
 }
 
 /// The DEN has started it.
-fn started(assignment: Assignment, go: Go, lease: Duration) -> Result<Begun, Failure> {
+fn started(kit: &Kit, assignment: Assignment, go: Go) -> Result<Begun, Failure> {
     let mut task: Task = bson::deserialize_from_slice(assignment.task.as_bytes())?;
     mark_started(&mut task, &assignment);
-    let queue = queue_of(&assignment);
-    let until = Duration::from_millis(u64::try_from(go.until_ms).unwrap_or(0));
-    let until_deadline =
-        go.deadline_in_ms.map(|left| Duration::from_millis(u64::try_from(left).unwrap_or(0)));
-    let asked = Asked::for_plugin_until(until, lease);
-    let (schedule, workers) = (schedule_of(&assignment), workers_of(&assignment));
-    Ok(Begun { task, queue, schedule, workers, run: assignment.run, asked, until_deadline, lease })
+    let asked = Asked::for_plugin_until(millis(go.until_ms), millis(assignment.lease_ms));
+    let until_deadline = go.deadline_in_ms.map(millis);
+    Ok(Begun { until_deadline, ..begun(kit, task, assignment, asked) })
 }
 
 /// What the start changes in a task, for the plugin, which is told of a running task.
@@ -298,7 +292,7 @@ fn mark_started(task: &mut Task, assignment: &Assignment) {
 
 /// Without the DEN: it may have started the task, or may not have come to it. How long ago is not known, so the start
 /// gives the plugin no time; the lease is renewed before it begins.
-async fn start(assignment: Assignment, lease: Duration, ledger: &Ledger) -> Result<Begun, Failure> {
+async fn start(kit: &Kit, assignment: Assignment, ledger: &Ledger) -> Result<Begun, Failure> {
     let asked = Asked::now().without_time();
     let run = &assignment.run;
     let (from, at) = match assignment.go {
@@ -313,19 +307,14 @@ async fn start(assignment: Assignment, lease: Duration, ledger: &Ledger) -> Resu
         claim: run.instance.clone().map(|instance| (run.attempt, instance)),
         claimed: assignment.task.get_datetime("mtime").ok(),
         at,
-        lease,
+        lease: millis(assignment.lease_ms),
         pid: std::process::id(),
         waiting: None,
     };
-    let (task, run) = match ledger.start(&claim).await? {
-        Started::Running(task, run) => (*task, run),
-        Started::NotClaimed => return Err(not_claimed(&assignment)),
-    };
-    let (queue, schedule) = (queue_of(&assignment), schedule_of(&assignment));
-    let workers = workers_of(&assignment);
-    let rules = Rules::of(&task, queue.as_ref().ok().and_then(Option::as_ref));
-    let until_deadline = custody::until_deadline(&task, &rules, lease);
-    Ok(Begun { task, queue, schedule, workers, run, asked, until_deadline, lease })
+    let (task, run) = ledger.start(&claim).await?;
+    let begun = Begun { run, ..begun(kit, task, assignment, asked) };
+    let until_deadline = custody::until_deadline(&begun.task, begun.known_queue(), begun.lease);
+    Ok(Begun { until_deadline, ..begun })
 }
 
 /// The time by this host's clock, and later than `at`.

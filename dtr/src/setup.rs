@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{CommandFactory, Parser};
-use disbatch_core::config::{Config, ConfigError, DEFAULT_PATH, Gfs, Level, Log};
+use disbatch_core::config::{Config, ConfigError, DEFAULT_PATH, Gfs, Level};
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::model::{IdError, NodeName, TaskId};
 use disbatch_core::store::StoreError;
@@ -107,7 +107,10 @@ impl Setup {
             folder::make_in(config.temp_folder());
             folder::provide(folder::parent())?;
         }
-        telemetry::init(&log_of(&config, args.quiet)).map_err(Failure::Setup)?;
+        if args.quiet {
+            config.log.level = Level::Warn;
+        }
+        telemetry::init(&config.log).map_err(Failure::Setup)?;
         if args.link.is_none() {
             // A DEN has said it for all of its runners.
             config.log_exposure();
@@ -130,14 +133,6 @@ fn lead_own_session() {
     if let Err(error) = nix::unistd::setsid() {
         tracing::debug!(%error, "staying in the session");
     }
-}
-
-fn log_of(config: &Config, quiet: bool) -> Log {
-    let mut log = config.log.clone();
-    if quiet {
-        log.level = Level::Warn;
-    }
-    log
 }
 
 /// How a run ended that did what it should.
@@ -166,12 +161,7 @@ pub enum Failure {
     #[error("{0}")]
     Setup(io::Error),
     #[error("cannot make a private folder for the task in {folder}: {source}", folder = folder.display())]
-    Folder {
-        /// Where.
-        folder: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Folder { folder: PathBuf, source: io::Error },
     #[error("no task {task} is claimed for node {node}; nothing was touched")]
     NotClaimed { task: TaskId, node: NodeName },
     #[error("task {task} is not running on node {node} any more; its result is discarded")]

@@ -12,22 +12,17 @@ use disbatch_core::task::STORAGE;
 use serde_json::Value;
 use tokio::io::{AsyncRead, ReadBuf};
 
+use crate::control::LONGEST_LINE;
 use crate::relay::{Notes, Relay};
-
-/// The most that is saved, as BSON, in bytes.
-pub const LARGEST: usize = budget::STORAGE;
 
 /// What a line of standard output begins with that says what is to be saved. JSON follows.
 const MARK: &[u8] = b"[saveJobStorage]";
 
-/// Longer lines are not read: as much as one of the control channel may have.
-const LONGEST_LINE: usize = 2 * 1024 * 1024;
-
 pub fn stored(value: &Value) -> Result<Bson, String> {
     let storage = to_bson(value);
     let bytes = bson::serialize_to_vec(&doc! { STORAGE: &storage }).map_err(|error| error.to_string())?;
-    if bytes.len() > LARGEST {
-        return Err(format!("it has more than {LARGEST} bytes"));
+    if bytes.len() > budget::STORAGE {
+        return Err(format!("it has more than {} bytes", budget::STORAGE));
     }
     Ok(storage)
 }
@@ -58,18 +53,12 @@ impl Ear {
         let mut rest = bytes;
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
             self.take(&rest[..end]);
-            self.end_line(relay);
+            self.finish(relay);
             rest = &rest[end + 1..];
         }
         self.take(rest);
     }
 
-    /// The stream is at its end. A last line need not have one.
-    pub fn finish(&mut self, relay: &Relay) {
-        self.end_line(relay);
-    }
-
-    /// The same stream, overheard.
     pub fn over<'a, R>(&'a mut self, source: R, relay: &'a Relay) -> Overheard<'a, R> {
         Overheard { source, ear: self, relay }
     }
@@ -107,7 +96,8 @@ impl Ear {
         self.line = Vec::new();
     }
 
-    fn end_line(&mut self, relay: &Relay) {
+    /// A line is at its end, or the stream is: a last line need not have one.
+    pub fn finish(&mut self, relay: &Relay) {
         let line = std::mem::take(&mut self.line);
         if std::mem::take(&mut self.state) != State::Marked {
             return;
@@ -165,8 +155,8 @@ mod tests {
             assert_eq!(stored(&value).unwrap().into_relaxed_extjson(), value);
         }
         let of = |length| json!("x".repeat(length));
-        assert!(stored(&of(LARGEST - 100)).is_ok());
-        assert_eq!(stored(&of(LARGEST)).unwrap_err(), "it has more than 1048576 bytes");
+        assert!(stored(&of(budget::STORAGE - 100)).is_ok());
+        assert_eq!(stored(&of(budget::STORAGE)).unwrap_err(), "it has more than 1048576 bytes");
         assert!(stored(&json!({ "a\0b": 1 })).is_err(), "MongoDB has no such names");
     }
 

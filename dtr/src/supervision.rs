@@ -43,12 +43,10 @@ pub struct End {
     pub grace: Duration,
 }
 
-/// A wish concerning the plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wish {
     /// It may live until this time, by [`crate::boot_time`], unless it is given more.
     Until(Duration),
-    /// It must end.
     End(End),
     /// It stops if it can, to go on elsewhere.
     Interrupt,
@@ -65,14 +63,12 @@ pub struct Supervision {
     so_far: SoFar,
 }
 
-/// What has been wished for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SoFar {
     /// The newest time until which a plugin may live.
     pub until: Option<Duration>,
     /// The first request to end.
     pub end: Option<End>,
-    /// It is to stop if it can.
     pub interrupt: bool,
 }
 
@@ -93,7 +89,6 @@ impl Supervisor {
         self.wish(Wish::End(end));
     }
 
-    /// Has the plugin stop where it is, if it can.
     pub fn interrupt(&self) {
         self.wish(Wish::Interrupt);
     }
@@ -124,6 +119,11 @@ impl Supervision {
         self.so_far
     }
 
+    /// Whether a plugin was to stop before this one was started. What comes after that is the next wish.
+    pub fn is_interrupted(&self) -> bool {
+        self.so_far.interrupt
+    }
+
     fn note(&mut self, wish: Wish) {
         match wish {
             Wish::Until(time) => self.so_far.until = Some(time),
@@ -138,7 +138,6 @@ impl Supervision {
 /// What is under way to end a plugin: nothing at first.
 #[derive(Debug, Default)]
 pub struct Ending {
-    /// Why it is to end, if it is.
     pub reason: Option<Reason>,
     kill_at: Option<Instant>,
     killed: bool,
@@ -181,10 +180,15 @@ impl Ending {
 
     /// Waits until it is time for that.
     pub async fn grace_is_over(&self) {
-        match self.kill_at {
-            Some(time) => sleep_until(time).await,
-            None => std::future::pending().await,
-        }
+        until(self.kill_at).await;
+    }
+}
+
+/// Waits until that time, if there is one, or else for ever.
+pub async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }
 

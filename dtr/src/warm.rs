@@ -9,9 +9,7 @@ mod pipes;
 mod process;
 
 use std::ffi::OsString;
-use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -19,28 +17,31 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use disbatch_core::clock::boot_time;
-use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::model::{NodeName, PluginName};
 use disbatch_core::plugin::{Plugin, Warm};
 use disbatch_core::secrets::NamedSecrets;
 use futures::FutureExt;
-use zeroize::Zeroizing;
 
 use crate::capture::Captures;
 use crate::confine::Confinement;
 use crate::control::Control;
 use crate::facts::{self, ExitFacts};
-use crate::guard::protocol::{Exit, Spawn};
+use crate::guard::protocol::Spawn;
 use crate::guard::{self, Guards, LEASE_IS_OVER};
 use crate::isolation::Isolation;
-use crate::plugin::{Ended, Job, NotBegun, abandoned_note, secret_variable, task_json, variables};
+use crate::plugin::{
+    Ended, Exited, Job, NotBegun, Say, abandoned_note, append_task, secret_variable, variables,
+};
 use crate::relay::Relay;
 use crate::secrets::Wiped;
 use crate::storage::Ear;
-use crate::supervision::{Reason, Supervision};
+use crate::supervision::Reason;
+use crate::work::parts::Mark;
 pub use batch::{Batcher, Batches};
-use pipes::{Intake, Said};
-use process::{Bounds, Fate, Process, Say};
+use meter::Usage;
+use pipes::Said;
+pub use process::Leash;
+use process::{Fate, Process};
 
 /// So many processes are started for one task, if they end before they have begun with it.
 const MOST_STARTS: u32 = 2;
@@ -51,13 +52,10 @@ const NOT_DONE: i32 = 1;
 /// What was seen of a program is believed for so long: where tasks are short, to look would be much of what they cost.
 const BELIEVED_FOR: Duration = Duration::from_secs(1);
 
-/// What the line begins with that brings a task, before that.
-const LINE_START: &[u8] = b"{\"task\":";
-
 /// Keeps the process of a warm plugin between tasks.
 #[derive(Debug, Default)]
 pub struct Keeper {
-    kept: Option<Kept>,
+    process: Option<Process>,
     marks: Marks,
 }
 
@@ -84,17 +82,11 @@ impl Marks {
                 // What is elsewhere may be what the plugin works on, which changes with each task.
                 let is_own = |path: &&Path| plugin.folder.as_ref().is_some_and(|own| path.starts_with(own));
                 let files = arguments.iter().map(Path::new).filter(is_own);
-                let marks = [program.as_path()].into_iter().chain(files).filter_map(mark).collect();
+                let marks = [program.as_path()].into_iter().chain(files).filter_map(Mark::of).collect();
                 Arc::clone(&self.0.insert(Seen { program, arguments, marks, at: Instant::now() }).marks)
             }
         }
     }
-}
-
-#[derive(Debug)]
-struct Kept {
-    key: Key,
-    process: Process,
 }
 
 /// What a process was started for and from. When that changes, there is a new one.
@@ -109,11 +101,6 @@ struct Key {
     marks: Arc<[Mark]>,
 }
 
-/// Tells a program that was changed or replaced: device, number, length, and the time of the last change in seconds and
-/// nanoseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Mark(u64, u64, u64, i64, i64);
-
 impl Keeper {
     /// Has the task done by the plugin's process, or by a new one. What it writes comes into `captures`, and after it the
     /// runner's notes.
@@ -123,93 +110,87 @@ impl Keeper {
         (job, guards): (Job<'_>, &mut Guards),
         captures: &mut Captures,
         relay: &Relay,
-        (supervision, lifecycle): (&mut Supervision, &Lifecycle),
+        say: &mut Say<'_>,
     ) -> Result<Ended, NotBegun> {
-        if boot_time() >= job.until {
-            return Err(io::Error::other(LEASE_IS_OVER).into());
-        }
-        // Where another plugin of the task has had the folder, it belongs to its user already.
-        if let Some(folder) = job.private_folder().filter(|_| job.is_first()) {
-            guards.isolation().hand_over(folder)?;
-        }
-        let line = task_line(&job)?;
-        let (ear, control) = (Ear::default(), Control::of(job.task.id));
-        let said = Said { captures, ear, control, relay };
-        let mut intake = Intake { line: &line, sent: 0, said };
+        admit(&job, guards.isolation())?;
+        let mut line = task_line(&job)?;
+        let mut said = Said { captures, ear: Ear::default(), control: Control::of(job.task.id), relay };
         let key = Key::of(plugin, limits, (&job, guards.isolation()), self.marks.of(plugin));
         let (mut starts, mut until) = (0, job.until);
         loop {
-            let mut kept = match self.fit_for(&key).await {
-                Some(kept) => kept,
+            let mut process = match self.fit_for(&key).await {
+                Some(process) => process,
                 None => {
                     starts += 1;
-                    let say = Say { supervision: &mut *supervision, lifecycle };
-                    let process = Box::pin(start(&key, (&job.run.node, &mut until), guards, say)).await?;
-                    Kept { process, key: key.clone() }
+                    Box::pin(start(&key, (&job.run.node, &mut until), guards, say)).await?
                 }
             };
-            let say = Say { supervision: &mut *supervision, lifecycle };
-            match kept.process.work(&mut intake, until, say).await {
-                Fate::Done { code, took, usage } => {
-                    self.kept = Some(kept);
-                    let exit = ExitStatus::from_raw(i32::from(code) << 8);
-                    let facts = ExitFacts::of_task(exit, took, (usage.cpu, usage.memory));
-                    return Ok(intake.said.ended(exit, facts));
+            match process.work(line, &mut said, until, say).await? {
+                Fate::Done { took, usage } => {
+                    self.process = Some(process);
+                    return Ok(said.answered(took, usage, None));
                 }
                 Fate::NotBegun if starts < MOST_STARTS => {
                     tracing::debug!(task = %job.task.id, "the warm plugin had ended before the task began");
-                    intake.sent = 0;
-                    intake.said.control = Control::of(job.task.id);
+                    line = task_line(&job)?;
+                    said.control = Control::of(job.task.id);
                 }
                 Fate::NotBegun => return Err(io::Error::other("it ends before it takes a task").into()),
-                Fate::Ended { exit, reason, guarded, abandoned } => {
-                    if abandoned {
-                        intake.said.captures.stderr.note(&abandoned_note());
-                    }
-                    return Ok(intake.said.ended_with_process(&exit, reason, guarded));
-                }
+                Fate::Ended(exited) => return Ok(said.ended_with_process(&exited)),
             }
         }
     }
 
     /// The plugin whose process is there.
     pub fn plugin(&self) -> Option<&PluginName> {
-        self.kept.as_ref().map(|kept| &kept.key.name)
+        self.process.as_ref().map(|process| &process.key.name)
     }
 
     /// Looks after the process while there is no task, until it has ended. Loses nothing when dropped.
     pub async fn idle(&mut self) {
-        while let Some(kept) = &mut self.kept {
-            if kept.process.idle().await {
+        while let Some(process) = &mut self.process {
+            if process.idle().await {
                 tracing::debug!("the warm plugin has ended");
-                self.kept = None;
+                self.process = None;
             }
         }
     }
 
     /// The same without waiting for anything. To be called often enough: at least once in the lease of a task.
     pub fn look_after(&mut self) {
-        if let Some(kept) = &mut self.kept {
-            kept.process.put_off();
+        if let Some(process) = &mut self.process {
+            process.put_off();
         }
         self.idle().now_or_never();
     }
 
     /// Ends the process, if there is one.
     pub async fn end(&mut self) {
-        if let Some(kept) = self.kept.take() {
-            kept.process.end().await;
+        if let Some(process) = self.process.take() {
+            process.end().await;
         }
     }
 
     /// The process that is there, if it is the right one and can be used. Any other one is ended.
-    async fn fit_for(&mut self, key: &Key) -> Option<Kept> {
-        let kept = self.kept.take()?;
-        if kept.key == *key && kept.process.is_fit() {
-            return Some(kept);
+    async fn fit_for(&mut self, key: &Key) -> Option<Process> {
+        let process = self.process.take()?;
+        if process.key == *key && process.is_fit() {
+            return Some(process);
         }
-        Box::pin(kept.process.end()).await;
+        Box::pin(process.end()).await;
         None
+    }
+}
+
+/// Sees to what has to be so before a process is given a task.
+fn admit(job: &Job<'_>, isolation: &Isolation) -> io::Result<()> {
+    if boot_time() >= job.until {
+        return Err(io::Error::other(LEASE_IS_OVER));
+    }
+    // Where another plugin of the task has had the folder, it belongs to its user already.
+    match job.private_folder().filter(|_| job.is_first()) {
+        Some(folder) => isolation.hand_over(folder),
+        None => Ok(()),
     }
 }
 
@@ -218,7 +199,7 @@ async fn start(
     key: &Key,
     (node, until): (&NodeName, &mut Duration),
     guards: &mut Guards,
-    say: Say<'_>,
+    say: &mut Say<'_>,
 ) -> Result<Process, NotBegun> {
     guards.be_ready(*until).await?;
     let mut environment = guards.isolation().environment_with(&key.secrets);
@@ -227,8 +208,7 @@ async fn start(
     environment.add("DISBATCH_NODE", node.as_str());
     environment.add("DISBATCH_CONTROL_FD", guard::CONTROL_FD.to_string());
     environment.add(guard::RUNNER_VARIABLE, std::process::id().to_string());
-    let cpu_seconds = key.confinement.as_ref().and_then(|confinement| confinement.limits.cpu_seconds);
-    let guarded = guards.spawn(Spawn {
+    let started = guards.spawn(Spawn {
         until: *until,
         program: key.program.clone(),
         arguments: key.arguments.iter().map(OsString::from).collect(),
@@ -238,16 +218,18 @@ async fn start(
         confinement: key.confinement.clone(),
         direct: None,
     })?;
-    let bounds = Bounds { limits: key.limits, cpu: cpu_seconds.map(Duration::from_secs) };
-    Process::begin(guarded, bounds, until, say).await
+    Process::begin(started, key.clone(), until, say).await
 }
 
 impl Said<'_> {
-    /// It has ended with its process, as the runner wanted it for this `reason`, if it did.
-    fn ended_with_process(mut self, exit: &Exit, reason: Option<Reason>, guarded: bool) -> Ended {
-        let facts = ExitFacts::of(exit, reason);
-        let mut notes: Vec<String> = facts::notes(exit, guarded).collect();
-        let mut exit = exit.exit_status();
+    /// It has ended with its process.
+    fn ended_with_process(mut self, exited: &Exited) -> Ended {
+        let facts = ExitFacts::of(&exited.exit, exited.reason);
+        let mut notes: Vec<String> = facts::notes(&exited.exit, exited.guarded).collect();
+        let mut exit = exited.exit.exit_status();
+        if exited.abandoned {
+            self.captures.stderr.note(&abandoned_note());
+        }
         if exit.code().is_some() && facts.reason.is_none() && self.control.done.is_none() {
             notes.push("disbatch: the plugin ended without saying that the task is done\n".to_owned());
             exit = if exit.success() { ExitStatus::from_raw(NOT_DONE << 8) } else { exit };
@@ -257,7 +239,10 @@ impl Said<'_> {
         Ended { exit, facts, control: self.control }
     }
 
-    fn ended(mut self, exit: ExitStatus, facts: ExitFacts) -> Ended {
+    /// The plugin has said that the task is done; `reason`: what it was to end for, if it was.
+    fn answered(mut self, took: Duration, usage: Usage, reason: Option<Reason>) -> Ended {
+        let exit = ExitStatus::from_raw(i32::from(self.control.done.unwrap_or(1)) << 8);
+        let facts = ExitFacts { reason, ..ExitFacts::of_task(exit, took, (usage.cpu, usage.memory)) };
         self.note_complaints();
         Ended { exit, facts, control: self.control }
     }
@@ -288,28 +273,18 @@ impl Key {
             marks,
         }
     }
+
+    /// After so much processor time the system kills the process, if there is such a limit.
+    fn most_cpu(&self) -> Option<Duration> {
+        self.confinement.as_ref()?.limits.cpu_seconds.map(Duration::from_secs)
+    }
 }
 
-fn mark(path: &Path) -> Option<Mark> {
-    let found = fs::metadata(path).ok()?;
-    Some(Mark(found.dev(), found.ino(), found.size(), found.ctime(), found.ctime_nsec()))
-}
-
-/// The line that brings a task to the plugin, with its line break. It has no other one. It is overwritten when it is dropped, and
-/// its buffer never grows. So is all that it is made of.
-fn task_line(job: &Job<'_>) -> io::Result<Zeroizing<Vec<u8>>> {
-    let task = task_json(job, job.secure_params)?;
-    let rest = rest_of_line(job)?;
-    let mut line = Zeroizing::new(Vec::<u8>::with_capacity(LINE_START.len() + task.len() + rest.len()));
-    line.extend_from_slice(LINE_START);
-    line.extend_from_slice(task.trim_ascii_end());
-    line.extend_from_slice(&rest);
-    Ok(line)
-}
-
-/// What follows the task.
-fn rest_of_line(job: &Job<'_>) -> io::Result<Wiped> {
+/// The line that brings a task to the plugin, with its line break. It has no other one.
+fn task_line(job: &Job<'_>) -> io::Result<Wiped> {
     let mut line = Wiped::default();
+    line.extend(b"{\"task\":");
+    append_task(&mut line, job, job.secure_params, None)?;
     for (index, (name, value)) in variables(job).into_iter().enumerate() {
         line.extend(if index == 0 { b",\"env\":{" } else { b"," });
         append_entry(&mut line, name, &value)?;

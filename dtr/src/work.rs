@@ -11,9 +11,10 @@ mod tools;
 use std::convert::Infallible;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use bson::RawDocumentBuf;
 use disbatch_core::clock::boot_time;
 use disbatch_core::config::{Config, ConfigError};
 use disbatch_core::model::{Queue, Rules, Status, Task, Trial, whole_number};
@@ -23,8 +24,7 @@ use disbatch_core::secrets::SecureParams;
 use disbatch_core::store::StoreError;
 use disbatch_core::task::Run;
 
-use crate::custody::Asked;
-use crate::custody::{Charge, Custody, Nudged};
+use crate::custody::{Asked, Custody, Nudged};
 use crate::deliver::{Delivered, deliver};
 use crate::early_upload::Early;
 use crate::files;
@@ -34,6 +34,7 @@ use crate::isolation::Isolation;
 use crate::ledger::{Hold, Ledger};
 use crate::live::Live;
 use crate::local::Prepared;
+use crate::lock;
 use crate::outcome::{self, Outcome};
 use crate::plugin::{self, Job};
 use crate::recorder::{Commons, Sums};
@@ -60,7 +61,7 @@ pub struct Begun {
     /// The task, as it was after the start.
     pub task: Task,
     /// Its queue, none if it is gone, or why it cannot be read.
-    pub queue: Result<Option<Queue>, String>,
+    pub queue: Result<Option<Arc<Queue>>, String>,
     /// What its schedule knows of earlier runs, if it has one, or why that cannot be read.
     pub schedule: Result<Option<ForRun>, String>,
     /// The plugins that the database defines, as far as the task may need them.
@@ -68,15 +69,24 @@ pub struct Begun {
     pub run: Run,
     /// When the first lease was asked for.
     pub asked: Asked,
-    /// How long there is until the task's deadline.
+    /// How long there is until the task's deadline, by the server's clock.
     pub until_deadline: Option<Duration>,
     pub lease: Duration,
+}
+
+impl Begun {
+    /// Its queue, if that is there and can be read.
+    pub fn known_queue(&self) -> Option<&Queue> {
+        self.queue.as_ref().ok()?.as_deref()
+    }
 }
 
 /// What a runner keeps from task to task. Tasks that it has at the same time share it.
 #[derive(Debug)]
 pub struct Kit {
     plugins: Mutex<Installed>,
+    /// That of the last task, and how its DEN has told of it.
+    queue: Mutex<Option<(RawDocumentBuf, Arc<Queue>)>>,
     /// What plugins are kept from.
     isolation: Arc<Isolation>,
     /// What each task has for itself.
@@ -94,14 +104,23 @@ impl Kit {
         let isolation = Arc::new(Isolation::prepare(config)?);
         let tools = Toolbox::new(Arc::clone(&isolation));
         let (batches, batcher) = Batcher::new(Guards::new(Arc::clone(&isolation)));
-        let plugins = Mutex::new(Installed::discover(config));
+        let (plugins, queue) = (Mutex::new(Installed::discover(config)), Mutex::default());
         let (sums, commons) = (Sums::default(), Commons::default());
-        Ok((Self { plugins, isolation, tools, batches, sums, commons }, batcher))
+        Ok((Self { plugins, queue, isolation, tools, batches, sums, commons }, batcher))
     }
 
-    /// The plugins of this host.
+    /// A queue as a DEN tells of it. Most tasks are of the same one as the task before: that is not read again.
+    pub fn queue(&self, told: RawDocumentBuf) -> Result<Arc<Queue>, bson::error::Error> {
+        let mut last = lock(&self.queue);
+        if let Some((_, queue)) = last.as_ref().filter(|(known, _)| *known == told) {
+            return Ok(Arc::clone(queue));
+        }
+        let queue = Arc::new(bson::deserialize_from_slice(told.as_bytes())?);
+        Ok(Arc::clone(&last.insert((told, queue)).1))
+    }
+
     pub fn plugins(&self) -> MutexGuard<'_, Installed> {
-        self.plugins.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.plugins)
     }
 
     /// What the plugin of a task is started with in this folder.
@@ -156,13 +175,11 @@ fn commits(parts: &[Part]) -> bool {
 impl Work<'_> {
     /// Runs the plugin, or those of all steps, and stores what came out.
     pub async fn carry_out(&self, kit: &Kit, nudged: Nudged) -> Result<(Outcome, Delivered), StoreError> {
-        let Begun { task, queue, run, asked, until_deadline, lease, .. } = self.begun;
-        let rules = Rules::of(task, queue.as_ref().ok().and_then(Option::as_ref));
+        let Begun { task, run, .. } = self.begun;
+        let rules = Rules::of(task, self.begun.known_queue());
         let (supervisor, supervision) = supervision::channel();
-        let charge =
-            Charge { run: run.clone(), rules, lease: *lease, asked: *asked, until_deadline: *until_deadline };
         let (custody, live) = (Custody::default(), Live::new(self.ledger, run));
-        let keep = custody.keep(self.ledger, charge, supervisor, nudged);
+        let keep = custody.keep(self.ledger, (self.begun, rules), supervisor, nudged);
         // Now the output is in its place, or whoever has taken the task away has kept what was written.
         let work = live.beside(self.carry_through(kit, (&rules, supervision), (&custody, &live)));
         tokio::select! {
@@ -219,8 +236,7 @@ impl Work<'_> {
             custody.end();
             if detached { Delivered::Detached } else { Delivered::NotRunning }
         } else {
-            let trial = self.begun.queue.as_ref().ok().and_then(Option::as_ref);
-            let trial = trial.and_then(|queue| Trial::of(queue, task));
+            let trial = self.begun.known_queue().and_then(|queue| Trial::of(queue, task));
             deliver(self.ledger, (task, run), &outcome, (self.setup.gfs, &early, trial)).await?
         };
         files::settle(self, delivered).await;
@@ -231,7 +247,7 @@ impl Work<'_> {
     /// since of who has asked it. What it has logged would be lost if the task ended here, and its work would be done twice if
     /// the task was tried again. If it has refused the task after that, the task fails as others do, with what was logged.
     async fn is_elsewhere(&self, outcome: &Outcome, asks_service: bool) -> Result<bool, StoreError> {
-        if outcome.detached {
+        if outcome.verdict.detached {
             return Ok(true);
         }
         let run = &self.begun.run;
@@ -293,7 +309,7 @@ impl Work<'_> {
 async fn refusal(outcome: &Outcome) -> Option<String> {
     let facts = outcome.exit.as_ref()?.get_document("engine").ok()?;
     let answered = facts.get("http_status").and_then(whole_number)?;
-    if outcome.status != Status::Failed || OF_PROXIES.contains(&answered) {
+    if outcome.verdict.status != Status::Failed || OF_PROXIES.contains(&answered) {
         return None;
     }
     // It is short, and what cannot be read of it is no reason to do anything else.
@@ -308,7 +324,7 @@ mod tests {
     use super::*;
 
     fn failed(exit: Option<Document>) -> Outcome {
-        Outcome::unable_to_start("it has answered with 500").with_exit(exit)
+        Outcome { exit, ..Outcome::unable_to_start("it has answered with 500") }
     }
 
     #[tokio::test]
@@ -320,7 +336,7 @@ mod tests {
             assert_eq!(refusal(&failed(nothing.clone())).await, None, "{nothing:?}");
         }
         let mut cancelled = failed(answered(500));
-        cancelled.status = Status::Terminated;
+        cancelled.verdict.status = Status::Terminated;
         assert_eq!(refusal(&cancelled).await, None);
     }
 }

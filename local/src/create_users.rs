@@ -41,17 +41,17 @@ pub async fn run(options: CreateUsers, config: Option<&Path>) -> anyhow::Result<
     if options.drop_roles {
         for role in Role::ALL {
             let dropped = administrator.drop_user(role).await;
-            dropped.with_context(|| format!("cannot remove user '{}'", role.user()))?;
+            dropped.with_context(|| format!("cannot remove user '{}'", role.as_str()))?;
         }
     }
     for (role, password) in users {
-        let privileges = privileges(role, &config, plugin.as_ref(), additional.get(role.user()));
+        let privileges = privileges(role, &config, plugin.as_ref(), additional.get(role.as_str()));
         let put = administrator.put_user(role, password, &privileges).await;
-        let done = match put.with_context(|| format!("cannot create user '{}'", role.user()))? {
+        let done = match put.with_context(|| format!("cannot create user '{}'", role.as_str()))? {
             Put::Created => "Created",
             Put::Updated => "Updated",
         };
-        print(&format!("{done} user '{}' in database '{}'.\n", role.user(), config.database))?;
+        print(&format!("{done} user '{}' in database '{}'.\n", role.as_str(), config.database))?;
     }
     // It stays with `--drop-roles`: users have it whom somebody else has made.
     let put = administrator.put_producer_role().await;
@@ -61,7 +61,7 @@ pub async fn run(options: CreateUsers, config: Option<&Path>) -> anyhow::Result<
     };
     print(&format!("{done} role '{PRODUCER}' in database '{}'.\n", config.database))?;
     for role in Role::ALL.into_iter().filter(|role| config.auth.password(*role).is_none()) {
-        print(&format!("No user '{0}': there is no 'auth.{0}' in the configuration.\n", role.user()))?;
+        print(&format!("No user '{0}': there is no 'auth.{0}' in the configuration.\n", role.as_str()))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -18,6 +18,6 @@ pub async fn run(command: PluginCommand, config: Option<&Path>) -> anyhow::Resul
             Ok(ExitCode::SUCCESS)
         }
         PluginCommand::Check(which) => check::run(&which.folder),
-        PluginCommand::Run(options) => local_run::run(&options, config).await,
+        PluginCommand::Run(options) => Box::pin(local_run::run(&options, config)).await,
     }
 }

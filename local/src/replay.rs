@@ -81,7 +81,7 @@ async fn one(bundle: &Path, options: &ReplayOptions, config: Option<&Path>) -> a
     let keep = if options.keep { Some(local::folder().context("cannot make a folder")?) } else { None };
     let rehearsal = Rehearsal { keep: keep.clone(), ..rehearsal };
     let (ended, output) =
-        local::run_whole(rehearsal, LARGEST_STREAM).await.context("cannot run the plugin here")?;
+        Box::pin(local::run_whole(rehearsal, LARGEST_STREAM)).await.context("cannot run the plugin here")?;
     let comparison = compare::compare(&run, (&ended, &output), &masks, (other, changed));
     if options.json {
         print(&format!("{:#}\n", with_folder(comparison.json(), keep.as_deref())))?;

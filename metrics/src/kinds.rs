@@ -25,7 +25,9 @@ pub trait Metric: Debug + Send + Sync + 'static {
     fn kind(&self) -> MetricType;
 
     /// The labels that it has by itself.
-    fn labels(&self) -> Vec<KnownLabel>;
+    fn labels(&self) -> Vec<KnownLabel> {
+        Vec::new()
+    }
 
     /// Writes its samples, each with `labels` besides its own.
     fn samples(&self, encoder: &mut MetricEncoder<'_>, labels: &Labels<'_>) -> fmt::Result;
@@ -95,10 +97,6 @@ impl Metric for Counter {
         MetricType::Counter
     }
 
-    fn labels(&self) -> Vec<KnownLabel> {
-        Vec::new()
-    }
-
     fn samples(&self, encoder: &mut MetricEncoder<'_>, labels: &Labels<'_>) -> fmt::Result {
         counted(encoder, labels, self.0.get())
     }
@@ -158,10 +156,6 @@ impl Metric for Gauge {
         MetricType::Gauge
     }
 
-    fn labels(&self) -> Vec<KnownLabel> {
-        Vec::new()
-    }
-
     fn samples(&self, encoder: &mut MetricEncoder<'_>, labels: &Labels<'_>) -> fmt::Result {
         self.get().map_or(Ok(()), |value| gauged(encoder, labels, value))
     }
@@ -209,10 +203,6 @@ impl Histogram {
 impl Metric for Histogram {
     fn kind(&self) -> MetricType {
         MetricType::Histogram
-    }
-
-    fn labels(&self) -> Vec<KnownLabel> {
-        Vec::new()
     }
 
     /// One with labels that has seen nothing is left out: it is long, and of some values there will never be any.
@@ -392,10 +382,6 @@ pub struct LookedUp {
 impl Metric for LookedUp {
     fn kind(&self) -> MetricType {
         self.kind
-    }
-
-    fn labels(&self) -> Vec<KnownLabel> {
-        Vec::new()
     }
 
     fn samples(&self, encoder: &mut MetricEncoder<'_>, labels: &Labels<'_>) -> fmt::Result {

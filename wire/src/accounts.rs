@@ -99,8 +99,7 @@ pub struct NewToken {
 
 /// Who asks, what they may do, and how else they get in.
 #[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "name": "alice", "via": "password", "role": "viewer",
     "grants": [{"queue": "6b0003bb686c8275d70dc2f1", "name": "mail", "role": "operator"}],
     "sessions": [{
@@ -185,8 +184,7 @@ pub struct AccountToken {
 
 /// The new token.
 #[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({"token": "disbatch_6b0003bb686c8275d8017777.."})))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"token": "disbatch_6b0003bb686c8275d8017777.."})))]
 pub struct CreatedToken {
     /// Its text, which nobody can read again.
     pub token: String,
@@ -194,8 +192,7 @@ pub struct CreatedToken {
 
 /// Somebody who may log in.
 #[derive(Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "name": "alice", "role": "viewer", "grants": [{"tenant": "acme", "role": "operator"}], "password": true,
     "tokens": 1, "created": "2026-11-20T08:24:27",
 })))]

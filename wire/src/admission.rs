@@ -1,13 +1,13 @@
 //! Rules of admission: what becomes of whose new tasks.
 
+use disbatch_values::words;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::liberal::Set;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(rename_all = "lowercase"))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(rename_all = "lowercase"))]
 pub enum AdmissionKind {
     All,
     Queue,
@@ -15,19 +15,22 @@ pub enum AdmissionKind {
     Owner,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub enum AdmissionAction {
-    Accept,
-    Pause,
-    Reject,
+words! {
+    // From the mildest to the strictest.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    pub enum AdmissionAction {
+        Accept = "accept",
+        // They are taken, and held until no rule holds them any more.
+        Pause = "pause",
+        Reject = "reject",
+    }
 }
 
 /// A rule about new tasks. For `queue`, `tenant` and `owner` it needs a value.
 #[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "scope": "queue", "value": "mail", "action": "reject", "reason": "upgrade",
 })))]
 pub struct AdmissionChange {
@@ -46,8 +49,7 @@ pub struct AdmissionChange {
 
 /// Which tasks a rule is about: the parameters of `DELETE /admission`.
 #[derive(Debug, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(description = "The same in a form.", example = json!({"scope": "queue", "value": "mail"})))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(description = "The same in a form.", example = json!({"scope": "queue", "value": "mail"})))]
 pub struct AdmissionLift {
     /// Which tasks.
     #[cfg_attr(feature = "openapi", schema(value_type = AdmissionKind))]
@@ -66,8 +68,7 @@ pub struct Admission {
 
 /// A rule, and what it has come to. Above 10,000 tasks, 10,001 is told; null if counting takes too long, or if tasks are taken.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "scope": "queue", "value": "6b0003bb686c8275d70dc2f1", "name": "mail", "action": "reject", "reason": "upgrade",
     "by": "anna from 192.0.2.7", "at": "2026-11-20T08:24:27", "waiting": 0, "held": 0, "running": 0, "safe": true,
     "text": "empty: safe to upgrade",
@@ -128,8 +129,7 @@ pub struct TaskStranded {
 
 /// What came of lifting a rule.
 #[derive(Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({"lifted": true, "released": 12})))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"lifted": true, "released": 12})))]
 pub struct AdmissionLifted {
     pub lifted: bool,
     /// How many held tasks go on.

@@ -1,5 +1,6 @@
 //! Bulk jobs: one thing that is done to many tasks.
 
+use disbatch_values::words;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -16,37 +17,41 @@ pub struct BulkLimit {
     pub limit: Option<i64>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
-pub enum BulkAction {
-    /// Cancel those that have not ended
-    Cancel,
-    /// Queue those that have ended once more
-    Retry,
-    /// Move those that have ended to the archive
-    Archive,
-    /// Delete those that have ended, with their output
-    Delete,
+words! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+    pub enum BulkAction {
+        /// Cancel those that have not ended
+        Cancel = "cancel",
+        /// Queue those that have ended once more
+        Retry = "retry",
+        /// Move those that have ended to the archive
+        Archive = "archive",
+        /// Delete those that have ended, with their output
+        Delete = "delete",
+    }
 }
 
 impl BulkAction {
-    /// Its word.
-    pub const fn name(self) -> &'static str {
+    /// Whether it can do anything to a task with this status.
+    pub const fn applies_to(self, status: i64) -> bool {
         match self {
-            Self::Cancel => "cancel",
-            Self::Retry => "retry",
-            Self::Archive => "archive",
-            Self::Delete => "delete",
+            Self::Cancel => matches!(status, -7 | -4 | -2 | -1 | 0),
+            Self::Retry | Self::Archive | Self::Delete => status >= 1 || matches!(status, -6 | -5 | -3),
         }
+    }
+
+    /// Whether it is for archived tasks too, unless its filter leaves these out.
+    pub const fn reaches_archive(self) -> bool {
+        matches!(self, Self::Delete)
     }
 }
 
 /// One thing to be done to many tasks. A form may have the keys of `filter` among its own.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "action": "cancel", "filter": {"queue": "mail"}, "reason": "sent twice",
 })))]
 pub struct NewBulk {
@@ -65,8 +70,7 @@ pub struct NewBulk {
 
 /// Which tasks: all that is given must be so.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({"queue": "mail", "status": [2], "older_than": 86400})))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"queue": "mail", "status": [2], "older_than": 86400})))]
 pub struct BulkFilter {
     /// A queue's name or id, or `*` for all queues.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -133,8 +137,7 @@ pub struct ArchiveOld {
 
 /// The new job, or with `.preview` the number of tasks.
 #[derive(Debug, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({"id": "6b0003bb686c8275d8014444"})))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"id": "6b0003bb686c8275d8014444"})))]
 pub struct NewBulkAnswer {
     /// The job's id.
     pub id: Option<String>,
@@ -144,8 +147,7 @@ pub struct NewBulkAnswer {
 
 /// A bulk job.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "id": "6b0003bb686c8275d8014444", "action": "cancel", "filter": {"queue": "6b0003bb686c8275d70dc2f1"},
     "reason": null, "by": "the REST API from 127.0.0.1", "state": "running", "total": 5000, "done": 1200,
     "skipped": 0, "errors": [], "position": "6b0003bb686c8275d8013333", "created": "2026-11-20T08:24:27",

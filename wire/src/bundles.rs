@@ -57,8 +57,7 @@ pub struct RecordingSearch {
 
 /// An attempt that was recorded.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "task": "6b0003bb686c8275d8013333", "attempt": 1, "at": "2026-11-20T08:24:27.123Z", "expires": "2026-11-27T08:24:27.123Z",
 })))]
 pub struct RecordedAttempt {

@@ -7,8 +7,7 @@ use crate::liberal::{Text, list};
 
 /// The days of a calendar. Forms have them as lines.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "dates": ["2026-12-24"], "recurring": ["12-25", "12-26"], "zone": "Europe/Berlin",
 })))]
 #[cfg_attr(feature = "cli", derive(clap::Args))]
@@ -42,8 +41,7 @@ pub struct NewCalendar {
 
 /// A calendar.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "name": "holidays", "dates": ["2026-12-24"], "recurring": ["12-25", "12-26"], "zone": null,
 })))]
 pub struct Calendar {
@@ -53,13 +51,6 @@ pub struct Calendar {
     pub recurring: Vec<String>,
     /// The time zone whose days these are; null for that of the schedule.
     pub zone: Option<String>,
-}
-
-/// What came of deleting a calendar.
-#[derive(Debug, Serialize)]
-pub struct CalendarDeleted {
-    pub name: String,
-    pub deleted: bool,
 }
 
 fn days<'de, D: Deserializer<'de>>(value: D) -> Result<Vec<String>, D::Error> {

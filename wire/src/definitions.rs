@@ -5,8 +5,7 @@ use serde_json::Value;
 
 /// A plugin that the database defines.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(as = Worker, example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Worker, example = json!({
     "name": "My::Report", "engine": "http", "description": "Writes reports", "version": "",
     "runs": "https://reports.example/run", "problem": null,
     "definition": {
@@ -49,8 +48,7 @@ pub enum ListedPlugin {
 
 /// A plugin and its versions.
 #[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({"name": "My::Mail", "versions": ["1.2.0", "1.3.0"]})))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"name": "My::Mail", "versions": ["1.2.0", "1.3.0"]})))]
 pub struct DetailedPlugin {
     pub name: String,
     /// Those that this server or a node that is alive has, in the order of text. Queues may pin them.
@@ -59,8 +57,7 @@ pub struct DetailedPlugin {
 
 /// Whether a definition could be stored.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(as = WorkerCheck, example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = WorkerCheck, example = json!({
     "valid": false, "error": "worker.image: must be given",
 })))]
 pub struct DefinitionCheck {
@@ -80,8 +77,7 @@ pub struct DefinitionCheck {
 
 /// What became of them, by name.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(as = WorkersImported, example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = WorkersImported, example = json!({
     "created": ["csv"], "updated": [], "unchanged": [], "left": [], "warnings": [],
 })))]
 pub struct DefinitionsImported {
@@ -96,8 +92,7 @@ pub struct DefinitionsImported {
 
 /// A worker that is gone.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(as = WorkerDeleted, example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = WorkerDeleted, example = json!({
     "name": "My::Report", "deleted": true, "queues": ["reports"],
 })))]
 pub struct DefinitionDeleted {

@@ -4,8 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// What holds the first task of a queue that waits.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "id": "6b0003bb686c8275d70dc2f1", "name": "mail", "gate": "plugin",
     "summary": "No node can claim it. n1: it does not have the plugin My::Mail.", "head": "6b0003bb686c8275d8013333",
     "running": 0, "threads": 4, "next": null,
@@ -47,8 +46,7 @@ pub struct NodeChance {
 
 /// Why a task does not run, or how it does.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "id": "6b0003bb686c8275d8013333", "status": -2, "word": "queued", "summary": "The queue mail is paused.",
     "gates": [
         {"gate": "status", "open": true, "text": "The task is queued."},
@@ -95,8 +93,7 @@ impl Gate {
 
 /// What was found out.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "level": "warning",
     "findings": [
         {"check": "database", "level": "ok", "subject": null, "text": "MongoDB 6.0.5, replica set rs0", "advice": null},

@@ -90,8 +90,7 @@ pub struct ChunkLength {
 
 /// A version of a file set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "id": "6b0003bb686c8275d8015555", "name": "data", "version": 3, "state": "done", "count": 2, "bytes": 4096,
     "created": "2026-11-20T08:24:27", "committed": "2026-11-20T08:24:29", "expires": null, "by": "anna",
     "tenant": "acme", "task": null,
@@ -122,8 +121,7 @@ pub struct FileSetVersion {
 
 /// A file set by its newest version: its fields are those of the version.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "id": "6b0003bb686c8275d8015555", "name": "data", "version": 3, "state": "done", "count": 2, "bytes": 4096,
     "created": "2026-11-20T08:24:27", "committed": "2026-11-20T08:24:29", "expires": null, "by": "anna",
     "tenant": "acme", "task": null, "versions": 2, "bytes_of_all": 8192,
@@ -153,8 +151,7 @@ pub struct FileSetPage {
 
 /// A file of a version.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "path": "bin/run", "sha256": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", "size": 3,
     "mode": "755", "mtime": "2026-11-20T08:24:27",
 })))]
@@ -181,8 +178,7 @@ pub struct NewFiles {
 
 /// Files that were added.
 #[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({"id": "6b0003bb686c8275d8015555", "added": 2})))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"id": "6b0003bb686c8275d8015555", "added": 2})))]
 pub struct FilesAdded {
     /// The id of the version.
     pub id: String,
@@ -192,8 +188,7 @@ pub struct FilesAdded {
 
 /// Versions that are gone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({"name": "data", "deleted": 3})))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"name": "data", "deleted": 3})))]
 pub struct FileSetDeleted {
     pub name: String,
     /// How many versions, with those that were open.
@@ -202,8 +197,7 @@ pub struct FileSetDeleted {
 
 /// How far a content is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "sha256": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", "length": 5_242_880, "done": false,
     "missing": [{"first": 3, "last": 4}],
 })))]
@@ -227,8 +221,7 @@ pub struct ChunkRange {
 
 /// A chunk that is there.
 #[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "sha256": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", "n": 0, "outcome": "stored",
 })))]
 pub struct ChunkStored {
@@ -240,8 +233,7 @@ pub struct ChunkStored {
 
 /// A content that is there.
 #[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "sha256": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", "done": true,
 })))]
 pub struct ContentFinished {

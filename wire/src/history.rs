@@ -7,8 +7,7 @@ use crate::liberal::{Flag, Text};
 
 /// Something that was done, and by whom.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "key": "1795163067344-6b0003bb686c8275d8016666", "at": "2026-11-20T08:24:27", "by": "alice from 10.0.0.1",
     "user": "alice", "via": "session", "from": "10.0.0.1", "what": "queue update",
     "object": {"kind": "queue", "id": "6b0003bb686c8275d70dc2f1", "name": "mail"},
@@ -147,8 +146,7 @@ pub struct MomentSearch {
 
 /// What is known of a moment of the past.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "at": "2026-11-20T03:12:00Z", "from": "2026-11-20T03:07:00Z", "to": "2026-11-20T03:17:00Z", "running": [], "waiting": 0,
     "limits": [{"kind": "queue", "name": "mail", "settings": {"threads": 2}, "known": true}], "ran": [],
     "events": [{
@@ -279,8 +277,7 @@ pub struct EventSearch {
 
 /// A change of a task's status. What the task does not have is left out.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "id": "6b0003bb686c8275d8013333", "queue": "6b0003bb686c8275d70dc2f1", "queue_name": "mail", "status": 1,
     "word": "succeeded", "attempt": 1, "ended": true, "node": "worker1", "mtime": "2026-11-20T08:24:29",
 })))]

@@ -13,6 +13,7 @@ pub mod files;
 pub mod history;
 pub mod liberal;
 pub mod locks;
+pub mod nodes;
 pub mod options;
 pub mod queues;
 pub mod schedules;
@@ -21,3 +22,15 @@ pub mod seconds;
 pub mod subscriptions;
 pub mod task_actions;
 pub mod tenants;
+
+use serde::{Deserialize, Serialize};
+
+/// An id of the database.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"$oid": "6b0003bb686c8275d70dc2f1"})))]
+pub struct Oid {
+    /// 24 hexadecimal digits.
+    #[serde(rename = "$oid")]
+    #[cfg_attr(feature = "openapi", schema(pattern = "^[0-9a-f]{24}$"))]
+    pub oid: String,
+}

@@ -36,8 +36,7 @@ pub struct GraphExtent {
 
 /// A lock.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "name": "db", "held_by": 1, "waiting": 3, "holders": [{
         "id": "6b0003bb686c8275d8013333", "queue": "6b0003bb686c8275d70dc2f1", "mode": "exclusive", "status": 0,
         "word": "running", "node": "worker1", "since": "2026-11-20T08:24:27",
@@ -101,8 +100,7 @@ pub struct LockTask {
 
 /// Tasks, and which come after which.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "nodes": [
         {"key": 0, "id": "6b0003bb686c8275d8013333", "queue": "6b0003bb686c8275d70dc2f1", "status": 1,
             "word": "succeeded", "distance": -1},

@@ -1,9 +1,36 @@
-//! What is asked about a queue: its groups, and how its tasks and their shadows compare.
+//! Queues, and what is asked about one: its groups, and how its tasks and their shadows compare.
 
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::options;
+
+/// A queue with its tasks counted.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
+    "id": "6b0003bb686c8275d70dc2f1", "name": "mail", "plugin": "Disbatch::Plugin::Demo", "threads": 2,
+    "queued": 17, "running": 2, "completed": 5,
+})))]
+pub struct Queue {
+    #[cfg_attr(feature = "openapi", schema(pattern = "^[0-9a-f]{24}$"))]
+    pub id: String,
+    /// As stored: some clients store numbers.
+    pub name: Value,
+    /// As stored.
+    pub plugin: Value,
+    /// How many of its tasks may run at once over all nodes; null counts as 0. As stored.
+    pub threads: Value,
+    /// Tasks with status -2 and below.
+    pub queued: u64,
+    /// Tasks with status -1 and 0.
+    pub running: u64,
+    /// Tasks with status 1 and above.
+    pub completed: u64,
+    /// With `.details` what applies to its tasks, and how its rate and its canary do.
+    #[serde(flatten)]
+    #[cfg_attr(feature = "openapi", schema(ignore))]
+    pub details: Map<String, Value>,
+}
 
 /// Which groups.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -37,8 +64,7 @@ fn name<'de, D: Deserializer<'de>>(value: D) -> Result<Option<String>, D::Error>
 
 /// Groups of a queue.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "groups": [{
         "group": "acme/ann", "waiting": 17, "more_waiting": false, "running": 2, "started": 240, "finished": 238,
         "used": 312.5, "weight": 1, "started_ago": 4.2, "turn_in": 3, "why": "3 turns come before its next one",
@@ -114,8 +140,7 @@ pub struct ShadowSearch {
 
 /// Of a queue.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "queue": "6b0003bb686c8275d70dc2f1", "shadow": "6b0003bb686c8275d70dc2f2", "share": 0.05, "pairs": 2, "same": 1, "different": 1,
     "slower": 0, "faster": 0, "task_failed": 0, "shadow_failed": 1,
     "compared": [{

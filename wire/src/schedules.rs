@@ -7,8 +7,7 @@ use crate::liberal::{Flag, Seconds, Set, Text, When, Whole, given};
 
 /// What to change of a schedule: any of the fields of a new one. Null takes one back to its default.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({"cron": "30 2 * * *", "options": {"timeout": 3600}, ".rev": 1})))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"cron": "30 2 * * *", "options": {"timeout": 3600}, ".rev": 1})))]
 #[cfg_attr(feature = "cli", derive(clap::Args))]
 pub struct ScheduleChange {
     /// A name that no other schedule has.
@@ -138,8 +137,7 @@ pub enum Expressions {
 
 /// How a schedule goes by a calendar.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({"name": "holidays", "use": "exclude"})))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"name": "holidays", "use": "exclude"})))]
 pub struct CalendarUse {
     /// The calendar.
     pub name: String,
@@ -150,8 +148,7 @@ pub struct CalendarUse {
 
 /// A schedule.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "id": "6b0003bb686c8275d8014444", "name": "nightly", "description": "", "queue": "6b0003bb686c8275d70dc2f1",
     "queue_name": "mail", "params": {"to": "all"}, "has_secure_params": false, "options": {}, "cron": ["0 3 * * *"],
     "zone": "Europe/Berlin", "gap": "after", "fold": "first", "jitter": 0, "start": null, "end": null, "calendars": [],
@@ -286,9 +283,8 @@ pub struct PreviewOptions {
 }
 
 /// The next times.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "zone": "Europe/Berlin",
     "times": [{
         "at": "2027-03-28T01:00:00", "due": "2027-03-28T01:00:00", "local": "2027-03-28T03:00:00", "offset": "+02:00",
@@ -336,8 +332,7 @@ pub struct ClockChange {
 
 /// A task that was made at once.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({"id": "6b0003bb686c8275d8014444", "task": "6b0003bb686c8275d8013333"})))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"id": "6b0003bb686c8275d8014444", "task": "6b0003bb686c8275d8013333"})))]
 pub struct ScheduleRun {
     /// The schedule.
     pub id: String,
@@ -347,8 +342,7 @@ pub struct ScheduleRun {
 
 /// The times whose tasks are to be made.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({"from": "2026-11-01", "to": "2026-11-08", ".preview": true})))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"from": "2026-11-01", "to": "2026-11-08", ".preview": true})))]
 #[cfg_attr(feature = "cli", derive(clap::Args))]
 pub struct Backfill {
     /// From this time on: ISO 8601, a day, or seconds since 1970.
@@ -374,8 +368,7 @@ pub struct Backfill {
 
 /// The tasks that were made, or with `.preview` the times.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({"count": 1, "tasks": ["6b0003bb686c8275d8013333"]})))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"count": 1, "tasks": ["6b0003bb686c8275d8013333"]})))]
 pub struct Backfilled {
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub count: usize,
@@ -397,8 +390,7 @@ pub struct MissingTime {
 
 /// Something that is gone.
 #[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(as = Deleted, example = json!({"id": "6b0003bb686c8275d8014444", "name": "nightly", "deleted": true})))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Deleted, example = json!({"id": "6b0003bb686c8275d8014444", "name": "nightly", "deleted": true})))]
 pub struct ScheduleDeleted {
     pub id: String,
     pub name: String,
@@ -421,8 +413,7 @@ pub struct RunsSearch {
 
 /// Runs of a schedule, the latest first.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "runs": [{
         "task": "6b0003bb686c8275d8013333", "for": "2026-11-20T02:00:00Z", "status": 1, "word": "succeeded",
         "queue": "6b0003bb686c8275d70dc2f1", "node": "worker1", "started": "2026-11-20T02:00:01",

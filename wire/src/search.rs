@@ -58,6 +58,46 @@ pub struct TaskFind {
     pub after: Option<Value>,
 }
 
+/// Tasks that were found.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
+    "tasks": [{
+        "id": "6b0003bb686c8275d8013333", "queue": "6b0003bb686c8275d70dc2f1", "queue_name": "mail", "status": 2,
+        "word": "failed", "node": "worker1", "params": {"to": "ashley"}, "ctime": "2026-11-20T08:24:27",
+        "mtime": "2026-11-20T08:24:29", "attempt": 1,
+    }],
+    "looked_at": 1, "next": null,
+})))]
+pub struct FoundTasks {
+    /// The newest first.
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<FoundTask>))]
+    pub tasks: Vec<Value>,
+    /// How many tasks were looked at.
+    pub looked_at: u64,
+    /// `.after` of the next search; null if all have been looked at.
+    pub next: Option<String>,
+}
+
+/// A task. It has other fields, too, as far as they are set: `started`, `run_at`, `deadline`, `attempt`, `failures`, `error`, `exit`,
+/// `progress`, `group`, `priority`, `unique`, `schedule`, `array`, `tenant`, `owner` and `tags`.
+#[cfg(feature = "openapi")]
+#[derive(utoipa::ToSchema)]
+pub struct FoundTask {
+    pub id: String,
+    /// The queue's id.
+    pub queue: String,
+    /// The queue's name; null if it is gone.
+    pub queue_name: Option<String>,
+    pub status: Value,
+    /// The status in a word; null if it is no number.
+    pub word: Option<String>,
+    pub node: Option<Value>,
+    /// What it was submitted with; a note in place of more than 16 KiB.
+    pub params: Option<Value>,
+    pub ctime: Option<Value>,
+    pub mtime: Option<Value>,
+}
+
 /// Which fields of which tasks.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams), into_params(parameter_in = Query))]

@@ -7,8 +7,7 @@ use crate::liberal::{Flag, Seconds, Text, Whole, list};
 
 /// What a subscription is to be like, and nothing else.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "events": ["first_failure", "recovered", "lost"], "queues": ["imports"], "waits_longer": 3600,
     "channel": "webhook", "url": "https://hooks.example.org/disbatch", "secret": "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD",
 })))]
@@ -109,8 +108,7 @@ pub struct SubscriptionSettings {
 
 /// A subscription.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "name": "night imports", "events": ["first_failure", "recovered"], "failures_in_row": null, "waits_longer": 3600, "runs_longer": null,
     "queues": ["imports"], "schedules": [], "tenants": [], "tags": [], "channel": "webhook", "url": "https://hooks.example.org/disbatch",
     "user": null, "from": null, "to": [], "has_secret": true, "every": 300, "delay": 10, "subject": null, "text": null,
@@ -160,8 +158,7 @@ pub struct Subscription {
 
 /// What came of deleting a subscription.
 #[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({"name": "night imports", "deleted": true})))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"name": "night imports", "deleted": true})))]
 pub struct SubscriptionDeleted {
     pub name: String,
     pub deleted: bool,
@@ -169,8 +166,7 @@ pub struct SubscriptionDeleted {
 
 /// The task that delivers a message that is a test.
 #[derive(Debug, Default, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({"task": "6b0003bb686c8275d8013333"})))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"task": "6b0003bb686c8275d8013333"})))]
 pub struct SubscriptionTest {
     pub task: String,
 }

@@ -117,6 +117,32 @@ pub struct NewBatch {
     pub tasks: Vec<Map<String, Value>>,
 }
 
+/// What became of each submission, in their order.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"results": [
+    {"id": "6b0003bb686c8275d8013333"}, {"error": "queue not found", "status": 400},
+], "submitted": 1, "refused": 1})))]
+pub struct BatchAnswer {
+    pub results: Vec<BatchResult>,
+    /// How many entries were submitted.
+    pub submitted: u64,
+    pub refused: u64,
+}
+
+/// `id`, or `ids` if the entry had several params; or `error` and the `status` that `POST /tasks` would have answered with.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct BatchResult {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ids: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+}
+
 /// The answer to what a task has asked. A form has a field for each of the question's form in place of `value`, named by its JSON Pointer.
 #[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"value": {"go": true}})))]
@@ -129,8 +155,7 @@ pub struct NewAnswer {
 
 /// What came of an answer.
 #[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({"id": "6b0003bb686c8275d8013333", "status": -2})))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"id": "6b0003bb686c8275d8013333", "status": -2})))]
 pub struct AnswerResult {
     /// The task's id.
     pub id: String,
@@ -140,8 +165,7 @@ pub struct AnswerResult {
 
 /// A link by which one question can be answered without a login.
 #[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "id": "6b0003bb686c8275d8013333", "path": "/answers/6b0003bb686c8275d8013333-0a..",
     "until": "2026-11-27T08:24:27",
 })))]
@@ -156,8 +180,7 @@ pub struct AnswerLink {
 
 /// What was done.
 #[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "id": "6b0003bb686c8275d8013333", "outcome": "logged",
 })))]
 pub struct CallbackDone {

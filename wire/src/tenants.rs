@@ -6,8 +6,7 @@ use crate::liberal::{Limit, given};
 
 /// What a tenant may take at most. Null is no limit.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({"max_queued": 1000, "max_per_day": null})))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"max_queued": 1000, "max_per_day": null})))]
 #[cfg_attr(feature = "cli", derive(clap::Args), group(required = true, multiple = true))]
 pub struct TenantLimits {
     /// How many of its tasks may wait.
@@ -29,8 +28,7 @@ pub struct TenantLimits {
 
 /// What a tenant may take, and what it takes now.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "tenant": "acme", "max_queued": 1000, "max_per_day": null, "max_schedules": 10, "waiting": 17, "running": 4,
     "submitted_today": 0, "schedules": 2, "queues": 1,
 })))]
@@ -53,8 +51,7 @@ pub struct Tenant {
 
 /// What came of removing limits.
 #[derive(Debug, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[cfg_attr(feature = "openapi", schema(example = json!({"deleted": 1})))]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"deleted": 1})))]
 pub struct TenantDeleted {
     pub deleted: u64,
 }

@@ -6,8 +6,6 @@ use clap::{Args, Subcommand};
 use disbatch_values::user_name::UserName;
 use disbatch_wire::accounts::Role;
 
-use super::shape::Shape;
-
 /// A token's name has no more characters.
 const LONGEST_NAME: usize = 100;
 
@@ -185,58 +183,6 @@ fn token_id(text: &str) -> Result<ObjectId, String> {
     ObjectId::parse_str(text)
         .map_err(|_| "a token's id has 24 hexadecimal digits, as `disbatch token list` prints it".to_owned())
 }
-
-const LIST: &[&str] = &["config", "format", "pretty"];
-
-const fn shape(name: &'static str, options: &'static [&'static str], examples: &'static str) -> Shape {
-    Shape { name, options, connects: false, examples }
-}
-
-/// What the help of each command shows. Those of a group come with its name.
-pub static SHAPES: [Shape; 10] = [
-    shape(
-        "user",
-        &["config"],
-        "disbatch user add ashley --admin --config /etc/disbatch/config.json\n  disbatch user list",
-    ),
-    shape(
-        "user add",
-        &["config"],
-        "disbatch user add ashley --admin\n  \
-         disbatch user add robin --role viewer --queue mail=operator --queue post=submitter\n  \
-         disbatch user add sam --tenant acme=operator --no-password\n  \
-         disbatch user add ci --queue mail=submitter < password.txt\n\n\
-         The password is taken from DISBATCH_USER_PASSWORD, else asked for, else a line of standard input.",
-    ),
-    shape("user list", LIST, "disbatch user list\n  disbatch user list --format json"),
-    shape(
-        "user passwd",
-        &["config"],
-        "disbatch user passwd ashley\n\n\
-         The password is taken from DISBATCH_USER_PASSWORD, else asked for, else a line of standard input.",
-    ),
-    shape("user remove", &["config"], "disbatch user remove ashley"),
-    shape(
-        "user grant",
-        &["config"],
-        "disbatch user grant robin --role operator\n  \
-         disbatch user grant robin --queue mail=viewer --revoke-queue post\n  \
-         disbatch user grant robin --no-role --tenant acme=submitter",
-    ),
-    shape(
-        "token",
-        &["config"],
-        "disbatch token create nightly --user ashley --role submitter\n  disbatch token list",
-    ),
-    shape(
-        "token create",
-        &["config"],
-        "disbatch token create nightly --user ashley --role submitter --queue mail --days 365\n  \
-         DISBATCH_TOKEN=$(disbatch token create once --user ashley --days 1) disbatch queues",
-    ),
-    shape("token list", LIST, "disbatch token list\n  disbatch token list --user ashley --format json"),
-    shape("token revoke", &["config"], "disbatch token revoke 6b0003bb686c8275d8013333"),
-];
 
 #[cfg(test)]
 mod tests {

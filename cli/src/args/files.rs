@@ -5,8 +5,6 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use disbatch_values::files::{Patterns, SetName};
 
-use super::shape::{LIST, Shape, shape};
-
 /// What is done with file sets.
 #[derive(Debug, Subcommand)]
 pub enum FilesCommand {
@@ -114,27 +112,6 @@ pub fn set_and_version(text: &str) -> Result<SetAndVersion, String> {
 fn pattern(text: &str) -> Result<String, String> {
     Patterns::new([text]).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
-
-/// What the help of each command shows. Those of a group come with its name.
-pub static SHAPES: [Shape; 5] = [
-    shape("files", &[], "disbatch files put data ./input\n  disbatch files get result ./output"),
-    shape(
-        "files put",
-        &[],
-        "disbatch files put data ./input\n  disbatch files put tools ./bin run.py --match 'bin/*' --match '*.py'",
-    ),
-    shape(
-        "files get",
-        &[],
-        "disbatch files get result ./output\n  disbatch files get result . --match '**/*.csv' --version 3",
-    ),
-    shape(
-        "files ls",
-        LIST,
-        "disbatch files ls\n  disbatch files ls data --prefix bin/\n  disbatch files ls data --versions",
-    ),
-    shape("files rm", &[], "disbatch files rm data --version 3\n  disbatch files rm data"),
-];
 
 #[cfg(test)]
 mod tests {

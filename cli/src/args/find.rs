@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::shape::{Shape, shape};
 use crate::args::life::status;
 use crate::args::seconds;
 use crate::args::task::parse_id;
@@ -214,34 +213,6 @@ pub struct ArrayAct {
     #[arg(long)]
     pub detach: bool,
 }
-
-/// What the help of each command shows. Those of a group come with its name.
-pub static SHAPES: [Shape; 5] = [
-    shape(
-        "array",
-        &[],
-        "disbatch array list\n  disbatch array show 6b0003bb686c8275d8013333\n  \
-         disbatch array retry 6b0003bb686c8275d8013333 --reason 'disk was full'",
-    ),
-    shape(
-        "array list",
-        &["limit", "format", "pretty"],
-        "disbatch array list\n  disbatch array list --queue render --state open --format json",
-    ),
-    shape(
-        "array show",
-        &["limit", "format", "pretty"],
-        "disbatch array show 6b0003bb686c8275d8013333\n  \
-         disbatch array show 6b0003bb686c8275d8013333 --elements --from 1000 --limit 50",
-    ),
-    shape(
-        "array cancel",
-        &[],
-        "disbatch array cancel 6b0003bb686c8275d8013333 --reason 'wrong film'\n  \
-         disbatch array cancel 6b0003bb686c8275d8013333 --detach",
-    ),
-    shape("array retry", &[], "disbatch array retry 6b0003bb686c8275d8013333 --reason 'disk was full'"),
-];
 
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,6 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 use disbatch_values::engine::Engine;
 
-use super::shape::{LIST, Shape, shape};
 use crate::args::seconds;
 
 /// What is done with definitions of plugins.
@@ -213,68 +212,6 @@ fn percent(text: &str) -> Result<f64, String> {
         .filter(|percent| (0.0..=100_000.0).contains(percent))
         .ok_or_else(|| format!("'{text}' is no percentage: write 50 or 50%"))
 }
-
-/// A command that speaks to nobody.
-const fn alone(name: &'static str, examples: &'static str) -> Shape {
-    Shape { name, options: &[], connects: false, examples }
-}
-
-/// What the help of each command shows. Those of a group come with its name.
-pub static SHAPES: [Shape; 12] = [
-    shape("workers", &[], "disbatch workers list\n  disbatch workers set My::Report report.json"),
-    shape("workers list", LIST, "disbatch workers list\n  disbatch workers list --format json"),
-    shape(
-        "workers show",
-        LIST,
-        "disbatch workers show My::Report\n  disbatch workers show My::Report --format json",
-    ),
-    shape(
-        "workers set",
-        &[],
-        "disbatch workers set My::Report report.json\n  disbatch workers set My::Report - --rev 3 < report.json",
-    ),
-    shape("workers check", &[], "disbatch workers check report.json"),
-    shape("workers rm", &[], "disbatch workers rm My::Report"),
-    shape(
-        "workers import",
-        &[],
-        "disbatch workers import workers.json\n  \
-         curl -s http://couch.example:5984/jobs-worker/_all_docs?include_docs=true | disbatch workers import -",
-    ),
-    alone(
-        "plugin",
-        "disbatch plugin new My::Greet\n  disbatch plugin run my-greet --params '{\"name\":\"Ada\"}'",
-    ),
-    alone(
-        "plugin new",
-        "disbatch plugin new My::Greet\n  disbatch plugin new My::Greet --language sh --folder greet\n  \
-         disbatch plugin new My::Greet --engine perl",
-    ),
-    alone("plugin check", "disbatch plugin check my-greet"),
-    Shape {
-        name: "replay",
-        options: &["config"],
-        connects: true,
-        examples: "disbatch bundle 6b0003bb686c8275d8013333 > run.tar && disbatch replay run.tar\n  \
-                   disbatch replay run.tar --with ./my-plugin --mask 'request [0-9a-f]+'\n  \
-                   disbatch replay run.tar --secrets secrets.json --json\n  \
-                   disbatch replay run.tar --shell\n  \
-                   disbatch replay --last 200 --queue mail --with ./my-plugin --html page.html\n  \
-                   disbatch replay --last 50 --queue mail --save bundles && disbatch replay bundles --json\n\n\
-                   --config is the configuration of a node, for its plugins; where the DCI is of --last is said by the other \
-                   options, the environment, or ~/.config/disbatch/cli.json.\n\n\
-                   Exit status: 0 it came out the same, 1 differently (or as --fail-on has it), 2 wrong option, \
-                   130 interrupted, 255 it could not be replayed, or none of many.",
-    },
-    Shape {
-        name: "plugin run",
-        options: &["config"],
-        connects: false,
-        examples: "disbatch plugin run my-greet\n  \
-                   disbatch plugin run my-greet --params '{\"name\":\"Ada\"}' --timeout 10s\n  \
-                   disbatch plugin run my-greet --config config.json",
-    },
-];
 
 #[cfg(test)]
 mod tests {

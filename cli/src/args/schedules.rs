@@ -9,7 +9,6 @@ use disbatch_wire::liberal::Seconds;
 use disbatch_wire::schedules::{Backfill, ScheduleChange};
 use serde::Serialize;
 
-use super::shape::{LIST, Shape, shape};
 use crate::input;
 
 /// What is done with schedules.
@@ -18,34 +17,19 @@ pub enum ScheduleCommand {
     /// Show the schedules
     List(ScheduleFilter),
     /// Show one for people
-    Show {
-        /// The schedule's name or id
-        schedule: String,
-    },
+    Show(OneSchedule),
     /// Make one
     Create(Box<NewSchedule>),
     /// Change one; what is not named stays as it is
     Update(Box<ScheduleUpdate>),
     /// Delete one; the tasks that it has made stay
-    Delete {
-        /// The schedule's name or id
-        schedule: String,
-    },
+    Delete(OneSchedule),
     /// Have it make no tasks by itself until `resume`
-    Pause {
-        /// The schedule's name or id
-        schedule: String,
-    },
+    Pause(OneSchedule),
     /// Have it make tasks by itself again
-    Resume {
-        /// The schedule's name or id
-        schedule: String,
-    },
+    Resume(OneSchedule),
     /// Have it make a task now, whatever else of it runs
-    Run {
-        /// The schedule's name or id
-        schedule: String,
-    },
+    Run(OneSchedule),
     /// Show its runs, the latest first, archived ones among them
     Runs(RunsOptions),
     /// Have it make the tasks that are missing between two times
@@ -54,6 +38,13 @@ pub enum ScheduleCommand {
     Preview(PreviewOptions),
     /// Make schedules of the jobs of another scheduler, all of them or none
     Import(ImportedJobs),
+}
+
+/// A schedule.
+#[derive(Debug, Args)]
+pub struct OneSchedule {
+    /// The schedule's name or id
+    pub schedule: String,
 }
 
 /// What is done with calendars.
@@ -173,23 +164,18 @@ pub struct ScheduleSettings {
 pub struct OptionsOfTasks {
     /// End an attempt that takes longer
     #[arg(long, value_name = "TIME")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Seconds>,
     /// Time for the plugin between SIGTERM and SIGKILL
     #[arg(long, value_name = "TIME")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub grace: Option<Seconds>,
     /// Try a task that fails so often at most
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
     /// Before others of the queue if it is higher: -1000 to 1000
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<i64>,
     /// Whose turn it is, in a fair queue
     #[arg(long, value_name = "GROUP")]
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// What its tasks must hold: NAME, NAME/shared or NAME/3; repeated for others
     #[arg(long = "lock", value_name = "LOCK")]
@@ -271,84 +257,6 @@ pub struct ImportedJobs {
     #[arg(long, value_name = "QUEUE")]
     pub queue: Option<String>,
 }
-
-/// What the help of each command shows. Those of a group come with its name.
-pub static SHAPES: [Shape; 18] = [
-    shape(
-        "schedule",
-        &[],
-        "disbatch schedule create nightly --queue mail --cron '0 3 * * *' --zone Europe/Berlin\n  \
-         disbatch schedule list",
-    ),
-    shape(
-        "schedule list",
-        &["limit", "format", "pretty"],
-        "disbatch schedule list\n  disbatch schedule list --queue mail --active --format json",
-    ),
-    shape(
-        "schedule show",
-        LIST,
-        "disbatch schedule show nightly\n  disbatch schedule show nightly --format json --pretty",
-    ),
-    shape(
-        "schedule create",
-        &[],
-        "disbatch schedule create nightly --queue mail --cron '0 3 * * *' --zone Europe/Berlin \\\n    \
-         --param command=./report --overlap skip --timeout 1h\n  \
-         disbatch schedule create hourly --queue mail --cron @hourly --jitter 5m --exclude holidays\n  \
-         disbatch schedule show nightly --format json | disbatch schedule create copy --file -",
-    ),
-    shape(
-        "schedule update",
-        &[],
-        "disbatch schedule update nightly --cron '30 2 * * *' --catch-up 6h\n  \
-         disbatch schedule update nightly --unset end --unset options.timeout --rev 7",
-    ),
-    shape("schedule delete", &[], "disbatch schedule delete nightly"),
-    shape("schedule pause", &[], "disbatch schedule pause nightly"),
-    shape("schedule resume", &[], "disbatch schedule resume nightly"),
-    shape(
-        "schedule run",
-        &[],
-        "disbatch schedule run nightly\n  disbatch logs -f $(disbatch schedule run nightly)",
-    ),
-    shape(
-        "schedule runs",
-        &["limit", "format", "pretty"],
-        "disbatch schedule runs nightly\n  disbatch schedule runs nightly --limit 5 --format json",
-    ),
-    shape(
-        "schedule backfill",
-        LIST,
-        "disbatch schedule backfill nightly --from 2026-11-01 --to 2026-11-08 --preview\n  \
-         disbatch schedule backfill nightly --from 2026-11-01T00:00:00Z --most 10 --yes",
-    ),
-    shape(
-        "schedule preview",
-        LIST,
-        "disbatch schedule preview nightly --next 5\n  \
-         disbatch schedule preview --cron '30 2 * * *' --zone Europe/Berlin --after 2027-03-25",
-    ),
-    shape(
-        "schedule import",
-        &[],
-        "disbatch schedule import jobs.json\n  disbatch schedule import jobs.json --queue csv",
-    ),
-    shape(
-        "calendar",
-        &[],
-        "disbatch calendar set holidays --dates 2026-12-24,2026-12-31 --recurring 12-25,12-26\n  \
-         disbatch calendar list",
-    ),
-    shape("calendar list", LIST, "disbatch calendar list"),
-    shape("calendar show", LIST, "disbatch calendar show holidays"),
-    shape(
-        "calendar set",
-        &[],
-        "disbatch calendar set holidays --dates 2026-12-24 --recurring 12-25,12-26,01-01 --zone Europe/Berlin",
-    ),
-    shape("calendar delete", &[], "disbatch calendar delete holidays"),
-];
 
 #[cfg(test)]
 mod tests {

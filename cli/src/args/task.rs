@@ -1,36 +1,37 @@
 //! What may be asked for when tasks are created, and how they are named.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Args;
 use disbatch_values::json::to_strict;
 use disbatch_values::secure::SecureParams;
+use disbatch_wire::liberal::{Seconds, When};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::api::{self, given};
 use crate::args::files::{self, SetAndVersion};
-use crate::args::seconds;
 use crate::input;
 
 /// Options of new tasks. What is not given is left to the queue.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Clone, Default, Args, Serialize)]
 #[command(next_help_heading = "New tasks")]
 pub struct TaskOptions {
     /// Start after this time: 90, 90s, 5m, 2h, 7d
-    #[arg(long, value_name = "TIME", value_parser = seconds::parse, conflicts_with = "run_at")]
-    pub delay: Option<Duration>,
+    #[arg(long, value_name = "TIME", conflicts_with = "run_at")]
+    pub delay: Option<Seconds>,
     /// Do not start before: ISO 8601 or seconds since 1970
     #[arg(long, value_name = "WHEN")]
-    pub run_at: Option<String>,
+    pub run_at: Option<When>,
     /// End an attempt that takes longer
-    #[arg(long, value_name = "TIME", value_parser = seconds::parse)]
-    pub timeout: Option<Duration>,
+    #[arg(long, value_name = "TIME")]
+    pub timeout: Option<Seconds>,
     /// End the task if it goes on beyond: ISO 8601 or seconds since 1970
     #[arg(long, value_name = "WHEN")]
-    pub deadline: Option<String>,
+    pub deadline: Option<When>,
     /// Time for the plugin between SIGTERM and SIGKILL
-    #[arg(long, value_name = "TIME", value_parser = seconds::parse)]
-    pub grace: Option<Duration>,
+    #[arg(long, value_name = "TIME")]
+    pub grace: Option<Seconds>,
     /// Try a task that fails so often at most
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_attempts: Option<u32>,
@@ -43,18 +44,23 @@ pub struct TaskOptions {
     pub steps: Option<Value>,
     /// Give each the files of this set before it begins: NAME for its newest version by then, or NAME@VERSION
     #[arg(long, value_name = "NAME", value_parser = files::set_and_version)]
+    #[serde(skip)]
     pub files_in: Option<SetAndVersion>,
     /// Only those files whose paths match this pattern, as *.csv or data/**; may be repeated
     #[arg(long, value_name = "GLOB", requires = "files_in")]
+    #[serde(skip)]
     pub files_in_match: Vec<String>,
     /// Store the files that each leaves as a new version of this set, if it succeeds
     #[arg(long, value_name = "NAME", value_parser = files::set_name)]
+    #[serde(skip)]
     pub files_out: Option<String>,
     /// Only those files whose paths match this pattern; without it, those that are new or have changed; may be repeated
     #[arg(long, value_name = "GLOB", requires = "files_out")]
+    #[serde(skip)]
     pub files_out_match: Vec<String>,
     /// Run them after these tasks; may be repeated
     #[arg(long, value_name = "ID", value_delimiter = ',', value_parser = parse_id)]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<String>,
     /// What those must have come to: succeeded (all of them), finished (all), or any (one has succeeded)
     #[arg(long, value_name = "WHEN", value_parser = ["succeeded", "finished", "any"])]
@@ -64,11 +70,13 @@ pub struct TaskOptions {
     pub after_failed: Option<String>,
     /// Run each after the one before
     #[arg(long)]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub chain: bool,
     /// Hold this lock while they run: NAME alone, NAME/shared together with others, NAME/3 for one of three places;
     /// may be repeated
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
-    pub lock: Vec<String>,
+    #[arg(long = "lock", value_name = "NAME", value_delimiter = ',')]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub locks: Vec<String>,
     /// Whose tasks these are, as tenant/user: whose turn it is in a fair queue
     #[arg(long, value_name = "NAME")]
     pub group: Option<String>,
@@ -77,8 +85,9 @@ pub struct TaskOptions {
         value_parser = clap::value_parser!(i64).range(-1000..=1000))]
     pub priority: Option<i64>,
     /// Find them by this tag, as customer=7; may be repeated
-    #[arg(long, value_name = "TAG")]
-    pub tag: Vec<String>,
+    #[arg(long = "tag", value_name = "TAG")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
     /// For whom they are, in a queue that is nobody's
     #[arg(long, value_name = "TENANT")]
     pub tenant: Option<String>,
@@ -103,9 +112,11 @@ pub struct TaskOptions {
     pub idempotency_key: Option<String>,
     /// Give the plugin the JSON object in this file, which is encrypted and shown to nobody; `-` is standard input
     #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
     pub secure_params_file: Option<PathBuf>,
     /// What that file has.
     #[arg(skip)]
+    #[serde(skip)]
     pub secure_params: Option<SecureParams>,
 }
 
@@ -119,55 +130,23 @@ impl TaskOptions {
     }
 
     /// The options as keys of the request, which start with a dot.
-    pub fn fields(&self) -> Map<String, Value> {
-        let time = |time: Option<Duration>| time.map(seconds::value);
-        let when = |text: &Option<String>| text.as_deref().map(point);
-        let text = |text: &Option<String>| text.clone().map(Value::from);
-        let list = |list: &[String]| (!list.is_empty()).then(|| Value::from(list));
-        let all = [
-            ("delay", time(self.delay)),
-            ("run_at", when(&self.run_at)),
-            ("timeout", time(self.timeout)),
-            ("deadline", when(&self.deadline)),
-            ("grace", time(self.grace)),
-            ("max_attempts", self.max_attempts.map(Value::from)),
-            ("unique", text(&self.unique)),
-            ("group", text(&self.group)),
-            ("priority", self.priority.map(Value::from)),
-            ("steps", self.steps.clone()),
-            ("files", self.files()),
-            ("after", list(&self.after)),
-            ("after_when", text(&self.after_when)),
-            ("after_failed", text(&self.after_failed)),
-            ("chain", self.chain.then(|| Value::from(true))),
-            ("locks", list(&self.lock)),
-            ("tags", list(&self.tag)),
-            ("tenant", text(&self.tenant)),
-            ("array", text(&self.array)),
-            ("array_key", text(&self.array_key)),
-            ("array_cap", self.array_cap.map(Value::from)),
-            ("array_final", self.array_final.clone()),
-            ("array_final_when", text(&self.array_final_when)),
-            ("idempotency_key", text(&self.idempotency_key)),
-            ("secure_params", self.secure_params.as_ref().map(|params| params.value().clone())),
-        ];
-        all.into_iter().filter_map(|(name, value)| Some((format!(".{name}"), value?))).collect()
+    pub fn fields(&self) -> serde_json::Result<Map<String, Value>> {
+        let mut fields = api::fields(self)?;
+        let secure = self.secure_params.as_ref().map(|params| params.value().clone());
+        fields.extend(given([("files", self.files()), ("secure_params", secure)]));
+        Ok(fields.into_iter().map(|(name, value)| (format!(".{name}"), value)).collect())
     }
 
     /// The file sets that they get and leave.
     fn files(&self) -> Option<Value> {
         let part = |name: &str, version: Option<i64>, patterns: &[String]| {
-            let mut part = Map::from_iter([("name".to_owned(), Value::from(name))]);
-            part.extend(version.map(|version| ("version".to_owned(), Value::from(version))));
-            if !patterns.is_empty() {
-                part.insert("patterns".to_owned(), Value::from(patterns));
-            }
-            Value::Object(part)
+            let patterns = (!patterns.is_empty()).then(|| Value::from(patterns));
+            let version = version.map(Value::from);
+            Value::Object(given([("name", Some(name.into())), ("version", version), ("patterns", patterns)]))
         };
         let input = self.files_in.as_ref().map(|set| part(&set.name, set.version, &self.files_in_match));
         let output = self.files_out.as_ref().map(|name| part(name, None, &self.files_out_match));
-        let both = [("input", input), ("output", output)].into_iter();
-        let both: Map<String, Value> = both.filter_map(|(key, part)| Some((key.to_owned(), part?))).collect();
+        let both = given([("input", input), ("output", output)]);
         (!both.is_empty()).then_some(Value::Object(both))
     }
 }
@@ -195,14 +174,6 @@ fn object(text: &str) -> Result<Value, String> {
         Ok(object @ Value::Object(_)) => Ok(object),
         Ok(_) => Err("expected a JSON object".to_owned()),
         Err(error) => Err(format!("expected a JSON object: {error}")),
-    }
-}
-
-/// A point in time: seconds since 1970 as a number, anything else as text for the DCI to read.
-fn point(text: &str) -> Value {
-    match text.parse::<u64>() {
-        Ok(seconds) => seconds.into(),
-        Err(_) => text.into(),
     }
 }
 
@@ -242,24 +213,24 @@ mod tests {
 
     #[test]
     fn only_what_is_given_is_sent() {
-        assert!(TaskOptions::default().fields().is_empty());
+        assert!(TaskOptions::default().fields().unwrap().is_empty());
         let options = TaskOptions {
-            delay: Some(Duration::from_secs(300)),
-            deadline: Some("1795163066".into()),
-            run_at: Some("2026-11-20T08:24:27Z".into()),
+            delay: Some(Seconds(json!(300))),
+            deadline: Some("1795163066".parse().unwrap()),
+            run_at: Some("2026-11-20T08:24:27Z".parse().unwrap()),
             max_attempts: Some(3),
             group: Some("acme/ann".into()),
             priority: Some(-5),
             after: vec!["6b0003bb686c8275d8013333".into()],
-            lock: vec!["db/3".into(), "mail".into()],
-            tag: vec!["a, b".into()],
+            locks: vec!["db/3".into(), "mail".into()],
+            tags: vec!["a, b".into()],
             ..TaskOptions::default()
         };
         let expected = json!({".delay": 300, ".deadline": 1_795_163_066, ".max_attempts": 3, ".group": "acme/ann",
             ".priority": -5,
             ".run_at": "2026-11-20T08:24:27Z", ".after": ["6b0003bb686c8275d8013333"],
             ".locks": ["db/3", "mail"], ".tags": ["a, b"]});
-        assert_eq!(Value::Object(options.fields()), expected);
+        assert_eq!(Value::Object(options.fields().unwrap()), expected);
     }
 
     #[test]
@@ -272,7 +243,7 @@ mod tests {
         };
         let expected =
             json!({".array": "0-9%2", ".array_final": {"sum": 1}, ".array_final_when": "finished"});
-        assert_eq!(Value::Object(options.fields()), expected);
+        assert_eq!(Value::Object(options.fields().unwrap()), expected);
         assert!(object("[]").is_err() && object("{").is_err());
     }
 
@@ -287,10 +258,10 @@ mod tests {
         let expected = json!({".files": {
             "input": {"name": "data", "version": 3, "patterns": ["*.csv"]}, "output": {"name": "result"},
         }});
-        assert_eq!(Value::Object(options.fields()), expected);
+        assert_eq!(Value::Object(options.fields().unwrap()), expected);
         let input =
             TaskOptions { files_in: Some(files::set_and_version("data").unwrap()), ..TaskOptions::default() };
-        assert_eq!(Value::Object(input.fields()), json!({".files": {"input": {"name": "data"}}}));
+        assert_eq!(Value::Object(input.fields().unwrap()), json!({".files": {"input": {"name": "data"}}}));
     }
 
     #[test]
@@ -305,7 +276,7 @@ mod tests {
             assert!(steps(wrong).is_err(), "{wrong}");
         }
         let options = TaskOptions { steps: Some(expected.clone()), ..TaskOptions::default() };
-        assert_eq!(Value::Object(options.fields()), json!({".steps": expected}));
+        assert_eq!(Value::Object(options.fields().unwrap()), json!({".steps": expected}));
     }
 
     #[test]

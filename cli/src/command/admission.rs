@@ -10,15 +10,15 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::api::{Client, read, segment};
 use crate::args::{DrainOptions, Drained, ListingOptions};
 use crate::command::life::{Connection, advise, steer};
-use crate::output::{Column, Cut, Table, print, say, shown_name};
+use crate::output::{Column, Cut, Table, known, print, say, shown_name};
 use crate::status;
 
 const TABLE: Table<AdmissionRule> = Table {
     columns: &[
         Column { title: "Of", cell: |rule| subject(rule), cut: Cut::Early },
         Column { title: "New tasks", cell: |rule| becomes(rule).to_owned(), cut: Cut::Never },
-        Column { title: "Reason", cell: |rule| rule.reason.clone().unwrap_or_default(), cut: Cut::Early },
-        Column { title: "Since (UTC)", cell: |rule| rule.at.clone().unwrap_or_default(), cut: Cut::Never },
+        Column { title: "Reason", cell: |rule| known(&rule.reason), cut: Cut::Early },
+        Column { title: "Since (UTC)", cell: |rule| known(&rule.at), cut: Cut::Never },
         Column { title: "Left", cell: |rule| rule.text.clone(), cut: Cut::Never },
     ],
     noun: "rules",
@@ -93,8 +93,7 @@ async fn wait(client: &Client, rule: &AdmissionRule) -> anyhow::Result<()> {
     told_of.1.iter().for_each(|line| say(line));
     loop {
         turns.tick().await;
-        let answer =
-            connection.persist(async || client.get("/admission", None).await).await.map_err(advise)?;
+        let answer = connection.get("/admission").await.map_err(advise)?;
         let rules = answer.get("rules").and_then(Value::as_array).into_iter().flatten();
         let mut rules = rules.filter_map(|rule| read::<AdmissionRule>(rule.clone()).ok());
         let Some(now) = rules.find(|other| (&other.scope, &other.value) == (&rule.scope, &rule.value)) else {

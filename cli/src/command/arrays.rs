@@ -9,8 +9,9 @@ use serde_json::Value;
 
 use crate::api::{ApiError, Client, query, read};
 use crate::args::{ArrayAct, ArrayCommand, ArrayFilter, BulkAction, ListingOptions, ShownArray};
-use crate::command::life::{advise, carry_out, with_reason};
-use crate::output::{Column, Cut, Screen, Table, document, known, plain, print, shows_marks, visible};
+use crate::command::life::{carry_out, with_reason};
+use crate::command::{print_document, print_list};
+use crate::output::{Column, Cut, Screen, Table, facts, known, plain, shows_marks};
 use crate::status;
 
 pub async fn run(
@@ -29,7 +30,7 @@ pub async fn run(
 
 /// Has a bulk job do something with the tasks of an array.
 async fn act(client: &Client, action: BulkAction, which: &ArrayAct) -> anyhow::Result<ExitCode> {
-    let path = format!("/arrays/{}/{}", which.id, action.name());
+    let path = format!("/arrays/{}/{}", which.id, action.as_str());
     let body = with_reason(which.reason.as_deref());
     carry_out(client, (&path, Value::Object(body)), action, which.detach).await
 }
@@ -100,14 +101,13 @@ const TABLE: Table<Array> = Table {
         Column { title: "Elements", cell: |a| a.items.clone(), cut: Cut::Early },
         Column { title: "Ended", cell: ended, cut: Cut::Never },
         Column { title: "State", cell: state, cut: Cut::Never },
-        Column { title: "Created (UTC)", cell: |a| a.created.clone().unwrap_or_default(), cut: Cut::Never },
+        Column { title: "Created (UTC)", cell: |a| known(&a.created), cut: Cut::Never },
     ],
     noun: "arrays",
 };
 
 async fn list_arrays(client: &Client, filter: &ArrayFilter, options: &ListingOptions) -> anyhow::Result<()> {
-    let arrays = client.get(&address(filter, options.limit), None).await.map_err(advise)?;
-    TABLE.print(&arrays, options)
+    print_list(client, &address(filter, options.limit), &TABLE, options).await
 }
 
 fn address(filter: &ArrayFilter, limit: Option<i64>) -> String {
@@ -136,12 +136,11 @@ pub(super) async fn show(
     shown: &ShownArray,
     options: &ListingOptions,
 ) -> anyhow::Result<()> {
-    let array = client.get(&address_of_array(shown, options.limit), None).await.map_err(advise)?;
     let text = |array: &Array| {
         let facts = text(array, shows_marks());
         if shown.elements { facts + &elements(array, Screen::of_stdout()) } else { facts }
     };
-    print(&document(&array, options, text)?)
+    print_document(client, &address_of_array(shown, options.limit), options, text).await
 }
 
 fn address_of_array(shown: &ShownArray, limit: Option<i64>) -> String {
@@ -152,7 +151,6 @@ fn address_of_array(shown: &ShownArray, limit: Option<i64>) -> String {
     format!("/arrays/{}{}", shown.id, query(pairs))
 }
 
-/// A line for each fact; those that are not known have none.
 fn text(array: &Array, in_unicode: bool) -> String {
     let strip = Strip::of(array);
     let drawn = strip.as_ref().map(|strip| format!("{} ", strip.draw(in_unicode))).unwrap_or_default();
@@ -161,7 +159,7 @@ fn text(array: &Array, in_unicode: bool) -> String {
         ("Queue", array.queue.clone()),
         ("Elements", array.items.clone()),
         ("Parameter", array.key.clone()),
-        ("At once", array.cap.map(|cap| cap.to_string()).unwrap_or_default()),
+        ("At once", known(&array.cap)),
         ("State", state(array)),
         ("Progress", format!("{drawn}{} ended", ended(array))),
     ];
@@ -173,9 +171,7 @@ fn text(array: &Array, in_unicode: bool) -> String {
         ("Owner", known(&array.owner)),
         ("Tenant", known(&array.tenant)),
     ];
-    let lines = lines.into_iter().chain(legend.into_iter().map(|line| ("", line))).chain(rest);
-    let lines = lines.filter(|(_, text)| !text.is_empty());
-    lines.map(|(title, text)| format!("{title:<12}{}\n", visible(&text))).collect()
+    facts(lines.into_iter().chain(legend.into_iter().map(|line| ("", line))).chain(rest))
 }
 
 /// The task that comes after all others: `6b0003bb686c8275d8013335 blocked, when all have succeeded`.

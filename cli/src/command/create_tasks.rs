@@ -2,19 +2,20 @@
 
 mod file;
 
-use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
+use disbatch_wire::arrays::Array;
+use disbatch_wire::task_actions::{BatchAnswer, BatchResult};
 use serde_json::{Map, Value};
 
-use crate::api::Client;
+use crate::api::{Client, given, read};
 use crate::args::{FileOptions, ListingOptions, TaskOptions};
 use crate::command::life::advise;
 use crate::command::{oid, pairs, required};
-use crate::input::is_stdin;
-use crate::output::{document, plain, print, visible};
+use crate::input::{contents, is_stdin};
+use crate::output::{document, item, print, visible};
 
 /// Creates a task for each object of a JSON array, for each document of a collection, or for each line of a
 /// file.
@@ -40,7 +41,7 @@ pub async fn run(
     let options = options.clone().with_file()?;
     let text = text.unwrap_or_default();
     let mut body = body(&queue, &text, collection)?;
-    body.extend(options.fields());
+    body.extend(options.fields()?);
     let body = Value::Object(body);
     submit(client, &queue, &body).await?;
     Ok(ExitCode::SUCCESS)
@@ -50,7 +51,7 @@ pub async fn run(
 pub async fn submit(client: &Client, queue: &str, body: &Value) -> anyhow::Result<()> {
     let answer = client.post("/tasks", body).await?;
     if let Some(array) = answer.get("array") {
-        return print(&told(array, queue));
+        return print(&told(&item(array), queue));
     }
     let ids = ids(&answer);
     let lines: String = ids.iter().map(|id| format!("{id}\n")).collect();
@@ -58,13 +59,9 @@ pub async fn submit(client: &Client, queue: &str, body: &Value) -> anyhow::Resul
 }
 
 /// What is printed of a new array: its id, and that of its final task.
-fn told(array: &Value, queue: &str) -> String {
-    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
-    let count = array.get("count").and_then(Value::as_u64).unwrap_or_default();
-    let id = text(array.get("id"));
-    let last = text(array.pointer("/final/id"));
-    let last = if last.is_empty() { String::new() } else { format!("Final task: {last}\n") };
-    format!("Created an array of {count} tasks in queue {queue}\n{id}\n{last}")
+fn told(array: &Array, queue: &str) -> String {
+    let last = array.r#final.as_ref().map(|last| format!("Final task: {}\n", last.id)).unwrap_or_default();
+    format!("Created an array of {} tasks in queue {queue}\n{}\n{last}", array.count, array.id)
 }
 
 /// The ids of the tasks that the DCI's answer says it has created.
@@ -78,19 +75,17 @@ fn body(queue: &str, text: &str, collection: Option<String>) -> anyhow::Result<M
     let Some(collection) = collection else {
         return match parsed {
             Some(params @ (Value::Array(_) | Value::Object(_))) => {
-                Ok([("queue".to_owned(), queue.into()), ("params".to_owned(), params)].into_iter().collect())
+                Ok(given([("queue", Some(queue.into())), ("params", Some(params))]))
             }
             _ => anyhow::bail!("Invalid params is not a JSON array or object: '{text}'"),
         };
     };
-    let Some(Value::Object(given)) = parsed else {
+    let Some(Value::Object(from)) = parsed else {
         anyhow::bail!("Invalid params is not a JSON object: '{text}'");
     };
-    let mut body = Map::new();
-    body.insert("queue".to_owned(), queue.into());
-    body.insert("collection".to_owned(), collection.into());
+    let mut body = given([("queue", Some(queue.into())), ("collection", Some(collection.into()))]);
     // Only these two, so that nothing in the text can name another queue or collection.
-    body.extend(given.into_iter().filter(|(key, _)| key == "filter" || key == "params"));
+    body.extend(from.into_iter().filter(|(key, _)| key == "filter" || key == "params"));
     Ok(body)
 }
 
@@ -104,14 +99,13 @@ pub async fn run_one(
     let queue = required(queue)?;
     let params = pairs(params)?.into_iter().map(|(name, text)| (name, text.into())).collect();
     let options = options.clone().with_file()?;
-    submit(client, &queue, &request(&queue, params, &options)).await
+    submit(client, &queue, &request(&queue, params, &options)?).await
 }
 
-pub fn request(queue: &str, params: Map<String, Value>, options: &TaskOptions) -> Value {
-    let mut body = options.fields();
-    body.insert("queue".to_owned(), queue.into());
-    body.insert("params".to_owned(), Value::Object(params));
-    Value::Object(body)
+pub fn request(queue: &str, params: Map<String, Value>, options: &TaskOptions) -> serde_json::Result<Value> {
+    let mut body = options.fields()?;
+    body.extend(given([("queue", Some(queue.into())), ("params", Some(params.into()))]));
+    Ok(Value::Object(body))
 }
 
 /// So many entries may come at once in a batch.
@@ -122,18 +116,13 @@ pub async fn run_batch(client: &Client, file: &Path, options: &ListingOptions) -
     let body = batch_request(&read_entries(file)?).with_context(|| file.display().to_string())?;
     let answer = client.post_json("/tasks/batch", body).await.map_err(advise)?;
     print(&document(&answer, options, batch_text)?)?;
-    let is_whole = answer.get("refused").and_then(Value::as_u64) == Some(0);
-    Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(crate::status::FAILED) })
+    let BatchAnswer { refused, .. } = read(answer)?;
+    Ok(if refused == 0 { ExitCode::SUCCESS } else { ExitCode::from(crate::status::FAILED) })
 }
 
 fn read_entries(file: &Path) -> anyhow::Result<String> {
-    let mut text = String::new();
-    if is_stdin(file) {
-        std::io::stdin().lock().read_to_string(&mut text).context("cannot read standard input")?;
-    } else {
-        text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    }
-    Ok(text)
+    let name = if is_stdin(file) { "standard input".to_owned() } else { file.display().to_string() };
+    contents(file).with_context(|| format!("cannot read {name}"))
 }
 
 /// The request of a batch, with all entries as they are written: numbers keep all their digits.
@@ -166,24 +155,22 @@ fn check_count(entries: usize) -> anyhow::Result<()> {
 }
 
 /// A line for each entry: the id of its task, its ids, or why it was rejected.
-fn batch_text(answer: &Value) -> String {
-    let results = answer.get("results").and_then(Value::as_array);
-    let line = |(number, result): (usize, &Value)| {
-        let ids = result.get("ids").and_then(Value::as_array).into_iter().flatten().map(|id| plain(Some(id)));
-        let what = match (result.get("id"), result.get("error")) {
-            (Some(id), _) => plain(Some(id)),
-            (None, Some(error)) => format!("rejected: {}", visible(&plain(Some(error)))),
-            (None, None) => ids.collect::<Vec<_>>().join(" "),
+fn batch_text(BatchAnswer { results, submitted, refused }: &BatchAnswer) -> String {
+    let line = |(number, result): (usize, &BatchResult)| {
+        let what = match (&result.id, &result.error) {
+            (Some(id), _) => id.clone(),
+            (None, Some(error)) => format!("rejected: {}", visible(error)),
+            (None, None) => result.ids.as_deref().unwrap_or_default().join(" "),
         };
         format!("{} {what}\n", number + 1)
     };
-    let lines: String = results.into_iter().flatten().enumerate().map(line).collect();
-    let number = |name: &str| plain(answer.get(name));
-    format!("{lines}{} entries accepted, {} rejected\n", number("submitted"), number("refused"))
+    let lines: String = results.iter().enumerate().map(line).collect();
+    format!("{lines}{submitted} entries accepted, {refused} rejected\n")
 }
 
 #[cfg(test)]
 mod tests {
+    use disbatch_wire::arrays::ArrayFinal;
     use serde_json::json;
 
     use super::*;
@@ -200,9 +187,9 @@ mod tests {
 
     #[test]
     fn a_new_array_is_told_by_its_id() {
-        let array = json!({"id": "6b00", "count": 3, "final": null});
+        let mut array = Array { id: "6b00".to_owned(), count: 3, ..Array::default() };
         assert_eq!(told(&array, "q"), "Created an array of 3 tasks in queue q\n6b00\n");
-        let array = json!({"id": "6b00", "count": 3, "final": {"id": "6b01"}});
+        array.r#final = Some(ArrayFinal { id: "6b01".to_owned(), ..ArrayFinal::default() });
         assert!(told(&array, "q").ends_with("\nFinal task: 6b01\n"));
     }
 
@@ -242,6 +229,6 @@ mod tests {
             "submitted": 2, "refused": 1,
         });
         let expected = "1 6b\n2 rejected: queue not found\n3 7c 8d\n2 entries accepted, 1 rejected\n";
-        assert_eq!(batch_text(&answer), expected);
+        assert_eq!(batch_text(&read(answer).unwrap()), expected);
     }
 }

@@ -12,17 +12,18 @@ use serde_json::{Map, Value};
 use crate::api::{ApiError, Client, read, segment};
 use crate::args::{ListingOptions, WorkersCommand};
 use crate::command::life::advise;
+use crate::command::{print_document, print_list};
 use crate::input;
-use crate::output::{Column, Cut, Table, document, list, plain, pretty, print, say, shown_name, visible};
+use crate::output::{Column, Cut, Table, known, list, plain, pretty, print, say, shown_name, visible};
 use crate::status::FAILED;
 
 const TABLE: Table<Definition> = Table {
     columns: &[
         Column { title: "Name", cell: |d| d.name.clone(), cut: Cut::Late },
-        Column { title: "Engine", cell: |d| d.engine.clone().unwrap_or_default(), cut: Cut::Never },
+        Column { title: "Engine", cell: |d| known(&d.engine), cut: Cut::Never },
         Column { title: "Runs", cell: |d| d.runs.clone(), cut: Cut::Early },
         Column { title: "Revision", cell: |d| d.rev.to_string(), cut: Cut::Never },
-        Column { title: "Changed", cell: |d| d.at.clone().unwrap_or_default(), cut: Cut::Never },
+        Column { title: "Changed", cell: |d| known(&d.at), cut: Cut::Never },
         Column { title: "What it does", cell: about, cut: Cut::Early },
     ],
     noun: "workers",
@@ -35,14 +36,8 @@ pub async fn run(
     listing: &ListingOptions,
 ) -> anyhow::Result<ExitCode> {
     match command {
-        WorkersCommand::List => {
-            let all = client.get("/workers", None).await.map_err(advise)?;
-            TABLE.print(&all, listing)?;
-        }
-        WorkersCommand::Show { worker } => {
-            let found = client.get(&path(&worker)?, None).await.map_err(advise)?;
-            print(&document(&found, listing, text)?)?;
-        }
+        WorkersCommand::List => print_list(client, "/workers", &TABLE, listing).await?,
+        WorkersCommand::Show { worker } => print_document(client, &path(&worker)?, listing, text).await?,
         WorkersCommand::Set { worker, file, rev } => {
             let mut body = object(&file)?;
             body.extend(rev.map(|rev| (".rev".to_owned(), rev.into())));

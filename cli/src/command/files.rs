@@ -10,13 +10,13 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use disbatch_wire::files::{FileEntry, FileSetDeleted, FileSetPage, FileSetSummary, FileSetVersion};
-use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use indicatif::{HumanBytes, ProgressBar};
 use serde_json::Value;
 
 use crate::api::{Client, read, segment};
 use crate::args::{FilesCommand, Format, ListFiles, ListingOptions, RemoveFiles};
 use crate::command::life::{Connection, advise};
-use crate::output::{Column, Cut, Screen, Table, document, known, print, shown_name, visible};
+use crate::output::{Column, Cut, Table, document, known, print, progress_bar, shown_name};
 
 /// So many files are asked for at once: as many as a DCI tells.
 const PAGE: usize = 1_000;
@@ -61,8 +61,7 @@ async fn page(connection: &Connection<'_>, name: &str, wanted: Wanted<'_>) -> an
     };
     let (prefix, after) = (text("prefix", wanted.prefix), text("after", wanted.after));
     let path = format!("/files/{name}?.limit={PAGE}{version}{prefix}{after}");
-    let page = connection.persist(async || connection.client.get(&path, None).await).await;
-    Ok(read(page.map_err(advise)?)?)
+    Ok(read(connection.get(&path).await.map_err(advise)?)?)
 }
 
 /// How often a line is printed where a bar cannot be shown.
@@ -71,54 +70,28 @@ const NOW_AND_THEN: Duration = Duration::from_secs(10);
 /// A bar on a terminal, else lines.
 #[derive(Debug)]
 struct Progress {
-    bar: Option<ProgressBar>,
+    bar: ProgressBar,
     /// What is done, as in `sent 3 MiB of 4 MiB`.
     word: &'static str,
-    done: Cell<u64>,
-    total: Cell<u64>,
     last_line: Cell<Instant>,
 }
 
 impl Progress {
     /// Begins with so many bytes to be done.
     pub fn start(word: &'static str, total: u64) -> anyhow::Result<Self> {
-        let bar = std::io::stderr().is_terminal().then(|| bar(total)).transpose()?;
-        let now = Cell::new(Instant::now());
-        Ok(Self { bar, word, done: Cell::new(0), total: Cell::new(total), last_line: now })
-    }
-
-    /// There is more to be done than was known.
-    pub fn grow(&self, bytes: u64) {
-        self.total.set(self.total.get().saturating_add(bytes));
-        if let Some(bar) = &self.bar {
-            bar.set_length(self.total.get());
-        }
+        let template = "{wide_bar} {bytes} of {total_bytes}, {binary_bytes_per_sec}, {eta} left";
+        let bar = progress_bar(Some(total), template)?;
+        Ok(Self { bar, word, last_line: Cell::new(Instant::now()) })
     }
 
     pub fn advance(&self, bytes: u64) {
-        self.done.set(self.done.get().saturating_add(bytes));
-        if let Some(bar) = &self.bar {
-            bar.set_position(self.done.get());
-        } else if self.last_line.get().elapsed() >= NOW_AND_THEN {
+        self.bar.inc(bytes);
+        if self.last_line.get().elapsed() >= NOW_AND_THEN && !std::io::stderr().is_terminal() {
             self.last_line.set(Instant::now());
-            eprintln!("{} {} of {}", self.word, HumanBytes(self.done.get()), HumanBytes(self.total.get()));
+            let (done, total) = (self.bar.position(), self.bar.length().unwrap_or_default());
+            eprintln!("{} {} of {}", self.word, HumanBytes(done), HumanBytes(total));
         }
     }
-
-    /// Removes the bar.
-    pub fn finish(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
-}
-
-fn bar(total: u64) -> anyhow::Result<ProgressBar> {
-    let bar = ProgressBar::new(total);
-    let template = "{wide_bar} {bytes} of {total_bytes}, {binary_bytes_per_sec}, {eta} left";
-    bar.set_style(ProgressStyle::with_template(template)?);
-    bar.enable_steady_tick(Duration::from_millis(200));
-    Ok(bar)
 }
 
 const SETS: Table<FileSetSummary> = Table {
@@ -223,8 +196,7 @@ async fn files(
 /// A file: its mode, size, time and path.
 fn line(entry: &FileEntry) -> String {
     let FileEntry { path, size, mode, mtime, .. } = entry;
-    let path = if Screen::of_stdout().size.is_some() { visible(path) } else { path.clone() };
-    format!("{:>3} {:>10} {} {path}\n", known(mode), bytes(*size), known(mtime))
+    format!("{:>3} {:>10} {} {}\n", known(mode), bytes(*size), known(mtime), shown_name(path))
 }
 
 fn sum(set: &FileSetVersion) -> String {
@@ -241,6 +213,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::output::Screen;
 
     #[test]
     fn a_set_is_its_newest_version() {

@@ -18,7 +18,7 @@ use anyhow::anyhow;
 use reqwest::StatusCode;
 use serde_json::{Map, Value};
 
-use crate::api::{ApiError, Client};
+use crate::api::{ApiError, Client, given};
 use crate::args::{BulkAction, LifeCommand, ListingOptions};
 use crate::command::{admission, create_tasks, queues};
 use crate::output::say;
@@ -95,7 +95,7 @@ async fn details(client: &Client, id: &str) -> Result<Value, ApiError> {
 
 /// A body that has `reason` if there is one.
 pub(super) fn with_reason(reason: Option<&str>) -> Map<String, Value> {
-    reason.map(|text| ("reason".to_owned(), text.into())).into_iter().collect()
+    given([("reason", reason.map(Value::from))])
 }
 
 /// The pause after the first failure. Each further one is twice as long.
@@ -151,6 +151,11 @@ impl<'a> Connection<'a> {
                 Err(error) => self.pause(error, &mut pause).await?,
             }
         }
+    }
+
+    /// `GET path`, until that is answered.
+    pub async fn get(&self, path: &str) -> Result<Value, ApiError> {
+        self.persist(async || self.client.get(path, None).await).await
     }
 
     pub fn answered(&self) {

@@ -4,24 +4,27 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use disbatch_wire::explanations::{Diagnosis, Finding};
+use disbatch_wire::nodes::{Node, NodeAddresses, NodeStats};
 use serde_json::Value;
 
 use crate::api::{Client, read, segment};
 use crate::args::{ListingOptions, NodesCommand};
 use crate::command::life::advise;
 use crate::command::pairs;
-use crate::output::{Column, Cut, Table, date, document, plain, print, shown_name, shows_marks, visible};
+use crate::output::{
+    Column, Cut, Table, date, document, known, plain, print, shown_name, shows_marks, visible,
+};
 
-const TABLE: Table = Table {
+const TABLE: Table<Node> = Table {
     columns: &[
-        Column { title: "ID", cell: |node| plain(node.get("id")), cut: Cut::Late },
-        Column { title: "Node", cell: |node| plain(node.get("node")), cut: Cut::Early },
-        Column { title: "Maxthreads", cell: |node| plain(node.get("maxthreads")), cut: Cut::Never },
-        Column { title: "Last seen (UTC)", cell: |node| date(node.get("timestamp")), cut: Cut::Never },
+        Column { title: "ID", cell: |node| node.id.clone(), cut: Cut::Late },
+        Column { title: "Node", cell: |node| plain(Some(&node.node)), cut: Cut::Early },
+        Column { title: "Maxthreads", cell: |node| plain(node.maxthreads.as_ref()), cut: Cut::Never },
+        Column { title: "Last seen (UTC)", cell: |node| date(node.timestamp.as_ref()), cut: Cut::Never },
         Column { title: "State", cell: state, cut: Cut::Never },
-        Column { title: "Running", cell: |node| plain(node.get("running")), cut: Cut::Never },
+        Column { title: "Running", cell: |node| known(&node.running), cut: Cut::Never },
         Column { title: "Load", cell: load, cut: Cut::Never },
-        Column { title: "Version", cell: |node| plain(node.get("version")), cut: Cut::Early },
+        Column { title: "Version", cell: |node| known(&node.version), cut: Cut::Early },
         Column { title: "Labels", cell: labels, cut: Cut::Early },
         Column { title: "Addresses", cell: addresses, cut: Cut::Early },
     ],
@@ -43,31 +46,29 @@ pub async fn run(
 }
 
 /// How it is doing, and whether another DEN uses its name.
-fn state(node: &Value) -> String {
-    let state = plain(node.get("state"));
-    if node.get("rival").is_some_and(|rival| !rival.is_null()) { format!("{state}, twice") } else { state }
+fn state(node: &Node) -> String {
+    let state = known(&node.state);
+    if node.rival.is_some() { format!("{state}, twice") } else { state }
 }
 
 /// `0.52 of 4`
-fn load(node: &Value) -> String {
-    let stats = |name| node.get("stats").and_then(|stats| stats.get(name));
-    match (stats("load").and_then(Value::as_f64), stats("cpus").and_then(Value::as_u64)) {
+fn load(node: &Node) -> String {
+    let NodeStats { load, cpus, .. } = node.stats.clone().unwrap_or_default();
+    match (load, cpus) {
         (Some(load), Some(cpus)) => format!("{load:.2} of {cpus}"),
         (Some(load), None) => format!("{load:.2}"),
         (None, _) => String::new(),
     }
 }
 
-fn labels(node: &Value) -> String {
-    let labels = node.get("labels").and_then(Value::as_object);
-    let pairs = labels.into_iter().flatten().map(|(name, value)| format!("{name}={}", plain(Some(value))));
-    pairs.collect::<Vec<String>>().join(" ")
+fn labels(node: &Node) -> String {
+    let labels = node.labels.iter().flatten();
+    labels.map(|(name, value)| format!("{name}={}", plain(Some(value)))).collect::<Vec<String>>().join(" ")
 }
 
-fn addresses(node: &Value) -> String {
-    let of = |kind| node.get("addresses").and_then(|all| all.get(kind)).and_then(Value::as_array);
-    let all = of("private").into_iter().flatten().chain(of("public").into_iter().flatten());
-    all.map(|address| plain(Some(address))).collect::<Vec<String>>().join(" ")
+fn addresses(node: &Node) -> String {
+    let NodeAddresses { private, public } = node.addresses.clone().unwrap_or_default();
+    [private, public].concat().join(" ")
 }
 
 /// Changes fields of a node. The DCI knows one, `maxthreads`.
@@ -132,12 +133,12 @@ mod tests {
             "stats": { "load": 0.5234, "cpus": 8 }, "version": "1.2", "labels": { "gpu": "yes", "zone": "a" },
             "addresses": { "private": ["10.0.0.5"], "public": ["203.0.113.9"] }, "rival": "other",
         });
-        let table = TABLE.render(&[node], Screen::default());
+        let table = TABLE.render(&[read(node).unwrap()], Screen::default());
         let line = "6b | vm   | 4          | 1970-01-01T00:00:00 | alive, twice | 2       | 0.52 of 8 | 1.2     \
                     | gpu=yes zone=a | 10.0.0.5 203.0.113.9 | \n";
         assert!(table.contains(line), "{table}");
         let perl = json!({"id": "6b", "node": "vm", "maxthreads": null, "timestamp": 0});
-        assert!(TABLE.render(&[perl], Screen::default()).ends_with("\n1 total nodes.\n"));
+        assert!(TABLE.render(&[read(perl).unwrap()], Screen::default()).ends_with("\n1 total nodes.\n"));
     }
 
     #[test]

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context;
-use disbatch_wire::queues::{QueueGroup, QueueGroups, ShadowPair, Shadows};
-use serde_json::{Map, Value, json};
+use disbatch_wire::queues::{Queue, QueueGroup, QueueGroups, ShadowPair, Shadows};
+use serde_json::{Value, json};
 use tokio::time::MissedTickBehavior;
 
-use crate::api::{Client, segment};
+use crate::api::{Client, given, segment};
 use crate::args::{Format, GroupsOptions, ListingOptions, ShadowOptions, seconds};
 use crate::command::life::advise;
 use crate::command::{oid, pairs, required};
@@ -17,15 +17,15 @@ use crate::output::{Column, Cut, Screen, Table, document, list, plain, print, sa
 /// Counting tasks more often than this would be work for the database and nothing for the eye.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-const QUEUES: Table = Table {
+const QUEUES: Table<Queue> = Table {
     columns: &[
-        Column { title: "ID", cell: |queue| plain(queue.get("id")), cut: Cut::Late },
-        Column { title: "Plugin", cell: |queue| plain(queue.get("plugin")), cut: Cut::Early },
-        Column { title: "Name", cell: |queue| plain(queue.get("name")), cut: Cut::Early },
-        Column { title: "Threads", cell: |queue| plain(queue.get("threads")), cut: Cut::Never },
-        Column { title: "Queued", cell: |queue| plain(queue.get("queued")), cut: Cut::Never },
-        Column { title: "Running", cell: |queue| plain(queue.get("running")), cut: Cut::Never },
-        Column { title: "Completed", cell: |queue| plain(queue.get("completed")), cut: Cut::Never },
+        Column { title: "ID", cell: |queue| queue.id.clone(), cut: Cut::Late },
+        Column { title: "Plugin", cell: |queue| plain(Some(&queue.plugin)), cut: Cut::Early },
+        Column { title: "Name", cell: |queue| plain(Some(&queue.name)), cut: Cut::Early },
+        Column { title: "Threads", cell: |queue| plain(Some(&queue.threads)), cut: Cut::Never },
+        Column { title: "Queued", cell: |queue| queue.queued.to_string(), cut: Cut::Never },
+        Column { title: "Running", cell: |queue| queue.running.to_string(), cut: Cut::Never },
+        Column { title: "Completed", cell: |queue| queue.completed.to_string(), cut: Cut::Never },
     ],
     noun: "queues",
 };
@@ -129,14 +129,12 @@ pub async fn groups(client: &Client, which: &GroupsOptions, options: &ListingOpt
 }
 
 fn groups_asked_for(which: &GroupsOptions, options: &ListingOptions) -> Value {
-    let all = [
+    Value::Object(given([
         (".prefix", which.prefix.clone().map(Value::from)),
         (".after", which.after.clone().map(Value::from)),
         (".waiting", which.waiting.then(|| Value::from(1))),
         (".limit", options.limit.map(Value::from)),
-    ];
-    let given = all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
-    Value::Object(given.collect::<Map<String, Value>>())
+    ]))
 }
 
 fn groups_text(page: &QueueGroups, screen: Screen) -> String {
@@ -209,7 +207,7 @@ mod tests {
     use super::*;
     use crate::api::read;
 
-    fn table(queues: &[Value]) -> String {
+    fn table(queues: &[Queue]) -> String {
         QUEUES.render(queues, Screen::default())
     }
 
@@ -227,7 +225,7 @@ mod tests {
         let queue = serde_json::json!({"id": "6b0003c7686c8275d91f20ef", "plugin": "Demo", "name": "fizz",
             "threads": null, "queued": 0, "running": 0, "completed": 9});
         assert_eq!(
-            table(&[queue]),
+            table(&[read(queue).unwrap()]),
             "ID                       | Plugin | Name | Threads | Queued | Running | Completed | \n\
              -------------------------+--------+------+---------+--------+---------+-----------+-\n\
              6b0003c7686c8275d91f20ef | Demo   | fizz |         | 0      | 0       | 9         | \n\

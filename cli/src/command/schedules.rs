@@ -12,17 +12,17 @@ use disbatch_wire::calendars::Calendar;
 use disbatch_wire::liberal::Set;
 use disbatch_wire::options::field_names;
 use disbatch_wire::schedules::{Schedule, ScheduleChange, ScheduleRun};
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::api::{Client, read, segment};
+use crate::api::{self, Client, given, read, segment};
 use crate::args::{
     CalendarCommand, CalendarRules, ListingOptions, NewSchedule, ScheduleCommand, ScheduleSettings,
     ScheduleUpdate,
 };
 use crate::command::life::advise;
+use crate::command::{print_document, print_list};
 use crate::input;
-use crate::output::{Column, Cut, Table, document, print, shown_name, visible};
+use crate::output::{Column, Cut, Table, known, print, shown_name, visible};
 
 pub async fn run(
     client: &Client,
@@ -31,14 +31,14 @@ pub async fn run(
 ) -> anyhow::Result<ExitCode> {
     match command {
         ScheduleCommand::List(filter) => show::list(client, &filter, listing).await?,
-        ScheduleCommand::Show { schedule } => show::show(client, &schedule, listing).await?,
+        ScheduleCommand::Show(one) => show::show(client, &one.schedule, listing).await?,
         ScheduleCommand::Create(new) => create(client, *new).await?,
         ScheduleCommand::Update(change) => update(client, *change).await?,
-        ScheduleCommand::Delete { schedule } => delete(client, &schedule).await?,
-        ScheduleCommand::Pause { schedule } => pause(client, &schedule, true).await?,
-        ScheduleCommand::Resume { schedule } => pause(client, &schedule, false).await?,
+        ScheduleCommand::Delete(one) => delete(client, &one.schedule).await?,
+        ScheduleCommand::Pause(one) => pause(client, &one.schedule, true).await?,
+        ScheduleCommand::Resume(one) => pause(client, &one.schedule, false).await?,
         ScheduleCommand::Runs(options) => show::runs(client, &options, listing).await?,
-        ScheduleCommand::Run { schedule } => run_now(client, &schedule).await?,
+        ScheduleCommand::Run(one) => run_now(client, &one.schedule).await?,
         ScheduleCommand::Backfill(options) => return show::backfill(client, &options, listing).await,
         ScheduleCommand::Preview(options) => show::preview(client, &options, listing).await?,
         ScheduleCommand::Import(options) => import::run(client, &options).await?,
@@ -102,11 +102,6 @@ fn next(schedule: &Schedule) -> String {
     }
 }
 
-/// A body with what is not null.
-fn given(fields: Vec<(&str, Option<Value>)>) -> Map<String, Value> {
-    fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
-}
-
 /// The fields of a schedule that are to be sent: those of the file, and those of the command line in place of them.
 fn fields_of(settings: &ScheduleSettings) -> anyhow::Result<Map<String, Value>> {
     let mut body = settings.file.as_deref().map(read_file).transpose()?.unwrap_or_default();
@@ -117,34 +112,29 @@ fn fields_of(settings: &ScheduleSettings) -> anyhow::Result<Map<String, Value>> 
         params: set(params(settings)?),
         ..settings.fields.clone()
     };
-    body.extend(object(&fields)?);
+    body.extend(api::fields(&fields)?);
     let secure = settings.secure_params.as_ref().map(|params| params.value().clone());
-    body.extend(given(vec![(".secure_params", secure)]));
-    let options = object(&settings.options)?;
+    body.extend(given([(".secure_params", secure)]));
+    let options = api::fields(&settings.options)?;
     if !options.is_empty() {
-        match body.entry("options").or_insert_with(|| json!({})) {
-            Value::Object(object) => object.extend(options),
-            _ => bail!("options of the file must be an object"),
-        }
+        options_of(&mut body)?.extend(options);
     }
     Ok(body)
 }
 
-fn object(fields: &impl Serialize) -> anyhow::Result<Map<String, Value>> {
-    Ok(serde_json::from_value(serde_json::to_value(fields)?)?)
+/// The options in a body, which has some then.
+fn options_of(body: &mut Map<String, Value>) -> anyhow::Result<&mut Map<String, Value>> {
+    let options = body.entry("options").or_insert_with(|| json!({}));
+    options.as_object_mut().context("options of the file must be an object")
 }
 
 /// Sets fields to null, which takes them back to the default. A dot leads into the options.
 fn unset(body: &mut Map<String, Value>, names: &[String]) -> anyhow::Result<()> {
     for name in names {
-        let object = match name.strip_prefix("options.") {
-            None => &mut *body,
-            Some(_) => match body.entry("options").or_insert_with(|| json!({})) {
-                Value::Object(object) => object,
-                _ => bail!("options of the file must be an object"),
-            },
+        let (object, key) = match name.strip_prefix("options.") {
+            None => (&mut *body, name.as_str()),
+            Some(key) => (options_of(body)?, key),
         };
-        let key = name.strip_prefix("options.").unwrap_or(name);
         ensure!(object.insert(key.to_owned(), Value::Null).is_none(), "'{name}' is set and unset");
     }
     Ok(())
@@ -196,7 +186,7 @@ const TABLE: Table<Calendar> = Table {
         Column { title: "Name", cell: |c| c.name.clone(), cut: Cut::Early },
         Column { title: "Days", cell: |c| c.dates.len().to_string(), cut: Cut::Never },
         Column { title: "Every year", cell: |c| c.recurring.len().to_string(), cut: Cut::Never },
-        Column { title: "Zone", cell: |c| c.zone.clone().unwrap_or_default(), cut: Cut::Never },
+        Column { title: "Zone", cell: |c| known(&c.zone), cut: Cut::Never },
     ],
     noun: "calendars",
 };
@@ -207,13 +197,9 @@ pub async fn run_calendar(
     listing: &ListingOptions,
 ) -> anyhow::Result<()> {
     match command {
-        CalendarCommand::List => {
-            let all = client.get("/calendars", None).await.map_err(advise)?;
-            TABLE.print(&all, listing)
-        }
+        CalendarCommand::List => print_list(client, "/calendars", &TABLE, listing).await,
         CalendarCommand::Show { calendar } => {
-            let found = client.get(&calendar_path(&calendar)?, None).await.map_err(advise)?;
-            print(&document(&found, listing, calendar_text)?)
+            print_document(client, &calendar_path(&calendar)?, listing, calendar_text).await
         }
         CalendarCommand::Set { calendar, days } => {
             client.post(&calendar_path(&calendar)?, &serde_json::to_value(&days)?).await.map_err(advise)?;

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use crate::api::{Client, read, segment};
 use crate::args::{ListingOptions, SubscriptionCommand};
 use crate::command::life::advise;
-use crate::output::{Column, Cut, Table, document, print, visible};
+use crate::command::{print_document, print_list};
+use crate::output::{Column, Cut, Table, print, visible};
 
 const TABLE: Table<Subscription> = Table {
     columns: &[
@@ -28,13 +29,9 @@ pub async fn run(
     listing: &ListingOptions,
 ) -> anyhow::Result<()> {
     match command {
-        SubscriptionCommand::List => {
-            let all = client.get("/subscriptions", None).await.map_err(advise)?;
-            TABLE.print(&all, listing)
-        }
+        SubscriptionCommand::List => print_list(client, "/subscriptions", &TABLE, listing).await,
         SubscriptionCommand::Show { subscription } => {
-            let found = client.get(&path(&subscription)?, None).await.map_err(advise)?;
-            print(&document(&found, listing, text)?)
+            print_document(client, &path(&subscription)?, listing, text).await
         }
         SubscriptionCommand::Set { subscription, mut settings, secret_file, address_file } => {
             if let Some(file) = secret_file {

@@ -1,9 +1,10 @@
 //! `disbatch tasks [FILTER]`, or `disbatch tasks --queue QUEUE ..`, and `disbatch search [FILTER]`
 
-use anyhow::bail;
-use serde_json::{Map, Value, json};
+use anyhow::{Context, bail};
+use disbatch_wire::search::FoundTasks;
+use serde_json::{Value, json};
 
-use crate::api::{Client, query};
+use crate::api::{Client, given, query, read};
 use crate::args::{Format, ListingOptions, TagFilter, TaskFilter, When, seconds};
 use crate::command::life::advise;
 use crate::command::oid;
@@ -48,22 +49,20 @@ pub fn show(answer: &Value, options: &ListingOptions) -> anyhow::Result<()> {
 
 /// The filter with the options as keys that start with a dot. Such keys in the filter win.
 fn request(filter: Option<&str>, options: &ListingOptions) -> anyhow::Result<Value> {
-    let mut body = Map::new();
-    let mut option = |name: &str, value: Option<Value>| {
-        body.extend(value.map(|value| (format!(".{name}"), value)));
-    };
     let flag = |on: bool| on.then(|| json!(1));
-    option("limit", Some(json!(options.limit.unwrap_or(DEFAULT_LIMIT))));
-    option("skip", options.skip.map(Value::from));
-    option("fields", options.fields.clone().map(Value::from));
-    option("count", flag(options.count));
-    option("epoch", flag(options.epoch));
-    option("full", flag(options.full));
-    option("terse", flag(options.terse));
+    let mut body = given([
+        (".limit", Some(json!(options.limit.unwrap_or(DEFAULT_LIMIT)))),
+        (".skip", options.skip.map(Value::from)),
+        (".fields", options.fields.clone().map(Value::from)),
+        (".count", flag(options.count)),
+        (".epoch", flag(options.epoch)),
+        (".full", flag(options.full)),
+        (".terse", flag(options.terse)),
+    ]);
     if let Some(text) = filter {
         match serde_json::from_str(text) {
             Ok(Value::Object(filter)) => body.extend(filter),
-            _ => anyhow::bail!("Invalid filter is not a JSON object: '{text}'"),
+            _ => bail!("Invalid filter is not a JSON object: '{text}'"),
         }
     }
     Ok(Value::Object(body))
@@ -77,23 +76,16 @@ pub async fn search(client: &Client, filter: Option<String>, options: &ListingOp
 
 /// What to look for. What is not an object is for the DCI to refuse, as long as it is JSON that Perl takes.
 fn search_request(filter: Option<&str>, options: &ListingOptions) -> anyhow::Result<Value> {
-    let mut body = Map::new();
-    let filter = filter.unwrap_or("{}");
-    let parsed =
-        structure(filter).ok_or_else(|| anyhow::anyhow!("Invalid filter is not JSON: '{filter}'"))?;
-    body.insert("filter".to_owned(), parsed);
-    if let Some(text) = &options.options {
-        let parsed =
-            structure(text).ok_or_else(|| anyhow::anyhow!("Invalid --options is not JSON: '{text}'"))?;
-        body.insert("options".to_owned(), parsed);
-    }
-    if options.count {
-        body.insert("count".to_owned(), json!(1));
-    }
-    if options.terse || options.noterse {
-        body.insert("terse".to_owned(), json!(i32::from(options.terse)));
-    }
-    Ok(Value::Object(body))
+    let parsed = |what: &str, text: &str| {
+        structure(text).with_context(|| format!("Invalid {what} is not JSON: '{text}'"))
+    };
+    let terse = (options.terse || options.noterse).then(|| json!(i32::from(options.terse)));
+    Ok(Value::Object(given([
+        ("filter", Some(parsed("filter", filter.unwrap_or("{}"))?)),
+        ("options", options.options.as_deref().map(|text| parsed("--options", text)).transpose()?),
+        ("count", options.count.then(|| json!(1))),
+        ("terse", terse),
+    ])))
 }
 
 /// The text as a JSON object or array; nothing if it is neither.
@@ -117,9 +109,9 @@ const TABLE: Table = Table {
 /// Prints tasks of one queue or all, the newest first.
 async fn find(client: &Client, which: &TaskFilter, options: &ListingOptions) -> anyhow::Result<()> {
     check(options)?;
-    let answer = client.get(&address(which, options.limit), None).await.map_err(advise)?;
-    let tasks = answer.get("tasks").cloned().unwrap_or_default();
-    let more = more(&answer);
+    let found: FoundTasks = read(client.get(&address(which, options.limit), None).await.map_err(advise)?)?;
+    let more = more(&found);
+    let tasks = Value::from(found.tasks);
     match (options.format(), more) {
         (Format::Table, more) => print(&(table(&tasks, options)? + &more.unwrap_or_default())),
         (Format::Json | Format::Yaml, more) => {
@@ -186,11 +178,9 @@ fn address(which: &TaskFilter, limit: Option<i64>) -> String {
 }
 
 /// How to go on where the list has an end and the tasks have not.
-fn more(answer: &Value) -> Option<String> {
-    let next = answer.get("next").and_then(Value::as_str)?;
-    let found = answer.get("tasks").and_then(Value::as_array).map_or(0, Vec::len) as u64;
-    let looked_at = answer.get("looked_at").and_then(Value::as_u64).unwrap_or(found);
-    Some(if looked_at > found {
+fn more(FoundTasks { tasks, looked_at, next }: &FoundTasks) -> Option<String> {
+    let next = next.as_ref()?;
+    Some(if *looked_at > tasks.len() as u64 {
         format!("Looked at the newest {looked_at} tasks; go on with --after {next}\n")
     } else {
         format!("There are more: --after {next}\n")
@@ -279,11 +269,12 @@ mod tests {
 
     #[test]
     fn it_is_said_how_to_go_on() {
-        let answer =
-            |looked_at: u64, next: Value| json!({ "tasks": [{}], "looked_at": looked_at, "next": next });
-        assert_eq!(more(&answer(1, Value::Null)), None);
-        assert_eq!(more(&answer(1, json!("6b"))).as_deref(), Some("There are more: --after 6b\n"));
-        let looked = more(&answer(5_000, json!("6b"))).unwrap();
+        let more = |looked_at, next: Option<&str>| {
+            more(&FoundTasks { tasks: vec![json!({})], looked_at, next: next.map(str::to_owned) })
+        };
+        assert_eq!(more(1, None), None);
+        assert_eq!(more(1, Some("6b")).as_deref(), Some("There are more: --after 6b\n"));
+        let looked = more(5_000, Some("6b")).unwrap();
         assert_eq!(looked, "Looked at the newest 5000 tasks; go on with --after 6b\n");
     }
 

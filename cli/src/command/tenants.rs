@@ -5,7 +5,8 @@ use disbatch_wire::tenants::Tenant;
 use crate::api::{Client, read, segment};
 use crate::args::{ListingOptions, TenantCommand};
 use crate::command::life::advise;
-use crate::output::{Column, Cut, Table, document, print, shown_name};
+use crate::command::{print_document, print_list};
+use crate::output::{Column, Cut, Table, print, shown_name};
 
 const TABLE: Table<Tenant> = Table {
     columns: &[
@@ -21,13 +22,9 @@ const TABLE: Table<Tenant> = Table {
 
 pub async fn run(client: &Client, command: TenantCommand, listing: &ListingOptions) -> anyhow::Result<()> {
     match command {
-        TenantCommand::List => {
-            let all = client.get("/tenants", None).await.map_err(advise)?;
-            TABLE.print(&all, listing)
-        }
+        TenantCommand::List => print_list(client, "/tenants", &TABLE, listing).await,
         TenantCommand::Show { tenant } => {
-            let found = client.get(&path(&tenant)?, None).await.map_err(advise)?;
-            print(&document(&found, listing, |found| TABLE.facts(found))?)
+            print_document(client, &path(&tenant)?, listing, |found| TABLE.facts(found)).await
         }
         TenantCommand::Set { tenant, limits } => {
             let body = serde_json::to_value(&limits)?;

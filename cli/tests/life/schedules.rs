@@ -89,8 +89,9 @@ async fn schedules_are_made_and_changed_as_the_options_say() -> anyhow::Result<(
 async fn schedules_are_shown_deleted_and_run() -> anyhow::Result<()> {
     let task = value!({ "id": ID, "task": "6b0003bb686c8275d8013334" });
     let preview = value!({
-        "zone": "UTC", "times": [{ "at": "2026-11-21T00:00:00", "local": "2026-11-21T00:00:00", "offset": "+00:00" }],
-        "changes": [],
+        "zone": "UTC", "changes": [], "times": [{
+            "at": "2026-11-21T00:00:00", "local": "2026-11-21T00:00:00", "offset": "+00:00", "moved": false, "twice": false,
+        }],
     });
     let server = Server::start(vec![
         ("GET /schedules?queue=mail&paused=true", vec![json(value!([nightly()]))]),

@@ -95,6 +95,30 @@ pub fn optional<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Doc
     Ok(Option::<Stored>::deserialize(deserializer)?.map(Document::from))
 }
 
+/// A value as relaxed extended JSON on one line: what [`Bson::into_relaxed_extjson`] makes of it, without copies in between.
+pub fn extended(value: &Bson) -> String {
+    // Nothing in it can be refused, as all names are text.
+    serde_json::to_string(&Extended(value)).unwrap_or_default()
+}
+
+struct Extended<'a>(&'a Bson);
+
+impl Serialize for Extended<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Bson::String(text) => serializer.serialize_str(text),
+            Bson::Array(items) => serializer.collect_seq(items.iter().map(Extended)),
+            Bson::Document(document) => {
+                let mut fields: Vec<_> = document.iter().collect();
+                // As objects of JSON have them.
+                fields.sort_unstable_by_key(|(name, _)| *name);
+                serializer.collect_map(fields.into_iter().map(|(name, value)| (name, Extended(value))))
+            }
+            small => small.clone().into_relaxed_extjson().serialize(serializer),
+        }
+    }
+}
+
 /// JSON as a value for the database, taken literally: `{"$oid": ..}` stays an object. Integers become 32 bits
 /// wide where they fit, as Perl writes them.
 pub fn to_bson(value: &Value) -> Bson {
@@ -145,6 +169,20 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn extended_json_is_that_of_the_driver() {
+        let bytes = bson::Binary { subtype: bson::spec::BinarySubtype::Generic, bytes: vec![0, 255] };
+        let document = doc! {
+            "z": [1, 2_i64, 1.5, f64::NAN, true, Bson::Null, "é\"\n\u{1}"], "": {}, "é": [], "key": Bson::MinKey,
+            "b": { "y": { "$oid": "x" }, "Y": 1e300 }, "_id": bson::oid::ObjectId::from_bytes([7; 12]),
+            "at": bson::DateTime::from_millis(1_795_163_067_344), "old": bson::DateTime::from_millis(-1),
+            "bytes": Bson::Binary(bytes),
+        };
+        let value = Bson::Document(document);
+        assert_eq!(extended(&value), value.clone().into_relaxed_extjson().to_string());
+        assert_eq!(extended(&Bson::from(7)), "7");
+    }
 
     #[test]
     fn a_document_with_text_that_is_none_is_read_without_it() {

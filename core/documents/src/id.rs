@@ -4,13 +4,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-use bson::Bson;
 use bson::oid::ObjectId;
+use bson::{Bson, Document, doc};
 use serde::{Deserialize, Serialize};
 
 use super::{Canary, Queue, Task};
 
-/// The id is not 24 hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{value}' is not an id: expected 24 hexadecimal digits")]
 pub struct IdError {
@@ -91,17 +90,9 @@ impl NodeName {
             std::io::Error::other(format!("the host name {} is not UTF-8", name.to_string_lossy()))
         })
     }
-
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
-impl fmt::Display for NodeName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+disbatch_values::shown_as_text!(NodeName);
 
 impl From<&NodeName> for Bson {
     fn from(name: &NodeName) -> Self {
@@ -109,7 +100,7 @@ impl From<&NodeName> for Bson {
     }
 }
 
-/// The text is no legal plugin name. The wording is Perl Disbatch's, clients look for it.
+/// The wording is Perl Disbatch's, clients look for it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("plugin value '{value}' must be a valid perl package name, matching /^[\\w:]+$/")]
 pub struct PluginNameError {
@@ -123,11 +114,6 @@ pub struct PluginNameError {
 pub struct PluginName(String);
 
 impl PluginName {
-    /// The name as text, with its version if it has one.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
     /// The name alone, without a version.
     pub fn base(&self) -> &str {
         self.0.split_once('@').map_or(self.as_str(), |(base, _)| base)
@@ -167,11 +153,7 @@ impl FromStr for PluginName {
     }
 }
 
-impl fmt::Display for PluginName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+disbatch_values::shown_as_text!(PluginName);
 
 impl<'de> Deserialize<'de> for PluginName {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -197,6 +179,14 @@ impl Selector {
             _ => Self::Name(text.to_owned()),
         }
     }
+
+    /// Matches the document that is named so, whose name is in `field`.
+    pub fn filter(&self, field: &str) -> Document {
+        match self {
+            Self::Id(id) => doc! { "_id": id },
+            Self::Name(name) => doc! { field: name },
+        }
+    }
 }
 
 impl fmt::Display for Selector {
@@ -217,7 +207,6 @@ pub const PLUGIN_VERSION: &str = "plugin_version";
 /// A version has so many characters at most.
 pub const LONGEST_VERSION: usize = 64;
 
-/// The text is no version of a plugin.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{value}' is no version of a plugin: it must be text of 1 to {LONGEST_VERSION} letters, digits and '.', '-', '+' and '_'"
@@ -231,10 +220,6 @@ pub struct VersionError {
 pub struct Version(String);
 
 impl Version {
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
     fn of_field(value: &Bson) -> Result<Self, VersionError> {
         match value {
             Bson::String(text) => text.parse(),
@@ -256,11 +241,7 @@ impl FromStr for Version {
     }
 }
 
-impl fmt::Display for Version {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+disbatch_values::shown_as_text!(Version);
 
 /// Why a queue has no plugin that could run its tasks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -16,7 +16,7 @@ mod trace;
 
 pub use disbatch_values::liberal::{Count, Moment, integer as whole_number, number};
 pub use disbatch_values::status::{Phase, Status};
-pub use document::{from_extended, into_document, to_bson, to_document};
+pub use document::{extended, from_extended, into_document, to_bson, to_document};
 pub use files::{FILES, FileInput, FileOutput, TaskFiles};
 pub use id::{
     ArrayId, FileSetId, IdError, LONGEST_VERSION, NodeName, PLUGIN_VERSION, PluginName, PluginNameError,

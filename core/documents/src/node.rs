@@ -122,7 +122,6 @@ pub struct NodeSelector {
     is_odd: bool,
 }
 
-/// What is wrong with labels or a selector.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SelectorError(String);

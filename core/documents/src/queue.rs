@@ -189,12 +189,9 @@ pub struct Retention {
 impl Retention {
     /// What the queue says. Values that make no sense count as not given: nothing is deleted by mistake.
     pub fn of(queue: &Queue) -> Self {
-        queue.rest.get("retention").and_then(Bson::as_document).map(Self::from_document).unwrap_or_default()
-    }
-
-    fn from_document(document: &Document) -> Self {
+        let retention = queue.rest.get_document("retention").ok();
         let seconds = |key: &str| {
-            let seconds = document.get(key).and_then(number)?;
+            let seconds = retention?.get(key).and_then(number)?;
             Duration::try_from_secs_f64(seconds).ok().filter(|after| after.as_millis() < 1 << 52)
         };
         Self { archive_after: seconds("archive_after"), delete_after: seconds("delete_after") }
@@ -241,7 +238,10 @@ mod tests {
 
     #[test]
     fn only_numbers_of_seconds_count() {
-        let read = |document: Document| Retention::from_document(&document);
+        let read = |document: Document| {
+            let rest = doc! { "retention": document };
+            Retention::of(&Queue { rest, ..Queue::without_document(QueueId(ObjectId::new())) })
+        };
         let both = read(doc! { "archive_after": 60, "delete_after": 1.5 });
         assert_eq!(both.archive_after, Some(Duration::from_secs(60)));
         assert_eq!(both.delete_after, Some(Duration::from_millis(1500)));

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bson::oid::ObjectId;
-use bson::{Bson, DateTime, Document};
+use bson::{DateTime, Document};
 use disbatch_values::liberal::number;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -33,12 +33,9 @@ pub struct Sample {
 impl Sample {
     /// What the queue says. Values that make no sense count as no recording.
     pub fn of(queue: &Queue) -> Option<Self> {
-        queue.rest.get(RECORD).and_then(Bson::as_document).and_then(Self::from_document)
-    }
-
-    fn from_document(document: &Document) -> Option<Self> {
-        let share = share_of(document)?;
-        let keep = document.get("keep").map_or(Some(DAYS_KEPT), number);
+        let record = queue.rest.get_document(RECORD).ok()?;
+        let share = share_of(record)?;
+        let keep = record.get("keep").map_or(Some(DAYS_KEPT), number);
         let keep = keep.filter(|days| *days > 0.0 && *days <= f64::from(LONGEST_KEPT))?;
         Some(Self { share, keep: Duration::from_secs_f64(keep * DAY) })
     }
@@ -86,12 +83,8 @@ pub struct Shadow {
 impl Shadow {
     /// What the queue says. Values that make no sense count as none.
     pub fn of(queue: &Queue) -> Option<Self> {
-        queue.rest.get(SHADOW).and_then(Bson::as_document).and_then(Self::from_document)
-    }
-
-    fn from_document(document: &Document) -> Option<Self> {
-        let share = share_of(document)?;
-        Some(Self { queue: document.get_str("queue").ok()?.to_owned(), share })
+        let shadow = queue.rest.get_document(SHADOW).ok()?;
+        Some(Self { queue: shadow.get_str("queue").ok()?.to_owned(), share: share_of(shadow)? })
     }
 
     pub fn selector(&self) -> Selector {
@@ -135,15 +128,12 @@ pub struct Canary {
 impl Canary {
     /// That of a queue. One that makes no sense counts as none: then all tasks are run as if nothing were tried.
     pub fn of(queue: &Queue) -> Option<Self> {
-        queue.rest.get(CANARY).and_then(Bson::as_document).and_then(Self::from_document)
-    }
-
-    fn from_document(document: &Document) -> Option<Self> {
+        let canary = queue.rest.get_document(CANARY).ok()?;
         Some(Self {
-            version: document.get_str("version").ok()?.parse().ok()?,
-            share: share_of(document)?,
+            version: canary.get_str("version").ok()?.parse().ok()?,
+            share: share_of(canary)?,
             // Somebody has written it by hand.
-            began: document.get_datetime(BEGAN).copied().unwrap_or(DateTime::from_millis(0)),
+            began: canary.get_datetime(BEGAN).copied().unwrap_or(DateTime::from_millis(0)),
         })
     }
 
@@ -185,9 +175,14 @@ mod tests {
 
     use super::*;
 
+    fn with(field: &str, document: Document) -> Queue {
+        let rest = doc! { field: document };
+        Queue { rest, ..Queue::without_document(crate::QueueId(ObjectId::new())) }
+    }
+
     #[test]
     fn what_makes_no_sense_is_no_recording() {
-        let of = |document: Document| Sample::from_document(&document);
+        let of = |document: Document| Sample::of(&with(RECORD, document));
         let days = |days: u64| Duration::from_secs(days * 86_400);
         assert_eq!(of(doc! { "share": 1 }), Some(Sample { share: 1.0, keep: days(7) }));
         assert_eq!(of(doc! { "share": 0.5, "keep": 2 }), Some(Sample { share: 0.5, keep: days(2) }));
@@ -215,7 +210,7 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_no_shadow() {
-        let of = |document: Document| Shadow::from_document(&document);
+        let of = |document: Document| Shadow::of(&with(SHADOW, document));
         let shadow = Shadow { queue: "next".to_owned(), share: 0.5 };
         assert_eq!(of(doc! { "queue": "next", "share": 0.5 }), Some(shadow));
         for odd in [doc! { "queue": "next" }, doc! { "share": 1 }, doc! { "queue": 5, "share": 1 }] {
@@ -254,7 +249,7 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_no_canary() {
-        let of = |document: Document| Canary::from_document(&document);
+        let of = |document: Document| Canary::of(&with(CANARY, document));
         let began = DateTime::from_millis(5);
         assert_eq!(of(doc! { "version": "2", "share": 0.25, "began": began }), Some(canary("2", 0.25)));
         let by_hand = of(doc! { "version": "2", "share": 1 }).unwrap();

@@ -1,7 +1,10 @@
 //! The trace that a task belongs to: the headers `traceparent`, `tracestate` (W3C Trace Context) and `baggage` (W3C Baggage) of whoever
 //! submitted it, as plugins get them.
 
+use std::ops::Range;
+
 use bson::{Bson, Document, doc};
+use disbatch_values::text::{hex, of_hex};
 
 /// The field of a task that has them.
 pub const TRACE: &str = "trace";
@@ -61,17 +64,13 @@ impl TraceContext {
     }
 
     pub fn place(&self) -> Place {
-        let digits = |from: usize, into: &mut [u8]| {
-            for (at, byte) in into.iter_mut().enumerate() {
-                let digits = self.parent.get(from + 2 * at..from + 2 * at + 2).unwrap_or_default();
-                *byte = u8::from_str_radix(digits, 16).unwrap_or(0);
-            }
-        };
-        let (mut trace, mut span, mut flags) = ([0; 16], [0; 8], [0; 1]);
-        digits(3, &mut trace);
-        digits(36, &mut span);
-        digits(53, &mut flags);
-        Place { trace, span, is_sampled: flags[0] & 1 == 1 }
+        let digits = |range: Range<usize>| self.parent.get(range).unwrap_or_default();
+        let [flags]: [u8; 1] = of_hex(digits(53..55)).unwrap_or_default();
+        Place {
+            trace: of_hex(digits(3..35)).unwrap_or_default(),
+            span: of_hex(digits(36..52)).unwrap_or_default(),
+            is_sampled: flags & 1 == 1,
+        }
     }
 
     /// The id of the trace, as it is written.
@@ -117,8 +116,7 @@ pub struct Place {
 
 impl Place {
     fn parent(self) -> String {
-        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        format!("00-{}-{}-0{}", hex(&self.trace), hex(&self.span), u8::from(self.is_sampled))
+        format!("00-{}-{}-0{}", hex(self.trace), hex(self.span), u8::from(self.is_sampled))
     }
 }
 

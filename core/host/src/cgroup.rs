@@ -14,6 +14,7 @@ use nix::errno::Errno;
 use nix::unistd::{AccessFlags, Uid, access};
 
 use crate::config::{Config, ConfigError};
+use crate::process::real_user;
 
 /// What the names of our control groups begin with.
 const PREFIX: &str = "disbatch-";
@@ -102,11 +103,7 @@ pub fn kill(group: &Path) -> io::Result<()> {
 /// Makes the configured folder ready, if there is one: control groups in it can bound memory and processes.
 pub fn prepare(config: &Config) -> Result<(), ConfigError> {
     let Some(folder) = &config.cgroup else { return Ok(()) };
-    prepare_folder(&folder.0).map_err(|message| ConfigError::Invalid {
-        path: config.path.clone(),
-        key: "cgroup".to_owned(),
-        message,
-    })
+    prepare_folder(folder).map_err(|message| ConfigError::invalid(&config.path, "cgroup", &message))
 }
 
 fn prepare_folder(folder: &Path) -> Result<(), String> {
@@ -142,7 +139,7 @@ fn words_of(file: &Path) -> io::Result<HashSet<String>> {
 /// Removes the control groups of guards that are gone and in which nothing runs, if control groups are configured.
 pub fn remove_left(config: &Config) {
     if let Some(folder) = &config.cgroup {
-        remove_left_in(&folder.0, is_empty, marks_of_guards);
+        remove_left_in(folder, is_empty, marks_of_guards);
     }
 }
 
@@ -177,13 +174,6 @@ fn marks_of_guards() -> HashSet<String> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten().map(|process| process.path());
     let mark = |process: PathBuf| mark_in(&fs::read(process.join("cmdline")).ok()?);
     processes.filter(|process| real_user(process) == Some(own)).filter_map(mark).collect()
-}
-
-/// The user who has started a process, whatever rights it has got since. The name of the program need not be text.
-fn real_user(process: &Path) -> Option<u32> {
-    let status = fs::read(process.join("status")).ok()?;
-    let status = String::from_utf8_lossy(&status);
-    status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_ascii_whitespace().next()?.parse().ok())
 }
 
 /// The mark in the command line of a guard; `None` if it is no guard's.

@@ -2,7 +2,6 @@
 //! can set it; other sources are banned by `clippy.toml`.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::Mutex;
 use std::time::Duration;
 
 use bson::DateTime;
@@ -39,24 +38,4 @@ pub fn random() -> u64 {
 /// A random number from 0 to 1, for the same end.
 pub fn chance() -> f64 {
     f64::from(u32::try_from(random() >> 32).unwrap_or_default()) / f64::from(u32::MAX)
-}
-
-/// A clock that a test sets.
-#[derive(Debug)]
-pub struct ManualClock(Mutex<DateTime>);
-
-impl ManualClock {
-    pub fn at(now: DateTime) -> Self {
-        Self(Mutex::new(now))
-    }
-
-    pub fn set(&self, now: DateTime) {
-        *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = now;
-    }
-}
-
-impl Clock for ManualClock {
-    fn now(&self) -> DateTime {
-        *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
 }

@@ -15,7 +15,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use disbatch_documents::Labels;
+use disbatch_documents::{Labels, QueueId};
 use disbatch_values::json::to_strict;
 use serde::Deserialize;
 use serde_json::Value;
@@ -26,13 +26,11 @@ pub use engines::{
     TenantNamespaces,
 };
 pub use isolation::{
-    CgroupFolder, Limits, NamedSecret, PluginEnvironment, RunAs, SecretEnvironment, Secrets,
-    memory as memory_limit,
+    Limits, NamedSecret, PluginEnvironment, RunAs, SecretEnvironment, Secrets, memory as memory_limit,
 };
 pub use reports::{Audit, Level, Log, Metrics, Notifications, TraceUrl, Traces};
 pub use sections::{
-    Attributes, Auditor, Auth, Balance, Every, Flag, Gfs, Hook, Increase, Indexes, Janitor, Lease, QueueIds,
-    Role, Seconds, Ssl, WebExtensions,
+    Attributes, Auditor, Auth, Balance, Flag, Gfs, Hook, Indexes, Janitor, OnByDefault, Role, Ssl,
 };
 
 /// Where a process looks when `--config` is not given.
@@ -48,19 +46,16 @@ const DEFAULT_RUNNER_IDLE: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Deserialize)]
 pub struct Config {
     /// The schema by which an editor checks the file; accepted and not used.
-    #[serde(default, rename = "$schema")]
+    #[serde(rename = "$schema")]
     pub schema: Option<serde_json::Value>,
     /// `host:port`, several of them with commas, or a `mongodb://` or `mongodb+srv://` URI.
     pub mongohost: String,
     pub database: String,
-    /// Options of the connection.
     #[serde(default)]
     pub attributes: Attributes,
-    /// Passwords by process.
     #[serde(default)]
     pub auth: Auth,
     /// The plugins that a queue may be created with; every plugin that is found when unset.
-    #[serde(default)]
     pub plugins: Option<AllowedPlugins>,
     /// Folders with `plugin.json` manifests, searched before the shipped plugins.
     #[serde(default)]
@@ -69,89 +64,72 @@ pub struct Config {
     #[serde(default)]
     pub engines: Engines,
     /// Where private folders of tasks are made. See [`Config::temp_folder`].
-    #[serde(default)]
     pub temp_dir: Option<PathBuf>,
     /// The mode of that in Disbatch 4.4; accepted and not used, since private folders are always open to their user alone.
-    #[serde(default)]
     pub temp_dir_mode: Option<serde_json::Value>,
     /// The program with which Disbatch 4.4 runs plugins; accepted and not used.
-    #[serde(default)]
     pub plugin_runner: Option<serde_json::Value>,
     /// What Disbatch 4.4 runs before a plugin; accepted and not used.
-    #[serde(default)]
     pub pre_hook: Option<serde_json::Value>,
     /// Whether `/monitoring` looks.
-    #[serde(default = "Flag::on")]
-    pub monitoring: Flag,
-    /// Where a DEN serves metrics.
+    #[serde(default)]
+    pub monitoring: OnByDefault,
     #[serde(default)]
     pub metrics: Metrics,
-    /// Where messages lead, and where they may go.
     #[serde(default)]
     pub notifications: Notifications,
-    /// Where traces are to be seen.
     #[serde(default)]
     pub traces: Traces,
-    /// `QueueBalance`.
     #[serde(default)]
     pub balance: Balance,
-    /// Archiving and deleting by the policy of queues.
     #[serde(default)]
     pub janitor: Janitor,
     /// Who may submit tasks by the inbox.
     #[serde(default)]
     pub inbox: Inbox,
     /// Whether schedules fire from this node.
-    #[serde(default = "Flag::on")]
-    pub schedules: Flag,
-    /// Comparing counters with tasks.
+    #[serde(default)]
+    pub schedules: OnByDefault,
     #[serde(default)]
     pub auditor: Auditor,
     /// How long it is remembered who did what.
     #[serde(default)]
     pub audit: Audit,
-    /// Keys of secure parameters.
     #[serde(default)]
     pub secrets: Secrets,
     /// Folder of named secrets, a file each. See [`Config::secrets_folder`].
-    #[serde(default)]
     pub secrets_dir: Option<PathBuf>,
     /// Which of them plugins get as variables.
     #[serde(default)]
     pub secret_environment: SecretEnvironment,
     /// Whether plugins find secure parameters in a variable, too; as their manifests say when unset.
-    #[serde(default)]
     pub secure_params_in_environment: Option<Flag>,
-    /// Deprecated routes to serve.
-    #[serde(default)]
-    pub web_extensions: WebExtensions,
+    /// Deprecated routes to serve, by the name of the Perl package that had them.
+    #[serde(default, deserialize_with = "sections::names")]
+    pub web_extensions: Vec<String>,
     /// Which variables of their runner plugins get besides those that they need.
     #[serde(default)]
     pub plugin_environment: PluginEnvironment,
     /// The user whom plugins run as; the runner's own when unset.
-    #[serde(default)]
     pub run_as: Option<RunAs>,
-    /// The most that a plugin may use on this node.
     #[serde(default)]
     pub limits: Limits,
     /// Where control groups for tasks are made; there are none when unset.
-    #[serde(default)]
-    pub cgroup: Option<CgroupFolder>,
+    #[serde(default, deserialize_with = "isolation::cgroup")]
+    pub cgroup: Option<PathBuf>,
     /// Whether plugins, and what they start, can get no privileges that they do not have, through `sudo` for instance.
-    #[serde(default = "Flag::on")]
-    pub no_new_privs: Flag,
-    /// The program to run a task with instead of `dtr`.
     #[serde(default)]
+    pub no_new_privs: OnByDefault,
+    /// The program to run a task with instead of `dtr`.
     pub task_runner: Option<PathBuf>,
     /// Where output is stored. See [`Config::den_gfs`].
-    #[serde(default)]
     pub gfs: Option<Gfs>,
     /// How long a runner or a node may be silent. See [`Config::lease`].
-    #[serde(default)]
-    pub lease: Option<Lease>,
+    #[serde(default, deserialize_with = "sections::lease")]
+    pub lease: Option<Duration>,
     /// How long a runner without a task is kept. See [`Config::runner_idle`].
-    #[serde(default)]
-    pub runner_idle: Option<Seconds>,
+    #[serde(default, deserialize_with = "sections::idle")]
+    pub runner_idle: Option<Duration>,
     /// Whether runners stay silent.
     #[serde(default)]
     pub quiet: Flag,
@@ -162,45 +140,37 @@ pub struct Config {
     #[serde(default)]
     pub access: Access,
     /// With which files the web server speaks TLS; plain HTTP when unset.
-    #[serde(default)]
     pub tls: Option<Tls>,
     /// The names that requests may use for the web server.
-    #[serde(default)]
     pub hosts: Option<HostNames>,
     /// Folder of static files; the built-in pages need none.
-    #[serde(default)]
     pub web_root: Option<PathBuf>,
     /// Folder of the site of the documentation; looked for beside the program when unset.
-    #[serde(default)]
     pub docs_root: Option<PathBuf>,
     /// Folder of Perl's templates; accepted and not used.
-    #[serde(default)]
     pub views_dir: Option<PathBuf>,
     /// Perl's logging configuration; its level and file are used.
     #[serde(default, rename = "log4perl")]
     pub log: Log,
     /// The only queues that this DEN serves.
-    #[serde(default)]
-    pub activequeues: Option<QueueIds>,
+    #[serde(default, deserialize_with = "sections::queue_ids")]
+    pub activequeues: Option<Vec<QueueId>>,
     /// Queues that this DEN does not serve, unless `activequeues` is set.
-    #[serde(default)]
-    pub ignorequeues: Option<QueueIds>,
+    #[serde(default, deserialize_with = "sections::queue_ids")]
+    pub ignorequeues: Option<Vec<QueueId>>,
     /// What this node is labelled with: queues choose nodes by it.
     #[serde(default)]
     pub labels: Labels,
     /// Where its host is to be reached, in place of what its interfaces tell.
-    #[serde(default)]
     pub addresses: Option<Vec<String>>,
     /// The command that a DEN runs when a node has died.
-    #[serde(default)]
     pub on_dead_node: Option<Hook>,
     /// How many tasks this DEN starts in a second at most.
-    #[serde(default)]
-    pub node_increase: Option<Increase>,
+    #[serde(default, deserialize_with = "sections::increase")]
+    pub node_increase: Option<u64>,
     /// How many of each queue it starts in a second at most.
-    #[serde(default)]
-    pub queue_increase: Option<Increase>,
-    /// Which indexes a DEN creates.
+    #[serde(default, deserialize_with = "sections::increase")]
+    pub queue_increase: Option<u64>,
     #[serde(default)]
     pub indexes: Indexes,
     /// Keys in the file that nothing reads, by path.
@@ -220,31 +190,24 @@ pub struct Config {
 /// Why a configuration cannot be used. One line, with the file and what is wrong in it.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file cannot be read.
     #[error("cannot read configuration {path}: {why}", path = path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        why: std::io::Error,
-    },
-    /// The file is not JSON, even relaxed.
+    Read { path: PathBuf, why: std::io::Error },
+    /// It is not JSON, even relaxed.
     #[error("cannot parse configuration {path}: {why}", path = path.display())]
-    Parse {
-        /// The file.
-        path: PathBuf,
-        /// Where and why.
-        why: serde_json::Error,
-    },
-    /// A value is wrong.
+    Parse { path: PathBuf, why: serde_json::Error },
     #[error("invalid configuration {path}: {key}: {message}", path = path.display())]
     Invalid {
-        /// The file.
         path: PathBuf,
         /// The path of the key, `balance.enabled` for instance.
         key: String,
-        /// What is wrong with it.
         message: String,
     },
+}
+
+impl ConfigError {
+    pub(crate) fn invalid(path: &Path, key: &str, message: &str) -> Self {
+        Self::Invalid { path: path.to_owned(), key: key.to_owned(), message: message.to_owned() }
+    }
 }
 
 impl Config {
@@ -262,20 +225,16 @@ impl Config {
         let parse_error = |why| ConfigError::Parse { path: path.to_owned(), why };
         let strict = to_strict(text);
         let value: serde_json::Value = serde_json::from_str(&strict).map_err(parse_error)?;
-        let invalid =
-            |key: String, message: String| ConfigError::Invalid { path: path.to_owned(), key, message };
+        let invalid = |key: &str, message: &str| ConfigError::invalid(path, key, message);
         let missing: Vec<&str> = ["mongohost", "database"]
             .into_iter()
             .filter(|key| value.get(key).is_none_or(|v| v.is_null() || v == ""))
             .collect();
         if !value.is_object() {
-            return Err(invalid(
-                ".".to_owned(),
-                "expected an object with the keys of the configuration".to_owned(),
-            ));
+            return Err(invalid(".", "expected an object with the keys of the configuration"));
         }
         if !missing.is_empty() {
-            return Err(invalid(missing.join(" and "), "must be defined".to_owned()));
+            return Err(invalid(&missing.join(" and "), "must be defined"));
         }
         let has_passwords = has_passwords(&value);
         let mut unknown_keys = Vec::new();
@@ -284,10 +243,9 @@ impl Config {
         let mut note_unknown = |key: serde_ignored::Path<'_>| unknown_keys.push(key.to_string());
         let parsed: Result<Self, _> =
             Self::deserialize(serde_ignored::Deserializer::new(deserializer, &mut note_unknown));
-        let mut config = parsed.map_err(|error| invalid(track.path().to_string(), error.to_string()))?;
+        let mut config = parsed.map_err(|error| invalid(&track.path().to_string(), &error.to_string()))?;
         if config.secrets_dir.is_none() && !config.secret_environment.is_empty() {
-            let message = "must be defined for secret_environment".to_owned();
-            return Err(invalid("secrets_dir".to_owned(), message));
+            return Err(invalid("secrets_dir", "must be defined for secret_environment"));
         }
         if let Some(plugins) = &mut config.plugins {
             unknown_keys.append(&mut plugins.unknown_keys);
@@ -301,12 +259,12 @@ impl Config {
 
     /// How long a task is its runner's without a sign of life, and a node alive: 30 s unless configured.
     pub fn lease(&self) -> Duration {
-        self.lease.map_or(DEFAULT_LEASE, |lease| lease.0)
+        self.lease.unwrap_or(DEFAULT_LEASE)
     }
 
     /// How long a DEN keeps a runner that has no task: a minute unless configured.
     pub fn runner_idle(&self) -> Duration {
-        self.runner_idle.map_or(DEFAULT_RUNNER_IDLE, |idle| idle.0)
+        self.runner_idle.unwrap_or(DEFAULT_RUNNER_IDLE)
     }
 
     /// Where a DEN tells its runners to store output: as configured, `auto` unless set.
@@ -314,23 +272,25 @@ impl Config {
         self.gfs.unwrap_or(Gfs::Auto)
     }
 
+    /// What relative paths in the configuration are seen from.
+    pub(crate) fn folder(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new("."))
+    }
+
     /// The folder of named secrets. A relative path is one from the folder of the configuration.
     pub fn secrets_folder(&self) -> Option<PathBuf> {
-        let folder = self.path.parent().unwrap_or(Path::new("."));
-        self.secrets_dir.as_ref().map(|secrets| folder.join(secrets))
+        self.secrets_dir.as_ref().map(|secrets| self.folder().join(secrets))
     }
 
     /// The folder in which private folders of tasks are made: as configured, where a relative path is one from the folder of
     /// the configuration, else the system's for temporary files.
     pub fn temp_folder(&self) -> PathBuf {
-        let folder = self.path.parent().unwrap_or(Path::new("."));
-        self.temp_dir.as_ref().map_or_else(std::env::temp_dir, |temp| folder.join(temp))
+        self.temp_dir.as_ref().map_or_else(std::env::temp_dir, |temp| self.folder().join(temp))
     }
 
     /// The files of `tls`. Relative paths are seen from the folder of the configuration.
     pub fn tls_files(&self) -> Option<Tls> {
-        let folder = self.path.parent().unwrap_or(Path::new("."));
-        self.tls.as_ref().map(|tls| tls.within(folder))
+        self.tls.as_ref().map(|tls| tls.within(self.folder()))
     }
 
     /// What is wrong where every user of this host can read the passwords in the file.
@@ -340,7 +300,6 @@ impl Config {
             .then(|| format!("every user of this host can read the passwords in {path}: chmod o-rwx {path}"))
     }
 
-    /// Warns of that.
     pub fn log_exposure(&self) {
         if let Some(exposure) = self.exposure() {
             tracing::warn!("{exposure}");
@@ -357,7 +316,6 @@ impl Config {
         unknown.chain(hook).chain(self.exposure()).collect()
     }
 
-    /// Warns of these.
     pub fn log_concerns(&self) {
         for concern in self.concerns() {
             tracing::warn!("{concern}");
@@ -365,7 +323,6 @@ impl Config {
     }
 }
 
-/// The permission of everybody to read.
 const EVERYBODY_READS: u32 = 0o004;
 
 /// Whether every user of this host can read the file, once they are in its folder.

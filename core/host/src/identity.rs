@@ -22,7 +22,6 @@ pub struct Identity {
     pub home: PathBuf,
 }
 
-/// Why nothing can be run as a user.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     #[error("there is no user '{0}' on this host")]
@@ -30,11 +29,7 @@ pub enum IdentityError {
     #[error("there is no group '{0}' on this host")]
     NoGroup(String),
     #[error("cannot look up '{name}': {source}")]
-    Unknown {
-        /// The user or the group.
-        name: String,
-        source: io::Error,
-    },
+    Unknown { name: String, source: io::Error },
     #[error("only root can run plugins as '{0}', and this process is not root")]
     NotRoot(String),
 }
@@ -46,14 +41,9 @@ impl Identity {
         let found = Self::find(run_as).and_then(|found| {
             if Uid::effective().is_root() { Ok(found) } else { Err(IdentityError::NotRoot(found.name)) }
         });
-        found.map(Some).map_err(|error| ConfigError::Invalid {
-            path: config.path.clone(),
-            key: "run_as".to_owned(),
-            message: error.to_string(),
-        })
+        found.map(Some).map_err(|error| ConfigError::invalid(&config.path, "run_as", &error.to_string()))
     }
 
-    /// Looks a user up.
     pub fn find(run_as: &RunAs) -> Result<Self, IdentityError> {
         let name = &run_as.user;
         let unknown = |name: &str| {

@@ -44,12 +44,10 @@ impl Lifecycle {
         self.end.cancelled().await;
     }
 
-    /// Whether the first signal has come.
     pub fn is_draining(&self) -> bool {
         self.drain.is_cancelled()
     }
 
-    /// Whether the second signal has come.
     pub fn is_ending(&self) -> bool {
         self.end.is_cancelled()
     }

@@ -43,7 +43,6 @@ const SHIPPED: [&str; 3] = [
 /// A plugin that can run here.
 #[derive(Debug, Clone)]
 pub struct Plugin {
-    /// What its author says of it.
     pub manifest: Manifest,
     /// The program to run, absolute: that of its author, the interpreter of a Perl module, or an adapter of ours.
     pub program: PathBuf,
@@ -105,9 +104,8 @@ impl Plugins {
     pub fn discover(config: &Config) -> Self {
         let mut plugins =
             Self { engines: config.engines.clone(), allowed: config.plugins.clone(), ..Self::default() };
-        let base = config.path.parent().unwrap_or(Path::new("."));
         for folder in &config.plugin_dirs {
-            plugins.add_folder(&base.join(folder));
+            plugins.add_folder(&config.folder().join(folder));
         }
         let allowed: Vec<(&str, &PluginEntry)> =
             config.plugins.iter().flat_map(AllowedPlugins::entries).collect();
@@ -198,7 +196,7 @@ impl Plugins {
     /// What the configuration says of a plugin. A name that says nothing else may be that of a Perl module.
     fn add_entry(&mut self, (name, entry): (&str, &PluginEntry), config: &Config) {
         let wrong = |message: String| {
-            let source = ManifestError::Invalid { path: format!("plugins.{name}"), message };
+            let source = ManifestError::invalid(format!("plugins.{name}"), message);
             Problem::Manifest { path: config.path.clone(), source }
         };
         let is_named = *entry == PluginEntry::Named;

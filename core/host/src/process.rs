@@ -1,6 +1,8 @@
-//! What a process does before anything else: it lets go of what it was started with, and keeps its memory to itself.
+//! What a process does before anything else: it lets go of what it was started with, and keeps its memory to itself. And what the system
+//! says of others.
 
 use std::os::fd::RawFd;
+use std::path::Path;
 use std::{fs, io};
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -34,6 +36,18 @@ pub fn close_inherited(kept: &[RawFd]) -> io::Result<()> {
 pub fn forbid_core_dumps() -> io::Result<()> {
     let (_, highest) = getrlimit(Resource::RLIMIT_CORE)?;
     Ok(setrlimit(Resource::RLIMIT_CORE, 0, highest)?)
+}
+
+/// The user who has started a process, by its folder in `/proc`, whatever rights it has got since.
+pub fn real_user(process: &Path) -> Option<u32> {
+    status_of(process, "Uid:")
+}
+
+/// The first number behind this word of a process's status. The name of its program, which is there too, need not be text.
+pub fn status_of(process: &Path, word: &str) -> Option<u32> {
+    let status = fs::read(process.join("status")).ok()?;
+    let status = String::from_utf8_lossy(&status);
+    status.lines().find_map(|line| line.strip_prefix(word)?.split_ascii_whitespace().next()?.parse().ok())
 }
 
 #[cfg(test)]

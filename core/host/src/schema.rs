@@ -41,7 +41,6 @@ pub struct Schema {
 /// A schema inside a schema: its place in `nodes`. The first is the whole.
 type NodeId = usize;
 
-/// Why a schema cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SchemaError {
     #[error("the schema has more than {LARGEST} bytes, or too many schemas and patterns in it")]
@@ -71,7 +70,6 @@ pub struct Problem {
     pub text: String,
 }
 
-/// Why a value does not fit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wrong {
     /// These are the first problems, [`MOST_PROBLEMS`] at most.
@@ -115,7 +113,6 @@ enum Rule {
     },
 }
 
-/// How a number is bounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bound {
     Least,
@@ -124,7 +121,6 @@ enum Bound {
     Below,
 }
 
-/// The least and the most.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Extent {
     least: Option<u64>,
@@ -145,7 +141,6 @@ struct Properties {
     others: Option<NodeId>,
 }
 
-/// A regular expression, with its text.
 #[derive(Debug)]
 struct Pattern {
     text: String,
@@ -272,7 +267,7 @@ impl std::fmt::Display for Misfit {
     }
 }
 
-/// The types of JSON, each a bit.
+/// The types of JSON, each a bit; the narrower one first.
 const TYPES: [(&str, u8); 7] = [
     ("null", 1),
     ("boolean", 2),
@@ -289,7 +284,6 @@ const MOST_NAMED: usize = 12;
 /// A message has so many bytes of values.
 const LONGEST_VALUES: usize = 300;
 
-/// The bit of the type with this name.
 fn bit_of_type(name: &str) -> Option<u8> {
     TYPES.iter().find(|(known, _)| *known == name).map(|(_, bit)| *bit)
 }
@@ -313,17 +307,9 @@ fn types_in_words(bits: u8) -> String {
     named.collect::<Vec<_>>().join(" or ")
 }
 
-/// The type of a value in a word.
 fn type_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "boolean",
-        Value::Number(_) if bits_of(value) & 4 != 0 => "integer",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
+    let bits = bits_of(value);
+    TYPES.iter().find(|(_, bit)| bits & bit != 0).map_or("", |(name, _)| *name)
 }
 
 /// Values in words, as far as that is not long.

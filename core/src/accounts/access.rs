@@ -8,21 +8,17 @@ use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_operation::operation;
 use futures::TryStreamExt;
-use mongodb::Collection;
 use sha2::{Digest, Sha256};
 
-use super::users::COLLECTION as USERS;
 use super::{Key, Role, User, UserName};
 use crate::config::SessionLimits;
 use crate::model::QueueId;
-use crate::store::{Store, StoreError, collections};
-
-pub(crate) const SESSIONS: &str = collections::SESSIONS.name;
+use crate::store::collections::USERS;
+use crate::store::{Store, StoreError, collect, put};
+use crate::text::hex;
 
 /// Use of a session or a token is written down once in so many milliseconds.
 const NOTED: i64 = 60_000;
-
-pub(crate) const TOKENS: &str = collections::TOKENS.name;
 
 /// What every token begins with, by which tools find those that were left lying about.
 const PREFIX: &str = "disbatch_";
@@ -103,7 +99,7 @@ impl Store {
         let stale = doc! { "$lt": ["$seen", { "$subtract": ["$$NOW", NOTED] }] };
         let pipeline = [
             doc! { "$match": { "_id": key.id, "$expr": alive() } },
-            doc! { "$lookup": { "from": USERS, "localField": "user", "foreignField": "_id", "as": "users" } },
+            with_user(),
             doc! { "$project": { "fingerprint": 1, "password": 1, "users": 1, "stale": stale } },
         ];
         let Some(found) = self.sessions().aggregate(pipeline).await?.try_next().await? else {
@@ -152,24 +148,15 @@ impl Store {
     #[operation]
     pub async fn list_sessions(&self, user: &UserName) -> Result<Vec<Session>, StoreError> {
         let filter = doc! { "user": user.as_str(), "$expr": alive() };
-        let found = self.sessions().find(filter).sort(doc! { "created": -1, "_id": -1 }).await?;
-        let found: Vec<Document> = found.try_collect().await?;
+        let found = collect(self.sessions().find(filter).sort(doc! { "created": -1, "_id": -1 })).await?;
         Ok(found.iter().filter_map(Session::stored).collect())
-    }
-
-    fn sessions(&self) -> Collection<Document> {
-        self.database().collection(SESSIONS)
     }
 }
 
 /// Tells whether somebody still has a password, and not which.
 fn of_password(user: &User) -> Bson {
     let stored = user.password.as_ref().map(|password| password.as_stored()).unwrap_or_default();
-    Bson::from(hex(&Sha256::digest(stored)))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+    Bson::from(hex(Sha256::digest(stored)))
 }
 
 /// Has not ended, neither in all nor for not being used.
@@ -180,6 +167,11 @@ fn alive() -> Document {
 /// The server's time and this more.
 fn later(length: Duration) -> Document {
     doc! { "$add": ["$$NOW", i64::try_from(length.as_millis()).unwrap_or(i64::MAX / 2)] }
+}
+
+/// Looks the user up along with something. See [`joined`].
+fn with_user() -> Document {
+    doc! { "$lookup": { "from": USERS.name, "localField": "user", "foreignField": "_id", "as": "users" } }
 }
 
 /// The user that was looked up along with something.
@@ -206,16 +198,13 @@ pub struct NewToken {
     pub lasts: Option<Duration>,
 }
 
-/// A token, for the list of them.
+/// A token, for the list of them. See [`NewToken`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Token {
     pub id: ObjectId,
     pub user: String,
-    /// What it is for, in its owner's words.
     pub name: String,
-    /// The highest role that it has anywhere.
     pub role: Role,
-    /// The only queues that it is good for, if not for all.
     pub queues: Option<BTreeSet<QueueId>>,
     pub created: Option<DateTime>,
     pub expires: Option<DateTime>,
@@ -255,7 +244,6 @@ impl Token {
 pub struct Bearer {
     /// Its owner, with the rights that the token leaves them.
     pub user: User,
-    /// The token's name.
     pub token: String,
 }
 
@@ -271,12 +259,9 @@ impl Store {
             "role": new.role.name(),
             "created": "$$NOW",
         };
-        if let Some(queues) = &new.queues {
-            token.insert("queues", queues.iter().map(|queue| queue.0).collect::<Vec<_>>());
-        }
-        if let Some(lasts) = new.lasts {
-            token.insert("expires", later(lasts));
-        }
+        let ids = |queues: &BTreeSet<QueueId>| queues.iter().map(|queue| queue.0).collect::<Vec<_>>();
+        put(&mut token, "queues", new.queues.as_ref().map(ids));
+        put(&mut token, "expires", new.lasts.map(later));
         self.tokens().update_one(doc! { "_id": key.id }, vec![doc! { "$set": token }]).upsert(true).await?;
         Ok(format!("{PREFIX}{}", key.text()))
     }
@@ -287,7 +272,7 @@ impl Store {
         let Some(key) = text.strip_prefix(PREFIX).and_then(Key::parse) else { return Ok(None) };
         let pipeline = [
             doc! { "$match": { "_id": key.id } },
-            doc! { "$lookup": { "from": USERS, "localField": "user", "foreignField": "_id", "as": "users" } },
+            with_user(),
             doc! { "$addFields": { "is_over": is_over(), "stale": stale() } },
         ];
         let Some(found) = self.tokens().aggregate(pipeline).await?.try_next().await? else { return Ok(None) };
@@ -312,7 +297,7 @@ impl Store {
             doc! { "$addFields": { "is_over": is_over() } },
             doc! { "$unset": "fingerprint" },
         ];
-        let found: Vec<Document> = self.tokens().aggregate(pipeline).await?.try_collect().await?;
+        let found = collect(self.tokens().aggregate(pipeline)).await?;
         Ok(found.iter().filter_map(Token::stored).collect())
     }
 
@@ -320,9 +305,7 @@ impl Store {
     #[operation]
     pub async fn revoke_token(&self, id: ObjectId, user: Option<&UserName>) -> Result<bool, StoreError> {
         let mut filter = doc! { "_id": id };
-        if let Some(user) = user {
-            filter.insert("user", user.as_str());
-        }
+        put(&mut filter, "user", user.map(UserName::as_str));
         Ok(self.tokens().delete_one(filter).await?.deleted_count == 1)
     }
 
@@ -330,10 +313,6 @@ impl Store {
     pub(super) async fn revoke_tokens(&self, user: &UserName) -> Result<(), StoreError> {
         self.tokens().delete_many(doc! { "user": user.as_str() }).await?;
         Ok(())
-    }
-
-    fn tokens(&self) -> Collection<Document> {
-        self.database().collection(TOKENS)
     }
 }
 

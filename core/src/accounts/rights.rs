@@ -97,7 +97,6 @@ impl Rights {
         self.everywhere.filter(|_| self.only.is_none())
     }
 
-    /// The roles on some queues.
     pub fn grants(&self) -> &[Grant] {
         &self.grants
     }

@@ -5,14 +5,9 @@ use std::fmt;
 
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_values::user_name::UserName;
-use futures::TryStreamExt;
-use mongodb::Collection;
 
 use super::{Grant, PasswordHash, Rights, Role};
-use crate::store::collections;
-use crate::store::{Store, StoreError};
-
-pub(crate) const COLLECTION: &str = collections::USERS.name;
+use crate::store::{Store, StoreError, collect, put};
 
 /// How often a change of rights is tried where others change them at the same moment. Each time one of these is done, so
 /// that this is enough for as many at once.
@@ -52,7 +47,6 @@ pub enum RightsChange {
 }
 
 impl Store {
-    /// Whether there is any user.
     #[operation]
     pub async fn has_users(&self) -> Result<bool, StoreError> {
         Ok(self.users().find_one(doc! {}).projection(doc! { "_id": 1 }).await?.is_some())
@@ -70,16 +64,8 @@ impl Store {
         let mut user = fields(role, grants);
         user.insert("_id", name.as_str());
         user.insert("created", self.now());
-        if let Some(password) = password {
-            user.insert("password", password.as_stored());
-        }
-        match self.users().insert_one(user).await.map_err(StoreError::from) {
-            Ok(_) => Ok(true),
-            Err(error) if error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) => {
-                Ok(false)
-            }
-            Err(error) => Err(error),
-        }
+        put(&mut user, "password", password.map(PasswordHash::as_stored));
+        Ok(StoreError::unless_duplicate(self.users().insert_one(user).await)?.is_some())
     }
 
     #[operation]
@@ -91,8 +77,7 @@ impl Store {
     /// Everybody, by name.
     #[operation]
     pub async fn list_users(&self) -> Result<Vec<User>, StoreError> {
-        let found: Vec<Document> =
-            self.users().find(doc! {}).sort(doc! { "_id": 1 }).await?.try_collect().await?;
+        let found = collect(self.users().find(doc! {}).sort(doc! { "_id": 1 })).await?;
         Ok(found.iter().filter_map(User::stored).collect())
     }
 
@@ -144,10 +129,6 @@ impl Store {
         self.revoke_tokens(name).await?;
         Ok(removed.deleted_count == 1)
     }
-
-    fn users(&self) -> Collection<Document> {
-        self.database().collection(COLLECTION)
-    }
 }
 
 /// What finds a user whose rights are still stored as they were found, also those that nobody understands.
@@ -163,9 +144,7 @@ fn unchanged(name: &UserName, found: &Document) -> Document {
 
 fn fields(role: Option<Role>, grants: &[Grant]) -> Document {
     let mut fields = doc! { "grants": grants.iter().map(Grant::document).collect::<Vec<_>>() };
-    if let Some(role) = role {
-        fields.insert("role", role.name());
-    }
+    put(&mut fields, "role", role.map(Role::name));
     fields
 }
 

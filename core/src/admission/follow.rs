@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
-use futures::TryStreamExt;
 use tokio::time::MissedTickBehavior;
 
-use super::{COLLECTION, GRACE, Scope};
+use super::{GRACE, Scope};
 use crate::lease::LeaseName;
-use crate::store::{Store, StoreError};
+use crate::store::collections::ADMISSION;
+use crate::store::{Store, StoreError, collect, with};
+use crate::task::transition::millis;
 
 /// How often it is looked for tasks that somebody else should have released.
 const LOOK: Duration = Duration::from_secs(15);
@@ -20,7 +21,7 @@ const LOOK: Duration = Duration::from_secs(15);
 const LOOKS: u32 = 40;
 
 /// Who looks for tasks that no rule holds any more. It is prolonged with each look.
-const LEASE: LeaseName = LeaseName::in_collection(COLLECTION, "lease", Duration::from_secs(40));
+const LEASE: LeaseName = LeaseName::in_collection(ADMISSION.name, "lease", Duration::from_secs(40));
 
 /// Looks again and again, for as long as the process goes on. Of any number of processes one does the work.
 pub async fn follow(store: Store) {
@@ -69,17 +70,15 @@ impl Store {
     }
 
     async fn unsettled_rules(&self) -> Result<Vec<Document>, StoreError> {
-        Ok(self.admission().find(doc! { "settled": false }).await?.try_collect().await?)
+        collect(self.admission().find(doc! { "settled": false })).await
     }
 
     /// Notes that nobody can be about to insert tasks because of what a rule was before it was changed, if that was long
     /// enough ago and it has not been changed since.
     async fn settle_rule(&self, id: &Bson, changed: DateTime) -> Result<(), StoreError> {
-        let grace = i64::try_from(GRACE.as_millis()).unwrap_or(i64::MAX);
-        let is_old = doc! { "$lt": ["$changed", { "$subtract": ["$$NOW", grace] }] };
+        let is_old = doc! { "$lt": ["$changed", { "$subtract": ["$$NOW", millis(GRACE)] }] };
         let same = doc! { "_id": id, "changed": changed, "settled": false, "$expr": is_old };
-        let mut lifted = same.clone();
-        lifted.insert("action", doc! { "$exists": false });
+        let lifted = with(same.clone(), doc! { "action": { "$exists": false } });
         self.admission().delete_one(lifted).await?;
         self.admission().update_one(same, doc! { "$set": { "settled": true } }).await?;
         Ok(())

@@ -6,35 +6,9 @@
 use std::collections::BTreeMap;
 
 use bson::{Bson, DateTime, Document, doc};
+pub use disbatch_wire::admission::AdmissionAction as Action;
 
-use crate::model::QueueId;
-
-/// What becomes of new tasks, from the mildest to the strictest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Action {
-    /// They are taken.
-    Accept,
-    /// They are taken, and held until no rule holds them any more.
-    Pause,
-    /// They are refused.
-    Reject,
-}
-
-impl Action {
-    pub const ALL: [Self; 3] = [Self::Accept, Self::Pause, Self::Reject];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Accept => "accept",
-            Self::Pause => "pause",
-            Self::Reject => "reject",
-        }
-    }
-
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|action| action.as_str() == name)
-    }
-}
+use crate::model::{QueueId, Task};
 
 /// Which tasks a rule is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -131,6 +105,13 @@ pub struct Whose<'a> {
     pub owner: Option<&'a str>,
 }
 
+impl<'a> Whose<'a> {
+    pub(super) fn of(task: &'a Task) -> Self {
+        let text = |name: &str| task.rest.get_str(name).ok();
+        Self { queue: task.queue, tenant: text("tenant"), owner: text("owner") }
+    }
+}
+
 /// All rules that there are: at most one for a scope.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rules(BTreeMap<Scope, Rule>);
@@ -189,13 +170,9 @@ impl Rules {
         };
         let by_default = self.0.get(&Scope::All).is_none_or(|rule| rule.action == Action::Accept);
         if !by_default {
-            others.insert(
-                "$or",
-                vec![
-                    doc! { "queue": { "$in": those("queue", true) } },
-                    doc! { "tenant": { "$in": those("tenant", true) } },
-                ],
-            );
+            let of_queues = doc! { "queue": { "$in": those("queue", true) } };
+            let of_tenants = doc! { "tenant": { "$in": those("tenant", true) } };
+            others.insert("$or", [of_queues, of_tenants]);
         }
         doc! { "$or": [{ "owner": { "$in": those("owner", true) } }, others] }
     }

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
-use futures::TryStreamExt;
 
 use super::{GATE, Scope};
 use crate::counters::count::Amount;
-use crate::model::{Queue, QueueId, Status, TaskId, whole_number};
-use crate::store::{Store, StoreError};
+use crate::model::{Queue, QueueId, Status, TaskId};
+use crate::store::{Store, StoreError, collect, with};
 use crate::task::{DETACHED, TaskQuery, attached};
 
 /// Up to so many tasks are counted.
@@ -78,21 +77,12 @@ impl Store {
     pub async fn standing_of(&self, scope: &Scope) -> Result<Standing, StoreError> {
         let queues = self.list_queues().await?;
         let tasks = of_scope(scope, &queues);
-        let with = |condition: Document| {
-            let mut filter = tasks.clone();
-            filter.extend(condition);
-            filter
-        };
-        let stopped = async {
-            let mut unheld = with(not_held());
-            unheld.extend(doc! { "queue": in_queues(scope, &queues, false) });
-            self.count_patiently(unheld).await
-        };
+        let count = |condition: Document| self.count_patiently(with(tasks.clone(), condition));
         let (waiting, held, stopped, running) = futures::try_join!(
-            self.count_patiently(with(doc! { "status": { "$in": WAITING.to_vec() } })),
-            self.count_patiently(with(doc! { "status": Status::Blocked, "gate": GATE })),
-            stopped,
-            self.count_patiently(with(doc! { "status": { "$in": [-1, 0] } })),
+            count(doc! { "status": { "$in": WAITING.to_vec() } }),
+            count(doc! { "status": Status::Blocked, "gate": GATE }),
+            count(with(not_held(), doc! { "queue": in_queues(scope, &queues, false) })),
+            count(doc! { "status": { "$in": [-1, 0] } }),
         )?;
         Ok(Standing { waiting, held, stopped, running })
     }
@@ -102,10 +92,8 @@ impl Store {
     #[operation]
     pub async fn tasks_left(&self, scope: &Scope) -> Result<Vec<Left>, StoreError> {
         let queues = self.list_queues().await?;
-        let mut running = of_scope(scope, &queues);
-        running.insert("status", doc! { "$in": [-1, 0] });
-        let mut waiting = of_scope(scope, &queues);
-        waiting.extend(not_held());
+        let running = with(of_scope(scope, &queues), doc! { "status": { "$in": [-1, 0] } });
+        let mut waiting = with(of_scope(scope, &queues), not_held());
         waiting.insert("queue", in_queues(scope, &queues, true));
         let mut left = Vec::new();
         for filter in [running, waiting] {
@@ -139,20 +127,13 @@ impl Store {
         let only = doc! { "queue": 1, "status": 1, "node": 1 };
         let tasks = self.tasks();
         let found = tasks.find(filter).projection(only).sort(doc! { "_id": 1 }).limit(most);
-        match found.max_time(PATIENCE).await.map_err(StoreError::from) {
-            Ok(found) => Ok(found.map_ok(Document::from).try_collect().await?),
-            Err(error) if error.is_out_of_time() => Ok(Vec::new()),
-            Err(error) => Err(error),
-        }
+        let found = StoreError::unless_out_of_time(collect(found.max_time(PATIENCE)).await)?;
+        Ok(found.unwrap_or_default())
     }
 
     async fn count_patiently(&self, filter: Document) -> Result<Option<Amount>, StoreError> {
         let query = TaskQuery { filter, max_time: Some(PATIENCE), ..TaskQuery::default() };
-        match self.count_query_up_to(&query, BOUND).await {
-            Ok(amount) => Ok(Some(amount)),
-            Err(error) if error.is_out_of_time() => Ok(None),
-            Err(error) => Err(error),
-        }
+        StoreError::unless_out_of_time(self.count_query_up_to(&query, BOUND).await)
     }
 }
 
@@ -194,7 +175,7 @@ fn left_of(task: &Document) -> Option<Left> {
     Some(Left {
         task: TaskId(task.get_object_id("_id").ok()?),
         queue: QueueId(task.get_object_id("queue").ok()?),
-        status: Status::from_code(task.get("status").and_then(whole_number)?),
+        status: Status::stored(task)?,
         node: task.get_str("node").ok().map(str::to_owned),
     })
 }

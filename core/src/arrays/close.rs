@@ -11,11 +11,11 @@ use disbatch_operation::operation;
 use futures::TryStreamExt;
 use mongodb::options::ReadConcern;
 
-use super::{Array, FinalWhen, GATE, millis, new_rev};
+use super::{Array, FinalWhen, GATE, new_rev};
 use crate::bulk::State;
 use crate::model::{ArrayId, QueueId, Status, TaskId, whole_number};
-use crate::store::{Store, StoreError, Stored};
-use crate::task::transition::Transition;
+use crate::store::{Store, StoreError, collect};
+use crate::task::transition::{Transition, server_time_in};
 
 /// So long an array stays open that nobody has said more about.
 const HELD: Duration = Duration::from_secs(60);
@@ -54,8 +54,7 @@ impl Store {
             "work": true, "filling": { "$exists": false },
             "$expr": { "$lte": [{ "$ifNull": ["$hold_until", "$$NOW"] }, "$$NOW"] },
         };
-        let found = self.arrays().find(waiting).read_concern(ReadConcern::majority()).await?;
-        let found: Vec<Stored> = found.try_collect().await?;
+        let found = collect(self.arrays().find(waiting).read_concern(ReadConcern::majority())).await?;
         let mut closed = 0;
         for array in &found {
             closed += u64::from(self.look_at_array(array).await?);
@@ -121,17 +120,14 @@ impl Store {
 
     /// How many elements have ended how. `None`: that cannot be told at this moment.
     async fn count_ended(&self, array: ArrayId) -> Result<Option<BTreeMap<i64, i64>>, StoreError> {
-        let pipeline = || {
-            vec![
-                doc! { "$match": { "array.id": array } },
-                doc! { "$group": { "_id": "$status", "tasks": { "$sum": 1_i64 } } },
-            ]
-        };
         let mut counts = BTreeMap::new();
         // What is moved to the archive meanwhile comes twice then, and is never missed.
         for collection in [self.tasks(), self.archive()] {
-            let found = collection.aggregate(pipeline()).read_concern(ReadConcern::majority()).await?;
-            let found: Vec<Document> = found.try_collect().await?;
+            let pipeline = [
+                doc! { "$match": { "array.id": array } },
+                doc! { "$group": { "_id": "$status", "tasks": { "$sum": 1_i64 } } },
+            ];
+            let found = collect(collection.aggregate(pipeline).read_concern(ReadConcern::majority())).await?;
             for group in &found {
                 let numbers =
                     group.get("_id").and_then(whole_number).zip(group.get("tasks").and_then(whole_number));
@@ -177,7 +173,7 @@ impl Store {
             before => before?,
         };
         let Some(before) = before else { return Ok(()) };
-        let from = before.get("status").and_then(whole_number).map(Status::from_code);
+        let from = Status::stored(&before);
         self.moved(queue, from, Some(Status::Blocked), 1);
         self.link_at_once(&[last]).await;
         Ok(())
@@ -211,7 +207,6 @@ impl Store {
     }
 }
 
-/// What came of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reopened {
     /// It is open for a minute at least, or until it is told what keeps it open: see [`Store::hold_array`].
@@ -237,7 +232,7 @@ impl Store {
                 continue;
             }
             let same = doc! { "_id": id, "rev": stored.get("rev").cloned(), "filling": { "$exists": false } };
-            let until = doc! { "$add": ["$$NOW", millis(HELD)] };
+            let until = server_time_in(HELD);
             let open = doc! { "state": "open", "work": true, "hold_until": until, "rev": new_rev() };
             let unset = ["ended", "succeeded", "counts", "last_due", "gone"];
             let update = vec![doc! { "$set": open }, doc! { "$unset": unset.to_vec() }];
@@ -247,9 +242,7 @@ impl Store {
         }
         Ok(Reopened::Busy)
     }
-}
 
-impl Store {
     /// Notes which of the arrays that are done have no task any more, neither in `tasks` nor in the archive. The server removes
     /// their documents eight days later. Of many arrays those are looked at that nobody has looked at for the longest time.
     /// Returns how many were noted. A user who may not write to `arrays` notes none.
@@ -265,8 +258,7 @@ impl Store {
         let arrays = self.arrays();
         let fields = doc! { "rev": 1, "final": 1, "looked": 1, "gone": 1 };
         let done = arrays.find(doc! { "state": "done" }).projection(fields);
-        let found = done.sort(doc! { "looked": 1 }).limit(AT_ONCE).await?;
-        let found: Vec<Stored> = found.try_collect().await?;
+        let found = collect(done.sort(doc! { "looked": 1 }).limit(AT_ONCE)).await?;
         let now = self.server_time().await?;
         let mut noted = 0;
         for array in found.iter().filter(|array| is_to_be_looked_at(array, now)) {
@@ -304,9 +296,7 @@ impl Store {
 }
 
 fn is_to_be_looked_at(array: &Document, now: DateTime) -> bool {
-    let every = i64::try_from(EVERY.as_millis()).unwrap_or(i64::MAX);
-    let looked = array.get_datetime("looked").map_or(i64::MIN, |looked| looked.timestamp_millis());
-    looked.saturating_add(every) <= now.timestamp_millis()
+    array.get_datetime("looked").ok().is_none_or(|looked| looked.saturating_add_duration(EVERY) <= now)
 }
 
 #[cfg(test)]

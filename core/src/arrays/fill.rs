@@ -7,10 +7,10 @@ use bson::{Bson, DateTime, Document, doc};
 use mongodb::options::ReturnDocument;
 
 use super::items::{Items, element_id};
-use super::millis;
 use crate::model::{ArrayId, QueueId, Status, TaskId, whole_number};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, put, with};
 use crate::tags::{self, TagIndex};
+use crate::task::transition::server_time_in;
 use disbatch_metrics::labels::Source;
 
 /// So long nobody else goes on with an array without a sign of progress.
@@ -28,7 +28,6 @@ const MOST_BYTES: usize = 8 * 1024 * 1024;
 /// So many arrays that somebody else has left are filled in a row.
 const IN_A_ROW: u64 = 20;
 
-/// An array that lacks elements.
 struct Filling {
     id: ArrayId,
     queue: QueueId,
@@ -45,19 +44,13 @@ struct Filling {
     bytes_of_each: usize,
 }
 
-/// The bytes of what is stored.
 fn bytes_of(document: &Document) -> usize {
     bson::serialize_to_vec(document).map_or(0, |bytes| bytes.len())
 }
 
-/// When the lease ends that is taken now.
-fn lease_end() -> Document {
-    doc! { "$add": ["$$NOW", millis(LEASE)] }
-}
-
 /// When the lease ends of whoever makes an array at this time.
 pub(crate) fn first_lease(now: DateTime) -> DateTime {
-    DateTime::from_millis(now.timestamp_millis().saturating_add(millis(LEASE)))
+    now.saturating_add_duration(LEASE)
 }
 
 impl Filling {
@@ -100,11 +93,8 @@ impl Filling {
         let mut params = self.params.clone();
         params.insert(&self.key, item.clone());
         let mut array = doc! { "id": self.id.0, "index": i64::from(place) };
-        if item != Bson::Int64(i64::from(place)) {
-            array.insert("value", item);
-        }
-        let mut element = doc! { "_id": element_id(self.id, place).0 };
-        element.extend(self.template.clone());
+        put(&mut array, "value", (item != Bson::Int64(i64::from(place))).then_some(item));
+        let mut element = with(doc! { "_id": element_id(self.id, place).0 }, self.template.clone());
         element.extend(doc! { "params": params, "array": array, "ctime": now, "mtime": now });
         self.tag_index.mark(&mut element);
         element
@@ -132,7 +122,7 @@ impl Store {
         let left = doc! {
             "work": true, "filling": true, "$expr": { "$lte": ["$lease_until", "$$NOW"] },
         };
-        let take = vec![doc! { "$set": { "lease_until": lease_end() } }];
+        let take = vec![doc! { "$set": { "lease_until": server_time_in(LEASE) } }];
         let arrays = self.arrays();
         for filled in 0..IN_A_ROW {
             let taken = arrays.find_one_and_update(left.clone(), take.clone());
@@ -193,8 +183,8 @@ impl Store {
     /// Notes that there are all elements up to this one, unless somebody else has noted more.
     async fn move_on(&self, filling: &Filling, next: u32, is_last: bool) -> Result<bool, StoreError> {
         let same = doc! { "_id": filling.id, "filling": true, "next_index": i64::from(filling.next) };
-        let set = doc! { "$set": { "next_index": i64::from(next), "lease_until": lease_end() } };
-        let mut update = vec![set];
+        let set = doc! { "next_index": i64::from(next), "lease_until": server_time_in(LEASE) };
+        let mut update = vec![doc! { "$set": set }];
         if is_last {
             let of_filling = ["filling", "lease_until", "template", "items", "params", tags::INDEX, "last"];
             update.push(doc! { "$unset": of_filling.to_vec() });
@@ -204,11 +194,11 @@ impl Store {
 
     /// Inserts tasks that are alike, some of which may be there.
     async fn insert_of_array(&self, queue: QueueId, tasks: Vec<Document>) -> Result<(), StoreError> {
-        let status = tasks.first().and_then(|task| task.get("status")).and_then(whole_number);
+        let status = tasks.first().and_then(Status::stored);
         let ids = tasks.iter().filter_map(|task| task.get_object_id("_id").ok());
         let ids: Vec<TaskId> = ids.map(TaskId).collect();
         match self.new_tasks().insert_many(tasks).ordered(false).await.map_err(StoreError::from) {
-            Ok(_) => self.submitted(queue, status.map(Status::from_code), ids.len() as u64, Source::Array),
+            Ok(_) => self.submitted(queue, status, ids.len() as u64, Source::Array),
             Err(error) => {
                 // Which of them were there, and counted, nobody knows.
                 self.doubt_counters();
@@ -217,7 +207,7 @@ impl Store {
                 }
             }
         }
-        if status == Some(Status::Blocked.code()) {
+        if status == Some(Status::Blocked) {
             self.link_at_once(&ids).await;
         }
         Ok(())

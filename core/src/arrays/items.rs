@@ -8,7 +8,6 @@ use sha2::{Digest, Sha256};
 
 use crate::model::{ArrayId, TaskId, whole_number};
 
-/// An array has so many elements at most.
 pub const MOST_ELEMENTS: u32 = 100_000;
 
 /// So many tasks with consecutive ids fit behind the id of an array. The last of these ids is that of its final task.
@@ -55,7 +54,6 @@ impl Range {
 /// What the elements of an array are for, in their order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Items {
-    /// Numbers.
     Ranges(Vec<Range>),
     Values(Vec<Bson>),
 }
@@ -104,12 +102,11 @@ impl Items {
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 
-    /// What they are for.
     pub fn values(&self) -> Box<dyn Iterator<Item = Bson> + Send + '_> {
         self.starting_at(0)
     }
 
-    /// The same from the element at this place on, counted from 0.
+    /// What they are for from the element at this place on, counted from 0.
     pub(crate) fn starting_at(&self, place: u32) -> Box<dyn Iterator<Item = Bson> + Send + '_> {
         let place = usize::try_from(place).unwrap_or(usize::MAX);
         match self {
@@ -205,7 +202,6 @@ pub fn element_id(array: ArrayId, place: u32) -> TaskId {
     numbered(array, place.saturating_add(1).min(IDS - 1))
 }
 
-/// The id of the task that comes after all elements.
 pub(crate) fn final_id(array: ArrayId) -> TaskId {
     numbered(array, IDS)
 }

@@ -5,14 +5,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use bson::{Bson, DateTime, Document, doc};
-use futures::TryStreamExt;
 
 use super::items::element_id;
 use super::{Array, ArrayState};
 use crate::model::{ArrayId, Moment, QueueId, Status, TaskId, whole_number};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, collect, put};
 
-/// How long counting may take.
 const COUNTING: Duration = Duration::from_secs(5);
 
 /// How many elements are in which status. Those that were archived are among them, those that were deleted are not.
@@ -32,15 +30,9 @@ pub struct ArrayFilter {
 impl ArrayFilter {
     fn document(&self) -> Document {
         let mut filter = Document::new();
-        if let Some(queues) = &self.queues {
-            filter.insert("queue", doc! { "$in": queues.clone() });
-        }
-        if let Some(state) = self.state {
-            filter.insert("state", state.as_str());
-        }
-        if let Some(before) = self.before {
-            filter.insert("_id", doc! { "$lt": before });
-        }
+        put(&mut filter, "queue", self.queues.as_ref().map(|queues| doc! { "$in": queues }));
+        put(&mut filter, "state", self.state.map(ArrayState::as_str));
+        put(&mut filter, "_id", self.before.map(|before| doc! { "$lt": before }));
         filter
     }
 }
@@ -71,7 +63,6 @@ pub struct Element {
 }
 
 impl Element {
-    /// One without a task.
     fn missing(id: TaskId, index: u32) -> Self {
         Self { id, index, value: None, status: None, node: None, started: None, exit: None }
     }
@@ -83,7 +74,7 @@ impl Element {
             id: TaskId(task.get_object_id("_id").ok()?),
             index: u32::try_from(of_array.get("index").and_then(whole_number)?).ok()?,
             value: of_array.get("value").or_else(|| of_array.get("index")).cloned(),
-            status: task.get("status").and_then(whole_number).map(Status::from_code),
+            status: Status::stored(task),
             node: task.get_str("node").ok().map(str::to_owned),
             started: task.get("started").and_then(|at| Moment(at.clone()).get()),
             exit: task.get_document("exit").ok().cloned(),
@@ -91,7 +82,6 @@ impl Element {
     }
 }
 
-/// What is read of an element.
 fn fields() -> Document {
     let mut fields = doc! { "status": 1, "array": 1, "node": 1, "started": 1 };
     fields.extend(["code", "signal", "duration"].map(|name| (format!("exit.{name}"), 1.into())));
@@ -110,11 +100,11 @@ impl Store {
     pub async fn list_arrays(&self, filter: &ArrayFilter, limit: i64) -> Result<Vec<ArrayRow>, StoreError> {
         let arrays = self.arrays();
         let found = arrays.find(filter.document()).projection(without_tasks()).sort(doc! { "_id": -1 });
-        let found: Vec<Document> = found.limit(limit).await?.map_ok(Document::from).try_collect().await?;
+        let found = collect(found.limit(limit)).await?;
         let known: HashMap<ArrayId, Counts> = found.iter().filter_map(noted_counts).collect();
         let arrays: Vec<Array> = found.iter().filter_map(Array::stored).collect();
-        let open = arrays.iter().map(|array| array.id).filter(|id| !known.contains_key(id));
-        let open: Vec<ArrayId> = open.collect();
+        let open: Vec<ArrayId> =
+            arrays.iter().map(|array| array.id).filter(|id| !known.contains_key(id)).collect();
         let counted = self.count_elements(&open).await?;
         let row = |array: Array| {
             let of_open = || counted.as_ref().map(|all| all.get(&array.id).cloned().unwrap_or_default());
@@ -141,14 +131,8 @@ impl Store {
                     "_id": { "array": "$array.id", "status": "$status" }, "tasks": { "$sum": 1_i64 },
                 } },
             ];
-            let found = match collection.aggregate(pipeline).max_time(COUNTING).await {
-                Ok(found) => found.try_collect::<Vec<Document>>().await,
-                Err(error) => Err(error),
-            };
-            let found = match found.map_err(StoreError::from) {
-                Err(error) if error.is_out_of_time() => return Ok(None),
-                found => found?,
-            };
+            let found = collect(collection.aggregate(pipeline).max_time(COUNTING)).await;
+            let Some(found) = StoreError::unless_out_of_time(found)? else { return Ok(None) };
             for group in &found {
                 let Ok(key) = group.get_document("_id") else { continue };
                 let numbers =
@@ -173,8 +157,7 @@ impl Store {
                     "_id": { "number": { "$toLong": &stretch }, "status": "$status" }, "tasks": { "$sum": 1_i64 },
                 } },
             ];
-            let found = collection.aggregate(pipeline).max_time(COUNTING).await?;
-            let found: Vec<Document> = found.try_collect().await?;
+            let found = collect(collection.aggregate(pipeline).max_time(COUNTING)).await?;
             cells.extend(found.iter().filter_map(cell));
         }
         Ok(cells)
@@ -194,8 +177,8 @@ impl Store {
         let ids: Vec<TaskId> = places.iter().map(|(_, id)| *id).collect();
         let mut known: HashMap<TaskId, Element> = HashMap::new();
         for collection in [self.archive(), self.tasks()] {
-            let found = collection.find(doc! { "_id": { "$in": ids.clone() } }).projection(fields()).await?;
-            let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+            let found =
+                collect(collection.find(doc! { "_id": { "$in": ids.clone() } }).projection(fields())).await?;
             known.extend(found.iter().filter_map(Element::of).map(|element| (element.id, element)));
         }
         let element = |(index, id): (u32, TaskId)| {
@@ -220,8 +203,7 @@ impl Store {
                 "array.id": array.id, "status": status, "array.index": { "$gte": i64::from(from) },
             };
             let found = collection.find(these).projection(fields()).sort(doc! { "array.index": 1 });
-            let found: Vec<Document> =
-                found.limit(i64::from(limit)).await?.map_ok(Document::from).try_collect().await?;
+            let found = collect(found.limit(i64::from(limit))).await?;
             all.extend(found.iter().filter_map(Element::of));
         }
         all.sort_by_key(|element| element.index);
@@ -252,7 +234,7 @@ fn cell(group: &Document) -> Option<Cell> {
     let key = group.get_document("_id").ok()?;
     Some(Cell {
         number: u32::try_from(key.get("number").and_then(whole_number)?).ok()?,
-        status: Status::from_code(key.get("status").and_then(whole_number)?),
+        status: Status::stored(key)?,
         tasks: group.get("tasks").and_then(whole_number)?,
     })
 }

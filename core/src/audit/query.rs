@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
-use futures::TryStreamExt;
 
 use super::{ObjectKind, Verb};
 use crate::model::QueueId;
-use crate::store::{Store, StoreError, Stored};
+use crate::store::{Store, StoreError, all_of, collect, integer};
 
 /// How long a search may take. What is seldom found is found by reading all entries.
 pub const PATIENCE: Duration = Duration::from_secs(3);
@@ -113,11 +112,7 @@ impl AuditQuery {
             AuditPosition::After(key) => all.extend(beyond(key, "$lte", "$lt")),
             AuditPosition::Before(key) => all.extend(beyond(key, "$gte", "$gt")),
         }
-        if all.is_empty() {
-            doc! {}
-        } else {
-            doc! { "$and": all }
-        }
+        all_of(all)
     }
 
     fn conditions(&self) -> Vec<Document> {
@@ -128,9 +123,8 @@ impl AuditQuery {
             CHANGES => doc! { "what": { "$nin": Verb::WITHOUT_CHANGE.map(Verb::words).to_vec() } },
             what => doc! { "what": { "$regex": format!("^{}( |$)", literal(what)) } },
         }));
-        if let Some(by) = &self.by {
-            all.push(doc! { "by": { "$regex": literal(by), "$options": "i" } });
-        }
+        let by = |by: &String| doc! { "by": { "$regex": literal(by), "$options": "i" } };
+        all.extend(self.by.as_ref().map(by));
         all.extend(self.user.as_ref().map(|user| doc! { "user": user }));
         // Entries of older releases, which are of bulk jobs, have neither `queue` nor `object`.
         let about = |queue: Bson| doc! { "$or": [{ "queue": &queue }, { "filter.queue": &queue }] };
@@ -194,15 +188,11 @@ impl Store {
     #[operation]
     pub async fn find_audit(&self, query: &AuditQuery) -> Result<Option<AuditPage>, StoreError> {
         let way = if query.is_backwards() { 1 } else { -1 };
-        let one_more = i64::try_from(query.limit).unwrap_or(i64::MAX).saturating_add(1);
+        let one_more = integer(query.limit).saturating_add(1);
         let audit = self.audit();
         let find = audit.find(query.filter()).sort(doc! { "at": way, "_id": way }).limit(one_more);
-        let found = async { find.max_time(PATIENCE).await?.try_collect::<Vec<Stored>>().await };
-        match found.await.map_err(StoreError::from) {
-            Ok(entries) => Ok(Some(query.page(entries.into_iter().map(Document::from).collect()))),
-            Err(error) if error.is_out_of_time() => Ok(None),
-            Err(error) => Err(error),
-        }
+        let found = StoreError::unless_out_of_time(collect(find.max_time(PATIENCE)).await)?;
+        Ok(found.map(|entries| query.page(entries)))
     }
 }
 
@@ -245,8 +235,8 @@ impl Store {
         };
         let audit = self.audit();
         let found = audit.find(these).projection(doc! { "at": 1, "before": 1, "after": 1 });
-        let found: Vec<Stored> = found.sort(doc! { "at": -1 }).limit(limit).await?.try_collect().await?;
-        Ok(found.into_iter().map(Document::from).filter_map(|entry| Changed::of(&entry)).collect())
+        let found = collect(found.sort(doc! { "at": -1 }).limit(limit)).await?;
+        Ok(found.iter().filter_map(Changed::of).collect())
     }
 }
 

@@ -5,163 +5,125 @@ use bson::{Bson, Document, doc};
 
 use super::short;
 use crate::bulk::Action;
+use crate::store::put;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
-    QueueCreate,
-    QueueUpdate,
-    QueueDelete,
-    NodeUpdate,
-    /// A node that is gone was removed.
-    NodeDelete,
-    BalanceUpdate,
-    /// `QueueBalance` was told to do nothing for a while, or to go on.
-    BalancePause,
-    TasksSubmit,
-    TaskCancel,
-    /// A task was queued again.
-    TaskRetry,
-    /// A task that waits got another priority.
-    TaskPriority,
-    TaskAnswer,
-    /// A link by which that can be answered was made.
-    TaskAnswerLink,
-    /// A task was moved to the archive.
-    TaskArchive,
-    Bulk(Action),
-    BulkCancelled(Action),
-    BulkEnded(Action),
-    /// A session was begun.
-    Login,
-    /// Somebody has shown a wrong name or password.
-    LoginRefused,
-    /// A session was ended by whom it was of.
-    Logout,
-    /// Somebody has changed their password.
-    PasswordChange,
-    TokenCreate,
-    TokenRevoke,
-    /// Another session was ended.
-    SessionEnd,
-    UserAdd,
-    /// What a user may do, or their password, was changed.
-    UserChange,
-    UserRemove,
-    /// An audit of the counters was asked for.
-    CountersAudit,
-    ScheduleCreate,
-    ScheduleUpdate,
-    ScheduleDelete,
-    /// A schedule was told to make no tasks by itself.
-    SchedulePause,
-    /// A schedule was told to make tasks by itself again.
-    ScheduleResume,
-    /// A schedule was told to make a task at once.
-    ScheduleRun,
-    /// A schedule was told to make the tasks of a stretch of time.
-    ScheduleBackfill,
-    /// A calendar was made, or its days were changed.
-    CalendarSet,
-    CalendarDelete,
-    /// A subscription was made, or its settings were changed.
-    SubscriptionSet,
-    SubscriptionDelete,
-    /// A rule that says whose tasks are taken was made or changed.
-    AdmissionSet,
-    /// Such a rule was lifted.
-    AdmissionLift,
-    TenantSet,
-    TenantDelete,
-    WorkerCreate,
-    WorkerUpdate,
-    WorkerDelete,
-    FilesCommit,
-    /// A version of a file set was removed, or all of them.
-    FilesDelete,
+/// Declares the verbs in the order in which people look for them, with their words. Those of bulk jobs come in between.
+macro_rules! verbs {
+    (
+        { $($(#[$doc:meta])* $verb:ident = $words:literal,)+ }
+        bulk jobs
+        { $($(#[$other_doc:meta])* $other:ident = $other_words:literal,)+ }
+    ) => {
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Verb {
+            $($(#[$doc])* $verb,)+
+            Bulk(Action),
+            BulkCancelled(Action),
+            BulkEnded(Action),
+            $($(#[$other_doc])* $other,)+
+        }
+
+        impl Verb {
+            /// All of them, in the order in which people look for them.
+            pub fn all() -> Vec<Self> {
+                let bulk = |action| [Self::Bulk(action), Self::BulkCancelled(action), Self::BulkEnded(action)];
+                let bulk = Action::ALL.into_iter().flat_map(bulk);
+                [$(Self::$verb),+].into_iter().chain(bulk).chain([$(Self::$other),+]).collect()
+            }
+
+            /// As entries have it.
+            pub fn words(self) -> String {
+                match self {
+                    $(Self::$verb => $words.to_owned(),)+
+                    Self::Bulk(action) => format!("bulk {}", action.as_str()),
+                    Self::BulkCancelled(action) => format!("bulk {} cancelled", action.as_str()),
+                    Self::BulkEnded(action) => format!("bulk {} ended", action.as_str()),
+                    $(Self::$other => $other_words.to_owned(),)+
+                }
+            }
+        }
+    };
+}
+
+verbs! {
+    {
+        QueueCreate = "queue create",
+        QueueUpdate = "queue update",
+        QueueDelete = "queue delete",
+        TasksSubmit = "tasks submit",
+        TaskCancel = "task cancel",
+        /// A task was queued again.
+        TaskRetry = "task retry",
+        /// A task that waits got another priority.
+        TaskPriority = "task priority",
+        /// A task was moved to the archive.
+        TaskArchive = "task archive",
+        TaskAnswer = "task answer",
+        /// A link by which that can be answered was made.
+        TaskAnswerLink = "task link to answer",
+    }
+    bulk jobs
+    {
+        NodeUpdate = "node update",
+        /// A node that is gone was removed.
+        NodeDelete = "node delete",
+        BalanceUpdate = "balance update",
+        /// `QueueBalance` was told to do nothing for a while, or to go on.
+        BalancePause = "balance pause",
+        ScheduleCreate = "schedule create",
+        ScheduleUpdate = "schedule update",
+        ScheduleDelete = "schedule delete",
+        /// A schedule was told to make no tasks by itself.
+        SchedulePause = "schedule pause",
+        /// A schedule was told to make tasks by itself again.
+        ScheduleResume = "schedule resume",
+        /// A schedule was told to make a task at once.
+        ScheduleRun = "schedule run",
+        /// A schedule was told to make the tasks of a stretch of time.
+        ScheduleBackfill = "schedule backfill",
+        /// A calendar was made, or its days were changed.
+        CalendarSet = "calendar set",
+        CalendarDelete = "calendar delete",
+        /// A subscription was made, or its settings were changed.
+        SubscriptionSet = "subscription set",
+        SubscriptionDelete = "subscription delete",
+        /// A rule that says whose tasks are taken was made or changed.
+        AdmissionSet = "admission set",
+        /// Such a rule was lifted.
+        AdmissionLift = "admission lift",
+        TenantSet = "tenant set",
+        TenantDelete = "tenant delete",
+        WorkerCreate = "worker create",
+        WorkerUpdate = "worker update",
+        WorkerDelete = "worker delete",
+        FilesCommit = "files commit",
+        /// A version of a file set was removed, or all of them.
+        FilesDelete = "files delete",
+        /// A session was begun.
+        Login = "login",
+        /// Somebody has shown a wrong name or password.
+        LoginRefused = "login refused",
+        /// A session was ended by whom it was of.
+        Logout = "logout",
+        /// Somebody has changed their password.
+        PasswordChange = "password change",
+        /// Another session was ended.
+        SessionEnd = "session end",
+        TokenCreate = "token create",
+        TokenRevoke = "token revoke",
+        UserAdd = "user add",
+        /// What a user may do, or their password, was changed.
+        UserChange = "user change",
+        UserRemove = "user remove",
+        /// An audit of the counters was asked for.
+        CountersAudit = "counters audit",
+    }
 }
 
 impl Verb {
-    /// All of them, in the order in which people look for them.
-    pub fn all() -> Vec<Self> {
-        let one_task = [Self::TasksSubmit, Self::TaskCancel, Self::TaskRetry];
-        let one_task = one_task.into_iter().chain([Self::TaskPriority, Self::TaskArchive]);
-        let one_task = one_task.chain([Self::TaskAnswer, Self::TaskAnswerLink]);
-        let many = |action| [Self::Bulk(action), Self::BulkCancelled(action), Self::BulkEnded(action)];
-        let mut all = vec![Self::QueueCreate, Self::QueueUpdate, Self::QueueDelete];
-        all.extend(one_task);
-        all.extend(Action::ALL.into_iter().flat_map(many));
-        all.extend([Self::NodeUpdate, Self::NodeDelete, Self::BalanceUpdate, Self::BalancePause]);
-        all.extend([Self::ScheduleCreate, Self::ScheduleUpdate, Self::ScheduleDelete]);
-        all.extend([Self::SchedulePause, Self::ScheduleResume, Self::ScheduleRun, Self::ScheduleBackfill]);
-        all.extend([Self::CalendarSet, Self::CalendarDelete]);
-        all.extend([Self::SubscriptionSet, Self::SubscriptionDelete]);
-        all.extend([Self::AdmissionSet, Self::AdmissionLift, Self::TenantSet, Self::TenantDelete]);
-        all.extend([Self::WorkerCreate, Self::WorkerUpdate, Self::WorkerDelete]);
-        all.extend([Self::FilesCommit, Self::FilesDelete]);
-        all.extend([Self::Login, Self::LoginRefused, Self::Logout, Self::PasswordChange, Self::SessionEnd]);
-        all.extend([Self::TokenCreate, Self::TokenRevoke, Self::UserAdd, Self::UserChange, Self::UserRemove]);
-        all.push(Self::CountersAudit);
-        all
-    }
-
     /// Those that change nothing: somebody comes or goes, or has something looked at.
     pub const WITHOUT_CHANGE: [Self; 4] =
         [Self::Login, Self::LoginRefused, Self::Logout, Self::CountersAudit];
-
-    /// As entries have it.
-    pub fn words(self) -> String {
-        let plain = match self {
-            Self::Bulk(action) => return format!("bulk {}", action.as_str()),
-            Self::BulkCancelled(action) => return format!("bulk {} cancelled", action.as_str()),
-            Self::BulkEnded(action) => return format!("bulk {} ended", action.as_str()),
-            Self::QueueCreate => "queue create",
-            Self::QueueUpdate => "queue update",
-            Self::QueueDelete => "queue delete",
-            Self::NodeUpdate => "node update",
-            Self::NodeDelete => "node delete",
-            Self::BalanceUpdate => "balance update",
-            Self::BalancePause => "balance pause",
-            Self::TasksSubmit => "tasks submit",
-            Self::TaskCancel => "task cancel",
-            Self::TaskRetry => "task retry",
-            Self::TaskPriority => "task priority",
-            Self::TaskArchive => "task archive",
-            Self::TaskAnswer => "task answer",
-            Self::TaskAnswerLink => "task link to answer",
-            Self::Login => "login",
-            Self::LoginRefused => "login refused",
-            Self::Logout => "logout",
-            Self::PasswordChange => "password change",
-            Self::TokenCreate => "token create",
-            Self::TokenRevoke => "token revoke",
-            Self::SessionEnd => "session end",
-            Self::UserAdd => "user add",
-            Self::UserChange => "user change",
-            Self::UserRemove => "user remove",
-            Self::CountersAudit => "counters audit",
-            Self::ScheduleCreate => "schedule create",
-            Self::ScheduleUpdate => "schedule update",
-            Self::ScheduleDelete => "schedule delete",
-            Self::SchedulePause => "schedule pause",
-            Self::ScheduleResume => "schedule resume",
-            Self::ScheduleRun => "schedule run",
-            Self::ScheduleBackfill => "schedule backfill",
-            Self::CalendarSet => "calendar set",
-            Self::CalendarDelete => "calendar delete",
-            Self::SubscriptionSet => "subscription set",
-            Self::SubscriptionDelete => "subscription delete",
-            Self::AdmissionSet => "admission set",
-            Self::AdmissionLift => "admission lift",
-            Self::TenantSet => "tenant set",
-            Self::TenantDelete => "tenant delete",
-            Self::WorkerCreate => "worker create",
-            Self::WorkerUpdate => "worker update",
-            Self::WorkerDelete => "worker delete",
-            Self::FilesCommit => "files commit",
-            Self::FilesDelete => "files delete",
-        };
-        plain.to_owned()
-    }
 
     /// Whether people look for it by other words: those of the bulk job find how it ended, too.
     pub const fn is_found_with_another(self) -> bool {
@@ -177,78 +139,34 @@ pub struct Object {
     pub name: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ObjectKind {
-    /// A queue; for submissions that whose tasks they are.
-    Queue,
-    Node,
-    /// What `QueueBalance` goes by.
-    Balance,
-    Task,
-    Bulk,
-    /// Somebody who may log in.
-    User,
-    /// What a program is let in with.
-    Token,
-    /// A browser that somebody has logged in with.
-    Session,
-    Counters,
-    Schedule,
-    /// Days that schedules go by.
-    Calendar,
-    /// A rule that says whose tasks are taken.
-    Admission,
-    /// Who is told what happens.
-    Subscription,
-    Tenant,
-    /// A plugin that the database defines.
-    Worker,
-    Files,
-}
-
-impl ObjectKind {
-    pub const ALL: [Self; 16] = [
-        Self::Queue,
-        Self::Node,
-        Self::Balance,
-        Self::Task,
-        Self::Bulk,
-        Self::User,
-        Self::Token,
-        Self::Session,
-        Self::Counters,
-        Self::Schedule,
-        Self::Calendar,
-        Self::Admission,
-        Self::Subscription,
-        Self::Tenant,
-        Self::Worker,
-        Self::Files,
-    ];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Queue => "queue",
-            Self::Node => "node",
-            Self::Balance => "balance",
-            Self::Task => "task",
-            Self::Bulk => "bulk",
-            Self::User => "user",
-            Self::Token => "token",
-            Self::Session => "session",
-            Self::Counters => "counters",
-            Self::Schedule => "schedule",
-            Self::Calendar => "calendar",
-            Self::Admission => "admission",
-            Self::Subscription => "subscription",
-            Self::Tenant => "tenant",
-            Self::Worker => "worker",
-            Self::Files => "files",
-        }
-    }
-
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
+disbatch_values::words! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum ObjectKind {
+        /// A queue; for submissions that whose tasks they are.
+        Queue = "queue",
+        Node = "node",
+        /// What `QueueBalance` goes by.
+        Balance = "balance",
+        Task = "task",
+        Bulk = "bulk",
+        /// Somebody who may log in.
+        User = "user",
+        /// What a program is let in with.
+        Token = "token",
+        /// A browser that somebody has logged in with.
+        Session = "session",
+        Counters = "counters",
+        Schedule = "schedule",
+        /// Days that schedules go by.
+        Calendar = "calendar",
+        /// A rule that says whose tasks are taken.
+        Admission = "admission",
+        /// Who is told what happens.
+        Subscription = "subscription",
+        Tenant = "tenant",
+        /// A plugin that the database defines.
+        Worker = "worker",
+        Files = "files",
     }
 }
 
@@ -287,12 +205,8 @@ impl Object {
     /// As entries have it.
     pub(super) fn document(&self) -> Document {
         let mut document = doc! { "kind": self.kind.as_str() };
-        if let Some(id) = self.id {
-            document.insert("id", id);
-        }
-        if let Some(name) = &self.name {
-            document.insert("name", short(name));
-        }
+        put(&mut document, "id", self.id);
+        put(&mut document, "name", self.name.as_deref().map(short));
         document
     }
 }

@@ -7,7 +7,6 @@ use bson::{Bson, Document};
 
 use super::BalanceDocument;
 
-/// Minutes of a day.
 const DAY: u16 = 24 * 60;
 
 /// Why the settings cannot be worked with, in the words that `/monitoring` shows.
@@ -28,7 +27,6 @@ pub enum SettingsError {
 /// What operators have set, checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
-    /// The limits of the week.
     pub timetable: Timetable,
     /// Names of queues; see [`allot`] for the order. No name comes twice.
     pub tiers: Vec<Vec<String>>,
@@ -37,7 +35,6 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads what is stored in `balance`.
     pub fn read(documents: Vec<Document>) -> Result<Self, SettingsError> {
         let count = documents.len();
         let Ok([document]) = <[Document; 1]>::try_from(documents) else {
@@ -110,7 +107,6 @@ fn minutes(time: &str) -> Option<Vec<WeekMinute>> {
     }
 }
 
-/// What a queue has.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Demand {
     /// Tasks that wait to be claimed.

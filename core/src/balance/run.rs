@@ -10,7 +10,6 @@ use std::time::Duration;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_metrics::labels::Worker;
 use disbatch_operation::operation;
-use futures::TryStreamExt;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use tokio::time::Instant;
@@ -20,16 +19,13 @@ use super::plan::{Demand, Settings, WeekMinute, allot};
 use crate::config::Balance;
 use crate::lease::LeaseName;
 use crate::model::{Queue, QueueId, Selector, Status};
-use crate::store::{Store, StoreError, collections};
+use crate::store::{Store, StoreError, collect, collections};
 
 /// How long a lease lasts unless it is prolonged.
 pub const LEASE: Duration = Duration::from_secs(30);
 
-pub(crate) const COLLECTION: &str = collections::BALANCE_LEASE.name;
+const NAME: LeaseName = LeaseName::in_collection(collections::BALANCE_LEASE.name, "queuebalance", LEASE);
 
-const NAME: LeaseName = LeaseName::in_collection(COLLECTION, "queuebalance", LEASE);
-
-/// How often queues are balanced.
 const INTERVAL: Duration = Duration::from_secs(30);
 
 /// How often the lease is prolonged, or looked after by those who do not have it.
@@ -93,7 +89,6 @@ struct Balancer {
     last: Option<Report>,
 }
 
-/// When rounds begin.
 #[derive(Debug, Default)]
 struct Turns {
     /// When the next one is due; at once if `None`.
@@ -229,11 +224,8 @@ async fn apply(
     tiers: &[Vec<Queue>],
     allotted: &[Vec<u64>],
 ) -> Result<(), StoreError> {
-    let (down, up): (Vec<_>, Vec<_>) = tiers
-        .iter()
-        .flatten()
-        .zip(allotted.iter().flatten().copied())
-        .partition(|(queue, threads)| *threads < queue.thread_limit());
+    let all = tiers.iter().flatten().zip(allotted.iter().flatten().copied());
+    let (down, up): (Vec<_>, Vec<_>) = all.partition(|(queue, threads)| *threads < queue.thread_limit());
     for (queue, threads) in down.into_iter().chain(up) {
         let (name, before) = (queue.display_name(), queue.thread_limit());
         if threads == before && queue.threads.is_some() {
@@ -255,7 +247,7 @@ async fn apply(
 impl Store {
     /// All documents of `balance`, of which there should be one.
     async fn balance_documents(&self) -> Result<Vec<Document>, StoreError> {
-        Ok(self.balance().find(doc! {}).await?.map_ok(Document::from).try_collect().await?)
+        collect(self.balance().find(doc! {})).await
     }
 
     /// Makes a document to begin with, unless somebody has made one meanwhile.

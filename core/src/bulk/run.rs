@@ -7,7 +7,6 @@ use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use disbatch_operation::operation;
 use futures::{StreamExt, TryStreamExt};
-use mongodb::options::ReturnDocument;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -17,9 +16,7 @@ use tokio_util::task::TaskTracker;
 use super::{Action, BulkError, BulkJob, LEASE, State, lease_end};
 use crate::audit::Verb;
 use crate::model::{ArrayId, QueueId, TaskId};
-use crate::store::collections::BULK;
-use crate::store::error::typed;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, integer};
 use crate::task::rerun::Downstream;
 use crate::task::{CancelRequest, Cancelled, Retried};
 
@@ -215,17 +212,17 @@ impl Worker {
         batch.dedup();
         let still = self.store.bulk_still(job, &batch).await?;
         let tasks: Vec<TaskId> = batch.iter().copied().filter(|id| still.contains(&id.0)).collect();
-        let all = count(batch.len());
+        let all = integer(batch.len());
         let changed = match job.action {
             Action::Archive => self.store.archive_tasks(&tasks).await?.moved,
             Action::Delete => self.store.delete_tasks(&tasks).await?,
             Action::Cancel | Action::Retry => {
                 let mut outcome = self.one_by_one(job, &tasks).await?;
-                outcome.skipped += all - count(tasks.len());
+                outcome.skipped += all - integer(tasks.len());
                 return Ok(outcome);
             }
         };
-        let done = i64::try_from(changed).unwrap_or(i64::MAX);
+        let done = integer(changed);
         Ok(BatchOutcome { done, skipped: (all - done).max(0), errors: Vec::new() })
     }
 
@@ -299,15 +296,7 @@ impl Worker {
                 "position": batch.last().map(|id| id.0), "updated": "$$NOW",
             });
         }
-        let update = vec![doc! { "$set": set }];
-        let reported = self
-            .store
-            .bulk()
-            .find_one_and_update(ours, update)
-            .return_document(ReturnDocument::After)
-            .await?;
-        let Some(job) = reported else { return Ok(None) };
-        typed(BULK.name, job).map(Some)
+        self.store.change_bulk(ours, set).await
     }
 
     /// Ends the job if it is still this worker's and running.
@@ -322,15 +311,7 @@ impl Worker {
         let set = doc! {
             "state": state.as_str(), "updated": "$$NOW", "failure": { "$literal": failure },
         };
-        let update = vec![doc! { "$set": set }];
-        let ended = self
-            .store
-            .bulk()
-            .find_one_and_update(ours, update)
-            .return_document(ReturnDocument::After)
-            .await?;
-        let Some(ended) = ended else { return Ok(None) };
-        let job: BulkJob = typed(BULK.name, ended)?;
+        let Some(job) = self.store.change_bulk(ours, set).await? else { return Ok(None) };
         self.store.note_audit(&job.audit_entry(Verb::BulkEnded(job.action))).await;
         Ok(Some(state))
     }
@@ -342,10 +323,6 @@ impl Worker {
         self.store.bulk().update_one(ours, update).await?;
         Ok(())
     }
-}
-
-fn count(tasks: usize) -> i64 {
-    i64::try_from(tasks).unwrap_or(i64::MAX)
 }
 
 /// The server has forgotten the query (43 `CursorNotFound`), or was told to end it: it is asked again.
@@ -407,7 +384,7 @@ impl Store {
         }
         let ours = doc! { "_id": job.id, "instance": &job.instance };
         let told = doc! { "$slice": [{ "$concatArrays": ["$errors", { "$literal": errors }] }, ERRORS] };
-        let set = doc! { "downstream": count(reset), "errors": told };
+        let set = doc! { "downstream": integer(reset), "errors": told };
         self.bulk().update_one(ours, vec![doc! { "$set": set }]).await?;
         Ok(())
     }

@@ -15,7 +15,7 @@ use futures::{Stream, TryStreamExt};
 use super::{Action, BulkFilter, BulkJob, Queues};
 use crate::model::{QueueId, TaskId};
 use crate::store::collections::BULK;
-use crate::store::{Store, StoreError, attended};
+use crate::store::{Store, StoreError, attended, collect_ids, integer, put};
 use crate::tags;
 use crate::task::archive::{server_time_before, unchanged_since};
 use crate::task::{Created, archive};
@@ -59,24 +59,17 @@ impl BulkFilter {
         if let Some(Queues::One(queue)) = self.queue {
             all.push(doc! { "queue": queue });
         }
-        if let Some(ids) = &self.ids {
-            all.push(doc! { "_id": { "$in": ids.iter().map(|id| id.0).collect::<Vec<_>>() } });
-        }
-        if let Some(array) = self.array {
-            all.push(doc! { "array.id": array });
-        }
-        if let Some(schedule) = self.schedule {
-            all.push(doc! { "schedule": schedule });
-        }
+        all.extend(self.ids.as_ref().map(|ids| doc! { "_id": { "$in": ids } }));
+        all.extend(self.array.map(|array| doc! { "array.id": array }));
+        all.extend(self.schedule.map(|schedule| doc! { "schedule": schedule }));
         let created = self.created().ids();
         if !created.is_empty() {
             all.push(doc! { "_id": created });
         }
         all.extend(tags::query(&self.tags, &self.any_tags));
         all.extend(self.texts().map(|(name, value)| doc! { name: value }));
-        if let Some(age) = self.older_than {
-            all.push(doc! { "$expr": unchanged_since(server_time_before(now, age)) });
-        }
+        let unchanged = |age| doc! { "$expr": unchanged_since(server_time_before(now, age)) };
+        all.extend(self.older_than.map(unchanged));
         doc! { "$and": all }
     }
 
@@ -111,12 +104,11 @@ impl Store {
         let mut total = 0;
         for collection in self.bulk_collections(filter.reaches_archive(action)) {
             let counted = collection.count_documents(query.clone()).limit(COUNTED + 1).max_time(COUNTING);
-            match counted.await.map_err(StoreError::from) {
-                Ok(count) if count > COUNTED => return self.counted_bulk(action, filter).await,
-                Ok(count) => total += i64::try_from(count).unwrap_or(i64::MAX),
-                Err(error) if error.is_out_of_time() => return Ok(None),
-                Err(error) => return Err(error),
+            let Some(count) = StoreError::unless_out_of_time(counted.await)? else { return Ok(None) };
+            if count > COUNTED {
+                return self.counted_bulk(action, filter).await;
             }
+            total += integer(count);
         }
         Ok(Some(total))
     }
@@ -145,7 +137,7 @@ impl Store {
             // Queues that are gone may have tasks that nobody has counted.
             Some(Queues::All) | None => None,
         };
-        Ok(tasks.map(|tasks| tasks.max(i64::try_from(COUNTED).unwrap_or(i64::MAX))))
+        Ok(tasks.map(|tasks| tasks.max(integer(COUNTED))))
     }
 
     /// The newest task that there is, among archived ones too if `archive`.
@@ -179,9 +171,7 @@ impl Store {
 
     fn bulk_stages(&self, job: &BulkJob) -> Result<Vec<Document>, StoreError> {
         let mut between = doc! { "$lte": job.newest };
-        if let Some(last) = job.pending.last().or(job.position.as_ref()) {
-            between.insert("$gt", last);
-        }
+        put(&mut between, "$gt", job.pending.last().or(job.position.as_ref()));
         let query = doc! { "$and": [{ "_id": between }, job.query()?] };
         Ok(vec![doc! { "$match": query }, doc! { "$project": { "_id": 1 } }])
     }
@@ -201,9 +191,7 @@ impl Store {
         let query = doc! { "$and": all };
         let mut still = BTreeSet::new();
         for collection in self.bulk_collections(job.reaches_archive()?) {
-            let found = collection.find(query.clone()).projection(doc! { "_id": 1 }).await?;
-            let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
-            still.extend(found.iter().filter_map(|task| task.get_object_id("_id").ok()));
+            still.extend(collect_ids(collection.find(query.clone()).projection(doc! { "_id": 1 })).await?);
         }
         Ok(still)
     }

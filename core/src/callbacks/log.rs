@@ -13,15 +13,12 @@ use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, DateTime, Document, doc};
 use disbatch_operation::operation;
 use futures::{StreamExt, TryStreamExt};
-use mongodb::Collection;
 use tokio_util::io::StreamReader;
 
 use crate::model::{Status, TaskId, whole_number};
 use crate::output::{Encoding, StreamName};
-use crate::store::{Store, StoreError, Stored, collections};
-use crate::task::Run;
-
-pub const LOG: &str = collections::CALLBACKS_LOG.name;
+use crate::store::{Store, StoreError, collect, integer, with};
+use crate::task::{Run, long_ago};
 
 /// The log of an attempt has so many bytes at most.
 pub const MOST_LOG: u64 = 256 * 1024 * 1024;
@@ -64,20 +61,13 @@ pub(super) struct Piece {
 impl Piece {
     /// The one that `task` has got its numbers for.
     pub(super) fn of(id: TaskId, task: &Document, bytes: Vec<u8>) -> Self {
-        let external = task.get_document(crate::task::EXTERNAL);
-        let number = |field: &str| {
-            external
-                .as_ref()
-                .ok()
-                .and_then(|external| external.get(field))
-                .and_then(whole_number)
-                .unwrap_or(0)
-        };
+        let external = task.get_document(crate::task::EXTERNAL).ok();
+        let number = |field: &str| external.and_then(|of| of.get(field)).and_then(whole_number).unwrap_or(0);
         let end = u64::try_from(number("bytes")).unwrap_or(0);
         let offset = end.saturating_sub(bytes.len() as u64);
         // Both grow. So pieces with the same sum have the same of each, and a later one has no smaller sum.
         let by_calls = (number("log") - 1).max(0) / CALLS_IN_SHEET;
-        let by_bytes = i64::try_from(offset / BYTES_IN_SHEET).unwrap_or(i64::MAX);
+        let by_bytes = integer(offset / BYTES_IN_SHEET);
         Self {
             task: id,
             attempt: task.get("attempt").and_then(whole_number).unwrap_or(0),
@@ -94,7 +84,7 @@ impl Piece {
     }
 
     fn position(&self) -> i64 {
-        i64::try_from(self.offset).unwrap_or(i64::MAX)
+        integer(self.offset)
     }
 }
 
@@ -107,14 +97,9 @@ impl Store {
             "$setOnInsert": { "at": self.now() },
         };
         let add = || async { self.sheets().update_one(piece.key(), update.clone()).upsert(true).await };
-        match add().await.map_err(StoreError::from) {
-            // Two are the first of a sheet at once: by now it is there.
-            Err(error) if error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) => {
-                add().await?;
-            }
-            added => {
-                added?;
-            }
+        // Two may be the first of a sheet at once: by now it is there.
+        if StoreError::unless_duplicate(add().await)?.is_none() {
+            add().await?;
         }
         Ok(())
     }
@@ -124,9 +109,7 @@ impl Store {
         let remove = doc! { "$pull": { "pieces": { "offset": piece.position() } } };
         self.sheets().update_one(piece.key(), remove).await?;
         // It may have come after all sheets were removed.
-        let mut empty = piece.key();
-        empty.insert("pieces", doc! { "$size": 0 });
-        self.sheets().delete_one(empty).await?;
+        self.sheets().delete_one(with(piece.key(), doc! { "pieces": { "$size": 0 } })).await?;
         Ok(())
     }
 
@@ -157,7 +140,7 @@ impl Store {
         let note = doc! { "$addToSet": { "uploads": id } };
         match self.tasks().update_one(still.clone(), note).await.map_err(StoreError::from) {
             // If this process dies, the file stays for ever. Without it the log would be lost whatever comes.
-            Err(error) if error.write_failure().is_some_and(|failure| failure.is_too_large()) => {
+            Err(error) if error.is_too_large() => {
                 tracing::warn!(task = %run.task, %error, "a task has no room to note where its log is stored");
             }
             noted => {
@@ -201,10 +184,6 @@ impl Store {
     pub(crate) async fn remove_log(&self, task: TaskId, attempt: i64) -> Result<(), StoreError> {
         self.sheets().delete_many(doc! { "task": task, "attempt": attempt }).await?;
         Ok(())
-    }
-
-    fn sheets(&self) -> Collection<Document> {
-        self.database().collection(LOG)
     }
 }
 
@@ -331,17 +310,11 @@ impl Store {
     /// many attempts.
     #[operation]
     pub async fn sweep_callback_logs(&self, sweep: &mut LogSweep) -> Result<u64, StoreError> {
-        let age = i64::try_from(FORGOTTEN_AFTER.as_millis()).unwrap_or(i64::MAX);
-        let limit = DateTime::from_millis(self.now().timestamp_millis().saturating_sub(age));
-        let found: Vec<Document> = self
-            .sheets()
-            .find(sweep.next(limit))
-            .projection(doc! { "_id": 0, "at": 1, "task": 1, "attempt": 1 })
-            .sort(doc! { "at": 1, "task": 1, "attempt": 1 })
-            .limit(i64::try_from(LOOKED_AT).unwrap_or(i64::MAX))
-            .await?
-            .try_collect()
-            .await?;
+        let limit = long_ago(self.now(), FORGOTTEN_AFTER);
+        let only = doc! { "_id": 0, "at": 1, "task": 1, "attempt": 1 };
+        let sheets = self.sheets();
+        let found = sheets.find(sweep.next(limit)).projection(only).limit(integer(LOOKED_AT));
+        let found = collect(found.sort(doc! { "at": 1, "task": 1, "attempt": 1 })).await?;
         let sheets: Vec<Sheet> = found.iter().filter_map(Sheet::of).collect();
         let running = self.running_attempts(sheets.iter().map(|sheet| sheet.task).collect()).await?;
         let attempts: BTreeSet<(ObjectId, i64)> =
@@ -368,10 +341,9 @@ impl Store {
         }
         let ids: Vec<Bson> = tasks.into_iter().map(Bson::from).collect();
         let running = doc! { "_id": { "$in": ids }, "status": Status::Running };
-        let found = self.tasks().find(running).projection(doc! { "attempt": 1 }).await?;
-        let found: Vec<Stored> = found.try_collect().await?;
-        let attempt = |task: &Stored| task.get("attempt").and_then(whole_number).unwrap_or(0);
-        let of = |task: &Stored| Some((task.get_object_id("_id").ok()?, attempt(task)));
+        let found = collect(self.tasks().find(running).projection(doc! { "attempt": 1 })).await?;
+        let attempt = |task: &Document| task.get("attempt").and_then(whole_number).unwrap_or(0);
+        let of = |task: &Document| Some((task.get_object_id("_id").ok()?, attempt(task)));
         Ok(found.iter().filter_map(of).collect())
     }
 }

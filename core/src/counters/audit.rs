@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use super::totals::Total;
 use super::{AuditNote, BASE, Totals};
 use crate::model::QueueId;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, between};
 
 /// Longer than any process needs to write its moves.
 const SETTLED: Duration = Duration::from_millis(2_500);
@@ -79,9 +79,7 @@ impl Store {
         let last = totals.audit.at;
         let all = Due::All { queues: queues.clone(), at };
         let Some(last) = last else { return Ok(all) };
-        let silence = Duration::from_millis(
-            u64::try_from(at.timestamp_millis() - last.timestamp_millis()).unwrap_or(0),
-        );
+        let silence = between(last, at);
         if totals.asked.is_some_and(|asked| asked > last) || silence >= every {
             return Ok(all);
         }
@@ -176,14 +174,9 @@ impl Store {
             version => doc! { "_id": BASE, "version": version },
         };
         let written = self.counter_documents().update_one(unchanged, update).upsert(version == 0).await;
-        match written.map_err(StoreError::from) {
-            Ok(written) => Ok(written.matched_count == 1 || written.upserted_id.is_some()),
-            // Another one has made the first.
-            Err(error) if error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) => {
-                Ok(false)
-            }
-            Err(error) => Err(error),
-        }
+        // Unless another one has made the first.
+        let written = StoreError::unless_duplicate(written)?;
+        Ok(written.is_some_and(|written| written.matched_count == 1 || written.upserted_id.is_some()))
     }
 
     /// Notes that all queues have been looked at, and removes what is no longer needed: counters of queues that are

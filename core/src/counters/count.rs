@@ -4,16 +4,17 @@
 //! are. Where it meets the bound, the counters say how many there are; never less than the bound.
 
 use disbatch_operation::operation;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use bson::{Document, doc};
-use futures::TryStreamExt;
 
+use super::{counter_of, statuses_of};
 use crate::model::{Phase, QueueId, Status, whole_number};
 use crate::store::collections::TASKS;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, collect, count_of, integer, put};
 use crate::task::TaskQuery;
+use crate::task::transition::millis;
 
 /// A number of tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,19 +62,12 @@ impl Store {
     pub async fn count_each_up_to(&self, counts: &[(Document, u64)]) -> Result<Vec<Amount>, StoreError> {
         let mut amounts = Vec::with_capacity(counts.len());
         for some in counts.chunks(IN_A_COMMAND) {
-            let found: Vec<Document> =
-                self.tasks().aggregate(counting_each(some)).await?.try_collect().await?;
-            let number = |document: &Document, key| document.get(key).and_then(whole_number);
+            let found = collect(self.tasks().aggregate(counting_each(some))).await?;
+            let counted = |one: &Document| Some((count_of(one, "of")?, count_of(one, "n")?));
             // Of what finds nothing there is no document.
-            let found: HashMap<i64, u64> = found
-                .iter()
-                .filter_map(|one| Some((number(one, "of")?, number(one, "n")?.unsigned_abs())))
-                .collect();
-            amounts.extend(
-                (0_i64..)
-                    .zip(some)
-                    .map(|(of, (_, bound))| Amount::up_to(found.get(&of).copied().unwrap_or(0), *bound)),
-            );
+            let found: HashMap<u64, u64> = found.iter().filter_map(counted).collect();
+            let counted = |of: u64| found.get(&of).copied().unwrap_or(0);
+            amounts.extend((0..).zip(some).map(|(of, (_, bound))| Amount::up_to(counted(of), *bound)));
         }
         Ok(amounts)
     }
@@ -87,8 +81,7 @@ impl Store {
         statuses: &[i64],
         most: u64,
     ) -> Result<Option<HashMap<QueueId, u64>>, StoreError> {
-        let limit = i64::try_from(most).unwrap_or(i64::MAX - 1).saturating_add(1);
-        let counts = self.count_by_queue(queues, statuses, Some(limit)).await?;
+        let counts = self.count_by_queue(queues, statuses, Some(one_more(most))).await?;
         Ok((counts.values().sum::<u64>() <= most).then_some(counts))
     }
 
@@ -121,24 +114,9 @@ impl Store {
         (bound, max_time): (u64, Option<Duration>),
     ) -> Result<Amount, StoreError> {
         let mut command = counting(collection, filter, Some(bound));
-        if let Some(time) = max_time {
-            command.insert("maxTimeMS", i64::try_from(time.as_millis()).unwrap_or(i64::MAX));
-        }
+        put(&mut command, "maxTimeMS", max_time.map(millis));
         let counted = self.database().run_command(command).await?;
-        let counted = counted.get("n").and_then(whole_number).unwrap_or(0).unsigned_abs();
-        Ok(Amount::up_to(counted, bound))
-    }
-
-    /// How the server counts the tasks of a phase.
-    #[operation]
-    pub async fn explain_count_phase(
-        &self,
-        queue: QueueId,
-        phase: Phase,
-        bound: u64,
-    ) -> Result<Document, StoreError> {
-        let count = counting(TASKS.name, of_phase(queue, phase), Some(bound));
-        Ok(self.database().run_command(doc! { "explain": count, "verbosity": "executionStats" }).await?)
+        Ok(Amount::up_to(count_of(&counted, "n").unwrap_or(0), bound))
     }
 
     /// How many tasks of each of `queues` are claimed or running. One without any is left out.
@@ -157,24 +135,18 @@ impl Store {
         let limit = limit.map(|limit| doc! { "$limit": limit });
         let grouped = doc! { "$group": { "_id": "$queue", "tasks": { "$sum": 1 } } };
         let pipeline = [Some(found), limit, Some(grouped)].into_iter().flatten();
-        let groups: Vec<Document> = self.tasks().aggregate(pipeline).await?.try_collect().await?;
-        let pair = |group: &Document| {
-            let tasks = group.get("tasks").and_then(whole_number)?;
-            Some((QueueId(group.get_object_id("_id").ok()?), tasks.unsigned_abs()))
-        };
+        let groups = collect(self.tasks().aggregate(pipeline)).await?;
+        let pair =
+            |group: &Document| Some((QueueId(group.get_object_id("_id").ok()?), count_of(group, "tasks")?));
         Ok(groups.iter().filter_map(pair).collect())
     }
 
     /// How many tasks a queue has in each counter, counted to the last.
-    pub(super) async fn count_truth(
-        &self,
-        queue: QueueId,
-    ) -> Result<std::collections::BTreeMap<i64, i64>, StoreError> {
-        use super::{counter_of, statuses_of};
+    pub(super) async fn count_truth(&self, queue: QueueId) -> Result<BTreeMap<i64, i64>, StoreError> {
         let statuses = self.tasks().distinct("status", doc! { "queue": queue }).await?;
         let counters = statuses.iter().filter_map(whole_number).filter_map(counter_of);
-        let counters: std::collections::BTreeSet<i64> = counters.collect();
-        let mut truth = std::collections::BTreeMap::new();
+        let counters: BTreeSet<i64> = counters.collect();
+        let mut truth = BTreeMap::new();
         for counter in counters {
             let filter = doc! { "queue": queue, "status": statuses_of(counter) };
             let counted = self.database().run_command(counting(TASKS.name, filter, None)).await?;
@@ -188,10 +160,9 @@ impl Store {
 fn counting_each(counts: &[(Document, u64)]) -> Vec<Document> {
     let mut all: Vec<Document> = Vec::new();
     for (of, (filter, bound)) in (0_i64..).zip(counts) {
-        let limit = i64::try_from(*bound).unwrap_or(i64::MAX - 1).saturating_add(1);
         let stages = [
             doc! { "$match": filter },
-            doc! { "$limit": limit },
+            doc! { "$limit": one_more(*bound) },
             doc! { "$count": "n" },
             doc! { "$addFields": { "of": of } },
         ];
@@ -204,13 +175,16 @@ fn counting_each(counts: &[(Document, u64)]) -> Vec<Document> {
     all
 }
 
-/// The command that counts index entries, one more than `bound`, to tell whether there are more.
+/// The command that counts index entries, one more than `bound`.
 fn counting(collection: &str, filter: Document, bound: Option<u64>) -> Document {
     let mut command = doc! { "count": collection, "query": filter };
-    if let Some(bound) = bound {
-        command.insert("limit", i64::try_from(bound).unwrap_or(i64::MAX - 1).saturating_add(1));
-    }
+    put(&mut command, "limit", bound.map(one_more));
     command
+}
+
+/// It is counted so far, to tell whether there are more.
+fn one_more(bound: u64) -> i64 {
+    integer(bound).saturating_add(1)
 }
 
 fn of_phase(queue: QueueId, phase: Phase) -> Document {

@@ -6,11 +6,10 @@ use std::ops::RangeBounds;
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
-use futures::TryStreamExt;
 
 use super::BASE;
 use crate::model::{Phase, QueueId, Status, whole_number};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, collect, integer};
 
 /// All counters as they were written at one moment.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -141,7 +140,7 @@ impl AuditNote {
     }
 
     pub(super) fn document(&self) -> Document {
-        let stored = |number: u64| Bson::Int64(i64::try_from(number).unwrap_or(i64::MAX));
+        let stored = |number: u64| Bson::Int64(integer(number));
         doc! {
             "at": self.at, "corrected": stored(self.corrected), "queues": stored(self.queues),
             "counting_ms": stored(self.counting_ms),
@@ -166,15 +165,12 @@ impl Store {
         if let Err(error) = self.flush_counters().await {
             tracing::debug!(%error, "counters are read without what was noted last");
         }
-        match self.totals().await {
-            Err(error) if error.is_forbidden() => Ok(None),
-            totals => totals.map(Some),
-        }
+        StoreError::unless_forbidden(self.totals().await)
     }
 
     pub(super) async fn totals(&self) -> Result<Totals, StoreError> {
-        let found = self.counter_documents().find(doc! {}).projection(doc! { "last": 0 }).await?;
-        let documents: Vec<Document> = found.try_collect().await?;
+        let documents =
+            collect(self.counter_documents().find(doc! {}).projection(doc! { "last": 0 })).await?;
         Ok(Totals::of(&documents))
     }
 }

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use super::{Definition, DefinitionError, LARGEST, MOST, MOST_BYTES, NewDefinition, Place};
 use crate::model::whole_number;
 use crate::plugin::{Container, Manifest, ManifestError};
-use crate::store::{Store, StoreError, Stored};
+use crate::store::{Store, StoreError, Stored, collect, integer};
 
 /// What of Docker's interface a definition may say: what the container is like inside. Names are compared to the letter, and all
 /// others are refused, whatever they mean today. The engines read names without regard to case, and for them case is a matter of
@@ -59,8 +59,7 @@ impl Store {
     #[operation(workers = new.len())]
     pub async fn room_for_workers(&self, new: &[NewDefinition], place: Place) -> Result<(), DefinitionError> {
         let sizes = vec![doc! { "$project": { "bytes": { "$bsonSize": "$$ROOT" } } }];
-        let found = self.worker_collection().aggregate(sizes).await.map_err(StoreError::from)?;
-        let found: Vec<Document> = found.try_collect().await.map_err(StoreError::from)?;
+        let found = collect(self.worker_collection().aggregate(sizes)).await?;
         check_room(&found.iter().map(size).collect(), new, place != Place::Free)
     }
 
@@ -114,7 +113,7 @@ fn check_room(stored: &Sizes, new: &[NewDefinition], replace: bool) -> Result<()
 /// Each document with its length, and only with that if it is too long.
 fn sized() -> [Document; 2] {
     let bytes = || doc! { "$bsonSize": "$$ROOT" };
-    let most = i64::try_from(LARGEST + BESIDES).unwrap_or(i64::MAX);
+    let most = integer(LARGEST + BESIDES);
     let fitting = doc! { "$cond": [{ "$lte": [bytes(), most] }, "$$ROOT", Bson::Null] };
     [doc! { "$sort": { "_id": 1 } }, doc! { "$project": { "bytes": bytes(), "worker": fitting } }]
 }
@@ -138,12 +137,12 @@ pub(super) fn check(manifest: &Manifest) -> Result<(), ManifestError> {
             "{} runs a program of the node, which only a plugin.json in the files of the node may name",
             manifest.engine
         );
-        return Err(ManifestError::Invalid { path: "engine".to_owned(), message });
+        return Err(ManifestError::invalid("engine", message));
     }
-    let wrong = manifest.container.as_ref().and_then(of_the_node);
-    wrong.map_or(Ok(()), |(key, message)| {
-        Err(ManifestError::Invalid { path: format!("container.{key}"), message })
-    })
+    match manifest.container.as_ref().and_then(of_the_node) {
+        Some((key, message)) => Err(ManifestError::invalid(format!("container.{key}"), message)),
+        None => Ok(()),
+    }
 }
 
 /// A key of a container that would lead to more of the node than its container engine, and why it is refused.

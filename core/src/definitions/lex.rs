@@ -120,7 +120,7 @@ impl Template {
 
 fn wrong(key: &str, message: String) -> ManifestError {
     let path = if key == "." { LEX.to_owned() } else { format!("{LEX}.{key}") };
-    ManifestError::Invalid { path, message }
+    ManifestError::invalid(path, message)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::{COLLECTION, Definition, DefinitionError, NewDefinition, OURS, json};
 use crate::model::{PluginName, to_bson, whole_number};
-use crate::store::{Altered, Store, StoreError, Stored};
+use crate::store::{Altered, Store, StoreError, Stored, with};
 
 /// How often a definition is stored that others store at the same moment.
 const TRIES: usize = 5;
@@ -86,12 +86,10 @@ impl Store {
 
     async fn insert_definition(&self, new: &NewDefinition, by: &str) -> Result<Altered, DefinitionError> {
         let document = self.stored(new, 1, by).await?;
-        match self.worker_collection().insert_one(Stored(document.clone())).await.map_err(StoreError::from) {
-            Ok(_) => Ok(Altered { before: None, after: shown(document) }),
-            Err(error) if error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) => {
-                Err(DefinitionError::NameTaken(new.name.clone()))
-            }
-            Err(error) => Err(error.into()),
+        let inserted = self.worker_collection().insert_one(Stored(document.clone())).await;
+        match StoreError::unless_duplicate(inserted)? {
+            Some(_) => Ok(Altered { before: None, after: shown(document) }),
+            None => Err(DefinitionError::NameTaken(new.name.clone())),
         }
     }
 
@@ -116,10 +114,8 @@ impl Store {
     }
 
     async fn stored(&self, new: &NewDefinition, rev: i64, by: &str) -> Result<Document, StoreError> {
-        let mut document = doc! { "_id": new.name.as_str() };
-        document.extend(new.definition.clone());
-        document.extend(doc! { "rev": rev, "by": by, "at": self.server_time().await? });
-        Ok(document)
+        let document = with(doc! { "_id": new.name.as_str() }, new.definition.clone());
+        Ok(with(document, doc! { "rev": rev, "by": by, "at": self.server_time().await? }))
     }
 }
 

@@ -14,7 +14,7 @@ fn new(value: Value) -> Result<NewDefinition, String> {
 /// As it comes back from the database.
 fn stored(document: Document) -> Definition {
     let bytes = bson::serialize_to_vec(&document).unwrap();
-    Definition::read(bson::deserialize_from_slice::<Stored>(&bytes).unwrap().into()).unwrap()
+    Definition::read(bson::deserialize_from_slice::<crate::store::Stored>(&bytes).unwrap().into()).unwrap()
 }
 
 #[test]

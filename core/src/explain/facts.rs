@@ -5,18 +5,17 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bson::{Bson, DateTime, Document, doc};
-use futures::TryStreamExt;
 
 use crate::admission::Rule;
+use crate::fair::Before;
 use crate::gates::Waits;
 use crate::model::{
     Moment, Node, OnOrphan, Policy, Queue, REQUEUE_ATTEMPTS, Rules, Selector, Sort, Status, Task, TaskId,
-    whole_number,
 };
 use crate::rate::Standing;
 use crate::store::collections::{NODES, TASKS};
 use crate::store::error::typed;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, collect, count_of};
 use crate::task::{DETACHED, SetAside, attached};
 
 /// So many tasks ahead are counted; whether it is more does not matter.
@@ -42,14 +41,7 @@ pub enum Ahead {
     /// The queue has no order; so many others wait.
     Unordered(u64),
     /// Groups take turns in the queue.
-    InGroup {
-        /// So many turns of other groups come before that of its own, if that can be told.
-        turns: Option<u64>,
-        /// So many tasks of its group come before it, counted as [`Ahead::Tasks`].
-        tasks: u64,
-        /// Its group has so many tasks running, which is all that it may have.
-        full: Option<u64>,
-    },
+    InGroup(Before),
 }
 
 /// What is known when a task is to be explained.
@@ -58,7 +50,6 @@ pub struct Facts {
     /// The time of the server.
     pub now: DateTime,
     pub task: Task,
-    /// Its queue, if there is still one.
     pub queue: Option<Queue>,
     /// Who has claimed or running tasks of the queue.
     pub shares: Vec<Share>,
@@ -66,11 +57,8 @@ pub struct Facts {
     pub nodes: Vec<Node>,
     /// How many tasks, of whatever queue, each node has claimed or running.
     pub busy: HashMap<String, u64>,
-    /// The tasks before this one.
     pub ahead: Ahead,
-    /// What it waits for, if it is blocked.
     pub waits: Waits,
-    /// The rule of admission that holds it, if one does.
     pub held_by: Option<Rule>,
     /// What the rate of its queue allows, if it has one and the task waits.
     pub rate: Option<Standing>,
@@ -81,7 +69,6 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// A time in one of the task's fields.
     pub(super) fn time(&self, field: &str) -> Option<DateTime> {
         self.task.rest.get(field).and_then(Bson::as_datetime).copied()
     }
@@ -99,7 +86,6 @@ impl Facts {
         rules.max_attempts.or((rules.on_orphan == OnOrphan::Requeue).then_some(REQUEUE_ATTEMPTS))
     }
 
-    /// The node that the task was given to.
     pub(super) fn node(&self) -> Option<&str> {
         self.task.node.as_ref().and_then(Bson::as_str)
     }
@@ -111,10 +97,7 @@ impl Facts {
             None if node.is_ours() => (None, Duration::ZERO), // It has said that it ends.
             None => (node.timestamp.as_ref().and_then(Moment::get), PERL_SILENCE),
         };
-        let silence = i64::try_from(silence.as_millis()).unwrap_or(i64::MAX);
-        from.is_some_and(|from| {
-            from.timestamp_millis().saturating_add(silence) >= self.now.timestamp_millis()
-        })
+        from.is_some_and(|from| from.saturating_add_duration(silence) >= self.now)
     }
 }
 
@@ -151,8 +134,12 @@ impl Store {
         let nodes: Vec<Node> =
             nodes.into_iter().filter_map(|node| typed::<Node>(NODES.name, node).ok()).collect();
         let its_queue = Selector::Id(task.queue.0);
-        let (queue, shares, busy) =
-            futures::try_join!(self.find_queue(&its_queue), self.shares_of(&task), self.busy(&nodes),)?;
+        let names = nodes.iter().map(|node| node.node.clone()).collect();
+        let (queue, shares, busy) = futures::try_join!(
+            self.find_queue(&its_queue),
+            self.shares_of(&task),
+            self.tasks_by_node(names),
+        )?;
         let waits = self.blocked_by(&task).await?;
         let held_by = self.rule_that_holds(&task).await?;
         let rate = match queue.as_ref().filter(|_| is_waiting(&task)) {
@@ -186,17 +173,13 @@ impl Store {
             } },
             doc! { "$sort": { "_id": 1 } },
         ];
-        let groups: Vec<Document> = self.tasks().aggregate(pipeline).await?.try_collect().await?;
+        let groups = collect(self.tasks().aggregate(pipeline)).await?;
         let share = |group: &Document| Share {
             node: name(group.get("_id")),
-            tasks: number(group, "tasks"),
-            of_others: number(group, "of_others"),
+            tasks: count_of(group, "tasks").unwrap_or(0),
+            of_others: count_of(group, "of_others").unwrap_or(0),
         };
         Ok(groups.iter().map(share).collect())
-    }
-
-    async fn busy(&self, nodes: &[Node]) -> Result<HashMap<String, u64>, StoreError> {
-        self.tasks_by_node(nodes.iter().map(|node| node.node.clone()).collect()).await
     }
 
     /// How many tasks each of these nodes has claimed or running, besides those that web services work on. Those that have
@@ -210,11 +193,11 @@ impl Store {
             doc! { "$match": { "node": { "$in": names }, "status": { "$in": [-1, 0] }, DETACHED: attached() } },
             doc! { "$group": { "_id": "$node", "tasks": { "$sum": 1 } } },
         ];
-        let groups: Vec<Document> = self.tasks().aggregate(pipeline).await?.try_collect().await?;
-        Ok(groups.iter().map(|group| (name(group.get("_id")), number(group, "tasks"))).collect())
+        let groups = collect(self.tasks().aggregate(pipeline)).await?;
+        let tasks = |group: &Document| count_of(group, "tasks").unwrap_or(0);
+        Ok(groups.iter().map(|group| (name(group.get("_id")), tasks(group))).collect())
     }
 
-    /// What the rate of the task's group allows.
     async fn group_rate_of(
         &self,
         task: &Task,
@@ -231,9 +214,7 @@ impl Store {
                 return Ok(Ahead::Tasks(0));
             }
             Some((queue, Policy::Fair)) => {
-                let before = self.before_in_group(queue, task, COUNTED).await?;
-                let (turns, tasks, full) = (before.turns, before.tasks, before.full);
-                return Ok(Ahead::InGroup { turns, tasks, full });
+                return Ok(Ahead::InGroup(self.before_in_group(queue, task, COUNTED).await?));
             }
             Some((queue, Policy::Priority)) => {
                 return Ok(Ahead::Tasks(self.before_by_priority(queue, task, COUNTED).await?));
@@ -253,7 +234,7 @@ impl Store {
     }
 }
 
-fn is_waiting(task: &Task) -> bool {
+pub(super) fn is_waiting(task: &Task) -> bool {
     task.status.code() <= Status::Queued.code() && !task.status.has_ended()
 }
 
@@ -264,8 +245,4 @@ pub(super) fn name(node: Option<&Bson>) -> String {
         Some(other) => other.to_string(),
         None => String::new(),
     }
-}
-
-fn number(group: &Document, field: &str) -> u64 {
-    group.get(field).and_then(whole_number).and_then(|n| u64::try_from(n).ok()).unwrap_or(0)
 }

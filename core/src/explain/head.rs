@@ -12,7 +12,7 @@ use disbatch_operation::operation;
 use disbatch_wire::explanations::NodeChance;
 use mongodb::options::FindOneOptions;
 
-use super::facts::name;
+use super::facts::{is_waiting, name};
 use super::nodes::{self, Lack};
 use super::{Ahead, Facts, Gate, Reader, Share, of_status, waits};
 use crate::gates::Waits;
@@ -23,58 +23,42 @@ use crate::store::collections::NODES;
 use crate::store::error::typed;
 use crate::store::{Store, StoreError};
 use crate::task::{claimable, is_newest_first};
+use disbatch_values::words;
 
 /// Others may claim or delete the head before it is read; then there is another one.
 const TRIES: usize = 3;
 
-macro_rules! holds {
-    ($($(#[$doc:meta])+ $variant:ident = $word:literal,)+) => {
-        /// What holds the head of a queue. The words are the same everywhere, in every release.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum Hold {
-            $($(#[$doc])+ $variant,)+
-        }
-
-        impl Hold {
-            pub const ALL: &[Self] = &[$(Self::$variant),+];
-
-            pub fn word(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $word,)+
-                }
-            }
-        }
-    };
+words! {
+    /// What holds the head of a queue. The words are the same everywhere, in every release.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum Hold {
+        /// Nothing: a DEN should claim it within seconds.
+        None = "none",
+        /// No task waits.
+        Empty = "empty",
+        /// Somebody has paused the queue.
+        Paused = "paused",
+        /// As many tasks run as may: of the queue, or on all nodes that could run them.
+        Limit = "limit",
+        /// The rate of the queue.
+        Rate = "rate",
+        /// No node is alive that serves the queue and claims tasks.
+        Nodes = "nodes",
+        /// The queue has no plugin, or no node that serves the queue has it.
+        Plugin = "plugin",
+        /// All its tasks wait for their time: `run_at`, or a back-off.
+        Deferred = "deferred",
+        /// A rule of admission.
+        Admission = "admission",
+        /// A lock.
+        Lock = "lock",
+        /// Other tasks.
+        Dependency = "dependency",
+        /// Something else: somebody's hand, or what DENs look at within seconds.
+        Blocked = "blocked",
+    }
 }
 
-holds! {
-    /// Nothing: a DEN should claim it within seconds.
-    None = "none",
-    /// No task waits.
-    Empty = "empty",
-    /// Somebody has paused the queue.
-    Paused = "paused",
-    /// As many tasks run as may: of the queue, or on all nodes that could run them.
-    Limit = "limit",
-    /// The rate of the queue.
-    Rate = "rate",
-    /// No node is alive that serves the queue and claims tasks.
-    Nodes = "nodes",
-    /// The queue has no plugin, or no node that serves the queue has it.
-    Plugin = "plugin",
-    /// All its tasks wait for their time: `run_at`, or a back-off.
-    Deferred = "deferred",
-    /// A rule of admission.
-    Admission = "admission",
-    /// A lock.
-    Lock = "lock",
-    /// Other tasks.
-    Dependency = "dependency",
-    /// Something else: somebody's hand, or what DENs look at within seconds.
-    Blocked = "blocked",
-}
-
-/// The head of a queue.
 #[derive(Debug, Clone)]
 pub enum Head {
     /// What is known of the first task that waits.
@@ -85,7 +69,6 @@ pub enum Head {
     Missing,
 }
 
-/// What is to be said of a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holding {
     pub gate: Hold,
@@ -98,7 +81,6 @@ pub struct Holding {
     pub nodes: Option<Vec<NodeChance>>,
 }
 
-/// Explains a queue.
 pub fn hold(queue: &Queue, head: &Head, reader: Reader) -> Holding {
     let without_task = |gate, text| Holding { gate, text, head: None, next: None, nodes: None };
     let name = queue.display_name();
@@ -182,7 +164,6 @@ fn of_waiting(facts: &Facts) -> Hold {
 /// What is known of all queues.
 #[derive(Debug)]
 pub struct Heads {
-    /// The time of the server.
     pub now: DateTime,
     /// The first task that waits of each queue that has one.
     pub first: HashMap<QueueId, FirstTask>,
@@ -190,12 +171,10 @@ pub struct Heads {
     pub nodes: Vec<Node>,
     /// How many tasks, of whatever queue, each node has claimed or running.
     pub busy: HashMap<String, u64>,
-    /// What the rates of queues allow.
     pub rates: HashMap<QueueId, Standing>,
 }
 
 impl Heads {
-    /// Nodes as they are stored.
     pub fn nodes_of(documents: &[Document]) -> Vec<Node> {
         documents.iter().filter_map(|node| typed::<Node>(NODES.name, node.clone()).ok()).collect()
     }
@@ -253,7 +232,7 @@ impl Store {
                 facts => facts?,
             };
             let Some(facts) = facts else { continue };
-            let waits = facts.task.status.code() <= Status::Queued.code() && !facts.task.status.has_ended();
+            let waits = is_waiting(&facts.task);
             last = Head::Task(Box::new(facts));
             if waits {
                 break;

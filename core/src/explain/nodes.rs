@@ -28,9 +28,7 @@ pub(super) fn gates(facts: &Facts, reader: Reader) -> Vec<Gate> {
 enum Obstacle {
     /// It claims nothing: it is draining, or may run no task.
     Closed,
-    /// It does not serve the queue.
     Queue,
-    /// It does not have the plugin.
     Plugin,
     /// It runs as many tasks as it may.
     Slots,
@@ -47,7 +45,6 @@ pub(super) enum Lack {
     Slots,
 }
 
-/// The nodes that are alive.
 pub(super) fn chances(facts: &Facts) -> Vec<NodeChance> {
     let living = facts.nodes.iter().filter(|node| facts.is_alive(node));
     let chance = |node: &Node| {
@@ -106,12 +103,8 @@ fn each(facts: &Facts, living: &[&Node]) -> Vec<Gate> {
         format!("No node can claim it. {}.", each.join("; "))
     };
     gates.push(Gate::new("nodes_able", open, text));
-    let able: Vec<&Node> = living
-        .iter()
-        .zip(&against)
-        .filter(|(_, against)| against.is_empty())
-        .map(|(node, _)| *node)
-        .collect();
+    let able = living.iter().zip(&against).filter(|(_, against)| against.is_empty());
+    let able: Vec<&Node> = able.map(|(node, _)| *node).collect();
     let at_their_share = at_their_share(facts, &able);
     let each = living.iter().zip(&against);
     gates.extend(each.map(|(node, against)| of_node(node, against, &at_their_share)));
@@ -123,10 +116,8 @@ pub(super) fn unable(facts: &Facts) -> Vec<String> {
     let chances = chances(facts);
     let (names, against): (Vec<String>, Vec<Vec<String>>) =
         chances.into_iter().map(|NodeChance { node, why, .. }| (node, why)).unzip();
-    in_groups(&names, &against, |name, why| format!("{name} cannot claim it: {why}"))
-        .into_iter()
-        .map(|text| format!("{text}."))
-        .collect()
+    let told = in_groups(&names, &against, |name, why| format!("{name} cannot claim it: {why}"));
+    told.into_iter().map(|text| format!("{text}.")).collect()
 }
 
 /// What is against nodes, in order; those that have the same against them are told together, and `one` tells of one alone.
@@ -166,32 +157,22 @@ fn at_their_share(facts: &Facts, able: &[&Node]) -> Vec<(String, u64)> {
     let Some(queue) = &facts.queue else { return Vec::new() };
     let running =
         |node: &str| facts.shares.iter().find(|share| share.node == node).map_or(0, |share| share.tasks);
-    let peers: Vec<(Peer, u64)> = able
-        .iter()
-        .filter_map(|node| Peer::of(node))
-        .map(|peer| {
-            let running = running(&peer.name);
-            (peer, running)
-        })
-        .collect();
-    let contenders: Vec<Contender> = peers.iter().map(|(peer, running)| peer.contender(*running)).collect();
+    let peers = able.iter().filter_map(|node| Peer::of(node));
+    let peers: Vec<(u64, Peer)> = peers.map(|peer| (running(&peer.name), peer)).collect();
+    let contenders: Vec<Contender> = peers.iter().map(|(running, peer)| peer.contender(*running)).collect();
     let shares = shares(queue.claim_limit(), &contenders);
     let all = || peers.iter().zip(&shares);
     let is_free = facts.shares.iter().map(|share| share.tasks).sum::<u64>() < queue.claim_limit();
-    if !is_free || !all().any(|((_, running), share)| running < share) {
+    if !is_free || !all().any(|((running, _), share)| running < share) {
         return Vec::new();
     }
-    let full = all().filter(|((_, running), share)| running >= share);
-    full.map(|((peer, _), share)| (peer.name.clone(), *share)).collect()
+    let full = all().filter(|((running, _), share)| running >= share);
+    full.map(|((_, peer), share)| (peer.name.clone(), *share)).collect()
 }
 
 fn nobody(facts: &Facts) -> String {
-    let last = facts
-        .nodes
-        .iter()
-        .filter_map(|node| node.timestamp.as_ref()?.get().map(|at| (at, name(Some(&node.node)))))
-        .max_by_key(|(at, _)| *at);
-    match last {
+    let seen = |node: &Node| Some((node.timestamp.as_ref()?.get()?, name(Some(&node.node))));
+    match facts.nodes.iter().filter_map(seen).max_by_key(|(at, _)| *at) {
         None => "No DEN is alive, and none has been seen yet.".to_owned(),
         Some((at, node)) => {
             format!("No DEN is alive: the last one seen was that of {node} at {}.", moment(at))
@@ -199,7 +180,6 @@ fn nobody(facts: &Facts) -> String {
     }
 }
 
-/// What keeps a node from claiming the task.
 fn against(facts: &Facts, node: &Node) -> Vec<(Obstacle, String)> {
     let mut against = Vec::new();
     if node.is_draining() || node.state() == Some("draining") {

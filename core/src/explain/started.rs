@@ -5,38 +5,30 @@ use bson::{Bson, DateTime, Document};
 use super::facts::name;
 use super::{Facts, Gate, counted, moment, span_until};
 use crate::model::{Moment, Node, Status, number, whole_number};
+use crate::task::transition::millis;
 use crate::task::{EXTERNAL, INTERRUPT, is_detached};
 
-/// A task that waits for its runner.
 pub(super) fn claimed(facts: &Facts) -> Vec<Gate> {
     let node = facts.node().unwrap_or("An unknown node");
     let since = changed(facts);
     let text = format!("{node} has claimed it{since}; its runner has not started it yet.");
-    let mut gates = vec![Gate::new("runner", false, text)];
-    gates.push(match facts.time("lease_until") {
-        Some(until) if until < facts.now => Gate::new(
-            "lease",
-            false,
-            format!("Its claim held until {}: a DEN queues it again within seconds.", moment(until)),
-        ),
-        Some(until) => Gate::new(
-            "lease",
-            true,
-            format!("Its claim holds until {}; then it is queued again.", moment(until)),
-        ),
-        None if is_nobodys(facts) => Gate::new("lease", false, nobodys("queues it again")),
-        None => Gate::new(
-            "lease",
-            true,
-            "Its claim has no lease, as one of another program: if it is not started within 5 minutes, it is \
-             orphaned.",
-        ),
-    });
+    let (open, lease) = match facts.time("lease_until") {
+        Some(until) if until < facts.now => {
+            (false, format!("Its claim held until {}: a DEN queues it again within seconds.", moment(until)))
+        }
+        Some(until) => (true, format!("Its claim holds until {}; then it is queued again.", moment(until))),
+        None if is_nobodys(facts) => (false, nobodys("queues it again")),
+        None => {
+            let text = "Its claim has no lease, as one of another program: if it is not started within 5 minutes, it is \
+                        orphaned.";
+            (true, text.to_owned())
+        }
+    };
+    let mut gates = vec![Gate::new("runner", false, text), Gate::new("lease", open, lease)];
     gates.extend(state_of_node(facts));
     gates
 }
 
-/// A task that a runner has.
 pub(super) fn running(facts: &Facts) -> Vec<Gate> {
     if is_detached(&facts.task) {
         return with_service(facts);
@@ -46,10 +38,8 @@ pub(super) fn running(facts: &Facts) -> Vec<Gate> {
         Some(at) => format!(" since {} ({})", moment(at), span_until(at, facts.now)),
         None => changed(facts),
     };
-    let attempt = match facts.task.attempt() {
-        Some(attempt) if attempt > 1 => format!(", as attempt {attempt}"),
-        _ => String::new(),
-    };
+    let attempt = facts.task.attempt().filter(|attempt| *attempt > 1);
+    let attempt = attempt.map(|attempt| format!(", as attempt {attempt}")).unwrap_or_default();
     let text = format!("It runs on {node}{since}{attempt}.");
     let mut gates = vec![Gate::new("running", true, text), lease(facts)];
     gates.extend(cancel(facts));
@@ -87,8 +77,7 @@ fn lease(facts: &Facts) -> Gate {
         return Gate::new("lease", false, text);
     }
     let sign = own_node(facts).and_then(Node::last_beat).map(|(_, lease)| {
-        let lease = i64::try_from(lease.as_millis()).unwrap_or(0);
-        let renewed = DateTime::from_millis(until.timestamp_millis().saturating_sub(lease));
+        let renewed = until.saturating_add_millis(-millis(lease));
         format!("Its runner gave its last sign of life {} ago; its", span_until(renewed, facts.now))
     });
     let its = sign.unwrap_or_else(|| "Its".to_owned());
@@ -118,12 +107,8 @@ fn own_node(facts: &Facts) -> Option<&Node> {
 fn state_of_node(facts: &Facts) -> Option<Gate> {
     let this = facts.node()?;
     let alive = own_node(facts).is_some_and(|node| facts.is_alive(node));
-    let text = if alive {
-        format!("The DEN of {this} is alive.")
-    } else {
-        format!("The DEN of {this} is not alive.")
-    };
-    Some(Gate::new("nodes_alive", alive, text))
+    let is = if alive { "is" } else { "is not" };
+    Some(Gate::new("nodes_alive", alive, format!("The DEN of {this} {is} alive.")))
 }
 
 fn changed(facts: &Facts) -> String {
@@ -141,10 +126,8 @@ fn with_service(facts: &Facts) -> Vec<Gate> {
         return vec![Gate::new("running", true, text)];
     }
     let since = time("since").map(|at| format!(" since {} ({})", moment(at), span_until(at, facts.now)));
-    let attempt = match facts.task.attempt() {
-        Some(attempt) if attempt > 1 => format!(", as attempt {attempt}"),
-        _ => String::new(),
-    };
+    let attempt = facts.task.attempt().filter(|attempt| *attempt > 1);
+    let attempt = attempt.map(|attempt| format!(", as attempt {attempt}")).unwrap_or_default();
     let since = since.unwrap_or_default();
     let text = format!("It waits for its web service{since}{attempt}; no runner is occupied.");
     let mut gates = vec![Gate::new("running", true, text)];
@@ -177,7 +160,6 @@ fn silence(until: DateTime, hard: Option<DateTime>, facts: &Facts) -> Gate {
     Gate::new("lease", true, text)
 }
 
-/// How it ended.
 pub(super) fn ended(facts: &Facts) -> Vec<Gate> {
     let task = &facts.task;
     let how = match task.status {

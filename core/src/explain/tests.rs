@@ -8,6 +8,7 @@ use bson::{Document, doc};
 
 use super::*;
 use crate::admission::{Action, Rule, Scope};
+use crate::fair::Before;
 use crate::gates::{AfterFailed, LockMode, LockWait, Relative, Waits};
 use crate::model::{QueueId, TaskId};
 use crate::rate::{Rate, Standing};
@@ -303,7 +304,7 @@ fn a_full_queue_tells_who_fills_it() {
 fn a_fair_queue_tells_when_it_is_the_turn_of_its_group() {
     let text = |group: Option<&str>, turns, tasks, full| {
         let task = group.map_or_else(Document::new, |group| doc! { "group": group });
-        let ahead = Ahead::InGroup { turns, tasks, full };
+        let ahead = Ahead::InGroup(Before { turns, tasks, full });
         let explanation = explain(&Facts { ahead, ..facts(task, doc! { "policy": "fair" }) });
         let turn = explanation.gates.last().unwrap();
         assert_eq!(turn.name, "turn");

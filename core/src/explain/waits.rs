@@ -8,6 +8,7 @@ use super::facts::COUNTED;
 use super::{Ahead, Facts, Gate, Reader, Share, counted, list, moment, span_until};
 use crate::admission::{Rule, Scope};
 use crate::canary::percent;
+use crate::fair::Before;
 use crate::gates::{AfterFailed, AfterWhen, LockMode, LockWait, Relative, Waits};
 use crate::model::{Canary, Queue, Status};
 use crate::rate::Standing;
@@ -29,7 +30,6 @@ pub(super) fn what(facts: &Facts) -> Option<String> {
     }
 }
 
-/// Which rule of admission holds it.
 fn held(rule: Option<&Rule>) -> String {
     let Some(rule) = rule else {
         return "no rule of admission holds it any more, so it goes on within seconds".to_owned();
@@ -173,7 +173,6 @@ fn plugin(queue: &Queue, name: &str) -> Gate {
     Gate::new("queue_plugin", open, text)
 }
 
-/// What its canary is, if it has one.
 fn tried(queue: &Queue) -> String {
     let of =
         |canary: Canary| format!(", and {} of them by version {}", percent(canary.share), canary.version);
@@ -198,12 +197,8 @@ fn limit(facts: &Facts, queue: &Queue, name: &str, reader: Reader) -> Gate {
         return Gate::new("queue_limit", true, format!("No task of the queue {name} runs."));
     }
     let open = running < threads;
-    let shares = match reader {
-        Reader::OfAll => {
-            format!(", {}", list(&facts.shares.iter().map(describe).collect::<Vec<String>>()))
-        }
-        Reader::OfQueue => String::new(),
-    };
+    let shares: Vec<String> = facts.shares.iter().map(describe).collect();
+    let shares = if reader == Reader::OfAll { format!(", {}", list(&shares)) } else { String::new() };
     let text = if open {
         format!("{running} of {threads} threads of the queue are in use{shares}.")
     } else {
@@ -241,10 +236,9 @@ fn rates(facts: &Facts, name: &str) -> impl Iterator<Item = Gate> {
 /// So long after a time, and on to the next whole second.
 pub(super) fn after(now: DateTime, next: Duration) -> DateTime {
     let seconds = i64::try_from(next.as_millis().div_ceil(1000)).unwrap_or(i64::MAX);
-    DateTime::from_millis(now.timestamp_millis().saturating_add(seconds.saturating_mul(1000)))
+    now.saturating_add_millis(seconds.saturating_mul(1000))
 }
 
-/// Whether it is this task's turn.
 pub(super) fn turn(facts: &Facts) -> Option<Gate> {
     facts.queue.as_ref()?;
     if facts.task.status != Status::Queued {
@@ -266,12 +260,12 @@ pub(super) fn turn(facts: &Facts) -> Option<Gate> {
             );
             Gate::new("turn", true, text)
         }
-        Ahead::InGroup { turns, tasks, full } => turn_of_group(facts, turns, tasks, full),
+        Ahead::InGroup(before) => turn_of_group(facts, before),
     })
 }
 
 /// Whether it is the turn of its group, and of this task within it.
-fn turn_of_group(facts: &Facts, turns: Option<u64>, tasks: u64, full: Option<u64>) -> Gate {
+fn turn_of_group(facts: &Facts, Before { turns, tasks, full }: Before) -> Gate {
     let group = facts.task.rest.get("group").and_then(bson::Bson::as_str).unwrap_or_default();
     let group = match group {
         "" => "the group of the tasks without one".to_owned(),

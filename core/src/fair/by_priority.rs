@@ -9,22 +9,18 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use bson::oid::ObjectId;
-use bson::{Document, RawDocumentBuf, doc};
+use bson::{Document, doc};
 use disbatch_operation::operation;
-use futures::TryStreamExt;
-use mongodb::Collection;
-use mongodb::options::Hint;
 
 use super::Settings;
 use super::order::{Candidate, Range, Scheme};
 use super::read::{candidate, has_no_priority};
 use super::unindexed_tasks::{self, Plain};
-use super::window::Spread;
+use super::window::{SKIPPED, Spread, is_due};
 use crate::clock::chance;
 use crate::model::{Queue, Status};
 use crate::store::collections::TASKS;
-use crate::store::error::is_no_index;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, with};
 use crate::task::{Batch, ClaimOutcome, Claimant, MOST_ALONE, MOST_PASSES, Slot, Try};
 
 /// So many are read at once, at least.
@@ -32,15 +28,6 @@ const RUN: usize = 64;
 
 /// How long what is behind the mark waits, at least and at most.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
-
-/// Reading from the start takes one part in so many of the time at most.
-const SHARE: u32 = 50;
-
-/// The same when there is a reason to look.
-const SHARE_WHEN_STALE: u32 = 20;
-
-/// A task that could not be claimed is left out for so long.
-const SKIPPED: Duration = Duration::from_secs(10);
 
 /// The priority of tasks that have none.
 const NONE: i64 = 0;
@@ -55,9 +42,6 @@ type Choice = (Candidate, bool);
 
 impl Store {
     /// Claims tasks of a queue that goes by priority, one for each of `slots` at most. See [`Store::claim_tasks`].
-    ///
-    /// # Errors
-    /// The database cannot be reached. Some of the tasks may have been claimed.
     pub(crate) async fn claim_by_priority(
         &self,
         queue: &Queue,
@@ -80,11 +64,10 @@ impl Store {
                 batch.exhausted = ranked.is_exhausted(&call);
                 break;
             }
-            let rest = slots.split_off(choices.len().min(slots.len()));
+            let tried = slots.drain(..choices.len().min(slots.len()));
             let try_one =
                 |((task, _), slot): (&Choice, Slot)| Try { task: task.task, slot, group_slot: None };
-            let tries: Vec<Try> = choices.iter().zip(slots).map(try_one).collect();
-            slots = rest;
+            let tries: Vec<Try> = choices.iter().zip(tried).map(try_one).collect();
             let outcome = self.try_claims(queue, claimant, (tries, MOST_ALONE)).await;
             // Of a claim without an answer nobody knows whether it was made.
             let outcome = outcome.inspect_err(|_| self.doubt_counters())?;
@@ -139,21 +122,11 @@ impl Store {
     }
 
     async fn ranked_tasks(&self, queue: &Queue, reading: &Reading) -> Result<Vec<Candidate>, StoreError> {
-        let mut filter = doc! { "queue": queue.id, "status": Status::Queued };
-        filter.extend(reading.filter.clone());
-        let tasks: Collection<RawDocumentBuf> = self.tasks().clone_with_type();
-        let limit = i64::try_from(reading.limit).unwrap_or(i64::MAX);
-        let find = || {
-            let only = doc! { "_id": 1, "priority": 1 };
-            let order = doc! { "priority": -1, "_id": 1 };
-            tasks.find(filter.clone()).projection(only).sort(order).limit(limit)
-        };
-        let found = match find().hint(Hint::Keys(index_of_priorities())).await {
-            // Nobody has created it yet: the server finds another way.
-            Err(error) if is_no_index(&error) => find().await?,
-            found => found?,
-        };
-        let found: Vec<RawDocumentBuf> = found.try_collect().await?;
+        let filter = doc! { "queue": queue.id, "status": Status::Queued };
+        let filter = with(filter, reading.filter.clone());
+        let only = doc! { "_id": 1, "priority": 1 };
+        let order = doc! { "priority": -1, "_id": 1 };
+        let found = self.by_index(index_of_priorities(), filter, only, order, reading.limit).await?;
         Ok(found.iter().filter_map(candidate).collect())
     }
 
@@ -188,7 +161,6 @@ fn settle(ranked: &mut Ranked, choices: &[Choice], outcome: &ClaimOutcome) {
     ranked.spread.met_others(choices.len(), outcome.lost.len());
 }
 
-/// What has been read.
 #[derive(Debug, Default)]
 pub(crate) struct Ranked {
     lines: Vec<Line>,
@@ -244,7 +216,6 @@ impl Ranked {
         self.plain.look_back();
     }
 
-    /// The queue goes by this scheme.
     fn keep_to(&mut self, scheme: Option<&Scheme>) {
         if self.lines.is_empty() || self.scheme.as_ref() != scheme {
             let ranges: Vec<Range> = match scheme {
@@ -301,20 +272,13 @@ impl Ranked {
         line.tasks.extend(tasks.into_iter().filter(|task| !skipped.contains_key(&task.task)));
     }
 
-    /// Whether there are tasks that the index has.
     fn has_ranked(&self) -> bool {
         self.lines.iter().any(|line| !line.tasks.is_empty())
     }
 
     /// The next task of a class, or of the highest that has any.
     fn next(&mut self, class: usize) -> Option<Candidate> {
-        let classes = std::iter::once(class).chain(0..self.lines.len());
-        for class in classes {
-            if let Some(task) = self.next_of(class) {
-                return Some(task);
-            }
-        }
-        None
+        std::iter::once(class).chain(0..self.lines.len()).find_map(|class| self.next_of(class))
     }
 
     fn next_of(&mut self, class: usize) -> Option<Candidate> {
@@ -364,11 +328,7 @@ impl Line {
 
     /// Whether it is to be read from the start.
     fn is_due(&self, now: Instant) -> bool {
-        self.scanned.is_none_or(|(at, took)| {
-            let since = now.saturating_duration_since(at);
-            let is_stale = self.stale || (self.tasks.is_empty() && self.at_end);
-            since >= (took * SHARE).clamp(AGAIN.0, AGAIN.1) || (is_stale && since >= took * SHARE_WHEN_STALE)
-        })
+        is_due(self.scanned, AGAIN, self.stale || (self.tasks.is_empty() && self.at_end), now)
     }
 
     /// Matches its tasks, past one of them if that is said.

@@ -22,7 +22,6 @@ const TRIES: u32 = 8;
 /// So many groups that wait are known at once.
 const MOST_GROUPS: usize = 20_000;
 
-/// What is known of a call while it goes on.
 struct At<'a> {
     queue: &'a Queue,
     settings: &'a Settings,
@@ -31,9 +30,6 @@ struct At<'a> {
 
 impl Store {
     /// Claims tasks of a fair queue, one for each of `slots` at most. See [`Store::claim_tasks`].
-    ///
-    /// # Errors
-    /// The database cannot be reached. Some of the tasks may have been claimed.
     pub(crate) async fn claim_fairly(
         &self,
         queue: &Queue,
@@ -50,7 +46,11 @@ impl Store {
                 break;
             }
             self.refresh(&mut at, window, slots.len()).await?;
-            let turns = self.turns_for(&at, window, slots.len()).await?;
+            let wanted = slots.len() as u64;
+            let turns = match settings.share {
+                Share::Turns => self.take_turns(&at, window, wanted).await?,
+                Share::Use => self.share_out(&at, window, wanted).await?,
+            };
             if turns.is_empty() {
                 batch.exhausted = window.is_exhausted(&at.call);
                 batch.next = window.next_start(Instant::now());
@@ -63,9 +63,8 @@ impl Store {
                 window.fill(&want.group, tasks, whole);
             }
             let choices = window.choose(&settings, turns);
-            let rest = slots.split_off(choices.len().min(slots.len()));
-            let tries: Vec<Try> = choices.iter().zip(slots).map(|(choice, slot)| choice.at(slot)).collect();
-            slots = rest;
+            let tried = slots.drain(..choices.len().min(slots.len()));
+            let tries: Vec<Try> = choices.iter().zip(tried).map(|(choice, slot)| choice.at(slot)).collect();
             let outcome = self.try_claims(queue, claimant, (tries, MOST_ALONE)).await;
             // Of a claim without an answer nobody knows whether it was made.
             let outcome = outcome.inspect_err(|_| self.doubt_counters())?;
@@ -82,7 +81,7 @@ impl Store {
         if window.is_old(Instant::now()) {
             self.read_groups(at, window, None).await?;
         }
-        let others = window.listed.names().any(|group| &**group != NO_GROUP);
+        let others = window.listed.groups.iter().any(|group| &**group != NO_GROUP);
         at.call.plain.want(wanted, others);
         while let Some(reading) = window.plain.reading(&mut at.call.plain, Instant::now()) {
             let began = Instant::now();
@@ -148,20 +147,6 @@ impl Store {
         Ok(())
     }
 
-    /// Turns for `wanted` tasks, as far as somebody waits.
-    async fn turns_for(
-        &self,
-        at: &At<'_>,
-        window: &mut Window,
-        wanted: usize,
-    ) -> Result<Vec<Turn>, StoreError> {
-        let wanted = u64::try_from(wanted).unwrap_or(u64::MAX);
-        match at.settings.share {
-            Share::Turns => self.take_turns(at, window, wanted).await,
-            Share::Use => self.share_out(at, window, wanted).await,
-        }
-    }
-
     /// Takes the next turns of the rotation. Nobody else gets them.
     async fn take_turns(
         &self,
@@ -170,7 +155,7 @@ impl Store {
         wanted: u64,
     ) -> Result<Vec<Turn>, StoreError> {
         let mut turns = window.take_owed(wanted, Instant::now());
-        let wanted = wanted.saturating_sub(u64::try_from(turns.len()).unwrap_or(u64::MAX));
+        let wanted = wanted.saturating_sub(turns.len() as u64);
         let mut tries = 0;
         // From where on was read who waits, if they are too many to be known at once.
         let mut read: Option<Pointer> = None;
@@ -254,7 +239,7 @@ impl Store {
         wanted: u64,
     ) -> Result<Vec<Turn>, StoreError> {
         if window.shares.is_none() {
-            let groups: Vec<Arc<str>> = window.listed.names().cloned().collect();
+            let groups: Vec<Arc<str>> = window.listed.groups.iter().cloned().collect();
             window.shares = Some(self.shares(at.queue.id, &groups, at.settings).await?);
         }
         let Some((mut shares, charge)) = window.shares.take() else { return Ok(Vec::new()) };
@@ -264,7 +249,7 @@ impl Store {
         for _ in 0..wanted {
             let may = |group: &str| {
                 let had = given.get(group).copied().unwrap_or(0);
-                window.listed.has(group) && window.waiter(group, at.settings, now).room > had
+                window.listed.groups.contains(group) && window.waiter(group, at.settings, now).room > had
             };
             let Some(group) = shares.next(charge, may) else { break };
             *given.entry(Arc::clone(&group)).or_default() += 1;

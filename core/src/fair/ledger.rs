@@ -29,7 +29,7 @@ use super::{LONGEST_HALF_LIFE, NO_GROUP, Settings, Share, group_of, tenant_of, t
 use crate::model::{Policy, Queue, QueueId, Task};
 use crate::notebook::{Notebook, Notes};
 use crate::store::collections;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, put};
 use crate::task::Claim;
 
 pub(crate) const GROUPS: &str = collections::GROUPS.name;
@@ -54,7 +54,6 @@ pub struct Stay {
     since: Instant,
 }
 
-/// What is noted of a group.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Entry {
     started: i64,
@@ -218,9 +217,7 @@ fn statement(queue: QueueId, group: &str, entry: &Entry) -> Document {
         "finished": sum("finished", entry.finished.into()),
         "at": "$$NOW",
     };
-    if entry.started > 0 {
-        set.insert("last_start", "$$NOW");
-    }
+    put(&mut set, "last_start", (entry.started > 0).then_some("$$NOW"));
     doc! { "q": { "_id": id_of(queue, group) }, "u": [{ "$set": set }], "upsert": true }
 }
 

@@ -11,7 +11,6 @@ use bson::oid::ObjectId;
 
 use crate::model::whole_number;
 
-/// A scheme has so many classes at most.
 pub const MOST_CLASSES: usize = 10;
 
 /// How often each class is preferred before it is the first one's turn again.
@@ -42,7 +41,6 @@ impl Scheme {
         &self.0
     }
 
-    /// The class that is preferred in a round.
     pub fn preferred(&self, round: i64) -> usize {
         let all: i64 = self.0.iter().copied().map(i64::from).sum();
         let mut position = round.rem_euclid(all.max(1));
@@ -61,7 +59,6 @@ impl Scheme {
         last - usize::try_from(priority.max(0)).unwrap_or(last).min(last)
     }
 
-    /// The priorities of a class.
     pub(super) fn range(&self, class: usize) -> Range {
         let last = self.0.len() - 1;
         let priority = i64::try_from(last.saturating_sub(class)).unwrap_or(0);
@@ -77,7 +74,6 @@ impl Range {
     }
 }
 
-/// A task that may be claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
     pub task: ObjectId,

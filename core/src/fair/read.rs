@@ -1,6 +1,5 @@
 //! What is read of a fair queue, each with an index: who waits, the next tasks of groups, and what they have running.
 
-use disbatch_operation::operation;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -16,14 +15,11 @@ use super::window::{Head, Places, Want};
 use super::{NO_GROUP, group_of};
 use crate::model::{Queue, QueueId, Status, whole_number};
 use crate::store::collections::TASKS;
-use crate::store::error::is_no_index;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, collect, count_of, integer, put};
 use crate::task::claimable;
 
-/// So many documents are read at once.
 const BATCH_READ: u32 = 10_000;
 
-/// So many groups are asked for in one command at most.
 const IN_A_COMMAND: usize = 100;
 
 /// What is read of a task.
@@ -37,7 +33,6 @@ pub(crate) fn index_of_groups() -> Document {
     doc! { "queue": 1, "status": 1, "group": 1, "again": -1, "priority": -1, "_id": 1 }
 }
 
-/// What a group has that runs.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Running {
     pub places: Places,
@@ -65,9 +60,9 @@ impl Store {
         let pipeline = waiting_groups(queue, names, most);
         let tasks = self.tasks();
         let ask = || tasks.aggregate(pipeline.clone()).batch_size(BATCH_READ).with_type::<RawDocumentBuf>();
-        let found = match ask().hint(Hint::Keys(index_of_groups())).await {
+        let found = match ask().hint(Hint::Keys(index_of_groups())).await.map_err(StoreError::from) {
             // Nobody has created it yet: the server finds another way.
-            Err(error) if is_no_index(&error) => ask().await?,
+            Err(error) if error.is_no_index() => ask().await?,
             found => found?,
         };
         let found: Vec<RawDocumentBuf> = found.try_collect().await?;
@@ -76,15 +71,6 @@ impl Store {
             Some(Head { group, first: candidate(document)? })
         };
         Ok(found.iter().filter_map(head).collect())
-    }
-
-    /// How the server finds who waits.
-    #[operation]
-    pub async fn explain_waiting_groups(&self, queue: QueueId) -> Result<Document, StoreError> {
-        let pipeline = waiting_groups(queue, Names::default(), 1_000);
-        let aggregate =
-            doc! { "aggregate": TASKS.name, "pipeline": pipeline, "cursor": {}, "hint": index_of_groups() };
-        Ok(self.database().run_command(doc! { "explain": aggregate, "verbosity": "executionStats" }).await?)
     }
 
     /// The next tasks of each group that is asked for, and whether these are all.
@@ -131,7 +117,7 @@ impl Store {
         let mut whole = Vec::new();
         for (number, (_, pipeline)) in pipelines.iter().enumerate() {
             let mut pipeline = pipeline.clone();
-            pipeline.push(doc! { "$addFields": { "of": i64::try_from(number).unwrap_or(i64::MAX) } });
+            pipeline.push(doc! { "$addFields": { "of": integer(number) } });
             match whole.is_empty() {
                 true => whole = pipeline,
                 false => whole.push(doc! { "$unionWith": { "coll": TASKS.name, "pipeline": pipeline } }),
@@ -141,7 +127,7 @@ impl Store {
             self.tasks().aggregate(whole).batch_size(BATCH_READ).with_type::<RawDocumentBuf>().await?;
         let found: Vec<RawDocumentBuf> = found.try_collect().await?;
         let answer = |document: &RawDocumentBuf| {
-            let of = usize::try_from(integer(document, "of")?).ok()?;
+            let of = usize::try_from(integer_of(document, "of")?).ok()?;
             Some((of, candidate(document)?))
         };
         Ok(found.iter().filter_map(answer).collect())
@@ -156,28 +142,35 @@ impl Store {
         is_plain: fn(&RawDocumentBuf) -> bool,
     ) -> Result<(usize, Option<ObjectId>, Vec<Candidate>), StoreError> {
         let mut filter = claimable(queue);
-        if let Some(past) = reading.past {
-            filter.insert("_id", doc! { "$gt": past });
-        }
-        let tasks: Collection<RawDocumentBuf> = self.tasks().clone_with_type();
-        let limit = i64::try_from(reading.limit).unwrap_or(i64::MAX);
-        let find = || {
-            tasks
-                .find(filter.clone())
-                .projection(only())
-                .sort(doc! { "_id": 1 })
-                .limit(limit)
-                .batch_size(BATCH_READ)
-        };
+        put(&mut filter, "_id", reading.past.map(|past| doc! { "$gt": past }));
         let index = doc! { "node": 1, "status": 1, "queue": 1, "_id": 1 };
-        let found = match find().hint(Hint::Keys(index)).await {
-            Err(error) if is_no_index(&error) => find().await?,
-            found => found?,
-        };
-        let found: Vec<RawDocumentBuf> = found.try_collect().await?;
+        let found = self.by_index(index, filter, only(), doc! { "_id": 1 }, reading.limit).await?;
         let last = found.last().and_then(|task| task.get_object_id("_id").ok());
         let plain = found.iter().filter(|task| is_plain(task)).filter_map(candidate).collect();
         Ok((found.len(), last, plain))
+    }
+
+    /// Tasks that an index has in this order.
+    pub(super) async fn by_index(
+        &self,
+        index: Document,
+        filter: Document,
+        only: Document,
+        order: Document,
+        limit: usize,
+    ) -> Result<Vec<RawDocumentBuf>, StoreError> {
+        let tasks: Collection<RawDocumentBuf> = self.tasks().clone_with_type();
+        let limit = integer(limit);
+        let find = || {
+            let found = tasks.find(filter.clone()).projection(only.clone()).sort(order.clone());
+            found.limit(limit).batch_size(BATCH_READ)
+        };
+        let found = match find().hint(Hint::Keys(index)).await.map_err(StoreError::from) {
+            // Nobody has created it yet: the server finds another way.
+            Err(error) if error.is_no_index() => find().await?,
+            found => found?,
+        };
+        Ok(found.try_collect().await?)
     }
 
     /// What each group of a queue has that is claimed or running.
@@ -200,7 +193,7 @@ impl Store {
                 "ms": { "$sum": since },
             } },
         ];
-        let found: Vec<Document> = self.tasks().aggregate(pipeline).await?.try_collect().await?;
+        let found = collect(self.tasks().aggregate(pipeline)).await?;
         let mut groups: HashMap<Arc<str>, Running> = HashMap::new();
         for group in &found {
             // What is no text is no group, as nothing is.
@@ -213,7 +206,7 @@ impl Store {
 
 impl Running {
     fn add(&mut self, group: &Document) {
-        let number = |field: &str| group.get(field).and_then(whole_number).map_or(0, i64::unsigned_abs);
+        let number = |field: &str| count_of(group, field).unwrap_or(0);
         self.places.running += number("running");
         self.seconds += number("ms") as f64 / 1000.0;
         let places = group.get_array("places").map(Vec::as_slice).unwrap_or_default();
@@ -227,9 +220,7 @@ fn waiting_groups(queue: QueueId, names: Names<'_>, most: usize) -> Vec<Document
     if let Some(from) = names.from.filter(|from| !from.is_empty()) {
         between = doc! { "$gte": from };
     }
-    if let Some(before) = names.before {
-        between.insert("$lt", before);
-    }
+    put(&mut between, "$lt", names.before);
     let first = |field: &str| doc! { "$first": format!("${field}") };
     vec![
         doc! { "$match": { "queue": queue, "status": Status::Queued, "group": between } },
@@ -237,7 +228,7 @@ fn waiting_groups(queue: QueueId, names: Names<'_>, most: usize) -> Vec<Document
         doc! { "$group": {
             "_id": "$group", "task": first("_id"), "priority": first("priority"), "again": first("again"),
         } },
-        doc! { "$limit": i64::try_from(most.max(1)).unwrap_or(i64::MAX) },
+        doc! { "$limit": integer(most.max(1)) },
     ]
 }
 
@@ -247,41 +238,35 @@ fn tasks_of_group(queue: QueueId, want: &Want, range: Range) -> Vec<Document> {
         // As `claimable`, but in a way that leads the server to no other index.
         filter.insert("$expr", doc! { "$eq": [{ "$ifNull": ["$node", -1] }, -1] });
     }
-    let bounds = [("$gte", range.least), ("$lte", range.most)];
-    let bounds: Document = bounds
-        .into_iter()
-        .filter_map(|(operator, bound)| Some((operator.to_owned(), Bson::from(bound?))))
-        .collect();
-    if !bounds.is_empty() {
-        filter.insert("priority", bounds);
-    }
+    let mut bounds = Document::new();
+    put(&mut bounds, "$gte", range.least);
+    put(&mut bounds, "$lte", range.most);
+    put(&mut filter, "priority", (!bounds.is_empty()).then_some(bounds));
     vec![
         doc! { "$match": filter },
         doc! { "$sort": index_of_groups() },
-        doc! { "$limit": i64::try_from(want.limit.max(1)).unwrap_or(i64::MAX) },
+        doc! { "$limit": integer(want.limit.max(1)) },
         doc! { "$project": only() },
     ]
 }
 
-/// Whether a task has no group.
 pub(super) fn has_no_group(task: &RawDocumentBuf) -> bool {
     group_of(task) == NO_GROUP
 }
 
-/// Whether a task has no priority.
 pub(super) fn has_no_priority(task: &RawDocumentBuf) -> bool {
-    integer(task, "priority").is_none()
+    integer_of(task, "priority").is_none()
 }
 
 /// A task as it was read, by itself or as the first one of its group.
 pub(super) fn candidate(document: &RawDocumentBuf) -> Option<Candidate> {
     let task = document.get_object_id("task").or_else(|_| document.get_object_id("_id")).ok()?;
-    let priority = integer(document, "priority").unwrap_or(0);
+    let priority = integer_of(document, "priority").unwrap_or(0);
     let again = matches!(document.get_bool("again"), Ok(true));
     Some(Candidate { task, priority, again })
 }
 
-fn integer(document: &RawDocumentBuf, field: &str) -> Option<i64> {
+fn integer_of(document: &RawDocumentBuf, field: &str) -> Option<i64> {
     let value = document.get(field).ok().flatten()?;
     whole_number(&Bson::try_from(value).ok()?)
 }

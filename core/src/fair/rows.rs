@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use bson::{Bson, Document, doc};
 use disbatch_operation::operation;
-use futures::TryStreamExt;
 
 use super::ledger::{GROUPS, id_of};
 use super::read::{Names, Running, has_no_group, has_no_priority};
@@ -19,7 +18,7 @@ use super::window::Want;
 use super::{NO_GROUP, Settings, Share};
 use crate::counters::count::Amount;
 use crate::model::{Queue, QueueId, Status, Task, whole_number};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, collect, integer, with};
 
 /// Up to so many groups that wait it is told when their turn is.
 const MOST_WAITING: usize = 10_000;
@@ -28,15 +27,13 @@ const MOST_WAITING: usize = 10_000;
 const COUNTED: u64 = 1_000;
 
 /// So many tasks of a queue are looked at for those that have no group, or no priority.
-const LOOKED_AT: usize = 1_000;
+const LOOKED_AT: Reading = Reading { past: None, limit: 1_000 };
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GroupFilter {
     /// Only those whose names come after this one.
     pub after: Option<String>,
-    /// Only those whose names begin so.
     pub prefix: Option<String>,
-    /// Only those that wait.
     pub waiting: bool,
     pub limit: usize,
 }
@@ -83,9 +80,7 @@ pub enum Why {
 pub struct GroupPage {
     /// In the order of their names.
     pub rows: Vec<GroupRow>,
-    /// Whether there are more after them.
     pub more: bool,
-    /// How many groups wait in all.
     pub waiting: Amount,
     pub turns: Turns,
 }
@@ -137,18 +132,14 @@ impl Order {
         // Its turn goes on.
         let is_on = self.names.contains(last) && self.pointer.had < weight(last);
         if group == last {
-            return Some(if is_on { 0 } else { count(self.names.len() - 1) });
+            return Some(if is_on { 0 } else { self.names.len() as u64 - 1 });
         }
         let is_between = |name: &&Arc<str>| match (last < group, last < &***name, &***name < group) {
             (true, behind, before) => behind && before,
             (false, behind, before) => behind || before,
         };
-        Some(count(self.names.iter().filter(is_between).count()) + u64::from(is_on))
+        Some(self.names.iter().filter(is_between).count() as u64 + u64::from(is_on))
     }
-}
-
-fn count(number: usize) -> u64 {
-    u64::try_from(number).unwrap_or(u64::MAX)
 }
 
 impl Store {
@@ -183,7 +174,7 @@ impl Store {
         let known = GroupUsage { uses: Uses::of(stored.clone(), &running), stored, running };
         let row = |(name, waiting): (Arc<str>, Amount)| row_of(&name, waiting, (&settings, &order, &known));
         let rows = names.into_iter().zip(counts).map(row).collect();
-        let all = count(order.names.len());
+        let all = order.names.len() as u64;
         let turns = Turns {
             round: order.pointer.round,
             last: Some(order.pointer.last.clone()).filter(|_| order.pointer != Pointer::default()),
@@ -213,10 +204,10 @@ impl Store {
 
     /// How many of the first tasks of a queue have no group.
     async fn without_group(&self, queue: &Queue) -> Result<Amount, StoreError> {
-        let reading = Reading { past: None, limit: LOOKED_AT };
-        let (read, _, plain) = self.plain_tasks(queue, reading, has_no_group).await?;
-        let plain = count(plain.len());
-        Ok(if read < LOOKED_AT || plain == 0 { Amount::Exactly(plain) } else { Amount::MoreThan(plain) })
+        let (read, _, plain) = self.plain_tasks(queue, LOOKED_AT, has_no_group).await?;
+        let plain = plain.len() as u64;
+        let all = read < LOOKED_AT.limit || plain == 0;
+        Ok(if all { Amount::Exactly(plain) } else { Amount::MoreThan(plain) })
     }
 
     /// Groups of which something is stored, from where the page begins.
@@ -226,15 +217,9 @@ impl Store {
         let within = doc! { "_id": { "$gte": id_of(queue, from), "$lt": end } };
         // Those of tenants are left out below; there are as many as groups, at most.
         let most = filter.limit.saturating_mul(2).saturating_add(4);
-        let found = self
-            .database()
-            .collection::<Document>(GROUPS)
-            .find(within)
-            .sort(doc! { "_id": 1 })
-            .limit(i64::try_from(most).unwrap_or(i64::MAX))
-            .projection(doc! { "_id": 1 })
-            .await?;
-        let found: Vec<Document> = found.try_collect().await?;
+        let groups = self.database().collection::<Document>(GROUPS);
+        let found = groups.find(within).sort(doc! { "_id": 1 }).projection(doc! { "_id": 1 });
+        let found = collect(found.limit(integer(most))).await?;
         let name = |group: &Document| {
             let name = group.get_document("_id").ok()?.get_str("group").ok()?;
             (!name.ends_with('/')).then(|| Arc::from(name))
@@ -242,7 +227,6 @@ impl Store {
         Ok(found.iter().filter_map(name).collect())
     }
 
-    /// How many tasks of each group wait.
     async fn waiting_of(
         &self,
         queue: QueueId,
@@ -262,7 +246,6 @@ impl Store {
     }
 }
 
-/// What groups have had, and have running.
 struct GroupUsage {
     stored: HashMap<String, Used>,
     running: HashMap<Arc<str>, Running>,
@@ -299,7 +282,7 @@ fn row_of(
 /// How many turns come before the first one of each group.
 fn ranks(mut shares: Shares, charge: f64) -> HashMap<Arc<str>, u64> {
     let mut ranks: HashMap<Arc<str>, u64> = HashMap::new();
-    for turn in 0..count(MOST_WAITING) {
+    for turn in 0..MOST_WAITING as u64 {
         let Some(group) = shares.next(charge, |_| true) else { break };
         ranks.entry(group).or_insert(turn);
     }
@@ -308,7 +291,7 @@ fn ranks(mut shares: Shares, charge: f64) -> HashMap<Arc<str>, u64> {
 
 /// What comes before a task of a fair queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Before {
+pub struct Before {
     /// Turns of other groups, if these can be told.
     pub turns: Option<u64>,
     /// Tasks of its group.
@@ -341,18 +324,17 @@ impl Store {
             let found = self.tasks_of_groups(queue.id, &[want], None).await?;
             let tasks = found.into_iter().next().map(|(tasks, _)| tasks).unwrap_or_default();
             let at = tasks.iter().position(|one| one.task == task.id.0).unwrap_or(tasks.len());
-            u64::try_from(at).unwrap_or(most).min(most)
+            most.min(at as u64)
         };
         let turns = order.turns_before(group, |group| settings.weight(group));
         Ok(Before { turns, tasks, full })
     }
 
     async fn before_among_plain(&self, queue: &Queue, task: &Task, most: u64) -> Result<u64, StoreError> {
-        let reading = Reading { past: None, limit: LOOKED_AT };
-        let (read, _, plain) = self.plain_tasks(queue, reading, has_no_group).await?;
+        let (read, _, plain) = self.plain_tasks(queue, LOOKED_AT, has_no_group).await?;
         let before = plain.iter().take_while(|one| one.task != task.id.0).count();
-        let is_seen = before < plain.len() || read < LOOKED_AT;
-        Ok(if is_seen { u64::try_from(before).unwrap_or(most).min(most) } else { most })
+        let is_seen = before < plain.len() || read < LOOKED_AT.limit;
+        Ok(if is_seen { most.min(before as u64) } else { most })
     }
 
     /// How many tasks come before one of a queue that goes by priority, up to `most`.
@@ -363,22 +345,17 @@ impl Store {
         most: u64,
     ) -> Result<u64, StoreError> {
         let priority = task.rest.get("priority").and_then(whole_number).unwrap_or(0);
-        let with = |fields: Document| {
-            let mut filter = doc! { "queue": queue.id, "status": Status::Queued };
-            filter.extend(fields);
-            (filter, most)
-        };
-        let higher = with(doc! { "priority": { "$gt": priority } });
-        let older = with(doc! { "priority": priority, "_id": { "$lt": task.id } });
-        let counted = self.count_each_up_to(&[higher, older]).await?;
+        let queued = doc! { "queue": queue.id, "status": Status::Queued };
+        let higher = with(queued.clone(), doc! { "priority": { "$gt": priority } });
+        let older = with(queued, doc! { "priority": priority, "_id": { "$lt": task.id } });
+        let counted = self.count_each_up_to(&[(higher, most), (older, most)]).await?;
         let ranked: u64 =
             counted.iter().map(|(Amount::Exactly(tasks) | Amount::MoreThan(tasks))| *tasks).sum();
-        let reading = Reading { past: None, limit: LOOKED_AT };
-        let (_, _, plain) = self.plain_tasks(queue, reading, has_no_priority).await?;
+        let (_, _, plain) = self.plain_tasks(queue, LOOKED_AT, has_no_priority).await?;
         let is_before =
             |one: &super::order::Candidate| priority < 0 || (priority == 0 && one.task < task.id.0);
         let plain = plain.iter().filter(|one| is_before(one)).count();
-        Ok(ranked.saturating_add(u64::try_from(plain).unwrap_or(most)).min(most))
+        Ok(ranked.saturating_add(plain as u64).min(most))
     }
 }
 

@@ -10,13 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bson::{Document, doc};
-use futures::TryStreamExt;
 
 use super::ledger::{GROUPS, id_of};
 use super::read::Running;
 use super::{Settings, tenant_of, total_of};
 use crate::model::{QueueId, number, whole_number};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, collect, count_of, of_millis};
 
 /// The smallest charge, in seconds: who is given something has to come later.
 const LEAST_CHARGE: f64 = 0.001;
@@ -167,7 +166,6 @@ pub fn decayed(used: f64, after: Duration, half_life: Duration) -> f64 {
     if used.is_finite() { used.max(0.0) * (-halves).exp2() } else { 0.0 }
 }
 
-/// What is stored of a group.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Used {
     /// Seconds, as of now.
@@ -180,7 +178,6 @@ pub(super) struct Used {
     pub since_start: Option<Duration>,
 }
 
-/// What groups and tenants have used.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
     stored: HashMap<String, Used>,
@@ -209,7 +206,7 @@ impl Store {
                 } },
             ];
             let groups = self.database().collection::<Document>(GROUPS);
-            let found: Vec<Document> = groups.aggregate(pipeline).await?.try_collect().await?;
+            let found = collect(groups.aggregate(pipeline)).await?;
             let named = |group: &Document| {
                 let name = group.get_document("_id").ok()?.get_str("group").ok()?.to_owned();
                 Some((name, Used::of(group, half_life)))
@@ -240,14 +237,8 @@ impl Store {
 impl Used {
     fn of(stored: &Document, half_life: Duration) -> Self {
         let seconds = |field: &str| stored.get(field).and_then(number).unwrap_or(0.0);
-        let count = |field: &str| {
-            let count = stored.get(field).and_then(whole_number);
-            count.and_then(|count| u64::try_from(count).ok()).unwrap_or(0)
-        };
-        let span = |field: &str| {
-            let ms = stored.get(field).and_then(whole_number);
-            ms.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or(0)))
-        };
+        let count = |field: &str| count_of(stored, field).unwrap_or(0);
+        let span = |field: &str| stored.get(field).and_then(whole_number).map(of_millis);
         Self {
             used: decayed(seconds("use"), span("age").unwrap_or_default(), half_life),
             started: count("started"),
@@ -259,7 +250,6 @@ impl Used {
 }
 
 impl Uses {
-    /// Of what is stored, and what runs.
     pub fn of(stored: HashMap<String, Used>, running: &HashMap<Arc<str>, Running>) -> Self {
         // A tenant's total has what its groups have, so it does not count twice.
         let groups = stored.iter().filter(|(name, _)| !name.ends_with('/')).map(|(_, used)| used);
@@ -316,7 +306,7 @@ mod tests {
             groups.iter().filter(|(group, _)| tenant_of(group) == tenant).map(|(_, used)| *used).sum()
         };
         let weights = weights.iter().map(|(group, weight)| ((*group).to_owned(), *weight)).collect();
-        let settings = Settings::default().with_weights(weights);
+        let settings = Settings { weights, ..Settings::default() };
         Shares::new(groups.iter().map(|(group, used)| (Arc::from(*group), *used)), of_tenant, &settings)
     }
 
@@ -374,8 +364,8 @@ mod tests {
         ) {
             let used: BTreeMap<String, f64> =
                 groups.iter().map(|(group, (used, _))| (group.clone(), f64::from(*used))).collect();
-            let settings = Settings::default()
-                .with_weights(groups.iter().map(|(group, (_, weight))| (group.clone(), *weight)).collect());
+            let weights = groups.iter().map(|(group, (_, weight))| (group.clone(), *weight)).collect();
+            let settings = Settings { weights, ..Settings::default() };
             let sum = |used: &BTreeMap<String, f64>, tenant: &str| -> f64 {
                 used.iter().filter(|(group, _)| tenant_of(group) == tenant).map(|(_, used)| *used).sum()
             };

@@ -10,15 +10,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use bson::{Document, doc};
+use bson::{Bson, Document, doc};
 use mongodb::Collection;
 use mongodb::options::{CollectionOptions, ReturnDocument};
 
 use crate::model::{QueueId, whole_number};
-use crate::store::{Store, StoreError, collections};
+use crate::store::{Store, StoreError, collections, integer};
 use crate::task::one_member;
-
-pub(crate) const TURNS: &str = collections::TURNS.name;
 
 /// Where the rotation of a queue stands.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,7 +29,6 @@ pub struct Pointer {
     pub had: u32,
 }
 
-/// A group that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Waiter {
     /// How many tasks its turn is for; at least 1.
@@ -54,7 +51,7 @@ pub struct Turn {
 /// The groups that wait, as far as they are known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listed {
-    groups: BTreeSet<Arc<str>>,
+    pub groups: BTreeSet<Arc<str>>,
     /// Of the groups in between it is not known whether they wait.
     gap: Option<Gap>,
 }
@@ -66,10 +63,8 @@ struct Gap {
     up_to: Arc<str>,
 }
 
-/// Turns that may be taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taken {
-    /// In their order.
     pub turns: Vec<Turn>,
     /// Where the rotation stands after them.
     pub pointer: Pointer,
@@ -107,14 +102,8 @@ impl Listed {
         Self { groups: groups.into_iter().collect(), gap: Some(Gap { after, up_to }) }
     }
 
-    /// Whether these are all.
     pub fn is_whole(&self) -> bool {
         self.gap.is_none()
-    }
-
-    /// Their names, in order.
-    pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.groups.iter()
     }
 
     /// The last of them, in the order of the rotation as it was read.
@@ -134,31 +123,6 @@ impl Listed {
         Some(Pointer { round, last: end.to_owned(), had: 0 })
     }
 
-    /// Whether it is known that the group waits.
-    pub fn has(&self, group: &str) -> bool {
-        self.groups.contains(group)
-    }
-
-    /// The group waits, too.
-    pub fn add(&mut self, group: Arc<str>) {
-        self.groups.insert(group);
-    }
-
-    /// The group does not wait any more.
-    pub fn remove(&mut self, group: &str) {
-        self.groups.remove(group);
-    }
-
-    /// Whether no group is known to wait.
-    pub fn is_empty(&self) -> bool {
-        self.groups.is_empty()
-    }
-
-    /// How many are known to wait.
-    pub fn len(&self) -> usize {
-        self.groups.len()
-    }
-
     /// The first group after another one in the rotation that may have a turn.
     fn next(&self, from: &str, may: impl Fn(&str) -> bool) -> Next<'_> {
         if self.gap.as_ref().is_some_and(|gap| gap.has(from)) {
@@ -168,10 +132,8 @@ impl Listed {
         let before = (Bound::Unbounded, Bound::Included(from));
         let first =
             |range: (Bound<&str>, Bound<&str>)| self.groups.range::<str, _>(range).find(|group| may(group));
-        let found = match first(behind) {
-            Some(group) => Some((group, false)),
-            None => first(before).map(|group| (group, true)),
-        };
+        let around = || first(before).map(|group| (group, true));
+        let found = first(behind).map(|group| (group, false)).or_else(around);
         match (found, &self.gap) {
             (Some((group, _)), Some(gap)) if is_passed(&gap.after, from, group) => Next::Unknown,
             (Some((group, begins)), _) => Next::Group(group, begins),
@@ -212,7 +174,6 @@ pub fn take(pointer: &Pointer, listed: &Listed, of: impl Fn(&str) -> Waiter, wan
 }
 
 impl Store {
-    /// Where the rotation of `queue` stands.
     pub(super) async fn rotation(&self, queue: QueueId) -> Result<Pointer, StoreError> {
         let found = self.turns().find_one(doc! { "_id": queue }).await?;
         Ok(found.as_ref().map(pointer_of).unwrap_or_default())
@@ -236,24 +197,18 @@ impl Store {
         let is_first = *from == Pointer::default();
         let moved = self.turns().update_one(standing(queue, from), update).upsert(is_first).await;
         match moved.map_err(StoreError::from) {
-            Ok(moved) => Ok(moved.matched_count == 1 || moved.upserted_id.is_some()),
-            Err(error) if error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) => {
-                Ok(false)
-            }
-            Err(error) => Err(error),
+            Err(error) if error.is_duplicate_key() => Ok(false),
+            moved => moved.map(|moved| moved.matched_count == 1 || moved.upserted_id.is_some()),
         }
     }
 
     /// Takes so many rounds, where there are no turns. Returns the first of them.
     pub(super) async fn take_rounds(&self, queue: QueueId, rounds: usize) -> Result<i64, StoreError> {
-        let rounds = i64::try_from(rounds).unwrap_or(i64::MAX);
+        let rounds = integer(rounds);
         let update = doc! { "$inc": { "round": rounds }, "$currentDate": { "at": true } };
-        let taken = self
-            .turns()
-            .find_one_and_update(doc! { "_id": queue }, update)
-            .upsert(true)
-            .return_document(ReturnDocument::After)
-            .await?;
+        let turns = self.turns();
+        let taken = turns.find_one_and_update(doc! { "_id": queue }, update).upsert(true);
+        let taken = taken.return_document(ReturnDocument::After).await?;
         let after = taken.as_ref().map(pointer_of).unwrap_or_default().round;
         Ok(after.saturating_sub(rounds))
     }
@@ -261,7 +216,7 @@ impl Store {
     /// A turn that is lost with its server is taken once more, which hurts nobody, so nobody waits for a majority.
     fn turns(&self) -> Collection<Document> {
         let options = CollectionOptions::builder().write_concern(one_member()).build();
-        self.database().collection_with_options(TURNS, options)
+        self.database().collection_with_options(collections::TURNS.name, options)
     }
 }
 
@@ -276,22 +231,15 @@ fn pointer_of(document: &Document) -> Pointer {
 
 /// What the document must be like. What is not there is nothing.
 fn standing(queue: QueueId, pointer: &Pointer) -> Document {
-    let mut like = doc! { "_id": queue };
-    let number = |number: i64| {
-        if number == 0 {
-            doc! { "$in": [0, bson::Bson::Null] }
-        } else {
-            doc! { "$eq": number }
-        }
+    let number = |number: i64| match number {
+        0 => doc! { "$in": [0, Bson::Null] },
+        number => doc! { "$eq": number },
     };
-    like.insert("round", number(pointer.round));
-    like.insert("had", number(i64::from(pointer.had)));
     let last = match pointer.last.as_str() {
-        "" => doc! { "$in": ["", bson::Bson::Null] },
+        "" => doc! { "$in": ["", Bson::Null] },
         last => doc! { "$eq": last },
     };
-    like.insert("last", last);
-    like
+    doc! { "_id": queue, "round": number(pointer.round), "had": number(pointer.had.into()), "last": last }
 }
 
 #[cfg(test)]

@@ -26,7 +26,6 @@ const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 /// Reading all of it once more is no burden if it takes so long.
 const CHEAP: Duration = Duration::from_millis(50);
 
-/// What has been found of these tasks.
 #[derive(Debug, Default)]
 pub(super) struct Plain {
     /// Found and not tried yet, in the order of ids.
@@ -47,7 +46,6 @@ pub(super) struct Plain {
     stale: bool,
 }
 
-/// The search for one question.
 #[derive(Debug)]
 pub(super) struct Search {
     wanted: usize,

@@ -22,7 +22,7 @@ const AHEAD: usize = 16;
 /// How long it is good enough to know who waits, at least and at most.
 const FRESH: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 
-/// Reading who waits takes one part in so many of the time at most.
+/// Reading takes one part in so many of the time at most.
 const SHARE: u32 = 50;
 
 /// The same when there is a reason to look.
@@ -32,7 +32,7 @@ const SHARE_WHEN_STALE: u32 = 20;
 const OWED: Duration = Duration::from_secs(1);
 
 /// A task that could not be claimed is left out for so long.
-const SKIPPED: Duration = Duration::from_secs(10);
+pub(super) const SKIPPED: Duration = Duration::from_secs(10);
 
 /// So many tasks are left out at most by a DEN that has lost some to others.
 const FARTHEST: usize = 512;
@@ -40,14 +40,12 @@ const FARTHEST: usize = 512;
 /// With the first loss, so many.
 const FIRST: usize = 8;
 
-/// A group that waits, and its first task.
 #[derive(Debug, Clone)]
 pub(super) struct Head {
     pub group: Arc<str>,
     pub first: Candidate,
 }
 
-/// A task that is to be claimed.
 #[derive(Debug, Clone)]
 pub(super) struct Choice {
     pub task: Candidate,
@@ -56,7 +54,6 @@ pub(super) struct Choice {
     pub turn: Turn,
 }
 
-/// Tasks of a group that are to be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Want {
     pub group: Arc<str>,
@@ -75,7 +72,6 @@ pub(crate) struct Places {
     pub taken: BTreeSet<u64>,
 }
 
-/// Tasks of a group that are known.
 #[derive(Debug, Default)]
 struct Buffer {
     tasks: Vec<Candidate>,
@@ -94,7 +90,6 @@ pub(super) struct Call {
     pub read: bool,
 }
 
-/// What has been read.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
     pub(super) listed: Listed,
@@ -150,13 +145,8 @@ impl Window {
         self.plain.look_back();
     }
 
-    /// Whether who waits is to be read again.
     pub(super) fn is_old(&self, now: Instant) -> bool {
-        self.read.is_none_or(|(at, took)| {
-            let since = now.saturating_duration_since(at);
-            let is_stale = self.stale || self.listed.is_empty();
-            since >= (took * SHARE).clamp(FRESH.0, FRESH.1) || (is_stale && since >= took * SHARE_WHEN_STALE)
-        })
+        is_due(self.read, FRESH, self.stale || self.listed.groups.is_empty(), now)
     }
 
     /// Who waits. `pointer`: where the rotation stood before that was read, if it was looked.
@@ -189,9 +179,9 @@ impl Window {
     /// Those without a group wait too, or not.
     pub(super) fn list_plain(&mut self) {
         if self.plain.found.is_empty() {
-            self.listed.remove(NO_GROUP);
-        } else if !self.listed.has(NO_GROUP) {
-            self.listed.add(Arc::from(NO_GROUP));
+            self.listed.groups.remove(NO_GROUP);
+        } else if !self.listed.groups.contains(NO_GROUP) {
+            self.listed.groups.insert(Arc::from(NO_GROUP));
             // They have no part in what was reckoned without them.
             self.shares = None;
         }
@@ -215,7 +205,8 @@ impl Window {
 
     /// When the rate of a group that waits allows the next of its tasks.
     pub(super) fn next_start(&self, now: Instant) -> Option<Duration> {
-        let waits = self.resting.iter().filter(|(group, until)| self.listed.has(group) && **until > now);
+        let groups = &self.listed.groups;
+        let waits = self.resting.iter().filter(|(group, until)| groups.contains(*group) && **until > now);
         waits.map(|(_, until)| until.saturating_duration_since(now)).min()
     }
 
@@ -335,7 +326,7 @@ impl Window {
             None => &*turn.group != NO_GROUP || self.plain.found.is_empty(),
         };
         if is_short && is_empty {
-            self.listed.remove(&turn.group);
+            self.listed.groups.remove(&turn.group);
             self.buffers.remove(&turn.group);
             // Others may have come.
             self.stale = true;
@@ -363,8 +354,23 @@ impl Window {
 
     /// Whether the queue has nothing to claim, as far as `call` could tell.
     pub(super) fn is_exhausted(&self, call: &Call) -> bool {
-        call.read && self.listed.is_whole() && self.listed.is_empty() && self.plain.is_exhausted(&call.plain)
+        let is_nobody = self.listed.is_whole() && self.listed.groups.is_empty();
+        call.read && is_nobody && self.plain.is_exhausted(&call.plain)
     }
+}
+
+/// Whether what was read at a time, which took so long, is to be read again. `between`: how long it is good enough, at least and
+/// at most, unless it is stale.
+pub(super) fn is_due(
+    read: Option<(Instant, Duration)>,
+    between: (Duration, Duration),
+    is_stale: bool,
+    now: Instant,
+) -> bool {
+    read.is_none_or(|(at, took)| {
+        let since = now.saturating_duration_since(at);
+        since >= (took * SHARE).clamp(between.0, between.1) || (is_stale && since >= took * SHARE_WHEN_STALE)
+    })
 }
 
 /// When a group has its next turn after the rotation stood there: in which round, and how much of the turn was given.

@@ -27,13 +27,12 @@ use mongodb::options::{ReadConcern, ReturnDocument};
 use super::sets::gone;
 use super::upload::DONE;
 use super::{
-    ContentId, EntryQuery, FileSet, FilesError, MOST_FILES, SETS, SetState, TRIES, id_of, number_in,
-    stored_number,
+    ContentId, EntryQuery, FileSet, FilesError, MOST_FILES, SETS, SetState, TRIES, content_of, id_of,
 };
 use crate::model::{FileSetId, Status, TaskId, whole_number};
 use crate::store::collections::TASKS;
 use crate::store::error::typed;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, collect, count_of, integer, with};
 use crate::task::archive;
 
 /// So many contents that are missing are named.
@@ -87,7 +86,7 @@ impl Store {
             let whole = if found.task.is_some() { SetState::Sealed } else { SetState::Done };
             let done = vec![
                 doc! { "$set": {
-                    "state": whole, "count": stored_number(sums.count), "bytes": stored_number(sums.bytes),
+                    "state": whole, "count": integer(sums.count), "bytes": integer(sums.bytes),
                     "committed": "$$NOW", "lost": { "$setUnion": ["$lost", "$pending"] }, "pending": [],
                 } },
                 doc! { "$unset": ["touched"] },
@@ -138,11 +137,8 @@ impl Store {
         let collection = self.contents_collection();
         collection.update_many(there.clone(), doc! { "$unset": { "loose": "" } }).await?;
         let only = doc! { "_id": 0, "filename": 1, "length": 1 };
-        let found: Vec<Document> = collection.find(there).projection(only).await?.try_collect().await?;
-        let known = |content: &Document| {
-            let id = content.get_str("filename").ok()?.parse::<ContentId>().ok()?;
-            Some((id, number_in(content, "length")?))
-        };
+        let found = collect(collection.find(there).projection(only)).await?;
+        let known = |content: &Document| Some((content_of(content)?, count_of(content, "length")?));
         Ok(found.iter().filter_map(known).collect())
     }
 }
@@ -194,10 +190,7 @@ impl Store {
     async fn has_sealed_filesets(&self, task: TaskId) -> Result<bool, StoreError> {
         let sealed = doc! { "task": task, "state": SetState::Sealed };
         let found = self.filesets_collection().find_one(sealed).projection(doc! { "_id": 1 }).await;
-        match found.map_err(StoreError::from) {
-            Err(error) if error.is_forbidden() => Ok(false),
-            found => Ok(found?.is_some()),
-        }
+        Ok(StoreError::unless_forbidden(found)?.flatten().is_some())
     }
 
     /// The same of several tasks.
@@ -210,17 +203,12 @@ impl Store {
 
     /// Settles the sealed ones of these versions.
     pub(super) async fn settle_sealed(&self, which: Document) -> Result<SettledFiles, StoreError> {
-        let mut sealed = which;
-        sealed.insert("state", SetState::Sealed);
-        self.settle_versions(sealed).await
+        self.settle_versions(with(which, doc! { "state": SetState::Sealed })).await
     }
 
     /// Settles versions, if this user may: one that an older release made may not, and the next one that may does it.
     async fn settle_versions(&self, which: Document) -> Result<SettledFiles, StoreError> {
-        match self.settle_each(which).await {
-            Err(error) if error.is_forbidden() => Ok(SettledFiles::default()),
-            settled => settled,
-        }
+        Ok(StoreError::unless_forbidden(self.settle_each(which).await)?.unwrap_or_default())
     }
 
     async fn settle_each(&self, which: Document) -> Result<SettledFiles, StoreError> {
@@ -283,10 +271,9 @@ impl Store {
             if left.is_empty() {
                 break;
             }
-            match self.standings_in(collection, &left, session).await {
-                Ok(found) => standings.known.extend(found),
-                Err(error) if error.is_forbidden() => standings.all = false,
-                Err(error) => return Err(error),
+            match StoreError::unless_forbidden(self.standings_in(collection, &left, session).await)? {
+                Some(found) => standings.known.extend(found),
+                None => standings.all = false,
             }
             left.retain(|task| !standings.known.contains_key(task));
         }
@@ -309,11 +296,11 @@ impl Store {
             Ok(found.stream(session).try_collect().await?)
         };
         let found: Vec<Document> = match latest.await {
-            Err(error) if StoreError::is_out_of_time(&error) => find().await?.try_collect().await?,
+            Err(error) if StoreError::is_out_of_time(&error) => collect(find()).await?,
             found => found?,
         };
         let standing = |task: &Document| {
-            let status = Status::from_code(task.get("status").and_then(whole_number)?);
+            let status = Status::stored(task)?;
             let attempt = task.get("attempt").and_then(whole_number).unwrap_or(0);
             Some((id_of(task)?, (status, attempt)))
         };

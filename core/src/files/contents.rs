@@ -5,7 +5,6 @@
 //! documents become contents. Whatever gets in the way of one is left as an upload that is sent like any other.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Cursor};
 use std::ops::Range;
 
 use bson::oid::ObjectId;
@@ -14,15 +13,11 @@ use disbatch_operation::operation;
 use disbatch_values::files::{chunk_length, chunks_of, chunks_with, part_of_chunk};
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use serde::Deserialize;
-use tokio::io::AsyncRead;
-use tokio_util::io::StreamReader;
 
 use super::upload::{DONE, OPEN, PROVEN, Sender, chunk_document, new_upload};
-use super::{
-    CHUNK_BYTES, CONTENTS, ContentHasher, ContentId, ENTRIES, SETS, SetState, id_of, number_in, stored_number,
-};
+use super::{CHUNK_BYTES, CONTENTS, ContentHasher, ContentId, ENTRIES, SETS, SetState, content_of, id_of};
 use crate::store::error::typed;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, collect, count_of, integer, put};
 
 /// It is looked for so many contents at once.
 const LOOKS_AT_ONCE: usize = 16;
@@ -72,10 +67,7 @@ impl Store {
         let mut found = self.contents_collection().find(wanted).projection(only).await?;
         let (mut there, mut sent) = (BTreeSet::new(), BTreeSet::new());
         while let Some(content) = found.try_next().await? {
-            let Some(id) = content.get_str("filename").ok().and_then(|id| id.parse::<ContentId>().ok())
-            else {
-                continue;
-            };
+            let Some(id) = content_of(&content) else { continue };
             if content.get_str("state").is_ok_and(|state| state == DONE) {
                 there.insert(id);
             }
@@ -103,7 +95,7 @@ impl Store {
         let mut last: Option<Place> = None;
         loop {
             let page = versions_with(entries_with(content, tenants, last.as_ref()));
-            let found: Vec<Document> = self.entries_collection().aggregate(page).await?.try_collect().await?;
+            let found = collect(self.entries_collection().aggregate(page)).await?;
             let found: Vec<Having> = found
                 .into_iter()
                 .map(|version| typed(ENTRIES, version))
@@ -133,7 +125,6 @@ struct Having {
 /// Where it is in the order in which versions are looked at.
 #[derive(Debug, Deserialize)]
 struct Place {
-    #[serde(default)]
     tenant: Option<String>,
     set: ObjectId,
 }
@@ -149,9 +140,7 @@ fn entries_with(content: &str, tenants: Option<&[String]>, after: Option<&Place>
     let of_tenants = tenants.map(|tenants| doc! { "$in": tenants });
     let Some(Place { tenant, set }) = after else {
         let mut first = doc! { "file": content };
-        if let Some(of_tenants) = of_tenants {
-            first.insert("tenant", of_tenants);
-        }
+        put(&mut first, "tenant", of_tenants);
         return first;
     };
     let mut others = of_tenants.unwrap_or_default();
@@ -187,7 +176,6 @@ fn versions_with(entries: Document) -> Vec<Document> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Content {
     pub id: ContentId,
-    /// How many bytes it has.
     pub length: u64,
     /// The upload that has its chunks.
     upload: ObjectId,
@@ -211,7 +199,7 @@ impl Store {
         let wanted = doc! { "filename": id, "state": DONE };
         let found: Option<Document> = self.contents_collection().find_one(wanted).projection(only).await?;
         Ok(found.and_then(|found| {
-            Some(Content { id, length: number_in(&found, "length")?, upload: id_of(&found)? })
+            Some(Content { id, length: count_of(&found, "length")?, upload: id_of(&found)? })
         }))
     }
 
@@ -220,17 +208,12 @@ impl Store {
     pub async fn find_contents(&self, ids: &[ContentId]) -> Result<BTreeMap<ContentId, Content>, StoreError> {
         let wanted = doc! { "filename": { "$in": ids }, "state": DONE };
         let only = doc! { "_id": 1, "length": 1, "filename": 1 };
-        let mut found = self.contents_collection().find(wanted).projection(only).await?;
-        let mut contents = BTreeMap::new();
-        while let Some(content) = found.try_next().await? {
-            let id = content.get_str("filename").ok().and_then(|id| id.parse::<ContentId>().ok());
-            if let (Some(id), Some(length), Some(upload)) =
-                (id, number_in(&content, "length"), id_of(&content))
-            {
-                contents.insert(id, Content { id, length, upload });
-            }
-        }
-        Ok(contents)
+        let found = collect(self.contents_collection().find(wanted).projection(only)).await?;
+        let content = |found: &Document| {
+            let id = content_of(found)?;
+            Some((id, Content { id, length: count_of(found, "length")?, upload: id_of(found)? }))
+        };
+        Ok(found.iter().filter_map(content).collect())
     }
 
     /// The chunk `n` of a content. Nobody has checked what is in it: its reader knows that of the whole by
@@ -277,16 +260,6 @@ impl Store {
             Ok(bytes)
         })
     }
-
-    /// The same as a reader.
-    pub fn content_read(
-        &self,
-        content: Content,
-        range: Range<u64>,
-    ) -> impl AsyncRead + Send + Unpin + 'static + use<> {
-        let pieces = self.content_stream(content, range).map_ok(Cursor::new).map_err(io::Error::other);
-        StreamReader::new(Box::pin(pieces))
-    }
 }
 
 impl Store {
@@ -304,10 +277,7 @@ impl Store {
         let new = contents.iter().filter(|(id, bytes)| !there.contains(*id) && fits(bytes));
         let uploads: Vec<(ObjectId, ContentId, &[u8])> =
             new.map(|(id, bytes)| (ObjectId::new(), *id, bytes.as_slice())).collect();
-        if uploads.is_empty() {
-            return Ok(there);
-        }
-        if !self.begin_uploads(&uploads, sender).await? {
+        if uploads.is_empty() || !self.begin_uploads(&uploads, sender).await? {
             return Ok(there);
         }
         let chunks: Vec<RawDocumentBuf> =
@@ -331,7 +301,7 @@ impl Store {
             }
             // Somebody else has stored the same: those that were not reached are like any upload that was broken off.
             Ok(_) => {}
-            Err(error) if error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) => {}
+            Err(error) if error.is_duplicate_key() => {}
             Err(error) => return Err(error),
         }
         if !uploads.iter().all(|(_, id, _)| there.contains(id)) {
@@ -347,7 +317,7 @@ impl Store {
         sender: &Sender,
     ) -> Result<bool, StoreError> {
         let begin = |(upload, id, bytes): &(ObjectId, ContentId, &[u8])| {
-            let fields = new_upload(*id, stored_number(bytes.len() as u64), sender);
+            let fields = new_upload(*id, integer(bytes.len() as u64), sender);
             doc! { "q": { "_id": *upload }, "u": [{ "$set": fields }], "upsert": true }
         };
         let updates: Vec<Document> = uploads.iter().map(begin).collect();

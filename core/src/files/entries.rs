@@ -4,16 +4,12 @@ use disbatch_operation::operation;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bson::{Bson, Document, doc};
-use futures::TryStreamExt;
 use mongodb::options::ReturnDocument;
 
-use super::{
-    ENTRIES, EntryQuery, FileEntry, FileSet, FilesError, MOST_AT_ONCE, NewEntry, SetState, TRIES,
-    stored_number,
-};
+use super::{ENTRIES, EntryQuery, FileEntry, FileSet, FilesError, MOST_AT_ONCE, NewEntry, SetState, TRIES};
 use crate::model::{FileSetId, whole_number};
 use crate::store::error::typed;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, collect, integer, put, with};
 
 /// No character comes after this one, so no path that begins with a text comes after that text and some of these.
 const LAST_CHARACTER: &str = "\u{10FFFF}\u{10FFFF}";
@@ -112,7 +108,7 @@ impl Store {
         }
         let paths: Vec<&str> = by_path.keys().copied().collect();
         let there = doc! { "set": set, "path": { "$in": &paths } };
-        let there: Vec<Document> = self.entries_collection().find(there).await?.try_collect().await?;
+        let there = collect(self.entries_collection().find(there)).await?;
         let Some(version) = self.find_fileset(set).await? else { return Err(FilesError::NoSuchVersion) };
         let (mut added, mut strangers) = (BTreeSet::new(), BTreeSet::new());
         for document in there {
@@ -167,16 +163,12 @@ impl Store {
             path.insert("$gte", query.prefix);
             path.insert("$lt", format!("{}{LAST_CHARACTER}", query.prefix));
         }
-        if let Some(after) = query.after {
-            path.insert("$gt", after);
-        }
+        put(&mut path, "$gt", query.after);
         let mut wanted = visible(set);
-        if !path.is_empty() {
-            wanted.insert("path", path);
-        }
-        let most = i64::try_from(query.limit.clamp(1, MOST_AT_ONCE)).unwrap_or(i64::MAX);
-        let found = self.entries_collection().find(wanted).sort(doc! { "path": 1 }).limit(most).await?;
-        let found: Vec<Document> = found.try_collect().await?;
+        put(&mut wanted, "path", (!path.is_empty()).then_some(path));
+        let most = integer(query.limit.clamp(1, MOST_AT_ONCE));
+        let found =
+            collect(self.entries_collection().find(wanted).sort(doc! { "path": 1 }).limit(most)).await?;
         found.into_iter().map(|entry| typed(ENTRIES, entry)).collect()
     }
 
@@ -193,9 +185,8 @@ impl Store {
         set: &FileSet,
         paths: &[&str],
     ) -> Result<Vec<FileEntry>, StoreError> {
-        let mut wanted = visible(set);
-        wanted.insert("path", doc! { "$in": paths });
-        let found: Vec<Document> = self.entries_collection().find(wanted).await?.try_collect().await?;
+        let wanted = with(visible(set), doc! { "path": { "$in": paths } });
+        let found = collect(self.entries_collection().find(wanted)).await?;
         found.into_iter().map(|entry| typed(ENTRIES, entry)).collect()
     }
 }
@@ -211,16 +202,14 @@ struct Ticket {
 pub(super) fn visible(set: &FileSet) -> Document {
     let mut filter = doc! { "set": set.id };
     let hidden: Vec<i64> = set.pending.iter().chain(&set.lost).copied().collect();
-    if !hidden.is_empty() {
-        filter.insert("t", doc! { "$nin": hidden });
-    }
+    put(&mut filter, "t", (!hidden.is_empty()).then(|| doc! { "$nin": hidden }));
     filter
 }
 
 fn document_of((set, tenant): (FileSetId, Option<&str>), ticket: i64, entry: &NewEntry) -> Document {
     doc! {
         "set": set, "tenant": tenant, "path": entry.path.as_str(), "file": entry.file,
-        "size": stored_number(entry.size), "mode": Bson::from(entry.mode & PERMISSIONS), "mtime": entry.mtime,
+        "size": integer(entry.size), "mode": Bson::from(entry.mode & PERMISSIONS), "mtime": entry.mtime,
         "t": ticket,
     }
 }

@@ -3,13 +3,12 @@
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_operation::operation;
-use futures::TryStreamExt;
 use mongodb::options::ReturnDocument;
 
-use super::{FileSet, FilesError, SETS, SetName, SetState, TRIES, literal, number_in};
+use super::{FileSet, FilesError, SETS, SetName, SetState, TRIES, literal};
 use crate::model::{FileSetId, TaskId, whole_number};
 use crate::store::error::typed;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, collect, count_of, put, with};
 
 /// So many sets or versions are listed at once at most.
 const MOST_LISTED: i64 = 1_000;
@@ -95,9 +94,7 @@ impl Store {
             ("expires", new.expires.map(Bson::from)),
         ];
         for (field, value) in given {
-            if let Some(value) = value {
-                fields.insert(field, literal(value));
-            }
+            put(&mut fields, field, value.map(literal));
         }
         let opened = self
             .filesets_collection()
@@ -105,11 +102,8 @@ impl Store {
             .upsert(true)
             .return_document(ReturnDocument::After)
             .await;
-        match opened.map_err(StoreError::from) {
-            Ok(set) => typed(SETS, set.unwrap_or_default()).map(Some),
-            Err(error) if error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) => Ok(None),
-            Err(error) => Err(error),
-        }
+        let opened = StoreError::unless_duplicate(opened)?;
+        opened.map(|set| typed(SETS, set.unwrap_or_default())).transpose()
     }
 
     /// A version by its id, wherever it stands.
@@ -133,11 +127,7 @@ impl Store {
     /// The newest of these versions that is done. If a sealed one would be passed over, it is seen to first what has become
     /// of its run.
     async fn done_fileset(&self, which: Document) -> Result<Option<FileSet>, StoreError> {
-        let in_states = |states: Vec<SetState>| {
-            let mut filter = which.clone();
-            filter.insert("state", doc! { "$in": states });
-            filter
-        };
+        let in_states = |states: Vec<SetState>| with(which.clone(), doc! { "state": { "$in": states } });
         let newest = self.one_fileset(in_states(vec![SetState::Sealed, SetState::Done])).await?;
         if newest.as_ref().is_none_or(|set| set.state == SetState::Done) {
             return Ok(newest);
@@ -162,12 +152,9 @@ impl Store {
     ) -> Result<Vec<FileSet>, StoreError> {
         self.settle_sealed(doc! { "name": name.as_str() }).await?;
         let mut filter = doc! { "name": name.as_str(), "state": SetState::Done };
-        if let Some(before) = before {
-            filter.insert("version", doc! { "$lt": before });
-        }
-        let found =
-            self.filesets_collection().find(filter).sort(doc! { "version": -1 }).limit(listed(limit)).await?;
-        let found: Vec<Document> = found.try_collect().await?;
+        put(&mut filter, "version", before.map(|before| doc! { "$lt": before }));
+        let sets = self.filesets_collection();
+        let found = collect(sets.find(filter).sort(doc! { "version": -1 }).limit(listed(limit))).await?;
         found.into_iter().map(|set| typed(SETS, set)).collect()
     }
 
@@ -176,12 +163,12 @@ impl Store {
     pub async fn filesets(&self, query: &SetQuery) -> Result<Vec<SetSummary>, StoreError> {
         self.settle_sealed(Document::new()).await?;
         let sets = self.filesets_collection();
-        let names: Vec<Document> = sets.aggregate(names(query)).await?.try_collect().await?;
+        let names = collect(sets.aggregate(names(query))).await?;
         let names: Vec<Bson> = names.into_iter().filter_map(|mut set| set.remove("_id")).collect();
         if names.is_empty() {
             return Ok(Vec::new());
         }
-        let found: Vec<Document> = sets.aggregate(summaries(names, query)).await?.try_collect().await?;
+        let found = collect(sets.aggregate(summaries(names, query))).await?;
         found.into_iter().filter_map(|group| summary(group).transpose()).collect()
     }
 
@@ -190,9 +177,7 @@ impl Store {
     #[operation(%name)]
     pub async fn fileset_delete(&self, name: &SetName, version: Option<i64>) -> Result<u64, StoreError> {
         let mut filter = doc! { "name": name.as_str(), "state": { "$in": SetState::ALIVE.to_vec() } };
-        if let Some(version) = version {
-            filter.insert("version", version);
-        }
+        put(&mut filter, "version", version);
         Ok(self.filesets_collection().update_many(filter, gone()).await?.modified_count)
     }
 
@@ -220,18 +205,14 @@ fn listed(limit: i64) -> i64 {
 /// The versions that a query is about.
 fn wanted(query: &SetQuery) -> Document {
     let mut wanted = doc! { "state": SetState::Done };
-    if let Some(tenants) = &query.tenants {
-        wanted.insert("tenant", doc! { "$in": tenants });
-    }
+    put(&mut wanted, "tenant", query.tenants.as_ref().map(|tenants| doc! { "$in": tenants }));
     wanted
 }
 
 /// Finds the names of sets, in order. The server leaps from name to name in an index, and reads no version.
 fn names(query: &SetQuery) -> [Document; 4] {
     let mut wanted = wanted(query);
-    if let Some(after) = &query.after {
-        wanted.insert("name", doc! { "$gt": after });
-    }
+    put(&mut wanted, "name", query.after.as_ref().map(|after| doc! { "$gt": after }));
     [
         doc! { "$match": wanted },
         doc! { "$group": { "_id": "$name" } },
@@ -242,10 +223,8 @@ fn names(query: &SetQuery) -> [Document; 4] {
 
 /// Sums up the versions of these sets, by an index alone, and fetches the newest of each.
 fn summaries(names: Vec<Bson>, query: &SetQuery) -> [Document; 5] {
-    let mut wanted = wanted(query);
-    wanted.insert("name", doc! { "$in": names });
     [
-        doc! { "$match": wanted },
+        doc! { "$match": with(wanted(query), doc! { "name": { "$in": names } }) },
         doc! { "$sort": { "name": 1, "version": -1 } },
         doc! { "$group": {
             "_id": "$name", "latest": { "$first": "$_id" }, "versions": { "$sum": 1 }, "bytes": { "$sum": "$bytes" },
@@ -257,7 +236,7 @@ fn summaries(names: Vec<Bson>, query: &SetQuery) -> [Document; 5] {
 
 /// `None`: the server has forgotten the newest version meanwhile.
 fn summary(mut group: Document) -> Result<Option<SetSummary>, StoreError> {
-    let (versions, bytes) = (number_in(&group, "versions"), number_in(&group, "bytes"));
+    let (versions, bytes) = (count_of(&group, "versions"), count_of(&group, "bytes"));
     let latest = match group.remove("latest") {
         Some(Bson::Array(found)) => found.into_iter().next(),
         _ => None,

@@ -4,12 +4,11 @@
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_operation::operation;
-use futures::TryStreamExt;
 
 use super::sets::gone;
 use super::upload::{DONE, GONE};
-use super::{MOST_AT_ONCE, SetState, id_of, number_in};
-use crate::store::{Store, StoreError};
+use super::{MOST_AT_ONCE, SetState, id_of};
+use crate::store::{Store, StoreError, collect, count_of, integer};
 
 /// An open version that nobody has touched for so long was given up, and a content that no version has for so long is not
 /// needed: milliseconds.
@@ -43,18 +42,12 @@ impl Store {
         swept.entries = self.remove_entries().await?;
         let old = doc! { "loose": { "$type": "date" }, "$expr": is_older("$loose") };
         let only = doc! { "filename": 1, "state": 1, "length": 1, "loose": 1 };
-        let found = self
-            .contents_collection()
-            .find(old)
-            .projection(only)
-            .sort(doc! { "loose": 1 })
-            .limit(MOST)
-            .await?;
-        let found: Vec<Document> = found.try_collect().await?;
-        for content in found {
+        let contents = self.contents_collection();
+        let found = contents.find(old).projection(only).sort(doc! { "loose": 1 }).limit(MOST);
+        for content in collect(found).await? {
             if self.sweep_content(&content).await? {
                 swept.contents += 1;
-                swept.bytes += number_in(&content, "length").unwrap_or(0);
+                swept.bytes += count_of(&content, "length").unwrap_or(0);
             }
         }
         Ok(swept)
@@ -79,8 +72,7 @@ impl Store {
     async fn remove_entries(&self) -> Result<u64, StoreError> {
         let sets = self.filesets_collection();
         let left = doc! { "state": SetState::Gone, "emptied": Bson::Null };
-        let found: Vec<Document> =
-            sets.find(left).projection(doc! { "_id": 1 }).limit(MOST).await?.try_collect().await?;
+        let found = collect(sets.find(left).projection(doc! { "_id": 1 }).limit(MOST)).await?;
         let (mut removed, mut pages) = (0, 0);
         for set in found.iter().filter_map(id_of) {
             loop {
@@ -102,10 +94,10 @@ impl Store {
 
     /// Removes some of the entries of a version that is gone. Returns how many.
     async fn remove_page(&self, set: ObjectId) -> Result<u64, StoreError> {
-        let most = i64::try_from(MOST_AT_ONCE).unwrap_or(i64::MAX);
+        let most = integer(MOST_AT_ONCE);
         let only = doc! { "file": 1 };
-        let found = self.entries_collection().find(doc! { "set": set }).projection(only).limit(most).await?;
-        let found: Vec<Document> = found.try_collect().await?;
+        let found =
+            collect(self.entries_collection().find(doc! { "set": set }).projection(only).limit(most)).await?;
         if found.is_empty() {
             return Ok(0);
         }

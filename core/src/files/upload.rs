@@ -14,8 +14,8 @@ use bson::spec::BinarySubtype;
 use bson::{Document, doc};
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::{ContentHasher, ContentId, FilesError, LONGEST, TRIES, id_of, literal, number_in, stored_number};
-use crate::store::{Store, StoreError};
+use super::{ContentHasher, ContentId, FilesError, LONGEST, TRIES, id_of, literal};
+use crate::store::{Store, StoreError, collect, count_of, integer};
 
 /// An upload is known to be under way whenever so many chunks have come.
 const SIGN_OF_LIFE: u64 = 64;
@@ -115,7 +115,7 @@ impl Store {
         let Some(upload) = self.contents_collection().find_one(open_of(id, sender)).await? else {
             return Ok(ContentState::default());
         };
-        let (Some(upload), length) = (id_of(&upload), number_in(&upload, "length").unwrap_or(0)) else {
+        let (Some(upload), length) = (id_of(&upload), count_of(&upload, "length").unwrap_or(0)) else {
             return Ok(ContentState::default());
         };
         self.keep_upload(upload).await?;
@@ -144,11 +144,7 @@ impl Store {
                 self.keep_upload(upload).await?;
             }
             let inserted = self.content_chunks().insert_one(chunk_document(upload, number, bytes)).await;
-            let put = match inserted.map_err(StoreError::from) {
-                Ok(_) => Put::Stored,
-                Err(error) if is_duplicate(&error) => Put::Known,
-                Err(error) => return Err(error.into()),
-            };
+            let put = StoreError::unless_duplicate(inserted)?.map_or(Put::Known, |_| Put::Stored);
             if self.remove_strays(&[upload]).await? == 0 {
                 return Ok(put);
             }
@@ -160,8 +156,7 @@ impl Store {
     /// Returns of how many uploads.
     pub(super) async fn remove_strays(&self, uploads: &[ObjectId]) -> Result<usize, StoreError> {
         let kept = doc! { "_id": { "$in": uploads }, "state": { "$in": [OPEN, DONE] } };
-        let found = self.contents_collection().find(kept).projection(doc! { "_id": 1 }).await?;
-        let found: Vec<Document> = found.try_collect().await?;
+        let found = collect(self.contents_collection().find(kept).projection(doc! { "_id": 1 })).await?;
         let kept: Vec<ObjectId> = found.iter().filter_map(id_of).collect();
         let strays: Vec<ObjectId> = uploads.iter().copied().filter(|id| !kept.contains(id)).collect();
         if !strays.is_empty() {
@@ -212,7 +207,7 @@ impl Store {
         }
         let open = self.contents_collection().find_one(open_of(id, sender)).await?;
         let Some((upload, length)) =
-            open.as_ref().and_then(|open| Some((id_of(open)?, number_in(open, "length")?)))
+            open.as_ref().and_then(|open| Some((id_of(open)?, count_of(open, "length")?)))
         else {
             return Err(FilesError::NotSent);
         };
@@ -232,7 +227,7 @@ impl Store {
         for _ in 0..TRIES {
             let only = doc! { "_id": 1, "length": 1 };
             let found = self.contents_collection().find_one(open_of(id, sender)).projection(only).await?;
-            match found.as_ref().and_then(|found| Some((id_of(found)?, number_in(found, "length")?))) {
+            match found.as_ref().and_then(|found| Some((id_of(found)?, count_of(found, "length")?))) {
                 Some((upload, known)) if known == length => return Ok(upload),
                 // Whoever sends it has been wrong about its length before.
                 Some((upload, _)) => self.give_up_upload(upload).await?,
@@ -254,14 +249,10 @@ impl Store {
         sender: &Sender,
     ) -> Result<Option<ObjectId>, StoreError> {
         let upload = ObjectId::new();
-        let fields = new_upload(id, stored_number(length), sender);
+        let fields = new_upload(id, integer(length), sender);
         let contents = self.contents_collection();
         let begun = contents.update_one(doc! { "_id": upload }, vec![doc! { "$set": fields }]).upsert(true);
-        match begun.await.map_err(StoreError::from) {
-            Ok(_) => Ok(Some(upload)),
-            Err(error) if is_duplicate(&error) => Ok(None),
-            Err(error) => Err(error),
-        }
+        Ok(StoreError::unless_duplicate(begun.await)?.map(|_| upload))
     }
 
     /// Notes that an upload is under way, or that somebody wants to go on with it.
@@ -316,16 +307,16 @@ impl Store {
         let to =
             |state: &str| vec![doc! { "$set": { "state": state, "uploadDate": "$$NOW", "loose": "$$NOW" } }];
         let contents = self.contents_collection();
-        let sealed = match contents.update_one(open.clone(), to(DONE)).await.map_err(StoreError::from) {
-            Ok(done) => done,
-            Err(error) if is_duplicate(&error) => {
+        let done = contents.update_one(open.clone(), to(DONE)).await;
+        let sealed = match StoreError::unless_duplicate(done)? {
+            Some(done) => done,
+            None => {
                 let proven = contents.update_one(open, to(PROVEN)).await?;
                 if proven.matched_count == 1 {
                     self.content_chunks().delete_many(doc! { "files_id": upload }).await?;
                 }
                 proven
             }
-            Err(error) => return Err(error.into()),
         };
         if sealed.matched_count == 1 { Ok(()) } else { Err(FilesError::NotSent) }
     }
@@ -338,7 +329,7 @@ impl Store {
             chunks.find(doc! { "files_id": upload }).projection(only).sort(doc! { "n": 1 }).await?;
         let mut gaps = Gaps::default();
         while let Some(chunk) = found.try_next().await? {
-            if let Some(n) = number_in(&chunk, "n") {
+            if let Some(n) = count_of(&chunk, "n") {
                 gaps.there(n);
             }
         }
@@ -358,7 +349,7 @@ impl Store {
 
     /// The bytes of a chunk, `None` if it is not there.
     pub(super) async fn chunk_of(&self, upload: ObjectId, n: u64) -> Result<Option<Vec<u8>>, StoreError> {
-        let wanted = doc! { "files_id": upload, "n": stored_number(n) };
+        let wanted = doc! { "files_id": upload, "n": integer(n) };
         let found = self.content_chunks().find_one(wanted).projection(doc! { "_id": 0, "data": 1 }).await?;
         Ok(found.and_then(|chunk| chunk.get_binary("data").ok().map(|data| data.bytes.to_vec())))
     }
@@ -385,8 +376,4 @@ pub(super) fn new_upload(id: ContentId, length: i64, sender: &Sender) -> Documen
 /// The open upload of a content.
 fn open_of(id: ContentId, sender: &Sender) -> Document {
     doc! { "filename": id, "by": sender.as_str(), "state": OPEN }
-}
-
-fn is_duplicate(error: &StoreError) -> bool {
-    error.write_failure().is_some_and(|failure| failure.is_duplicate_key())
 }

@@ -24,7 +24,6 @@ pub(super) enum Way {
     Locks,
 }
 
-/// What is done with a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Step {
     Go(Way),
@@ -74,10 +73,8 @@ impl Store {
                 Verdict::Wait if gate == "new" || has_settled(task, states) => Step::Wait,
                 Verdict::Wait => continue,
             };
-            groups
-                .entry(Group { step, when: task.when, queue: task.queue, round: task.round })
-                .or_default()
-                .push(task.id);
+            let group = Group { step, when: task.when, queue: task.queue, round: task.round };
+            groups.entry(group).or_default().push(task.id);
         }
         let mut parts = Parts::default();
         for (group, ids) in groups {
@@ -145,7 +142,6 @@ pub(super) fn released(store: &Store, way: Way) -> Transition {
     Transition::to(status_of(way), store.now()).without_node().set("waiting_for", nothing)
 }
 
-/// The status of a task that goes this way.
 pub(super) const fn status_of(way: Way) -> Status {
     match way {
         Way::Queue => Status::Queued,

@@ -2,13 +2,13 @@
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
-use futures::TryStreamExt;
 use mongodb::options::ReadConcern;
 
-use super::holders::Waiter;
+use super::holders::Holder;
 use super::request::LockRequest;
 use crate::model::{QueueId, Status, whole_number};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, collect, ids_in, with};
+use disbatch_values::words;
 
 /// A task of the status -4.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,7 +29,6 @@ pub(super) struct Blocked {
 }
 
 impl Blocked {
-    /// What is read of it.
     fn fields() -> Document {
         doc! {
             "queue": 1, "after_when": 1, "after_failed": 1, "waiting_for": 1, "locks": 1, "lock_round": 1,
@@ -42,15 +41,13 @@ impl Blocked {
         Some(Self::with(task.get_object_id("_id").ok()?, queue, task))
     }
 
-    /// A task with this id and these fields.
     pub(super) fn with(id: ObjectId, queue: Option<QueueId>, task: &Document) -> Self {
-        let ids = task.get_array("waiting_for").map(Vec::as_slice).unwrap_or_default();
         Self {
             id,
             queue,
-            when: AfterWhen::stored(task.get("after_when")),
-            failed: AfterFailed::stored(task.get("after_failed")),
-            waiting_for: ids.iter().filter_map(Bson::as_object_id).collect(),
+            when: word(task, "after_when", AfterWhen::named),
+            failed: word(task, "after_failed", AfterFailed::named),
+            waiting_for: ids_in(task, "waiting_for").collect(),
             locks: LockRequest::stored(task),
             round: round_of(task),
             needs: task.get_str("needs_lock").ok().map(str::to_owned),
@@ -65,11 +62,11 @@ impl Blocked {
         judge(self.when, self.failed, &parents)
     }
 
-    /// Its request for the lock of this name.
-    pub(super) fn waiter(&self, lock: &str) -> Option<Waiter> {
+    /// What it will be for the lock of this name, if it asks for that.
+    pub(super) fn waiter(&self, lock: &str) -> Option<Holder> {
         let request = self.locks.iter().find(|request| request.name() == lock)?;
         let queue = self.queue.map(|queue| queue.0);
-        Some(Waiter { task: self.id, round: self.round, mode: request.mode(), queue })
+        Some(Holder { task: self.id, round: self.round, mode: request.mode(), queue, since: None })
     }
 
     /// The lock that it needs once it has this one.
@@ -78,16 +75,19 @@ impl Blocked {
     }
 }
 
+/// A word that a task has. One that makes no sense counts as not given: other programs write these documents too.
+fn word<T: Default>(task: &Document, field: &str, named: fn(&str) -> Option<T>) -> T {
+    task.get_str(field).ok().and_then(named).unwrap_or_default()
+}
+
 pub(super) fn round_of(task: &Document) -> i64 {
     task.get("lock_round").and_then(whole_number).unwrap_or(0)
 }
 
-/// Matches tasks in a round.
 pub(super) fn of_round(round: i64) -> Bson {
     if round == 0 { Bson::from(doc! { "$in": [0, Bson::Null] }) } else { Bson::from(round) }
 }
 
-/// Matches tasks that wait for no other.
 pub(super) fn waits_for_none() -> Bson {
     Bson::from(doc! { "$in": [Bson::Null, Bson::Array(Vec::new())] })
 }
@@ -110,93 +110,52 @@ impl Store {
         limit: i64,
         concern: ReadConcern,
     ) -> Result<Vec<Blocked>, StoreError> {
-        let mut blocked = doc! { "status": Status::Blocked };
-        blocked.extend(filter);
+        let blocked = with(doc! { "status": Status::Blocked }, filter);
         let tasks = self.tasks();
         let found = tasks.find(blocked).projection(Blocked::fields()).sort(doc! { "_id": 1 }).limit(limit);
-        let found = found.read_concern(concern).await?;
-        let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+        let found = collect(found.read_concern(concern)).await?;
         Ok(found.iter().filter_map(Blocked::of).collect())
     }
 }
 
-/// What the tasks that another one comes after must have come to.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum AfterWhen {
-    /// All of them have succeeded.
-    #[default]
-    Succeeded,
-    /// All of them have ended, however.
-    Finished,
-    /// One of them has succeeded.
-    Any,
-}
-
-impl AfterWhen {
-    pub const ALL: [Self; 3] = [Self::Succeeded, Self::Finished, Self::Any];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Succeeded => "succeeded",
-            Self::Finished => "finished",
-            Self::Any => "any",
-        }
-    }
-
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|when| when.as_str() == name)
-    }
-
-    /// What a task has. Values that make no sense count as not given: other programs write these documents too.
-    pub(super) fn stored(value: Option<&Bson>) -> Self {
-        value.and_then(Bson::as_str).and_then(Self::named).unwrap_or_default()
+words! {
+    /// What the tasks that another one comes after must have come to.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+    pub enum AfterWhen {
+        /// All of them have succeeded.
+        #[default]
+        Succeeded = "succeeded",
+        /// All of them have ended, however.
+        Finished = "finished",
+        /// One of them has succeeded.
+        Any = "any",
     }
 }
 
-/// What becomes of a task when one that it comes after has failed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub enum AfterFailed {
-    /// It is cancelled, and so is what comes after it.
-    #[default]
-    Cancel,
-    /// It waits until somebody has tried the failed one again, and that succeeds.
-    Wait,
-}
-
-impl AfterFailed {
-    pub const ALL: [Self; 2] = [Self::Cancel, Self::Wait];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Cancel => "cancel",
-            Self::Wait => "wait",
-        }
-    }
-
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|failed| failed.as_str() == name)
-    }
-
-    pub(super) fn stored(value: Option<&Bson>) -> Self {
-        value.and_then(Bson::as_str).and_then(Self::named).unwrap_or_default()
+words! {
+    /// What becomes of a task when one that it comes after has failed.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+    pub enum AfterFailed {
+        /// It is cancelled, and so is what comes after it.
+        #[default]
+        Cancel = "cancel",
+        /// It waits until somebody has tried the failed one again, and that succeeds.
+        Wait = "wait",
     }
 }
 
 /// What a task that another one comes after has come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Parent {
-    /// It has not ended.
     Live,
     /// It has ended so. If that is no success, it may be tried again.
     Ended(Status),
     /// It has ended so, and is in the archive, where nothing is tried again.
     Archived(Status),
-    /// There is no such task.
     Gone,
 }
 
 impl Parent {
-    /// What a task in this status is.
     pub(super) const fn of(status: Status, is_archived: bool) -> Self {
         match (status.has_ended(), is_archived) {
             (false, _) => Self::Live,
@@ -243,7 +202,6 @@ impl Parent {
     }
 }
 
-/// What follows for the task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Verdict {
     /// It may go on.
@@ -318,8 +276,9 @@ mod tests {
         for failed in AfterFailed::ALL {
             assert_eq!(AfterFailed::named(failed.as_str()), Some(failed));
         }
-        assert_eq!(AfterWhen::stored(Some(&Bson::from(5))), AfterWhen::Succeeded);
-        assert_eq!(AfterFailed::stored(Some(&Bson::from("never"))), AfterFailed::Cancel);
+        let odd = doc! { "after_when": 5, "after_failed": "never" };
+        assert_eq!(word(&odd, "after_when", AfterWhen::named), AfterWhen::Succeeded);
+        assert_eq!(word(&odd, "after_failed", AfterFailed::named), AfterFailed::Cancel);
     }
 
     #[test]

@@ -4,18 +4,14 @@ use disbatch_operation::operation;
 use std::collections::BTreeMap;
 
 use bson::oid::ObjectId;
-use bson::{Bson, Document, doc};
-use futures::TryStreamExt;
-use mongodb::Collection;
+use bson::{Document, doc};
 
 use super::show::few;
-use crate::model::{QueueId, Status, TaskId, whole_number};
-use crate::store::{Store, StoreError, Stored};
+use crate::model::{QueueId, Status, TaskId};
+use crate::store::{Store, StoreError, ids_in, integer};
 
-/// What is read of each task.
 const FIELDS: [&str; 4] = ["queue", "status", "after", "waiting_for"];
 
-/// A task in the neighbourhood of another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Neighbour {
     pub id: TaskId,
@@ -33,11 +29,9 @@ pub struct Neighbours {
     pub tasks: Vec<Neighbour>,
     /// Pairs of places in `tasks`: the second comes after the first. The third says whether it still waits for it.
     pub edges: Vec<(usize, usize, bool)>,
-    /// Whether there are more than were asked for.
     pub more: bool,
 }
 
-/// A task as it was read, and how far it is.
 #[derive(Debug, Clone, PartialEq)]
 struct GraphTask {
     distance: i32,
@@ -45,7 +39,6 @@ struct GraphTask {
     task: Option<Document>,
 }
 
-/// What was found so far.
 #[derive(Debug, Default)]
 struct Search {
     found: BTreeMap<ObjectId, GraphTask>,
@@ -79,8 +72,8 @@ impl Search {
         for (place, (_, found)) in all.iter().enumerate() {
             let Some(task) = &found.task else { continue };
             // One that was cancelled waits for nothing any more.
-            let waits = status(task).is_none_or(|status| !status.has_ended());
-            let waiting = if waits { ids_in(task, "waiting_for") } else { Vec::new() };
+            let waits = Status::stored(task).is_none_or(|status| !status.has_ended());
+            let waiting: Vec<ObjectId> = ids_in(task, "waiting_for").filter(|_| waits).collect();
             for parent in ids_in(task, "after") {
                 if let Some(before) = places.get(&parent) {
                     edges.push((*before, place, waiting.contains(&parent)));
@@ -97,18 +90,9 @@ fn neighbour(id: ObjectId, found: &GraphTask) -> Neighbour {
     Neighbour {
         id: TaskId(id),
         queue: task.and_then(|task| task.get_object_id("queue").ok()).map(QueueId),
-        status: task.and_then(status),
+        status: task.and_then(Status::stored),
         distance: found.distance,
     }
-}
-
-fn status(task: &Document) -> Option<Status> {
-    task.get("status").and_then(whole_number).map(Status::from_code)
-}
-
-fn ids_in(task: &Document, field: &str) -> Vec<ObjectId> {
-    let ids = task.get_array(field).map(Vec::as_slice).unwrap_or_default();
-    ids.iter().filter_map(Bson::as_object_id).collect()
 }
 
 impl Store {
@@ -117,17 +101,15 @@ impl Store {
     #[operation(task = %task)]
     pub async fn neighbours(&self, task: TaskId, depth: i32, most: usize) -> Result<Neighbours, StoreError> {
         let mut search = Search { most: most.max(1), ..Search::default() };
-        let itself = self.tasks_with_links(&[task.0]).await?;
-        let Some(itself) = itself.into_iter().next() else { return Ok(Neighbours::default()) };
+        let mut earlier = self.tasks_by_id(&[task.0], &FIELDS).await?;
+        let Some(itself) = earlier.get(&task.0) else { return Ok(Neighbours::default()) };
         search.add(task.0, 0, Some(itself.clone()));
-        let mut earlier = vec![itself];
         for distance in 1..=depth {
-            let ids = earlier.iter().flat_map(|task| ids_in(task, "after")).collect();
+            let ids = earlier.values().flat_map(|task| ids_in(task, "after")).collect();
             let ids = search.room_for(ids);
-            earlier = self.tasks_with_links(&ids).await?;
-            earlier.iter().for_each(|task| add(&mut search, -distance, task));
+            earlier = self.tasks_by_id(&ids, &FIELDS).await?;
             for id in ids {
-                search.add(id, -distance, None);
+                search.add(id, -distance, earlier.get(&id).cloned());
             }
         }
         let mut ids = vec![task.0];
@@ -138,25 +120,15 @@ impl Store {
             let room = search.most.saturating_sub(search.found.len());
             let later = self.tasks_after(&ids, search.found.keys().copied().collect(), room).await?;
             search.more |= later.len() > room;
-            let later: Vec<Document> = later.into_iter().take(room).collect();
-            later.iter().for_each(|task| add(&mut search, distance, task));
-            ids = later.iter().filter_map(|task| task.get_object_id("_id").ok()).collect();
+            let later = later.into_iter().take(room);
+            let later = later.filter_map(|task| Some((task.get_object_id("_id").ok()?, task)));
+            ids = Vec::new();
+            for (id, task) in later {
+                search.add(id, distance, Some(task));
+                ids.push(id);
+            }
         }
         Ok(search.neighbours())
-    }
-
-    async fn tasks_with_links(&self, ids: &[ObjectId]) -> Result<Vec<Document>, StoreError> {
-        if ids.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut found = few(&self.tasks(), doc! { "_id": { "$in": ids } }, &FIELDS).await?;
-        let is_missing =
-            |id: &&ObjectId| !found.iter().any(|task| task.get_object_id("_id").ok() == Some(**id));
-        let rest: Vec<ObjectId> = ids.iter().filter(is_missing).copied().collect();
-        if !rest.is_empty() {
-            found.extend(few(&self.archive(), doc! { "_id": { "$in": rest } }, &FIELDS).await?);
-        }
-        Ok(found)
     }
 
     /// Tasks that come after any of these, without those that are known, and one more than there is room for if there are
@@ -167,10 +139,10 @@ impl Store {
         known: Vec<ObjectId>,
         room: usize,
     ) -> Result<Vec<Document>, StoreError> {
-        let limit = i64::try_from(room + 1).unwrap_or(i64::MAX);
+        let limit = integer(room + 1);
         let filter = doc! { "after": { "$in": ids }, "_id": { "$nin": known } };
-        let mut found = first(&self.tasks(), filter.clone(), limit).await?;
-        for task in first(&self.archive(), filter, limit).await? {
+        let mut found = few(&self.tasks(), filter.clone(), &FIELDS, limit).await?;
+        for task in few(&self.archive(), filter, &FIELDS, limit).await? {
             // One that is on its way to the archive is there twice.
             if !found.iter().any(|other| other.get("_id") == task.get("_id")) {
                 found.push(task);
@@ -178,22 +150,6 @@ impl Store {
         }
         Ok(found)
     }
-}
-
-fn add(search: &mut Search, distance: i32, task: &Document) {
-    if let Ok(id) = task.get_object_id("_id") {
-        search.add(id, distance, Some(task.clone()));
-    }
-}
-
-async fn first(
-    collection: &Collection<Stored>,
-    filter: Document,
-    limit: i64,
-) -> Result<Vec<Document>, StoreError> {
-    let only: Document = FIELDS.iter().map(|field| ((*field).to_owned(), Bson::Int32(1))).collect();
-    let found = collection.find(filter).projection(only).limit(limit).await?;
-    Ok(found.map_ok(Document::from).try_collect().await?)
 }
 
 #[cfg(test)]

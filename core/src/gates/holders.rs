@@ -9,14 +9,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_operation::operation;
-use futures::TryStreamExt;
-use mongodb::options::ReadConcern;
 
 use super::blocked::{of_round, round_of};
 use super::request::{LockMode, LockRequest};
 use super::{Parts, Passed, former_holders};
 use crate::model::{Status, whole_number};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, as_majority, collect, with};
 use crate::task::transition::Transition;
 use crate::task::{Claim, Unclaimed};
 
@@ -26,7 +24,7 @@ const MOST_HOLDERS: usize = 10_000;
 /// So many tasks give their locks back at once.
 const AT_ONCE: i64 = 200;
 
-/// A task that holds a lock.
+/// A task that holds a lock, or waits for it: then this is what it will be.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Holder {
     pub task: ObjectId,
@@ -38,16 +36,6 @@ pub(super) struct Holder {
     pub since: Option<DateTime>,
 }
 
-/// A task that waits for a lock.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Waiter {
-    pub task: ObjectId,
-    pub round: i64,
-    pub mode: LockMode,
-    pub queue: Option<ObjectId>,
-}
-
-/// What becomes of a lock.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Plan {
     /// Who holds it from now on.
@@ -71,6 +59,10 @@ impl Holder {
         })
     }
 
+    pub(super) fn all(lock: &Document) -> Vec<Self> {
+        lock.get_array("holders").into_iter().flatten().filter_map(Self::stored).collect()
+    }
+
     /// What gives the stored form in an update that is a pipeline.
     pub(super) fn expression(&self) -> Document {
         let mut holder =
@@ -78,23 +70,14 @@ impl Holder {
         if let LockMode::Places(places) = self.mode {
             holder.insert("places", i64::from(places));
         }
-        match self.since {
-            Some(since) => holder.insert("since", since),
-            None => holder.insert("since", "$$NOW"),
-        };
+        holder.insert("since", self.since.map_or_else(|| Bson::from("$$NOW"), Bson::from));
         holder
-    }
-}
-
-impl Waiter {
-    fn holder(&self) -> Holder {
-        Holder { task: self.task, round: self.round, mode: self.mode, queue: self.queue, since: None }
     }
 }
 
 /// Gives a lock to as many of those who wait for it, the first one first, as can have it beside those of `held` that
 /// `is_valid` tells to hold it still.
-pub(super) fn plan(held: &[Holder], is_valid: impl Fn(&Holder) -> bool, waiters: &[Waiter]) -> Plan {
+pub(super) fn plan(held: &[Holder], is_valid: impl Fn(&Holder) -> bool, waiters: &[Holder]) -> Plan {
     let mut holders: Vec<Holder> = held.iter().filter(|holder| is_valid(holder)).cloned().collect();
     let mut granted = 0;
     for waiter in waiters {
@@ -104,7 +87,7 @@ pub(super) fn plan(held: &[Holder], is_valid: impl Fn(&Holder) -> bool, waiters:
             if !fits(&holders, waiter.mode) {
                 break;
             }
-            holders.push(waiter.holder());
+            holders.push(waiter.clone());
         }
         granted += 1;
     }
@@ -132,13 +115,10 @@ fn places_of(mode: LockMode) -> usize {
 impl Store {
     /// Takes their locks from tasks that hold them no more.
     pub(super) async fn release_holders(&self) -> Result<Passed, StoreError> {
-        let tasks = self.tasks();
         let only = doc! { "status": 1, "locks": 1, "lock_round": 1 };
         let filter = self.without_left_alone(former_holders());
-        let found = tasks.find(filter).projection(only).limit(AT_ONCE);
         // Nobody else may have a lock because of an end that a failover takes back.
-        let found = found.read_concern(ReadConcern::majority()).await?;
-        let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+        let found = as_majority(&self.tasks(), filter, only, AT_ONCE).await?;
         let mut by_lock: BTreeMap<String, Vec<(ObjectId, i64)>> = BTreeMap::new();
         let mut alike: HashMap<(i64, i64), Vec<ObjectId>> = HashMap::new();
         for task in &found {
@@ -230,17 +210,13 @@ impl Store {
             doc! { "$match": { "_id": { "$in": Vec::from_iter(names) }, "holders": { "$type": "array" } } },
             doc! { "$project": { "holders": ours } },
         ];
-        let found: Vec<Document> = match self.locks().aggregate(pipeline).await.map_err(StoreError::from) {
-            Ok(found) => found.try_collect().await?,
-            // Nor has anybody given it locks then.
-            Err(error) if error.is_forbidden() => return Ok(()),
-            Err(error) => return Err(error),
-        };
+        let found = collect(self.locks().aggregate(pipeline)).await;
+        // Nor has anybody given it locks then.
+        let Some(found) = StoreError::unless_forbidden(found)? else { return Ok(()) };
         let mut held: HashSet<(&str, ObjectId, i64)> = HashSet::new();
         for lock in &found {
-            let (Ok(name), Ok(holders)) = (lock.get_str("_id"), lock.get_array("holders")) else { continue };
-            let holders = holders.iter().filter_map(Holder::stored);
-            held.extend(holders.map(|holder| (name, holder.task, holder.round)));
+            let Ok(name) = lock.get_str("_id") else { continue };
+            held.extend(Holder::all(lock).into_iter().map(|holder| (name, holder.task, holder.round)));
         }
         for claim in claims {
             let round = round_of(&claim.field("lock_round"));
@@ -253,8 +229,7 @@ impl Store {
     /// Sends a claimed task to its locks (-1 -> -4). Nothing happens if its runner has started it meanwhile.
     #[operation(task = %claim.task)]
     pub async fn block_claim(&self, claim: &Claim) -> Result<Unclaimed, StoreError> {
-        let mut claimed = doc! { "_id": claim.task };
-        claimed.extend(claim.like());
+        let claimed = with(doc! { "_id": claim.task }, claim.like());
         let update = Transition::to(Status::Blocked, self.now()).without_node().end_of_run().blocked_anew();
         let update = update.note("it was queued without its locks").pipeline();
         let blocked = self.tasks().update_one(claimed, update).await.map_err(StoreError::from);
@@ -294,12 +269,12 @@ mod tests {
         ObjectId::from_bytes(bytes)
     }
 
-    fn waiter(number: usize, mode: LockMode) -> Waiter {
-        Waiter { task: id(number), round: 1, mode, queue: None }
+    fn waiter(number: usize, mode: LockMode) -> Holder {
+        Holder { task: id(number), round: 1, mode, queue: None, since: None }
     }
 
     fn holders(modes: &[LockMode]) -> Vec<Holder> {
-        modes.iter().enumerate().map(|(number, mode)| waiter(number, *mode).holder()).collect()
+        modes.iter().enumerate().map(|(number, mode)| waiter(number, *mode)).collect()
     }
 
     #[test]
@@ -333,22 +308,22 @@ mod tests {
         let none = plan(&first.holders, |_| true, &waiters[1..]);
         assert_eq!((none.granted, none.changed), (0, false));
         let free = plan(&first.holders, |_| false, &waiters[1..]);
-        assert_eq!((free.granted, free.holders), (1, vec![waiters[1].holder()]));
+        assert_eq!((free.granted, free.holders), (1, vec![waiters[1].clone()]));
     }
 
     #[test]
     fn who_has_it_already_is_let_in_and_earlier_rounds_do_not_count() {
-        let held = vec![waiter(5, Exclusive).holder()];
+        let held = vec![waiter(5, Exclusive)];
         let again = plan(&held, |_| true, &[waiter(5, Exclusive)]);
         assert_eq!((again.granted, again.changed), (1, false), "its task was not told yet");
-        let later = Waiter { round: 2, ..waiter(5, Exclusive) };
+        let later = Holder { round: 2, ..waiter(5, Exclusive) };
         let anew = plan(&held, |_| true, std::slice::from_ref(&later));
-        assert_eq!((anew.granted, anew.changed, anew.holders), (1, true, vec![later.holder()]));
+        assert_eq!((anew.granted, anew.changed, anew.holders), (1, true, vec![later]));
     }
 
     #[test]
     fn a_holder_is_stored_with_all_that_tells_it_from_others() {
-        let places = Waiter { queue: Some(id(9)), ..waiter(1, Places(3)) }.holder();
+        let places = Holder { queue: Some(id(9)), ..waiter(1, Places(3)) };
         let mut stored = places.expression();
         assert_eq!(stored.get_str("since").unwrap(), "$$NOW");
         stored.insert("since", DateTime::from_millis(5));
@@ -400,12 +375,12 @@ mod tests {
             let mut before: Vec<Holder> = Vec::new();
             for (number, (mode, _)) in held.iter().enumerate() {
                 if fits(&before, *mode) {
-                    before.push(waiter(number, *mode).holder());
+                    before.push(waiter(number, *mode));
                 }
             }
             let valid: Vec<ObjectId> =
                 held.iter().enumerate().filter(|(_, (_, valid))| *valid).map(|(number, _)| id(number)).collect();
-            let waiters: Vec<Waiter> =
+            let waiters: Vec<Holder> =
                 wait.iter().enumerate().map(|(number, mode)| waiter(100 + number, *mode)).collect();
             let plan_of = plan(&before, |holder| valid.contains(&holder.task), &waiters);
             prop_assert!(agree(&plan_of.holders), "{plan_of:?}");
@@ -439,7 +414,7 @@ mod tests {
                     jobs[running[chance % running.len()]].ended = true;
                 }
                 let name = u8::try_from(chance % 5).unwrap();
-                let waiters: Vec<(usize, Waiter)> = (0..jobs.len())
+                let waiters: Vec<(usize, Holder)> = (0..jobs.len())
                     .filter(|at| jobs[*at].needs == Some(name))
                     .map(|at| (at, waiter(at, jobs[at].locks[&name])))
                     .collect();
@@ -447,7 +422,7 @@ mod tests {
                 let is_valid = |holder: &Holder| {
                     jobs.iter().enumerate().any(|(at, job)| id(at) == holder.task && !job.ended)
                 };
-                let only: Vec<Waiter> = waiters.iter().map(|(_, waiter)| waiter.clone()).collect();
+                let only: Vec<Holder> = waiters.iter().map(|(_, waiter)| waiter.clone()).collect();
                 let plan = plan(held, is_valid, &only);
                 prop_assert!(agree(&plan.holders), "{plan:?}");
                 *held = plan.holders;

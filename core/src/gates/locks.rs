@@ -15,16 +15,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
-use futures::TryStreamExt;
-use mongodb::Collection;
-use mongodb::options::ReadConcern;
 
 use super::apply::{Way, released};
 use super::blocked::{Blocked, of_round, round_of, waits_for_none};
-use super::holders::{Holder, Waiter, plan};
-use super::{LOCKS, Parts, Passed, dirty_locks};
+use super::holders::{Holder, plan};
+use super::{Parts, Passed, dirty_locks};
 use crate::model::{QueueId, Status, whole_number};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, as_majority, collect};
 
 /// So many locks are looked at in a round.
 const LOOKED_AT: i64 = 50;
@@ -35,7 +32,6 @@ const WAITING: i64 = 200;
 /// How often a lock is looked at again that somebody else changes at the same time.
 const TRIES: usize = 5;
 
-/// A lock as it was read.
 #[derive(Debug)]
 struct Lock {
     holders: Vec<Holder>,
@@ -48,9 +44,8 @@ struct Lock {
 
 impl Lock {
     fn of(lock: &Document) -> Self {
-        let stored = lock.get_array("holders").map(Vec::as_slice).unwrap_or_default();
-        let holders: Vec<Holder> = stored.iter().filter_map(Holder::stored).collect();
-        let is_odd = holders.len() != stored.len();
+        let holders = Holder::all(lock);
+        let is_odd = holders.len() != lock.get_array("holders").map_or(0, Vec::len);
         let field = |name: &str| lock.get(name).cloned().unwrap_or(Bson::Null);
         Self { holders, is_odd, rev: field("rev"), stirred: field("stirred") }
     }
@@ -81,7 +76,7 @@ impl Holding {
 }
 
 /// Whether a task in this status keeps its locks.
-pub(super) const fn holds_in(status: i64) -> bool {
+pub(super) fn holds_in(status: i64) -> bool {
     matches!(Status::from_code(status), Status::Blocked | Status::Queued | Status::Claimed | Status::Running)
 }
 
@@ -90,10 +85,6 @@ pub(super) const fn holds_in(status: i64) -> bool {
 type Kind<'a> = (Option<&'a str>, i64, Option<QueueId>);
 
 impl Store {
-    pub(super) fn locks(&self) -> Collection<Document> {
-        self.database().collection(LOCKS)
-    }
-
     /// Has new tasks that wait for nothing but their locks wait for the first of them.
     pub(super) async fn enter_locks(&self, tasks: &[Blocked]) -> Result<Passed, StoreError> {
         let mut groups: BTreeMap<(&str, i64), Vec<Bson>> = BTreeMap::new();
@@ -155,7 +146,7 @@ impl Store {
             let stirred = self.locks().update_one(doc! { "_id": name }, stir).upsert(true).await;
             match stirred.map_err(StoreError::from) {
                 // Two at once have found none, and one of them has made it.
-                Err(error) if tries < TRIES && is_duplicate(&error) => {}
+                Err(error) if tries < TRIES && error.is_duplicate_key() => {}
                 other => return other.map(|_| ()),
             }
         }
@@ -165,7 +156,7 @@ impl Store {
     pub(super) async fn serve_locks(&self) -> Result<Passed, StoreError> {
         let locks = self.locks();
         let dirty = locks.find(dirty_locks()).projection(doc! { "_id": 1 }).limit(LOOKED_AT);
-        let dirty: Vec<Document> = dirty.await?.try_collect().await?;
+        let dirty = collect(dirty).await?;
         let mut parts = Parts::default();
         for name in dirty.iter().filter_map(|lock| lock.get_str("_id").ok()) {
             let served = self.serve_lock(name).await;
@@ -191,7 +182,7 @@ impl Store {
             let waiting = self.waiting_for_lock(name, WAITING).await?;
             let is_all = i64::try_from(waiting.len()).is_ok_and(|found| found < WAITING);
             let free = waiting.iter().filter(|task| task.waiting_for.is_empty());
-            let (waiters, waiting): (Vec<Waiter>, Vec<&Blocked>) =
+            let (waiters, waiting): (Vec<Holder>, Vec<&Blocked>) =
                 free.filter_map(|task| Some((task.waiter(name)?, task))).unzip();
             let tasks = self.holding(&lock.holders).await?;
             let holds = |holder: &Holder| tasks.get(&holder.task).is_some_and(|task| task.holds(holder));
@@ -225,11 +216,8 @@ impl Store {
             return Ok(HashMap::new());
         }
         let ids: Vec<ObjectId> = holders.iter().map(|holder| holder.task).collect();
-        let tasks = self.tasks();
         let only = doc! { "status": 1, "lock_round": 1, "holds_locks": 1, "needs_lock": 1 };
-        let found = tasks.find(doc! { "_id": { "$in": ids } }).projection(only);
-        let found = found.read_concern(ReadConcern::majority()).await?;
-        let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+        let found = as_majority(&self.tasks(), doc! { "_id": { "$in": ids } }, only, 0).await?;
         let holding = |task: &Document| Some((task.get_object_id("_id").ok()?, Holding::of(task)));
         Ok(found.iter().filter_map(holding).collect())
     }
@@ -319,10 +307,6 @@ impl Store {
         let clean = doc! { "$unset": { "dirty": "" } };
         Ok(self.locks().update_one(same, clean).await?.matched_count == 1)
     }
-}
-
-fn is_duplicate(error: &StoreError) -> bool {
-    error.write_failure().is_some_and(|failure| failure.is_duplicate_key())
 }
 
 #[cfg(test)]

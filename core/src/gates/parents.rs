@@ -6,15 +6,13 @@ use std::collections::{BTreeSet, HashMap};
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use disbatch_operation::operation;
-use futures::TryStreamExt;
 use mongodb::Collection;
-use mongodb::options::ReadConcern;
 
 use super::apply::{Way, released, status_of};
 use super::blocked::{AfterWhen, Blocked, Parent, waits_for_none};
 use super::{Parts, Passed, ended_parents, new_ones};
-use crate::model::{QueueId, Status, TaskId, whole_number};
-use crate::store::{Store, StoreError, Stored};
+use crate::model::{QueueId, Status, TaskId};
+use crate::store::{Store, StoreError, Stored, as_majority, collect_ids, integer, put, with};
 
 /// So many tasks are linked at once.
 const AT_ONCE: usize = 500;
@@ -67,9 +65,7 @@ impl Store {
     }
 
     async fn link(&self, only: Document) -> Result<Passed, StoreError> {
-        let mut filter = new_ones();
-        filter.extend(only);
-        let found = self.blocked(filter, i64::try_from(AT_ONCE).unwrap_or(i64::MAX)).await?;
+        let found = self.blocked(with(new_ones(), only), integer(AT_ONCE)).await?;
         let (waiting, others): (Vec<Blocked>, Vec<Blocked>) =
             found.into_iter().partition(|task| !task.waiting_for.is_empty());
         let mut parts = Parts::default();
@@ -123,7 +119,6 @@ impl Store {
     }
 }
 
-/// What is known of tasks that others come after.
 pub(super) type States = HashMap<ObjectId, Parent>;
 
 impl Store {
@@ -140,22 +135,10 @@ impl Store {
         &self,
         tasks: &[TaskId],
     ) -> Result<HashMap<TaskId, Option<QueueId>>, StoreError> {
-        let mut known: HashMap<TaskId, Option<QueueId>> = HashMap::new();
-        // In this order: a task leaves `tasks` only when it is in the archive.
-        for collection in [self.tasks(), self.archive()] {
-            let rest = tasks.iter().filter(|task| !known.contains_key(*task));
-            let rest: Vec<ObjectId> = rest.map(|task| task.0).collect();
-            if rest.is_empty() {
-                break;
-            }
-            let found = collection.find(doc! { "_id": { "$in": rest } }).projection(doc! { "queue": 1 });
-            let found: Vec<Document> = found.await?.map_ok(Document::from).try_collect().await?;
-            let queue = |task: &Document| {
-                Some((TaskId(task.get_object_id("_id").ok()?), task.get_object_id("queue").ok().map(QueueId)))
-            };
-            known.extend(found.iter().filter_map(queue));
-        }
-        Ok(known)
+        let ids: Vec<ObjectId> = tasks.iter().map(|task| task.0).collect();
+        let found = self.tasks_by_id(&ids, &["queue"]).await?;
+        let queue = |task: &Document| task.get_object_id("queue").ok().map(QueueId);
+        Ok(found.iter().map(|(id, task)| (TaskId(*id), queue(task))).collect())
     }
 
     /// How these tasks are, as a majority has it.
@@ -184,9 +167,7 @@ impl Store {
         let mut last: Option<ObjectId> = None;
         loop {
             let mut filter = doc! { "gate": "after", "waiting_for": { "$in": &ids } };
-            if let Some(last) = last {
-                filter.insert("_id", doc! { "$gt": last });
-            }
+            put(&mut filter, "_id", last.map(|last| doc! { "$gt": last }));
             let waiting = self.blocked(filter, WAITING).await?;
             passed.add(self.tell(&waiting, &ids).await?);
             last = waiting.last().map(|task| task.id);
@@ -214,8 +195,7 @@ impl Store {
             doc! { "$unwind": "$waiting_for" },
             doc! { "$group": { "_id": "$waiting_for" } },
         ];
-        let found: Vec<Document> = self.tasks().aggregate(pipeline).await?.try_collect().await?;
-        Ok(found.iter().filter_map(|task| task.get_object_id("_id").ok()).collect())
+        Ok(collect_ids(self.tasks().aggregate(pipeline)).await?.into_iter().collect())
     }
 
     /// Judges those that wait by those of these that they wait for. They are looked at once more: one that was tried again since, and for whose
@@ -233,14 +213,10 @@ impl Store {
 
     /// Ended tasks with dependents that have not been told, as a majority has them.
     async fn ended_with_dependents(&self) -> Result<Vec<Document>, StoreError> {
-        let tasks = self.tasks();
-        let only = doc! { "status": 1, "mtime": 1, "attempt": 1 };
-        let mut ended: Vec<Document> = Vec::new();
-        for filter in ended_parents() {
-            let found = tasks.find(self.without_left_alone(filter)).projection(only.clone()).limit(ENDED);
-            let found = found.read_concern(ReadConcern::majority()).await?;
-            let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
-            ended.extend(found);
+        let mut ended = Vec::new();
+        for filter in ended_parents().map(|filter| self.without_left_alone(filter)) {
+            let only = doc! { "status": 1, "mtime": 1, "attempt": 1 };
+            ended.extend(as_majority(&self.tasks(), filter, only, ENDED).await?);
         }
         Ok(ended)
     }
@@ -285,19 +261,15 @@ impl Store {
     }
 }
 
-fn state(task: &Document, is_archived: bool) -> Option<(ObjectId, Parent)> {
-    let status = task.get("status").and_then(whole_number).map(Status::from_code);
-    let parent = status.map_or(Parent::Live, |status| Parent::of(status, is_archived));
-    Some((task.get_object_id("_id").ok()?, parent))
-}
-
 async fn states_in(
     collection: Collection<Stored>,
     ids: &[ObjectId],
     is_archived: bool,
 ) -> Result<States, StoreError> {
-    let found = collection.find(doc! { "_id": { "$in": ids } }).projection(doc! { "status": 1 });
-    let found = found.read_concern(ReadConcern::majority()).await?;
-    let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
-    Ok(found.iter().filter_map(|task| state(task, is_archived)).collect())
+    let found = as_majority(&collection, doc! { "_id": { "$in": ids } }, doc! { "status": 1 }, 0).await?;
+    let state = |task: &Document| {
+        let parent = Status::stored(task).map_or(Parent::Live, |status| Parent::of(status, is_archived));
+        Some((task.get_object_id("_id").ok()?, parent))
+    };
+    Ok(found.iter().filter_map(state).collect())
 }

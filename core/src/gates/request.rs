@@ -6,13 +6,11 @@ use std::str::FromStr;
 
 use bson::{Bson, Document};
 
-/// A task has so many locks at most.
 pub const MOST_LOCKS: usize = 50;
 
 /// A name has so many characters at most.
 const LONGEST_NAME: usize = 100;
 
-/// A lock has so many places at most.
 const MOST_PLACES: u32 = 1_000_000;
 
 /// Names that begin so are those of arrays, which make them themselves.
@@ -139,7 +137,6 @@ fn read_places(text: &str) -> Option<u32> {
     text.parse().ok().filter(|places| is_number && (1..=MOST_PLACES).contains(places))
 }
 
-/// Whether a lock may be called so.
 pub fn is_lock_name(name: &str) -> bool {
     let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_.:@-".contains(&byte);
     (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(is_of_name)

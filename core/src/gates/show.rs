@@ -5,14 +5,13 @@ use std::collections::HashMap;
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_operation::operation;
-use futures::TryStreamExt;
 use mongodb::Collection;
 
 use super::blocked::{AfterFailed, AfterWhen, Blocked};
 use super::holders::Holder;
 use super::request::{LockMode, OF_ARRAYS};
-use crate::model::{QueueId, Status, Task, TaskId, whole_number};
-use crate::store::{Store, StoreError, Stored};
+use crate::model::{QueueId, Status, Task, TaskId};
+use crate::store::{Store, StoreError, Stored, collect};
 
 /// So many of those who wait for a lock are told of.
 const WAITING: i64 = 100;
@@ -42,9 +41,7 @@ impl LockFilter {
             _ => all
                 .push(doc! { "_id": { "$not": { "$gte": OF_ARRAYS, "$lt": format!("{OF_ARRAYS}\u{7f}") } } }),
         }
-        if let Some(after) = &self.after {
-            all.push(doc! { "_id": { "$gt": after } });
-        }
+        all.extend(self.after.as_ref().map(|after| doc! { "_id": { "$gt": after } }));
         doc! { "$and": all }
     }
 }
@@ -55,7 +52,6 @@ pub struct LockRow {
     pub name: String,
     /// The first of those who hold it, and how each does.
     pub holders: Vec<(LockMode, Relative)>,
-    /// How many hold it.
     pub held_by: u64,
     /// How many tasks wait for it; 1,000 stands for that and more.
     pub waiting: u64,
@@ -66,7 +62,6 @@ pub struct LockRow {
 /// A lock, with the first of those who wait for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockDetails {
-    /// What the list has of it.
     pub row: LockRow,
     /// Who waits for it, in the order in which they get it, and how each wants to hold it.
     pub waiters: Vec<(LockMode, Relative)>,
@@ -99,14 +94,7 @@ impl Store {
     /// Locks in the order of their names, at most so many.
     #[operation]
     pub async fn locks_list(&self, filter: &LockFilter, limit: i64) -> Result<Vec<LockRow>, StoreError> {
-        let locks = self.locks();
-        let found = locks.find(filter.document()).sort(doc! { "_id": 1 }).limit(limit);
-        let found: Vec<Document> = found.await?.try_collect().await?;
-        let mut rows = Vec::new();
-        for lock in &found {
-            rows.extend(self.row_of(lock).await?);
-        }
-        Ok(rows)
+        self.lock_rows(filter.document(), limit).await
     }
 
     /// One lock. `None`: nobody holds it or waits for it.
@@ -128,15 +116,16 @@ impl Store {
         filter: &LockFilter,
         limit: i64,
     ) -> Result<Vec<LockRow>, StoreError> {
-        let mut names: Vec<Bson> = Vec::new();
         let of_queues = doc! { "queue": { "$in": queues }, "status": Status::Blocked };
-        names.extend(self.tasks().distinct("needs_lock", of_queues).await?);
-        let ids: Vec<bson::oid::ObjectId> = queues.iter().map(|queue| queue.0).collect();
+        let names = self.tasks().distinct("needs_lock", of_queues).await?;
+        let either = doc! { "$or": [{ "holders.queue": { "$in": queues } }, { "_id": { "$in": names } }] };
+        self.lock_rows(doc! { "$and": [filter.document(), either] }, limit).await
+    }
+
+    async fn lock_rows(&self, filter: Document, limit: i64) -> Result<Vec<LockRow>, StoreError> {
         let locks = self.locks();
-        let either = doc! { "$or": [{ "holders.queue": { "$in": ids } }, { "_id": { "$in": names } }] };
-        let both = doc! { "$and": [filter.document(), either] };
-        let found = locks.find(both).sort(doc! { "_id": 1 }).limit(limit);
-        let found: Vec<Document> = found.await?.try_collect().await?;
+        let found = locks.find(filter).sort(doc! { "_id": 1 }).limit(limit);
+        let found = collect(found).await?;
         let mut rows = Vec::new();
         for lock in &found {
             rows.extend(self.row_of(lock).await?);
@@ -146,33 +135,19 @@ impl Store {
 
     async fn row_of(&self, lock: &Document) -> Result<Option<LockRow>, StoreError> {
         let Ok(name) = lock.get_str("_id") else { return Ok(None) };
-        let stored = lock.get_array("holders").map(Vec::as_slice).unwrap_or_default();
-        let holders: Vec<Holder> = stored.iter().filter_map(Holder::stored).collect();
+        let held = Holder::all(lock);
         let waiting = doc! { "status": Status::Blocked, "needs_lock": name };
         let waiting = self.tasks().count_documents(waiting).limit(COUNTED).await?;
-        let modes: HashMap<TaskId, LockMode> =
-            holders.iter().map(|holder| (TaskId(holder.task), holder.mode)).collect();
-        let queues = holders.iter().filter_map(|holder| holder.queue).map(QueueId).collect();
-        let told = self.told(&holders).await?;
-        let with_mode = |holder: Relative| {
-            let mode = holder.id.and_then(|id| modes.get(&id).copied()).unwrap_or(LockMode::Exclusive);
-            (mode, holder)
-        };
-        let held_by = holders.len() as u64;
-        let holders = told.into_iter().map(with_mode).collect();
-        Ok(Some(LockRow { name: name.to_owned(), holders, held_by, waiting, queues }))
+        let queues = held.iter().filter_map(|holder| holder.queue).map(QueueId).collect();
+        let holders = self.told(&held).await?;
+        Ok(Some(LockRow { name: name.to_owned(), holders, held_by: held.len() as u64, waiting, queues }))
     }
 }
 
 fn waiter(task: &Blocked, name: &str) -> Option<(LockMode, Relative)> {
     let mode = task.waiter(name)?.mode;
-    let relative = Relative {
-        id: Some(TaskId(task.id)),
-        queue: task.queue,
-        status: Some(Status::Blocked),
-        node: None,
-        since: None::<DateTime>,
-    };
+    let status = Some(Status::Blocked);
+    let relative = Relative { queue: task.queue, status, ..Relative::unknown(task.id) };
     Some((mode, relative))
 }
 
@@ -202,36 +177,30 @@ impl Relative {
         Self { id: Some(TaskId(id)), queue: None, status: None, node: None, since: None }
     }
 
-    fn of(task: &Document) -> Option<Self> {
-        Some(Self {
-            id: Some(TaskId(task.get_object_id("_id").ok()?)),
+    fn of(id: ObjectId, task: &Document) -> Self {
+        Self {
             queue: task.get_object_id("queue").ok().map(QueueId),
-            status: task.get("status").and_then(whole_number).map(Status::from_code),
+            status: Status::stored(task),
             node: task.get_str("node").ok().map(str::to_owned),
-            since: None,
-        })
+            ..Self::unknown(id)
+        }
     }
 }
 
-/// The lock that a task waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockWait {
     pub name: String,
     pub mode: LockMode,
     /// The first of those who hold it.
     pub holders: Vec<Relative>,
-    /// How many hold it.
     pub held_by: u64,
     /// How many wait for it before this task; 1,000 stands for that and more.
     pub before: u64,
 }
 
-/// What a blocked task waits for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Waits {
-    /// What the tasks that it comes after must have come to.
     pub when: AfterWhen,
-    /// What becomes of it when one of them has failed.
     pub failed: AfterFailed,
     /// The first of those that are not settled.
     pub parents: Vec<Relative>,
@@ -275,63 +244,63 @@ impl Store {
     }
 
     async fn lock_wait(&self, task: &Blocked, name: &str, mode: LockMode) -> Result<LockWait, StoreError> {
-        let holders = self.holders_of(name).await?;
+        let lock = self.locks().find_one(doc! { "_id": name }).await?;
+        let held = lock.as_ref().map(Holder::all).unwrap_or_default();
         let before = doc! { "status": Status::Blocked, "needs_lock": name, "_id": { "$lt": task.id } };
         let before = self.tasks().count_documents(before).limit(COUNTED).await?;
-        let held_by = holders.len() as u64;
-        let holders = self.told(&holders).await?;
-        Ok(LockWait { name: name.to_owned(), mode, holders, held_by, before })
+        let holders = self.told(&held).await?.into_iter().map(|(_, holder)| holder).collect();
+        Ok(LockWait { name: name.to_owned(), mode, holders, held_by: held.len() as u64, before })
     }
 
-    async fn holders_of(&self, name: &str) -> Result<Vec<Holder>, StoreError> {
-        let lock = self.locks().find_one(doc! { "_id": name }).await?;
-        let stored = lock.as_ref().and_then(|lock| lock.get_array("holders").ok());
-        Ok(stored.into_iter().flatten().filter_map(Holder::stored).collect())
-    }
-
-    /// What the first of these holders are like.
-    async fn told(&self, holders: &[Holder]) -> Result<Vec<Relative>, StoreError> {
+    /// What the first of these holders are like, and how each holds the lock.
+    async fn told(&self, holders: &[Holder]) -> Result<Vec<(LockMode, Relative)>, StoreError> {
         let first = holders.iter().take(SHOWN);
         let ids: Vec<ObjectId> = first.clone().map(|holder| holder.task).collect();
         let known = self.relatives(&ids).await?;
         let tell = |holder: &Holder| {
             let task = known.get(&holder.task).cloned().unwrap_or_else(|| Relative::unknown(holder.task));
             let queue = task.queue.or(holder.queue.map(QueueId));
-            Relative { since: holder.since.filter(|since| *since != DateTime::MIN), queue, ..task }
+            let since = holder.since.filter(|since| *since != DateTime::MIN);
+            (holder.mode, Relative { since, queue, ..task })
         };
         Ok(first.map(tell).collect())
     }
 
     /// Tasks by their ids, archived ones among them.
     async fn relatives(&self, ids: &[ObjectId]) -> Result<HashMap<ObjectId, Relative>, StoreError> {
-        let mut known: HashMap<ObjectId, Relative> = HashMap::new();
+        let found = self.tasks_by_id(ids, &["queue", "status", "node"]).await?;
+        Ok(found.into_iter().map(|(id, task)| (id, Relative::of(id, &task))).collect())
+    }
+
+    /// These fields of tasks, archived ones among them.
+    pub(crate) async fn tasks_by_id(
+        &self,
+        ids: &[ObjectId],
+        fields: &[&str],
+    ) -> Result<HashMap<ObjectId, Document>, StoreError> {
+        let mut known: HashMap<ObjectId, Document> = HashMap::new();
+        // In this order: a task leaves `tasks` only when it is in the archive.
         for collection in [self.tasks(), self.archive()] {
-            let rest = ids.iter().filter(|id| !known.contains_key(*id));
-            let rest: Vec<ObjectId> = rest.copied().collect();
+            let rest: Vec<ObjectId> = ids.iter().filter(|id| !known.contains_key(*id)).copied().collect();
             if rest.is_empty() {
                 break;
             }
-            for task in
-                few(&collection, doc! { "_id": { "$in": rest } }, &["queue", "status", "node"]).await?
-            {
-                if let (Ok(id), Some(relative)) = (task.get_object_id("_id"), Relative::of(&task)) {
-                    known.insert(id, relative);
-                }
-            }
+            let found = few(&collection, doc! { "_id": { "$in": rest } }, fields, 0).await?;
+            known.extend(found.into_iter().filter_map(|task| Some((task.get_object_id("_id").ok()?, task))));
         }
         Ok(known)
     }
 }
 
-/// These fields of the documents that match.
+/// These fields of the documents that match: of so many at most, or of all where that is 0.
 pub(super) async fn few(
     collection: &Collection<Stored>,
     filter: Document,
     fields: &[&str],
+    limit: i64,
 ) -> Result<Vec<Document>, StoreError> {
     let only: Document = fields.iter().map(|field| ((*field).to_owned(), Bson::Int32(1))).collect();
-    let found = collection.find(filter).projection(only).await?;
-    Ok(found.map_ok(Document::from).try_collect().await?)
+    collect(collection.find(filter).projection(only).limit(limit)).await
 }
 
 #[cfg(test)]

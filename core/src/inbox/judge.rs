@@ -101,11 +101,8 @@ pub(super) enum Fate {
     Left(Box<Refused>),
 }
 
-/// What has been looked up for a batch of documents.
-#[derive(Debug, Default)]
-pub(super) struct QueueCache {
-    queues: HashMap<String, Option<Queue>>,
-}
+/// The queues that have been looked up for a batch of documents, by what these call them.
+pub(super) type QueueCache = HashMap<String, Option<Queue>>;
 
 impl Store {
     /// The queue that a document names. One that nobody can read is none: what waits behind it does not wait for that.
@@ -124,11 +121,11 @@ impl Store {
         known: &mut QueueCache,
         selector: Selector,
     ) -> Result<Option<Queue>, StoreError> {
-        if let Some(queue) = known.queues.get(&selector.to_string()) {
+        if let Some(queue) = known.get(&selector.to_string()) {
             return Ok(queue.clone());
         }
         let queue = self.queue_of_document(&selector).await?;
-        known.queues.insert(selector.to_string(), queue.clone());
+        known.insert(selector.to_string(), queue.clone());
         Ok(queue)
     }
 

@@ -15,7 +15,7 @@ use crate::model::document::readable;
 use crate::model::{QueueId, Status, TRACE, TaskId, TraceContext};
 use crate::schema::Schemas;
 use crate::store::collections::{ARCHIVE, TASKS, TOMBSTONES};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, put};
 use crate::task::{Given, SubmitError, TaskOptions};
 
 /// So many documents are moved at once.
@@ -91,10 +91,8 @@ impl Store {
     /// Whether this user may move what is in the inbox.
     #[operation]
     pub async fn may_move_inbox(&self) -> Result<bool, StoreError> {
-        match self.inbox().delete_many(nothing()).await.map_err(StoreError::from) {
-            Err(error) if error.is_forbidden() => Ok(false),
-            removed => removed.map(|_| true),
-        }
+        let nothing = doc! { "_id": { "$in": [] } };
+        Ok(StoreError::unless_forbidden(self.inbox().delete_many(nothing).await)?.is_some())
     }
 
     /// Makes tasks of what is in the inbox and was not left, any number of DENs at once. `schemas`: what plugins want of parameters, as far
@@ -164,9 +162,6 @@ impl Store {
     }
 
     /// Looks once more at what was left, and refuses what was left an hour ago.
-    ///
-    /// # Errors
-    /// Those of [`Store::move_inbox`].
     #[operation]
     pub async fn move_left(&self, schemas: &Schemas) -> Result<Moved, StoreError> {
         let (mut all, mut ids) = (Moved::default(), doc! { "$gt": Bson::MinKey });
@@ -262,7 +257,6 @@ impl Store {
     async fn moved_before(&self, documents: &[Document]) -> Result<HashSet<ObjectId>, StoreError> {
         let ids: Vec<Bson> =
             documents.iter().filter_map(|document| document.get("_id")).map(|id| id_of(id).into()).collect();
-        let ids: Vec<&Bson> = ids.iter().collect();
         if ids.is_empty() {
             return Ok(HashSet::new());
         }
@@ -357,11 +351,7 @@ impl Store {
             Err(error) if error.is_about_one() => {
                 // One of them has no room for its parameters, say, or is there already.
                 for one in tasks(false) {
-                    match self.insert_from_inbox(std::slice::from_ref(&one)).await {
-                        Err(error)
-                            if error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) => {}
-                        inserted => inserted?,
-                    }
+                    StoreError::unless_duplicate(self.insert_from_inbox(std::slice::from_ref(&one)).await)?;
                 }
             }
             inserted => inserted?,
@@ -423,10 +413,9 @@ fn cancelled(refused: &Refused, now: DateTime, with_params: bool) -> Document {
         "ctime": now, "mtime": now, REFUSED: { "reason": reason, "by": *by },
         "history": [{ "at": now, "status": Status::Cancelled, "attempt": Bson::Null, "node": Bson::Null, "note": note }],
     };
-    for (name, value) in [("owner", &refused.owner), ("tenant", &refused.tenant)] {
-        task.extend(value.as_ref().map(|value| (name.to_owned(), Bson::from(value))));
-    }
-    task.extend(refused.trace.as_ref().map(|trace| (TRACE.to_owned(), TraceContext::field(trace))));
+    put(&mut task, "owner", refused.owner.as_ref());
+    put(&mut task, "tenant", refused.tenant.as_ref());
+    put(&mut task, TRACE, refused.trace.as_ref().map(TraceContext::field));
     task
 }
 
@@ -437,10 +426,6 @@ fn is_given_up(document: &Document, now: i64) -> bool {
 
 fn key(document: &Document) -> String {
     document.get("_id").map(|id| format!("{id:?}")).unwrap_or_default()
-}
-
-fn nothing() -> Document {
-    doc! { "_id": { "$in": [] } }
 }
 
 #[cfg(test)]

@@ -7,14 +7,13 @@ use std::time::Duration;
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_operation::operation;
-use futures::TryStreamExt;
 use mongodb::error::ErrorKind;
 use mongodb::options::ReadConcern;
 
 use super::{BORN, GATE, Hold, Holder, Key, key_document, mark_of, projection};
-use crate::model::{ScheduleId, Status, TaskId, whole_number};
+use crate::model::{ScheduleId, Status, TaskId};
 use crate::store::collections::KEYS;
-use crate::store::{Store, StoreError, Stored};
+use crate::store::{Store, StoreError, collect, integer, put, with};
 
 /// What was submitted a moment ago is left to whoever submits it.
 const YOUNG: Duration = Duration::from_secs(10);
@@ -38,9 +37,7 @@ pub(crate) enum Settled {
 pub(crate) fn pending(mut task: Document) -> Document {
     let mut born = Document::new();
     for (field, value) in [("status", Bson::from(Status::Blocked)), ("gate", Bson::from(GATE))] {
-        if let Some(own) = task.insert(field, value) {
-            born.insert(field, own);
-        }
+        put(&mut born, field, task.insert(field, value));
     }
     task.insert(BORN, born);
     task
@@ -48,8 +45,7 @@ pub(crate) fn pending(mut task: Document) -> Document {
 
 /// Whether a task is pending.
 pub(crate) fn is_pending(task: &Document) -> bool {
-    let status = task.get("status").and_then(whole_number);
-    status == Some(Status::Blocked.code()) && task.get_str("gate").ok() == Some(GATE)
+    Status::stored(task) == Some(Status::Blocked) && task.get_str("gate").ok() == Some(GATE)
 }
 
 /// Matches pending tasks.
@@ -81,9 +77,7 @@ pub(crate) fn left(now: DateTime) -> Document {
     let before = now.timestamp_millis() / 1_000 - i64::try_from(YOUNG.as_secs()).unwrap_or_default();
     let mut id = [0; 12];
     id[..4].copy_from_slice(&u32::try_from(before).unwrap_or_default().to_be_bytes());
-    let mut left = all_pending();
-    left.insert("_id", doc! { "$lt": ObjectId::from_bytes(id) });
-    left
+    with(all_pending(), doc! { "_id": { "$lt": ObjectId::from_bytes(id) } })
 }
 
 impl Store {
@@ -172,8 +166,8 @@ impl Store {
     #[operation]
     pub async fn settle_left(&self) -> Result<(u64, bool), StoreError> {
         let fields = doc! { "queue": 1, "unique": 1, "schedule": 1, "scheduled_for": 1 };
-        let found = self.tasks().find(left(self.now())).projection(fields).limit(SETTLED_AT_ONCE).await?;
-        let found: Vec<Stored> = found.try_collect().await?;
+        let found =
+            collect(self.tasks().find(left(self.now())).projection(fields).limit(SETTLED_AT_ONCE)).await?;
         let mut settled = 0;
         for task in &found {
             let (Ok(id), Some(key)) = (task.get_object_id("_id"), Key::of_task(task)) else { continue };
@@ -203,9 +197,7 @@ impl Store {
     #[operation]
     pub async fn sweep_keys(&self, sweep: &mut KeySweep) -> Result<u64, StoreError> {
         let next = sweep.after.take().map_or_else(Document::new, |after| doc! { "_id": { "$gt": after } });
-        let limit = i64::try_from(LOOKED_AT).unwrap_or(i64::MAX);
-        let keys = self.keys().find(next).sort(doc! { "_id": 1 }).limit(limit).await?;
-        let keys: Vec<Document> = keys.try_collect().await?;
+        let keys = collect(self.keys().find(next).sort(doc! { "_id": 1 }).limit(integer(LOOKED_AT))).await?;
         let last = keys.last().and_then(|key| key.get("_id").cloned());
         let named: Vec<(&Document, Holder)> =
             keys.iter().filter_map(|key| Some((key.get_document("_id").ok()?, Holder::of(key)?))).collect();
@@ -223,20 +215,12 @@ impl Store {
         };
         let stale = named.iter().filter(|key| is_stale(key));
         // Whoever has taken one since then has another hold.
-        let one = |(id, holder): &(&Document, Holder)| {
-            let same = doc! { "_id": (*id).clone(), "task": holder.task, "hold": holder.hold };
-            doc! { "q": same, "limit": 1 }
+        let same = |(id, holder): &(&Document, Holder)| {
+            doc! { "_id": (*id).clone(), "task": holder.task, "hold": holder.hold }
         };
-        let deletes: Vec<Document> = stale.map(one).collect();
+        let stale = stale.map(same).collect();
         sweep.after = last.filter(|_| keys.len() == LOOKED_AT);
-        if deletes.is_empty() {
-            return Ok(0);
-        }
-        let command = doc! {
-            "delete": KEYS.name, "deletes": deletes, "ordered": false, "writeConcern": { "w": "majority" },
-        };
-        let answer = self.database().run_command(command).await?;
-        Ok(answer.get("n").and_then(whole_number).unwrap_or(0).unsigned_abs())
+        self.delete_each(KEYS.name, stale).await
     }
 
     /// The tasks that these schedules are to make.
@@ -245,8 +229,7 @@ impl Store {
             return Ok(BTreeSet::new());
         }
         let filter = doc! { "_id": { "$in": schedules.iter().map(|id| id.0).collect::<Vec<_>>() }, "firing.0": { "$exists": true } };
-        let found = self.schedules().find(filter).projection(doc! { "firing.task": 1 }).await?;
-        let found: Vec<Stored> = found.try_collect().await?;
+        let found = collect(self.schedules().find(filter).projection(doc! { "firing.task": 1 })).await?;
         let entries = found.iter().filter_map(|schedule| schedule.get_array("firing").ok()).flatten();
         Ok(entries.filter_map(|entry| entry.as_document()?.get_object_id("task").ok()).collect())
     }
@@ -255,18 +238,13 @@ impl Store {
     async fn tasks_of(&self, ids: Vec<ObjectId>) -> Result<BTreeMap<ObjectId, Document>, StoreError> {
         let tasks = self.tasks();
         let found = tasks.find(doc! { "_id": { "$in": ids } }).projection(projection());
-        let found: Vec<Stored> = found.read_concern(ReadConcern::majority()).await?.try_collect().await?;
-        Ok(found
-            .into_iter()
-            .filter_map(|task| Some((task.get_object_id("_id").ok()?, task.into())))
-            .collect())
+        let found = collect(found.read_concern(ReadConcern::majority())).await?;
+        Ok(found.into_iter().filter_map(|task| Some((task.get_object_id("_id").ok()?, task))).collect())
     }
 }
 
 fn among(tasks: &[ObjectId]) -> Document {
-    let mut among = doc! { "_id": { "$in": tasks } };
-    among.extend(all_pending());
-    among
+    with(doc! { "_id": { "$in": tasks } }, all_pending())
 }
 
 /// Which of several documents were there already, if that is all that was wrong.
@@ -282,6 +260,5 @@ pub(crate) fn duplicates(error: mongodb::error::Error) -> Result<BTreeSet<usize>
 }
 
 fn is_live(task: &Document) -> bool {
-    let status = task.get("status").and_then(whole_number);
-    status.is_some_and(|status| Status::LIVE.map(Status::code).contains(&status))
+    Status::stored(task).is_some_and(|status| Status::LIVE.contains(&status))
 }

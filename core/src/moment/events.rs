@@ -10,6 +10,7 @@ use crate::audit::{AuditKey, Object, ObjectKind};
 use crate::budget::cut;
 use crate::model::{Moment, Phase, QueueId, Status, TaskId, whole_number};
 use crate::task::{Submission, history};
+use disbatch_values::words;
 
 /// So many characters of a value are told.
 const VALUE: usize = 80;
@@ -22,7 +23,6 @@ pub(super) const SILENCE: i64 = 150_000;
 pub(super) struct Life {
     pub task: TaskId,
     pub queue: Option<QueueId>,
-    /// The schedule that has made it.
     pub schedule: Option<ObjectId>,
     pub changes: Vec<Change>,
 }
@@ -57,7 +57,6 @@ impl Life {
         self.changes.iter().take_while(|change| change.at <= at).last().map(|change| change.status)
     }
 
-    /// Whether it waited at a time.
     pub(super) fn waited_at(&self, at: DateTime) -> bool {
         self.status_at(at).and_then(Status::phase) == Some(Phase::Queued)
     }
@@ -87,7 +86,7 @@ impl Life {
 fn change(entry: &Document) -> Option<Change> {
     Some(Change {
         at: time(entry, "at")?,
-        status: Status::from_code(entry.get("status").and_then(whole_number)?),
+        status: Status::stored(entry)?,
         attempt: entry.get("attempt").and_then(whole_number),
         node: entry.get_str("node").ok().map(str::to_owned),
         note: entry.get_str("note").unwrap_or_default().to_owned(),
@@ -96,9 +95,7 @@ fn change(entry: &Document) -> Option<Change> {
 
 /// What the other fields say of a task whose history was left out, or of Perl's: its last attempt.
 fn without_history(task: &Document) -> Vec<Change> {
-    let Some(status) = task.get("status").and_then(whole_number).map(Status::from_code) else {
-        return Vec::new();
-    };
+    let Some(status) = Status::stored(task) else { return Vec::new() };
     let change = |at, status| Change {
         at,
         status,
@@ -116,36 +113,24 @@ fn time(document: &Document, field: &str) -> Option<DateTime> {
     Moment(document.get(field)?.clone()).get()
 }
 
-/// What sort of thing happened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// A task or an attempt ended, and not well.
-    Task,
-    /// A node came or went.
-    Node,
-    /// Somebody changed something.
-    Change,
-    /// A schedule made a task.
-    Schedule,
-}
-
-impl Kind {
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Task => "task",
-            Self::Node => "node",
-            Self::Change => "change",
-            Self::Schedule => "schedule",
-        }
+words! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Kind {
+        /// A task or an attempt ended, and not well.
+        Task = "task",
+        /// A node came or went.
+        Node = "node",
+        /// Somebody changed something.
+        Change = "change",
+        /// A schedule made a task.
+        Schedule = "schedule",
     }
 }
 
-/// Something that happened.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
     pub at: DateTime,
     pub kind: Kind,
-    /// What happened.
     pub words: String,
     pub task: Option<TaskId>,
     pub queue: Option<QueueId>,
@@ -251,23 +236,16 @@ pub(super) fn of_minutes(minutes: &[(String, i64)], within: (i64, i64), question
         heard.sort_unstable();
         let before = [within.0].into_iter().chain(heard.iter().copied());
         let after = heard.iter().copied().chain([within.1]);
+        let event = |at, words| Event::of_node(DateTime::from_millis(at), node, words);
         for (one, next) in before.zip(after).filter(|(one, next)| next - one > SILENCE) {
-            if one != within.0 {
-                events.push(Event::of_node(
-                    DateTime::from_millis(one),
-                    node,
-                    "last heard of before a silence",
-                ));
+            // Nothing is known of what was before the minutes that were looked at.
+            let is_known = one != within.0;
+            if is_known {
+                events.push(event(one, "last heard of before a silence"));
             }
             if next != within.1 {
-                // Nothing is known of what was before the minutes that were looked at.
-                let is_known = one != within.0;
-                let words = if is_known {
-                    "heard of after a silence"
-                } else {
-                    "heard of anew, or for the first time"
-                };
-                events.push(Event::of_node(DateTime::from_millis(next), node, words));
+                let anew = "heard of anew, or for the first time";
+                events.push(event(next, if is_known { "heard of after a silence" } else { anew }));
             }
         }
     }

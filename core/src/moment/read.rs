@@ -6,7 +6,6 @@ use std::time::Duration;
 use bson::oid::ObjectId;
 use bson::{DateTime, Document, doc};
 use disbatch_operation::operation;
-use futures::TryStreamExt;
 use mongodb::Collection;
 use mongodb::options::Hint;
 
@@ -15,7 +14,7 @@ use super::{Event, Limits, Past, Question};
 use crate::accounts::{Reach, tasks_within};
 use crate::audit::{AuditQuery, CHANGES, Changed, Object, ObjectKind, Verb};
 use crate::model::{Queue, Status, TaskId, whole_number};
-use crate::store::{Store, StoreError, Stored};
+use crate::store::{Store, StoreError, Stored, collect, integer, put};
 
 /// How long each read may take.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -37,7 +36,6 @@ const MOST_LIMITS: usize = 200;
 /// Tasks are looked for that were submitted at most so long before the span: first the near ones, so that these are told even if the others take too long.
 const BEFORE: [Duration; 3] = [Duration::ZERO, Duration::from_secs(3600), Duration::from_secs(24 * 3600)];
 
-/// What of a task is read.
 const FIELDS: [&str; 15] = [
     "queue", "status", "node", "attempt", "ctime", "started", "mtime", "history", "run_at", "after", "locks",
     "held", "failures", "schedule", "_id",
@@ -68,7 +66,6 @@ impl TaskLives {
 }
 
 impl Store {
-    /// What is known of a moment.
     #[operation]
     pub async fn moment(&self, question: &Question) -> Result<Past, StoreError> {
         let queues = self.queues_within(&question.reach).await?;
@@ -113,9 +110,7 @@ impl Store {
                 "_id": { "$gte": from, "$lt": until },
                 "$or": [{ "mtime": { "$gte": question.from() } }, { "status": { "$lte": 0 } }],
             };
-            if let Some(queue) = question.queue {
-                these.insert("queue", queue);
-            }
+            put(&mut these, "queue", question.queue);
             // In this order: a task leaves `tasks` only when it is in the archive.
             for collection in [self.tasks(), self.archive()] {
                 found.add(read(&collection, within(these.clone()), doc! { "_id": 1 }).await?);
@@ -164,17 +159,15 @@ impl Store {
         let these = doc! { "at": { "$gte": from, "$lt": until }, "_id.node": { "$exists": true } };
         let series = self.database().collection::<Stored>(crate::store::collections::SERIES.name);
         let found = series.find(these).projection(doc! { "at": 1 }).sort(doc! { "at": 1 });
-        let found = async { found.limit(MOST_MINUTES).max_time(PATIENCE).await?.try_collect().await };
-        let found: Vec<Stored> = match found.await.map_err(StoreError::from) {
+        let found = match collect(found.limit(MOST_MINUTES).max_time(PATIENCE)).await {
             Err(error) if error.is_forbidden() || error.is_out_of_time() => Vec::new(),
             found => found?,
         };
-        let minute = |document: Stored| {
-            let document = Document::from(document);
+        let minute = |document: &Document| {
             let node = document.get_document("_id").ok()?.get_str("node").ok()?.to_owned();
             Some((node, document.get_datetime("at").ok()?.timestamp_millis()))
         };
-        Ok(found.into_iter().filter_map(minute).collect())
+        Ok(found.iter().filter_map(minute).collect())
     }
 
     /// What people changed. `None`: not all of it is known.
@@ -195,7 +188,7 @@ impl Store {
             kind: question.node.as_ref().map(|_| ObjectKind::Node),
             name: question.node.as_ref().map(ToString::to_string),
             from: Some(question.from()),
-            to: Some(DateTime::from_millis(question.to().timestamp_millis().saturating_add(1))),
+            to: Some(question.to().saturating_add_millis(1)),
             limit: MOST_CHANGES,
             ..AuditQuery::default()
         };
@@ -235,7 +228,7 @@ impl Store {
         at: DateTime,
         reaches: bool,
     ) -> Result<Limits, StoreError> {
-        let most = i64::try_from(MOST_CHANGES).unwrap_or(i64::MAX);
+        let most = integer(MOST_CHANGES);
         let changes = self.changes_of_queue(queue.id, at, most).await?;
         let stored = |name: &&str| Some(((*name).to_owned(), queue.stored(name)?.clone()));
         let now: Document = OF_QUEUE.iter().filter_map(stored).collect();
@@ -307,17 +300,12 @@ async fn read(
 ) -> Result<Option<Vec<Document>>, StoreError> {
     let only: Document = FIELDS.iter().map(|field| ((*field).to_owned(), 1.into())).collect();
     let found = collection.find(these).projection(only).hint(Hint::Keys(hint)).limit(MOST_TASKS);
-    let found = async { found.max_time(PATIENCE).await?.try_collect::<Vec<Stored>>().await };
-    match found.await.map_err(StoreError::from) {
-        Ok(found) => Ok(Some(found.into_iter().map(Document::from).collect())),
-        Err(error) if error.is_out_of_time() => Ok(None),
-        Err(error) => Err(error),
-    }
+    StoreError::unless_out_of_time(collect(found.max_time(PATIENCE)).await)
 }
 
 /// The least id of so long before a time and so many seconds after that.
 fn id_at(at: DateTime, before: Duration, after: i64) -> ObjectId {
-    let before = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
+    let before = integer(before.as_secs());
     let seconds = at.timestamp_millis().div_euclid(1000).saturating_sub(before).saturating_add(after);
     let seconds = u32::try_from(seconds.max(0)).unwrap_or(u32::MAX);
     let mut bytes = [0; 12];
@@ -340,7 +328,6 @@ fn gone(node: &Document, now: DateTime) -> Option<Event> {
     Some(Event::of_node(at, node.get_str("node").ok()?, words))
 }
 
-/// The attempts that ran within the span.
 fn ran<'a>(lives: impl Iterator<Item = &'a Life>, question: &Question) -> Vec<super::Ran> {
     let overlaps = |ran: &super::Ran| {
         ran.since <= question.to() && ran.until.is_none_or(|until| until >= question.from())

@@ -5,11 +5,11 @@ use std::time::Duration;
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_operation::operation;
-use futures::TryStreamExt;
 
-use super::{Addresses, node_filter};
+use super::Addresses;
 use crate::model::{NodeName, Selector};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, collect, with};
+use crate::task::archive::server_time_before;
 
 /// A node of Perl's that was not heard of for so long is gone.
 const PERL_SILENCE: Duration = Duration::from_secs(60);
@@ -44,8 +44,7 @@ impl Store {
     /// Removes a node whose DEN is not alive. What is its own in the database, as tasks and numbers, stays.
     #[operation]
     pub async fn delete_node(&self, selector: &Selector) -> Result<Removed, StoreError> {
-        let mut filter = node_filter(selector);
-        filter.insert("$expr", is_gone());
+        let filter = with(selector.filter("node"), doc! { "$expr": is_gone() });
         if let Some(gone) = self.nodes().find_one_and_delete(filter).await? {
             return Ok(Removed::Gone(gone.into()));
         }
@@ -57,8 +56,7 @@ impl Store {
     #[operation]
     pub(crate) async fn nodes_not_gone(&self) -> Result<Vec<Bson>, StoreError> {
         let alive = doc! { "$expr": { "$not": [is_gone()] } };
-        let found = self.nodes().find(alive).projection(doc! { "node": 1 }).await?;
-        let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+        let found = collect(self.nodes().find(alive).projection(doc! { "node": 1 })).await?;
         Ok(found.into_iter().filter_map(|mut node| node.remove("node")).collect())
     }
 
@@ -66,19 +64,16 @@ impl Store {
     /// decides between several who ask.
     #[operation]
     pub async fn take_deaths(&self, by: &NodeName) -> Result<Vec<Death>, StoreError> {
-        let recent = i64::try_from(RECENT.as_millis()).unwrap_or(i64::MAX);
         let open = doc! {
             "state": "dead", "seen": { "$type": "date" }, "$expr": { "$and": [
-                { "$gte": ["$seen", { "$subtract": ["$$NOW", recent] }] },
+                { "$gte": ["$seen", server_time_before("$$NOW", RECENT)] },
                 { "$ne": ["$hook.of", "$seen"] },
             ] },
         };
-        let found: Vec<Document> =
-            self.nodes().find(open.clone()).await?.map_ok(Document::from).try_collect().await?;
+        let found = collect(self.nodes().find(open.clone())).await?;
         let mut deaths = Vec::new();
         for death in found.iter().filter_map(Death::of) {
-            let mut still = open.clone();
-            still.extend(doc! { "_id": death.id, "seen": death.seen });
+            let still = with(open.clone(), doc! { "_id": death.id, "seen": death.seen });
             let hook = doc! { "of": death.seen, "by": by, "at": self.now() };
             let taken = self.nodes().update_one(still, doc! { "$set": { "hook": hook } }).await?;
             if taken.matched_count == 1 {
@@ -115,8 +110,8 @@ fn is_gone() -> Document {
     let as_a = |field: &str, to: &str, otherwise: Bson| {
         doc! { "$convert": { "input": field, "to": to, "onError": &otherwise, "onNull": otherwise } }
     };
-    let perl = i64::try_from(PERL_SILENCE.as_millis()).unwrap_or(i64::MAX);
-    let of_perl = doc! { "$lt": [as_a("$timestamp", "date", Bson::Null), { "$subtract": ["$$NOW", perl] }] };
+    let silent = server_time_before("$$NOW", PERL_SILENCE);
+    let of_perl = doc! { "$lt": [as_a("$timestamp", "date", Bson::Null), silent] };
     let until = doc! { "$add": ["$seen", as_a("$lease_ms", "long", Bson::Int64(0))] };
     let of_ours = doc! { "$or": [
         { "$ne": [{ "$type": "$seen" }, "date"] },

@@ -7,13 +7,13 @@ use std::time::Duration;
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_operation::operation;
-use futures::TryStreamExt;
 
 use super::{Stats, until_silent};
-use crate::model::{Labels, Node, NodeSelector, Queue, QueueId, drawn, whole_number};
+use crate::model::{Labels, Node, NodeSelector, Queue, QueueId, drawn};
 use crate::plugin::VERSIONS;
 use crate::store::error::typed;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, collect, count_of, ids_in};
+use crate::task::archive::server_time_before;
 
 /// How long free slots beyond its own share are left by a node to others that run less than theirs.
 pub const PATIENCE: Duration = Duration::from_secs(1);
@@ -129,7 +129,6 @@ pub struct Peer {
     pub name: String,
     /// Its last heartbeat, by the server's clock.
     pub seen: Option<DateTime>,
-    /// What its host can do.
     power: Option<u64>,
     maxthreads: Option<u64>,
     running: u64,
@@ -140,7 +139,6 @@ pub struct Peer {
     ignored: HashSet<ObjectId>,
     wants: HashSet<ObjectId>,
     labels: Labels,
-    /// Whether schedules fire from it.
     pub fires_schedules: bool,
 }
 
@@ -152,18 +150,18 @@ impl Peer {
             Some(texts.filter_map(Bson::as_str).map(str::to_owned).collect())
         };
         let serves = node.rest.get("serves").and_then(Bson::as_document);
-        let running = node.rest.get("running").and_then(whole_number);
+        let active = serves.filter(|serves| serves.contains_key("active"));
         Some(Self {
             name: node.node.as_str()?.to_owned(),
             seen: node.rest.get("seen").and_then(Bson::as_datetime).copied(),
             power: Stats::of_node(&node.rest).power(),
             maxthreads: node.thread_limit(),
-            running: running.and_then(|running| u64::try_from(running).ok()).unwrap_or(0),
+            running: count_of(&node.rest, "running").unwrap_or(0),
             is_draining: node.is_draining() || node.state() != Some("alive"),
             plugins: texts("plugins")?.into_iter().chain(texts(VERSIONS).unwrap_or_default()).collect(),
-            active: serves.filter(|serves| serves.contains_key("active")).map(|serves| ids(serves, "active")),
-            ignored: serves.map(|serves| ids(serves, "ignored")).unwrap_or_default(),
-            wants: ids(&node.rest, "wants"),
+            active: active.map(|serves| ids_in(serves, "active").collect()),
+            ignored: serves.map(|serves| ids_in(serves, "ignored").collect()).unwrap_or_default(),
+            wants: ids_in(&node.rest, "wants").collect(),
             labels: node.labels(),
             fires_schedules: node.rest.get("schedules").and_then(Bson::as_bool) != Some(false),
         })
@@ -213,34 +211,16 @@ impl Peer {
     }
 }
 
-fn ids(of: &Document, field: &str) -> HashSet<ObjectId> {
-    let ids = of.get_array(field).map(Vec::as_slice).unwrap_or_default();
-    ids.iter().filter_map(Bson::as_object_id).collect()
-}
-
 /// Reads the nodes of which something was heard a moment ago.
 pub(crate) fn peer_pipeline() -> Vec<Document> {
-    let silent = i64::try_from(SILENT.as_millis()).unwrap_or(i64::MAX);
-    let fields = [
-        "node",
-        "seen",
-        "state",
-        "draining",
-        "maxthreads",
-        "running",
-        "plugins",
-        VERSIONS,
-        "serves",
-        "stats",
-        "wants",
-        "labels",
-        "schedules",
-    ];
-    let only: Document = fields.into_iter().map(|field| (field.to_owned(), Bson::from(1))).collect();
+    let only = doc! {
+        "node": 1, "seen": 1, "state": 1, "draining": 1, "maxthreads": 1, "running": 1, "plugins": 1,
+        VERSIONS: 1, "serves": 1, "stats": 1, "wants": 1, "labels": 1, "schedules": 1,
+    };
     vec![
         doc! { "$match": {
             "state": "alive", "seen": { "$type": "date" }, "$expr": { "$and": [
-                { "$gte": ["$seen", { "$subtract": ["$$NOW", silent] }] },
+                { "$gte": ["$seen", server_time_before("$$NOW", SILENT)] },
                 { "$gte": [until_silent(), "$$NOW"] },
             ] },
         } },
@@ -252,7 +232,7 @@ impl Store {
     /// The nodes whose DENs have been heard of within the last seconds and do not drain.
     #[operation]
     pub async fn peers(&self) -> Result<Vec<Peer>, StoreError> {
-        let found: Vec<Document> = self.nodes().aggregate(peer_pipeline()).await?.try_collect().await?;
+        let found = collect(self.nodes().aggregate(peer_pipeline())).await?;
         Ok(found.into_iter().filter_map(peer).collect())
     }
 }

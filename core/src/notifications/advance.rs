@@ -5,12 +5,11 @@ use std::collections::HashMap;
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_operation::operation;
-use futures::TryStreamExt;
 
 use super::{Channel, Group, Kind, QUEUE, QUEUE_NAME, Subscription};
-use crate::model::{Selector, Status, TaskId, whole_number};
+use crate::model::{Selector, Status, TaskId};
 use crate::secrets::Sealed;
-use crate::store::{Store, StoreError, Stored};
+use crate::store::{Store, StoreError, Stored, collect, put};
 use crate::task::{SubmitError, TaskOptions};
 use disbatch_metrics::labels::Source;
 
@@ -100,14 +99,14 @@ impl Store {
         let admitted = self.admit_unasked(QUEUE, &options).await?;
         let params = subscription.params(message);
         let document = self.new_task(QUEUE, task, params, &options, &admitted).await?;
-        let status = document.get("status").and_then(whole_number).map(Status::from_code);
+        let status = Status::stored(&document);
         let is_wanted = doc! { "_id": &subscription.name, "state.outbox.task": task };
         match self.insert_because(&self.subscriptions(), is_wanted, document).await {
             Ok(()) => {
                 self.submitted(QUEUE, status, 1, Source::Notification);
                 Ok(())
             }
-            Err(error) if error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) => Ok(()),
+            Err(error) if error.is_duplicate_key() => Ok(()),
             Err(error) => {
                 self.doubt_counters();
                 Err(error.into())
@@ -131,11 +130,9 @@ impl Subscription {
         let url = if settings.channel == Channel::Mail { "server" } else { "url" };
         let mut channel = doc! { "kind": settings.channel.as_str() };
         for (name, value) in [(url, &settings.url), ("user", &settings.user), ("from", &settings.from)] {
-            channel.extend(value.as_ref().map(|value| (name.to_owned(), Bson::from(value))));
+            put(&mut channel, name, value.as_ref());
         }
-        if !settings.to.is_empty() {
-            channel.insert("to", &settings.to);
-        }
+        put(&mut channel, "to", (!settings.to.is_empty()).then_some(&settings.to));
         let mut params = doc! { "channel": channel, "message": message };
         if settings.subject.is_some() || settings.text.is_some() {
             params.insert("template", doc! { "subject": &settings.subject, "text": &settings.text });
@@ -197,8 +194,8 @@ async fn named(
     if ids.is_empty() {
         return Ok(HashMap::new());
     }
-    let found = collection.find(doc! { "_id": { "$in": ids } }).projection(doc! { "name": 1 }).await?;
-    let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+    let found =
+        collect(collection.find(doc! { "_id": { "$in": ids } }).projection(doc! { "name": 1 })).await?;
     let name = |found: &Document| {
         let name = match found.get("name")? {
             Bson::String(name) => name.clone(),

@@ -5,14 +5,14 @@ use std::time::Duration;
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_operation::operation;
-use futures::TryStreamExt;
 use serde::{Deserialize, Serialize};
 
 use super::{About, Event, Kind, QUEUE, Settings};
 use crate::model::{CANARY_RETURNED, SHADOW_OF, Status, whole_number};
 use crate::queue::FirstTask;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, collect};
 use crate::tags::{self, TAGS};
+use crate::task::transition::millis;
 
 /// So many tasks that run too long are known, those that were started first.
 const MOST_TASKS: i64 = 1_000;
@@ -128,14 +128,9 @@ impl Store {
             "$expr": { "$lt": ["$started", ago] },
         };
         let fields = doc! { "queue": 1, "schedule": 1, "tenant": 1, TAGS: 1, "attempt": 1, "started": 1 };
-        let found = self
-            .tasks()
-            .find(filter)
-            .sort(doc! { "started": 1 })
-            .limit(MOST_TASKS)
-            .projection(fields)
-            .await?;
-        let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+        let tasks = self.tasks();
+        let found = tasks.find(filter).sort(doc! { "started": 1 }).limit(MOST_TASKS).projection(fields);
+        let found = collect(found).await?;
         let now = self.now().timestamp_millis();
         let runs = found.iter().filter_map(|task| {
             let id = task.get_object_id("_id").ok()?;
@@ -161,9 +156,6 @@ impl Store {
 
     /// Times of schedules that came too late for a task, and, where nobody is about to make up for them, those that have passed.
     async fn missed_times(&self, with_overdue: bool) -> Result<Vec<Condition>, StoreError> {
-        let ago = |time: Duration| {
-            doc! { "$subtract": ["$$NOW", i64::try_from(time.as_millis()).unwrap_or(i64::MAX)] }
-        };
         let missed =
             doc! { "missed.at": { "$type": "date" }, "$expr": { "$gt": ["$missed.at", ago(RECENT)] } };
         let overdue = doc! {
@@ -174,8 +166,7 @@ impl Store {
         for (filter, field) in [(Some(missed), "missed"), (with_overdue.then_some(overdue), "next_for")] {
             let Some(filter) = filter else { continue };
             let fields = doc! { "queue": 1, "tenant": 1, field: 1 };
-            let found = self.schedules().find(filter).projection(fields).await?;
-            let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+            let found = collect(self.schedules().find(filter).projection(fields)).await?;
             conditions.extend(found.iter().filter_map(missed_time));
         }
         Ok(conditions)
@@ -184,17 +175,17 @@ impl Store {
     /// Canaries that were taken back lately. They are told apart by when they had begun.
     async fn returned_canaries(&self) -> Result<Vec<Condition>, StoreError> {
         let at = format!("{CANARY_RETURNED}.at");
-        let recent = doc! { "$subtract": ["$$NOW", i64::try_from(RECENT.as_millis()).unwrap_or(i64::MAX)] };
-        let returned = doc! { &at: { "$type": "date" }, "$expr": { "$gt": [format!("${at}"), recent] } };
-        let found = self.queues().find(returned).projection(doc! { "tenant": 1, CANARY_RETURNED: 1 }).await?;
-        let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+        let returned = doc! { &at: { "$type": "date" }, "$expr": { "$gt": [format!("${at}"), ago(RECENT)] } };
+        let found =
+            collect(self.queues().find(returned).projection(doc! { "tenant": 1, CANARY_RETURNED: 1 }))
+                .await?;
         Ok(found.iter().filter_map(returned_canary).collect())
     }
 
     async fn dead_nodes(&self) -> Result<Vec<Condition>, StoreError> {
         let dead = doc! { "state": "dead", "seen": { "$type": "date" } };
-        let found = self.nodes().find(dead).projection(doc! { "node": 1, "seen": 1, "lease_ms": 1 }).await?;
-        let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+        let found =
+            collect(self.nodes().find(dead).projection(doc! { "node": 1, "seen": 1, "lease_ms": 1 })).await?;
         let dead = found.iter().filter_map(|node| {
             let name = node.get("node").and_then(Bson::as_str)?.to_owned();
             let seen = *node.get_datetime("seen").ok()?;
@@ -206,6 +197,10 @@ impl Store {
         });
         Ok(dead.collect())
     }
+}
+
+fn ago(time: Duration) -> Document {
+    doc! { "$subtract": ["$$NOW", millis(time)] }
 }
 
 fn returned_canary(queue: &Document) -> Option<Condition> {

@@ -1,12 +1,11 @@
 //! What tasks come to, from the server's log of changes, in its order.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, Timestamp, doc};
 use disbatch_operation::operation;
-use futures::TryStreamExt;
 use mongodb::change_stream::ChangeStream;
 use serde::Deserialize;
 
@@ -16,13 +15,12 @@ use crate::inbox::REFUSED;
 use crate::model::{SHADOW_OF, Status, TaskId, whole_number};
 use crate::observe::{AWAIT, LOST};
 use crate::store::collections::TASKS;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, collect};
 use crate::tags::{self, TAGS};
 
 /// An entry of a history is that of a change if their times are so near to each other.
 const SAME: Duration = Duration::from_secs(3);
 
-/// Why the log cannot be followed.
 #[derive(Debug, thiserror::Error)]
 pub enum FollowError {
     /// What happened then is not kept any more.
@@ -68,10 +66,8 @@ struct Change {
     /// By the clock of the server. Before MongoDB 6.0 it does not tell.
     at: Option<DateTime>,
     /// The new entries of its history, each as the `v` of a document.
-    #[serde(default)]
     entries: Option<Vec<Document>>,
     /// All of it, where the log has nothing less: it has become too long, or the document was replaced.
-    #[serde(default)]
     history: Option<Vec<Bson>>,
     /// Whether the whole document was replaced, so that its status may be as it was before.
     #[serde(default)]
@@ -176,23 +172,9 @@ impl Store {
     /// of tasks that deliver messages, nor attempts that have failed and are repeated, nor tasks whose end somebody wanted.
     #[operation(changes = changes.len())]
     pub async fn describe_ends(&self, changes: &[Followed]) -> Result<Vec<(Position, End)>, StoreError> {
-        let mut known: HashMap<ObjectId, Document> = HashMap::new();
-        // In this order: a task leaves `tasks` only when it is in the archive.
-        for collection in [self.tasks(), self.archive()] {
-            let rest = changes.iter().map(|change| change.task).filter(|task| !known.contains_key(task));
-            let rest: Vec<ObjectId> = rest.collect();
-            if rest.is_empty() {
-                break;
-            }
-            let found = collection.find(doc! { "_id": { "$in": rest } });
-            let found = found
-                .projection(
-                    doc! { "queue": 1, "schedule": 1, "tenant": 1, TAGS: 1, "cancel": 1, SHADOW_OF: 1 },
-                )
-                .await?;
-            let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
-            known.extend(found.into_iter().filter_map(|task| Some((task.get_object_id("_id").ok()?, task))));
-        }
+        let tasks: Vec<ObjectId> = changes.iter().map(|change| change.task).collect();
+        let fields = ["queue", "schedule", "tenant", TAGS, "cancel", SHADOW_OF];
+        let known = self.tasks_by_id(&tasks, &fields).await?;
         let died = self.died(changes).await?;
         let end = |change: &Followed| {
             let task = known.get(&change.task)?;
@@ -224,8 +206,7 @@ impl Store {
             return Ok(HashSet::new());
         }
         let died = doc! { "$or": again, "status": Status::Orphaned };
-        let found = self.attempts().find(died).projection(doc! { "task": 1, "attempt": 1 }).await?;
-        let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+        let found = collect(self.attempts().find(died).projection(doc! { "task": 1, "attempt": 1 })).await?;
         let attempt = |found: &Document| {
             Some((found.get_object_id("task").ok()?, found.get("attempt").and_then(whole_number)?))
         };

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::conditions::{Condition, Held};
 use super::{Kind, Settings};
+use crate::task::transition::millis;
 
 /// A message tells of so many things at most, besides how many others there are.
 const MOST_GROUPS: usize = 50;
@@ -262,8 +263,7 @@ impl State {
     /// Whether a message is to be made of what was noted.
     pub fn is_due(&self, settings: &Settings, now: DateTime) -> bool {
         let is_past = |since: DateTime, wait: std::time::Duration| {
-            now.timestamp_millis().saturating_sub(since.timestamp_millis())
-                >= i64::try_from(wait.as_millis()).unwrap_or(i64::MAX)
+            now.timestamp_millis().saturating_sub(since.timestamp_millis()) >= millis(wait)
         };
         self.outbox.is_none()
             && self.waits.is_some_and(|waits| is_past(waits, settings.delay()))

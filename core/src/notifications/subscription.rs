@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{DateTime, Document};
+use disbatch_values::words;
 use serde::{Deserialize, Serialize};
 
 use super::About;
@@ -22,34 +23,36 @@ const LONGEST_TEMPLATE: usize = 10_000;
 /// Longer times than a year are a mistake.
 const LONGEST: f64 = 366.0 * 86_400.0;
 
-/// What can be told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// A task has failed for good.
-    Failed,
-    /// One has after the one before of its schedule or queue had not.
-    FirstFailure,
-    /// So many in a row have.
-    FailuresInRow,
-    /// One has succeeded after others had failed, or what lasted too long is over.
-    Recovered,
-    /// A runner has died with its task.
-    Lost,
-    /// The first task of a queue waits too long.
-    WaitsLong,
-    /// A task runs too long.
-    RunsLong,
-    /// A time of a schedule has passed without a task.
-    ScheduleMissed,
-    /// A DEN is silent that has not said that it leaves.
-    NodeDead,
-    /// The canary of a queue was worse, and was taken back.
-    CanaryReturned,
-    /// What happened for a while is not known.
-    MissedEvents,
-    /// Somebody wants to see whether messages arrive.
-    Test,
+words! {
+    /// What can be told.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Kind {
+        /// A task has failed for good.
+        Failed = "failed",
+        /// One has after the one before of its schedule or queue had not.
+        FirstFailure = "first_failure",
+        /// So many in a row have.
+        FailuresInRow = "failures_in_row",
+        /// One has succeeded after others had failed, or what lasted too long is over.
+        Recovered = "recovered",
+        /// A runner has died with its task.
+        Lost = "lost",
+        /// The first task of a queue waits too long.
+        WaitsLong = "waits_long",
+        /// A task runs too long.
+        RunsLong = "runs_long",
+        /// A time of a schedule has passed without a task.
+        ScheduleMissed = "schedule_missed",
+        /// A DEN is silent that has not said that it leaves.
+        NodeDead = "node_dead",
+        /// The canary of a queue was worse, and was taken back.
+        CanaryReturned = "canary_returned",
+        /// What happened for a while is not known.
+        MissedEvents = "missed_events",
+        /// Somebody wants to see whether messages arrive.
+        Test = "test",
+    }
 }
 
 impl Kind {
@@ -63,50 +66,24 @@ impl Kind {
         Self::NodeDead,
         Self::CanaryReturned,
     ];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Failed => "failed",
-            Self::FirstFailure => "first_failure",
-            Self::FailuresInRow => "failures_in_row",
-            Self::Recovered => "recovered",
-            Self::Lost => "lost",
-            Self::WaitsLong => "waits_long",
-            Self::RunsLong => "runs_long",
-            Self::ScheduleMissed => "schedule_missed",
-            Self::NodeDead => "node_dead",
-            Self::CanaryReturned => "canary_returned",
-            Self::MissedEvents => "missed_events",
-            Self::Test => "test",
-        }
-    }
 }
 
-/// How it is told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Channel {
-    /// JSON for a program, signed as Standard Webhooks are.
-    Webhook,
-    /// A message for Slack, or what takes the same.
-    Slack,
-    /// A card for Microsoft Teams.
-    Teams,
-    Mail,
+words! {
+    /// How it is told.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Channel {
+        /// JSON for a program, signed as Standard Webhooks are.
+        Webhook = "webhook",
+        /// A message for Slack, or what takes the same.
+        Slack = "slack",
+        /// A card for Microsoft Teams.
+        Teams = "teams",
+        Mail = "mail",
+    }
 }
 
 impl Channel {
-    pub const ALL: [Self; 4] = [Self::Webhook, Self::Slack, Self::Teams, Self::Mail];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Webhook => "webhook",
-            Self::Slack => "slack",
-            Self::Teams => "teams",
-            Self::Mail => "mail",
-        }
-    }
-
     /// Whether who knows the address may write there.
     pub const fn has_secret_address(self) -> bool {
         matches!(self, Self::Slack | Self::Teams)
@@ -219,10 +196,8 @@ impl Settings {
         }
         for (field, template) in [("subject", &self.subject), ("text", &self.text)] {
             if template.as_ref().is_some_and(|text| text.chars().count() > LONGEST_TEMPLATE) {
-                return Err(SettingsError::new(
-                    field,
-                    format!("expected at most {LONGEST_TEMPLATE} characters"),
-                ));
+                let reason = format!("expected at most {LONGEST_TEMPLATE} characters");
+                return Err(SettingsError::new(field, reason));
             }
         }
         self.check_channel()
@@ -251,10 +226,8 @@ impl Settings {
             _ => {}
         }
         if of_mail == self.to.is_empty() || !self.to.iter().all(|to| is_address(to)) {
-            return Err(SettingsError::new(
-                "to",
-                "expected the addresses that mail is to, and is for mail alone",
-            ));
+            let reason = "expected the addresses that mail is to, and is for mail alone";
+            return Err(SettingsError::new("to", reason));
         }
         if self.user.is_some() && !of_mail {
             return Err(SettingsError::new("user", "is for mail alone"));

@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use crate::model::{QueueId, Status, TaskId};
 use crate::store::collections::TASKS;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, all_of};
 use crate::tags::TAGS;
 use crate::task::archive;
 
@@ -43,7 +43,7 @@ pub struct FeedFilter {
 
 impl FeedFilter {
     fn query(&self) -> Document {
-        let of = |queues: &[QueueId]| doc! { "queue": { "$in": queues.iter().map(|queue| queue.0).collect::<Vec<_>>() } };
+        let of = |queues: &[QueueId]| doc! { "queue": { "$in": queues } };
         let mut all: Vec<Document> = self.queues.iter().map(|queues| of(queues)).collect();
         if let Some((queues, tenants)) = &self.within {
             all.push(doc! { "$or": [of(queues), { "tenant": { "$in": tenants } }] });
@@ -59,11 +59,7 @@ impl FeedFilter {
         for (name, value) in [("group", &self.group), ("tenant", &self.tenant)] {
             all.extend(value.as_ref().map(|value| doc! { name: value }));
         }
-        if all.is_empty() {
-            doc! {}
-        } else {
-            doc! { "$and": all }
-        }
+        all_of(all)
     }
 }
 
@@ -152,10 +148,7 @@ impl Store {
             .full_document(FullDocumentType::UpdateLookup)
             .max_await_time(AWAIT);
         let asked = position.is_some();
-        let changes = match position {
-            Some(Position(token)) => watch.resume_after(token).await,
-            None => watch.await,
-        };
+        let changes = watch.resume_after(position.map(|Position(token)| token)).await;
         let changes = changes.map_err(|error| {
             let error = StoreError::from(error);
             match error.write_failure() {

@@ -6,6 +6,7 @@ use bson::{Bson, DateTime, Document, doc};
 
 use super::StreamName;
 use crate::model::whole_number;
+use crate::store::integer;
 
 /// The field of `exit` that has them.
 const OUTPUT: &str = "output";
@@ -70,8 +71,7 @@ impl Marks {
 
     /// Time and offset of each, one after the other.
     fn numbers(&self) -> Bson {
-        let number = |number: u64| Bson::Int64(i64::try_from(number).unwrap_or(i64::MAX));
-        Bson::Array(self.marks.iter().flat_map(|mark| [number(mark.at), number(mark.offset)]).collect())
+        self.marks.iter().flat_map(|mark| [mark.at, mark.offset]).map(integer).collect()
     }
 }
 
@@ -80,7 +80,7 @@ pub fn timed(since: DateTime, [stdout, stderr]: [&Marks; 2]) -> Option<Document>
     let times = || stdout.marks.iter().chain(&stderr.marks).map(|mark| mark.at);
     let took = times().max()? - times().min()?;
     (took >= SHORTEST).then(|| {
-        let [out, err] = StreamName::BOTH.map(StreamName::as_str);
+        let [out, err] = StreamName::ALL.map(StreamName::as_str);
         doc! { OUTPUT: { SINCE: since, out: stdout.numbers(), err: stderr.numbers() } }
     })
 }

@@ -7,8 +7,7 @@ use futures::{StreamExt, TryStreamExt};
 use mongodb::Cursor;
 
 use super::{CHUNK_SIZE, Encoding, chunk_bytes, damaged};
-use crate::model::whole_number;
-use crate::store::{Rows, Store, StoreError, attended};
+use crate::store::{Rows, Store, StoreError, attended, count_of, integer};
 
 /// What is known about a file of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +35,7 @@ impl Store {
             .get_document("metadata")
             .is_ok_and(|data| data.get_str("encoding").is_ok_and(|name| name == "binary"));
         Ok(Some(OutputFile {
-            length: count(&file, "length").unwrap_or(0),
+            length: count_of(&file, "length").unwrap_or(0),
             encoding: if binary { Encoding::Binary } else { Encoding::Text },
         }))
     }
@@ -61,8 +60,7 @@ impl Store {
         from: u64,
     ) -> Result<Rows<Vec<u8>>, StoreError> {
         let (first, skip) = if from == 0 { (0, 0) } else { self.chunk_at(id, file, from).await? };
-        let number = i64::try_from(first).unwrap_or(i64::MAX);
-        let wanted = doc! { "files_id": id, "n": { "$gte": number } };
+        let wanted = doc! { "files_id": id, "n": { "$gte": integer(first) } };
         // A chunk at a time: without that, the server sends 16 MiB at once to each reader.
         let cursor = self.chunks().find(wanted).sort(doc! { "n": 1 }).batch_size(1).await?;
         let pieces = cursor.enumerate().map(move |(index, chunk)| {
@@ -92,7 +90,7 @@ impl Store {
         let (mut parts, mut read, mut before) = (Vec::new(), 0, None);
         while read < most && before != Some(0) {
             let Some(chunk) = chunks.try_next().await? else { break };
-            let number = before.map_or_else(|| count(&chunk, "n"), |number| u64::checked_sub(number, 1));
+            let number = before.map_or_else(|| count_of(&chunk, "n"), |number| u64::checked_sub(number, 1));
             let number = number.and_then(|number| usize::try_from(number).ok()).unwrap_or(0);
             let bytes = chunk_bytes(id, number, chunk)?;
             read += bytes.len();
@@ -121,15 +119,15 @@ impl Store {
         let Some(last) = last else { return Ok(false) };
         let size = CHUNK_SIZE as u64;
         match file.encoding {
-            Encoding::Binary => Ok(count(&last, "n") == Some(last_byte / size)),
-            Encoding::Text if count(&last, "characters").is_some_and(|characters| characters < size) => {
+            Encoding::Binary => Ok(count_of(&last, "n") == Some(last_byte / size)),
+            Encoding::Text if count_of(&last, "characters").is_some_and(|characters| characters < size) => {
                 Ok(true)
             }
             Encoding::Text => {
                 let mut lengths = self.chunk_lengths(id, 1).await?;
                 let mut there = 0;
                 while let Some(chunk) = lengths.try_next().await? {
-                    there += count(&chunk, "length").unwrap_or(0);
+                    there += count_of(&chunk, "length").unwrap_or(0);
                 }
                 Ok(there == file.length)
             }
@@ -156,10 +154,10 @@ impl Store {
         let mut lengths = self.chunk_lengths(id, 1).await?;
         let (mut number, mut before) = (0_usize, 0);
         while let Some(chunk) = lengths.try_next().await? {
-            if count(&chunk, "n") != Some(number as u64) {
+            if count_of(&chunk, "n") != Some(number as u64) {
                 return Err(damaged(id, format!("chunk {number} is missing")));
             }
-            let end = before + count(&chunk, "length").unwrap_or(0);
+            let end = before + count_of(&chunk, "length").unwrap_or(0);
             if position < end {
                 return Ok((number, usize::try_from(position - before).unwrap_or(usize::MAX)));
             }
@@ -182,14 +180,14 @@ impl Store {
         let mut lengths = self.chunk_lengths(id, -1).await?;
         let (mut end, mut after) = (length, None);
         while let Some(chunk) = lengths.try_next().await? {
-            let (Some(number), Some(size)) = (count(&chunk, "n"), count(&chunk, "length")) else { break };
+            let (number, size) = (count_of(&chunk, "n"), count_of(&chunk, "length"));
+            let (Some(number), Some(size)) = (number, size) else { break };
             if after.is_some_and(|after| number.checked_add(1) != Some(after)) {
                 break;
             }
             let Some(start) = end.checked_sub(size) else { break };
             if start <= position {
-                let place = (usize::try_from(number), usize::try_from(position - start));
-                return Ok(if let (Ok(number), Ok(skip)) = place { Some((number, skip)) } else { None });
+                return Ok(usize::try_from(number).ok().zip(usize::try_from(position - start).ok()));
             }
             (end, after) = (start, Some(number));
         }
@@ -204,8 +202,4 @@ impl Store {
         };
         Ok(self.chunks().find(doc! { "files_id": id }).projection(only).sort(doc! { "n": order }).await?)
     }
-}
-
-fn count(document: &Document, key: &str) -> Option<u64> {
-    document.get(key).and_then(whole_number).and_then(|number| u64::try_from(number).ok())
 }

@@ -88,7 +88,6 @@ pub(super) fn nanos(millis: i64) -> i64 {
 /// Some starts that were taken at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Take<I> {
-    /// Which take it was.
     pub id: I,
     /// When, in milliseconds since 1970.
     pub at: i64,

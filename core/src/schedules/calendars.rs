@@ -4,13 +4,12 @@ use disbatch_operation::operation;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bson::{Bson, Document, doc};
-use futures::TryStreamExt;
 use jiff::civil::Date;
 
 use super::spec::{Rule, SpecError, given, is_name, shown, text, zone};
 use super::zone::Zone;
 use super::{Schedule, ScheduleError, Spec};
-use crate::store::{Altered, Store, StoreError};
+use crate::store::{Altered, Store, StoreError, collect, put};
 
 /// So many days a calendar has at most, of each kind.
 const MOST_DAYS: usize = 5_000;
@@ -18,7 +17,6 @@ const MOST_DAYS: usize = 5_000;
 /// How often the next time of a schedule is set anew that others change at the same moment.
 const TRIES: usize = 5;
 
-/// Days with a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Calendar {
     pub name: String,
@@ -46,10 +44,9 @@ impl Calendar {
         })
     }
 
-    /// As it is stored.
     pub fn document(&self) -> Document {
         let mut document = doc! { "_id": &self.name, "dates": self.dates(), "recurring": self.recurring() };
-        document.extend(self.zone().map(|zone| ("zone".to_owned(), Bson::from(zone))));
+        put(&mut document, "zone", self.zone());
         document
     }
 
@@ -71,11 +68,6 @@ impl Calendar {
 }
 
 impl Calendars {
-    pub const fn none() -> Self {
-        Self(BTreeMap::new())
-    }
-
-    /// Those.
     pub fn of(calendars: impl IntoIterator<Item = Calendar>) -> Self {
         Self(calendars.into_iter().map(|calendar| (calendar.name.clone(), calendar)).collect())
     }
@@ -117,7 +109,7 @@ impl Store {
     #[operation]
     pub async fn calendars_of(&self, spec: &Spec) -> Result<Calendars, StoreError> {
         if spec.calendars.is_empty() {
-            return Ok(Calendars::none());
+            return Ok(Calendars::default());
         }
         let names: Vec<&String> = spec.calendars.iter().map(|used| &used.name).collect();
         Ok(Calendars::of(self.calendars_that(doc! { "_id": { "$in": names } }).await?))
@@ -143,12 +135,11 @@ impl Store {
             let schedules = users.into_iter().map(|schedule| schedule.settings.name).take(20).collect();
             return Err(ScheduleError::CalendarInUse { calendar: name.to_owned(), schedules });
         }
-        Ok(self.calendars().find_one_and_delete(doc! { "_id": name }).await?)
+        Ok(self.calendars().find_one_and_delete(doc! { "_id": name }).await.map_err(StoreError::from)?)
     }
 
     async fn calendars_that(&self, filter: Document) -> Result<Vec<Calendar>, StoreError> {
-        let found = self.calendars().find(filter).sort(doc! { "_id": 1 }).await?;
-        let found: Vec<Document> = found.try_collect().await?;
+        let found = collect(self.calendars().find(filter).sort(doc! { "_id": 1 })).await?;
         let readable = |calendar: &Document| {
             Calendar::read(calendar)
                 .inspect_err(|error| tracing::warn!(%error, "ignoring a calendar that cannot be read"))
@@ -158,9 +149,8 @@ impl Store {
     }
 
     async fn schedules_by(&self, calendar: &str) -> Result<Vec<Schedule>, StoreError> {
-        let found = self.schedules().find(doc! { "calendars.name": calendar }).await?;
-        let found: Vec<crate::store::Stored> = found.try_collect().await?;
-        Ok(found.into_iter().filter_map(|schedule| super::document::readable(schedule.into())).collect())
+        let found = collect(self.schedules().find(doc! { "calendars.name": calendar })).await?;
+        Ok(found.into_iter().filter_map(super::document::readable).collect())
     }
 
     /// Sets the next time of a schedule, as its calendars have changed. A time that is due stays, and is looked at when it
@@ -198,10 +188,8 @@ fn days<T: Ord>(
         None => return Ok(BTreeSet::new()),
         Some(Bson::Array(list)) if list.len() <= MOST_DAYS => list,
         Some(_) => {
-            return Err(SpecError::new(
-                field,
-                format!("expected a list of at most {MOST_DAYS} like [\"{example}\"]"),
-            ));
+            let reason = format!("expected a list of at most {MOST_DAYS} like [\"{example}\"]");
+            return Err(SpecError::new(field, reason));
         }
     };
     let wrong = |day: &Bson| SpecError::new(field, format!("{} is no day like \"{example}\"", shown(day)));

@@ -3,8 +3,6 @@
 
 mod words;
 
-use std::fmt;
-
 use jiff::civil::{Date, DateTime, Time};
 
 /// What expressions with names stand for.
@@ -18,7 +16,6 @@ const NAMED: [(&str, &str); 7] = [
     ("@hourly", "0 * * * *"),
 ];
 
-/// All hours of a day.
 const EVERY_HOUR: u64 = (1 << 24) - 1;
 
 /// The calendar repeats itself after so many years, and so does what an expression means.
@@ -42,7 +39,6 @@ pub struct CronExpr {
     weekdays: Option<Weekdays>,
 }
 
-/// Days of a month.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Days {
     numbers: u64,
@@ -52,11 +48,7 @@ struct Days {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CronError {
     #[error("'{text}' has {fields} fields, a cron expression has 5, or 6 with seconds first")]
-    Fields {
-        text: String,
-        /// How many fields it has.
-        fields: usize,
-    },
+    Fields { text: String, fields: usize },
     #[error("'{0}' is no name of a cron expression: expected {names}", names = names())]
     Name(String),
     #[error("the field {field}: '{value}' {reason}")]
@@ -113,7 +105,6 @@ impl CronExpr {
         &self.text
     }
 
-    /// Whether it means every hour of its days.
     pub(super) fn is_every_hour(&self) -> bool {
         self.hours == EVERY_HOUR
     }
@@ -181,12 +172,6 @@ impl CronExpr {
     }
 }
 
-impl fmt::Display for CronExpr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
 /// The field of days of the month. `None`: it names none.
 fn days(text: &str) -> Result<Option<Days>, CronError> {
     if Field::names_nothing(text) {
@@ -239,10 +224,8 @@ const WEEKDAY: Field = Field {
     names: &["sun", "mon", "tue", "wed", "thu", "fri", "sat"],
 };
 
-/// Days of the week.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Weekdays {
-    /// Each of them.
     pub every: u64,
     /// The last one of a month.
     pub last: u64,
@@ -333,7 +316,6 @@ impl Weekdays {
         Ok(Some(days))
     }
 
-    /// Whether a day is one of them.
     fn has(self, date: Date) -> bool {
         let weekday = date.weekday().to_sunday_zero_offset();
         let is_in = |set: u64| first(set, weekday) == Some(weekday);
@@ -356,7 +338,6 @@ fn first(set: u64, from: i8) -> Option<i8> {
     if rest == 0 { None } else { i8::try_from(rest.trailing_zeros() + from).ok() }
 }
 
-/// The numbers of a set, in order.
 fn numbers(set: u64) -> Vec<u8> {
     (0..64).filter(|number| set & (1 << number) != 0).collect()
 }
@@ -447,7 +428,7 @@ mod tests {
     #[test]
     fn it_is_kept_as_it_was_written() {
         let expression = CronExpr::parse("  0  8 * *\tmon-fri ").unwrap();
-        assert_eq!(expression.to_string(), "0 8 * * mon-fri");
+        assert_eq!(expression.text(), "0 8 * * mon-fri");
         assert_eq!(CronExpr::parse(expression.text()), Ok(expression));
         assert!(CronExpr::parse("5 */1 * * *").unwrap().is_every_hour());
         assert!(!CronExpr::parse("5 */2 * * *").unwrap().is_every_hour());

@@ -8,12 +8,13 @@ use super::spec::{
     SpecError, given, is_name, seconds, shown, text, whole, whole_unless_zero, without_null, word,
 };
 use super::{
-    COLLECTION, Counts, Firing, LONGEST_DESCRIPTION, Last, LastSuccess, Schedule, ScheduleId, Settings, Spec,
+    COLLECTION, Counts, Firing, LONGEST_DESCRIPTION, Last, LastSuccess, Overlap, Schedule, ScheduleId,
+    Settings, Spec,
 };
 use crate::gates::LockRequest;
 use crate::model::{FILES, QueueId, STEPS, Selector, Step, TaskFiles, TaskId, number, whole_number};
 use crate::secrets::{self, Sealed};
-use crate::store::StoreError;
+use crate::store::{StoreError, setting_or_removing};
 use crate::tags::{self, TAGS};
 use crate::task::TaskOptions;
 
@@ -26,14 +27,12 @@ pub const OPTIONS: [&str; 10] =
     ["timeout", "grace", "max_attempts", "backoff", "group", "priority", "locks", TAGS, STEPS, FILES];
 
 impl Schedule {
-    /// What is stored.
     pub fn read(document: Document) -> Result<Self, SpecError> {
         let id = document.get_object_id("_id").map_err(|_| SpecError::new("_id", "expected an id"))?;
         let time = |name: &str| document.get_datetime(name).ok().copied();
         let part = |name: &str| document.get_document(name).ok();
         let count = |name: &str| {
-            let count = part("counts").and_then(|counts| counts.get(name)).and_then(whole_number);
-            count.unwrap_or_default()
+            part("counts").and_then(|counts| counts.get(name)).and_then(whole_number).unwrap_or_default()
         };
         let firing = document.get_array("firing").map(Vec::as_slice).unwrap_or_default();
         Ok(Self {
@@ -62,14 +61,11 @@ impl Schedule {
 
     /// What finds it as long as nobody has decided about its next time, or changed its settings.
     pub(super) fn unchanged(&self) -> Document {
-        let mut filter = doc! { "_id": self.id, "rev": self.rev };
-        filter.insert("next", self.next.map_or(Bson::Null, Bson::from));
-        filter
+        doc! { "_id": self.id, "rev": self.rev, "next": self.next }
     }
 }
 
 impl Settings {
-    /// As they are stored.
     pub(super) fn document(&self) -> Document {
         without_null(self.fields(self.params.clone()))
     }
@@ -103,7 +99,6 @@ impl Settings {
         fields
     }
 
-    /// Whether they can be those of a schedule.
     pub(super) fn check(&self) -> Result<(), SpecError> {
         if !is_name(&self.name) {
             return Err(SpecError::new("name", "expected 1 to 200 characters without spaces around them"));
@@ -112,10 +107,8 @@ impl Settings {
             return Err(SpecError::new("name", "it would be taken for an id"));
         }
         if self.description.chars().count() > LONGEST_DESCRIPTION {
-            return Err(SpecError::new(
-                "description",
-                format!("expected at most {LONGEST_DESCRIPTION} characters"),
-            ));
+            let reason = format!("expected at most {LONGEST_DESCRIPTION} characters");
+            return Err(SpecError::new("description", reason));
         }
         if whole(self.catch_up) > LONGEST_CATCH_UP {
             let reason = format!("expected whole seconds from 0 to {LONGEST_CATCH_UP}");
@@ -142,7 +135,7 @@ impl Settings {
             params: fields.get_document("params").cloned().unwrap_or_default(),
             options: read_options(given_options, given(fields, secrets::FIELD))?,
             spec: Spec::read(fields)?,
-            overlap: word(fields, "overlap", "allow, skip, queue or cancel")?,
+            overlap: word(fields, "overlap", Overlap::named, "allow, skip, queue or cancel")?,
             catch_up: seconds(fields, "catch_up", LONGEST_CATCH_UP)?.unwrap_or_default(),
             tenant: owned("tenant")?,
             owner: owned("owner")?,
@@ -166,18 +159,9 @@ pub(super) fn readable(document: Document) -> Option<Schedule> {
         .ok()
 }
 
-/// A pipeline that sets the settings and removes those that are not among them. Values that look like expressions stay
-/// what they are.
+/// A pipeline that sets the settings and removes those that are not among them.
 pub(super) fn settings_update(settings: &Settings) -> Vec<Document> {
-    let fields = settings.fields(settings.params.clone());
-    let (gone, set): (Document, Document) = fields.into_iter().partition(|(_, value)| *value == Bson::Null);
-    let set: Document =
-        set.into_iter().map(|(name, value)| (name, Bson::from(doc! { "$literal": value }))).collect();
-    let mut stages = vec![doc! { "$set": set }];
-    if !gone.is_empty() {
-        stages.push(doc! { "$unset": gone.into_iter().map(|(name, _)| name).collect::<Vec<_>>() });
-    }
-    stages
+    setting_or_removing(settings.fields(settings.params.clone()))
 }
 
 /// What people can tell of settings: null for those that are not set, and nothing of secure parameters but that there are
@@ -215,7 +199,6 @@ pub(super) fn next_update_after(
     vec![doc! { "$set": { "next": one_of(due(passed), next.map(due)), "next_for": one_of(passed, next) } }]
 }
 
-/// An entry of `firing`, as it is stored.
 pub(super) fn firing_document(firing: &Firing) -> Document {
     doc! { "for": firing.time, "task": firing.task }
 }
@@ -273,7 +256,6 @@ pub fn options_with(
     read_options(&options, sealed.as_ref())
 }
 
-/// Whether a schedule can have these.
 fn check_options(options: &TaskOptions) -> Result<(), SpecError> {
     let others = [
         ("a time to start at", options.start.is_some()),
@@ -295,47 +277,37 @@ fn stored_options(options: &TaskOptions) -> (Document, Option<Bson>) {
     (kept.collect(), sealed)
 }
 
-/// What is stored.
+/// An option, if it is given: `read` has to understand it.
+fn option<'a, T>(
+    options: &'a Document,
+    name: &str,
+    read: impl Fn(&'a Bson) -> Option<T>,
+) -> Result<Option<T>, SpecError> {
+    let wrong = || SpecError::new("options", format!("{name} cannot be understood"));
+    given(options, name).map(|value| read(value).ok_or_else(wrong)).transpose()
+}
+
 fn read_options(options: &Document, sealed: Option<&Bson>) -> Result<TaskOptions, SpecError> {
-    let wrong = |name: &str| SpecError::new("options", format!("{name} cannot be understood"));
-    let seconds = |name: &str| match given(options, name) {
-        None => Ok(None),
-        Some(value) => {
-            let duration = number(value).and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-            duration.ok_or_else(|| wrong(name)).map(Some)
-        }
+    let seconds = |value: &Bson| Duration::try_from_secs_f64(number(value)?).ok();
+    let backoff = option(options, "backoff", |backoff| backoff.as_document().cloned())?;
+    let locks = option(options, "locks", |locks| {
+        locks.as_array()?.iter().map(Bson::as_str).collect::<Option<Vec<&str>>>()
+    })?;
+    let locks = LockRequest::list(locks.unwrap_or_default());
+    let locks = locks.map_err(|error| SpecError::new("options", error.to_string()))?;
+    let read_sealed = |sealed: &Bson| {
+        let unknown = || SpecError::new("secure_params", "they are not stored in a way that is known");
+        let sealed = sealed.as_document().ok_or_else(unknown)?;
+        Sealed::stored(sealed).map_err(|error| SpecError::new("secure_params", error.to_string()))
     };
-    let whole = |name: &str| match given(options, name) {
-        None => Ok(None),
-        Some(value) => whole_number(value).ok_or_else(|| wrong(name)).map(Some),
-    };
-    let backoff = match given(options, "backoff") {
-        None => None,
-        Some(backoff) => Some(backoff.as_document().cloned().ok_or_else(|| wrong("backoff"))?),
-    };
-    let locks = match given(options, "locks") {
-        None => Vec::new(),
-        Some(locks) => {
-            let texts = locks.as_array().ok_or_else(|| wrong("locks"))?.iter().map(Bson::as_str);
-            let texts = texts.collect::<Option<Vec<&str>>>().ok_or_else(|| wrong("locks"))?;
-            LockRequest::list(texts).map_err(|error| SpecError::new("options", error.to_string()))?
-        }
-    };
-    let sealed = match sealed {
-        None => None,
-        Some(sealed) => {
-            let unknown = || SpecError::new("secure_params", "they are not stored in a way that is known");
-            let sealed = sealed.as_document().ok_or_else(unknown)?;
-            Some(Sealed::stored(sealed).map_err(|error| SpecError::new("secure_params", error.to_string()))?)
-        }
-    };
+    let sealed = sealed.map(read_sealed).transpose()?;
     Ok(TaskOptions {
-        timeout: seconds("timeout")?,
-        grace: seconds("grace")?,
-        max_attempts: whole("max_attempts")?,
+        timeout: option(options, "timeout", seconds)?,
+        grace: option(options, "grace", seconds)?,
+        max_attempts: option(options, "max_attempts", whole_number)?,
         backoff,
         group: text(options, "group")?.map(str::to_owned),
-        priority: whole("priority")?,
+        priority: option(options, "priority", whole_number)?,
         secure_params: sealed,
         locks,
         tags: tags::stored(options.get(TAGS)),

@@ -14,7 +14,8 @@ use super::occurrences::{Decision, Situation, WRONG_PARAMS, decide};
 use super::{Firing, Overlap, Schedule};
 use crate::model::{Queue, Selector, Status, TaskId};
 use crate::schema::{self, OfTask, Schemas};
-use crate::store::{Store, StoreError, Stored};
+use crate::store::{Store, StoreError, Stored, collect, integer, put, with};
+use crate::task::transition::millis;
 
 /// So many schedules are looked at in a round.
 const AT_ONCE: i64 = 64;
@@ -31,13 +32,12 @@ const LEFT_AFTER: Duration = Duration::from_secs(20);
 /// So long the parameters of a schedule may take to be checked.
 const CHECKING: Duration = Duration::from_secs(1);
 
-/// A schedule that cannot fire is looked at again after so long, in milliseconds.
-const PUT_OFF: i64 = 60_000;
+/// A schedule that cannot fire is looked at again after so long.
+const PUT_OFF: Duration = Duration::from_secs(60);
 
 /// The field under which the server tells its time.
 const NOW: &str = "server_time";
 
-/// What was done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Fired {
     /// Times that made a task.
@@ -64,14 +64,13 @@ pub(crate) fn times() -> [(&'static str, Duration); 2] {
     [("next", Duration::ZERO), ("firing_at", LEFT_AFTER)]
 }
 
-/// Finds schedules whose time has come.
 fn due() -> Document {
     doc! { "next": { "$type": "date" }, "$expr": { "$lte": ["$next", "$$NOW"] } }
 }
 
 /// Finds schedules of which something is left that has fired.
 fn left_over() -> Document {
-    let long_ago = doc! { "$subtract": ["$$NOW", milliseconds(LEFT_AFTER)] };
+    let long_ago = doc! { "$subtract": ["$$NOW", millis(LEFT_AFTER)] };
     doc! { "firing_at": { "$type": "date" }, "$expr": { "$lte": ["$firing_at", long_ago] } }
 }
 
@@ -145,10 +144,8 @@ impl Store {
             doc! { "$unset": "storage" },
             doc! { "$set": { NOW: "$$NOW" } },
         ];
-        let found = self.schedules().aggregate(pipeline).with_type::<Stored>().await?;
-        let found: Vec<Stored> = found.try_collect().await?;
-        let with_time = |found: Stored| {
-            let mut document = Document::from(found);
+        let found = collect(self.schedules().aggregate(pipeline).with_type::<Stored>()).await?;
+        let with_time = |mut document: Document| {
             let now = document.remove(NOW).and_then(|now| now.as_datetime().copied());
             (document, now.unwrap_or_else(|| self.now()))
         };
@@ -195,8 +192,7 @@ impl Store {
         let why = if situation.queue && situation.fits { Fire::Overlap } else { Fire::Error };
         fires.of(why).add(decision.skipped.saturating_sub(decision.late) as u64);
         for time in &decision.fire {
-            let late = situation.now.timestamp_millis().saturating_sub(time.timestamp_millis());
-            self.metrics().schedule_lag.observe_time(Duration::from_millis(u64::try_from(late).unwrap_or(0)));
+            self.metrics().schedule_lag.observe_time(situation.now.saturating_duration_since(*time));
         }
     }
 
@@ -207,9 +203,8 @@ impl Store {
         next: Option<Bson>,
         now: DateTime,
     ) -> Result<(), StoreError> {
-        let later = DateTime::from_millis(now.timestamp_millis().saturating_add(PUT_OFF));
         let (Some(id), Some(next)) = (id, next) else { return Ok(()) };
-        let update = doc! { "$set": { "next": later } };
+        let update = doc! { "$set": { "next": now.saturating_add_duration(PUT_OFF) } };
         self.schedules().update_one(doc! { "_id": id, "next": next }, update).await?;
         Ok(())
     }
@@ -222,8 +217,8 @@ impl Store {
             Overlap::Queue => super::occurrences::MOST_QUEUED as u64,
         };
         // Those that are to be made were read before: whatever was made since is counted twice, and not missed.
-        let mut live = doc! { "schedule": schedule.id, "status": { "$in": Status::LIVE.to_vec() } };
-        live.extend(crate::keys::not_pending());
+        let live = doc! { "schedule": schedule.id, "status": { "$in": Status::LIVE.to_vec() } };
+        let live = with(live, crate::keys::not_pending());
         let live = self.tasks().count_documents(live).limit(most).await?;
         Ok(schedule.firing.len().saturating_add(usize::try_from(live).unwrap_or(usize::MAX)))
     }
@@ -297,9 +292,7 @@ fn decided(
     match (decision.newest, firing.last()) {
         (Some((time, why)), _) => {
             let mut last = doc! { "for": time, "at": now, "outcome": why };
-            if let Some(misfit) = misfit.filter(|_| why == WRONG_PARAMS) {
-                last.insert("why", misfit);
-            }
+            put(&mut last, "why", misfit.filter(|_| why == WRONG_PARAMS));
             set.insert("last", last);
         }
         (None, Some(last)) => {
@@ -308,26 +301,18 @@ fn decided(
         (None, None) => {} // Nothing was due after all.
     }
     if let Some(oldest) = schedule.next_for.filter(|_| decision.late > 0) {
-        let times = i64::try_from(decision.late).unwrap_or(i64::MAX);
-        set.insert("missed", doc! { "for": oldest, "at": now, "times": times });
+        set.insert("missed", doc! { "for": oldest, "at": now, "times": integer(decision.late) });
     }
-    if !set.is_empty() {
-        update.insert("$set", set);
-    }
+    put(&mut update, "$set", (!set.is_empty()).then_some(set));
     if !firing.is_empty() {
         let entries: Vec<Document> = firing.iter().map(firing_document).collect();
         update.insert("$push", doc! { "firing": { "$each": entries } });
         // The oldest that is left counts.
         update.insert("$min", doc! { "firing_at": now });
     }
-    let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-    let (fired, skipped) = (count(firing.len()), count(decision.skipped));
+    let (fired, skipped) = (integer(firing.len()), integer(decision.skipped));
     update.insert("$inc", doc! { "counts.fired": fired, "counts.skipped": skipped });
     update
-}
-
-fn milliseconds(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

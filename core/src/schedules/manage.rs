@@ -3,14 +3,13 @@
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_operation::operation;
-use futures::TryStreamExt;
 
 use super::document::{next_update, next_update_after, readable, settings_update, told};
 use super::{Schedule, ScheduleError, ScheduleId, Settings};
 use crate::accounts::Reach;
 use crate::model::{QueueId, Selector, whole_number};
 use crate::secrets::concealed;
-use crate::store::{Altered, Store, StoreError, Stored};
+use crate::store::{Altered, Store, StoreError, Stored, all_of, collect, with};
 
 /// How often a change is tried that others change at the same moment.
 const TRIES: usize = 5;
@@ -21,7 +20,6 @@ pub struct ScheduleQuery {
     pub reach: Reach,
     pub queue: Option<QueueId>,
     pub tenant: Option<String>,
-    /// Those that are paused, or those that are not.
     pub paused: Option<bool>,
     /// Behind this name.
     pub after: Option<String>,
@@ -52,39 +50,29 @@ impl Store {
     #[operation]
     pub async fn list_schedules(&self, query: &ScheduleQuery) -> Result<Vec<Schedule>, StoreError> {
         let mut all = Vec::new();
-        if let Some(queue) = query.queue {
-            all.push(doc! { "queue": queue });
-        }
+        all.extend(query.queue.map(|queue| doc! { "queue": queue }));
         if query.reach != Reach::All {
             let queues = self.queues_within(&query.reach).await?;
             let ids: Vec<ObjectId> = queues.iter().map(|queue| queue.id.0).collect();
             all.push(doc! { "queue": { "$in": ids } });
         }
-        if let Some(tenant) = &query.tenant {
-            all.push(doc! { "tenant": tenant });
-        }
+        all.extend(query.tenant.as_ref().map(|tenant| doc! { "tenant": tenant }));
         match query.paused {
             Some(true) => all.push(doc! { "paused": true }),
             Some(false) => all.push(doc! { "paused": { "$ne": true } }),
             None => {}
         }
-        if let Some(after) = &query.after {
-            all.push(doc! { "name": { "$gt": after } });
-        }
-        let filter = if all.is_empty() {
-            doc! {}
-        } else {
-            doc! { "$and": all }
-        };
-        let found = self.schedules().find(filter).sort(doc! { "name": 1 }).limit(query.limit).await?;
-        let found: Vec<Stored> = found.try_collect().await?;
-        Ok(found.into_iter().filter_map(|schedule| readable(schedule.into())).collect())
+        all.extend(query.after.as_ref().map(|after| doc! { "name": { "$gt": after } }));
+        let filter = all_of(all);
+        let found =
+            collect(self.schedules().find(filter).sort(doc! { "name": 1 }).limit(query.limit)).await?;
+        Ok(found.into_iter().filter_map(readable).collect())
     }
 
     /// One schedule. One that cannot be read is logged, and is as if it were not there.
     #[operation]
     pub async fn find_schedule(&self, selector: &Selector) -> Result<Option<Schedule>, StoreError> {
-        let found = self.schedules().find_one(selected(selector)).await?;
+        let found = self.schedules().find_one(selector.filter("name")).await?;
         Ok(found.and_then(|schedule| readable(schedule.into())))
     }
 
@@ -94,7 +82,8 @@ impl Store {
         &self,
         selector: &Selector,
     ) -> Result<Option<Option<QueueId>>, StoreError> {
-        let found = self.schedules().find_one(selected(selector)).projection(doc! { "queue": 1 }).await?;
+        let found =
+            self.schedules().find_one(selector.filter("name")).projection(doc! { "queue": 1 }).await?;
         Ok(found.map(|schedule| schedule.get_object_id("queue").ok().map(QueueId)))
     }
 
@@ -113,8 +102,7 @@ impl Store {
         }
         let (id, now) = (ScheduleId(ObjectId::new()), self.server_time().await?);
         let next = self.checked_next(settings, now).await?.filter(|_| !paused);
-        let mut document = doc! { "_id": id };
-        document.extend(settings.document());
+        let mut document = with(doc! { "_id": id }, settings.document());
         document
             .extend(doc! { "paused": paused, "counts": { "fired": 0_i64, "skipped": 0_i64 }, "rev": 1_i64 });
         if let Some(time) = next {
@@ -261,16 +249,10 @@ impl Store {
     }
 }
 
-fn selected(selector: &Selector) -> Document {
-    match selector {
-        Selector::Id(id) => doc! { "_id": id },
-        Selector::Name(name) => doc! { "name": name },
-    }
-}
-
 fn name_taken(error: StoreError, settings: &Settings) -> ScheduleError {
-    match error.write_failure() {
-        Some(failure) if failure.is_duplicate_key() => ScheduleError::NameTaken(settings.name.clone()),
-        _ => ScheduleError::Store(error),
+    if error.is_duplicate_key() {
+        ScheduleError::NameTaken(settings.name.clone())
+    } else {
+        ScheduleError::Store(error)
     }
 }

@@ -77,8 +77,8 @@ impl Spec {
         next_for: Option<DateTime>,
         now: DateTime,
     ) -> Option<DateTime> {
-        let before = |time: DateTime| DateTime::from_millis(time.timestamp_millis().saturating_sub(1));
-        next_for.filter(|time| *time <= now && self.next(calendars, before(*time)) == Some(*time))
+        let is_one = |time: DateTime| self.next(calendars, time.saturating_add_millis(-1)) == Some(time);
+        next_for.filter(|time| *time <= now && is_one(*time))
     }
 
     /// The next times after `after`, at most `limit`, with all that is to be known of them. What their delays are depends
@@ -105,7 +105,6 @@ impl Spec {
         time.saturating_add_duration(self.delay(schedule, time))
     }
 
-    /// All times after `after`.
     pub(super) fn times(&self, calendars: &Calendars, after: DateTime) -> impl Iterator<Item = DateTime> {
         std::iter::successors(self.next(calendars, after), move |last| self.next(calendars, *last))
     }
@@ -114,7 +113,7 @@ impl Spec {
         let until = after.saturating_add(HORIZON);
         let until = self.end.map_or(until, |end| until.min(seconds(end)));
         // A start within a second is a start after it.
-        let start = self.start.map(|start| seconds(DateTime::from_millis(start.timestamp_millis() + 999)));
+        let start = self.start.map(|start| seconds(start.saturating_add_millis(999)));
         let mut after = start.map_or(after, |start| after.max(start - 1));
         loop {
             let of = |cron: &CronExpr| next_of(cron, &self.zone, (self.gap, self.fold), after, until);
@@ -198,18 +197,16 @@ pub(super) struct Situation {
     pub now: DateTime,
     /// How many tasks of the schedule have not ended, or are to be inserted.
     pub live: usize,
-    /// Whether its queue exists.
     pub queue: bool,
     /// Whether its parameters fit the schema of the plugin, as far as that is known.
     pub fits: bool,
 }
 
 /// What is to be done.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Decision {
     /// The times that fire, in their order.
     pub fire: Vec<DateTime>,
-    /// How many times are passed over.
     pub skipped: usize,
     /// How many of these are too late.
     pub late: usize,
@@ -219,11 +216,9 @@ pub(super) struct Decision {
     pub next: Option<DateTime>,
 }
 
-/// Times that are due.
 struct Due {
     /// Those that may fire.
     times: Vec<DateTime>,
-    /// How many are too late.
     late: usize,
     /// The newest of all of them.
     newest: DateTime,
@@ -242,13 +237,7 @@ pub(super) fn decide(schedule: &Schedule, calendars: &Calendars, situation: Situ
         false => all(schedule, calendars, before, situation.now),
     };
     let Some(Due { mut times, late, newest }) = due else {
-        return Decision {
-            fire: Vec::new(),
-            skipped: 0,
-            late: 0,
-            newest: None,
-            next: spec.next(calendars, before),
-        };
+        return Decision { next: spec.next(calendars, before), ..Decision::default() };
     };
     let room = match schedule.settings.overlap {
         _ if !situation.queue || !situation.fits => 0,

@@ -5,16 +5,14 @@ use std::collections::BTreeSet;
 
 use bson::oid::ObjectId;
 use bson::{DateTime, Document, doc};
-use futures::TryStreamExt;
 
 use super::tasks::{ASKED_FOR, options_of};
 use super::{Firing, MOST_BACKFILLED, Overlap, Schedule, ScheduleId};
 use crate::admission::Admitted;
 use crate::keys::{self, Key, Settled};
-use crate::model::{Status, TaskId, whole_number};
-use crate::store::{Store, StoreError, Stored};
+use crate::model::{Status, TaskId};
+use crate::store::{Store, StoreError, collect, put, with};
 use crate::task::{SubmitError, TaskOptions};
-use disbatch_metrics::labels::Source;
 
 /// How often a task that is to run now is tried: there may be one for the very same millisecond.
 const TRIES: u32 = 5;
@@ -42,12 +40,6 @@ pub enum BackfillError {
 
 impl From<StoreError> for BackfillError {
     fn from(error: StoreError) -> Self {
-        Self::Submit(error.into())
-    }
-}
-
-impl From<mongodb::error::Error> for BackfillError {
-    fn from(error: mongodb::error::Error) -> Self {
         Self::Submit(error.into())
     }
 }
@@ -84,18 +76,13 @@ impl Store {
             let firing = Firing { time, task: TaskId(ObjectId::new()) };
             let mut task = self.task_of(schedule, firing, options, admitted).await?;
             task.insert(ASKED_FOR, true);
-            let status = status_of(&task);
+            let status = Status::stored(&task);
             match self.insert_for(schedule.id, firing, task).await {
                 Ok(true) => {
-                    self.submitted(schedule.settings.queue, status, 1, Source::Schedule);
-                    if status == Some(Status::Blocked) {
-                        self.link_at_once(&[firing.task]).await;
-                    }
+                    self.count_made(schedule, status, &[firing.task]).await;
                     return Ok(firing);
                 }
-                Ok(false) if tries < TRIES => {
-                    time = DateTime::from_millis(time.timestamp_millis().saturating_add(1));
-                }
+                Ok(false) if tries < TRIES => time = time.saturating_add_millis(1),
                 Ok(false) => {
                     let reason = "too many tasks of the schedule are for this moment".to_owned();
                     return Err(StoreError::Unconfirmed { reason }.into());
@@ -116,12 +103,9 @@ impl Store {
         task: Document,
     ) -> Result<bool, StoreError> {
         match self.new_tasks().insert_one(keys::pending(task)).await.map_err(StoreError::from) {
-            Ok(_) => {}
             // The index of an earlier release.
-            Err(error) if error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) => {
-                return Ok(false);
-            }
-            Err(error) => return Err(error),
+            Err(error) if error.is_duplicate_key() => return Ok(false),
+            inserted => drop(inserted?),
         }
         let key = Key::Time { schedule, at: firing.time };
         Ok(self.settle_pending(firing.task, &key).await? == Settled::GoesOn)
@@ -150,7 +134,7 @@ impl Store {
         let Some(schedule) = self.schedule(id).await? else { return Ok(None) };
         let calendars = self.calendars_of(&schedule.settings.spec).await?;
         let to = to.min(self.server_time().await?);
-        let before = DateTime::from_millis(from.timestamp_millis().saturating_sub(1));
+        let before = from.saturating_add_millis(-1);
         let times = schedule.settings.spec.times(&calendars, before).take_while(|time| *time <= to);
         let mut times = times.take(MOST_LOOKED_AT);
         let bytes = bson::serialize_to_vec(&schedule.settings.params).map_or(0, |bytes| bytes.len());
@@ -199,13 +183,11 @@ impl Store {
         let mut done: BTreeSet<DateTime> = schedule.firing.iter().map(|firing| firing.time).collect();
         // In this order: a task leaves `tasks` only when it is in the archive.
         for collection in [self.tasks(), self.archive()] {
-            let mut filter = doc! { "schedule": schedule.id, "scheduled_for": { "$in": times.to_vec() } };
-            filter.extend(keys::not_pending());
-            if !except.is_empty() {
-                filter.insert("_id", doc! { "$nin": except });
-            }
-            let found = collection.find(filter).projection(doc! { "_id": 0, "scheduled_for": 1 }).await?;
-            let found: Vec<Stored> = found.try_collect().await?;
+            let filter = doc! { "schedule": schedule.id, "scheduled_for": { "$in": times.to_vec() } };
+            let mut filter = with(filter, keys::not_pending());
+            put(&mut filter, "_id", (!except.is_empty()).then(|| doc! { "$nin": except }));
+            let found =
+                collect(collection.find(filter).projection(doc! { "_id": 0, "scheduled_for": 1 })).await?;
             done.extend(found.iter().filter_map(|task| task.get_datetime("scheduled_for").ok().copied()));
         }
         Ok(done)
@@ -236,7 +218,7 @@ impl Store {
             let firing = Firing { time, task: TaskId(ObjectId::new()) };
             let mut task = self.task_of(schedule, firing, options, admitted).await?;
             task.insert(ASKED_FOR, true);
-            status = status_of(&task);
+            status = Status::stored(&task);
             tasks.push(keys::pending(task));
             made.push(firing);
         }
@@ -248,10 +230,7 @@ impl Store {
         };
         let made = without_those(made, &refused);
         let made = self.settle_missed(schedule, made).await.inspect_err(|_| self.doubt_counters())?;
-        self.submitted(schedule.settings.queue, status, made.len() as u64, Source::Schedule);
-        if status == Some(Status::Blocked) {
-            self.link_at_once(&made).await;
-        }
+        self.count_made(schedule, status, &made).await;
         Ok(made)
     }
 
@@ -300,10 +279,6 @@ impl Store {
         self.schedules().update_one(doc! { "_id": schedule.id }, update).await?;
         Ok(())
     }
-}
-
-fn status_of(task: &Document) -> Option<Status> {
-    task.get("status").and_then(whole_number).map(Status::from_code)
 }
 
 /// All but those at these places.

@@ -3,18 +3,15 @@
 use std::time::Duration;
 
 use bson::{Bson, DateTime, Document, doc};
-use serde::Deserialize;
-use serde::de::{DeserializeOwned, IntoDeserializer};
 
 use super::cron::CronExpr;
 use super::zone::{Fold, Gap, Zone};
 use super::{LONGEST_NAME, ScheduleId};
 use crate::model::whole_number;
+use disbatch_values::words;
 
-/// So many expressions a schedule has at most.
 const MOST_EXPRESSIONS: usize = 20;
 
-/// So many calendars a schedule goes by at most.
 const MOST_CALENDARS: usize = 20;
 
 /// The longest jitter: a day, in seconds.
@@ -25,17 +22,12 @@ const LONGEST_JITTER: i64 = 86_400;
 pub struct Spec {
     /// At the times of any of these. None: it makes no tasks by itself, only when somebody asks for one.
     pub cron: Vec<CronExpr>,
-    /// By the clocks of this zone.
     pub zone: Zone,
-    /// What becomes of times that the clocks leave out.
     pub gap: Gap,
-    /// What becomes of times that the clocks show twice.
     pub fold: Fold,
     /// By how much it fires later at most, in whole seconds. By how much it is depends on the schedule and the time alone.
     pub jitter: Duration,
-    /// Not before this time.
     pub start: Option<DateTime>,
-    /// Not after this time.
     pub end: Option<DateTime>,
     /// On the days of these calendars, or not on them.
     pub calendars: Vec<CalendarUse>,
@@ -48,23 +40,14 @@ pub struct CalendarUse {
     pub rule: Rule,
 }
 
-/// What the days of a calendar mean.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Rule {
-    /// Nothing fires on them.
-    #[default]
-    Exclude,
-    /// Nothing fires on others.
-    Only,
-}
-
-impl Rule {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Exclude => "exclude",
-            Self::Only => "only",
-        }
+words! {
+    /// What the days of a calendar mean.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Rule {
+        /// Nothing fires on them.
+        Exclude = "exclude",
+        /// Nothing fires on others.
+        Only = "only",
     }
 }
 
@@ -94,8 +77,8 @@ impl Spec {
         let spec = Self {
             cron: cron(given(fields, "cron"))?,
             zone: zone(fields)?.unwrap_or_default(),
-            gap: word(fields, "gap", "skip or after")?,
-            fold: word(fields, "fold", "first, last or both")?,
+            gap: word(fields, "gap", Gap::named, "skip or after")?,
+            fold: word(fields, "fold", Fold::named, "first, last or both")?,
             jitter: seconds(fields, "jitter", LONGEST_JITTER)?.unwrap_or_default(),
             start: moment(fields, "start")?,
             end: moment(fields, "end")?,
@@ -109,12 +92,7 @@ impl Spec {
         Ok(spec)
     }
 
-    /// The same fields, as they are stored.
-    pub fn document(&self) -> Document {
-        without_null(self.fields())
-    }
-
-    /// The same, with null for what is as it is by default.
+    /// The same fields, with null for what is as it is by default.
     pub(super) fn fields(&self) -> Document {
         let cron = match self.cron.as_slice() {
             [] => Bson::Null,
@@ -155,7 +133,6 @@ pub(super) fn given<'a>(fields: &'a Document, name: &str) -> Option<&'a Bson> {
     fields.get(name).filter(|value| **value != Bson::Null)
 }
 
-/// A field with text.
 pub(super) fn text<'a>(fields: &'a Document, name: &'static str) -> Result<Option<&'a str>, SpecError> {
     match given(fields, name) {
         None => Ok(None),
@@ -164,25 +141,21 @@ pub(super) fn text<'a>(fields: &'a Document, name: &'static str) -> Result<Optio
     }
 }
 
-/// The field with a time zone.
 pub(super) fn zone(fields: &Document) -> Result<Option<Zone>, SpecError> {
     let Some(name) = text(fields, "zone")? else { return Ok(None) };
     let unknown = || SpecError::new("zone", format!("'{name}' is no time zone"));
     Zone::named(name).map(Some).ok_or_else(unknown)
 }
 
-/// A field with one of the words of `T`, which `expected` has.
-pub(super) fn word<T: DeserializeOwned + Default>(
+/// A field with one of the words that `named` knows: `expected` has them.
+pub(super) fn word<T: Default>(
     fields: &Document,
     name: &'static str,
+    named: fn(&str) -> Option<T>,
     expected: &str,
 ) -> Result<T, SpecError> {
     let Some(text) = text(fields, name)? else { return Ok(T::default()) };
     named(text).ok_or_else(|| SpecError::new(name, format!("'{text}' is not {expected}")))
-}
-
-fn named<T: DeserializeOwned>(word: &str) -> Option<T> {
-    T::deserialize(IntoDeserializer::<serde::de::value::Error>::into_deserializer(word)).ok()
 }
 
 /// A field with a number of seconds.
@@ -208,7 +181,6 @@ pub(super) fn shown(value: &Bson) -> String {
     }
 }
 
-/// A duration in whole seconds.
 pub(super) fn whole(duration: Duration) -> i64 {
     i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
 }
@@ -218,7 +190,6 @@ pub(super) fn whole_unless_zero(duration: Duration) -> Option<i64> {
     (!duration.is_zero()).then(|| whole(duration))
 }
 
-/// The fields that have something.
 pub(super) fn without_null(fields: Document) -> Document {
     fields.into_iter().filter(|(_, value)| *value != Bson::Null).collect()
 }
@@ -270,16 +241,12 @@ fn calendars(value: Option<&Bson>) -> Result<Vec<CalendarUse>, SpecError> {
         let used = used.as_document()?;
         let known = used.keys().all(|key| key == "name" || key == "use");
         let name = used.get_str("name").ok().filter(|name| is_name(name) && known)?;
-        let rule = match used.get("use") {
-            None => Rule::Exclude,
-            Some(rule) => named(rule.as_str()?)?,
-        };
+        let rule = used.get("use").map_or(Some(Rule::Exclude), |rule| Rule::named(rule.as_str()?))?;
         Some(CalendarUse { name: name.to_owned(), rule })
     };
     list.iter().map(|used| one(used).ok_or_else(wrong)).collect()
 }
 
-/// Whether a schedule or a calendar can have this name.
 pub(super) fn is_name(name: &str) -> bool {
     let length = name.chars().count();
     (1..=LONGEST_NAME).contains(&length) && !name.chars().any(char::is_control) && name.trim() == name
@@ -304,16 +271,16 @@ mod tests {
         let end = DateTime::parse_rfc3339_str("2026-12-31T23:00:00Z").unwrap();
         let mut stored = full;
         stored.insert("end", end);
-        assert_eq!(spec.document(), stored);
+        assert_eq!(without_null(spec.fields()), stored);
         for manual in [doc! {}, doc! { "cron": null }, doc! { "cron": [] }] {
             let spec = Spec::read(&manual).unwrap();
-            assert_eq!((spec.is_manual(), spec.document()), (true, doc! { "zone": "UTC" }));
+            assert_eq!((spec.is_manual(), without_null(spec.fields())), (true, doc! { "zone": "UTC" }));
             let next = spec.next(&super::super::Calendars::default(), start);
             assert_eq!(next, None, "it never comes by itself");
         }
         let short = doc! { "cron": "0 8 * * *", "zone": "UTC" };
         let spec = Spec::read(&doc! { "cron": "0 8 * * *", "zone": null, "name": 5 }).unwrap();
-        assert_eq!((&spec, spec.document()), (&Spec::new(spec.cron.clone()), short.clone()));
+        assert_eq!((&spec, without_null(spec.fields())), (&Spec::new(spec.cron.clone()), short.clone()));
         assert_eq!(Spec::read(&short), Ok(spec));
     }
 

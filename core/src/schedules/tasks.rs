@@ -9,16 +9,14 @@ use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_metrics::labels::Source;
 use disbatch_operation::operation;
-use futures::TryStreamExt;
-use mongodb::options::ReadConcern;
 
 use super::document::understood;
 use super::{Firing, ForRun, LastSuccess, Overlap, Schedule, ScheduleId};
 use crate::admission::Admitted;
 use crate::gates::{LockMode, LockRequest};
 use crate::keys::{Hold, Key};
-use crate::model::{Moment, Status, Task, TaskId, whole_number};
-use crate::store::{Store, StoreError, Stored};
+use crate::model::{Moment, Status, Task, TaskId};
+use crate::store::{Store, StoreError, as_majority, collect_ids, put};
 use crate::task::{CancelRequest, STORAGE, SubmitError, TaskOptions};
 
 /// What tasks of a schedule have that people have asked for: no time of the schedule cancels them.
@@ -38,18 +36,24 @@ impl Store {
         if schedule.settings.overlap == Overlap::Cancel {
             self.cancel_earlier(schedule, firing).await?;
         }
+        let mut update = without(firing.task);
         match self.insert_fired(schedule, firing).await {
-            Ok(()) => self.fired_is_there(schedule.id, firing).await,
-            Err(SubmitError::Store(error)) if error.is_transient() || error.is_forbidden() => Err(error),
+            Ok(()) => {}
+            Err(SubmitError::Store(error)) if error.is_transient() || error.is_forbidden() => {
+                return Err(error);
+            }
             // The server had no time for it.
-            Err(SubmitError::Store(error)) if error.is_out_of_time() => Err(error),
+            Err(SubmitError::Store(error)) if error.is_out_of_time() => return Err(error),
             Err(error) => {
                 tracing::error!(
                     schedule = %schedule.settings.name, time = %firing.time, %error, "the task of a schedule cannot be made"
                 );
-                self.fired_in_vain(schedule.id, firing).await
+                update.push(in_vain(firing.task));
             }
         }
+        let with_it = doc! { "_id": schedule.id, "firing.task": firing.task };
+        self.schedules().update_one(with_it, update).await?;
+        Ok(())
     }
 
     /// Inserts a task if `firing` still has it, which the server looks at in the same operation. If there is a task for
@@ -63,11 +67,11 @@ impl Store {
         if let Hold::Taken(_) = self.hold_key(&key, firing.task, firing.task.0).await? {
             return Ok(());
         }
-        let status = task.get("status").and_then(whole_number).map(Status::from_code);
+        let status = Status::stored(&task);
         let is_to_be_made = doc! { "_id": schedule.id, "firing.task": firing.task };
         match self.insert_because(&self.schedules(), is_to_be_made, task).await {
             Ok(()) => {}
-            Err(error) if error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) => {
+            Err(error) if error.is_duplicate_key() => {
                 return match self.has_task(&key, firing.task).await? {
                     true => Ok(()),
                     // The index of an earlier release counts it. It goes away, as the time is this one's, which is made later.
@@ -82,14 +86,18 @@ impl Store {
                 return Err(error.into());
             }
         }
-        self.submitted(schedule.settings.queue, status, 1, Source::Schedule);
-        if status == Some(Status::Blocked) {
-            self.link_at_once(&[firing.task]).await;
-        }
+        self.count_made(schedule, status, &[firing.task]).await;
         Ok(())
     }
 
-    /// A task of a schedule, as it is born.
+    /// Counts tasks of a schedule that are there now, and links them if they are blocked.
+    pub(super) async fn count_made(&self, schedule: &Schedule, status: Option<Status>, tasks: &[TaskId]) {
+        self.submitted(schedule.settings.queue, status, tasks.len() as u64, Source::Schedule);
+        if status == Some(Status::Blocked) {
+            self.link_at_once(tasks).await;
+        }
+    }
+
     pub(super) async fn task_of(
         &self,
         schedule: &Schedule,
@@ -111,35 +119,14 @@ impl Store {
             "schedule": schedule.id, "status": { "$in": Status::LIVE.to_vec() },
             "scheduled_for": { "$lt": firing.time }, ASKED_FOR: { "$ne": true },
         };
-        let found = self.tasks().find(earlier).projection(doc! { "_id": 1 }).await?;
-        let found: Vec<Stored> = found.try_collect().await?;
+        let found = collect_ids(self.tasks().find(earlier).projection(doc! { "_id": 1 })).await?;
         let request = CancelRequest {
             by: format!("the schedule {}", schedule.settings.name),
             reason: Some("its next time has come".to_owned()),
         };
-        for id in found.iter().filter_map(|task| task.get_object_id("_id").ok()) {
+        for id in found {
             self.cancel_task(TaskId(id), &request).await?;
         }
-        Ok(())
-    }
-
-    /// Removes an entry of `firing`: its task is there.
-    async fn fired_is_there(&self, schedule: ScheduleId, firing: Firing) -> Result<(), StoreError> {
-        let with_it = doc! { "_id": schedule, "firing.task": firing.task };
-        self.schedules().update_one(with_it, without(firing.task)).await?;
-        Ok(())
-    }
-
-    /// Removes an entry of `firing` whose task cannot be made.
-    async fn fired_in_vain(&self, schedule: ScheduleId, firing: Firing) -> Result<(), StoreError> {
-        let mut update = without(firing.task);
-        let is_last = doc! { "$eq": ["$last.task", firing.task] };
-        update.push(doc! { "$set": {
-            "last.outcome": { "$cond": [is_last, "refused", "$last.outcome"] },
-            "counts.fired": { "$subtract": ["$counts.fired", 1] },
-            "counts.skipped": { "$add": ["$counts.skipped", 1] },
-        } });
-        self.schedules().update_one(doc! { "_id": schedule, "firing.task": firing.task }, update).await?;
         Ok(())
     }
 }
@@ -173,6 +160,16 @@ fn without(task: TaskId) -> Vec<Document> {
     vec![doc! { "$set": { "firing": others } }, doc! { "$set": { "firing_at": since } }]
 }
 
+/// A stage that notes that a task which has fired cannot be made.
+fn in_vain(task: TaskId) -> Document {
+    let is_last = doc! { "$eq": ["$last.task", task] };
+    doc! { "$set": {
+        "last.outcome": { "$cond": [is_last, "refused", "$last.outcome"] },
+        "counts.fired": { "$subtract": ["$counts.fired", 1] },
+        "counts.skipped": { "$add": ["$counts.skipped", 1] },
+    } }
+}
+
 /// An end that a schedule has to be told of.
 #[derive(Debug, Clone, PartialEq)]
 struct End {
@@ -184,7 +181,6 @@ struct End {
     /// The time that the task was for.
     time: DateTime,
     success: Option<LastSuccess>,
-    /// What its plugin has saved.
     storage: Option<Bson>,
 }
 
@@ -257,12 +253,8 @@ impl Store {
         let ends = self.ends(filter, limit).await?;
         let mut settled = 0;
         for end in ends {
-            if let Err(error) = self
-                .schedules()
-                .update_one(doc! { "_id": end.schedule }, told(&end))
-                .await
-                .map_err(StoreError::from)
-            {
+            let update = self.schedules().update_one(doc! { "_id": end.schedule }, told(&end)).await;
+            if let Err(error) = update.map_err(StoreError::from) {
                 // The schedule has no room for what the run has saved, or is odd: the others are told all the same.
                 if !error.is_about_one() {
                     return Err(error);
@@ -284,9 +276,7 @@ impl Store {
         let only = doc! {
             "status": 1, "mtime": 1, "started": 1, "schedule": 1, "scheduled_for": 1, STORAGE: 1,
         };
-        let tasks = self.tasks();
-        let found = tasks.find(self.without_left_alone(filter)).projection(only).limit(limit);
-        let found: Vec<Stored> = found.read_concern(ReadConcern::majority()).await?.try_collect().await?;
+        let found = as_majority(&self.tasks(), self.without_left_alone(filter), only, limit).await?;
         let mut ends = Vec::new();
         for task in found {
             match End::of(&task) {
@@ -305,7 +295,7 @@ impl Store {
 impl End {
     fn of(task: &Document) -> Option<Self> {
         let time = |name: &str| task.get(name).and_then(|value| Moment(value.clone()).get());
-        let status = Status::from_code(task.get("status").and_then(whole_number)?);
+        let status = Status::stored(task)?;
         let success = || Some(LastSuccess { start: time("started"), finish: time("mtime")? });
         Some(Self {
             task: TaskId(task.get_object_id("_id").ok()?),
@@ -327,19 +317,16 @@ fn told(end: &End) -> Vec<Document> {
     if let Some(LastSuccess { start, finish }) = end.success {
         let is_newer = doc! { "$lt": ["$last_success.finish", finish] };
         let mut success = doc! { "finish": finish };
-        if let Some(start) = start {
-            success.insert("start", start);
-        }
+        put(&mut success, "start", start);
         // What is missing comes before every date.
         set.insert("last_success", doc! { "$cond": [is_newer, { "$literal": success }, "$last_success"] });
     }
     if let Some(storage) = &end.storage {
         let is_newer = doc! { "$lte": ["$stored_for", end.time] };
-        set.insert(
-            "storage",
-            doc! { "$cond": [is_newer.clone(), { "$literal": storage.clone() }, "$storage"] },
-        );
-        set.insert("stored_for", doc! { "$cond": [is_newer, end.time, "$stored_for"] });
+        set.extend(doc! {
+            "storage": { "$cond": [&is_newer, { "$literal": storage }, "$storage"] },
+            "stored_for": { "$cond": [&is_newer, end.time, "$stored_for"] },
+        });
     }
     let mut update = vec![doc! { "$set": set }];
     update.extend(without(end.task));

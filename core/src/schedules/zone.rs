@@ -7,48 +7,32 @@ use bson::DateTime;
 use jiff::Timestamp;
 use jiff::civil;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone, TimeZoneTransition};
-use serde::{Deserialize, Serialize};
 
-/// What becomes of a time that does not exist, as the clocks go forward over it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Gap {
-    /// Nothing fires.
-    Skip,
-    /// It fires when the clocks have gone forward.
-    #[default]
-    After,
-}
+use disbatch_values::words;
 
-impl Gap {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Skip => "skip",
-            Self::After => "after",
-        }
+words! {
+    /// What becomes of a time that does not exist, as the clocks go forward over it.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub enum Gap {
+        /// Nothing fires.
+        Skip = "skip",
+        /// It fires when the clocks have gone forward.
+        #[default]
+        After = "after",
     }
 }
 
-/// What becomes of a time that there is twice, as the clocks go back.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Fold {
-    /// The first one fires.
-    #[default]
-    First,
-    /// The last one fires.
-    Last,
-    /// Both do.
-    Both,
-}
-
-impl Fold {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::First => "first",
-            Self::Last => "last",
-            Self::Both => "both",
-        }
+words! {
+    /// What becomes of a time that there is twice, as the clocks go back.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub enum Fold {
+        /// The first one fires.
+        #[default]
+        First = "first",
+        /// The last one fires.
+        Last = "last",
+        /// Both do.
+        Both = "both",
     }
 }
 

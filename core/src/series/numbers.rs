@@ -8,7 +8,6 @@ use crate::model::Status;
 /// Durations beyond this bucket count in it.
 const LAST: u8 = 63;
 
-/// How many tasks have ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ended {
     /// Well: 1.
@@ -43,7 +42,6 @@ impl Ended {
         self.other = self.other.saturating_add(other.other);
     }
 
-    /// Counts tasks that have ended with `status`.
     pub(super) fn add(&mut self, status: Status, tasks: u64) {
         let count = match status.code() {
             1 => &mut self.succeeded,
@@ -74,7 +72,7 @@ impl Numbers {
     /// The fields of its document that are not zero, as [`crate::series`] describes them.
     pub fn fields(&self) -> impl Iterator<Item = (String, u64)> {
         let Ended { succeeded, failed, other } = self.ended;
-        let counts = [succeeded, failed, other, self.waited.total_ms(), self.ran.total_ms()];
+        let counts = [succeeded, failed, other, self.waited.total_ms, self.ran.total_ms];
         let names = ENDED.into_iter().chain(["wait_ms", "run_ms"]);
         let named = names.map(str::to_owned).zip(counts);
         let waited = self.waited.buckets().map(|(bucket, times)| (format!("w{bucket}"), times));
@@ -112,7 +110,6 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Counts a duration, so many times.
     pub fn add(&mut self, duration: Duration, times: u64) {
         let ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         self.add_to_bucket(bucket_of(ms), times);
@@ -126,12 +123,10 @@ impl Histogram {
         self.add_to_total(other.total_ms);
     }
 
-    /// How many durations there are.
     pub fn count(&self) -> u64 {
         self.buckets.values().fold(0, |sum, times| sum.saturating_add(*times))
     }
 
-    /// Their mean. `None`: there are none.
     pub fn mean(&self) -> Option<Duration> {
         self.total_ms.checked_div(self.count()).map(Duration::from_millis)
     }
@@ -155,10 +150,6 @@ impl Histogram {
 
     fn buckets(&self) -> impl Iterator<Item = (u8, u64)> {
         self.buckets.iter().map(|(bucket, times)| (*bucket, *times))
-    }
-
-    fn total_ms(&self) -> u64 {
-        self.total_ms
     }
 
     fn add_to_bucket(&mut self, bucket: u8, times: u64) {

@@ -11,7 +11,7 @@ use super::numbers::Numbers;
 use super::{COLLECTION, Series, Sides};
 use crate::model::{NodeName, QueueId, Trial};
 use crate::notebook::SILENCE;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, integer, put};
 
 /// So many documents of queues wait at most, and so many of nodes. Beyond that, the oldest minutes are forgotten.
 pub(super) const MOST: usize = 10_000;
@@ -25,7 +25,6 @@ const AT_ONCE: usize = 1_000;
 /// What a node was like.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Sample {
-    /// How many runners it had.
     pub running: usize,
     /// See [`crate::node::Stats`].
     pub load: Option<f64>,
@@ -33,11 +32,9 @@ pub(super) struct Sample {
     pub memory_available: Option<u64>,
 }
 
-/// What is noted of a node in a minute.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct OfNode {
     sample: Option<Sample>,
-    /// What ended there, by queue.
     queues: BTreeMap<ObjectId, Numbers>,
 }
 
@@ -49,7 +46,6 @@ pub(super) struct Pending {
     nodes: BTreeMap<(i64, NodeName), OfNode>,
     /// Of canaries: by when they began, and their queues.
     canaries: BTreeMap<(i64, ObjectId), Sides>,
-    /// How many documents were forgotten.
     pub forgotten: usize,
 }
 
@@ -91,7 +87,6 @@ impl Pending {
         self.queues.is_empty() && self.nodes.is_empty() && self.canaries.is_empty()
     }
 
-    /// How many documents there are.
     fn len(&self) -> usize {
         self.queues.len() + self.nodes.len() + self.canaries.len()
     }
@@ -133,18 +128,9 @@ impl Pending {
     }
 
     fn forget(&mut self) {
-        while self.queues.len() > MOST {
-            self.queues.pop_first();
-            self.forgotten += 1;
-        }
-        while self.nodes.len() > MOST {
-            self.nodes.pop_first();
-            self.forgotten += 1;
-        }
-        while self.canaries.len() > MOST {
-            self.canaries.pop_first();
-            self.forgotten += 1;
-        }
+        self.forgotten += oldest_forgotten(&mut self.queues)
+            + oldest_forgotten(&mut self.nodes)
+            + oldest_forgotten(&mut self.canaries);
     }
 
     /// The updates that write it, as the command takes them.
@@ -156,21 +142,25 @@ impl Pending {
     }
 }
 
+/// Leaves so many documents as may wait. Returns how many were forgotten.
+fn oldest_forgotten<K: Ord, V>(documents: &mut BTreeMap<K, V>) -> usize {
+    let forgotten = documents.len().saturating_sub(MOST);
+    (0..forgotten).for_each(|_| drop(documents.pop_first()));
+    forgotten
+}
+
 /// The id of the document of a queue and a minute; null for all queues.
 pub(super) fn id_of_queue(queue: impl Into<Bson>, minute: i64) -> Document {
     doc! { "queue": queue.into(), "at": DateTime::from_millis(minute) }
 }
 
-/// The id of the document of a node and a minute.
 pub(super) fn id_of_node(node: &NodeName, minute: i64) -> Document {
     doc! { "node": node, "at": DateTime::from_millis(minute) }
 }
 
 fn added(queue: Option<ObjectId>, minute: i64, numbers: &Numbers) -> Document {
-    let mut increments = Document::new();
-    for (name, number) in numbers.fields() {
-        increments.insert(name, stored(number));
-    }
+    let increments: Document =
+        numbers.fields().map(|(name, number)| (name, Bson::from(integer(number)))).collect();
     let update = doc! { "$inc": increments, "$setOnInsert": { "at": DateTime::from_millis(minute) } };
     doc! { "q": { "_id": id_of_queue(queue, minute) }, "u": update, "upsert": true }
 }
@@ -178,29 +168,19 @@ fn added(queue: Option<ObjectId>, minute: i64, numbers: &Numbers) -> Document {
 fn of_node(node: &NodeName, minute: i64, noted: &OfNode) -> Document {
     let mut fields = doc! { "at": DateTime::from_millis(minute) };
     if let Some(sample) = noted.sample {
-        fields.insert("running", stored(u64::try_from(sample.running).unwrap_or(u64::MAX)));
-        if let Some(load) = sample.load {
-            fields.insert("load", load);
-        }
-        if let Some(bytes) = sample.memory_available {
-            fields.insert("memory_available", stored(bytes));
-        }
+        fields.insert("running", integer(sample.running));
+        put(&mut fields, "load", sample.load);
+        put(&mut fields, "memory_available", sample.memory_available.map(integer));
     }
     let mut increments = Document::new();
     for (queue, numbers) in &noted.queues {
         for (name, number) in numbers.fields() {
-            increments.insert(format!("{OF_QUEUES}.{queue}.{name}"), stored(number));
+            increments.insert(format!("{OF_QUEUES}.{queue}.{name}"), integer(number));
         }
     }
     let mut update = doc! { "$set": fields };
-    if !increments.is_empty() {
-        update.insert("$inc", increments);
-    }
+    put(&mut update, "$inc", (!increments.is_empty()).then_some(increments));
     doc! { "q": { "_id": id_of_node(node, minute) }, "u": update, "upsert": true }
-}
-
-fn stored(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 impl Store {
@@ -238,8 +218,10 @@ impl Store {
             self.series.silence();
             return Ok(());
         }
-        // A runner does not get another chance.
-        if self.series.goes_on() && may_pass(&error) {
+        // The same may be written later, but a runner does not get another chance.
+        let may_pass =
+            error.is_transient() || error.write_failure().is_some_and(|failure| failure.is_refusal());
+        if self.series.goes_on() && may_pass {
             self.series.with(|series| series.pending.put_back(left));
         } else {
             self.lost(left.len(), &error.to_string());
@@ -292,11 +274,6 @@ async fn in_parts<F: Future<Output = Result<(), StoreError>>>(
         }
     }
     Ok(())
-}
-
-/// Whether the same may be written later.
-fn may_pass(error: &StoreError) -> bool {
-    error.is_transient() || error.write_failure().is_some_and(|failure| failure.is_refusal())
 }
 
 #[cfg(test)]

@@ -13,7 +13,8 @@ use super::numbers::{ENDED, Ended, Numbers};
 use super::pending::{OF_QUEUES, id_of_node, id_of_queue};
 use super::{KEPT, MINUTE_MS};
 use crate::model::{NodeName, QueueId, number, whole_number};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, integer};
+use crate::task::transition::millis;
 
 /// How far back [`last_hour`] looks.
 const HOUR: Duration = Duration::from_secs(59 * 60);
@@ -42,14 +43,9 @@ impl Store {
     ) -> Result<Vec<Point>, StoreError> {
         let span = Span::new(since, self.now(), step);
         let id = |minute| id_of_queue(queue.map(|queue| queue.0), minute);
-        let within = doc! { "_id": { "$gte": id(span.from()), "$lt": id(span.until()) } };
-        let found = self.raw_series().find(within).projection(doc! { "_id": 0 }).await;
+        let within = doc! { "_id": { "$gte": id(span.from), "$lt": id(span.until()) } };
         let mut points = empty(span);
-        if let Some(mut minutes) = readable(found)? {
-            while let Some(minute) = minutes.try_next().await? {
-                add_minute(&mut points, span, &minute);
-            }
-        }
+        self.each_minute(within, doc! { "_id": 0 }, |minute| add_minute(&mut points, span, minute)).await?;
         Ok(points)
     }
 
@@ -58,30 +54,35 @@ impl Store {
     #[operation]
     pub async fn last_hour(&self) -> Result<HashMap<QueueId, Vec<Ended>>, StoreError> {
         let span = last_hour(self.now());
-        let (from, until) = (DateTime::from_millis(span.from()), DateTime::from_millis(span.until()));
+        let (from, until) = (DateTime::from_millis(span.from), DateTime::from_millis(span.until()));
         let within = doc! { "at": { "$gte": from, "$lt": until }, "_id.queue": { "$type": "objectId" } };
         let mut only = doc! { "at": 1 };
         only.extend(ENDED.map(|name| (name.to_owned(), 1.into())));
-        let found = self.raw_series().find(within).projection(only).await;
         let mut queues = HashMap::new();
-        if let Some(mut minutes) = readable(found)? {
-            while let Some(minute) = minutes.try_next().await? {
-                add_ends(&mut queues, span, &minute);
-            }
-        }
+        self.each_minute(within, only, |minute| add_ends(&mut queues, span, minute)).await?;
         Ok(queues)
     }
 
-    /// Documents that are looked through once need not be taken apart.
-    fn raw_series(&self) -> Collection<RawDocumentBuf> {
-        self.series_documents().clone_with_type()
+    /// Has these fields of minutes looked at. They are looked through once, so they need not be taken apart.
+    async fn each_minute(
+        &self,
+        these: Document,
+        only: Document,
+        mut look: impl FnMut(&RawDocument),
+    ) -> Result<(), StoreError> {
+        let series: Collection<RawDocumentBuf> = self.series_documents().clone_with_type();
+        if let Some(mut minutes) = readable(series.find(these).projection(only).await)? {
+            while let Some(minute) = minutes.try_next().await? {
+                look(&minute);
+            }
+        }
+        Ok(())
     }
 }
 
 /// The last 60 minutes, the one that it is included.
 fn last_hour(now: DateTime) -> Span {
-    let since = now.timestamp_millis().saturating_sub(i64::try_from(HOUR.as_millis()).unwrap_or(0));
-    Span::new(DateTime::from_millis(since), now, Duration::ZERO)
+    Span::new(now.saturating_add_millis(-millis(HOUR)), now, Duration::ZERO)
 }
 
 /// Nothing, where this user may not read it.
@@ -147,7 +148,7 @@ impl Span {
     /// kept; fractions of a minute count as one. The first step is at the earliest the one that the oldest time that is kept
     /// is in, so it may begin before that.
     fn new(since: DateTime, now: DateTime, step: Duration) -> Self {
-        let kept = i64::try_from(KEPT.as_millis()).unwrap_or(i64::MAX);
+        let kept = millis(KEPT);
         let now = now.timestamp_millis();
         let since = since.timestamp_millis().clamp(now.saturating_sub(kept), now);
         let minutes = step.as_millis().div_ceil(MINUTE_MS.unsigned_abs().into()).max(1);
@@ -157,20 +158,14 @@ impl Span {
         Self { from, step, steps }
     }
 
-    /// The beginning: milliseconds since 1970.
-    fn from(self) -> i64 {
-        self.from
-    }
-
     /// The end, which is not in it.
     fn until(self) -> i64 {
-        let length = i64::try_from(self.steps).unwrap_or(i64::MAX).saturating_mul(self.step);
+        let length = integer(self.steps).saturating_mul(self.step);
         self.from.saturating_add(length)
     }
 
-    /// The beginnings of all steps.
     fn beginnings(self) -> impl Iterator<Item = DateTime> {
-        let steps = i64::try_from(self.steps).unwrap_or(i64::MAX);
+        let steps = integer(self.steps);
         (0..steps).map(move |number| DateTime::from_millis(self.from + number * self.step))
     }
 
@@ -223,15 +218,11 @@ impl Store {
         }
         let span = last_hour(self.now());
         let within = |node: &NodeName| {
-            doc! { "_id": { "$gte": id_of_node(node, span.from()), "$lt": id_of_node(node, span.until()) } }
+            doc! { "_id": { "$gte": id_of_node(node, span.from), "$lt": id_of_node(node, span.until()) } }
         };
         let any = doc! { "$or": nodes.iter().map(within).collect::<Vec<_>>() };
-        let found = self.raw_series().find(any).projection(doc! { "at": 1, OF_QUEUES: 1 }).await;
-        if let Some(mut minutes) = readable(found)? {
-            while let Some(minute) = minutes.try_next().await? {
-                add_to_hour(&mut hours, span, &minute);
-            }
-        }
+        let only = doc! { "at": 1, OF_QUEUES: 1 };
+        self.each_minute(any, only, |minute| add_to_hour(&mut hours, span, minute)).await?;
         Ok(hours)
     }
 
@@ -245,7 +236,7 @@ impl Store {
         step: Duration,
     ) -> Result<Vec<NodePoint>, StoreError> {
         let span = Span::new(since, self.now(), step);
-        let (from, until) = (id_of_node(node, span.from()), id_of_node(node, span.until()));
+        let (from, until) = (id_of_node(node, span.from), id_of_node(node, span.until()));
         let step = span.beginning_of_step();
         let group = doc! {
             "_id": &step,
@@ -426,7 +417,7 @@ mod tests {
             }
             prop_assert!(span.until() > now && span.until() - span.step <= now);
             prop_assert_eq!(span.step_of(at(span.until())), None);
-            prop_assert_eq!(span.step_of(at(span.from() - 1)), None);
+            prop_assert_eq!(span.step_of(at(span.from - 1)), None);
         }
     }
 

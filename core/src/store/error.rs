@@ -19,46 +19,24 @@ const TOO_LARGE: i32 = 17_419;
 pub enum StoreError {
     /// No server answers, or none that takes this operation.
     #[error("cannot reach MongoDB: {reason}")]
-    Unreachable {
-        /// What the driver found.
-        reason: String,
-    },
+    Unreachable { reason: String },
     /// The server does not let us in.
     #[error("MongoDB refused the credentials: {reason}")]
-    Refused {
-        /// What the server said.
-        reason: String,
-    },
+    Refused { reason: String },
     /// The server has not confirmed writes: it is no primary any more, or has not heard from a majority. They may
     /// have been made.
     #[error("MongoDB has not confirmed a write: {reason}")]
-    Unconfirmed {
-        /// What the server said.
-        reason: String,
-    },
+    Unconfirmed { reason: String },
     /// The server rejected the operation.
     #[error("{}", describe(.0))]
     Database(mongodb::error::Error),
     #[error("cannot read document {id} of {collection}: {why}")]
-    Document {
-        collection: &'static str,
-        id: String,
-        /// What is wrong with it.
-        why: Box<bson::error::Error>,
-    },
+    Document { collection: &'static str, id: String, why: Box<bson::error::Error> },
     #[error("output file {id} is damaged: {reason}")]
-    DamagedOutput {
-        id: bson::oid::ObjectId,
-        /// What is missing.
-        reason: String,
-    },
-    /// A content of file sets is incomplete, or not what it should be.
+    DamagedOutput { id: bson::oid::ObjectId, reason: String },
+    /// A content of file sets is incomplete, or not what it should be. `id`: its SHA-256.
     #[error("the content {id} is damaged: {reason}")]
-    DamagedContent {
-        /// Its SHA-256.
-        id: String,
-        reason: String,
-    },
+    DamagedContent { id: String, reason: String },
     #[error("cannot read captured output: {0}")]
     Spool(std::io::Error),
 }
@@ -86,11 +64,6 @@ impl WriteFailure {
     /// Whether the server can have no such index: a unique one of a collection that is sharded by other fields.
     pub fn is_impossible_index(&self) -> bool {
         self.code == 67
-    }
-
-    /// Whether the collection does not exist yet.
-    pub fn is_no_collection(&self) -> bool {
-        self.code == 26
     }
 
     /// Whether the server refuses every write for now: it is no primary, is shutting down, or is busy.
@@ -133,6 +106,50 @@ impl StoreError {
         }
     }
 
+    /// What came of an operation to which this user may have no right ([`StoreError::is_forbidden`]). `None`: it was refused for that.
+    pub fn unless_forbidden<T>(done: Result<T, impl Into<Self>>) -> Result<Option<T>, Self> {
+        match done.map_err(Into::<Self>::into) {
+            Err(error) if error.is_forbidden() => Ok(None),
+            done => done.map(Some),
+        }
+    }
+
+    /// What came of an operation that may take only so long ([`StoreError::is_out_of_time`]). `None`: it was broken off.
+    pub(crate) fn unless_out_of_time<T>(done: Result<T, impl Into<Self>>) -> Result<Option<T>, Self> {
+        match done.map_err(Into::<Self>::into) {
+            Err(error) if error.is_out_of_time() => Ok(None),
+            done => done.map(Some),
+        }
+    }
+
+    /// What came of the insertion of something that may be there already. `None`: it was.
+    pub(crate) fn unless_duplicate<T>(inserted: Result<T, impl Into<Self>>) -> Result<Option<T>, Self> {
+        match inserted.map_err(Into::<Self>::into) {
+            Err(error) if error.is_duplicate_key() => Ok(None),
+            inserted => inserted.map(Some),
+        }
+    }
+
+    /// Whether a unique index forbids the write.
+    pub fn is_duplicate_key(&self) -> bool {
+        self.write_failure().is_some_and(|failure| failure.is_duplicate_key())
+    }
+
+    /// Whether the collection does not exist yet.
+    pub(crate) fn is_no_collection(&self) -> bool {
+        self.write_failure().is_some_and(|failure| failure.code == 26)
+    }
+
+    /// Whether an index that was hinted at is not there (`BadValue`).
+    pub(crate) fn is_no_index(&self) -> bool {
+        self.write_failure().is_some_and(|failure| failure.code == 2)
+    }
+
+    /// Whether a document would exceed the server's 16 MiB.
+    pub(crate) fn is_too_large(&self) -> bool {
+        self.write_failure().is_some_and(|failure| failure.is_too_large())
+    }
+
     /// Whether several documents were inserted, and the only ones that were not were there already.
     pub fn is_duplicate_only(&self) -> bool {
         let Self::Database(error) = self else { return false };
@@ -167,21 +184,18 @@ impl StoreError {
     /// How the server rejected a write, if that is what happened.
     pub fn write_failure(&self) -> Option<WriteFailure> {
         let Self::Database(error) = self else { return None };
-        match error.kind.as_ref() {
-            ErrorKind::Write(DriverWriteFailure::WriteError(failure)) => {
-                Some(WriteFailure { code: failure.code, message: failure.message.clone() })
+        let (code, message) = match error.kind.as_ref() {
+            ErrorKind::Write(DriverWriteFailure::WriteError(failure)) => (failure.code, &*failure.message),
+            ErrorKind::InsertMany(many) => {
+                let failure = many.write_errors.as_ref()?.first()?;
+                (failure.code, &*failure.message)
             }
-            ErrorKind::InsertMany(many) => many
-                .write_errors
-                .as_ref()?
-                .first()
-                .map(|failure| WriteFailure { code: failure.code, message: failure.message.clone() }),
             ErrorKind::Command(command) => {
-                let message = command.message.strip_prefix(FIND_AND_MODIFY).unwrap_or(&command.message);
-                Some(WriteFailure { code: command.code, message: message.to_owned() })
+                (command.code, command.message.strip_prefix(FIND_AND_MODIFY).unwrap_or(&command.message))
             }
-            _ => None,
-        }
+            _ => return None,
+        };
+        Some(WriteFailure { code, message: message.to_owned() })
     }
 
     /// What an operation that concerns one document failed because of.
@@ -210,12 +224,10 @@ impl StoreError {
 impl From<mongodb::error::Error> for StoreError {
     fn from(source: mongodb::error::Error) -> Self {
         match source.kind.as_ref() {
-            ErrorKind::ServerSelection { message, .. } => Self::Unreachable { reason: shorten(message) },
+            ErrorKind::ServerSelection { message, .. }
+            | ErrorKind::ConnectionPoolCleared { message, .. }
+            | ErrorKind::DnsResolve { message, .. } => Self::Unreachable { reason: shorten(message) },
             ErrorKind::Io(error) => Self::Unreachable { reason: error.to_string() },
-            ErrorKind::ConnectionPoolCleared { message, .. } => {
-                Self::Unreachable { reason: shorten(message) }
-            }
-            ErrorKind::DnsResolve { message, .. } => Self::Unreachable { reason: shorten(message) },
             ErrorKind::Authentication { message, .. } => Self::Refused { reason: shorten(message) },
             // 13 Unauthorized, 18 AuthenticationFailed
             ErrorKind::Command(command) if matches!(command.code, 13 | 18) => {
@@ -254,11 +266,6 @@ fn shorten(message: &str) -> String {
         Some(cause) if !text.contains(cause.trim()) => format!("{text}: {}", cause.trim()),
         _ => text,
     }
-}
-
-/// Whether an index that was hinted at is not there (`BadValue`).
-pub(crate) fn is_no_index(error: &mongodb::error::Error) -> bool {
-    matches!(error.kind.as_ref(), ErrorKind::Command(command) if command.code == 2)
 }
 
 /// Turns a document into its type, naming the document when it cannot.

@@ -9,12 +9,11 @@ use disbatch_operation::operation;
 use std::time::Duration;
 
 use bson::{Document, doc};
-use futures::TryStreamExt;
 use mongodb::IndexModel;
 use mongodb::options::IndexOptions;
 
 use super::collections::{self, AUDIT};
-use super::{Store, StoreError, WriteFailure};
+use super::{Store, StoreError, WriteFailure, collect, integer};
 use crate::config::Indexes;
 use crate::doctor::Wanted;
 
@@ -25,7 +24,7 @@ pub(super) use declarations::*;
 const FOR_EVER: Duration = Duration::from_secs(2_147_483_647);
 
 /// An index of a collection. Names are MongoDB's default names, as Perl creates them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Index {
     keys: Document,
     /// Disbatch cannot do without it (Disbatch 4 design, Database Collections).
@@ -42,13 +41,12 @@ pub(super) struct Index {
 
 impl Index {
     /// An index of ours.
-    fn on(keys: Document) -> Self {
-        let (essential, for_perl, unique, sparse) = (false, false, false, false);
-        Self { keys, essential, for_perl, unique, partial: None, sparse, expire: None }
+    pub(super) fn on(keys: Document) -> Self {
+        Self { keys, ..Self::default() }
     }
 
     /// One that Disbatch 4 has.
-    fn of_disbatch(keys: Document) -> Self {
+    pub(super) fn of_disbatch(keys: Document) -> Self {
         Self { essential: true, ..Self::on(keys) }
     }
 
@@ -67,7 +65,7 @@ impl Index {
         there.iter().any(|index| index.keys().eq(self.keys.keys()))
     }
 
-    fn unique(self) -> Self {
+    pub(super) fn unique(self) -> Self {
         Self { unique: true, ..self }
     }
 
@@ -75,11 +73,11 @@ impl Index {
         Self { sparse: true, ..self }
     }
 
-    fn only(self, partial: Document) -> Self {
+    pub(super) fn only(self, partial: Document) -> Self {
         Self { partial: Some(partial), ..self }
     }
 
-    fn expire(self, after: Duration) -> Self {
+    pub(super) fn expire(self, after: Duration) -> Self {
         Self { expire: Some(after), ..self }
     }
 
@@ -117,12 +115,9 @@ impl Store {
     /// The indexes of a collection, none of one that is not there. Those that are being built come as `{ spec, buildUUID }`.
     pub(crate) async fn indexes_of(&self, collection: &str) -> Result<Vec<Document>, StoreError> {
         let list = doc! { "listIndexes": collection, "includeBuildUUIDs": true };
-        match self.database().run_cursor_command(list).await.map_err(StoreError::from) {
-            Ok(cursor) => Ok(cursor.try_collect().await?),
-            Err(error) if error.write_failure().is_some_and(|failure| failure.is_no_collection()) => {
-                Ok(Vec::new())
-            }
-            Err(error) => Err(error),
+        match collect(self.database().run_cursor_command(list)).await {
+            Err(error) if error.is_no_collection() => Ok(Vec::new()),
+            found => found,
         }
     }
 
@@ -133,12 +128,10 @@ impl Store {
         let kept = kept.unwrap_or(FOR_EVER).min(FOR_EVER);
         // The server looks at this one for what to remove, and only at one with a single field.
         let index = Index::on(doc! { "at": 1 }).expire(kept).model();
-        let entries = self.database().collection::<Document>(AUDIT.name);
-        match entries.create_index(index).await.map_err(StoreError::from) {
+        match self.audit().create_index(index).await.map_err(StoreError::from) {
             Ok(_) => Ok(()),
             Err(error) if error.write_failure().is_some_and(|failure| failure.is_other_index()) => {
-                let seconds = i64::try_from(kept.as_secs()).unwrap_or(i64::MAX);
-                let index = doc! { "keyPattern": { "at": 1 }, "expireAfterSeconds": seconds };
+                let index = doc! { "keyPattern": { "at": 1 }, "expireAfterSeconds": integer(kept.as_secs()) };
                 self.database().run_command(doc! { "collMod": AUDIT.name, "index": index }).await?;
                 tracing::info!(
                     days = kept.as_secs() / 86_400,

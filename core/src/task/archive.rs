@@ -31,14 +31,12 @@ use std::time::Duration;
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use disbatch_operation::operation;
-use futures::TryStreamExt;
-use mongodb::options::Hint;
+use mongodb::options::{Hint, WriteConcern};
 
-use super::delete::TOMBSTONES;
-use crate::model::{Queue, QueueId, Retention, Status, TaskId};
-use crate::store::collections::{self, QUEUES, TASKS};
+use crate::model::{Queue, QueueId, Retention, TaskId};
+use crate::store::collections::{self, QUEUES, TASKS, TOMBSTONES};
 use crate::store::error::typed;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, collect, collect_ids, count_of, integer, with};
 
 pub(crate) const COLLECTION: &str = collections::ARCHIVE.name;
 
@@ -74,9 +72,7 @@ pub(super) fn told() -> Document {
 /// Where tasks may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// `tasks`.
     Tasks,
-    /// `tasks.archive`.
     Archive,
 }
 
@@ -104,7 +100,7 @@ impl Store {
         let of_batch = doc! { "_id": { "$in": &ids } };
         self.settle_before_leaving(&ids).await?;
         self.copy_each(&ids).await?;
-        self.finish(of_batch, i64::try_from(ids.len()).unwrap_or(i64::MAX)).await
+        self.finish(of_batch, integer(ids.len())).await
     }
 
     /// Copies tasks to the archive. What is refused is tried with ever fewer of them, until it is known which one it is about; that one
@@ -147,8 +143,7 @@ impl Store {
         copy.push(doc! { "$merge": {
             "into": COLLECTION, "on": "_id", "whenMatched": "replace", "whenNotMatched": "insert",
         } });
-        let copied = self.tasks().aggregate(copy).write_concern(crate::store::majority()).await?;
-        let _nothing: Vec<Document> = copied.try_collect().await?;
+        let _nothing = collect(self.tasks().aggregate(copy).write_concern(WriteConcern::majority())).await?;
         Ok(())
     }
 
@@ -160,19 +155,17 @@ impl Store {
 
     /// The second and third step for the copies that `which` finds.
     async fn finish(&self, which: Document, limit: i64) -> Result<Archived, StoreError> {
-        let mut filter = which;
-        filter.insert("moving", true);
+        let filter = with(which, doc! { "moving": true });
         let compared = doc! { "status": 1, "mtime": 1, "queue": 1, "dependents": 1 };
-        let copies = self.archive().find(filter).projection(compared).limit(limit).await?;
-        let copies: Vec<Document> = copies.map_ok(Document::from).try_collect().await?;
+        let copies = collect(self.archive().find(filter).projection(compared).limit(limit)).await?;
         if copies.is_empty() {
             return Ok(Archived::default());
         }
         let moved = self.delete_unchanged(TASKS.name, &copies).await?;
-        let ids: Vec<&Bson> = copies.iter().filter_map(|copy| copy.get("_id")).collect();
+        let ids: Vec<Bson> = copies.iter().filter_map(|copy| copy.get("_id").cloned()).collect();
         let live = self.ids_in(TASKS.name, &ids).await?;
         // One that was deleted for good while its copy was being made must not come back.
-        let deleted = self.ids_in(TOMBSTONES, &ids).await?;
+        let deleted = self.ids_in(TOMBSTONES.name, &ids).await?;
         let is_stale = |copy: &&Document| is_in(&live, copy) || is_in(&deleted, copy);
         self.note_gone(copies.iter().filter(|copy| !is_in(&live, copy)), moved);
         let stale: Vec<Document> = copies.iter().filter(is_stale).cloned().collect();
@@ -200,39 +193,44 @@ impl Store {
         collection: &str,
         seen: &[Document],
     ) -> Result<u64, StoreError> {
-        if seen.is_empty() {
-            return Ok(0);
-        }
         if collection == TASKS.name {
             self.remove_left_in_inbox(seen).await?;
         }
-        let one = |seen: &Document| {
+        let unchanged = |seen: &Document| {
             let field = |name: &str| seen.get(name).cloned().unwrap_or(Bson::Null);
             // Somebody who waits for it and comes just now must find it, or not find it from the beginning.
-            let unchanged = doc! {
+            doc! {
                 "_id": field("_id"), "status": field("status"), "mtime": field("mtime"),
                 "dependents": field("dependents"),
-            };
-            doc! { "q": unchanged, "limit": 1 }
+            }
         };
-        let deletes: Vec<Document> = seen.iter().map(one).collect();
+        let deleted = self.delete_each(collection, seen.iter().map(unchanged).collect()).await;
+        deleted.inspect_err(|_| self.doubt_counters())
+    }
+
+    /// Deletes those documents of a collection that are as one of these says. Returns how many.
+    pub(crate) async fn delete_each(
+        &self,
+        collection: &str,
+        these: Vec<Document>,
+    ) -> Result<u64, StoreError> {
+        if these.is_empty() {
+            return Ok(0);
+        }
+        let deletes: Vec<Document> = these.into_iter().map(|one| doc! { "q": one, "limit": 1 }).collect();
         let command = doc! {
-            "delete": collection, "deletes": deletes, "ordered": false,
-            "writeConcern": { "w": "majority" },
+            "delete": collection, "deletes": deletes, "ordered": false, "writeConcern": { "w": "majority" },
         };
-        let answer = self.database().run_command(command).await;
-        let answer = answer.inspect_err(|_| self.doubt_counters())?;
-        Ok(answer.get("n").and_then(crate::model::whole_number).unwrap_or(0).unsigned_abs())
+        let answer = self.database().run_command(command).await?;
+        Ok(count_of(&answer, "n").unwrap_or(0))
     }
 
     /// Removes what a mover that died has left in the inbox of tasks that are about to leave: nobody could see any more that they were made.
     async fn remove_left_in_inbox(&self, tasks: &[Document]) -> Result<(), StoreError> {
         let ids = tasks.iter().filter_map(|task| task.get("_id").cloned()).collect();
-        match self.remove_moved(ids).await {
-            // A user that an older release made: there is no inbox.
-            Err(error) if error.is_forbidden() => Ok(()),
-            removed => removed,
-        }
+        // For a user that an older release made there is no inbox.
+        StoreError::unless_forbidden(self.remove_moved(ids).await)?;
+        Ok(())
     }
 
     /// Counts tasks that are no longer in `tasks`, of which this process has deleted `deleted`. If these are not all,
@@ -243,31 +241,24 @@ impl Store {
             self.doubt_counters();
             return;
         }
-        for task in gone {
-            let status = task.get("status").and_then(crate::model::whole_number);
-            if let (Ok(queue), Some(status)) = (task.get_object_id("queue"), status) {
-                self.moved(QueueId(queue), Some(Status::from_code(status)), None, 1);
-            }
-        }
+        gone.into_iter().for_each(|task| self.moved_from(task, None));
     }
 
     /// Those of `ids` that a collection has.
     pub(crate) async fn ids_in(
         &self,
         collection: &str,
-        ids: &[&Bson],
+        ids: &[Bson],
     ) -> Result<HashSet<ObjectId>, StoreError> {
         let collection = self.database().collection::<Document>(collection);
-        let found = collection.find(doc! { "_id": { "$in": ids } }).projection(doc! { "_id": 1 }).await?;
-        let found: Vec<Document> = found.try_collect().await?;
-        Ok(found.iter().filter_map(|document| document.get_object_id("_id").ok()).collect())
+        let found = collection.find(doc! { "_id": { "$in": ids } }).projection(doc! { "_id": 1 });
+        Ok(collect_ids(found).await?.into_iter().collect())
     }
 
     /// The queues that do not keep their tasks for ever, with their policy.
     #[operation]
     pub async fn queues_with_retention(&self) -> Result<Vec<(Queue, Retention)>, StoreError> {
-        let found = self.queues().find(doc! { "retention": { "$type": "object" } }).await?;
-        let documents: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+        let documents = collect(self.queues().find(doc! { "retention": { "$type": "object" } })).await?;
         let readable = |document| {
             let queue: Queue = typed(QUEUES.name, document).ok()?;
             let retention = Retention::of(&queue);
@@ -290,27 +281,10 @@ impl Store {
         for status in self.ended_statuses(queue, place).await? {
             let Some(room) = limit.checked_sub(found.len()).filter(|room| *room > 0) else { break };
             let pipeline = old_tasks(queue, &status, age, room);
-            let old = collection.aggregate(pipeline).hint(by_queue_and_status()).await?;
-            let old: Vec<Document> = old.try_collect().await?;
-            found.extend(old.iter().filter_map(|task| task.get_object_id("_id").ok()).map(TaskId));
+            let old = collect_ids(collection.aggregate(pipeline).hint(by_queue_and_status())).await?;
+            found.extend(old.into_iter().map(TaskId));
         }
         Ok(found)
-    }
-
-    /// How the server looks for the tasks of [`Store::ended_before`] with one status.
-    #[operation]
-    pub async fn explain_ended_before(
-        &self,
-        queue: QueueId,
-        status: &Bson,
-        age: Duration,
-    ) -> Result<Document, StoreError> {
-        let aggregate = doc! {
-            "aggregate": TASKS.name, "pipeline": old_tasks(queue, status, age, 500), "cursor": {},
-            "hint": { "queue": 1, "status": 1 },
-        };
-        let explain = doc! { "explain": aggregate, "verbosity": "executionStats" };
-        Ok(self.database().run_command(explain).await?)
     }
 
     /// The statuses of ended tasks that `queue` has, by one look into the index for each.
@@ -351,7 +325,7 @@ fn old_tasks(queue: QueueId, status: &Bson, age: Duration, limit: usize) -> Vec<
         // Before the age is looked at: this is what bounds the work.
         doc! { "$limit": LOOKED_AT },
         doc! { "$match": { "$expr": unchanged_since(server_time_before("$$NOW", age)) } },
-        doc! { "$limit": i64::try_from(limit).unwrap_or(i64::MAX) },
+        doc! { "$limit": integer(limit) },
         doc! { "$project": { "_id": 1 } },
     ]
 }

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_operation::operation;
-use mongodb::Collection;
 
 use super::Claim;
 use super::commit::Commit;
@@ -20,10 +19,8 @@ use super::external::{DETACHED, attached};
 use super::steps::closed;
 use super::transition::Transition;
 use crate::budget::cut;
-use crate::model::{QueueId, STEPS, Status, TaskId, whole_number};
-use crate::store::{Blame, Store, StoreError};
-
-pub(crate) const COLLECTION: &str = crate::store::collections::ASIDE.name;
+use crate::model::{STEPS, Status, TaskId, whole_number};
+use crate::store::{Blame, Store, StoreError, put};
 
 /// How long a document of it is kept after the task was last met.
 pub(crate) const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -213,10 +210,7 @@ impl Store {
         let only = doc! { "queue": 1, "status": 1 };
         let before = self.tasks().find_one_and_update(filter, update.pipeline()).projection(only).await;
         let Some(before) = before.inspect_err(|_| self.doubt_counters())? else { return Ok(Unfit::Changed) };
-        let from = before.get("status").and_then(whole_number).map(Status::from_code);
-        if let (Ok(queue), Some(from)) = (before.get_object_id("queue"), from) {
-            self.moved(QueueId(queue), Some(from), Some(status), 1);
-        }
+        self.moved_from(&before, Some(status));
         Ok(Unfit::Ended)
     }
 
@@ -256,12 +250,9 @@ impl Store {
     /// Whether a task is set aside, and why.
     #[operation(%task)]
     pub async fn find_aside(&self, task: TaskId) -> Result<Option<SetAside>, StoreError> {
-        let found = self.asides().find_one(doc! { "_id": task }).await.map_err(StoreError::from);
-        let found = match found {
-            // A user that an older release made may not look there.
-            Err(error) if error.is_forbidden() => None,
-            found => found?,
-        };
+        let found = self.asides().find_one(doc! { "_id": task }).await;
+        // A user that an older release made may not look there.
+        let found = StoreError::unless_forbidden(found)?.flatten();
         Ok(found.and_then(|found| {
             let at = *found.get_datetime("at").ok()?;
             Some(SetAside { at, reason: found.get_str("reason").ok()?.to_owned() })
@@ -291,22 +282,14 @@ impl Store {
     /// A filter on `_id` without those that are not to be tried now.
     pub(crate) fn not_left_alone(&self, mut id: Document) -> Document {
         let left_alone = self.left_alone();
-        if !left_alone.is_empty() {
-            id.insert("$nin", left_alone);
-        }
+        put(&mut id, "$nin", (!left_alone.is_empty()).then_some(left_alone));
         id
     }
 
     /// Removes what was noted of tasks that are gone.
     pub(super) async fn forget_aside(&self, tasks: &[Bson]) -> Result<(), StoreError> {
-        match self.asides().delete_many(doc! { "_id": { "$in": tasks } }).await.map_err(StoreError::from) {
-            Err(error) if error.is_forbidden() => Ok(()),
-            deleted => deleted.map(|_| ()),
-        }
-    }
-
-    fn asides(&self) -> Collection<Document> {
-        self.database().collection(COLLECTION)
+        StoreError::unless_forbidden(self.asides().delete_many(doc! { "_id": { "$in": tasks } }).await)?;
+        Ok(())
     }
 }
 

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bson::{Bson, Document, doc};
-use futures::TryStreamExt;
 use futures::future::join;
 
 use super::run::{INTERRUPT, Wishes};
@@ -13,8 +12,8 @@ use super::statements::Statement;
 use super::{Finish, Finished, Renewed, Run, Start, Take};
 use crate::model::{Status, Task, TaskId};
 use crate::store::collections::TASKS;
-use crate::store::{Store, StoreError};
-use crate::store::{Stored, error::typed};
+use crate::store::error::typed;
+use crate::store::{Store, StoreError, collect};
 
 /// A write that concerns one task.
 #[derive(Debug, Clone)]
@@ -25,38 +24,15 @@ pub enum RunWrite {
     /// Start a queued task in the slot of another one, see [`Take`].
     Take(Take),
     /// Prolong a lease, see [`Store::renew_lease`].
-    Renew {
-        run: Run,
-        /// How long from now.
-        lease: Duration,
-    },
+    Renew { run: Run, lease: Duration },
     /// End a task, see [`Store::finish_task`].
-    Finish {
-        run: Run,
-        /// What came out.
-        finish: Finish,
-    },
+    Finish { run: Run, finish: Finish },
     /// Record how far a task is, see [`Store::record_progress`].
-    Progress {
-        run: Run,
-        /// How far.
-        progress: Document,
-    },
-    /// Keep what a plugin has saved, see [`Store::save_storage`].
-    Storage {
-        run: Run,
-        storage: Bson,
-        /// Which of the run's it is.
-        number: i64,
-    },
-    /// Record how far the steps of a task are, see [`Store::record_steps`].
-    Steps {
-        run: Run,
-        /// The state of each.
-        states: Vec<Document>,
-        /// Which of the run's these are.
-        number: i64,
-    },
+    Progress { run: Run, progress: Document },
+    /// Keep what a plugin has saved, see [`Store::save_storage`]. `number`: which of the run's it is.
+    Storage { run: Run, storage: Bson, number: i64 },
+    /// Record how far the steps of a task are, see [`Store::record_steps`]. `number`: which of the run's these are.
+    Steps { run: Run, states: Vec<Document>, number: i64 },
 }
 
 /// What became of it.
@@ -68,9 +44,7 @@ pub enum Written {
     NotClaimed,
     /// Another task has the slot. Nothing has changed.
     SlotTaken,
-    /// Whether the run still has its task.
     Renewed(Renewed),
-    /// Whether the end was stored.
     Finished(Finished),
     /// It is recorded, or the run has ended, or something newer was recorded before.
     Done,
@@ -171,8 +145,7 @@ impl Store {
             // What else there is to say of such a task than that its slot is taken is said when it is claimed.
             RunWrite::Take(take) => {
                 tracing::debug!(task = %take.task, %error, "a task was not handed a slot");
-                let is_taken = error.write_failure().is_some_and(|failure| failure.is_duplicate_key());
-                Ok(if is_taken { Written::SlotTaken } else { Written::NotClaimed })
+                Ok(if error.is_duplicate_key() { Written::SlotTaken } else { Written::NotClaimed })
             }
             RunWrite::Start(start) => {
                 self.refuse_start(start, &start.statement().like, error).await?;
@@ -228,25 +201,20 @@ impl Store {
         let wanted = doc! { "_id": { "$in": ids }, "$or": [
             { "cancel": { "$type": "object" } }, { INTERRUPT: { "$exists": true } },
         ] };
-        let found = self.tasks().find(wanted).projection(doc! { "cancel": 1, INTERRUPT: 1 }).await?;
-        let documents: Vec<Stored> = found.try_collect().await?;
+        let found = collect(self.tasks().find(wanted).projection(doc! { "cancel": 1, INTERRUPT: 1 })).await?;
         let wishes = |task: Document| {
             let run = renewed.get(&TaskId(task.get_object_id("_id").ok()?))?;
             Some((run.task, Wishes::of(&task, run)))
         };
-        Ok(documents.into_iter().map(Document::from).filter_map(wishes).collect())
+        Ok(found.into_iter().filter_map(wishes).collect())
     }
 
     /// The tasks as they are now, without what may be large and tells nothing.
     async fn read_back(&self, writes: &[RunWrite]) -> Result<HashMap<TaskId, Task>, StoreError> {
         let ids: Vec<_> = writes.iter().map(|write| write.task().0).collect();
-        let found = self
-            .tasks()
-            .find(doc! { "_id": { "$in": ids } })
-            .projection(doc! { "params": 0, "parameters": 0, "history": 0, "result": 0 })
-            .await?;
-        let documents: Vec<Stored> = found.try_collect().await?;
-        let tasks = documents.into_iter().filter_map(|document| typed::<Task>(TASKS.name, document).ok());
+        let without = doc! { "params": 0, "parameters": 0, "history": 0, "result": 0 };
+        let found = collect(self.tasks().find(doc! { "_id": { "$in": ids } }).projection(without)).await?;
+        let tasks = found.into_iter().filter_map(|document| typed::<Task>(TASKS.name, document).ok());
         Ok(tasks.map(|task| (task.id, task)).collect())
     }
 

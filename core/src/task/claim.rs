@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
 use disbatch_operation::operation;
-use futures::TryStreamExt;
 use mongodb::options::{FindOptions, Hint};
 
 use super::claim_updates::{MOST_ALONE, Slot, Try};
@@ -21,8 +20,8 @@ use crate::clock::chance;
 use crate::model::{NodeName, Policy, Queue, QueueId, Sort, Status, Task, TaskId};
 use crate::rate::Granted;
 use crate::store::collections::TASKS;
-use crate::store::error::{is_no_index, typed};
-use crate::store::{Store, StoreError, Stored};
+use crate::store::error::typed;
+use crate::store::{Store, StoreError, collect, collect_ids, integer, put, with};
 
 /// How often a claim is tried with other tasks when others were faster.
 pub(crate) const MOST_PASSES: usize = 8;
@@ -84,7 +83,6 @@ pub struct Batch {
 /// What became of a claim that was given back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unclaimed {
-    /// The task is queued again.
     Queued,
     /// Its runner has started it, or someone else has changed it: it is not ours to give back.
     NotClaimed,
@@ -119,9 +117,7 @@ impl Claim {
             "node": &self.node, "status": self.status(), "attempt": self.attempt, "instance": &self.instance,
         };
         // Not the claim that came after it with the same number, when this one was lost with its primary.
-        if let Ok(claimed) = self.document.get_datetime("mtime") {
-            like.insert("mtime", claimed);
-        }
+        put(&mut like, "mtime", self.document.get_datetime("mtime").ok());
         like
     }
 
@@ -223,8 +219,7 @@ impl Store {
     /// happens if anybody has done something with it meanwhile.
     #[operation(task = %claim.task)]
     pub async fn unclaim_task(&self, claim: &Claim, why: &str) -> Result<Unclaimed, StoreError> {
-        let mut filter = doc! { "_id": claim.task };
-        filter.extend(claim.like());
+        let filter = with(doc! { "_id": claim.task }, claim.like());
         let result = self.tasks().update_one(filter, given_back(self, why)).await.map_err(StoreError::from);
         let is_given_back = match result {
             Ok(result) => result.matched_count == 1,
@@ -251,9 +246,7 @@ impl Store {
     ) -> Result<u64, StoreError> {
         let untold = self.give_back_untold((node, instance), ready, why).await?;
         let mut filter = doc! { "node": node, "status": Status::Claimed };
-        if !except.is_empty() {
-            filter.insert("_id", doc! { "$nin": except.iter().map(|id| id.0).collect::<Vec<_>>() });
-        }
+        put(&mut filter, "_id", (!except.is_empty()).then(|| doc! { "$nin": except }));
         Ok(untold + self.move_all(filter, &given_back(self, why), Status::Queued).await?)
     }
 
@@ -274,8 +267,7 @@ impl Store {
             DETACHED: attached(),
         };
         let fence = doc! { "node": 1, "status": 1, "instance": 1, "attempt": 1, "mtime": 1, "pid": 1 };
-        let found = self.tasks().find(ours).projection(fence).await?;
-        let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+        let found = collect(self.tasks().find(ours).projection(fence)).await?;
         let mut given = 0;
         for task in found {
             let (id, pid) = (task.get_object_id("_id").map(TaskId), task.get_i64("pid"));
@@ -295,9 +287,7 @@ impl Store {
     #[operation]
     pub async fn running_on_node(&self, node: &NodeName, except: &[TaskId]) -> Result<u64, StoreError> {
         let mut filter = doc! { "node": node, "status": { "$in": [-1, 0] }, DETACHED: attached() };
-        if !except.is_empty() {
-            filter.insert("_id", doc! { "$nin": except.iter().map(|id| id.0).collect::<Vec<_>>() });
-        }
+        put(&mut filter, "_id", (!except.is_empty()).then(|| doc! { "$nin": except }));
         Ok(self.tasks().count_documents(filter).await?)
     }
 
@@ -355,20 +345,18 @@ impl Store {
             FindOptions::builder()
                 .projection(doc! { "_id": 1 })
                 .sort(doc! { "_id": direction })
-                .limit(i64::try_from(reading.limit).unwrap_or(i64::MAX))
+                .limit(integer(reading.limit))
                 .batch_size(BATCH_READ)
                 .hint(hint)
                 .build()
         };
         let tasks = self.tasks();
-        let found = tasks.find(filter.clone()).with_options(options(Some(Hint::Keys(index)))).await;
-        let found = match found {
+        let find = |hint| tasks.find(filter.clone()).with_options(options(hint));
+        match collect_ids(find(Some(Hint::Keys(index)))).await {
             // Nobody has created it yet: the server finds another way.
-            Err(error) if is_no_index(&error) => tasks.find(filter).with_options(options(None)).await?,
-            found => found?,
-        };
-        let documents: Vec<Stored> = found.try_collect().await?;
-        Ok(documents.iter().filter_map(|task| task.get_object_id("_id").ok()).collect())
+            Err(error) if error.is_no_index() => collect_ids(find(None)).await,
+            found => found,
+        }
     }
 }
 
@@ -389,9 +377,7 @@ pub(crate) fn claimable(queue: &Queue) -> Document {
 
 /// The same by its id.
 pub(super) fn claimable_of(queue: QueueId) -> Document {
-    let mut claimable = claimable_of_any();
-    claimable.insert("queue", queue);
-    claimable
+    with(claimable_of_any(), doc! { "queue": queue })
 }
 
 /// The same of any queue.

@@ -7,7 +7,7 @@ use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, RawDocument, RawDocumentBuf, doc};
 use futures::TryStreamExt;
 use mongodb::Collection;
-use mongodb::options::{Acknowledgment, Hint, ReturnDocument, WriteConcern};
+use mongodb::options::{Hint, ReturnDocument, WriteConcern};
 
 use super::claim::{BATCH_READ, Claim, Claimant, claimable};
 use super::run::started_by;
@@ -17,7 +17,7 @@ use crate::budget;
 use crate::model::document::unreadable_field;
 use crate::model::{PLUGIN_VERSION, Queue, Status, TaskId, whole_number};
 use crate::slots::STARTS_TAKE;
-use crate::store::{Store, StoreError, WriteFailure};
+use crate::store::{Store, StoreError, WriteFailure, integer, with};
 
 /// So few are claimed by an operation each, side by side: that takes one round trip, where one operation for all of
 /// them takes two.
@@ -204,13 +204,14 @@ impl Store {
             tries.iter().map(|one| one.statement(queue, claimant, now)).collect();
         let report = self.update_tasks(&statements, Some(&one_member())).await?;
         let ids: Vec<ObjectId> = tries.iter().map(|one| one.task).collect();
-        let mut ours = claimed_by(claimant, now);
-        ours.insert("_id", doc! { "$in": ids });
+        let ours = with(claimed_by(claimant, now), doc! { "_id": { "$in": ids } });
         let found = self.raw_tasks().find(ours).hint(by_id()).batch_size(BATCH_READ).await?;
         let documents: Vec<RawDocumentBuf> = found.try_collect().await?;
         let mut documents: HashMap<(ObjectId, u64), RawDocumentBuf> = documents
             .into_iter()
-            .filter_map(|document| Some(((id_of(&document)?, slot_of(&document)?), document)))
+            .filter_map(|document| {
+                Some(((document.get_object_id("_id").ok()?, slot_of(&document)?), document))
+            })
             .collect();
         let mut failures: HashMap<usize, StoreError> = report.failures.into_iter().collect();
         let mut outcome = ClaimOutcome::default();
@@ -262,17 +263,14 @@ impl Try {
             // An earlier attempt may have had one.
             None => transition.unset(PLUGIN_VERSION),
         };
-        let mut transition = transition
+        let transition = transition
             .set("node", &claimant.node)
             .set("instance", claimant.instance.as_str())
-            .set("slot", stored(self.slot.number))
+            .set("slot", integer(self.slot.number))
+            .set_some("group_slot", self.group_slot.map(integer))
             .compute("attempt", doc! { "$add": [count_in("attempt"), 1] })
             .compute("lease_until", lease);
-        if let Some(place) = self.group_slot {
-            transition = transition.set("group_slot", stored(place));
-        }
-        let mut like = claimable(queue);
-        like.extend(within(claimant.fence));
+        let like = with(claimable(queue), within(claimant.fence));
         Statement { starts: claimant.fence.is_some(), ..Statement::of(self.task, like, transition) }
     }
 }
@@ -303,10 +301,6 @@ pub(super) fn unfit(task: &RawDocument) -> Option<StoreError> {
     Some(StoreError::unfit(&format!("the task cannot be read: text in its field '{field}' is not UTF-8")))
 }
 
-fn stored(place: u64) -> i64 {
-    i64::try_from(place).unwrap_or(i64::MAX)
-}
-
 /// Whether it is the place in the group that another task has: the message names the index.
 fn is_of_group(failure: &WriteFailure) -> bool {
     failure.message.contains("group_slot")
@@ -328,10 +322,6 @@ fn claim_of(one: Try, queue: &Queue, claimant: &Claimant, document: RawDocumentB
     }
 }
 
-fn id_of(document: &RawDocumentBuf) -> Option<ObjectId> {
-    document.get_object_id("_id").ok()
-}
-
 fn slot_of(document: &RawDocumentBuf) -> Option<u64> {
     document.get_i64("slot").ok().and_then(|slot| u64::try_from(slot).ok())
 }
@@ -345,5 +335,5 @@ pub(super) fn by_id() -> Hint {
 /// confirm too much either: a claim that survives was copied before the others elected, so it comes before
 /// everything that was written since, and those who claim later count it.
 pub(crate) fn one_member() -> WriteConcern {
-    WriteConcern::builder().w(Acknowledgment::Nodes(1)).build()
+    WriteConcern::nodes(1)
 }

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use bson::{Bson, Document, doc};
 use disbatch_operation::operation;
-use mongodb::Collection;
 use mongodb::options::ReturnDocument;
 
 use super::Run;
@@ -55,7 +54,7 @@ impl Store {
                 Ok(()) => return Ok(Commit::Never),
                 Err(error) if error.is_out_of_time() => return Ok(Commit::Open),
                 // It was decided, by the plugin or by somebody else.
-                Err(error) if error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) => {}
+                Err(error) if error.is_duplicate_key() => {}
                 // A user that an older release or Perl Disbatch made. Runners of such a user start no plugin that commits.
                 Err(error) if error.is_forbidden() => {
                     let found = self.visible_commit(&name).await?.flatten();
@@ -97,10 +96,7 @@ impl Store {
 
     /// What there is under this name. `None`: this user may not look.
     async fn visible_commit(&self, name: &str) -> Result<Option<Option<Document>>, StoreError> {
-        match self.commits().find_one(doc! { "_id": name }).await.map_err(StoreError::from) {
-            Err(error) if error.is_forbidden() => Ok(None),
-            found => Ok(Some(found?)),
-        }
+        StoreError::unless_forbidden(self.commits().find_one(doc! { "_id": name }).await)
     }
 
     /// Whether what the plugin of a run commits can be seen.
@@ -113,10 +109,6 @@ impl Store {
     #[operation(task = %run.task)]
     pub async fn settle_commit_of(&self, run: &Run) -> Result<Commit, StoreError> {
         self.settle_commit(run.task, run.attempt).await
-    }
-
-    fn commits(&self) -> Collection<Document> {
-        self.database().collection(COMMITS.name)
     }
 }
 

@@ -20,15 +20,12 @@ use std::collections::BTreeSet;
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use futures::TryStreamExt;
-use mongodb::Collection;
+use mongodb::options::WriteConcern;
 
 use super::archive::{self, ended, parent_of, told};
 use crate::model::TaskId;
-use crate::store::collections;
-use crate::store::collections::{LIVE, TASKS};
-use crate::store::{Store, StoreError};
-
-pub(crate) const TOMBSTONES: &str = collections::TOMBSTONES.name;
+use crate::store::collections::{TASKS, TOMBSTONES};
+use crate::store::{Store, StoreError, collect};
 
 /// A deleter that has not come to its end for so long has died: milliseconds.
 const GIVEN_UP_AFTER: i64 = 10 * 60 * 1000;
@@ -55,8 +52,8 @@ impl Store {
         // Those whose dependents or schedules have not been told of their end, or whose locks were not taken back, go the
         // next time.
         self.note_deletion(TASKS.name, doc! { "$and": [&of_batch, ended(), told()] }).await?;
-        let found = self.tombstones().find(doc! { "_id": { "$in": ids }, "done": Bson::Null }).await?;
-        let tombstones: Vec<Document> = found.try_collect().await?;
+        let tombstones =
+            collect(self.tombstones().find(doc! { "_id": { "$in": ids }, "done": Bson::Null })).await?;
         // While somebody still tells how their runs have ended.
         let leaving: Vec<ObjectId> =
             tombstones.iter().filter_map(|task| task.get_object_id("_id").ok()).collect();
@@ -77,8 +74,7 @@ impl Store {
     pub async fn finish_deleting(&self) -> Result<u64, StoreError> {
         let long_ago = doc! { "$lt": ["$at", { "$subtract": ["$$NOW", GIVEN_UP_AFTER] }] };
         let left = doc! { "done": Bson::Null, "$expr": long_ago };
-        let tombstones: Vec<Document> =
-            self.tombstones().find(left).limit(UNFINISHED).await?.try_collect().await?;
+        let tombstones = collect(self.tombstones().find(left).limit(UNFINISHED)).await?;
         let (gone, alive) = self.by_whether_gone(tombstones, &[TASKS.name, archive::COLLECTION]).await?;
         self.forget(&alive).await?;
         self.delete_rest(&gone).await?;
@@ -96,12 +92,11 @@ impl Store {
                 } },
             } },
             doc! { "$merge": {
-                "into": TOMBSTONES, "on": "_id", "whenMatched": "replace", "whenNotMatched": "insert",
+                "into": TOMBSTONES.name, "on": "_id", "whenMatched": "replace", "whenNotMatched": "insert",
             } },
         ];
         let collection = self.database().collection::<Document>(collection);
-        let noted = collection.aggregate(note).write_concern(crate::store::majority()).await?;
-        let _nothing: Vec<Document> = noted.try_collect().await?;
+        let _nothing = collect(collection.aggregate(note).write_concern(WriteConcern::majority())).await?;
         Ok(())
     }
 
@@ -111,8 +106,7 @@ impl Store {
         tombstones: Vec<Document>,
         collections: &[&str],
     ) -> Result<(Vec<Document>, Vec<Document>), StoreError> {
-        let ids: Vec<Bson> = tombstones.iter().filter_map(|task| task.get("_id").cloned()).collect();
-        let ids: Vec<&Bson> = ids.iter().collect();
+        let ids = ids(&tombstones);
         let mut alive = std::collections::HashSet::new();
         for collection in collections {
             alive.extend(self.ids_in(collection, &ids).await?);
@@ -144,7 +138,7 @@ impl Store {
         self.chunks().delete_many(doc! { "files_id": { "$in": &files } }).await?;
         self.files().delete_many(doc! { "_id": { "$in": &files } }).await?;
         self.attempts().delete_many(of_tasks.clone()).await?;
-        self.database().collection::<Document>(LIVE.name).delete_many(of_tasks).await?;
+        self.live().delete_many(of_tasks).await?;
         self.forget_aside(&ids).await?;
         self.forget_recordings(&ids).await?;
         let done = vec![doc! { "$set": { "done": "$$NOW" } }];
@@ -170,10 +164,6 @@ impl Store {
             files.extend(["stdout", "stderr"].iter().filter_map(|stream| attempt.get_object_id(stream).ok()));
         }
         Ok(files.into_iter().collect())
-    }
-
-    fn tombstones(&self) -> Collection<Document> {
-        self.database().collection(TOMBSTONES)
     }
 }
 

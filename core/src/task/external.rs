@@ -26,7 +26,7 @@ use super::transition::{Transition, millis, server_time_in};
 use crate::model::{Rules, Selector, Status, Task, TaskId, whole_number};
 use crate::store::collections::TASKS;
 use crate::store::error::typed;
-use crate::store::{Store, StoreError, Stored};
+use crate::store::{Store, StoreError, Stored, put, with};
 
 pub(crate) use ending::{Ending, Reason};
 
@@ -96,19 +96,15 @@ impl Store {
             "timeout": timeout.min(LONGEST_SILENCE).as_secs_f64(), "log": 0_i64, "bytes": 0_i64,
         };
         let mut computed = doc! { "heard": "$$NOW", "earlier": earlier_tokens(token_sha256) };
-        if let Some(deadline) = rules.deadline {
-            computed.insert("until", deadline);
-        }
+        put(&mut computed, "until", rules.deadline);
         // In place of what an earlier attempt has left.
         let whole = doc! { "$mergeObjects": [{ "$literal": external }, computed] };
         let update = Transition::within().compute(EXTERNAL, whole).pipeline();
-        let mut unregistered = run.filter();
-        unregistered.insert("external.token", doc! { "$ne": token_sha256 });
+        let unregistered = with(run.filter(), doc! { "external.token": { "$ne": token_sha256 } });
         if self.tasks().update_one(unregistered, update).await?.matched_count == 1 {
             return Ok(true);
         }
-        let mut registered = run.filter();
-        registered.insert("external.token", token_sha256);
+        let registered = with(run.filter(), doc! { "external.token": token_sha256 });
         Ok(self.tasks().find_one(registered).projection(doc! { "_id": 1 }).await?.is_some())
     }
 
@@ -117,16 +113,14 @@ impl Store {
     /// task, which is to be handed over to it; nothing has changed then. May be repeated.
     #[operation(task = %run.task)]
     pub async fn withdraw_external(&self, run: &Run) -> Result<bool, StoreError> {
-        let mut registered = run.filter();
-        registered.insert("external.attempt", run.attempt);
-        let mut unheard = registered.clone();
-        unheard.insert("external.called", doc! { "$ne": true });
+        let registered = with(run.filter(), doc! { "external.attempt": run.attempt });
+        let unheard = with(registered.clone(), doc! { "external.called": { "$ne": true } });
         // Callbacks are for the attempt that is noted there.
         let withdraw = doc! { "$unset": { "external.attempt": "" } };
         if self.tasks().update_one(unheard, withdraw).await?.matched_count == 1 {
             return Ok(true);
         }
-        registered.insert("external.called", true);
+        let registered = with(registered, doc! { "external.called": true });
         if self.tasks().find_one(registered).projection(doc! { "_id": 1 }).await?.is_some() {
             return Ok(false);
         }
@@ -138,8 +132,7 @@ impl Store {
     /// by `why`. What it has logged is kept. May be repeated.
     #[operation(task = %run.task)]
     pub async fn fail_external(&self, run: &Run, why: &str) -> Result<(), StoreError> {
-        let mut registered = run.filter();
-        registered.insert("external.attempt", run.attempt);
+        let registered = with(run.filter(), doc! { "external.attempt": run.attempt });
         let message = Some(why.to_owned());
         let ending = Ending { status: Status::Failed, reason: Reason::Service, message, result: None };
         if self.note_end(registered, &ending, None).await? {
@@ -152,16 +145,17 @@ impl Store {
     /// repeated. Where somebody has asked for the task's end before, it ends here.
     #[operation(task = %run.task)]
     pub async fn detach_external(&self, run: &Run) -> Result<Detached, StoreError> {
-        let mut registered = run.filter();
-        registered.insert("external.attempt", run.attempt);
-        let detached = self
-            .tasks()
-            .find_one_and_update(registered, handed_over().pipeline())
-            .projection(doc! { "external.end": 1 })
-            .return_document(ReturnDocument::After)
-            .await?;
-        let Some(task) = detached else { return self.find_detached(run).await };
+        let registered = with(run.filter(), doc! { "external.attempt": run.attempt });
+        let Some(task) = self.hand_over(registered).await? else { return self.find_detached(run).await };
         Ok(if self.ends_at_once(run.task, &task).await { Detached::Ended } else { Detached::Done })
+    }
+
+    /// Hands the task over that `filter` matches. Returns its `external.end` as it is then.
+    async fn hand_over(&self, filter: Document) -> Result<Option<Stored>, StoreError> {
+        let tasks = self.tasks();
+        let update = tasks.find_one_and_update(filter, handed_over().pipeline());
+        let update = update.projection(doc! { "external.end": 1 });
+        Ok(update.return_document(ReturnDocument::After).await?)
     }
 
     /// Ends a task whose end was noted when it was handed over. Tells whether that was so.
@@ -190,26 +184,16 @@ impl Store {
 
     /// Leaves a task whose runner has died to the web service that has called back for it, and so works on it. `still`: what
     /// the task must be like. Returns whether that was so, and it has room for it.
-    pub(super) async fn leave_to_service(
-        &self,
-        task: &Task,
-        mut still: Document,
-    ) -> Result<bool, StoreError> {
+    pub(super) async fn leave_to_service(&self, task: &Task, still: Document) -> Result<bool, StoreError> {
         let Ok(external) = task.rest.get_document(EXTERNAL) else { return Ok(false) };
         let is_of_this_attempt = external.get("attempt").and_then(whole_number) == task.attempt();
         if !is_of_this_attempt || !external.get_bool(CALLED).unwrap_or(false) {
             return Ok(false);
         }
-        still.insert("external.attempt", task.attempt());
-        let left = self
-            .tasks()
-            .find_one_and_update(still, handed_over().pipeline())
-            .projection(doc! { "external.end": 1 })
-            .return_document(ReturnDocument::After)
-            .await;
-        match left.map_err(StoreError::from) {
+        let still = with(still, doc! { "external.attempt": task.attempt() });
+        match self.hand_over(still).await {
             // Nobody could ever do it: then it is buried as others are.
-            Err(error) if is_too_large(&error) => {
+            Err(error) if error.is_too_large() => {
                 tracing::error!(task = %task.id, %error, "a task has no room to be left to its web service");
                 Ok(false)
             }
@@ -252,11 +236,6 @@ pub(super) fn unheard(task: &Task) -> Document {
 pub fn is_detached(task: &Task) -> bool {
     let external = task.rest.get_document(EXTERNAL);
     external.is_ok_and(|external| external.get_bool("detached").unwrap_or(false))
-}
-
-/// Whether a task cannot be changed so, as it would take more than the server's 16 MiB.
-fn is_too_large(error: &StoreError) -> bool {
-    error.write_failure().is_some_and(|failure| failure.is_too_large())
 }
 
 /// What [`DETACHED`] is of a task that a runner has, if anybody has.

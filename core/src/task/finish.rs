@@ -179,13 +179,10 @@ impl Store {
     }
 
     async fn was_archived(&self, run: &Run, finish: &Finish) -> Result<bool, StoreError> {
-        match self.archive().find_one(doc! { "_id": run.task }).await.map_err(StoreError::from) {
-            Ok(None) => Ok(false),
-            Ok(Some(copy)) => Ok(finish.is_held_by(&typed(ARCHIVE.name, copy)?, run)),
-            // A user that an older release made may not look there.
-            Err(error) if error.is_forbidden() => Ok(false),
-            Err(error) => Err(error),
-        }
+        let copy = self.archive().find_one(doc! { "_id": run.task }).await;
+        // A user that an older release made may not look there.
+        let Some(copy) = StoreError::unless_forbidden(copy)?.flatten() else { return Ok(false) };
+        Ok(finish.is_held_by(&typed(ARCHIVE.name, copy)?, run))
     }
 
     /// A task that has ended and is tried again by hand leaves its outcome among the attempts.
@@ -331,24 +328,16 @@ impl Finish {
             .set("stdout", self.stdout.clone())
             .set("stderr", self.stderr.clone())
             .set("complete", self.complete)
-            .end_of_run();
-        for (field, value) in [("result", &self.result), ("exit", &self.exit)] {
-            if let Some(value) = value {
-                transition = transition.set(field, value.clone());
-            }
-        }
+            .end_of_run()
+            .set_some("result", self.result.as_ref())
+            .set_some("exit", self.exit.as_ref());
         for field in COMMAND_FIELDS {
-            if let Some(value) = self.exit.as_ref().and_then(|exit| exit.get(field)) {
-                transition = transition.set(field, value.clone());
-            }
+            transition = transition.set_some(field, self.exit.as_ref().and_then(|exit| exit.get(field)));
         }
         if let Some(note) = &self.note {
             transition = transition.note(note);
         }
-        if let Some(error) = self.error() {
-            transition = transition.set(ERROR, error);
-        }
-        transition
+        transition.set_some(ERROR, self.error())
     }
 
     /// Why it failed, in a line: what the plugin said last, or what ended it. `None`: it has not failed, or nobody said anything.

@@ -21,7 +21,7 @@ use super::statements::Statement;
 use super::transition::{Transition, millis, server_time_in};
 use super::{Ahead, RunWrite, Waiting, Written};
 use crate::model::{NodeName, PLUGIN_VERSION, Queue, QueueId, Status, Task, TaskId, Version, whole_number};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, integer, with};
 
 /// So many bytes of documents are read ahead of a queue at once, and one document more.
 pub const MOST_READ_AHEAD: usize = 4 * 1024 * 1024;
@@ -208,29 +208,24 @@ fn same_time(queued: &mut [Queued]) {
     }
 }
 
-/// A document of a task that can be handed a slot, and when it was changed last.
-fn plain(queue: QueueId, document: RawDocumentBuf) -> Option<(RawDocumentBuf, DateTime)> {
-    let field = |name| document.get(name).ok().flatten();
-    let number = |value: RawBsonRef<'_>| Bson::try_from(value).ok().as_ref().and_then(whole_number);
-    let is_queued = field("status").and_then(number) == Some(Status::Queued.code())
-        && field("queue").and_then(|of| of.as_object_id()) == Some(queue.0)
-        && field("node").is_none_or(|node| matches!(node, RawBsonRef::Null) || number(node) == Some(-1))
-        && matches!(field("history"), None | Some(RawBsonRef::Array(_)));
-    let is_plain = NOT_PLAIN.iter().all(|name| field(name).is_none()) && unfit(&document).is_none();
-    let changed = field("mtime")?.as_datetime()?;
-    (is_queued && is_plain).then_some((document, changed))
-}
-
 impl Queued {
     /// As it was read.
     pub fn document(&self) -> &RawDocument {
         &self.document
     }
 
+    /// That of a document of a task. `None`: it cannot be handed a slot.
     fn plain(queue: &Queue, id: ObjectId, document: RawDocumentBuf) -> Option<Self> {
-        let (document, unchanged_since) = plain(queue.id, document)?;
-        let task = TaskId(id);
-        Some(Self { task, document, unchanged_since, version: queue.version_for(task) })
+        let field = |name| document.get(name).ok().flatten();
+        let number = |value: RawBsonRef<'_>| Bson::try_from(value).ok().as_ref().and_then(whole_number);
+        let is_queued = field("status").and_then(number) == Some(Status::Queued.code())
+            && field("queue").and_then(|of| of.as_object_id()) == Some(queue.id.0)
+            && field("node").is_none_or(|node| matches!(node, RawBsonRef::Null) || number(node) == Some(-1))
+            && matches!(field("history"), None | Some(RawBsonRef::Array(_)));
+        let is_plain = NOT_PLAIN.iter().all(|name| field(name).is_none()) && unfit(&document).is_none();
+        let unchanged_since = field("mtime")?.as_datetime()?;
+        let (task, version) = (TaskId(id), queue.version_for(TaskId(id)));
+        (is_queued && is_plain).then_some(Self { task, document, unchanged_since, version })
     }
 
     /// Its start in a slot. `None`: there is no runner for it, or one that knows nothing of leases, and so starts tasks by itself.
@@ -269,19 +264,15 @@ impl Queued {
 
 impl Take {
     pub(super) fn statement(&self) -> Statement {
-        let mut like = claimable_of(self.queue);
-        like.extend(within(self.fence));
-        like.insert("attempt", Bson::Null);
-        like.insert("mtime", doc! { "$lte": self.unchanged_since });
-        let mut transition = started_by(Transition::to(Status::Running, self.at), self.at, self.pid)
+        let like = with(claimable_of(self.queue), within(self.fence));
+        let like = with(like, doc! { "attempt": Bson::Null, "mtime": { "$lte": self.unchanged_since } });
+        let transition = started_by(Transition::to(Status::Running, self.at), self.at, self.pid)
             .set("node", &self.node)
             .set("instance", self.instance.as_str())
-            .set("slot", self.stored_slot())
+            .set("slot", integer(self.slot))
             .set("attempt", FIRST)
+            .set_some(PLUGIN_VERSION, self.version.as_ref().map(Version::as_str))
             .compute("lease_until", server_time_in(self.lease));
-        if let Some(version) = &self.version {
-            transition = transition.set(PLUGIN_VERSION, version.as_str());
-        }
         Statement { follows: true, starts: true, ..Statement::of(self.task.0, like, transition) }
     }
 
@@ -299,10 +290,6 @@ impl Take {
         self.waiting.as_ref()
     }
 
-    fn stored_slot(&self) -> i64 {
-        i64::try_from(self.slot).unwrap_or(i64::MAX)
-    }
-
     /// The task after its start, as far as it can be known without reading it.
     fn applied_to(&self, task: &RawDocument) -> bson::error::Result<RawDocumentBuf> {
         let lease_until =
@@ -310,8 +297,8 @@ impl Take {
         let status = i32::try_from(Status::Running.code()).unwrap_or_default();
         let mut set = rawdoc! {
             "status": status, "mtime": self.at, "node": self.node.as_str(), "started": self.at,
-            "pid": i64::from(self.pid), "instance": self.instance.as_str(), "slot": self.stored_slot(), "attempt": FIRST,
-            "lease_until": lease_until,
+            "pid": i64::from(self.pid), "instance": self.instance.as_str(), "slot": integer(self.slot),
+            "attempt": FIRST, "lease_until": lease_until,
         };
         if let Some(version) = &self.version {
             set.append(CString::try_from(PLUGIN_VERSION)?, version.as_str());

@@ -6,16 +6,13 @@
 
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_operation::operation;
-use futures::TryStreamExt;
-use mongodb::Collection;
 
 use super::steps::kept;
 use super::sweep::DUE;
 use super::transition::ERROR;
 use super::{Finish, Run};
 use crate::model::{Moment, PLUGIN_VERSION, Phase, STEPS, Status, Task, TaskId, whole_number};
-use crate::store::collections::RESULTS;
-use crate::store::{Store, StoreError, Stored};
+use crate::store::{Store, StoreError, collect, put};
 
 /// How a task began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +47,7 @@ pub fn history(task: &Document) -> Option<Vec<Bson>> {
 
 /// The status before the first change.
 fn first_status(task: &Document, change: Option<&Document>) -> Status {
-    let next = change.and_then(status);
+    let next = change.and_then(Status::stored);
     let has = |field: &str| task.get(field).is_some_and(|value| *value != Bson::Null);
     // The time of a task that is tried again is that of its next attempt, and tells nothing of its first.
     let was_due = || change.is_some_and(|change| change.get_str("note").is_ok_and(|note| note == DUE));
@@ -70,7 +67,9 @@ fn first_status(task: &Document, change: Option<&Document>) -> Status {
         Some(Status::Queued) if of_fields() == Status::Queued => Status::Blocked,
         Some(Status::Blocked) if has("run_at") => Status::Deferred,
         Some(Status::Blocked) => Status::Queued,
-        None => status(task).filter(|now| now.phase() == Some(Phase::Queued)).unwrap_or_else(of_fields),
+        None => {
+            Status::stored(task).filter(|now| now.phase() == Some(Phase::Queued)).unwrap_or_else(of_fields)
+        }
         Some(_) => of_fields(), // Any change is possible from where it was.
     }
 }
@@ -88,10 +87,6 @@ fn time(document: &Document, field: &str) -> Option<DateTime> {
     Moment(document.get(field)?.clone()).get()
 }
 
-fn status(document: &Document) -> Option<Status> {
-    document.get("status").and_then(whole_number).map(Status::from_code)
-}
-
 impl Store {
     /// Keeps the outcome of an attempt. Whoever comes second changes nothing. Returns whether this call
     /// has kept it.
@@ -102,45 +97,28 @@ impl Store {
             "node": &run.node, "status": finish.status, "stdout": &finish.stdout, "stderr": &finish.stderr,
             "complete": finish.complete, "ended": self.now(),
         };
-        for field in ["started", PLUGIN_VERSION] {
-            if let Some(value) = stored.as_ref().and_then(|task| task.get(field)) {
-                outcome.insert(field, value);
-            }
-        }
-        if let Some(steps) = kept(stored.as_ref().and_then(|task| task.get(STEPS)), finish.status) {
-            outcome.insert(STEPS, steps);
-        }
-        for (field, value) in [("exit", &finish.exit), ("result", &finish.result)] {
-            if let Some(value) = value {
-                outcome.insert(field, value);
-            }
-        }
-        if let Some(note) = &finish.note {
-            outcome.insert("note", note);
-        }
-        if let Some(error) = finish.error() {
-            outcome.insert(ERROR, error);
-        }
+        let of_task = |field: &str| stored.as_ref().and_then(|task| task.get(field));
+        put(&mut outcome, "started", of_task("started"));
+        put(&mut outcome, PLUGIN_VERSION, of_task(PLUGIN_VERSION));
+        put(&mut outcome, STEPS, kept(of_task(STEPS), finish.status));
+        put(&mut outcome, "exit", finish.exit.as_ref());
+        put(&mut outcome, "result", finish.result.as_ref());
+        put(&mut outcome, "note", finish.note.as_ref());
+        put(&mut outcome, ERROR, finish.error());
         self.insert_attempt(run.task, run.attempt, outcome).await
     }
 
     /// Keeps the outcome that an ended task holds, before it is tried again by hand.
     pub(super) async fn keep_outcome(&self, task: &Task) -> Result<bool, StoreError> {
         let mut outcome = doc! { "status": task.status, "ended": task.mtime.as_ref().map(|at| at.0.clone()) };
-        let fields = [("node", &task.node), ("stdout", &task.stdout), ("stderr", &task.stderr)];
-        for (field, value) in fields.into_iter().chain([("complete", &task.complete)]) {
-            if let Some(value) = value {
-                outcome.insert(field, value);
-            }
-        }
+        put(&mut outcome, "node", task.node.as_ref());
+        put(&mut outcome, "stdout", task.stdout.as_ref());
+        put(&mut outcome, "stderr", task.stderr.as_ref());
+        put(&mut outcome, "complete", task.complete.as_ref());
         for field in ["started", "exit", "result", ERROR, PLUGIN_VERSION] {
-            if let Some(value) = task.rest.get(field) {
-                outcome.insert(field, value);
-            }
+            put(&mut outcome, field, task.rest.get(field));
         }
-        if let Some(steps) = kept(task.rest.get(STEPS), task.status) {
-            outcome.insert(STEPS, steps);
-        }
+        put(&mut outcome, STEPS, kept(task.rest.get(STEPS), task.status));
         // A task of Perl's has no number; what it did was its first attempt all the same.
         self.insert_attempt(task.id, task.attempt().unwrap_or(0).max(1), outcome).await
     }
@@ -154,14 +132,9 @@ impl Store {
         let update = doc! { "$setOnInsert": outcome };
         let inserted =
             self.attempts().update_one(doc! { "task": task, "attempt": attempt }, update).upsert(true).await;
-        match inserted.map_err(StoreError::from) {
-            Ok(result) => Ok(result.upserted_id.is_some()),
-            // Two at once: one of them has kept it.
-            Err(error) if error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) => {
-                Ok(false)
-            }
-            Err(error) => Err(error),
-        }
+        // Two at once: one of them has kept it.
+        let inserted = StoreError::unless_duplicate(inserted)?;
+        Ok(inserted.is_some_and(|result| result.upserted_id.is_some()))
     }
 
     /// Removes an attempt that this caller has kept, if its outcome is in the task itself after all. An outcome from
@@ -183,30 +156,13 @@ impl Store {
     /// The earlier attempts of a task as stored, the first one first.
     #[operation(task = %task)]
     pub async fn list_attempts(&self, task: TaskId) -> Result<Vec<Document>, StoreError> {
-        let found = self.attempts().find(doc! { "task": task }).sort(doc! { "attempt": 1 }).await?;
-        Ok(found.map_ok(Document::from).try_collect().await?)
+        collect(self.attempts().find(doc! { "task": task }).sort(doc! { "attempt": 1 })).await
     }
 
     /// One earlier attempt of a task as stored.
     #[operation(task = %task, attempt)]
     pub async fn find_attempt(&self, task: TaskId, attempt: i64) -> Result<Option<Document>, StoreError> {
         Ok(self.attempts().find_one(doc! { "task": task, "attempt": attempt }).await?.map(Document::from))
-    }
-
-    /// The GridFS files that the attempts of a task refer to.
-    #[operation(task = %task)]
-    pub async fn attempt_files(&self, task: TaskId) -> Result<Vec<bson::oid::ObjectId>, StoreError> {
-        let attempts = self.list_attempts(task).await?;
-        let streams = |attempt: &Document| {
-            ["stdout", "stderr"].map(|stream| attempt.get(stream).and_then(Bson::as_object_id))
-        };
-        Ok(attempts.iter().flat_map(streams).flatten().collect())
-    }
-
-    /// Documents in which programs of Disbatch 4.4 answer that work on the database themselves. Such a document has the `_id` of its
-    /// task.
-    fn results(&self) -> Collection<Stored> {
-        self.database().collection(RESULTS.name)
     }
 
     /// What the program of a task has answered, if it has.

@@ -16,7 +16,7 @@ use super::{Finish, Run};
 use crate::model::{NodeName, Queue, QueueId, Rules, STEPS, Selector, Status, Task, TaskId, Trial};
 use crate::store::collections::TASKS;
 use crate::store::error::read;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, with};
 
 /// How long a task may stay claimed without being started where its claim has no lease (Disbatch 4 design,
 /// Orphaned Tasks).
@@ -31,7 +31,6 @@ const LAST_WRITE: Duration = Duration::from_secs(10);
 /// How it is known that nobody runs a task any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Evidence {
-    /// Its processes are gone.
     ProcessGone,
     /// Its lease has run out, and its plugin has been killed for that.
     LeaseExpired,
@@ -57,11 +56,13 @@ pub enum Buried {
 }
 
 impl Buried {
-    /// Whether the run is over by this.
-    fn has_ended_run(&self) -> bool {
+    /// The status that the task has. `None`: its run is not over by this.
+    const fn status(self) -> Option<Status> {
         match self {
-            Self::Orphaned | Self::Again | Self::Committed(_) => true,
-            Self::LeftToService | Self::Open | Self::NotRunning => false,
+            Self::Orphaned => Some(Status::Orphaned),
+            Self::Again => Some(Status::Deferred),
+            Self::Committed(status) => Some(status),
+            Self::LeftToService | Self::Open | Self::NotRunning => None,
         }
     }
 }
@@ -91,11 +92,11 @@ impl Store {
             }
             Evidence::TooOld(_) => None, // Whether it still runs somewhere is not known: never twice.
         };
-        let mut filter = still_so(task, evidence);
+        let filter = still_so(task, evidence);
         if self.leave_to_service(task, filter.clone()).await? {
             return Ok(Buried::LeftToService);
         }
-        filter.extend(unheard(task));
+        let filter = with(filter, unheard(task));
         let found = self.tasks().find_one(filter.clone()).projection(doc! { "uploads": 1 }).await?;
         let Some(found) = found else { return Ok(Buried::NotRunning) };
         let run = Run::of(task);
@@ -106,10 +107,8 @@ impl Store {
             Commit::Never => None,
         };
         // Before the update, so that a task that has ended has its output.
-        let (stdout, stderr) = match self.seal_live(task.id, run.attempt).await {
-            Err(error) if error.is_forbidden() => (Bson::Null, Bson::Null),
-            sealed => sealed?,
-        };
+        let sealed = StoreError::unless_forbidden(self.seal_live(task.id, run.attempt).await)?;
+        let (stdout, stderr) = sealed.unwrap_or((Bson::Null, Bson::Null));
         let sealed = [stdout.clone(), stderr.clone()];
         let for_good = |why: String| match committed {
             Some(status) => (status, commit_note(status, &why)),
@@ -134,34 +133,23 @@ impl Store {
                 self.measure_burial(task.queue, evidence, buried);
                 return Ok(buried);
             }
-        } else if !buried.as_ref().is_ok_and(Buried::has_ended_run) {
+        } else if !buried.as_ref().is_ok_and(|what| what.status().is_some()) {
             self.discard_output(&sealed).await?;
         }
-        match &buried {
-            Ok(Buried::Orphaned) => {
-                self.moved(task.queue, Some(Status::Running), Some(Status::Orphaned), 1);
-            }
-            Ok(Buried::Again) => self.moved(task.queue, Some(Status::Running), Some(Status::Deferred), 1),
-            Ok(Buried::Committed(status)) => {
-                self.moved(task.queue, Some(Status::Running), Some(*status), 1);
-            }
-            Ok(Buried::LeftToService | Buried::Open | Buried::NotRunning) => {}
-            Err(_) => self.doubt_counters(),
-        }
-        if let Ok(what) = &buried {
-            self.measure_burial(task.queue, evidence, *what);
-            self.note_trial_of_buried(task, queue.as_ref(), *what);
-        }
-        if buried.as_ref().is_ok_and(Buried::has_ended_run) {
+        let buried = buried.inspect_err(|_| self.doubt_counters())?;
+        self.measure_burial(task.queue, evidence, buried);
+        self.note_trial_of_buried(task, queue.as_ref(), buried);
+        if let Some(status) = buried.status() {
+            self.moved(task.queue, Some(Status::Running), Some(status), 1);
             // Nobody sees what it has left, with or without this: see `files/commit.rs`.
             if let Err(error) = self.settle_filesets(task.id).await {
                 tracing::warn!(%error, "cannot take back yet what a dead run has left");
             }
             self.remove_live(task.id, Some(run.attempt)).await?;
             // What it was storing when it died. Should it only have been stopped, it removes these itself.
-            self.discard_uploads(&run, found.get_array("uploads").map_or(&[], Vec::as_slice)).await?;
+            self.discard_uploads(&run, &found).await?;
         }
-        buried
+        Ok(buried)
     }
 
     /// `None`: it is gone, or says nothing that anybody could understand.
@@ -173,11 +161,8 @@ impl Store {
     }
 
     fn note_trial_of_buried(&self, task: &Task, queue: Option<&Queue>, what: Buried) {
-        let status = match what {
-            Buried::Orphaned | Buried::Again => Status::Orphaned,
-            Buried::Committed(status) => status,
-            Buried::LeftToService | Buried::Open | Buried::NotRunning => return,
-        };
+        let Some(status) = what.status() else { return };
+        let status = if what == Buried::Again { Status::Orphaned } else { status };
         self.note_trial(task.queue, queue.and_then(|queue| Trial::of_started(queue, task)), status);
     }
 
@@ -192,22 +177,20 @@ impl Store {
         Ok(match self.end_unfit(task.id, filter, Status::Orphaned, error).await? {
             Unfit::Ended => {
                 self.remove_live(task.id, Some(run.attempt)).await?;
-                self.discard_uploads(&run, found.get_array("uploads").map_or(&[], Vec::as_slice)).await?;
+                self.discard_uploads(&run, found).await?;
                 Buried::Orphaned
             }
             Unfit::Changed | Unfit::Aside => Buried::NotRunning,
         })
     }
 
-    /// Removes files that a run had announced, save those that its kept outcome refers to.
-    pub(super) async fn discard_uploads(&self, run: &Run, files: &[Bson]) -> Result<(), StoreError> {
-        if files.is_empty() {
+    /// Removes files that a run had announced in its task, save those that its kept outcome refers to.
+    pub(super) async fn discard_uploads(&self, run: &Run, task: &Document) -> Result<(), StoreError> {
+        let Some(files) = task.get_array("uploads").ok().filter(|files| !files.is_empty()) else {
             return Ok(());
-        }
-        let kept = match self.find_attempt(run.task, run.attempt).await {
-            Err(error) if error.is_forbidden() => return Ok(()),
-            kept => kept?.unwrap_or_default(),
         };
+        let kept = StoreError::unless_forbidden(self.find_attempt(run.task, run.attempt).await)?;
+        let Some(kept) = kept.map(Option::unwrap_or_default) else { return Ok(()) };
         let is_kept = |file: &Bson| ["stdout", "stderr"].iter().any(|stream| kept.get(stream) == Some(file));
         let stray: Vec<Bson> = files.iter().filter(|file| !is_kept(file)).cloned().collect();
         self.discard_output(&stray).await?;
@@ -308,8 +291,7 @@ impl Store {
     /// nobody's to look after: it ends.
     async fn runs(&self, filter: Document) -> Result<Vec<Task>, StoreError> {
         let found = self
-            .tasks()
-            .clone_with_type::<RawDocumentBuf>()
+            .raw_tasks()
             .find(self.without_left_alone(filter.clone()))
             .projection(doc! {
                 "params": 0, "parameters": 0, "history": 0, "stdout": 0, "stderr": 0, "result": 0, "progress": 0,
@@ -374,24 +356,20 @@ impl Run {
 
 /// Matches the task while it is still as it was found, and the evidence still holds.
 fn still_so(task: &Task, evidence: Evidence) -> Document {
-    let mut filter = doc! {
+    let filter = doc! {
         "_id": task.id, "status": Status::Running, "node": task.node.clone(),
         // As they are stored, whatever that is.
         "attempt": task.rest.get("attempt").cloned(), "instance": task.rest.get("instance").cloned(),
         DETACHED: attached(),
     };
-    match evidence {
-        Evidence::ProcessGone => {}
+    let evident = match evidence {
+        Evidence::ProcessGone => doc! {},
         Evidence::LeaseExpired => {
-            filter.insert("lease_until", doc! { "$type": "date" });
-            filter.insert("$expr", is_past("lease_until"));
+            doc! { "lease_until": { "$type": "date" }, "$expr": is_past("lease_until") }
         }
-        Evidence::TooOld(limit) => {
-            filter.insert("lease_until", Bson::Null);
-            filter.insert("$or", older_than(limit));
-        }
-    }
-    filter
+        Evidence::TooOld(limit) => doc! { "lease_until": Bson::Null, "$or": older_than(limit) },
+    };
+    with(filter, evident)
 }
 
 fn poisonous(rules: &Rules, task: &Task, why: &str) -> String {

@@ -20,9 +20,10 @@ use std::slice::Chunks;
 use std::time::Duration;
 
 use bson::oid::ObjectId;
-use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
+use bson::{Bson, DateTime, Document, doc};
 use disbatch_operation::operation;
 use futures::{StreamExt, TryStreamExt, stream};
+use mongodb::action::Action;
 use mongodb::options::Hint;
 
 use super::search::AT_ONCE;
@@ -30,15 +31,13 @@ use crate::counters::count::Amount;
 use crate::model::document::readable;
 use crate::model::{NodeName, QueueId, TaskId, whole_number};
 use crate::secrets::concealed;
-use crate::store::collections::TASKS;
-use crate::store::error::is_no_index;
-use crate::store::{Rows, Store, StoreError, Stored, attended};
+use crate::store::{Rows, Store, StoreError, attended, collect_ids, put};
 
 /// So long the server may look at tasks with a tag for those that are meant.
 const LOOKING: Duration = Duration::from_secs(60);
 
 /// The server merges at most so many scans of an index by their order (`internalQueryMaxScansToExplode`).
-const MERGED: usize = 200;
+pub(super) const MERGED: usize = 200;
 
 /// So many queues are asked at once for what they have in any status.
 const QUEUES_AT_ONCE: usize = 8;
@@ -153,9 +152,7 @@ impl PageQuery {
         if let Position::After(task) | Position::Before(task) = self.position {
             ids.insert(beyond, task);
         }
-        if !ids.is_empty() {
-            filter.insert("_id", ids);
-        }
+        put(&mut filter, "_id", (!ids.is_empty()).then_some(ids));
         Question { filter, index }
     }
 
@@ -212,11 +209,10 @@ impl Created {
     /// What their ids must be: the value of `_id` in a filter. Empty if any task is meant.
     pub fn ids(self) -> Document {
         // Both include their end, so that the place of a page can be told besides.
-        let bounds = [
-            ("$gte", self.since.map(|at| id(seconds(at), u8::MIN))),
-            ("$lte", self.until.map(|at| id(seconds(at).saturating_sub(1), u8::MAX))),
-        ];
-        bounds.into_iter().filter_map(|(name, id)| Some((name.to_owned(), Bson::from(id?)))).collect()
+        let mut ids = Document::new();
+        put(&mut ids, "$gte", self.since.map(|at| id(seconds(at), u8::MIN)));
+        put(&mut ids, "$lte", self.until.map(|at| id(seconds(at).saturating_sub(1), u8::MAX)));
+        ids
     }
 }
 
@@ -290,11 +286,8 @@ impl Store {
             page.completed(&[queue], &statuses),
         ];
         let counts: Vec<_> = all.into_iter().flatten().map(|question| (question.filter, bound)).collect();
-        Ok(self
-            .count_each_up_to(&counts)
-            .await?
-            .into_iter()
-            .fold(Amount::Exactly(0), |sum, more| sum.and(more, bound)))
+        let amounts = self.count_each_up_to(&counts).await?.into_iter();
+        Ok(amounts.fold(Amount::Exactly(0), |sum, more| sum.and(more, bound)))
     }
 
     /// Asks for the tasks of some queues with some statuses, in the order of their lives.
@@ -355,24 +348,17 @@ impl Store {
         let direction = if page.ascends() { 1 } else { -1 };
         let limit = i64::try_from(page.limit).unwrap_or(i64::MAX - 1).saturating_add(1);
         let tasks = self.tasks();
-        let find = || {
-            let only = doc! { "_id": 1 };
+        let find = |index: Option<Document>| {
             let find = tasks.find(question.filter.clone()).sort(doc! { "_id": direction });
-            let find = find.limit(limit).projection(only);
-            if page.of.tagged.is_some() { find.max_time(LOOKING) } else { find }
+            let find = find.limit(limit).projection(doc! { "_id": 1 });
+            let find = find.optional(page.of.tagged.as_ref(), |find, _| find.max_time(LOOKING));
+            find.optional(index, |find, index| find.hint(Hint::Keys(index)))
         };
-        let hint = question.index.clone().map(Hint::Keys);
-        let hinted = match hint {
-            Some(hint) => find().hint(hint).await,
-            None => find().await,
-        };
-        let cursor = match hinted {
+        found.extend(match collect_ids(find(question.index.clone())).await {
             // The index is not there (yet): slower, and just as right.
-            Err(error) if question.index.is_some() && is_no_index(&error) => find().await?,
-            cursor => cursor?,
-        };
-        let documents: Vec<Stored> = cursor.try_collect().await?;
-        found.extend(documents.iter().filter_map(|task| task.get_object_id("_id").ok()));
+            Err(error) if question.index.is_some() && error.is_no_index() => collect_ids(find(None)).await?,
+            ids => ids?,
+        });
         Ok(())
     }
 
@@ -388,51 +374,16 @@ impl Store {
         filter: Document,
         projection: Option<Document>,
     ) -> Result<Rows<Document>, StoreError> {
-        let ids: Vec<ObjectId> = page.iter().map(|id| id.0).collect();
-        let direction = if ids.first() > ids.last() { -1 } else { 1 };
-        let which = doc! { "$and": [{ "_id": { "$in": ids } }, filter] };
+        let direction = if page.first() > page.last() { -1 } else { 1 };
+        let which = doc! { "$and": [{ "_id": { "$in": page } }, filter] };
         let options = mongodb::options::FindOptions::builder()
             .sort(doc! { "_id": direction })
             .hint(Hint::Keys(doc! { "_id": 1 }))
             .projection(projection)
             .batch_size(AT_ONCE)
             .build();
-        let tasks = self.tasks().clone_with_type::<RawDocumentBuf>();
-        let cursor = tasks.find(which).with_options(options).await?;
+        let cursor = self.raw_tasks().find(which).with_options(options).await?;
         Ok(attended(cursor.map(|task| Ok(concealed(readable(task?))))))
-    }
-
-    /// How the server finds the ids of a page: one answer for each index that it is asked.
-    #[operation]
-    pub async fn explain_page(&self, page: &PageQuery) -> Result<Vec<Document>, StoreError> {
-        let queues = page.of.queues.as_deref();
-        let statuses: BTreeSet<i64> = match (&page.of.statuses, queues) {
-            (Some(statuses), _) => statuses.iter().copied().collect(),
-            (None, Some([queue])) => self.statuses_of(*queue).await?,
-            (None, _) => BTreeSet::new(),
-        };
-        let questions: Vec<Question> = match (page.of.with_tags(), queues) {
-            (Some(filter), _) => vec![page.question(filter, None)],
-            (None, None) => vec![page.question(doc! {}, None)],
-            (None, Some(queues)) => {
-                let all = [page.waiting(queues, &statuses), page.completed(queues, &statuses)];
-                all.into_iter().flatten().collect()
-            }
-        };
-        let direction = if page.ascends() { 1 } else { -1 };
-        let mut explained = Vec::new();
-        for question in questions {
-            let mut find = doc! {
-                "find": TASKS.name, "filter": question.filter, "sort": { "_id": direction },
-                "limit": i64::try_from(page.limit).unwrap_or(i64::MAX), "projection": { "_id": 1 },
-            };
-            if let Some(index) = question.index {
-                find.insert("hint", index);
-            }
-            let explain = doc! { "explain": find, "verbosity": "executionStats" };
-            explained.push(self.database().run_command(explain).await?);
-        }
-        Ok(explained)
     }
 }
 

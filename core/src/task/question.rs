@@ -50,23 +50,18 @@ const LONGEST_NAME: usize = 200;
 /// What names a role and no user.
 const ROLE: &str = "role:";
 
-/// What becomes of a task that nobody answers in time.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OnDeadline {
-    /// It ends as cancelled (-5).
-    #[default]
-    Cancel,
-    /// It goes on, and the next attempt is told that nobody has answered.
-    Continue,
+disbatch_values::words! {
+    /// What becomes of a task that nobody answers in time.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum OnDeadline {
+        /// It ends as cancelled (-5).
+        #[default]
+        Cancel = "cancel",
+        /// It goes on, and the next attempt is told that nobody has answered.
+        Continue = "continue",
+    }
 }
-
-impl OnDeadline {
-    const WORDS: [&str; 2] = [CANCEL, "continue"];
-}
-
-/// As it is stored.
-const CANCEL: &str = "cancel";
 
 /// What a plugin asks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -131,9 +126,9 @@ impl Question {
                     question.deadline = Some(time.ok_or(Unaskable::Deadline)?);
                 }
                 "on_deadline" => {
-                    let word = request::word("on_deadline", value, &OnDeadline::WORDS)?;
-                    question.on_deadline =
-                        if word == CANCEL { OnDeadline::Cancel } else { OnDeadline::Continue };
+                    let words = OnDeadline::ALL.map(OnDeadline::as_str);
+                    let word = request::word("on_deadline", value, &words)?;
+                    question.on_deadline = OnDeadline::named(word).unwrap_or_default();
                 }
                 unknown => return Err(Unaskable::Unknown(budget::cut(unknown, LONGEST_NAME))),
             }
@@ -153,9 +148,9 @@ impl Question {
     fn asked(&self, store: &Store) -> Transition {
         let form: Value = serde_json::from_str(&self.form).unwrap_or_default();
         let form = form.as_object().map(to_document).unwrap_or_default();
-        let mut asked = doc! { "title": &self.title, "form": form, "who": &self.who };
-        let on_deadline = if self.on_deadline == OnDeadline::Cancel { CANCEL } else { "continue" };
-        asked.insert("on_deadline", on_deadline);
+        let asked = doc! {
+            "title": &self.title, "form": form, "who": &self.who, "on_deadline": self.on_deadline.as_str(),
+        };
         let deadline = match (self.deadline, self.within) {
             (Some(deadline), _) => Bson::from(deadline),
             (None, Some(seconds)) => {
@@ -167,21 +162,13 @@ impl Question {
         let asked = doc! { "$mergeObjects": [
             { "$literal": asked }, { "asked": "$$NOW", "attempt": "$attempt", "deadline": &deadline },
         ] };
-        let mut update = Transition::to(Status::Deferred, store.now())
-            .without_node()
-            .set("stdout", Bson::Null)
-            .set("stderr", Bson::Null)
+        between_attempts(store)
             .compute(AWAITING, asked)
             .compute("run_at", deadline)
-            .compute(STEPS, queued())
-            .end_of_run()
-            .unset("progress")
             .unset(ANSWER)
-            .note(self.note());
-        for field in COMMAND_FIELDS.into_iter().chain([ERROR]) {
-            update = update.unset(field);
-        }
-        update
+            .unset_all(COMMAND_FIELDS)
+            .unset(ERROR)
+            .note(self.note())
     }
 }
 
@@ -230,8 +217,7 @@ impl Awaiting {
 
     /// The same of a task as it is stored.
     pub fn of_document(task: &Document) -> Option<Self> {
-        let status = task.get("status").and_then(whole_number).map(Status::from_code);
-        Self::stored(task).filter(|_| status == Some(Status::Deferred))
+        Self::stored(task).filter(|_| Status::stored(task) == Some(Status::Deferred))
     }
 
     /// What is stored in a task of whatever status.
@@ -250,11 +236,7 @@ impl Awaiting {
             form: stored.get_document("form").cloned().unwrap_or_default(),
             who: who.map(str::to_owned).collect(),
             deadline: time("deadline"),
-            on_deadline: if stored.get_str("on_deadline").is_ok_and(|word| word == "continue") {
-                OnDeadline::Continue
-            } else {
-                OnDeadline::Cancel
-            },
+            on_deadline: stored.get_str("on_deadline").ok().and_then(OnDeadline::named).unwrap_or_default(),
             asked: time("asked"),
             attempt: stored.get("attempt").and_then(whole_number)?,
             links: stored.get_array("links").into_iter().flatten().filter_map(link).collect(),
@@ -319,13 +301,13 @@ impl Awaiting {
 pub(super) fn unanswered() -> Document {
     doc! {
         "status": Status::Deferred, "run_at": { "$type": "date" }, "$expr": is_past("run_at"),
-        "awaiting.on_deadline": CANCEL,
+        "awaiting.on_deadline": OnDeadline::Cancel.as_str(),
     }
 }
 
 /// What is `awaiting.on_deadline` of the others.
 pub(super) fn goes_on() -> Document {
-    doc! { "$ne": CANCEL }
+    doc! { "$ne": OnDeadline::Cancel.as_str() }
 }
 
 /// The answer that the next attempt gets of a task that goes on without one: nobody's, if it waits for one, else what there is.
@@ -364,16 +346,18 @@ impl Pause {
 
 /// An attempt is over, and the task waits for the next.
 pub(super) fn waits_again(store: &Store, pause: Duration, why: &str) -> Transition {
+    between_attempts(store).compute("run_at", server_time_in(pause)).compute("again", goes_first()).note(why)
+}
+
+/// The same, without when and why.
+fn between_attempts(store: &Store) -> Transition {
     Transition::to(Status::Deferred, store.now())
         .without_node()
         .set("stdout", Bson::Null)
         .set("stderr", Bson::Null)
-        .compute("run_at", server_time_in(pause))
-        .compute("again", goes_first())
         .compute(STEPS, queued())
         .end_of_run()
         .unset("progress")
-        .note(why)
 }
 
 impl Store {

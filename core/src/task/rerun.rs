@@ -5,48 +5,31 @@
 //! once more goes on with them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::str::FromStr;
 
 use bson::oid::ObjectId;
-use bson::{Bson, Document, doc};
+use bson::{Document, doc};
 use disbatch_operation::operation;
-use futures::TryStreamExt;
 use serde::{Deserialize, Serialize};
 
 use super::retry::{Again, Retried};
 use super::transition::Transition;
 use crate::arrays::{self, Array, element_id, final_id};
-use crate::model::{ArrayId, QueueId, Status, TaskId, whole_number};
-use crate::store::{Store, StoreError, Stored};
+use crate::model::{ArrayId, QueueId, Status, TaskId};
+use crate::store::{Store, StoreError, collect, ids_in, integer};
 
 /// So many tasks that come after one are reset at most.
 pub const MOST_DOWNSTREAM: usize = 1_000;
 
-/// Which of the tasks that come after one run again, too.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Downstream {
-    #[default]
-    None,
-    /// Those that have ended without success.
-    Failed,
-    All,
-}
-
-impl Downstream {
-    pub const WORDS: [&str; 3] = ["none", "failed", "all"];
-}
-
-impl FromStr for Downstream {
-    type Err = ();
-
-    fn from_str(word: &str) -> Result<Self, ()> {
-        match word {
-            "none" => Ok(Self::None),
-            "failed" => Ok(Self::Failed),
-            "all" => Ok(Self::All),
-            _ => Err(()),
-        }
+disbatch_values::words! {
+    /// Which of the tasks that come after one run again, too.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Downstream {
+        #[default]
+        None = "none",
+        /// Those that have ended without success.
+        Failed = "failed",
+        All = "all",
     }
 }
 
@@ -86,11 +69,10 @@ struct DependentTask {
 
 impl DependentTask {
     fn of(task: &Document) -> Option<(ObjectId, Self)> {
-        let after = task.get_array("after").map(Vec::as_slice).unwrap_or_default();
         let found = Self {
             queue: QueueId(task.get_object_id("queue").ok()?),
-            status: task.get("status").and_then(whole_number).map(Status::from_code)?,
-            after: after.iter().filter_map(Bson::as_object_id).collect(),
+            status: Status::stored(task)?,
+            after: ids_in(task, "after").collect(),
             elements_of: task.get_object_id("final_of").ok(),
             array: task.get_document("array").and_then(|array| array.get_object_id("id")).ok(),
         };
@@ -133,8 +115,7 @@ impl Store {
         let named: BTreeSet<ObjectId> = named.filter(|id| (first..=last).contains(id)).collect();
         let named = again(doc! { "_id": { "$in": named.into_iter().collect::<Vec<_>>() } });
         let mut roots: BTreeMap<_, _> = DependentTask::of(&any).into_iter().collect();
-        let found = self.tasks().find(named).projection(linked_fields()).await?;
-        roots.extend(read(found.try_collect().await?));
+        roots.extend(read(collect(self.tasks().find(named).projection(linked_fields())).await?));
         next.retain(|(_, task)| {
             task.elements_of == Some(array.id.0) || task.after.iter().any(|id| roots.contains_key(id))
         });
@@ -176,9 +157,9 @@ impl Store {
     }
 
     async fn linked(&self, filter: Document) -> Result<Vec<(ObjectId, DependentTask)>, StoreError> {
-        let most = i64::try_from(MOST_DOWNSTREAM + 1).unwrap_or(i64::MAX);
-        let found = self.tasks().find(filter).projection(linked_fields()).limit(most).await?;
-        Ok(read(found.try_collect().await?).collect())
+        let most = integer(MOST_DOWNSTREAM + 1);
+        let found = collect(self.tasks().find(filter).projection(linked_fields()).limit(most)).await?;
+        Ok(read(found).collect())
     }
 
     /// Resets a task of a plan: whoever has ended is tried again, and waits; who waits, waits for these, too.
@@ -204,8 +185,7 @@ impl Store {
             self.link_at_once(&[waiter.id]).await;
             return Ok(Retried::Blocked);
         }
-        let status = self.find_task(waiter.id).await?.map(|task| task.status);
-        Ok(status.map_or(Retried::NoSuchTask, Retried::NotEnded))
+        self.not_retried(waiter.id).await
     }
 }
 
@@ -213,8 +193,8 @@ fn linked_fields() -> Document {
     doc! { "queue": 1, "status": 1, "after": 1, "final_of": 1, "array.id": 1 }
 }
 
-fn read(tasks: Vec<Stored>) -> impl Iterator<Item = (ObjectId, DependentTask)> {
-    tasks.into_iter().map(Document::from).filter_map(|task| DependentTask::of(&task))
+fn read(tasks: Vec<Document>) -> impl Iterator<Item = (ObjectId, DependentTask)> {
+    tasks.into_iter().filter_map(|task| DependentTask::of(&task))
 }
 
 /// Finds what comes directly after these.

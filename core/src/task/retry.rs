@@ -12,7 +12,7 @@ use crate::arrays::Reopened;
 use crate::inbox::REFUSED;
 use crate::keys::{BORN, Hold, Key, WANTS_KEY};
 use crate::model::{AWAITING, ArrayId, STEPS, Status, Task, TaskId};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, put};
 use crate::tags::TAGS;
 use crate::{admission, arrays};
 use disbatch_metrics::labels::RetriedBy;
@@ -41,7 +41,6 @@ impl Gate {
 /// What came of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retried {
-    /// It is queued again.
     Queued,
     /// It is blocked again: it waits for its locks, for those that it comes after and has not waited for to the end, for the
     /// elements of its array, or for the rule of admission that holds it.
@@ -150,11 +149,9 @@ impl Store {
         let attempt = task.attempt().unwrap_or(0).max(1);
         let mut filter = doc! {
             "_id": id, "status": task.status, "attempt": task.rest.get("attempt").cloned(),
+            "mtime": task.mtime.as_ref().map(|mtime| mtime.0.clone()),
         };
-        filter.insert("mtime", task.mtime.as_ref().map(|mtime| mtime.0.clone()));
-        if let Some(mark) = mark {
-            filter.insert(WANTS_KEY, mark);
-        }
+        put(&mut filter, WANTS_KEY, mark);
         let status = gate.map_or(Status::Queued, |_| Status::Blocked);
         let update = self.begin_with(&task, (status, gate, attempt), again).await?.note(note);
         let changed = self.tasks().update_one(filter, update.pipeline()).await.map_err(StoreError::from);
@@ -172,8 +169,7 @@ impl Store {
         if let Ok(unique) = task.rest.get_str("unique") {
             let other = self.find_unique(task.queue, unique).await?.filter(|other| *other != id);
             // The index of an earlier release.
-            let failure = changed.as_ref().err().and_then(StoreError::write_failure);
-            if other.is_some() || failure.is_some_and(|failure| failure.is_duplicate_key()) {
+            if other.is_some() || changed.as_ref().is_err_and(StoreError::is_duplicate_key) {
                 return Ok(Retried::NotUnique(other));
             }
         }
@@ -213,7 +209,7 @@ impl Store {
     }
 
     /// What became of a task that somebody else has changed.
-    async fn not_retried(&self, id: TaskId) -> Result<Retried, StoreError> {
+    pub(super) async fn not_retried(&self, id: TaskId) -> Result<Retried, StoreError> {
         let status = self.find_task(id).await?.map(|task| task.status);
         Ok(status.map_or(Retried::NoSuchTask, Retried::NotEnded))
     }
@@ -250,6 +246,8 @@ impl Store {
     fn begin_again(&self, status: Status, gate: Option<Gate>, attempt: i64) -> Transition {
         let had_dependents = doc! { "$ne": [{ "$type": "$dependents" }, "missing"] };
         let is_scheduled = doc! { "$ne": [{ "$type": "$schedule" }, "missing"] };
+        let of_run =
+            ["complete", "result", "progress", "exit", "failures", "cancel", "started", "run_at", "again"];
         let mut update = Transition::to(status, self.now())
             .without_node()
             .compute("dependents", doc! { "$cond": [had_dependents, true, "$$REMOVE"] })
@@ -258,14 +256,10 @@ impl Store {
             .set("stderr", Bson::Null)
             .set("attempt", attempt)
             .compute(STEPS, queued())
-            .end_of_run();
-        let of_run =
-            ["complete", "result", "progress", "exit", "failures", "cancel", "started", "run_at", "again"];
-        for field in
-            of_run.into_iter().chain(COMMAND_FIELDS).chain([ERROR, WANTS_KEY, BORN, ANSWER, AWAITING])
-        {
-            update = update.unset(field);
-        }
+            .end_of_run()
+            .unset_all(of_run)
+            .unset_all(COMMAND_FIELDS)
+            .unset_all([ERROR, WANTS_KEY, BORN, ANSWER, AWAITING]);
         if gate != Some(Gate::Admission) {
             update = update.unset(admission::HELD);
         }

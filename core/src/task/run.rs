@@ -11,7 +11,6 @@ use std::time::Duration;
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_operation::operation;
-use futures::TryStreamExt;
 use mongodb::options::ReturnDocument;
 use serde::{Deserialize, Serialize};
 
@@ -20,9 +19,9 @@ use super::external::{DETACHED, attached, is_detached};
 use super::statements::Statement;
 use super::transition::{Transition, count_in, server_time_in};
 use crate::model::{FILES, NodeName, QueueId, Status, Task, TaskId, whole_number};
-use crate::store::collections::TASKS;
+use crate::store::collections::{REPORTS, TASKS};
 use crate::store::error::typed;
-use crate::store::{Store, StoreError, Stored};
+use crate::store::{Store, StoreError, collect_ids, put, with};
 
 /// The field of a task with what its plugin saves while it runs, for the next run of its schedule, or for the next attempt.
 pub const STORAGE: &str = "storage";
@@ -80,9 +79,7 @@ pub struct Run {
 impl Run {
     /// Matches the task as long as this run has it.
     pub(super) fn filter(&self) -> Document {
-        let mut filter = doc! { "_id": self.task };
-        filter.extend(self.like());
-        filter
+        with(doc! { "_id": self.task }, self.like())
     }
 
     /// What a task is like that this run has. One that was given to a web service it has not any more.
@@ -128,8 +125,7 @@ impl Run {
     /// A transition within this run that only takes place if none of the same kind with this number or a higher one has:
     /// `number_in` keeps it. What was asked of a DEN may come after what the runner has written by itself since.
     pub(super) fn saving(&self, number_in: &str, number: i64, transition: Transition) -> Statement {
-        let mut like = self.like();
-        like.insert(number_in, doc! { "$not": { "$gte": number } });
+        let like = with(self.like(), doc! { number_in: { "$not": { "$gte": number } } });
         Statement::of(self.task.0, like, transition.set(number_in, number))
     }
 }
@@ -194,13 +190,8 @@ impl Store {
         };
         Ok(match task {
             Some(task) => {
-                let run = Run {
-                    task: start.task,
-                    queue: task.queue,
-                    node: start.node.clone(),
-                    attempt: task.attempt().unwrap_or(0),
-                    instance: task.instance().map(str::to_owned),
-                };
+                // Whatever stands there: the node was compared.
+                let run = Run { node: start.node.clone(), ..Run::of(&task) };
                 Started::Running(Box::new(task), run)
             }
             None => Started::NotClaimed,
@@ -253,7 +244,7 @@ impl Store {
     /// Adds a plugin's report to the `reports` collection.
     #[operation]
     pub async fn insert_report(&self, report: Document) -> Result<(), StoreError> {
-        self.reports().insert_one(report).await?;
+        self.database().collection::<Document>(REPORTS.name).insert_one(report).await?;
         Ok(())
     }
 
@@ -285,9 +276,7 @@ impl Store {
         let untold = doc! { "$ne": [{ "$ifNull": [format!("${INTERRUPT}"), Bson::Null] }, "$attempt"] };
         let mut filter =
             doc! { "node": node, "status": Status::Running, DETACHED: attached(), "$expr": untold };
-        let found = self.tasks().find(filter.clone()).projection(doc! { "_id": 1 }).await?;
-        let found: Vec<Stored> = found.try_collect().await?;
-        let tasks: Vec<_> = found.iter().filter_map(|task| task.get_object_id("_id").ok()).collect();
+        let tasks = collect_ids(self.tasks().find(filter.clone()).projection(doc! { "_id": 1 })).await?;
         if !tasks.is_empty() {
             filter.insert("_id", doc! { "$in": &tasks });
             self.tasks().update_many(filter, vec![doc! { "$set": { INTERRUPT: "$attempt" } }]).await?;
@@ -304,9 +293,7 @@ impl Start {
             like.insert("attempt", attempt);
             like.insert("instance", instance);
         }
-        if let Some(claimed) = self.claimed {
-            like.insert("mtime", claimed);
-        }
+        put(&mut like, "mtime", self.claimed);
         Statement::of(self.task.0, like, self.transition())
     }
 

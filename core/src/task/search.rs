@@ -7,22 +7,21 @@ use std::time::Duration;
 use bson::{Document, RawDocumentBuf, doc};
 use disbatch_operation::operation;
 use futures::{StreamExt, TryStreamExt};
-use mongodb::options::{AggregateOptions, CountOptions, FindOptions};
+use mongodb::action::Action;
+use mongodb::options::FindOptions;
 
 use super::external::{DETACHED, attached};
+use super::pages::MERGED;
 use super::{ERROR, archive};
 use crate::model::document::readable;
-use crate::model::{QueueId, Status, Task, TaskId, whole_number};
+use crate::model::{QueueId, Status, Task, TaskId};
 use crate::secrets::concealed;
 use crate::store::collections::TASKS;
 use crate::store::error::typed;
-use crate::store::{Rows, Store, StoreError, attended};
+use crate::store::{Rows, Store, StoreError, attended, collect, count_of, integer};
 
 /// So many tasks are fetched at once: they may have large output, and each client waits for its own.
 pub(super) const AT_ONCE: u32 = 32;
-
-/// The server merges so many parts of an index in order at most.
-const MOST_QUEUES: usize = 200;
 
 /// Params of so many bytes are shown on a line.
 const SMALL: i64 = 4096;
@@ -30,7 +29,6 @@ const SMALL: i64 = 4096;
 /// A search over tasks. The caller has checked that its filter is allowed and indexed.
 #[derive(Debug, Clone, Default)]
 pub struct TaskQuery {
-    /// MongoDB filter.
     pub filter: Document,
     /// At most so many; all when `None`.
     pub limit: Option<i64>,
@@ -73,11 +71,11 @@ impl Store {
     /// The database cannot be reached, or refuses the filter; within the stream when it goes away later.
     #[operation]
     pub async fn stream_tasks(&self, query: TaskQuery) -> Result<Rows<Document>, StoreError> {
+        let tasks = self.raw_tasks();
         let cursor = if query.archive {
-            let options = AggregateOptions::builder().batch_size(AT_ONCE).max_time(query.max_time).build();
-            let tasks = self.tasks();
+            let most = query.max_time;
             let found = tasks.aggregate(with_archive(query)).with_type::<RawDocumentBuf>();
-            found.with_options(options).await?
+            found.batch_size(AT_ONCE).optional(most, |found, most| found.max_time(most)).await?
         } else {
             let options = FindOptions::builder()
                 .skip(query.skip)
@@ -87,16 +85,15 @@ impl Store {
                 .batch_size(AT_ONCE)
                 .max_time(query.max_time)
                 .build();
-            let tasks = self.tasks().clone_with_type::<RawDocumentBuf>();
             tasks.find(query.filter).with_options(options).await?
         };
         Ok(attended(cursor.map(|task| Ok(concealed(readable(task?))))))
     }
 
-    /// How many tasks match.
     #[tracing::instrument(skip_all, err(level = "debug"))]
     async fn count_tasks(&self, filter: Document, max_time: Option<Duration>) -> Result<u64, StoreError> {
-        Ok(self.tasks().count_documents(filter).with_options(counting(max_time)).await?)
+        let tasks = self.tasks();
+        Ok(tasks.count_documents(filter).optional(max_time, |count, most| count.max_time(most)).await?)
     }
 
     /// How many tasks a search is for, without its limits.
@@ -119,17 +116,20 @@ impl Store {
     ) -> Result<u64, StoreError> {
         // The copies of tasks that are still in `tasks` are few, and have an index of their own.
         let moving = doc! { "$and": [{ "moving": true }, &filter] };
-        let mut twice = vec![doc! { "$match": moving }];
-        twice.extend(also_in_tasks());
-        twice.extend([doc! { "$match": { LIVE: { "$ne": [] } } }, doc! { "$count": "twice" }]);
-        let options = AggregateOptions::builder().max_time(max_time).build();
-        let twice: Option<Document> =
-            self.archive().aggregate(twice).with_options(options).await?.try_next().await?;
-        let twice = twice.and_then(|count| count.get("twice").and_then(whole_number)).unwrap_or(0);
-        let archived =
-            self.archive().count_documents(filter.clone()).with_options(counting(max_time)).await?;
+        let twice = [
+            doc! { "$match": moving },
+            also_in_tasks(),
+            doc! { "$match": { LIVE: { "$ne": [] } } },
+            doc! { "$count": "twice" },
+        ];
+        let archive = self.archive();
+        let twice = archive.aggregate(twice).optional(max_time, |found, most| found.max_time(most));
+        let twice: Option<Document> = twice.await?.try_next().await?;
+        let twice = twice.and_then(|found| count_of(&found, "twice")).unwrap_or(0);
+        let archived = archive.count_documents(filter.clone());
+        let archived = archived.optional(max_time, |count, most| count.max_time(most)).await?;
         let live = self.count_tasks(filter, max_time).await?;
-        Ok((live + archived).saturating_sub(twice.unsigned_abs()))
+        Ok((live + archived).saturating_sub(twice))
     }
 
     /// One task as stored, from the archive or the inbox if it is there.
@@ -168,25 +168,15 @@ impl Store {
         found.map(|task| typed(crate::store::collections::ARCHIVE.name, task)).transpose()
     }
 
-    #[operation(task = %id)]
-    pub async fn find_task_document(&self, id: TaskId) -> Result<Option<Document>, StoreError> {
-        let tasks = self.tasks().clone_with_type::<RawDocumentBuf>();
-        Ok(tasks.find_one(doc! { "_id": id }).await?.map(|task| concealed(readable(task))))
-    }
-
     /// The fields of each index of `tasks` in order, without repetition; text and other special indexes are
     /// left out, and so are those that hold only some of the tasks. An empty list when the collection does not exist yet.
     #[operation]
     pub async fn task_index_fields(&self) -> Result<BTreeSet<Vec<String>>, StoreError> {
-        let indexes: Vec<mongodb::IndexModel> = match self.tasks().list_indexes().await {
-            Ok(cursor) => cursor.try_collect().await?,
-            Err(error) => match StoreError::from(error) {
-                missing if missing.write_failure().is_some_and(|failure| failure.is_no_collection()) => {
-                    Vec::new()
-                }
-                other => return Err(other),
-            },
-        };
+        let indexes: Vec<mongodb::IndexModel> =
+            match self.tasks().list_indexes().await.map_err(StoreError::from) {
+                Err(error) if error.is_no_collection() => Vec::new(),
+                indexes => indexes?.try_collect().await?,
+            };
         let is_whole = |options: &mongodb::options::IndexOptions| {
             options.partial_filter_expression.is_none() && options.sparse != Some(true)
         };
@@ -207,8 +197,7 @@ impl Store {
         let only = doc! { "queue": 1, "status": 1, "started": 1, "mtime": 1, "attempt": 1, "progress": 1, "params": small("$params"),
         "array": small("$array"), "final_of": 1 };
         let filter = doc! { "node": node, "status": { "$in": [-1, 0] }, DETACHED: attached() };
-        let found = self.tasks().find(filter).projection(only).limit(limit).await?;
-        Ok(found.map_ok(Document::from).try_collect().await?)
+        collect(self.tasks().find(filter).projection(only).limit(limit)).await
     }
 
     /// The newest of those that failed on the node with this name, of these queues, at most `limit` of them. Of more queues than
@@ -220,52 +209,42 @@ impl Store {
         queues: &[QueueId],
         limit: i64,
     ) -> Result<Vec<Document>, StoreError> {
-        if queues.len() > MOST_QUEUES {
+        if queues.len() > MERGED {
             return Ok(Vec::new());
         }
         let only = doc! {
             "queue": 1, "status": 1, "mtime": 1, "exit": 1, ERROR: 1, "params": small("$params"), "array": small("$array"), "final_of": 1,
         };
         let filter = doc! { "node": node, "status": Status::Failed, "queue": { "$in": queues } };
-        let found = self.tasks().find(filter).projection(only).sort(doc! { "_id": -1 }).limit(limit).await?;
-        Ok(found.map_ok(Document::from).try_collect().await?)
+        collect(self.tasks().find(filter).projection(only).sort(doc! { "_id": -1 }).limit(limit)).await
     }
-}
-
-fn counting(max_time: Option<Duration>) -> CountOptions {
-    CountOptions::builder().max_time(max_time).build()
 }
 
 /// Where a pipeline notes whether an archived task is in `tasks` too.
 const LIVE: &str = "in_tasks_too";
 
-/// Stages that look up whether an archived task is in `tasks` too, where it counts.
-fn also_in_tasks() -> [Document; 1] {
-    [doc! { "$lookup": { "from": TASKS.name, "localField": "_id", "foreignField": "_id", "as": LIVE } }]
+/// A stage that looks up whether an archived task is in `tasks` too, where it counts.
+fn also_in_tasks() -> Document {
+    doc! { "$lookup": { "from": TASKS.name, "localField": "_id", "foreignField": "_id", "as": LIVE } }
 }
 
 /// A search in `tasks` and in the archive. A task in both is that in `tasks`, whether the filter finds it there or not.
 fn with_archive(query: TaskQuery) -> Vec<Document> {
-    let mut archived = vec![doc! { "$match": &query.filter }];
-    archived.extend(also_in_tasks());
-    archived.push(doc! { "$match": { LIVE: [] } });
-    archived.push(doc! { "$project": { LIVE: 0, "moving": 0 } });
+    let archived = [
+        doc! { "$match": &query.filter },
+        also_in_tasks(),
+        doc! { "$match": { LIVE: [] } },
+        doc! { "$project": { LIVE: 0, "moving": 0 } },
+    ];
     let mut stages = vec![
         doc! { "$match": query.filter },
         doc! { "$unionWith": { "coll": archive::COLLECTION, "pipeline": archived } },
     ];
-    if let Some(sort) = query.sort.filter(|sort| !sort.is_empty()) {
-        stages.push(doc! { "$sort": sort });
-    }
-    if query.skip > 0 {
-        stages.push(doc! { "$skip": i64::try_from(query.skip).unwrap_or(i64::MAX) });
-    }
-    if let Some(limit) = query.limit.filter(|limit| *limit > 0) {
-        stages.push(doc! { "$limit": limit });
-    }
-    if let Some(projection) = query.projection.filter(|projection| !projection.is_empty()) {
-        stages.push(doc! { "$project": projection });
-    }
+    let skip = integer(query.skip);
+    stages.extend(query.sort.filter(|sort| !sort.is_empty()).map(|sort| doc! { "$sort": sort }));
+    stages.extend((skip > 0).then(|| doc! { "$skip": skip }));
+    stages.extend(query.limit.filter(|limit| *limit > 0).map(|limit| doc! { "$limit": limit }));
+    stages.extend(query.projection.filter(|only| !only.is_empty()).map(|only| doc! { "$project": only }));
     stages
 }
 

@@ -18,13 +18,12 @@ use std::collections::HashMap;
 use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawDocumentBuf, cstr};
 use bson::{Bson, Document, doc};
-use futures::TryStreamExt;
 use mongodb::options::{UpdateModifications, WriteConcern};
 
 use super::transition::{Transition, millis};
 use crate::model::{Status, TaskId, whole_number};
 use crate::slots::STARTS_TAKE;
-use crate::store::{Store, StoreError, WriteFailure};
+use crate::store::{Store, StoreError, WriteFailure, collect_ids, count_of, with};
 
 /// So many tasks share a statement at most: each of them looks for its values among all.
 const MOST_ALIKE: usize = 256;
@@ -60,9 +59,7 @@ impl Statement {
 
     /// The filter and the update, for an operation of its own.
     pub(super) fn alone(self) -> (Document, Vec<Document>) {
-        let mut filter = doc! { "_id": self.task };
-        filter.extend(self.like);
-        (filter, self.transition.pipeline())
+        (with(doc! { "_id": self.task }, self.like), self.transition.pipeline())
     }
 
     fn encode(self) -> Result<RawDocumentBuf, StoreError> {
@@ -214,9 +211,10 @@ impl Store {
             if is_ordered {
                 sent.unsent.extend(numbers.drain(index + 1..).flatten());
             }
-            sent.failures.push((std::mem::take(&mut numbers[index]), failed(failure)?));
+            let refused = StoreError::of_write(failure).ok_or_else(|| unconfirmed(failure))?;
+            sent.failures.push((std::mem::take(&mut numbers[index]), refused));
         }
-        sent.matched += answer.get("n").and_then(whole_number).map_or(0, i64::unsigned_abs);
+        sent.matched += count_of(&answer, "n").unwrap_or(0);
         Ok(())
     }
 
@@ -284,9 +282,8 @@ impl Store {
         }
         let tasks = self.tasks();
         let found = tasks.find(self.without_left_alone(filter.clone())).projection(doc! { "_id": 1 });
-        let found: Vec<Document> = found.await?.map_ok(Document::from).try_collect().await?;
         let mut changed = 0;
-        for id in found.iter().filter_map(|task| task.get_object_id("_id").ok()) {
+        for id in collect_ids(found).await? {
             let this = doc! { "$and": [{ "_id": id }, &filter] };
             match self.tasks().update_one(this, update.clone()).await.map_err(StoreError::from) {
                 Ok(updated) => changed += updated.modified_count,
@@ -354,8 +351,7 @@ fn encode_group(statements: &[Statement], group: &[usize]) -> Result<Option<RawD
             let ids: Vec<ObjectId> = of_group.iter().map(|one| one.task).collect();
             let tasks: Vec<(ObjectId, &Transition)> =
                 of_group.iter().map(|one| (one.task, &one.transition)).collect();
-            let mut filter = doc! { "_id": { "$in": ids } };
-            filter.extend(first.like.clone());
+            let filter = with(doc! { "_id": { "$in": ids } }, first.like.clone());
             let update = Transition::pipeline_of(&tasks);
             raw(&doc! { "q": filter, "u": update, "multi": true, "hint": { "_id": 1 } })?
         }
@@ -433,10 +429,6 @@ fn raw(document: &Document) -> Result<RawDocumentBuf, StoreError> {
 fn unconfirmed(failure: &Document) -> StoreError {
     let reason = failure.get_str("errmsg").unwrap_or("the server says no more").to_owned();
     StoreError::Unconfirmed { reason }
-}
-
-fn failed(failure: &Document) -> Result<StoreError, StoreError> {
-    StoreError::of_write(failure).ok_or_else(|| unconfirmed(failure))
 }
 
 fn unencodable(error: bson::error::Error) -> StoreError {

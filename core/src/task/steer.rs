@@ -3,7 +3,6 @@
 
 use bson::{Bson, Document, doc};
 use disbatch_operation::operation;
-use futures::TryStreamExt;
 
 use super::aside::Unfit;
 use super::external::{DETACHED, attached, is_detached};
@@ -12,7 +11,7 @@ use super::sweep::{undeferred, waiting};
 use super::transition::Transition;
 use crate::budget::{CANCEL, cut};
 use crate::model::{AWAITING, NodeName, QueueId, Status, TaskId, whole_number};
-use crate::store::{Store, StoreError, Stored};
+use crate::store::{Store, StoreError, collect_ids, put, with};
 
 /// Who wants a task's end, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,9 +45,7 @@ impl CancelRequest {
 
     pub(super) fn document(&self, store: &Store) -> Document {
         let mut document = doc! { "at": store.now(), "by": cut(&self.by, CANCEL / 4) };
-        if let Some(reason) = &self.reason {
-            document.insert("reason", cut(reason, CANCEL / 2));
-        }
+        put(&mut document, "reason", self.reason.as_ref().map(|reason| cut(reason, CANCEL / 2)));
         document
     }
 }
@@ -66,10 +63,9 @@ fn cannot_be_changed(id: TaskId) -> StoreError {
 /// What came of another priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Prioritised {
+    /// `before`: what it had; `None`: none of its own.
     Set {
-        /// Whose task it is.
         queue: QueueId,
-        /// What it had before; `None`: none of its own.
         before: Option<i64>,
     },
     /// It waits no more: it is in this status.
@@ -137,8 +133,7 @@ impl Store {
     /// Cancels a task that waits or is claimed.
     async fn cancel_waiting(&self, id: TaskId, request: &CancelRequest) -> Result<Unfit, StoreError> {
         let waits = doc! { "status": { "$in": [-7, -4, -2, -1] } };
-        let mut waiting = doc! { "_id": id };
-        waiting.extend(waits.clone());
+        let waiting = with(doc! { "_id": id }, waits.clone());
         let cancelled = Transition::to(Status::Cancelled, self.now())
             .set("cancel", request.document(self))
             .end_of_run()
@@ -157,11 +152,7 @@ impl Store {
             before => before?,
         };
         let Some(before) = before else { return Ok(Unfit::Changed) };
-        if let (Ok(queue), Some(status)) =
-            (before.get_object_id("queue"), before.get("status").and_then(whole_number))
-        {
-            self.moved(QueueId(queue), Some(Status::from_code(status)), Some(Status::Cancelled), 1);
-        }
+        self.moved_from(&before, Some(Status::Cancelled));
         Ok(Unfit::Ended)
     }
 
@@ -194,9 +185,8 @@ impl Store {
         let asked = doc! {
             "node": node, "status": Status::Running, "cancel": { "$type": "object" }, DETACHED: attached(),
         };
-        let found = self.tasks().find(asked).projection(doc! { "_id": 1 }).await?;
-        let documents: Vec<Stored> = found.try_collect().await?;
-        Ok(documents.iter().filter_map(|task| task.get_object_id("_id").ok()).map(TaskId).collect())
+        let found = collect_ids(self.tasks().find(asked).projection(doc! { "_id": 1 })).await?;
+        Ok(found.into_iter().map(TaskId).collect())
     }
 
     /// Tells the DEN of `node` that the end of `task` was asked for. The DEN sees it with its next
@@ -209,7 +199,6 @@ impl Store {
     /// Notes that the DEN of `node` has told the runners of `tasks`.
     #[operation]
     pub async fn attention_paid(&self, node: &NodeName, tasks: &[TaskId]) -> Result<(), StoreError> {
-        let tasks: Vec<_> = tasks.iter().map(|task| task.0).collect();
         self.nodes().update_one(doc! { "node": node }, doc! { "$pullAll": { "attention": tasks } }).await?;
         Ok(())
     }
@@ -219,32 +208,44 @@ impl Store {
     /// Of this and a DEN that finds it due, one does it.
     #[operation(task = %id)]
     pub async fn run_now(&self, id: TaskId, note: &str) -> Result<Retried, StoreError> {
-        for (has_locks, to, outcome) in
-            [(false, Status::Queued, Retried::Queued), (true, Status::Blocked, Retried::Blocked)]
-        {
-            let deferred = doc! {
-                "_id": id, "status": Status::Deferred, "locks.0": { "$exists": has_locks }, AWAITING: Bson::Null,
-            };
-            let update = undeferred(to, self.now(), note).compute("run_at", "$$NOW").pipeline();
-            let only = doc! { "queue": 1 };
-            let before = self.tasks().find_one_and_update(deferred, update).projection(only).await;
-            let Some(before) = before.inspect_err(|_| self.doubt_counters())? else { continue };
+        let deferred = doc! { "_id": id, "status": Status::Deferred, AWAITING: Bson::Null };
+        Ok(match self.undefer(id, &deferred, |to| undeferred(to, self.now(), note)).await? {
+            Some(Status::Blocked) => Retried::Blocked,
+            Some(_) => Retried::Queued,
+            None => self.status_of(id).await?.map_or(Retried::NoSuchTask, Retried::NotEnded),
+        })
+    }
+
+    /// Lets a deferred task go on by `update`, which gets the status that it will have. Returns that; `None`: the task is not like
+    /// `deferred`. Its time is now.
+    pub(super) async fn undefer(
+        &self,
+        id: TaskId,
+        deferred: &Document,
+        update: impl Fn(Status) -> Transition,
+    ) -> Result<Option<Status>, StoreError> {
+        let tasks = self.tasks();
+        for (has_locks, to) in [(false, Status::Queued), (true, Status::Blocked)] {
+            let deferred = with(deferred.clone(), doc! { "locks.0": { "$exists": has_locks } });
+            // The gates would have it wait for a later time.
+            let update = update(to).compute("run_at", "$$NOW").pipeline();
+            let before = tasks.find_one_and_update(deferred, update).projection(doc! { "queue": 1 });
+            let Some(before) = before.await.inspect_err(|_| self.doubt_counters())? else { continue };
             if let Ok(queue) = before.get_object_id("queue") {
                 self.moved(QueueId(queue), Some(Status::Deferred), Some(to), 1);
             }
             if to == Status::Blocked {
                 self.link_at_once(&[id]).await;
             }
-            return Ok(outcome);
+            return Ok(Some(to));
         }
-        Ok(self.status_of(id).await?.map_or(Retried::NoSuchTask, Retried::NotEnded))
+        Ok(None)
     }
 
     /// Gives a task that waits (-2, -4 or -7) another priority. Queues that do not go by priority keep it, and do not look at it.
     #[operation(task = %id)]
     pub async fn set_priority(&self, id: TaskId, priority: i64) -> Result<Prioritised, StoreError> {
-        let mut filter = doc! { "_id": id };
-        filter.extend(waiting());
+        let filter = with(doc! { "_id": id }, waiting());
         let update = doc! { "$set": { "priority": priority } };
         let only = doc! { "queue": 1, "priority": 1 };
         let before = self.tasks().find_one_and_update(filter, update).projection(only).await?;
@@ -260,6 +261,6 @@ impl Store {
     /// The status of a task, archived or not.
     async fn status_of(&self, id: TaskId) -> Result<Option<Status>, StoreError> {
         let found = self.find_task_fields(id, doc! { "status": 1 }).await?;
-        Ok(found.and_then(|task| task.get("status").and_then(whole_number)).map(Status::from_code))
+        Ok(found.as_ref().and_then(Status::stored))
     }
 }

@@ -73,14 +73,9 @@ pub enum SubmitError {
     ChainOfCollection,
     #[error("an idempotency key is for at most {0} tasks")]
     TooManyForKey(usize),
-    /// A rule says that no such tasks are taken at the moment.
+    /// A rule says that no such tasks are taken at the moment, and perhaps why, in the words of whoever made it.
     #[error("{}", rejected(.scope, .reason.as_deref()))]
-    Rejected {
-        /// Which tasks the rule is about.
-        scope: Scope,
-        /// Why, in the words of whoever made it.
-        reason: Option<String>,
-    },
+    Rejected { scope: Scope, reason: Option<String> },
     /// A task would have more than it has room for in its life.
     #[error(transparent)]
     OverBudget(#[from] OverBudget),
@@ -212,18 +207,6 @@ impl Store {
         self.check_after(options, params.len()).await?;
         let template = self.template(queue, options, params.len()).await?;
         self.insert_new(&template, params, options).await
-    }
-
-    /// Creates one task in `queue` for each of `params`, each to come after the one before.
-    #[operation]
-    pub async fn submit_chain(
-        &self,
-        queue: QueueId,
-        params: Vec<Document>,
-        options: &TaskOptions,
-    ) -> Result<Submitted, SubmitError> {
-        let options = TaskOptions { chain: true, ..options.clone() };
-        self.submit_tasks(queue, params, &options).await
     }
 
     /// Sees to it that there are all tasks that new ones are to come after. As none can be named before it exists, no

@@ -13,7 +13,6 @@ use std::time::Duration;
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_operation::operation;
-use futures::TryStreamExt;
 use mongodb::options::Hint;
 
 use super::claim::given_back;
@@ -21,8 +20,7 @@ use super::question::{ANSWER, goes_on, nobodys, unanswered};
 use super::transition::{Transition, is_past, server_time_in};
 use crate::admission::{GATE, HELD, Rules};
 use crate::model::{AWAITING, QueueId, Status, whole_number};
-use crate::store::collections::TASKS;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, collect, collect_ids, put, with};
 
 /// So many tasks are moved, released or given a lease at once.
 const AT_ONCE: i64 = 1_000;
@@ -85,13 +83,6 @@ impl Store {
         Ok(Swept { due: queued + blocked, blocked, given_back: given_back?, overdue: overdue? + unanswered? })
     }
 
-    /// How the server looks for tasks that wait beyond their deadline.
-    #[operation]
-    pub async fn explain_overdue(&self) -> Result<Document, StoreError> {
-        let find = doc! { "find": TASKS.name, "filter": overdue(), "limit": AT_ONCE };
-        Ok(self.database().run_command(doc! { "explain": find, "verbosity": "executionStats" }).await?)
-    }
-
     /// Moves all tasks that `filter` finds to another status, those of a queue and a status together, so that each
     /// is counted where it belongs. Where there are none, this is one find. One that cannot be moved because of what it is
     /// like ends with `to`, or as -3 if that is no end. Returns how many have moved.
@@ -106,8 +97,7 @@ impl Store {
         let filter = self.without_left_alone(filter);
         let mut all = 0;
         loop {
-            let found = tasks.find(filter.clone()).projection(only.clone()).limit(AT_ONCE).await?;
-            let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+            let found = collect(tasks.find(filter.clone()).projection(only.clone()).limit(AT_ONCE)).await?;
             let before = all;
             for ((queue, status), ids) in together(&found) {
                 // What has changed since it was found is left alone.
@@ -133,11 +123,14 @@ impl Store {
     pub async fn clear_stale_slots(&self) -> Result<u64, StoreError> {
         let gone = doc! { "slot": "", "group_slot": "", "lease_until": "", "instance": "", "pid": "" };
         let update = doc! { "$unset": gone };
-        let filter = self.without_left_alone(stale_slots());
-        let found = self.tasks().find(filter).projection(doc! { "_id": 1 }).limit(AT_ONCE).await?;
-        let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
-        let ids = found.iter().filter_map(|task| task.get("_id").cloned()).collect();
-        self.update_each(ids, &stale_slots(), update).await
+        self.update_each(self.some_ids(stale_slots()).await?, &stale_slots(), update).await
+    }
+
+    /// The ids of some of the tasks that `filter` finds, whatever they are.
+    async fn some_ids(&self, filter: Document) -> Result<Vec<Bson>, StoreError> {
+        let filter = self.without_left_alone(filter);
+        let found = collect(self.tasks().find(filter).projection(doc! { "_id": 1 }).limit(AT_ONCE)).await?;
+        Ok(found.into_iter().filter_map(|mut task| task.remove("_id")).collect())
     }
 
     /// Tasks whose `_id` is no ObjectId: no DEN claims them, and no address leads to them. Returns how many there are, up to
@@ -150,8 +143,7 @@ impl Store {
         for (from, to) in [(Bson::MinKey, Bson::from(first)), (last.into(), Bson::MaxKey)] {
             let by_id = tasks.find(doc! {}).hint(Hint::Keys(doc! { "_id": 1 }));
             let between = by_id.min(doc! { "_id": from }).max(doc! { "_id": to });
-            let found = between.projection(doc! { "_id": 1 }).limit(AT_ONCE).await?;
-            let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
+            let found = collect(between.projection(doc! { "_id": 1 }).limit(AT_ONCE)).await?;
             odd.extend(found.into_iter().filter_map(|mut task| task.remove("_id")));
         }
         odd.retain(|id| id.as_object_id().is_none());
@@ -162,10 +154,9 @@ impl Store {
     /// of their node before they claim, and every second.
     #[operation]
     pub async fn unknown_owners(&self) -> Result<HashSet<String>, StoreError> {
-        let mut unleased = taken();
-        unleased.insert("lease_until", Bson::Null);
+        let unleased = with(taken(), doc! { "lease_until": Bson::Null });
         let pipeline = [doc! { "$match": unleased }, doc! { "$group": { "_id": "$node" } }];
-        let found: Vec<Document> = self.tasks().aggregate(pipeline).await?.try_collect().await?;
+        let found = collect(self.tasks().aggregate(pipeline)).await?;
         let name = |group: &Document| group.get_str("_id").map(str::to_owned).ok();
         let mut owners: HashSet<String> = found.iter().filter_map(name).collect();
         if !owners.is_empty() {
@@ -187,14 +178,9 @@ impl Store {
             "lease_until": Bson::Null, "$expr": { "$ne": [{ "$type": "$node" }, "string"] },
         };
         let of_gone = doc! { "lease_until": Bson::Null, "node": { "$in": gone } };
-        let mut unowned = taken();
-        unowned.insert("$or", [odd, nobodys, of_gone].to_vec());
-        let filter = self.without_left_alone(unowned.clone());
-        let found = self.tasks().find(filter).projection(doc! { "_id": 1 }).limit(AT_ONCE).await?;
-        let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
-        let ids = found.iter().filter_map(|task| task.get("_id").cloned()).collect();
+        let unowned = with(taken(), doc! { "$or": [odd, nobodys, of_gone] });
         let leased = Transition::within().compute("lease_until", server_time_in(lease));
-        self.update_each(ids, &unowned, leased.pipeline()).await
+        self.update_each(self.some_ids(unowned.clone()).await?, &unowned, leased.pipeline()).await
     }
 
     /// Releases those tasks that no rule of admission holds any more: to their queue (-2), to their time (-7), or to the gates
@@ -231,25 +217,16 @@ impl Store {
         whose: &Document,
         last: Option<ObjectId>,
     ) -> Result<Vec<ObjectId>, StoreError> {
-        let mut filter = held();
-        filter.extend(rules.accepted());
-        if !whose.is_empty() {
-            filter.insert("$and", vec![whose.clone()]);
-        }
-        if let Some(last) = last {
-            filter.insert("_id", doc! { "$gt": last });
-        }
+        let mut filter = with(held(), rules.accepted());
+        put(&mut filter, "$and", (!whose.is_empty()).then_some([whose]));
+        put(&mut filter, "_id", last.map(|last| doc! { "$gt": last }));
         let tasks = self.tasks();
-        let found =
-            tasks.find(filter).projection(doc! { "_id": 1 }).sort(doc! { "_id": 1 }).limit(AT_ONCE).await?;
-        let found: Vec<Document> = found.map_ok(Document::from).try_collect().await?;
-        Ok(found.iter().filter_map(|task| task.get_object_id("_id").ok()).collect())
+        let found = tasks.find(filter).projection(doc! { "_id": 1 }).sort(doc! { "_id": 1 });
+        collect_ids(found.limit(AT_ONCE)).await
     }
 
     async fn release_those(&self, ids: &[ObjectId], rules: &Rules) -> Result<u64, StoreError> {
-        let mut free = held();
-        free.extend(rules.accepted());
-        free.insert("_id", doc! { "$in": ids });
+        let free = with(with(held(), rules.accepted()), doc! { "_id": { "$in": ids } });
         let to = |status: Status| {
             let free = Transition::to(status, self.now()).without_node().unset(HELD);
             free.note("no rule of admission holds it any more")
@@ -259,16 +236,16 @@ impl Store {
         let unsettled = doc! { "$ifNull": ["$waiting_for", "$after"] };
         let to_gate = to(Status::Blocked).blocked_anew();
         let behind = to_gate.clone().compute("waiting_for", unsettled).pipeline();
-        let mut released = self.move_all(with(&free, of_others(true)), &behind, Status::Blocked).await?;
-        let mut alone = free;
-        alone.extend(of_others(false));
+        let mut released =
+            self.move_all(with(free.clone(), of_others(true)), &behind, Status::Blocked).await?;
+        let alone = with(free, of_others(false));
         let moves = [
             (doc! { "$expr": is_to_come() }, to(Status::Deferred).end_of_block(), Status::Deferred),
             (has_locks(true), to_gate, Status::Blocked),
             (has_locks(false), to(Status::Queued).end_of_block(), Status::Queued),
         ];
         for (which, transition, status) in moves {
-            released += self.move_all(with(&alone, which), &transition.pipeline(), status).await?;
+            released += self.move_all(with(alone.clone(), which), &transition.pipeline(), status).await?;
         }
         Ok(released)
     }
@@ -287,9 +264,7 @@ pub(super) fn stale_slots() -> Document {
 
 /// Those of them whose deadline is over.
 fn overdue() -> Document {
-    let mut overdue = waiting();
-    overdue.extend(doc! { "deadline": { "$type": "date" }, "$expr": is_past("deadline") });
-    overdue
+    with(waiting(), doc! { "deadline": { "$type": "date" }, "$expr": is_past("deadline") })
 }
 
 /// The status by which the server has found a task: one of a list, if that is what is stored, and a number of any type.
@@ -320,12 +295,6 @@ fn taken() -> Document {
 /// Tasks that are held.
 fn held() -> Document {
     doc! { "status": Status::Blocked, "gate": GATE }
-}
-
-fn with(filter: &Document, more: Document) -> Document {
-    let mut filter = filter.clone();
-    filter.extend(more);
-    filter
 }
 
 /// Tasks that come after others, or do not.

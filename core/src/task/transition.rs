@@ -11,7 +11,8 @@ use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 
 use crate::budget;
-use crate::model::{AWAITING, Status, whole_number};
+use crate::model::{AWAITING, Status};
+use crate::store::{integer, put};
 
 /// The largest count that a double can tell from its neighbours.
 const MOST_COUNTED: i64 = 1 << 53;
@@ -45,7 +46,6 @@ pub(crate) struct Transition {
     computed: Document,
     unset: Vec<&'static str>,
     note: Option<String>,
-    /// What becomes of the history.
     history: History,
 }
 
@@ -80,14 +80,26 @@ impl Transition {
         self
     }
 
+    /// Sets a field if there is a value for it.
+    pub(crate) fn set_some(self, field: &str, value: Option<impl Into<Bson>>) -> Self {
+        match value {
+            Some(value) => self.set(field, value),
+            None => self,
+        }
+    }
+
     /// Sets a field to what an expression gives.
     pub(crate) fn compute(mut self, field: &str, expression: impl Into<Bson>) -> Self {
         self.computed.insert(field, expression);
         self
     }
 
-    pub(crate) fn unset(mut self, field: &'static str) -> Self {
-        self.unset.push(field);
+    pub(crate) fn unset(self, field: &'static str) -> Self {
+        self.unset_all([field])
+    }
+
+    pub(crate) fn unset_all(mut self, fields: impl IntoIterator<Item = &'static str>) -> Self {
+        self.unset.extend(fields);
         self
     }
 
@@ -97,15 +109,13 @@ impl Transition {
     }
 
     /// Removes what belongs to the attempt that ends here.
-    pub(crate) fn end_of_run(mut self) -> Self {
-        self.unset.extend(OF_A_RUN);
-        self
+    pub(crate) fn end_of_run(self) -> Self {
+        self.unset_all(OF_A_RUN)
     }
 
     /// Removes what keeps a blocked task at a gate, see [`crate::gates`], and what a task waits for an answer to.
-    pub(crate) fn end_of_block(mut self) -> Self {
-        self.unset.extend(OF_A_BLOCK);
-        self
+    pub(crate) fn end_of_block(self) -> Self {
+        self.unset_all(OF_A_BLOCK)
     }
 
     /// To a gate again, where the task looks anew for those that it waits for, and for its locks: in another round, in which
@@ -132,16 +142,12 @@ impl Transition {
 
     /// Says in the history and in the field for that why it has failed.
     pub(crate) fn failed(self, why: &str) -> Self {
-        let failed = self.note(why);
-        match last_line(why) {
-            Some(line) => failed.set(ERROR, line),
-            None => failed,
-        }
+        self.note(why).set_some(ERROR, last_line(why))
     }
 
     /// The status that the task gets.
     pub(super) fn status(&self) -> Option<Status> {
-        self.values.get("status").and_then(whole_number).map(Status::from_code)
+        Status::stored(&self.values)
     }
 
     /// Leaves out the earlier entries of the history.
@@ -150,25 +156,20 @@ impl Transition {
     }
 
     /// Removes the history and the progress, so that there is room for something else.
-    pub(super) fn without_history(mut self) -> Self {
-        self.unset.extend(["history", "progress"]);
-        self
+    pub(super) fn without_history(self) -> Self {
+        self.unset_all(["history", "progress"])
     }
 
     /// Removes what runs have left in the task besides what came out.
     pub(super) fn without_leavings(mut self) -> Self {
         self.computed.remove("awaited");
-        self.unset.extend(LEAVINGS);
-        self
+        self.unset_all(LEAVINGS)
     }
 
     /// The status and nothing that takes room: what can be left out of the task is, and a time replaces one that takes as much.
     pub(super) fn bare(self, with_time: bool) -> Self {
-        let mut bare = Self::within().end_of_run().end_of_block().without_leavings();
-        bare.unset.push("history");
-        if let Some(status) = self.values.get("status") {
-            bare = bare.set("status", status.clone());
-        }
+        let bare = Self::within().end_of_run().end_of_block().without_leavings().unset("history");
+        let bare = bare.set_some("status", self.values.get("status"));
         match self.values.get("mtime").filter(|_| with_time) {
             Some(now) => bare.compute(
                 "mtime",
@@ -234,9 +235,7 @@ fn literal(value: impl Into<Bson>) -> Document {
 /// The history with an entry of what the task is by now.
 fn history(note: Option<String>, which: History) -> Bson {
     let mut entry = doc! { "at": "$$NOW", "status": "$status", "attempt": "$attempt", "node": "$node" };
-    if let Some(note) = note {
-        entry.insert("note", literal(note));
-    }
+    put(&mut entry, "note", note.map(literal));
     if which == History::Anew {
         return Bson::from(vec![entry]);
     }
@@ -254,7 +253,7 @@ pub(super) fn count_in(field: &str) -> Document {
 }
 
 /// The server's time so long from now.
-pub(super) fn server_time_in(duration: Duration) -> Document {
+pub(crate) fn server_time_in(duration: Duration) -> Document {
     doc! { "$add": ["$$NOW", millis(duration)] }
 }
 
@@ -263,8 +262,8 @@ pub(super) fn is_past(field: &str) -> Document {
     doc! { "$lt": [format!("${field}"), "$$NOW"] }
 }
 
-pub(super) fn millis(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+pub(crate) fn millis(duration: Duration) -> i64 {
+    integer(duration.as_millis())
 }
 
 /// The last line of a text that says something, without what controls a terminal. `None`: there is none.

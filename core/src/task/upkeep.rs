@@ -7,10 +7,9 @@
 use disbatch_operation::operation;
 use std::time::Duration;
 
-use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
-use futures::TryStreamExt;
 
+use super::claim::claimable_of_any;
 use super::external::{DETACHED, attached};
 use super::orphan::stale_claims;
 use super::sweep::{stale_slots, waiting};
@@ -22,7 +21,7 @@ use crate::queue::readable;
 use crate::slots::Holder;
 use crate::store::collections::{INBOX, NODES, QUEUES, SLOTS, TASKS};
 use crate::store::error::typed;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, collect, of_millis, put, with};
 
 /// The collections of Disbatch 4 that are looked at.
 const OF_DISBATCH: [&str; 3] = [TASKS.name, NODES.name, QUEUES.name];
@@ -114,6 +113,10 @@ impl Outlook {
             peers: question.peers.then(Vec::new),
             ..Self::default()
         };
+        let document = |part: &mut Document, field: &str| match part.remove(field) {
+            Some(Bson::Document(document)) => Some(document),
+            _ => None,
+        };
         for mut part in found {
             let left = part.get("in").and_then(whole_number);
             match part.get_str("what").unwrap_or_default() {
@@ -133,23 +136,14 @@ impl Outlook {
                 "schedule" => outlook.comes(left),
                 "unsettled" => outlook.unsettled = true,
                 "arrays" => outlook.arrays = true,
-                "inbox" => {
-                    outlook.inbox =
-                        left.map(|age| Duration::from_millis(u64::try_from(age).unwrap_or_default()))
-                }
+                "inbox" => outlook.inbox = left.map(of_millis),
                 "strangers" => outlook.strangers = true,
                 "queue" => {
-                    let queue = match part.remove("queue") {
-                        Some(Bson::Document(queue)) => readable(queue),
-                        _ => None,
-                    };
+                    let queue = document(&mut part, "queue").and_then(readable);
                     outlook.queues.get_or_insert_default().extend(queue);
                 }
                 "peer" => {
-                    let peer = match part.remove("peer") {
-                        Some(Bson::Document(node)) => shares::peer(node),
-                        _ => None,
-                    };
+                    let peer = document(&mut part, "peer").and_then(shares::peer);
                     outlook.peers.get_or_insert_default().extend(peer);
                 }
                 crate::definitions::COLLECTION => outlook.workers = part.remove("mark"),
@@ -189,24 +183,12 @@ impl Store {
 
     async fn look(&self, question: &Question<'_>, may: impl Fn(&str) -> bool) -> Result<Outlook, StoreError> {
         let pipeline = self.outlook_pipeline(question, may);
-        let found: Vec<Document> = self.tasks().aggregate(pipeline).await?.try_collect().await?;
+        let found = collect(self.tasks().aggregate(pipeline)).await?;
         let outlook = Outlook::of(question, found);
         if let Some(queues) = &outlook.queues {
             self.measure_queues(queues);
         }
         Ok(outlook)
-    }
-
-    /// How the server finds the answer of [`Store::look_around`]: one plan for each of its parts.
-    #[operation]
-    pub async fn explain_look_around(&self, question: &Question<'_>) -> Result<Vec<Document>, StoreError> {
-        let mut plans = Vec::new();
-        for part in self.parts(question) {
-            let aggregate = doc! { "aggregate": part.collection, "pipeline": part.pipeline, "cursor": {} };
-            let explain = doc! { "explain": aggregate, "verbosity": "executionStats" };
-            plans.push(self.database().run_command(explain).await?);
-        }
-        Ok(plans)
     }
 
     /// Those of `tasks` that exist and are neither claimed nor running.
@@ -215,11 +197,9 @@ impl Store {
         if tasks.is_empty() {
             return Ok(Vec::new());
         }
-        let ids: Vec<ObjectId> = tasks.iter().map(|id| id.0).collect();
-        let filter = doc! { "_id": { "$in": ids }, "status": { "$nin": [-1, 0] } };
+        let filter = doc! { "_id": { "$in": tasks }, "status": { "$nin": [-1, 0] } };
         let only = doc! { "queue": 1, "status": 1, "attempt": 1 };
-        let found: Vec<Document> =
-            self.tasks().find(filter).projection(only).await?.map_ok(Document::from).try_collect().await?;
+        let found = collect(self.tasks().find(filter).projection(only)).await?;
         Ok(found.into_iter().filter_map(|task| typed(TASKS.name, task).ok()).collect())
     }
 
@@ -239,9 +219,10 @@ impl Store {
 
     /// What any DEN may do.
     fn parts_for_all(&self, lease: Duration) -> Vec<Part> {
+        let deferred = doc! { "status": Status::Deferred };
         let mut parts = vec![
-            Part::first("run_at", "run_at", doc! { "status": Status::Deferred }),
-            Part::first("deadline", "deadline", waiting()),
+            Part::first("run_at", (TASKS.name, deferred), "run_at", Duration::ZERO),
+            Part::first("deadline", (TASKS.name, waiting()), "deadline", Duration::ZERO),
             Part::any("stale slots", TASKS.name, stale_slots()),
             Part::any("silent nodes", NODES.name, silent_nodes_to_find(lease / 2)),
             Part::any("gates", TASKS.name, crate::keys::left(self.now())),
@@ -251,7 +232,10 @@ impl Store {
         let at_gates = crate::gates::to_look_at().into_iter();
         parts.extend(at_gates.map(|(collection, filter)| Part::any("gates", collection, filter)));
         let of_schedules = crate::schedules::times().into_iter();
-        parts.extend(of_schedules.map(|(field, later)| Part::of_schedules(field, later)));
+        let schedules = (crate::schedules::COLLECTION, doc! {});
+        parts.extend(
+            of_schedules.map(|(field, later)| Part::first("schedule", schedules.clone(), field, later)),
+        );
         parts
     }
 
@@ -259,7 +243,7 @@ impl Store {
         let mut parts = vec![Part::any("occupied", TASKS.name, occupying(question.node))];
         if question.occupied || question.for_all {
             let on_its_way = doc! { "status": { "$gte": -1, "$lte": 0 } };
-            parts.push(Part::first("lease", "lease_until", on_its_way));
+            parts.push(Part::first("lease", (TASKS.name, on_its_way), "lease_until", Duration::ZERO));
             parts.push(Part::any("stale claims", TASKS.name, stale_claims(question.node, self.now())));
         }
         if question.for_all {
@@ -271,15 +255,9 @@ impl Store {
             parts.push(Part::any("held", SLOTS.name, doc! { "holder": { "$ne": holder.0 } }));
         }
         if !question.claim_from.is_empty() {
-            let ids: Vec<ObjectId> = question.claim_from.iter().map(|id| id.0).collect();
-            let mut free = doc! {
-                "node": { "$in": [Bson::Null, Bson::from(-1)] }, "status": Status::Queued,
-                "queue": { "$in": ids },
-            };
+            let mut free = with(claimable_of_any(), doc! { "queue": { "$in": question.claim_from } });
             let id = self.not_left_alone(Document::new());
-            if !id.is_empty() {
-                free.insert("_id", id);
-            }
+            put(&mut free, "_id", (!id.is_empty()).then_some(id));
             parts.push(Part::any("claimable", TASKS.name, free));
         }
         if question.queues {
@@ -319,29 +297,20 @@ impl Part {
         Self { collection, pipeline }
     }
 
-    /// How long it is until `later` after the first time in `field` of all schedules.
-    fn of_schedules(field: &str, later: Duration) -> Self {
-        let left = left_until(field, later);
+    /// How long it is until `later` after the first time in `field` of the documents that `filter` matches.
+    fn first(
+        what: &str,
+        (collection, filter): (&'static str, Document),
+        field: &str,
+        later: Duration,
+    ) -> Self {
         let pipeline = vec![
-            doc! { "$match": { field: { "$type": "date" } } },
+            doc! { "$match": with(filter, doc! { field: { "$type": "date" } }) },
             doc! { "$sort": { field: 1 } },
             doc! { "$limit": 1 },
-            doc! { "$project": { "_id": 0, "what": "schedule", "in": left } },
+            doc! { "$project": { "_id": 0, "what": what, "in": left_until(field, later) } },
         ];
-        Self { collection: crate::schedules::COLLECTION, pipeline }
-    }
-
-    /// How long it is until the first time in `field` of the tasks that `filter` matches.
-    fn first(what: &str, field: &str, mut filter: Document) -> Self {
-        filter.insert(field, doc! { "$type": "date" });
-        let left = left_until(field, Duration::ZERO);
-        let pipeline = vec![
-            doc! { "$match": filter },
-            doc! { "$sort": { field: 1 } },
-            doc! { "$limit": 1 },
-            doc! { "$project": { "_id": 0, "what": what, "in": left } },
-        ];
-        Self { collection: TASKS.name, pipeline }
+        Self { collection, pipeline }
     }
 }
 
@@ -362,6 +331,8 @@ fn left_until(field: &str, later: Duration) -> Document {
 
 #[cfg(test)]
 mod tests {
+    use bson::oid::ObjectId;
+
     use super::*;
 
     #[test]

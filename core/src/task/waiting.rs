@@ -3,11 +3,9 @@
 //! Ids are in the order of creation, and a task cannot wait longer than it exists. So of a queue the first ones are looked at,
 //! and those that were deferred or tried again among them count from then.
 
-use bson::oid::ObjectId;
-use bson::{Bson, DateTime, RawDocument, RawDocumentBuf, doc};
+use bson::{Bson, DateTime, RawDocument, doc};
 use disbatch_operation::operation;
 use futures::TryStreamExt;
-use mongodb::Collection;
 
 use super::pages::{Order, PageQuery, Position, Selection};
 use crate::model::{QueueId, Status, Task, whole_number};
@@ -85,14 +83,13 @@ impl Store {
     pub async fn longest_waiting(&self, queue: QueueId) -> Result<Option<DateTime>, StoreError> {
         let of = Selection { statuses: Some(vec![Status::Queued.code()]), ..Selection::of_queue(queue) };
         let page = PageQuery { of, order: Order::Oldest, position: Position::First, limit: LOOKED_AT };
-        let ids: Vec<ObjectId> = self.find_page(&page).await?.ids.iter().map(|id| id.0).collect();
+        let ids = self.find_page(&page).await?.ids;
         if ids.is_empty() {
             return Ok(None);
         }
-        let tasks: Collection<RawDocumentBuf> = self.tasks().clone_with_type();
         let times = doc! { "ctime": 1, "run_at": 1, "history.status": 1, "history.at": 1 };
         let still = doc! { "_id": { "$in": ids }, "status": Status::Queued.code() };
-        let mut found = tasks.find(still).projection(times).await?;
+        let mut found = self.raw_tasks().find(still).projection(times).await?;
         let mut longest = None;
         while let Some(task) = found.try_next().await? {
             let since = Waiting::of_document(queue, &task).map(|waiting| waiting.since);
@@ -106,7 +103,8 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
-    use bson::Document;
+    use bson::oid::ObjectId;
+    use bson::{Document, RawDocumentBuf};
 
     use super::*;
 

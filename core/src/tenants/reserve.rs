@@ -11,10 +11,9 @@ use futures::TryStreamExt;
 use super::{Busy, Limits, OverQuota, Quota, check, waiting};
 use crate::admission::{GRACE, RESERVED};
 use crate::counters::count::Amount;
-use crate::model::whole_number;
-use crate::schedules;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, count_of, integer, with};
 use crate::task::SubmitError;
+use crate::task::transition::millis;
 
 /// What a tenant has is remembered for so long. Tasks that come without being submitted, as those that are tried again, are not known before that.
 const KEPT: Duration = Duration::from_secs(2);
@@ -102,13 +101,13 @@ impl Account {
         let now = tenant.get_datetime("now").copied().unwrap_or(DateTime::MIN);
         let open = tenant.get_array("open").map(Vec::as_slice).unwrap_or_default();
         let is_same_day = tenant.get_str("day").is_ok_and(|day| tenant.get_str("this_day").ok() == Some(day));
-        let today = tenant.get("today").filter(|_| is_same_day).and_then(whole_number);
+        let today = count_of(tenant, "today").filter(|_| is_same_day);
         Self {
             rev: tenant.get("rev").cloned(),
             limits: Limits::stored(tenant),
             open: open.iter().filter_map(Bson::as_document).filter_map(|one| reservation(one, now)).collect(),
             day: tenant.get_str("this_day").unwrap_or_default().to_owned(),
-            today: today.and_then(|tasks| u64::try_from(tasks).ok()).unwrap_or(0),
+            today: today.unwrap_or(0),
         }
     }
 
@@ -124,7 +123,7 @@ impl Account {
 /// An open reservation, unless it has run out.
 fn reservation(one: &Document, now: DateTime) -> Option<(Quota, ObjectId, u64)> {
     let age = now.checked_duration_since(*one.get_datetime("at").ok()?);
-    let much = one.get("n").and_then(whole_number).and_then(|much| u64::try_from(much).ok())?;
+    let much = count_of(one, "n")?;
     let quota = one.get_str("of").ok().and_then(Quota::named)?;
     // One that comes from the future is of this moment.
     age.is_none_or(|age| age < GRACE).then_some((quota, one.get_object_id("id").ok()?, much))
@@ -147,11 +146,8 @@ impl Store {
             if let Some(most) = queued {
                 self.check_waiting(tenant, &account, (most, tasks)).await?;
             }
-            let reservation = Reservation {
-                tenant: tenant.to_owned(),
-                id: ObjectId::new(),
-                tasks: i64::try_from(tasks).unwrap_or(i64::MAX),
-            };
+            let reservation =
+                Reservation { tenant: tenant.to_owned(), id: ObjectId::new(), tasks: integer(tasks) };
             if self.open_reservation(&account, Quota::Queued, &reservation).await? {
                 return Ok(Some(reservation));
             }
@@ -173,8 +169,7 @@ impl Store {
             return Ok(());
         }
         let (ids, reserved) = account.open(Quota::Queued);
-        let mut settled = waiting(tenant);
-        settled.insert(RESERVED, doc! { "$nin": ids });
+        let settled = with(waiting(tenant), doc! { RESERVED: { "$nin": ids } });
         // Beyond that it does not matter how many there are.
         let now = match self.count_up_to(settled, most).await? {
             Amount::Exactly(tasks) | Amount::MoreThan(tasks) => tasks.saturating_add(reserved),
@@ -194,9 +189,8 @@ impl Store {
             let Some(account) = self.account(tenant).await? else { return Ok(None) };
             let Some(most) = account.limits.get(Quota::Schedules) else { return Ok(None) };
             let (ids, reserved) = account.open(Quota::Schedules);
-            let schedules = self.database().collection::<Document>(schedules::COLLECTION);
-            let others = schedules.count_documents(doc! { "tenant": tenant, "_id": { "$nin": ids } }).await;
-            let others = others.map_err(StoreError::from)?;
+            let others = doc! { "tenant": tenant, "_id": { "$nin": ids } };
+            let others = self.schedules().count_documents(others).await.map_err(StoreError::from)?;
             check((tenant, Quota::Schedules), Some(most), others.saturating_add(reserved), 1)?;
             let reservation = Reservation { tenant: tenant.to_owned(), id, tasks: 0 };
             if self.open_reservation(&account, Quota::Schedules, &reservation).await? {
@@ -255,11 +249,7 @@ impl Store {
             ];
             Ok::<Option<Document>, StoreError>(self.tenants().aggregate(pipeline).await?.try_next().await?)
         };
-        match read.await {
-            Ok(found) => Ok(found.as_ref().map(Account::of)),
-            Err(error) if error.is_forbidden() => Ok(None),
-            Err(error) => Err(error),
-        }
+        Ok(StoreError::unless_forbidden(read.await)?.flatten().as_ref().map(Account::of))
     }
 
     /// Notes a reservation, unless anybody has noted one since the account was read, or changed a limit. Returns whether
@@ -273,8 +263,7 @@ impl Store {
         let same = doc! { "_id": &reservation.tenant, "rev": account.rev.clone().unwrap_or(Bson::Null) };
         let much = if quota == Quota::Schedules { 1 } else { reservation.tasks };
         let one = doc! { "id": reservation.id, "of": quota.as_str(), "n": much, "at": "$$NOW" };
-        let grace = i64::try_from(GRACE.as_millis()).unwrap_or(i64::MAX);
-        let is_open = doc! { "$gt": ["$$this.at", { "$subtract": ["$$NOW", grace] }] };
+        let is_open = doc! { "$gt": ["$$this.at", { "$subtract": ["$$NOW", millis(GRACE)] }] };
         let open = doc! { "$cond": [{ "$isArray": "$open" }, "$open", []] };
         let open = doc! { "$filter": { "input": open, "cond": is_open } };
         let is_same_day = doc! { "$eq": ["$day", this_day()] };

@@ -20,48 +20,35 @@ const NODES: &str = collections::NODES.name;
 const LIMITS: [&str; 3] = ["paused", "policy", "group_threads"];
 
 /// A change, as far as it matters.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
 pub(super) struct Change {
     /// Its collection.
-    #[serde(default)]
     of: String,
     /// Whether the document is new.
-    #[serde(default)]
     new: bool,
     /// A task is queued now, or has another priority.
-    #[serde(default)]
     queued: bool,
     /// A task is deferred now, or has come with a deadline.
-    #[serde(default)]
     timed: bool,
     /// The end of a running task was asked for.
-    #[serde(default)]
     cancel: bool,
     /// A task has ended that others wait for, or that held locks; or something has changed at a lock.
-    #[serde(default)]
     gates: bool,
     /// A task that a web service had has ended, or waits for its next attempt.
-    #[serde(default)]
     freed: bool,
     /// A node has changed what it wants.
-    #[serde(default)]
     wants: bool,
     /// The document, where it is a node or a queue.
-    #[serde(default)]
     document: Option<ObjectId>,
     /// What has changed of a queue, or what it has to say of limits if it is new.
-    #[serde(default)]
     update: Option<Update>,
     /// A new task that is queued.
-    #[serde(default)]
     task: Option<ObjectId>,
-    #[serde(default)]
     queue: Option<ObjectId>,
     /// When it was made, by the clock of the server. Before MongoDB 6.0 it does not tell.
-    #[serde(default)]
     pub(super) at: Option<DateTime>,
     /// Where it is in the log of the server.
-    #[serde(default)]
     pub(super) time: Option<Timestamp>,
 }
 

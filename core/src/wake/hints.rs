@@ -63,17 +63,7 @@ pub struct News {
 impl News {
     /// Everything may have changed.
     pub const fn all() -> Self {
-        Self {
-            inserted: true,
-            put_back: true,
-            timed: true,
-            queues_changed: true,
-            attention: true,
-            node_changed: true,
-            gates: true,
-            freed: true,
-            wanted: true,
-        }
+        Self::of_bits(u16::MAX)
     }
 
     /// Whether there may be something to claim because of it.
@@ -81,7 +71,7 @@ impl News {
         self.inserted || self.put_back || self.queues_changed || self.node_changed
     }
 
-    const fn bits(self) -> u16 {
+    fn bits(self) -> u16 {
         let all = [
             self.inserted,
             self.put_back,
@@ -93,15 +83,7 @@ impl News {
             self.freed,
             self.wanted,
         ];
-        let mut bits = 0;
-        let mut at = 0;
-        while at < all.len() {
-            if all[at] {
-                bits |= 1 << at;
-            }
-            at += 1;
-        }
-        bits
+        all.into_iter().rev().fold(0, |bits, is_news| bits << 1 | u16::from(is_news))
     }
 
     const fn of_bits(bits: u16) -> Self {

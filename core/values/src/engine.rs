@@ -5,48 +5,34 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// How a plugin is run. Whatever it is, its runner starts a program for each task: that of the plugin's author, or one of
-/// ours which sees to the rest.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Engine {
-    /// As a program: the task on its standard input, its output as the task's.
-    #[default]
-    Exec,
-    /// As a Perl module with `new` and `run`, as Perl Disbatch runs it.
-    Perl,
-    /// As a program of Disbatch 4.4: with `--task`, and with an answer apart from its output.
-    Program,
-    Container,
-    /// As a web service.
-    Http,
-    /// As a job of Kubernetes.
-    Kubernetes,
+crate::words! {
+    /// How a plugin is run. Whatever it is, its runner starts a program for each task: that of the plugin's author, or one of
+    /// ours which sees to the rest. Manifests name it by its word, which is also the key of its section there.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Engine {
+        /// As a program: the task on its standard input, its output as the task's.
+        #[default]
+        Exec = "exec",
+        /// As a Perl module with `new` and `run`, as Perl Disbatch runs it.
+        Perl = "perl",
+        /// As a program of Disbatch 4.4: with `--task`, and with an answer apart from its output.
+        Program = "program",
+        Container = "container",
+        /// As a web service.
+        Http = "http",
+        /// As a job of Kubernetes.
+        Kubernetes = "kubernetes",
+    }
 }
 
-/// The text is the name of no engine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{value}' is no engine: expected one of exec, perl, program, container, http, kubernetes")]
+#[error("'{value}' is no engine: expected one of {}", Engine::ALL.map(Engine::as_str).join(", "))]
 pub struct EngineError {
     value: String,
 }
 
 impl Engine {
-    pub const ALL: [Self; 6] =
-        [Self::Exec, Self::Perl, Self::Program, Self::Container, Self::Http, Self::Kubernetes];
-
-    /// As manifests name it, which is also the key of its section there.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Exec => "exec",
-            Self::Perl => "perl",
-            Self::Program => "program",
-            Self::Container => "container",
-            Self::Http => "http",
-            Self::Kubernetes => "kubernetes",
-        }
-    }
-
     /// The program of ours that runs it with the means of another system. `None`: there is no such system.
     pub const fn adapter(self) -> Option<&'static str> {
         match self {
@@ -55,11 +41,6 @@ impl Engine {
             Self::Http => Some("disbatch-http"),
             Self::Kubernetes => Some("disbatch-kubernetes"),
         }
-    }
-
-    /// Whether this is what a manifest need not say.
-    pub fn is_default(&self) -> bool {
-        *self == Self::default()
     }
 }
 
@@ -73,8 +54,7 @@ impl FromStr for Engine {
     type Err = EngineError;
 
     fn from_str(value: &str) -> Result<Self, EngineError> {
-        let found = Self::ALL.into_iter().find(|engine| engine.as_str() == value);
-        found.ok_or_else(|| EngineError { value: value.to_owned() })
+        Self::named(value).ok_or_else(|| EngineError { value: value.to_owned() })
     }
 }
 

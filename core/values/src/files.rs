@@ -9,6 +9,8 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::text::{hex, of_hex};
+
 /// A chunk has so many bytes, and the last one as many as are left.
 pub const CHUNK_BYTES: u64 = 1024 * 1024;
 
@@ -20,7 +22,6 @@ pub const LONGEST: u64 = 1 << 40;
 #[serde(try_from = "String", into = "String")]
 pub struct ContentId([u8; 32]);
 
-/// The text is no SHA-256.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{value}' is no SHA-256: expected 64 hexadecimal digits in lower case")]
 pub struct ContentIdError {
@@ -37,7 +38,7 @@ impl ContentId {
 
 impl fmt::Display for ContentId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&hex(self.0))
     }
 }
 
@@ -45,22 +46,9 @@ impl FromStr for ContentId {
     type Err = ContentIdError;
 
     fn from_str(value: &str) -> Result<Self, ContentIdError> {
-        let wrong = || ContentIdError { value: value.chars().take(100).collect() };
-        let digit = |byte: u8| match byte {
-            b'0'..=b'9' => Some(byte - b'0'),
-            b'a'..=b'f' => Some(byte - b'a' + 10),
-            _ => None,
-        };
-        let (pairs, rest) = value.as_bytes().as_chunks::<2>();
-        if pairs.len() != 32 || !rest.is_empty() {
-            return Err(wrong());
-        }
-        let mut bytes = [0; 32];
-        for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
-            let (Some(high), Some(low)) = (digit(*high), digit(*low)) else { return Err(wrong()) };
-            *byte = high * 16 + low;
-        }
-        Ok(Self(bytes))
+        let is_lower_case = !value.contains(|c: char| c.is_ascii_uppercase());
+        let bytes = of_hex(value).filter(|_| is_lower_case);
+        bytes.map(Self).ok_or_else(|| ContentIdError { value: value.chars().take(100).collect() })
     }
 }
 
@@ -92,13 +80,11 @@ pub struct ContentHasher {
 }
 
 impl ContentHasher {
-    /// Takes what comes next.
     pub fn update(&mut self, bytes: &[u8]) {
         self.hash.update(bytes);
         self.length = self.length.saturating_add(bytes.len() as u64);
     }
 
-    /// How many bytes have passed.
     pub fn length(&self) -> u64 {
         self.length
     }
@@ -187,7 +173,6 @@ const RESERVED: [&str; 2] = ["contents", "versions"];
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SetName(String);
 
-/// The text is no name of a file set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{value}' is no name of a file set: expected up to {most} letters, digits, '.', '_' and '-', beginning with a \
@@ -198,11 +183,7 @@ pub struct SetNameError {
     value: String,
 }
 
-impl SetName {
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
+crate::shown_as_text!(SetName);
 
 impl FromStr for SetName {
     type Err = SetNameError;
@@ -220,18 +201,6 @@ impl FromStr for SetName {
     }
 }
 
-impl fmt::Display for SetName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl From<SetName> for Bson {
-    fn from(name: SetName) -> Self {
-        Bson::String(name.0)
-    }
-}
-
 /// At the top of a private folder, what begins so is between the runner and the plugin.
 pub const RESERVED_PREFIX: &str = ".disbatch-";
 
@@ -240,7 +209,6 @@ pub const RESERVED_PREFIX: &str = ".disbatch-";
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EntryPath(String);
 
-/// The text is no path in a file set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{value:?} is no path in a file set: {why}")]
 pub struct PathError {
@@ -248,11 +216,9 @@ pub struct PathError {
     why: &'static str,
 }
 
-impl EntryPath {
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
+crate::shown_as_text!(EntryPath);
 
+impl EntryPath {
     /// Its parts. There is at least one.
     pub fn parts(&self) -> impl Iterator<Item = &str> {
         self.0.split('/')
@@ -296,19 +262,6 @@ impl FromStr for EntryPath {
     }
 }
 
-impl fmt::Display for EntryPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl From<EntryPath> for Bson {
-    fn from(path: EntryPath) -> Self {
-        Bson::String(path.0)
-    }
-}
-
-/// So many patterns are given at most.
 const MOST_PATTERNS: usize = 100;
 
 /// A pattern has so many bytes at most.
@@ -319,17 +272,12 @@ const LONGEST_PATTERN: usize = 1024;
 #[derive(Debug, Clone, Default)]
 pub struct Patterns(Option<GlobSet>);
 
-/// A pattern cannot be understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
     #[error("at most {most} patterns can be given", most = MOST_PATTERNS)]
     TooMany,
     #[error("the pattern '{pattern}' cannot be understood: {why}")]
-    Wrong {
-        pattern: String,
-        /// What is wrong with it.
-        why: String,
-    },
+    Wrong { pattern: String, why: String },
 }
 
 impl Patterns {

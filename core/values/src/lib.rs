@@ -9,3 +9,4 @@ pub mod secure;
 pub mod status;
 pub mod text;
 pub mod user_name;
+mod words;

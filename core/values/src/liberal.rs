@@ -68,7 +68,6 @@ fn leading_number(text: &str) -> u64 {
 pub struct Moment(pub Bson);
 
 impl Moment {
-    /// The time, if the value is one.
     pub fn get(&self) -> Option<DateTime> {
         match &self.0 {
             Bson::DateTime(at) => Some(*at),

@@ -76,7 +76,6 @@ fn length(value: &Value) -> usize {
     counted.0
 }
 
-/// Counts bytes.
 struct Counter(usize);
 
 impl io::Write for Counter {

@@ -2,8 +2,10 @@
 
 use std::fmt;
 
-use bson::Bson;
+use bson::{Bson, Document};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::liberal::integer;
 
 /// The status of a task (Disbatch 4 design, Task Status Codes).
 ///
@@ -84,20 +86,13 @@ impl Status {
         }
     }
 
-    pub const fn from_code(code: i64) -> Self {
-        match code {
-            -7 => Self::Deferred,
-            -6 => Self::Orphaned,
-            -5 => Self::Cancelled,
-            -4 => Self::Blocked,
-            -3 => Self::Terminated,
-            -2 => Self::Queued,
-            -1 => Self::Claimed,
-            0 => Self::Running,
-            1 => Self::Succeeded,
-            2 => Self::Failed,
-            code => Self::Other(code),
-        }
+    pub fn from_code(code: i64) -> Self {
+        Self::NAMED.into_iter().find(|status| status.code() == code).unwrap_or(Self::Other(code))
+    }
+
+    /// That of a task as it is stored. `None`: it has none that is one.
+    pub fn stored(task: &Document) -> Option<Self> {
+        task.get("status").and_then(integer).map(Self::from_code)
     }
 
     /// The group in which the task is reported. `None`: it has ended without a result, which is in no group.
@@ -110,22 +105,11 @@ impl Status {
         }
     }
 
-    /// Whether a DEN may claim the task.
-    pub const fn may_be_claimed(self) -> bool {
-        matches!(self, Self::Queued)
-    }
-
     /// Whether the task is over: nothing happens to it any more unless someone wants it.
     pub const fn has_ended(self) -> bool {
         matches!(self.phase(), None | Some(Phase::Completed))
     }
 
-    /// Whether a plugin may end a task with this status: any positive number.
-    pub const fn is_final_result(self) -> bool {
-        self.code() >= 1
-    }
-
-    /// The status that a word stands for.
     pub fn from_word(word: &str) -> Option<Self> {
         Self::NAMED.into_iter().find(|status| status.word() == word)
     }
@@ -173,7 +157,7 @@ impl<'de> Deserialize<'de> for Status {
     /// Integers of any width, and doubles without a fraction.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Bson::deserialize(deserializer)?;
-        crate::liberal::integer(&value)
+        integer(&value)
             .map(Self::from_code)
             .ok_or_else(|| serde::de::Error::custom(format!("status {value} is not an integer")))
     }
@@ -185,15 +169,17 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn all_that_have_a_name_are_read_by_it() {
+        for code in -7..=2 {
+            assert!(!matches!(Status::from_code(code), Status::Other(_)), "{code}");
+        }
+    }
+
     proptest! {
         #[test]
         fn every_integer_survives(code in any::<i64>()) {
             prop_assert_eq!(Status::from_code(code).code(), code);
-        }
-
-        #[test]
-        fn exactly_one_status_may_be_claimed(code in any::<i64>()) {
-            prop_assert_eq!(Status::from_code(code).may_be_claimed(), code == -2);
         }
 
         #[test]

@@ -1,5 +1,7 @@
 //! Text that others have written, where people read it; and which known name somebody may have meant.
 
+use std::borrow::Borrow;
+
 /// Whether a character is none that is read, but changes how others are shown: control characters, those that turn the
 /// direction of what follows, and those that cannot be seen. The two joiners are not among them, which scripts and pictures
 /// are made with.
@@ -29,6 +31,17 @@ pub fn escaped(text: &str) -> String {
     out
 }
 
+/// `a`, `a and b`, `a, b and c`
+pub fn list<T: Borrow<str>>(parts: &[T]) -> String {
+    match parts {
+        [first @ .., last] if !first.is_empty() => {
+            let last: &str = last.borrow();
+            format!("{} and {last}", first.join(", "))
+        }
+        one_at_most => one_at_most.join(""),
+    }
+}
+
 /// So many percent for people, with at most so many decimal places: `33.3 %`. There is no negative zero.
 pub fn percent(percent: f64, places: i32) -> String {
     format!("{} %", rounded(percent, places))
@@ -42,6 +55,27 @@ pub fn percent_more(percent: f64) -> String {
 fn rounded(number: f64, places: i32) -> f64 {
     let scale = 10_f64.powi(places);
     (number * scale).round() / scale + 0.0 // Which is what -0 lacks.
+}
+
+/// Bytes as hexadecimal digits, in lower case.
+pub fn hex(bytes: impl AsRef<[u8]>) -> String {
+    let bytes = bytes.as_ref();
+    let digit = |of: u8| char::from(b"0123456789abcdef"[usize::from(of)]);
+    let mut text = String::with_capacity(2 * bytes.len());
+    text.extend(bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)]));
+    text
+}
+
+/// The bytes that hexadecimal digits stand for, two each. `None`: it is something else, or of another length.
+pub fn of_hex<const BYTES: usize>(text: &str) -> Option<[u8; BYTES]> {
+    let mut bytes = [0; BYTES];
+    if text.len() != 2 * BYTES || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;
+    }
+    Some(bytes)
 }
 
 /// So many known names are compared at most, and names up to this length: others are not typed by hand.

@@ -1,6 +1,5 @@
 //! Names of those who log in.
 
-use std::fmt;
 use std::str::FromStr;
 
 /// No name is longer, in characters.
@@ -11,16 +10,11 @@ const LONGEST: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UserName(String);
 
-/// The text is no name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} cannot be the name of a user: expected 1 to 64 characters without white space and colons")]
 pub struct NameError(String);
 
-impl UserName {
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
+crate::shown_as_text!(UserName);
 
 impl FromStr for UserName {
     type Err = NameError;
@@ -33,12 +27,6 @@ impl FromStr for UserName {
         } else {
             Err(NameError(text.to_owned()))
         }
-    }
-}
-
-impl fmt::Display for UserName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 

@@ -33,6 +33,14 @@ pub fn of(request: &HttpRequest, proxy: Option<&Proxy>) -> Option<IpAddr> {
     Some(client)
 }
 
+/// What one customer of a provider has: an IPv4 address, or 64 bits of an IPv6 address.
+pub fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
 pub fn text(request: &HttpRequest, proxy: Option<&Proxy>) -> String {
     of(request, proxy).map_or_else(|| "an unknown address".to_owned(), |address| address.to_string())
 }

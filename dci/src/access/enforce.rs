@@ -10,20 +10,21 @@ use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::header::{ACCEPT, CACHE_CONTROL, COOKIE, HeaderValue, LOCATION, WWW_AUTHENTICATE};
 use actix_web::http::{Method, StatusCode};
 use actix_web::middleware::Next;
-use actix_web::web::{self, Data};
+use actix_web::web::Data;
 use actix_web::{HttpMessage, HttpRequest, HttpResponse};
 use bson::oid::ObjectId;
 use disbatch_core::accounts::{Role, UserName};
 use disbatch_core::admission::Rule;
 use disbatch_core::bulk::BulkJob;
-use disbatch_core::model::{Queue, QueueId, Selector, TaskId};
+use disbatch_core::model::{Queue, QueueId, TaskId};
 use disbatch_core::store::StoreError;
 use futures::{StreamExt, stream};
 use tokio::time::timeout;
 
-use super::target::{Admitted, AdmittedSchedule};
 use super::viewer::Viewer;
-use super::{Via, Who, has_shown, identify, no_such_queue, session, target};
+use super::{
+    NamedQueue, NamedSchedule, Via, Who, has_shown, identify, no_such_queue, no_such_schedule, session,
+};
 use crate::error::HttpError;
 use crate::state::State;
 use crate::ui::zone;
@@ -109,15 +110,17 @@ async fn admit(need: Need, who: &Who, request: &mut ServiceRequest, state: &Stat
         Need::Somewhere(role) => enough(who.rights.somewhere(), role)?,
         Need::Queue(role) if !who.is_everywhere(role) => {
             enough(who.rights.somewhere(), Role::Viewer)?;
-            let queue = named_queue(request, state).await?;
+            let named = request.extract::<NamedQueue>().await.map_err(|_| no_such_queue())?;
+            let queue = state.store.find_queue(&named.selector).await?.ok_or_else(no_such_queue)?;
             who.check(role, &queue)?;
-            // What was looked at is what is used: a name may stand for another queue in a moment.
-            request.extensions_mut().insert(Admitted(queue.id));
+            // What was looked at is what is used.
+            request.extensions_mut().insert(named.found(queue.id.0));
         }
         Need::Task(role) if !who.is_everywhere(role) => {
             enough(who.rights.somewhere(), Role::Viewer)?;
             let (queue, tenant) = queue_of_task(request, state).await?;
-            who.check_task(role, &queue, tenant.as_deref()).map_err(|error| hidden(request, error))?;
+            who.check_task(role, &queue, tenant.as_deref())
+                .map_err(|error| error.hidden_as(|| not_found(request)))?;
         }
         Need::Bulk(role) if !who.is_everywhere(role) => {
             enough(who.rights.somewhere(), Role::Viewer)?;
@@ -127,35 +130,24 @@ async fn admit(need: Need, who: &Who, request: &mut ServiceRequest, state: &Stat
         }
         Need::Schedule(role) if !who.is_everywhere(role) => {
             enough(who.rights.somewhere(), Role::Viewer)?;
-            let schedule = target::named_schedule(request, state).await?;
-            let queue = target::queue_of_schedule(&schedule, state).await?;
-            who.check(role, &queue).map_err(|error| target::hidden_schedule(request, error))?;
-            // As for queues: a name may stand for another schedule in a moment.
-            request.extensions_mut().insert(AdmittedSchedule(schedule.id));
+            let named = request.extract::<NamedSchedule>().await;
+            let unknown = || no_such_schedule(request.match_info().get("id").unwrap_or_default());
+            let named = named.map_err(|_| unknown())?;
+            let schedule = state.store.find_schedule(&named.selector).await?.ok_or_else(unknown)?;
+            let queue = state.queue_by_id(schedule.settings.queue).await?;
+            who.check(role, &queue).map_err(|error| error.hidden_as(unknown))?;
+            request.extensions_mut().insert(named.found(schedule.id.0));
         }
         Need::Array(role) if !who.is_everywhere(role) => {
             enough(who.rights.somewhere(), Role::Viewer)?;
             let id = request.match_info().get("id").unwrap_or_default().to_owned();
             let array = crate::arrays::find(state, &id).await?;
-            let queue = state.store.find_queue(&Selector::Id(array.queue.0)).await?;
-            let queue = queue.unwrap_or_else(|| Queue::without_document(array.queue));
-            // One that they may not see is like one that there is not.
-            let hide = |error: HttpError| match error.status() {
-                StatusCode::NOT_FOUND => crate::arrays::not_found(&id),
-                _ => error,
-            };
-            who.check(role, &queue).map_err(hide)?;
+            let queue = state.queue_by_id(array.queue).await?;
+            who.check(role, &queue).map_err(|error| error.hidden_as(|| crate::arrays::not_found(&id)))?;
         }
         Need::Queue(_) | Need::Task(_) | Need::Bulk(_) | Need::Schedule(_) | Need::Array(_) => {}
     }
     Ok(())
-}
-
-/// The queue that the address names, read from it as handlers read it.
-async fn named_queue(request: &mut ServiceRequest, state: &State) -> Result<Queue, HttpError> {
-    let name = request.extract::<web::Path<String>>().await.map_err(|_| no_such_queue())?;
-    let queue = state.store.find_queue(&Selector::parse(&name)).await?;
-    queue.ok_or_else(no_such_queue)
 }
 
 async fn named_job(request: &ServiceRequest, state: &State) -> Result<BulkJob, HttpError> {
@@ -165,8 +157,7 @@ async fn named_job(request: &ServiceRequest, state: &State) -> Result<BulkJob, H
     job.ok_or_else(not_found)
 }
 
-/// The queue of the task that the address names, and whom the task is for. Of a queue that was deleted there is left what rights look at: its id. A
-/// task of no queue is for those who may do anything.
+/// The queue of the task that the address names, and whom the task is for. A task of no queue is for those who may do anything.
 async fn queue_of_task(
     request: &ServiceRequest,
     state: &State,
@@ -174,8 +165,7 @@ async fn queue_of_task(
     let id = request.match_info().get("id").and_then(|id| id.parse::<TaskId>().ok());
     let id = id.ok_or_else(|| not_found(request))?;
     let (queue, tenant) = state.store.queue_of_task(id).await?.ok_or_else(|| not_found(request))?;
-    let found = state.store.find_queue(&Selector::Id(queue.0)).await?;
-    Ok((found.unwrap_or_else(|| Queue::without_document(queue)), tenant))
+    Ok((state.queue_by_id(queue).await?, tenant))
 }
 
 /// Sees to it that somebody has this role on the queue that a bulk job is about, or on all if it is about several.
@@ -188,13 +178,7 @@ pub async fn may_bulk(who: &Who, role: Role, queue: Option<QueueId>, state: &Sta
             "this needs the role {role} on all queues; on one queue, name it in the filter"
         )));
     };
-    let found = state.store.find_queue(&Selector::Id(queue.0)).await?;
-    who.check(role, &found.unwrap_or_else(|| Queue::without_document(queue)))
-}
-
-/// A task that one may not see is like one that there is not.
-fn hidden(request: &ServiceRequest, error: HttpError) -> HttpError {
-    if error.status() == StatusCode::NOT_FOUND { not_found(request) } else { error }
+    who.check(role, &state.queue_by_id(queue).await?)
 }
 
 fn not_found(request: &ServiceRequest) -> HttpError {
@@ -257,11 +241,11 @@ pub fn refuse_unknown(request: &HttpRequest) -> HttpResponse {
             "you are not logged in any more: log in and try again",
         )));
     }
-    let mut response = HttpError::unauthorized("this needs a login").response();
+    let error = HttpError::unauthorized("this needs a login");
+    let mut response = error.response();
     if !is_page(request) {
         response.insert_header((WWW_AUTHENTICATE, CHALLENGE));
     }
-    let error = HttpError::unauthorized("this needs a login");
     response.content_type(crate::json::CONTENT_TYPE).body(error.json())
 }
 

@@ -8,12 +8,12 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use actix_web::http::StatusCode;
 use disbatch_core::accounts::{Key, PasswordError, PasswordHash, User, UserName};
 use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::address::network;
 use crate::changes::Refusals;
 use crate::error::HttpError;
 use crate::state::State;
@@ -183,7 +183,7 @@ impl Bench {
             // Whoever asked may be gone.
             let _nobody_waits = done.send(work());
         });
-        let busy = || HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "too many log in at once: try again");
+        let busy = || HttpError::unavailable("too many log in at once: try again");
         self.0.as_ref().and_then(|jobs| jobs.try_send(job).ok()).ok_or_else(busy)?;
         outcome.await.map_err(|_| busy())
     }
@@ -276,14 +276,6 @@ impl Throttle {
 
     fn lock(&self) -> MutexGuard<'_, Tables> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// What one customer of a provider has: an IPv4 address, or 64 bits of an IPv6 address.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
-        address @ IpAddr::V4(_) => address,
     }
 }
 

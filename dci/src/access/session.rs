@@ -5,14 +5,14 @@ use actix_web::HttpRequest;
 use actix_web::cookie::{Cookie, SameSite};
 use actix_web::dev::{Payload, ServiceRequest};
 use actix_web::http::Method;
-use actix_web::http::header::{CONTENT_TYPE, USER_AGENT};
+use actix_web::http::header::USER_AGENT;
 use actix_web::web::{self, Bytes};
 use disbatch_core::accounts::Key;
 use futures::{future, stream};
 
 use super::address;
 use crate::error::HttpError;
-use crate::params::read_body;
+use crate::params::{media_type, read_body};
 use crate::state::State;
 use crate::{allowance, changes};
 
@@ -33,24 +33,23 @@ pub fn key(request: &HttpRequest, encrypted: bool) -> Option<Key> {
 
 /// What gives a browser its key, until it is closed or the session ends.
 pub fn cookie(key: &Key, encrypted: bool) -> Cookie<'static> {
-    Cookie::build(cookie_name(encrypted), key.text())
+    cookie_with(key.text(), encrypted)
+}
+
+/// What takes it away.
+pub fn no_cookie(encrypted: bool) -> Cookie<'static> {
+    let mut cookie = cookie_with(String::new(), encrypted);
+    cookie.make_removal();
+    cookie
+}
+
+fn cookie_with(value: String, encrypted: bool) -> Cookie<'static> {
+    Cookie::build(cookie_name(encrypted), value)
         .path("/")
         .http_only(true)
         .secure(encrypted)
         .same_site(SameSite::Lax)
         .finish()
-}
-
-/// What takes it away.
-pub fn no_cookie(encrypted: bool) -> Cookie<'static> {
-    let mut cookie = Cookie::build(cookie_name(encrypted), "")
-        .path("/")
-        .http_only(true)
-        .secure(encrypted)
-        .same_site(SameSite::Lax)
-        .finish();
-    cookie.make_removal();
-    cookie
 }
 
 /// No more of what a browser calls itself is kept, in characters.
@@ -65,7 +64,6 @@ pub enum Login {
     Wrong,
 }
 
-/// Begins a session for whoever knows the password.
 pub async fn log_in(
     request: &HttpRequest,
     state: &State,
@@ -94,7 +92,6 @@ const FORM_HEADER: &str = "x-disbatch-form-token";
 
 const FORM_TYPE: &str = "application/x-www-form-urlencoded";
 
-/// Whether the method changes nothing.
 fn is_reading(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE)
 }
@@ -130,9 +127,7 @@ fn form_refused() -> HttpError {
 }
 
 fn is_form(request: &HttpRequest) -> bool {
-    let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let media_type = content_type.unwrap_or_default().split(';').next().unwrap_or_default();
-    media_type.trim().eq_ignore_ascii_case(FORM_TYPE)
+    media_type(request).eq_ignore_ascii_case(FORM_TYPE)
 }
 
 async fn form_body(request: &mut ServiceRequest) -> Result<Bytes, HttpError> {
@@ -153,6 +148,7 @@ fn split_form(body: &[u8]) -> Option<(&str, &[u8])> {
 
 #[cfg(test)]
 mod tests {
+    use actix_web::http::header::CONTENT_TYPE;
     use actix_web::test::TestRequest;
 
     use super::*;

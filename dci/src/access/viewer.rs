@@ -80,7 +80,7 @@ pub fn form_token() -> String {
 /// What every page says while new tasks are rejected or held.
 pub fn intake() -> HtmlSafeOutput<String> {
     let closed = VIEWER.try_with(|viewer| viewer.closed.clone()).ok().flatten();
-    Intake::of(closed.as_ref(), may(Role::Viewer)).html()
+    Intake { rule: closed.as_ref(), sees_all: may(Role::Viewer) }.html()
 }
 
 /// Whether the page's reader has at least this role, not only on some queues. What is made for everybody is made as if they

@@ -93,7 +93,7 @@ impl Answers {
         let turn = timeout(TURN, self.making.acquire()).await;
         turn.ok().and_then(Result::ok).ok_or_else(|| {
             tracing::warn!("a task is not read, as others have been waiting for theirs for long");
-            HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "too many tasks are being read: try again")
+            HttpError::unavailable("too many tasks are being read: try again")
         })
     }
 
@@ -195,7 +195,7 @@ fn full(bytes: usize) -> HttpError {
     }
     tracing::warn!(most = TOGETHER, "answers that nobody reads take too much memory, one more is not given");
     let message = "answers that have not been read yet take too much memory together: try again, or ask for less at once";
-    HttpError::new(StatusCode::SERVICE_UNAVAILABLE, message)
+    HttpError::unavailable(message)
 }
 
 /// Room for an answer that is made while it is read, none of it for the time being.

@@ -1,6 +1,5 @@
 //! Admission: what becomes of whose new tasks.
 
-use actix_web::HttpRequest;
 use actix_web::web::Data;
 use disbatch_wire::admission::{Admission, AdmissionChange, AdmissionLift, AdmissionLifted, AdmissionRule};
 use serde_json::json;
@@ -9,28 +8,19 @@ use crate::access::Who;
 use crate::admission::RuleState;
 use crate::api::{Answer, redirect};
 use crate::error::HttpError;
-use crate::openapi::{ErrorBody, OfRead, OfWrite};
+use crate::openapi::{JSON_OR_FORM, JSON_OR_PAGE};
 use crate::params::Params;
 use crate::state::State;
-use crate::{accept, admission, changes, json, ui};
+use crate::{admission, changes, json};
 
 /// The rules that say whose new tasks are taken at the moment, and what each has come to: how many tasks of those that it is about
 /// wait, are held or run, and whether it is safe to upgrade what works on them. Who may not see everything sees the rules for
 /// all, and those for what they may see.
 #[utoipa::path(
     get, path = "/admission", tag = "admission", operation_id = "listAdmission",
-    responses(
-        (
-            status = 200, content((Admission = "application/json"), (String = "text/html")),
-            description = "The rules; a page if `Accept` asks for HTML.",
-        ),
-        OfRead,
-    ),
+    responses((status = 200, description = "The rules; a page if `Accept` asks for HTML.", body = Admission, content_type = JSON_OR_PAGE)),
 )]
-pub async fn list(request: HttpRequest, state: Data<State>, who: Who) -> Answer {
-    if accept::wants_html(&request) {
-        return Ok(ui::page(ui::admission::render(&state, &who).await));
-    }
+pub async fn list(state: Data<State>, who: Who) -> Answer {
     let rules = admission::shown(&state, &who).await?;
     json::of(&Admission { rules: rules.iter().map(RuleState::view).collect() })
 }
@@ -43,13 +33,10 @@ pub async fn list(request: HttpRequest, state: Data<State>, who: Who) -> Answer 
 /// is none either, the one for all.
 #[utoipa::path(
     post, path = "/admission", tag = "admission", operation_id = "setAdmissionRule",
-    request_body(content(
-        (AdmissionChange = "application/json"), (AdmissionChange = "application/x-www-form-urlencoded"),
-    )),
+    request_body(content = AdmissionChange, content_type = JSON_OR_FORM),
     responses(
         (status = 200, description = "The rule.", body = AdmissionRule),
-        (status = 400, description = "A parameter is wrong, or there is no such queue.", body = ErrorBody),
-        OfWrite,
+        (status = 400, description = "A parameter is wrong, or there is no such queue."),
     ),
 )]
 pub async fn set(state: Data<State>, who: Who, params: Params) -> Answer {
@@ -75,9 +62,8 @@ pub async fn set(state: Data<State>, who: Who, params: Params) -> Answer {
     ),
     responses(
         (status = 200, description = "Lifted.", body = AdmissionLifted),
-        (status = 400, description = "A parameter is wrong, or there is no such queue.", body = ErrorBody),
-        (status = 404, description = "There is no rule for that.", body = ErrorBody),
-        OfWrite,
+        (status = 400, description = "A parameter is wrong, or there is no such queue."),
+        (status = 404, description = "There is no rule for that."),
     ),
 )]
 pub async fn lift(state: Data<State>, who: Who, params: Params) -> Answer {
@@ -87,14 +73,11 @@ pub async fn lift(state: Data<State>, who: Who, params: Params) -> Answer {
 /// Lifts a rule, and leads to the list of rules. HTML forms know no `DELETE`.
 #[utoipa::path(
     post, path = "/ui/admission/lift", tag = "service", operation_id = "liftAdmissionRuleByForm",
-    request_body(content((AdmissionLift = "application/x-www-form-urlencoded"))),
+    request_body(content = AdmissionLift, content_type = "application/x-www-form-urlencoded"),
     responses(
         (status = 303, description = "Lifted; the list of rules is next."),
-        (status = 400, description = "A parameter is wrong. A page, unless it is the gate that refuses.",
-            content((ErrorBody = "application/json"), (String = "text/html"))),
-        (status = 404, description = "There is no rule for that. A page, unless it is the gate that refuses.",
-            content((ErrorBody = "application/json"), (String = "text/html"))),
-        OfWrite,
+        (status = 400, description = "A parameter is wrong. A page, unless it is the gate that refuses.", content_type = JSON_OR_PAGE),
+        (status = 404, description = "There is no rule for that. A page, unless it is the gate that refuses.", content_type = JSON_OR_PAGE),
     ),
 )]
 pub async fn lift_by_form(state: Data<State>, who: Who, params: Params) -> Answer {

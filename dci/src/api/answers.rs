@@ -15,7 +15,7 @@ use crate::access::{Via, Who};
 use crate::api::{Answer, redirect, task_actions};
 use crate::error::HttpError;
 use crate::json::Dates;
-use crate::openapi::{ErrorBody, OfWrite};
+use crate::openapi::JSON_OR_FORM;
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::schema::{Form, Problem};
@@ -26,13 +26,12 @@ use crate::{changes, json, ui};
 #[utoipa::path(
     post, path = "/tasks/{id}/answer", tag = "tasks", operation_id = "answerTask",
     params(("id" = String, Path, description = "Its id.")),
-    request_body(content((NewAnswer = "application/json"), (NewAnswer = "application/x-www-form-urlencoded"))),
+    request_body(content = NewAnswer, content_type = JSON_OR_FORM),
     responses(
         (status = 200, description = "Stored, and the task goes on.", body = AnswerResult),
-        (status = 400, description = "The answer does not fit the form; `fields` says what is wrong, by JSON Pointers.", body = ErrorBody),
-        (status = 404, description = "There is no such task.", body = ErrorBody),
-        (status = 409, description = "It waits for no answer: `answer` is the one that it has, if it has one.", body = ErrorBody),
-        OfWrite,
+        (status = 400, description = "The answer does not fit the form; `fields` says what is wrong, by JSON Pointers."),
+        (status = 404, description = "There is no such task."),
+        (status = 409, description = "It waits for no answer: `answer` is the one that it has, if it has one."),
     ),
 )]
 pub async fn answer(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
@@ -47,10 +46,9 @@ pub async fn answer(state: Data<State>, who: Who, id: Path<String>, params: Para
     params(("id" = String, Path, description = "Its id.")),
     responses(
         (status = 200, description = "The link, which is shown once.", body = AnswerLink),
-        (status = 400, description = "There is something in the body, which takes nothing.", body = ErrorBody),
-        (status = 404, description = "There is no such task.", body = ErrorBody),
-        (status = 409, description = "It waits for no answer.", body = ErrorBody),
-        OfWrite,
+        (status = 400, description = "There is something in the body, which takes nothing."),
+        (status = 404, description = "There is no such task."),
+        (status = 409, description = "It waits for no answer."),
     ),
 )]
 pub async fn link(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {

@@ -16,10 +16,10 @@ use super::{Answer, redirect, task_actions};
 use crate::access::Who;
 use crate::changes::OfElements;
 use crate::error::HttpError;
-use crate::openapi::{ErrorBody, OfSearch, OfWrite};
+use crate::openapi::{JSON_OR_FORM, JSON_OR_PAGE, OfSearch};
 use crate::params::Params;
 use crate::state::State;
-use crate::{accept, arrays, changes, json, ui, values};
+use crate::{accept, arrays, changes, json, values};
 
 /// The id of the job, for browsers the page of the array.
 fn answer(request: &HttpRequest, id: &str, done: Result<ArrayJob, HttpError>) -> Answer {
@@ -56,18 +56,12 @@ async fn act_on(state: &State, who: &Who, array: Array, what: OfElements) -> Res
     get, path = "/arrays", tag = "arrays", operation_id = "listArrays",
     params(ArraySearch),
     responses(
-        (
-            status = 200, content((Vec<wire::Array> = "application/json"), (String = "text/html")),
-            description = "The arrays; a page if `Accept` asks for HTML.",
-        ),
-        (status = 400, description = "A parameter is wrong.", body = ErrorBody),
+        (status = 200, description = "The arrays; a page if `Accept` asks for HTML.", body = Vec<wire::Array>, content_type = JSON_OR_PAGE),
+        (status = 400, description = "A parameter is wrong."),
         OfSearch,
     ),
 )]
-pub async fn list(request: HttpRequest, state: Data<State>, who: Who, params: Params) -> Answer {
-    if accept::wants_html(&request) {
-        return Ok(ui::page(ui::arrays::list(&state, &who, &params).await));
-    }
+pub async fn list(state: Data<State>, who: Who, params: Params) -> Answer {
     let (filter, limit) = arrays::filter(&state, &who, &params).await?;
     let found = state.store.list_arrays(&filter, limit).await?;
     json::of(&found.iter().map(|(array, counts)| arrays::view(array, counts.as_ref())).collect::<Vec<_>>())
@@ -78,19 +72,13 @@ pub async fn list(request: HttpRequest, state: Data<State>, who: Who, params: Pa
     get, path = "/arrays/{id}", tag = "arrays", operation_id = "getArray",
     params(("id" = String, Path, description = "Its id."), ElementRange),
     responses(
-        (
-            status = 200, content((wire::Array = "application/json"), (String = "text/html")),
-            description = "The array; a page if `Accept` asks for HTML.",
-        ),
-        (status = 400, description = "An option is wrong.", body = ErrorBody),
-        (status = 404, description = "There is no such array.", body = ErrorBody),
+        (status = 200, description = "The array; a page if `Accept` asks for HTML.", body = wire::Array, content_type = JSON_OR_PAGE),
+        (status = 400, description = "An option is wrong."),
+        (status = 404, description = "There is no such array."),
         OfSearch,
     ),
 )]
-pub async fn get(request: HttpRequest, state: Data<State>, id: Path<String>, params: Params) -> Answer {
-    if accept::wants_html(&request) {
-        return Ok(ui::page(ui::arrays::one(&state, &id, &params).await));
-    }
+pub async fn get(state: Data<State>, id: Path<String>, params: Params) -> Answer {
     let (from, limit) = arrays::extent(&params)?;
     let array = arrays::find(&state, &id).await?;
     let only = [array.id];
@@ -112,14 +100,13 @@ pub async fn get(request: HttpRequest, state: Data<State>, id: Path<String>, par
 #[utoipa::path(
     post, path = "/arrays/{id}/cancel", tag = "arrays", operation_id = "cancelArray",
     params(("id" = String, Path, description = "Its id.")),
-    request_body(content((Reason = "application/json"), (Reason = "application/x-www-form-urlencoded"))),
+    request_body(content = Reason, content_type = JSON_OR_FORM),
     responses(
         (status = 202, description = "The id of the bulk job that does it.", body = ArrayJob),
         (status = 303, description = "To the array's page, if `Accept` asks for HTML."),
-        (status = 400, description = "A parameter is wrong.", body = ErrorBody),
-        (status = 404, description = "There is no such array.", body = ErrorBody),
-        (status = 409, description = "There is no element to do that to.", body = ErrorBody),
-        OfWrite,
+        (status = 400, description = "A parameter is wrong."),
+        (status = 404, description = "There is no such array."),
+        (status = 409, description = "There is no element to do that to."),
     ),
 )]
 pub async fn cancel(
@@ -137,14 +124,13 @@ pub async fn cancel(
 #[utoipa::path(
     post, path = "/arrays/{id}/retry", tag = "arrays", operation_id = "retryArray",
     params(("id" = String, Path, description = "Its id.")),
-    request_body(content((Reason = "application/json"), (Reason = "application/x-www-form-urlencoded"))),
+    request_body(content = Reason, content_type = JSON_OR_FORM),
     responses(
         (status = 202, description = "The id of the bulk job that does it.", body = ArrayJob),
         (status = 303, description = "To the array's page, if `Accept` asks for HTML."),
-        (status = 400, description = "A parameter is wrong.", body = ErrorBody),
-        (status = 404, description = "There is no such array.", body = ErrorBody),
-        (status = 409, description = "There is no element to do that to.", body = ErrorBody),
-        OfWrite,
+        (status = 400, description = "A parameter is wrong."),
+        (status = 404, description = "There is no such array."),
+        (status = 409, description = "There is no element to do that to."),
     ),
 )]
 pub async fn retry(
@@ -166,18 +152,14 @@ const ELEMENTS: [&str; 2] = ["failed", "all"];
 #[utoipa::path(
     post, path = "/arrays/{id}/rerun", tag = "arrays", operation_id = "rerunArray",
     params(("id" = String, Path, description = "Its id.")),
-    request_body(content((RerunArray = "application/json"), (RerunArray = "application/x-www-form-urlencoded"))),
+    request_body(content = RerunArray, content_type = JSON_OR_FORM),
     responses(
         (status = 202, description = "The id of the bulk job that does it.", body = ArrayJob),
         (status = 303, description = "To the array's page, if `Accept` asks for HTML."),
-        (status = 400, description = "A parameter is wrong, or the params do not fit the plugin's schema.", body = ErrorBody),
-        (status = 404, description = "There is no such array.", body = ErrorBody),
-        (
-            status = 409, body = ErrorBody,
-            description = "There is no element to do that to; another job tries elements again; or some that come after them run or are about to \
-                (`tasks` has their ids, ten at most), or are too many.",
-        ),
-        OfWrite,
+        (status = 400, description = "A parameter is wrong, or the params do not fit the plugin's schema."),
+        (status = 404, description = "There is no such array."),
+        (status = 409, description = "There is no element to do that to; another job tries elements again; or some that come after them \
+            run or are about to (`tasks` has their ids, ten at most), or are too many."),
     ),
 )]
 pub async fn rerun(

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use bson::{Bson, DateTime, Document};
@@ -17,11 +16,11 @@ use crate::access::Who;
 use crate::api::{Answer, redirect};
 use crate::error::HttpError;
 use crate::json::Dates;
-use crate::openapi::{BalanceChange, ErrorBody, OfRead, OfWrite};
+use crate::openapi::{BalanceChange, JSON_OR_PAGE};
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::zone;
-use crate::{accept, changes, json, legacy, ui, values};
+use crate::{changes, json, legacy, values};
 
 const STALE: &str = "Other settings have been saved meanwhile. Load the page again to see them.";
 
@@ -29,17 +28,11 @@ const STALE: &str = "Other settings have been saved meanwhile. Load the page aga
 #[utoipa::path(
     get, path = "/balance", tag = "balance", operation_id = "getBalance",
     responses(
-        (
-            status = 200, description = "The document without its id, and what is known of it; or a page.",
-            content((Value = "application/json"), (String = "text/html")),
-        ),
-        OfRead,
+        (status = 200, description = "The document without its id, and what is known of it; or a page.", body = Value,
+            content_type = JSON_OR_PAGE),
     ),
 )]
-pub async fn get(request: HttpRequest, state: Data<State>) -> Answer {
-    if accept::wants_html(&request) {
-        return Ok(ui::page(ui::balance::render(&state).await));
-    }
+pub async fn get(state: Data<State>) -> Answer {
     Ok(json::ok_pretty(&Value::Object(find(&state).await?)))
 }
 
@@ -49,15 +42,11 @@ pub async fn get(request: HttpRequest, state: Data<State>) -> Answer {
     post, path = "/balance", tag = "balance", operation_id = "updateBalance",
     request_body = BalanceChange,
     responses(
-        (
-            status = 200, description = "Changed.", body = Value,
-            example = json!({"status": "success: queuebalance modified"}),
-        ),
+        (status = 200, description = "Changed.", body = Value, example = json!({"status": "success: queuebalance modified"})),
         (
             status = 400, description = "A parameter is missing or wrong.", body = Value,
             example = json!({"status": "failed: invalid json passed: 'queues' is missing"}),
         ),
-        OfWrite,
     ),
 )]
 pub async fn update(state: Data<State>, who: Who, params: Result<Params, HttpError>) -> Answer {
@@ -85,9 +74,8 @@ pub async fn update(state: Data<State>, who: Who, params: Result<Params, HttpErr
     ),
     responses(
         (status = 200, description = "Saved.", body = Value, example = json!({"revision": "9f86d081884c7d65"})),
-        (status = 400, description = "A parameter is missing or wrong.", body = ErrorBody),
-        (status = 409, description = "Other settings have been saved meanwhile. Nothing is changed.", body = ErrorBody),
-        OfWrite,
+        (status = 400, description = "A parameter is missing or wrong."),
+        (status = 409, description = "Other settings have been saved meanwhile. Nothing is changed."),
     ),
 )]
 pub async fn save(state: Data<State>, who: Who, params: Params) -> Answer {
@@ -119,8 +107,7 @@ pub async fn save(state: Data<State>, who: Who, params: Params) -> Answer {
             }),
         ),
         (status = 303, description = "Done; the address of `.then` is next."),
-        (status = 400, description = "A parameter is missing or wrong.", body = ErrorBody),
-        OfWrite,
+        (status = 400, description = "A parameter is missing or wrong."),
     ),
 )]
 pub async fn disable(state: Data<State>, who: Who, params: Params) -> Answer {
@@ -146,7 +133,6 @@ async fn find(state: &State) -> Result<Map<String, Value>, StoreError> {
     Ok(shown)
 }
 
-/// The names of all queues.
 pub async fn known_queues(state: &State) -> Result<Vec<String>, StoreError> {
     Ok(state.store.list_queues().await?.iter().map(Queue::display_name).collect())
 }

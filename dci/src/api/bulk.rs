@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::access::Who;
 use crate::api::{Answer, redirect};
 use crate::error::HttpError;
-use crate::openapi::{ErrorBody, OfRead, OfSearch, OfWrite};
+use crate::openapi::{JSON_OR_FORM, JSON_OR_PAGE, OfSearch};
 use crate::params::Params;
 use crate::state::State;
 use crate::{accept, bulk, changes, json, ui};
@@ -23,18 +23,12 @@ pub const DEFAULT_LIMIT: i64 = 20;
     get, path = "/bulk", tag = "bulk", operation_id = "listBulkJobs",
     params(BulkLimit),
     responses(
-        (
-            status = 200, content((Vec<BulkJob> = "application/json"), (String = "text/html")),
-            description = "The jobs; a page if `Accept` asks for HTML.",
-        ),
-        (status = 400, description = "`.limit` is wrong.", body = ErrorBody),
+        (status = 200, description = "The jobs; a page if `Accept` asks for HTML.", body = Vec<BulkJob>, content_type = JSON_OR_PAGE),
+        (status = 400, description = "`.limit` is wrong."),
         OfSearch,
     ),
 )]
-pub async fn list(request: HttpRequest, state: Data<State>, params: Params) -> Answer {
-    if accept::wants_html(&request) {
-        return Ok(ui::page(ui::bulk::render(&state, &params).await));
-    }
+pub async fn list(state: Data<State>, params: Params) -> Answer {
     let jobs = state.store.list_bulk(bulk::limit(&params, DEFAULT_LIMIT)?).await?;
     json::of(&jobs.iter().map(|job| bulk::view(job, false)).collect::<Vec<_>>())
 }
@@ -44,21 +38,11 @@ pub async fn list(request: HttpRequest, state: Data<State>, params: Params) -> A
     get, path = "/bulk/{id}", tag = "bulk", operation_id = "getBulkJob",
     params(("id" = String, Path, description = "Its id.")),
     responses(
-        (
-            status = 200, content((BulkJob = "application/json"), (String = "text/html")),
-            description = "The job; a page if `Accept` asks for HTML.",
-        ),
-        (
-            status = 404, content((ErrorBody = "application/json"), (String = "text/html")),
-            description = "There is no such job.",
-        ),
-        OfRead,
+        (status = 200, description = "The job; a page if `Accept` asks for HTML.", body = BulkJob, content_type = JSON_OR_PAGE),
+        (status = 404, description = "There is no such job.", content_type = JSON_OR_PAGE),
     ),
 )]
-pub async fn get(request: HttpRequest, state: Data<State>, id: Path<String>) -> Answer {
-    if accept::wants_html(&request) {
-        return Ok(ui::page(ui::bulk::job::render(&state, &id).await));
-    }
+pub async fn get(state: Data<State>, id: Path<String>) -> Answer {
     json::of(&bulk::view(&bulk::find(&state, &id).await?, true))
 }
 
@@ -66,22 +50,13 @@ pub async fn get(request: HttpRequest, state: Data<State>, id: Path<String>) -> 
 /// are left alone. With the option `.preview`, only says how many tasks match; `null` if counting takes too long.
 #[utoipa::path(
     post, path = "/bulk", tag = "bulk", operation_id = "createBulkJob",
-    request_body(content(
-        (NewBulk = "application/json"),
-        (NewBulk = "application/x-www-form-urlencoded"),
-    )),
+    request_body(content = NewBulk, content_type = JSON_OR_FORM),
     responses(
-        (
-            status = 200, content((NewBulkAnswer = "application/json"), (String = "text/html")),
-            description = "With `.preview`: how many tasks match; a page if `Accept` asks for HTML.",
-        ),
+        (status = 200, description = "With `.preview`: how many tasks match; a page if `Accept` asks for HTML.", body = NewBulkAnswer,
+            content_type = JSON_OR_PAGE),
         (status = 202, description = "The job's id. Its progress is at `GET /bulk/{id}`.", body = NewBulkAnswer),
         (status = 303, description = "To the job's page, if `Accept` asks for HTML."),
-        (
-            status = 400, content((ErrorBody = "application/json"), (String = "text/html")),
-            description = "A parameter is wrong, or the filter is for everything.",
-        ),
-        OfWrite,
+        (status = 400, description = "A parameter is wrong, or the filter is for everything.", content_type = JSON_OR_PAGE),
     ),
 )]
 pub async fn create(request: HttpRequest, state: Data<State>, who: Who, params: Params) -> Answer {
@@ -111,14 +86,10 @@ pub async fn create(request: HttpRequest, state: Data<State>, who: Who, params: 
     post, path = "/bulk/{id}/cancel", tag = "bulk", operation_id = "cancelBulkJob",
     params(("id" = String, Path, description = "Its id.")),
     responses(
-        (
-            status = 200, description = "Stopped.", body = Object,
-            example = json!({"id": "6b0003bb686c8275d8014444", "state": "cancelled"}),
-        ),
+        (status = 200, description = "Stopped.", body = Object, example = json!({"id": "6b0003bb686c8275d8014444", "state": "cancelled"})),
         (status = 303, description = "To the job's page, if `Accept` asks for HTML."),
-        (status = 404, description = "There is no such job.", body = ErrorBody),
-        (status = 409, description = "It is over.", body = ErrorBody),
-        OfWrite,
+        (status = 404, description = "There is no such job."),
+        (status = 409, description = "It is over."),
     ),
 )]
 pub async fn cancel(request: HttpRequest, state: Data<State>, who: Who, id: Path<String>) -> Answer {
@@ -139,14 +110,10 @@ pub async fn cancel(request: HttpRequest, state: Data<State>, who: Who, id: Path
 /// no filter.
 #[utoipa::path(
     post, path = "/tasks/archive", tag = "tasks", operation_id = "archiveTasks",
-    request_body(content((ArchiveOld = "application/json"), (ArchiveOld = "application/x-www-form-urlencoded"))),
+    request_body(content = ArchiveOld, content_type = JSON_OR_FORM),
     responses(
-        (
-            status = 202, body = NewBulkAnswer,
-            description = "The bulk job's id. Its progress is at `GET /bulk/{id}`.",
-        ),
-        (status = 400, description = "A parameter is wrong, or there is no such queue.", body = ErrorBody),
-        OfWrite,
+        (status = 202, description = "The bulk job's id. Its progress is at `GET /bulk/{id}`.", body = NewBulkAnswer),
+        (status = 400, description = "A parameter is wrong, or there is no such queue."),
     ),
 )]
 pub async fn archive(request: HttpRequest, state: Data<State>, params: Params) -> Answer {

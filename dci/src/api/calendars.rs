@@ -1,6 +1,5 @@
 //! Calendars: named days that schedules leave out, or keep to.
 
-use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use askama::Template;
@@ -8,36 +7,37 @@ use disbatch_core::accounts::Role;
 use disbatch_core::audit::{Object, ObjectKind, Verb};
 use disbatch_core::schedules::Calendar as Stored;
 use disbatch_core::store::Store;
-use disbatch_wire::calendars::{Calendar, CalendarDays, CalendarDeleted, NewCalendar};
+use disbatch_wire::calendars::{Calendar, CalendarDays, NewCalendar};
+use serde_json::{Value, json};
 
 use crate::access::{Who, viewer};
 use crate::api::{Answer, redirect};
 use crate::error::HttpError;
-use crate::openapi::{ErrorBody, OfRead, OfWrite};
+use crate::openapi::{JSON_OR_FORM, JSON_OR_PAGE};
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::bulk::encoded;
-use crate::{accept, changes, json, ui, values};
+use crate::ui::{self, Rendered};
+use crate::{changes, json, values};
 
 /// The calendars, by name. Browsers get a page.
 #[utoipa::path(
     get, path = "/calendars", tag = "schedules", operation_id = "listCalendars",
     responses(
-        (
-            status = 200, content((Vec<Calendar> = "application/json"), (String = "text/html")),
-            description = "The calendars; a page if `Accept` asks for HTML.",
-        ),
-        OfRead,
+        (status = 200, description = "The calendars; a page if `Accept` asks for HTML.", body = Vec<Calendar>, content_type = JSON_OR_PAGE),
     ),
 )]
-pub async fn list(request: HttpRequest, state: Data<State>) -> Answer {
-    let all = state.store.list_calendars().await;
-    let all = all.map(|all| all.iter().map(view).collect::<Vec<_>>()).map_err(HttpError::from);
-    if accept::wants_html(&request) {
-        let page = |calendars| CalendarsPage { calendars, operates: viewer::may(Role::Operator) };
-        return Ok(ui::page(all.and_then(|all| ui::render(StatusCode::OK, &page(all)))));
-    }
-    json::of(&all?)
+pub async fn list(state: Data<State>) -> Answer {
+    json::of(&all(&state).await?)
+}
+
+pub async fn render(state: Data<State>) -> Rendered {
+    let page = CalendarsPage { calendars: all(&state).await?, operates: viewer::may(Role::Operator) };
+    ui::render(StatusCode::OK, &page)
+}
+
+async fn all(state: &State) -> Result<Vec<Calendar>, HttpError> {
+    Ok(state.store.list_calendars().await?.iter().map(view).collect())
 }
 
 /// One calendar.
@@ -46,8 +46,7 @@ pub async fn list(request: HttpRequest, state: Data<State>) -> Answer {
     params(("name" = String, Path, description = "Its name.", example = "holidays")),
     responses(
         (status = 200, description = "The calendar.", body = Calendar),
-        (status = 404, description = "There is no such calendar.", body = ErrorBody),
-        OfRead,
+        (status = 404, description = "There is no such calendar."),
     ),
 )]
 pub async fn get(state: Data<State>, name: Path<String>) -> Answer {
@@ -58,15 +57,11 @@ pub async fn get(state: Data<State>, name: Path<String>) -> Answer {
 /// Makes a calendar.
 #[utoipa::path(
     post, path = "/calendars", tag = "schedules", operation_id = "createCalendar",
-    request_body(content(
-        (NewCalendar = "application/json"),
-        (NewCalendar = "application/x-www-form-urlencoded"),
-    )),
+    request_body(content = NewCalendar, content_type = JSON_OR_FORM),
     responses(
         (status = 201, description = "Made.", body = Calendar),
-        (status = 400, description = "A field is wrong.", body = ErrorBody),
-        (status = 409, description = "There is a calendar with this name.", body = ErrorBody),
-        OfWrite,
+        (status = 400, description = "A field is wrong."),
+        (status = 409, description = "There is a calendar with this name."),
     ),
 )]
 pub async fn create(state: Data<State>, who: Who, mut params: Params) -> Answer {
@@ -90,14 +85,10 @@ pub async fn create(state: Data<State>, who: Who, mut params: Params) -> Answer 
 #[utoipa::path(
     post, path = "/calendars/{name}", tag = "schedules", operation_id = "setCalendar",
     params(("name" = String, Path, description = "Its name.", example = "holidays")),
-    request_body(content(
-        (CalendarDays = "application/json"),
-        (CalendarDays = "application/x-www-form-urlencoded"),
-    )),
+    request_body(content = CalendarDays, content_type = JSON_OR_FORM),
     responses(
         (status = 200, description = "Stored.", body = Calendar),
-        (status = 400, description = "A field is wrong.", body = ErrorBody),
-        OfWrite,
+        (status = 400, description = "A field is wrong."),
     ),
 )]
 pub async fn set(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {
@@ -110,13 +101,9 @@ pub async fn set(state: Data<State>, who: Who, name: Path<String>, params: Param
     delete, path = "/calendars/{name}", tag = "schedules", operation_id = "deleteCalendar",
     params(("name" = String, Path, description = "Its name.", example = "holidays")),
     responses(
-        (
-            status = 200, description = "Deleted.", body = Object,
-            example = json!({"name": "holidays", "deleted": true}),
-        ),
-        (status = 404, description = "There is no such calendar.", body = ErrorBody),
-        (status = 409, description = "Schedules go by it; `schedules` has their names.", body = ErrorBody),
-        OfWrite,
+        (status = 200, description = "Deleted.", body = Object, example = json!({"name": "holidays", "deleted": true})),
+        (status = 404, description = "There is no such calendar."),
+        (status = 409, description = "Schedules go by it; `schedules` has their names."),
     ),
 )]
 pub async fn delete(state: Data<State>, who: Who, name: Path<String>) -> Answer {
@@ -129,11 +116,8 @@ pub async fn delete(state: Data<State>, who: Who, name: Path<String>) -> Answer 
     params(("name" = String, Path, description = "Its name.", example = "holidays")),
     responses(
         (status = 303, description = "Deleted; the list of calendars is next."),
-        (status = 404, description = "There is no such calendar. A page, unless it is the gate that refuses.",
-            content((ErrorBody = "application/json"), (String = "text/html"))),
-        (status = 409, description = "Schedules go by it. A page, unless it is the gate that refuses.",
-            content((ErrorBody = "application/json"), (String = "text/html"))),
-        OfWrite,
+        (status = 404, description = "There is no such calendar. A page, unless it is the gate that refuses.", content_type = JSON_OR_PAGE),
+        (status = 409, description = "Schedules go by it. A page, unless it is the gate that refuses.", content_type = JSON_OR_PAGE),
     ),
 )]
 pub async fn delete_by_form(state: Data<State>, who: Who, name: Path<String>) -> Answer {
@@ -147,11 +131,11 @@ async fn store(state: &State, who: &Who, calendar: Stored) -> Result<Calendar, H
     Ok(view)
 }
 
-async fn remove(state: &State, who: &Who, name: String) -> Result<CalendarDeleted, HttpError> {
+async fn remove(state: &State, who: &Who, name: String) -> Result<Value, HttpError> {
     let (of, object) = (name.clone(), Object::with_name(ObjectKind::Calendar, name.as_str()));
     let delete = |store: Store| async move { store.delete_calendar(&of).await };
     let gone = changes::remove(state, who, (Verb::CalendarDelete, object), delete).await?;
-    if gone { Ok(CalendarDeleted { name, deleted: true }) } else { Err(not_found(&name)) }
+    if gone { Ok(json!({ "name": name, "deleted": true })) } else { Err(not_found(&name)) }
 }
 
 fn read(name: &str, params: &Params) -> Result<Stored, HttpError> {
@@ -183,8 +167,6 @@ struct CalendarsPage {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
-
     use super::*;
 
     fn of(fields: Value) -> Result<Value, String> {

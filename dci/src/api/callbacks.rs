@@ -15,11 +15,10 @@ use disbatch_wire::task_actions::CallbackDone;
 use serde_json::Value;
 
 use crate::access::address;
-use crate::allowance::Weight;
 use crate::api::{Answer, task_actions};
 use crate::error::HttpError;
 use crate::openapi::{CallbackStatus, OfCallback};
-use crate::params::read_up_to;
+use crate::params::{json_value, read_up_to};
 use crate::state::State;
 use crate::{allowance, changes, connections, json};
 
@@ -43,28 +42,17 @@ pub async fn log(state: Data<State>, request: HttpRequest, id: Path<String>, bod
     answer(heard, &caller, "logged")
 }
 
-/// The same as `POST`, for services that can do nothing else.
-#[utoipa::path(
-    put, path = "/callbacks/{id}/log", tag = "callbacks", operation_id = "putLogOfService",
-    params(("id" = String, Path, description = "The task's id.")),
-    request_body(content = String, content_type = "text/plain"),
-    responses((status = 200, description = "It was added.", body = CallbackDone), OfCallback),
-)]
-pub async fn put_log(state: Data<State>, request: HttpRequest, id: Path<String>, body: Payload) -> Answer {
-    log(state, request, id, body).await
-}
-
 /// Keeps any JSON of at most 1 MiB for the next run of the task's schedule, or for the next attempt, in place of what was
 /// kept before.
 #[utoipa::path(
     post, path = "/callbacks/{id}/job_storage", tag = "callbacks", operation_id = "storageOfService",
     params(("id" = String, Path, description = "The task's id.")),
-    request_body(content = Value, content_type = "application/json"),
+    request_body = Value,
     responses((status = 200, description = "It is kept.", body = CallbackDone), OfCallback),
 )]
 pub async fn store(state: Data<State>, request: HttpRequest, id: Path<String>, body: Payload) -> Answer {
     let caller = caller_of_running(&state, &request, &id).await?;
-    let storage = json_of(&read_up_to(body, MOST_AT_ONCE).await?)?;
+    let storage = json_value(&read_up_to(body, MOST_AT_ONCE).await?)?;
     let storage = within("the storage", json::to_bson(&storage), budget::STORAGE)?;
     let (store, of) = (state.store.clone(), caller.clone());
     let keep = async move { store.callback_storage(of.task, &of.token, storage).await };
@@ -72,48 +60,21 @@ pub async fn store(state: Data<State>, request: HttpRequest, id: Path<String>, b
     answer(heard, &caller, "stored")
 }
 
-/// The same as `POST`, for services that can do nothing else.
-#[utoipa::path(
-    put, path = "/callbacks/{id}/job_storage", tag = "callbacks", operation_id = "putStorageOfService",
-    params(("id" = String, Path, description = "The task's id.")),
-    request_body(content = Value, content_type = "application/json"),
-    responses((status = 200, description = "It is kept.", body = CallbackDone), OfCallback),
-)]
-pub async fn put_storage(
-    state: Data<State>,
-    request: HttpRequest,
-    id: Path<String>,
-    body: Payload,
-) -> Answer {
-    store(state, request, id, body).await
-}
-
 /// Ends a task that a web service works on. `FINISHED` is the status 1, `FAILED` is 2 and may be tried again as its queue
 /// wants it, `ABORTED` is -3; other positive numbers are the service's own. May be repeated when there was no answer.
 #[utoipa::path(
     post, path = "/callbacks/{id}/status", tag = "callbacks", operation_id = "endOfService",
     params(("id" = String, Path, description = "The task's id.")),
-    request_body(content = CallbackStatus, content_type = "application/json"),
+    request_body = CallbackStatus,
     responses((status = 200, description = "The task has ended.", body = CallbackDone), OfCallback),
 )]
 pub async fn end(state: Data<State>, request: HttpRequest, id: Path<String>, body: Payload) -> Answer {
     let (caller, _) = caller(&state, &request, &id).await?;
-    let report = report(json_of(&read_up_to(body, MOST_AT_ONCE).await?)?)?;
+    let report = report(json_value(&read_up_to(body, MOST_AT_ONCE).await?)?)?;
     let (store, of) = (state.store.clone(), caller.clone());
     let end = async move { store.callback_status(of.task, &of.token, report).await };
     let heard = changes::by_service(&state, end).await?;
     answer(heard, &caller, "ended")
-}
-
-/// The same as `POST`, for services that can do nothing else.
-#[utoipa::path(
-    put, path = "/callbacks/{id}/status", tag = "callbacks", operation_id = "putEndOfService",
-    params(("id" = String, Path, description = "The task's id.")),
-    request_body(content = CallbackStatus, content_type = "application/json"),
-    responses((status = 200, description = "The task has ended.", body = CallbackDone), OfCallback),
-)]
-pub async fn put_end(state: Data<State>, request: HttpRequest, id: Path<String>, body: Payload) -> Answer {
-    end(state, request, id, body).await
 }
 
 /// Which task a web service calls back for.
@@ -193,13 +154,6 @@ fn shown(request: &HttpRequest) -> Option<Token> {
     let value = request.headers().get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = value.split_once(' ')?;
     if scheme.eq_ignore_ascii_case("bearer") { Token::parse(token.trim()) } else { None }
-}
-
-/// A body that is JSON, whatever its media type says.
-fn json_of(body: &[u8]) -> Result<Value, HttpError> {
-    allowance::take_for(&Weight::of_json(body))?;
-    serde_json::from_slice(body)
-        .map_err(|error| HttpError::bad_request(format!("the body is not JSON: {error}")))
 }
 
 /// A value that takes at most so many bytes in a task. `what` it is, for the message.

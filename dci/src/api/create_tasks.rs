@@ -22,7 +22,7 @@ use serde_json::{Map, Value, json};
 use crate::access::Who;
 use crate::api::{Answer, redirect};
 use crate::error::HttpError;
-use crate::openapi::{ErrorBody, InsertManyResult, NewTasks, OfWrite};
+use crate::openapi::{InsertManyResult, NewTasks};
 use crate::params::Params;
 use crate::query::collection_filter;
 use crate::state::State;
@@ -42,20 +42,11 @@ const AT_ONCE: usize = 1_000;
     )),
     request_body = NewTasks,
     responses(
-        (
-            status = 200, body = InsertManyResult,
-            description = "Submitted. With `.array` there is instead `array`, as `GET /arrays/{id}` has it, with its id.",
-        ),
-        (
-            status = 400, body = ErrorBody,
-            description = "A parameter is wrong, there is no such queue, or no document was found.",
-        ),
-        (
-            status = 409, body = ErrorBody,
-            description = "The queue accepts no tasks; a task with the same `.unique` key has not ended (`task` \
-                is its id); or `.idempotency_key` was used for another request.",
-        ),
-        OfWrite,
+        (status = 200, description = "Submitted. With `.array` there is instead `array`, as `GET /arrays/{id}` has it, with its id.",
+            body = InsertManyResult),
+        (status = 400, description = "A parameter is wrong, there is no such queue, or no document was found."),
+        (status = 409, description = "The queue accepts no tasks; a task with the same `.unique` key has not ended (`task` is its id); or \
+            `.idempotency_key` was used for another request."),
     ),
 )]
 pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {

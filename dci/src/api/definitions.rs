@@ -4,7 +4,6 @@ pub mod import;
 
 use std::collections::BTreeSet;
 
-use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use bson::{Bson, Document};
@@ -22,11 +21,11 @@ use crate::access::Who;
 use crate::api::{Answer, redirect};
 use crate::error::HttpError;
 use crate::json::date_text;
-use crate::openapi::{ErrorBody, NewWorker, OfFixed, OfRead, OfWrite, WorkerDefinition};
+use crate::openapi::{JSON_OR_FORM, JSON_OR_PAGE, NewWorker, OfFixed, WorkerDefinition};
 use crate::params::Params;
 use crate::schedules::revision;
 use crate::state::State;
-use crate::{accept, allowance, changes, json, ui, values};
+use crate::{allowance, changes, json, ui, values};
 
 /// So many more copies there are of a definition while it is read as a manifest and compared with what there is.
 const COPIES: usize = 3;
@@ -42,17 +41,10 @@ const NAME: &str = "name";
 #[utoipa::path(
     get, path = "/workers", tag = "workers", operation_id = "listWorkers",
     responses(
-        (
-            status = 200, content((Vec<Definition> = "application/json"), (String = "text/html")),
-            description = "The workers; a page if `Accept` asks for HTML.",
-        ),
-        OfRead,
+        (status = 200, description = "The workers; a page if `Accept` asks for HTML.", body = Vec<Definition>, content_type = JSON_OR_PAGE),
     ),
 )]
-pub async fn list(request: HttpRequest, state: Data<State>, who: Who) -> Answer {
-    if accept::wants_html(&request) {
-        return Ok(ui::page(ui::plugins::render_workers(&state, &who).await));
-    }
+pub async fn list(state: Data<State>, who: Who) -> Answer {
     let all = state.store.workers().await?;
     json::of(&all.iter().map(|definition| view(definition, &who)).collect::<Vec<_>>())
 }
@@ -62,18 +54,11 @@ pub async fn list(request: HttpRequest, state: Data<State>, who: Who) -> Answer 
     get, path = "/workers/{name}", tag = "workers", operation_id = "getWorker",
     params(("name" = String, Path, description = "The plugin's name.", example = "My::Report")),
     responses(
-        (
-            status = 200, content((Definition = "application/json"), (String = "text/html")),
-            description = "The worker; a page if `Accept` asks for HTML.",
-        ),
-        (status = 404, description = "There is no such worker.", body = ErrorBody),
-        OfRead,
+        (status = 200, description = "The worker; a page if `Accept` asks for HTML.", body = Definition, content_type = JSON_OR_PAGE),
+        (status = 404, description = "There is no such worker."),
     ),
 )]
-pub async fn get(request: HttpRequest, state: Data<State>, who: Who, name: Path<String>) -> Answer {
-    if accept::wants_html(&request) {
-        return Ok(ui::page(ui::plugins::render_worker(&state, &who, &name).await));
-    }
+pub async fn get(state: Data<State>, who: Who, name: Path<String>) -> Answer {
     json::of(&view(&find(&state, &name).await?, &who))
 }
 
@@ -82,15 +67,11 @@ pub async fn get(request: HttpRequest, state: Data<State>, who: Who, name: Path<
 /// there may be `worker`, as the lex jobs-scheduler has it.
 #[utoipa::path(
     post, path = "/workers", tag = "workers", operation_id = "createWorker",
-    request_body(content(
-        (NewWorker = "application/json"),
-        (NewWorker = "application/x-www-form-urlencoded"),
-    )),
+    request_body(content = NewWorker, content_type = JSON_OR_FORM),
     responses(
         (status = 201, description = "Made.", body = Definition),
-        (status = 400, description = "The definition is wrong.", body = ErrorBody),
-        (status = 409, description = "There is a worker of this name.", body = ErrorBody),
-        OfWrite,
+        (status = 400, description = "The definition is wrong."),
+        (status = 409, description = "There is a worker of this name."),
     ),
 )]
 pub async fn create(state: Data<State>, who: Who, params: Params) -> Answer {
@@ -106,20 +87,13 @@ pub async fn create(state: Data<State>, who: Who, params: Params) -> Answer {
 #[utoipa::path(
     put, path = "/workers/{name}", tag = "workers", operation_id = "putWorker",
     params(("name" = String, Path, description = "The plugin's name.", example = "My::Report")),
-    request_body(content(
-        (WorkerDefinition = "application/json"),
-        (WorkerDefinition = "application/x-www-form-urlencoded"),
-    )),
+    request_body(content = WorkerDefinition, content_type = JSON_OR_FORM),
     responses(
         (status = 200, description = "Stored.", body = Definition),
         (status = 201, description = "Made.", body = Definition),
-        (status = 400, description = "The definition is wrong.", body = ErrorBody),
-        (status = 404, description = "With `.rev`: there is no such worker.", body = ErrorBody),
-        (
-            status = 409, description = "It has another revision (`rev`), and is not changed.",
-            body = ErrorBody,
-        ),
-        OfWrite,
+        (status = 400, description = "The definition is wrong."),
+        (status = 404, description = "With `.rev`: there is no such worker."),
+        (status = 409, description = "It has another revision (`rev`), and is not changed."),
     ),
 )]
 pub async fn put(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {
@@ -142,13 +116,9 @@ pub async fn put(state: Data<State>, who: Who, name: Path<String>, params: Param
     responses(
         (status = 200, description = "Stored.", body = Definition),
         (status = 303, description = "Stored; the page in `.then` is next."),
-        (status = 400, description = "The definition is wrong. A page, unless it is the gate that refuses.",
-            content((ErrorBody = "application/json"), (String = "text/html"))),
-        (status = 404, description = "There is no such worker. A page, unless it is the gate that refuses.",
-            content((ErrorBody = "application/json"), (String = "text/html"))),
-        (status = 409, description = "It has another revision. A page, unless it is the gate that refuses.",
-            content((ErrorBody = "application/json"), (String = "text/html"))),
-        OfWrite,
+        (status = 400, description = "The definition is wrong. A page, unless it is the gate that refuses.", content_type = JSON_OR_PAGE),
+        (status = 404, description = "There is no such worker. A page, unless it is the gate that refuses.", content_type = JSON_OR_PAGE),
+        (status = 409, description = "It has another revision. A page, unless it is the gate that refuses.", content_type = JSON_OR_PAGE),
     ),
 )]
 pub async fn put_by_form(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {
@@ -162,8 +132,7 @@ pub async fn put_by_form(state: Data<State>, who: Who, name: Path<String>, param
     params(("name" = String, Path, description = "The plugin's name.", example = "My::Report")),
     responses(
         (status = 200, description = "Removed.", body = DefinitionDeleted),
-        (status = 404, description = "There is no such worker.", body = ErrorBody),
-        OfWrite,
+        (status = 404, description = "There is no such worker."),
     ),
 )]
 pub async fn delete(state: Data<State>, who: Who, name: Path<String>) -> Answer {
@@ -176,9 +145,7 @@ pub async fn delete(state: Data<State>, who: Who, name: Path<String>) -> Answer 
     params(("name" = String, Path, description = "The plugin's name.", example = "My::Report")),
     responses(
         (status = 303, description = "Removed; the list of workers is next."),
-        (status = 404, description = "There is no such worker. A page, unless it is the gate that refuses.",
-            content((ErrorBody = "application/json"), (String = "text/html"))),
-        OfWrite,
+        (status = 404, description = "There is no such worker. A page, unless it is the gate that refuses.", content_type = JSON_OR_PAGE),
     ),
 )]
 pub async fn delete_by_form(state: Data<State>, who: Who, name: Path<String>) -> Answer {
@@ -188,13 +155,10 @@ pub async fn delete_by_form(state: Data<State>, who: Who, name: Path<String>) ->
 /// Tells whether a definition could be stored, and which plugin it makes. Nothing is stored.
 #[utoipa::path(
     post, path = "/workers/validate", tag = "workers", operation_id = "validateWorker",
-    request_body(content(
-        (NewWorker = "application/json"),
-        (NewWorker = "application/x-www-form-urlencoded"),
-    )),
+    request_body(content = NewWorker, content_type = JSON_OR_FORM),
     responses(
         (status = 200, description = "Whether it could; and the plugin, or what is wrong.", body = DefinitionCheck),
-        (status = 400, description = "There is no definition to be read.", body = ErrorBody),
+        (status = 400, description = "There is no definition to be read."),
         OfFixed,
     ),
 )]

@@ -6,7 +6,7 @@ use actix_web::http::Method;
 use actix_web::web::{Data, Path};
 use disbatch_core::accounts::{Reach, Role};
 use disbatch_core::counters::Totals;
-use disbatch_core::model::{Queue, QueueId, Selector, TaskId};
+use disbatch_core::model::{Queue, QueueId, Selector};
 use disbatch_core::observe::{FeedError, FeedFilter, Position};
 use disbatch_core::schedules::Zone;
 use disbatch_wire::history::{AuditEntry, AuditSearch, Moment, MomentSearch};
@@ -16,14 +16,14 @@ use disbatch_wire::options::field_names;
 use serde_json::{Map, Value, json};
 
 use crate::access::Who;
-use crate::api::Answer;
+use crate::api::{Answer, task_actions};
 use crate::error::HttpError;
 use crate::events::{Events, Followed, Resume};
 use crate::json::Dates;
-use crate::openapi::{ErrorBody, OfRead, OfSearch, OfWrite};
-use crate::params::Params;
+use crate::openapi::{EventStream, JSON_OR_PAGE, OfSearch};
+use crate::params::{Lenient, Params};
 use crate::state::State;
-use crate::{accept, bulk, changes, events, history, json, ui, values};
+use crate::{bulk, changes, events, history, json, ui, values};
 
 /// What happens to a task, as Server-Sent Events, each with JSON as its data:
 ///
@@ -47,29 +47,23 @@ use crate::{accept, bulk, changes, events, history, json, ui, values};
             description = "The same, for clients that cannot set the header, which goes before it.",
         ),
     ),
-    responses(
-        (status = 200, description = "The events.", body = String, content_type = "text/event-stream"),
-        (status = 404, description = "There is no such task.", body = ErrorBody),
-        OfRead,
-    ),
+    responses(EventStream, (status = 404, description = "There is no such task.")),
 )]
 pub async fn of_task(
     request: HttpRequest,
     state: Data<State>,
     id: Path<String>,
-    params: Result<Params, HttpError>,
+    Lenient(params): Lenient,
 ) -> Answer {
-    let not_found = || HttpError::not_found(format!("no task with id {id}"));
-    let task: TaskId = id.parse().map_err(|_| not_found())?;
+    let task = task_actions::task_id(&id)?;
     // Interest is registered before the first look, so that no change is missed.
     let waiter = state.watch.wait_for(task, &state.store);
-    state.store.observe_task(task).await?.ok_or_else(not_found)?;
+    state.store.observe_task(task).await?.ok_or_else(|| task_actions::not_found(&id))?;
     let mut response = events::response();
     if request.method() == Method::HEAD {
         return Ok(response.finish());
     }
     let last = request.headers().get("Last-Event-ID").and_then(|id| id.to_str().ok());
-    let params = params.unwrap_or_default();
     let asked = params.options.get("resume").and_then(Value::as_str);
     let resume = last.and_then(Resume::parse).or_else(|| asked.and_then(Resume::parse));
     Ok(response.streaming(Events::new(state, waiter, task, resume).stream()))
@@ -88,14 +82,10 @@ pub async fn of_task(
         ("Last-Event-ID" = Option<String>, Header, description = "The last id that the client has."),
     ),
     responses(
-        (
-            status = 200, description = "The events; the data of each is a `TaskEvent`.", body = TaskEvent,
-            content_type = "text/event-stream",
-        ),
-        (status = 400, description = "A parameter is wrong, or there is no such event.", body = ErrorBody),
-        (status = 410, description = "What happened after this event is no longer kept.", body = ErrorBody),
-        (status = 501, description = "The database is no replica set, so it keeps no log of changes.", body = ErrorBody),
-        OfRead,
+        (status = 200, description = "The events; the data of each is a `TaskEvent`.", body = TaskEvent, content_type = "text/event-stream"),
+        (status = 400, description = "A parameter is wrong, or there is no such event."),
+        (status = 410, description = "What happened after this event is no longer kept."),
+        (status = 501, description = "The database is no replica set, so it keeps no log of changes."),
     ),
 )]
 pub async fn follow(request: HttpRequest, state: Data<State>, who: Who, params: Params) -> Answer {
@@ -178,19 +168,12 @@ const DEFAULT_LIMIT: i64 = 100;
     get, path = "/audit", tag = "service", operation_id = "listAudit",
     params(AuditSearch),
     responses(
-        (
-            status = 200, content((Vec<AuditEntry> = "application/json"), (String = "text/html")),
-            description = "The entries; a page if `Accept` asks for HTML.",
-        ),
-        (status = 400, description = "A parameter is wrong, or the search takes too long.", body = ErrorBody),
+        (status = 200, description = "The entries; a page if `Accept` asks for HTML.", body = Vec<AuditEntry>, content_type = JSON_OR_PAGE),
+        (status = 400, description = "A parameter is wrong, or the search takes too long."),
         OfSearch,
     ),
 )]
-pub async fn audit(request: HttpRequest, state: Data<State>, params: Result<Params, HttpError>) -> Answer {
-    if accept::wants_html(&request) {
-        return Ok(ui::page(ui::audit::render(&state, &params.unwrap_or_default()).await));
-    }
-    let mut params = params?;
+pub async fn audit(state: Data<State>, mut params: Params) -> Answer {
     params.only(field_names::<AuditSearch>())?;
     history::name_queue(&state.store, &mut params).await?;
     let limit = usize::try_from(bulk::limit(&params, DEFAULT_LIMIT)?).unwrap_or(usize::MAX);
@@ -209,25 +192,13 @@ pub async fn audit(request: HttpRequest, state: Data<State>, params: Result<Para
     get, path = "/moments", tag = "service", operation_id = "getMoment",
     params(MomentSearch),
     responses(
-        (
-            status = 200, content((Moment = "application/json"), (String = "text/html")),
-            description = "What is known; a page if `Accept` asks for HTML.",
-        ),
-        (status = 400, description = "A parameter is wrong.", body = ErrorBody),
-        (status = 404, description = "There is no such queue.", body = ErrorBody),
+        (status = 200, description = "What is known; a page if `Accept` asks for HTML.", body = Moment, content_type = JSON_OR_PAGE),
+        (status = 400, description = "A parameter is wrong."),
+        (status = 404, description = "There is no such queue."),
         OfSearch,
     ),
 )]
-pub async fn moment(
-    request: HttpRequest,
-    state: Data<State>,
-    who: Who,
-    params: Result<Params, HttpError>,
-) -> Answer {
-    if accept::wants_html(&request) {
-        return Ok(ui::page(ui::moment::render(&state, &who, &params.unwrap_or_default()).await));
-    }
-    let params = params?;
+pub async fn moment(state: Data<State>, who: Who, params: Params) -> Answer {
     params.only(field_names::<MomentSearch>())?;
     let asked = history::asked_moment(&state, &who, &params, &Zone::utc()).await?;
     let past = state.store.moment(&asked.question).await?;
@@ -247,7 +218,6 @@ pub async fn moment(
                 "queues": [{"counters": {"-2": 17, "1": 5}, "id": "6b0003bb686c8275d70dc2f1", "name": "mail"}],
             }),
         ),
-        OfRead,
     ),
 )]
 pub async fn counters(state: Data<State>) -> Answer {
@@ -274,10 +244,7 @@ fn totals_view(queue: &Queue, totals: &Totals) -> Value {
 /// Asks for an audit of all counters, which a DEN makes within seconds. `GET /counters` tells when it has.
 #[utoipa::path(
     post, path = "/counters/audit", tag = "service", operation_id = "auditCounters",
-    responses(
-        (status = 200, description = "Asked for.", body = Object, example = json!({"asked": true})),
-        OfWrite,
-    ),
+    responses((status = 200, description = "Asked for.", body = Object, example = json!({"asked": true}))),
 )]
 pub async fn audit_counters(state: Data<State>, who: Who) -> Answer {
     changes::audit_counters(&state, &who).await?;

@@ -1,6 +1,5 @@
 //! Why a queue does not move, and why a task does not run; the locks that tasks hold, and what tasks come after.
 
-use actix_web::HttpRequest;
 use actix_web::web::{Data, Path};
 use bson::doc;
 use disbatch_core::accounts::{Reach, Role};
@@ -14,23 +13,19 @@ use disbatch_wire::locks::{GraphExtent, Lock, LockDetails, LockSearch, TaskGraph
 use crate::access::{NamedQueue, Sight, Who};
 use crate::api::{Answer, queues, task_actions};
 use crate::error::HttpError;
-use crate::openapi::{ErrorBody, OfRead, OfSearch};
+use crate::openapi::{JSON_OR_PAGE, OfSearch, QueuePath};
 use crate::params::Params;
 use crate::state::State;
-use crate::{accept, gates, json, ui};
+use crate::{gates, json};
 
 /// Why a queue does not move: what holds its first task that waits, in a word and in a sentence. What nodes are called is for those who may look at
 /// all queues.
 #[utoipa::path(
     get, path = "/queues/{queue}/explain", tag = "queues", operation_id = "explainQueue",
-    params((
-        "queue" = String, Path, example = "mail",
-        description = "Its id if 24 hexadecimal digits, else its name.",
-    )),
+    params(QueuePath),
     responses(
         (status = 200, description = "What holds it.", body = QueueExplanation),
-        (status = 404, description = "There is no such queue.", body = ErrorBody),
-        OfRead,
+        (status = 404, description = "There is no such queue."),
     ),
 )]
 pub async fn queue(state: Data<State>, who: Who, named: NamedQueue) -> Answer {
@@ -55,7 +50,7 @@ fn view(queue: &Queue, running: u64, holding: Holding) -> QueueExplanation {
     QueueExplanation {
         id: queue.id.to_string(),
         name: queue.display_name(),
-        gate: gate.word().to_owned(),
+        gate: gate.as_str().to_owned(),
         summary: text,
         head: head.map(|id| id.to_string()),
         running,
@@ -72,8 +67,7 @@ fn view(queue: &Queue, running: u64, holding: Holding) -> QueueExplanation {
     params(("id" = String, Path, description = "Its id.")),
     responses(
         (status = 200, description = "What it waits for.", body = Explained),
-        (status = 404, description = "There is no such task.", body = ErrorBody),
-        OfRead,
+        (status = 404, description = "There is no such task."),
     ),
 )]
 pub async fn task(state: Data<State>, who: Who, id: Path<String>) -> Answer {
@@ -116,18 +110,12 @@ async fn cannot_be_read(
     get, path = "/locks", tag = "locks", operation_id = "listLocks",
     params(LockSearch),
     responses(
-        (
-            status = 200, content((Vec<Lock> = "application/json"), (String = "text/html")),
-            description = "The locks; a page if `Accept` asks for HTML.",
-        ),
-        (status = 400, description = "An option is wrong.", body = ErrorBody),
+        (status = 200, description = "The locks; a page if `Accept` asks for HTML.", body = Vec<Lock>, content_type = JSON_OR_PAGE),
+        (status = 400, description = "An option is wrong."),
         OfSearch,
     ),
 )]
-pub async fn locks(request: HttpRequest, state: Data<State>, who: Who, params: Params) -> Answer {
-    if accept::wants_html(&request) {
-        return Ok(ui::page(ui::locks::list(&state, &who, &params).await));
-    }
+pub async fn locks(state: Data<State>, who: Who, params: Params) -> Answer {
     let sight = gates::sight(&state, &who).await?;
     let locks = gates::locks(&state, &sight, &gates::filter(&params)?).await?;
     json::of(&locks.iter().map(gates::of_row).collect::<Vec<_>>())
@@ -139,21 +127,11 @@ pub async fn locks(request: HttpRequest, state: Data<State>, who: Who, params: P
     get, path = "/locks/{name}", tag = "locks", operation_id = "getLock",
     params(("name" = String, Path, description = "Its name.", example = "db")),
     responses(
-        (
-            status = 200, content((LockDetails = "application/json"), (String = "text/html")),
-            description = "The lock; a page if `Accept` asks for HTML.",
-        ),
-        (
-            status = 404, content((ErrorBody = "application/json"), (String = "text/html")),
-            description = "Nobody holds it or waits for it whose tasks the client may see.",
-        ),
-        OfRead,
+        (status = 200, description = "The lock; a page if `Accept` asks for HTML.", body = LockDetails, content_type = JSON_OR_PAGE),
+        (status = 404, description = "Nobody holds it or waits for it whose tasks the client may see.", content_type = JSON_OR_PAGE),
     ),
 )]
-pub async fn lock(request: HttpRequest, state: Data<State>, who: Who, name: Path<String>) -> Answer {
-    if accept::wants_html(&request) {
-        return Ok(ui::page(ui::locks::one(&state, &who, &name).await));
-    }
+pub async fn lock(state: Data<State>, who: Who, name: Path<String>) -> Answer {
     let sight = gates::sight(&state, &who).await?;
     json::of(&gates::of_details(&gates::lock(&state, &sight, &name).await?))
 }
@@ -165,8 +143,8 @@ pub async fn lock(request: HttpRequest, state: Data<State>, who: Who, name: Path
     params(("id" = String, Path, description = "Its id."), GraphExtent),
     responses(
         (status = 200, description = "The graph.", body = TaskGraph),
-        (status = 400, description = "An option is wrong.", body = ErrorBody),
-        (status = 404, description = "There is no such task.", body = ErrorBody),
+        (status = 400, description = "An option is wrong."),
+        (status = 404, description = "There is no such task."),
         OfSearch,
     ),
 )]

@@ -17,10 +17,10 @@ use crate::access::Who;
 use crate::api::Answer;
 use crate::changes::SentChunk;
 use crate::error::HttpError;
-use crate::openapi::{ErrorBody, OfRead, OfSearch, OfWrite};
+use crate::openapi::{JSON_OR_FORM, JSON_OR_PAGE, OfSearch};
 use crate::params::{AnyJson, Params, read_up_to};
 use crate::state::State;
-use crate::{accept, changes, files, json, legacy, ui};
+use crate::{changes, files, json, legacy};
 
 /// The file sets in the order of their names, each as its newest version. Browsers get a page. Only those of tenants that whoever
 /// asks may see; those of no tenant are for viewers of everything.
@@ -28,18 +28,12 @@ use crate::{accept, changes, files, json, legacy, ui};
     get, path = "/files", tag = "files", operation_id = "listFileSets",
     params(FileSetSearch),
     responses(
-        (
-            status = 200, content((Vec<FileSetSummary> = "application/json"), (String = "text/html")),
-            description = "The sets; a page if `Accept` asks for HTML.",
-        ),
-        (status = 400, description = "An option is wrong.", body = ErrorBody),
+        (status = 200, description = "The sets; a page if `Accept` asks for HTML.", body = Vec<FileSetSummary>, content_type = JSON_OR_PAGE),
+        (status = 400, description = "An option is wrong."),
         OfSearch,
     ),
 )]
-pub async fn list(request: HttpRequest, state: Data<State>, who: Who, params: Params) -> Answer {
-    if accept::wants_html(&request) {
-        return Ok(ui::page(ui::files::render(&state, &who, &params).await));
-    }
+pub async fn list(state: Data<State>, who: Who, params: Params) -> Answer {
     let sets = state.store.filesets(&files::query(&who, &params)?).await?;
     json::of(&sets.iter().map(files::of_summary).collect::<Vec<_>>())
 }
@@ -50,25 +44,14 @@ pub async fn list(request: HttpRequest, state: Data<State>, who: Who, params: Pa
     get, path = "/files/{name}", tag = "files", operation_id = "getFileSet",
     params(("name" = String, Path, description = "The name of the set.", example = "data"), FileSearch),
     responses(
-        (
-            status = 200, content((FileSetPage = "application/json"), (String = "text/html")),
-            description = "The version with files; a page if `Accept` asks for HTML.",
-        ),
-        (status = 400, description = "An option is wrong.", body = ErrorBody),
-        (status = 404, description = "There is no such version.", body = ErrorBody),
+        (status = 200, description = "The version with files; a page if `Accept` asks for HTML.", body = FileSetPage,
+            content_type = JSON_OR_PAGE),
+        (status = 400, description = "An option is wrong."),
+        (status = 404, description = "There is no such version."),
         OfSearch,
     ),
 )]
-pub async fn get(
-    request: HttpRequest,
-    state: Data<State>,
-    who: Who,
-    name: Path<String>,
-    params: Params,
-) -> Answer {
-    if accept::wants_html(&request) {
-        return Ok(ui::page(ui::files::render_one(&state, &who, &name, &params).await));
-    }
+pub async fn get(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {
     let page = files::page(&state, &who, &name, &params).await?;
     json::of(&files::of_page(&page))
 }
@@ -81,18 +64,11 @@ pub async fn get(
         "name" = String, Path, example = "data",
         description = "The name of the set: letters, digits, `.`, `_` and `-`, and neither `contents` nor `versions`.",
     )),
-    request_body(content(
-        (NewFileSet = "application/json"),
-        (NewFileSet = "application/x-www-form-urlencoded"),
-    )),
+    request_body(content = NewFileSet, content_type = JSON_OR_FORM),
     responses(
         (status = 201, description = "Open; `id` is what files are added to.", body = FileSetVersion),
-        (status = 400, description = "The name or an option is wrong.", body = ErrorBody),
-        (
-            status = 409, body = ErrorBody,
-            description = "The set belongs to another tenant. Who may not see all sets gets 403 instead.",
-        ),
-        OfWrite,
+        (status = 400, description = "The name or an option is wrong."),
+        (status = 409, description = "The set belongs to another tenant. Who may not see all sets gets 403 instead."),
     ),
 )]
 pub async fn open(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {
@@ -118,17 +94,13 @@ const NAMED: usize = 100;
 #[utoipa::path(
     post, path = "/files/versions/{id}/entries", tag = "files", operation_id = "addFiles",
     params(("id" = String, Path, description = "The id of the version.", example = "6b0003bb686c8275d8015555")),
-    request_body(content = NewFiles, content_type = "application/json"),
+    request_body = NewFiles,
     responses(
         (status = 200, description = "Added.", body = FilesAdded),
-        (status = 400, description = "A file is wrong.", body = ErrorBody),
-        (status = 404, description = "There is no such version that whoever asks has opened.", body = ErrorBody),
-        (
-            status = 409, body = ErrorBody,
-            description = "The version takes no more files, or has another one at a path; or contents were not sent, or not by \
-                whoever asks: `contents` has the first of them.",
-        ),
-        OfWrite,
+        (status = 400, description = "A file is wrong."),
+        (status = 404, description = "There is no such version that whoever asks has opened."),
+        (status = 409, description = "The version takes no more files, or has another one at a path; or contents were not sent, or not by \
+            whoever asks: `contents` has the first of them."),
     ),
 )]
 pub async fn add(state: Data<State>, who: Who, id: Path<String>, body: AnyJson) -> Answer {
@@ -158,14 +130,10 @@ fn not_there(contents: &[ContentId]) -> HttpError {
     params(("id" = String, Path, description = "The id of the version.", example = "6b0003bb686c8275d8015555")),
     responses(
         (status = 200, description = "Done.", body = FileSetVersion),
-        (status = 400, description = "It has too many files.", body = ErrorBody),
-        (status = 404, description = "There is no such version that whoever asks has opened.", body = ErrorBody),
-        (
-            status = 409, body = ErrorBody,
-            description = "Contents of its files are gone, or have another size: `contents` has the first of them. When they \
-                are sent again, it may be committed.",
-        ),
-        OfWrite,
+        (status = 400, description = "It has too many files."),
+        (status = 404, description = "There is no such version that whoever asks has opened."),
+        (status = 409, description = "Contents of its files are gone, or have another size: `contents` has the first of them. When they \
+            are sent again, it may be committed."),
     ),
 )]
 pub async fn commit(state: Data<State>, who: Who, id: Path<String>) -> Answer {
@@ -198,9 +166,9 @@ pub async fn commit(state: Data<State>, who: Who, id: Path<String>) -> Answer {
         (status = 200, description = "The file.", body = String, content_type = "application/octet-stream"),
         (status = 206, description = "A part of it.", body = String, content_type = "application/octet-stream"),
         (status = 304, description = "The client has this file already, as `If-None-Match` says."),
-        (status = 400, description = "An option is wrong.", body = ErrorBody),
-        (status = 404, description = "There is no such file.", body = ErrorBody),
-        (status = 416, description = "There is nothing of the range.", body = ErrorBody),
+        (status = 400, description = "An option is wrong."),
+        (status = 404, description = "There is no such file."),
+        (status = 416, description = "There is nothing of the range."),
         OfSearch,
     ),
 )]
@@ -234,9 +202,8 @@ pub async fn content(
     params(("name" = String, Path, description = "The name of the set.", example = "data"), FileVersion),
     responses(
         (status = 200, description = "Removed.", body = FileSetDeleted),
-        (status = 400, description = "The option is wrong.", body = ErrorBody),
-        (status = 404, description = "There is no such version.", body = ErrorBody),
-        OfWrite,
+        (status = 400, description = "The option is wrong."),
+        (status = 404, description = "There is no such version."),
     ),
 )]
 pub async fn remove(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {
@@ -270,8 +237,7 @@ fn content_id(id: &str) -> Result<ContentId, HttpError> {
     params(("sha256" = String, Path, description = "The SHA-256 of the content: 64 digits in lower case.")),
     responses(
         (status = 200, description = "What is there.", body = ContentChunks),
-        (status = 404, description = "That is no SHA-256.", body = ErrorBody),
-        OfRead,
+        (status = 404, description = "That is no SHA-256."),
     ),
 )]
 pub async fn content_state(state: Data<State>, who: Who, id: Path<String>) -> Answer {
@@ -294,9 +260,8 @@ pub async fn content_state(state: Data<State>, who: Who, id: Path<String>) -> An
     request_body(content = String, content_type = "application/octet-stream"),
     responses(
         (status = 200, description = "Stored.", body = ChunkStored),
-        (status = 400, description = "There is no such chunk, or it has the wrong size.", body = ErrorBody),
-        (status = 404, description = "That is no SHA-256.", body = ErrorBody),
-        OfWrite,
+        (status = 400, description = "There is no such chunk, or it has the wrong size."),
+        (status = 404, description = "That is no SHA-256."),
     ),
 )]
 pub async fn put_chunk(
@@ -336,13 +301,9 @@ fn content_length(request: &HttpRequest) -> Result<u64, HttpError> {
     params(("sha256" = String, Path, description = "The SHA-256 of the content: 64 digits in lower case.")),
     responses(
         (status = 200, description = "It is there.", body = ContentFinished),
-        (status = 404, description = "Nothing of it was sent, or that is no SHA-256.", body = ErrorBody),
-        (status = 409, description = "Chunks are missing: `missing` says which.", body = ErrorBody),
-        (
-            status = 422, body = ErrorBody,
-            description = "What was sent has another SHA-256. It was thrown away, and has to be sent again from the start.",
-        ),
-        OfWrite,
+        (status = 404, description = "Nothing of it was sent, or that is no SHA-256."),
+        (status = 409, description = "Chunks are missing: `missing` says which."),
+        (status = 422, description = "What was sent has another SHA-256. It was thrown away, and has to be sent again from the start."),
     ),
 )]
 pub async fn finish_content(state: Data<State>, who: Who, id: Path<String>) -> Answer {

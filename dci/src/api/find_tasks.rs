@@ -12,16 +12,16 @@ use disbatch_core::store::Store;
 use disbatch_core::tags::TAGS;
 use disbatch_core::task::Created;
 use disbatch_core::task::pages::{Order, PageQuery, Position, Selection};
-use disbatch_wire::search::TaskFind;
+use disbatch_wire::search::{FoundTasks, TaskFind};
 use futures::TryStreamExt;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::access::Who;
 use crate::api::Answer;
 use crate::error::HttpError;
 use crate::json::Dates;
-use crate::openapi::{ErrorBody, FoundTasks, OfSearch};
+use crate::openapi::OfSearch;
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::plain;
@@ -39,7 +39,7 @@ use crate::{bulk, json, ui, values};
     params(TaskFind),
     responses(
         (status = 200, description = "What was found.", body = FoundTasks),
-        (status = 400, description = "A parameter is wrong, or there is no such queue.", body = ErrorBody),
+        (status = 400, description = "A parameter is wrong, or there is no such queue."),
         OfSearch,
     ),
 )]
@@ -47,12 +47,11 @@ pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
     let search = Search::of(&state, &who, &params).await?;
     let found = scan(&state.store, &search).await?;
     let names: HashMap<ObjectId, String> = ui::names::names(&search.queues);
-    let tasks: Vec<Value> = found.tasks.iter().map(|task| view(task, &names)).collect();
-    Ok(json::ok(&json!({
-        "tasks": tasks,
-        "looked_at": found.looked_at,
-        "next": found.next.map(|id| id.to_string()),
-    })))
+    json::of(&FoundTasks {
+        tasks: found.tasks.iter().map(|task| view(task, &names)).collect(),
+        looked_at: found.looked_at as u64,
+        next: found.next.map(|id| id.to_string()),
+    })
 }
 
 /// A task as clients see it. Large params are left out.
@@ -327,6 +326,8 @@ fn projection(with_all_params: bool) -> Document {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

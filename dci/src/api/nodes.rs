@@ -1,11 +1,11 @@
 //! Nodes: how they are doing, how much they may run, and the removal of those that are gone.
 
-use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use bson::{Bson, Document};
 use disbatch_core::model::Selector;
 use disbatch_core::node::{Draining, NodeChange, Removed};
+use disbatch_wire::nodes::Node;
 use disbatch_wire::options::Details;
 use serde_json::Value;
 
@@ -13,29 +13,22 @@ use crate::access::Who;
 use crate::api::{Answer, redirect};
 use crate::error::HttpError;
 use crate::json::Dates;
-use crate::openapi::{DeleteResult, ErrorBody, OfRead, OfWrite, UpdateResult};
-use crate::params::{Params, wants_details};
+use crate::openapi::{DeleteResult, JSON_OR_FORM, JSON_OR_PAGE, NodePath, UpdateResult};
+use crate::params::{Lenient, Params, wants_details};
 use crate::state::State;
 use crate::ui::nodes::{as_it_is, as_they_are};
-use crate::{accept, changes, fields, json, legacy, openapi, ui, values};
+use crate::{changes, fields, json, legacy, openapi, values};
 
 /// All nodes in order of name. With the option `.details`, also what their DENs say of themselves. Browsers get a page.
 #[utoipa::path(
     get, path = "/nodes", tag = "nodes", operation_id = "listNodes",
     params(Details),
     responses(
-        (
-            status = 200, content((Vec<openapi::Node> = "application/json"), (String = "text/html")),
-            description = "All nodes; a page if `Accept` asks for HTML.",
-        ),
-        OfRead,
+        (status = 200, description = "All nodes; a page if `Accept` asks for HTML.", body = Vec<Node>, content_type = JSON_OR_PAGE),
     ),
 )]
-pub async fn list(request: HttpRequest, state: Data<State>, params: Result<Params, HttpError>) -> Answer {
-    if accept::wants_html(&request) {
-        return Ok(ui::page(ui::nodes::render(&state).await));
-    }
-    let (nodes, details) = (state.store.list_nodes().await?, wants_details(params));
+pub async fn list(state: Data<State>, Lenient(params): Lenient) -> Answer {
+    let (nodes, details) = (state.store.list_nodes().await?, wants_details(&params));
     let nodes = if details { as_they_are(&state, nodes).await?.0 } else { nodes };
     Ok(json::ok(&nodes.into_iter().map(|document| node(document, details)).collect()))
 }
@@ -53,32 +46,14 @@ pub fn node(document: Document, details: bool) -> Value {
 /// One node, by name or id. Browsers get a page.
 #[utoipa::path(
     get, path = "/nodes/{node}", tag = "nodes", operation_id = "getNode",
-    params(
-        (
-            "node" = String, Path, example = "worker1",
-            description = "Its id if 24 hexadecimal digits, else its name.",
-        ),
-        Details,
-    ),
+    params(NodePath, Details),
     responses(
-        (
-            status = 200, content((openapi::Node = "application/json"), (String = "text/html")),
-            description = "The node; a page if `Accept` asks for HTML.",
-        ),
-        (status = 404, description = "There is no such node.", body = ErrorBody),
-        OfRead,
+        (status = 200, description = "The node; a page if `Accept` asks for HTML.", body = Node, content_type = JSON_OR_PAGE),
+        (status = 404, description = "There is no such node."),
     ),
 )]
-pub async fn get(
-    request: HttpRequest,
-    state: Data<State>,
-    name: Path<String>,
-    params: Result<Params, HttpError>,
-) -> Answer {
-    if accept::wants_html(&request) {
-        return Ok(ui::page(ui::node::render(&state, &name, &params.unwrap_or_default()).await));
-    }
-    let (found, details) = (find(&state, &name).await?, wants_details(params));
+pub async fn get(state: Data<State>, name: Path<String>, Lenient(params): Lenient) -> Answer {
+    let (found, details) = (find(&state, &name).await?, wants_details(&params));
     let found = if details { as_it_is(&state, found).await?.0 } else { found };
     Ok(json::ok(&node(found, details)))
 }
@@ -93,18 +68,11 @@ pub async fn find(state: &State, name: &str) -> Result<Document, HttpError> {
 /// to claim nothing more. With `interrupt` besides, running tasks whose plugins can be interrupted go on elsewhere.
 #[utoipa::path(
     post, path = "/nodes/{node}", tag = "nodes", operation_id = "updateNode",
-    params((
-        "node" = String, Path, example = "worker1",
-        description = "Its id if 24 hexadecimal digits, else its name.",
-    )),
-    request_body(content(
-        (openapi::NodeChange = "application/json"),
-        (openapi::NodeChange = "application/x-www-form-urlencoded"),
-    )),
+    params(NodePath),
+    request_body(content = openapi::NodeChange, content_type = JSON_OR_FORM),
     responses(
         (status = 200, description = "Changed.", body = UpdateResult),
-        (status = 400, description = "A parameter is wrong, or there is no such node.", body = ErrorBody),
-        OfWrite,
+        (status = 400, description = "A parameter is wrong, or there is no such node."),
     ),
 )]
 pub async fn set(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {
@@ -150,15 +118,11 @@ fn change(params: &Params) -> Result<NodeChange, HttpError> {
 /// its `maxthreads`.
 #[utoipa::path(
     delete, path = "/nodes/{node}", tag = "nodes", operation_id = "deleteNode",
-    params((
-        "node" = String, Path, example = "worker1",
-        description = "Its id if 24 hexadecimal digits, else its name.",
-    )),
+    params(NodePath),
     responses(
         (status = 200, description = "Removed.", body = DeleteResult),
-        (status = 404, description = "There is no such node.", body = ErrorBody),
-        (status = 409, description = "Its DEN is alive.", body = ErrorBody),
-        OfWrite,
+        (status = 404, description = "There is no such node."),
+        (status = 409, description = "Its DEN is alive."),
     ),
 )]
 pub async fn remove(state: Data<State>, who: Who, name: Path<String>) -> Answer {
@@ -166,7 +130,6 @@ pub async fn remove(state: Data<State>, who: Who, name: Path<String>) -> Answer 
     Ok(json::ok(&legacy::delete_result(1)))
 }
 
-/// Removes the node with this name or id.
 pub async fn delete(state: &State, who: &Who, name: &str) -> Result<(), HttpError> {
     match changes::delete_node(state, who, Selector::parse(name)).await? {
         Removed::Gone(_) => Ok(()),

@@ -1,7 +1,6 @@
 //! Queues: those that there are, new ones, and their end; their groups, and which of their attempts were recorded. What changes of them is
 //! in [`super::update_queue`].
 
-use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use bson::{DateTime, Document, doc};
@@ -16,17 +15,17 @@ use disbatch_core::series::Sides;
 use disbatch_core::store::StoreError;
 use disbatch_wire::bundles::{RecordedAttempt, RecordingSearch};
 use disbatch_wire::options::Details;
-use disbatch_wire::queues::{GroupSearch, QueueGroup, QueueGroups};
-use serde_json::{Value, json};
+use disbatch_wire::queues::{self as wire, GroupSearch, QueueGroup, QueueGroups};
+use serde_json::{Map, Value, json};
 
 use crate::access::{NamedQueue, Who};
 use crate::api::{Answer, redirect, update_queue};
 use crate::error::HttpError;
 use crate::json::Dates;
-use crate::openapi::{CreatedQueue, DeleteResult, ErrorBody, NewQueue, OfRead, OfWrite};
-use crate::params::{Params, wants_details};
+use crate::openapi::{CreatedQueue, DeleteResult, JSON_OR_FORM, JSON_OR_PAGE, NewQueue, QueuePath};
+use crate::params::{Lenient, Params, wants_details};
 use crate::state::State;
-use crate::{accept, changes, fields, json, legacy, openapi, ui, values};
+use crate::{changes, fields, json, legacy, values};
 
 /// All queues that the client may see, with their tasks counted, in the order of the database. Numbers up to 10,000 are counted (up to 1,000 with
 /// 20 queues and more); larger ones come from counters and may be a few seconds old. With the option `.details`, also what applies to its tasks.
@@ -35,29 +34,13 @@ use crate::{accept, changes, fields, json, legacy, openapi, ui, values};
     get, path = "/queues", tag = "queues", operation_id = "listQueues",
     params(Details),
     responses(
-        (
-            status = 200, content((Vec<openapi::Queue> = "application/json"), (String = "text/html")),
-            description = "All queues; a page if `Accept` asks for HTML.",
-        ),
-        OfRead,
+        (status = 200, description = "All queues; a page if `Accept` asks for HTML.", body = Vec<wire::Queue>,
+            content_type = JSON_OR_PAGE),
     ),
 )]
-pub async fn list(
-    request: HttpRequest,
-    state: Data<State>,
-    who: Who,
-    params: Result<Params, HttpError>,
-) -> Answer {
-    if accept::wants_html(&request) {
-        return Ok(ui::page(ui::overview::render(&state, &who, &params.unwrap_or_default()).await));
-    }
-    programs(state, who, params).await
-}
-
-/// The answer for programs, whatever they accept.
-pub async fn programs(state: Data<State>, who: Who, params: Result<Params, HttpError>) -> Answer {
-    let (queues, details) = (counted(&state, &who).await?, wants_details(params));
-    Ok(json::ok(&queues.iter().map(|(queue, counts)| view(queue, *counts, details)).collect()))
+pub async fn list(state: Data<State>, who: Who, Lenient(params): Lenient) -> Answer {
+    let (queues, details) = (counted(&state, &who).await?, wants_details(&params));
+    json::of(&queues.iter().map(|(queue, counts)| view(queue, *counts, details)).collect::<Vec<_>>())
 }
 
 /// All queues that somebody may see, and how many tasks each has.
@@ -72,22 +55,19 @@ pub async fn counted(state: &State, who: &Who) -> Result<Vec<(Queue, Counts)>, S
     Ok(queues.into_iter().map(with_counts).collect())
 }
 
-pub fn view(queue: &Queue, counts: Counts, details: bool) -> Value {
+pub fn view(queue: &Queue, counts: Counts, details: bool) -> wire::Queue {
     let as_stored =
         |value: Option<&bson::Bson>| value.map_or(Value::Null, |value| json::from_bson(value, Dates::Text));
-    let mut view = json!({
-        "id": queue.id.to_string(),
-        "name": as_stored(queue.name.as_ref()),
-        "plugin": as_stored(queue.plugin.as_ref()),
-        "threads": as_stored(queue.threads.as_ref().map(|threads| &threads.0)),
-        "queued": counts.queued,
-        "running": counts.running,
-        "completed": counts.completed,
-    });
-    if details && let Some(view) = view.as_object_mut() {
-        view.extend(fields::of_queue(queue));
+    wire::Queue {
+        id: queue.id.to_string(),
+        name: as_stored(queue.name.as_ref()),
+        plugin: as_stored(queue.plugin.as_ref()),
+        threads: as_stored(queue.threads.as_ref().map(|threads| &threads.0)),
+        queued: counts.queued,
+        running: counts.running,
+        completed: counts.completed,
+        details: if details { fields::of_queue(queue) } else { Map::new() },
     }
-    view
 }
 
 /// One queue with its tasks counted, by name or id. Numbers beyond 10,000 come from counters, as those of `GET /queues`.
@@ -96,41 +76,22 @@ pub fn view(queue: &Queue, counts: Counts, details: bool) -> Value {
 /// `failed`, `others_ended` and `others_failed`, and `p`, how probable that is by chance alone. Browsers get a page.
 #[utoipa::path(
     get, path = "/queues/{queue}", tag = "queues", operation_id = "getQueue",
-    params(
-        (
-            "queue" = String, Path, example = "mail",
-            description = "Its id if 24 hexadecimal digits, else its name.",
-        ),
-        Details,
-    ),
+    params(QueuePath, Details),
     responses(
-        (
-            status = 200, content((openapi::Queue = "application/json"), (String = "text/html")),
-            description = "The queue; a page if `Accept` asks for HTML.",
-        ),
-        (status = 404, description = "There is no such queue.", body = ErrorBody),
-        OfRead,
+        (status = 200, description = "The queue; a page if `Accept` asks for HTML.", body = wire::Queue, content_type = JSON_OR_PAGE),
+        (status = 404, description = "There is no such queue."),
     ),
 )]
-pub async fn get(
-    request: HttpRequest,
-    state: Data<State>,
-    who: Who,
-    named: NamedQueue,
-    params: Result<Params, HttpError>,
-) -> Answer {
-    if accept::wants_html(&request) {
-        return Ok(ui::page(ui::queue::render(&state, &who, &named, &params.unwrap_or_default()).await));
-    }
-    let (queue, details) = (find(&state, &named).await?, wants_details(params));
+pub async fn get(state: Data<State>, named: NamedQueue, Lenient(params): Lenient) -> Answer {
+    let (queue, details) = (find(&state, &named).await?, wants_details(&params));
     let counts = state.counts.of(&state.store, vec![queue.id]).await?;
     let counts = counts.get(&queue.id).copied().unwrap_or_default();
     let mut view = view(&queue, counts, details);
-    if details && let Some(view) = view.as_object_mut() {
-        view.extend(allowed(&state, &queue).await?);
-        view.extend(tried(&state, &queue).await?);
+    if details {
+        view.details.extend(allowed(&state, &queue).await?);
+        view.details.extend(tried(&state, &queue).await?);
     }
-    Ok(json::ok(&view))
+    json::of(&view)
 }
 
 /// What the rate of a queue allows now, if it has one.
@@ -161,17 +122,10 @@ pub async fn find(state: &State, named: &NamedQueue) -> Result<Queue, HttpError>
 /// Creates a queue from `name` and `plugin`, and perhaps `threads` and `sort`. It runs nothing until its `threads` are set.
 #[utoipa::path(
     post, path = "/queues", tag = "queues", operation_id = "createQueue",
-    request_body(content(
-        (NewQueue = "application/json"),
-        (NewQueue = "application/x-www-form-urlencoded"),
-    )),
+    request_body(content = NewQueue, content_type = JSON_OR_FORM),
     responses(
         (status = 200, description = "Created.", body = CreatedQueue),
-        (
-            status = 400, body = ErrorBody,
-            description = "A parameter is missing or wrong, or the name is taken.",
-        ),
-        OfWrite,
+        (status = 400, description = "A parameter is missing or wrong, or the name is taken."),
     ),
 )]
 pub async fn create(state: Data<State>, who: Who, params: Params) -> Answer {
@@ -188,22 +142,17 @@ async fn store(state: &State, who: &Who, params: &Params) -> Answer {
     fields.extend(settings(params)?);
     let id = new_queue_id();
     let created = changes::create_queue(state, who, id, fields).await;
-    match created {
-        Ok(()) => {
-            let result = legacy::with(legacy::insert_one_result(id.0), "id", json::oid(id.0));
-            redirect::answer(params, json::ok(&result))
+    created.map_err(|error| match error.write_failure() {
+        Some(failure) if failure.is_duplicate_key() && redirect::is_form(params) => {
+            HttpError::bad_request(NAME_TAKEN)
         }
-        Err(error) => match error.write_failure() {
-            Some(failure) if failure.is_duplicate_key() && redirect::is_form(params) => {
-                Err(HttpError::bad_request(NAME_TAKEN))
-            }
-            Some(failure) if failure.is_duplicate_key() => {
-                let body = legacy::duplicate_on_insert(&failure, id.0, name, plugin);
-                Err(HttpError::with_body(StatusCode::BAD_REQUEST, legacy::with(body, "id", Value::Null)))
-            }
-            _ => Err(error.into()),
-        },
-    }
+        Some(failure) if failure.is_duplicate_key() => {
+            let body = legacy::duplicate_on_insert(&failure, id.0, name, plugin);
+            HttpError::with_body(StatusCode::BAD_REQUEST, legacy::with(body, "id", Value::Null))
+        }
+        _ => error.into(),
+    })?;
+    redirect::answer(params, json::ok(&legacy::created_queue(id.0)))
 }
 
 fn checked(params: &Params) -> Result<(&Value, &Value), HttpError> {
@@ -234,14 +183,10 @@ fn settings(params: &Params) -> Result<Document, HttpError> {
 /// Deletes a queue. Its tasks stay.
 #[utoipa::path(
     delete, path = "/queues/{queue}", tag = "queues", operation_id = "deleteQueue",
-    params((
-        "queue" = String, Path, example = "mail",
-        description = "Its id if 24 hexadecimal digits, else its name.",
-    )),
+    params(QueuePath),
     responses(
         (status = 200, description = "Deleted.", body = DeleteResult),
-        (status = 400, description = "There is no such queue.", body = ErrorBody),
-        OfWrite,
+        (status = 400, description = "There is no such queue."),
     ),
 )]
 pub async fn remove(state: Data<State>, who: Who, named: NamedQueue) -> Answer {
@@ -266,34 +211,15 @@ pub const GROUPS_SHOWN: usize = 100;
 /// has no name. Browsers get a page.
 #[utoipa::path(
     get, path = "/queues/{queue}/groups", tag = "queues", operation_id = "listGroups",
-    params(
-        (
-            "queue" = String, Path, example = "mail",
-            description = "Its id if 24 hexadecimal digits, else its name.",
-        ),
-        GroupSearch,
-    ),
+    params(QueuePath, GroupSearch),
     responses(
-        (
-            status = 200, content((QueueGroups = "application/json"), (String = "text/html")),
-            description = "The groups; a page if `Accept` asks for HTML.",
-        ),
-        (status = 400, description = "An option is wrong.", body = ErrorBody),
-        (status = 404, description = "There is no such queue.", body = ErrorBody),
-        OfRead,
+        (status = 200, description = "The groups; a page if `Accept` asks for HTML.", body = QueueGroups, content_type = JSON_OR_PAGE),
+        (status = 400, description = "An option is wrong."),
+        (status = 404, description = "There is no such queue."),
     ),
 )]
-pub async fn list_groups(
-    request: HttpRequest,
-    state: Data<State>,
-    named: NamedQueue,
-    params: Result<Params, HttpError>,
-) -> Answer {
-    if accept::wants_html(&request) {
-        let params = params.unwrap_or_default();
-        return Ok(ui::page(ui::queue::groups::render(&state, &named, &params).await));
-    }
-    let filter = group_filter(&params?)?;
+pub async fn list_groups(state: Data<State>, named: NamedQueue, params: Params) -> Answer {
+    let filter = group_filter(&params)?;
     let queue = find(&state, &named).await?;
     let page = state.store.queue_groups(&queue, &filter).await?;
     json::of(&groups_view(&queue, &page))
@@ -353,18 +279,11 @@ fn counted_amount(amount: Amount) -> (u64, bool) {
 /// The attempts of a queue that were recorded, the latest first. `GET /tasks/{id}/bundle` with `.attempt` has what is known of each.
 #[utoipa::path(
     get, path = "/queues/{queue}/recordings", tag = "queues", operation_id = "listRecordings",
-    params(
-        (
-            "queue" = String, Path, example = "mail",
-            description = "Its id if 24 hexadecimal digits, else its name.",
-        ),
-        RecordingSearch,
-    ),
+    params(QueuePath, RecordingSearch),
     responses(
         (status = 200, description = "The attempts; none if nothing is recorded.", body = Vec<RecordedAttempt>),
-        (status = 400, description = "The option is wrong.", body = ErrorBody),
-        (status = 404, description = "There is no such queue.", body = ErrorBody),
-        OfRead,
+        (status = 400, description = "The option is wrong."),
+        (status = 404, description = "There is no such queue."),
     ),
 )]
 pub async fn list_recordings(state: Data<State>, named: NamedQueue, params: Params) -> Answer {

@@ -2,7 +2,6 @@
 
 pub mod times;
 
-use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use disbatch_core::accounts::Role;
@@ -14,11 +13,11 @@ use serde_json::Value;
 use crate::access::{NamedSchedule, Who, may_change_schedule, no_such_schedule};
 use crate::api::{Answer, redirect};
 use crate::error::HttpError;
-use crate::openapi::{ErrorBody, OfRead, OfSearch, OfWrite};
+use crate::openapi::{JSON_OR_FORM, JSON_OR_PAGE, OfSearch, SchedulePath};
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::schedules::form;
-use crate::{accept, changes, json, schedules, ui};
+use crate::{changes, json, schedules, ui};
 
 /// How often a change is tried that others get in the way of, if it does not say from which revision it was made.
 const TRIES: usize = 5;
@@ -28,18 +27,12 @@ const TRIES: usize = 5;
     get, path = "/schedules", tag = "schedules", operation_id = "listSchedules",
     params(ScheduleSearch),
     responses(
-        (
-            status = 200, content((Vec<Schedule> = "application/json"), (String = "text/html")),
-            description = "The schedules; a page if `Accept` asks for HTML.",
-        ),
-        (status = 400, description = "A parameter makes no sense.", body = ErrorBody),
+        (status = 200, description = "The schedules; a page if `Accept` asks for HTML.", body = Vec<Schedule>, content_type = JSON_OR_PAGE),
+        (status = 400, description = "A parameter makes no sense."),
         OfSearch,
     ),
 )]
-pub async fn list(request: HttpRequest, state: Data<State>, who: Who, params: Params) -> Answer {
-    if accept::wants_html(&request) {
-        return Ok(ui::page(ui::schedules::render(&state, &who, &params).await));
-    }
+pub async fn list(state: Data<State>, who: Who, params: Params) -> Answer {
     let reach = who.reach(Role::Viewer);
     let query = schedules::query(&state, reach.clone(), &params).await?;
     let (found, queues) =
@@ -54,41 +47,24 @@ pub async fn list(request: HttpRequest, state: Data<State>, who: Who, params: Pa
 /// One schedule, by name or id. Browsers get a page.
 #[utoipa::path(
     get, path = "/schedules/{id}", tag = "schedules", operation_id = "getSchedule",
-    params((
-        "id" = String, Path, example = "nightly",
-        description = "Its id if 24 hexadecimal digits, else its name.",
-    )),
+    params(SchedulePath),
     responses(
-        (
-            status = 200, content((Schedule = "application/json"), (String = "text/html")),
-            description = "The schedule; a page if `Accept` asks for HTML.",
-        ),
-        (status = 404, description = "There is no such schedule.", body = ErrorBody),
-        OfRead,
+        (status = 200, description = "The schedule; a page if `Accept` asks for HTML.", body = Schedule, content_type = JSON_OR_PAGE),
+        (status = 404, description = "There is no such schedule."),
     ),
 )]
-pub async fn get(request: HttpRequest, state: Data<State>, who: Who, named: NamedSchedule) -> Answer {
-    if accept::wants_html(&request) {
-        return Ok(ui::page(ui::schedules::one::render(&state, &who, &named).await));
-    }
+pub async fn get(state: Data<State>, named: NamedSchedule) -> Answer {
     json::of(&told(&state, &schedules::find(&state, &named).await?).await?)
 }
 
 /// Makes a schedule. It needs `name` and `queue`; without `cron` it makes tasks only when somebody asks for one. Its secure parameters come as `.secure_params`, as those of tasks.
 #[utoipa::path(
     post, path = "/schedules", tag = "schedules", operation_id = "createSchedule",
-    request_body(content(
-        (NewSchedule = "application/json"),
-        (NewSchedule = "application/x-www-form-urlencoded"),
-    )),
+    request_body(content = NewSchedule, content_type = JSON_OR_FORM),
     responses(
         (status = 201, description = "Made.", body = Schedule),
-        (status = 400, description = "A parameter is missing or wrong, or there is no such queue.", body = ErrorBody),
-        (
-            status = 409, body = ErrorBody,
-            description = "Another schedule has the name. Who may not see all schedules gets 403 instead.",
-        ),
-        OfWrite,
+        (status = 400, description = "A parameter is missing or wrong, or there is no such queue."),
+        (status = 409, description = "Another schedule has the name. Who may not see all schedules gets 403 instead."),
     ),
 )]
 pub async fn create(state: Data<State>, who: Who, mut params: Params) -> Answer {
@@ -122,23 +98,13 @@ pub async fn create(state: Data<State>, who: Who, mut params: Params) -> Answer 
 /// For operators of the queue, and for submitters who have made the schedule.
 #[utoipa::path(
     post, path = "/schedules/{id}", tag = "schedules", operation_id = "updateSchedule",
-    params((
-        "id" = String, Path, example = "nightly",
-        description = "Its id if 24 hexadecimal digits, else its name.",
-    )),
-    request_body(content(
-        (ScheduleChange = "application/json"),
-        (ScheduleChange = "application/x-www-form-urlencoded"),
-    )),
+    params(SchedulePath),
+    request_body(content = ScheduleChange, content_type = JSON_OR_FORM),
     responses(
         (status = 200, description = "Changed.", body = Schedule),
-        (status = 400, description = "A parameter is wrong, or there is no such queue.", body = ErrorBody),
-        (status = 404, description = "There is no such schedule.", body = ErrorBody),
-        (
-            status = 409, body = ErrorBody,
-            description = "It has another revision (`rev`), and is not changed; or another schedule has the name.",
-        ),
-        OfWrite,
+        (status = 400, description = "A parameter is wrong, or there is no such queue."),
+        (status = 404, description = "There is no such schedule."),
+        (status = 409, description = "It has another revision (`rev`), and is not changed; or another schedule has the name."),
     ),
 )]
 pub async fn update(state: Data<State>, who: Who, named: NamedSchedule, params: Params) -> Answer {
@@ -160,14 +126,10 @@ pub async fn update(state: Data<State>, who: Who, named: NamedSchedule, params: 
 /// For operators of the queue, and for submitters who have made the schedule.
 #[utoipa::path(
     delete, path = "/schedules/{id}", tag = "schedules", operation_id = "deleteSchedule",
-    params((
-        "id" = String, Path, example = "nightly",
-        description = "Its id if 24 hexadecimal digits, else its name.",
-    )),
+    params(SchedulePath),
     responses(
         (status = 200, description = "Deleted.", body = ScheduleDeleted),
-        (status = 404, description = "There is no such schedule.", body = ErrorBody),
-        OfWrite,
+        (status = 404, description = "There is no such schedule."),
     ),
 )]
 pub async fn delete(state: Data<State>, who: Who, named: NamedSchedule) -> Answer {
@@ -180,9 +142,7 @@ pub async fn delete(state: Data<State>, who: Who, named: NamedSchedule) -> Answe
     params(("id" = String, Path, description = "The schedule's id.", example = "6b0003bb686c8275d8014444")),
     responses(
         (status = 303, description = "Deleted; the list of schedules is next."),
-        (status = 404, description = "There is no such schedule. A page, unless it is the gate that refuses.",
-            content((ErrorBody = "application/json"), (String = "text/html"))),
-        OfWrite,
+        (status = 404, description = "There is no such schedule. A page, unless it is the gate that refuses.", content_type = JSON_OR_PAGE),
     ),
 )]
 pub async fn delete_by_form(state: Data<State>, who: Who, named: NamedSchedule) -> Answer {
@@ -197,8 +157,7 @@ pub async fn delete_by_form(state: Data<State>, who: Who, named: NamedSchedule) 
     params(("id" = String, Path, description = "Its id, or its name.", example = "nightly")),
     responses(
         (status = 200, description = "It is paused.", body = Schedule),
-        (status = 404, description = "There is no such schedule.", body = ErrorBody),
-        OfWrite,
+        (status = 404, description = "There is no such schedule."),
     ),
 )]
 pub async fn pause(state: Data<State>, who: Who, named: NamedSchedule, params: Params) -> Answer {
@@ -213,8 +172,7 @@ pub async fn pause(state: Data<State>, who: Who, named: NamedSchedule, params: P
     params(("id" = String, Path, description = "Its id, or its name.", example = "nightly")),
     responses(
         (status = 200, description = "It is not paused.", body = Schedule),
-        (status = 404, description = "There is no such schedule.", body = ErrorBody),
-        OfWrite,
+        (status = 404, description = "There is no such schedule."),
     ),
 )]
 pub async fn resume(state: Data<State>, who: Who, named: NamedSchedule, params: Params) -> Answer {
@@ -225,11 +183,6 @@ pub async fn resume(state: Data<State>, who: Who, named: NamedSchedule, params: 
 async fn told(state: &State, schedule: &Stored) -> Result<Schedule, HttpError> {
     let queue = state.store.find_queue(&Selector::Id(schedule.settings.queue.0)).await?;
     Ok(schedules::view(schedule, queue.as_ref()))
-}
-
-/// The schedule that `named` names, by its id: its name may be another one soon.
-fn by_id(named: &NamedSchedule, schedule: &Stored) -> NamedSchedule {
-    NamedSchedule { name: named.name.clone(), selector: Selector::Id(schedule.id.0) }
 }
 
 async fn set_paused(
@@ -245,7 +198,7 @@ async fn set_paused(
     if !changes::pause_schedule(state, who, schedule.id, paused).await? {
         return Err(no_such_schedule(&named.name));
     }
-    told(state, &schedules::find(state, &by_id(named, &schedule)).await?).await
+    told(state, &schedules::find(state, &named.found(schedule.id.0)).await?).await
 }
 
 async fn remove(state: &State, who: &Who, named: &NamedSchedule) -> Result<ScheduleDeleted, HttpError> {
@@ -265,7 +218,7 @@ async fn change(
 ) -> Result<Stored, HttpError> {
     let base = schedules::revision(params)?;
     let schedule = schedules::find(state, named).await?;
-    let (id, by_id) = (schedule.id, by_id(named, &schedule));
+    let (id, by_id) = (schedule.id, named.found(schedule.id.0));
     let mut paused = None;
     for turn in 1..=TRIES {
         let schedule = schedules::find(state, &by_id).await?;

@@ -18,14 +18,13 @@ use disbatch_wire::explanations::Diagnosis;
 use disbatch_wire::options::Details;
 use serde_json::{Value, json};
 
-use crate::access::Who;
 use crate::api::Answer;
 use crate::error::HttpError;
-use crate::openapi::{OfAnybody, OfFixed, OfRead};
-use crate::params::{Params, wants_details};
+use crate::openapi::{JSON_OR_PAGE, OfAnybody, OfFixed};
+use crate::params::{Lenient, wants_details};
 use crate::state::{Extension, State};
 use crate::ui::VERSION;
-use crate::{accept, doctor, json, ui};
+use crate::{doctor, json, ui};
 
 /// The routes that are always there, in the notation of Perl Disbatch, which clients may look for.
 const GET: [&str; 11] = [
@@ -49,7 +48,8 @@ const DELETE: [&str; 1] = ["(?^u:^/queues/(?<queue>.+)$)"];
 #[utoipa::path(
     get, path = "/info", tag = "service", operation_id = "showInfo",
     responses(
-        (status = 200, description = "The routes are in the notation of Perl Disbatch. The header `Disbatch-Version` is the version of this server.", body = Value),
+        (status = 200, description = "The routes are in the notation of Perl Disbatch. The header `Disbatch-Version` is the version of \
+            this server.", body = Value),
         OfFixed,
     ),
 )]
@@ -74,7 +74,7 @@ pub async fn info(state: Data<State>) -> HttpResponse {
         }
     }
     get.push("(?^u:^/)"); // Static files.
-    let mut extensions: Vec<&str> = state.extensions.iter().map(|extension| extension.name()).collect();
+    let mut extensions: Vec<&str> = state.extensions.iter().map(|extension| extension.as_str()).collect();
     extensions.sort_unstable();
     let mut response = json::ok(&json!({
         "database": state.store.database_name(),
@@ -94,27 +94,13 @@ pub async fn info(state: Data<State>) -> HttpResponse {
     get, path = "/plugins", tag = "queues", operation_id = "listPlugins",
     params(Details),
     responses(
-        (
-            status = 200, description = "The names; a page if `Accept` asks for HTML.",
-            content(
-                (Vec<ListedPlugin> = "application/json", example = json!(["Disbatch::Plugin::Demo"])),
-                (String = "text/html"),
-            ),
-        ),
-        OfRead,
+        (status = 200, description = "The names; a page if `Accept` asks for HTML.", body = Vec<ListedPlugin>,
+            content_type = JSON_OR_PAGE, example = json!(["Disbatch::Plugin::Demo"])),
     ),
 )]
-pub async fn plugins(
-    request: HttpRequest,
-    state: Data<State>,
-    who: Who,
-    params: Result<Params, HttpError>,
-) -> Answer {
-    if accept::wants_html(&request) {
-        return Ok(ui::page(ui::plugins::render(&state, &who).await));
-    }
+pub async fn plugins(state: Data<State>, Lenient(params): Lenient) -> Answer {
     let plugins = state.catalogue().await?;
-    let details = wants_details(params);
+    let details = wants_details(&params);
     let listed = |name: &String| {
         if !details {
             return ListedPlugin::Name(name.clone());
@@ -130,13 +116,7 @@ pub async fn plugins(
 /// unless there is much of it; what cannot be found out is missing.
 #[utoipa::path(
     get, path = "/metrics", tag = "service", operation_id = "getMetrics",
-    responses(
-        (
-            status = 200, content((String = "text/plain"), (String = "application/openmetrics-text")),
-            description = "The metrics.",
-        ),
-        OfRead,
-    ),
+    responses((status = 200, description = "The metrics.", body = String, content_type = "text/plain, application/openmetrics-text")),
 )]
 pub async fn metrics(request: HttpRequest, state: Data<State>) -> Answer {
     state.gathered.renew(&state.store).await;
@@ -190,7 +170,7 @@ fn plain_text(status: StatusCode, text: String) -> HttpResponse {
 /// node serves, schedules that are late, users. Each finding says what to do. Nothing reads tasks, so it may be asked at any time.
 #[utoipa::path(
     get, path = "/doctor", tag = "service", operation_id = "diagnose",
-    responses((status = 200, description = "What was found.", body = Diagnosis), OfRead),
+    responses((status = 200, description = "What was found.", body = Diagnosis)),
 )]
 pub async fn diagnose(state: Data<State>) -> Answer {
     json::of(&doctor::diagnose(&state).await?)
@@ -213,7 +193,6 @@ const STALE_SECONDS: i64 = 60;
                 "queuebalance": {"status": "OK", "message": "queuebalance disabled"},
             }),
         ),
-        OfRead,
     ),
 )]
 pub async fn monitoring(state: Data<State>) -> Answer {

@@ -1,6 +1,5 @@
 //! `GET /queues/:queue/shadow`
 
-use actix_web::HttpRequest;
 use actix_web::web::Data;
 use disbatch_core::accounts::Role;
 use disbatch_core::model::{Queue, Shadow};
@@ -9,11 +8,11 @@ use disbatch_wire::queues::{ShadowDifference, ShadowPair, ShadowSearch, Shadows}
 use crate::access::{NamedQueue, Who};
 use crate::api::{Answer, queues};
 use crate::error::HttpError;
-use crate::openapi::{ErrorBody, OfRead};
+use crate::openapi::{JSON_OR_PAGE, QueuePath};
 use crate::params::Params;
 use crate::shadows::{Compared, Verdict};
 use crate::state::State;
-use crate::{accept, json, shadows, ui};
+use crate::{json, shadows};
 
 /// What is compared of a queue.
 #[derive(Debug)]
@@ -27,39 +26,19 @@ pub struct Comparisons {
 /// How the latest tasks of a queue compare with their shadows: those that ran a second time in another queue. Browsers get a page.
 #[utoipa::path(
     get, path = "/queues/{queue}/shadow", tag = "queues", operation_id = "compareShadows",
-    params(
-        (
-            "queue" = String, Path, example = "mail",
-            description = "Its id if 24 hexadecimal digits, else its name.",
-        ),
-        ShadowSearch,
-    ),
+    params(QueuePath, ShadowSearch),
     responses(
-        (
-            status = 200, content((Shadows = "application/json"), (String = "text/html")),
-            description = "The comparison; a page if `Accept` asks for HTML.",
-        ),
-        (status = 400, description = "The option is wrong.", body = ErrorBody),
-        (status = 404, description = "There is no such queue.", body = ErrorBody),
-        OfRead,
+        (status = 200, description = "The comparison; a page if `Accept` asks for HTML.", body = Shadows, content_type = JSON_OR_PAGE),
+        (status = 400, description = "The option is wrong."),
+        (status = 404, description = "There is no such queue."),
     ),
 )]
-pub async fn handle(
-    request: HttpRequest,
-    state: Data<State>,
-    who: Who,
-    named: NamedQueue,
-    params: Result<Params, HttpError>,
-) -> Answer {
-    if accept::wants_html(&request) {
-        let found = find(&state, &who, &named, &params.unwrap_or_default()).await;
-        return Ok(ui::page(found.and_then(ui::queue::versions::render_shadow)));
-    }
-    json::of(&view(&find(&state, &who, &named, &params?).await?))
+pub async fn handle(state: Data<State>, who: Who, named: NamedQueue, params: Params) -> Answer {
+    json::of(&view(&find(&state, &who, &named, &params).await?))
 }
 
 /// Compares what there is. Whoever asks must see the shadows, too.
-async fn find(
+pub async fn find(
     state: &State,
     who: &Who,
     named: &NamedQueue,
@@ -118,7 +97,7 @@ fn pair(compared: &Compared) -> ShadowPair {
     ShadowPair {
         task: compared.task.to_hex(),
         shadow: compared.shadow.to_hex(),
-        verdict: compared.verdict().word().to_owned(),
+        verdict: compared.verdict().as_str().to_owned(),
         different: comparison.different().into_iter().map(str::to_owned).collect(),
         was: comparison.duration.was,
         is: comparison.duration.is,

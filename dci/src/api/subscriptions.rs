@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use askama::Template;
@@ -14,7 +13,7 @@ use disbatch_core::notifications::{
     Channel, Kind, QUEUE, Settings, Subscription as Stored, SubscriptionError,
 };
 use disbatch_core::schedules::ScheduleQuery;
-use disbatch_core::secrets::{SealError, Sealed, SecureParams};
+use disbatch_core::secrets::{Sealed, SecureParams};
 use disbatch_core::store::{Store, StoreError};
 use disbatch_wire::liberal::{Flag, Seconds};
 use disbatch_wire::subscriptions::{
@@ -23,37 +22,34 @@ use disbatch_wire::subscriptions::{
 use serde_json::{Map, Value};
 
 use crate::access::Who;
-use crate::api::create_tasks::options::NO_KEY;
+use crate::api::create_tasks::options::not_sealed;
 use crate::api::{Answer, redirect};
 use crate::error::HttpError;
-use crate::openapi::{ErrorBody, OfRead, OfWrite};
+use crate::openapi::{JSON_OR_FORM, JSON_OR_PAGE};
 use crate::params::Params;
 use crate::state::State;
-use crate::{accept, changes, json, ui};
+use crate::ui::{self, Rendered};
+use crate::{changes, json};
 
 /// The subscriptions, by name. Browsers get a page.
 #[utoipa::path(
     get, path = "/subscriptions", tag = "notifications", operation_id = "listSubscriptions",
     responses(
-        (
-            status = 200, content((Vec<Subscription> = "application/json"), (String = "text/html")),
-            description = "The subscriptions; a page if `Accept` asks for HTML.",
-        ),
-        OfRead,
+        (status = 200, description = "The subscriptions; a page if `Accept` asks for HTML.", body = Vec<Subscription>,
+            content_type = JSON_OR_PAGE),
     ),
 )]
-pub async fn list(request: HttpRequest, state: Data<State>) -> Answer {
-    let all = all(&state).await;
-    if accept::wants_html(&request) {
-        let new = Subscription {
-            events: vec![Kind::FirstFailure.as_str().to_owned(), Kind::Recovered.as_str().to_owned()],
-            enabled: true,
-            ..Subscription::default()
-        };
-        let page = |subscriptions| SubscriptionsPage { subscriptions, new };
-        return Ok(ui::page(all.and_then(|all| ui::render(StatusCode::OK, &page(all)))));
-    }
-    json::of(&all?)
+pub async fn list(state: Data<State>) -> Answer {
+    json::of(&all(&state).await?)
+}
+
+pub async fn render(state: Data<State>) -> Rendered {
+    let new = Subscription {
+        events: vec![Kind::FirstFailure.as_str().to_owned(), Kind::Recovered.as_str().to_owned()],
+        enabled: true,
+        ..Subscription::default()
+    };
+    ui::render(StatusCode::OK, &SubscriptionsPage { subscriptions: all(&state).await?, new })
 }
 
 /// One subscription.
@@ -62,8 +58,7 @@ pub async fn list(request: HttpRequest, state: Data<State>) -> Answer {
     params(("name" = String, Path, description = "Its name.", example = "night imports")),
     responses(
         (status = 200, description = "The subscription.", body = Subscription),
-        (status = 404, description = "There is no such subscription.", body = ErrorBody),
-        OfRead,
+        (status = 404, description = "There is no such subscription."),
     ),
 )]
 pub async fn get(state: Data<State>, name: Path<String>) -> Answer {
@@ -75,15 +70,11 @@ pub async fn get(state: Data<State>, name: Path<String>) -> Answer {
 #[utoipa::path(
     post, path = "/subscriptions/{name}", tag = "notifications", operation_id = "setSubscription",
     params(("name" = String, Path, description = "Its name.", example = "night imports")),
-    request_body(content(
-        (SubscriptionSettings = "application/json"),
-        (SubscriptionSettings = "application/x-www-form-urlencoded"),
-    )),
+    request_body(content = SubscriptionSettings, content_type = JSON_OR_FORM),
     responses(
         (status = 200, description = "Stored.", body = Subscription),
-        (status = 400, description = "A field is wrong.", body = ErrorBody),
-        (status = 409, description = "Another queue has the name of the queue for messages.", body = ErrorBody),
-        OfWrite,
+        (status = 400, description = "A field is wrong."),
+        (status = 409, description = "Another queue has the name of the queue for messages."),
     ),
 )]
 pub async fn set(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {
@@ -93,14 +84,12 @@ pub async fn set(state: Data<State>, who: Who, name: Path<String>, params: Param
 /// Makes or changes the subscription that a form names.
 #[utoipa::path(
     post, path = "/ui/subscriptions", tag = "service", operation_id = "setSubscriptionByForm",
-    request_body(content((SubscriptionSettings = "application/x-www-form-urlencoded"))),
+    request_body(content = SubscriptionSettings, content_type = "application/x-www-form-urlencoded"),
     responses(
         (status = 303, description = "Stored; the list of subscriptions is next."),
-        (status = 400, description = "A field is wrong. A page, unless it is the gate that refuses.",
-            content((ErrorBody = "application/json"), (String = "text/html"))),
+        (status = 400, description = "A field is wrong. A page, unless it is the gate that refuses.", content_type = JSON_OR_PAGE),
         (status = 409, description = "Another queue has the name of the queue for messages. A page, unless it is the gate that refuses.",
-            content((ErrorBody = "application/json"), (String = "text/html"))),
-        OfWrite,
+            content_type = JSON_OR_PAGE),
     ),
 )]
 pub async fn set_by_form(state: Data<State>, who: Who, mut params: Params) -> Answer {
@@ -114,8 +103,7 @@ pub async fn set_by_form(state: Data<State>, who: Who, mut params: Params) -> An
     params(("name" = String, Path, description = "Its name.", example = "night imports")),
     responses(
         (status = 200, description = "Deleted.", body = SubscriptionDeleted),
-        (status = 404, description = "There is no such subscription.", body = ErrorBody),
-        OfWrite,
+        (status = 404, description = "There is no such subscription."),
     ),
 )]
 pub async fn delete(state: Data<State>, who: Who, name: Path<String>) -> Answer {
@@ -129,8 +117,7 @@ pub async fn delete(state: Data<State>, who: Who, name: Path<String>) -> Answer 
     responses(
         (status = 303, description = "Deleted; the list of subscriptions is next."),
         (status = 404, description = "There is no such subscription. A page, unless it is the gate that refuses.",
-            content((ErrorBody = "application/json"), (String = "text/html"))),
-        OfWrite,
+            content_type = JSON_OR_PAGE),
     ),
 )]
 pub async fn delete_by_form(state: Data<State>, who: Who, name: Path<String>) -> Answer {
@@ -144,8 +131,7 @@ pub async fn delete_by_form(state: Data<State>, who: Who, name: Path<String>) ->
     params(("name" = String, Path, description = "Its name.", example = "night imports")),
     responses(
         (status = 200, description = "The task that delivers it is made.", body = SubscriptionTest),
-        (status = 404, description = "There is no such subscription.", body = ErrorBody),
-        OfWrite,
+        (status = 404, description = "There is no such subscription."),
     ),
 )]
 pub async fn test(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {
@@ -343,8 +329,7 @@ async fn settings(
     given: &SubscriptionSettings,
     before: Option<&Stored>,
 ) -> Result<(Settings, Option<Sealed>), HttpError> {
-    let channel = given.channel.as_ref().map(|channel| channel.0.as_str());
-    let channel = Channel::ALL.into_iter().find(|known| Some(known.as_str()) == channel);
+    let channel = given.channel.as_ref().and_then(|channel| Channel::named(&channel.0));
     let channel = channel.ok_or_else(|| {
         HttpError::bad_request(format!(
             "channel must be one of {}",
@@ -403,11 +388,7 @@ fn secrets(
         let Some(before) = before.filter(is_there) else { return Ok(None) };
         return before.sealed().map_err(|error| HttpError::internal(&error.to_string()));
     };
-    state.keys.seal(QUEUE, &fresh).map(Some).map_err(|error| match error {
-        SealError::NoKey => HttpError::new(StatusCode::SERVICE_UNAVAILABLE, NO_KEY),
-        SealError::TooLong(_) => HttpError::bad_request(format!("secret: {error}")),
-        SealError::Random(_) => HttpError::internal(&error.to_string()),
-    })
+    state.keys.seal(QUEUE, &fresh).map(Some).map_err(|error| not_sealed("secret", &error))
 }
 
 fn kind(event: &str) -> Result<Kind, HttpError> {

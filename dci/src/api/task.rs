@@ -17,11 +17,11 @@ use crate::access::{Sight, Who};
 use crate::api::{Answer, task_actions, tasks};
 use crate::error::HttpError;
 use crate::json::Dates;
-use crate::openapi::{Attempt, ErrorBody, OfRead, OfSearch, OneTask, Task, WaitAnswer};
-use crate::params::Params;
+use crate::openapi::{Attempt, JSON_OR_PAGE, OfSearch, OneTask, Output, OutputRange, Task, WaitAnswer};
+use crate::params::{Lenient, Params};
 use crate::query::{self, Shape};
 use crate::state::State;
-use crate::{accept, bundle, gates, json, legacy, raw, rows, ui, values};
+use crate::{bundle, gates, json, legacy, raw, rows, values};
 
 /// One task, also if it is in the archive: JSON over many lines, or a page. The options `.full`, `.terse` and `.epoch` say how it is written;
 /// with `.details`, JSON has also how it was run.
@@ -29,32 +29,12 @@ use crate::{accept, bundle, gates, json, legacy, raw, rows, ui, values};
     get, path = "/tasks/{id}", tag = "tasks", operation_id = "getTask",
     params(("id" = String, Path, description = "Its id."), OneTask),
     responses(
-        (
-            status = 200, content((Task = "application/json"), (String = "text/html")),
-            description = "The task; a page if `Accept` asks for HTML.",
-        ),
-        (
-            status = 404, content((ErrorBody = "application/json"), (String = "text/html")),
-            description = "There is no such task.",
-        ),
-        OfRead,
+        (status = 200, description = "The task; a page if `Accept` asks for HTML.", body = Task, content_type = JSON_OR_PAGE),
+        (status = 404, description = "There is no such task.", content_type = JSON_OR_PAGE),
     ),
 )]
-pub async fn get(
-    request: HttpRequest,
-    state: Data<State>,
-    who: Who,
-    id: Path<String>,
-    params: Result<Params, HttpError>,
-) -> Answer {
-    if accept::wants_html(&request) {
-        return Ok(match params.and_then(|params| params.integer("attempt")) {
-            Ok(attempt) => ui::task::respond(&state, &who, &id, attempt).await,
-            Err(error) => ui::page(Err(error)),
-        });
-    }
-    // Options that cannot be read are as good as none, as to Perl's DCI.
-    let shape = Shape::of(&params.unwrap_or_default());
+pub async fn get(state: Data<State>, who: Who, id: Path<String>, Lenient(params): Lenient) -> Answer {
+    let shape = Shape::of(&params);
     let sight = gates::sight(&state, &who).await?;
     let _turn = state.budget.answers.turn().await?;
     Ok(match look_up(&state, &id).await {
@@ -74,14 +54,14 @@ pub async fn find(state: &State, who: &Who, id: &str) -> Result<Document, HttpEr
 }
 
 async fn look_up(state: &State, id: &str) -> Result<Document, HttpError> {
-    let not_found = || HttpError::not_found(format!("no task with id {id}"));
-    let id: TaskId = id.parse().map_err(|_| not_found())?;
-    let mut task = state.store.find_task_anywhere(id).await?.ok_or_else(not_found)?;
+    let task_id = task_actions::task_id(id)?;
+    let task = state.store.find_task_anywhere(task_id).await?;
+    let mut task = task.ok_or_else(|| task_actions::not_found(id))?;
     // Of others it is of no interest, and most have ended well.
     let may_be_aside = !task.contains_key("history") && !task.contains_key("archived");
     let waits = task.get("status").and_then(whole_number).is_some_and(|status| (-7..=0).contains(&status));
     if (may_be_aside || waits)
-        && let Some(aside) = state.store.find_aside(id).await?
+        && let Some(aside) = state.store.find_aside(task_id).await?
     {
         task.insert("aside", doc! { "at": aside.at, "reason": aside.reason });
     }
@@ -101,8 +81,7 @@ async fn look_up(state: &State, id: &str) -> Result<Document, HttpError> {
     ),
     responses(
         (status = 200, description = "The attempts; none if it was tried once.", body = Vec<Attempt>),
-        (status = 404, description = "There is no such task.", body = ErrorBody),
-        OfRead,
+        (status = 404, description = "There is no such task."),
     ),
 )]
 pub async fn attempts(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
@@ -143,14 +122,13 @@ const LONGEST: i64 = 600;
     params(("id" = String, Path, description = "The task's id."), WaitOptions),
     responses(
         (status = 200, description = "Where it stands, or with `.fields` these.", body = WaitAnswer),
-        (status = 400, description = "An option is wrong.", body = ErrorBody),
-        (status = 404, description = "There is no such task, or it was deleted meanwhile.", body = ErrorBody),
+        (status = 400, description = "An option is wrong."),
+        (status = 404, description = "There is no such task, or it was deleted meanwhile."),
         OfSearch,
     ),
 )]
 pub async fn wait(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
-    let not_found = || HttpError::not_found(format!("no task with id {id}"));
-    let task: TaskId = id.parse().map_err(|_| not_found())?;
+    let task = task_actions::task_id(&id)?;
     let options = params.options::<WaitOptions>()?;
     let timeout = timeout(&options)?;
     let since = options.since.as_ref();
@@ -166,7 +144,7 @@ pub async fn wait(state: Data<State>, who: Who, id: Path<String>, params: Params
     let mut waiter = state.watch.wait_for(task, &state.store);
     loop {
         waiter.mark();
-        let seen = state.store.observe_task(task).await?.ok_or_else(not_found)?;
+        let seen = state.store.observe_task(task).await?.ok_or_else(|| task_actions::not_found(&id))?;
         let changed = since.map_or_else(|| seen.task.status.has_ended(), |since| seen.task.status != since);
         let left = end.saturating_duration_since(Instant::now());
         if changed || left.is_zero() || !waiter.change(left).await {
@@ -236,29 +214,8 @@ fn waited(seen: &Observed, changed: bool) -> Waited {
 /// not honour `Range`.
 #[utoipa::path(
     get, path = "/tasks/{id}/stdout", tag = "tasks", operation_id = "getStdout",
-    params(
-        ("id" = String, Path, description = "The task's id."),
-        OutputOptions,
-        (
-            "Range" = Option<String>, Header, example = "bytes=-1000",
-            description = "One range of bytes: `bytes=0-99`, `bytes=100-`, or `bytes=-100` for the last ones.",
-        ),
-    ),
-    responses(
-        (
-            status = 200, content((String = "text/plain"), (String = "application/octet-stream")),
-            description = "The output; `application/octet-stream` if it is stored and no UTF-8.",
-        ),
-        (
-            status = 206, content((String = "text/plain"), (String = "application/octet-stream")),
-            description = "The range, or what there is of it. The total in `Content-Range` is `*` of a \
-                running task.",
-        ),
-        (status = 400, description = "An option is wrong.", body = ErrorBody),
-        (status = 404, description = "There is no such task, or no such attempt.", body = ErrorBody),
-        (status = 416, description = "There is nothing of this range.", body = ErrorBody),
-        OfSearch,
-    ),
+    params(("id" = String, Path, description = "The task's id."), OutputOptions, OutputRange),
+    responses(Output, OfSearch),
 )]
 pub async fn stdout(request: HttpRequest, state: Data<State>, id: Path<String>, params: Params) -> Answer {
     raw::respond(&request, state, &id, &params, StreamName::Stdout).await
@@ -267,29 +224,8 @@ pub async fn stdout(request: HttpRequest, state: Data<State>, id: Path<String>, 
 /// What a task has written to standard error, as `GET /tasks/{id}/stdout` has standard output.
 #[utoipa::path(
     get, path = "/tasks/{id}/stderr", tag = "tasks", operation_id = "getStderr",
-    params(
-        ("id" = String, Path, description = "The task's id."),
-        OutputOptions,
-        (
-            "Range" = Option<String>, Header, example = "bytes=-1000",
-            description = "One range of bytes: `bytes=0-99`, `bytes=100-`, or `bytes=-100` for the last ones.",
-        ),
-    ),
-    responses(
-        (
-            status = 200, content((String = "text/plain"), (String = "application/octet-stream")),
-            description = "The output; `application/octet-stream` if it is stored and no UTF-8.",
-        ),
-        (
-            status = 206, content((String = "text/plain"), (String = "application/octet-stream")),
-            description = "The range, or what there is of it. The total in `Content-Range` is `*` of a \
-                running task.",
-        ),
-        (status = 400, description = "An option is wrong.", body = ErrorBody),
-        (status = 404, description = "There is no such task, or no such attempt.", body = ErrorBody),
-        (status = 416, description = "There is nothing of this range.", body = ErrorBody),
-        OfSearch,
-    ),
+    params(("id" = String, Path, description = "The task's id."), OutputOptions, OutputRange),
+    responses(Output, OfSearch),
 )]
 pub async fn stderr(request: HttpRequest, state: Data<State>, id: Path<String>, params: Params) -> Answer {
     raw::respond(&request, state, &id, &params, StreamName::Stderr).await
@@ -301,10 +237,10 @@ pub async fn stderr(request: HttpRequest, state: Data<State>, id: Path<String>, 
     get, path = "/tasks/{id}/bundle", tag = "tasks", operation_id = "getBundle",
     params(("id" = String, Path, description = "The task's id."), BundleOptions),
     responses(
-        (status = 200, content((String = "application/x-tar")), description = "The archive."),
-        (status = 400, description = "The option is wrong.", body = ErrorBody),
-        (status = 404, description = "There is no such task, or no such attempt.", body = ErrorBody),
-        (status = 409, description = "The attempt is not over.", body = ErrorBody),
+        (status = 200, description = "The archive.", body = String, content_type = "application/x-tar"),
+        (status = 400, description = "The option is wrong."),
+        (status = 404, description = "There is no such task, or no such attempt."),
+        (status = 409, description = "The attempt is not over."),
         OfSearch,
     ),
 )]

@@ -18,10 +18,10 @@ use crate::access::{Who, may_bulk};
 use crate::api::{Answer, create_tasks, redirect};
 use crate::changes::ArchivedOne;
 use crate::error::HttpError;
-use crate::openapi::{ErrorBody, OfWrite};
+use crate::openapi::JSON_OR_FORM;
 use crate::params::Params;
 use crate::state::State;
-use crate::{changes, json, values};
+use crate::{changes, values};
 
 pub fn task_id(text: &str) -> Result<TaskId, HttpError> {
     text.parse().map_err(|_| not_found(text))
@@ -40,13 +40,12 @@ pub fn wrong_state(status: Status, what: &str) -> HttpError {
 #[utoipa::path(
     post, path = "/tasks/{id}/cancel", tag = "tasks", operation_id = "cancelTask",
     params(("id" = String, Path, description = "Its id.")),
-    request_body(content((Reason = "application/json"), (Reason = "application/x-www-form-urlencoded"))),
+    request_body(content = Reason, content_type = JSON_OR_FORM),
     responses(
         (status = 200, description = "Cancelled, or asked to end.", body = CancelResult),
-        (status = 400, description = "A parameter is wrong.", body = ErrorBody),
-        (status = 404, description = "There is no such task.", body = ErrorBody),
-        (status = 409, description = "It has ended.", body = ErrorBody),
-        OfWrite,
+        (status = 400, description = "A parameter is wrong."),
+        (status = 404, description = "There is no such task."),
+        (status = 409, description = "It has ended."),
     ),
 )]
 pub async fn cancel_task(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
@@ -71,16 +70,13 @@ async fn cancel(state: &State, who: &Who, id: &str, params: &Params) -> Result<C
 #[utoipa::path(
     post, path = "/tasks/{id}/retry", tag = "tasks", operation_id = "retryTask",
     params(("id" = String, Path, description = "Its id.")),
-    request_body(content((Reason = "application/json"), (Reason = "application/x-www-form-urlencoded"))),
+    request_body(content = Reason, content_type = JSON_OR_FORM),
     responses(
         (status = 200, description = "Queued again.", body = RetryResult),
-        (status = 400, description = "A parameter is wrong.", body = ErrorBody),
-        (status = 404, description = "There is no such task.", body = ErrorBody),
-        (
-            status = 409, body = ErrorBody,
-            description = "It has not ended and is not deferred; its queue is gone or accepts no tasks, if it is archived; the inbox has refused it; or a task with the same unique key has not (`task` is its id).",
-        ),
-        OfWrite,
+        (status = 400, description = "A parameter is wrong."),
+        (status = 404, description = "There is no such task."),
+        (status = 409, description = "It has not ended and is not deferred; its queue is gone or accepts no tasks, if it is archived; the \
+            inbox has refused it; or a task with the same unique key has not (`task` is its id)."),
     ),
 )]
 pub async fn retry_task(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
@@ -159,19 +155,13 @@ const NAMED: usize = 10;
 #[utoipa::path(
     post, path = "/tasks/{id}/rerun", tag = "tasks", operation_id = "rerunTask",
     params(("id" = String, Path, description = "Its id.")),
-    request_body(content(
-        (Rerun = "application/json"), (Rerun = "application/x-www-form-urlencoded"),
-    )),
+    request_body(content = Rerun, content_type = JSON_OR_FORM),
     responses(
         (status = 200, description = "It runs again.", body = RerunResult),
-        (status = 400, description = "A parameter is wrong, or the params do not fit the plugin's schema.", body = ErrorBody),
-        (status = 404, description = "There is no such task, or it is archived.", body = ErrorBody),
-        (
-            status = 409, body = ErrorBody,
-            description = "It has not ended; or some that come after it run or are about to (`tasks` has their ids, ten at most), or are too many; \
-                or a task with the same unique key has not ended (`task` is its id).",
-        ),
-        OfWrite,
+        (status = 400, description = "A parameter is wrong, or the params do not fit the plugin's schema."),
+        (status = 404, description = "There is no such task, or it is archived."),
+        (status = 409, description = "It has not ended; or some that come after it run or are about to (`tasks` has their ids, ten at \
+            most), or are too many; or a task with the same unique key has not ended (`task` is its id)."),
     ),
 )]
 pub async fn rerun_task(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
@@ -207,11 +197,11 @@ async fn rerun(state: &State, who: &Who, id: &str, params: &Params) -> Result<Re
 
 pub(super) fn downstream(Set(word): Set<Value>) -> Result<Downstream, HttpError> {
     let Some(word) = word else { return Ok(Downstream::None) };
-    let known = word.as_str().and_then(|word| word.parse().ok());
+    let known = word.as_str().and_then(Downstream::named);
     known.ok_or_else(|| {
         HttpError::bad_request(format!(
             "downstream must be one of {}, got {word}",
-            Downstream::WORDS.join(", ")
+            Downstream::ALL.map(Downstream::as_str).join(", ")
         ))
     })
 }
@@ -261,16 +251,12 @@ pub(super) async fn check(state: &State, who: &Who, plan: &Plan) -> Result<Vec<Q
 #[utoipa::path(
     post, path = "/tasks/{id}/priority", tag = "tasks", operation_id = "setTaskPriority",
     params(("id" = String, Path, description = "Its id.")),
-    request_body(content(
-        (NewPriority = "application/json"),
-        (NewPriority = "application/x-www-form-urlencoded"),
-    )),
+    request_body(content = NewPriority, content_type = JSON_OR_FORM),
     responses(
         (status = 200, description = "It has it.", body = PriorityResult),
-        (status = 400, description = "A parameter is wrong.", body = ErrorBody),
-        (status = 404, description = "There is no such task.", body = ErrorBody),
-        (status = 409, description = "It has started, or has ended.", body = ErrorBody),
-        OfWrite,
+        (status = 400, description = "A parameter is wrong."),
+        (status = 404, description = "There is no such task."),
+        (status = 409, description = "It has started, or has ended."),
     ),
 )]
 pub async fn set_priority(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
@@ -295,21 +281,16 @@ async fn set(state: &State, who: &Who, id: &str, params: &Params) -> Result<Prio
     params(("id" = String, Path, description = "Its id.")),
     responses(
         (status = 200, description = "It is in the archive.", body = ArchiveResult),
-        (status = 400, description = "There are parameters.", body = ErrorBody),
-        (status = 404, description = "There is no such task.", body = ErrorBody),
-        (
-            status = 409, body = ErrorBody,
-            description = "It has not ended; or others wait for it, and are told of its end within seconds.",
-        ),
-        OfWrite,
+        (status = 400, description = "There are parameters."),
+        (status = 404, description = "There is no such task."),
+        (status = 409, description = "It has not ended; or others wait for it, and are told of its end within seconds."),
     ),
 )]
 pub async fn archive_task(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
-    let answer = archive(&state, &who, &id, &params).await;
-    redirect::or_page(redirect::is_form(&params), answer)
+    redirect::reply(&params, archive(&state, &who, &id, &params).await)
 }
 
-async fn archive(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
+async fn archive(state: &State, who: &Who, id: &str, params: &Params) -> Result<ArchiveResult, HttpError> {
     let task = task_id(id)?;
     params.only(&[])?;
     let outcome = match changes::archive_task(state, who, task).await? {
@@ -323,5 +304,5 @@ async fn archive(state: &State, who: &Who, id: &str, params: &Params) -> Answer 
         }
         ArchivedOne::NoSuchTask => return Err(not_found(id)),
     };
-    redirect::answer(params, json::of(&ArchiveResult { id: task.to_string(), outcome })?)
+    Ok(ArchiveResult { id: task.to_string(), outcome })
 }

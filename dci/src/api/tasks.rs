@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::web::Data;
-use actix_web::{HttpRequest, HttpResponse};
 use bson::Document;
 use disbatch_core::accounts::{Role, tasks_within};
 use disbatch_core::gates::MOST_AFTER;
@@ -15,7 +15,7 @@ use disbatch_core::observe::Chosen;
 use disbatch_core::store::StoreError;
 use disbatch_wire::options::field_names;
 use disbatch_wire::search::{ChosenFields, ChosenTask};
-use disbatch_wire::task_actions::NewBatch;
+use disbatch_wire::task_actions::{BatchAnswer, BatchResult, NewBatch};
 use futures::{Stream, StreamExt, future, stream};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -24,12 +24,12 @@ use crate::access::{Sight, Who};
 use crate::api::{Answer, create_tasks};
 use crate::error::HttpError;
 use crate::json::Dates;
-use crate::openapi::{BatchAnswer, ChosenTasks, ErrorBody, OfSearch, OfWrite, TaskSearch, Tasks};
+use crate::openapi::{ChosenTasks, JSON_OR_PAGE, OfSearch, TaskSearch, Tasks};
 use crate::params::Params;
 use crate::query::{self, Listing, Shape};
 use crate::rows::view;
 use crate::state::State;
-use crate::{accept, counts, gates, json, options, rows, ui};
+use crate::{counts, gates, json, options, rows, ui};
 
 /// Tasks that match the parameters. The options `.limit`, `.skip`, `.count`, `.fields`, `.full`, `.terse`,
 /// `.epoch`, `.archive` and `.pretty` say which of them, and how they are written.
@@ -44,21 +44,12 @@ use crate::{accept, counts, gates, json, options, rows, ui};
     get, path = "/tasks", tag = "tasks", operation_id = "listTasks",
     params(TaskSearch),
     responses(
-        (
-            status = 200, content((Tasks = "application/json"), (String = "text/html")),
-            description = "What was found; a page if `Accept` asks for HTML.",
-        ),
-        (
-            status = 400, content((ErrorBody = "application/json"), (String = "text/html")),
-            description = "A parameter is wrong or in no index, or everything was asked for.",
-        ),
+        (status = 200, description = "What was found; a page if `Accept` asks for HTML.", body = Tasks, content_type = JSON_OR_PAGE),
+        (status = 400, description = "A parameter is wrong or in no index, or everything was asked for.", content_type = JSON_OR_PAGE),
         OfSearch,
     ),
 )]
-pub async fn list(request: HttpRequest, state: Data<State>, who: Who, params: Params) -> Answer {
-    if accept::wants_html(&request) {
-        return Ok(ui::page(ui::tasks::render(&state, &who, &params).await));
-    }
+pub async fn list(state: Data<State>, who: Who, params: Params) -> Answer {
     let params = named(&state, &who, params).await?;
     let indexes = state.store.task_index_fields().await?;
     let mut listing = Listing::parse(&params, &indexes, None, state.store.now())?;
@@ -137,7 +128,7 @@ const MOST_BYTES: usize = 16 << 20;
     params(ChosenFields),
     responses(
         (status = 200, description = "One for each id.", body = ChosenTasks),
-        (status = 400, description = "An option is wrong.", body = ErrorBody),
+        (status = 400, description = "An option is wrong."),
         OfSearch,
     ),
 )]
@@ -198,16 +189,15 @@ const MOST_ENTRIES: usize = 1_000;
 /// for the entry before, -2 for the one before that, and so on.
 #[utoipa::path(
     post, path = "/tasks/batch", tag = "tasks", operation_id = "createTasksOfBatch",
-    request_body(content((NewBatch = "application/json"))),
+    request_body = NewBatch,
     responses(
         (status = 200, description = "What became of each entry.", body = BatchAnswer),
-        (status = 400, description = "It is no list of entries.", body = ErrorBody),
-        OfWrite,
+        (status = 400, description = "It is no list of entries."),
     ),
 )]
 pub async fn create_batch(state: Data<State>, who: Who, params: Params) -> Answer {
     let mut made: Vec<Result<Vec<TaskId>, HttpError>> = Vec::new();
-    let mut answers = Vec::new();
+    let mut results = Vec::new();
     let mut broken: Option<HttpError> = None;
     for entry in entries(params)? {
         let of_list = entry.get("params").is_some_and(Value::is_array);
@@ -221,11 +211,11 @@ pub async fn create_batch(state: Data<State>, who: Who, params: Params) -> Answe
         {
             broken.get_or_insert_with(|| error.clone());
         }
-        answers.push(entry_answer(of_list, &outcome));
+        results.push(entry_answer(of_list, &outcome));
         made.push(outcome);
     }
-    let submitted = made.iter().filter(|outcome| outcome.is_ok()).count();
-    Ok(json::ok(&json!({ "results": answers, "submitted": submitted, "refused": made.len() - submitted })))
+    let submitted = made.iter().filter(|outcome| outcome.is_ok()).count() as u64;
+    json::of(&BatchAnswer { results, submitted, refused: made.len() as u64 - submitted })
 }
 
 fn entries(params: Params) -> Result<Vec<Map<String, Value>>, HttpError> {
@@ -288,17 +278,17 @@ fn name_earlier(after: &mut Value, made: &[Result<Vec<TaskId>, HttpError>]) -> R
 }
 
 /// What became of an entry: one id, or several if its params were a list, or an error with its status.
-fn entry_answer(of_list: bool, outcome: &Result<Vec<TaskId>, HttpError>) -> Value {
-    match outcome {
-        Ok(ids) => {
-            let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
-            match ids.as_slice() {
-                [id] if !of_list => json!({ "id": id }),
-                _ => json!({ "ids": ids }),
-            }
+fn entry_answer(of_list: bool, outcome: &Result<Vec<TaskId>, HttpError>) -> BatchResult {
+    let mut answer = BatchResult::default();
+    match outcome.as_deref() {
+        Ok([id]) if !of_list => answer.id = Some(id.to_string()),
+        Ok(ids) => answer.ids = Some(ids.iter().map(ToString::to_string).collect()),
+        Err(error) => {
+            answer.error = Some(error.message().to_owned());
+            answer.status = Some(error.status().as_u16());
         }
-        Err(error) => json!({ "error": error.message(), "status": error.status().as_u16() }),
     }
+    answer
 }
 
 #[cfg(test)]
@@ -363,9 +353,11 @@ mod tests {
 
     #[test]
     fn each_entry_is_answered_by_itself() {
-        assert_eq!(entry_answer(false, &Ok(vec![id(1)])), json!({ "id": id(1).to_string() }));
-        assert_eq!(entry_answer(true, &Ok(vec![id(1)])), json!({ "ids": [id(1).to_string()] }));
-        let refused = entry_answer(false, &Err(HttpError::conflict("closed")));
+        let answer =
+            |of_list, outcome: Result<Vec<TaskId>, HttpError>| json!(entry_answer(of_list, &outcome));
+        assert_eq!(answer(false, Ok(vec![id(1)])), json!({ "id": id(1).to_string() }));
+        assert_eq!(answer(true, Ok(vec![id(1)])), json!({ "ids": [id(1).to_string()] }));
+        let refused = answer(false, Err(HttpError::conflict("closed")));
         assert_eq!(refused, json!({ "error": "closed", "status": 409 }));
     }
 }

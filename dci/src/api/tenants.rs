@@ -1,6 +1,5 @@
 //! Tenants: how much of the system each may take, and takes.
 
-use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use askama::Template;
@@ -15,10 +14,11 @@ use crate::access::Who;
 use crate::admission::at_least;
 use crate::api::{Answer, redirect};
 use crate::error::HttpError;
-use crate::openapi::{ErrorBody, OfRead, OfWrite};
+use crate::openapi::{JSON_OR_FORM, JSON_OR_PAGE};
 use crate::params::Params;
 use crate::state::State;
-use crate::{accept, changes, json, ui};
+use crate::ui::{self, Rendered};
+use crate::{changes, json};
 
 /// So many tenants are looked at at once.
 const AT_ONCE: usize = 4;
@@ -27,21 +27,15 @@ const AT_ONCE: usize = 4;
 #[utoipa::path(
     get, path = "/tenants", tag = "admission", operation_id = "listTenants",
     responses(
-        (
-            status = 200, content((Vec<Tenant> = "application/json"), (String = "text/html")),
-            description = "All tenants; a page if `Accept` asks for HTML.",
-        ),
-        OfRead,
+        (status = 200, description = "All tenants; a page if `Accept` asks for HTML.", body = Vec<Tenant>, content_type = JSON_OR_PAGE),
     ),
 )]
-pub async fn list(request: HttpRequest, state: Data<State>) -> Answer {
-    let tenants = all(&state).await;
-    if accept::wants_html(&request) {
-        return Ok(ui::page(
-            tenants.and_then(|tenants| ui::render(StatusCode::OK, &TenantsPage { tenants })),
-        ));
-    }
-    json::of(&tenants?)
+pub async fn list(state: Data<State>) -> Answer {
+    json::of(&all(&state).await?)
+}
+
+pub async fn render(state: Data<State>) -> Rendered {
+    ui::render(StatusCode::OK, &TenantsPage { tenants: all(&state).await? })
 }
 
 /// What a tenant may take, and what it takes now. Numbers above 10,000 are told as 10,001.
@@ -50,8 +44,7 @@ pub async fn list(request: HttpRequest, state: Data<State>) -> Answer {
     params(("tenant" = String, Path, description = "Its name.", example = "acme")),
     responses(
         (status = 200, description = "The tenant.", body = Tenant),
-        (status = 404, description = "It has no limits, no queue, no task and no schedule.", body = ErrorBody),
-        OfRead,
+        (status = 404, description = "It has no limits, no queue, no task and no schedule."),
     ),
 )]
 pub async fn get(state: Data<State>, name: Path<String>) -> Answer {
@@ -68,13 +61,10 @@ pub async fn get(state: Data<State>, name: Path<String>) -> Answer {
 #[utoipa::path(
     post, path = "/tenants/{tenant}", tag = "admission", operation_id = "setTenant",
     params(("tenant" = String, Path, description = "Its name. It need not be known yet.", example = "acme")),
-    request_body(content(
-        (TenantLimits = "application/json"), (TenantLimits = "application/x-www-form-urlencoded"),
-    )),
+    request_body(content = TenantLimits, content_type = JSON_OR_FORM),
     responses(
         (status = 200, description = "The tenant.", body = Tenant),
-        (status = 400, description = "A parameter is wrong.", body = ErrorBody),
-        OfWrite,
+        (status = 400, description = "A parameter is wrong."),
     ),
 )]
 pub async fn set(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {
@@ -100,8 +90,7 @@ pub async fn set(state: Data<State>, who: Who, name: Path<String>, params: Param
     params(("tenant" = String, Path, description = "Its name.", example = "acme")),
     responses(
         (status = 200, description = "Removed.", body = TenantDeleted),
-        (status = 404, description = "It has no limits.", body = ErrorBody),
-        OfWrite,
+        (status = 404, description = "It has no limits."),
     ),
 )]
 pub async fn delete(state: Data<State>, who: Who, name: Path<String>) -> Answer {
@@ -114,9 +103,7 @@ pub async fn delete(state: Data<State>, who: Who, name: Path<String>) -> Answer 
     params(("tenant" = String, Path, description = "Its name.", example = "acme")),
     responses(
         (status = 303, description = "Removed; the list of tenants is next."),
-        (status = 404, description = "It has no limits. A page, unless it is the gate that refuses.",
-            content((ErrorBody = "application/json"), (String = "text/html"))),
-        OfWrite,
+        (status = 404, description = "It has no limits. A page, unless it is the gate that refuses.", content_type = JSON_OR_PAGE),
     ),
 )]
 pub async fn delete_by_form(state: Data<State>, who: Who, name: Path<String>) -> Answer {

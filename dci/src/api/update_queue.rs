@@ -9,7 +9,7 @@ use bson::{Bson, Document};
 use disbatch_core::accounts::Role;
 use disbatch_core::fair::LONGEST_HALF_LIFE;
 use disbatch_core::model::{
-    BEGAN, CANARY, CANARY_RETURNED, FILES, NODES, Policy, Queue, RECORD, SHADOW, Selector, Shadow, VERSION,
+    BEGAN, CANARY, CANARY_RETURNED, FILES, NODES, Policy, Queue, RECORD, SHADOW, Shadow, VERSION,
 };
 use disbatch_core::node::Updated;
 use disbatch_core::tags::INDEX;
@@ -21,7 +21,7 @@ use crate::api::queues::NAME_TAKEN;
 use crate::api::{Answer, create_tasks, redirect};
 use crate::error::HttpError;
 use crate::json::Dates;
-use crate::openapi::{ErrorBody, OfWrite, QueueChange, UpdateResult};
+use crate::openapi::{JSON_OR_FORM, QueueChange, QueuePath, UpdateResult};
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::names::TITLE;
@@ -36,25 +36,12 @@ const LONGEST_TITLE: usize = 200;
 /// `.was`, only what differs from it is changed, and only if nobody else has changed it meanwhile.
 #[utoipa::path(
     post, path = "/queues/{queue}", tag = "queues", operation_id = "updateQueue",
-    params((
-        "queue" = String, Path, example = "mail",
-        description = "Its id if 24 hexadecimal digits, else its name.",
-    )),
-    request_body(content(
-        (QueueChange = "application/json"),
-        (QueueChange = "application/x-www-form-urlencoded"),
-    )),
+    params(QueuePath),
+    request_body(content = QueueChange, content_type = JSON_OR_FORM),
     responses(
         (status = 200, description = "Changed.", body = UpdateResult),
-        (
-            status = 400, body = ErrorBody,
-            description = "A parameter is wrong, there is no such queue, or the new name is taken.",
-        ),
-        (
-            status = 409, body = ErrorBody,
-            description = "A field is not what it was by `.was`. Nothing is changed; `changed` has what these fields are now.",
-        ),
-        OfWrite,
+        (status = 400, description = "A parameter is wrong, there is no such queue, or the new name is taken."),
+        (status = 409, description = "A field is not what it was by `.was`. Nothing is changed; `changed` has what these fields are now."),
     ),
 )]
 pub async fn handle(state: Data<State>, who: Who, named: NamedQueue, params: Params) -> Answer {
@@ -76,13 +63,12 @@ async fn change(state: &State, who: &Who, named: &NamedQueue, params: &Params) -
         return redirect::answer(params, json::ok(&legacy::update_result(updated)));
     }
     may(who, &fields.keys().map(String::as_str).collect::<Vec<_>>())?;
-    let named = NamedQueue { name: named.name.clone(), selector: Selector::Id(queue.id.0) };
-    update(state, who, &named, (params, fields, stored)).await
+    update(state, who, &named.found(queue.id.0), (params, fields, stored)).await
 }
 
 /// What the client has seen, by the option `.was`, if it says so. A form has it as text.
 fn seen(params: &Params) -> Result<Option<Document>, HttpError> {
-    let Some(was) = params.options.get("was").filter(|was| !values::is_unset(was)) else { return Ok(None) };
+    let Some(was) = params.option("was") else { return Ok(None) };
     let was = values::object(was);
     let was = was.as_object().ok_or_else(|| HttpError::bad_request(".was must be an object"))?;
     checked(params, was).map(Some)
@@ -174,23 +160,19 @@ async fn update(
     begin_canary(state, named, &mut fields).await?;
     check_shadow(state, who, named, &fields).await?;
     let is_conditional = !stored.is_empty();
-    let updated = match changes::update_queue(state, who, named.selector.clone(), fields, stored).await {
-        Ok(updated) => updated,
-        Err(error) => {
-            return Err(match error.write_failure() {
-                Some(failure) if failure.is_duplicate_key() && !who.is_everywhere(Role::Viewer) => {
-                    HttpError::name_not_allowed()
-                }
-                Some(failure) if failure.is_duplicate_key() && redirect::is_form(params) => {
-                    HttpError::bad_request(NAME_TAKEN)
-                }
-                Some(failure) if failure.is_duplicate_key() => {
-                    HttpError::with_body(StatusCode::BAD_REQUEST, legacy::duplicate_on_update(&failure))
-                }
-                _ => error.into(),
-            });
+    let updated = changes::update_queue(state, who, named.selector.clone(), fields, stored).await;
+    let updated = updated.map_err(|error| match error.write_failure() {
+        Some(failure) if failure.is_duplicate_key() && !who.is_everywhere(Role::Viewer) => {
+            HttpError::name_not_allowed()
         }
-    };
+        Some(failure) if failure.is_duplicate_key() && redirect::is_form(params) => {
+            HttpError::bad_request(NAME_TAKEN)
+        }
+        Some(failure) if failure.is_duplicate_key() => {
+            HttpError::with_body(StatusCode::BAD_REQUEST, legacy::duplicate_on_update(&failure))
+        }
+        _ => error.into(),
+    })?;
     if updated.matched == 0 && is_conditional {
         return Err(HttpError::conflict(
             "the queue was changed at the same moment. Nothing is saved: try it again",

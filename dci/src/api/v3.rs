@@ -18,7 +18,7 @@ use crate::api::{Answer, create_tasks};
 use crate::error::HttpError;
 use crate::json::{self, Dates, date_text};
 use crate::openapi::{
-    CreateTasks, CreateTasksFromQuery, DeleteQueue, OfRead, OfWrite, QueueAttribute, SearchTasks, StartQueue,
+    CreateTasks, CreateTasksFromQuery, DeleteQueue, JSON_OR_FORM, QueueAttribute, SearchTasks, StartQueue,
 };
 use crate::params::Params;
 use crate::query::{SEARCH_TIME, Shape, check_forbidden};
@@ -81,7 +81,7 @@ fn parsed_object(name: &str, value: &Value) -> Result<Map<String, Value>, String
 /// The names of the plugins that queues may be created with, as keys and as values.
 #[utoipa::path(
     get, path = "/queue-prototypes-json", tag = "Disbatch::Web::V3", operation_id = "queuePrototypesJson",
-    responses((status = 200, description = "The names.", body = Value), OfRead),
+    responses((status = 200, description = "The names.", body = Value)),
 )]
 pub async fn queue_prototypes(state: Data<State>) -> Answer {
     let catalogue = state.catalogue().await?;
@@ -92,17 +92,10 @@ pub async fn queue_prototypes(state: Data<State>) -> Answer {
 /// Sets the attribute `attr`, which can only be `threads`, of the queue `queueid` to `value`.
 #[utoipa::path(
     post, path = "/set-queue-attr-json", tag = "Disbatch::Web::V3", operation_id = "setQueueAttrJson",
-    request_body(content(
-        (QueueAttribute = "application/json"),
-        (QueueAttribute = "application/x-www-form-urlencoded"),
-    )),
+    request_body(content = QueueAttribute, content_type = JSON_OR_FORM),
     responses(
-        (status = 200, body = Value, description = "The result of the write, with `success`."),
-        (
-            status = 400, body = Value,
-            description = "`[0, message]`, or the result of the write with `error`.",
-        ),
-        OfWrite,
+        (status = 200, description = "The result of the write, with `success`.", body = Value),
+        (status = 400, description = "`[0, message]`, or the result of the write with `error`.", body = Value),
     ),
 )]
 pub async fn set_queue_attr(state: Data<State>, who: Who, params: Params) -> Answer {
@@ -128,24 +121,21 @@ pub async fn set_queue_attr(state: Data<State>, who: Who, params: Params) -> Ans
 }
 
 fn failed(result: Value, message: String) -> HttpError {
-    let result = legacy::with(legacy::with(result, "error", message), "success", 0);
-    HttpError::with_body(StatusCode::BAD_REQUEST, result)
+    HttpError::with_body(StatusCode::BAD_REQUEST, failure(result, message))
+}
+
+/// The result of a write that came to nothing.
+fn failure(result: Value, message: impl Into<Value>) -> Value {
+    legacy::with(legacy::with(result, "error", message), "success", 0)
 }
 
 /// Creates a queue from `type` (its plugin) and `name`.
 #[utoipa::path(
     post, path = "/start-queue-json", tag = "Disbatch::Web::V3", operation_id = "startQueueJson",
-    request_body(content(
-        (StartQueue = "application/json"),
-        (StartQueue = "application/x-www-form-urlencoded"),
-    )),
+    request_body(content = StartQueue, content_type = JSON_OR_FORM),
     responses(
-        (status = 200, body = Value, description = "`[1, id, result]`"),
-        (
-            status = 400, body = Value,
-            description = "`[0, message]`, or the result of the write with `error`.",
-        ),
-        OfWrite,
+        (status = 200, description = "`[1, id, result]`", body = Value),
+        (status = 400, description = "`[0, message]`, or the result of the write with `error`.", body = Value),
     ),
 )]
 pub async fn start_queue(state: Data<State>, who: Who, params: Params) -> Answer {
@@ -161,42 +151,30 @@ pub async fn start_queue(state: Data<State>, who: Who, params: Params) -> Answer
     values::shown_as_written("name", name).map_err(|error| refused(&error.to_string()))?;
     let id = new_queue_id();
     let fields = doc! { "name": json::to_bson(name), "plugin": json::to_bson(plugin) };
-    match changes::create_queue(&state, &who, id, fields).await {
-        Ok(()) => {
-            let result = legacy::with(legacy::insert_one_result(id.0), "success", 1);
-            Ok(json::ok(&json!([1, json::oid(id.0), result])))
+    changes::create_queue(&state, &who, id, fields).await.map_err(|error| match error.write_failure() {
+        Some(failure) if failure.is_duplicate_key() => {
+            let result = legacy::with(legacy::duplicate_on_update(&failure), "success", 0);
+            HttpError::with_body(StatusCode::BAD_REQUEST, json!([0, Value::Null, result]))
         }
-        Err(error) => match error.write_failure() {
-            Some(failure) if failure.is_duplicate_key() => {
-                let result = legacy::with(legacy::duplicate_on_update(&failure), "success", 0);
-                Err(HttpError::with_body(StatusCode::BAD_REQUEST, json!([0, Value::Null, result])))
-            }
-            _ => Err(error.into()),
-        },
-    }
+        _ => error.into(),
+    })?;
+    let result = legacy::with(legacy::insert_one_result(id.0), "success", 1);
+    Ok(json::ok(&json!([1, json::oid(id.0), result])))
 }
 
 /// Deletes the queue `id`. Its tasks stay.
 #[utoipa::path(
     post, path = "/delete-queue-json", tag = "Disbatch::Web::V3", operation_id = "deleteQueueJson",
-    request_body(content(
-        (DeleteQueue = "application/json"),
-        (DeleteQueue = "application/x-www-form-urlencoded"),
-    )),
+    request_body(content = DeleteQueue, content_type = JSON_OR_FORM),
     responses(
-        (status = 200, body = Value, description = "`[1, result]`"),
-        (
-            status = 400, body = Value,
-            description = "`[0, message]`, or the result of the write with `error`.",
-        ),
-        OfWrite,
+        (status = 200, description = "`[1, result]`", body = Value),
+        (status = 400, description = "`[0, message]`, or the result of the write with `error`.", body = Value),
     ),
 )]
 pub async fn delete_queue(state: Data<State>, who: Who, params: Params) -> Answer {
     let [id] = required(&params, ["id"]).ok_or_else(|| refused("id required"))?;
     let failed = |result: Value, message: String| {
-        let result = legacy::with(legacy::with(result, "error", message), "success", 0);
-        HttpError::with_body(StatusCode::BAD_REQUEST, json!([0, result]))
+        HttpError::with_body(StatusCode::BAD_REQUEST, json!([0, failure(result, message)]))
     };
     let id = queue_id(id).map_err(|message| failed(json!({}), message))?;
     let deleted = changes::delete_queue(&state, &who, Selector::Id(id.0)).await?;
@@ -210,17 +188,10 @@ pub async fn delete_queue(state: Data<State>, who: Who, params: Params) -> Answe
 /// Creates one task in the queue `queueid` (a name or id) for each object of the array `object`.
 #[utoipa::path(
     post, path = "/queue-create-tasks-json", tag = "Disbatch::Web::V3", operation_id = "queueCreateTasksJson",
-    request_body(content(
-        (CreateTasks = "application/json"),
-        (CreateTasks = "application/x-www-form-urlencoded"),
-    )),
+    request_body(content = CreateTasks, content_type = JSON_OR_FORM),
     responses(
-        (status = 200, body = Value, description = "`[1, number, id.., result]`, or `[0, message]`."),
-        (
-            status = 400, body = Value,
-            description = "`[0, message]`, or the result of the write with `error`.",
-        ),
-        OfWrite,
+        (status = 200, description = "`[1, number, id.., result]`, or `[0, message]`.", body = Value),
+        (status = 400, description = "`[0, message]`, or the result of the write with `error`.", body = Value),
     ),
 )]
 pub async fn create_tasks(state: Data<State>, who: Who, params: Params) -> Answer {
@@ -262,8 +233,8 @@ fn answer(ids: &[TaskId]) -> Answer {
     let result = legacy::insert_many_result(ids);
     let inserted = result["MongoDB::InsertManyResult"]["inserted"].as_array().cloned().unwrap_or_default();
     if ids.is_empty() {
-        let result = legacy::with(legacy::with(result, "error", "Unknown error"), "success", 0);
-        return Err(HttpError::with_body(StatusCode::BAD_REQUEST, json!([0, 0, result])));
+        let body = json!([0, 0, failure(result, "Unknown error")]);
+        return Err(HttpError::with_body(StatusCode::BAD_REQUEST, body));
     }
     let head = [Value::from(1), Value::from(ids.len())];
     let tail = [legacy::with(result, "success", 1)];
@@ -273,19 +244,11 @@ fn answer(ids: &[TaskId]) -> Answer {
 /// Creates one task in the queue `queueid` (a name or id) for each document of `collection` that `jsonfilter`
 /// finds, with `params` as the pattern.
 #[utoipa::path(
-    post, path = "/queue-create-tasks-from-query-json", tag = "Disbatch::Web::V3",
-    operation_id = "queueCreateTasksFromQueryJson",
-    request_body(content(
-        (CreateTasksFromQuery = "application/json"),
-        (CreateTasksFromQuery = "application/x-www-form-urlencoded"),
-    )),
+    post, path = "/queue-create-tasks-from-query-json", tag = "Disbatch::Web::V3", operation_id = "queueCreateTasksFromQueryJson",
+    request_body(content = CreateTasksFromQuery, content_type = JSON_OR_FORM),
     responses(
-        (status = 200, body = Value, description = "`[1, number]`, or `[0, message]`."),
-        (
-            status = 400, body = Value,
-            description = "`[0, message]`, or the result of the write with `error`.",
-        ),
-        OfWrite,
+        (status = 200, description = "`[1, number]`, or `[0, message]`.", body = Value),
+        (status = 400, description = "`[0, message]`, or the result of the write with `error`.", body = Value),
     ),
 )]
 pub async fn create_tasks_from_query(state: Data<State>, who: Who, params: Params) -> Answer {
@@ -315,17 +278,10 @@ pub async fn create_tasks_from_query(state: Data<State>, who: Who, params: Param
 /// `limit` and `skip` say which of them, `count` asks for their number, `terse` leaves output out.
 #[utoipa::path(
     post, path = "/search-tasks-json", tag = "Disbatch::Web::V3", operation_id = "searchTasksJson",
-    request_body(content(
-        (SearchTasks = "application/json"),
-        (SearchTasks = "application/x-www-form-urlencoded"),
-    )),
+    request_body(content = SearchTasks, content_type = JSON_OR_FORM),
     responses(
-        (status = 200, body = Value, description = "An array of tasks, `[1, count]`, or `[0, message]`."),
-        (
-            status = 400, body = Value,
-            description = "`[0, message]`, or the result of the write with `error`.",
-        ),
-        OfWrite,
+        (status = 200, description = "An array of tasks, `[1, count]`, or `[0, message]`.", body = Value),
+        (status = 400, description = "`[0, message]`, or the result of the write with `error`.", body = Value),
     ),
 )]
 pub async fn search_tasks(state: Data<State>, params: Params) -> Answer {

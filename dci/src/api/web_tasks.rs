@@ -10,7 +10,7 @@ use crate::access::{NamedQueue, Sight, Who};
 use crate::api::{Answer, create_tasks};
 use crate::error::HttpError;
 use crate::json::Dates;
-use crate::openapi::{ErrorBody, FromCollection, InsertManyResult, OfWrite, Search, TaskParams, Tasks};
+use crate::openapi::{FromCollection, InsertManyResult, QueuePath, Search, TaskParams, Tasks};
 use crate::params::{AnyJson, Params};
 use crate::query::{self, SEARCH_TIME, Shape};
 use crate::rows::view;
@@ -20,15 +20,11 @@ use crate::{arrays, counts, json, legacy, rows};
 /// Creates one task in the queue for each object of the array that is the body.
 #[utoipa::path(
     post, path = "/tasks/{queue}", tag = "Disbatch::Web::Tasks", operation_id = "createTasksInQueue",
-    params((
-        "queue" = String, Path, example = "mail",
-        description = "Its id if 24 hexadecimal digits, else its name.",
-    )),
+    params(QueuePath),
     request_body = TaskParams,
     responses(
         (status = 200, description = "Submitted.", body = InsertManyResult),
-        (status = 400, description = "The body is wrong, or there is no such queue.", body = ErrorBody),
-        OfWrite,
+        (status = 400, description = "The body is wrong, or there is no such queue."),
     ),
 )]
 pub async fn create(state: Data<State>, who: Who, named: NamedQueue, body: AnyJson) -> Answer {
@@ -44,23 +40,15 @@ pub async fn create(state: Data<State>, who: Who, named: NamedQueue, body: AnyJs
 /// Creates one task in the queue for each document of the collection that `filter` finds, with `params` as
 /// the pattern.
 #[utoipa::path(
-    post, path = "/tasks/{queue}/{collection}", tag = "Disbatch::Web::Tasks",
-    operation_id = "createTasksFromCollection",
+    post, path = "/tasks/{queue}/{collection}", tag = "Disbatch::Web::Tasks", operation_id = "createTasksFromCollection",
     params(
-        (
-            "queue" = String, Path, example = "mail",
-            description = "Its id if 24 hexadecimal digits, else its name.",
-        ),
+        QueuePath,
         ("collection" = String, Path, description = "The collection with one document for each task."),
     ),
     request_body = FromCollection,
     responses(
         (status = 200, description = "Submitted.", body = InsertManyResult),
-        (
-            status = 400, body = ErrorBody,
-            description = "A parameter is wrong, there is no such queue, or no document was found.",
-        ),
-        OfWrite,
+        (status = 400, description = "A parameter is wrong, there is no such queue, or no document was found."),
     ),
 )]
 pub async fn create_from_collection(
@@ -93,8 +81,7 @@ const MOST: i64 = 100;
     request_body = Search,
     responses(
         (status = 200, description = "An array of tasks, or their number.", body = Tasks),
-        (status = 400, description = "A parameter is wrong.", body = ErrorBody),
-        OfWrite,
+        (status = 400, description = "A parameter is wrong."),
     ),
 )]
 pub async fn search(state: Data<State>, params: Params) -> Answer {

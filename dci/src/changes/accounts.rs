@@ -14,7 +14,7 @@ use disbatch_core::store::{Store, StoreError};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::{actor, to_the_end};
+use super::{actor, noted};
 use crate::access::Who;
 use crate::state::State;
 
@@ -28,27 +28,25 @@ pub async fn begin_session(
     from: String,
     agent: String,
 ) -> Result<Key, StoreError> {
-    let (store, limits, user) = (state.store.clone(), state.access.limits, user.clone());
-    let change = async move {
+    let who = Actor::new(Some(user.name.to_string()), Via::Session, from.as_str());
+    let (limits, user) = (state.access.limits, user.clone());
+    let begin = move |store: Store, who: Actor| async move {
         let visitor = Visitor { user: &user, from: &from, agent: &agent };
         let key = store.begin_session(visitor, limits).await?;
-        let who = Actor::new(Some(user.name.to_string()), Via::Session, from.as_str());
         let object = Object::with_name(ObjectKind::User, user.name.as_str());
-        store.note_audit(&AuditEntry::new(who, Verb::Login, object)).await;
-        Ok::<Key, StoreError>(key)
+        Ok((key, Some(AuditEntry::new(who, Verb::Login, object))))
     };
-    to_the_end(state, change).await
+    noted(state, who, begin).await
 }
 
 pub async fn log_out(state: &State, who: &Who, key: &Key) -> Result<(), StoreError> {
-    let (store, who, key) = (state.store.clone(), actor(who), key.clone());
-    let change = async move {
+    let key = key.clone();
+    let end = move |store: Store, who: Actor| async move {
         store.end_session(&key).await?;
         let object = Object { name: who.name.clone(), ..Object::new(ObjectKind::User) };
-        store.note_audit(&AuditEntry::new(who, Verb::Logout, object)).await;
-        Ok::<(), StoreError>(())
+        Ok(((), Some(AuditEntry::new(who, Verb::Logout, object))))
     };
-    to_the_end(state, change).await
+    noted(state, actor(who), end).await
 }
 
 /// Ends one of somebody's sessions. Returns false if they have no such session.
@@ -58,16 +56,13 @@ pub async fn end_session_of(
     user: &UserName,
     id: ObjectId,
 ) -> Result<bool, StoreError> {
-    let (store, who, user) = (state.store.clone(), actor(who), user.clone());
-    let change = async move {
+    let user = user.clone();
+    let end = move |store: Store, who: Actor| async move {
         let ended = store.end_session_of(&user, id).await?;
-        if ended {
-            let object = Object::with_id(ObjectKind::Session, id);
-            store.note_audit(&AuditEntry::new(who, Verb::SessionEnd, object)).await;
-        }
-        Ok::<bool, StoreError>(ended)
+        let object = Object::with_id(ObjectKind::Session, id);
+        Ok((ended, ended.then(|| AuditEntry::new(who, Verb::SessionEnd, object))))
     };
-    to_the_end(state, change).await
+    noted(state, actor(who), end).await
 }
 
 /// Gives somebody another password, and ends their sessions. Returns false if there is nobody of that name.
@@ -77,30 +72,25 @@ pub async fn set_password(
     user: &UserName,
     password: PasswordHash,
 ) -> Result<bool, StoreError> {
-    let (store, who, user) = (state.store.clone(), actor(who), user.clone());
-    let change = async move {
+    let user = user.clone();
+    let set = move |store: Store, who: Actor| async move {
         let changed = store.set_password(&user, &password).await?;
-        if changed {
-            let object = Object::with_name(ObjectKind::User, user.as_str());
-            store.note_audit(&AuditEntry::new(who, Verb::PasswordChange, object)).await;
-        }
-        Ok::<bool, StoreError>(changed)
+        let object = Object::with_name(ObjectKind::User, user.as_str());
+        Ok((changed, changed.then(|| AuditEntry::new(who, Verb::PasswordChange, object))))
     };
-    to_the_end(state, change).await
+    noted(state, actor(who), set).await
 }
 
 /// Makes a token, and returns its text, which nobody can read again.
 pub async fn create_token(state: &State, who: &Who, new: NewToken) -> Result<String, StoreError> {
-    let (store, who) = (state.store.clone(), actor(who));
-    let change = async move {
+    let create = move |store: Store, who: Actor| async move {
         let text = store.create_token(&new).await?;
         let id = text.split_once('_').and_then(|(_, key)| Key::parse(key)).map(|key| key.id);
         let object = Object { id, ..Object::with_name(ObjectKind::Token, new.name.as_str()) };
         let entry = AuditEntry::new(who, Verb::TokenCreate, object);
-        store.note_audit(&AuditEntry { after: Some(made(&new)), ..entry }).await;
-        Ok::<String, StoreError>(text)
+        Ok((text, Some(AuditEntry { after: Some(made(&new)), ..entry })))
     };
-    to_the_end(state, change).await
+    noted(state, actor(who), create).await
 }
 
 /// Revokes one of somebody's tokens. Returns false if they have no such token.
@@ -110,21 +100,17 @@ pub async fn revoke_token(
     user: &UserName,
     id: ObjectId,
 ) -> Result<bool, StoreError> {
-    let (store, who, user) = (state.store.clone(), actor(who), user.clone());
-    let change = async move {
+    let user = user.clone();
+    let revoke = move |store: Store, who: Actor| async move {
         // For its name; whether it is there is decided when it is removed.
         let known = store.list_tokens(Some(&user)).await?.into_iter().find(|token| token.id == id);
         let revoked = store.revoke_token(id, Some(&user)).await?;
-        if revoked {
-            let object =
-                Object { id: Some(id), name: known.map(|token| token.name), kind: ObjectKind::Token };
-            let entry = AuditEntry::new(who, Verb::TokenRevoke, object);
-            let before = Some(doc! { "user": user.as_str() });
-            store.note_audit(&AuditEntry { before, ..entry }).await;
-        }
-        Ok::<bool, StoreError>(revoked)
+        let object = Object { id: Some(id), name: known.map(|token| token.name), kind: ObjectKind::Token };
+        let before = Some(doc! { "user": user.as_str() });
+        let entry = || AuditEntry { before, ..AuditEntry::new(who, Verb::TokenRevoke, object) };
+        Ok((revoked, revoked.then(entry)))
     };
-    to_the_end(state, change).await
+    noted(state, actor(who), revoke).await
 }
 
 /// What the audit has of a new token.

@@ -8,8 +8,9 @@ use disbatch_core::files::{
     Check, Chunk, Committed, ContentId, FileSet, FilesError, NewEntry, NewSet, Put, SetName,
 };
 use disbatch_core::model::FileSetId;
+use disbatch_core::store::Store;
 
-use super::{actor, to_the_end};
+use super::{actor, noted, to_the_end};
 use crate::access::Who;
 use crate::error::HttpError;
 use crate::files::sender;
@@ -56,21 +57,19 @@ pub async fn delete_files(
     name: SetName,
     version: Option<i64>,
 ) -> Result<u64, FilesError> {
-    let (store, who) = (state.store.clone(), actor(who));
-    let change = async move {
+    let delete = move |store: Store, who: Actor| async move {
         let before = match version {
             None => store.fileset_latest(&name).await?,
             Some(version) => store.fileset_version(&name, version).await?,
         };
         let deleted = store.fileset_delete(&name, version).await?;
-        if deleted > 0 {
-            let mut entry = entry(who, Verb::FilesDelete, name.as_str(), (before.as_ref().map(told), None));
-            entry.more = doc! { "versions": i64::try_from(deleted).unwrap_or(i64::MAX) };
-            store.note_audit(&entry).await;
-        }
-        Ok::<u64, FilesError>(deleted)
+        let entry = (deleted > 0).then(|| AuditEntry {
+            more: doc! { "versions": i64::try_from(deleted).unwrap_or(i64::MAX) },
+            ..entry(who, Verb::FilesDelete, name.as_str(), (before.as_ref().map(told), None))
+        });
+        Ok((deleted, entry))
     };
-    to_the_end(state, change).await
+    noted(state, actor(who), delete).await
 }
 
 pub async fn put_chunk(state: &State, who: &Who, sent: SentChunk) -> Result<Put, FilesError> {

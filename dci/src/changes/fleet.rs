@@ -9,21 +9,19 @@ use disbatch_core::node::{NodeChange, Removed, Updated};
 use disbatch_core::store::{Altered, Store, StoreError};
 use disbatch_wire::definitions::DefinitionsImported;
 
-use super::{actor, to_the_end};
+use super::{actor, noted, to_the_end};
 use crate::access::Who;
 use crate::state::State;
 
 /// Creates a queue with these fields. They have been validated by the caller.
 pub async fn create_queue(state: &State, who: &Who, id: QueueId, fields: Document) -> Result<(), StoreError> {
-    let (store, who) = (state.store.clone(), actor(who));
-    let change = async move {
+    let create = move |store: Store, who: Actor| async move {
         let mut made = doc! { "_id": id };
         made.extend(fields);
         store.insert_queue(made.clone()).await?;
-        store.note_audit(&entry(who, Verb::QueueCreate, None, Some(made))).await;
-        Ok::<(), StoreError>(())
+        Ok(((), Some(entry(who, Verb::QueueCreate, None, Some(made)))))
     };
-    to_the_end(state, change).await
+    noted(state, actor(who), create).await
 }
 
 /// Sets fields of a queue, and removes those whose new value is null, if those of `stored` still have these values. The caller has
@@ -38,28 +36,25 @@ pub async fn update_queue(
     if stops(&fields) {
         fields.insert(STOPPED, doc! { "by": who.name.clone(), "at": state.store.now() });
     }
-    let (store, who) = (state.store.clone(), actor(who));
-    let change = async move {
+    let update = move |store: Store, who: Actor| async move {
         let altered = store.update_queue_from(&selector, fields, &stored).await?;
         let altered = altered.map(without_author);
         let updated = Altered::updated(altered.as_ref());
-        if let Some(Altered { before, after }) = altered.filter(Altered::is_different) {
-            store.note_audit(&entry(who, Verb::QueueUpdate, before, Some(after))).await;
-        }
-        Ok::<Updated, StoreError>(updated)
+        let altered = altered.filter(Altered::is_different);
+        let entry = altered.map(|queue| entry(who, Verb::QueueUpdate, queue.before, Some(queue.after)));
+        Ok((updated, entry))
     };
-    to_the_end(state, change).await
+    noted(state, actor(who), update).await
 }
 
 /// Deletes a queue, leaving its tasks. Returns how many were deleted: 0 or 1.
 pub async fn delete_queue(state: &State, who: &Who, selector: Selector) -> Result<u64, StoreError> {
-    let (store, who) = (state.store.clone(), actor(who));
-    let change = async move {
-        let Some(gone) = store.delete_queue(&selector).await? else { return Ok::<u64, StoreError>(0) };
-        store.note_audit(&entry(who, Verb::QueueDelete, Some(gone), None)).await;
-        Ok(1)
+    let delete = move |store: Store, who: Actor| async move {
+        let gone = store.delete_queue(&selector).await?;
+        let deleted = u64::from(gone.is_some());
+        Ok((deleted, gone.map(|gone| entry(who, Verb::QueueDelete, Some(gone), None))))
     };
-    to_the_end(state, change).await
+    noted(state, actor(who), delete).await
 }
 
 /// Whether a change pauses the queue, or has it accept no tasks.
@@ -135,18 +130,16 @@ pub async fn update_node(
     selector: Selector,
     change: NodeChange,
 ) -> Result<Updated, StoreError> {
-    let (store, who) = (state.store.clone(), actor(who));
-    let change = async move {
+    let update = move |store: Store, who: Actor| async move {
         let altered = store.update_node(&selector, change).await?;
         let updated = Altered::updated(altered.as_ref());
-        if let Some(Altered { before, after }) = altered.filter(Altered::is_different) {
+        let entry = altered.filter(Altered::is_different).map(|Altered { before, after }| {
             let object = Object::of_document(ObjectKind::Node, &after, "node");
-            let entry = AuditEntry::new(who, Verb::NodeUpdate, object);
-            store.note_audit(&AuditEntry { before, after: Some(after), ..entry }).await;
-        }
-        Ok::<Updated, StoreError>(updated)
+            AuditEntry { before, after: Some(after), ..AuditEntry::new(who, Verb::NodeUpdate, object) }
+        });
+        Ok((updated, entry))
     };
-    to_the_end(state, change).await
+    noted(state, actor(who), update).await
 }
 
 /// Removes a node whose DEN is not alive.

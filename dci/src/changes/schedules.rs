@@ -1,6 +1,5 @@
 //! Schedules.
 
-use bson::oid::ObjectId;
 use bson::{DateTime, Document, doc};
 use disbatch_core::audit::{Actor, AuditEntry, Object, ObjectKind, Verb};
 use disbatch_core::model::{QueueId, ScheduleId, TaskId};
@@ -8,12 +7,9 @@ use disbatch_core::schedules::{BackfillError, Schedule, ScheduleError, Settings,
 use disbatch_core::store::{Altered, Store, StoreError};
 use disbatch_core::task::SubmitError;
 
-use super::{actor, noted};
+use super::{actor, new_tasks, noted};
 use crate::access::Who;
 use crate::state::State;
-
-/// An entry has the ids of so many tasks.
-const FIRST: usize = 10;
 
 /// What of a schedule changes by itself.
 const BY_ITSELF: [&str; 10] = [
@@ -36,13 +32,12 @@ pub async fn create_schedule(
     settings: Settings,
     paused: bool,
 ) -> Result<Schedule, ScheduleError> {
-    let who = actor(who);
-    let create = move |store: Store| async move {
+    let create = move |store: Store, who: Actor| async move {
         let schedule = store.create_schedule(&settings, paused).await?;
         let entry = entry(who, Verb::ScheduleCreate, None, Some(schedule.shown()));
         Ok((schedule, Some(entry)))
     };
-    noted(state, create).await
+    noted(state, actor(who), create).await
 }
 
 /// Changes the settings of a schedule that has this revision.
@@ -52,8 +47,7 @@ pub async fn update_schedule(
     (id, rev): (ScheduleId, i64),
     settings: Settings,
 ) -> Result<Updated, ScheduleError> {
-    let who = actor(who);
-    let update = move |store: Store| async move {
+    let update = move |store: Store, who: Actor| async move {
         let updated = store.update_schedule(id, rev, &settings).await?;
         let entry = match &updated {
             Updated::Updated(altered) => Some(altered_entry(who, Verb::ScheduleUpdate, (**altered).clone())),
@@ -61,7 +55,7 @@ pub async fn update_schedule(
         };
         Ok((updated, entry))
     };
-    noted(state, update).await
+    noted(state, actor(who), update).await
 }
 
 /// Has a schedule make no tasks by itself, or go on with it. Returns whether there is such a schedule.
@@ -71,8 +65,7 @@ pub async fn pause_schedule(
     id: ScheduleId,
     paused: bool,
 ) -> Result<bool, StoreError> {
-    let who = actor(who);
-    let pause = move |store: Store| async move {
+    let pause = move |store: Store, who: Actor| async move {
         let (altered, what) = if paused {
             (store.pause_schedule(id).await?, Verb::SchedulePause)
         } else {
@@ -82,17 +75,16 @@ pub async fn pause_schedule(
         let altered = altered.filter(Altered::is_different);
         Ok((is_there, altered.map(|altered| altered_entry(who, what, altered))))
     };
-    noted(state, pause).await
+    noted(state, actor(who), pause).await
 }
 
 /// Deletes a schedule, leaving its tasks. Returns whether there was such a schedule.
 pub async fn delete_schedule(state: &State, who: &Who, id: ScheduleId) -> Result<bool, StoreError> {
-    let who = actor(who);
-    let delete = move |store: Store| async move {
+    let delete = move |store: Store, who: Actor| async move {
         let gone = store.delete_schedule(id).await?;
         Ok((gone.is_some(), gone.map(|gone| entry(who, Verb::ScheduleDelete, Some(gone), None))))
     };
-    noted(state, delete).await
+    noted(state, actor(who), delete).await
 }
 
 /// Has a schedule make a task now. `None`: there is no such schedule.
@@ -101,13 +93,12 @@ pub async fn run_schedule(
     who: &Who,
     schedule: &Schedule,
 ) -> Result<Option<TaskId>, SubmitError> {
-    let (owner, who) = (who.name.clone(), actor(who));
-    let (id, shown) = (schedule.id, schedule.shown());
-    let run = move |store: Store| async move {
+    let (owner, id, shown) = (who.name.clone(), schedule.id, schedule.shown());
+    let run = move |store: Store, who: Actor| async move {
         let task = store.run_schedule(id, owner.as_deref()).await?;
         Ok((task, task.map(|task| with_tasks(who, Verb::ScheduleRun, &shown, &[task]))))
     };
-    noted(state, run).await
+    noted(state, actor(who), run).await
 }
 
 /// Has a schedule make the tasks of a stretch of time that are missing, at most `limit`. `None`: there is no such schedule.
@@ -118,9 +109,8 @@ pub async fn backfill_schedule(
     (from, to): (DateTime, DateTime),
     limit: usize,
 ) -> Result<Option<Vec<TaskId>>, BackfillError> {
-    let who = actor(who);
     let (id, shown) = (schedule.id, schedule.shown());
-    let backfill = move |store: Store| async move {
+    let backfill = move |store: Store, who: Actor| async move {
         let tasks = store.backfill_schedule(id, (from, to), limit).await?;
         let entry = tasks.as_ref().filter(|tasks| !tasks.is_empty()).map(|tasks| {
             let mut entry = with_tasks(who, Verb::ScheduleBackfill, &shown, tasks);
@@ -129,7 +119,7 @@ pub async fn backfill_schedule(
         });
         Ok((tasks, entry))
     };
-    noted(state, backfill).await
+    noted(state, actor(who), backfill).await
 }
 
 fn altered_entry(who: Actor, what: Verb, altered: Altered) -> AuditEntry {
@@ -147,10 +137,7 @@ fn entry(who: Actor, what: Verb, before: Option<Document>, after: Option<Documen
 
 fn with_tasks(who: Actor, what: Verb, schedule: &Document, tasks: &[TaskId]) -> AuditEntry {
     let object = Object::of_document(ObjectKind::Schedule, schedule, "name");
-    let first: Vec<ObjectId> = tasks.iter().take(FIRST).map(|id| id.0).collect();
-    let count = i64::try_from(tasks.len()).unwrap_or(i64::MAX);
-    let more = doc! { "count": count, "tasks": first };
-    AuditEntry { queue: queue_of(schedule), more, ..AuditEntry::new(who, what, object) }
+    AuditEntry { queue: queue_of(schedule), more: new_tasks(tasks), ..AuditEntry::new(who, what, object) }
 }
 
 fn queue_of(schedule: &Document) -> Option<QueueId> {
@@ -167,6 +154,8 @@ fn as_set(mut schedule: Document) -> Document {
 
 #[cfg(test)]
 mod tests {
+    use bson::oid::ObjectId;
+
     use super::*;
 
     fn schedule(name: &str, rev: i64) -> Document {

@@ -13,13 +13,10 @@ use disbatch_core::task::{
     CancelRequest, Cancelled, Once, Prioritised, Retried, SubmitError, Submitted, SubmittedArray, TaskOptions,
 };
 
-use super::{actor, to_the_end};
+use super::{actor, new_tasks, noted, to_the_end};
 use crate::access::Who;
 use crate::measure;
 use crate::state::State;
-
-/// An entry has the ids of so many tasks of a submission.
-const FIRST: usize = 10;
 
 /// Submits tasks to a queue by what `submission` does, and returns their ids. Their parameters are not recorded, but the
 /// collection is that they are made of, if they are. A submission that had been made before, under the same key, is no
@@ -49,24 +46,20 @@ pub async fn cancel_task(
     reason: Option<String>,
 ) -> Result<Cancelled, StoreError> {
     let wish = CancelRequest { by: who.words(), reason };
-    let (store, who) = (state.store.clone(), actor(who));
-    let change = async move {
+    let cancel = move |store: Store, who: Actor| async move {
         let fields = doc! { "queue": 1, "status": 1, "cancel": 1 };
         let before = store.find_task_fields(id, fields).await?.unwrap_or_default();
         let cancelled = store.cancel_task(id, &wish).await?;
-        if let Some((before, after)) = difference(&before, &cancelled) {
-            let entry = AuditEntry {
-                queue: queue_of(&before),
-                before: Some(before),
-                after: Some(after),
-                more: reason_of(wish.reason.as_deref()),
-                ..AuditEntry::new(who, Verb::TaskCancel, Object::with_id(ObjectKind::Task, id.0))
-            };
-            store.note_audit(&entry).await;
-        }
-        Ok::<Cancelled, StoreError>(cancelled)
+        let entry = difference(&before, &cancelled).map(|(before, after)| AuditEntry {
+            queue: queue_of(&before),
+            before: Some(before),
+            after: Some(after),
+            more: reason_of(wish.reason.as_deref()),
+            ..AuditEntry::new(who, Verb::TaskCancel, Object::with_id(ObjectKind::Task, id.0))
+        });
+        Ok((cancelled, entry))
     };
-    to_the_end(state, change).await
+    noted(state, actor(who), cancel).await
 }
 
 /// Queues `task` again, or at once if it is deferred, with a note in its history.
@@ -178,30 +171,25 @@ pub async fn set_priority(
     priority: i64,
     reason: Option<String>,
 ) -> Result<Prioritised, StoreError> {
-    let (store, who) = (state.store.clone(), actor(who));
-    let change = async move {
+    let change = move |store: Store, who: Actor| async move {
         let set = store.set_priority(id, priority).await?;
-        if let Prioritised::Set { queue, before } = set
-            && before != Some(priority)
-        {
-            let entry = AuditEntry {
+        let entry = match set {
+            Prioritised::Set { queue, before } if before != Some(priority) => Some(AuditEntry {
                 queue: Some(queue),
                 before: Some(before.map_or_else(Document::new, |before| doc! { "priority": before })),
                 after: Some(doc! { "priority": priority }),
                 more: reason_of(reason.as_deref()),
                 ..AuditEntry::new(who, Verb::TaskPriority, Object::with_id(ObjectKind::Task, id.0))
-            };
-            store.note_audit(&entry).await;
-        }
-        Ok::<Prioritised, StoreError>(set)
+            }),
+            _ => None, // Nothing has changed.
+        };
+        Ok((set, entry))
     };
-    to_the_end(state, change).await
+    noted(state, actor(who), change).await
 }
 
 fn submitted(who: Actor, queue: QueueId, collection: Option<String>, ids: &[TaskId]) -> AuditEntry {
-    let first: Vec<ObjectId> = ids.iter().take(FIRST).map(|id| id.0).collect();
-    let count = i64::try_from(ids.len()).unwrap_or(i64::MAX);
-    let mut more = doc! { "count": count, "tasks": first };
+    let mut more = new_tasks(ids);
     more.extend(collection.map(|collection| ("collection".to_owned(), Bson::from(collection))));
     let object = Object::with_id(ObjectKind::Queue, queue.0);
     AuditEntry { queue: Some(queue), more, ..AuditEntry::new(who, Verb::TasksSubmit, object) }
@@ -232,7 +220,6 @@ fn difference(task: &Document, cancelled: &Cancelled) -> Option<(Document, Docum
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ArchivedOne {
-    /// It is in the archive now.
     Archived,
     /// It was there before.
     Before,
@@ -242,21 +229,18 @@ pub enum ArchivedOne {
     NoSuchTask,
 }
 
-/// Moves a task that has ended to the archive.
 pub async fn archive_task(state: &State, who: &Who, id: TaskId) -> Result<ArchivedOne, StoreError> {
-    let (store, who) = (state.store.clone(), actor(who));
-    let change = async move {
+    let archive = move |store: Store, who: Actor| async move {
         let before = look(&store, id).await?;
-        let Look::Ended(queue) = before else { return Ok::<ArchivedOne, StoreError>(before.outcome()) };
+        let Look::Ended(queue) = before else { return Ok((before.outcome(), None)) };
         if store.archive_tasks(&[id]).await?.moved == 0 {
             // Somebody else was faster with it, or with something else.
-            return Ok(look(&store, id).await?.outcome());
+            return Ok((look(&store, id).await?.outcome(), None));
         }
         let entry = AuditEntry::new(who, Verb::TaskArchive, Object::with_id(ObjectKind::Task, id.0));
-        store.note_audit(&AuditEntry { queue, ..entry }).await;
-        Ok(ArchivedOne::Archived)
+        Ok((ArchivedOne::Archived, Some(AuditEntry { queue, ..entry })))
     };
-    to_the_end(state, change).await
+    noted(state, actor(who), archive).await
 }
 
 /// Where a task is.
@@ -317,20 +301,17 @@ pub async fn submit_array(
     array: NewArray,
     (options, once): (TaskOptions, Option<Once>),
 ) -> Result<SubmittedArray, SubmitError> {
-    let (store, actor) = (state.store.clone(), actor(who));
-    let change = async move {
+    let submit = move |store: Store, who: Actor| async move {
         let made = Box::pin(store.submit_array(queue, &array, &options, once.as_ref())).await;
         let made = made.inspect_err(|error| measure::refused_by(store.metrics(), queue, error))?;
-        if !made.is_repetition {
-            let more = doc! { "count": i64::from(made.array.count), "array": made.array.id };
-            let object = Object::with_id(ObjectKind::Queue, queue.0);
-            let entry =
-                AuditEntry { queue: Some(queue), more, ..AuditEntry::new(actor, Verb::TasksSubmit, object) };
-            store.note_audit(&entry).await;
-        }
-        Ok::<SubmittedArray, SubmitError>(made)
+        let entry = (!made.is_repetition).then(|| AuditEntry {
+            queue: Some(queue),
+            more: doc! { "count": i64::from(made.array.count), "array": made.array.id },
+            ..AuditEntry::new(who, Verb::TasksSubmit, Object::with_id(ObjectKind::Queue, queue.0))
+        });
+        Ok((made, entry))
     };
-    to_the_end(state, change).await
+    noted(state, actor(who), submit).await
 }
 
 /// What is done to elements of an array.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bson::{Bson, DateTime, Document};
-use disbatch_core::model::{Node, Queue};
+use disbatch_core::model::{Node, Queue, whole_number};
 use disbatch_core::node::Peer;
 use disbatch_core::plugin::Report;
 
@@ -68,34 +68,24 @@ impl<'a> Fleet<'a> {
         for (state, node) in &self.nodes {
             let subject = name(node);
             match state {
-                NodeState::Dead | NodeState::Gone => check.add(
-                    Level::Warning,
-                    Some(&subject),
-                    "its DEN was not heard of for longer than its lease, and has not said that it ends",
-                    "Start it, or delete the node if it is not to come back: disbatch nodes --help.",
-                ),
+                NodeState::Dead | NodeState::Gone => {
+                    let text =
+                        "its DEN was not heard of for longer than its lease, and has not said that it ends";
+                    let advice =
+                        "Start it, or delete the node if it is not to come back: disbatch nodes --help.";
+                    check.add(Level::Warning, Some(&subject), text, advice);
+                }
                 NodeState::Alive | NodeState::Draining => {
                     if let Ok(rival) = node.get_str("rival") {
                         let text = format!("another DEN uses the same name ({rival})");
-                        check.add(
-                            Level::Error,
-                            Some(&subject),
-                            text,
-                            "Give one of them another name: node in its configuration.",
-                        );
+                        let advice = "Give one of them another name: node in its configuration.";
+                        check.add(Level::Error, Some(&subject), text, advice);
                     }
-                    if let Some(tasks) = node
-                        .get("aside")
-                        .and_then(disbatch_core::model::whole_number)
-                        .filter(|tasks| *tasks > 0)
-                    {
+                    let aside = node.get("aside").and_then(whole_number);
+                    if let Some(tasks) = aside.filter(|tasks| *tasks > 0) {
                         let text = format!("it leaves {tasks} tasks alone, with which nothing can be done");
-                        check.add(
-                            Level::Warning,
-                            Some(&subject),
-                            text,
-                            "disbatch explain tells of each what is wrong with it.",
-                        );
+                        let advice = "disbatch explain tells of each what is wrong with it.";
+                        check.add(Level::Warning, Some(&subject), text, advice);
                     }
                 }
                 NodeState::Stopped => {}
@@ -103,12 +93,8 @@ impl<'a> Fleet<'a> {
         }
         let alive = self.nodes.iter().filter(|(state, _)| *state == NodeState::Alive).count();
         if alive == 0 {
-            check.add(
-                Level::Error,
-                None,
-                "no node is alive that takes new tasks",
-                "Start a den, or end the drain of one.",
-            );
+            let text = "no node is alive that takes new tasks";
+            check.add(Level::Error, None, text, "Start a den, or end the drain of one.");
         }
         check.end(format!("nodes that take new tasks: {alive}"))
     }
@@ -122,12 +108,8 @@ impl<'a> Fleet<'a> {
         let own = env!("CARGO_PKG_VERSION");
         for (version, nodes) in by_version.iter().filter(|(version, _)| **version != own) {
             let text = format!("release {version} on {}, and this server is {own}", nodes.join(", "));
-            check.add(
-                Level::Warning,
-                None,
-                text,
-                "They work together while an installation is upgraded; upgrade the rest.",
-            );
+            let advice = "They work together while an installation is upgraded; upgrade the rest.";
+            check.add(Level::Warning, None, text, advice);
         }
         check.end(format!("all nodes have release {own}, as this server"))
     }
@@ -137,12 +119,9 @@ impl<'a> Fleet<'a> {
         for node in self.up() {
             for report in Report::of_node(node) {
                 let of = report.plugin.map(|plugin| format!("the plugin {plugin}: ")).unwrap_or_default();
-                check.add(
-                    Level::Warning,
-                    Some(&name(node)),
-                    format!("it cannot run {of}{}", report.why),
-                    "Mend it there; the node looks again by itself.",
-                );
+                let text = format!("it cannot run {of}{}", report.why);
+                let advice = "Mend it there; the node looks again by itself.";
+                check.add(Level::Warning, Some(&name(node)), text, advice);
             }
         }
         check.end("nodes can run all plugins that they have")
@@ -191,12 +170,9 @@ pub fn schedules(late: &[(String, DateTime)]) -> Findings {
     for (name, due) in late {
         let due = json::from_bson(&Bson::from(*due), Dates::Text);
         let text = format!("it should have fired at {} UTC", due.as_str().unwrap_or_default());
-        check.add(
-            Level::Error,
-            Some(name),
-            text,
-            "A DEN that fires schedules must be alive, and its queue be there: see the log of the DENs.",
-        );
+        let advice =
+            "A DEN that fires schedules must be alive, and its queue be there: see the log of the DENs.";
+        check.add(Level::Error, Some(name), text, advice);
     }
     check.end("none is late")
 }

@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::error::HttpError;
-use crate::raw::{Asked, pieces};
+use crate::raw::{Asked, pieces, unsatisfiable};
 use crate::ui::bulk::encoded;
 
 /// So many are made at once; the others wait. Each of them has a few chunks in memory.
@@ -116,7 +116,7 @@ pub fn respond(request: &HttpRequest, store: &Store, content: Content, name: &st
     let asked = asked(request, &tag).map(|asked| asked.within(slice::from_ref(&whole)));
     let (status, range) = match asked {
         None => (StatusCode::OK, whole),
-        Some(None) => return unsatisfiable(content.length),
+        Some(None) => return unsatisfiable(content.length, "file"),
         Some(Some(found)) => (StatusCode::PARTIAL_CONTENT, found),
     };
     let mut answer = HttpResponse::build(status);
@@ -155,12 +155,6 @@ fn asked(request: &HttpRequest, tag: &str) -> Option<Asked> {
 
 fn told(range: &Range<u64>, length: u64) -> String {
     format!("bytes {}-{}/{length}", range.start, range.end.saturating_sub(1))
-}
-
-fn unsatisfiable(length: u64) -> HttpResponse {
-    let error = HttpError::new(StatusCode::RANGE_NOT_SATISFIABLE, "there is no such range of the file");
-    let range = (CONTENT_RANGE, format!("bytes */{length}"));
-    error.response().insert_header(range).content_type(crate::json::CONTENT_TYPE).body(error.json())
 }
 
 /// What the file is to be called: text that may be anything.

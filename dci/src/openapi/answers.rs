@@ -1,101 +1,10 @@
-//! What writes answer: the results of the Perl driver under its class names; and the failures that whole kinds of operations have in
-//! common. These types only describe.
+//! Earlier attempts of tasks, and the failures that whole kinds of operations have in common. These types only describe.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use utoipa::openapi::{ContentBuilder, Ref, RefOr, Response, ResponseBuilder};
+use utoipa::openapi::{RefOr, Response};
 use utoipa::{IntoResponses, ToSchema};
-
-use super::schema::Oid;
-use crate::json::CONTENT_TYPE;
-
-/// The result of changing one document.
-#[derive(ToSchema)]
-#[schema(example = json!({"MongoDB::UpdateResult": {
-    "matched_count": 1, "modified_count": 1, "upserted_id": null,
-    "write_concern_errors": [], "write_errors": [],
-}}))]
-pub struct UpdateResult {
-    #[schema(rename = "MongoDB::UpdateResult")]
-    result: Update,
-}
-
-#[derive(ToSchema)]
-pub struct Update {
-    /// 1 if there is such a thing.
-    matched_count: u64,
-    /// 1 if it was not so already.
-    modified_count: u64,
-    /// Always null.
-    upserted_id: Value,
-    write_concern_errors: Vec<Value>,
-    write_errors: Vec<Value>,
-}
-
-/// The result of deleting.
-#[derive(ToSchema)]
-#[schema(example = json!({"MongoDB::DeleteResult": {
-    "deleted_count": 1, "write_concern_errors": [], "write_errors": [],
-}}))]
-pub struct DeleteResult {
-    #[schema(rename = "MongoDB::DeleteResult")]
-    result: Delete,
-}
-
-#[derive(ToSchema)]
-pub struct Delete {
-    deleted_count: u64,
-    write_concern_errors: Vec<Value>,
-    write_errors: Vec<Value>,
-}
-
-/// The result of creating a queue.
-#[derive(ToSchema)]
-#[schema(example = json!({"MongoDB::InsertOneResult": {
-    "inserted_id": {"$oid": "6b0003bb686c8275d70dc2f1"}, "write_concern_errors": [], "write_errors": [],
-}, "id": {"$oid": "6b0003bb686c8275d70dc2f1"}}))]
-pub struct CreatedQueue {
-    #[schema(rename = "MongoDB::InsertOneResult")]
-    result: InsertOne,
-    /// The queue's id.
-    id: Oid,
-}
-
-#[derive(ToSchema)]
-pub struct InsertOne {
-    inserted_id: Oid,
-    write_concern_errors: Vec<Value>,
-    write_errors: Vec<Value>,
-}
-
-/// The result of creating tasks.
-#[derive(ToSchema)]
-#[schema(example = json!({"MongoDB::InsertManyResult": {
-    "acknowledged": 1, "inserted": [{"_id": {"$oid": "6b0003bb686c8275d8013333"}, "index": 0}],
-    "write_concern_errors": [], "write_errors": [],
-}}))]
-pub struct InsertManyResult {
-    #[schema(rename = "MongoDB::InsertManyResult")]
-    result: InsertMany,
-}
-
-#[derive(ToSchema)]
-pub struct InsertMany {
-    acknowledged: u64,
-    /// The ids in the order of the tasks.
-    inserted: Vec<Inserted>,
-    write_concern_errors: Vec<Value>,
-    write_errors: Vec<Value>,
-}
-
-#[derive(ToSchema)]
-pub struct Inserted {
-    #[schema(rename = "_id")]
-    oid: Oid,
-    /// Counted from 0.
-    index: u64,
-}
 
 /// An earlier attempt of a task, and what came out of it. What is not known is missing.
 #[derive(ToSchema)]
@@ -147,16 +56,17 @@ pub enum OfFixed {}
 
 impl IntoResponses for OfFixed {
     fn responses() -> Responses {
-        let mut responses = OfAnybody::responses();
-        responses.extend([
-            failure(401, "It is not known who asks. Browsers that ask for a page are led to `/login` instead."),
+        with_those_of::<OfAnybody>([
+            failure(
+                401,
+                "It is not known who asks. Browsers that ask for a page are led to `/login` instead.",
+            ),
             failure(403, "Who asks may not do this."),
             failure(
                 429,
                 "There were too many wrong passwords or tokens; `Retry-After` tells when the next may be tried.",
             ),
-        ]);
-        responses
+        ])
     }
 }
 
@@ -165,10 +75,7 @@ pub enum OfRead {}
 
 impl IntoResponses for OfRead {
     fn responses() -> Responses {
-        let mut responses = OfFixed::responses();
-        responses
-            .extend([failure(503, "The database cannot be reached; `Retry-After` tells when to try again.")]);
-        responses
+        with_those_of::<OfFixed>([failure(503, AWAY)])
     }
 }
 
@@ -177,12 +84,10 @@ pub enum OfSearch {}
 
 impl IntoResponses for OfSearch {
     fn responses() -> Responses {
-        let mut responses = OfRead::responses();
-        responses.extend([failure(
+        with_those_of::<OfRead>([failure(
             413,
             "The body is longer than 16 MiB, or what it has would take more than 64 MiB of memory.",
-        )]);
-        responses
+        )])
     }
 }
 
@@ -191,12 +96,10 @@ pub enum OfWrite {}
 
 impl IntoResponses for OfWrite {
     fn responses() -> Responses {
-        let mut responses = OfSearch::responses();
-        responses.extend([failure(
+        with_those_of::<OfSearch>([failure(
             403,
             "Who asks may not do this, or a browser says that a page of another site makes the request.",
-        )]);
-        responses
+        )])
     }
 }
 
@@ -205,8 +108,7 @@ pub enum OfCallback {}
 
 impl IntoResponses for OfCallback {
     fn responses() -> Responses {
-        let mut responses = OfAnybody::responses();
-        responses.extend([
+        with_those_of::<OfAnybody>([
             failure(400, "The body makes no sense."),
             failure(401, "The token is not that of the task, or there is no such task."),
             failure(403, "A browser says that a page of another site makes the request."),
@@ -214,14 +116,18 @@ impl IntoResponses for OfCallback {
             failure(408, "The body did not come in time."),
             failure(410, "The task has ended, or another attempt of it is on its way."),
             failure(413, "The body is longer than 1 MiB, or the log of the task is as long as it may be."),
-            failure(503, "The database cannot be reached; `Retry-After` tells when to try again."),
-        ]);
-        responses
+            failure(503, AWAY),
+        ])
     }
 }
 
+const AWAY: &str = "The database cannot be reached; `Retry-After` tells when to try again.";
+
+/// The failures of `T` and these, which may take the place of some.
+fn with_those_of<T: IntoResponses>(these: impl IntoIterator<Item = (String, RefOr<Response>)>) -> Responses {
+    T::responses().into_iter().chain(these).collect()
+}
+
 fn failure(status: u16, description: &str) -> (String, RefOr<Response>) {
-    let body = ContentBuilder::new().schema(Some(Ref::from_schema_name("ErrorBody"))).build();
-    let response = ResponseBuilder::new().description(description).content(CONTENT_TYPE, body);
-    (status.to_string(), response.build().into())
+    (status.to_string(), Response::new(description).into())
 }

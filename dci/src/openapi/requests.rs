@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::resources::{QueueFiles, TaskFiles};
+use super::resources::{Object, QueueFiles, TaskFiles};
 
 /// A new queue.
 #[derive(Deserialize, ToSchema)]
@@ -53,8 +53,7 @@ pub struct QueueChange {
     /// What the groups of a fair queue share: `turns`, the default, or `use`.
     share: Option<String>,
     /// How much more than others groups get, by their names: 1 to 100.
-    #[schema(value_type = Option<Object>)]
-    weights: Option<Map<String, Value>>,
+    weights: Option<Object>,
     /// How many tasks of a group may run at once over all nodes.
     #[schema(minimum = 1)]
     group_threads: Option<u32>,
@@ -113,8 +112,7 @@ pub struct QueueChange {
     /// What the client has seen of these fields, in the same form, or as the text of it: `{"timeout": 3600}`. What differs from it is
     /// changed, if it is still so, and the rest is left as it is.
     #[serde(rename = ".was")]
-    #[schema(value_type = Option<Object>)]
-    was: Option<Map<String, Value>>,
+    was: Option<Object>,
 }
 
 impl QueueChange {
@@ -128,8 +126,7 @@ impl QueueChange {
 #[schema(example = json!({"labels": {"gpu": "yes"}, "names": ["worker1", "worker2"]}))]
 pub struct NodeSelector {
     /// Labels and their values, as `labels` of the nodes' configuration has them. Text as `gpu=yes, zone=a` is taken too.
-    #[schema(value_type = Option<Object>)]
-    labels: Option<Map<String, Value>>,
+    labels: Option<Object>,
     /// Names of nodes. Text with commas is taken too.
     names: Option<Vec<String>>,
 }
@@ -236,8 +233,7 @@ pub struct NewTasks {
     /// `reports`; others are answered by 403.
     collection: Option<String>,
     /// Which of its documents; only operators that compare.
-    #[schema(value_type = Option<Object>)]
-    filter: Option<Map<String, Value>>,
+    filter: Option<Object>,
     /// Not before this time: ISO 8601, or seconds since 1970.
     #[schema(rename = ".run_at")]
     run_at: Option<Value>,
@@ -273,8 +269,8 @@ pub struct NewTasks {
     tags: Option<Vec<String>>,
     /// What only the plugin is told, of all these tasks: an object of at most 64 KiB as JSON. It is encrypted before it is
     /// stored, and no answer has it. The answer is 503 if the server has no key for that.
-    #[schema(rename = ".secure_params", value_type = Option<Object>)]
-    secure_params: Option<Map<String, Value>>,
+    #[schema(rename = ".secure_params")]
+    secure_params: Option<Object>,
     /// What is done one after the other, in one private folder, until one step does not succeed. Each step gets the
     /// task's params, and its own in the place of those that have the same name.
     #[schema(rename = ".steps", min_items = 1, max_items = 100)]
@@ -315,8 +311,8 @@ pub struct NewTasks {
     #[schema(rename = ".array_cap", minimum = 1, maximum = 100000)]
     array_cap: Option<u32>,
     /// The params of one more task, which starts when all elements of the array have ended.
-    #[schema(rename = ".array_final", value_type = Option<Object>)]
-    array_final: Option<Map<String, Value>>,
+    #[schema(rename = ".array_final")]
+    array_final: Option<Object>,
     /// What they must have come to for that: `succeeded`, the default, or `finished`.
     #[schema(rename = ".array_final_when")]
     array_final_when: Option<String>,
@@ -335,8 +331,7 @@ pub struct NewStep {
     /// The plugin: by default that of the queue; else one of a queue that the client may submit tasks to.
     plugin: Option<String>,
     /// Params of this step alone.
-    #[schema(value_type = Option<Object>)]
-    params: Option<Map<String, Value>>,
+    params: Option<Object>,
 }
 
 /// One object, or several.

@@ -1,11 +1,16 @@
 //! The file sets of tasks and queues, definitions of plugins when they are sent, and requests on the routes of the web extensions; and
 //! what web services send. These types are never made: they only describe.
 
+use disbatch_wire::queues::Queue;
+use disbatch_wire::task_actions::CallbackDone;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
-use super::{OfRead, Queue};
+use super::OfCallback;
+
+/// Any object: what describes types knows it by this name.
+pub type Object = Map<String, Value>;
 
 /// Adds to the description how somebody shows who they are: with a password or a token, with each request. Browsers have sessions.
 /// Where nobody is asked, none of them is needed.
@@ -86,22 +91,16 @@ pub struct NewWorker {
     description: Option<String>,
     version: Option<String>,
     /// JSON Schema of the parameters of its tasks.
-    #[schema(value_type = Option<Object>)]
-    params: Option<Map<String, Value>>,
+    params: Option<Object>,
     /// What forms of new tasks and schedules begin with.
-    #[schema(value_type = Option<Object>)]
-    template: Option<Map<String, Value>>,
+    template: Option<Object>,
     /// What the engine has to know.
-    #[schema(value_type = Option<Object>)]
-    container: Option<Map<String, Value>>,
-    #[schema(value_type = Option<Object>)]
-    http: Option<Map<String, Value>>,
-    #[schema(value_type = Option<Object>)]
-    kubernetes: Option<Map<String, Value>>,
+    container: Option<Object>,
+    http: Option<Object>,
+    kubernetes: Option<Object>,
     /// All of it, in the form of the lex jobs-scheduler: `name`, `description`, `engine`, `image`, `url`, `httpHeaders`, `timeout`
     /// and `template`.
-    #[schema(value_type = Option<Object>)]
-    worker: Option<Map<String, Value>>,
+    worker: Option<Object>,
 }
 
 /// The same without a name.
@@ -121,8 +120,7 @@ pub struct WorkerDefinition {
     "documents": [{"_id": "csv", "worker": {"name": "CSV upload", "image": "registry.example/csv"}}], "replace": true,
 }))]
 pub struct WorkersImport {
-    #[schema(value_type = Vec<Object>)]
-    documents: Vec<Map<String, Value>>,
+    documents: Vec<Object>,
     /// Whether they take the place of workers of their names.
     replace: Option<bool>,
 }
@@ -137,11 +135,8 @@ pub struct CallbackStatus {
     /// succeeded.
     message: Option<String>,
     /// The task's structured result.
-    #[schema(value_type = Option<Object>)]
-    result: Option<Value>,
+    result: Option<Object>,
 }
-
-type Object = Map<String, Value>;
 
 /// A search over all fields.
 #[derive(ToSchema)]
@@ -262,9 +257,36 @@ pub struct BalanceChange {
 /// All queues with their tasks counted, in the order of the database.
 #[utoipa::path(
     get, path = "/scheduler-json", tag = "Disbatch::Web::V3", operation_id = "schedulerJson",
-    responses((status = 200, description = "All queues, as from `GET /queues`.", body = Vec<Queue>), OfRead),
+    responses((status = 200, description = "All queues, as from `GET /queues`.", body = Vec<Queue>)),
 )]
 fn scheduler() {}
+
+/// The same as `POST`, for services that can do nothing else.
+#[utoipa::path(
+    put, path = "/callbacks/{id}/log", tag = "callbacks", operation_id = "putLogOfService",
+    params(("id" = String, Path, description = "The task's id.")),
+    request_body(content = String, content_type = "text/plain"),
+    responses((status = 200, description = "It was added.", body = CallbackDone), OfCallback),
+)]
+fn put_log() {}
+
+/// The same as `POST`, for services that can do nothing else.
+#[utoipa::path(
+    put, path = "/callbacks/{id}/job_storage", tag = "callbacks", operation_id = "putStorageOfService",
+    params(("id" = String, Path, description = "The task's id.")),
+    request_body = Value,
+    responses((status = 200, description = "It is kept.", body = CallbackDone), OfCallback),
+)]
+fn put_storage() {}
+
+/// The same as `POST`, for services that can do nothing else.
+#[utoipa::path(
+    put, path = "/callbacks/{id}/status", tag = "callbacks", operation_id = "putEndOfService",
+    params(("id" = String, Path, description = "The task's id.")),
+    request_body = CallbackStatus,
+    responses((status = 200, description = "The task has ended.", body = CallbackDone), OfCallback),
+)]
+fn put_end() {}
 
 #[cfg(test)]
 mod tests {

@@ -1,18 +1,10 @@
 //! What requests and answers look like. These types are never made: they only describe.
 
+use disbatch_wire::Oid;
 use serde_json::Value;
-use utoipa::openapi::schema::{AnyOfBuilder, ArrayBuilder, ObjectBuilder, Schema};
+use utoipa::openapi::schema::{AnyOfBuilder, ArrayBuilder, ObjectBuilder, Schema, Type};
 use utoipa::openapi::{Ref, RefOr};
 use utoipa::{IntoParams, PartialSchema, ToSchema};
-
-/// An id of the database.
-#[derive(ToSchema)]
-#[schema(example = json!({"$oid": "6b0003bb686c8275d70dc2f1"}))]
-pub struct Oid {
-    /// 24 hexadecimal digits.
-    #[schema(rename = "$oid", pattern = "^[0-9a-f]{24}$")]
-    oid: String,
-}
 
 /// Why a request is not answered as hoped. Some errors have further keys that say what is meant.
 #[derive(ToSchema)]
@@ -20,110 +12,6 @@ pub struct Oid {
 pub struct ErrorBody {
     /// What is wrong. A sentence, except where an unknown node is changed: there the result of the write.
     error: Value,
-}
-
-/// A node: a machine with a DEN.
-#[derive(ToSchema)]
-#[schema(example = json!({
-    "_id": {"$oid": "6b0003b956635706337b691a"}, "id": "6b0003b956635706337b691a",
-    "node": "worker1", "maxthreads": 8, "timestamp": 1_795_163_066_819_i64,
-}))]
-pub struct Node {
-    #[schema(rename = "_id")]
-    oid: Oid,
-    /// The same as text.
-    id: String,
-    /// Host name.
-    node: Value,
-    /// When its DEN was last at work, in milliseconds since 1970.
-    timestamp: Option<Value>,
-    /// How many tasks may run on it at once; null for no limit. As stored.
-    maxthreads: Option<Value>,
-    /// What its host was like at that time, with `.details`.
-    stats: Option<NodeStats>,
-    /// How it is doing, with `.details`: `alive`, `draining`, `stopped`, `dead`, or `gone` for one of Perl's.
-    state: Option<String>,
-    /// How many tasks it runs, with `.details`. Of a node that is not alive: what is still claimed or running in its name.
-    running: Option<u64>,
-    /// The release of its DEN, with `.details`.
-    version: Option<String>,
-    /// What it is labelled with, with `.details`.
-    #[schema(value_type = Option<Object>)]
-    labels: Option<Value>,
-    /// Where its host is to be reached, with `.details`.
-    addresses: Option<NodeAddresses>,
-    /// Another DEN that uses the same name, with `.details`: its `instance`. Each needs a name of its own.
-    rival: Option<String>,
-    /// What was run when it died, with `.details`: `by` which node, and its `outcome`.
-    #[schema(value_type = Option<Object>)]
-    hook: Option<Value>,
-    /// How it can run plugins (`exec`, `container` ..), with `.details`.
-    engines: Option<Vec<String>>,
-    /// The versions of its plugins that say one, as `Name@version`, with `.details`.
-    plugin_versions: Option<Vec<String>>,
-    /// Plugins that it cannot run, with `.details`.
-    plugin_problems: Option<Vec<PluginProblem>>,
-}
-
-/// Where the host of a node is to be reached.
-#[derive(ToSchema)]
-#[schema(example = json!({"private": ["10.0.0.5"], "public": ["203.0.113.9"]}))]
-pub struct NodeAddresses {
-    /// Addresses of its own network.
-    private: Vec<String>,
-    /// All others, and names.
-    public: Vec<String>,
-}
-
-/// A plugin that a node cannot run.
-#[derive(ToSchema)]
-#[schema(example = json!({
-    "plugin": "My::Report", "why": "/etc/disbatch/plugins/report/plugin.json: expected value at line 3 column 1",
-}))]
-pub struct PluginProblem {
-    /// Its name; missing if that is not known, as its manifest cannot be read.
-    plugin: Option<String>,
-    /// The file or program, and what is wrong with it.
-    why: String,
-}
-
-/// What the host of a node is like. What its system does not tell is missing.
-#[derive(ToSchema)]
-#[schema(example = json!({
-    "cpus": 4, "load": 0.52, "memory": 8_342_396_928_i64, "memory_available": 4_108_640_256_i64,
-}))]
-pub struct NodeStats {
-    /// The load average of one minute.
-    load: Option<f64>,
-    /// Processors.
-    cpus: Option<u64>,
-    /// Bytes.
-    memory: Option<u64>,
-    /// How much of it could be given to new processes without swapping: bytes.
-    memory_available: Option<u64>,
-}
-
-/// A queue with its tasks counted.
-#[derive(ToSchema)]
-#[schema(example = json!({
-    "id": "6b0003bb686c8275d70dc2f1", "name": "mail", "plugin": "Disbatch::Plugin::Demo", "threads": 2,
-    "queued": 17, "running": 2, "completed": 5,
-}))]
-pub struct Queue {
-    #[schema(pattern = "^[0-9a-f]{24}$")]
-    id: String,
-    /// As stored: some clients store numbers.
-    name: Value,
-    /// As stored.
-    plugin: Value,
-    /// How many of its tasks may run at once over all nodes; null counts as 0. As stored.
-    threads: Value,
-    /// Tasks with status -2 and below.
-    queued: u64,
-    /// Tasks with status -1 and 0.
-    running: u64,
-    /// Tasks with status 1 and above.
-    completed: u64,
 }
 
 /// A task as stored. `.fields` may leave out any of its keys.
@@ -215,13 +103,36 @@ impl PartialSchema for Tasks {
     }
 }
 
-impl ToSchema for Tasks {
-    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
-        schemas.push(("Task".to_owned(), Task::schema()));
-        schemas.push(("Count".to_owned(), Count::schema()));
-        Task::schemas(schemas);
+impl ToSchema for Tasks {}
+
+/// One for each id, or null.
+pub enum ChosenTasks {}
+
+impl PartialSchema for ChosenTasks {
+    fn schema() -> RefOr<Schema> {
+        let one = AnyOfBuilder::new()
+            .item(Ref::from_schema_name("ChosenTask"))
+            .item(ObjectBuilder::new().schema_type(Type::Null));
+        ArrayBuilder::new().items(one).into()
     }
 }
+
+impl ToSchema for ChosenTasks {}
+
+/// Where a task stands; or with `.fields` these.
+pub enum WaitAnswer {}
+
+impl PartialSchema for WaitAnswer {
+    fn schema() -> RefOr<Schema> {
+        AnyOfBuilder::new()
+            .item(Ref::from_schema_name("Waited"))
+            .item(Ref::from_schema_name("ChosenTask"))
+            .description(Some("Where the task stands; or with `.fields` these."))
+            .into()
+    }
+}
+
+impl ToSchema for WaitAnswer {}
 
 /// How a task is written.
 #[derive(IntoParams)]

@@ -5,14 +5,15 @@ use actix_web::http::header::{LOCATION, VARY};
 use actix_web::middleware::{DefaultHeaders, from_fn};
 use actix_web::web::{self, ServiceConfig};
 use actix_web::{FromRequest, Handler, HttpRequest, HttpResponse, Responder, Route, guard};
+use futures::FutureExt;
+use futures::future::Map;
 
-use crate::accept::wants_html;
+use crate::accept::{asks_for_html, wants_html};
 use crate::access::{Need, enforce};
 use crate::api::Answer;
 use crate::error::HttpError;
-use crate::ui;
+use crate::ui::{self, Rendered};
 
-/// A method of HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verb {
     /// Reads, also as HEAD.
@@ -26,32 +27,23 @@ pub enum Verb {
 
 impl Verb {
     /// What clients may send for it.
-    const fn allowed(self) -> &'static str {
+    const fn methods(self) -> &'static [&'static str] {
         match self {
-            Self::Get => "GET, HEAD",
-            Self::Post => "POST",
-            Self::Put => "PUT",
-            Self::Delete => "DELETE",
+            Self::Get => &["GET", "HEAD"],
+            Self::Post => &["POST"],
+            Self::Put => &["PUT"],
+            Self::Delete => &["DELETE"],
         }
     }
 
     #[cfg(test)]
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Get => "GET",
-            Self::Post => "POST",
-            Self::Put => "PUT",
-            Self::Delete => "DELETE",
-        }
+        self.methods()[0]
     }
 
-    fn route(self) -> Route {
-        match self {
-            Self::Get => web::route().guard(guard::Any(guard::Get()).or(guard::Head())),
-            Self::Post => web::post(),
-            Self::Put => web::put(),
-            Self::Delete => web::delete(),
-        }
+    /// Lets through what is sent for it.
+    fn guard(self) -> impl guard::Guard {
+        guard::fn_guard(move |context| self.methods().contains(&context.head().method.as_str()))
     }
 }
 
@@ -64,11 +56,32 @@ pub struct Declared {
     pub need: Need,
 }
 
+/// What may answer a request.
+pub trait Endpoint<Args>: Handler<Args, Output: Responder + 'static> {}
+
+impl<Args, F: Handler<Args, Output: Responder + 'static>> Endpoint<Args> for F {}
+
+/// What answers with a page, or with one that says what is wrong.
+#[derive(Clone)]
+struct Page<F>(F);
+
+impl<Args, F: Handler<Args, Output = Rendered>> Handler<Args> for Page<F> {
+    type Output = HttpResponse;
+    type Future = Map<F::Future, fn(Rendered) -> HttpResponse>;
+
+    fn call(&self, args: Args) -> Self::Future {
+        let page: fn(Rendered) -> HttpResponse = ui::page;
+        self.0.call(args).map(page)
+    }
+}
+
 /// An address and what can be done there.
 #[must_use = "an address is of no use unless it is added"]
 pub struct Place {
     path: &'static str,
     routes: Vec<(Verb, Need, Route)>,
+    /// What GET and HEAD do for people, if that is something else.
+    page: Option<Route>,
     is_shared: bool,
     varies: bool,
     guard: Option<Box<dyn guard::Guard>>,
@@ -76,44 +89,45 @@ pub struct Place {
 
 /// What is at an address. `{name}` stands for a part of it, as actix has it.
 pub fn at(path: &'static str) -> Place {
-    Place { path, routes: Vec::new(), is_shared: false, varies: false, guard: None }
+    Place { path, routes: Vec::new(), page: None, is_shared: false, varies: false, guard: None }
 }
 
 impl Place {
     /// What GET and HEAD do.
-    pub fn get<F, Args>(self, need: Need, handler: F) -> Self
-    where
-        F: Handler<Args>,
-        Args: FromRequest + 'static,
-        F::Output: Responder + 'static,
-    {
+    pub fn get<Args: FromRequest + 'static>(self, need: Need, handler: impl Endpoint<Args>) -> Self {
         self.add(Verb::Get, need, handler)
     }
 
-    pub fn post<F, Args>(self, need: Need, handler: F) -> Self
-    where
-        F: Handler<Args>,
-        Args: FromRequest + 'static,
-        F::Output: Responder + 'static,
-    {
+    /// The page that GET and HEAD have, for whomever.
+    pub fn page<Args: FromRequest + 'static>(
+        self,
+        need: Need,
+        page: impl Handler<Args, Output = Rendered>,
+    ) -> Self {
+        self.get(need, Page(page))
+    }
+
+    /// What GET and HEAD do for programs, and which page they have for people.
+    pub fn get_or_page<Args: FromRequest + 'static, OfPage: FromRequest + 'static>(
+        self,
+        need: Need,
+        handler: impl Endpoint<Args>,
+        page: impl Handler<OfPage, Output = Rendered>,
+    ) -> Self {
+        let is_for_people = guard::fn_guard(|context| asks_for_html(&context.head().headers));
+        let page = web::route().guard(Verb::Get.guard()).guard(is_for_people).to(Page(page));
+        Self { page: Some(needing(need, page)), ..self.get(need, handler).by_accept() }
+    }
+
+    pub fn post<Args: FromRequest + 'static>(self, need: Need, handler: impl Endpoint<Args>) -> Self {
         self.add(Verb::Post, need, handler)
     }
 
-    pub fn put<F, Args>(self, need: Need, handler: F) -> Self
-    where
-        F: Handler<Args>,
-        Args: FromRequest + 'static,
-        F::Output: Responder + 'static,
-    {
+    pub fn put<Args: FromRequest + 'static>(self, need: Need, handler: impl Endpoint<Args>) -> Self {
         self.add(Verb::Put, need, handler)
     }
 
-    pub fn delete<F, Args>(self, need: Need, handler: F) -> Self
-    where
-        F: Handler<Args>,
-        Args: FromRequest + 'static,
-        F::Output: Responder + 'static,
-    {
+    pub fn delete<Args: FromRequest + 'static>(self, need: Need, handler: impl Endpoint<Args>) -> Self {
         self.add(Verb::Delete, need, handler)
     }
 
@@ -132,13 +146,13 @@ impl Place {
         Self { guard: Some(Box::new(guard)), ..self }
     }
 
-    fn add<F, Args>(mut self, verb: Verb, need: Need, handler: F) -> Self
-    where
-        F: Handler<Args>,
-        Args: FromRequest + 'static,
-        F::Output: Responder + 'static,
-    {
-        self.routes.push((verb, need, needing(need, verb.route().to(handler))));
+    fn add<Args: FromRequest + 'static>(
+        mut self,
+        verb: Verb,
+        need: Need,
+        handler: impl Endpoint<Args>,
+    ) -> Self {
+        self.routes.push((verb, need, needing(need, web::route().guard(verb.guard()).to(handler))));
         self
     }
 }
@@ -161,18 +175,16 @@ impl<'a> Routes<'a> {
     /// Adds a place, behind those that were added before.
     pub fn add(&mut self, place: Place) -> &mut Self {
         let mut resource = web::resource(place.path);
-        let allow: Vec<&str> = place.routes.iter().map(|(verb, ..)| verb.allowed()).collect();
+        let allow: Vec<&str> = place.routes.iter().flat_map(|(verb, ..)| verb.methods()).copied().collect();
         let allow = allow.join(", ");
+        if let Some(page) = place.page {
+            resource = resource.route(page);
+        }
         for (verb, need, route) in place.routes {
             self.declared.push(Declared { path: place.path, verb, need });
             resource = resource.route(route);
             if place.is_shared {
-                resource = match verb {
-                    Verb::Get => resource.guard(guard::Any(guard::Get()).or(guard::Head())),
-                    Verb::Post => resource.guard(guard::Post()),
-                    Verb::Put => resource.guard(guard::Put()),
-                    Verb::Delete => resource.guard(guard::Delete()),
-                };
+                resource = resource.guard(verb.guard());
             }
         }
         if let Some(only) = place.guard {
@@ -190,12 +202,7 @@ impl<'a> Routes<'a> {
     }
 
     /// What answers when no place does.
-    pub fn otherwise<F, Args>(&mut self, need: Need, handler: F)
-    where
-        F: Handler<Args>,
-        Args: FromRequest + 'static,
-        F::Output: Responder + 'static,
-    {
+    pub fn otherwise<Args: FromRequest + 'static>(&mut self, need: Need, handler: impl Endpoint<Args>) {
         self.app.default_service(needing(need, web::to(handler)));
     }
 

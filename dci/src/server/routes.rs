@@ -54,12 +54,12 @@ fn accounts(routes: &mut Routes<'_>) {
     routes
         .add(at("/login").get(Nothing, ui::login::handle).post(Nothing, ui::login::log_in))
         .add(at("/logout").post(Login, ui::login::log_out))
-        .add(at("/account").get(Login, ui::account::handle).by_accept())
+        .add(at("/account").get_or_page(Login, ui::account::handle, ui::account::render))
         .add(at("/account/password").post(Login, ui::account::change_password))
         .add(at("/account/tokens").post(Login, ui::account::create_token))
         .add(at("/account/tokens/{id:[0-9a-f]{24}}/revoke").post(Login, ui::account::revoke_token))
         .add(at("/account/sessions/{id:[0-9a-f]{24}}/end").post(Login, ui::account::end_session))
-        .add(at("/users").get(Everywhere(Admin), ui::users::handle).by_accept());
+        .add(at("/users").get_or_page(Everywhere(Admin), ui::users::handle, ui::users::render));
 }
 
 /// Routes that only pages need.
@@ -67,12 +67,12 @@ fn pages(routes: &mut Routes<'_>) {
     // What is no asset may be a file of the same folder.
     let is_asset = guard::fn_guard(|context| ui::assets::is_at(context.head().uri.path()));
     routes
-        .add(at("/").get(Somewhere(Viewer), ui::overview::handle))
+        .add(at("/").page(Somewhere(Viewer), ui::overview::render))
         .add(at("/assets/{asset}").only(is_asset).get(Nothing, ui::assets::handle))
-        .add(at("/docs").get(Login, ui::docs::handle))
+        .add(at("/docs").page(Login, ui::docs::handle))
         .add(at("/search").get(Somewhere(Viewer), ui::search::handle).by_accept())
-        .add(at("/zone").get(Login, ui::zone::handle).post(Login, ui::zone::choose))
-        .add(at("/about").get(Everywhere(Viewer), ui::about::handle));
+        .add(at("/zone").page(Login, ui::zone::handle).post(Login, ui::zone::choose))
+        .add(at("/about").page(Everywhere(Viewer), ui::about::handle));
 }
 
 /// What of pages changes by itself.
@@ -110,40 +110,42 @@ fn forms(routes: &mut Routes<'_>) {
 /// Plugins, nodes, queues and the balance.
 fn things(routes: &mut Routes<'_>) {
     routes
-        .add(at("/plugins").get(Somewhere(Viewer), api::service::plugins).by_accept())
-        .add(at("/nodes").get(Everywhere(Viewer), api::nodes::list).by_accept())
+        .add(at("/plugins").get_or_page(Somewhere(Viewer), api::service::plugins, ui::plugins::render))
+        .add(at("/nodes").get_or_page(Everywhere(Viewer), api::nodes::list, ui::nodes::render))
         .add(
             at("/nodes/{node:.+}")
-                .get(Everywhere(Viewer), api::nodes::get)
+                .get_or_page(Everywhere(Viewer), api::nodes::get, ui::node::render)
                 .post(Everywhere(Operator), api::nodes::set)
-                .delete(Everywhere(Operator), api::nodes::remove)
-                .by_accept(),
+                .delete(Everywhere(Operator), api::nodes::remove),
         )
         .add(
             at("/queues")
-                .get(Somewhere(Viewer), api::queues::list)
-                .post(Everywhere(Operator), api::queues::create)
-                .by_accept(),
+                .get_or_page(Somewhere(Viewer), api::queues::list, ui::overview::render)
+                .post(Everywhere(Operator), api::queues::create),
         )
         // What else is done with a queue goes on to the next address.
         .add(at("/queues/{queue:.+}/explain").shared().get(Queue(Viewer), api::explain::queue))
         .add(at("/queues/{queue:.+}/recordings").shared().get(Queue(Viewer), api::queues::list_recordings))
-        .add(at("/queues/{queue:.+}/shadow").shared().get(Queue(Viewer), api::shadows::handle).by_accept())
-        .add(
-            at("/queues/{queue:.+}/groups").shared().get(Queue(Viewer), api::queues::list_groups).by_accept(),
-        )
+        .add(at("/queues/{queue:.+}/shadow").shared().get_or_page(
+            Queue(Viewer),
+            api::shadows::handle,
+            ui::queue::versions::shadow,
+        ))
+        .add(at("/queues/{queue:.+}/groups").shared().get_or_page(
+            Queue(Viewer),
+            api::queues::list_groups,
+            ui::queue::groups::render,
+        ))
         .add(
             at("/queues/{queue:.+}")
-                .get(Queue(Viewer), api::queues::get)
+                .get_or_page(Queue(Viewer), api::queues::get, ui::queue::render)
                 .post(Queue(Operator), api::update_queue::handle)
-                .delete(Queue(Operator), api::queues::remove)
-                .by_accept(),
+                .delete(Queue(Operator), api::queues::remove),
         )
         .add(
             at("/balance")
-                .get(Everywhere(Viewer), api::balance::get)
-                .post(Everywhere(Operator), api::balance::update)
-                .by_accept(),
+                .get_or_page(Everywhere(Viewer), api::balance::get, ui::balance::render)
+                .post(Everywhere(Operator), api::balance::update),
         );
 }
 
@@ -151,11 +153,10 @@ fn tasks(routes: &mut Routes<'_>) {
     routes
         .add(
             at("/tasks")
-                .get(Somewhere(Viewer), api::tasks::list)
-                .post(Somewhere(Submitter), api::create_tasks::handle)
-                .by_accept(),
+                .get_or_page(Somewhere(Viewer), api::tasks::list, ui::tasks::render)
+                .post(Somewhere(Submitter), api::create_tasks::handle),
         )
-        .add(at("/tasks/{id:[0-9a-f]{24}}").get(Task(Viewer), api::task::get).by_accept())
+        .add(at("/tasks/{id:[0-9a-f]{24}}").get_or_page(Task(Viewer), api::task::get, ui::task::render))
         .add(at("/tasks/{id:[0-9a-f]{24}}/stdout").get(Task(Viewer), api::task::stdout))
         .add(at("/tasks/{id:[0-9a-f]{24}}/stderr").get(Task(Viewer), api::task::stderr))
         .add(at("/tasks/{id:[0-9a-f]{24}}/bundle").get(Task(Viewer), api::task::bundle))
@@ -165,19 +166,18 @@ fn tasks(routes: &mut Routes<'_>) {
         .add(at("/tasks/{id:[0-9a-f]{24}}/explain").get(Task(Viewer), api::explain::task))
         .add(at("/tasks/{id:[0-9a-f]{24}}/graph").get(Task(Viewer), api::explain::graph))
         .add(at("/events").get(Somewhere(Viewer), api::events::follow))
-        .add(at("/locks").get(Somewhere(Viewer), api::explain::locks).by_accept())
-        .add(at("/locks/{name}").get(Somewhere(Viewer), api::explain::lock).by_accept());
+        .add(at("/locks").get_or_page(Somewhere(Viewer), api::explain::locks, ui::locks::list))
+        .add(at("/locks/{name}").get_or_page(Somewhere(Viewer), api::explain::lock, ui::locks::one));
 }
 
 fn bulk(routes: &mut Routes<'_>) {
     routes
         .add(
             at("/bulk")
-                .get(Everywhere(Viewer), api::bulk::list)
-                .post(Somewhere(Operator), api::bulk::create)
-                .by_accept(),
+                .get_or_page(Everywhere(Viewer), api::bulk::list, ui::bulk::render)
+                .post(Somewhere(Operator), api::bulk::create),
         )
-        .add(at("/bulk/{id:[0-9a-f]{24}}").get(Bulk(Viewer), api::bulk::get).by_accept())
+        .add(at("/bulk/{id:[0-9a-f]{24}}").get_or_page(Bulk(Viewer), api::bulk::get, ui::bulk::job::render))
         .add(at("/bulk/{id:[0-9a-f]{24}}/cancel").post(Bulk(Operator), api::bulk::cancel));
 }
 
@@ -191,8 +191,8 @@ fn service(routes: &mut Routes<'_>) {
         .add(at("/info").get(Login, api::service::info))
         .add(at("/metrics").get(Everywhere(Viewer), api::service::metrics))
         .add(at("/monitoring").get(Everywhere(Viewer), api::service::monitoring))
-        .add(at("/audit").get(Everywhere(Admin), api::events::audit).by_accept())
-        .add(at("/moments").get(Somewhere(Viewer), api::events::moment).by_accept())
+        .add(at("/audit").get_or_page(Everywhere(Admin), api::events::audit, ui::audit::render))
+        .add(at("/moments").get_or_page(Somewhere(Viewer), api::events::moment, ui::moment::render))
         .add(at("/counters").get(Everywhere(Viewer), api::events::counters))
         .add(at("/counters/audit").post(Everywhere(Operator), api::events::audit_counters));
 }
@@ -200,9 +200,13 @@ fn service(routes: &mut Routes<'_>) {
 fn schedules(routes: &mut Routes<'_>) {
     use api::schedules::{create, list, times};
     routes
-        .add(at("/schedules").get(Somewhere(Viewer), list).post(Somewhere(Submitter), create).by_accept())
+        .add(
+            at("/schedules")
+                .get_or_page(Somewhere(Viewer), list, ui::schedules::render)
+                .post(Somewhere(Submitter), create),
+        )
         // Before those of one schedule, as no schedule has such a name.
-        .add(at("/schedules/new").get(Somewhere(Submitter), ui::schedules::form::new).shared())
+        .add(at("/schedules/new").page(Somewhere(Submitter), ui::schedules::form::new).shared())
         .add(at("/schedules/preview").post(Somewhere(Viewer), times::preview_new).shared())
         .add(at("/ui/schedules").get(Everywhere(Viewer), ui::schedules::live));
 }
@@ -217,22 +221,21 @@ fn one_schedule(routes: &mut Routes<'_>) {
         .add(at("/schedules/{id:[^/]+}/backfill").post(Schedule(Submitter), times::backfill))
         .add(at("/schedules/{id:[^/]+}/preview").get(Schedule(Viewer), times::preview))
         .add(at("/schedules/{id:[^/]+}/runs").get(Schedule(Viewer), times::runs))
-        .add(at("/schedules/{id:[^/]+}/edit").get(Schedule(Submitter), form::edit))
+        .add(at("/schedules/{id:[^/]+}/edit").page(Schedule(Submitter), form::edit))
         .add(
             at("/schedules/{id:[^/]+}")
-                .get(Schedule(Viewer), get)
+                .get_or_page(Schedule(Viewer), get, one::render)
                 .post(Schedule(Submitter), update)
-                .delete(Schedule(Submitter), delete)
-                .by_accept(),
+                .delete(Schedule(Submitter), delete),
         )
         .add(at("/ui/schedules/{id:[0-9a-f]{24}}").get(Schedule(Viewer), one::live))
         .add(at("/ui/schedules/{id:[0-9a-f]{24}}/delete").post(Schedule(Submitter), delete_by_form));
 }
 
 fn calendars(routes: &mut Routes<'_>) {
-    use api::calendars::{create, delete, delete_by_form, get, list, set};
+    use api::calendars::{create, delete, delete_by_form, get, list, render, set};
     routes
-        .add(at("/calendars").get(Somewhere(Viewer), list).post(Everywhere(Operator), create).by_accept())
+        .add(at("/calendars").get_or_page(Somewhere(Viewer), list, render).post(Everywhere(Operator), create))
         .add(
             at("/calendars/{name:[^/]+}")
                 .get(Somewhere(Viewer), get)
@@ -244,8 +247,8 @@ fn calendars(routes: &mut Routes<'_>) {
 
 fn arrays(routes: &mut Routes<'_>) {
     routes
-        .add(at("/arrays").get(Somewhere(Viewer), api::arrays::list).by_accept())
-        .add(at("/arrays/{id:[0-9a-f]{24}}").get(Array(Viewer), api::arrays::get).by_accept())
+        .add(at("/arrays").get_or_page(Somewhere(Viewer), api::arrays::list, ui::arrays::list))
+        .add(at("/arrays/{id:[0-9a-f]{24}}").get_or_page(Array(Viewer), api::arrays::get, ui::arrays::one))
         .add(at("/arrays/{id:[0-9a-f]{24}}/cancel").post(Array(Operator), api::arrays::cancel))
         .add(at("/arrays/{id:[0-9a-f]{24}}/rerun").post(Array(Operator), api::arrays::rerun))
         .add(at("/arrays/{id:[0-9a-f]{24}}/retry").post(Array(Operator), api::arrays::retry))
@@ -254,48 +257,40 @@ fn arrays(routes: &mut Routes<'_>) {
 
 /// For web services, which show the token of their task. Where they show none in a header, it is behind the id.
 fn callbacks(routes: &mut Routes<'_>) {
-    use api::callbacks::{end, log, put_end, put_log, put_storage, store};
+    use api::callbacks::{end, log, store};
     routes
         .add(
             at("/callbacks/{id:[0-9a-f]{24}(?:-[0-9a-f]{64})?}/job_storage")
                 .post(Token, store)
-                .put(Token, put_storage),
+                .put(Token, store),
         )
-        .add(at("/callbacks/{id:[0-9a-f]{24}(?:-[0-9a-f]{64})?}/log").post(Token, log).put(Token, put_log))
-        .add(
-            at("/callbacks/{id:[0-9a-f]{24}(?:-[0-9a-f]{64})?}/status").post(Token, end).put(Token, put_end),
-        );
+        .add(at("/callbacks/{id:[0-9a-f]{24}(?:-[0-9a-f]{64})?}/log").post(Token, log).put(Token, log))
+        .add(at("/callbacks/{id:[0-9a-f]{24}(?:-[0-9a-f]{64})?}/status").post(Token, end).put(Token, end));
 }
 
 /// File sets. Their handlers look at the tenant of the set: a role on a queue alone is not enough.
 fn files(routes: &mut Routes<'_>) {
     contents(routes);
     routes
-        .add(at("/files").get(Somewhere(Viewer), api::files::list).by_accept())
+        .add(at("/files").get_or_page(Somewhere(Viewer), api::files::list, ui::files::render))
         .add(at("/files/versions/{id:[0-9a-f]{24}}/entries").post(Somewhere(Submitter), api::files::add))
         .add(at("/files/versions/{id:[0-9a-f]{24}}/commit").post(Somewhere(Submitter), api::files::commit))
         .add(at("/files/{name:[^/]+}/content/{path:.*}").get(Somewhere(Viewer), api::files::content))
         .add(
             at("/files/{name:[^/]+}")
-                .get(Somewhere(Viewer), api::files::get)
+                .get_or_page(Somewhere(Viewer), api::files::get, ui::files::render_one)
                 .post(Somewhere(Submitter), api::files::open)
-                .delete(Somewhere(Submitter), api::files::remove)
-                .by_accept(),
+                .delete(Somewhere(Submitter), api::files::remove),
         )
         .add(at("/ui/files/{name:[^/]+}/delete").post(Somewhere(Submitter), ui::files::remove));
 }
 
 fn contents(routes: &mut Routes<'_>) {
+    use api::files::{content_state, finish_content, put_chunk};
     routes
-        .add(at("/files/contents/{sha256:[0-9a-f]{64}}").get(Somewhere(Submitter), api::files::content_state))
-        .add(
-            at("/files/contents/{sha256:[0-9a-f]{64}}/finish")
-                .post(Somewhere(Submitter), api::files::finish_content),
-        )
-        .add(
-            at("/files/contents/{sha256:[0-9a-f]{64}}/{n:[0-9]+}")
-                .put(Somewhere(Submitter), api::files::put_chunk),
-        );
+        .add(at("/files/contents/{sha256:[0-9a-f]{64}}").get(Somewhere(Submitter), content_state))
+        .add(at("/files/contents/{sha256:[0-9a-f]{64}}/finish").post(Somewhere(Submitter), finish_content))
+        .add(at("/files/contents/{sha256:[0-9a-f]{64}}/{n:[0-9]+}").put(Somewhere(Submitter), put_chunk));
 }
 
 /// What is done with tasks. These come before the extensions, which have `POST /tasks/:queue` and
@@ -314,12 +309,11 @@ fn admission(routes: &mut Routes<'_>) {
     routes
         .add(
             at("/admission")
-                .get(Somewhere(Viewer), api::admission::list)
+                .get_or_page(Somewhere(Viewer), api::admission::list, ui::admission::render)
                 .post(Somewhere(Operator), api::admission::set)
-                .delete(Somewhere(Operator), api::admission::lift)
-                .by_accept(),
+                .delete(Somewhere(Operator), api::admission::lift),
         )
-        .add(at("/tenants").get(Everywhere(Admin), api::tenants::list).by_accept())
+        .add(at("/tenants").get_or_page(Everywhere(Admin), api::tenants::list, api::tenants::render))
         .add(
             at("/tenants/{tenant:.+}")
                 .get(Everywhere(Admin), api::tenants::get)
@@ -334,26 +328,30 @@ fn admission(routes: &mut Routes<'_>) {
 /// Plugins that the database defines.
 fn definitions(routes: &mut Routes<'_>) {
     use api::definitions::{create, delete, delete_by_form, get, import, list, put, put_by_form, validate};
+    use ui::plugins::{render_worker, render_workers};
     routes
-        .add(at("/workers").get(Everywhere(Viewer), list).post(Everywhere(Admin), create).by_accept())
+        .add(
+            at("/workers")
+                .get_or_page(Everywhere(Viewer), list, render_workers)
+                .post(Everywhere(Admin), create),
+        )
         // These are for POST alone: what else is done there is about workers of these names.
         .add(at("/workers/validate").post(Everywhere(Viewer), validate).shared())
         .add(at("/workers/import").post(Everywhere(Admin), import::handle).shared())
         .add(
             at("/workers/{name:[^/]+}")
-                .get(Everywhere(Viewer), get)
+                .get_or_page(Everywhere(Viewer), get, render_worker)
                 .put(Everywhere(Admin), put)
-                .delete(Everywhere(Admin), delete)
-                .by_accept(),
+                .delete(Everywhere(Admin), delete),
         )
         .add(at("/ui/workers/{name:[^/]+}").post(Everywhere(Admin), put_by_form))
         .add(at("/ui/workers/{name:[^/]+}/delete").post(Everywhere(Admin), delete_by_form));
 }
 
 fn subscriptions(routes: &mut Routes<'_>) {
-    use api::subscriptions::{delete, delete_by_form, get, list, set, set_by_form, test};
+    use api::subscriptions::{delete, delete_by_form, get, list, render, set, set_by_form, test};
     routes
-        .add(at("/subscriptions").get(Everywhere(Operator), list).by_accept())
+        .add(at("/subscriptions").get_or_page(Everywhere(Operator), list, render))
         .add(at("/subscriptions/{name:[^/]+}/test").post(Everywhere(Operator), test))
         .add(
             at("/subscriptions/{name:[^/]+}")
@@ -389,7 +387,7 @@ fn tasks_extension(routes: &mut Routes<'_>) {
 
 fn v3_extension(routes: &mut Routes<'_>) {
     routes
-        .add(at("/scheduler-json").get(Everywhere(Viewer), api::queues::programs))
+        .add(at("/scheduler-json").get(Everywhere(Viewer), api::queues::list))
         .add(at("/queue-prototypes-json").get(Everywhere(Viewer), api::v3::queue_prototypes))
         .add(at("/set-queue-attr-json").post(Everywhere(Operator), api::v3::set_queue_attr))
         .add(at("/start-queue-json").post(Everywhere(Operator), api::v3::start_queue))

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use askama::Template;
@@ -12,11 +11,10 @@ use disbatch_core::database_info::{Measured, Server, Topology};
 use serde_json::Value;
 
 use crate::api::service;
-use crate::openapi::OfRead;
 use crate::state::{Kept, State};
 use crate::ui::nodes::{NodeState, Now};
 use crate::ui::parts::{Pill, bytes};
-use crate::ui::{self, Rendered, plain};
+use crate::ui::{self, Rendered, balance, plain};
 
 /// How long it is kept how large collections are.
 const SIZES_KEPT: Duration = Duration::from_secs(30);
@@ -52,69 +50,53 @@ struct AboutPage<'a> {
 /// Which releases work here, what the database is like, and whether all is well.
 #[utoipa::path(
     get, path = "/about", tag = "service", operation_id = "about",
-    responses((status = 200, description = "All of it.", body = String, content_type = "text/html"), OfRead),
+    responses((status = 200, description = "All of it.", body = String, content_type = "text/html")),
 )]
-pub async fn handle(state: Data<State>) -> HttpResponse {
-    ui::page(render(&state).await)
-}
-
-async fn render(state: &State) -> Rendered {
+pub async fn handle(state: Data<State>) -> Rendered {
     let store = &state.store;
     let sizes = state.sizes.get(SIZES_KEPT, store.sizes());
     let (server, nodes, time, health, sizes) = futures::try_join!(
         store.about_server(),
         store.list_nodes(),
         store.server_time(),
-        service::monitored(state),
+        service::monitored(&state),
         sizes,
     )?;
     let now = Now { server: time, host: store.now() };
-    let found = AboutFacts {
-        name: store.database_name(),
-        server: &server,
-        nodes: &nodes,
-        now: &now,
-        health: &health,
-    };
-    ui::render(StatusCode::OK, &page(&found, sizes.as_ref().as_deref()))
+    let database = (store.database_name(), &server);
+    ui::render(StatusCode::OK, &page(database, (&nodes, &now), &health, sizes.as_ref().as_deref()))
 }
 
-struct AboutFacts<'a> {
-    name: &'a str,
-    server: &'a Server,
-    nodes: &'a [Document],
-    now: &'a Now,
-    health: &'a Value,
-}
-
-fn page<'a>(found: &AboutFacts<'_>, sizes: Option<&'a [Measured]>) -> AboutPage<'a> {
+fn page<'a>(
+    (name, server): (&str, &Server),
+    (nodes, now): (&[Document], &Now),
+    health: &Value,
+    sizes: Option<&'a [Measured]>,
+) -> AboutPage<'a> {
     let all = sizes.into_iter().flatten().filter_map(|(_, size)| *size);
     let total =
         bytes(all.fold(0_u64, |sum, size| sum.saturating_add(size.stored).saturating_add(size.indexes)));
     let some_unknown = sizes.into_iter().flatten().any(|(_, size)| size.is_none());
     AboutPage {
-        checks: checks(found),
-        dens: dens(found.nodes, found.now),
-        database: database(found.name, found.server),
+        checks: checks(server, health),
+        dens: dens(nodes, now),
+        database: database(name, server),
         sizes,
         total: if some_unknown { format!("at least {total}") } else { total },
     }
 }
 
-fn checks(found: &AboutFacts<'_>) -> [(&'static str, Pill, String); 3] {
-    let answered = found.server.answered_in;
-    let good = Pill { tone: "good", word: "OK" };
-    let message = format!("it answered within {:.1} ms", answered.as_secs_f64() * 1000.0);
+fn checks(server: &Server, health: &Value) -> [(&'static str, Pill, String); 3] {
+    let message = format!("it answered within {:.1} ms", server.answered_in.as_secs_f64() * 1000.0);
     let check = |name, key: &str| {
-        let text = |field: &str| found.health[key][field].as_str().unwrap_or_default().to_owned();
-        let state = match text("status").as_str() {
-            "OK" => good,
-            "WARNING" => Pill { tone: "busy", word: "WARNING" },
-            _ => Pill { tone: "bad", word: "CRITICAL" },
-        };
-        (name, state, text("message"))
+        let text = |field: &str| health[key][field].as_str().unwrap_or_default();
+        (name, balance::health(text("status")), text("message").to_owned())
     };
-    [("Database", good, message), check("Nodes", "disbatch"), check("QueueBalance", "queuebalance")]
+    [
+        ("Database", balance::health("OK"), message),
+        check("Nodes", "disbatch"),
+        check("QueueBalance", "queuebalance"),
+    ]
 }
 
 /// The nodes by the release of their DEN.
@@ -165,8 +147,7 @@ mod tests {
             "queuebalance": { "status": "CRITICAL", "message": "not <running>" },
         });
         let now = Now { server: NOW, host: NOW };
-        let found = AboutFacts { name: "db<1>", server: &server, nodes, now: &now, health: &health };
-        page(&found, sizes).render().unwrap()
+        page(("db<1>", &server), (nodes, &now), &health, sizes).render().unwrap()
     }
 
     #[test]

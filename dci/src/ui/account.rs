@@ -10,7 +10,7 @@ use actix_web::http::header::HOST;
 use actix_web::web::{Data, Path};
 use actix_web::{HttpRequest, HttpResponse};
 use bson::oid::ObjectId;
-use disbatch_core::accounts::{NewToken, PasswordError, PasswordHash, Role, UserName};
+use disbatch_core::accounts::{NewToken, PasswordError, Role, UserName};
 use disbatch_core::model::{Queue, QueueId};
 use disbatch_wire::accounts::{self as wire, Account, CreatedToken, PasswordChange};
 use disbatch_wire::liberal::Set;
@@ -19,35 +19,26 @@ use serde_json::{Value, json};
 use crate::access::{Login, Via, Who, address};
 use crate::api::{Answer, redirect};
 use crate::error::HttpError;
-use crate::openapi::{ErrorBody, OfRead, OfWrite};
-use crate::params::Params;
+use crate::openapi::{JSON_OR_FORM, JSON_OR_PAGE};
+use crate::params::{Lenient, Params};
 use crate::state::State;
-use crate::{accept, access, changes, json, ui, values};
+use crate::ui::{self, Rendered};
+use crate::{access, changes, json, values};
 use facts::{Facts, Form, Made, Notes, said};
 
 /// Who asks, what they may do, and their sessions and tokens. What a token may do is told to whoever comes with it, but
 /// not which sessions and tokens its owner has. Browsers get a page.
 #[utoipa::path(
     get, path = "/account", tag = "accounts", operation_id = "getAccount",
-    responses(
-        (
-            status = 200, content((Account = "application/json"), (String = "text/html")),
-            description = "Who it is; a page if `Accept` asks for HTML.",
-        ),
-        OfRead,
-    ),
+    responses((status = 200, description = "Who it is; a page if `Accept` asks for HTML.", body = Account, content_type = JSON_OR_PAGE)),
 )]
-pub async fn handle(
-    request: HttpRequest,
-    state: Data<State>,
-    who: Who,
-    params: Result<Params, HttpError>,
-) -> Answer {
-    if accept::wants_html(&request) {
-        let notes = Notes { said: said(&params.unwrap_or_default()), ..Notes::default() };
-        return Ok(ui::page(facts::render(&state, &who, StatusCode::OK, notes).await));
-    }
+pub async fn handle(state: Data<State>, who: Who) -> Answer {
     json::of(&Facts::gather(&state, &who).await?.account())
+}
+
+pub async fn render(state: Data<State>, who: Who, Lenient(params): Lenient) -> Rendered {
+    let notes = Notes { said: said(&params), ..Notes::default() };
+    facts::render(&state, &who, StatusCode::OK, notes).await
 }
 
 /// Ends one of the sessions of whoever asks: its browser has to log in again.
@@ -57,9 +48,8 @@ pub async fn handle(
     responses(
         (status = 200, description = "Ended.", body = Value, example = json!({"ended": true})),
         (status = 303, description = "Ended; the address of `.then` is next."),
-        (status = 404, description = "You have no such session.", body = ErrorBody),
-        (status = 409, description = "Nobody is asked who they are, so nobody has sessions.", body = ErrorBody),
-        OfWrite,
+        (status = 404, description = "You have no such session."),
+        (status = 409, description = "Nobody is asked who they are, so nobody has sessions."),
     ),
 )]
 pub async fn end_session(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
@@ -91,18 +81,15 @@ fn owner(who: &Who) -> Result<UserName, HttpError> {
 /// cookie of the answer is its key. Tokens stay as they are.
 #[utoipa::path(
     post, path = "/account/password", tag = "accounts", operation_id = "changePassword",
-    request_body(content(
-        (PasswordChange = "application/json"), (PasswordChange = "application/x-www-form-urlencoded"),
-    )),
+    request_body(content = PasswordChange, content_type = JSON_OR_FORM),
     responses(
         (
             status = 200, description = "Changed.", body = Value,
             example = json!({"said": "The password is changed, and all other sessions have ended."}),
         ),
         (status = 303, description = "Changed; the address of `.then` is next."),
-        (status = 400, description = "A password is missing, or the new one cannot be used.", body = ErrorBody),
-        (status = 409, description = "Nobody is asked who they are, so nobody has a password.", body = ErrorBody),
-        OfWrite,
+        (status = 400, description = "A password is missing, or the new one cannot be used."),
+        (status = 409, description = "Nobody is asked who they are, so nobody has a password."),
     ),
 )]
 pub async fn change_password(request: HttpRequest, state: Data<State>, who: Who, params: Params) -> Answer {
@@ -124,7 +111,7 @@ async fn change(request: &HttpRequest, state: &State, who: &Who, params: &Params
     if state.access.passwords.user(state, name.as_str(), &old, from).await?.is_none() {
         return Err(HttpError::forbidden("the old password is wrong"));
     }
-    let hash = hash(state, new.clone()).await?;
+    let hash = state.access.passwords.hash(new.clone()).await?.map_err(in_words)?;
     if !changes::set_password(state, who, &name, hash).await? {
         return Err(HttpError::not_found("there is no such user any more"));
     }
@@ -157,10 +144,6 @@ fn wanted(params: &Params) -> Result<(String, String), HttpError> {
     Ok((old, new))
 }
 
-async fn hash(state: &State, password: String) -> Result<PasswordHash, HttpError> {
-    state.access.passwords.hash(password).await?.map_err(in_words)
-}
-
 fn in_words(error: PasswordError) -> HttpError {
     match error {
         PasswordError::Length(_) => HttpError::bad_param(&error.to_string(), "new"),
@@ -185,20 +168,12 @@ const MOST_TOKENS: usize = 100;
 /// named, for so many days: 90 unless told otherwise, null for ever. Its text is told once. It is revoked with its owner.
 #[utoipa::path(
     post, path = "/account/tokens", tag = "accounts", operation_id = "createToken",
-    request_body(content(
-        (wire::NewToken = "application/json"), (wire::NewToken = "application/x-www-form-urlencoded"),
-    )),
+    request_body(content = wire::NewToken, content_type = JSON_OR_FORM),
     responses(
-        (
-            status = 200, content((CreatedToken = "application/json"), (String = "text/html")),
-            description = "The token, which nobody can read again; a page for the form of a page.",
-        ),
-        (status = 400, description = "A parameter is missing or wrong.", body = ErrorBody),
-        (
-            status = 409, description = "Nobody is asked who they are, or there are 100 tokens already.",
-            body = ErrorBody,
-        ),
-        OfWrite,
+        (status = 200, description = "The token, which nobody can read again; a page for the form of a page.", body = CreatedToken,
+            content_type = JSON_OR_PAGE),
+        (status = 400, description = "A parameter is missing or wrong."),
+        (status = 409, description = "Nobody is asked who they are, or there are 100 tokens already."),
     ),
 )]
 pub async fn create_token(request: HttpRequest, state: Data<State>, who: Who, params: Params) -> Answer {
@@ -222,9 +197,8 @@ pub async fn create_token(request: HttpRequest, state: Data<State>, who: Who, pa
     responses(
         (status = 200, description = "Revoked.", body = Value, example = json!({"revoked": true})),
         (status = 303, description = "Revoked; the address of `.then` is next."),
-        (status = 404, description = "You have no such token.", body = ErrorBody),
-        (status = 409, description = "Nobody is asked who they are, so nobody has tokens.", body = ErrorBody),
-        OfWrite,
+        (status = 404, description = "You have no such token."),
+        (status = 409, description = "Nobody is asked who they are, so nobody has tokens."),
     ),
 )]
 pub async fn revoke_token(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
@@ -324,6 +298,7 @@ fn server(request: &HttpRequest, state: &State) -> String {
 #[cfg(test)]
 mod tests {
     use bson::doc;
+    use disbatch_core::accounts::PasswordHash;
 
     use super::*;
 

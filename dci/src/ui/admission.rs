@@ -11,14 +11,14 @@ use askama::filters::{HtmlSafe, HtmlSafeOutput};
 use disbatch_core::accounts::Role;
 use disbatch_core::admission::{Action, Rule, Scope};
 use disbatch_wire::admission::AdmissionRule;
-use futures::FutureExt;
 
 use crate::access::{Who, viewer};
 use crate::admission::RuleState;
 use crate::error::HttpError;
-use crate::openapi::OfRead;
+use crate::openapi::EventStream;
 use crate::state::State;
 use crate::ui::Rendered;
+use crate::ui::links::Link;
 use crate::ui::live::{self, Part};
 use crate::ui::parts::{Pill, When};
 use crate::{admission, ui};
@@ -35,112 +35,92 @@ struct AdmissionPage {
 #[derive(Template)]
 #[template(path = "admission/rules.html")]
 struct Rules {
-    headline: Headline,
+    headline: Message,
     rows: Vec<Row>,
-    verdict: Option<Verdict>,
+    /// Whether it is safe to upgrade.
+    verdict: Option<Message>,
 }
 
 impl HtmlSafe for Rules {}
 
-/// What becomes of new tasks now, in a sentence.
-#[derive(Debug, PartialEq, Eq)]
-struct Headline {
+struct Message {
     tone: &'static str,
     text: String,
 }
 
-/// Whether it is safe to upgrade.
-struct Verdict {
-    is_safe: bool,
-    text: String,
-}
-
-/// A rule as a row of the table.
 struct Row {
     seen: AdmissionRule,
     /// What it is about, for people.
-    place: String,
-    /// The address of its queue.
-    address: Option<String>,
+    place: Link,
     action: Pill,
     by: String,
     at: When,
 }
 
-pub async fn render(state: &State, who: &Who) -> Rendered {
-    let shown = Rules::of(&admission::shown(state, who).await?);
+pub async fn render(state: Data<State>, who: Who) -> Rendered {
+    let shown = Rules::of(&admission::shown(&state, &who).await?);
     ui::render(StatusCode::OK, &AdmissionPage { shown, operates: viewer::may_somewhere(Role::Operator) })
 }
 
 /// What of the page changes, as Server-Sent Events like those of `/ui/overview`.
 #[utoipa::path(
-    get, path = "/ui/admission", tag = "service", operation_id = "admissionEvents",
-    responses(
-        (status = 200, description = "The events.", body = String, content_type = "text/event-stream"),
-        OfRead,
-    ),
+    get,
+    path = "/ui/admission",
+    tag = "service",
+    operation_id = "admissionEvents",
+    responses(EventStream)
 )]
 pub async fn live(request: HttpRequest, state: Data<State>, who: Who) -> HttpResponse {
     // What is shown depends on who looks.
     let reader = format!("admission for {:?} {:?}", who.name, who.rights);
-    let who = Rc::new(who);
-    live::respond(&request, &state, reader, move |state| {
-        let who = Rc::clone(&who);
-        async move {
-            let shown = Rules::of(&admission::shown(&state, &who).await?);
-            Ok(vec![Part::new("admission-rules", &shown)?])
-        }
-        .boxed_local()
+    live::respond(&request, &state, reader, Rc::new(who), async |state: &State, who: &Who| {
+        let shown = Rules::of(&admission::shown(state, who).await?);
+        Ok(vec![Part::new("admission-rules", &shown)?])
     })
-}
-
-/// The end of an id, by which people tell tasks apart.
-pub fn end_of(id: &str) -> &str {
-    id.get(id.len().saturating_sub(6)..).unwrap_or(id)
 }
 
 impl Rules {
     fn of(shown: &[RuleState]) -> Self {
-        let verdict = |shown: &RuleState| Some(Verdict { is_safe: shown.is_safe(), text: shown.verdict()? });
+        let tone = |shown: &RuleState| if shown.is_safe() { "good" } else { "bad" };
+        let verdict = |shown: &RuleState| Some(Message { tone: tone(shown), text: shown.verdict()? });
         Self {
-            headline: Headline::of(shown.iter().map(|shown| (&shown.rule.scope, shown.rule.action))),
+            headline: headline(shown.iter().map(|shown| (&shown.rule.scope, shown.rule.action))),
             rows: shown.iter().map(Row::of).collect(),
             verdict: shown.iter().find_map(verdict),
         }
     }
 }
 
-impl Headline {
-    /// Of all rules: for which tasks each is, and what it does to them.
-    fn of<'a>(rules: impl Iterator<Item = (&'a Scope, Action)>) -> Self {
-        let rules: Vec<(&Scope, Action)> = rules.collect();
-        let of_all = rules.iter().find(|(scope, _)| **scope == Scope::All).map(|(_, action)| *action);
-        let usual = of_all.unwrap_or(Action::Accept);
-        let whose = |action: Action| {
-            let scopes = rules.iter().filter(|(_, of)| *of == action).map(|(scope, _)| *scope);
-            Some((whose(scopes.collect()), action)).filter(|(whose, _)| !whose.is_empty())
-        };
-        let others = Action::ALL.into_iter().filter(|action| *action != usual).filter_map(whose);
-        let others: Vec<String> =
-            others.map(|(whose, action)| format!("of {whose} are {}", done(action))).collect();
-        let tone = match usual {
-            Action::Accept if others.is_empty() => "good",
-            Action::Reject => "bad",
-            Action::Accept | Action::Pause => "busy",
-        };
-        let text = match others.as_slice() {
-            [] => format!("All new tasks are {}.", done(usual)),
-            others => format!("New tasks {}; all others are {}.", others.join(", those "), done(usual)),
-        };
-        Self { tone, text }
-    }
+/// What becomes of new tasks now, in a sentence. Of all rules it takes for which tasks each is, and what it does to them.
+fn headline<'a>(rules: impl Iterator<Item = (&'a Scope, Action)>) -> Message {
+    let rules: Vec<(&Scope, Action)> = rules.collect();
+    let of_all = rules.iter().find(|(scope, _)| **scope == Scope::All).map(|(_, action)| *action);
+    let usual = of_all.unwrap_or(Action::Accept);
+    let whose = |action: Action| {
+        let scopes = rules.iter().filter(|(_, of)| *of == action).map(|(scope, _)| *scope);
+        Some((whose(scopes.collect()), action)).filter(|(whose, _)| !whose.is_empty())
+    };
+    let others = Action::ALL.into_iter().filter(|action| *action != usual).filter_map(whose);
+    let others: Vec<String> =
+        others.map(|(whose, action)| format!("of {whose} are {}", told(action).1)).collect();
+    let tone = match usual {
+        Action::Accept if others.is_empty() => "good",
+        Action::Reject => "bad",
+        Action::Accept | Action::Pause => "busy",
+    };
+    let text = match others.as_slice() {
+        [] => format!("All new tasks are {}.", told(usual).1),
+        others => format!("New tasks {}; all others are {}.", others.join(", those "), told(usual).1),
+    };
+    Message { tone, text }
 }
 
-const fn done(action: Action) -> &'static str {
+/// What a rule does, and what becomes of tasks by it.
+const fn told(action: Action) -> (Pill, &'static str) {
     match action {
-        Action::Accept => "accepted",
-        Action::Pause => "held",
-        Action::Reject => "rejected",
+        Action::Accept => (Pill { tone: "good", word: "accept" }, "accepted"),
+        Action::Pause => (Pill { tone: "busy", word: "hold" }, "held"),
+        Action::Reject => (Pill { tone: "bad", word: "reject" }, "rejected"),
     }
 }
 
@@ -162,22 +142,14 @@ fn whose(scopes: Vec<&Scope>) -> String {
 impl Row {
     fn of(shown: &RuleState) -> Self {
         let rule = &shown.rule;
-        let (place, address) = match &rule.scope {
-            Scope::All => ("All tasks".to_owned(), None),
-            Scope::Queue(queue) => match &shown.name {
-                Some(name) => (format!("Queue {name}"), Some(format!("/queues/{queue}"))),
-                None => (format!("Queue {queue}, which is not there"), None),
-            },
-            Scope::Tenant(tenant) => (format!("Tenant {tenant}"), None),
-            Scope::Owner(owner) => (format!("Tasks of {owner}"), None),
+        let place = match &rule.scope {
+            Scope::All => Link::nowhere("All tasks"),
+            Scope::Queue(queue) => Link::queue(*queue, shown.name.as_ref()),
+            Scope::Tenant(tenant) => Link::nowhere(format!("Tenant {tenant}")),
+            Scope::Owner(owner) => Link::nowhere(format!("Tasks of {owner}")),
         };
-        let (tone, word) = match rule.action {
-            Action::Accept => ("good", "accept"),
-            Action::Pause => ("busy", "hold"),
-            Action::Reject => ("bad", "reject"),
-        };
-        let by = name_of(&rule.by).to_owned();
-        Self { seen: shown.view(), by, place, address, action: Pill { tone, word }, at: When::at(rule.at) }
+        let (by, action) = (name_of(&rule.by).to_owned(), told(rule.action).0);
+        Self { seen: shown.view(), by, place, action, at: When::at(rule.at) }
     }
 }
 
@@ -187,31 +159,14 @@ const NOBODY: &str = "the REST API";
 /// The bar, which is empty as long as there is nothing to say.
 #[derive(Debug, Default, Template)]
 #[template(path = "parts/intake.html")]
-pub struct Intake {
-    rule: Option<Closed>,
+pub struct Intake<'a> {
+    /// That for all tasks.
+    pub rule: Option<&'a Rule>,
+    /// Whether the reader sees all queues. Who has made the rule is not for others.
+    pub sees_all: bool,
 }
 
-/// A rule for all tasks.
-#[derive(Debug)]
-struct Closed {
-    rejects: bool,
-    since: When,
-    by: Option<String>,
-    reason: Option<String>,
-}
-
-impl Intake {
-    /// What a rule for all tasks comes to. Who has made it is not for those who see only some queues.
-    pub fn of(rule: Option<&Rule>, sees_all: bool) -> Self {
-        let closed = |rule: &Rule| Closed {
-            rejects: rule.action == Action::Reject,
-            since: When::at(rule.at),
-            by: Some(name_of(&rule.by)).filter(|name| sees_all && !name.is_empty()).map(str::to_owned),
-            reason: rule.reason.clone(),
-        };
-        Self { rule: rule.map(closed) }
-    }
-
+impl Intake<'_> {
     /// For pages that are made for somebody.
     pub fn html(&self) -> HtmlSafeOutput<String> {
         HtmlSafeOutput(self.render().unwrap_or_default())
@@ -221,7 +176,7 @@ impl Intake {
 /// The bar as a part of a page that changes by itself.
 pub async fn intake(state: &State, sees_all: bool) -> Result<Part, HttpError> {
     let rule = state.store.rule_for_all().await?;
-    Part::new("intake", &Intake::of(rule.as_ref(), sees_all))
+    Part::new("intake", &Intake { rule: rule.as_ref(), sees_all })
 }
 
 /// Who made a rule, without the address; nothing if nobody was asked.
@@ -247,18 +202,16 @@ mod tests {
                 safe,
                 ..AdmissionRule::default()
             },
-            place: "Tenant <acme>".to_owned(),
-            address: None,
+            place: Link::nowhere("Tenant <acme>"),
             action: Pill { tone: "busy", word: "hold" },
             by: "anna".to_owned(),
             at: When::default(),
         }
     }
 
-    fn html(rows: Vec<Row>, verdict: Option<Verdict>, operates: bool) -> String {
-        AdmissionPage { shown: Rules { headline: Headline::of([].into_iter()), rows, verdict }, operates }
-            .render()
-            .unwrap()
+    fn html(rows: Vec<Row>, verdict: Option<Message>, operates: bool) -> String {
+        let shown = Rules { headline: headline([].into_iter()), rows, verdict };
+        AdmissionPage { shown, operates }.render().unwrap()
     }
 
     #[test]
@@ -279,7 +232,7 @@ mod tests {
         let [acme, other] = ["acme", "other"].map(|name| Scope::Tenant(name.to_owned()));
         let anna = Scope::Owner("anna".to_owned());
         let of = |rules: &[(&Scope, Action)]| {
-            let Headline { tone, text } = Headline::of(rules.iter().copied());
+            let Message { tone, text } = headline(rules.iter().copied());
             format!("{tone}: {text}")
         };
         assert_eq!(of(&[]), "good: All new tasks are accepted.");
@@ -296,17 +249,17 @@ mod tests {
 
     #[test]
     fn a_rule_for_all_is_asked_about_and_says_in_large_letters_what_it_comes_to() {
-        let verdict = |is_safe, text: &str| Some(Verdict { is_safe, text: text.to_owned() });
-        let html = html(vec![row("all", false)], verdict(false, "Not safe to upgrade yet: 9 <wait>"), true);
+        let verdict = |tone, text: &str| Some(Message { tone, text: text.to_owned() });
+        let html = html(vec![row("all", false)], verdict("bad", "Not safe to upgrade yet: 9 <wait>"), true);
         for part in
             ["class=\"verdict tone-bad\"", "yet: 9 &#60;wait&#62;", "<option value=\"all\" data-question="]
         {
             assert!(html.contains(part), "{part} is not in {html}");
         }
-        let html = self::html(vec![row("all", true)], verdict(true, "Safe to upgrade"), true);
+        let html = self::html(vec![row("all", true)], verdict("good", "Safe to upgrade"), true);
         assert!(html.contains("class=\"verdict tone-good\""), "{html}");
-        let headline = Headline::of([].into_iter());
-        let shown = Rules { headline, rows: vec![row("all", true)], verdict: verdict(true, "Safe") };
+        let headline = headline([].into_iter());
+        let shown = Rules { headline, rows: vec![row("all", true)], verdict: verdict("good", "Safe") };
         live::assert_on_page(&[Part::new("admission-rules", &shown).unwrap()], &html);
     }
 
@@ -318,7 +271,7 @@ mod tests {
             by: by.to_owned(),
             at: DateTime::from_millis(1_795_163_067_344),
         };
-        Intake::of(Some(&rule), sees_all).render().unwrap()
+        Intake { rule: Some(&rule), sees_all }.render().unwrap()
     }
 
     #[test]

@@ -8,7 +8,6 @@ use actix_web::http::header::{CACHE_CONTROL, HeaderValue};
 use actix_web::web::{Data, Path};
 use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
-use bson::DateTime;
 use disbatch_core::callbacks::Token;
 use disbatch_core::model::Task;
 use disbatch_core::task::question::Awaiting;
@@ -17,21 +16,21 @@ use disbatch_wire::task_actions::{AnswerLink, NewAnswer};
 use crate::access::address;
 use crate::api::{Answer, answers, task_actions};
 use crate::error::HttpError;
-use crate::openapi::{ErrorBody, OfAnybody};
+use crate::openapi::OfAnybody;
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::Rendered;
-use crate::ui::parts::When;
+use crate::ui::parts::{When, when};
 use crate::ui::schema::Field;
 use crate::{allowance, changes, connections, ui};
 
 #[derive(Template)]
 #[template(path = "answer.html")]
-struct AnswerPage {
-    stage: Stage,
+struct AnswerPage<'a> {
+    stage: Stage<'a>,
 }
 
-enum Stage {
+enum Stage<'a> {
     /// What is asked, and what was wrong with the answer that was sent.
     Asks {
         title: String,
@@ -41,11 +40,7 @@ enum Stage {
     },
     Done,
     /// To those who may answer themselves: the address for somebody else.
-    Link {
-        path: String,
-        task: String,
-        until: String,
-    },
+    Link(&'a AnswerLink),
 }
 
 /// The question, for whoever has the link.
@@ -54,15 +49,10 @@ enum Stage {
     params(("id" = String, Path, description = "The task's id, a hyphen, and the secret of the link.")),
     responses(
         (status = 200, description = "The page.", body = String, content_type = "text/html"),
-        (
-            status = 401, description = "There is no such link, or the question was answered. A page.", body = String,
-            content_type = "text/html"
-        ),
-        (status = 404, description = "No link looks like this.", body = ErrorBody),
-        (
-            status = 429, description = "There were too many wrong links. A page.", body = String,
-            content_type = "text/html"
-        ),
+        (status = 401, description = "There is no such link, or the question was answered. A page.", body = String,
+            content_type = "text/html"),
+        (status = 404, description = "No link looks like this."),
+        (status = 429, description = "There were too many wrong links. A page.", body = String, content_type = "text/html"),
         OfAnybody,
     ),
 )]
@@ -81,23 +71,12 @@ pub async fn show(request: HttpRequest, state: Data<State>, id: Path<String>) ->
     request_body(content = NewAnswer, content_type = "application/x-www-form-urlencoded"),
     responses(
         (status = 200, description = "It is stored.", body = String, content_type = "text/html"),
-        (
-            status = 400, description = "It does not fit the form. A page.", body = String,
-            content_type = "text/html"
-        ),
-        (
-            status = 401, description = "There is no such link, or the question was answered. A page.", body = String,
-            content_type = "text/html"
-        ),
-        (status = 404, description = "No link looks like this.", body = ErrorBody),
-        (
-            status = 409, description = "Somebody else has answered at the same time. A page.", body = String,
-            content_type = "text/html"
-        ),
-        (
-            status = 429, description = "There were too many wrong links. A page.", body = String,
-            content_type = "text/html"
-        ),
+        (status = 400, description = "It does not fit the form. A page.", body = String, content_type = "text/html"),
+        (status = 401, description = "There is no such link, or the question was answered. A page.", body = String,
+            content_type = "text/html"),
+        (status = 404, description = "No link looks like this."),
+        (status = 409, description = "Somebody else has answered at the same time. A page.", body = String, content_type = "text/html"),
+        (status = 429, description = "There were too many wrong links. A page.", body = String, content_type = "text/html"),
         OfAnybody,
     ),
 )]
@@ -126,12 +105,9 @@ pub async fn send(
 
 /// The page with a link that was made by a form.
 pub fn made(link: &AnswerLink) -> Answer {
-    let AnswerLink { id, path, until } = link;
-    let stage = Stage::Link { path: path.clone(), task: id.clone(), until: until.clone() };
-    Ok(private(ui::page(ui::render(StatusCode::OK, &AnswerPage { stage }))))
+    Ok(private(ui::page(ui::render(StatusCode::OK, &AnswerPage { stage: Stage::Link(link) }))))
 }
 
-/// Somebody with a link.
 struct Holder {
     task: Task,
     awaiting: Awaiting,
@@ -165,14 +141,10 @@ fn asks(awaiting: &Awaiting, status: StatusCode, message: Option<String>) -> Ren
     let stage = Stage::Asks {
         title: awaiting.title.clone(),
         fields: answers::form_of(awaiting).fields,
-        until: until(awaiting.deadline),
+        until: when(&awaiting.deadline),
         message,
     };
     ui::render(status, &AnswerPage { stage })
-}
-
-fn until(deadline: Option<DateTime>) -> When {
-    When::of(deadline.map(bson::Bson::from).as_ref())
 }
 
 /// The address is a secret: the page is not kept. To other sites no address is told; were it told to nobody, browsers would not say whose form it is.

@@ -11,12 +11,12 @@ use bson::doc;
 use bson::oid::ObjectId;
 use disbatch_core::accounts::Role;
 use disbatch_core::arrays::{Array, ArrayRow, ArrayState, Cell as ArrayCell, Counts, Element, FinalWhen};
-use disbatch_core::model::{Queue, Selector, Status, TaskId, whole_number};
+use disbatch_core::model::{Queue, Selector, Status, TaskId};
 use disbatch_core::store::{Store, StoreError};
 
 use crate::access::Who;
 use crate::error::HttpError;
-use crate::openapi::OfFixed;
+use crate::openapi::{EventStream, OfFixed};
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::bulk::encoded;
@@ -24,7 +24,7 @@ use crate::ui::live::{self, Part};
 use crate::ui::names::{Called, label, names};
 use crate::ui::parts::{cut, grouped};
 use crate::ui::tasks::columns::{Cell, Column};
-use crate::ui::{Rendered, StatusView, plain, text};
+use crate::ui::{Rendered, StatusView, integer, plain, text};
 use crate::{arrays, ui};
 
 #[derive(Template)]
@@ -82,18 +82,18 @@ struct Last {
     when: &'static str,
 }
 
-pub async fn list(state: &State, who: &Who, params: &Params) -> Rendered {
-    let (filter, limit) = arrays::filter(state, who, params).await?;
+pub async fn list(state: Data<State>, who: Who, params: Params) -> Rendered {
+    let (filter, limit) = arrays::filter(&state, &who, &params).await?;
     let reach = who.reach(Role::Viewer);
     let (found, queues) =
         futures::try_join!(state.store.list_arrays(&filter, limit), state.store.queues_within(&reach))?;
-    let search = search_of(params, limit);
+    let search = search_of(&params, limit);
     ui::render(StatusCode::OK, &ArraysPage::of(&found, &queues, &search, limit))
 }
 
-pub async fn one(state: &State, id: &str, params: &Params) -> Rendered {
-    let (from, limit) = arrays::extent(params)?;
-    let array = arrays::find(state, id).await?;
+pub async fn one(state: Data<State>, id: Path<String>, params: Params) -> Rendered {
+    let (from, limit) = arrays::extent(&params)?;
+    let array = arrays::find(&state, &id).await?;
     let status: Option<i64> = text(params.fields.get("status")).trim().parse().ok();
     let elements = match status.map(Status::from_code) {
         Some(status) => state.store.array_elements_with(&array, status, from, limit).await?,
@@ -114,7 +114,7 @@ pub async fn one(state: &State, id: &str, params: &Params) -> Rendered {
     let page = ArrayPage {
         title: if title.is_empty() { queue_name.clone() } else { title },
         queue_name,
-        panel: panel(state, &array).await?,
+        panel: panel(&state, &array).await?,
         elements,
         called,
         status: status.map(StatusView::from_code),
@@ -134,10 +134,7 @@ pub async fn one(state: &State, id: &str, params: &Params) -> Rendered {
 #[utoipa::path(
     get, path = "/ui/arrays/{id}", tag = "service", operation_id = "arrayEvents",
     params(("id" = String, Path, description = "The array's id.")),
-    responses(
-        (status = 200, description = "The events.", body = String, content_type = "text/event-stream"),
-        OfFixed,
-    ),
+    responses(EventStream, OfFixed),
 )]
 pub async fn live(request: HttpRequest, state: Data<State>, id: Path<String>) -> HttpResponse {
     live::of_one(&request, &state, ("array", id.into_inner()), parts)
@@ -163,7 +160,7 @@ async fn panel<'a>(state: &State, array: &'a Array) -> Result<Panel<'a>, HttpErr
                 store.find_task_fields(id, doc! { "status": 1 }),
                 titles.read(store, [id])
             )?;
-            let status = task.as_ref().and_then(|task| task.get("status")).and_then(whole_number);
+            let status = task.and_then(|task| integer(&task, "status"));
             let when = match when {
                 FinalWhen::Succeeded => "when all elements have succeeded",
                 FinalWhen::Finished => "when all elements have ended",
@@ -228,16 +225,6 @@ fn exit(column: Column, element: &Element) -> String {
     }
 }
 
-/// How long it ran.
-fn ran(element: &Element) -> String {
-    exit(Column::Ran, element)
-}
-
-/// How it ended.
-fn code(element: &Element) -> String {
-    exit(Column::Exit, element)
-}
-
 /// The address of the search that `params` asks for, from the first array on.
 fn search_of(params: &Params, limit: i64) -> String {
     let given = ["queue", "state"].map(|name| (name, text(params.fields.get(name))));
@@ -292,7 +279,6 @@ const VALUE: usize = 40;
 struct Picture {
     width: u32,
     height: u32,
-    /// What it shows.
     words: String,
     squares: Vec<Square>,
 }
@@ -314,7 +300,7 @@ fn in_a_square(count: u32) -> u32 {
 impl Picture {
     /// The picture of elements that have a square each.
     fn of_elements(elements: &[Element]) -> Self {
-        let square = |(place, element): (u32, &Element)| {
+        let square = |element: &Element| {
             let within: Vec<(Status, i64)> = element.status.map(|status| (status, 1)).into_iter().collect();
             let value = cut(&plain(element.value.as_ref()), VALUE);
             let mut title = format!("element {}", element.index);
@@ -322,20 +308,13 @@ impl Picture {
                 title = format!("{title}, {value}");
             }
             title = format!("{title}: {}", told(&within));
-            let ran = ran(element);
+            let ran = exit(Column::Ran, element);
             if element.status.is_some_and(Status::has_ended) && !ran.is_empty() {
                 title = format!("{title}, ran {ran}");
             }
-            let address = element.status.map(|_| format!("/tasks/{}", element.id));
-            Square {
-                x: place % IN_A_ROW * SIZE,
-                y: place / IN_A_ROW * SIZE,
-                class: class(&within),
-                title,
-                address,
-            }
+            (class(&within), title, element.status.map(|_| format!("/tasks/{}", element.id)))
         };
-        Self::with((0..).zip(elements).take(SQUARES as usize).map(square).collect(), "an element")
+        Self::with(elements.iter().map(square), "an element")
     }
 
     /// The picture of an array of which each square has `size` elements.
@@ -355,18 +334,16 @@ impl Picture {
             } else {
                 format!("elements {first} to {last}")
             };
-            Square {
-                x: index % IN_A_ROW * SIZE,
-                y: index / IN_A_ROW * SIZE,
-                class: class(within),
-                title: format!("{place}: {}", told(within)),
-                address: Some(format!("/arrays/{}?.from={first}&.limit={size}#elements", array.id)),
-            }
+            let address = format!("/arrays/{}?.from={first}&.limit={size}#elements", array.id);
+            (class(within), format!("{place}: {}", told(within)), Some(address))
         };
-        Self::with((0..total.min(SQUARES)).map(square).collect(), &format!("{size} elements"))
+        Self::with((0..total).map(square), &format!("{size} elements"))
     }
 
-    fn with(squares: Vec<Square>, each: &str) -> Self {
+    fn with(squares: impl Iterator<Item = (&'static str, String, Option<String>)>, each: &str) -> Self {
+        let at = |place: u32| (place % IN_A_ROW * SIZE, place / IN_A_ROW * SIZE);
+        let square = |((x, y), (class, title, address))| Square { x, y, class, title, address };
+        let squares: Vec<Square> = (0..SQUARES).map(at).zip(squares).map(square).collect();
         Self {
             width: IN_A_ROW * SIZE,
             height: squares.last().map_or(0, |last| last.y + SIZE),
@@ -377,12 +354,12 @@ impl Picture {
 }
 
 fn told(within: &[(Status, i64)]) -> String {
-    let told: Vec<String> = match within {
-        [(status, 1)] => vec![ui::word(*status).to_owned()],
-        [] => vec!["no task".to_owned()],
-        several => several.iter().map(|(status, tasks)| format!("{tasks} {}", ui::word(*status))).collect(),
-    };
-    told.join(", ")
+    let each = |(status, tasks): &(Status, i64)| format!("{tasks} {}", ui::word(*status));
+    match within {
+        [(status, 1)] => ui::word(*status).to_owned(),
+        [] => "no task".to_owned(),
+        several => several.iter().map(each).collect::<Vec<_>>().join(", "),
+    }
 }
 
 /// What a square looks like: what needs attention first.

@@ -11,7 +11,7 @@ use actix_web::{HttpRequest, HttpResponse};
 
 use crate::api::Answer;
 use crate::error::HttpError;
-use crate::openapi::{ErrorBody, OfAnybody};
+use crate::openapi::OfAnybody;
 
 const STYLE: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
@@ -117,10 +117,10 @@ pub fn digest(bytes: &[u8]) -> u64 {
     get, path = "/assets/{asset}", tag = "service", operation_id = "getAsset",
     params(("asset" = String, Path, description = "Its name.", example = "app.css")),
     responses(
-        (status = 200, description = "Its content.", content((String = "text/css; charset=utf-8"),
-            (String = "text/javascript; charset=utf-8"), (String = "image/svg+xml"))),
+        (status = 200, description = "Its content.", body = String,
+            content_type = "text/css; charset=utf-8, text/javascript; charset=utf-8, image/svg+xml"),
         (status = 304, description = "The client has it already."),
-        (status = 404, description = "There is none with this name.", body = ErrorBody),
+        (status = 404, description = "There is none with this name."),
         OfAnybody,
     ),
 )]

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use actix_web::http::StatusCode;
+use actix_web::web::Data;
 use askama::Template;
 use bson::oid::ObjectId;
 use bson::{Bson, Document};
@@ -11,9 +12,10 @@ use disbatch_core::model::{Queue, TaskId};
 use disbatch_wire::history::AuditSearch;
 use disbatch_wire::options::field_names;
 
-use crate::params::Params;
+use crate::params::{Lenient, Params};
 use crate::state::State;
 use crate::ui::bulk::encoded;
+use crate::ui::links::Link;
 use crate::ui::names::{Called, end_of, names};
 use crate::ui::parts::{When, cut, grouped};
 use crate::ui::{Rendered, plain, text, zone};
@@ -66,13 +68,13 @@ impl Form {
     }
 }
 
-pub async fn render(state: &State, params: &Params) -> Rendered {
-    let query = history::audit_query(params, LIMIT, &zone::now())?;
+pub async fn render(state: Data<State>, Lenient(params): Lenient) -> Rendered {
+    let query = history::audit_query(&params, LIMIT, &zone::now())?;
     let (found, queues) = futures::try_join!(state.store.find_audit(&query), state.store.list_queues())?;
     let tasks = found.iter().flat_map(|found| &found.entries).flat_map(tasks_of);
     let tasks = state.titles(&queues).await?.read(&state.store, tasks).await?;
     let known = ObjectNames { queues: names(&queues), tasks };
-    ui::render(StatusCode::OK, &page(form(params, queues), found, &known))
+    ui::render(StatusCode::OK, &page(form(&params, queues), found, &known))
 }
 
 fn page(form: Form, found: Option<EntriesPage>, known: &ObjectNames) -> AuditPage {
@@ -161,7 +163,6 @@ fn tasks_of(entry: &Document) -> Vec<TaskId> {
     object.and_then(|object| object.id).into_iter().chain(first_task(entry)).map(TaskId).collect()
 }
 
-/// An entry.
 struct Row {
     at: When,
     who: String,
@@ -170,9 +171,9 @@ struct Row {
     what: String,
     /// The kind of what it was done to, before its name.
     kind: String,
-    object: Option<Thing>,
-    /// To which tasks, for a bulk job.
-    about: Vec<About>,
+    object: Option<Link>,
+    /// To which tasks, for a bulk job: what of them, and how it must be.
+    about: Vec<(String, Link)>,
     changes: Vec<Change>,
     result: String,
     /// The first of the tasks that were submitted: its id, and what it is called.
@@ -180,23 +181,6 @@ struct Row {
     reason: String,
 }
 
-/// Something that may have a page.
-#[derive(Debug, PartialEq, Eq)]
-struct Thing {
-    name: String,
-    address: Option<String>,
-}
-
-/// A part of what a bulk job is about.
-#[derive(Debug, PartialEq, Eq)]
-struct About {
-    /// What of the tasks.
-    what: String,
-    /// How it must be.
-    value: Thing,
-}
-
-/// A field that has changed.
 #[derive(Debug, PartialEq, Eq)]
 struct Change {
     field: String,
@@ -248,7 +232,7 @@ fn whom(entry: &Document) -> (String, String) {
 }
 
 /// What it was done to: its kind, and it by name, with its page if it has one.
-fn object(entry: &Document, names: &ObjectNames) -> (String, Option<Thing>) {
+fn object(entry: &Document, names: &ObjectNames) -> (String, Option<Link>) {
     let Ok(object) = entry.get_document("object") else {
         // Entries of older releases are of bulk jobs.
         let job = entry.get_object_id("job").ok().map(|id| page_of("/bulk", id, end_of(id)));
@@ -257,34 +241,35 @@ fn object(entry: &Document, names: &ObjectNames) -> (String, Option<Thing>) {
     let (kind, id) = (plain(object.get("kind")), object.get_object_id("id").ok());
     let name = Some(plain(object.get("name"))).filter(|name| !name.is_empty());
     let called = || name.clone().or_else(|| id.map(|id| id.to_hex())).unwrap_or_default();
+    let by_name = |place: &str| Link::to(called(), format!("{place}/{}", encoded(&called())));
     let thing = match (kind.as_str(), id) {
         ("queue", Some(id)) => queue(id, called(), &names.queues),
         ("task", Some(id)) => page_of("/tasks", id, names.task(id)),
         ("bulk", Some(id)) => page_of("/bulk", id, name.unwrap_or_else(|| end_of(id))),
         ("schedule", Some(id)) => page_of("/schedules", id, called()),
-        ("subscription", _) => Thing { name: called(), address: Some("/subscriptions".to_owned()) },
-        ("calendar", _) => Thing { name: called(), address: Some("/calendars".to_owned()) },
-        ("node", _) => Thing { address: Some(format!("/nodes/{}", encoded(&called()))), name: called() },
-        ("admission", _) => Thing { name: names.words(&called()), address: Some("/admission".to_owned()) },
-        ("balance", _) => Thing { name: "QueueBalance".to_owned(), address: Some("/balance".to_owned()) },
-        ("user", _) => Thing { name: called(), address: Some("/users".to_owned()) },
-        ("files", _) => Thing { address: Some(format!("/files/{}", encoded(&called()))), name: called() },
-        ("worker", _) => Thing { address: Some(format!("/workers/{}", encoded(&called()))), name: called() },
-        _ => Thing { name: called(), address: None }, // Nothing else has a page.
+        ("subscription", _) => Link::to(called(), "/subscriptions"),
+        ("calendar", _) => Link::to(called(), "/calendars"),
+        ("node", _) => by_name("/nodes"),
+        ("admission", _) => Link::to(names.words(&called()), "/admission"),
+        ("balance", _) => Link::to("QueueBalance", "/balance"),
+        ("user", _) => Link::to(called(), "/users"),
+        ("files", _) => by_name("/files"),
+        ("worker", _) => by_name("/workers"),
+        _ => Link::nowhere(called()), // Nothing else has a page.
     };
     let kind = if kind == "bulk" { "bulk job".to_owned() } else { kind };
     (kind, Some(thing).filter(|thing| !thing.name.is_empty()))
 }
 
-fn page_of(place: &str, id: ObjectId, name: String) -> Thing {
-    Thing { name, address: Some(format!("{place}/{id}")) }
+fn page_of(place: &str, id: ObjectId, name: String) -> Link {
+    Link::to(name, format!("{place}/{id}"))
 }
 
 /// A queue by the name that it has now. What is gone has no page.
-fn queue(id: ObjectId, otherwise: String, names: &HashMap<ObjectId, String>) -> Thing {
+fn queue(id: ObjectId, otherwise: String, names: &HashMap<ObjectId, String>) -> Link {
     match names.get(&id) {
         Some(name) => page_of("/queues", id, name.clone()),
-        None => Thing { name: otherwise, address: None },
+        None => Link::nowhere(otherwise),
     }
 }
 
@@ -365,19 +350,17 @@ fn first_task(entry: &Document) -> Option<ObjectId> {
 }
 
 /// A filter for people.
-fn about(filter: &Document, names: &ObjectNames) -> Vec<About> {
-    let plainly = |name: String| Thing { name, address: None };
-    let part = |(name, value): (&String, &Bson)| match (name.as_str(), value) {
-        ("queue", Bson::ObjectId(id)) => {
-            About { what: "queue".into(), value: queue(*id, id.to_hex(), &names.queues) }
-        }
-        ("queue", Bson::String(all)) if all == "*" => {
-            About { what: "queue".into(), value: plainly("all".into()) }
-        }
-        ("older_than", seconds) => {
-            About { what: "unchanged for".into(), value: plainly(format!("{} s", plain(Some(seconds)))) }
-        }
-        (other, value) => About { what: other.to_owned(), value: plainly(told(value, names)) },
+fn about(filter: &Document, names: &ObjectNames) -> Vec<(String, Link)> {
+    let part = |(name, value): (&String, &Bson)| {
+        let (what, value) = match (name.as_str(), value) {
+            ("queue", Bson::ObjectId(id)) => ("queue", queue(*id, id.to_hex(), &names.queues)),
+            ("queue", Bson::String(all)) if all == "*" => ("queue", Link::nowhere("all")),
+            ("older_than", seconds) => {
+                ("unchanged for", Link::nowhere(format!("{} s", plain(Some(seconds)))))
+            }
+            (other, value) => (other, Link::nowhere(told(value, names))),
+        };
+        (what.to_owned(), value)
     };
     filter.iter().map(part).collect()
 }

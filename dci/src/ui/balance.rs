@@ -16,14 +16,13 @@ use disbatch_core::config::Balance;
 use serde_json::{Map, Value, json};
 
 use crate::api::{Answer, balance};
-use crate::openapi::{ErrorBody, OfWrite};
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::Rendered;
 use crate::ui::parts::{Pill, When, grouped};
 use crate::{json, legacy, ui};
 
-/// Days as `max_tasks` has them.
+/// Days as `max_tasks` has them: all of them, and those of the week in the order in which weeks are shown.
 const DAYS: [(&str, &str); 8] = [
     ("*", "Every day"),
     ("1", "Monday"),
@@ -38,9 +37,9 @@ const DAYS: [(&str, &str); 8] = [
 #[derive(Template)]
 #[template(path = "balance.html")]
 struct BalancePage {
-    switches: [Switch; 4],
-    enabled: bool,
-    pretend: bool,
+    /// Of the configuration: name, whether it is on, and meaning.
+    switches: [(&'static str, bool, &'static str); 4],
+    config: Balance,
     /// Whether there is a document.
     begun: bool,
     state: Option<Pill>,
@@ -53,7 +52,7 @@ struct BalancePage {
     blank: TimeRow,
     week: Week,
     /// In the order in which they get their part: the default one last.
-    tiers: Vec<Tier>,
+    tiers: Vec<Vec<Item>>,
     /// What is in none.
     others: Vec<Item>,
     /// What is stored, as `POST /balance` takes it.
@@ -62,16 +61,8 @@ struct BalancePage {
     revision: String,
 }
 
-/// A switch of the configuration.
-struct Switch {
-    name: &'static str,
-    on: bool,
-    meaning: &'static str,
-}
-
 /// An entry of the timetable.
-#[derive(Debug, PartialEq, Eq, Template)]
-#[template(path = "balance/time.html")]
+#[derive(Debug, PartialEq, Eq)]
 struct TimeRow {
     day: String,
     time: String,
@@ -80,38 +71,15 @@ struct TimeRow {
     odd: Option<String>,
 }
 
-impl HtmlSafe for TimeRow {}
-
-struct Day {
-    value: &'static str,
-    name: &'static str,
-    chosen: bool,
-}
-
-impl TimeRow {
-    fn days(&self) -> Vec<Day> {
-        DAYS.map(|(value, name)| Day { value, name, chosen: value == self.day }).into()
-    }
-}
-
-struct Tier {
-    is_default: bool,
-    items: Vec<Item>,
-}
-
 /// A queue.
-#[derive(Template)]
-#[template(path = "balance/queue.html")]
 struct Item {
     name: String,
     /// Whether there is such a queue.
     known: bool,
 }
 
-impl HtmlSafe for Item {}
-
-pub async fn render(state: &State) -> Rendered {
-    let (stored, known) = futures::try_join!(state.store.stored_balance(), balance::known_queues(state))?;
+pub async fn render(state: Data<State>) -> Rendered {
+    let (stored, known) = futures::try_join!(state.store.stored_balance(), balance::known_queues(&state))?;
     ui::render(StatusCode::OK, &page(stored, &known, state.balance, state.store.now()))
 }
 
@@ -122,10 +90,9 @@ fn page(stored: Option<Document>, known: &[String], config: Balance, now: DateTi
     let until = stored.disabled.filter(|until| *until > now.timestamp_millis() / 1000);
     BalancePage {
         switches: switches(config),
-        enabled: config.enabled.0,
-        pretend: config.pretend.0,
+        config,
         begun,
-        state: stored.status.as_deref().map(pill),
+        state: stored.status.as_deref().map(health),
         message: stored.message.clone().unwrap_or_default(),
         seen: stored.timestamp.map(When::at).unwrap_or_default(),
         disabled: until.map(|until| When::at(DateTime::from_millis(until.saturating_mul(1000)))),
@@ -134,26 +101,22 @@ fn page(stored: Option<Document>, known: &[String], config: Balance, now: DateTi
         week: Week::of(&stored.max_tasks),
         tiers,
         others,
-        saved: json::compact(&saved(&stored)),
+        saved: json::compact(&document(&stored.max_tasks, &stored.queues)),
         revision,
     }
 }
 
-fn switches(config: Balance) -> [Switch; 4] {
-    let switch = |name, on, meaning| Switch { name, on, meaning };
+fn switches(config: Balance) -> [(&'static str, bool, &'static str); 4] {
     [
-        switch(
-            "balance.enabled",
-            config.enabled.0,
-            "Whether it works at all. A den with --balance does the work.",
-        ),
-        switch("balance.log", config.log.0, "Each change is logged."),
-        switch("balance.verbose", config.verbose.0, "What it was reckoned from is logged too."),
-        switch("balance.pretend", config.pretend.0, "Changes are logged and not made."),
+        ("balance.enabled", config.enabled.0, "Whether it works at all. A den with --balance does the work."),
+        ("balance.log", config.log.0, "Each change is logged."),
+        ("balance.verbose", config.verbose.0, "What it was reckoned from is logged too."),
+        ("balance.pretend", config.pretend.0, "Changes are logged and not made."),
     ]
 }
 
-fn pill(status: &str) -> Pill {
+/// A status as monitoring systems know it.
+pub fn health(status: &str) -> Pill {
     match status {
         "OK" => Pill { tone: "good", word: "OK" },
         "WARNING" => Pill { tone: "busy", word: "WARNING" },
@@ -186,27 +149,24 @@ fn time_row(key: &str, most: i64) -> TimeRow {
 }
 
 /// Tiers in the order in which they get their part, and what is in none. The first that is stored is the default one.
-fn tiers(stored: &[Vec<String>], known: &[String]) -> (Vec<Tier>, Vec<Item>) {
+fn tiers(stored: &[Vec<String>], known: &[String]) -> (Vec<Vec<Item>>, Vec<Item>) {
     let is_known: BTreeSet<&String> = known.iter().collect();
     let item = |name: &String| Item { name: name.clone(), known: is_known.contains(name) };
-    let tier = |is_default, names: &Vec<String>| Tier { is_default, items: names.iter().map(item).collect() };
-    let nothing = Vec::new();
-    let (default, others) = match stored.split_first() {
-        Some((default, others)) => (default, others),
-        None => (&nothing, &[][..]),
-    };
-    let mut tiers: Vec<Tier> = others.iter().map(|names| tier(false, names)).collect();
-    tiers.push(tier(true, default));
+    let tier = |names: &[String]| names.iter().map(item).collect::<Vec<Item>>();
+    let (default, others) = stored.split_at(stored.len().min(1));
+    let mut tiers: Vec<Vec<Item>> = others.iter().map(|names| tier(names)).collect();
+    tiers.push(tier(&default.concat()));
     let named: BTreeSet<&String> = stored.iter().flatten().collect();
     let mut rest: Vec<Item> = known.iter().filter(|name| !named.contains(name)).map(item).collect();
     rest.sort_by(|one, other| one.name.cmp(&other.name));
     (tiers, rest)
 }
 
-fn saved(stored: &BalanceDocument) -> Value {
+/// As `POST /balance` takes it.
+fn document(times: &[(String, i64)], queues: &[Vec<String>]) -> Value {
     let max_tasks: Map<String, Value> =
-        stored.max_tasks.iter().map(|(time, most)| (time.clone(), Value::from(*most))).collect();
-    json!({ "max_tasks": max_tasks, "queues": stored.queues })
+        times.iter().map(|(time, most)| (time.clone(), Value::from(*most))).collect();
+    json!({ "max_tasks": max_tasks, "queues": queues })
 }
 
 /// So many minutes are one unit of the picture's width.
@@ -218,17 +178,6 @@ const HEIGHT: usize = 100;
 /// A day has so many minutes.
 const DAY: usize = 24 * 60;
 
-/// The days in the order in which weeks are shown, with the number that `max_tasks` has for each.
-const WEEK_DAYS: [(u8, &str); 7] = [
-    (1, "Monday"),
-    (2, "Tuesday"),
-    (3, "Wednesday"),
-    (4, "Thursday"),
-    (5, "Friday"),
-    (6, "Saturday"),
-    (0, "Sunday"),
-];
-
 /// How many tasks may run over the week: as a picture, and as a table for those who cannot see it.
 #[derive(Debug, Template)]
 #[template(path = "balance/week.html")]
@@ -238,21 +187,13 @@ struct Week {
     area: String,
     /// Where days begin.
     grid: String,
-    days: [&'static str; WEEK_DAYS.len()],
     most: u64,
     words: String,
-    rows: Vec<Row>,
+    /// From when until when there is which limit.
+    rows: Vec<(String, String, u64)>,
 }
 
 impl HtmlSafe for Week {}
-
-/// A stretch of time with one limit.
-#[derive(Debug, PartialEq, Eq)]
-struct Row {
-    from: String,
-    until: String,
-    limit: u64,
-}
 
 impl Week {
     /// Those of a timetable. What is no time of the week is left out.
@@ -275,10 +216,9 @@ impl Week {
                 let _infallible = write!(grid, "M{} 0V{HEIGHT}", day * DAY / MINUTES);
                 grid
             }),
-            days: WEEK_DAYS.map(|(_, name)| name),
             most,
             words,
-            rows: stretches.iter().map(|stretch| row(*stretch)).collect(),
+            rows: stretches.iter().map(|(from, until, limit)| (told(*from), told(*until), *limit)).collect(),
         }
     }
 }
@@ -297,9 +237,9 @@ fn stretches(times: &Timetable) -> Vec<(usize, usize, u64)> {
 }
 
 fn at(minute: usize) -> Option<WeekMinute> {
-    let (number, _) = WEEK_DAYS.get(minute / DAY)?;
+    let (number, _) = DAYS.get(1 + minute / DAY)?;
     let (hour, rest) = (minute % DAY / 60, minute % 60);
-    WeekMinute::new(*number, u8::try_from(hour).ok()?, u8::try_from(rest).ok()?)
+    WeekMinute::new(number.parse().ok()?, u8::try_from(hour).ok()?, u8::try_from(rest).ok()?)
 }
 
 fn area(stretches: &[(usize, usize, u64)], most: u64) -> String {
@@ -319,12 +259,8 @@ fn area(stretches: &[(usize, usize, u64)], most: u64) -> String {
     path
 }
 
-fn row((from, until, limit): (usize, usize, u64)) -> Row {
-    Row { from: told(from), until: told(until), limit }
-}
-
 fn told(minute: usize) -> String {
-    let day = WEEK_DAYS.get(minute / DAY % 7).map_or("", |(_, name)| name);
+    let day = DAYS.get(1 + minute / DAY % 7).map_or("", |(_, name)| name);
     format!("{day} {:02}:{:02}", minute % DAY / 60, minute % 60)
 }
 
@@ -361,8 +297,7 @@ struct Checked {
                 "week": "<figure id=\"week\">..</figure>",
             }),
         ),
-        (status = 400, description = "The body is no JSON object.", body = ErrorBody),
-        OfWrite,
+        (status = 400, description = "The body is no JSON object."),
     ),
 )]
 pub async fn check(state: Data<State>, params: Params) -> Answer {
@@ -392,12 +327,10 @@ fn checked(fields: &Map<String, Value>, known: &BTreeSet<String>) -> Checked {
         };
         problems.push(Problem { at: format!("queues/{name}"), text: text.to_owned() });
     }
-    let max_tasks: Map<String, Value> =
-        times.iter().map(|(time, most)| (time.clone(), Value::from(*most))).collect();
     if queues.iter().all(Vec::is_empty) {
         queues.clear();
     }
-    Checked { document: json!({ "max_tasks": max_tasks, "queues": queues }), problems, times }
+    Checked { document: document(&times, &queues), problems, times }
 }
 
 fn checked_times(rows: Option<&Value>, problems: &mut Vec<Problem>) -> Vec<(String, i64)> {

@@ -19,22 +19,20 @@ use serde_json::Value;
 use crate::access::Who;
 use crate::api::bulk::DEFAULT_LIMIT;
 use crate::error::HttpError;
-use crate::openapi::OfFixed;
-use crate::params::Params;
+use crate::openapi::{EventStream, OfFixed};
+use crate::params::{Lenient, Params};
 use crate::state::State;
 use crate::ui::live::{self, Part};
 use crate::ui::names::names;
 use crate::ui::tasks::statuses::{Statuses, given};
-use crate::ui::tasks::title;
 use crate::ui::{Rendered, text};
-use crate::values::CREATED;
 use crate::{bulk, ui};
 use job::{Row, conditions};
 
 #[derive(Template)]
 #[template(path = "bulk.html")]
-struct BulkPage {
-    form: Form,
+struct BulkPage<'a> {
+    form: Form<'a>,
     message: Option<String>,
     jobs: Jobs,
     /// Where those before these are, and those after them; nothing if there are none.
@@ -46,38 +44,40 @@ struct BulkPage {
 
 #[derive(Template)]
 #[template(path = "bulk_confirm.html")]
-struct ConfirmPage {
-    action: &'static str,
-    title: &'static str,
+struct ConfirmPage<'a> {
+    wanted: &'a BulkRequest,
     count: Option<u64>,
     /// What has to be typed before it is done.
     typed: Option<u64>,
     conditions: Vec<(&'static str, String)>,
-    /// What becomes of archived tasks, where that is a question.
-    archived: &'static str,
-    reason: String,
     /// Every other parameter again.
     hidden: Vec<(String, String)>,
     /// Where to change them.
     back: String,
 }
 
-struct Form {
-    actions: Vec<(&'static str, &'static str, bool)>,
-    queues: Vec<(String, String, bool)>,
-    all: bool,
-    statuses: Statuses,
-    older_than: String,
-    created_since: String,
-    created_until: String,
-    ids: String,
-    node: String,
-    /// Whether a delete leaves archived tasks alone.
-    spared: bool,
-    reason: String,
+/// What the form has that was sent.
+struct Form<'a> {
+    queues: &'a [Queue],
+    params: &'a Params,
 }
 
-/// The latest jobs.
+impl Form<'_> {
+    fn field(&self, name: &str) -> String {
+        text(self.params.fields.get(name))
+    }
+
+    /// What is in a field for several.
+    fn each(&self, name: &str) -> Vec<String> {
+        given(self.params.fields.get(name))
+    }
+
+    fn is_chosen(&self, queue: &Queue) -> bool {
+        let (asked, name) = (self.field("queue"), queue.display_name());
+        queue.id.to_string() == asked || (!name.is_empty() && name == asked)
+    }
+}
+
 #[derive(Debug, Template)]
 #[template(path = "bulk/jobs.html")]
 struct Jobs {
@@ -86,8 +86,8 @@ struct Jobs {
 
 impl HtmlSafe for Jobs {}
 
-pub async fn render(state: &State, params: &Params) -> Rendered {
-    page(state, params, None).await
+pub async fn render(state: Data<State>, params: Params) -> Rendered {
+    page(&state, &params, None).await
 }
 
 /// The page with what is wrong with the form.
@@ -107,7 +107,7 @@ async fn page(state: &State, params: &Params, error: Option<&HttpError>) -> Rend
         job.map_or_else(String::new, |job| page.address("/bulk", Some((way, job))))
     };
     let shown = BulkPage {
-        form: form(&queues, params),
+        form: Form { queues: &queues, params },
         message: error.map(|error| error.message().to_owned()),
         jobs: Jobs::of(&found.jobs, &names(&queues)),
         previous: place("before", found.previous),
@@ -120,17 +120,13 @@ async fn page(state: &State, params: &Params, error: Option<&HttpError>) -> Rend
 /// What of the page changes, as Server-Sent Events: each message has elements that take the place of those with the
 /// same ids.
 #[utoipa::path(
-    get, path = "/ui/bulk", tag = "service", operation_id = "bulkEvents",
-    responses(
-        (status = 200, description = "The events.", body = String, content_type = "text/event-stream"),
-        OfFixed,
-    ),
+    get,
+    path = "/ui/bulk",
+    tag = "service",
+    operation_id = "bulkEvents",
+    responses(EventStream, OfFixed)
 )]
-pub async fn live(
-    request: HttpRequest,
-    state: Data<State>,
-    params: Result<Params, HttpError>,
-) -> HttpResponse {
+pub async fn live(request: HttpRequest, state: Data<State>, Lenient(params): Lenient) -> HttpResponse {
     live::of_search(&request, &state, ("jobs", params), parts)
 }
 
@@ -157,12 +153,12 @@ pub async fn confirm(state: &State, params: &Params, wanted: &BulkRequest, count
     ui::render(StatusCode::OK, &confirmation(params, wanted, count, &names))
 }
 
-fn confirmation(
+fn confirmation<'a>(
     params: &Params,
-    wanted: &BulkRequest,
+    wanted: &'a BulkRequest,
     count: Option<i64>,
     names: &HashMap<ObjectId, String>,
-) -> ConfirmPage {
+) -> ConfirmPage<'a> {
     let each = |(name, value): (&String, &Value)| -> Vec<(String, String)> {
         let values = match value {
             Value::Array(values) => values.iter().map(|value| text(Some(value))).collect(),
@@ -176,17 +172,10 @@ fn confirmation(
     let pairs: Vec<String> = pairs.map(|(name, value)| format!("{name}={}", encoded(value))).collect();
     let count = count.map(|count| u64::try_from(count).unwrap_or(0));
     ConfirmPage {
-        action: wanted.action.as_str(),
-        title: title(wanted.action),
+        wanted,
         count,
         typed: count.filter(|count| *count > 1 && wanted.action == Action::Delete),
         conditions: conditions(&wanted.filter.document(), names),
-        archived: match (wanted.action.reaches_archive(), wanted.filter.archive) {
-            (false, _) => "",
-            (true, true) => "Archived tasks that match are counted, and deleted, too.",
-            (true, false) => "Archived tasks are left alone.",
-        },
-        reason: wanted.reason.clone().unwrap_or_default(),
         hidden: given.into_iter().filter(|(name, _)| name != "reason").collect(),
         back: format!("/bulk?{}", pairs.join("&")),
     }
@@ -203,30 +192,6 @@ pub fn encoded(value: &str) -> String {
     })
 }
 
-fn form(queues: &[Queue], params: &Params) -> Form {
-    let field = |name: &str| text(params.fields.get(name));
-    let (action, queue) = (field("action"), field("queue"));
-    let option = |found: &Queue| {
-        let (id, name) = (found.id.to_string(), found.display_name());
-        let selected = id == queue || (!name.is_empty() && name == queue);
-        (id, name, selected)
-    };
-    let ids = params.fields.get("ids").map(|ids| given(Some(ids)).join(" "));
-    Form {
-        actions: Action::ALL.map(|known| (known.as_str(), title(known), known.as_str() == action)).to_vec(),
-        queues: queues.iter().map(option).collect(),
-        all: queue == "*",
-        statuses: Statuses::of(&given(params.fields.get("status"))),
-        older_than: field("older_than"),
-        created_since: field(CREATED[0]),
-        created_until: field(CREATED[1]),
-        ids: ids.unwrap_or_default(),
-        node: field("node"),
-        spared: field("archive") == "0",
-        reason: field("reason"),
-    }
-}
-
 /// Which page of the list of jobs it is, the latest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Page {
@@ -234,7 +199,6 @@ struct Page {
     limit: i64,
 }
 
-/// What is on it.
 #[derive(Debug)]
 struct JobsPage {
     /// The latest first.
@@ -334,7 +298,7 @@ mod tests {
         Jobs { rows: states.iter().map(|state| Row::of(&job(*state), &names)).collect() }
     }
 
-    fn page(form: Form, message: Option<&str>, jobs: Jobs) -> String {
+    fn page(form: Form<'_>, message: Option<&str>, jobs: Jobs) -> String {
         let (previous, next) = ("/bulk?.before=x".to_owned(), String::new());
         let message = message.map(str::to_owned);
         BulkPage { form, message, jobs, previous, next, live: "/ui/bulk".into() }.render().unwrap()
@@ -343,7 +307,7 @@ mod tests {
     #[test]
     fn the_page_shows_jobs_and_keeps_the_form() {
         let both = jobs(&[JobState::Running, JobState::Done]);
-        let html = page(form(&[queue()], &filled()), Some("no & no"), both);
+        let html = page(Form { queues: &[queue()], params: &filled() }, Some("no & no"), both);
         for part in [
             "data-live=\"/ui/bulk\"",
             "<progress max=\"500\" value=\"203\"",
@@ -363,7 +327,7 @@ mod tests {
             assert!(html.contains(part), "{part} is not in {html}");
         }
         assert_eq!(html.matches("hx-post=").count(), 1, "only what runs can be stopped");
-        let nothing = page(form(&[], &Params::default()), None, jobs(&[]));
+        let nothing = page(Form { queues: &[], params: &Params::default() }, None, jobs(&[]));
         assert!(nothing.contains("There are no bulk jobs yet.") && !nothing.contains(" style="));
     }
 
@@ -440,8 +404,8 @@ mod tests {
         let nasty = "<script>\"".repeat(10_000);
         let odd =
             params(json!({"ids": [&nasty, "b"], "status": {"$gt": 1}, "queue": 5, "older_than": &nasty}));
-        let html = page(form(&[queue()], &odd), Some(&nasty), jobs(&[]));
-        let plain = page(form(&[], &Params::default()), None, jobs(&[]));
+        let html = page(Form { queues: &[queue()], params: &odd }, Some(&nasty), jobs(&[]));
+        let plain = page(Form { queues: &[], params: &Params::default() }, None, jobs(&[]));
         assert_eq!(html.matches("<script").count(), plain.matches("<script").count());
         assert!(html.contains("&#60;script&#62;&#34;"));
     }

@@ -1,6 +1,5 @@
 //! `GET /docs`: the description of the API for people.
 
-use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use askama::Template;
 use serde_json::{Map, Value};
@@ -37,13 +36,10 @@ impl Docs<'_> {
 /// The description of the API as a page.
 #[utoipa::path(
     get, path = "/docs", tag = "service", operation_id = "docs",
-    responses(
-        (status = 200, description = "All operations.", body = String, content_type = "text/html"),
-        OfFixed,
-    ),
+    responses((status = 200, description = "All operations.", body = String, content_type = "text/html"), OfFixed),
 )]
-pub async fn handle() -> HttpResponse {
-    ui::page(show(openapi::description()))
+pub async fn handle() -> Rendered {
+    show(openapi::description())
 }
 
 fn show(description: &Value) -> Rendered {

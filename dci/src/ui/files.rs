@@ -10,7 +10,7 @@ use disbatch_core::files::{FileEntry, SetSummary};
 use crate::access::Who;
 use crate::api::{Answer, redirect};
 use crate::files::Page;
-use crate::openapi::{ErrorBody, OfWrite};
+use crate::openapi::JSON_OR_PAGE;
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::bulk::encoded;
@@ -27,19 +27,18 @@ struct FilesPage {
     stores: bool,
 }
 
-/// The page of a set.
 pub fn place(name: &str) -> String {
     format!("/files/{}", encoded(name))
 }
 
-pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
-    let query = files::query(who, params)?;
+pub async fn render(state: Data<State>, who: Who, params: Params) -> Rendered {
+    let query = files::query(&who, &params)?;
     let sets = state.store.filesets(&query).await?;
     let is_full = i64::try_from(sets.len()).is_ok_and(|sets| sets >= query.limit);
     let last = sets.last().filter(|_| is_full);
     let next =
         last.map(|last| format!("/files?.limit={}&.after={}", query.limit, encoded(&last.latest.name)));
-    let page = FilesPage { next: next.unwrap_or_default(), stores: files::may_store(who).is_ok(), sets };
+    let page = FilesPage { next: next.unwrap_or_default(), stores: files::may_store(&who).is_ok(), sets };
     ui::render(StatusCode::OK, &page)
 }
 
@@ -54,9 +53,9 @@ struct SetPage {
     stores: bool,
 }
 
-pub async fn render_one(state: &State, who: &Who, name: &str, params: &Params) -> Rendered {
-    let page = files::page(state, who, name, params).await?;
-    let stores = files::role_on(who, page.set.tenant.as_deref()) >= Some(Role::Submitter);
+pub async fn render_one(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Rendered {
+    let page = files::page(&state, &who, &name, &params).await?;
+    let stores = files::role_on(&who, page.set.tenant.as_deref()) >= Some(Role::Submitter);
     let prefix = text(params.options.get("prefix"));
     ui::render(StatusCode::OK, &SetPage::of(page, prefix, stores))
 }
@@ -90,11 +89,8 @@ impl SetPage {
     ),
     responses(
         (status = 303, description = "Removed; the list of sets is next."),
-        (status = 400, description = "The option is wrong. A page, unless it is the gate that refuses.",
-            content((ErrorBody = "application/json"), (String = "text/html"))),
-        (status = 404, description = "There is no such version. A page, unless it is the gate that refuses.",
-            content((ErrorBody = "application/json"), (String = "text/html"))),
-        OfWrite,
+        (status = 400, description = "The option is wrong. A page, unless it is the gate that refuses.", content_type = JSON_OR_PAGE),
+        (status = 404, description = "There is no such version. A page, unless it is the gate that refuses.", content_type = JSON_OR_PAGE),
     ),
 )]
 pub async fn remove(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {

@@ -28,11 +28,10 @@ use crate::state::State;
 use crate::ui::{admission, assets};
 use crate::{events, ui};
 
-/// An element of a page.
 #[derive(Debug, Clone)]
 pub struct Part {
     id: String,
-    html: String,
+    pub html: String,
     /// What tells whether it has changed.
     stamp: u64,
     /// The id of the table that it is a row of.
@@ -62,34 +61,7 @@ impl Part {
 }
 
 #[cfg(test)]
-impl Part {
-    pub fn id(&self) -> &str {
-        &self.id
-    }
-
-    pub fn html(&self) -> &str {
-        &self.html
-    }
-
-    /// Whether the part with this id has it in it.
-    pub fn is_within(&self, id: &str) -> bool {
-        self.within == Some(id)
-    }
-
-    pub fn stamp(&self) -> u64 {
-        self.stamp
-    }
-}
-
-/// Sees to it that each part is on a page once, under its id.
-#[cfg(test)]
-pub fn assert_on_page(parts: &[Part], html: &str) {
-    for part in parts {
-        let id = format!(" id=\"{}\"", part.id);
-        assert_eq!(html.matches(&id).count(), 1, "{id} in {html}");
-        assert!(part.html.contains(&id), "{part:?}");
-    }
-}
+pub use tests::assert_on_page;
 
 /// How often parts are found out at most.
 const EVERY: Duration = Duration::from_secs(1);
@@ -311,28 +283,30 @@ fn frame(name: Option<&str>, data: &str) -> String {
     frame
 }
 
-/// The answer for a client that looks at the page `name`, of which `find` finds out the parts. The name tells pages apart, and
-/// has whatever `find` depends on.
-pub fn respond<F>(
+/// The answer for a client that looks at the page `name`, of which `find` finds out the parts from what is `known`. The name tells
+/// pages apart, and has whatever `find` depends on.
+pub fn respond<T: ?Sized + 'static, F>(
     request: &HttpRequest,
     state: &Data<State>,
     name: impl Into<String>,
+    known: Rc<T>,
     find: F,
 ) -> HttpResponse
 where
-    F: Fn(Data<State>) -> LocalBoxFuture<'static, Result<Vec<Part>, HttpError>> + 'static,
+    F: AsyncFn(&State, &T) -> Result<Vec<Part>, HttpError> + 'static,
 {
     let mut response = events::response();
     if request.method() == Method::HEAD {
         return response.finish();
     }
-    let shared = state.clone();
     // What is told of rules depends on who looks.
     let sees_all = Who::of(request).is_ok_and(|who| who.is_everywhere(Role::Viewer));
     let name = if sees_all { name.into() } else { format!("{} in part", name.into()) };
+    let (shared, find) = (state.clone(), Rc::new(find));
     let viewer = state.feeds.look_at(name, move || {
-        let (state, parts) = (shared.clone(), find(shared.clone()));
+        let (state, known, find) = (shared.clone(), Rc::clone(&known), Rc::clone(&find));
         async move {
+            let parts = find(state.get_ref(), &known);
             let (mut parts, intake) = futures::try_join!(parts, admission::intake(&state, sees_all))?;
             parts.push(intake);
             Ok(parts)
@@ -352,37 +326,21 @@ pub fn of_one<F>(
 where
     F: AsyncFn(&State, &str) -> Result<Vec<Part>, HttpError> + 'static,
 {
-    of_known(request, state, format!("{kind} {id}"), (Rc::<str>::from(id), find))
+    respond(request, state, format!("{kind} {id}"), Rc::<str>::from(id), find)
 }
 
 /// The same for a page whose address is a search: `kind` says of what.
 pub fn of_search<F>(
     request: &HttpRequest,
     state: &Data<State>,
-    (kind, params): (&str, Result<Params, HttpError>),
+    (kind, params): (&str, Params),
     find: F,
 ) -> HttpResponse
 where
     F: AsyncFn(&State, &Params) -> Result<Vec<Part>, HttpError> + 'static,
 {
     let name = format!("{kind} {}", request.query_string());
-    of_known(request, state, name, (Rc::new(params.unwrap_or_default()), find))
-}
-
-fn of_known<T: ?Sized + 'static, F>(
-    request: &HttpRequest,
-    state: &Data<State>,
-    name: String,
-    (known, find): (Rc<T>, F),
-) -> HttpResponse
-where
-    F: AsyncFn(&State, &T) -> Result<Vec<Part>, HttpError> + 'static,
-{
-    let find = Rc::new(find);
-    respond(request, state, name, move |state| {
-        let (known, find) = (Rc::clone(&known), Rc::clone(&find));
-        async move { find(state.get_ref(), &known).await }.boxed_local()
-    })
+    respond(request, state, name, Rc::new(params), find)
 }
 
 fn frames(viewer: Viewer) -> impl Stream<Item = Result<Bytes, HttpError>> {
@@ -397,6 +355,34 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
+
+    impl Part {
+        pub fn id(&self) -> &str {
+            &self.id
+        }
+
+        pub fn html(&self) -> &str {
+            &self.html
+        }
+
+        /// Whether the part with this id has it in it.
+        pub fn is_within(&self, id: &str) -> bool {
+            self.within == Some(id)
+        }
+
+        pub fn stamp(&self) -> u64 {
+            self.stamp
+        }
+    }
+
+    /// Sees to it that each part is on a page once, under its id.
+    pub fn assert_on_page(parts: &[Part], html: &str) {
+        for part in parts {
+            let id = format!(" id=\"{}\"", part.id);
+            assert_eq!(html.matches(&id).count(), 1, "{id} in {html}");
+            assert!(part.html.contains(&id), "{part:?}");
+        }
+    }
 
     #[derive(Template)]
     #[template(source = "<p id=\"{{ id }}\">{{ text }}</p>", ext = "html")]

@@ -9,16 +9,17 @@ use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::oid::ObjectId;
 use disbatch_core::accounts::Role;
-use disbatch_core::gates::{LockDetails, LockMode, LockRow, Relative};
+use disbatch_core::gates::{LockDetails, LockFilter, LockMode, LockRow, Relative};
 use disbatch_core::model::{Queue, Status};
 use disbatch_core::store::StoreError;
 
 use crate::access::{Sight, Who};
 use crate::error::HttpError;
-use crate::openapi::OfFixed;
-use crate::params::Params;
+use crate::openapi::{EventStream, OfFixed};
+use crate::params::{Lenient, Params};
 use crate::state::State;
 use crate::ui::bulk::encoded;
+use crate::ui::links::Link;
 use crate::ui::live::Part;
 use crate::ui::names::{Called, names};
 use crate::ui::parts::{Pill, When};
@@ -56,7 +57,7 @@ struct LockPage {
 }
 
 /// Who holds a lock and who waits for it, which changes by itself. Nobody does of a lock that is free.
-#[derive(Template)]
+#[derive(Default, Template)]
 #[template(path = "locks/one.html")]
 struct Panel {
     name: String,
@@ -71,13 +72,10 @@ struct Panel {
 impl HtmlSafe for Table {}
 impl HtmlSafe for Panel {}
 
-/// A lock of the list.
+/// A lock of the list, with the first of those who hold it.
 struct Row {
-    name: String,
-    address: String,
-    held_by: u64,
+    lock: LockRow,
     first: Option<Task>,
-    waiting: String,
 }
 
 /// A task that holds a lock, or waits for it.
@@ -85,16 +83,13 @@ struct Task {
     /// `None`: whoever looks may not see it.
     id: Option<String>,
     title: String,
-    queue: String,
-    /// Its page; `None`: it has no queue.
-    queue_address: Option<String>,
+    queue: Link,
     status: StatusView,
     mode: String,
-    node: String,
+    node: Option<Link>,
     since: When,
 }
 
-/// What queues and tasks are called.
 struct Names {
     queues: HashMap<ObjectId, String>,
     tasks: Called,
@@ -111,54 +106,38 @@ impl Names {
         let tasks = state.titles(queues).await?.read(&state.store, ids).await?;
         Ok(Self { queues: names(queues), tasks })
     }
-
-    /// The same for a list of locks, each of which is shown with who holds it first.
-    async fn of_list(state: &State, queues: &[Queue], rows: &[LockRow]) -> Result<Self, StoreError> {
-        Self::read(state, queues, rows.iter().filter_map(|row| row.holders.first())).await
-    }
 }
 
-pub async fn list(state: &State, who: &Who, params: &Params) -> Rendered {
-    let (sight, queues) = seen(state, who).await?;
-    let asked = gates::filter(params)?;
-    let rows = gates::locks(state, &sight, &asked).await?;
-    let names = Names::of_list(state, &queues, &rows).await?;
-    let (filter, limit) = asked;
-    let after = filter.after.unwrap_or_default();
-    let page = LocksPage::of(&rows, (&filter.prefix.unwrap_or_default(), &after), limit, &names);
-    ui::render(StatusCode::OK, &page)
+pub async fn list(state: Data<State>, who: Who, params: Params) -> Rendered {
+    let (sight, queues) = seen(&state, &who).await?;
+    let asked = gates::filter(&params)?;
+    let table = Table::gather(&state, &sight, &queues, &asked).await?;
+    ui::render(StatusCode::OK, &LocksPage::of(table, asked))
 }
 
 /// One lock. It has a page when it is free, too: whoever comes from a task wants to know that.
-pub async fn one(state: &State, who: &Who, name: &str) -> Rendered {
-    let (sight, queues) = seen(state, who).await?;
+pub async fn one(state: Data<State>, who: Who, name: Path<String>) -> Rendered {
+    let (sight, queues) = seen(&state, &who).await?;
     let page = LockPage {
-        live: format!("/ui/locks/{}", encoded(name)),
-        panel: panel(state, &sight, name, &queues).await?,
+        live: format!("/ui/locks/{}", encoded(&name)),
+        panel: panel(&state, &sight, &name, &queues).await?,
     };
     ui::render(StatusCode::OK, &page)
 }
 
 /// What of the page of locks changes, as Server-Sent Events like those of `/ui/overview`.
 #[utoipa::path(
-    get, path = "/ui/locks", tag = "service", operation_id = "locksEvents",
-    responses(
-        (status = 200, description = "The events.", body = String, content_type = "text/event-stream"),
-        OfFixed,
-    ),
+    get,
+    path = "/ui/locks",
+    tag = "service",
+    operation_id = "locksEvents",
+    responses(EventStream, OfFixed)
 )]
-pub async fn live(
-    request: HttpRequest,
-    state: Data<State>,
-    params: Result<Params, HttpError>,
-) -> HttpResponse {
+pub async fn live(request: HttpRequest, state: Data<State>, Lenient(params): Lenient) -> HttpResponse {
     live::of_search(&request, &state, ("locks", params), async |state, params| {
         let queues = state.store.list_queues().await?;
-        let asked = gates::filter(params)?;
-        let rows = gates::locks(state, &Sight::All, &asked).await?;
-        let names = Names::of_list(state, &queues, &rows).await?;
-        let searched = asked.0.prefix.is_some_and(|prefix| !prefix.is_empty());
-        Ok(vec![Part::new("locks", &Table::of(&rows, searched, &names))?])
+        let table = Table::gather(state, &Sight::All, &queues, &gates::filter(params)?).await?;
+        Ok(vec![Part::new("locks", &table)?])
     })
 }
 
@@ -166,10 +145,7 @@ pub async fn live(
 #[utoipa::path(
     get, path = "/ui/locks/{name}", tag = "service", operation_id = "lockEvents",
     params(("name" = String, Path, description = "Its name.", example = "db")),
-    responses(
-        (status = 200, description = "The events.", body = String, content_type = "text/event-stream"),
-        OfFixed,
-    ),
+    responses(EventStream, OfFixed),
 )]
 pub async fn live_one(request: HttpRequest, state: Data<State>, name: Path<String>) -> HttpResponse {
     live::of_one(&request, &state, ("lock", name.into_inner()), async |state, name| {
@@ -197,23 +173,34 @@ async fn seen(state: &State, who: &Who) -> Result<(Sight, Vec<Queue>), HttpError
 }
 
 impl LocksPage {
-    fn of(rows: &[LockRow], (prefix, after): (&str, &str), limit: i64, names: &Names) -> Self {
-        let is_full = i64::try_from(rows.len()).is_ok_and(|rows| rows >= limit);
-        let last = rows.last().filter(|_| is_full);
+    fn of(table: Table, (filter, limit): (LockFilter, i64)) -> Self {
+        let (prefix, after) = (filter.prefix.unwrap_or_default(), filter.after.unwrap_or_default());
+        let is_full = i64::try_from(table.rows.len()).is_ok_and(|rows| rows >= limit);
+        let last = table.rows.last().filter(|_| is_full);
         let from =
-            |after: &str| format!("?.prefix={}&.after={}&.limit={limit}", encoded(prefix), encoded(after));
+            |after: &str| format!("?.prefix={}&.after={}&.limit={limit}", encoded(&prefix), encoded(after));
         Self {
-            prefix: prefix.to_owned(),
-            table: Table::of(rows, !prefix.is_empty(), names),
-            next: last.map(|last| format!("/locks{}", from(&last.name))).unwrap_or_default(),
-            live: format!("/ui/locks{}", from(after)),
+            next: last.map(|last| format!("/locks{}", from(&last.lock.name))).unwrap_or_default(),
+            live: format!("/ui/locks{}", from(&after)),
+            table,
+            prefix,
         }
     }
 }
 
 impl Table {
-    fn of(rows: &[LockRow], searched: bool, names: &Names) -> Self {
-        Self { rows: rows.iter().map(|row| Row::of(row, names)).collect(), searched }
+    async fn gather(
+        state: &State,
+        sight: &Sight,
+        queues: &[Queue],
+        asked: &(LockFilter, i64),
+    ) -> Result<Self, HttpError> {
+        let rows = gates::locks(state, sight, asked).await?;
+        let names = Names::read(state, queues, rows.iter().filter_map(|row| row.holders.first())).await?;
+        let row =
+            |lock: LockRow| Row { first: lock.holders.first().map(|task| Task::of(task, &names)), lock };
+        let searched = asked.0.prefix.as_ref().is_some_and(|prefix| !prefix.is_empty());
+        Ok(Self { rows: rows.into_iter().map(row).collect(), searched })
     }
 }
 
@@ -232,14 +219,7 @@ impl Panel {
 
     /// That of a lock that nobody holds or waits for.
     fn free(name: &str, sees_all: bool) -> Self {
-        Self {
-            name: name.to_owned(),
-            held_by: 0,
-            waiting: waiting(0),
-            holders: vec![],
-            waiters: vec![],
-            sees_all,
-        }
+        Self { name: name.to_owned(), waiting: waiting(0), sees_all, ..Self::default() }
     }
 
     fn state(&self) -> Pill {
@@ -250,23 +230,6 @@ impl Panel {
     }
 }
 
-impl Row {
-    fn of(row: &LockRow, names: &Names) -> Self {
-        Self {
-            name: row.name.clone(),
-            address: format!("/locks/{}", encoded(&row.name)),
-            held_by: row.held_by,
-            first: row.holders.first().map(|holder| Task::of(holder, names)),
-            waiting: waiting(row.waiting),
-        }
-    }
-
-    /// How many hold it beside the first.
-    fn others(&self) -> u64 {
-        self.held_by.saturating_sub(1)
-    }
-}
-
 impl Task {
     fn of((mode, task): &(LockMode, Relative), names: &Names) -> Self {
         let mode = match mode {
@@ -274,25 +237,21 @@ impl Task {
             LockMode::Shared => "shared".to_owned(),
             LockMode::Places(places) => format!("one of {places}"),
         };
-        let queue_address = task.queue.map(|queue| format!("/queues/{queue}"));
-        let queue =
-            task.queue.map(|queue| names.queues.get(&queue.0).cloned().unwrap_or_else(|| queue.to_string()));
+        let queue = task.queue.map(|queue| {
+            let name = names.queues.get(&queue.0).cloned().unwrap_or_else(|| queue.to_string());
+            Link::to(name, format!("/queues/{queue}"))
+        });
         let gone = StatusView::named("", "gone");
         Self {
             id: task.id.map(|id| id.to_string()),
             title: task.id.map(|id| names.tasks.of(&id).to_owned()).unwrap_or_default(),
             queue: queue.unwrap_or_default(),
-            queue_address,
             status: task.status.map(Status::code).map_or(gone, StatusView::from_code),
             mode,
-            node: task.node.clone().unwrap_or_default(),
+            node: task.node.as_deref().filter(|node| !node.is_empty()).map(Link::node),
             since: task.since.map(When::at).unwrap_or_default(),
         }
     }
-}
-
-fn node_address(node: &str) -> String {
-    format!("/nodes/{}", encoded(node))
 }
 
 fn waiting(tasks: u64) -> String {
@@ -371,7 +330,8 @@ mod tests {
 
     #[test]
     fn no_locks_is_said_with_what_they_are() {
-        let html = LocksPage::of(&[], ("", ""), 100, &names()).render().unwrap();
+        let none = Table { rows: vec![], searched: false };
+        let html = LocksPage::of(none, (LockFilter::default(), 100)).render().unwrap();
         assert!(html.contains("No task holds a lock or waits for one.") && html.contains(".locks"), "{html}");
         assert!(!html.contains("rel=\"next\"") && html.contains("id=\"locks\""), "{html}");
     }

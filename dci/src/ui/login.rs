@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use crate::access::{Login, Via, Who, address, session};
 use crate::api::{Answer, redirect};
 use crate::error::HttpError;
-use crate::openapi::{ErrorBody, OfAnybody, OfWrite};
-use crate::params::Params;
+use crate::openapi::{JSON_OR_FORM, OfAnybody};
+use crate::params::{Lenient, Params};
 use crate::state::State;
 use crate::{accept, access, changes, json, measure, ui};
 
@@ -47,22 +47,14 @@ enum LoginState {
     params(("then" = Option<String>, Query, description = "The address on this server that is next.")),
     responses(
         (status = 200, description = "The page.", body = String, content_type = "text/html"),
-        (status = 503, description = "The database cannot be reached.", body = ErrorBody),
+        (status = 503, description = "The database cannot be reached."),
         OfAnybody,
     ),
 )]
-pub async fn handle(
-    request: HttpRequest,
-    state: Data<State>,
-    params: Result<Params, HttpError>,
-) -> HttpResponse {
-    let params = params.unwrap_or_default();
+pub async fn handle(request: HttpRequest, state: Data<State>, Lenient(params): Lenient) -> HttpResponse {
     let next = own(params.fields.get("then"));
-    let rendered = match known(&request, &state).await {
-        Ok(known) => ui::render(StatusCode::OK, &LoginPage { known, name: "", next, message: None }),
-        Err(error) => Err(error),
-    };
-    let mut response = ui::page(rendered);
+    let page = |known| ui::render(StatusCode::OK, &LoginPage { known, name: "", next, message: None });
+    let mut response = ui::page(known(&request, &state).await.and_then(page));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
@@ -71,27 +63,16 @@ pub async fn handle(
 /// the password, or a token, with each request.
 #[utoipa::path(
     post, path = "/login", tag = "accounts", operation_id = "logIn",
-    request_body(content(
-        (Credentials = "application/json"), (Credentials = "application/x-www-form-urlencoded"),
-    )),
+    request_body(content = Credentials, content_type = JSON_OR_FORM),
     responses(
-        (
-            status = 200, description = "Logged in; the cookie is the session's.", body = Value,
-            example = json!({"name": "alice"}),
-        ),
+        (status = 200, description = "Logged in; the cookie is the session's.", body = Value, example = json!({"name": "alice"})),
         (status = 303, description = "The same; the address of `.then` is next."),
-        (status = 400, description = "The name or the password is missing.", body = ErrorBody),
-        (status = 401, description = "The name or the password is wrong.", body = ErrorBody),
-        (
-            status = 403, description = "A browser says that a page of another site makes the request.",
-            body = ErrorBody,
-        ),
-        (status = 413, description = "The body is longer than 64 KiB.", body = ErrorBody),
-        (
-            status = 429, body = ErrorBody,
-            description = "There were too many wrong passwords; `Retry-After` tells when the next may be tried.",
-        ),
-        (status = 503, description = "The database cannot be reached.", body = ErrorBody),
+        (status = 400, description = "The name or the password is missing."),
+        (status = 401, description = "The name or the password is wrong."),
+        (status = 403, description = "A browser says that a page of another site makes the request."),
+        (status = 413, description = "The body is longer than 64 KiB."),
+        (status = 429, description = "There were too many wrong passwords; `Retry-After` tells when the next may be tried."),
+        (status = 503, description = "The database cannot be reached."),
         OfAnybody,
     ),
 )]
@@ -109,7 +90,7 @@ pub async fn log_in(request: HttpRequest, state: Data<State>, params: Params) ->
 /// Ends the session, and leads to the page to log in. Whoever has no session is only led there.
 #[utoipa::path(
     post, path = "/logout", tag = "accounts", operation_id = "logOut",
-    responses((status = 303, description = "Ended; the page to log in is next."), OfWrite),
+    responses((status = 303, description = "Ended; the page to log in is next.")),
 )]
 pub async fn log_out(request: HttpRequest, state: Data<State>, who: Who) -> Answer {
     redirect::or_page(accept::wants_html(&request), end(&request, &state, &who).await)

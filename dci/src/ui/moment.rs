@@ -4,17 +4,18 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use actix_web::http::StatusCode;
+use actix_web::web::Data;
 use askama::Template;
 use bson::DateTime;
 use bson::oid::ObjectId;
-use disbatch_core::accounts::Role;
 use disbatch_core::model::{Queue, Status};
-use disbatch_core::moment::{Event, MOST_AROUND, Past, Question, Ran};
+use disbatch_core::moment::{Event, Limits, MOST_AROUND, Past, Question, Ran};
 
-use crate::access::{Who, viewer};
-use crate::params::Params;
+use crate::access::Who;
+use crate::params::Lenient;
 use crate::state::State;
 use crate::ui::bulk::encoded;
+use crate::ui::links::Link;
 use crate::ui::names::{end_of, names, place};
 use crate::ui::parts::{When, precise};
 use crate::ui::{Rendered, plain, zone};
@@ -25,12 +26,10 @@ const RUNNING: usize = 100;
 
 #[derive(Template)]
 #[template(path = "moment.html")]
-struct MomentPage {
-    /// The moment, as the form has it.
-    at: String,
-    around: String,
-    queues: Vec<(Queue, bool)>,
-    node: String,
+struct MomentPage<'a> {
+    question: &'a Question,
+    /// Those that can be chosen, and whether they are.
+    queues: Vec<(bool, Queue)>,
     /// Ways to other moments: what they are called, and their addresses.
     ways: Vec<(&'static str, String)>,
     /// What the picture shows, in words.
@@ -38,80 +37,51 @@ struct MomentPage {
     lanes: Vec<Lane>,
     /// How many attempts ran at the moment.
     ran: usize,
-    waiting: Option<u64>,
-    running: Vec<Row>,
-    limits: Vec<Limit>,
-    events: Vec<EventRow>,
-    gaps: Vec<String>,
+    running: Vec<Row<'a>>,
+    events: Vec<EventRow<'a>>,
+    past: &'a Past,
 }
 
 /// An attempt that ran at the moment.
-struct Row {
-    address: String,
-    task: String,
-    attempt: String,
+struct Row<'a> {
+    ran: &'a Ran,
     queue: Link,
     node: Link,
     since: When,
     ended: String,
 }
 
-#[derive(Default)]
-struct Link {
-    name: String,
-    address: String,
-}
-
-struct Limit {
-    what: &'static str,
-    name: String,
-    settings: String,
-    known: bool,
-}
-
-struct EventRow {
+struct EventRow<'a> {
+    event: &'a Event,
     at: When,
-    kind: &'static str,
-    words: String,
-    by: String,
     links: Vec<Link>,
 }
 
-pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
-    let asked = history::asked_moment(state, who, params, &zone::now()).await?;
+pub async fn render(state: Data<State>, who: Who, Lenient(params): Lenient) -> Rendered {
+    let asked = history::asked_moment(&state, &who, &params, &zone::now()).await?;
     let past = state.store.moment(&asked.question).await?;
-    ui::render(StatusCode::OK, &page(&asked.question, asked.queues, past))
+    ui::render(StatusCode::OK, &page(&asked.question, asked.queues, &past))
 }
 
-fn page(question: &Question, mut queues: Vec<Queue>, past: Past) -> MomentPage {
+fn page<'a>(question: &'a Question, mut queues: Vec<Queue>, past: &'a Past) -> MomentPage<'a> {
     let names = names(&queues);
     queues.sort_by_cached_key(Queue::display_name);
     let ran = past.running(question.at).count();
     MomentPage {
-        at: zone::clock(question.at),
-        around: span(question.around),
-        node: question.node.as_ref().map(ToString::to_string).unwrap_or_default(),
+        question,
         ways: ways(question),
-        words: words(question, &past, ran),
-        lanes: lanes(question, &past, &names),
+        words: words(question, past, ran),
+        lanes: lanes(question, past, &names),
         ran,
-        waiting: past.waiting,
         running: past.running(question.at).take(RUNNING).map(|ran| row(ran, &names)).collect(),
-        limits: past.limits.iter().map(limit).collect(),
         events: past.events.iter().map(|event| told(event, &names)).collect(),
-        gaps: past.gaps,
-        queues: queues.into_iter().map(|queue| chosen(queue, question)).collect(),
+        past,
+        queues: queues.into_iter().map(|queue| (question.queue == Some(queue.id), queue)).collect(),
     }
 }
 
-/// A queue for the form, and whether it is asked for.
-fn chosen(queue: Queue, question: &Question) -> (Queue, bool) {
-    let is_chosen = question.queue == Some(queue.id);
-    (queue, is_chosen)
-}
-
-/// A length of time as the field takes it.
-fn span(length: Duration) -> String {
+/// A length of time as the field takes it. Templates pass references.
+fn span(length: &Duration) -> String {
     let seconds = length.as_secs();
     match seconds {
         s if s % 3600 == 0 => format!("{}h", s / 3600),
@@ -123,7 +93,7 @@ fn span(length: Duration) -> String {
 /// The address of another moment.
 fn address(question: &Question, at: DateTime, around: Duration) -> String {
     let at = at.try_to_rfc3339_string().unwrap_or_default();
-    let mut address = format!("/moments?at={}&around={}", encoded(&at), span(around));
+    let mut address = format!("/moments?at={}&around={}", encoded(&at), span(&around));
     if let Some(queue) = question.queue {
         address.push_str(&format!("&queue={queue}"));
     }
@@ -164,18 +134,12 @@ fn words(question: &Question, past: &Past, ran: usize) -> String {
 
 fn queue_link(queue: ObjectId, names: &HashMap<ObjectId, String>) -> Link {
     match names.get(&queue) {
-        Some(name) => Link { name: name.clone(), address: place(queue, name) },
-        None => Link { name: end_of(queue), address: String::new() },
+        Some(name) => Link::to(name, place(queue, name)),
+        None => Link::nowhere(end_of(queue)),
     }
 }
 
-/// Pages of nodes are for those who see all queues.
-fn node_link(node: &str) -> Link {
-    let address = if viewer::may(Role::Viewer) { format!("/nodes/{}", encoded(node)) } else { String::new() };
-    Link { name: node.to_owned(), address }
-}
-
-fn row(ran: &Ran, names: &HashMap<ObjectId, String>) -> Row {
+fn row<'a>(ran: &'a Ran, names: &HashMap<ObjectId, String>) -> Row<'a> {
     let ended = match (ran.until, ran.then) {
         (Some(until), Some(then)) => {
             let lasted = until.timestamp_millis().saturating_sub(ran.since.timestamp_millis());
@@ -184,38 +148,29 @@ fn row(ran: &Ran, names: &HashMap<ObjectId, String>) -> Row {
         _ => "still runs".to_owned(),
     };
     Row {
-        address: format!("/tasks/{}", ran.task),
-        task: end_of(ran.task.0),
-        attempt: ran.attempt.map(|attempt| attempt.to_string()).unwrap_or_default(),
+        ran,
         queue: ran.queue.map(|queue| queue_link(queue.0, names)).unwrap_or_default(),
-        node: ran.node.as_deref().map(node_link).unwrap_or_default(),
+        node: ran.node.as_deref().map(Link::node).unwrap_or_default(),
         since: When::exact(Some(&ran.since.into())),
         ended,
     }
 }
 
-fn limit(limits: &disbatch_core::moment::Limits) -> Limit {
+/// What was set, for people.
+fn settings(limits: &Limits) -> String {
     let setting = |(name, value): (&String, &bson::Bson)| format!("{name} {}", plain(Some(value)));
     let settings: Vec<String> = limits.settings.iter().map(setting).collect();
-    Limit {
-        what: if limits.of_node { "node" } else { "queue" },
-        name: limits.name.clone(),
-        settings: if settings.is_empty() { "none".to_owned() } else { settings.join(", ") },
-        known: limits.known,
-    }
+    if settings.is_empty() { "none".to_owned() } else { settings.join(", ") }
 }
 
-fn told(event: &Event, names: &HashMap<ObjectId, String>) -> EventRow {
-    let task = event.task.map(|task| Link { name: end_of(task.0), address: format!("/tasks/{task}") });
+fn told<'a>(event: &'a Event, names: &HashMap<ObjectId, String>) -> EventRow<'a> {
+    let task = event.task.map(|task| Link::to(end_of(task), format!("/tasks/{task}")));
     let queue = event.queue.map(|queue| queue_link(queue.0, names));
-    let node = event.node.as_deref().map(node_link);
-    let schedule =
-        event.schedule.map(|id| Link { name: "schedule".to_owned(), address: format!("/schedules/{id}") });
+    let node = event.node.as_deref().map(Link::node);
+    let schedule = event.schedule.map(|id| Link::to("schedule", format!("/schedules/{id}")));
     EventRow {
+        event,
         at: When::exact(Some(&event.at.into())),
-        kind: event.kind.word(),
-        words: event.words.clone(),
-        by: event.by.clone().unwrap_or_default(),
         links: [task, queue, node, schedule].into_iter().flatten().collect(),
     }
 }
@@ -231,22 +186,22 @@ const LANES: usize = 40;
 const BARS: usize = 300;
 
 struct Lane {
-    pub name: String,
-    pub words: String,
-    pub bars: Vec<Bar>,
+    name: String,
+    words: String,
+    bars: Vec<Bar>,
     /// Where the moment is.
-    pub at: i64,
+    at: i64,
 }
 
 /// Something in a lane.
 struct Bar {
-    pub tone: &'static str,
-    pub left: i64,
-    pub width: i64,
-    pub title: String,
+    tone: &'static str,
+    left: i64,
+    width: i64,
+    title: String,
     /// How high it is, and where it begins: marks are lower than what ran.
-    pub top: i64,
-    pub height: i64,
+    top: i64,
+    height: i64,
 }
 
 /// What is in a lane.

@@ -136,12 +136,6 @@ impl Titles {
     }
 }
 
-impl<const N: usize> From<[(TaskId, String); N]> for Called {
-    fn from(all: [(TaskId, String); N]) -> Self {
-        Self(all.into())
-    }
-}
-
 impl Called {
     /// What each of them is called that was found.
     pub fn iter(&self) -> impl Iterator<Item = (&TaskId, &str)> {
@@ -249,6 +243,12 @@ fn on_one_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl<const N: usize> From<[(TaskId, String); N]> for Called {
+        fn from(all: [(TaskId, String); N]) -> Self {
+            Self(all.into())
+        }
+    }
 
     #[test]
     fn a_queue_is_where_its_name_says() {

@@ -20,13 +20,13 @@ use serde_json::{Value, json};
 use crate::access::Who;
 use crate::api::{Answer, nodes, redirect};
 use crate::error::HttpError;
-use crate::openapi::{ErrorBody, OfRead, OfWrite};
-use crate::params::Params;
+use crate::openapi::{EventStream, JSON_OR_PAGE};
+use crate::params::Lenient;
 use crate::state::State;
 use crate::ui::bulk::encoded;
 use crate::ui::live::{self, Part};
 use crate::ui::names::{Titles, names};
-use crate::ui::node_work::{Hours, OfQueue};
+use crate::ui::node_work::{Hours, OfQueue, last_hour};
 use crate::ui::nodes::{NodeRow, Now, as_it_is};
 use crate::ui::overview::throughput::Span;
 use crate::ui::parts::{Chart, Charts, Spark, When, bytes, cut, drawn};
@@ -43,46 +43,35 @@ struct NodePage {
     plugins: Option<Vec<String>>,
     problems: Vec<Report>,
     charts: Charts,
-    /// The address of the list of its tasks.
-    tasks: String,
 }
 
-pub async fn render(state: &State, name: &str, params: &Params) -> Rendered {
-    let node = nodes::find(state, name).await?;
-    let span = Span::of(params);
+pub async fn render(state: Data<State>, name: Path<String>, Lenient(params): Lenient) -> Rendered {
+    let node = nodes::find(&state, &name).await?;
+    let span = Span::of(&params);
     let (facts, points) =
-        futures::try_join!(Facts::gather(state, node.clone()), points(&state.store, &node, span),)?;
+        futures::try_join!(Facts::gather(&state, node.clone()), points(&state.store, &node, span),)?;
     ui::render(StatusCode::OK, &page(&facts, span, &points))
 }
 
 fn page(facts: &Facts, span: Span, points: &[NodePoint]) -> NodePage {
     let node = &facts.node;
     let id = node.get_object_id("_id").map(|id| id.to_hex()).unwrap_or_default();
+    let tasks = format!("/tasks?node={}", encoded(&plain(node.get("node"))));
     let plugins = node.get("plugins").and_then(Bson::as_array);
     NodePage {
         shown: NodeParts::of(facts),
         problems: Report::of_node(node),
         plugins: plugins.map(|all| all.iter().map(|name| plain(Some(name))).collect()),
-        tasks: tasks_of(node),
-        charts: charts_of((format!("/nodes/{id}"), tasks_of(node)), span, points),
+        charts: charts_of((format!("/nodes/{id}"), tasks), span, points),
         id,
     }
-}
-
-/// The address of the list of all tasks that a node has had.
-fn tasks_of(node: &Document) -> String {
-    format!("/tasks?node={}", encoded(&plain(node.get("node"))))
 }
 
 /// What of the page of a node changes, as Server-Sent Events like those of `/ui/overview`.
 #[utoipa::path(
     get, path = "/ui/nodes/{id}", tag = "service", operation_id = "nodeEvents",
     params(("id" = String, Path, description = "The node's id.", example = "6b0003b956635706337b691a")),
-    responses(
-        (status = 200, description = "The events.", body = String, content_type = "text/event-stream"),
-        (status = 404, description = "There is no such node.", body = ErrorBody),
-        OfRead,
-    ),
+    responses(EventStream, (status = 404, description = "There is no such node.")),
 )]
 pub async fn live(request: HttpRequest, state: Data<State>, id: Path<String>) -> Answer {
     nodes::find(&state, &id).await?;
@@ -95,10 +84,8 @@ pub async fn live(request: HttpRequest, state: Data<State>, id: Path<String>) ->
     params(("id" = String, Path, description = "The node's id.", example = "6b0003b956635706337b691a")),
     responses(
         (status = 303, description = "Removed; the list of nodes is next."),
-        (status = 404, description = "There is no such node. A page, unless this is no id at all.",
-         content((String = "text/html"), (ErrorBody = "application/json"))),
+        (status = 404, description = "There is no such node. A page, unless this is no id at all.", content_type = JSON_OR_PAGE),
         (status = 409, description = "Its DEN is alive. A page.", body = String, content_type = "text/html"),
-        OfWrite,
     ),
 )]
 pub async fn remove(state: Data<State>, who: Who, id: Path<String>) -> Answer {
@@ -121,12 +108,10 @@ async fn parts(state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
     ),
     responses(
         (status = 200, description = "What the chart shows.", body = serde_json::Value),
-        (status = 404, description = "There is no such node.", body = ErrorBody),
-        OfRead,
+        (status = 404, description = "There is no such node."),
     ),
 )]
-pub async fn chart(state: Data<State>, id: Path<String>, params: Result<Params, HttpError>) -> Answer {
-    let params = params.unwrap_or_default();
+pub async fn chart(state: Data<State>, id: Path<String>, Lenient(params): Lenient) -> Answer {
     let node = nodes::find(&state, &id).await?;
     let (of, span) = (Of::named(&text(params.fields.get("of"))), Span::of(&params));
     let points = points(&state.store, &node, span).await?;
@@ -177,7 +162,6 @@ struct NodeParts {
     rows: Vec<Row>,
     failed: Vec<Row>,
     work: Vec<OfQueue>,
-    /// The names of queues.
     queues: HashMap<ObjectId, String>,
     /// How many of its tasks are shown, if there are more.
     most: Option<usize>,
@@ -211,7 +195,7 @@ impl Facts {
         let ids: Vec<QueueId> = queues.iter().map(|queue| queue.id).collect();
         let (failed, hours, titles) = futures::try_join!(
             store.failed_on_node(&name, &ids, FAILED),
-            state.work.hours(state, &nodes),
+            last_hour(state, &nodes),
             state.titles(&queues),
         )?;
         let more = tasks.len() > MOST;
@@ -295,6 +279,7 @@ fn row(task: &Document, Facts { queues, titles, .. }: &Facts) -> Row {
     let name = queue_id.and_then(|id| queues.get(&id)).cloned();
     let progress = task.get("progress").and_then(Bson::as_document);
     let percent = progress.and_then(|progress| progress.get("percent")).and_then(number);
+    let message = progress.and_then(|progress| progress.get_str("message").ok());
     Row {
         id: task.get_object_id("_id").map(|id| id.to_hex()).unwrap_or_default(),
         title: titles.of_task(task),
@@ -305,10 +290,7 @@ fn row(task: &Document, Facts { queues, titles, .. }: &Facts) -> Row {
         status: StatusView::of(task),
         since: When::of(task.get("started").or_else(|| task.get("mtime"))),
         percent: percent.filter(|percent| (0.0..=100.0).contains(percent)),
-        message: progress
-            .and_then(|progress| progress.get_str("message").ok())
-            .unwrap_or_default()
-            .to_owned(),
+        message: message.unwrap_or_default().to_owned(),
     }
 }
 
@@ -325,38 +307,34 @@ struct Of {
     words: fn(f64) -> String,
 }
 
-/// How many runners lived.
-const RUNNING: Of = Of {
-    name: "running",
-    title: "Running tasks",
-    unit: "tasks",
-    value: |point| point.running,
-    words: |value| format!("{value:.1}"),
-};
-
-/// The load average of one minute.
-const LOAD: Of = Of {
-    name: "load",
-    title: "Load",
-    unit: "processes",
-    value: |point| point.load,
-    words: |value| format!("{value:.2}"),
-};
-
-/// The memory that was available.
-const MEMORY: Of = Of {
-    name: "memory",
-    title: "Memory available",
-    unit: "GiB",
-    value: |point| point.memory_available.map(|bytes| bytes / GIBIBYTE),
-    words: |value| bytes(whole(value * GIBIBYTE)),
-};
-
-const CHARTS: [Of; 3] = [RUNNING, LOAD, MEMORY];
+/// How many runners lived, the load average of one minute, and the memory that was available.
+const CHARTS: [Of; 3] = [
+    Of {
+        name: "running",
+        title: "Running tasks",
+        unit: "tasks",
+        value: |point| point.running,
+        words: |value| format!("{value:.1}"),
+    },
+    Of {
+        name: "load",
+        title: "Load",
+        unit: "processes",
+        value: |point| point.load,
+        words: |value| format!("{value:.2}"),
+    },
+    Of {
+        name: "memory",
+        title: "Memory available",
+        unit: "GiB",
+        value: |point| point.memory_available.map(|bytes| bytes / GIBIBYTE),
+        words: |value| bytes(whole(value * GIBIBYTE)),
+    },
+];
 
 impl Of {
     fn named(name: &str) -> Self {
-        CHARTS.into_iter().find(|of| of.name == name).unwrap_or(RUNNING)
+        CHARTS.into_iter().find(|of| of.name == name).unwrap_or(CHARTS[0])
     }
 }
 
@@ -373,11 +351,7 @@ fn charts_of((place, tasks): (String, String), span: Span, points: &[NodePoint])
 }
 
 /// A number that is none below zero, without its fraction.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "casts of floats end at the bounds"
-)]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a float cast saturates")]
 fn whole(value: f64) -> u64 {
     value as u64
 }
@@ -541,13 +515,14 @@ mod tests {
     #[test]
     fn what_was_not_noted_is_a_gap() {
         let points = [point(60, Some(0.25)), point(120, None), point(180, Some(1.5))];
-        let shown = chart_of(LOAD, Span::Hour, &points);
+        let [running, load, memory] = CHARTS;
+        let shown = chart_of(load, Span::Hour, &points);
         assert_eq!(shown["times"], json!([60, 120, 180]));
         assert_eq!(shown["series"][0]["values"], json!([0.25, null, 1.5]));
         assert_eq!(shown["words"], "0.25 to 1.50 within the last hour, 1.50 at last.");
-        assert_eq!(words(RUNNING, Span::Day, &points), "1.0 to 2.0 within the last 24 hours, 2.0 at last.");
-        assert!(words(MEMORY, Span::Hour, &points).starts_with("238 MiB to 1.3 GiB within"));
-        assert_eq!(words(LOAD, Span::Week, &[point(0, None)]), "Nothing was noted within the last 7 days.");
+        assert_eq!(words(running, Span::Day, &points), "1.0 to 2.0 within the last 24 hours, 2.0 at last.");
+        assert!(words(memory, Span::Hour, &points).starts_with("238 MiB to 1.3 GiB within"));
+        assert_eq!(words(load, Span::Week, &[point(0, None)]), "Nothing was noted within the last 7 days.");
     }
 
     #[test]

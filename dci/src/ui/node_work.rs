@@ -1,6 +1,7 @@
 //! What a node did within the last hour, beside the other nodes that did the same.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use askama::Template;
@@ -10,13 +11,13 @@ use disbatch_core::model::{NodeName, QueueId};
 use disbatch_core::series::{Ended, Histogram, NodeHour, Numbers};
 use disbatch_core::store::StoreError;
 
-use crate::state::{Kept, State};
+use crate::state::State;
 use crate::ui::overview::throughput::{Span, spark, sum};
 use crate::ui::parts::{Pill, Spark, grouped};
 use crate::ui::plain;
 use crate::ui::queue::length;
 
-/// For how long it is kept.
+/// For how long hours are kept.
 const KEPT: Duration = Duration::from_secs(5);
 
 /// Of so many nodes it is read.
@@ -35,27 +36,18 @@ const LOST: f64 = 180.0;
 /// What each node did, by name.
 pub type Hours = HashMap<String, NodeHour>;
 
-#[derive(Debug, Default)]
-pub struct Memory(Kept<Hours>);
-
-impl Memory {
-    /// What all nodes did within the last hour.
-    pub async fn hours(
-        &self,
-        state: &State,
-        nodes: &[Document],
-    ) -> Result<std::sync::Arc<Hours>, StoreError> {
-        let names = nodes.iter().filter_map(|node| node.get_str("node").ok()).take(MOST);
-        let names: Vec<NodeName> = names.map(NodeName::new).collect();
-        self.0.get(KEPT, state.store.last_hour_on_nodes(&names)).await
-    }
+/// What all nodes did within the last hour.
+pub async fn last_hour(state: &State, nodes: &[Document]) -> Result<Arc<Hours>, StoreError> {
+    let names = nodes.iter().filter_map(|node| node.get_str("node").ok()).take(MOST);
+    let names: Vec<NodeName> = names.map(NodeName::new).collect();
+    state.hours.get(KEPT, state.store.last_hour_on_nodes(&names)).await
 }
 
 /// What a node did within the last hour.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Work {
     /// How its runs compare with those of others; nothing if that cannot be told.
-    speed: Option<Speed>,
+    pub speed: Option<Speed>,
     /// Attempts that ended in each minute.
     minutes: Vec<Ended>,
 }
@@ -69,7 +61,7 @@ pub struct OfQueue {
     /// Median and p95 of the run time there, and on all other nodes.
     pub here: [String; 2],
     pub elsewhere: [String; 2],
-    speed: Option<Speed>,
+    pub speed: Option<Speed>,
 }
 
 /// All nodes but one.
@@ -111,7 +103,6 @@ impl Work {
         sum(&self.minutes)
     }
 
-    /// How many of them failed, if any did.
     pub fn failures(&self) -> Option<String> {
         let failed = self.ended().failed;
         (failed > 0).then(|| format!("{} failed", grouped(failed)))
@@ -128,13 +119,8 @@ impl Work {
     pub fn spark(&self) -> Spark {
         spark(&self.minutes, Span::Hour.words())
     }
-
-    pub fn speed(&self) -> Option<Speed> {
-        self.speed
-    }
 }
 
-/// How run times compare with those elsewhere.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Speed {
     /// By how many times they are longer.
@@ -185,10 +171,6 @@ impl OfQueue {
         let order = |work: &Self| work.speed.map(|speed| speed.factor).unwrap_or_default();
         all.sort_by(|one, other| order(other).total_cmp(&order(one)).then(one.queue.cmp(&other.queue)));
         all
-    }
-
-    pub fn speed(&self) -> Option<Speed> {
-        self.speed
     }
 
     /// All run times with the heads of their columns.
@@ -271,12 +253,12 @@ mod tests {
         ]);
         let of = |name: &str| Work::of(&hours, &doc! { "node": name });
         let slow = of("slow");
-        let speed = slow.speed().unwrap();
+        let speed = slow.speed.unwrap();
         assert_eq!(speed.words(), "5.6 ×");
         assert_eq!(speed.pill().map(|pill| (pill.tone, pill.word)), Some(("bad", "slow")));
         assert_eq!((slow.ended().total(), slow.a_minute().as_str()), (32, "0.5"));
         assert_eq!(slow.failures(), None);
-        assert!(of("fast").speed().unwrap().pill().is_none());
+        assert!(of("fast").speed.unwrap().pill().is_none());
         assert_eq!(of("away"), Work::default());
         assert_eq!(of("away").a_minute(), "0");
         let queues = OfQueue::all(&hours, &doc! { "node": "slow" });
@@ -286,7 +268,7 @@ mod tests {
             (30, "4.8 s", false)
         );
         // Nobody else did any of these, and they are few.
-        assert_eq!((queues[1].speed(), queues[1].elsewhere.concat()), (None, String::new()));
+        assert_eq!((queues[1].speed, queues[1].elsewhere.concat()), (None, String::new()));
     }
 
     #[test]
@@ -297,8 +279,8 @@ mod tests {
                 ("b".to_owned(), hour(&[(1, 50, elsewhere)])),
             ]);
             let node = doc! { "node": "a" };
-            let of_node = Work::of(&hours, &node).speed().unwrap().pill();
-            assert_eq!(of_node, OfQueue::all(&hours, &node)[0].speed().unwrap().pill(), "its only queue");
+            let of_node = Work::of(&hours, &node).speed.unwrap().pill();
+            assert_eq!(of_node, OfQueue::all(&hours, &node)[0].speed.unwrap().pill(), "its only queue");
             of_node.map(|pill| pill.word)
         };
         assert_eq!(pill(50, 94, 20), None, "4.7 times as long, which nobody sees");

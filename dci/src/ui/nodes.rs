@@ -2,6 +2,8 @@
 //!
 //! The entry of a node tells what its DEN said last, which for one that has ended is of another time.
 
+use std::rc::Rc;
+
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
@@ -11,14 +13,15 @@ use bson::{Bson, DateTime, Document};
 use disbatch_core::model::{Count, Labels, Moment, Node};
 use disbatch_core::node::Stats;
 use disbatch_core::store::StoreError;
-use futures::FutureExt;
+use disbatch_values::words;
 
 use crate::error::HttpError;
-use crate::openapi::OfFixed;
+use crate::openapi::{EventStream, OfFixed};
 use crate::state::State;
 use crate::ui::bulk::encoded;
+use crate::ui::links::Link;
 use crate::ui::live::{self, Part};
-use crate::ui::node_work::{Hours, Load, Work};
+use crate::ui::node_work::{Hours, Load, Work, last_hour};
 use crate::ui::parts::{Pill, When, bytes, cut};
 use crate::ui::{self, Rendered, plain};
 
@@ -28,27 +31,27 @@ struct NodesPage {
     table: NodeTable,
 }
 
-pub async fn render(state: &State) -> Rendered {
-    ui::render(StatusCode::OK, &NodesPage { table: table(state).await? })
+pub async fn render(state: Data<State>) -> Rendered {
+    ui::render(StatusCode::OK, &NodesPage { table: table(&state).await? })
 }
 
 /// What of the page of nodes changes, as Server-Sent Events like those of `/ui/overview`.
 #[utoipa::path(
-    get, path = "/ui/nodes", tag = "service", operation_id = "nodesEvents",
-    responses(
-        (status = 200, description = "The events.", body = String, content_type = "text/event-stream"),
-        OfFixed,
-    ),
+    get,
+    path = "/ui/nodes",
+    tag = "service",
+    operation_id = "nodesEvents",
+    responses(EventStream, OfFixed)
 )]
 pub async fn live(request: HttpRequest, state: Data<State>) -> HttpResponse {
-    live::respond(&request, &state, "nodes", |state| {
-        async move { table(&state).await?.parts() }.boxed_local()
+    live::respond(&request, &state, "nodes", Rc::new(()), async |state: &State, (): &()| {
+        table(state).await?.parts()
     })
 }
 
 async fn table(state: &State) -> Result<NodeTable, HttpError> {
     let (nodes, now) = as_they_are(state, state.store.list_nodes().await?).await?;
-    let hours = state.work.hours(state, &nodes).await?;
+    let hours = last_hour(state, &nodes).await?;
     Ok(NodeTable::of(&nodes, &now, Some(&hours)))
 }
 
@@ -170,6 +173,10 @@ pub fn place(document: &Document) -> Option<String> {
     Some(format!("/nodes/{id}"))
 }
 
+pub fn link(document: &Document) -> Link {
+    Link { name: plain(document.get("node")), address: place(document) }
+}
+
 /// How much of its memory is in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Memory {
@@ -198,24 +205,24 @@ pub struct Now {
     pub host: DateTime,
 }
 
-/// How a node is doing, for people.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NodeState {
-    /// Its DEN works.
-    Alive,
-    /// It works, and claims nothing more.
-    Draining,
-    /// Its DEN has said that it ends.
-    Stopped,
-    /// Its DEN was not heard of for longer than its lease.
-    Dead,
-    /// One of Perl's that was not heard of for a minute.
-    Gone,
+words! {
+    /// How a node is doing, for people.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum NodeState {
+        /// Its DEN works.
+        Alive = "alive",
+        /// It works, and claims nothing more.
+        Draining = "draining",
+        /// Its DEN has said that it ends.
+        Stopped = "stopped",
+        /// Its DEN was not heard of for longer than its lease.
+        Dead = "dead",
+        /// One of Perl's that was not heard of for a minute.
+        Gone = "gone",
+    }
 }
 
 impl NodeState {
-    pub const ALL: [Self; 5] = [Self::Alive, Self::Draining, Self::Stopped, Self::Dead, Self::Gone];
-
     /// By its heartbeat and the clock of the server; by the time that it told for one of Perl's.
     pub fn of(document: &Document, now: &Now) -> Self {
         let node: Option<Node> = bson::deserialize_from_document(document.clone()).ok();
@@ -252,18 +259,8 @@ impl NodeState {
         matches!(self, Self::Alive | Self::Draining)
     }
 
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Alive => "alive",
-            Self::Draining => "draining",
-            Self::Stopped => "stopped",
-            Self::Dead => "dead",
-            Self::Gone => "gone",
-        }
-    }
-
     pub const fn pill(self) -> Pill {
-        Pill { tone: self.word(), word: self.word() }
+        Pill { tone: self.as_str(), word: self.as_str() }
     }
 }
 

@@ -5,6 +5,7 @@ pub mod facts;
 mod table;
 pub mod throughput;
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::access::Who;
@@ -12,8 +13,8 @@ use crate::access::viewer::Viewer;
 use crate::api::Answer;
 use crate::error::HttpError;
 use crate::json;
-use crate::openapi::{OfFixed, OfRead};
-use crate::params::Params;
+use crate::openapi::{EventStream, OfFixed};
+use crate::params::{Lenient, Params};
 use crate::state::State;
 use crate::ui::live::{self, Part};
 use crate::ui::nodes::{NodeState, NodeTable};
@@ -29,7 +30,6 @@ use attention::Attention;
 use disbatch_core::accounts::Role;
 use disbatch_core::series::Ended;
 use facts::{Facts, QueueFacts};
-use futures::FutureExt;
 use table::{Grouping, Order, QueueTable};
 use throughput::Span;
 
@@ -42,7 +42,6 @@ struct Overview<'a> {
     order: Order,
     span: Span,
     picture: Spark,
-    words: String,
 }
 
 /// What changes by itself.
@@ -88,68 +87,12 @@ impl HtmlSafe for Figures {}
             description = "What groups queues: prefix, which is the first word of their names, or tenant.",
         ),
     ),
-    responses(
-        (status = 200, description = "Queues and nodes.", body = String, content_type = "text/html"),
-        OfRead,
-    ),
+    responses((status = 200, description = "Queues and nodes.", body = String, content_type = "text/html")),
 )]
-pub async fn handle(state: Data<State>, who: Who, params: Result<Params, HttpError>) -> HttpResponse {
-    ui::page(render(&state, &who, &params.unwrap_or_default()).await)
-}
-
-/// What of the page changes, as Server-Sent Events: each message has elements that take the place of those with the
-/// same ids. What cannot be found out is told as `trouble`. Who may see some queues only is told of these alone.
-#[utoipa::path(
-    get, path = "/ui/overview", tag = "service", operation_id = "overviewEvents",
-    params(
-        ("sort" = Option<String>, Query, description = "The column by which queues are sorted, as the page has it."),
-        ("group" = Option<String>, Query, description = "What groups queues, as the page has it."),
-        ("span" = Option<String>, Query, description = "The time of the page's chart, which the links of the table keep."),
-    ),
-    responses(
-        (status = 200, description = "The events.", body = String, content_type = "text/event-stream"),
-        OfFixed,
-    ),
-)]
-pub async fn live(
-    request: HttpRequest,
-    state: Data<State>,
-    who: Who,
-    params: Result<Params, HttpError>,
-) -> HttpResponse {
-    if who.is_everywhere(Role::Viewer) {
-        return live::of_search(&request, &state, ("overview", params), async |state, params| {
-            parts(state, params).await
-        });
-    }
-    let order = Order::of(&params.unwrap_or_default());
-    let name = format!("overview {} for {:?}", order.query(), who.rights);
-    live::respond(&request, &state, name, move |state| {
-        let who = who.clone();
-        async move { parts_for(&state, &who, order).await }.boxed_local()
-    })
-}
-
-/// How many tasks of which queues ended, and how many of these failed, in the steps of a stretch of time up to now.
-#[utoipa::path(
-    get, path = "/ui/throughput", tag = "service", operation_id = "showThroughput",
-    params(("span" = Option<String>, Query, description = "1h, 24h or 7d.")),
-    responses((status = 200, description = "What the chart shows.", body = serde_json::Value), OfRead),
-)]
-pub async fn throughput(state: Data<State>, params: Result<Params, HttpError>) -> Answer {
-    let span = Span::of(&params.unwrap_or_default());
-    let (points, shares) = futures::try_join!(
-        state.overview.throughput(&state.store, span),
-        state.overview.shares(&state.store, span),
-    )?;
-    Ok(json::ok(&throughput::chart_of_shares(span, &points, &shares)))
-}
-
-/// The page, or what there is instead.
-pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
-    let (span, order) = (Span::of(params), Order::of(params));
+pub async fn render(state: Data<State>, who: Who, Lenient(params): Lenient) -> Rendered {
+    let (span, order) = (Span::of(&params), Order::of(&params));
     let (mut facts, mut points, plugins) = futures::try_join!(
-        Facts::gather(state),
+        Facts::gather(&state),
         state.overview.throughput(&state.store, span),
         state.catalogue(),
     )?;
@@ -164,9 +107,50 @@ pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
         order,
         span,
         picture: throughput::picture(span, &points),
-        words: throughput::words(&throughput::ends(&points), span.words()),
     };
     ui::render(StatusCode::OK, &overview)
+}
+
+/// What of the page changes, as Server-Sent Events: each message has elements that take the place of those with the
+/// same ids. What cannot be found out is told as `trouble`. Who may see some queues only is told of these alone.
+#[utoipa::path(
+    get, path = "/ui/overview", tag = "service", operation_id = "overviewEvents",
+    params(
+        ("sort" = Option<String>, Query, description = "The column by which queues are sorted, as the page has it."),
+        ("group" = Option<String>, Query, description = "What groups queues, as the page has it."),
+        ("span" = Option<String>, Query, description = "The time of the page's chart, which the links of the table keep."),
+    ),
+    responses(EventStream, OfFixed),
+)]
+pub async fn live(
+    request: HttpRequest,
+    state: Data<State>,
+    who: Who,
+    Lenient(params): Lenient,
+) -> HttpResponse {
+    if who.is_everywhere(Role::Viewer) {
+        return live::of_search(&request, &state, ("overview", params), parts);
+    }
+    let order = Order::of(&params);
+    let name = format!("overview {} for {:?}", order.query(), who.rights);
+    live::respond(&request, &state, name, Rc::new(who), async move |state: &State, who: &Who| {
+        parts_for(state, who, order).await
+    })
+}
+
+/// How many tasks of which queues ended, and how many of these failed, in the steps of a stretch of time up to now.
+#[utoipa::path(
+    get, path = "/ui/throughput", tag = "service", operation_id = "showThroughput",
+    params(("span" = Option<String>, Query, description = "1h, 24h or 7d.")),
+    responses((status = 200, description = "What the chart shows.", body = serde_json::Value)),
+)]
+pub async fn throughput(state: Data<State>, Lenient(params): Lenient) -> Answer {
+    let span = Span::of(&params);
+    let (points, shares) = futures::try_join!(
+        state.overview.throughput(&state.store, span),
+        state.overview.shares(&state.store, span),
+    )?;
+    Ok(json::ok(&throughput::chart_of_shares(span, &points, &shares)))
 }
 
 /// For all who may see the same queues.
@@ -274,7 +258,6 @@ mod tests {
             order: Order::default(),
             span: Span::Day,
             picture: throughput::picture(Span::Day, &[]),
-            words: throughput::words(&[], Span::Day.words()),
         };
         overview.render().unwrap()
     }

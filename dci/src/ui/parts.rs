@@ -29,8 +29,7 @@ impl HtmlSafe for When {}
 impl When {
     /// What is stored: also a time that is an integer, and text that is none.
     pub fn of(value: Option<&Bson>) -> Self {
-        let at = value.and_then(|value| Moment(value.clone()).get());
-        at.map_or_else(|| Self { text: plain(value), ..Self::default() }, Self::at)
+        time_of(value).map_or_else(|| Self { text: plain(value), ..Self::default() }, Self::at)
     }
 
     pub fn at(at: DateTime) -> Self {
@@ -39,9 +38,8 @@ impl When {
 
     /// The same, told as clocks show it. The zone stands elsewhere, see [`zone::mark`].
     pub fn exact(value: Option<&Bson>) -> Self {
-        let at = value.and_then(|value| Moment(value.clone()).get());
         let told = |at| Self { is_exact: true, ..Self::in_zone(at, |clock| clock) };
-        at.map_or_else(|| Self::of(value), told)
+        time_of(value).map_or_else(|| Self::of(value), told)
     }
 
     /// The same without seconds.
@@ -73,6 +71,11 @@ impl When {
     }
 }
 
+/// The time that is stored, if it is one.
+pub fn time_of(value: Option<&Bson>) -> Option<DateTime> {
+    Moment(value?.clone()).get()
+}
+
 /// A time that may not be known.
 pub fn when(at: &Option<DateTime>) -> When {
     at.map(When::at).unwrap_or_default()
@@ -95,7 +98,7 @@ impl HtmlSafe for Pill {}
 pub struct Spark {
     width: usize,
     height: usize,
-    label: String,
+    pub label: String,
     area: String,
     bars: String,
 }
@@ -202,7 +205,6 @@ pub struct Chart {
     pub words: String,
 }
 
-/// All charts of a page.
 #[derive(Debug, Template)]
 #[template(path = "parts/charts.html")]
 pub struct Charts {
@@ -245,6 +247,12 @@ pub fn precise(millis: i64) -> String {
     }
 }
 
+/// The same of seconds.
+#[expect(clippy::cast_possible_truncation, reason = "a float cast saturates, which is what is wanted")]
+pub fn precise_seconds(seconds: f64) -> String {
+    precise((seconds * 1000.0) as i64)
+}
+
 /// A limit in seconds, in its two largest units at most, as people set it: `2 h`, `90 s`.
 pub fn limit_span(seconds: f64) -> String {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a float cast saturates")]
@@ -263,7 +271,7 @@ pub fn limit_span(seconds: f64) -> String {
 
 /// How long a task waited from when its first attempt could have started until its last one did.
 pub fn waited(task: &Document) -> Option<String> {
-    let at = |field: &str| task.get(field).and_then(|value| Moment(value.clone()).get());
+    let at = |field: &str| time_of(task.get(field));
     let ready = at("run_at").max(at("ctime"))?.timestamp_millis();
     Some(precise(at("started")?.timestamp_millis().saturating_sub(ready)))
 }

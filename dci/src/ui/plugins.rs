@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use actix_web::http::StatusCode;
+use actix_web::web::{Data, Path};
 use askama::Template;
 use bson::{Bson, Document};
 use disbatch_core::accounts::Role;
@@ -17,9 +18,10 @@ use crate::api::definitions::{find, queues_of, view};
 use crate::catalogue::Catalogue;
 use crate::state::State;
 use crate::ui::bulk::encoded;
+use crate::ui::links::Link;
 use crate::ui::names::{label, place_of};
 use crate::ui::nodes::{self, NodeState, Now};
-use crate::ui::parts::{Pill, When, bytes};
+use crate::ui::parts::{Pill, When, bytes, when};
 use crate::ui::schema::{self, Form};
 use crate::ui::{self, Rendered, plain};
 
@@ -31,7 +33,6 @@ struct PluginsPage<'a> {
     problems: Vec<String>,
 }
 
-/// A plugin.
 struct View<'a> {
     name: String,
     /// Whether it can be led to: names of plugins may be anything that somebody has stored.
@@ -41,21 +42,14 @@ struct View<'a> {
     /// What its author says of it, if this host has its manifest, or the database has.
     described: Option<&'a Manifest>,
     /// Its versions, if several are known, each with the nodes that have it.
-    versions: Vec<(String, Vec<Place>)>,
+    versions: Vec<(String, Vec<Link>)>,
     /// Whether queues may be created with it here.
     allowed: bool,
-    nodes: Vec<Place>,
-    queues: Vec<Place>,
+    nodes: Vec<(Link, Pill)>,
+    queues: Vec<Link>,
 }
 
-/// Something with a page.
-struct Place {
-    name: String,
-    address: Option<String>,
-    state: Option<Pill>,
-}
-
-pub async fn render(state: &State, who: &Who) -> Rendered {
+pub async fn render(state: Data<State>, who: Who) -> Rendered {
     let (store, reach) = (&state.store, who.reach(Role::Viewer));
     let (queues, mut nodes, server, plugins) = futures::try_join!(
         store.queues_within(&reach),
@@ -72,19 +66,9 @@ pub async fn render(state: &State, who: &Who) -> Rendered {
 }
 
 fn page<'a>(known: &'a Catalogue, queues: &[Queue], (nodes, now): (&[Document], &Now)) -> PluginsPage<'a> {
-    let mut on: BTreeMap<String, Vec<Place>> = BTreeMap::new();
-    for node in nodes {
-        for plugin in texts_in(node, "plugins") {
-            on.entry(plugin).or_default().push(node_place(node, now));
-        }
-    }
-    let mut versions_on: BTreeMap<String, Vec<Place>> = BTreeMap::new();
-    for node in nodes {
-        for version in texts_in(node, VERSIONS) {
-            versions_on.entry(version).or_default().push(node_place(node, now));
-        }
-    }
-    let mut versions = |name: &str| -> Vec<(String, Vec<Place>)> {
+    let mut on = by_texts(nodes, "plugins", |node| (nodes::link(node), NodeState::of(node, now).pill()));
+    let mut versions_on = by_texts(nodes, VERSIONS, nodes::link);
+    let mut versions = |name: &str| -> Vec<(String, Vec<Link>)> {
         let with_nodes = |version: &str| {
             (version.to_owned(), versions_on.remove(&format!("{name}@{version}")).unwrap_or_default())
         };
@@ -92,9 +76,10 @@ fn page<'a>(known: &'a Catalogue, queues: &[Queue], (nodes, now): (&[Document], 
             .filter(|versions| versions.len() > 1)
             .unwrap_or_default()
     };
-    let mut used: BTreeMap<String, Vec<Place>> = BTreeMap::new();
+    let mut used: BTreeMap<String, Vec<Link>> = BTreeMap::new();
     for queue in queues {
-        used.entry(plain(queue.plugin.as_ref())).or_default().push(queue_place(queue));
+        let link = Link::to(label(queue), place_of(queue));
+        used.entry(plain(queue.plugin.as_ref())).or_default().push(link);
     }
     let mut names: BTreeSet<String> = known.host().names().map(ToString::to_string).collect();
     names.extend(known.names().iter().cloned());
@@ -115,19 +100,22 @@ fn page<'a>(known: &'a Catalogue, queues: &[Queue], (nodes, now): (&[Document], 
     }
 }
 
-/// The plugins or versions that a node says it has, each once.
-fn texts_in(node: &Document, field: &str) -> BTreeSet<String> {
-    let plugins = node.get(field).and_then(Bson::as_array);
-    plugins.into_iter().flatten().filter_map(Bson::as_str).map(str::to_owned).collect()
-}
-
-fn node_place(node: &Document, now: &Now) -> Place {
-    let state = NodeState::of(node, now);
-    Place { name: plain(node.get("node")), address: nodes::place(node), state: Some(state.pill()) }
-}
-
-fn queue_place(queue: &Queue) -> Place {
-    Place { name: label(queue), address: Some(place_of(queue)), state: None }
+/// What is told of nodes, by the plugins or versions that each says in `field` that it has.
+fn by_texts<'a, T>(
+    nodes: impl IntoIterator<Item = &'a Document>,
+    field: &str,
+    told: impl Fn(&Document) -> T,
+) -> BTreeMap<String, Vec<T>> {
+    let mut by_text: BTreeMap<String, Vec<T>> = BTreeMap::new();
+    for node in nodes {
+        let texts = node.get(field).and_then(Bson::as_array);
+        // Each once.
+        let texts: BTreeSet<&str> = texts.into_iter().flatten().filter_map(Bson::as_str).collect();
+        for text in texts {
+            by_text.entry(text.to_owned()).or_default().push(told(node));
+        }
+    }
+    by_text
 }
 
 /// Where the definition is that makes the plugin what it is. One of the host comes before it.
@@ -156,82 +144,54 @@ const EXAMPLE: &str = r#"{
 #[derive(Template)]
 #[template(path = "definitions.html")]
 struct DefinitionsPage {
-    rows: Vec<Row>,
+    workers: Vec<Worker>,
     /// Whether the page's reader may change them.
     administers: bool,
-    example: &'static str,
 }
 
-/// A definition as a row of the table.
-struct Row {
+/// A plugin that the database defines.
+struct Worker {
+    /// As far as the page's reader may see it.
     seen: Definition,
-    /// Its address.
     place: String,
-    /// The nodes that can run it.
-    nodes: Vec<NodePlace>,
+    nodes: Vec<Link>,
     at: When,
 }
 
-/// A node.
-#[derive(Clone)]
-struct NodePlace {
-    name: String,
-    address: Option<String>,
-}
-
-/// The page of a worker.
 pub fn worker_place(name: &PluginName) -> String {
     format!("/workers/{}", encoded(name.as_str()))
 }
 
-pub async fn render_workers(state: &State, who: &Who) -> Rendered {
+pub async fn render_workers(state: Data<State>, who: Who) -> Rendered {
     let store = &state.store;
     let (workers, nodes, server) =
         futures::try_join!(store.workers(), store.list_nodes(), store.server_time())?;
-    let on = nodes_by_plugin(&nodes, &Now { server, host: store.now() });
-    let row = |stored: &core::Definition| Row::of(stored, who, on.get(stored.name.as_str()));
-    let page = DefinitionsPage {
-        rows: workers.iter().map(row).collect(),
-        administers: viewer::may(Role::Admin),
-        example: EXAMPLE,
-    };
-    ui::render(StatusCode::OK, &page)
+    let mut on = nodes_by_plugin(&nodes, &Now { server, host: store.now() });
+    let workers = workers.iter().map(|stored| Worker::of(stored, &who, &mut on)).collect();
+    ui::render(StatusCode::OK, &DefinitionsPage { workers, administers: viewer::may(Role::Admin) })
 }
 
-impl Row {
-    fn of(stored: &core::Definition, who: &Who, nodes: Option<&Vec<NodePlace>>) -> Self {
+impl Worker {
+    /// One that is stored, with its part of what [`nodes_by_plugin`] says.
+    fn of(stored: &core::Definition, who: &Who, on: &mut BTreeMap<String, Vec<Link>>) -> Self {
         Self {
             seen: view(stored, who),
             place: worker_place(&stored.name),
-            nodes: nodes.cloned().unwrap_or_default(),
-            at: stored.at.map(When::at).unwrap_or_default(),
+            nodes: on.remove(stored.name.as_str()).unwrap_or_default(),
+            at: when(&stored.at),
         }
     }
 }
 
 /// The nodes that are there and say that they have a plugin, by its name.
-fn nodes_by_plugin(nodes: &[Document], now: &Now) -> BTreeMap<String, Vec<NodePlace>> {
-    let mut on: BTreeMap<String, Vec<NodePlace>> = BTreeMap::new();
-    for node in nodes.iter().filter(|node| NodeState::of(node, now).is_up()) {
-        let plugins = node.get("plugins").and_then(Bson::as_array);
-        let plugins: BTreeSet<&str> = plugins.into_iter().flatten().filter_map(Bson::as_str).collect();
-        for plugin in plugins {
-            let place = NodePlace { name: plain(node.get("node")), address: nodes::place(node) };
-            on.entry(plugin.to_owned()).or_default().push(place);
-        }
-    }
-    on
+fn nodes_by_plugin(nodes: &[Document], now: &Now) -> BTreeMap<String, Vec<Link>> {
+    by_texts(nodes.iter().filter(|node| NodeState::of(node, now).is_up()), "plugins", nodes::link)
 }
 
 #[derive(Template)]
 #[template(path = "definition.html")]
 struct DefinitionPage {
-    /// As far as the page's reader may see it.
-    seen: Definition,
-    /// Its address.
-    place: String,
-    at: When,
-    nodes: Vec<NodePlace>,
+    worker: Worker,
     queues: Vec<String>,
     /// None: the definition does not describe them.
     params: Option<Vec<schema::Row>>,
@@ -239,18 +199,15 @@ struct DefinitionPage {
     administers: bool,
 }
 
-pub async fn render_worker(state: &State, who: &Who, name: &str) -> Rendered {
-    let (stored, store) = (find(state, name).await?, &state.store);
+pub async fn render_worker(state: Data<State>, who: Who, name: Path<String>) -> Rendered {
+    let (stored, store) = (find(&state, &name).await?, &state.store);
     let (nodes, server) = futures::try_join!(store.list_nodes(), store.server_time())?;
     let mut on = nodes_by_plugin(&nodes, &Now { server, host: store.now() });
     let manifest = stored.manifest().ok();
     let params = manifest.as_ref().and_then(|manifest| manifest.params.as_ref());
     let page = DefinitionPage {
-        seen: view(&stored, who),
-        place: worker_place(&stored.name),
-        at: stored.at.map(When::at).unwrap_or_default(),
-        nodes: on.remove(stored.name.as_str()).unwrap_or_default(),
-        queues: queues_of(state, &stored.name).await?,
+        worker: Worker::of(&stored, &who, &mut on),
+        queues: queues_of(&state, &stored.name).await?,
         params: params.map(|params| Form::of(params).rows()),
         administers: viewer::may(Role::Admin),
     };
@@ -354,9 +311,9 @@ mod tests {
             "_id": "My::Report", "engine": "http", "description": "<b>", "http": { "url": "https://x/" }, "by": "<ann>",
         });
         let wrong = core::Definition::read(doc! { "_id": "Wrong", "command": ["sh"] });
-        let node = NodePlace { name: "<vm>".to_owned(), address: Some("/nodes/vm".to_owned()) };
-        let rows = [Row::of(&worker.unwrap(), &who, Some(&vec![node])), Row::of(&wrong.unwrap(), &who, None)];
-        DefinitionsPage { rows: rows.into(), administers, example: EXAMPLE }.render().unwrap()
+        let mut on = [("My::Report".to_owned(), vec![Link::to("<vm>", "/nodes/vm")])].into();
+        let workers = [worker, wrong].map(|stored| Worker::of(&stored.unwrap(), &who, &mut on));
+        DefinitionsPage { workers: workers.into(), administers }.render().unwrap()
     }
 
     #[test]
@@ -377,7 +334,7 @@ mod tests {
         }
         assert!(!html.contains("<vm>") && !html.contains(" style="), "{html}");
         assert!(!workers_page(false).contains("New worker"));
-        let none = DefinitionsPage { rows: vec![], administers: true, example: EXAMPLE }.render().unwrap();
+        let none = DefinitionsPage { workers: vec![], administers: true }.render().unwrap();
         assert!(none.contains("There are no workers yet."));
     }
 
@@ -386,15 +343,13 @@ mod tests {
             "name": "My::Report", "engine": "http", "description": "<b>", "version": "", "runs": "https://x/",
             "problem": null, "definition": { "engine": "http", "http": { "url": "</textarea>" } }, "rev": 3, "by": "<ann>",
         });
-        let page = DefinitionPage {
+        let worker = Worker {
             seen: serde_json::from_value(seen).unwrap(),
             place: "/workers/My%3A%3AReport".to_owned(),
-            at: When::default(),
             nodes: Vec::new(),
-            queues: vec!["<mail>".to_owned()],
-            params: None,
-            administers,
+            at: When::default(),
         };
+        let page = DefinitionPage { worker, queues: vec!["<mail>".to_owned()], params: None, administers };
         page.render().unwrap()
     }
 

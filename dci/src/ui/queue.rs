@@ -12,7 +12,6 @@ use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use askama::Template;
-use askama::filters::HtmlSafeOutput;
 use bson::doc;
 use disbatch_core::accounts::Role;
 use disbatch_core::explain::Reader;
@@ -25,10 +24,9 @@ use crate::api::{Answer, queues, redirect};
 use crate::catalogue::Catalogue;
 use crate::error::HttpError;
 use crate::json::Dates;
-use crate::openapi::{ErrorBody, OfRead, OfWrite};
-use crate::params::Params;
+use crate::openapi::EventStream;
+use crate::params::{Lenient, Params};
 use crate::state::State;
-use crate::ui::live::Part;
 use crate::ui::overview::throughput::Span;
 use crate::ui::parts::Charts;
 use crate::ui::schema::{Field, Form};
@@ -84,20 +82,12 @@ impl Tab {
         }
     }
 
-    const fn title(self) -> &'static str {
+    /// What it is called, and what its address adds to that of the page.
+    const fn about(self) -> (&'static str, &'static str) {
         match self {
-            Self::Now => "Now",
-            Self::New => "New tasks",
-            Self::Settings => "Settings",
-        }
-    }
-
-    /// Its address on the page at `place`.
-    fn address(self, place: &str) -> String {
-        match self {
-            Self::Now => place.to_owned(),
-            Self::New => format!("{place}?tab=new"),
-            Self::Settings => format!("{place}?tab=settings"),
+            Self::Now => ("Now", ""),
+            Self::New => ("New tasks", "?tab=new"),
+            Self::Settings => ("Settings", "?tab=settings"),
         }
     }
 }
@@ -106,40 +96,26 @@ impl QueuePage<'_> {
     /// Those that are for the page's reader.
     fn tabs(&self) -> Vec<Tab> {
         let all = [Tab::Now, Tab::New, Tab::Settings];
-        all.into_iter().filter(|tab| *tab != Tab::New || self.submits()).collect()
-    }
-
-    /// Attributes of the body of the page.
-    fn roles(&self) -> HtmlSafeOutput<String> {
-        viewer::roles_with(self.role)
-    }
-
-    /// Whether the page's reader may submit tasks.
-    fn submits(&self) -> bool {
-        self.role >= Some(Role::Submitter)
-    }
-
-    /// Whether the page's reader may change and delete the queue.
-    fn operates(&self) -> bool {
-        self.role >= Some(Role::Operator)
+        let submits = self.role >= Some(Role::Submitter);
+        all.into_iter().filter(|tab| *tab != Tab::New || submits).collect()
     }
 }
 
-pub async fn render(state: &State, who: &Who, named: &NamedQueue, params: &Params) -> Rendered {
-    let queue = queues::find(state, named).await?;
-    let span = Span::of(params);
+pub async fn render(state: Data<State>, who: Who, named: NamedQueue, Lenient(params): Lenient) -> Rendered {
+    let queue = queues::find(&state, &named).await?;
+    let span = Span::of(&params);
     let (facts, points, plugins) = futures::try_join!(
-        Facts::gather(state, queue.clone(), Reader::of(&who.reach(Role::Viewer))),
+        Facts::gather(&state, queue.clone(), Reader::of(&who.reach(Role::Viewer))),
         charts::points(&state.store, queue.id, span),
         state.catalogue(),
     )?;
-    let again = again(state, who, &queue, params).await?;
+    let again = again(&state, &who, &queue, &params).await?;
     // A task that is run again has what it had.
     let template = if again.is_some() { Prefilled::default() } else { template_of(&plugins, &queue) };
     let again = again.or_else(|| Some(template.params.clone()).filter(|params| !params.is_empty()));
     let charts = charts::first(queue.id, span, &points);
     let page = page(&facts, plugins.names(), (form_of(&plugins, &queue), again), charts);
-    let tab = Some(Tab::of(params)).filter(|tab| page.tabs().contains(tab)).unwrap_or(Tab::Now);
+    let tab = Some(Tab::of(&params)).filter(|tab| page.tabs().contains(tab)).unwrap_or(Tab::Now);
     ui::render(StatusCode::OK, &QueuePage { tab, template, has_keys: !state.keys.is_empty(), ..page })
 }
 
@@ -203,28 +179,17 @@ pub fn template_of(plugins: &Catalogue, queue: &Queue) -> Prefilled {
 #[utoipa::path(
     get, path = "/ui/queues/{id}", tag = "service", operation_id = "queueEvents",
     params(("id" = String, Path, description = "The queue's id.", example = "6b0003bb686c8275d70dc2f1")),
-    responses(
-        (status = 200, description = "The events.", body = String, content_type = "text/event-stream"),
-        (status = 404, description = "There is no such queue.", body = ErrorBody),
-        OfRead,
-    ),
+    responses(EventStream, (status = 404, description = "There is no such queue.")),
 )]
 pub async fn live(request: HttpRequest, state: Data<State>, who: Who, named: NamedQueue) -> Answer {
     let id = queues::find(&state, &named).await?.id.to_string();
     // What is told of nodes depends on who looks.
-    Ok(match Reader::of(&who.reach(Role::Viewer)) {
-        Reader::OfAll => live::of_one(&request, &state, ("queue for all", id), async |state, id| {
-            parts(state, id, Reader::OfAll).await
-        }),
-        Reader::OfQueue => live::of_one(&request, &state, ("queue", id), async |state, id| {
-            parts(state, id, Reader::OfQueue).await
-        }),
-    })
-}
-
-async fn parts(state: &State, id: &str, reader: Reader) -> Result<Vec<Part>, HttpError> {
-    let queue = queues::find(state, &NamedQueue::parse(id)).await?;
-    Facts::gather(state, queue, reader).await?.parts()
+    let reader = Reader::of(&who.reach(Role::Viewer));
+    let kind = if reader == Reader::OfAll { "queue for all" } else { "queue" };
+    Ok(live::of_one(&request, &state, (kind, id), async move |state, id| {
+        let queue = queues::find(state, &NamedQueue::parse(id)).await?;
+        Facts::gather(state, queue, reader).await?.parts()
+    }))
 }
 
 /// What happened in a queue over time: `of` is `ended`, how many tasks ended, `waited`, how long those had waited that
@@ -238,12 +203,10 @@ async fn parts(state: &State, id: &str, reader: Reader) -> Result<Vec<Part>, Htt
     ),
     responses(
         (status = 200, description = "What the chart shows.", body = serde_json::Value),
-        (status = 404, description = "There is no such queue.", body = ErrorBody),
-        OfRead,
+        (status = 404, description = "There is no such queue."),
     ),
 )]
-pub async fn chart(state: Data<State>, named: NamedQueue, params: Result<Params, HttpError>) -> Answer {
-    let params = params.unwrap_or_default();
+pub async fn chart(state: Data<State>, named: NamedQueue, Lenient(params): Lenient) -> Answer {
     let queue = queues::find(&state, &named).await?;
     let (of, span) = (Of::named(&text(params.fields.get("of"))), Span::of(&params));
     let since = span.since(state.store.now());
@@ -263,8 +226,7 @@ pub async fn chart(state: Data<State>, named: NamedQueue, params: Result<Params,
     responses(
         (status = 303, description = "Deleted; the overview is next."),
         (status = 400, description = "There is no such queue. A page.", body = String, content_type = "text/html"),
-        (status = 404, description = "The address has no id of a queue.", body = ErrorBody),
-        OfWrite,
+        (status = 404, description = "The address has no id of a queue."),
     ),
 )]
 pub async fn remove(state: Data<State>, who: Who, named: NamedQueue) -> Answer {

@@ -138,7 +138,6 @@ pub fn rate_takes(rate: &Rate, tasks: u64) -> u64 {
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Lacking {
-    /// It has no plugin.
     Plugin,
     /// It has one that can be none, for this reason.
     UsablePlugin(String),

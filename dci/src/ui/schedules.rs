@@ -17,8 +17,8 @@ use futures::{StreamExt, TryStreamExt};
 
 use crate::access::Who;
 use crate::error::HttpError;
-use crate::openapi::OfFixed;
-use crate::params::Params;
+use crate::openapi::{EventStream, OfFixed};
+use crate::params::{Lenient, Params};
 use crate::state::State;
 use crate::ui::live::Part;
 use crate::ui::names::{label, names};
@@ -56,6 +56,14 @@ struct Choice {
     chosen: bool,
 }
 
+impl Choice {
+    /// One of a field that has the value `chosen`.
+    fn of(value: impl Into<String>, label: impl Into<String>, chosen: &str) -> Self {
+        let value = value.into();
+        Self { chosen: value == chosen, value, label: label.into() }
+    }
+}
+
 #[derive(Debug, Template)]
 #[template(path = "schedules/table.html")]
 struct Table {
@@ -80,29 +88,20 @@ struct Row {
 impl HtmlSafe for Table {}
 impl HtmlSafe for Row {}
 
-pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
+pub async fn render(state: Data<State>, who: Who, params: Params) -> Rendered {
     let reach = who.reach(Role::Viewer);
-    let query = shown(schedules::query(state, reach.clone(), params).await?);
+    let query = shown(schedules::query(&state, reach.clone(), &params).await?);
     let queues = state.store.queues_within(&reach).await?;
-    let table = Table::gather(state, &query, &queues).await?;
-    let field = |name: &str| text(params.fields.get(name));
+    let table = Table::gather(&state, &query, &queues).await?;
+    let paused = text(params.fields.get("paused"));
     let chosen = query.queue.map(|queue| queue.to_string()).unwrap_or_default();
-    let choice = |queue: &Queue| Choice {
-        value: queue.id.to_string(),
-        label: label(queue),
-        chosen: queue.id.to_string() == chosen,
-    };
+    let queue = |queue: &Queue| Choice::of(queue.id.to_string(), label(queue), &chosen);
     let states = [("", "any"), ("false", "active"), ("true", "paused")];
-    let state = |(value, label): (&str, &str)| Choice {
-        value: value.to_owned(),
-        label: label.to_owned(),
-        chosen: field("paused") == value,
-    };
     let page = SchedulesPage {
-        queues: queues.iter().map(choice).collect(),
-        states: states.map(state).into(),
+        queues: queues.iter().map(queue).collect(),
+        states: states.map(|(value, label)| Choice::of(value, label, &paused)).into(),
         cut: (i64::try_from(table.rows.len()).unwrap_or(MOST) >= query.limit).then_some(query.limit),
-        live: format!("/ui/schedules?{}", address(&chosen, &field("paused"))),
+        live: format!("/ui/schedules?{}", address(&chosen, &paused)),
         queue: chosen,
         table,
     };
@@ -111,17 +110,13 @@ pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
 
 /// What of the page of schedules changes, as Server-Sent Events like those of `/ui/overview`.
 #[utoipa::path(
-    get, path = "/ui/schedules", tag = "service", operation_id = "schedulesEvents",
-    responses(
-        (status = 200, description = "The events.", body = String, content_type = "text/event-stream"),
-        OfFixed,
-    ),
+    get,
+    path = "/ui/schedules",
+    tag = "service",
+    operation_id = "schedulesEvents",
+    responses(EventStream, OfFixed)
 )]
-pub async fn live(
-    request: HttpRequest,
-    state: Data<State>,
-    params: Result<Params, HttpError>,
-) -> HttpResponse {
+pub async fn live(request: HttpRequest, state: Data<State>, Lenient(params): Lenient) -> HttpResponse {
     live::of_search(&request, &state, ("schedules", params), parts)
 }
 

@@ -51,7 +51,8 @@ enum Kind {
     Several(Vec<Choice>),
     Lines(Lines),
     Group(Vec<Field>),
-    Json(Json),
+    /// Any JSON of these types; of all types if there is none.
+    Json(Vec<&'static str>),
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -90,13 +91,6 @@ struct Lines {
     of: Option<Number>,
     least: Option<u64>,
     most: Option<u64>,
-}
-
-/// Any JSON of these types.
-#[derive(Debug, Clone, Default, PartialEq)]
-struct Json {
-    /// All types if there is none.
-    types: Vec<&'static str>,
 }
 
 /// What is wrong with a field.
@@ -151,8 +145,11 @@ impl Form {
         read::all(&self.fields, filled).0
     }
 
+    /// All parameters, each followed by those that are in it.
     pub fn rows(&self) -> Vec<Row> {
-        rows(&self.fields)
+        let mut rows = Vec::new();
+        add(&self.fields, "", &mut rows);
+        rows
     }
 }
 
@@ -196,13 +193,10 @@ fn words(kind: &Kind, schema: &Value) -> Vec<String> {
         }
         Kind::Number(number) => of_number(number),
         Kind::Flag => vec!["true or false".to_owned()],
-        Kind::Choice(choices) => {
-            let labels: Vec<&str> = choices.iter().map(|choice| choice.value.as_str()).collect();
-            vec![format!("one of {}", labels.join(", "))]
-        }
-        Kind::Several(choices) => {
-            let labels: Vec<&str> = choices.iter().map(|choice| choice.value.as_str()).collect();
-            vec![format!("any of {}", labels.join(", "))]
+        Kind::Choice(choices) | Kind::Several(choices) => {
+            let values: Vec<&str> = choices.iter().map(|choice| choice.value.as_str()).collect();
+            let most = if matches!(kind, Kind::Choice(_)) { "one" } else { "any" };
+            vec![format!("{most} of {}", values.join(", "))]
         }
         Kind::Lines(lines) => {
             let of =
@@ -212,11 +206,8 @@ fn words(kind: &Kind, schema: &Value) -> Vec<String> {
             words
         }
         Kind::Group(_) => vec!["object".to_owned()],
-        Kind::Json(json) if json.types.is_empty() => vec!["anything".to_owned()],
-        Kind::Json(json) => {
-            let names: Vec<&str> = json.types.iter().map(|name| type_word(name)).collect();
-            vec![names.join(" or ")]
-        }
+        Kind::Json(types) if types.is_empty() => vec!["anything".to_owned()],
+        Kind::Json(types) => vec![type_words(types)],
     };
     if let Some(examples) = schema["examples"].as_array().filter(|examples| !examples.is_empty()) {
         let examples: Vec<String> = examples.iter().map(Value::to_string).collect();
@@ -225,13 +216,14 @@ fn words(kind: &Kind, schema: &Value) -> Vec<String> {
     words
 }
 
-fn type_word(name: &str) -> &str {
-    match name {
+fn type_words(types: &[&'static str]) -> String {
+    let word = |name: &&'static str| match *name {
         "string" => "text",
         "boolean" => "true or false",
         "array" => "list",
         other => other,
-    }
+    };
+    types.iter().map(word).collect::<Vec<_>>().join(" or ")
 }
 
 fn of_number(number: &Number) -> Vec<String> {
@@ -252,13 +244,6 @@ fn range(least: Option<u64>, most: Option<u64>, what: &str) -> Option<String> {
         (None, Some(most)) => Some(format!("at most {most} {what}")),
         (None, None) => None,
     }
-}
-
-/// All parameters, each followed by those that are in it.
-fn rows(fields: &[Field]) -> Vec<Row> {
-    let mut rows = Vec::new();
-    add(fields, "", &mut rows);
-    rows
 }
 
 fn add(fields: &[Field], within: &str, rows: &mut Vec<Row>) {

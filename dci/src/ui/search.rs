@@ -11,13 +11,14 @@ use disbatch_core::gates::LockFilter;
 use disbatch_core::model::{ArrayId, Queue, QueueId, Selector, TaskId};
 use disbatch_core::schedules::ScheduleQuery;
 use futures::TryFutureExt;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 
 use crate::access::Who;
 use crate::api::{Answer, redirect};
 use crate::error::HttpError;
-use crate::openapi::OfRead;
-use crate::params::Params;
+use crate::openapi::JSON_OR_PAGE;
+use crate::params::Lenient;
 use crate::state::State;
 use crate::ui::bulk::encoded;
 use crate::ui::names::{label, place_of};
@@ -36,13 +37,18 @@ const MOST_SCHEDULES: i64 = 1_000;
 /// What is looked for has so many characters at most.
 const LONGEST: usize = 200;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct SearchHit {
     /// What it is: `queue`.
     kind: &'static str,
     name: String,
-    /// The address of its page.
     place: String,
+}
+
+impl SearchHit {
+    fn of(kind: &'static str, name: String) -> Self {
+        Self { kind, place: format!("/{kind}s/{}", encoded(&name)), name }
+    }
 }
 
 #[derive(Template)]
@@ -60,28 +66,17 @@ struct SearchPage<'a> {
     get, path = "/search", tag = "service", operation_id = "search",
     params(("q" = Option<String>, Query, description = "A part of a name, its characters in order, or an id.", example = "mail")),
     responses(
-        (
-            status = 200, content((Value = "application/json"), (String = "text/html")),
-            description = "What was found, the best first; a page if `Accept` asks for HTML.",
-            example = json!({"found": [{"kind": "queue", "name": "mail", "place": "/queues/mail"}]}),
-        ),
+        (status = 200, description = "What was found, the best first; a page if `Accept` asks for HTML.", body = Value,
+            content_type = JSON_OR_PAGE, example = json!({"found": [{"kind": "queue", "name": "mail", "place": "/queues/mail"}]})),
         (status = 303, description = "For a page: where what is meant is."),
-        OfRead,
     ),
 )]
-pub async fn handle(
-    request: HttpRequest,
-    state: Data<State>,
-    who: Who,
-    params: Result<Params, HttpError>,
-) -> Answer {
-    let given = text(params.unwrap_or_default().fields.get("q"));
+pub async fn handle(request: HttpRequest, state: Data<State>, who: Who, Lenient(params): Lenient) -> Answer {
+    let given = text(params.fields.get("q"));
     let wanted: String = given.trim().chars().take(LONGEST).collect();
     let found = find(&state, &who, &wanted).await;
     if !accept::wants_html(&request) {
-        let view = |SearchHit { kind, name, place }| json!({ "kind": kind, "name": name, "place": place });
-        let found: Vec<Value> = found?.into_iter().map(view).collect();
-        return Ok(json::ok(&json!({ "found": found })));
+        return Ok(json::ok(&json!({ "found": found? })));
     }
     let found = match found {
         Ok(found) => found,
@@ -132,16 +127,14 @@ async fn with_id(state: &State, who: &Who, id: ObjectId) -> Result<Vec<SearchHit
             || task.get_str("tenant").is_ok_and(of_tenant)
     };
     let known = [
-        ("task", "tasks", task.is_some_and(|task| sees_task(&task))),
-        ("array", "arrays", array.is_some_and(|array| sees(array.queue))),
-        ("schedule", "schedules", schedule.is_some_and(|schedule| sees(schedule.settings.queue))),
-        ("queue", "queues", queues.iter().any(|queue| queue.id.0 == id)),
-        ("node", "nodes", is_everywhere && node.is_some()),
+        ("task", task.is_some_and(|task| sees_task(&task))),
+        ("array", array.is_some_and(|array| sees(array.queue))),
+        ("schedule", schedule.is_some_and(|schedule| sees(schedule.settings.queue))),
+        ("queue", queues.iter().any(|queue| queue.id.0 == id)),
+        ("node", is_everywhere && node.is_some()),
     ];
-    let is_there = known.into_iter().filter(|(.., is_there)| *is_there);
-    Ok(is_there
-        .map(|(kind, pages, _)| SearchHit { kind, name: id.to_hex(), place: format!("/{pages}/{id}") })
-        .collect())
+    let is_there = known.into_iter().filter(|(_, is_there)| *is_there);
+    Ok(is_there.map(|(kind, _)| SearchHit::of(kind, id.to_hex())).collect())
 }
 
 async fn with_name(state: &State, who: &Who, wanted: &str) -> Result<Vec<SearchHit>, HttpError> {
@@ -160,20 +153,12 @@ async fn with_name(state: &State, who: &Who, wanted: &str) -> Result<Vec<SearchH
         nodes,
         locks,
     )?;
-    let queue = |queue: &Queue| (label(queue), place_of(queue));
-    let of_page = |page: &str, name: String| {
-        let place = format!("/{page}/{}", encoded(&name));
-        (name, place)
-    };
-    let named = |kind, (name, place)| SearchHit { kind, name, place };
-    let found = queues.iter().map(queue).map(|queue| named("queue", queue));
-    let schedules = schedules.into_iter().map(|schedule| of_page("schedules", schedule.settings.name));
-    let nodes = nodes.iter().map(|node| of_page("nodes", plain(node.get("node"))));
-    let locks = locks.into_iter().map(|lock| of_page("locks", lock.name));
+    let queue = |queue: &Queue| SearchHit { kind: "queue", name: label(queue), place: place_of(queue) };
+    let found = queues.iter().map(queue);
     let found = found
-        .chain(schedules.map(|schedule| named("schedule", schedule)))
-        .chain(nodes.map(|node| named("node", node)))
-        .chain(locks.map(|lock| named("lock", lock)));
+        .chain(schedules.into_iter().map(|schedule| SearchHit::of("schedule", schedule.settings.name)))
+        .chain(nodes.iter().map(|node| SearchHit::of("node", plain(node.get("node")))))
+        .chain(locks.into_iter().map(|lock| SearchHit::of("lock", lock.name)));
     Ok(best(found, wanted))
 }
 

@@ -17,26 +17,27 @@ use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
-use askama::filters::HtmlSafeOutput;
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document};
 use disbatch_core::accounts::{Reach, Role};
+use disbatch_core::config::TraceUrl;
 use disbatch_core::explain::Explanation;
 use disbatch_core::model::{Queue, QueueId, Rules, Selector, Shadow, Status, TaskId, shadow_id};
 use disbatch_core::output::{OutputEnd, StreamName};
+use disbatch_core::schedules::Schedule;
 use disbatch_core::secrets;
 use disbatch_core::store::StoreError;
-use futures::FutureExt;
 
 use crate::access::{Who, viewer};
 use crate::api::{explain, task, task_actions};
 use crate::error::HttpError;
-use crate::openapi::OfFixed;
+use crate::openapi::{EventStream, OfFixed};
+use crate::params::Params;
 use crate::state::State;
 use crate::ui::live::{self, Part};
 use crate::ui::names::{Called, title_of};
 use crate::ui::tasks::params_of;
-use crate::ui::{self, Rendered, plain};
+use crate::ui::{self, Rendered, integer, plain};
 use attempts::{Choice, Failed, Tabs};
 use facts::{AnswerBox, Facts, JsonText, OutcomeView, QueueLink};
 use graph::Graph;
@@ -57,24 +58,15 @@ struct TaskPage<'a> {
     /// The params that a table can have.
     table: Vec<(String, String)>,
     outputs: [Output; 2],
-    tabs: Tabs,
     /// The attempt whose output is shown, if there is one yet.
     attempt: Option<i64>,
     /// Whether somebody has chosen that: its output does not go on.
     fixed: bool,
     /// From where on the output is to be told; nothing while there is none.
     resume: String,
-    /// Its priority; 0 if it has none.
     priority: i64,
     /// The page of its queue, whose form can be filled with its params; nothing if it is gone.
     form: String,
-}
-
-impl TaskPage<'_> {
-    /// Attributes of the body of the page.
-    fn roles(&self) -> HtmlSafeOutput<String> {
-        viewer::roles_with(self.queue.role)
-    }
 }
 
 /// What changes by itself.
@@ -92,23 +84,29 @@ struct Look {
     tabs: Tabs,
 }
 
+/// What is known of a task besides what it tells itself.
+#[derive(Default)]
+struct Known<'a> {
+    /// The earlier ones.
+    attempts: &'a [Document],
+    explained: Option<Explanation>,
+    /// What the tasks are called that the explanation names.
+    called: Called,
+    graph: Graph,
+    /// The end of what it has written to that.
+    stderr: String,
+    schedule: Option<Schedule>,
+    /// Where traces are to be seen.
+    traces: Option<&'a TraceUrl>,
+}
+
 /// All that a page shows of the task itself, one part after the other.
 pub fn html_of(task: &Document, now: DateTime) -> Result<String, HttpError> {
     let id = task.get_object_id("_id").map(|id| id.to_hex()).unwrap_or_default();
     let queue = QueueLink { name: plain(task.get("queue")), ..QueueLink::default() };
-    let look = view(&id, task, &queue, None, now);
-    let failed = Failed::of(task, &queue, &plain(task.get("stderr")), Vec::new());
-    let parts = [
-        ui::html(&look.head)?,
-        ui::html(&look.answer)?,
-        ui::html(&failed)?,
-        ui::html(&look.progress)?,
-        ui::html(&look.steps)?,
-        ui::html(&look.facts)?,
-        ui::html(&look.timeline)?,
-        ui::html(&look.outcome)?,
-    ];
-    Ok(parts.concat())
+    let known = Known { stderr: plain(task.get("stderr")), ..Known::default() };
+    let parts = view((&id, task), &queue, None, now, known).parts()?;
+    Ok(parts.into_iter().map(|part| part.html).collect())
 }
 
 /// What a page shows of the end of a stream.
@@ -116,16 +114,18 @@ pub fn html_of_output(id: &str, stream: StreamName, end: OutputEnd, live: bool) 
     ui::html(&Output::of(id, stream, end, None, live))
 }
 
-/// The page, or the error that there is instead. `attempt`: whose output is to be shown, if not that of the last one.
-pub async fn respond(state: &State, who: &Who, id: &str, attempt: Option<i64>) -> HttpResponse {
-    ui::page(render(state, who, id, attempt).await)
-}
-
-async fn render(state: &State, who: &Who, id: &str, attempt: Option<i64>) -> Rendered {
+pub async fn render(
+    state: Data<State>,
+    who: Who,
+    id: Path<String>,
+    params: Result<Params, HttpError>,
+) -> Rendered {
+    // Whose output is to be shown, if not that of the last one.
+    let attempt = params?.integer("attempt")?;
     let reach = who.reach(Role::Viewer);
     let _turn = state.budget.answers.turn().await?;
-    let task = task::find(state, who, id).await?;
-    let task_id = task_actions::task_id(id)?;
+    let task = task::find(&state, &who, &id).await?;
+    let task_id = task_actions::task_id(&id)?;
     let attempts = state.store.list_attempts(task_id).await?;
     let choice = Choice::of(&task, &attempts, attempt).ok_or_else(|| {
         HttpError::not_found(format!("task {id} has no attempt {}", attempt.unwrap_or_default()))
@@ -136,10 +136,10 @@ async fn render(state: &State, who: &Who, id: &str, attempt: Option<i64>) -> Ren
     let (stdout, stderr, look) = futures::try_join!(
         async { output(StreamName::Stdout).await.map_err(HttpError::from) },
         async { output(StreamName::Stderr).await.map_err(HttpError::from) },
-        look(state, id, (&task, &attempts), None, &reach),
+        look(&state, &id, (&task, &attempts), None, &reach),
     )?;
     let (look, queue) = look;
-    ui::render(StatusCode::OK, &page(id, &task, queue, look, ([stdout, stderr], &choice)))
+    ui::render(StatusCode::OK, &page(&id, &task, queue, look, ([stdout, stderr], &choice)))
 }
 
 /// What of the page changes, as Server-Sent Events: each message has elements that take the place of those with the
@@ -147,10 +147,7 @@ async fn render(state: &State, who: &Who, id: &str, attempt: Option<i64>) -> Ren
 #[utoipa::path(
     get, path = "/ui/tasks/{id}", tag = "service", operation_id = "taskEvents",
     params(("id" = String, Path, description = "The task's id.")),
-    responses(
-        (status = 200, description = "The events.", body = String, content_type = "text/event-stream"),
-        OfFixed,
-    ),
+    responses(EventStream, OfFixed),
 )]
 pub async fn live(request: HttpRequest, state: Data<State>, who: Who, id: Path<String>) -> HttpResponse {
     let id = id.into_inner();
@@ -160,10 +157,9 @@ pub async fn live(request: HttpRequest, state: Data<State>, who: Who, id: Path<S
         Reach::All => format!("task {id}"),
         some => format!("task {id} for {some:?}"),
     };
-    let feed = Rc::new(Feed::new(reach));
-    live::respond(&request, &state, name, move |state| {
-        let (id, feed) = (id.clone(), Rc::clone(&feed));
-        async move { feed.look(&state, &id).await }.boxed_local()
+    let known = Rc::new((id, Feed::new(reach)));
+    live::respond(&request, &state, name, known, async |state: &State, (id, feed): &(String, Feed)| {
+        feed.look(state, id).await
     })
 }
 
@@ -221,14 +217,10 @@ async fn look(
         async { store.server_time().await.map_err(HttpError::from) },
         schedule,
     )?;
-    let mut look = view(id, task, &queue, title, now);
-    look.why = Why::of((id, task), &queue, &named_in(state, explained.as_ref(), reach).await?, explained);
-    look.failed = Failed::of(task, &queue, &stderr, graph.culprits());
-    look.graph = graph;
-    look.outcome = OutcomeView::of(id, task, attempts);
-    look.facts = look.facts.with_trace(task, state.traces.as_ref()).with_schedule(schedule);
-    look.tabs = Tabs::of(id, task, attempts, None);
-    Ok((look, queue))
+    let called = named_in(state, explained.as_ref(), reach).await?;
+    let traces = state.traces.as_ref();
+    let known = Known { attempts, explained, called, graph, stderr, schedule, traces };
+    Ok((view((id, task), &queue, title, now, known), queue))
 }
 
 /// What the tasks are called that an explanation names.
@@ -248,21 +240,27 @@ async fn named_in(
     state.titles(&queues).await?.read(&state.store, ids).await
 }
 
-/// What the task itself tells.
-fn view(id: &str, task: &Document, queue: &QueueLink, title: Option<String>, now: DateTime) -> Look {
+/// All of it that changes.
+fn view(
+    (id, task): (&str, &Document),
+    queue: &QueueLink,
+    title: Option<String>,
+    now: DateTime,
+    known: Known<'_>,
+) -> Look {
     let title = title.unwrap_or_else(|| title_of(task, queue.title.as_deref()));
     Look {
         head: Head::of(id, task, queue, title),
         answer: AnswerBox::of(id, task),
-        failed: Failed::of(task, queue, "", Vec::new()),
+        failed: Failed::of(task, queue, &known.stderr, known.graph.culprits.clone()),
         progress: Progress::of(task),
-        why: Why::default(),
-        graph: Graph::default(),
+        why: Why::of((id, task), queue, &known.called, known.explained),
+        graph: known.graph,
         steps: Steps::of(task, now),
-        facts: Facts::of(task, queue.clone()),
+        facts: Facts::of(task, queue.clone(), known.schedule, known.traces),
         timeline: Timeline::of(task, now),
-        outcome: OutcomeView::of(id, task, &[]),
-        tabs: Tabs::default(),
+        outcome: OutcomeView::of(id, task, known.attempts),
+        tabs: Tabs::of(id, task, known.attempts),
     }
 }
 
@@ -270,22 +268,22 @@ fn page<'a>(
     id: &'a str,
     task: &'a Document,
     queue: QueueLink,
-    look: Look,
+    mut look: Look,
     (outputs, choice): ([Output; 2], &Choice<'_>),
 ) -> TaskPage<'a> {
+    look.tabs.chosen = choice.earlier_number();
     let given = params_of(task);
     let params = given.map(JsonText::of).unwrap_or_default();
     let [stdout, stderr] = &outputs;
     let resume = running_attempt(task)
         .filter(|_| !choice.fixed)
-        .map(|attempt| format!("attempt:{attempt},stdout:{},stderr:{}", stdout.end(), stderr.end()));
+        .map(|attempt| format!("attempt:{attempt},stdout:{},stderr:{}", stdout.end, stderr.end));
     let form = queue.id.as_ref().filter(|_| queue.there);
     let form = form.map(|queue| format!("/queues/{queue}?tab=new&task={id}#new")).unwrap_or_default();
     TaskPage {
         id,
         task,
         queue,
-        tabs: look.tabs.clone().with_chosen(choice.earlier_number()),
         look,
         form,
         table: facts::table(given),
@@ -295,14 +293,13 @@ fn page<'a>(
         attempt: choice.number(task),
         fixed: choice.fixed,
         resume: resume.unwrap_or_default(),
-        priority: task.get("priority").and_then(disbatch_core::model::whole_number).unwrap_or(0),
+        priority: integer(task, "priority").unwrap_or(0),
     }
 }
 
 /// The number of the attempt that runs, 0 if nobody has counted.
 fn running_attempt(task: &Document) -> Option<i64> {
-    let attempt = task.get("attempt").and_then(disbatch_core::model::whole_number).unwrap_or(0);
-    (status(task) == Some(Status::Running)).then_some(attempt)
+    (status(task) == Some(Status::Running)).then(|| integer(task, "attempt").unwrap_or(0))
 }
 
 async fn queue_link(state: &State, task: &Document) -> Result<QueueLink, StoreError> {
@@ -359,7 +356,6 @@ impl Feed {
         Self { reach, title: RefCell::default(), last: RefCell::default() }
     }
 
-    /// The parts of the page that change.
     async fn look(&self, state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
         if self.last.borrow().is_some() {
             let now = read(state, id, only(&STAMP, 1)).await?;
@@ -378,7 +374,7 @@ impl Feed {
             state.store.list_attempts(of).await.map_err(HttpError::from)
         })?;
         let (look, _) = look(state, id, (&task, &attempts), title, &self.reach).await?;
-        *self.title.borrow_mut() = Some(look.head.title().to_owned());
+        *self.title.borrow_mut() = Some(look.head.title.clone());
         let parts = look.parts()?;
         self.note(&task, &parts);
         Ok(parts)

@@ -24,8 +24,8 @@ use serde_json::Value;
 
 use crate::access::Who;
 use crate::error::HttpError;
-use crate::openapi::OfFixed;
-use crate::params::Params;
+use crate::openapi::{EventStream, OfFixed};
+use crate::params::{Lenient, Params};
 use crate::query::Refusal;
 use crate::state::State;
 use crate::ui::live::{self, Part};
@@ -70,8 +70,6 @@ struct SearchResult {
     actions: Actions,
     previous: String,
     next: String,
-    /// Where the first page is, and whether this is it.
-    first: String,
     is_first: bool,
     /// Where the changes are told; nothing if they are not.
     live: String,
@@ -99,15 +97,15 @@ impl HtmlSafe for Newer {}
 /// A table of one task, with all columns that there are.
 pub fn html_of(task: &Document) -> Result<String, HttpError> {
     let row = Row::of(task, &Column::ALL, &HashMap::new(), "");
-    ui::html(&Table::of(vec![row], &Column::ALL))
+    ui::html(&Table { columns: Column::ALL.to_vec(), rows: vec![row] })
 }
 
-pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
+pub async fn render(state: Data<State>, who: Who, params: Params) -> Rendered {
     let reach = who.reach(Role::Viewer);
     let (queues, indexes) =
         futures::try_join!(state.store.queues_within(&reach), state.store.task_index_fields())?;
     let titles = state.titles(&queues).await?;
-    let params = &named(params, &queues);
+    let params = &named(&params, &queues);
     let (search, names, now) = (Search::of(params), names(&queues), state.store.now());
     let find = async {
         let known = SearchContext { indexes: &indexes, queues: &queues, titles: &titles, now };
@@ -115,7 +113,7 @@ pub async fn render(state: &State, who: &Who, params: &Params) -> Rendered {
         let plan = if reach == Reach::All { plan } else { plan.within(&queues, &reach) };
         plan.find(&state.store).await
     };
-    let (found, tally) = futures::join!(find, tally(state, &search, &queues, &reach));
+    let (found, tally) = futures::join!(find, tally(&state, &search, &queues, &reach));
     let (status, message, found) = match found {
         Ok(found) => (StatusCode::OK, None, Some(found)),
         Err(error) if error.status() != StatusCode::BAD_REQUEST => return Err(error),
@@ -152,16 +150,9 @@ async fn tally(state: &State, search: &Search, queues: &[Queue], reach: &Reach) 
 #[utoipa::path(
     get, path = "/ui/tasks", tag = "service", operation_id = "tasksEvents",
     params((".ids" = Option<String>, Query, description = "Ids with commas between them.")),
-    responses(
-        (status = 200, description = "The events.", body = String, content_type = "text/event-stream"),
-        OfFixed,
-    ),
+    responses(EventStream, OfFixed),
 )]
-pub async fn live(
-    request: HttpRequest,
-    state: Data<State>,
-    params: Result<Params, HttpError>,
-) -> HttpResponse {
+pub async fn live(request: HttpRequest, state: Data<State>, Lenient(params): Lenient) -> HttpResponse {
     live::of_search(&request, &state, ("tasks", params), changes)
 }
 
@@ -249,8 +240,7 @@ fn shown(
         of_all: found.of_all.map(|all| all.parse::<u64>().map_or(all, parts::grouped)).unwrap_or_default(),
         found: found.rows.len() as u64,
     });
-    let table = Table::of(found.rows, &search.columns);
-    let ids = table.ids();
+    let ids: Vec<&str> = found.rows.iter().map(|row| row.id.as_str()).collect();
     let is_live = ids.len() <= MOST_LIVE && !search.archive && (found.is_newest || !ids.is_empty());
     let live = if is_live {
         let mut pairs = search.pairs();
@@ -274,11 +264,10 @@ fn shown(
         looked,
         previous: place(found.previous),
         next: place(found.next),
-        first: search.address(None),
         is_first: found.is_first,
         newer: Newer { there: false, first: search.address(None) },
         count,
-        table,
+        table: Table { columns: search.columns.clone(), rows: found.rows },
         live,
     }
 }

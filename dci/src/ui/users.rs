@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 
-use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use askama::Template;
@@ -14,12 +13,13 @@ use disbatch_wire::accounts;
 use crate::access::Who;
 use crate::api::Answer;
 use crate::error::HttpError;
+use crate::json;
 use crate::json::date_text;
-use crate::openapi::OfRead;
+use crate::openapi::JSON_OR_PAGE;
 use crate::state::State;
 use crate::ui::account::facts;
 use crate::ui::names::names;
-use crate::{accept, json, ui};
+use crate::ui::{self, Rendered};
 
 /// All of them, with the names of queues by id, and how many tokens somebody has.
 #[derive(Template)]
@@ -35,19 +35,16 @@ struct Facts {
 #[utoipa::path(
     get, path = "/users", tag = "accounts", operation_id = "listUsers",
     responses(
-        (
-            status = 200, content((Vec<accounts::User> = "application/json"), (String = "text/html")),
-            description = "All users, by name; a page if `Accept` asks for HTML.",
-        ),
-        OfRead,
+        (status = 200, description = "All users, by name; a page if `Accept` asks for HTML.", body = Vec<accounts::User>,
+            content_type = JSON_OR_PAGE),
     ),
 )]
-pub async fn handle(request: HttpRequest, state: Data<State>, who: Who) -> Answer {
-    let facts = Facts::gather(&state, &who).await;
-    if accept::wants_html(&request) {
-        return Ok(ui::page(facts.and_then(|facts| ui::render(StatusCode::OK, &facts))));
-    }
-    json::of(&facts?.told())
+pub async fn handle(state: Data<State>, who: Who) -> Answer {
+    json::of(&Facts::gather(&state, &who).await?.told())
+}
+
+pub async fn render(state: Data<State>, who: Who) -> Rendered {
+    ui::render(StatusCode::OK, &Facts::gather(&state, &who).await?)
 }
 
 impl Facts {

@@ -17,8 +17,8 @@ use serde_json::Value;
 use crate::api::{Answer, redirect};
 use crate::error::HttpError;
 use crate::json::date_text;
-use crate::openapi::{OfFixed, OfWrite};
-use crate::params::Params;
+use crate::openapi::OfFixed;
+use crate::params::{Lenient, Params};
 use crate::ui::{self, Rendered, text};
 use crate::values;
 
@@ -125,9 +125,8 @@ struct ZonePage<'a> {
     params(("then" = Option<String>, Query, description = "The address on this server that is next.")),
     responses((status = 200, description = "The page.", body = String, content_type = "text/html"), OfFixed),
 )]
-pub async fn handle(params: Result<Params, HttpError>) -> HttpResponse {
-    let params = params.unwrap_or_default();
-    ui::page(page(&name(), &text(params.fields.get("then")), None))
+pub async fn handle(Lenient(params): Lenient) -> Rendered {
+    page(&name(), &text(params.fields.get("then")), None)
 }
 
 /// Chooses the time zone of all pages of this browser, by a cookie.
@@ -137,7 +136,6 @@ pub async fn handle(params: Result<Params, HttpError>) -> HttpResponse {
     responses(
         (status = 303, description = "The cookie is the choice; the address of `.then` is next, or the overview."),
         (status = 400, description = "There is no such zone.", body = String, content_type = "text/html"),
-        OfWrite,
     ),
 )]
 pub async fn choose(params: Params) -> Answer {

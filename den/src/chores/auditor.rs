@@ -4,17 +4,14 @@
 use std::time::Duration;
 
 use bson::DateTime;
-use disbatch_core::config::Auditor;
 use disbatch_core::counters::AuditNote;
 use disbatch_core::counters::audit::{Due, Window};
 use disbatch_core::lease::LeaseName;
 use disbatch_core::metrics::{Metrics, labels};
 use disbatch_core::model::QueueId;
 use disbatch_core::store::StoreError;
-use tokio::time::MissedTickBehavior;
-use tokio_util::sync::CancellationToken;
 
-use super::{Leader, measured};
+use super::{Leader, measured, rounds};
 
 /// Prolonged with each window, which takes some seconds, and longer only where many millions of tasks are counted.
 pub const LEASE: LeaseName = LeaseName::new("auditor", Duration::from_secs(60));
@@ -31,47 +28,29 @@ const SHARE: u32 = 50;
 struct Worker {
     leader: Leader,
     every: Duration,
-    stop: CancellationToken,
 }
 
-pub fn is_enabled(config: Auditor) -> bool {
-    if !config.enabled.0 {
-        tracing::info!("auditor.enabled is off: counters are not audited from here");
-    }
-    config.enabled.0
-}
-
-pub async fn run(leader: Leader, config: Auditor, stop: CancellationToken) {
+/// All is to be done again after `every`.
+pub async fn run(leader: Leader, every: Duration) {
     // The DEN before this may have been killed, and what it had not written is lost.
     leader.store.doubt_counters();
-    Worker { leader, every: config.every.0, stop }.run().await;
+    let (stop, mut looks) = (leader.stop.clone(), rounds((every / LOOKS).min(LONGEST)));
+    let worker = Worker { leader, every };
+    while stop.run_until_cancelled(looks.tick()).await.is_some() {
+        match stop.run_until_cancelled(worker.look()).await {
+            None => break,
+            Some(Ok(())) => {}
+            Some(Err(error)) if error.is_forbidden() => {
+                tracing::info!(%error, "counters are not audited; `disbatch create-users` gives the right to");
+                return;
+            }
+            Some(Err(error)) => tracing::warn!(%error, "the auditor could not work"),
+        }
+    }
+    worker.leader.resign().await;
 }
 
 impl Worker {
-    async fn run(self) {
-        let mut looks = tokio::time::interval((self.every / LOOKS).min(LONGEST));
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                () = self.stop.cancelled() => break,
-                _ = looks.tick() => {}
-            }
-            let worked = tokio::select! {
-                () = self.stop.cancelled() => break,
-                worked = self.look() => worked,
-            };
-            match worked {
-                Ok(()) => {}
-                Err(error) if error.is_forbidden() => {
-                    tracing::info!(%error, "counters are not audited; `disbatch create-users` gives the right to");
-                    return;
-                }
-                Err(error) => tracing::warn!(%error, "the auditor could not work"),
-            }
-        }
-        self.leader.resign().await;
-    }
-
     async fn look(&self) -> Result<(), StoreError> {
         if !self.leader.leads().await? {
             return Ok(());

@@ -71,21 +71,12 @@ impl Clockwork {
     pub fn look_at_arrays(&self) {
         self.arrays.notify_one();
     }
-
-    /// What whoever looks after arrays waits for.
-    pub async fn arrays_noticed(&self) {
-        self.arrays.notified().await;
-    }
 }
 
 /// Fires schedules whose time has come, and tells schedules how their tasks have ended, until `stop`. The node sees with each of its looks
 /// whether there is any of it. Every DEN does this, and they need not agree: each step is a conditional update.
 pub async fn fire_schedules(clockwork: Clockwork, store: Store, stop: CancellationToken) {
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = clockwork.wake.notified() => {}
-        }
+    while stop.run_until_cancelled(clockwork.wake.notified()).await.is_some() {
         match measured(&store, Worker::Schedules, work(&store, &clockwork)).await {
             Ok(true) => clockwork.wake.notify_one(),
             Ok(false) => {}
@@ -121,7 +112,6 @@ async fn work(store: &Store, clockwork: &Clockwork) -> Result<bool, StoreError> 
     Ok(more || fired.more)
 }
 
-/// Who looks after arrays.
 pub const LEASE_OF_ARRAYS: LeaseName = LeaseName::new("arrays", Duration::from_secs(15));
 
 /// How often the lease of arrays is taken or prolonged.
@@ -135,8 +125,6 @@ const SHARE: u32 = 20;
 
 struct ArrayWorker {
     leader: Leader,
-    clockwork: Clockwork,
-    stop: CancellationToken,
     /// When it was last found out who has the lease, and whether it was this one.
     lease: Option<(Instant, bool)>,
 }
@@ -144,38 +132,31 @@ struct ArrayWorker {
 /// Looks after arrays, whenever the clockwork says that there is something to do, until `stop`: elements that are missing, and the end of
 /// arrays whose elements have ended. The node sees with each of its looks whether any array is open. One DEN looks after all of them: that
 /// costs an index entry for each array, again and again, which is not to be paid by every node. Nothing else depends on the lease.
-pub async fn look_after_arrays(leader: Leader, clockwork: Clockwork, stop: CancellationToken) {
-    ArrayWorker { leader, clockwork, stop, lease: None }.run().await;
+pub async fn look_after_arrays(leader: Leader, clockwork: Clockwork) {
+    let stop = leader.stop.clone();
+    let mut worker = ArrayWorker { leader, lease: None };
+    while stop.run_until_cancelled(clockwork.arrays.notified()).await.is_some() {
+        let began = Instant::now();
+        match Box::pin(worker.look()).await {
+            Ok(()) => {}
+            Err(error) if error.is_forbidden() => {
+                tracing::warn!(%error, "arrays are not looked after from here; `disbatch create-users` gives the right to");
+                return;
+            }
+            // What is left is found again with the next look.
+            Err(error) => tracing::warn!(%error, "arrays cannot be looked after"),
+        }
+        let pause = PAUSE.max(began.elapsed() * SHARE);
+        if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+            break;
+        }
+    }
+    if worker.lease.is_some_and(|(_, leads)| leads) {
+        worker.leader.resign().await;
+    }
 }
 
 impl ArrayWorker {
-    async fn run(mut self) {
-        let (stop, clockwork) = (self.stop.clone(), self.clockwork.clone());
-        loop {
-            tokio::select! {
-                () = stop.cancelled() => break,
-                () = clockwork.arrays_noticed() => {}
-            }
-            let began = Instant::now();
-            match Box::pin(self.look()).await {
-                Ok(()) => {}
-                Err(error) if error.is_forbidden() => {
-                    tracing::warn!(%error, "arrays are not looked after from here; `disbatch create-users` gives the right to");
-                    return;
-                }
-                // What is left is found again with the next look.
-                Err(error) => tracing::warn!(%error, "arrays cannot be looked after"),
-            }
-            tokio::select! {
-                () = stop.cancelled() => break,
-                () = tokio::time::sleep(PAUSE.max(began.elapsed() * SHARE)) => {}
-            }
-        }
-        if self.lease.is_some_and(|(_, leads)| leads) {
-            self.leader.resign().await;
-        }
-    }
-
     async fn look(&mut self) -> Result<(), StoreError> {
         if !self.leads().await? {
             return Ok(());

@@ -7,7 +7,7 @@
 //! It is not part of the node's loop, so that long chains and large fans hold up no heartbeat.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use disbatch_core::gates::Passed;
 use disbatch_core::lease::LeaseName;
@@ -15,10 +15,10 @@ use disbatch_core::metrics::labels;
 use disbatch_core::model::TaskId;
 use disbatch_core::store::StoreError;
 use disbatch_core::wake::{Hints, Listener};
-use tokio::time::{Instant, MissedTickBehavior};
-use tokio_util::sync::CancellationToken;
+use tokio::time::sleep;
 
-use super::{Leader, measured};
+use super::{Leader, measured, rounds};
+use crate::pace::is_due;
 
 pub const LEASE: LeaseName = LeaseName::new("gates", Duration::from_secs(90));
 
@@ -34,7 +34,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 struct Worker {
     leader: Leader,
     hints: Arc<Hints>,
-    stop: CancellationToken,
     leads: bool,
     rechecked: Option<Instant>,
     /// Where to go on rechecking.
@@ -43,47 +42,46 @@ struct Worker {
     complained: bool,
 }
 
-pub async fn run(leader: Leader, hints: Arc<Hints>, stop: CancellationToken) {
-    let worker = Worker { leader, hints, stop, leads: false, rechecked: None, last: None, complained: false };
-    worker.run().await;
+pub async fn run(leader: Leader, hints: Arc<Hints>) {
+    let (stop, mut turns) = (leader.stop.clone(), rounds(PROLONGED));
+    let mut worker = Worker {
+        leader,
+        hints: Arc::clone(&hints),
+        leads: false,
+        rechecked: None,
+        last: None,
+        complained: false,
+    };
+    loop {
+        let worked = tokio::select! {
+            () = stop.cancelled() => break,
+            _ = turns.tick() => worker.turn().await,
+            () = hints.gates_noticed() => worker.follow_hint().await,
+            () = hints.gates_found() => worker.pass().await,
+        };
+        let Err(error) = worked else { continue };
+        if error.is_forbidden() {
+            worker.complain(&error);
+            continue;
+        }
+        tracing::warn!(%error, "the gatekeeper could not work");
+        // Once more, unless the node finds something before that.
+        hints.look_at_gates();
+        if stop.run_until_cancelled(sleep(PAUSE)).await.is_none() {
+            break;
+        }
+    }
+    worker.leader.resign().await;
 }
 
 impl Worker {
-    async fn run(mut self) {
-        let mut turns = tokio::time::interval(PROLONGED);
-        turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (stop, hints) = (self.stop.clone(), Arc::clone(&self.hints));
-        loop {
-            let worked = tokio::select! {
-                () = stop.cancelled() => break,
-                _ = turns.tick() => self.turn().await,
-                () = hints.gates_noticed() => self.follow_hint().await,
-                () = hints.gates_found() => self.pass().await,
-            };
-            let Err(error) = worked else { continue };
-            if error.is_forbidden() {
-                self.complain(&error);
-                continue;
-            }
-            tracing::warn!(%error, "the gatekeeper could not work");
-            // Once more, unless the node finds something before that.
-            hints.look_at_gates();
-            tokio::select! {
-                () = stop.cancelled() => break,
-                () = tokio::time::sleep(PAUSE) => {}
-            }
-        }
-        self.leader.resign().await;
-    }
-
     /// Takes or prolongs the lease; whoever has it looks at some of the blocked tasks again.
     async fn turn(&mut self) -> Result<(), StoreError> {
         self.leads = self.leader.leads().await?;
         self.hints.needs_at_once(Listener::Gates, self.leads);
-        if !self.leads || self.rechecked.is_some_and(|at| at.elapsed() < RECHECKED) {
+        if !self.leads || !is_due(&mut self.rechecked, RECHECKED, Instant::now()) {
             return Ok(());
         }
-        self.rechecked = Some(Instant::now());
         let store = &self.leader.store;
         self.last = measured(store, labels::Worker::Gates, store.recheck_gates(self.last)).await?;
         Ok(())
@@ -95,7 +93,7 @@ impl Worker {
 
     async fn pass(&mut self) -> Result<(), StoreError> {
         let mut more = true;
-        while more && !self.stop.is_cancelled() {
+        while more && !self.leader.stop.is_cancelled() {
             let store = &self.leader.store;
             let passed = measured(store, labels::Worker::Gates, store.pass_gates()).await?;
             self.report(&passed);

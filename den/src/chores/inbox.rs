@@ -15,11 +15,9 @@ use disbatch_core::metrics::labels::Worker;
 use disbatch_core::store::StoreError;
 use disbatch_core::wake::{self, Hints, ToMove};
 use tokio::sync::mpsc;
-use tokio::time::MissedTickBehavior;
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Clockwork, Leader, measured};
+use super::{Clockwork, Leader, measured, rounds};
 
 pub const LEASE: LeaseName = LeaseName::new("inbox", Duration::from_secs(90));
 
@@ -29,18 +27,13 @@ const PROLONGED: Duration = Duration::from_secs(30);
 /// How long it waits when the database is away.
 const PAUSE: Duration = Duration::from_secs(1);
 
-pub async fn run(leader: Leader, (hints, clockwork): (Arc<Hints>, Clockwork), stop: CancellationToken) {
-    let work = work(&leader, &hints, &clockwork);
-    tokio::select! {
-        () = stop.cancelled() => {}
-        () = work => {}
-    }
+pub async fn run(leader: Leader, hints: Arc<Hints>, clockwork: Clockwork) {
+    leader.stop.run_until_cancelled(work(&leader, &hints, &clockwork)).await;
     leader.resign().await;
 }
 
 async fn work(leader: &Leader, hints: &Arc<Hints>, clockwork: &Clockwork) {
-    let mut turns = tokio::time::interval(PROLONGED);
-    turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut turns = rounds(PROLONGED);
     let mut may_move = false;
     // Held as long as the lease is.
     let mut follower: Option<AbortOnDropHandle<()>> = None;

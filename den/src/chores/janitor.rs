@@ -4,7 +4,6 @@
 use std::time::{Duration, Instant};
 
 use disbatch_core::callbacks::LogSweep;
-use disbatch_core::config::Janitor;
 use disbatch_core::files::SweptFiles;
 use disbatch_core::keys::KeySweep;
 use disbatch_core::lease::LeaseName;
@@ -13,10 +12,9 @@ use disbatch_core::metrics::labels;
 use disbatch_core::model::{QueueId, Retention};
 use disbatch_core::store::StoreError;
 use disbatch_core::task::Place;
-use tokio::time::MissedTickBehavior;
-use tokio_util::sync::CancellationToken;
+use tokio::time::sleep;
 
-use super::{Leader, measured};
+use super::{Leader, measured, rounds};
 
 /// Prolonged with each batch, which takes a small part of it.
 pub const LEASE: LeaseName = LeaseName::new("janitor", Duration::from_secs(60));
@@ -44,7 +42,6 @@ struct Round {
 
 struct Worker {
     leader: Leader,
-    stop: CancellationToken,
     /// How far it has looked through what web services have logged.
     logs: LogSweep,
     /// The same of live output.
@@ -55,44 +52,29 @@ struct Worker {
     odd_ids: usize,
 }
 
-pub fn is_enabled(config: Janitor) -> bool {
-    if !config.enabled.0 {
-        tracing::info!("janitor.enabled is off: nothing is archived or deleted from here");
-    }
-    config.enabled.0
-}
-
-pub async fn run(leader: Leader, config: Janitor, stop: CancellationToken) {
+pub async fn run(leader: Leader, every: Duration) {
+    let (stop, mut rounds) = (leader.stop.clone(), rounds(every));
     let (logs, live, keys) = (LogSweep::default(), LiveSweep::default(), KeySweep::default());
-    Worker { leader, stop, logs, live, keys, odd_ids: 0 }.run(config.every.0).await;
+    let mut worker = Worker { leader, logs, live, keys, odd_ids: 0 };
+    while stop.run_until_cancelled(rounds.tick()).await.is_some() {
+        let began = Instant::now();
+        match worker.round().await {
+            Ok(round) if round == Round::default() => {}
+            Ok(round) => tracing::info!(
+                archived = round.archived,
+                deleted = round.deleted,
+                finished = round.finished,
+                seconds = began.elapsed().as_secs_f32(),
+                more_to_come = round.batches >= BATCHES,
+                "ended tasks were archived or deleted"
+            ),
+            Err(error) => tracing::warn!(%error, "the janitor could not work"),
+        }
+    }
+    worker.leader.resign().await;
 }
 
 impl Worker {
-    async fn run(mut self, every: Duration) {
-        let mut rounds = tokio::time::interval(every);
-        rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                () = self.stop.cancelled() => break,
-                _ = rounds.tick() => {}
-            }
-            let began = Instant::now();
-            match self.round().await {
-                Ok(round) if round == Round::default() => {}
-                Ok(round) => tracing::info!(
-                    archived = round.archived,
-                    deleted = round.deleted,
-                    finished = round.finished,
-                    seconds = began.elapsed().as_secs_f32(),
-                    more_to_come = round.batches >= BATCHES,
-                    "ended tasks were archived or deleted"
-                ),
-                Err(error) => tracing::warn!(%error, "the janitor could not work"),
-            }
-        }
-        self.leader.resign().await;
-    }
-
     async fn round(&mut self) -> Result<Round, StoreError> {
         let mut round = Round::default();
         if !self.leader.leads().await? {
@@ -109,11 +91,9 @@ impl Worker {
         for (queue, retention) in self.leader.store.queues_with_retention().await? {
             self.tidy(queue.id, retention, round).await?;
         }
-        let swept = match self.leader.store.sweep_callback_logs(&mut self.logs).await {
-            // A user that an older release made may not look there.
-            Err(error) if error.is_forbidden() => 0,
-            swept => swept?,
-        };
+        let swept = self.leader.store.sweep_callback_logs(&mut self.logs).await;
+        // A user that an older release made may not look there.
+        let swept = StoreError::unless_forbidden(swept)?.unwrap_or(0);
         if swept > 0 {
             tracing::info!(attempts = swept, "what web services had logged was left behind: removed");
         }
@@ -137,11 +117,9 @@ impl Worker {
     async fn sweep_keys(&mut self) -> Result<(), StoreError> {
         let begun = Instant::now();
         loop {
-            let swept = match self.leader.store.sweep_keys(&mut self.keys).await {
-                // A user that an older release made may not.
-                Err(error) if error.is_forbidden() => return Ok(()),
-                swept => swept?,
-            };
+            let swept = self.leader.store.sweep_keys(&mut self.keys).await;
+            // A user that an older release made may not.
+            let Some(swept) = StoreError::unless_forbidden(swept)? else { return Ok(()) };
             if swept > 0 {
                 tracing::debug!(keys = swept, "keys that no task has any more were removed");
             }
@@ -163,11 +141,8 @@ impl Worker {
 
     /// What of file sets nobody needs any more.
     async fn sweep_files(&self) -> Result<(), StoreError> {
-        let swept = match self.leader.store.sweep_files().await {
-            // A user that an older release made may not.
-            Err(error) if error.is_forbidden() => return Ok(()),
-            swept => swept?,
-        };
+        // A user that an older release made may not.
+        let swept = StoreError::unless_forbidden(self.leader.store.sweep_files().await)?.unwrap_or_default();
         if swept != SweptFiles::default() {
             tracing::info!(
                 versions = swept.versions,
@@ -209,7 +184,7 @@ impl Worker {
 
     /// Prolongs the lease for another batch, unless it is time to stop.
     async fn may_go_on(&self, round: &Round) -> Result<Option<Instant>, StoreError> {
-        if round.batches >= BATCHES || self.stop.is_cancelled() {
+        if round.batches >= BATCHES || self.leader.stop.is_cancelled() {
             return Ok(None);
         }
         let began = Instant::now();
@@ -224,9 +199,7 @@ impl Worker {
         if found < BATCH || done == 0 {
             return false;
         }
-        tokio::select! {
-            () = tokio::time::sleep(began.elapsed().max(SHORTEST_PAUSE)) => true,
-            () = self.stop.cancelled() => false,
-        }
+        let pause = sleep(began.elapsed().max(SHORTEST_PAUSE));
+        self.leader.stop.run_until_cancelled(pause).await.is_some()
     }
 }

@@ -10,9 +10,10 @@ use disbatch_core::notifications::{
     About, Channel, Delivered, Event, FollowError, Followed, Follower, Kind, Position, State, Subscription,
 };
 use disbatch_core::store::StoreError;
-use tokio_util::sync::CancellationToken;
+use tokio::time::sleep;
 
 use super::{Leader, measured};
+use crate::pace::is_due;
 
 pub const LEASE: LeaseName = LeaseName::new("notifier", Duration::from_secs(30));
 
@@ -60,7 +61,8 @@ enum Next {
     AfterAPause,
 }
 
-pub async fn run(leader: Leader, url: Option<String>, stop: CancellationToken) {
+pub async fn run(leader: Leader, url: Option<String>) {
+    let (store, stop) = (leader.store.clone(), leader.stop.clone());
     let mut notifier = Notifier {
         leader,
         url,
@@ -72,9 +74,9 @@ pub async fn run(leader: Leader, url: Option<String>, stop: CancellationToken) {
         no_log: None,
         stuck: None,
     };
-    loop {
-        let store = notifier.leader.store.clone();
-        let pause = match measured(&store, labels::Worker::Notify, notifier.round()).await {
+    let mut pause = Duration::ZERO;
+    while stop.run_until_cancelled(sleep(pause)).await.is_some() {
+        pause = match measured(&store, labels::Worker::Notify, notifier.round()).await {
             Ok(Next::AtOnce) => Duration::ZERO,
             Ok(Next::AfterAPause) if notifier.subscriptions.is_empty() => IDLE,
             Ok(Next::AfterAPause) => PAUSE,
@@ -87,10 +89,6 @@ pub async fn run(leader: Leader, url: Option<String>, stop: CancellationToken) {
                 TURN
             }
         };
-        tokio::select! {
-            () = stop.cancelled() => break,
-            () = tokio::time::sleep(pause) => {}
-        }
     }
     notifier.leader.resign().await;
 }
@@ -113,9 +111,8 @@ impl Notifier {
         }
         let before: Vec<State> = self.subscriptions.iter().map(|one| one.state.clone()).collect();
         let next = self.follow().await?;
-        let is_time = self.looked.is_none_or(|looked| looked.elapsed() >= LOOK);
+        let is_time = is_due(&mut self.looked, LOOK, Instant::now());
         if is_time {
-            self.looked = Some(Instant::now());
             self.look().await?;
             self.move_on();
         }

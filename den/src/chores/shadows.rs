@@ -8,7 +8,7 @@ use disbatch_core::notifications::{FollowError, Follower};
 pub use disbatch_core::shadow::LEASE;
 use disbatch_core::shadow::{Shadowed, place_before};
 use disbatch_core::store::StoreError;
-use tokio_util::sync::CancellationToken;
+use tokio::time::sleep;
 
 use super::{Clockwork, Leader, measured};
 
@@ -40,12 +40,13 @@ struct Worker {
     is_blind: bool,
 }
 
-pub async fn run(leader: Leader, clockwork: Clockwork, stop: CancellationToken) {
+pub async fn run(leader: Leader, clockwork: Clockwork) {
+    let (store, stop) = (leader.store.clone(), leader.stop.clone());
     let mut worker =
         Worker { leader, clockwork, turned: None, shadowed: vec![], follower: None, is_blind: false };
-    loop {
-        let store = worker.leader.store.clone();
-        let pause = match measured(&store, labels::Worker::Shadows, worker.round()).await {
+    let mut pause = Duration::ZERO;
+    while stop.run_until_cancelled(sleep(pause)).await.is_some() {
+        pause = match measured(&store, labels::Worker::Shadows, worker.round()).await {
             Ok(pause) => pause,
             Err(error) => {
                 worker.forget();
@@ -55,10 +56,6 @@ pub async fn run(leader: Leader, clockwork: Clockwork, stop: CancellationToken) 
                 TURN
             }
         };
-        tokio::select! {
-            () = stop.cancelled() => break,
-            () = tokio::time::sleep(pause) => {}
-        }
     }
     if !worker.shadowed.is_empty() {
         worker.leader.resign().await;
@@ -110,7 +107,7 @@ impl Worker {
         }
         // Where nothing has ended, the log need not be read again from there.
         if let Some(place) = self.follower.as_ref().and_then(Follower::position) {
-            self.leader.store.store_shadow_place(self.leader.instance(), place.time).await?;
+            self.leader.store.store_shadow_place(&self.leader.instance, place.time).await?;
         }
         self.turned = Some(Instant::now());
         Ok(())
@@ -122,7 +119,7 @@ impl Worker {
         let now = store.server_time().await?;
         let seen = seen.filter(|seen| *seen > place_before(now, STALE));
         let since = seen.unwrap_or(place_before(now, BACK));
-        store.store_shadow_place(self.leader.instance(), since).await?;
+        store.store_shadow_place(&self.leader.instance, since).await?;
         self.follower = None;
         Ok(())
     }
@@ -140,11 +137,11 @@ impl Worker {
         };
         let ends = follower.followed(MOST).await?;
         let Some(last) = ends.last() else { return Ok(PAUSE) };
-        let made = store.make_shadows(&ends, &self.shadowed, self.leader.instance()).await?;
+        let made = store.make_shadows(&ends, &self.shadowed, &self.leader.instance).await?;
         if made > 0 {
             tracing::debug!(made, "made shadows of tasks");
         }
-        if !store.store_shadow_place(self.leader.instance(), last.position.time).await? {
+        if !store.store_shadow_place(&self.leader.instance, last.position.time).await? {
             self.forget();
             return Ok(PAUSE);
         }

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use bson::{Bson, Document};
-use disbatch_core::config::{Config, QueueIds};
+use disbatch_core::config::Config;
 use disbatch_core::model;
 use disbatch_core::node::{Addresses, Beat, Stats, beat_of};
 use disbatch_core::store::StoreError;
@@ -12,6 +12,7 @@ use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::SockaddrStorage;
 
 use super::Node;
+use crate::pace::is_due;
 
 impl Node {
     /// Whether another DEN uses its name.
@@ -32,14 +33,12 @@ impl Node {
 
     /// The queues that its configuration restricts it to, or that it leaves out.
     fn serves(&self) -> Document {
-        let ids = |ids: &Option<QueueIds>| {
-            ids.iter().flat_map(|ids| &ids.0).map(|id| Bson::from(id.0)).collect::<Vec<_>>()
-        };
+        let ids = |ids: &[model::QueueId]| ids.iter().map(|id| Bson::from(id.0)).collect::<Vec<_>>();
         let mut serves = Document::new();
-        if self.config.activequeues.is_some() {
-            serves.insert("active", ids(&self.config.activequeues));
-        } else if self.config.ignorequeues.is_some() {
-            serves.insert("ignored", ids(&self.config.ignorequeues));
+        if let Some(active) = &self.config.activequeues {
+            serves.insert("active", ids(active));
+        } else if let Some(ignored) = &self.config.ignorequeues {
+            serves.insert("ignored", ids(ignored));
         }
         serves
     }
@@ -52,17 +51,18 @@ impl Node {
             self.renounce();
         }
         let holder = self.capacity.holdings.holder();
+        let plugins = &self.availability.plugins;
         let beat = Beat {
             instance: self.instance.clone(),
             lease: self.config.lease(),
             draining: leaving || self.draining,
             running: self.runners.launcher.running(),
-            plugins: self.availability.names(),
-            versions: self.availability.versions(),
-            workers: self.availability.names_of_workers(),
+            plugins: texts(plugins.names()),
+            versions: texts(plugins.versions()),
+            workers: texts(plugins.names_of_workers()),
             shadows: self.availability.shadows(),
-            problems: self.availability.reports(),
-            engines: self.availability.engines(),
+            problems: plugins.reports(),
+            engines: plugins.engines(),
             serves: self.serves(),
             fires_no_schedules: !self.config.schedules.0,
             wants: self.capacity.sharing.wants(Instant::now()),
@@ -101,6 +101,10 @@ impl Node {
     }
 }
 
+fn texts<'a>(names: impl Iterator<Item = &'a model::PluginName>) -> Vec<String> {
+    names.map(ToString::to_string).collect()
+}
+
 /// So long after a rival was found it is told with heartbeats.
 const TOLD: Duration = Duration::from_secs(10);
 
@@ -123,12 +127,11 @@ impl Rivals {
         // One that drains is about to end, and another one may have taken its place.
         let other = before.instance().filter(|other| *other != own && before.state() == Some("alive"));
         let Some(other) = other.filter(|_| has_written) else { return };
-        if self.logged.is_none_or(|at| now.saturating_duration_since(at) >= REMINDED) {
+        if is_due(&mut self.logged, REMINDED, now) {
             tracing::warn!(
                 node = %before.node, instance = own, other,
                 "another DEN uses the name of this node: give each a name of its own with --node"
             );
-            self.logged = Some(now);
         }
         self.last = Some((other.to_owned(), now));
     }

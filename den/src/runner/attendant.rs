@@ -1,7 +1,7 @@
 //! The attendant of a runner: what it has, and what is said about that.
 //!
 //! Mostly a runner has one task; one whose plugin takes batches has several, each in a lane of its own. Lanes know nothing of each
-//! other. What is to be said when a few letters have been dealt with goes out in one piece, and counts as said when it has gone.
+//! other.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,28 +17,20 @@ use disbatch_core::store::StoreError;
 use disbatch_core::task::{Claim, Claimant, RunWrite, STORAGE, Slot, Start, Take, Waiting, Written};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tokio::io::AsyncWriteExt;
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
-use super::answers::{
-    alone, deadline_in, done, finished, millis, outdated, plugin_until, remove_live, renewal,
-};
+use super::answers::{alone, deadline_in, millis, outdated, plugin_until, remove_live, written};
+use super::outgoing::{LISTENS_WITHIN, Outgoing, Then};
 use super::{Event, Exit, Mail, ProcessId, Report, Services, Traced, Work, run_of};
 use crate::handover::{Next, UnderWay};
 use crate::launch::TaskContext;
 use crate::runners::{Held, Hold};
 use crate::scribe::WriteOutcome;
 
-/// A runner that does not take what it is sent for so long is stopped, or hangs.
-const LISTENS_WITHIN: Duration = Duration::from_secs(10);
-
 /// So many letters are dealt with before the runner is told what follows from them.
 const TOGETHER: usize = 256;
-
-/// It is told sooner when that is more than so many bytes.
-const MOST_BYTES: usize = 1024 * 1024;
 
 /// A task that the runner has.
 struct Lane {
@@ -60,39 +52,11 @@ struct Lane {
     is_external: bool,
 }
 
-/// What becomes of the assignment with this number when a message has been sent, or has not.
-enum Then {
-    /// The runner has it if this was sent.
-    Assigned(i64),
-    /// It is over, and the runner free for another one, if this was sent.
-    Free(i64),
-    /// It is over if this was sent. Its place is taken already.
-    Over(i64),
-}
-
-#[derive(Default)]
-struct Outgoing {
-    bytes: Vec<u8>,
-    /// Where in the bytes a message ends that something follows from.
-    then: Vec<(usize, Then)>,
-}
-
-impl Outgoing {
-    fn add(&mut self, message: &[u8], then: Option<Then>) {
-        self.bytes.extend_from_slice(message);
-        self.then.extend(then.map(|then| (self.bytes.len(), then)));
-    }
-}
-
 pub(super) struct Attendant {
     process: ProcessId,
     /// What the node sees of what it works on.
     hold: Hold,
     services: Services,
-    /// `None` once the link is closed.
-    target: Option<OwnedWriteHalf>,
-    /// The link is closed when what is to be sent has gone.
-    is_given_up: bool,
     outgoing: Outgoing,
     /// The same socket, to end the reading.
     socket: StdStream,
@@ -119,9 +83,7 @@ impl Attendant {
             process,
             hold,
             services,
-            target: Some(target),
-            is_given_up: false,
-            outgoing: Outgoing::default(),
+            outgoing: Outgoing::new(target, process.pid),
             socket,
             replies,
             assignments: 0,
@@ -158,7 +120,7 @@ impl Attendant {
             let Some(mail) = mail else { return };
             self.deal_with(mail);
             for _ in 1..TOGETHER {
-                if self.outgoing.bytes.len() > MOST_BYTES {
+                if self.outgoing.is_large() {
                     break;
                 }
                 let Ok(mail) = mailbox.try_recv() else { break };
@@ -197,18 +159,18 @@ impl Attendant {
             Mail::Look(task) => {
                 let has_it = |lane: &Lane| lane.work.claim.task == task;
                 if let Some((of, _)) = self.lanes.iter().find(|(_, lane)| has_it(lane)) {
-                    self.tell(&ToRunner::Look { of: *of }, None);
+                    self.outgoing.tell(&ToRunner::Look { of: *of }, None);
                 }
             }
-            Mail::Close => self.is_given_up = true,
+            Mail::Close => self.outgoing.is_given_up = true,
             Mail::Said(ToDen::Taken { of }) => self.begin(of),
             Mail::Said(ToDen::Ask { id, of, ask: Ask::LetGo }) => {
-                self.tell(&ToRunner::Answer { id, answer: Answer::Done }, Some(Then::Free(of)));
+                self.outgoing.tell(&ToRunner::Answer { id, answer: Answer::Done }, Some(Then::Free(of)));
             }
             Mail::Said(ToDen::Ask { id, of, ask }) => self.take_up(id, of, ask),
             Mail::LinkEnded => {
                 self.listening = false;
-                self.is_given_up = true;
+                self.outgoing.is_given_up = true;
             }
             Mail::StartWritten(of, outcome) => self.go(of, outcome),
             Mail::Answered { id, of, answer } => self.answer(id, of, answer),
@@ -247,21 +209,21 @@ impl Attendant {
             number,
             run: run_of(claim),
             task: task.unwrap_or_else(|| claim.document.clone()),
-            queue: work.queue.clone(),
+            queue: work.known.queue.clone(),
             at: start.at,
             lease_ms: millis(work.lease),
             go,
-            schedule: work.schedule.as_ref().ok().cloned().flatten(),
-            schedule_problem: work.schedule.as_ref().err().cloned(),
-            workers: work.workers.clone(),
-            lane: work.lanes.is_some(),
+            schedule: work.known.schedule.as_ref().ok().cloned().flatten(),
+            schedule_problem: work.known.schedule.as_ref().err().cloned(),
+            workers: work.known.workers.clone(),
+            lane: work.known.lanes.is_some(),
         };
         let message = match link::encode(&ToRunner::Assign(Box::new(assignment))) {
             Ok(message) => message,
             // The runner is as free as before.
             Err(error) => return self.refuse(work.claim, &error),
         };
-        if self.is_given_up {
+        if self.outgoing.is_given_up {
             return self.refused(work.claim);
         }
         self.lanes.insert(
@@ -304,7 +266,7 @@ impl Attendant {
     /// The runner has made ready: its task is started, unless it has been.
     fn begin(&mut self, of: i64) {
         self.proven = true;
-        let is_listened_to = !self.is_given_up && self.exited.is_none();
+        let is_listened_to = !self.outgoing.is_given_up && self.exited.is_none();
         let Some(lane) = self.lanes.get_mut(&of) else { return };
         if lane.work.claim.is_started {
             // Whatever has become of the runner, it may have begun.
@@ -323,10 +285,10 @@ impl Attendant {
         match outcome.written {
             Ok(Written::Started) => {
                 let go = go(of, outcome.asked, &lane.work);
-                self.tell(&ToRunner::Go(go), None);
+                self.outgoing.tell(&ToRunner::Go(go), None);
             }
-            Ok(_) => self.tell(&ToRunner::Gone { of }, Some(Then::Free(of))),
-            Err(_) => self.is_given_up = true,
+            Ok(_) => self.outgoing.tell(&ToRunner::Gone { of }, Some(Then::Free(of))),
+            Err(_) => self.outgoing.is_given_up = true,
         }
     }
 
@@ -340,57 +302,49 @@ impl Attendant {
         };
         let run = run_of(&lane.work.claim);
         let lease = lane.work.lease;
-        lane.result = Report::of(&ask).or(lane.result.take());
-        lane.ends = matches!(ask, Ask::Finish(_) | Ask::RetryLater { .. });
+        let result = Report::of(&ask);
+        lane.ends = result.is_some();
+        lane.result = result.or(lane.result.take());
         lane.is_external |= matches!(ask, Ask::Register { .. });
         if lane.result.is_some()
             && let Some(traced) = &mut lane.traced
         {
             traced.ended.get_or_insert_with(|| self.services.store.now());
         }
-        let answered = move |answer| Mail::Answered { id, of, answer };
-        match ask {
-            Ask::Renew => {
-                self.write(RunWrite::Renew { run, lease }, move |outcome| answered(renewal(&outcome, lease)));
-            }
-            Ask::Progress(progress) => {
-                let write = RunWrite::Progress { run, progress };
-                self.write(write, move |outcome| answered(done(outcome.written)));
-            }
-            Ask::Steps { states, number } => {
-                let write = RunWrite::Steps { run, states, number };
-                self.write(write, move |outcome| answered(done(outcome.written)));
-            }
+        let write = match ask {
+            Ask::Renew => RunWrite::Renew { run, lease },
+            Ask::Progress(progress) => RunWrite::Progress { run, progress },
+            Ask::Steps { states, number } => RunWrite::Steps { run, states, number },
             Ask::Storage { mut saved, number } => {
                 let storage = saved.remove(STORAGE).unwrap_or(Bson::Null);
-                let write = RunWrite::Storage { run, storage, number };
-                self.write(write, move |outcome| answered(done(outcome.written)));
+                RunWrite::Storage { run, storage, number }
             }
             Ask::Finish(finish) => {
                 tracing::debug!(task = %run.task, status = %finish.status, "its runner has sent the result");
-                let write = RunWrite::Finish { run, finish: *finish };
+                let end = RunWrite::Finish { run, finish: *finish };
                 match self.next(of) {
-                    Some((take, next)) => self.hand_over((id, of), write, take, next),
-                    None => self.write(write, move |outcome| answered(finished(outcome.written))),
+                    Some((take, next)) => return self.hand_over((id, of), end, take, next),
+                    None => end,
                 }
             }
             ask => {
                 let store = self.services.store.clone();
-                self.alone(id, of, async move { alone(&store, &run, ask).await });
+                return self.alone(id, of, async move { alone(&store, &run, ask).await });
             }
-        }
+        };
+        self.write(write, move |outcome| Mail::Answered { id, of, answer: written(outcome, lease) });
     }
 
     /// The task that may have the slot of that one, once that has ended.
     fn next(&self, of: i64) -> Option<(Take, (Box<Work>, UnderWay))> {
-        let lane = self.lanes.get(&of).filter(|_| !self.is_given_up && self.exited.is_none())?;
+        let lane = self.lanes.get(&of).filter(|_| !self.outgoing.is_given_up && self.exited.is_none())?;
         if lane.is_external {
             // Its end may find that the service has it, which keeps the slot.
             return None;
         }
         let (claim, lease) = (&lane.work.claim, lane.work.lease);
         let slot = Slot { number: claim.slot()?, runner: Some(self.process.pid) };
-        let fits = |known: &TaskContext| known.lanes == lane.work.lanes;
+        let fits = |known: &TaskContext| known.lanes == lane.work.known.lanes;
         let (Next { queued, known }, under_way) =
             self.services.handover.take(claim.queue, slot.number, fits)?;
         let by = Claimant {
@@ -401,8 +355,7 @@ impl Attendant {
         };
         let take = queued.take(claim.queue, &by, (slot, self.services.store.now()))?;
         let claim = queued.taken(&take);
-        let TaskContext { queue, schedule, workers, lanes } = known;
-        let next = Work { claim, queue, schedule, workers, lanes, lease, asked: Duration::ZERO };
+        let next = Work { claim, known, lease, asked: Duration::ZERO };
         Some((take, (Box::new(next), under_way)))
     }
 
@@ -425,16 +378,14 @@ impl Attendant {
     ) {
         self.pending -= 1;
         next.asked = end.asked;
-        let answer = finished(end.written);
-        let is_over = matches!(answer, Answer::Stored | Answer::NotRunning);
-        self.trace(of, &answer);
-        self.note_end(of, &answer);
-        let is_free = is_over && !self.is_given_up;
+        let answer = written(end, next.lease);
+        let is_over = self.note_end(of, &answer);
+        let is_free = is_over && !self.outgoing.is_given_up;
         let is_stored = matches!(answer, Answer::Stored);
         let answer = ToRunner::Answer { id, answer };
         match start {
             Some(Ok(Written::Started)) if is_free && under_way.is_in_time() => {
-                self.tell(&answer, Some(Then::Over(of)));
+                self.outgoing.tell(&answer, Some(Then::Over(of)));
                 if let Some(lane) = self.lanes.get(&of) {
                     self.hold.replace(lane.work.claim.task, &next.claim);
                     if !is_stored {
@@ -448,7 +399,7 @@ impl Attendant {
             Some(Ok(_)) => self.services.handover.lost(next.claim.queue),
             None => {}
         }
-        self.tell(&answer, is_over.then_some(Then::Free(of)));
+        self.outgoing.tell(&answer, is_over.then_some(Then::Free(of)));
     }
 
     /// Does by itself what does not go together with the writes of others.
@@ -471,30 +422,23 @@ impl Attendant {
 
     fn answer(&mut self, id: i64, of: i64, answer: Answer) {
         self.pending -= 1;
-        let is_over = matches!(answer, Answer::Stored | Answer::NotRunning);
-        self.trace(of, &answer);
-        self.note_end(of, &answer);
+        let is_over = self.note_end(of, &answer);
         // A runner that does not listen any more ends by itself.
-        self.tell(&ToRunner::Answer { id, answer }, is_over.then_some(Then::Free(of)));
+        self.outgoing.tell(&ToRunner::Answer { id, answer }, is_over.then_some(Then::Free(of)));
     }
 
-    fn note_end(&mut self, of: i64, answer: &Answer) {
-        if let Some(lane) = self.lanes.get_mut(&of) {
-            lane.is_over |= lane.ends && matches!(answer, Answer::Stored);
+    /// Takes note of what has been answered to an end, and tells of it in traces. Returns whether the task is over.
+    fn note_end(&mut self, of: i64, answer: &Answer) -> bool {
+        let is_stored = *answer == Answer::Stored;
+        if let Some(lane) = self.lanes.get_mut(&of).filter(|_| is_stored) {
+            lane.is_over |= lane.ends;
+            if let (Some(tracer), Some(Report { finish, .. })) = (&self.services.tracer, &lane.result)
+                && let Some(traced) = lane.traced.take()
+            {
+                traced.end(tracer, finish, self.services.store.now());
+            }
         }
-    }
-
-    /// Tells of an attempt whose end has been stored.
-    fn trace(&mut self, of: i64, answer: &Answer) {
-        let Some(lane) = self.lanes.get_mut(&of) else { return };
-        let (Some(tracer), Some(Report { finish, .. })) = (&self.services.tracer, &lane.result) else {
-            return;
-        };
-        if matches!(answer, Answer::Stored)
-            && let Some(traced) = lane.traced.take()
-        {
-            traced.end(tracer, finish, self.services.store.now());
-        }
+        is_stored || *answer == Answer::NotRunning
     }
 
     /// The assignment is over, and the runner knows.
@@ -505,61 +449,25 @@ impl Attendant {
         }
     }
 
-    /// Has a message sent, unless the link is given up.
-    fn tell(&mut self, message: &ToRunner, then: Option<Then>) {
-        if self.is_given_up {
-            return;
-        }
-        match link::encode(message) {
-            Ok(message) => self.outgoing.add(&message, then),
-            Err(error) => {
-                tracing::error!(%error, pid = self.process.pid, "a runner cannot be told something");
-                self.is_given_up = true;
-            }
-        }
-    }
-
     /// Sends what is to be sent, and does what follows from that.
     async fn send(&mut self) {
-        let Outgoing { bytes, then } = std::mem::take(&mut self.outgoing);
-        let sent = if bytes.is_empty() { 0 } else { self.send_bytes(&bytes).await };
-        for (end, then) in then {
+        let sent = self.outgoing.send().await;
+        if sent.is_stuck {
+            self.give_up("does not listen");
+        }
+        for (then, is_sent) in sent.then {
             match then {
-                // Not all of it was sent, so the runner has not got it.
-                Then::Assigned(of) if end > sent => {
+                Then::Assigned(of) if !is_sent => {
                     if let Some(lane) = self.lanes.remove(&of) {
                         self.refused(lane.work.claim);
                     }
                 }
-                Then::Free(of) if end <= sent => self.free(of),
-                Then::Over(of) if end <= sent => drop(self.lanes.remove(&of)),
+                Then::Free(of) if is_sent => self.free(of),
+                Then::Over(of) if is_sent => drop(self.lanes.remove(&of)),
                 Then::Assigned(_) | Then::Free(_) | Then::Over(_) => {}
             }
         }
-        if self.is_given_up {
-            self.target = None;
-        }
-    }
-
-    /// Sends these bytes. If that cannot be done, the link is given up. Returns how many were sent.
-    async fn send_bytes(&mut self, bytes: &[u8]) -> usize {
-        let Some(target) = &mut self.target else { return 0 };
-        let mut sent = 0;
-        let sending = async {
-            while sent < bytes.len() {
-                sent += target.write(&bytes[sent..]).await?;
-            }
-            io::Result::Ok(())
-        };
-        match timeout(LISTENS_WITHIN, sending).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => {
-                tracing::debug!(%error, pid = self.process.pid, "a runner does not listen");
-                self.is_given_up = true;
-            }
-            Err(_) => self.give_up("does not listen"),
-        }
-        sent
+        self.outgoing.end();
     }
 
     /// A runner does not take a task. Its word may lie in the link, if this process has been standing still: it is waited for once more.
@@ -582,7 +490,7 @@ impl Attendant {
         for lane in self.lanes.values_mut() {
             lane.taken_until = lane.taken_until.map(|until| until + LISTENS_WITHIN);
         }
-        self.is_given_up = true;
+        self.outgoing.is_given_up = true;
         // Its number is its own as long as it has not been waited for.
         if self.exited.is_none()
             && let Ok(pid) = i32::try_from(self.process.pid)

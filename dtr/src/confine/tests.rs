@@ -59,8 +59,7 @@ fn spawn(confinement: &Confinement, command: &[&str]) -> (Spawn, TempDir) {
 /// Runs it to its end, or tells why it cannot be started.
 async fn run(guard: &Guard, confinement: &Confinement, command: &[&str]) -> Result<Came, String> {
     let (spawn, folder) = spawn(confinement, command);
-    let mut guarded = guard.spawn(spawn).unwrap();
-    let mut streams = guarded.streams().unwrap();
+    let (mut guarded, mut streams) = guard.spawn(spawn).unwrap();
     drop(streams.stdin);
     let pid = match timeout(DEADLINE, guarded.report()).await.unwrap() {
         Some(Report::Pid(pid)) => pid,
@@ -238,7 +237,7 @@ async fn crowd(guard: &Guard, confinement: &Confinement) -> Vec<(Guarded, TempDi
     let mut crowd = Vec::new();
     for _ in 0..2 {
         let (spawn, folder) = spawn(confinement, &["/bin/sleep", "1000"]);
-        let mut guarded = guard.spawn(spawn).unwrap();
+        let (mut guarded, _streams) = guard.spawn(spawn).unwrap();
         assert!(matches!(timeout(DEADLINE, guarded.report()).await.unwrap(), Some(Report::Pid(_))));
         crowd.push((guarded, folder));
     }
@@ -253,8 +252,7 @@ async fn who_finds_too_many_processes_begins_when_there_are_fewer() {
     let confinement = Confinement { user: Some(user), limits, ..Confinement::default() };
     let mut crowd = crowd(&guard, &confinement).await;
     let (spawn, _folder) = spawn(&confinement, &["/bin/echo", "begun"]);
-    let mut guarded = guard.spawn(spawn).unwrap();
-    let mut streams = guarded.streams().unwrap();
+    let (mut guarded, mut streams) = guard.spawn(spawn).unwrap();
     let waits = timeout(Duration::from_millis(300), guarded.report()).await;
     assert!(waits.is_err(), "{waits:?}");
     // The guard has time for others.
@@ -290,7 +288,7 @@ async fn who_waits_for_fewer_processes_need_not_wait_any_more() {
     let _crowd = crowd(&guard, &confinement).await;
     for order in [Order::Term, Order::Kill, Order::Until(Duration::ZERO)] {
         let (spawn, _folder) = spawn(&confinement, &["/bin/true"]);
-        let mut guarded = guard.spawn(spawn).unwrap();
+        let (mut guarded, _streams) = guard.spawn(spawn).unwrap();
         guarded.tell(order);
         let expected = match order {
             Order::Until(_) => LEASE_IS_OVER,
@@ -327,7 +325,7 @@ async fn a_plugin_in_no_folder_gets_none() {
     let Some(nobody) = nobody() else { return };
     let confinement = Confinement { user: Some(nobody), ..Confinement::default() };
     let (spawn, folder) = spawn(&confinement, &["/bin/true"]);
-    let mut guarded = guard().spawn(Spawn { folder: "/".into(), ..spawn }).unwrap();
+    let (mut guarded, _streams) = guard().spawn(Spawn { folder: "/".into(), ..spawn }).unwrap();
     assert!(matches!(timeout(DEADLINE, guarded.report()).await.unwrap(), Some(Report::Pid(_))));
     assert_eq!(fs::metadata("/").unwrap().uid(), 0);
     assert_eq!(fs::metadata(folder.path()).unwrap().uid(), 0);

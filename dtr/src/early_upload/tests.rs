@@ -102,10 +102,10 @@ async fn an_upload_begins_when_it_is_certain_to_be_needed() {
         let early = unreachable(gfs);
         let tap = early.tap(StreamName::Stdout);
         tap.grown(&file, so_far);
-        assert_eq!(matches!(*tap.stage(), Stage::Begun(_)), begins, "{gfs:?} {so_far:?}");
+        assert_eq!(matches!(*lock(&tap.0.stage), Stage::Begun(_)), begins, "{gfs:?} {so_far:?}");
         drop(tap.end());
         tap.grown(&file, so_far);
-        assert!(matches!(*tap.stage(), Stage::Over), "what is over does not begin again");
+        assert!(matches!(*lock(&tap.0.stage), Stage::Over), "what is over does not begin again");
         assert_eq!(tap.finish(so_far).await, None);
     }
 }

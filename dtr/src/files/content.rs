@@ -9,10 +9,9 @@ use std::os::unix::fs::FileExt;
 use std::pin::pin;
 use std::sync::Arc;
 
-use bson::DateTime;
 use disbatch_core::files::{
-    CHUNK_BYTES, Check, Chunk, ContentHasher, ContentId, EntryPath, FilesError, LONGEST, NewEntry, Put,
-    Sender, chunk_length, chunks_of,
+    CHUNK_BYTES, Check, Chunk, ContentHasher, ContentId, FilesError, LONGEST, NewEntry, Put, Sender,
+    chunk_length, chunks_of,
 };
 use disbatch_core::store::Store;
 use futures::{StreamExt, stream};
@@ -37,7 +36,6 @@ const ON_THEIR_WAY: usize = 3;
 /// So often a file is stored anew if somebody who stores the same gets in the way.
 const TRIES: usize = 8;
 
-/// A file whose content is known.
 #[derive(Debug)]
 pub struct HashedFile {
     /// As it goes into the set.
@@ -45,7 +43,6 @@ pub struct HashedFile {
     file: Arc<File>,
 }
 
-/// A part of a file.
 struct Piece<'a> {
     n: u64,
     bytes: Vec<u8>,
@@ -62,7 +59,7 @@ impl Exchange<'_> {
         let hashed = hashed.map_err(|source| Trouble::Read { path: path.clone(), source })?;
         let Some(hasher) = hashed else { return Err(Trouble::TooLong(path)) };
         let size = hasher.length();
-        Ok(HashedFile { entry: entry(path, (hasher.finish(), size), (mode, mtime)), file })
+        Ok(HashedFile { entry: NewEntry { path, file: hasher.finish(), size, mode, mtime }, file })
     }
 
     /// Stores small files together. Returns those that are still to be stored.
@@ -90,9 +87,7 @@ impl Exchange<'_> {
             contents.insert(known.entry.file, bytes);
         }
         let sender = Sender::runner();
-        let store = async |store: &Store| {
-            store.store_small_contents(&contents, &sender).await.map_err(FilesError::from)
-        };
+        let store = async |store: &Store| store.store_small_contents(&contents, &sender).await;
         let there = self.ask("storing small files", store).await?;
         for known in small {
             if there.contains(&known.entry.file) {
@@ -109,8 +104,7 @@ impl Exchange<'_> {
     pub(super) async fn store(&self, known: &HashedFile, meter: &Meter<'_>) -> Result<(), Trouble> {
         let (id, chunks, sender) = (known.entry.file, chunks_of(known.entry.size), Sender::runner());
         for _ in 0..TRIES {
-            let look =
-                async |store: &Store| store.content_state(id, &sender, true).await.map_err(FilesError::from);
+            let look = async |store: &Store| store.content_state(id, &sender, true).await;
             let state = self.ask("looking what is stored", look).await?;
             if state.done {
                 meter.add_bytes(known.entry.size);
@@ -208,7 +202,7 @@ async fn hash(file: &Arc<File>, most: u64) -> io::Result<Option<ContentHasher>> 
     let mut hasher = ContentHasher::default();
     loop {
         let (same, before) = (file.clone(), hasher.length());
-        hasher = aside(move || hash_slice(&same, hasher)).await?;
+        hasher = aside(move || hash_on(&same, hasher, SLICE)).await?;
         if hasher.length() > most {
             return Ok(None);
         }
@@ -218,9 +212,9 @@ async fn hash(file: &Arc<File>, most: u64) -> io::Result<Option<ContentHasher>> 
     }
 }
 
-/// Reads on where the hasher is. Less than a slice: the file is at its end.
-fn hash_slice(file: &File, mut hasher: ContentHasher) -> io::Result<ContentHasher> {
-    let end = hasher.length().saturating_add(SLICE);
+/// Reads on where the hasher is, until there are so many bytes more. Less than that: the file is at its end.
+pub fn hash_on(file: &File, mut hasher: ContentHasher, more: u64) -> io::Result<ContentHasher> {
+    let end = hasher.length().saturating_add(more);
     let mut buffer = vec![0; BUFFER];
     while hasher.length() < end {
         match file.read_at(&mut buffer, hasher.length()) {
@@ -239,10 +233,6 @@ fn read_all(file: &File, size: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn entry(path: EntryPath, (file, size): (ContentId, u64), (mode, mtime): (u32, DateTime)) -> NewEntry {
-    NewEntry { path, file, size, mode, mtime }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Write;
@@ -257,10 +247,10 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         let bytes: Vec<u8> = (0..SLICE + 12_345).map(|n| u8::try_from(n % 251).unwrap()).collect();
         file.write_all(&bytes).unwrap();
-        let first = hash_slice(&file, ContentHasher::default()).unwrap();
+        let first = hash_on(&file, ContentHasher::default(), SLICE).unwrap();
         assert!(first.length() >= SLICE);
-        let second = hash_slice(&file, first).unwrap();
-        let third = hash_slice(&file, second.clone()).unwrap();
+        let second = hash_on(&file, first, SLICE).unwrap();
+        let third = hash_on(&file, second.clone(), SLICE).unwrap();
         assert_eq!((second.length(), third.length()), (bytes.len() as u64, bytes.len() as u64));
         assert_eq!(third.finish(), ContentId::of(&bytes));
     }

@@ -18,16 +18,7 @@ use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, open, openat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat, mkdirat};
 
-/// How folders are opened.
-const FOLDER: OFlag =
-    OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
-
-/// How files are made: what is there under the name already stays as it is.
-const NEW_FILE: OFlag = OFlag::O_WRONLY
-    .union(OFlag::O_CREAT)
-    .union(OFlag::O_EXCL)
-    .union(OFlag::O_NOFOLLOW)
-    .union(OFlag::O_CLOEXEC);
+use crate::folder::{FOLDER, NEW_FILE};
 
 /// The bits of a mode that are kept.
 const PERMISSIONS: u32 = 0o777;
@@ -46,10 +37,10 @@ const MOST_NAMES: usize = 500_000;
 #[derive(Debug, Clone)]
 pub struct Root {
     at: Arc<OwnedFd>,
+    /// Whom the plugin runs as, if that is another than this process's user.
     owner: Option<Owner>,
 }
 
-/// Whom the plugin runs as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
     pub uid: u32,
@@ -62,15 +53,6 @@ impl Root {
         let at = open(folder, FOLDER, Mode::empty())?;
         let owner = owner.map(|owner| Owner { uid: owner.uid, gid: owner.gid });
         Ok(Self { at: Arc::new(at), owner })
-    }
-
-    pub fn at(&self) -> &OwnedFd {
-        &self.at
-    }
-
-    /// Whom the plugin runs as, if that is another than this process's user.
-    pub fn owner(&self) -> Option<Owner> {
-        self.owner
     }
 
     /// Makes a file, and the folders that it is in as far as they are missing.
@@ -100,7 +82,6 @@ impl Root {
     }
 }
 
-/// A file that is being written.
 #[derive(Debug)]
 pub struct Writer {
     file: File,
@@ -128,7 +109,6 @@ impl Writer {
     }
 }
 
-/// A file that is to be stored.
 #[derive(Debug)]
 pub struct FolderFile {
     pub path: EntryPath,
@@ -137,10 +117,8 @@ pub struct FolderFile {
     pub mtime: DateTime,
 }
 
-/// What was found.
 #[derive(Debug)]
 pub enum Item {
-    /// A file that matches.
     File(FolderFile),
     /// Something that matches and is not stored, and why.
     Skipped(String),
@@ -155,7 +133,7 @@ pub fn walk(
     mut tell: impl FnMut(Item) -> ControlFlow<()>,
 ) -> io::Result<()> {
     let mut held = 0;
-    let mut levels = vec![Level::open(root.at().try_clone()?, String::new(), &mut held)?];
+    let mut levels = vec![Level::open(root.at.try_clone()?, String::new(), &mut held)?];
     while let Some(level) = levels.last_mut() {
         let Some(name) = level.names.next() else {
             levels.pop();
@@ -264,7 +242,7 @@ fn file_of(path: EntryPath, file: OwnedFd, root: &Root) -> io::Result<Look> {
         return Ok(skipped(path.as_str(), what_else(kind(&found))));
     }
     // Who gives files that they cannot read another name, here, would get them by having them stored.
-    if root.owner().is_some_and(|owner| found.st_uid != owner.uid) {
+    if root.owner.is_some_and(|owner| found.st_uid != owner.uid) {
         return Ok(skipped(path.as_str(), "it belongs to somebody else than the plugin's user"));
     }
     let millis = found.st_mtime.saturating_mul(1_000).saturating_add(found.st_mtime_nsec / 1_000_000);

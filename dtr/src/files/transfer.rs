@@ -73,15 +73,11 @@ impl Exchange<'_> {
         }
     }
 
-    /// The version that files are taken from.
     async fn find_input(&self, input: &FileInput) -> Result<FileSet, Trouble> {
         let name = &input.name;
-        let find = async |store: &Store| {
-            let found = match input.version {
-                Some(version) => store.fileset_version(name, version).await,
-                None => store.fileset_latest(name).await,
-            };
-            found.map_err(FilesError::from)
+        let find = async |store: &Store| match input.version {
+            Some(version) => store.fileset_version(name, version).await,
+            None => store.fileset_latest(name).await,
         };
         let Some(set) = self.ask("looking for the input files", find).await? else {
             let name = name.clone();
@@ -99,13 +95,13 @@ impl Exchange<'_> {
 
     async fn page_after(&self, set: &FileSet, after: Option<&str>) -> Result<Vec<FileEntry>, Trouble> {
         let query = EntryQuery { after, ..EntryQuery::ALL };
-        let list = async |store: &Store| store.fileset_entries(set, query).await.map_err(FilesError::from);
+        let list = async |store: &Store| store.fileset_entries(set, query).await;
         self.ask("listing the input files", list).await
     }
 
     async fn contents_of(&self, entries: &[&FileEntry]) -> Result<BTreeMap<ContentId, Content>, Trouble> {
         let ids: Vec<ContentId> = entries.iter().map(|entry| entry.file).collect();
-        let find = async |store: &Store| store.find_contents(&ids).await.map_err(FilesError::from);
+        let find = async |store: &Store| store.find_contents(&ids).await;
         self.ask("looking for input files", find).await
     }
 
@@ -144,7 +140,7 @@ impl Exchange<'_> {
     }
 
     async fn read_input(&self, content: Content, n: u64) -> Result<Vec<u8>, Trouble> {
-        let read = async |store: &Store| store.content_chunk(content, n).await.map_err(FilesError::from);
+        let read = async |store: &Store| store.content_chunk(content, n).await;
         self.ask("reading an input file", read).await
     }
 
@@ -233,8 +229,7 @@ impl Exchange<'_> {
     async fn without_unchanged(&self, known: Vec<HashedFile>) -> Result<Vec<HashedFile>, Trouble> {
         let Some(taken) = self.taken.get().filter(|_| !known.is_empty()) else { return Ok(known) };
         let paths: Vec<&str> = known.iter().map(|known| known.entry.path.as_str()).collect();
-        let look =
-            async |store: &Store| store.fileset_entries_at(taken, &paths).await.map_err(FilesError::from);
+        let look = async |store: &Store| store.fileset_entries_at(taken, &paths).await;
         let before = self.ask("looking what has changed", look).await?;
         let before: BTreeMap<&str, &FileEntry> =
             before.iter().map(|entry| (entry.path.as_str(), entry)).collect();

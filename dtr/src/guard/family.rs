@@ -99,7 +99,6 @@ pub struct Left {
 }
 
 impl Left {
-    /// Whether this process was left.
     pub fn contains(&self, process: &Process) -> bool {
         self.processes.contains(process)
     }

@@ -23,7 +23,6 @@ const CPU_SLACK: Duration = Duration::from_secs(1);
 /// A look at the counter of kills costs as much as some plugins do, so what was seen so recently counts as seen now.
 const RECENT: Duration = Duration::from_secs(1);
 
-/// A limit that a plugin has exceeded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Exceeded {

@@ -70,7 +70,6 @@ fn guard(mut arguments: impl Iterator<Item = OsString>) -> io::Result<()> {
     }
 }
 
-/// The guard of a runner.
 struct Guard {
     /// For reports; orders come by the same.
     socket: UnixStream,
@@ -98,7 +97,7 @@ impl Guard {
         setsid()?;
         let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
         socket.peer_addr()?;
-        dup2_stdin(low.nothing())?;
+        dup2_stdin(&low.nothing)?;
         let _only_for_the_eye = prctl::set_name(COMM);
         prctl::set_child_subreaper(true)?;
         if settings.no_new_privs {

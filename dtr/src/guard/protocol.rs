@@ -1,8 +1,8 @@
 //! What runner and guard tell each other. See [`crate::guard`].
 //!
-//! Orders and reports are frames: their length in four bytes, the least significant first, and that many bytes. An
-//! order is a list of words, each with its length before it in the same way; a report is JSON. Words, because
-//! programs, arguments and environment need not be text.
+//! Orders and reports are frames: their length in four bytes, the least significant first, and that many bytes. A
+//! report is JSON. An order is a list of words, each with its length before it in the same way: the first one is JSON, and those of a
+//! plugin that is to be started follow, as programs, arguments and environment need not be text.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -29,8 +29,7 @@ use crate::secrets::Wiped;
 /// No order is longer: the kernel starts no program with so much.
 const LONGEST: usize = 8 * 1024 * 1024;
 
-/// A length has so many bytes.
-const LENGTH: usize = 4;
+pub const LENGTH: usize = 4;
 
 /// Bytes of orders that are read at once.
 const READ_SIZE: usize = 16 * 1024;
@@ -53,8 +52,8 @@ impl Default for Settings {
     }
 }
 
-/// What to do to a plugin.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Order {
     /// The plugin may live until this time, by [`crate::boot_time`], unless it is given more.
     Until(Duration),
@@ -65,17 +64,20 @@ pub enum Order {
 }
 
 /// A plugin to be started. Its descriptors are sent along, in the order of their numbers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spawn {
     /// Until when it may live at first, by [`crate::boot_time`]. After that it is not started.
     pub until: Duration,
+    #[serde(skip)]
     pub program: PathBuf,
+    #[serde(skip)]
     pub arguments: Vec<OsString>,
     /// Its environment. It has nothing else.
+    #[serde(skip)]
     pub environment: Environment,
     /// Its working directory: the task's private folder, or `/` if it takes several tasks.
+    #[serde(skip)]
     pub folder: PathBuf,
-    /// How many descriptors it gets.
     pub descriptors: usize,
     /// What it is to have less of than the guard.
     pub confinement: Option<Confinement>,
@@ -99,8 +101,8 @@ impl Spawn {
     }
 }
 
-/// The runner to the guard.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ToGuard {
     Spawn(Number, Box<Spawn>),
     /// Do this to one that was started.
@@ -109,27 +111,19 @@ pub enum ToGuard {
 
 impl ToGuard {
     pub fn to_bytes(&self) -> Wiped {
+        let spawn = if let Self::Spawn(_, spawn) = self { Some(spawn) } else { None };
+        let arguments = spawn.map_or(0, |spawn| spawn.arguments.len());
         let mut frame = Frame::new();
-        match self {
-            Self::Spawn(number, spawn) => {
-                frame.word("spawn").number(*number).number(milliseconds(spawn.until));
-                frame.number(spawn.descriptors as u64).word(&spawn.folder);
-                frame.word(&spawn.program).number(spawn.arguments.len() as u64);
-                for argument in &spawn.arguments {
-                    frame.word(argument);
-                }
-                // What cannot be written is refused by its receiver.
-                frame.word(serde_json::to_string(&spawn.confinement).unwrap_or_default());
-                frame.word(serde_json::to_string(&spawn.direct).unwrap_or_default());
-                for (name, value) in spawn.environment.iter() {
-                    frame.word(name).word(value);
-                }
+        // What cannot be written is refused by its receiver.
+        frame.word(serde_json::to_string(&(self, arguments)).unwrap_or_default());
+        if let Some(spawn) = spawn {
+            frame.word(&spawn.folder).word(&spawn.program);
+            for argument in &spawn.arguments {
+                frame.word(argument);
             }
-            Self::Order(number, Order::Until(time)) => {
-                frame.word("until").number(*number).number(milliseconds(*time));
+            for (name, value) in spawn.environment.iter() {
+                frame.word(name).word(value);
             }
-            Self::Order(number, Order::Term) => drop(frame.word("term").number(*number)),
-            Self::Order(number, Order::Kill) => drop(frame.word("kill").number(*number)),
         }
         frame.finish()
     }
@@ -137,31 +131,38 @@ impl ToGuard {
     /// What a frame without its length means; `None` if it means nothing.
     fn parse(frame: &[u8]) -> Option<Self> {
         let mut words = Words(frame);
-        let order = match words.next()? {
-            b"spawn" => return words.spawn(),
-            b"until" => Self::Order(words.number()?, Order::Until(Duration::from_millis(words.number()?))),
-            b"term" => Self::Order(words.number()?, Order::Term),
-            b"kill" => Self::Order(words.number()?, Order::Kill),
-            _ => return None, // A runner is the same program, and sends nothing else.
-        };
+        let (mut order, arguments): (Self, usize) = serde_json::from_slice(words.next()?).ok()?;
+        if let Self::Spawn(_, spawn) = &mut order {
+            spawn.folder = words.string()?.into();
+            spawn.program = words.string()?.into();
+            spawn.arguments = (0..arguments).map(|_| words.string()).collect::<Option<_>>()?;
+            while !words.0.is_empty() {
+                let name = words.string()?;
+                spawn.environment.add(name, words.string()?);
+            }
+        }
         words.0.is_empty().then_some(order)
     }
 
     /// Takes the first order off what has arrived. `None`: it is not complete yet.
     pub fn take(arrived: &mut Wiped) -> io::Result<Option<Self>> {
-        let Some(length) = arrived.first_chunk().copied().map(u32::from_le_bytes) else { return Ok(None) };
         let senseless = || io::Error::new(io::ErrorKind::InvalidData, "an order makes no sense");
-        let end =
-            usize::try_from(length).ok().filter(|length| *length <= LONGEST).ok_or_else(senseless)? + LENGTH;
-        let Some(frame) = arrived.get(LENGTH..end) else { return Ok(None) };
+        let Some(frame) = first_frame(arrived, LONGEST)? else { return Ok(None) };
         let order = Self::parse(frame).ok_or_else(senseless)?;
+        let end = LENGTH + frame.len();
         arrived.leave_out(end);
         Ok(Some(order))
     }
 }
 
-fn milliseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+/// The first frame that has arrived, without its length. `None`: it is not complete yet.
+pub fn first_frame(arrived: &[u8], longest: usize) -> io::Result<Option<&[u8]>> {
+    let Some((length, rest)) = arrived.split_first_chunk() else { return Ok(None) };
+    let length = usize::try_from(u32::from_le_bytes(*length)).map_err(io::Error::other)?;
+    if length > longest {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too long"));
+    }
+    Ok(rest.get(..length))
 }
 
 /// An order while it is made, with room for its length at the beginning.
@@ -178,10 +179,6 @@ impl Frame {
         self.0.extend(&length_of(bytes));
         self.0.extend(bytes);
         self
-    }
-
-    fn number(&mut self, number: u64) -> &mut Self {
-        self.word(OsStr::from_bytes(&number.to_le_bytes()))
     }
 
     fn finish(mut self) -> Wiped {
@@ -206,31 +203,8 @@ impl<'a> Words<'a> {
         Some(word)
     }
 
-    fn number(&mut self) -> Option<u64> {
-        self.next()?.try_into().ok().map(u64::from_le_bytes)
-    }
-
     fn string(&mut self) -> Option<OsString> {
         Some(OsString::from_vec(self.next()?.to_vec()))
-    }
-
-    fn spawn(&mut self) -> Option<ToGuard> {
-        let number = self.number()?;
-        let until = Duration::from_millis(self.number()?);
-        let descriptors = usize::try_from(self.number()?).ok()?;
-        let folder = self.string()?.into();
-        let program = self.string()?.into();
-        let arguments = (0..self.number()?).map(|_| self.string()).collect::<Option<_>>()?;
-        let confinement = serde_json::from_slice(self.next()?).ok()?;
-        let direct = serde_json::from_slice(self.next()?).ok()?;
-        let mut environment = Environment::default();
-        while !self.0.is_empty() {
-            let name = self.string()?;
-            environment.add(name, self.string()?);
-        }
-        let spawn =
-            Spawn { until, program, arguments, environment, folder, descriptors, confinement, direct };
-        Some(ToGuard::Spawn(number, Box::new(spawn)))
     }
 }
 
@@ -298,7 +272,6 @@ pub enum Report {
     Exited(Exit),
 }
 
-/// A report, and which plugin it is about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FromGuard(pub Number, pub Report);
 
@@ -314,8 +287,7 @@ impl FromGuard {
     }
 }
 
-/// How the plugin ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
     /// As `waitpid` gives it.
     pub status: i32,
@@ -323,7 +295,7 @@ pub struct Exit {
     pub ordered: bool,
     /// Whether the guard killed it because its time was over.
     pub lapsed: bool,
-    /// Whether no process is left that it has started, nor any other of the guard's.
+    /// Whether no process is left that it has started, nor any other of the guard's: nothing can be in its private folder.
     pub alone: bool,
     /// Whether it was killed because memory ran out.
     pub oom: bool,
@@ -332,27 +304,17 @@ pub struct Exit {
     pub duration: Duration,
     /// Processor time of the plugin and of the descendants that were waited for.
     pub cpu: Duration,
-    /// The most memory that one of these processes had at once, in bytes.
+    /// The most memory that one of these processes had at once, in bytes. The guard's own, some 4 MiB, is the least that the
+    /// kernel tells.
     pub peak_memory: u64,
 }
 
 impl Exit {
     /// The exit of a plugin of which nothing more is known than that it was killed.
     pub fn unknown() -> Self {
-        Self {
-            status: nix::sys::signal::Signal::SIGKILL as i32,
-            ordered: false,
-            lapsed: false,
-            alone: false,
-            oom: false,
-            limit: None,
-            duration: Duration::ZERO,
-            cpu: Duration::ZERO,
-            peak_memory: 0,
-        }
+        Self { status: nix::sys::signal::Signal::SIGKILL as i32, ..Self::default() }
     }
 
-    /// The status as the standard library has it.
     pub fn exit_status(&self) -> ExitStatus {
         ExitStatus::from_raw(self.status)
     }

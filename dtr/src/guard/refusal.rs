@@ -11,7 +11,6 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// The first pause. Each one is twice as long as the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
-/// No pause is longer.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// What a complaint begins with that may be over soon.
@@ -40,7 +39,6 @@ pub fn not_direct(error: io::Error) -> io::Error {
     if is_for_now(&error) { error } else { io::Error::other(NotDirect(error)) }
 }
 
-/// Whether it is such an error.
 pub fn is_not_direct(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|error| error.is::<NotDirect>())
 }

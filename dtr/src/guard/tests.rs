@@ -60,8 +60,7 @@ fn request(command: &[&str]) -> (Spawn, TempDir, TaskId) {
 impl Plugin {
     fn start(guard: &Guard, command: &[&str]) -> Self {
         let (spawn, folder, task) = request(command);
-        let mut guarded = guard.spawn(spawn).unwrap();
-        let streams = guarded.streams().unwrap();
+        let (guarded, streams) = guard.spawn(spawn).unwrap();
         Self { guarded, streams, folder, task }
     }
 
@@ -88,7 +87,7 @@ impl Plugin {
     /// The last report, and how the plugin ended.
     async fn exit(&mut self) -> (Exit, ExitStatus) {
         match self.report().await {
-            Some(Report::Exited(exit)) => (exit.clone(), exit.exit_status()),
+            Some(Report::Exited(exit)) => (exit, exit.exit_status()),
             other => panic!("{other:?}"),
         }
     }
@@ -273,7 +272,7 @@ async fn what_cannot_be_executed_is_named_by_the_system() {
 async fn a_plugin_is_not_started_after_its_time() {
     let guard = Guard::start(Settings::default()).unwrap();
     let (spawn, folder, _) = request(&["/bin/touch", "ran"]);
-    let mut guarded = guard.spawn(Spawn { until: boot_time(), ..spawn }).unwrap();
+    let (mut guarded, _streams) = guard.spawn(Spawn { until: boot_time(), ..spawn }).unwrap();
     let expected = "the task's lease had run out before the plugin was started";
     assert_eq!(guarded.report().await, Some(Report::Error(expected.to_owned())));
     assert!(!folder.path().join("ran").exists());
@@ -284,7 +283,7 @@ async fn a_plugin_lives_as_long_as_its_time_is_renewed() {
     let guard = Guard::start(Settings::default()).unwrap();
     let (spawn, _folder, _) = request(&["/bin/sh", "-c", SPREADING]);
     let until = boot_time() + Duration::from_secs(2);
-    let mut guarded = guard.spawn(Spawn { until, ..spawn }).unwrap();
+    let (mut guarded, _streams) = guard.spawn(Spawn { until, ..spawn }).unwrap();
     assert!(matches!(guarded.report().await, Some(Report::Pid(_))));
     let started = Instant::now();
     while started.elapsed() < Duration::from_millis(2500) {
@@ -430,8 +429,7 @@ async fn a_plugin_without_a_folder_keeps_nobody_in_one() {
     let guard = Guard::start(Settings::default()).unwrap();
     let (spawn, folder, task) = request(&["/bin/sh", "-c", "read x"]);
     let spawn = Spawn { folder: "/".into(), ..spawn };
-    let mut guarded = guard.spawn(spawn).unwrap();
-    let streams = guarded.streams().unwrap();
+    let (guarded, streams) = guard.spawn(spawn).unwrap();
     let mut warm = Plugin { guarded, streams, folder, task };
     let process = guard_of(&mut warm).await;
     let mut plugin = Plugin::script(&guard, "exit 0");

@@ -28,13 +28,13 @@ use super::protocol::{Direct, Exit, Spawn};
 use super::{CONTROL_FD, LEASE_IS_OVER, refusal};
 use crate::confine::{self, COMPLAINTS_FD};
 
-/// Where programs are looked for.
 const PATH: &str = "PATH";
 
 /// The descriptors of this process by which plugins get those of theirs that are not standard streams. Nothing is behind
 /// them, and nobody inherits them, except while a plugin is started.
 pub struct Low {
-    nothing: File,
+    /// An open `/dev/null`.
+    pub nothing: File,
     control: OwnedFd,
     complaints: OwnedFd,
 }
@@ -53,11 +53,6 @@ impl Low {
             }
         };
         Ok(Self { control: take(CONTROL_FD)?, complaints: take(COMPLAINTS_FD)?, nothing: open_nothing()? })
-    }
-
-    /// An open `/dev/null`.
-    pub fn nothing(&self) -> &File {
-        &self.nothing
     }
 
     /// Starts a program whose control channel is this.
@@ -148,7 +143,6 @@ fn end(child: &mut Child, pid: Pid) -> io::Result<()> {
     Ok(())
 }
 
-/// A plugin that is being watched.
 pub struct Ward {
     /// What the runner calls it.
     pub number: u64,
@@ -198,7 +192,7 @@ impl Ward {
             }
         }
         let (stdin, [stdout, stderr, others @ ..]) = (match (&spawn.direct, descriptors) {
-            (Some(_), outputs) => (low.nothing().as_fd(), outputs),
+            (Some(_), outputs) => (low.nothing.as_fd(), outputs),
             (None, [stdin, outputs @ ..]) => (stdin.as_fd(), outputs),
             (None, []) => return Err(lacks_streams()),
         }) else {

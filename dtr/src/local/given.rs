@@ -2,10 +2,10 @@
 //! leaves.
 
 use std::collections::HashSet;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bson::oid::ObjectId;
@@ -23,6 +23,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::custody::Asked;
+use crate::files::content::hash_on;
 use crate::files::is_own;
 use crate::files::root::{FolderFile, Item, Root, walk};
 use crate::work::Begun;
@@ -30,15 +31,10 @@ use crate::work::Begun;
 /// What a task has unless its queue says otherwise.
 const LEASE: Duration = Duration::from_secs(30);
 
-/// So many bytes of a file are read at once.
-const BUFFER: usize = 256 * 1024;
-
-/// What the plugin is given.
 #[derive(Debug)]
 pub enum Given {
     /// A task that has these parameters, and nothing else of interest.
     Params(Map<String, Value>),
-    /// The task of an earlier run.
     Earlier(Box<Earlier>),
 }
 
@@ -105,7 +101,7 @@ fn of_earlier(plugin: &PluginName, earlier: Earlier, own: NodeName) -> io::Resul
 fn as_begun((task, queue): (Document, Document), run: Run, schedule: Option<ForRun>) -> io::Result<Begun> {
     Ok(Begun {
         task: read(task)?,
-        queue: Ok(Some(read(queue)?)),
+        queue: Ok(Some(Arc::new(read(queue)?))),
         schedule: Ok(schedule),
         workers: Vec::new(),
         run,
@@ -194,14 +190,7 @@ fn known(file: &GivenFile) -> (&str, ContentId, u32) {
 /// `None`: the task was given it as it is.
 fn look_through(found: FolderFile, given: &HashSet<(&str, ContentId, u32)>) -> io::Result<Option<LeftFile>> {
     let FolderFile { path, file, mode, .. } = found;
-    let (mut file, mut hasher): (File, _) = (file, ContentHasher::default());
-    let mut buffer = vec![0; BUFFER];
-    loop {
-        match file.read(&mut buffer)? {
-            0 => break,
-            read => hasher.update(&buffer[..read]),
-        }
-    }
+    let hasher = hash_on(&file, ContentHasher::default(), u64::MAX)?;
     let (size, id) = (hasher.length(), hasher.finish());
     let is_given = given.contains(&(path.as_str(), id, mode));
     Ok((!is_given).then(|| LeftFile { path: path.as_str().to_owned(), size, sha256: id.to_string() }))

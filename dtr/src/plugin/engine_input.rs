@@ -7,15 +7,15 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use disbatch_core::config::Role;
+use disbatch_core::files::ContentId;
 use disbatch_core::json::to_strict;
 use disbatch_core::model::TaskId;
 use disbatch_core::plugin::{Engine, Plugin, ProgramType};
 use nix::fcntl::OFlag;
 use nix::unistd::Uid;
 use serde_json::{Map, Value};
-use sha2::{Digest, Sha256};
 
-use super::{Job, task_json};
+use super::{Job, task_line};
 use crate::answer;
 use crate::folder::{remove_file, write_file};
 use crate::isolation::Isolation;
@@ -34,8 +34,8 @@ const HARNESS: &str = include_str!("../../../plugins/perl/disbatch-perl.pl");
 /// Everybody can read the harness: plugins may run as another user.
 const HARNESS_MODE: u32 = 0o644;
 
-/// So many bytes of its hash are in its name.
-const HASH_BYTES: usize = 12;
+/// So many digits of its hash are in its name.
+const HASH_DIGITS: usize = 24;
 
 /// Keys of the configuration whose values are given as they are, unless they are objects.
 const GIVEN: [&str; 8] =
@@ -86,7 +86,6 @@ const OF_TLS: [&str; 2] = ["SSL_ca_file", "SSL_verify_mode"];
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Given {
     pub arguments: Vec<OsString>,
-    /// Further variables.
     pub environment: Vec<(OsString, OsString)>,
 }
 
@@ -100,7 +99,7 @@ pub fn prepare(plugin: &Plugin, job: &Job<'_>, isolation: &Isolation) -> io::Res
     match plugin.manifest.engine {
         Engine::Perl => {
             let config = config_file(job, isolation)?;
-            let harness = harness_file(job, shared_harness()?, isolation)?;
+            let harness = harness_file(job, harness_in(&std::env::temp_dir())?, isolation)?;
             let arguments = [OsString::from(harness)].into_iter().chain(own).collect();
             Ok(Given { arguments, environment: vec![(PERL_CONFIG.into(), config.into())] })
         }
@@ -165,7 +164,7 @@ fn of_program(kind: ProgramType, job: &Job<'_>, isolation: &Isolation) -> io::Re
 /// The task in a file. Secure parameters are on standard input only.
 fn task_file(job: &Job<'_>, isolation: &Isolation) -> io::Result<PathBuf> {
     let name = task_name(job.task.id);
-    write_file(job.folder, &name, &task_json(job, None)?, isolation.user())?;
+    write_file(job.folder, &name, &task_line(job, None, None)?, isolation.user())?;
     Ok(job.folder.join(name))
 }
 
@@ -178,11 +177,7 @@ fn config_file(job: &Job<'_>, isolation: &Isolation) -> io::Result<PathBuf> {
     Ok(job.folder.join(name))
 }
 
-/// Where the harness is. It is written if need be. `None`: somebody has put something else there.
-fn shared_harness() -> io::Result<Option<PathBuf>> {
-    harness_in(&std::env::temp_dir())
-}
-
+/// Where the harness is that all tasks use. It is written if need be. `None`: somebody has put something else there.
 fn harness_in(folder: &Path) -> io::Result<Option<PathBuf>> {
     let usual = usual_harness(folder);
     if is_right_harness(&usual) {
@@ -196,9 +191,8 @@ fn harness_in(folder: &Path) -> io::Result<Option<PathBuf>> {
 }
 
 fn usual_harness(folder: &Path) -> PathBuf {
-    let hash = Sha256::digest(HARNESS.as_bytes());
-    let hash: String = hash.iter().take(HASH_BYTES).map(|byte| format!("{byte:02x}")).collect();
-    folder.join(format!("disbatch-perl-{}-{hash}.pl", Uid::effective()))
+    let hash = ContentId::of(HARNESS.as_bytes()).to_string();
+    folder.join(format!("disbatch-perl-{}-{:.HASH_DIGITS$}.pl", Uid::effective(), hash))
 }
 
 /// Whether the harness is there as it was written, and nobody else could have changed it.
@@ -243,7 +237,7 @@ fn of_plugins(path: &Path) -> io::Result<String> {
 
 /// The password of plugins and no other.
 fn auth(all: &Value) -> Map<String, Value> {
-    let user = Role::Plugin.user();
+    let user = Role::Plugin.as_str();
     // Without one, it needs none, or is to have none.
     all[user].as_str().map(|password| (user.to_owned(), password.into())).into_iter().collect()
 }

@@ -114,8 +114,8 @@ impl Setup {
         let lifecycle = Lifecycle::default();
         let mut captures = Captures::new(None, None);
         let run = async {
-            let says = (&mut supervision, &lifecycle);
-            execute(&self.plugin, (job, None), guards, &mut captures, &relay, says).await
+            let mut say = Say { supervision: &mut supervision, lifecycle: &lifecycle };
+            execute(&self.plugin, (job, None), guards, &mut captures, &relay, &mut say).await
         };
         let both = async { tokio::join!(run, interfere(supervisor)).0 };
         let Ended { exit, facts, control } = timeout(DEADLINE, both).await.expect("it ends")?;
@@ -157,8 +157,9 @@ async fn a_plugin_runs_and_all_that_is_known_of_it_is_told() {
     assert_eq!(ended.control.status, Some(5.into()));
     assert_eq!(ended.exit.code(), Some(3));
     let facts = ended.facts;
-    assert_eq!((facts.code, facts.signal, facts.oom, facts.reason), (Some(3), None, false, None));
-    assert!(facts.duration > Duration::ZERO && facts.cpu > Duration::ZERO && facts.peak_memory > 100_000);
+    assert_eq!((facts.code(), facts.signal(), facts.exit.oom, facts.reason), (Some(3), None, false, None));
+    let exit = facts.exit;
+    assert!(exit.duration > Duration::ZERO && exit.cpu > Duration::ZERO && exit.peak_memory > 100_000);
 }
 
 #[tokio::test]
@@ -202,7 +203,7 @@ async fn what_is_saved_on_standard_output_stays_in_it() {
 async fn what_is_saved_on_the_control_channel_outlives_nonsense_and_the_plugin() {
     let setup = Setup::script("echo '{\"storage\": [1]}' >&3; echo '[saveJobStorage] no'; kill -9 $$");
     let ended = setup.run(nothing).await.unwrap();
-    assert_eq!((ended.saved, ended.facts.signal), (Some(vec![Bson::from(1)].into()), Some(9)));
+    assert_eq!((ended.saved, ended.facts.signal()), (Some(vec![Bson::from(1)].into()), Some(9)));
     let stderr = ended.stderr.text().await.unwrap();
     assert!(
         stderr.starts_with("disbatch: what [saveJobStorage] says is not saved: it is no JSON"),
@@ -243,7 +244,7 @@ async fn a_cancelled_plugin_ends_in_its_own_way() {
     };
     let ended = setup.run(cancel).await.unwrap();
     assert_eq!(ended.stdout.text().await.unwrap(), "last words\n");
-    assert_eq!((ended.facts.code, ended.facts.reason), (Some(4), Some(Reason::Cancel)));
+    assert_eq!((ended.facts.code(), ended.facts.reason), (Some(4), Some(Reason::Cancel)));
 }
 
 #[tokio::test]
@@ -261,7 +262,7 @@ async fn a_stubborn_plugin_is_killed_after_its_grace() {
     // A shell may mention its own child first.
     let stderr = ended.stderr.text().await.unwrap();
     assert!(stderr.ends_with("Plugin killed by signal 9 (SIGKILL)\n"), "{stderr}");
-    assert_eq!((ended.facts.signal, ended.facts.reason), (Some(9), Some(Reason::Timeout)));
+    assert_eq!((ended.facts.signal(), ended.facts.reason), (Some(9), Some(Reason::Timeout)));
 }
 
 #[tokio::test]
@@ -273,7 +274,7 @@ async fn a_plugin_without_a_lease_is_killed_at_once() {
     };
     let ended = setup.run(lose).await.unwrap();
     assert!(ended.stdout.is_empty());
-    assert_eq!((ended.facts.signal, ended.facts.reason), (Some(9), Some(Reason::LeaseLost)));
+    assert_eq!((ended.facts.signal(), ended.facts.reason), (Some(9), Some(Reason::LeaseLost)));
 }
 
 #[tokio::test]
@@ -285,7 +286,7 @@ async fn a_lease_that_is_not_renewed_ends_the_plugin() {
         supervisor.live_until(boot_time() + Duration::from_millis(100));
     };
     let ended = setup.run(renew).await.unwrap();
-    assert_eq!((ended.facts.signal, ended.facts.reason), (Some(9), Some(Reason::LeaseLost)));
+    assert_eq!((ended.facts.signal(), ended.facts.reason), (Some(9), Some(Reason::LeaseLost)));
     let expected = "disbatch: the plugin was killed because the task's lease ran out\n\
         Plugin killed by signal 9 (SIGKILL)\n";
     assert_eq!(ended.stderr.text().await.unwrap(), expected);

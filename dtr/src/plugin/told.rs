@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use bson::{Bson, DateTime};
 use disbatch_core::callbacks::Token;
-use disbatch_core::model::{Rules, SHADOW_OF, SHADOW_TENANT, TaskId, TraceContext, whole_number};
+use disbatch_core::model::{Rules, SHADOW_OF, SHADOW_TENANT, TaskId, TraceContext, extended, whole_number};
 use disbatch_core::plugin::Engine;
 use disbatch_core::secrets::{NamedSecrets, SecureParams};
 use disbatch_core::task::{STORAGE, commit_name};
@@ -20,7 +20,6 @@ use super::Job;
 use crate::guard;
 use crate::steps::OfStep;
 
-/// The variable with the private folder.
 pub const WORK_DIR: &str = "DISBATCH_WORK_DIR";
 
 /// The variable with secure parameters, where that is asked for.
@@ -51,9 +50,7 @@ pub struct About {
     pub config: PathBuf,
     /// The private addresses that it may send messages to, if it sends any.
     pub allowed_addresses: Option<String>,
-    /// What its adapter is told, if it has one.
     pub adapter: Option<Adapter>,
-    /// With what its web service calls back, if it does.
     pub callback: Option<Callback>,
 }
 
@@ -99,14 +96,15 @@ pub fn variables(job: &Job<'_>) -> Vec<(&'static str, String)> {
         let value = match array.get("value") {
             None => index.clone(),
             Some(Bson::String(text)) => without_end(text),
-            Some(other) => json(other),
+            Some(other) => extended(other),
         };
         let id = array.get_object_id("id").map(|id| id.to_hex()).unwrap_or_default();
         variables.extend([("DISBATCH_ARRAY_ID", id), ("DISBATCH_ARRAY_INDEX", index)]);
         variables.extend(Some(("DISBATCH_ARRAY_VALUE", value)).filter(|(_, value)| value.len() <= LONGEST));
     }
     let storage = task.rest.get(STORAGE).filter(|storage| **storage != Bson::Null);
-    let long = [("JOB_PARAMS", json(task.params())), ("JOB_STORAGE", storage.map_or_else(String::new, json))];
+    let storage = storage.map_or_else(String::new, extended);
+    let long = [("JOB_PARAMS", extended(task.params())), ("JOB_STORAGE", storage)];
     variables.extend(long.into_iter().filter(|(_, value)| value.len() <= LONGEST));
     variables
 }
@@ -119,10 +117,6 @@ pub fn secret_variable(job: &Job<'_>) -> Option<(&'static str, Zeroizing<Vec<u8>
     }
     let json = job.secure_params.map(SecureParams::json).unwrap_or_default();
     (json.len() <= LONGEST).then_some((SECURE_PARAMS, json))
-}
-
-fn json(value: &Bson) -> String {
-    value.clone().into_relaxed_extjson().to_string()
 }
 
 /// ISO 8601, in UTC; empty where there is none.

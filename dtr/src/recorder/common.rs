@@ -4,21 +4,22 @@ use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata};
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bson::{Bson, DateTime};
+use disbatch_core::files::ContentHasher;
 use disbatch_core::model::Queue;
 use disbatch_core::plugin::Plugin;
 use disbatch_core::recordings::CommonPart;
 use disbatch_wire::bundles::{PluginFile, RecordedPlugin, RecordedStep, Recording, Variable};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
+use crate::files::content::hash_on;
 use crate::isolation::Environment;
-use crate::work::parts::Part;
+use crate::lock;
+use crate::work::parts::{Mark, Part};
 
 /// A runner remembers so many: of each queue one, unless something changes.
 const MOST: usize = 16;
@@ -41,9 +42,6 @@ const LARGEST: u64 = 64 * 1024 * 1024;
 
 /// So many sums are remembered.
 const MOST_SUMS: usize = 2_000;
-
-/// By what a file that has changed is known: its place, length, and when it was written.
-type Looks = (u64, u64, u64, i64, i64);
 
 /// For so long a plugin is taken to have the files that it had. That these are the same is looked at each time.
 const STAY: Duration = Duration::from_secs(1);
@@ -151,13 +149,13 @@ impl Known {
 impl Commons {
     /// Where it is stored, if a recording that is kept for so long from now on may name it.
     pub fn part(&self, common: &Common<'_>, now: DateTime, keep_ms: i64) -> Option<CommonPart> {
-        let memory = self.lock();
+        let memory = lock(&self.0);
         let mut found = memory.known.iter().filter(|known| known.is(common)).map(|known| &known.part);
         found.find(|part| part.outlives(now, keep_ms)).cloned()
     }
 
     pub fn remember(&self, common: Common<'_>, part: CommonPart) {
-        let known = &mut self.lock().known;
+        let known = &mut lock(&self.0).known;
         known.retain(|known| !known.is(&common));
         if known.len() >= MOST {
             known.pop_front();
@@ -174,16 +172,12 @@ impl Commons {
         named: Vec<String>,
         make: impl FnOnce() -> Vec<Variable>,
     ) -> Arc<[Variable]> {
-        let inherited = &mut self.lock().inherited;
+        let inherited = &mut lock(&self.0).inherited;
         if let Some(same) = inherited.as_ref().filter(|same| same.is(given, &named)) {
             return Arc::clone(&same.shown);
         }
         let given = Environment::of(given.iter().map(|variable| (*variable).clone()).collect());
         Arc::clone(&inherited.insert(Inherited { given, named, shown: make().into() }).shown)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Memory> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -212,8 +206,18 @@ pub struct Sums(Arc<Mutex<SumCache>>);
 
 #[derive(Debug, Default)]
 struct SumCache {
-    sums: HashMap<PathBuf, (Looks, String)>,
+    sums: HashMap<PathBuf, (Mark, String)>,
     plugins: HashMap<Place, (Instant, Vec<PathBuf>)>,
+}
+
+impl SumCache {
+    /// The sum of a file that looks like this, if there is one. `None`: the file has to be read for it.
+    fn of(&self, path: &Path, found: &Metadata) -> Option<Option<String>> {
+        match self.sums.get(path) {
+            Some((same, sum)) if *same == Mark::of_found(found) => Some(Some(sum.clone())),
+            _ => (found.len() > LARGEST).then_some(None),
+        }
+    }
 }
 
 impl Sums {
@@ -222,7 +226,7 @@ impl Sums {
         let now = Instant::now();
         let files = plugin.files();
         let found = self.of_files(&files);
-        let mut known = self.known();
+        let mut known = lock(&self.0);
         known.plugins.retain(|_, (at, _)| at.elapsed() < STAY);
         known.plugins.insert(place(plugin), (now, files));
         found
@@ -230,16 +234,11 @@ impl Sums {
 
     /// The same, if no file has to be read for it.
     pub fn known_of(&self, plugin: &Plugin) -> Option<Vec<PluginFile>> {
-        let known = self.known();
+        let known = lock(&self.0);
         let (at, files) = known.plugins.get(&place(plugin))?;
         let file = |path: &PathBuf| {
             let found = fs::metadata(path).ok()?;
-            let sum = match known.sums.get(path) {
-                Some((same, sum)) if *same == looks(&found) => Some(sum.clone()),
-                _ if found.len() > LARGEST => None,
-                _ => return None,
-            };
-            Some(plugin_file(path, &found, sum))
+            Some(plugin_file(path, &found, known.of(path, &found)?))
         };
         (at.elapsed() < STAY).then(|| files.iter().map(file).collect()).flatten()
     }
@@ -250,27 +249,17 @@ impl Sums {
 
     fn one(&self, path: &Path) -> io::Result<PluginFile> {
         let found = fs::metadata(path)?;
-        if found.len() > LARGEST {
-            return Ok(plugin_file(path, &found, None));
+        if let Some(sum) = lock(&self.0).of(path, &found) {
+            return Ok(plugin_file(path, &found, sum));
         }
-        if let Some((same, sum)) = self.known().sums.get(path)
-            && *same == looks(&found)
-        {
-            return Ok(plugin_file(path, &found, Some(sum.clone())));
-        }
-        let mut digest = Digester(Sha256::new());
-        io::copy(&mut File::open(path)?, &mut digest)?;
-        let sum: String = digest.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        let mut known = self.known();
+        let hasher = hash_on(&File::open(path)?, ContentHasher::default(), u64::MAX)?;
+        let sum = hasher.finish().to_string();
+        let mut known = lock(&self.0);
         if known.sums.len() >= MOST_SUMS {
             known.sums.clear();
         }
-        known.sums.insert(path.to_owned(), (looks(&found), sum.clone()));
+        known.sums.insert(path.to_owned(), (Mark::of_found(&found), sum.clone()));
         Ok(plugin_file(path, &found, Some(sum)))
-    }
-
-    fn known(&self) -> MutexGuard<'_, SumCache> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -278,25 +267,8 @@ fn place(plugin: &Plugin) -> Place {
     (plugin.program.clone(), plugin.arguments.clone(), plugin.folder.clone())
 }
 
-fn looks(found: &Metadata) -> Looks {
-    (found.dev(), found.ino(), found.len(), found.mtime(), found.mtime_nsec())
-}
-
 fn plugin_file(path: &Path, found: &Metadata, sha256: Option<String>) -> PluginFile {
     PluginFile { path: path.to_string_lossy().into_owned(), size: found.len(), sha256 }
-}
-
-struct Digester(Sha256);
-
-impl io::Write for Digester {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.update(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]

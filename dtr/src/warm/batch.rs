@@ -16,7 +16,7 @@
 //!   of them has waited for `wait_ms`.
 //! - Each line that the plugin says names its task by `id`, and may have `stdout` and `stderr`, text that is the task's output. What is on the
 //!   pipes of the same names belongs to no task; of standard error the end is kept, and shown to the tasks that the process dies with.
-//! - A task is the process's from the moment when its line may have been read, as of any warm plugin ([`Pipes::unread`](super::pipes::Pipes)).
+//! - A task is the process's from the moment when its line may have been read, as of any warm plugin ([`Pipes::is_unread`](super::pipes::Pipes)).
 //! - The guard lets the process live until the first of the leases is over that its tasks have.
 //! - When one task is to end, the process is told by a line, `{"cancel":{"id":..,"reason":..}}`. If it does not answer that task within its
 //!   grace, or the lease is lost, it is killed. The others that it has not answered end with it then, as failures, which their rules may have
@@ -26,31 +26,26 @@ mod batcher;
 mod running;
 
 use std::io;
-use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use disbatch_core::clock::boot_time;
 use disbatch_core::model::{NodeName, TaskId};
 use disbatch_core::plugin::{Plugin, Warm};
 use serde_json::{Map, Value};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
-use zeroize::Zeroizing;
 
 use super::meter::Usage;
 use super::pipes::Said;
-use super::{Key, MOST_STARTS, Marks, task_line};
+use super::{Key, MOST_STARTS, Marks, admit, task_line};
 use crate::capture::Captures;
 use crate::control::Control;
-use crate::facts::ExitFacts;
-use crate::guard::LEASE_IS_OVER;
-use crate::guard::protocol::Exit;
 use crate::isolation::Isolation;
-use crate::plugin::{Ended, Job, NotBegun};
+use crate::lock;
+use crate::plugin::{Ended, Exited, Job, NotBegun};
 use crate::relay::Relay;
+use crate::secrets::Wiped;
 use crate::storage::Ear;
 use crate::supervision::{Reason, Supervision, Wish};
 
@@ -68,7 +63,6 @@ pub struct Batches {
 
 #[derive(Debug)]
 enum Order {
-    /// A task for a process.
     Work(Box<Entry>),
     /// What is wished of that task since.
     Wish(TaskId, Wish),
@@ -80,7 +74,7 @@ struct Entry {
     key: Arc<Key>,
     node: NodeName,
     task: TaskId,
-    line: Zeroizing<Vec<u8>>,
+    line: Wiped,
     until: Duration,
     words: mpsc::UnboundedSender<Word>,
     arrived: Instant,
@@ -91,12 +85,8 @@ struct Entry {
 enum Word {
     /// The plugin says something of its task.
     Said { message: Map<String, Value>, answered: Option<Answered>, weight: Weight },
-    /// No process was given it, for this reason, or can be.
-    Refused { why: String, reason: Option<Reason> },
-    /// The process has ended, and certainly not begun with it. Whether that was its first line.
-    NotBegun { was_first: bool },
-    /// The process has ended.
-    Ended { exit: Exit, reason: Option<Reason>, guarded: bool, last_words: Arc<str> },
+    /// Nothing more comes.
+    Over(Fate),
 }
 
 /// The plugin is done with a task.
@@ -141,12 +131,17 @@ impl Drop for Weight {
     }
 }
 
-/// What became of a task.
+#[derive(Debug)]
 enum Fate {
     Answered(Answered),
+    /// No process was given it, or can be.
     Refused(NotBegun),
-    NotBegun { was_first: bool },
-    Ended { exit: Exit, reason: Option<Reason>, guarded: bool, last_words: Arc<str> },
+    /// The process has ended, and certainly not begun with it. Whether that was its first line.
+    NotBegun {
+        was_first: bool,
+    },
+    /// The process has ended, and what is to be said of that.
+    Ended(Exited, Arc<str>),
 }
 
 impl Batches {
@@ -160,13 +155,8 @@ impl Batches {
         relay: &Relay,
         supervision: &mut Supervision,
     ) -> Result<Ended, NotBegun> {
-        if boot_time() >= job.until {
-            return Err(io::Error::other(LEASE_IS_OVER).into());
-        }
-        if let Some(folder) = job.private_folder().filter(|_| job.is_first()) {
-            isolation.hand_over(folder)?;
-        }
-        let marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner).of(plugin);
+        admit(&job, isolation)?;
+        let marks = lock(&self.marks).of(plugin);
         let key = Arc::new(Key::of(plugin, limits, (&job, isolation), marks));
         let task = job.task.id;
         let mut said = Said { captures, ear: Ear::default(), control: Control::among_others(task), relay };
@@ -179,9 +169,7 @@ impl Batches {
             self.order(Order::Work(Box::new(entry)));
             match self.follow(task, &mut said, heard, (&mut *supervision, &mut until)).await {
                 Fate::Answered(Answered { took, usage, reason }) => {
-                    let exit = ExitStatus::from_raw(i32::from(said.control.done.unwrap_or(1)) << 8);
-                    let facts = ExitFacts::of_task(exit, took, (usage.cpu, usage.memory));
-                    return Ok(said.ended(exit, ExitFacts { reason, ..facts }));
+                    return Ok(said.answered(took, usage, reason));
                 }
                 Fate::Refused(error) => return Err(error),
                 Fate::NotBegun { was_first } => {
@@ -196,9 +184,9 @@ impl Batches {
                     }
                     said.control = Control::among_others(task);
                 }
-                Fate::Ended { exit, reason, guarded, last_words } => {
+                Fate::Ended(exited, last_words) => {
                     said.captures.stderr.push(last_words.as_bytes());
-                    return Ok(said.ended_with_process(&exit, reason, guarded));
+                    return Ok(said.ended_with_process(&exited));
                 }
             }
         }
@@ -222,11 +210,7 @@ impl Batches {
                             return Fate::Answered(answered);
                         }
                     }
-                    Some(Word::Refused { why, reason }) => return Fate::Refused(NotBegun::new(why, reason)),
-                    Some(Word::NotBegun { was_first }) => return Fate::NotBegun { was_first },
-                    Some(Word::Ended { exit, reason, guarded, last_words }) => {
-                        return Fate::Ended { exit, reason, guarded, last_words };
-                    }
+                    Some(Word::Over(fate)) => return fate,
                     None => return Fate::Refused(NotBegun::new("its runner is ending".to_owned(), None)),
                 }
             }
@@ -270,6 +254,6 @@ impl Said<'_> {
 impl Entry {
     /// No process was given it.
     fn refuse(self, why: &str, reason: Option<Reason>) {
-        let _ended = self.words.send(Word::Refused { why: why.to_owned(), reason });
+        let _ended = self.words.send(Word::Over(Fate::Refused(NotBegun::new(why.to_owned(), reason))));
     }
 }

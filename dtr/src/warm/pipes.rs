@@ -1,5 +1,6 @@
 //! The pipes of a warm plugin, which outlive its tasks.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -16,6 +17,7 @@ use crate::control::Control;
 use crate::descriptors::PipeSink;
 use crate::guard::Streams;
 use crate::relay::Relay;
+use crate::secrets::Wiped;
 use crate::storage::Ear;
 
 /// As much as a pipe holds, unless it is told otherwise.
@@ -34,16 +36,16 @@ pub struct Pipes {
     buffer: Vec<u8>,
     /// Bytes that belong to no task.
     pub stray: u64,
+    /// What standard input had no room for, and how much of the first line it had.
+    unsent: VecDeque<Wiped>,
+    sent: usize,
+    /// How many bytes were to be sent, and were sent.
+    queued: u64,
+    gone: u64,
 }
 
-/// What a task has said so far, and what it has not been told yet.
-#[derive(Debug)]
-pub struct Intake<'a> {
-    pub line: &'a [u8],
-    /// How much of it the pipe has taken.
-    pub sent: usize,
-    pub said: Said<'a>,
-}
+/// Where a line begins and ends among all bytes that were to be sent.
+pub type Line = (u64, u64);
 
 /// What a task has said so far.
 #[derive(Debug)]
@@ -71,11 +73,8 @@ pub enum Ready {
     HangUp,
     /// There is room in its standard input.
     Stdin,
-    /// It has said something on its control channel.
     Control,
-    /// It has written to its standard output.
     Stdout,
-    /// It has written to its standard error.
     Stderr,
 }
 
@@ -96,6 +95,10 @@ impl Pipes {
             stderr: Some(streams.stderr.into_inner()),
             buffer: vec![0; READ_SIZE],
             stray: 0,
+            unsent: VecDeque::new(),
+            sent: 0,
+            queued: 0,
+            gone: 0,
         })
     }
 
@@ -104,14 +107,36 @@ impl Pipes {
         self.stdin = None;
     }
 
-    /// Sends as much of the task's line as the pipe takes.
-    pub fn send(&mut self, intake: &mut Intake<'_>) -> io::Result<()> {
-        intake.sent += self.write(&intake.line[intake.sent..])?;
+    /// Notes what is to be sent.
+    pub fn put(&mut self, line: Wiped) -> Line {
+        let begins = self.queued;
+        self.queued += line.len() as u64;
+        self.unsent.push_back(line);
+        (begins, self.queued)
+    }
+
+    /// Sends as much of that as the pipe takes. After an error nothing of it is sent any more.
+    pub fn send(&mut self) -> io::Result<()> {
+        while let Some(line) = self.unsent.front() {
+            let rest = &line[self.sent..];
+            let (length, written) = (rest.len(), self.write(rest));
+            let sent = written.inspect_err(|_| {
+                self.unsent.clear();
+                self.sent = 0;
+            })?;
+            self.gone += sent as u64;
+            if sent < length {
+                self.sent += sent;
+                return Ok(());
+            }
+            self.sent = 0;
+            self.unsent.pop_front();
+        }
         Ok(())
     }
 
-    /// Sends as much of `bytes` as the pipe takes. Returns how much that is.
-    pub fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+    /// How much of `bytes` the pipe takes.
+    fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         let Some(stdin) = &self.stdin else { return Err(io::ErrorKind::BrokenPipe.into()) };
         match write(stdin.get_ref(), bytes) {
             Ok(sent) => Ok(sent),
@@ -120,14 +145,15 @@ impl Pipes {
         }
     }
 
-    /// Whether the plugin, which has ended, has certainly not begun this task: its line never was in the pipe as
+    /// Tells of lines whether the plugin, which has ended, has certainly not begun with them: such a line never was in the pipe as
     /// a whole, or all of it still is and nobody is left to read it.
-    pub fn is_unread(&self, intake: &Intake<'_>) -> bool {
-        intake.sent < intake.line.len() || self.unread() >= intake.line.len() as u64
+    pub fn is_unread(&self) -> impl Fn(Line) -> bool + use<> {
+        let (gone, unread) = (self.gone, self.unread());
+        move |(begins, ends)| ends > gone || begins >= gone.saturating_sub(unread)
     }
 
-    /// How much of what was sent last has certainly not been read by the plugin, which has ended, and will not be by anybody else.
-    pub fn unread(&self) -> u64 {
+    /// How much of what was sent last has certainly not been read by the plugin, and will not be by anybody else.
+    fn unread(&self) -> u64 {
         let Some(stdin) = &self.stdin else { return 0 };
         let mut end = [PollFd::new(stdin.as_fd(), PollFlags::empty())];
         let asked = poll(&mut end, PollTimeout::ZERO).is_ok();
@@ -138,30 +164,27 @@ impl Pipes {
 
     /// Reads and writes until the task is done, which it tells with true, or until the plugin has closed everything.
     /// After a wish to `hang_up`, a task is not done any more. Not to be dropped before its end, if the task goes on.
-    pub async fn follow(&mut self, intake: &mut Intake<'_>, hang_up: &Notify) -> bool {
+    pub async fn follow(&mut self, said: &mut Said<'_>, hang_up: &Notify) -> bool {
         let mut hung_up = false;
         loop {
-            if intake.said.control.done.is_some() && !hung_up {
+            if said.control.done.is_some() && !hung_up {
                 return true;
             }
-            let is_unsent = intake.sent < intake.line.len();
-            let Some(ready) = self.ready((is_unsent, true), Some(hang_up)).await else { return false };
+            let Some(ready) = self.ready(true, Some(hang_up)).await else { return false };
             match ready {
                 Ready::HangUp => {
                     hung_up = true;
                     self.stdin = None;
                 }
                 Ready::Stdin => {
-                    if self.send(intake).is_err() {
+                    if self.send().is_err() {
                         self.stdin = None;
                     }
                 }
-                Ready::Control => self.listen(intake).await,
-                Ready::Stdout => {
-                    take(&mut self.stdout, &mut self.buffer, |bytes| intake.said.take_output(bytes))
-                }
+                Ready::Control => self.listen(said).await,
+                Ready::Stdout => take(&mut self.stdout, &mut self.buffer, |bytes| said.take_output(bytes)),
                 Ready::Stderr => {
-                    take(&mut self.stderr, &mut self.buffer, |bytes| intake.said.captures.stderr.push(bytes));
+                    take(&mut self.stderr, &mut self.buffer, |bytes| said.captures.stderr.push(bytes));
                 }
             }
             // A plugin that never stops to write must not keep the runner from anything else.
@@ -169,12 +192,8 @@ impl Pipes {
         }
     }
 
-    /// Waits for the next thing to do; `None` when there will be none. Whether something `is_unsent`, and whether it `is_listened_to`.
-    pub async fn ready(
-        &self,
-        (is_unsent, is_listened_to): (bool, bool),
-        hang_up: Option<&Notify>,
-    ) -> Option<Ready> {
+    /// Waits for the next thing to do; `None` when there will be none.
+    pub async fn ready(&self, is_listened_to: bool, hang_up: Option<&Notify>) -> Option<Ready> {
         if self.control.is_none() && self.stdout.is_none() && self.stderr.is_none() {
             return None;
         }
@@ -190,14 +209,14 @@ impl Pipes {
             () = readable(self.control.as_ref()), if is_listened_to => Some(Ready::Control),
             () = readable(self.stdout.as_ref()) => Some(Ready::Stdout),
             () = readable(self.stderr.as_ref()) => Some(Ready::Stderr),
-            () = writable(self.stdin.as_ref()), if is_unsent => Some(Ready::Stdin),
+            () = writable(self.stdin.as_ref()), if !self.unsent.is_empty() => Some(Ready::Stdin),
         }
     }
 
-    async fn listen(&mut self, intake: &mut Intake<'_>) {
+    async fn listen(&mut self, said: &mut Said<'_>) {
         let mut read = 0;
         take(&mut self.control, &mut self.buffer, |bytes| read = bytes.len());
-        let Said { control, relay, .. } = &mut intake.said;
+        let Said { control, relay, .. } = said;
         if control.done.is_some() {
             self.stray += read as u64;
         } else {
@@ -208,13 +227,13 @@ impl Pipes {
 
     /// Reads what the plugin wrote before it said that the task is done: all that is in the pipes. Whoever writes
     /// on meanwhile is not followed for longer than a pipe is.
-    pub fn take_rest(&mut self, intake: &mut Intake<'_>) {
+    pub fn take_rest(&mut self, said: &mut Said<'_>) {
         let [stdout, stderr] = filled([&self.stdout, &self.stderr]);
         if stdout {
-            empty(&mut self.stdout, &mut self.buffer, |bytes| intake.said.take_output(bytes));
+            empty(&mut self.stdout, &mut self.buffer, |bytes| said.take_output(bytes));
         }
         if stderr {
-            empty(&mut self.stderr, &mut self.buffer, |bytes| intake.said.captures.stderr.push(bytes));
+            empty(&mut self.stderr, &mut self.buffer, |bytes| said.captures.stderr.push(bytes));
         }
     }
 
@@ -379,7 +398,7 @@ mod tests {
         (Pipes::new(streams).unwrap(), ends)
     }
 
-    /// What a task says, without its line.
+    /// What a task says.
     struct Speaker {
         id: TaskId,
         captures: Captures,
@@ -394,43 +413,46 @@ mod tests {
             Self { id, captures: Captures::new(None, None), relay, _inbox: inbox }
         }
 
-        fn intake<'a>(&'a mut self, line: &'a [u8]) -> Intake<'a> {
+        fn said(&mut self) -> Said<'_> {
             let (ear, control) = (Ear::default(), Control::of(self.id));
-            let said = super::Said { captures: &mut self.captures, ear, control, relay: &self.relay };
-            Intake { line, sent: 0, said }
+            Said { captures: &mut self.captures, ear, control, relay: &self.relay }
         }
+    }
+
+    fn line(text: &[u8]) -> Wiped {
+        text.to_vec().into()
     }
 
     #[tokio::test]
     async fn what_was_written_before_the_end_is_taken_although_nobody_has_heard_of_it() {
         let (mut pipes, mut plugin) = pipes();
-        let mut said = Speaker::new();
-        let id = said.id;
-        let mut intake = said.intake(b"task\n");
+        let mut speaker = Speaker::new();
+        let id = speaker.id;
+        let mut said = speaker.said();
         // Both pipes are full when the end is said, and it is all there is to be seen.
         plugin.stdout.write_all(&[b'o'; 65_536]).unwrap();
         plugin.stderr.write_all(&[b'e'; 65_536]).unwrap();
         writeln!(plugin.control, "{{\"done\":{{\"id\":\"{id}\"}}}}").unwrap();
-        assert!(pipes.follow(&mut intake, &Notify::new()).await);
-        pipes.take_rest(&mut intake);
-        let captured = (intake.said.captures.stdout.len(), intake.said.captures.stderr.len());
+        assert!(pipes.follow(&mut said, &Notify::new()).await);
+        pipes.take_rest(&mut said);
+        let captured = (said.captures.stdout.len(), said.captures.stderr.len());
         assert_eq!((captured, pipes.stray), ((65_536, 65_536), 0));
         // What comes later is nobody's.
         plugin.stdout.write_all(b"late").unwrap();
         plugin.control.write_all(b"{\"status\":5}\n").unwrap();
         pipes.discard();
-        assert_eq!((intake.said.captures.stdout.len(), pipes.stray), (65_536, 17));
+        assert_eq!((said.captures.stdout.len(), pipes.stray), (65_536, 17));
     }
 
     #[tokio::test]
     async fn who_never_stops_to_write_is_not_followed_for_ever() {
         let (mut pipes, plugin) = pipes();
-        let mut said = Speaker::new();
-        let mut intake = said.intake(b"task\n");
+        let mut speaker = Speaker::new();
+        let mut said = speaker.said();
         let mut stdout = plugin.stdout;
         let writer = std::thread::spawn(move || while stdout.write_all(&[b'x'; 4096]).is_ok() {});
-        while intake.said.captures.stdout.is_empty() {
-            pipes.take_rest(&mut intake);
+        while said.captures.stdout.is_empty() {
+            pipes.take_rest(&mut said);
         }
         pipes.discard();
         assert!(pipes.stray <= 65_536, "{}", pipes.stray);
@@ -441,13 +463,13 @@ mod tests {
     #[tokio::test]
     async fn what_is_to_be_saved_is_heard_in_the_output_of_its_task() {
         let (mut pipes, mut plugin) = pipes();
-        let mut said = Speaker::new();
-        let (id, relay) = (said.id, said.relay.clone());
-        let mut intake = said.intake(b"task\n");
+        let mut speaker = Speaker::new();
+        let (id, relay) = (speaker.id, speaker.relay.clone());
+        let mut said = speaker.said();
         plugin.stdout.write_all(b"[saveJobStorage] {\"a\":1}\n").unwrap();
         writeln!(plugin.control, "{{\"done\":{{\"id\":\"{id}\"}}}}").unwrap();
-        assert!(pipes.follow(&mut intake, &Notify::new()).await);
-        pipes.take_rest(&mut intake);
+        assert!(pipes.follow(&mut said, &Notify::new()).await);
+        pipes.take_rest(&mut said);
         assert_eq!(relay.saved(), Some(bson::doc! { "a": 1 }.into()));
         plugin.stdout.write_all(b"[saveJobStorage] 2\n").unwrap();
         pipes.discard();
@@ -458,41 +480,37 @@ mod tests {
     async fn a_line_that_nobody_has_read_is_known() {
         for (reads, unread) in [(0, true), (1, false), (5, false)] {
             let (mut pipes, mut plugin) = pipes();
-            let mut said = Speaker::new();
-            let mut intake = said.intake(b"task\n");
-            pipes.send(&mut intake).unwrap();
-            assert!(!pipes.is_unread(&intake), "it may still be read");
+            let line = pipes.put(line(b"task\n"));
+            pipes.send().unwrap();
+            assert!(!pipes.is_unread()(line), "it may still be read");
             plugin.stdin.read_exact(&mut vec![0; reads]).unwrap();
             drop(plugin);
-            assert_eq!(pipes.is_unread(&intake), unread, "{reads}");
+            assert_eq!(pipes.is_unread()(line), unread, "{reads}");
         }
         let (mut pipes, plugin) = pipes();
         drop(plugin);
-        let mut said = Speaker::new();
-        let mut intake = said.intake(b"task\n");
-        assert!(pipes.send(&mut intake).is_err());
-        assert!(pipes.is_unread(&intake));
+        let line = pipes.put(line(b"task\n"));
+        assert!(pipes.send().is_err());
+        assert!(pipes.is_unread()(line));
     }
 
     #[tokio::test]
     async fn a_line_that_did_not_fit_as_a_whole_counts_as_unread() {
-        let line = vec![b'x'; 1 << 20];
         let (mut pipes, mut plugin) = pipes();
-        let mut said = Speaker::new();
-        let mut intake = said.intake(&line);
-        pipes.send(&mut intake).unwrap();
-        assert!(intake.sent < line.len());
+        let line = pipes.put(line(&[b'x'; 1 << 20]));
+        pipes.send().unwrap();
+        assert!(pipes.gone < pipes.queued);
         plugin.stdin.read_exact(&mut [0; 100]).unwrap();
         drop(plugin);
-        assert!(pipes.is_unread(&intake));
+        assert!(pipes.is_unread()(line));
     }
 
     #[tokio::test]
     async fn after_hanging_up_everything_is_read_to_its_end() {
         let (mut pipes, plugin) = pipes();
-        let mut said = Speaker::new();
-        let id = said.id;
-        let mut intake = said.intake(b"task\n");
+        let mut speaker = Speaker::new();
+        let id = speaker.id;
+        let mut said = speaker.said();
         let hang_up = Notify::new();
         hang_up.notify_one();
         let plugin = std::thread::spawn(move || {
@@ -502,8 +520,8 @@ mod tests {
             writeln!(plugin.control, "{{\"done\":{{\"id\":\"{id}\"}}}}").unwrap();
             plugin.stdout.write_all(&[b'x'; 1 << 20]).unwrap();
         });
-        assert!(!pipes.follow(&mut intake, &hang_up).await);
-        assert_eq!(intake.said.captures.stdout.len(), 1 << 20);
+        assert!(!pipes.follow(&mut said, &hang_up).await);
+        assert_eq!(said.captures.stdout.len(), 1 << 20);
         plugin.join().unwrap();
     }
 }

@@ -1,24 +1,25 @@
 //! One process of a warm plugin, from its start to its end.
 
-use std::io;
+use std::pin::pin;
 use std::time::Duration;
 
 use disbatch_core::clock::boot_time;
-use disbatch_core::lifecycle::Lifecycle;
-use disbatch_core::plugin::Warm;
+use futures::FutureExt;
 use nix::unistd::Pid;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 
+use super::Key;
 use super::meter::{Meter, Usage};
-use super::pipes::{Intake, Pipes};
-use crate::guard::Guarded;
+use super::pipes::{Pipes, Said};
 use crate::guard::protocol::{Exit, Order, Report};
-use crate::plugin::{NotBegun, PIPES_GRACE, TOLD_TO_END};
-use crate::supervision::{Ending, Reason, Supervision, Wish};
+use crate::guard::{Guarded, Streams};
+use crate::plugin::{Exited, NotBegun, Say, Watch};
+use crate::secrets::Wiped;
+use crate::supervision::{Ending, Reason, Wish};
 
 /// How long a process has to end that is told to, or that does not take tasks any more.
-const LEAVING: Duration = Duration::from_secs(2);
+pub(super) const LEAVING: Duration = Duration::from_secs(2);
 
 /// A plugin that has no task may live for ever: the guard need not wake up for it. Its runner's end ends it all the same.
 const WITHOUT_TASK: Duration = Duration::from_secs(200 * 365 * 24 * 60 * 60);
@@ -26,13 +27,16 @@ const WITHOUT_TASK: Duration = Duration::from_secs(200 * 365 * 24 * 60 * 60);
 /// A process that takes one task after the other.
 #[derive(Debug)]
 pub struct Process {
+    pub(super) key: Key,
     pub(super) guard: Guarded,
     pub(super) pipes: Pipes,
     pub(super) meter: Meter,
     pub(super) leash: Leash,
-    bounds: Bounds,
-    tasks: u32,
+    /// How many it has done.
+    pub(super) tasks: u32,
     most_memory: u64,
+    /// It has done or used so much that it is to be replaced.
+    is_worn: bool,
     /// The first task pays for the start.
     began: Instant,
     idle_since: Instant,
@@ -41,57 +45,28 @@ pub struct Process {
     stray_was_told: bool,
 }
 
-/// How long a process is kept.
-#[derive(Debug, Clone, Copy)]
-pub struct Bounds {
-    /// What the manifest says of that.
-    pub limits: Warm,
-    /// After so much processor time the system kills it, if there is such a limit.
-    pub cpu: Option<Duration>,
-}
-
-/// What became of a task.
 #[derive(Debug)]
 pub enum Fate {
     Done {
-        /// What would be its exit status.
-        code: u8,
         took: Duration,
         usage: Usage,
     },
-    /// The process has ended.
-    Ended {
-        /// How, with duration and processor time of this task.
-        exit: Exit,
-        /// What the runner wanted it to end for.
-        reason: Option<Reason>,
-        /// Whether the guard lived to tell.
-        guarded: bool,
-        /// Whether a process that outlived it holds its pipes.
-        abandoned: bool,
-    },
+    /// The process has ended, and how, with duration and processor time of this task.
+    Ended(Exited),
     /// The process has ended, and certainly not begun with it.
     NotBegun,
-}
-
-/// Who has a say while a task runs, or its process is started.
-pub struct Say<'a> {
-    pub supervision: &'a mut Supervision,
-    /// The runner's own end.
-    pub lifecycle: &'a Lifecycle,
 }
 
 impl Process {
     /// For a process that `guard` has begun to start, and lets live until that time. That may take a while, in which
     /// `until` may be put off.
-    pub async fn begin(
-        mut guard: Guarded,
-        bounds: Bounds,
+    pub(super) async fn begin(
+        (mut guard, streams): (Guarded, Streams),
+        key: Key,
         until: &mut Duration,
-        say: Say<'_>,
+        say: &mut Say<'_>,
     ) -> Result<Self, NotBegun> {
         let began = Instant::now();
-        let streams = guard.streams().ok_or_else(|| io::Error::other("the plugin has no pipes"))?;
         let mut reason = None;
         let pid = loop {
             tokio::select! {
@@ -125,13 +100,14 @@ impl Process {
             }
         };
         Ok(Self {
+            key,
             guard,
             pipes: Pipes::new(streams)?,
             meter: Meter::of(pid),
             leash: Leash::new(*until),
-            bounds,
             tasks: 0,
             most_memory: 0,
+            is_worn: false,
             began,
             idle_since: began,
             kill_at: None,
@@ -141,116 +117,75 @@ impl Process {
 
     /// Whether it can be given another task.
     pub fn is_fit(&self) -> bool {
-        self.kill_at.is_none()
+        self.kill_at.is_none() && !self.is_worn
     }
 
-    /// Gives it a task, which may last `until`, and waits for its end. After anything but [`Fate::Done`] the process
-    /// is gone.
-    pub async fn work(&mut self, intake: &mut Intake<'_>, until: Duration, say: Say<'_>) -> Fate {
+    /// Gives it a task by this line, which may last `until`, and waits for its end. After anything but [`Fate::Done`] the
+    /// process is gone.
+    pub async fn work(
+        &mut self,
+        line: Wiped,
+        said: &mut Said<'_>,
+        until: Duration,
+        say: &mut Say<'_>,
+    ) -> Result<Fate, NotBegun> {
         self.pipes.discard();
         self.tell_of_stray();
-        if let Some(until) = self.leash.begin(until, boot_time()) {
-            self.guard.tell(Order::Until(until));
-        }
+        self.grant(until);
         let began = if self.tasks == 0 { self.began } else { Instant::now() };
         let mut ending = Ending::default();
-        if self.pipes.send(intake).is_err() {
+        let line = self.pipes.put(line);
+        if self.pipes.send().is_err() {
             // It is about to end. If not, it has no part in this any more.
             ending.kill_in(LEAVING);
         }
-        match self.attend(intake, &mut ending, say).await {
-            None => self.done(intake, began.elapsed()),
-            Some((exit, guarded, abandoned)) => {
-                let reason = ending.reason.filter(|_| exit.ordered || !guarded);
-                if ending.reason.is_none() && self.pipes.is_unread(intake) {
-                    return Fate::NotBegun;
-                }
-                let exit = Exit { duration: began.elapsed(), cpu: self.meter.rest(exit.cpu), ..exit };
-                Fate::Ended { exit, reason, guarded, abandoned }
+        let hang_up = Notify::new();
+        let (guard, leash) = (&mut self.guard, Some(&mut self.leash));
+        let mut watch = Watch { guard, leash, ending, stops: false, told_to_stop: false };
+        let follow = self.pipes.follow(said, &hang_up).map(|is_done| is_done.then_some(()));
+        let ended = watch.until_exit(pin!(follow), &hang_up, say).await?;
+        Ok(match ended {
+            Err(()) => self.done(said, began.elapsed()),
+            Ok(_) if watch.ending.reason.is_none() && self.pipes.is_unread()(line) => Fate::NotBegun,
+            Ok(exited) => {
+                let cpu = self.meter.rest(exited.exit.cpu);
+                let exit = Exit { duration: began.elapsed(), cpu, ..exited.exit };
+                Fate::Ended(Exited { exit, ..exited })
             }
+        })
+    }
+
+    /// The guard is told until when the process may live at least, if it has to be.
+    pub(super) fn grant(&mut self, until: Duration) {
+        if let Some(until) = self.leash.begin(until, boot_time()) {
+            self.guard.tell(Order::Until(until));
         }
     }
 
-    /// Waits until the task is done, or tells how the process ended: its exit, whether its guard lived to tell, and
-    /// whether its pipes are held by another process.
-    async fn attend(
-        &mut self,
-        intake: &mut Intake<'_>,
-        ending: &mut Ending,
-        say: Say<'_>,
-    ) -> Option<(Exit, bool, bool)> {
-        let hang_up = Notify::new();
-        let follow = self.pipes.follow(intake, &hang_up);
-        tokio::pin!(follow);
-        let mut drained = false;
-        let mut told_to_end = false;
-        let tell_in = self.leash.must_tell_in(boot_time());
-        let tell_kept_back = sleep(tell_in.unwrap_or_default());
-        tokio::pin!(tell_kept_back);
-        let (exit, guarded) = loop {
-            tokio::select! {
-                biased;
-                // Before the output, which may never cease to come.
-                wish = say.supervision.next() => match wish {
-                    Wish::Until(time) => self.guard.tell(Order::Until(self.leash.tell(time))),
-                    Wish::Interrupt => {}
-                    Wish::End(end) => {
-                        ending.end(&self.guard, end);
-                        hang_up.notify_one();
-                    }
-                },
-                () = say.lifecycle.ending(), if !told_to_end => {
-                    told_to_end = true;
-                    ending.end(&self.guard, TOLD_TO_END);
-                    hang_up.notify_one();
-                }
-                () = tell_kept_back.as_mut(), if tell_in.is_some() && !tell_kept_back.is_elapsed() => {
-                    if let Some(until) = self.leash.tell_kept_back() {
-                        self.guard.tell(Order::Until(until));
-                    }
-                }
-                () = ending.grace_is_over() => ending.kill(&self.guard),
-                done = follow.as_mut(), if !drained => match done {
-                    true => return None,
-                    false => drained = true,
-                },
-                report = self.guard.report() => match report {
-                    Some(Report::Exited(exit)) => break (exit, true),
-                    Some(Report::Pid(_) | Report::Error(_) | Report::NotDirect) => {}
-                    None => {
-                        Box::pin(self.guard.clear_up()).await;
-                        break (Exit::unknown(), false);
-                    }
-                },
-            }
-        };
-        let abandoned = !drained && timeout(PIPES_GRACE, follow).await.is_err();
-        Some((exit, guarded, abandoned))
-    }
-
-    fn done(&mut self, intake: &mut Intake<'_>, took: Duration) -> Fate {
-        self.pipes.take_rest(intake);
+    fn done(&mut self, said: &mut Said<'_>, took: Duration) -> Fate {
+        self.pipes.take_rest(said);
         let usage = self.meter.lap(took);
-        self.idle_since = Instant::now();
-        if self.count(1, usage) {
+        self.rest();
+        self.count(1, usage);
+        if self.is_worn {
             self.leave();
         }
-        Fate::Done { code: intake.said.control.done.unwrap_or(1), took, usage }
+        Fate::Done { took, usage }
     }
 
-    /// Counts tasks that it has done, with what they have used. Returns whether it is to be replaced.
-    pub(super) fn count(&mut self, tasks: u32, usage: Usage) -> bool {
+    /// Counts tasks that it has done, with what they have used.
+    pub(super) fn count(&mut self, tasks: u32, usage: Usage) {
+        let limits = self.key.limits;
         if self.tasks == 0 {
-            self.most_memory = self.bounds.limits.most_memory(usage.memory);
+            self.most_memory = limits.most_memory(usage.memory);
         }
         self.tasks += tasks;
         // Its processor time is that of all its tasks. So each of them can have half of what there is.
-        let worn = self.bounds.cpu.is_some_and(|most| self.meter.total() >= most / 2);
-        let is_enough = self.tasks >= self.bounds.limits.tasks || worn || usage.memory > self.most_memory;
-        if is_enough {
+        let worn = self.key.most_cpu().is_some_and(|most| self.meter.total() >= most / 2);
+        if self.tasks >= limits.tasks || worn || usage.memory > self.most_memory {
             tracing::debug!(tasks = self.tasks, memory = usage.memory, "the warm plugin is replaced");
+            self.is_worn = true;
         }
-        is_enough
     }
 
     /// It has no task from now on.
@@ -274,7 +209,7 @@ impl Process {
     /// long. Returns when there was something to do, with whether it has ended. Nothing is lost when this is dropped.
     pub async fn idle(&mut self) -> bool {
         let put_off_in = self.leash.must_put_off_in(boot_time());
-        let until = self.kill_at.unwrap_or(self.idle_since + self.bounds.limits.idle);
+        let until = self.kill_at.unwrap_or(self.idle_since + self.key.limits.idle);
         tokio::select! {
             report = self.guard.report() => return match report {
                 Some(Report::Pid(_)) => false,

@@ -1,9 +1,11 @@
 use std::collections::BTreeSet;
+use std::fs;
 use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{Document, doc};
 use disbatch_core::clock::boot_time;
+use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::model::{NodeName, Queue, Status, Task, TaskId};
 use disbatch_core::plugin::Manifest;
 use disbatch_core::secrets::SecureParams;
@@ -117,12 +119,13 @@ impl Setup {
             until: boot_time() + self.until,
             about: &self.about,
         };
+        let mut say = Say { supervision: &mut supervision, lifecycle: &self.lifecycle };
         let work = self.keeper.execute(
             (&self.plugin, self.limits),
             (job, &mut self.guards),
             &mut captures,
             &relay,
-            (&mut supervision, &self.lifecycle),
+            &mut say,
         );
         let both = async { tokio::join!(work, interfere((supervisor, folder.path()))).0 };
         let ended = timeout(DEADLINE, both).await.expect("it ends")?;
@@ -232,7 +235,7 @@ async fn exit_statuses_are_told_and_errors_are_of_one_task_only() {
     for exit in [0, 1, 255, 0] {
         let params = doc! { "do": "print(os.getpid())", "exit": exit };
         let came = setup.run_with(params, async |_| {}).await.unwrap();
-        assert_eq!((came.ended.exit.code(), came.ended.facts.code), (Some(exit), Some(exit)));
+        assert_eq!((came.ended.exit.code(), came.ended.facts.code()), (Some(exit), Some(exit)));
         pids.insert(came.stdout);
     }
     assert_eq!(pids.len(), 1);
@@ -279,9 +282,9 @@ async fn a_process_that_has_grown_is_replaced() {
     for limits in [Warm::default(), Warm { memory: Some(60 << 20), ..Warm::default() }] {
         let mut setup = Setup::new(limits);
         let small = setup.run("print(os.getpid())").await;
-        assert!((1 << 20..40 << 20).contains(&small.ended.facts.peak_memory), "{:?}", small.ended.facts);
+        assert!((1 << 20..40 << 20).contains(&small.ended.facts.exit.peak_memory), "{:?}", small.ended.facts);
         let grown = setup.run("kept['x'] = b'x' * (100 << 20); print(os.getpid())").await;
-        assert!(grown.ended.facts.peak_memory > 100 << 20, "{:?}", grown.ended.facts);
+        assert!(grown.ended.facts.exit.peak_memory > 100 << 20, "{:?}", grown.ended.facts);
         let next = setup.run("print(os.getpid(), len(kept))").await;
         assert_eq!(small.stdout, grown.stdout);
         assert_ne!(next.stdout.split_once(' ').unwrap().0, grown.stdout.trim());
@@ -303,7 +306,7 @@ print('begun', flush=True); time.sleep(1000)";
         supervisor.end(End { reason: Reason::Timeout, grace: Duration::from_millis(300) });
     };
     let came = setup.run_with(doc! { "do": hang }, timeout).await.unwrap();
-    assert_eq!((came.ended.facts.signal, came.ended.facts.reason), (Some(9), Some(Reason::Timeout)));
+    assert_eq!((came.ended.facts.signal(), came.ended.facts.reason), (Some(9), Some(Reason::Timeout)));
     assert_eq!(
         (came.stdout.as_str(), came.stderr.as_str()),
         ("begun\n", "Plugin killed by signal 9 (SIGKILL)\n")
@@ -324,7 +327,7 @@ while True: say(progress={'n': 1})";
         supervisor.end(End { reason: Reason::Timeout, grace: Duration::from_millis(50) });
     };
     let came = setup.run_with(doc! { "do": flood }, timeout).await.unwrap();
-    assert_eq!((came.ended.facts.signal, came.ended.facts.reason), (Some(9), Some(Reason::Timeout)));
+    assert_eq!((came.ended.facts.signal(), came.ended.facts.reason), (Some(9), Some(Reason::Timeout)));
 }
 
 #[tokio::test]
@@ -343,7 +346,7 @@ except KeyboardInterrupt:
     };
     let came = setup.run_with(doc! { "do": what }, cancel).await.unwrap();
     // It says that it is done, reads that no more tasks will come, and ends.
-    assert_eq!((came.ended.facts.code, came.ended.facts.reason), (Some(0), Some(Reason::Cancel)));
+    assert_eq!((came.ended.facts.code(), came.ended.facts.reason), (Some(0), Some(Reason::Cancel)));
     assert_eq!(came.stderr, "");
     assert!(!runs(&came.stdout));
     assert_eq!(setup.run("pass").await.status(), Status::Succeeded);
@@ -356,7 +359,7 @@ async fn a_lease_that_is_over_ends_the_process() {
     // The guard has a later time from the first task, and has to hear of this one.
     setup.until = Duration::from_millis(200);
     let came = setup.run("time.sleep(1000)").await;
-    assert_eq!((came.ended.facts.signal, came.ended.facts.reason), (Some(9), Some(Reason::LeaseLost)));
+    assert_eq!((came.ended.facts.signal(), came.ended.facts.reason), (Some(9), Some(Reason::LeaseLost)));
     assert!(came.stderr.starts_with("disbatch: the plugin was killed because the task's lease ran out"));
     setup.until = Duration::ZERO;
     let error = setup.run_with(doc! { "do": "pass" }, async |_| {}).await.err().unwrap();
@@ -383,7 +386,7 @@ async fn a_process_that_dies_takes_its_task_along_and_no_other() {
     for (what, code, signal, note) in cases {
         assert_eq!(setup.run("pass").await.status(), Status::Succeeded);
         let came = setup.run(&format!("print('first', flush=True); {what}")).await;
-        assert_eq!((came.ended.facts.code, came.ended.facts.signal), (code, signal));
+        assert_eq!((came.ended.facts.code(), came.ended.facts.signal()), (code, signal));
         assert_eq!((came.status(), came.stdout.as_str()), (Status::Failed, "first\n"));
         assert!(came.stderr.starts_with(note), "{}", came.stderr);
     }
@@ -552,7 +555,6 @@ fn secure_parameters_are_in_the_task_and_in_no_variable() {
     assert!(!format!("{job:?}").contains("horse"));
     let line = task_line(&job).unwrap();
     assert_eq!(line.last(), Some(&b'\n'));
-    assert!(line.capacity() <= line.len() + 8, "it has not grown: {} of {}", line.len(), line.capacity());
     let text = String::from_utf8(line.to_vec()).unwrap();
     assert_eq!(text.lines().count(), 1);
     let line: Value = serde_json::from_str(&text).unwrap();

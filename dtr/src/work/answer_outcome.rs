@@ -36,7 +36,16 @@ pub async fn of(
     let command = of_command(plugin, &ended);
     let mut verdict = match answer {
         Ok(answer) => {
-            let Judgement { status, answer, overruled } = judge(plugin, &ended, answer);
+            let is_program = plugin.manifest.engine == Engine::Program;
+            let status = match is_program {
+                true => answer.status(),
+                false => facts::final_status(ended.exit, Some(answer.given_status())),
+            };
+            // A program that says that all is well, and then fails, has failed; so that nothing is lost, all that it has said is its
+            // output.
+            let overruled = is_program && status == Status::Succeeded && !ended.exit.success();
+            let (status, answer) =
+                if overruled { (Status::Failed, answer.into_output()) } else { (status, answer) };
             captures.stdout.push(answer::text(&answer.stdout).as_bytes());
             captures.stderr.push(answer::text(&answer.stderr).as_bytes());
             if overruled {
@@ -71,35 +80,7 @@ pub async fn of(
 pub fn not_started(plugin: &Plugin, why: &str) -> Option<bson::Document> {
     let [status, message] = COMMAND_FIELDS;
     let is_program = plugin.manifest.engine == Engine::Program;
-    is_program.then(|| {
-        let mut exit = doc! {};
-        exit.insert(status, NOT_STARTED);
-        exit.insert(message, why);
-        exit
-    })
-}
-
-/// What is made of an answer.
-struct Judgement {
-    status: Status,
-    answer: Answer,
-    /// Whether the answer is not believed.
-    overruled: bool,
-}
-
-/// The status, and what there is for the task. A program that says that all is well, and then fails, has failed; so that
-/// nothing is lost, all that it has said is its output.
-fn judge(plugin: &Plugin, ended: &Ended, answer: Answer) -> Judgement {
-    let status = match plugin.manifest.engine {
-        Engine::Program => answer.status(),
-        _ => facts::final_status(ended.exit, Some(answer.given_status())),
-    };
-    let overruled =
-        plugin.manifest.engine == Engine::Program && status == Status::Succeeded && !ended.exit.success();
-    if overruled {
-        return Judgement { status: Status::Failed, answer: answer.into_output(), overruled };
-    }
-    Judgement { status, answer, overruled }
+    is_program.then(|| doc! { status: NOT_STARTED, message: why })
 }
 
 /// What Disbatch 4.4 tells of the end of a program.
@@ -109,7 +90,7 @@ fn of_command(plugin: &Plugin, ended: &Ended) -> bson::Document {
         let [status, message] = COMMAND_FIELDS;
         exit.insert(status, ended.exit.code().unwrap_or(BY_SIGNAL));
         if !ended.exit.success() {
-            let signal = facts::signal_note(ended.exit, ended.facts.oom);
+            let signal = facts::signal_note(ended.exit, ended.facts.exit.oom);
             let code = || format!("exit status {}", ended.exit.code().unwrap_or(BY_SIGNAL));
             exit.insert(message, signal.map_or_else(code, |note| note.trim_end().to_owned()));
         }

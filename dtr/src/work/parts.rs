@@ -1,6 +1,6 @@
 //! The plugins of this host, which of them a task needs, one after the other, and what each is told besides the task itself.
 
-use std::fs;
+use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,13 +35,23 @@ pub struct Installed {
 /// Tells a file that was changed or replaced: device, number, length, and the time of the last change in seconds and
 /// nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Mark(u64, u64, u64, i64, i64);
+pub struct Mark(u64, u64, u64, i64, i64);
+
+impl Mark {
+    pub fn of(path: &Path) -> Option<Self> {
+        fs::metadata(path).ok().as_ref().map(Self::of_found)
+    }
+
+    pub fn of_found(found: &Metadata) -> Self {
+        Self(found.dev(), found.ino(), found.size(), found.ctime(), found.ctime_nsec())
+    }
+}
 
 impl Installed {
     pub fn discover(config: &Config) -> Self {
         // In this order: what changes in between counts as changed later.
         let looked = Instant::now();
-        let with_mark = |path: PathBuf| (mark(&path), path);
+        let with_mark = |path: PathBuf| (Mark::of(&path), path);
         let seen = sources(config).into_iter().map(with_mark).collect();
         let (plugins, workers) = (Plugins::discover(config), Vec::new());
         Self { plugins, seen, workers, looked, believed_for: BELIEVED_FOR }
@@ -63,7 +73,7 @@ impl Installed {
             return;
         }
         self.looked = Instant::now();
-        if is_unknown || self.seen.iter().any(|(seen, path)| mark(path) != *seen) {
+        if is_unknown || self.seen.iter().any(|(seen, path)| Mark::of(path) != *seen) {
             let workers = std::mem::take(&mut self.workers);
             let mut again = Self::discover(config);
             again.plugins.remember(&self.plugins);
@@ -96,11 +106,6 @@ fn sources(config: &Config) -> Vec<PathBuf> {
     sources
 }
 
-fn mark(path: &Path) -> Option<Mark> {
-    let found = fs::metadata(path).ok()?;
-    Some(Mark(found.dev(), found.ino(), found.size(), found.ctime(), found.ctime_nsec()))
-}
-
 /// A plugin that is to run for the task.
 #[derive(Debug)]
 pub struct Part {
@@ -127,11 +132,10 @@ impl From<String> for Refused {
     }
 }
 
-/// The queue of a task.
 pub fn queue_of(begun: &Begun) -> Result<&Queue, String> {
     let queue = begun.queue.as_ref();
     let queue = queue.map_err(|error| format!("cannot read queue {}: {error}", begun.task.queue))?;
-    queue.as_ref().ok_or_else(|| undefined(begun))
+    queue.as_deref().ok_or_else(|| undefined(begun))
 }
 
 /// Whether the private folder of a task is to be there before the task is started. If it turns out later that it is needed after
@@ -372,7 +376,7 @@ mod tests {
         let node = NodeName::new("n");
         Begun {
             task,
-            queue: Ok(Some(bson::deserialize_from_document(of_queue).unwrap())),
+            queue: Ok(Some(Arc::new(bson::deserialize_from_document(of_queue).unwrap()))),
             schedule: Ok(None),
             workers: Vec::new(),
             run: Run { task: TaskId(id), queue: QueueId(queue_id), node, attempt: 1, instance: None },

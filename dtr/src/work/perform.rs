@@ -24,7 +24,7 @@ use crate::files::{self, Exchange};
 use crate::folder;
 use crate::live::Live;
 use crate::outcome::{Outcome, Verdict};
-use crate::plugin::{self, About, Callback, Job, NotBegun};
+use crate::plugin::{self, About, Callback, Job, NotBegun, Say};
 use crate::recorder::Recorder;
 use crate::relay::{self, Relay};
 use crate::secrets;
@@ -40,16 +40,8 @@ impl Work<'_> {
         supervision: Supervision,
         (live, early, until): (&Live<'_>, &Early, Duration),
     ) -> Outcome {
-        let queue = match parts::queue_of(self.begun) {
-            Ok(queue) => queue,
-            Err(why) => return Outcome::unable_to_start(&why),
-        };
-        let secure_params = match secrets::of(&self.begun.task, &self.setup.config) {
-            Ok(params) => params,
-            Err(why) => return Outcome::unable_to_start(&why),
-        };
-        let files = match Exchange::of(self, queue) {
-            Ok(files) => files,
+        let (queue, secure_params, files) = match self.needed() {
+            Ok(needed) => needed,
             Err(why) => return Outcome::unable_to_start(&why),
         };
         let only = if let [only] = parts { Some(&*only.plugin) } else { None };
@@ -76,17 +68,24 @@ impl Work<'_> {
         }
         let outcome = match verdict {
             Ok(verdict) => Outcome::of(verdict, captures).timed(),
-            Err((None, why)) => {
+            Err((reason, why)) => {
+                let only = only.filter(|_| reason.is_none());
                 let exit = only.and_then(|plugin| answer_outcome::not_started(plugin, &why));
-                Outcome::unable_to_start(&why).with_exit(exit)
+                Outcome { exit, ..Outcome::not_begun(reason, &why) }
             }
-            Err((Some(reason), why)) => Outcome::not_begun(reason, &why),
         };
         let recorded = match recorder {
             Some(recorder) => Box::pin(recorder.finish((queue, parts), self.ledger)).await,
             None => None,
         };
-        outcome.after_writing(written).with_recorded(recorded)
+        Outcome { written, recorded: recorded.map(Box::new), ..outcome }
+    }
+
+    /// What it takes to run any of the plugins.
+    fn needed(&self) -> Result<(&Queue, Option<SecureParams>, Option<Exchange<'_>>), String> {
+        let queue = parts::queue_of(self.begun)?;
+        let secure_params = secrets::of(&self.begun.task, &self.setup.config)?;
+        Ok((queue, secure_params, Exchange::of(self, queue)?))
     }
 
     /// Runs the plugins without a database: what they say comes out of the other side of the relay, and their output goes to
@@ -110,8 +109,7 @@ impl Work<'_> {
             Stage { work: self, queue, secure_params, kit, supervision, until, live, files, is_filled };
         match stage.run_all(&parts, &mut captures, relay).await.0 {
             Ok(verdict) => Outcome::of(verdict, captures),
-            Err((None, why)) => Outcome::unable_to_start(&why),
-            Err((Some(reason), why)) => Outcome::not_begun(reason, &why),
+            Err((reason, why)) => Outcome::not_begun(reason, &why),
         }
     }
 }
@@ -294,22 +292,22 @@ impl<'a> Stage<'a> {
         let mut own = part.plugin.answers.then(|| Captures::new(self.live, None));
         let printed = own.as_mut().unwrap_or(&mut *captures);
         printed.be_recorded(relay.recorder.as_ref());
-        let says = (&mut self.supervision, &self.work.setup.lifecycle);
+        let mut say = Say { supervision: &mut self.supervision, lifecycle: &self.work.setup.lifecycle };
         let plugin = &*part.plugin;
         let whole = Job { secure_params: for_the_last.as_ref().or(job.secure_params), ..job };
         let ended = match (plugin.manifest.warm, tools) {
             (None, Some(mut tools)) => {
-                let (guards, params) = (&mut tools.guards, for_the_last);
-                Box::pin(plugin::execute(plugin, (job, params), guards, printed, relay, says)).await?
+                let (guards, params) = (&mut tools.of_task().guards, for_the_last);
+                Box::pin(plugin::execute(plugin, (job, params), guards, printed, relay, &mut say)).await?
             }
             (Some(limits), Some(mut tools)) => {
-                let Tools { guards, warm } = &mut *tools;
-                warm.execute((plugin, limits), (whole, guards), printed, relay, says).await?
+                let Tools { guards, warm } = tools.of_task();
+                warm.execute((plugin, limits), (whole, guards), printed, relay, &mut say).await?
             }
             (limits, None) => {
                 let plugin = (plugin, limits.unwrap_or_default());
                 let job = (whole, &*self.kit.isolation);
-                self.kit.batches.execute(plugin, job, printed, relay, says.0).await?
+                self.kit.batches.execute(plugin, job, printed, relay, say.supervision).await?
             }
         };
         match own {
@@ -348,8 +346,8 @@ impl<'a> Stage<'a> {
     async fn tools(&mut self, part: &Part) -> Result<InUse<'a>, NotBegun> {
         let kit = self.kit;
         // Of a queue that tries a version, the next task may be run by the other one.
-        let queue = self.work.begun.queue.as_ref().ok().and_then(Option::as_ref);
-        let tools = kit.tools.take(&part.name, queue.is_some_and(|queue| Canary::of(queue).is_some())).await;
+        let both = Canary::of(self.queue).is_some();
+        let tools = kit.tools.take(&part.name, both).await;
         self.may_begin(tools)
     }
 

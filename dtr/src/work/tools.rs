@@ -2,8 +2,7 @@
 //! the same time, up to a bound.
 
 use std::convert::Infallible;
-use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use disbatch_core::link::WARM_LANES;
@@ -14,6 +13,7 @@ use tokio::time::sleep;
 
 use crate::guard::Guards;
 use crate::isolation::Isolation;
+use crate::lock;
 use crate::warm::Keeper;
 
 /// So often it is looked after the processes that no task has, while others have one.
@@ -24,7 +24,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub struct Tools {
     /// The process that plugins are started by.
     pub guards: Guards,
-    /// The process of a warm plugin.
     pub warm: Keeper,
 }
 
@@ -56,7 +55,7 @@ impl Toolbox {
     pub async fn take(&self, plugin: &PluginName, both: bool) -> InUse<'_> {
         // It is never closed.
         let permit = self.left.acquire().await.ok();
-        let mut free = self.lock();
+        let mut free = lock(&self.free);
         let with = |wanted: Option<&PluginName>| free.iter().rposition(|tools| tools.warm.plugin() == wanted);
         let is_version = |of: &PluginName| both && of.base() == plugin.base();
         let any = || free.iter().rposition(|tools| !tools.warm.plugin().is_some_and(is_version));
@@ -69,7 +68,7 @@ impl Toolbox {
     pub fn be_ready(&self) -> std::io::Result<()> {
         let mut tools = self.more();
         tools.guards.renew()?;
-        self.lock().push(tools);
+        lock(&self.free).push(tools);
         Ok(())
     }
 
@@ -94,7 +93,7 @@ impl Toolbox {
 
     /// Whether there are some besides those that the next task has. If not, nobody need wake up to look after them.
     pub fn has_several(&self) -> bool {
-        self.lock().len() > 1
+        lock(&self.free).len() > 1
     }
 
     /// Ends the processes that no task has.
@@ -108,24 +107,13 @@ impl Toolbox {
     }
 
     fn all(&self) -> InUse<'_> {
-        InUse { tools: std::mem::take(&mut *self.lock()), toolbox: self, _one_of_few: None }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Tools>> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+        InUse { tools: std::mem::take(&mut *lock(&self.free)), toolbox: self, _one_of_few: None }
     }
 }
 
-impl Deref for InUse<'_> {
-    type Target = Tools;
-
-    fn deref(&self) -> &Tools {
-        &self.tools[0]
-    }
-}
-
-impl DerefMut for InUse<'_> {
-    fn deref_mut(&mut self) -> &mut Tools {
+impl InUse<'_> {
+    /// Those of a task, which has one of each.
+    pub fn of_task(&mut self) -> &mut Tools {
         &mut self.tools[0]
     }
 }
@@ -133,6 +121,6 @@ impl DerefMut for InUse<'_> {
 impl Drop for InUse<'_> {
     fn drop(&mut self) {
         // Not even a guard that has nothing to guard may end before the runner: it would remove the folders of all tasks.
-        self.toolbox.lock().append(&mut self.tools);
+        lock(&self.toolbox.free).append(&mut self.tools);
     }
 }

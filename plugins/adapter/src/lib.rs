@@ -10,8 +10,9 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt::Display;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -19,6 +20,43 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use zeroize::Zeroizing;
+
+/// The exit code where no container has run, as Docker's own client has it.
+pub const CANNOT_RUN: u8 = 125;
+
+/// The exit code when the task was to end before there was a container: that of a process that SIGTERM ends.
+pub const TOLD_TO_END: u8 = 128 + 15;
+
+/// How long a write that nobody reads may hold up the end.
+const LAST_MOMENT: Duration = Duration::from_secs(1);
+
+/// Does `work`, which returns the exit code of this process.
+pub fn block_on(work: impl Future<Output = u8>) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            note(&format_args!("cannot begin: {error}"));
+            return ExitCode::from(CANNOT_RUN);
+        }
+    };
+    let code = runtime.block_on(work);
+    runtime.shutdown_timeout(LAST_MOMENT);
+    ExitCode::from(code)
+}
+
+/// Does `work` with the task of which the runner tells, and returns the exit code of its container.
+pub async fn with_task(work: impl AsyncFnOnce(&[u8]) -> Result<u8, String>) -> u8 {
+    let mut line = Zeroizing::new(Vec::new());
+    let read = io::stdin().read_to_end(&mut line);
+    let ran = match read {
+        Ok(_) => Box::pin(work(line.as_slice())).await,
+        Err(error) => Err(format!("cannot read the task: {error}")),
+    };
+    ran.unwrap_or_else(|why| {
+        note(&why);
+        CANNOT_RUN
+    })
+}
 
 /// Hears of SIGTERM, and of SIGINT for who tries it on a terminal.
 #[derive(Debug)]
@@ -84,35 +122,24 @@ pub struct Line<'a, S, C> {
 }
 
 /// What an adapter is told.
-#[derive(Deserialize)]
-#[serde(bound(deserialize = "S: Default + Deserialize<'de>, C: Deserialize<'de>"))]
+#[derive(Default, Deserialize)]
+#[serde(default, bound(deserialize = "S: Default + Deserialize<'de>, C: Default + Deserialize<'de>"))]
 pub struct Worker<S, C> {
     /// The plugin.
-    #[serde(default)]
     pub name: String,
     /// What the manifest says.
-    #[serde(default)]
     pub settings: S,
     /// What the node says.
-    #[serde(default)]
     pub engine_config: Option<C>,
-    /// The named secrets of the plugin.
-    #[serde(default)]
     pub secrets: BTreeMap<String, String>,
     /// The variables that a program would find.
-    #[serde(default)]
     pub variables: BTreeMap<String, String>,
     /// The private folder of the task.
-    #[serde(default)]
     pub work_dir: PathBuf,
-    /// The database of the task.
-    #[serde(default)]
     pub database: Option<String>,
     /// The seconds between SIGTERM and SIGKILL, by the task or its queue.
-    #[serde(default)]
     pub grace: Option<f64>,
     /// How many seconds the task may take, by the same.
-    #[serde(default)]
     pub timeout: Option<f64>,
 }
 
@@ -123,17 +150,21 @@ impl<S, C> Worker<S, C> {
     }
 
     /// The task's id: letters and digits.
-    pub fn task_id(&self) -> Option<&str> {
-        let id = self.variable("DISBATCH_TASK_ID")?;
-        id.bytes().all(|byte| byte.is_ascii_alphanumeric()).then_some(id)
+    pub fn task_id(&self) -> &str {
+        self.variable("DISBATCH_TASK_ID").unwrap_or_default()
     }
 
     pub fn attempt(&self) -> u64 {
         self.variable("DISBATCH_ATTEMPT").and_then(|number| number.parse().ok()).unwrap_or_default()
     }
+
+    /// How long what the adapter runs has to end.
+    pub fn grace(&self) -> Duration {
+        grace(self.grace)
+    }
 }
 
-impl<'a, S: Default + DeserializeOwned, C: DeserializeOwned> Line<'a, S, C> {
+impl<'a, S: Default + DeserializeOwned, C: Default + DeserializeOwned> Line<'a, S, C> {
     /// Reads it. An error shows nothing of what is in it.
     pub fn parse(line: &'a [u8]) -> Result<Self, String> {
         let fields = std::str::from_utf8(line).ok().and_then(|line| disbatch_values::json::fields(line).ok());
@@ -144,7 +175,8 @@ impl<'a, S: Default + DeserializeOwned, C: DeserializeOwned> Line<'a, S, C> {
             format!("{WORKER} is wrong at column {} ({:?})", error.column(), error.classify())
         })?;
         fields.remove(CALLBACK);
-        if worker.task_id().is_none() {
+        let id = worker.task_id();
+        if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
             return Err("it has no id".to_owned());
         }
         Ok(Self { worker, fields })
@@ -182,7 +214,7 @@ pub fn seconds(told: Option<f64>) -> Option<Duration> {
 }
 
 /// How long what an adapter runs has to end, if the adapter has so many seconds itself.
-pub fn grace(told: Option<f64>) -> Duration {
+fn grace(told: Option<f64>) -> Duration {
     let whole = seconds(told).unwrap_or(USUAL_GRACE);
     whole.saturating_sub(OWN_GRACE).max(whole / 2)
 }
@@ -296,7 +328,7 @@ mod tests {
         assert_eq!((told.raw("params"), told.raw("worker")), (Some(params), None));
         assert_eq!(told.field::<Map<String, Value>>("secure_params")["p"], "x");
         assert_eq!(told.field::<String>("params"), "");
-        assert_eq!((told.worker.task_id(), told.worker.attempt()), (Some("0a"), 0));
+        assert_eq!((told.worker.task_id(), told.worker.attempt()), ("0a", 0));
         assert_eq!(told.worker.settings["image"], "i");
     }
 

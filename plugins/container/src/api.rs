@@ -6,7 +6,6 @@ mod wire;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use hyper::body::Bytes;
 use hyper::{Method, StatusCode};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
@@ -32,12 +31,7 @@ const LONGEST_LINE: usize = 1024 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot reach the container engine at {address}: {source}")]
-    Unreachable {
-        /// Where.
-        address: Address,
-        /// Why.
-        source: std::io::Error,
-    },
+    Unreachable { address: Address, source: std::io::Error },
     #[error("the container engine broke off: {0}")]
     Broken(#[from] hyper::Error),
     #[error("the container engine has not answered in {} s", .0.as_secs())]
@@ -75,7 +69,6 @@ pub struct Engine {
     version: String,
 }
 
-/// A container in a list.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Listed {
@@ -84,54 +77,45 @@ pub struct Listed {
     pub labels: BTreeMap<String, String>,
 }
 
-/// What is known of a container.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Inspected {
     /// The id of its image.
-    #[serde(default)]
     pub image: Option<String>,
     pub state: State,
 }
 
-/// What a container does.
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[serde(default, rename_all = "PascalCase")]
 pub struct State {
     /// Whether it has not ended.
-    #[serde(default)]
     pub running: bool,
     /// Whether it is suspended, and not running by the words of some engines.
-    #[serde(default)]
     pub paused: bool,
     /// The exit code of its first process.
-    #[serde(default)]
     pub exit_code: i64,
     /// Whether something in it was killed because memory ran out.
-    #[serde(default, rename = "OOMKilled")]
+    #[serde(rename = "OOMKilled")]
     pub oom_killed: bool,
 }
 
-/// What is known of an image.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[serde(default, rename_all = "PascalCase")]
 pub struct Image {
     /// Its id, the digest of its description.
-    #[serde(default)]
     pub id: Option<String>,
     /// By what registries know it.
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(deserialize_with = "or_default")]
     pub repo_digests: Vec<String>,
 }
 
 /// What an engine says of itself.
 #[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+#[serde(default, rename_all = "PascalCase")]
 struct About {
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(deserialize_with = "or_default")]
     security_options: Vec<String>,
     /// Podman's word for it, besides.
-    #[serde(default)]
     rootless: bool,
 }
 
@@ -172,7 +156,7 @@ impl Engine {
     /// Whether it is an ordinary user's, so that root in a container is that user outside. One that does not want to tell is
     /// taken for root's: those that stand before the socket of such an engine allow little.
     pub async fn is_rootless(&self) -> Result<bool, Error> {
-        match self.read::<About>(Method::GET, "/info").await {
+        match self.read::<About>("/info").await {
             Ok(about) => Ok(about.is_rootless()),
             Err(Error::Refused { status: 403 | 404, .. }) => Ok(false),
             Err(error) => Err(error),
@@ -182,14 +166,14 @@ impl Engine {
     /// The containers, whatever they do, that have the label.
     pub async fn labelled(&self, label: &str) -> Result<Vec<Listed>, Error> {
         let filters = json!({ "label": [label] }).to_string();
-        self.read(Method::GET, &format!("/containers/json?all=true&filters={}", escaped(&filters, ""))).await
+        self.read(&format!("/containers/json?all=true&filters={}", escaped(&filters, ""))).await
     }
 
     /// Creates a container, and returns its id.
     pub async fn create(&self, name: &str, body: &Value) -> Result<String, Error> {
         let path = format!("/containers/create?name={}", escaped(name, ""));
         let sent = Sent { body: body.to_string().into(), ..self.sent(Method::POST, &path) };
-        let created: Created = parsed(&wire::send(&self.address, sent, PATIENCE).await?.bytes().await?)?;
+        let created: Created = self.ask(sent, PATIENCE).await?;
         Ok(created.id)
     }
 
@@ -221,7 +205,7 @@ impl Engine {
     /// Waits for the end of a container that was started, and returns its exit code.
     pub async fn wait(&self, id: &str) -> Result<i64, Error> {
         let sent = self.sent(Method::POST, &format!("/containers/{}/wait", escaped(id, "")));
-        let waited: Waited = parsed(&wire::send(&self.address, sent, FOR_EVER).await?.bytes().await?)?;
+        let waited: Waited = self.ask(sent, FOR_EVER).await?;
         Ok(waited.status_code)
     }
 
@@ -244,11 +228,11 @@ impl Engine {
     }
 
     pub async fn inspect(&self, id: &str) -> Result<Inspected, Error> {
-        self.read(Method::GET, &format!("/containers/{}/json", escaped(id, ""))).await
+        self.read(&format!("/containers/{}/json", escaped(id, ""))).await
     }
 
     pub async fn image(&self, name: &str) -> Result<Image, Error> {
-        self.read(Method::GET, &format!("/images/{}/json", escaped(name, "/:@"))).await
+        self.read(&format!("/images/{}/json", escaped(name, "/:@"))).await
     }
 
     pub async fn pull(&self, name: &str, credentials: Option<&str>) -> Result<(), Error> {
@@ -273,9 +257,13 @@ impl Engine {
         Sent::to(method, &format!("/{}{path}", self.version))
     }
 
-    async fn read<T: DeserializeOwned>(&self, method: Method, path: &str) -> Result<T, Error> {
-        let answer = wire::send(&self.address, self.sent(method, path), PATIENCE).await?;
-        parsed(&answer.bytes().await?)
+    async fn read<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
+        self.ask(self.sent(Method::GET, path), PATIENCE).await
+    }
+
+    async fn ask<T: DeserializeOwned>(&self, sent: Sent, patience: Duration) -> Result<T, Error> {
+        let bytes = wire::send(&self.address, sent, patience).await?.bytes().await?;
+        serde_json::from_slice(&bytes).map_err(|error| Error::Odd(error.to_string()))
     }
 
     async fn tell(&self, method: Method, path: &str, patience: Duration) -> Result<(), Error> {
@@ -308,10 +296,6 @@ fn escaped(text: &str, plain: &str) -> String {
         }
     }
     escaped
-}
-
-fn parsed<T: DeserializeOwned>(bytes: &Bytes) -> Result<T, Error> {
-    serde_json::from_slice(bytes).map_err(|error| Error::Odd(error.to_string()))
 }
 
 /// What an engine says has gone wrong while it fetched an image, if it does so in this line.

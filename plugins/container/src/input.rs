@@ -3,9 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::Duration;
 
-use disbatch_adapter::{Line, grace};
+use disbatch_adapter::Line;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use zeroize::Zeroizing;
@@ -100,13 +99,8 @@ pub struct ContainerInput {
     pub worker: Worker,
     /// The task as a line for the container. Secure parameters are in it.
     pub task: Zeroizing<String>,
-    pub task_id: String,
-    pub attempt: u64,
-    pub node: String,
     /// What the task brings, where the manifest allows it to.
     pub brought: Option<Map<String, Value>>,
-    /// How long the container has to end when it is to.
-    pub grace: Duration,
 }
 
 /// What the node says of its container engine.
@@ -119,7 +113,7 @@ pub struct EngineConfig {
 impl fmt::Debug for ContainerInput {
     /// Shows nothing of parameters and secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ContainerInput({}, attempt {})", self.task_id, self.attempt)
+        write!(f, "ContainerInput({}, attempt {})", self.worker.task_id(), self.worker.attempt())
     }
 }
 
@@ -131,16 +125,12 @@ impl ContainerInput {
         let task = line.task().map_err(wrong)?;
         let brought =
             if line.worker.settings.config_from_params { brought(&line.field("params"))? } else { None };
-        let worker = line.worker;
-        Ok(Self {
-            task,
-            task_id: worker.task_id().unwrap_or_default().to_owned(),
-            attempt: worker.attempt(),
-            node: worker.variable("DISBATCH_NODE").unwrap_or_default().to_owned(),
-            brought,
-            grace: grace(worker.grace),
-            worker,
-        })
+        Ok(Self { worker: line.worker, task, brought })
+    }
+
+    /// The node whose runner has started this.
+    pub fn node(&self) -> &str {
+        self.worker.variable("DISBATCH_NODE").unwrap_or_default()
     }
 }
 
@@ -182,6 +172,6 @@ pub mod tests {
     #[test]
     fn how_long_there_is_to_end_and_which_database_it_is_comes_from_the_runner() {
         let told = told(&json!({ "image": "i" }), &json!({}));
-        assert_eq!((told.grace, told.worker.database.as_deref()), (Duration::from_secs(57), Some("d")));
+        assert_eq!((told.worker.grace().as_secs(), told.worker.database.as_deref()), (57, Some("d")));
     }
 }

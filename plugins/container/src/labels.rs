@@ -25,9 +25,9 @@ pub const NAMESPACE: &str = "disbatch.namespace";
 /// Those of a container of this adapter.
 pub fn of(told: &ContainerInput, adapter: &Process) -> BTreeMap<&'static str, String> {
     let mut labels = BTreeMap::from([
-        (TASK, told.task_id.clone()),
-        (ATTEMPT, told.attempt.to_string()),
-        (NODE, told.node.clone()),
+        (TASK, told.worker.task_id().to_owned()),
+        (ATTEMPT, told.worker.attempt().to_string()),
+        (NODE, told.node().to_owned()),
         (ADAPTER, adapter.to_string()),
         (NAMESPACE, namespace()),
     ]);
@@ -51,7 +51,6 @@ pub struct Process {
 }
 
 impl Process {
-    /// This process.
     pub fn this() -> io::Result<Self> {
         let pid = Pid::this().as_raw();
         let state = State::of(pid).ok_or_else(|| io::Error::other("this process is not in /proc"))?;
@@ -78,12 +77,8 @@ impl FromStr for Process {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        let mut parts = text.split('/');
-        let (Some(boot), Some(pid), Some(started), None) =
-            (parts.next(), parts.next(), parts.next(), parts.next())
-        else {
-            return Err(());
-        };
+        let parts: Vec<&str> = text.split('/').collect();
+        let [boot, pid, started] = parts[..] else { return Err(()) };
         let pid = pid.parse().map_err(drop)?;
         // Others mean groups of processes.
         if boot.is_empty() || pid <= 0 {

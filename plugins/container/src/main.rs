@@ -18,34 +18,16 @@ mod request;
 mod run;
 mod tidy;
 
-use std::io;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use disbatch_adapter::note;
-
-/// The exit code where no container has run, as Docker's own client has it.
-const CANNOT_RUN: u8 = 125;
-
-/// How long a write that nobody reads may hold up the end.
-const LAST_MOMENT: Duration = Duration::from_secs(1);
+use disbatch_adapter::{block_on, with_task};
 
 fn main() -> ExitCode {
-    let args = Args::parse();
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            note(&format_args!("cannot begin: {error}"));
-            return ExitCode::from(CANNOT_RUN);
-        }
-    };
-    let code = match args.command {
-        None => runtime.block_on(Box::pin(run::run(io::stdin().lock()))),
-        Some(Command::Tidy(options)) => runtime.block_on(Box::pin(tidy::command(options))),
-    };
-    runtime.shutdown_timeout(LAST_MOMENT);
-    ExitCode::from(code)
+    match Args::parse().command {
+        None => block_on(with_task(run::run)),
+        Some(Command::Tidy(options)) => block_on(Box::pin(tidy::command(options))),
+    }
 }
 
 /// Runs a task in a container. Runners of Disbatch start it, with the task on its standard input.

@@ -14,7 +14,6 @@ const READ_SIZE: usize = 64 * 1024;
 /// The length of what comes before the bytes of a frame.
 const HEADER: usize = 8;
 
-/// One of the two streams.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Stream {
     #[default]

@@ -78,7 +78,7 @@ impl Create {
             Some(image) => image::checked(image)?.to_owned(),
             None => return Err("neither the plugin's manifest nor the task names an image".to_owned()),
         };
-        let name = format!("disbatch-{}-{}", told.task_id, told.attempt);
+        let name = format!("disbatch-{}-{}", told.worker.task_id(), told.worker.attempt());
         Ok(Self { name, image, body: body.into() })
     }
 
@@ -87,7 +87,6 @@ impl Create {
         is_nothing(self.body.get("User").unwrap_or(&Value::Null))
     }
 
-    /// Makes this the user in the container.
     pub fn set_user(&mut self, user: u32, group: u32) {
         self.body["User"] = format!("{user}:{group}").into();
     }

@@ -2,17 +2,16 @@
 
 use std::cell::Cell;
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::lchown;
 use std::time::Duration;
 
-use disbatch_adapter::{Stop, note};
+use disbatch_adapter::{CANNOT_RUN, Stop, TOLD_TO_END, note};
 use nix::sys::signal::Signal;
 use nix::unistd::{Gid, Uid};
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, sleep, timeout};
-use zeroize::Zeroizing;
 
 use crate::api::{Engine, Error, FromContainer, Signposts, ToContainer, is_usable};
 use crate::channel::Channel;
@@ -20,10 +19,7 @@ use crate::input::ContainerInput;
 use crate::labels::Process;
 use crate::output::Targets;
 use crate::request::Create;
-use crate::{CANNOT_RUN, image, labels, output, tidy};
-
-/// The exit code when the task was to end before there was a container: that of a process that SIGTERM ends.
-const TOLD_TO_END: u8 = 128 + 15;
+use crate::{image, labels, output, tidy};
 
 /// The exit code of what SIGKILL has ended.
 const KILLED: i64 = 128 + 9;
@@ -40,22 +36,8 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// How often it is tried to remove a container.
 const REMOVALS: u32 = 5;
 
-/// Runs the task of which the runner tells, and returns the exit code of its container.
-pub async fn run(mut source: impl Read) -> u8 {
-    let mut line = Zeroizing::new(Vec::new());
-    let read = source.read_to_end(&mut line);
-    drop(source);
-    let ran = match read {
-        Ok(_) => Box::pin(work(&line)).await,
-        Err(error) => Err(format!("cannot read the task: {error}")),
-    };
-    ran.unwrap_or_else(|why| {
-        note(&why);
-        CANNOT_RUN
-    })
-}
-
-async fn work(line: &[u8]) -> Result<u8, String> {
+/// Runs the task that this line tells of, and returns the exit code of its container.
+pub async fn run(line: &[u8]) -> Result<u8, String> {
     let told = ContainerInput::parse(line)?;
     let mut stop = Stop::listen().map_err(|error| format!("cannot listen to signals: {error}"))?;
     let mut channel = Channel::open(&told.worker.work_dir)?;
@@ -228,7 +210,7 @@ impl Container<'_> {
     }
 
     async fn stop(&self) {
-        let Err(error) = self.engine.stop(self.id, self.told.grace).await else { return };
+        let Err(error) = self.engine.stop(self.id, self.told.worker.grace()).await else { return };
         if !error.is_missing() {
             note(&format_args!("cannot stop the container, which is removed: {error}"));
             self.remove().await;

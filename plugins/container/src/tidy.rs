@@ -68,8 +68,8 @@ impl Here {
     /// Whether it is of an earlier attempt at a task: that has no right to run while this one does.
     fn is_earlier(&self, labels: &BTreeMap<String, String>, told: &ContainerInput) -> bool {
         let attempt = labels.get(labels::ATTEMPT).and_then(|attempt| attempt.parse::<u64>().ok());
-        labels.get(labels::TASK) == Some(&told.task_id)
-            && attempt.is_some_and(|attempt| attempt < told.attempt)
+        labels.get(labels::TASK).is_some_and(|task| task == told.worker.task_id())
+            && attempt.is_some_and(|attempt| attempt < told.worker.attempt())
             && self.is_same_database(labels.get(labels::DATABASE).map(String::as_str))
     }
 }
@@ -79,7 +79,7 @@ impl Here {
 /// # Errors
 /// A container of an earlier attempt may still run. Two attempts would work at once.
 pub async fn before(engine: &Engine, told: &ContainerInput, this: &Process) -> Result<(), String> {
-    let here = Here::new(this, Some(told.node.clone()), told.worker.database.clone());
+    let here = Here::new(this, Some(told.node().to_owned()), told.worker.database.clone());
     let mut left = TRIES;
     loop {
         let Err(error) = clear_the_way(engine, told, &here).await else { return Ok(()) };

@@ -103,9 +103,6 @@ fn written_out(commands: &Value) -> Value {
 }
 
 /// The letters of a value. Numbers and truth values count as their text in Perl.
-///
-/// # Errors
-/// The value is a list or an object; the error says so.
 fn letters(commands: &Value) -> Result<String, String> {
     match commands {
         Value::Null => Ok(String::new()),
@@ -116,7 +113,6 @@ fn letters(commands: &Value) -> Result<String, String> {
     }
 }
 
-/// Writes `mebibytes` MiB of `character`.
 fn fill(mut to: impl Write, character: u8, mebibytes: usize) -> io::Result<()> {
     let block = vec![character; MIB];
     (0..mebibytes).try_for_each(|_| to.write_all(&block))
@@ -130,13 +126,10 @@ const VERSION: &str = "1.0.0";
 struct Run {
     /// `params.commands`, written out.
     commands: Value,
-    /// How many errors there were.
     errors: u32,
     /// The message of the failure that ended the task.
     failure: Option<&'static str>,
-    /// When it started.
     started: u64,
-    /// When it ended.
     completed: u64,
 }
 

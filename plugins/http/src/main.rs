@@ -65,7 +65,6 @@ async fn run() -> Result<(), Failure> {
 /// Why the service does not work on the task.
 #[derive(Debug)]
 pub struct Failure {
-    /// In words.
     pub why: String,
     /// The status of its answer, if it has answered.
     pub status: Option<u16>,
@@ -79,9 +78,6 @@ impl Failure {
 }
 
 /// Asks until the service has the task.
-///
-/// # Errors
-/// It has not, or that is not known.
 pub async fn ask(request: &Request, retries: u32) -> Result<(), Failure> {
     let client = client(request)
         .map_err(|error| Failure::of(format!("cannot ask the web service: {}", without_address(error))))?;

@@ -18,30 +18,24 @@ pub struct RequestInput {
     #[serde(default)]
     parameters: Value,
     /// What is not to be shown, if there is any.
-    #[serde(default)]
     pub secure_params: Option<Map<String, Value>>,
     #[serde(default)]
     storage: Value,
     /// What is for this program.
     pub worker: Worker,
-    #[serde(default)]
     callback: Option<Callback>,
 }
 
 /// What this program is told.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 pub struct Worker {
     /// What the manifest says.
-    #[serde(default)]
     pub settings: Settings,
-    #[serde(default)]
     engine_config: Option<EngineConfig>,
     /// The named secrets of the plugin.
-    #[serde(default)]
     pub secrets: BTreeMap<String, String>,
-    #[serde(default)]
     variables: BTreeMap<String, String>,
-    #[serde(default)]
     callback: Option<Callback>,
 }
 
@@ -117,7 +111,6 @@ impl RequestInput {
         serde_json::from_str(text).unwrap_or_default()
     }
 
-    /// How the service calls back.
     pub fn callback(&self) -> Result<&Callback, String> {
         self.callback.as_ref().or(self.worker.callback.as_ref()).ok_or_else(|| {
             "the web service could not call back: engines.http.callback_url of this node's configuration is not set"
@@ -148,27 +141,17 @@ pub struct Request {
 impl Request {
     /// The request for a task. There is none that the node does not allow. An error shows no values.
     pub fn of(told: &RequestInput) -> Result<Self, String> {
-        let (url, whose) = url(told)?;
-        match whose {
-            Whose::Plugins => check_host(&url, told.allowed())?,
-            Whose::Tasks => {
-                check_host_of_task(&url, told.allowed(), !told.worker.settings.headers.is_empty())?;
-            }
+        let (settings, url) = (&told.worker.settings, url(told)?);
+        match settings.url {
+            Some(_) => check_host(&url, told.allowed())?,
+            None => check_host_of_task(&url, told.allowed(), !settings.headers.is_empty())?,
         }
         Ok(Self { url, headers: headers(told)?, body: body(told)?.to_string() })
     }
 }
 
-/// Who has said where the service is.
-enum Whose {
-    /// The plugin's manifest.
-    Plugins,
-    /// Whoever has submitted the task.
-    Tasks,
-}
-
-fn url(told: &RequestInput) -> Result<(Url, Whose), String> {
-    let whose = if told.worker.settings.url.is_some() { Whose::Plugins } else { Whose::Tasks };
+/// Where the service is, as the plugin's manifest says, or else whoever has submitted the task.
+fn url(told: &RequestInput) -> Result<Url, String> {
     let (place, text) = match (&told.worker.settings.url, told.params().get(URL)) {
         (Some(url), _) => ("http.url of the plugin", filled(url, &told.worker.secrets)?),
         (None, Some(Value::String(url))) => ("params.url", url.clone()),
@@ -186,7 +169,7 @@ fn url(told: &RequestInput) -> Result<(Url, Whose), String> {
     if !url.username().is_empty() || url.password().is_some() {
         return Err(format!("{place} has a password: it belongs into a header"));
     }
-    Ok((url, whose))
+    Ok(url)
 }
 
 /// Those of the plugin, then those of the task.

@@ -22,7 +22,6 @@ const MARGIN: Duration = Duration::from_secs(15);
 /// A watch that was shorter had something in its way.
 const SHORT: Duration = Duration::from_secs(5);
 
-/// What was seen.
 #[derive(Debug)]
 pub enum Change<K> {
     /// All that there are. Others that were there are gone.
@@ -35,26 +34,13 @@ pub enum Change<K> {
     Trouble(String),
 }
 
-#[derive(Debug, Clone)]
-pub enum Selection {
-    /// Those that have these labels.
-    Labels(String),
-    Name(String),
-}
-
-/// All changes from now on, beginning with all that there are. Ends with the first error that does not pass.
-pub fn changes<K>(api: Api<K>, selection: Selection) -> impl Stream<Item = Result<Change<K>, Error>>
+/// All changes from now on of what `which` finds, beginning with all that there are. Ends with the first error that does not pass.
+pub fn changes<K>(api: Api<K>, which: ListParams) -> impl Stream<Item = Result<Change<K>, Error>>
 where
     K: Resource + Clone + DeserializeOwned + Debug + 'static,
 {
-    let watch = Watch {
-        api,
-        selection,
-        version: None,
-        events: None,
-        begun: Instant::now(),
-        pauses: Pauses::default(),
-    };
+    let watch =
+        Watch { api, which, version: None, events: None, begun: Instant::now(), pauses: Pauses::default() };
     stream::unfold(Some(watch), |watch: Option<Watch<K>>| async move {
         let mut watch = watch?;
         match watch.next().await {
@@ -66,11 +52,10 @@ where
 
 struct Watch<K> {
     api: Api<K>,
-    selection: Selection,
+    which: ListParams,
     /// What was seen last. `None`: nothing that the cluster could go on from.
     version: Option<String>,
     events: Option<LocalBoxStream<'static, Result<WatchEvent<K>, Error>>>,
-    /// When the events began.
     begun: Instant,
     pauses: Pauses,
 }
@@ -106,21 +91,17 @@ where
     }
 
     async fn list(&mut self) -> Result<Change<K>, Error> {
-        let params = ListParams::default();
-        let params = match &self.selection {
-            Selection::Labels(labels) => params.labels(labels),
-            Selection::Name(name) => params.fields(&of_name(name)),
-        };
-        let found = in_time(self.api.list(&params)).await?;
+        let found = in_time(self.api.list(&self.which)).await?;
         self.version = Some(found.metadata.resource_version.unwrap_or_default());
         Ok(Change::All(found.items))
     }
 
     async fn begin(&mut self, version: &str) -> Result<(), Error> {
-        let params = WatchParams::default().timeout(WATCH);
-        let params = match &self.selection {
-            Selection::Labels(labels) => params.labels(labels),
-            Selection::Name(name) => params.fields(&of_name(name)),
+        let params = WatchParams {
+            label_selector: self.which.label_selector.clone(),
+            field_selector: self.which.field_selector.clone(),
+            timeout: Some(WATCH),
+            ..WatchParams::default()
         };
         self.events = Some(in_time(self.api.watch(&params, version)).await?.boxed_local());
         self.begun = Instant::now();
@@ -159,8 +140,4 @@ where
         self.pauses.reset();
         Ok(change)
     }
-}
-
-fn of_name(name: &str) -> String {
-    format!("metadata.name={name}")
 }

@@ -10,10 +10,11 @@ use std::time::Duration;
 use disbatch_adapter::{Control, note};
 use k8s_openapi::api::batch::v1::Job;
 use kube::Error;
+use kube::api::DeleteParams;
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::cluster::{Cluster, JobRef, Pauses, Removal, Removed, describe, is_passing, patiently, soon};
+use super::cluster::{Cluster, JobRef, Pauses, Removed, describe, is_passing, patiently, soon};
 use super::job::{ATTEMPT, DATABASE, STEP, Wanted};
 use super::verdict;
 
@@ -37,10 +38,7 @@ pub struct Claimed {
     pub adopted: Option<String>,
 }
 
-/// Finds the job of the task, or makes it.
-///
-/// # Errors
-/// The cluster refuses it, cannot be reached, or the task is another attempt's by now.
+/// Finds the job of the task, or makes it. Fails also if the task is another attempt's by now.
 pub async fn claim(cluster: &Cluster, wanted: &Wanted, control: &mut Control) -> Result<Claimed, String> {
     let claimed = find(cluster, wanted, control).await;
     if claimed.is_err() {
@@ -53,8 +51,8 @@ async fn find(cluster: &Cluster, wanted: &Wanted, control: &mut Control) -> Resu
     // The job that has its secret, and the one that was to begin.
     let (mut has_secret, mut tried): (Option<String>, Option<String>) = (None, None);
     loop {
-        let look = patiently("look for jobs of the task", async || cluster.jobs_of(&wanted.selector).await);
-        let jobs = refused("look for jobs of the task", look.await?)?;
+        let look = async || cluster.jobs_of(&wanted.selector).await;
+        let jobs = asked("look for jobs of the task", look).await?;
         if let Some(tried) = &tried
             && let Some(claimed) = begun_after_all(&jobs, tried)?
         {
@@ -62,10 +60,10 @@ async fn find(cluster: &Cluster, wanted: &Wanted, control: &mut Control) -> Resu
         }
         match choose(&jobs, wanted) {
             Choice::GiveWay => return Err("a later attempt of this task has a job in the cluster".to_owned()),
-            Choice::Remove(job, how) => {
+            Choice::Remove(job) => {
                 control.progress("waiting for the end of an earlier job of this task");
-                let removed = patiently("remove an earlier job", async || cluster.remove(&job, how).await);
-                if refused("remove an earlier job", removed.await?)? == Removed::Done {
+                let remove = async || cluster.remove(&job, DeleteParams::foreground()).await;
+                if asked("remove an earlier job", remove).await? == Removed::Done {
                     tried = tried.filter(|tried| *tried != job.uid);
                     sleep(LOOK_AGAIN).await;
                 }
@@ -81,10 +79,8 @@ async fn find(cluster: &Cluster, wanted: &Wanted, control: &mut Control) -> Resu
             Choice::Begin(job) => {
                 if has_secret.as_ref() != Some(&job.uid) {
                     let secret = wanted.secret(&job.uid);
-                    let made = patiently("make the secret of the task", async || {
-                        cluster.create_secret(&wanted.name, &secret).await
-                    });
-                    refused("make the secret of the task", made.await?)?;
+                    let make = async || cluster.create_secret(&wanted.name, &secret).await;
+                    asked("make the secret of the task", make).await?;
                     has_secret = Some(job.uid.clone());
                 }
                 if begin(cluster, &job).await? {
@@ -112,8 +108,8 @@ async fn make(cluster: &Cluster, wanted: &Wanted) -> Result<(), String> {
     let made = patiently("make the job of the task", async || cluster.create_job(&wanted.job).await);
     match made.await? {
         Err(Error::Api(status)) if status.is_already_exists() => {
-            let look = patiently("look for jobs of the task", async || cluster.job_named(&wanted.name).await);
-            let found = refused("look for jobs of the task", look.await?)?;
+            let look = async || cluster.job_named(&wanted.name).await;
+            let found = asked("look for jobs of the task", look).await?;
             if found.is_some_and(|job| !is_of_database(&job, wanted)) {
                 return Err(format!("the job {} is of a task of another database", wanted.name));
             }
@@ -158,7 +154,10 @@ async fn is_withdrawn(cluster: &Cluster, wanted: &Wanted) -> Result<bool, Error>
     let jobs = cluster.jobs_of(&wanted.selector).await?;
     let own = jobs.iter().find(|job| is_own(job, wanted) && is_waiting(job));
     match own {
-        Some(job) => Ok(cluster.remove(&JobRef::unchanged(job), Removal::PodsLater).await? == Removed::Done),
+        Some(job) => {
+            let removed = cluster.remove(&JobRef::unchanged(job), DeleteParams::background()).await?;
+            Ok(removed == Removed::Done)
+        }
         None => Ok(true),
     }
 }
@@ -187,10 +186,15 @@ async fn is_all_gone(cluster: &Cluster, wanted: &Wanted) -> Result<bool, Error> 
     for job in jobs.iter().filter(|job| attempt(job) <= wanted.attempt) {
         is_gone = false;
         if !is_going(job) {
-            cluster.remove(&JobRef::of(job), Removal::WithPods).await?;
+            cluster.remove(&JobRef::of(job), DeleteParams::foreground()).await?;
         }
     }
     Ok(is_gone)
+}
+
+/// Asks until there is an answer, which is to be no refusal.
+async fn asked<T>(what: &str, ask: impl AsyncFnMut() -> Result<T, Error>) -> Result<T, String> {
+    refused(what, patiently(what, ask).await?)
 }
 
 fn refused<T>(what: &str, answer: Result<T, Error>) -> Result<T, String> {
@@ -202,7 +206,7 @@ fn refused<T>(what: &str, answer: Result<T, Error>) -> Result<T, String> {
 enum Choice {
     /// Somebody else has the task.
     GiveWay,
-    Remove(JobRef, Removal),
+    Remove(JobRef),
     /// To wait until one is gone.
     Wait,
     /// To follow this one, which the attempt with this number has made.
@@ -223,7 +227,8 @@ fn choose(jobs: &[Job], wanted: &Wanted) -> Choice {
         None => is_own(job, wanted) && is_waiting(job),
     };
     if let Some(job) = jobs.iter().find(|job| !is_going(job) && !is_to_stay(job)) {
-        return remove(job);
+        // One that has not begun may begin just now: then it is another matter.
+        return Choice::Remove(if is_waiting(job) { JobRef::unchanged(job) } else { JobRef::of(job) });
     }
     if jobs.iter().any(is_going) {
         return Choice::Wait;
@@ -232,15 +237,6 @@ fn choose(jobs: &[Job], wanted: &Wanted) -> Choice {
         (Some(job), _) => Choice::Adopt(JobRef::of(job), label(job, ATTEMPT).to_owned()),
         (None, Some(own)) => Choice::Begin(JobRef::unchanged(own)),
         (None, None) => Choice::Make,
-    }
-}
-
-/// One that has not begun may begin just now: then it is another matter.
-fn remove(job: &Job) -> Choice {
-    if is_waiting(job) {
-        Choice::Remove(JobRef::unchanged(job), Removal::WithPods)
-    } else {
-        Choice::Remove(JobRef::of(job), Removal::WithPods)
     }
 }
 
@@ -338,7 +334,7 @@ mod tests {
         };
         match choose(jobs, &wanted(None)) {
             Choice::GiveWay => "give way".to_owned(),
-            Choice::Remove(job, _) => of("remove", &job),
+            Choice::Remove(job) => of("remove", &job),
             Choice::Wait => "wait".to_owned(),
             Choice::Adopt(job, attempt) => format!("{} of {attempt}", of("adopt", &job)),
             Choice::Begin(job) => of("begin", &job),

@@ -61,7 +61,6 @@ impl Cluster {
         })
     }
 
-    /// The jobs that a selector finds.
     pub async fn jobs_of(&self, selector: &str) -> Result<Vec<Job>, Error> {
         let params = ListParams::default().labels(selector);
         Ok(in_time(self.jobs.list(&params)).await?.items)
@@ -69,8 +68,7 @@ impl Cluster {
 
     /// The job of that name, whoever has made it.
     pub async fn job_named(&self, name: &str) -> Result<Option<Job>, Error> {
-        let params = ListParams::default().fields(&format!("metadata.name={name}"));
-        Ok(in_time(self.jobs.list(&params)).await?.items.pop())
+        Ok(in_time(self.jobs.list(&named(name))).await?.items.pop())
     }
 
     pub async fn create_job(&self, job: &Value) -> Result<Job, Error> {
@@ -109,16 +107,13 @@ impl Cluster {
         in_time(self.jobs.patch(name, &PatchParams::default(), &Patch::Merge(patch))).await
     }
 
-    /// Removes a job, if it still is what is meant.
+    /// Removes a job, if it still is what is meant. In the foreground it is there until its pods are gone; in the background, for one
+    /// whose pods have ended, the cluster cleans up when it has the time.
     ///
     /// # Errors
     /// As the client has them. That it is gone or is another one is none.
-    pub async fn remove(&self, job: &JobRef, how: Removal) -> Result<Removed, Error> {
-        let params = match how {
-            Removal::WithPods => DeleteParams::foreground(),
-            Removal::PodsLater => DeleteParams::background(),
-        };
-        let params = params.preconditions(Preconditions {
+    pub async fn remove(&self, job: &JobRef, how: DeleteParams) -> Result<Removed, Error> {
+        let params = how.preconditions(Preconditions {
             uid: Some(job.uid.clone()),
             resource_version: job.version.clone(),
         });
@@ -129,6 +124,11 @@ impl Cluster {
             Err(error) => Err(error),
         }
     }
+}
+
+/// What finds the object of that name.
+pub fn named(name: &str) -> ListParams {
+    ListParams::default().fields(&format!("metadata.name={name}"))
 }
 
 /// One certain job.
@@ -153,16 +153,6 @@ impl JobRef {
     }
 }
 
-/// How a job is removed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Removal {
-    /// It is there until its pods are gone.
-    WithPods,
-    /// Its pods have ended, and the cluster cleans up when it has the time.
-    PodsLater,
-}
-
-/// What came of removing one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Removed {
     /// It is gone or going.

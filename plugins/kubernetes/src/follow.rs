@@ -3,20 +3,19 @@
 use std::pin::pin;
 use std::time::Duration;
 
+use disbatch_adapter::{Control, Stop, note};
 use futures::StreamExt;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Error;
+use kube::api::{DeleteParams, ListParams};
 use tokio::sync::watch::{self, Sender};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::changes::{Change, Selection, changes};
-use super::cluster::{Cluster, JobRef, Pauses, Removal, Removed, describe, is_passing};
+use super::changes::{Change, changes};
+use super::cluster::{Cluster, JobRef, Pauses, describe, is_passing, named};
 use super::log::{self, Heard};
 use super::verdict::{self, Ended, Seen, Stage, Trouble};
-use disbatch_adapter::Control;
-use disbatch_adapter::Stop;
-use disbatch_adapter::note;
 
 /// How long something is tried again that should not be in the way, as an image that cannot be fetched.
 const TROUBLE_TAKES: Duration = Duration::from_secs(300);
@@ -88,10 +87,9 @@ impl Following<'_> {
         stop: &mut Stop,
         tell: Sender<Heard>,
     ) -> Result<JobOutcome, String> {
-        let mut jobs =
-            changes(self.cluster.jobs.clone(), Selection::Name(self.job.name.clone())).boxed_local();
-        let mut pods =
-            changes(self.cluster.pods.clone(), Selection::Labels(self.selector.to_owned())).boxed_local();
+        let mut jobs = changes(self.cluster.jobs.clone(), named(&self.job.name)).boxed_local();
+        let of_task = ListParams::default().labels(self.selector);
+        let mut pods = changes(self.cluster.pods.clone(), of_task).boxed_local();
         let mut removal = pin!(self.remove());
         let mut view = View::new(self, control, tell);
         let mut is_removing = false;
@@ -124,9 +122,9 @@ impl Following<'_> {
     async fn remove(&self) -> Result<(), String> {
         let mut pauses = Pauses::default();
         loop {
-            match self.cluster.remove(self.job, Removal::WithPods).await {
+            match self.cluster.remove(self.job, DeleteParams::foreground()).await {
                 // Without conditions there is nothing else that could come of it but that it is another one.
-                Ok(Removed::Done | Removed::Changed) => return Ok(()),
+                Ok(_) => return Ok(()),
                 Err(error) if is_passing(&error) => pauses.pause().await,
                 Err(error) => return Err(format!("cannot remove the job: {}", describe(&error))),
             }

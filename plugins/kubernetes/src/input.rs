@@ -8,7 +8,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use disbatch_adapter::{Line, grace, seconds};
+use disbatch_adapter::{Line, seconds};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use zeroize::Zeroizing;
@@ -23,19 +23,16 @@ pub struct JobInput {
     /// The secure parameters as JSON, if there are some.
     pub secure_params: Option<Zeroizing<String>>,
     pub task_id: String,
-    pub attempt: u64,
     /// The number of the step, of a task with several.
     pub step: Option<u64>,
     /// How long the task may run, if that is said.
     pub timeout: Option<Duration>,
-    /// How long the pod has to end when it is to.
-    pub grace: Duration,
 }
 
 impl fmt::Debug for JobInput {
     /// Shows nothing of parameters and secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "JobInput({}, attempt {})", self.task_id, self.attempt)
+        write!(f, "JobInput({}, attempt {})", self.task_id, self.worker.attempt())
     }
 }
 
@@ -53,11 +50,9 @@ impl JobInput {
             task,
             secure_params,
             // Names in a cluster have small letters.
-            task_id: worker.task_id().unwrap_or_default().to_ascii_lowercase(),
-            attempt: worker.attempt(),
+            task_id: worker.task_id().to_ascii_lowercase(),
             step: worker.variable("DISBATCH_STEP").and_then(|number| number.parse().ok()),
             timeout: seconds(worker.timeout).filter(|timeout| !timeout.is_zero()),
-            grace: grace(worker.grace),
             worker,
         })
     }
@@ -94,8 +89,9 @@ pub mod tests {
         let told = JobInput::parse(line.as_bytes()).unwrap();
         assert_eq!(told.task.as_str(), "{\"secure_params\":{\"p\": \"x\"},\"timeout\":90}\n");
         assert_eq!(told.secure_params.as_deref().map(String::as_str), Some(r#"{"p": "x"}"#));
-        assert_eq!((told.task_id.as_str(), told.attempt, told.step), ("0a", 0, Some(2)));
-        assert_eq!((told.timeout, told.grace), (Some(Duration::from_secs(30)), Duration::from_secs(7)));
+        assert_eq!((told.task_id.as_str(), told.worker.attempt(), told.step), ("0a", 0, Some(2)));
+        let times = (told.timeout, told.worker.grace());
+        assert_eq!(times, (Some(Duration::from_secs(30)), Duration::from_secs(7)));
         assert!(!format!("{told:?}").contains('x'));
         assert!(
             JobInput::parse(b"{}").unwrap_err().starts_with("this is not the task of a job of Kubernetes: ")

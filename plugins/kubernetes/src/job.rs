@@ -59,7 +59,7 @@ impl Wanted {
             "template": template,
         });
         if let Some(timeout) = told.timeout {
-            let whole = timeout.as_secs() + told.grace.as_secs() + MARGIN;
+            let whole = timeout.as_secs() + told.worker.grace().as_secs() + MARGIN;
             spec["activeDeadlineSeconds"] = whole.into();
         }
         let metadata = json!({ "name": name, "labels": labels });
@@ -67,7 +67,7 @@ impl Wanted {
         Ok(Self {
             namespace: namespace(told)?,
             selector: selector_of_task(told),
-            attempt: told.attempt,
+            attempt: told.worker.attempt(),
             step: told.step,
             secret: environment.secret,
             name,
@@ -162,7 +162,7 @@ fn made(told: &JobInput, name: &str, main: &str) -> Value {
         "automountServiceAccountToken": settings.service_account.is_some(),
         // Else every service of the namespace would be in its variables.
         "enableServiceLinks": false,
-        "terminationGracePeriodSeconds": told.grace.as_secs().max(1),
+        "terminationGracePeriodSeconds": told.worker.grace().as_secs().max(1),
         "containers": [container],
         "volumes": [{ "name": VOLUME, "secret": { "secretName": name, "defaultMode": 0o444, "items": items } }],
     });
@@ -190,7 +190,6 @@ const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// The longest name of a namespace, and the longest value of a label.
 const LONGEST_NAME: usize = 63;
 
-/// The variable with the tenant.
 const TENANT: &str = "TENANT_ID";
 
 /// What stands for the tenant's name.
@@ -198,7 +197,7 @@ const PLACE: &str = "{tenant}";
 
 /// The name of the job of this attempt, and of its secret. A step has one of its own.
 fn job_name(told: &JobInput) -> String {
-    let name = format!("disbatch-{}-{}", told.task_id, told.attempt);
+    let name = format!("disbatch-{}-{}", told.task_id, told.worker.attempt());
     told.step.map_or(name.clone(), |step| format!("{name}-{step}"))
 }
 
@@ -207,7 +206,7 @@ fn labels(told: &JobInput) -> BTreeMap<&'static str, String> {
     let mut labels = BTreeMap::from([
         (MANAGED_BY, "disbatch".to_owned()),
         (TASK, told.task_id.clone()),
-        (ATTEMPT, told.attempt.to_string()),
+        (ATTEMPT, told.worker.attempt().to_string()),
         (NODE, label_value(told.worker.variable("DISBATCH_NODE").unwrap_or_default())),
         (PLUGIN, label_value(&told.worker.name)),
     ]);

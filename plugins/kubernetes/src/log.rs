@@ -60,7 +60,6 @@ struct Copying<'a> {
     target: Option<File>,
 }
 
-/// How a reading ended.
 #[derive(Debug, PartialEq)]
 enum Reading {
     /// With the end of the log, as it was then.
@@ -71,9 +70,6 @@ enum Reading {
 
 /// Copies the log of a container to the standard output of this process until it is over. Ends at once if the container never
 /// begins.
-///
-/// # Errors
-/// Not all of it could be read.
 pub async fn copy(pods: &Api<Pod>, container: &str, mut heard: Receiver<Heard>) -> Result<(), String> {
     let begun = match heard.wait_for(|heard| heard.has_begun || heard.is_over).await {
         Ok(heard) => heard.clone(),

@@ -16,62 +16,28 @@ mod log;
 mod pod;
 mod verdict;
 
-use std::io::{self, Read};
 use std::process::ExitCode;
-use std::time::Duration;
 
-use disbatch_adapter::{Control, Stop, note};
+use disbatch_adapter::{CANNOT_RUN, Control, Stop, TOLD_TO_END, block_on, note, with_task};
+use kube::api::DeleteParams;
 use serde_json::{Map, Value, json};
-use zeroize::Zeroizing;
 
 use claim::Claimed;
-use cluster::{Cluster, Pauses, Removal, describe, is_passing};
+use cluster::{Cluster, Pauses, describe, is_passing};
 use follow::{Following, JobOutcome};
 use input::JobInput;
 use job::Wanted;
 
-/// The exit code where no container has run, as Docker's own client has it.
-const CANNOT_RUN: u8 = 125;
-
-/// The exit code when the task was to end before there was a container: that of a process that SIGTERM ends.
-const TOLD_TO_END: u8 = 128 + 15;
-
 /// How often it is tried to remove a job that has ended.
 const REMOVALS: u32 = 5;
-
-/// How long a write that nobody reads may hold up the end.
-const LAST_MOMENT: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     // Fails when a provider is installed already, which is as good.
     let _already_installed = rustls::crypto::ring::default_provider().install_default();
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            note(&format_args!("cannot begin: {error}"));
-            return ExitCode::from(CANNOT_RUN);
-        }
-    };
-    let code = runtime.block_on(Box::pin(run(io::stdin().lock())));
-    runtime.shutdown_timeout(LAST_MOMENT);
-    ExitCode::from(code)
+    block_on(with_task(work))
 }
 
-/// Runs the task of which the runner tells, and returns the exit code of its container.
-async fn run(mut source: impl Read) -> u8 {
-    let mut line = Zeroizing::new(Vec::new());
-    let read = source.read_to_end(&mut line);
-    drop(source);
-    let ran = match read {
-        Ok(_) => Box::pin(work(&line)).await,
-        Err(error) => Err(format!("cannot read the task: {error}")),
-    };
-    ran.unwrap_or_else(|why| {
-        note(&why);
-        CANNOT_RUN
-    })
-}
-
+/// Runs the task that this line tells of, and returns the exit code of its container.
 async fn work(line: &[u8]) -> Result<u8, String> {
     let told = JobInput::parse(line)?;
     let mut stop = Stop::listen().map_err(|error| format!("cannot listen to signals: {error}"))?;
@@ -110,7 +76,7 @@ async fn work(line: &[u8]) -> Result<u8, String> {
 async fn remove(cluster: &Cluster, claimed: &Claimed) {
     let mut pauses = Pauses::default();
     for left in (0..REMOVALS).rev() {
-        match cluster.remove(&claimed.job, Removal::PodsLater).await {
+        match cluster.remove(&claimed.job, DeleteParams::background()).await {
             Ok(_) => return,
             Err(error) if is_passing(&error) && left > 0 => pauses.pause().await,
             Err(error) => {

@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use disbatch_adapter::{CONTROL_VARIABLE, fill};
+use disbatch_adapter::{CONTROL_VARIABLE, Filled, fill};
 use serde_json::{Map, Value, json};
+use zeroize::Zeroizing;
 
 use super::input::JobInput;
 
@@ -129,7 +130,6 @@ fn only(object: &Map<String, Value>, of: &str, keys: &[&str]) -> Result<(), Stri
     }
 }
 
-/// The variable with secure parameters.
 const SECURE_PARAMS: &str = "JOB_SECURE_PARAMS";
 
 /// The key of the pod's secret with the task.
@@ -151,12 +151,6 @@ pub struct Environment {
     pub secret: BTreeMap<String, String>,
 }
 
-/// A value of a variable.
-enum Given {
-    Plain(String),
-    Secret(String),
-}
-
 /// Makes them. `of_pod`: the variables that the manifest gives to the container in `pod`. Of the same name, what a runner sets
 /// comes before `env` of the manifest, and that before these.
 pub fn environment(told: &JobInput, name: &str, of_pod: &[Value]) -> Result<Environment, String> {
@@ -164,15 +158,14 @@ pub fn environment(told: &JobInput, name: &str, of_pod: &[Value]) -> Result<Envi
     let is_given = |variable: &&Value| variable["name"].as_str().is_some_and(|name| given.contains_key(name));
     let mut variables: Vec<Value> = of_pod.iter().filter(|variable| !is_given(variable)).cloned().collect();
     let mut secret = BTreeMap::from([(TASK_KEY.to_owned(), told.task.as_str().to_owned())]);
-    for (number, (variable, value)) in given.into_iter().enumerate() {
-        match value {
-            Given::Plain(text) => variables.push(json!({ "name": variable, "value": literal(&text) })),
-            Given::Secret(text) => {
-                let key = format!("variable-{number}");
-                let from = json!({ "secretKeyRef": { "name": name, "key": key } });
-                variables.push(json!({ "name": variable, "valueFrom": from }));
-                secret.insert(key, text);
-            }
+    for (number, (variable, Filled { text, is_secret })) in given.into_iter().enumerate() {
+        if is_secret {
+            let key = format!("variable-{number}");
+            let from = json!({ "secretKeyRef": { "name": name, "key": key } });
+            variables.push(json!({ "name": variable, "valueFrom": from }));
+            secret.insert(key, text.to_string());
+        } else {
+            variables.push(json!({ "name": variable, "value": literal(&text) }));
         }
     }
     let size: usize = secret.values().map(String::len).sum();
@@ -184,27 +177,26 @@ pub fn environment(told: &JobInput, name: &str, of_pod: &[Value]) -> Result<Envi
     Ok(Environment { variables, secret })
 }
 
-fn given(told: &JobInput) -> Result<BTreeMap<String, Given>, String> {
+fn given(told: &JobInput) -> Result<BTreeMap<String, Filled>, String> {
+    let plain = |text: &str| Filled { text: Zeroizing::new(text.to_owned()), is_secret: false };
     let mut given = BTreeMap::new();
     for (name, value) in &told.worker.settings.env {
-        let filled = fill(&format!("kubernetes.env.{name}"), value, &told.worker.secrets)?;
-        let text = filled.text.to_string();
-        given.insert(name.clone(), if filled.is_secret { Given::Secret(text) } else { Given::Plain(text) });
+        given.insert(name.clone(), fill(&format!("kubernetes.env.{name}"), value, &told.worker.secrets)?);
     }
     // Not those: they are about this node.
     let own: BTreeSet<&str> = [CONTROL_VARIABLE, "DISBATCH_WORK_DIR", SECURE_PARAMS].into();
     for (name, value) in &told.worker.variables {
         if !own.contains(name.as_str()) {
-            given.insert(name.clone(), Given::Plain(value.clone()));
+            given.insert(name.clone(), plain(value));
         }
     }
     let secure = match &told.secure_params {
-        Some(params) => Given::Secret(params.as_str().to_owned()),
-        None => Given::Plain(String::new()),
+        Some(params) => Filled { text: params.clone(), is_secret: true },
+        None => plain(""),
     };
     given.insert(SECURE_PARAMS.to_owned(), secure);
-    given.insert("DISBATCH_TASK_FILE".to_owned(), Given::Plain(format!("{FOLDER}/{TASK_KEY}")));
-    given.insert("DISBATCH_CONTROL".to_owned(), Given::Plain(LAST_WORDS.to_owned()));
+    given.insert("DISBATCH_TASK_FILE".to_owned(), plain(&format!("{FOLDER}/{TASK_KEY}")));
+    given.insert("DISBATCH_CONTROL".to_owned(), plain(LAST_WORDS));
     Ok(given)
 }
 

@@ -34,7 +34,6 @@ pub struct Seen {
     pub pod: String,
     /// The node of the cluster.
     pub node: Option<String>,
-    /// The digest of the image.
     pub digest: Option<String>,
     pub stage: Stage,
 }
@@ -81,7 +80,6 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// An end without an exit code.
     pub fn without_code(reason: &str, why: String) -> Self {
         Self { reason: reason.to_owned(), why: Some(why), ..Self::default() }
     }

@@ -25,21 +25,15 @@ pub struct Message {
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct Event {
     pub event: String,
-    #[serde(default)]
     pub queue: Option<String>,
-    #[serde(default)]
     pub schedule: Option<String>,
-    #[serde(default)]
     pub node: Option<String>,
     pub count: u64,
-    #[serde(default)]
     pub first: Option<String>,
-    #[serde(default)]
     pub last: Option<String>,
     /// Some of the tasks.
     #[serde(default)]
     pub tasks: Vec<Task>,
-    #[serde(default)]
     pub detail: Option<String>,
     #[serde(flatten)]
     pub rest: Map<String, Value>,
@@ -48,7 +42,6 @@ pub struct Event {
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub struct Task {
     pub id: String,
-    #[serde(default)]
     pub url: Option<String>,
 }
 
@@ -130,7 +123,6 @@ fn plural(number: u64, one: &'static str, several: &'static str) -> &'static str
     if number == 1 { one } else { several }
 }
 
-/// How a message is told.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Channel {
@@ -158,7 +150,6 @@ const LONGEST_SUBJECT: usize = 200;
 /// A text has so many characters at most: chats refuse longer ones.
 const LONGEST_TEXT: usize = 12_000;
 
-/// Those of a subscription.
 #[derive(Debug, Default, Deserialize)]
 pub struct Templates {
     subject: Option<String>,

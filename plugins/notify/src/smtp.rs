@@ -18,7 +18,6 @@ use crate::message::{Mail, Message, Words};
 /// How long a server may take for each answer.
 const ANSWER: Duration = Duration::from_secs(15);
 
-/// How a connection is encrypted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Encryption {
     /// From its beginning.

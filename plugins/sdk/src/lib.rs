@@ -230,19 +230,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         // The text of an I/O error is the whole text of ours, so its source is what stands behind it.
-        match self {
-            Self::Io(error) => error.source(),
-            Self::Task(_)
-            | Self::Param { .. }
-            | Self::SecureParam { .. }
-            | Self::Status(_)
-            | Self::Result(_)
-            | Self::Report(_)
-            | Self::Storage(_)
-            | Self::Question(_)
-            | Self::Commit
-            | Self::Failed(_) => None,
-        }
+        if let Self::Io(error) = self { error.source() } else { None }
     }
 }
 

@@ -103,15 +103,11 @@ fn forget(panic: Box<dyn Any + Send>) {
 /// What a line brings: a task, or several, or that one is to end.
 #[derive(Debug, Deserialize)]
 struct Line {
-    #[serde(default)]
     task: Option<Value>,
     #[serde(default)]
     env: Value,
-    #[serde(default)]
     work_dir: Option<String>,
-    #[serde(default)]
     tasks: Option<Vec<Parts>>,
-    #[serde(default)]
     cancel: Option<Value>,
 }
 
@@ -121,7 +117,6 @@ pub(crate) struct Parts {
     pub(crate) task: Value,
     #[serde(default)]
     pub(crate) env: Value,
-    #[serde(default)]
     pub(crate) work_dir: Option<String>,
 }
 

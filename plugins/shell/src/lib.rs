@@ -3,7 +3,6 @@
 
 use serde_json::Value;
 
-/// The parameters, checked.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Params {
     /// The program, then its arguments.

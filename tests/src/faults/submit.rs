@@ -87,11 +87,12 @@ pub async fn with_dependencies(world: &World, random: &mut Random) -> anyhow::Re
     let mut ids = Vec::new();
     // Where a plugin does not outlive its task.
     for queue in world.queues.iter().filter(|queue| queue.requeues && queue.how != How::Container) {
-        let however = TaskOptions { after_when: AfterWhen::Finished, ..TaskOptions::default() };
+        let chain = TaskOptions { chain: true, ..TaskOptions::default() };
+        let however = TaskOptions { after_when: AfterWhen::Finished, ..chain.clone() };
         let params = (0..CHAIN).map(|_| a_while(random, 0)).collect();
-        ids.extend(world.store.submit_chain(queue.id, params, &however).await?.ids);
+        ids.extend(world.store.submit_tasks(queue.id, params, &however).await?.ids);
         let params = (0..CHAIN).map(|number| a_while(random, number % MOST_FAILURES)).collect();
-        ids.extend(world.store.submit_chain(queue.id, params, &TaskOptions::default()).await?.ids);
+        ids.extend(world.store.submit_tasks(queue.id, params, &chain).await?.ids);
         let params = (0..CHAIN).map(|number| a_while(random, number % MOST_FAILURES)).collect();
         let all = world.store.submit_tasks(queue.id, params, &TaskOptions::default()).await?.ids;
         let after = TaskOptions { after: all.clone(), ..TaskOptions::default() };

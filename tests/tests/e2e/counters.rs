@@ -21,6 +21,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::detour;
+use crate::plan::plans;
 
 /// A DEN that does not mend what is to be found out.
 fn unaudited() -> Value {
@@ -339,8 +340,10 @@ async fn counts_are_exact_up_to_a_bound_and_read_no_more() -> anyhow::Result<()>
     world.tasks().insert_many((0..10_500).map(task)).await?;
     assert_eq!(store.count_phase(queue, Phase::Completed, 20_000).await?, Amount::Exactly(10_500));
     assert_eq!(store.count_phase(queue, Phase::Completed, 10_500).await?, Amount::Exactly(10_500));
-    assert_eq!(store.count_phase(queue, Phase::Completed, 1_000).await?, Amount::MoreThan(1_000));
-    let plan = store.explain_count_phase(queue, Phase::Completed, 1_000).await?;
+    let count = async |store: Store| anyhow::Ok(store.count_phase(queue, Phase::Completed, 1_000).await?);
+    let (counted, mut plans) = plans(&world, count).await?;
+    assert_eq!(counted, Amount::MoreThan(1_000));
+    let plan = plans.pop().context("nothing was counted")?;
     let stats = plan.get_document("executionStats")?;
     let (keys, docs) = (stats.get_i32("totalKeysExamined")?, stats.get_i32("totalDocsExamined")?);
     assert!(keys <= 1_001 && docs == 0 && plan.to_string().contains("COUNT_SCAN"), "{plan}");
@@ -415,7 +418,7 @@ async fn queues_without_counters_are_counted() -> anyhow::Result<()> {
 async fn deadlines_of_ended_tasks_cost_a_sweep_nothing() -> anyhow::Result<()> {
     let world = World::new().await?;
     let queue = world.queue("Disbatch::Plugin::Demo", doc! {}).await?;
-    let store = audited(&world, queue).await?;
+    audited(&world, queue).await?;
     let past = bson::DateTime::from_millis(0);
     let task =
         |status: i32| doc! { "_id": ObjectId::new(), "queue": queue, "status": status, "deadline": past };
@@ -427,11 +430,13 @@ async fn deadlines_of_ended_tasks_cost_a_sweep_nothing() -> anyhow::Result<()> {
         .values()
         .filter_map(Bson::as_object_id)
         .collect();
-    let plan = store.explain_overdue().await?;
+    let (swept, plans) = plans(&world, async |store: Store| anyhow::Ok(store.sweep_tasks().await?)).await?;
+    let is_of_deadlines = |plan: &&Document| plan.to_string().contains("$deadline");
+    let plan = plans.iter().find(is_of_deadlines).context("nothing was looked for")?;
     let stats = plan.get_document("executionStats")?;
     assert!(stats.get_i32("totalDocsExamined")? <= 2, "{plan}");
     assert!(stats.get_i32("totalKeysExamined")? <= 10 && !plan.to_string().contains("COLLSCAN"), "{plan}");
-    assert_eq!(store.sweep_tasks().await?.overdue, 2);
+    assert_eq!(swept.overdue, 2);
     let last = TaskId(*ids.iter().max().context("no tasks")?);
     assert_eq!(world.status(last).await?, -5);
     world.end().await

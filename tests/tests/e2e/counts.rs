@@ -5,9 +5,12 @@ use bson::oid::ObjectId;
 use bson::{Bson, doc};
 use disbatch_core::counters::count::Amount;
 use disbatch_core::model::{Phase, TaskId};
+use disbatch_core::store::Store;
 use disbatch_tests::{Dci, World, binary};
 use serde_json::{Value, json};
 use tokio::process::Command;
+
+use crate::plan::plans;
 
 #[tokio::test]
 async fn many_counts_in_few_commands_are_those_of_one_each() -> anyhow::Result<()> {
@@ -49,7 +52,8 @@ async fn what_has_stopped_waits_for_nothing_and_is_not_counted_as_queued() -> an
         let counts = ["queued", "running", "completed"].map(|phase| queue[phase].clone());
         assert_eq!(counts, [4, 2, 2], "{address}");
     }
-    let plan = world.store().explain_count_phase(queue, Phase::Queued, 1_000).await?;
+    let count = async |store: Store| anyhow::Ok(store.count_phase(queue, Phase::Queued, 1_000).await?);
+    let plan = plans(&world, count).await?.1.pop().context("nothing was counted")?;
     let stats = plan.get_document("executionStats")?;
     let (keys, docs) = (stats.get_i32("totalKeysExamined")?, stats.get_i32("totalDocsExamined")?);
     assert!(keys < 20 && docs == 0, "what has stopped is not read: {plan}");

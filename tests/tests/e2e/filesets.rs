@@ -20,7 +20,7 @@ use disbatch_core::model::{QueueId, TaskFiles, TaskId};
 use disbatch_core::store::Store;
 use disbatch_core::task::TaskOptions;
 use disbatch_tests::World;
-use tokio::io::AsyncReadExt;
+use futures::TryStreamExt;
 
 const CHUNK: usize = 1024 * 1024;
 
@@ -120,9 +120,8 @@ async fn done(store: &Store, set: &FileSet) -> anyhow::Result<FileSet> {
 /// All bytes of a content. Fails if they are not what they should be.
 async fn content(store: &Store, id: ContentId) -> anyhow::Result<Vec<u8>> {
     let content = store.find_content(id).await?.context("no such content")?;
-    let mut bytes = Vec::new();
-    store.content_read(content, 0..content.length).read_to_end(&mut bytes).await?;
-    Ok(bytes)
+    let pieces: Vec<Vec<u8>> = store.content_stream(content, 0..content.length).try_collect().await?;
+    Ok(pieces.concat())
 }
 
 /// The files of a version.

@@ -16,7 +16,6 @@ const LAYERS: [&[&str]; 7] = [
         "disbatch-operation",
         "disbatch-plugin",
         "disbatch-values",
-        "disbatch-wire",
     ],
     &[
         "disbatch-adapter",
@@ -24,6 +23,7 @@ const LAYERS: [&[&str]; 7] = [
         "disbatch-documents",
         "disbatch-plugin-demo",
         "disbatch-plugin-shell",
+        "disbatch-wire",
     ],
     &[
         "disbatch-container",

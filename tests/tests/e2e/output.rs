@@ -309,7 +309,7 @@ async fn an_attempt_keeps_when_the_pieces_of_its_output_came() -> anyhow::Result
     let before = SystemClock.now();
     let task = world.run_by_hand(slow, doc! {}, &[]).await?;
     let exit = task.get_document("exit")?;
-    let [out, err] = StreamName::BOTH.map(|stream| Times::read(exit, stream));
+    let [out, err] = StreamName::ALL.map(|stream| Times::read(exit, stream));
     let (out, err) = (out.context("no times of stdout")?, err.context("no times of stderr")?);
     assert!(before <= out.since && out.since <= SystemClock.now() && out.since == err.since, "{exit}");
     let ([[first, 0], [last, 6]], [[problem, 0]]) = (&out.pieces[..], &err.pieces[..]) else {

@@ -14,6 +14,8 @@ use disbatch_tests::{Dci, World};
 use reqwest::Method;
 use serde_json::Value;
 
+use crate::plan::plans;
+
 fn of(queue: QueueId, statuses: Option<&[i64]>) -> Selection {
     Selection { statuses: statuses.map(<[i64]>::to_vec), ..Selection::of_queue(queue) }
 }
@@ -123,7 +125,8 @@ async fn pages_have_the_tasks_that_were_made_between_two_times() -> anyhow::Resu
         position: Position::First,
         limit: 100,
     };
-    for explained in store.explain_page(&page).await? {
+    let find = async |store: Store| anyhow::Ok(store.find_page(&page).await?);
+    for explained in plans(&world, find).await?.1 {
         let stats = explained.get_document("executionStats")?;
         let looked_at = stats.get_i32("totalKeysExamined")?;
         ensure!(looked_at <= 4, "{looked_at} keys for three tasks: {stats}");
@@ -196,7 +199,13 @@ async fn a_page_is_read_from_indexes_wherever_it_is() -> anyhow::Result<()> {
         for position in [Position::First, Position::After(all[2_500]), Position::Before(all[2_500])] {
             for order in [Order::Oldest, Order::Newest] {
                 let page = PageQuery { of: selection.clone(), order, position, limit: 10 };
-                for plan in store.explain_page(&page).await? {
+                let find = async |store: Store| anyhow::Ok(store.find_page(&page).await?);
+                for plan in plans(&world, find).await?.1 {
+                    // Those that run are few: they are put in order.
+                    let hint = plan.get_document("command")?.get_document("hint");
+                    if hint.is_ok_and(|hint| *hint == doc! { "queue": 1, "status": 1 }) {
+                        continue;
+                    }
                     let text = plan.to_string();
                     assert!(!text.contains("COLLSCAN") && !text.contains("\"SORT\""), "{text}");
                     let stats = plan.get_document("executionStats")?;

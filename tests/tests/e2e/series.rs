@@ -1,13 +1,13 @@
 //! Numbers over time: what happened to tasks and what nodes were like, as charts show it.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
-use disbatch_core::clock::{Clock, ManualClock, SystemClock};
+use disbatch_core::clock::{Clock, SystemClock};
 use disbatch_core::model::{NodeName, QueueId, Status};
 use disbatch_core::node::{Beat, Stats};
 use disbatch_core::series::{Ended, Numbers, Point};
@@ -27,6 +27,26 @@ use crate::claims::{claimant, queue, run_of, start, success};
 use crate::detour;
 
 const MINUTE: Duration = Duration::from_secs(60);
+
+/// A clock that a test sets.
+#[derive(Debug)]
+struct ManualClock(Mutex<DateTime>);
+
+impl ManualClock {
+    fn at(now: DateTime) -> Self {
+        Self(Mutex::new(now))
+    }
+
+    fn set(&self, now: DateTime) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = now;
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> DateTime {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// The beginning of a minute, some of them ago.
 fn minutes_ago(minutes: i64) -> DateTime {

@@ -5,11 +5,14 @@ use bson::oid::ObjectId;
 use bson::{Document, doc};
 use disbatch_core::model::TaskId;
 use disbatch_core::schema::Schemas;
+use disbatch_core::store::Store;
 use disbatch_core::tags;
 use disbatch_core::task::pages::{Order, PageQuery, Position, Selection};
 use disbatch_tests::{Dci, World, binary, eventually, finish};
 use serde_json::{Value, json};
 use tokio::process::Command;
+
+use crate::plan::plans;
 
 const DEMO: &str = "Disbatch::Plugin::Demo";
 
@@ -253,13 +256,14 @@ async fn a_search_looks_at_tasks_with_the_rarest_tag_alone() -> anyhow::Result<(
         let of =
             Selection { queues: in_queue.then(|| vec![queue]), statuses, tagged, ..Selection::default() };
         let page = PageQuery { of, order: Order::Newest, position: Position::First, limit: 25 };
-        let read = store.find_page(&page).await?;
+        let find = async |store: Store| anyhow::Ok(store.find_page(&page).await?);
+        let (read, plans) = plans(&world, find).await?;
         assert_eq!((read.ids.len(), read.more), (found, found == 25));
         assert!(read.ids.is_sorted_by(|a, b| a.0 > b.0));
         let find = doc! { "find": "tasks.archive", "filter": filter, "limit": 25 };
         let explain = doc! { "explain": find, "verbosity": "executionStats" };
         let archived = world.database().run_command(explain).await?;
-        for plan in store.explain_page(&page).await?.iter().chain([&archived]) {
+        for plan in plans.iter().chain([&archived]) {
             let chosen = plan.get_document("queryPlanner")?.get_document("winningPlan")?;
             let (text, stats) = (chosen.to_string(), plan.get_document("executionStats")?);
             assert!(text.contains("tags_1__id_-1") && !text.contains("\"SORT\""), "{text}");

@@ -6,10 +6,11 @@ use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::model::{NodeName, QueueId};
 use disbatch_core::node::Beat;
+use disbatch_core::store::Store;
 use disbatch_core::task::{Outlook, Question};
 use disbatch_tests::World;
 
-use crate::plan::{most, stages};
+use crate::plan::{most, plans, stages};
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -131,7 +132,8 @@ async fn a_look_reads_an_index_entry_for_each_of_its_parts() -> anyhow::Result<(
     world.database().collection::<Document>("inbox").insert_many(left).await?;
     let node = NodeName::new("n2");
     let question = Question { claim_from: &[queue], ..Question::new(&node, LEASE) };
-    let plans = world.store().explain_look_around(&question).await?;
+    let look = async |store: Store| anyhow::Ok(store.look_around(&question).await?);
+    let (_, plans) = plans(&world, look).await?;
     assert_eq!(plans.len(), 19);
     for plan in plans {
         let stages = stages(&plan);
@@ -166,7 +168,8 @@ async fn a_look_passes_over_the_tasks_that_web_services_work_on() -> anyhow::Res
     for own in 0..2 {
         assert_eq!(outlook(&world, &[]).await?.occupied, own > 0);
         assert_eq!(store.running_on_node(&node, &[]).await?, own);
-        for plan in store.explain_look_around(&question).await? {
+        let look = async |store: Store| anyhow::Ok(store.look_around(&question).await?);
+        for plan in plans(&world, look).await?.1 {
             for what in ["totalKeysExamined", "totalDocsExamined"] {
                 let most = most(&plan, what);
                 assert!(most.is_some_and(|most| most <= 10), "{what} {most:?}: {plan}");

@@ -110,7 +110,7 @@ impl<'a> Queue<'a> {
 
     fn comes(&mut self, job: usize, group: usize) {
         if self.waiting[group].is_empty() {
-            self.listed.add(Arc::clone(&self.load.groups[group]));
+            self.listed.groups.insert(Arc::clone(&self.load.groups[group]));
             self.watch.waits(group);
         }
         self.waiting[group].push_back(job);
@@ -134,7 +134,7 @@ impl<'a> Queue<'a> {
         }?;
         let job = self.waiting[group].pop_front()?;
         if self.waiting[group].is_empty() {
-            self.listed.remove(&self.load.groups[group]);
+            self.listed.groups.remove(&self.load.groups[group]);
         }
         self.watch.starts(group);
         self.runs.push(Reverse((now + self.load.jobs[job].takes, job)));

@@ -8,16 +8,17 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde::de::IgnoredAny;
 use serde_json::Value;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, channel};
 
+use crate::Signals;
 use crate::api::{ApiError, Client};
 use crate::args::{FileOptions, TaskOptions};
 use crate::command::create_tasks::ids;
-use crate::output::{is_broken_pipe, print, say};
+use crate::input::is_stdin;
+use crate::output::{is_broken_pipe, print, progress_bar, say};
 use crate::status::INTERRUPTED;
 
 /// Creates a task for each line of a file, batch by batch.
@@ -65,7 +66,7 @@ pub async fn run(
 }
 
 fn open(path: &Path) -> anyhow::Result<(Box<dyn Read + Send>, Option<u64>)> {
-    if path == Path::new("-") {
+    if is_stdin(path) {
         return Ok((Box::new(std::io::stdin()), None));
     }
     let file = File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -76,14 +77,14 @@ fn open(path: &Path) -> anyhow::Result<(Box<dyn Read + Send>, Option<u64>)> {
 
 /// The request for a batch. One key cannot be that of several requests, so that each gets its own of it: the same
 /// file in the same batches has the same keys again.
-fn body(queue: &str, batch: &Batch, task: &TaskOptions) -> String {
-    let mut options = task.fields();
+fn body(queue: &str, batch: &Batch, task: &TaskOptions) -> serde_json::Result<String> {
+    let mut options = task.fields()?;
     if let Some(key) = &task.idempotency_key {
         options.insert(".idempotency_key".to_owned(), format!("{key}/{}", batch.first_line).into());
     }
     let options: String =
         options.iter().map(|(name, value)| format!(",{}:{value}", Value::from(name.as_str()))).collect();
-    format!(r#"{{"queue":{},"params":{}{options}}}"#, Value::from(queue), batch.params)
+    Ok(format!(r#"{{"queue":{},"params":{}{options}}}"#, Value::from(queue), batch.params))
 }
 
 /// How sending ended, if nothing was wrong.
@@ -134,7 +135,7 @@ impl Upload<'_> {
         loop {
             let next = tokio::select! {
                 biased;
-                () = self.signals.next() => return Ok(End::Interrupted),
+                () = self.signals.first() => return Ok(End::Interrupted),
                 next = batches.recv() => next,
             };
             let Some(batch) = next.transpose()? else { return Ok(End::Complete) };
@@ -149,18 +150,19 @@ impl Upload<'_> {
 
     /// Sends one batch. Interrupted without an answer, the account keeps that its fate is not known.
     async fn send(&mut self, batch: &Batch) -> anyhow::Result<End> {
-        let body = body(self.queue, batch, self.task);
+        let body = body(self.queue, batch, self.task)?;
         self.account.unsure_until = Some(batch.last_line);
         let mut answer = std::pin::pin!(self.client.post_json("/tasks", body));
         let mut end = End::Complete;
         let answer = tokio::select! {
             answer = &mut answer => answer,
-            () = self.signals.next() => {
-                self.progress.note("waiting for the answer to the last request; ^C again does not");
+            () = self.signals.first() => {
+                let note = "waiting for the answer to the last request; ^C again does not";
+                self.progress.bar.suspend(|| eprintln!("{note}"));
                 end = End::Interrupted;
                 tokio::select! {
                     answer = &mut answer => answer,
-                    () = self.signals.next() => return Ok(End::Interrupted),
+                    () = self.signals.second() => return Ok(End::Interrupted),
                 }
             }
         };
@@ -186,7 +188,7 @@ impl Upload<'_> {
         self.progress.advance(self.account.tasks, batch.bytes_read);
         if self.print_ids {
             let lines: String = ids.iter().map(|id| format!("{id}\n")).collect();
-            self.progress.suspend(|| print(&lines))?;
+            self.progress.bar.suspend(|| print(&lines))?;
         }
         Ok(())
     }
@@ -201,30 +203,13 @@ fn created_nothing(error: &ApiError) -> bool {
     }
 }
 
-/// ^C and SIGTERM.
-struct Signals(Signal, Signal);
-
-impl Signals {
-    fn listen() -> std::io::Result<Self> {
-        Ok(Self(signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?))
-    }
-
-    /// Resolves at the next signal.
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.0.recv() => {}
-            _ = self.1.recv() => {}
-        }
-    }
-}
-
 /// How often a line is printed where a bar cannot be shown.
 const NOW_AND_THEN: Duration = Duration::from_secs(10);
 
 /// A bar on a terminal, else lines.
 #[derive(Debug)]
 pub struct Progress {
-    bar: Option<ProgressBar>,
+    bar: ProgressBar,
     started: Instant,
     last_line: Instant,
 }
@@ -232,17 +217,21 @@ pub struct Progress {
 impl Progress {
     /// Begins; `bytes` is the size of the input if that is known.
     pub fn start(bytes: Option<u64>) -> anyhow::Result<Self> {
-        let bar = std::io::stderr().is_terminal().then(|| bar(bytes)).transpose()?;
+        let template = match bytes {
+            Some(_) => "{wide_bar} {percent:>3}% {msg}, {eta} left",
+            None => "{spinner} {msg}",
+        };
+        let bar = progress_bar(bytes, template)?;
+        bar.set_message("0 tasks");
         Ok(Self { bar, started: Instant::now(), last_line: Instant::now() })
     }
 
     /// So many tasks have been created, from so many bytes.
     pub fn advance(&mut self, tasks: u64, bytes: u64) {
         let speed = per_second(tasks, self.started.elapsed());
-        if let Some(bar) = &self.bar {
-            bar.set_position(bytes);
-            bar.set_message(format!("{tasks} tasks, {speed:.0} tasks/s"));
-        } else if self.last_line.elapsed() >= NOW_AND_THEN {
+        self.bar.set_position(bytes);
+        self.bar.set_message(format!("{tasks} tasks, {speed:.0} tasks/s"));
+        if self.last_line.elapsed() >= NOW_AND_THEN && !std::io::stderr().is_terminal() {
             self.last_line = Instant::now();
             eprintln!("created {tasks} tasks, {speed:.0} tasks/s");
         }
@@ -250,26 +239,8 @@ impl Progress {
 
     /// Removes the bar. Returns how long it all took.
     pub fn finish(self) -> Duration {
-        if let Some(bar) = self.bar {
-            bar.finish_and_clear();
-        }
+        self.bar.finish_and_clear();
         self.started.elapsed()
-    }
-
-    /// Prints a line beside the bar.
-    pub fn note(&self, text: &str) {
-        match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("{text}")),
-            None => eprintln!("{text}"),
-        }
-    }
-
-    /// Runs something that prints on standard output, which may be the same terminal.
-    pub fn suspend<T>(&self, print: impl FnOnce() -> T) -> T {
-        match &self.bar {
-            Some(bar) => bar.suspend(print),
-            None => print(),
-        }
     }
 }
 
@@ -277,17 +248,6 @@ pub fn per_second(tasks: u64, time: Duration) -> f64 {
     // No task count is so large that the conversion loses a digit that matters.
     let tasks = u32::try_from(tasks).unwrap_or(u32::MAX);
     f64::from(tasks) / time.as_secs_f64().max(0.001)
-}
-
-fn bar(bytes: Option<u64>) -> anyhow::Result<ProgressBar> {
-    let (bar, template) = match bytes {
-        Some(bytes) => (ProgressBar::new(bytes), "{wide_bar} {percent:>3}% {msg}, {eta} left"),
-        None => (ProgressBar::new_spinner(), "{spinner} {msg}"),
-    };
-    bar.set_style(ProgressStyle::with_template(template)?);
-    bar.set_message("0 tasks");
-    bar.enable_steady_tick(Duration::from_millis(200));
-    Ok(bar)
 }
 
 /// A request has at most so many bytes of parameters: a DCI takes bodies up to 16 MiB.

@@ -48,7 +48,7 @@ pub async fn run(client: &Client, options: &GetFiles) -> anyhow::Result<ExitCode
         version = download.all() => Some(version),
         () = signals.first() => None,
     };
-    download.progress.finish();
+    download.progress.bar.finish_and_clear();
     let Some(version) = version else {
         eprintln!("Interrupted. The same command goes on where it was.");
         return Ok(ExitCode::from(INTERRUPTED));
@@ -114,7 +114,7 @@ impl Download<'_> {
     async fn some(&self, listed: Vec<FileEntry>, version: i64) -> anyhow::Result<()> {
         let wanted: Vec<FileEntry> =
             listed.into_iter().filter(|entry| self.patterns.matches(&entry.path)).collect();
-        self.progress.grow(wanted.iter().map(|entry| entry.size).sum());
+        self.progress.bar.inc_length(wanted.iter().map(|entry| entry.size).sum());
         let mut brought =
             stream::iter(wanted).map(|entry| self.bring(entry, version)).buffer_unordered(FILES_AT_ONCE);
         while let Some(done) = brought.next().await {
@@ -157,7 +157,7 @@ impl Download<'_> {
         let mut part = blocking(move || Part::open(place, entry)).await?;
         self.progress.advance(part.length());
         self.fill(&mut part, &address).await?;
-        if !part.is_right() && part.is_resumed() {
+        if !part.is_right() && part.is_resumed {
             part = blocking(move || part.restart()).await?;
             self.fill(&mut part, &address).await?;
         }
@@ -291,7 +291,7 @@ struct Part {
     entry: FileEntry,
     file: File,
     hasher: ContentHasher,
-    /// Whether some of it was there before.
+    /// Whether some of it was there before, which may have been something else.
     is_resumed: bool,
 }
 
@@ -321,11 +321,6 @@ impl Part {
     /// Whether all of it is.
     fn is_whole(&self) -> bool {
         self.length() >= self.entry.size
-    }
-
-    /// Whether some of it was there before, which may have been something else.
-    fn is_resumed(&self) -> bool {
-        self.is_resumed
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -406,7 +401,7 @@ mod tests {
         drop(part);
         assert!(!place.exists() && !is_there(&place, &entry).unwrap());
         let mut part = Part::open(place.clone(), entry.clone()).unwrap();
-        assert_eq!((part.length(), part.is_resumed(), part.is_whole()), (3, true, false));
+        assert_eq!((part.length(), part.is_resumed, part.is_whole()), (3, true, false));
         part.write(b"def").unwrap();
         assert!(part.is_whole() && part.is_right() && part.write(b"g").is_err());
         part.finish().unwrap();
@@ -426,9 +421,9 @@ mod tests {
         drop(part);
         let mut part = Part::open(place.clone(), entry.clone()).unwrap();
         part.write(b"c").unwrap();
-        assert!(part.is_whole() && !part.is_right() && part.is_resumed());
+        assert!(part.is_whole() && !part.is_right() && part.is_resumed);
         let mut part = part.restart().unwrap();
-        assert_eq!((part.length(), part.is_resumed()), (0, false));
+        assert_eq!((part.length(), part.is_resumed), (0, false));
         part.write(b"abc").unwrap();
         part.finish().unwrap();
         assert_eq!(fs::metadata(&place).unwrap().mode() & 0o777, 0o400);

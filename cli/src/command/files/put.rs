@@ -20,13 +20,13 @@ use disbatch_wire::files::{ContentChunks, FileSetVersion};
 use futures::{StreamExt, stream};
 use indicatif::HumanBytes;
 use reqwest::StatusCode;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::Progress;
 use super::scan::{LocalFile, Scan, chunk};
 use crate::Signals;
-use crate::api::{ApiError, Client, read};
+use crate::api::{ApiError, Client, given, read};
 use crate::args::PutFiles;
 use crate::command::life::{Connection, advise};
 use crate::output::{print, say, shown_name};
@@ -46,8 +46,6 @@ const ADDED: Duration = Duration::from_secs(300);
 
 /// So often a file is sent that changes meanwhile, or whose content goes away.
 const TRIES: usize = 3;
-
-const GO_AWAY: &str = "contents of the files go away while they are sent: try it again";
 
 /// Stores files as a new version of a set.
 pub async fn run(client: &Client, options: &PutFiles) -> anyhow::Result<ExitCode> {
@@ -72,7 +70,7 @@ pub async fn run(client: &Client, options: &PutFiles) -> anyhow::Result<ExitCode
         stored = upload.all(&files) => Some(stored),
         () = signals.first() => None,
     };
-    upload.progress.finish();
+    upload.progress.bar.finish_and_clear();
     let Some(stored) = stored else {
         eprintln!("Interrupted. What was sent is kept for a day: the same command goes on with it.");
         return Ok(ExitCode::from(INTERRUPTED));
@@ -106,19 +104,28 @@ impl Upload<'_> {
         let opened = self.post(&format!("/files/{name}"), &opening(self.options)).await.map_err(advise)?;
         let FileSetVersion { id, .. } = read(opened)?;
         let stored = self.contents(files, &id).await?;
-        let commit = format!("/files/versions/{id}/commit");
+        Ok(read(self.insist(&format!("/files/versions/{id}/commit"), &json!({}), &stored).await?)?)
+    }
+
+    /// Asks for something that needs the contents of these files. Those whose contents have gone away meanwhile are sent again.
+    async fn insist(
+        &self,
+        path: &str,
+        body: &Value,
+        files: &[(&LocalFile, ContentId)],
+    ) -> anyhow::Result<Value> {
         for _ in 0..TRIES {
-            let error = match self.post(&commit, &json!({})).await {
-                Ok(version) => return Ok(read(version)?),
+            let error = match self.post(path, body).await {
+                Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
             let gone = missing_contents(&error);
             if gone.is_empty() {
                 return Err(advise(error));
             }
-            Box::pin(self.again(stored.iter().copied(), &gone)).await?;
+            Box::pin(self.again(files, &gone)).await?;
         }
-        bail!(GO_AWAY)
+        bail!("contents of the files go away while they are sent: try it again")
     }
 
     /// Sends all files and adds them to the version. Returns what each of them is known by, in any order.
@@ -160,28 +167,16 @@ impl Upload<'_> {
     async fn add(&self, version: &str, stored: &[Stored<'_>]) -> anyhow::Result<()> {
         let path = format!("/files/versions/{version}/entries");
         let entries: Vec<&Value> = stored.iter().map(|one| &one.entry).collect();
-        let body = json!({ "entries": entries });
-        for _ in 0..TRIES {
-            let Err(error) = self.post(&path, &body).await else { return Ok(()) };
-            let gone = missing_contents(&error);
-            if gone.is_empty() {
-                return Err(advise(error));
-            }
-            Box::pin(self.again(stored.iter().map(|one| (one.found, one.id)), &gone)).await?;
-        }
-        bail!(GO_AWAY)
+        let files: Vec<(&LocalFile, ContentId)> = stored.iter().map(|one| (one.found, one.id)).collect();
+        self.insist(&path, &json!({ "entries": entries }), &files).await.map(drop)
     }
 
     /// Sends those of these files again whose contents are `gone`, as they were sent very long ago.
-    async fn again<'f>(
-        &self,
-        files: impl Iterator<Item = (&'f LocalFile, ContentId)>,
-        gone: &HashSet<String>,
-    ) -> anyhow::Result<()> {
+    async fn again(&self, files: &[(&LocalFile, ContentId)], gone: &HashSet<String>) -> anyhow::Result<()> {
         self.known.borrow_mut().clear();
-        for (found, id) in files.filter(|(_, id)| gone.contains(&id.to_string())) {
+        for (found, id) in files.iter().filter(|(_, id)| gone.contains(&id.to_string())) {
             let now = self.store(found).await?.id;
-            ensure!(now == id, "{} has changed since it was sent: try it again", found.file.display());
+            ensure!(now == *id, "{} has changed since it was sent: try it again", found.file.display());
         }
         Ok(())
     }
@@ -212,9 +207,7 @@ impl Upload<'_> {
     /// Sends what is missing of a content. Returns whether it is there then; if not, it was another one, or has gone away.
     async fn send(&self, found: &LocalFile, (id, length): (ContentId, u64)) -> anyhow::Result<bool> {
         let path = format!("/files/contents/{id}");
-        let client = self.connection.client;
-        let told = self.connection.persist(async || client.get(&path, None).await).await.map_err(advise)?;
-        let told: ContentChunks = read(told)?;
+        let told: ContentChunks = read(self.connection.get(&path).await.map_err(advise)?)?;
         if told.done {
             self.progress.advance(length);
             return Ok(true);
@@ -270,10 +263,8 @@ impl Upload<'_> {
 
 /// What a version is opened with.
 fn opening(options: &PutFiles) -> Value {
-    let given = [(".tenant", &options.tenant), (".expires", &options.expires)];
-    let given =
-        given.into_iter().filter_map(|(key, value)| Some((key.to_owned(), Value::from(value.as_deref()?))));
-    Value::Object(given.collect::<Map<String, Value>>())
+    let text = |text: &Option<String>| text.clone().map(Value::from);
+    Value::Object(given([(".tenant", text(&options.tenant)), (".expires", text(&options.expires))]))
 }
 
 /// The chunks that a content of `length` bytes lacks.

@@ -6,11 +6,12 @@ use anyhow::{Context, bail};
 use disbatch_wire::task_actions::{CancelResult, RerunResult, RetryResult};
 use serde_json::{Map, Value, json};
 
-use crate::api::{ApiError, Client, read, segment};
+use crate::api::{ApiError, Client, given, read, segment};
 use crate::args::{AnswerOptions, BulkAction, RerunOptions, Tasks};
 use crate::command::arrays;
+use crate::command::life::show::who;
 use crate::command::life::{advise, carry_out, details, with_reason};
-use crate::output::{plain, print, say, visible};
+use crate::output::{facts, plain, print, say, visible};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
@@ -20,7 +21,7 @@ pub enum Act {
 
 impl Act {
     pub async fn send(self, client: &Client, id: &str, reason: Option<&str>) -> Result<Value, ApiError> {
-        let action = self.of_array().name();
+        let action = self.of_array().as_str();
         client.post(&format!("/tasks/{id}/{action}"), &Value::Object(with_reason(reason))).await
     }
 
@@ -54,12 +55,16 @@ fn again(status: Option<i64>) -> &'static str {
 
 /// Runs a task again, or elements of an array, with others that come after.
 pub async fn rerun(client: &Client, options: &RerunOptions) -> anyhow::Result<ExitCode> {
-    let mut body = with_reason(options.reason.as_deref());
-    body.insert("downstream".to_owned(), json!(options.downstream));
-    body.extend(options.params.clone().map(|params| ("params".to_owned(), params)));
+    let text = |text: &Option<String>| text.clone().map(Value::from);
+    let body = Value::Object(given([
+        ("reason", text(&options.reason)),
+        ("downstream", Some(json!(options.downstream))),
+        ("params", options.params.clone()),
+        ("elements", text(&options.elements)),
+    ]));
     let id = segment(&options.id);
     if options.elements.is_none() {
-        let answer = client.post(&format!("/tasks/{id}/rerun"), &Value::Object(body.clone())).await;
+        let answer = client.post(&format!("/tasks/{id}/rerun"), &body).await;
         let error = match answer {
             Ok(answer) => return told(&options.id, read(answer)?),
             Err(error) => error,
@@ -69,9 +74,7 @@ pub async fn rerun(client: &Client, options: &RerunOptions) -> anyhow::Result<Ex
         };
         say(&format!("disbatch: {} is {}", options.id, arrays::what(&array)));
     }
-    body.extend(options.elements.as_ref().map(|which| ("elements".to_owned(), json!(which))));
-    let request = (&*format!("/arrays/{id}/rerun"), Value::Object(body));
-    carry_out(client, request, BulkAction::Retry, false).await
+    carry_out(client, (&format!("/arrays/{id}/rerun"), body), BulkAction::Retry, false).await
 }
 
 /// What came of a task's rerun.
@@ -97,7 +100,7 @@ pub async fn run(client: &Client, act: Act, tasks: &Tasks) -> anyhow::Result<Exi
         };
         if let Some(array) = arrays::in_place_of_task(client, id, &error).await.map_err(advise)? {
             say(&format!("disbatch: {id} is {}", arrays::what(&array)));
-            let path = format!("/arrays/{id}/{}", act.of_array().name());
+            let path = format!("/arrays/{id}/{}", act.of_array().as_str());
             let body = with_reason(tasks.reason.as_deref());
             let of_array = carry_out(client, (&path, Value::Object(body)), act.of_array(), false).await?;
             code = if of_array == ExitCode::SUCCESS { code } else { of_array };
@@ -160,7 +163,7 @@ pub async fn answer(client: &Client, options: &AnswerOptions) -> anyhow::Result<
         }
         None => {
             let task = details(client, id).await.map_err(advise)?;
-            print(&visible(&asked(&task)?))
+            print(&asked(&task)?)
         }
     }
 }
@@ -189,24 +192,16 @@ fn asked(task: &Value) -> anyhow::Result<String> {
     let Some(awaiting) = task.get("awaiting").filter(|awaiting| awaiting.is_object()) else {
         bail!("the task waits for no answer");
     };
-    let mut text = format!("{}\n", plain(awaiting.get("title")));
-    for (words, field) in [("Since", "asked"), ("Until", "deadline"), ("Then", "on_deadline")] {
-        let value = plain(awaiting.get(field));
-        if !value.is_empty() && (field != "on_deadline" || awaiting.get("deadline").is_some()) {
-            text.push_str(&format!("{words:<12}{value}\n"));
-        }
-    }
-    let who = awaiting.get("who").and_then(Value::as_array).into_iter().flatten().map(|who| plain(Some(who)));
-    let who: Vec<String> = who.collect();
-    text.push_str(&format!(
-        "{:<12}{}\n",
-        "Who",
-        if who.is_empty() { "operators".to_owned() } else { who.join(", ") }
-    ));
-    if let Some(form) = awaiting.get("form") {
-        text.push_str(&format!("{:<12}{form}\n", "Form"));
-    }
-    Ok(text)
+    let field = |name: &str| plain(awaiting.get(name));
+    let then = awaiting.get("deadline").map(|_| field("on_deadline")).unwrap_or_default();
+    let lines = [
+        ("Since", field("asked")),
+        ("Until", field("deadline")),
+        ("Then", then),
+        ("Who", who(awaiting)),
+        ("Form", awaiting.get("form").map(Value::to_string).unwrap_or_default()),
+    ];
+    Ok(format!("{}\n{}", visible(&field("title")), facts(lines)))
 }
 
 #[cfg(test)]

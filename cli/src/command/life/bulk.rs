@@ -6,15 +6,14 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use disbatch_wire::bulk::{BulkAction, BulkFilter, BulkJob, NewBulk, NewBulkAnswer};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
 use crate::Signals;
 use crate::api::{Client, read};
 use crate::args::{BulkWhich, ListingOptions, USAGE, seconds};
 use crate::command::life::{Connection, advise};
-use crate::command::oid;
-use crate::output::{Column, Cut, Table, print, say};
+use crate::command::{oid, print_list};
+use crate::output::{Column, Cut, Table, known, print, progress_bar, say};
 use crate::status;
 
 /// How often to ask how far a job is.
@@ -46,7 +45,7 @@ pub async fn run(client: &Client, action: BulkAction, which: &BulkWhich) -> anyh
             Some("*") => " of all queues".to_owned(),
             Some(queue) => format!(" of queue {queue}"),
         };
-        let question = format!("{} {count} tasks{of}", action.name());
+        let question = format!("{} {count} tasks{of}", action.as_str());
         if !agreed(&question)? {
             eprintln!("Nothing was done.");
             return Ok(ExitCode::from(crate::status::FAILED));
@@ -112,34 +111,21 @@ pub(in crate::command) fn agreed(question: &str) -> anyhow::Result<bool> {
 
 /// Waits until a job is no longer running. Returns what there is to say of it.
 async fn follow(client: &Client, id: &str) -> anyhow::Result<BulkJob> {
-    let bar = std::io::stderr().is_terminal().then(bar).transpose()?;
+    let bar = progress_bar(Some(0), "{wide_bar} {pos}/{len} tasks, {eta} left")?;
     let connection = Connection::new(client);
     connection.answered();
     let path = format!("/bulk/{id}");
     let mut turns = tokio::time::interval(ASK_EVERY);
-    let job = loop {
+    loop {
         turns.tick().await;
-        let job = connection.persist(async || client.get(&path, None).await).await.map_err(advise)?;
-        let job: BulkJob = read(job)?;
-        if let Some(bar) = &bar {
-            bar.set_length(number(job.total.unwrap_or(0)));
-            bar.set_position(number(job.done + job.skipped));
-        }
+        let job: BulkJob = read(connection.get(&path).await.map_err(advise)?)?;
+        bar.set_length(number(job.total.unwrap_or(0)));
+        bar.set_position(number(job.done + job.skipped));
         if job.state != "running" {
-            break job;
+            bar.finish_and_clear();
+            return Ok(job);
         }
-    };
-    if let Some(bar) = bar {
-        bar.finish_and_clear();
     }
-    Ok(job)
-}
-
-fn bar() -> anyhow::Result<ProgressBar> {
-    let bar = ProgressBar::new(0);
-    bar.set_style(ProgressStyle::with_template("{wide_bar} {pos}/{len} tasks, {eta} left")?);
-    bar.enable_steady_tick(Duration::from_millis(200));
-    Ok(bar)
 }
 
 fn number(tasks: i64) -> u64 {
@@ -151,7 +137,7 @@ fn report(action: BulkAction, id: &str, job: &BulkJob) -> anyhow::Result<ExitCod
         0 => String::new(),
         skipped => format!(", {skipped} left out as they had changed"),
     };
-    print(&format!("{}: {} tasks{skipped}\n", action.name(), job.done))?;
+    print(&format!("{}: {} tasks{skipped}\n", action.as_str(), job.done))?;
     for error in &job.errors {
         say(&format!("{}: {}", error.id, error.error));
     }
@@ -168,14 +154,10 @@ const TABLE: Table<BulkJob> = Table {
         Column { title: "ID", cell: |job| job.id.clone(), cut: Cut::Late },
         Column { title: "Action", cell: |job| job.action.clone(), cut: Cut::Never },
         Column { title: "State", cell: |job| job.state.clone(), cut: Cut::Never },
-        Column {
-            title: "Total",
-            cell: |job| job.total.map(|total| total.to_string()).unwrap_or_default(),
-            cut: Cut::Never,
-        },
+        Column { title: "Total", cell: |job| known(&job.total), cut: Cut::Never },
         Column { title: "Done", cell: |job| job.done.to_string(), cut: Cut::Never },
         Column { title: "Skipped", cell: |job| job.skipped.to_string(), cut: Cut::Never },
-        Column { title: "Reason", cell: |job| job.reason.clone().unwrap_or_default(), cut: Cut::Early },
+        Column { title: "Reason", cell: |job| known(&job.reason), cut: Cut::Early },
     ],
     noun: "bulk jobs",
 };
@@ -186,8 +168,7 @@ pub async fn jobs(client: &Client, cancel: Option<String>, options: &ListingOpti
         client.post(&format!("/bulk/{id}/cancel"), &serde_json::json!({})).await.map_err(advise)?;
         return print(&format!("Cancelled bulk job {id}; what it has done is not undone\n"));
     }
-    let jobs = client.get("/bulk", None).await.map_err(advise)?;
-    TABLE.print(&jobs, options)
+    print_list(client, "/bulk", &TABLE, options).await
 }
 
 #[cfg(test)]

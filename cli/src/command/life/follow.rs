@@ -10,7 +10,7 @@ use reqwest::header::CONTENT_RANGE;
 use reqwest::{Response, StatusCode};
 use serde_json::Value;
 
-use crate::api::{ApiError, Client, read};
+use crate::api::{ApiError, Client, query, read};
 use crate::args::LogsOptions;
 use crate::command::arrays;
 use crate::command::life::{Connection, Pause, advise, details};
@@ -47,10 +47,9 @@ pub async fn copy(
     attempt: Option<i64>,
     follow: bool,
 ) -> anyhow::Result<u64> {
-    let attempt = attempt.map(|attempt| format!(".attempt={attempt}"));
-    let options: Vec<String> = follow.then(|| ".follow=1".to_owned()).into_iter().chain(attempt).collect();
-    let mark = if options.is_empty() { "" } else { "?" };
-    let path = format!("/tasks/{id}/{}{mark}{}", stream.name, options.join("&"));
+    let attempt = attempt.map(|attempt| attempt.to_string());
+    let options = query([(".follow", follow.then(|| "1".to_owned())), (".attempt", attempt)]);
+    let path = format!("/tasks/{id}/{}{options}", stream.name);
     let mut offset = 0;
     let mut output = TaskOutput::new(stream.to_stderr, stream.raw);
     let mut pause = Pause::default();
@@ -138,7 +137,7 @@ impl<'a> Follower<'a> {
         loop {
             let task = self.connection.persist(async || details(self.connection.client, self.id).await).await;
             let task = task.map_err(advise)?;
-            let status = task.get("status").and_then(Value::as_i64).context("the task has no status")?;
+            let status = status::code(&task).context("the task has no status")?;
             let shown = self.show(&task, status).await?;
             if status::has_ended(status) {
                 return Ok(status);
@@ -184,7 +183,7 @@ impl<'a> Follower<'a> {
                 outcome => outcome,
             }
         });
-        futures::future::try_join_all(copies).await?;
+        try_join_all(copies).await?;
         Ok(())
     }
 
@@ -201,7 +200,7 @@ impl<'a> Follower<'a> {
         let mut time = WITHOUT_A_WORD;
         loop {
             let state = self.connection.state(self.id, Some(status), time).await.map_err(advise)?;
-            if state.get("status").and_then(Value::as_i64) != Some(status) {
+            if status::code(&state) != Some(status) {
                 return Ok(());
             }
             time = LONG_POLL;
@@ -294,8 +293,7 @@ async fn of_array_or(
     let mut from = 0;
     loop {
         let path = format!("/arrays/{id}?.from={from}&.limit=100");
-        let page =
-            connection.persist(async || connection.client.get(&path, None).await).await.map_err(advise)?;
+        let page = connection.get(&path).await.map_err(advise)?;
         let elements = read::<Array>(page)?.elements.unwrap_or_default();
         for element in &elements {
             of_element(connection, streams, element).await?;

@@ -11,10 +11,11 @@ use disbatch_wire::history::{
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::api::{ApiError, Client, query, read};
+use crate::api::{ApiError, Client, fields, query, read};
 use crate::args::{BundleOptions, Format, ListingOptions, seconds};
 use crate::command::life::{advise, details};
-use crate::output::{Column, Cut, Screen, Table, document, plain, print, say, visible};
+use crate::command::print_document;
+use crate::output::{Column, Cut, Screen, Table, known, plain, print, say, visible};
 use crate::status;
 
 const TABLE: Table = Table {
@@ -45,7 +46,7 @@ const AUDIT: Table<AuditEntry> = Table {
         Column { title: "What", cell: |entry| entry.what.clone(), cut: Cut::Never },
         Column { title: "Object", cell: object, cut: Cut::Late },
         Column { title: "Changes", cell: changes, cut: Cut::Early },
-        Column { title: "Reason", cell: |entry| entry.reason.clone().unwrap_or_default(), cut: Cut::Early },
+        Column { title: "Reason", cell: |entry| known(&entry.reason), cut: Cut::Early },
     ],
     noun: "entries",
 };
@@ -65,9 +66,9 @@ pub async fn audit(client: &Client, which: AuditSearch, options: &ListingOptions
 
 /// A path with what is given of a search.
 fn address(path: &str, search: &impl Serialize) -> serde_json::Result<String> {
-    let search: Map<String, Value> = serde_json::from_value(serde_json::to_value(search)?)?;
-    let given = search.iter().filter(|(_, value)| !value.is_null());
-    Ok(format!("{path}{}", query(given.map(|(name, value)| (name.as_str(), Some(plain(Some(value))))))))
+    let given = fields(search)?;
+    let pairs = given.iter().map(|(name, value)| (name.as_str(), Some(plain(Some(value)))));
+    Ok(format!("{path}{}", query(pairs)))
 }
 
 /// The key of the last entry of a full page.
@@ -102,9 +103,9 @@ const EVENTS: Table<MomentEvent> = Table {
         Column { title: "When", cell: |event| event.at.clone(), cut: Cut::Never },
         Column { title: "Of", cell: |event| event.kind.clone(), cut: Cut::Never },
         Column { title: "What", cell: |event| event.words.clone(), cut: Cut::Late },
-        Column { title: "Queue", cell: |event| event.queue_name.clone().unwrap_or_default(), cut: Cut::Late },
-        Column { title: "Task", cell: |event| event.task.clone().unwrap_or_default(), cut: Cut::Never },
-        Column { title: "Who", cell: |event| event.by.clone().unwrap_or_default(), cut: Cut::Late },
+        Column { title: "Queue", cell: |event| known(&event.queue_name), cut: Cut::Late },
+        Column { title: "Task", cell: |event| known(&event.task), cut: Cut::Never },
+        Column { title: "Who", cell: |event| known(&event.by), cut: Cut::Late },
     ],
     noun: "events",
 };
@@ -112,23 +113,19 @@ const EVENTS: Table<MomentEvent> = Table {
 const RUNNING: Table<RanThen> = Table {
     columns: &[
         Column { title: "Task", cell: |ran| ran.task.clone(), cut: Cut::Never },
-        Column {
-            title: "Attempt",
-            cell: |ran| ran.attempt.map(|number| number.to_string()).unwrap_or_default(),
-            cut: Cut::Never,
-        },
-        Column { title: "Queue", cell: |ran| ran.queue_name.clone().unwrap_or_default(), cut: Cut::Late },
-        Column { title: "Node", cell: |ran| ran.node.clone().unwrap_or_default(), cut: Cut::Late },
+        Column { title: "Attempt", cell: |ran| known(&ran.attempt), cut: Cut::Never },
+        Column { title: "Queue", cell: |ran| known(&ran.queue_name), cut: Cut::Late },
+        Column { title: "Node", cell: |ran| known(&ran.node), cut: Cut::Late },
         Column { title: "Since", cell: |ran| ran.since.clone(), cut: Cut::Never },
-        Column { title: "Until", cell: |ran| ran.until.clone().unwrap_or_default(), cut: Cut::Never },
+        Column { title: "Until", cell: |ran| known(&ran.until), cut: Cut::Never },
     ],
     noun: "running",
 };
 
 /// Prints what is known of a moment.
 pub async fn at(client: &Client, which: &MomentSearch, options: &ListingOptions) -> anyhow::Result<()> {
-    let found = client.get(&address("/moments", which)?, None).await.map_err(advise)?;
-    print(&document(&found, options, |found| told(found, Screen::of_stdout()))?)
+    let path = address("/moments", which)?;
+    print_document(client, &path, options, |found| told(found, Screen::of_stdout())).await
 }
 
 fn told(moment: &Moment, screen: Screen) -> String {
@@ -174,7 +171,7 @@ pub async fn attempts(client: &Client, id: &str, options: &ListingOptions) -> an
 
 /// The attempt that the task itself holds, if it is not among the earlier ones.
 fn latest(task: &Value, last: Option<&Value>) -> Option<Value> {
-    let status = task.get("status")?.as_i64()?;
+    let status = status::code(task)?;
     let number = task.get("attempt").and_then(Value::as_i64);
     // A task that waits is in no attempt; one that Perl Disbatch ran was in its first.
     let number = number

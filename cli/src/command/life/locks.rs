@@ -4,8 +4,8 @@ use disbatch_wire::locks::{GraphNode, Lock, LockDetails, LockTask, TaskGraph};
 
 use crate::api::{Client, query, segment};
 use crate::args::{GraphOptions, ListingOptions, LocksOptions};
-use crate::command::life::advise;
-use crate::output::{Column, Cut, Screen, Table, document, print};
+use crate::command::{print_document, print_list};
+use crate::output::{Column, Cut, Screen, Table, known};
 use crate::status;
 
 const LOCKS: Table<Lock> = Table {
@@ -13,11 +13,7 @@ const LOCKS: Table<Lock> = Table {
         Column { title: "Lock", cell: |lock| lock.name.clone(), cut: Cut::Early },
         Column { title: "Held by", cell: |lock| lock.held_by.to_string(), cut: Cut::Never },
         Column { title: "Waiting", cell: |lock| lock.waiting.to_string(), cut: Cut::Never },
-        Column {
-            title: "First holder",
-            cell: |lock| lock.holders.first().map(task).unwrap_or_default(),
-            cut: Cut::Late,
-        },
+        Column { title: "First holder", cell: |lock| known(&lock.holders.first().map(task)), cut: Cut::Late },
     ],
     noun: "locks",
 };
@@ -29,29 +25,23 @@ const WAITERS: Table<LockTask> = Table { columns: &TASKS, noun: "tasks that wait
 const TASKS: [Column<LockTask>; 5] = [
     Column { title: "Task", cell: task, cut: Cut::Late },
     Column { title: "Mode", cell: mode, cut: Cut::Never },
-    Column {
-        title: "Status",
-        cell: |held| held.status.map(status::word).unwrap_or_default(),
-        cut: Cut::Never,
-    },
-    Column { title: "Node", cell: |held| held.node.clone().unwrap_or_default(), cut: Cut::Early },
-    Column { title: "Since (UTC)", cell: |held| held.since.clone().unwrap_or_default(), cut: Cut::Never },
+    Column { title: "Status", cell: |held| known(&held.status.map(status::word)), cut: Cut::Never },
+    Column { title: "Node", cell: |held| known(&held.node), cut: Cut::Early },
+    Column { title: "Since (UTC)", cell: |held| known(&held.since), cut: Cut::Never },
 ];
 
 /// Prints the locks that tasks hold or wait for, or one of them.
 pub async fn run(client: &Client, which: &LocksOptions, options: &ListingOptions) -> anyhow::Result<()> {
-    let screen = Screen::of_stdout();
     if let Some(name) = &which.name {
-        let lock = client.get(&format!("/locks/{}", segment(name)), None).await.map_err(advise)?;
-        return print(&document(&lock, options, |lock| details(lock, screen))?);
+        let path = format!("/locks/{}", segment(name));
+        return print_document(client, &path, options, |lock| details(lock, Screen::of_stdout())).await;
     }
     let pairs = [
         (".prefix", which.prefix.clone()),
         (".after", which.after.clone()),
         (".limit", options.limit.map(|limit| limit.to_string())),
     ];
-    let locks = client.get(&format!("/locks{}", query(pairs)), None).await.map_err(advise)?;
-    LOCKS.print(&locks, options)
+    print_list(client, &format!("/locks{}", query(pairs)), &LOCKS, options).await
 }
 
 fn details(lock: &LockDetails, screen: Screen) -> String {
@@ -101,8 +91,7 @@ pub async fn graph(client: &Client, which: &GraphOptions, options: &ListingOptio
         (".limit", options.limit.map(|limit| limit.to_string())),
     ];
     let path = format!("/tasks/{}/graph{}", which.id, query(pairs));
-    let graph = client.get(&path, None).await.map_err(advise)?;
-    print(&document(&graph, options, |graph| graph_text(graph, Screen::of_stdout()))?)
+    print_document(client, &path, options, |graph| graph_text(graph, Screen::of_stdout())).await
 }
 
 /// A line for each task, those that come first at the top.

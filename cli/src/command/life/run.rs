@@ -1,6 +1,5 @@
 //! `disbatch run QUEUE PARAMS` and `disbatch wait ID ..`
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use anyhow::{Context, anyhow, ensure};
 use disbatch_values::text::percent;
 use disbatch_wire::arrays::Array;
 use futures::stream::{FuturesUnordered, StreamExt};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
 
@@ -18,7 +17,7 @@ use crate::args::{RunOptions, WaitOptions};
 use crate::command::life::follow::{Follower, STDERR, STDOUT, Stream};
 use crate::command::life::{Connection, act, advise};
 use crate::command::{arrays, create_tasks};
-use crate::output::{plain, print, say, visible};
+use crate::output::{plain, print, progress_bar, say, visible};
 use crate::status;
 
 /// Creates a task, shows its output and ends as it ends.
@@ -26,7 +25,7 @@ pub async fn run(client: &Client, options: RunOptions) -> anyhow::Result<ExitCod
     ensure!(options.task.array.is_none(), "run follows one task: --array is for create-task");
     let params = params(&options.params)?;
     let signals = Signals::listen().context("cannot listen for signals")?;
-    let body = create_tasks::request(&options.queue, params, &options.task.clone().with_file()?);
+    let body = create_tasks::request(&options.queue, params, &options.task.clone().with_file()?)?;
     let connection = Connection::new(client);
     let answer = client.post("/tasks", &body).await.map_err(|error| not_created(error, &options))?;
     connection.answered();
@@ -119,11 +118,11 @@ pub async fn wait(client: &Client, options: &WaitOptions) -> anyhow::Result<Exit
     let mut ids = options.ids.clone();
     let mut seen = std::collections::HashSet::new();
     ids.retain(|id| seen.insert(id.clone()));
-    let bar = std::io::stderr().is_terminal().then(|| bar(ids.len())).transpose()?;
+    let bar = progress_bar(Some(ids.len() as u64), "{wide_bar} {pos}/{len} ended, {elapsed} {msg}")?;
     let waiting = Waiting {
         connection: Connection::patient(client),
         turns: Semaphore::new(AT_ONCE),
-        poll: if bar.is_some() || ids.len() > AT_ONCE { SHORT_POLL } else { LONG_POLL },
+        poll: if !bar.is_hidden() || ids.len() > AT_ONCE { SHORT_POLL } else { LONG_POLL },
         bar,
     };
     let waited = waiting.for_all(&ids, options.any);
@@ -131,9 +130,7 @@ pub async fn wait(client: &Client, options: &WaitOptions) -> anyhow::Result<Exit
         None => waited.await,
         Some(time) => tokio::time::timeout(time, waited).await.unwrap_or(Ok(None)),
     };
-    if let Some(bar) = &waiting.bar {
-        bar.finish_and_clear();
-    }
+    waiting.bar.finish_and_clear();
     match outcome? {
         Some(code) => Ok(ExitCode::from(code)),
         None => {
@@ -143,18 +140,11 @@ pub async fn wait(client: &Client, options: &WaitOptions) -> anyhow::Result<Exit
     }
 }
 
-fn bar(tasks: usize) -> anyhow::Result<ProgressBar> {
-    let bar = ProgressBar::new(tasks as u64);
-    bar.set_style(ProgressStyle::with_template("{wide_bar} {pos}/{len} ended, {elapsed} {msg}")?);
-    bar.enable_steady_tick(Duration::from_millis(200));
-    Ok(bar)
-}
-
 struct Waiting<'a> {
     connection: Connection<'a>,
     turns: Semaphore,
     poll: Duration,
-    bar: Option<ProgressBar>,
+    bar: ProgressBar,
 }
 
 impl Waiting<'_> {
@@ -168,16 +158,11 @@ impl Waiting<'_> {
             let end = end.map_err(advise)?;
             let line = format!("{id} {}\n", end.told);
             let end = end.status;
-            match &self.bar {
-                Some(bar) => bar.suspend(|| print(&line))?,
-                None => print(&line)?,
-            }
+            self.bar.suspend(|| print(&line))?;
             if any {
                 return Ok(Some(status::exit_code(end)));
             }
-            if let Some(bar) = &self.bar {
-                bar.inc(1);
-            }
+            self.bar.inc(1);
             codes[place] = status::exit_code(end);
         }
         Ok(Some(codes.into_iter().find(|code| *code != 0).unwrap_or(0)))
@@ -198,12 +183,11 @@ impl Waiting<'_> {
                 }
             };
             drop(turn);
-            let status = state.get("status").and_then(Value::as_i64);
-            if let Some(status) = status.filter(|status| status::has_ended(*status)) {
+            if let Some(status) = status::code(&state).filter(|status| status::has_ended(*status)) {
                 return Ok(End { status, told: status::word(status) });
             }
-            if let (Some(bar), Some(progress)) = (&self.bar, state.get("progress")) {
-                bar.set_message(progress_text(progress));
+            if let Some(progress) = state.get("progress") {
+                self.bar.set_message(progress_text(progress));
             }
         }
     }
@@ -215,15 +199,11 @@ impl Waiting<'_> {
         loop {
             turns.tick().await;
             let path = format!("/arrays/{id}?.limit=1");
-            let array =
-                self.connection.persist(async || self.connection.client.get(&path, None).await).await?;
-            let array: Array = read(array).unwrap_or_default();
+            let array: Array = read(self.connection.get(&path).await?).unwrap_or_default();
             if array.state == "done" {
                 return Ok(End { status: arrays::worst(&array), told: arrays::summary(&array) });
             }
-            if let Some(bar) = &self.bar {
-                bar.set_message(visible(&arrays::summary(&array)));
-            }
+            self.bar.set_message(visible(&arrays::summary(&array)));
         }
     }
 }

@@ -9,8 +9,8 @@ use crate::args::{ExplainOptions, Format, ListingOptions, ShownArray, seconds};
 use crate::command::life::history::exit;
 use crate::command::life::run::progress_text;
 use crate::command::life::{advise, details};
-use crate::command::{arrays, oid};
-use crate::output::{document, plain, print, shows_marks, visible};
+use crate::command::{arrays, oid, print_document};
+use crate::output::{document, facts, plain, print, shows_marks, texts, visible};
 use crate::status;
 
 /// Prints what a person wants to know of a task.
@@ -43,20 +43,17 @@ async fn name_queue(client: &Client, task: &mut Value) {
 
 /// Why it is in its status, as its history tells of tasks that did not come to an end of their own.
 fn reason(task: &Value) -> String {
-    let is_told = matches!(task.get("status").and_then(Value::as_i64), Some(-7..=-3));
+    let is_told = matches!(status::code(task), Some(-7..=-3));
     let last = task.get("history").and_then(Value::as_array).and_then(|history| history.last());
     // The submission is no reason for anything.
     let last = last.filter(|last| last.get("status") == task.get("status"));
     match last.and_then(|last| last.get("note")).filter(|_| is_told) {
         Some(note) => plain(Some(note)),
-        None if task.get("status").and_then(Value::as_i64) == Some(-6) => {
-            "its runner or its node disappeared".to_owned()
-        }
+        None if status::code(task) == Some(-6) => "its runner or its node disappeared".to_owned(),
         None => String::new(),
     }
 }
 
-/// A line for each fact; those that are not known have none.
 fn text(task: &Value) -> String {
     let field = |name: &str| plain(task.get(name));
     let lines = [
@@ -79,7 +76,7 @@ fn text(task: &Value) -> String {
         ("Unique key", field("unique")),
         ("Group", field("group")),
         ("Priority", field("priority")),
-        ("Tags", tags(task)),
+        ("Tags", texts(task, "tags").join(", ")),
         ("Cancel", cancel(task.get("cancel"))),
         ("Exit", exit(task.get("exit"))),
         ("Parameters", field("params")),
@@ -89,34 +86,29 @@ fn text(task: &Value) -> String {
         ("Output", output(task, "stdout")),
         ("Errors", output(task, "stderr")),
     ];
-    let lines = lines.into_iter().map(|(title, text)| (title.to_owned(), text)).chain(steps(task));
-    let lines = lines.filter(|(_, text)| !text.is_empty());
-    lines.map(|(title, text)| format!("{title:<12}{}\n", visible(&text))).collect()
+    facts(lines) + &facts(steps(task))
 }
 
 /// What it waits for an answer to, and whose.
 fn asks(task: &Value) -> String {
     let Some(awaiting) = task.get("awaiting") else { return String::new() };
-    let who = awaiting.get("who").and_then(Value::as_array).into_iter().flatten().map(|who| plain(Some(who)));
-    let who: Vec<String> = who.collect();
-    let of = if who.is_empty() { "operators".to_owned() } else { who.join(", ") };
-    format!("{} (of {of})", plain(awaiting.get("title")))
+    format!("{} (of {})", plain(awaiting.get("title")), who(awaiting))
 }
 
-fn tags(task: &Value) -> String {
-    let tags = task.get("tags").and_then(Value::as_array).into_iter().flatten();
-    tags.map(|tag| plain(Some(tag))).collect::<Vec<_>>().join(", ")
+/// Who may answer.
+pub fn who(awaiting: &Value) -> String {
+    let who = texts(awaiting, "who");
+    if who.is_empty() { "operators".to_owned() } else { who.join(", ") }
 }
 
 /// How far each step is: `convert (My::Convert): failed, code 1, 3.2 s`.
 fn steps(task: &Value) -> impl Iterator<Item = (String, String)> {
-    let code = |of: &Value| of.get("status").and_then(Value::as_i64);
-    let is_over = code(task).is_some_and(status::has_ended);
+    let is_over = status::code(task).is_some_and(status::has_ended);
     let steps = task.get("steps").and_then(Value::as_array).into_iter().flatten();
     steps.enumerate().map(move |(index, step)| {
         let plugin = Some(plain(step.get("plugin"))).filter(|plugin| !plugin.is_empty());
         let plugin = plugin.map(|plugin| format!(" ({plugin})")).unwrap_or_default();
-        let never_ran = is_over && code(step) == Some(Status::Queued.code());
+        let never_ran = is_over && status::code(step) == Some(Status::Queued.code());
         let status = if never_ran { "not run".to_owned() } else { status::of(step) };
         let facts = [status, exit(step.get("exit")), plain(step.get("message"))];
         let facts: Vec<String> = facts.into_iter().filter(|fact| !fact.is_empty()).collect();
@@ -125,7 +117,7 @@ fn steps(task: &Value) -> impl Iterator<Item = (String, String)> {
 }
 
 fn state(task: &Value) -> String {
-    let Some(code) = task.get("status").and_then(Value::as_i64) else { return plain(task.get("status")) };
+    let Some(code) = status::code(task) else { return plain(task.get("status")) };
     let word = status::word(code);
     if word.ends_with(char::is_numeric) { word } else { format!("{word} ({code})") }
 }
@@ -179,10 +171,9 @@ pub async fn explain(
         (Some(id), _) => format!("/tasks/{id}/explain"),
         (None, queue) => format!("/queues/{}/explain", segment(queue.as_deref().unwrap_or_default())),
     };
-    let answer = client.get(&path, None).await.map_err(advise)?;
     let marks = if shows_marks() { ["✓", "✗"] } else { ["ok ", "NO "] };
     let text = if which.id.is_some() { explain_text } else { of_queue };
-    print(&document(&answer, options, |answer| text(answer, marks))?)
+    print_document(client, &path, options, |answer| text(answer, marks)).await
 }
 
 fn of_queue(answer: &Value, [able, unable]: [&str; 2]) -> String {

@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use serde_json::{Map, Value, json};
 
-use crate::api::{Client, segment};
+use crate::api::{Client, given, segment};
 use crate::args::{QueueAndReason, SetTaskOptions, seconds};
 use crate::command::life::act::each;
-use crate::command::life::{advise, with_reason};
+use crate::command::life::advise;
 use crate::output::print;
 
 /// Lets none of a queue's tasks start.
@@ -123,9 +123,8 @@ fn value(path: &str, text: &str) -> Result<Value, String> {
 
 /// Gives tasks that wait another priority, one after the other.
 pub async fn set_task(client: &Client, options: &SetTaskOptions) -> anyhow::Result<ExitCode> {
-    let mut body = with_reason(options.reason.as_deref());
-    body.insert("priority".to_owned(), options.priority.into());
-    let body = serde_json::Value::Object(body);
+    let reason = options.reason.clone().map(Value::from);
+    let body = Value::Object(given([("reason", reason), ("priority", Some(options.priority.into()))]));
     each(&options.ids, async |id| {
         client.post(&format!("/tasks/{id}/priority"), &body).await?;
         Ok(format!("has the priority {}", options.priority))

@@ -5,16 +5,17 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context, bail, ensure};
+use disbatch_wire::queues::Queue;
 use reqwest::StatusCode;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{given, path};
-use crate::api::{ApiError, Client};
+use super::path;
+use crate::api::{ApiError, Client, given};
 use crate::args::ImportedJobs;
 use crate::command::life::advise;
 use crate::input;
-use crate::output::{plain, print, shown_name};
+use crate::output::{items, plain, print, shown_name};
 
 /// What is read of a job. It may have more.
 #[derive(Debug, Default, Deserialize)]
@@ -58,7 +59,7 @@ struct ImportOutcome<'a> {
 pub async fn run(client: &Client, options: &ImportedJobs) -> anyhow::Result<()> {
     let jobs = input::documents(input::parse(&input::read(&options.file)?)?)?;
     let queues = client.get("/queues?.details=true", None).await.map_err(advise)?;
-    let new = schedules(&jobs, queues.as_array().map_or(&[][..], Vec::as_slice), options.queue.as_deref())?;
+    let new = schedules(&jobs, &items(&queues), options.queue.as_deref())?;
     let mut outcome = ImportOutcome::default();
     for schedule in &new {
         match client.post("/schedules", &schedule.body).await {
@@ -86,7 +87,7 @@ async fn take_back(client: &Client, made: &[(&New, String)]) -> anyhow::Result<(
     Ok(())
 }
 
-fn schedules(jobs: &[Value], queues: &[Value], queue: Option<&str>) -> anyhow::Result<Vec<New>> {
+fn schedules(jobs: &[Value], queues: &[Queue], queue: Option<&str>) -> anyhow::Result<Vec<New>> {
     ensure!(!jobs.is_empty(), "there are no jobs in it");
     let (mut new, mut problems, mut names) = (Vec::new(), Vec::new(), BTreeSet::new());
     for document in jobs {
@@ -110,7 +111,7 @@ fn schedules(jobs: &[Value], queues: &[Value], queue: Option<&str>) -> anyhow::R
 }
 
 /// The schedule that a job becomes.
-fn schedule(document: &Value, queues: &[Value], queue: Option<&str>) -> anyhow::Result<New> {
+fn schedule(document: &Value, queues: &[Queue], queue: Option<&str>) -> anyhow::Result<New> {
     let given_job = document.get("job").context("it has no job")?;
     let job = Job::deserialize(given_job).context("job")?;
     let id = document.get("_id").and_then(Value::as_str);
@@ -129,12 +130,12 @@ fn schedule(document: &Value, queues: &[Value], queue: Option<&str>) -> anyhow::
         Some(Value::Object(params)) => params,
         Some(other) => Map::from_iter([("parameters".to_owned(), other)]),
     };
-    params.extend(given(vec![
+    params.extend(given([
         ("url", job.url.clone().map(Value::from)),
         ("httpHeaders", job.http_headers.clone().map(Value::from)),
     ]));
-    let mut body = given(vec![("description", job.description.clone().map(Value::from))]);
-    body.extend(given(vec![
+    let body = given([
+        ("description", job.description.clone().map(Value::from)),
         ("name", Some(name.into())),
         ("queue", Some(queue.into())),
         ("cron", cron.map(Value::from)),
@@ -143,24 +144,23 @@ fn schedule(document: &Value, queues: &[Value], queue: Option<&str>) -> anyhow::
         ("paused", Some(true.into())),
         ("params", Some(params.into())),
         ("options", job.timeout.map(|timeout| json!({ "timeout": timeout }))),
-    ]));
+    ]);
     let is_secret = |key: &String| key.get(..6).is_some_and(|start| start.eq_ignore_ascii_case("secure"));
     let had_secrets = given_job.as_object().is_some_and(|job| job.keys().any(is_secret));
     Ok(New { name: name.to_owned(), body: body.into(), is_manual: cron.is_none(), had_secrets })
 }
 
 /// The queue of a plugin: that of the tenant, or else one of no tenant.
-fn queue_of(plugin: &str, tenant: Option<&str>, queues: &[Value]) -> anyhow::Result<String> {
-    let text = |queue: &Value, key: &str| queue.get(key).and_then(Value::as_str).map(str::to_owned);
+fn queue_of(plugin: &str, tenant: Option<&str>, queues: &[Queue]) -> anyhow::Result<String> {
     let of = |tenant: Option<&str>| {
-        let is_one = |queue: &&Value| {
-            text(queue, "plugin").as_deref() == Some(plugin) && text(queue, "tenant").as_deref() == tenant
+        let is_one = |queue: &&Queue| {
+            queue.plugin == plugin && queue.details.get("tenant").and_then(Value::as_str) == tenant
         };
         queues.iter().filter(is_one).collect::<Vec<_>>()
     };
     let own = tenant.map(|tenant| of(Some(tenant))).filter(|own| !own.is_empty());
     match own.unwrap_or_else(|| of(None)).as_slice() {
-        [one] => text(one, "id").context("a queue without an id"),
+        [one] => Ok(one.id.clone()),
         [] => bail!("no queue has the plugin {plugin}: make one, or give --queue"),
         several => bail!("{} queues have the plugin {plugin}: give --queue", several.len()),
     }
@@ -192,14 +192,14 @@ impl ImportOutcome<'_> {
 mod tests {
     use super::*;
 
-    fn queues() -> Vec<Value> {
-        vec![
-            json!({ "id": "q1", "plugin": "csv", "tenant": null }),
-            json!({ "id": "q2", "plugin": "csv", "tenant": "ibm" }),
-            json!({ "id": "q3", "plugin": "twice", "tenant": null }),
-            json!({ "id": "q4", "plugin": "twice", "tenant": null }),
-            json!({ "id": "q5", "plugin": "other", "tenant": "acme" }),
-        ]
+    fn queues() -> Vec<Queue> {
+        items(&json!([
+            { "id": "q1", "plugin": "csv", "tenant": null },
+            { "id": "q2", "plugin": "csv", "tenant": "ibm" },
+            { "id": "q3", "plugin": "twice", "tenant": null },
+            { "id": "q4", "plugin": "twice", "tenant": null },
+            { "id": "q5", "plugin": "other", "tenant": "acme" },
+        ]))
     }
 
     fn of(job: Value) -> Result<New, String> {

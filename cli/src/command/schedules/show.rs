@@ -2,14 +2,18 @@
 
 use std::process::ExitCode;
 
-use disbatch_wire::schedules::{CalendarUse, LastTime, RunOfSchedule, RunsOfSchedule, Schedule};
+use disbatch_wire::schedules::{
+    Backfilled, CalendarUse, ClockChange, LastTime, MissingTime, NextTime, RunOfSchedule, RunsOfSchedule,
+    Schedule, SchedulePreview,
+};
 use serde_json::{Value, json};
 
-use super::{given, path, uses};
-use crate::api::{Client, query};
+use super::{path, uses};
+use crate::api::{Client, given, query, read};
 use crate::args::{BackfillOptions, ListingOptions, PreviewOptions, RunsOptions, ScheduleFilter, seconds};
 use crate::command::life::{advise, agreed};
-use crate::output::{self, Column, Cut, Screen, Table, document, known, plain, print, visible};
+use crate::command::{print_document, print_list};
+use crate::output::{self, Column, Cut, Screen, Table, document, facts, known, plain, print, visible};
 
 const SCHEDULES: Table<Schedule> = Table {
     columns: &[
@@ -25,8 +29,7 @@ const SCHEDULES: Table<Schedule> = Table {
 };
 
 pub async fn list(client: &Client, filter: &ScheduleFilter, options: &ListingOptions) -> anyhow::Result<()> {
-    let schedules = client.get(&address(filter, options.limit), None).await.map_err(advise)?;
-    SCHEDULES.print(&schedules, options)
+    print_list(client, &address(filter, options.limit), &SCHEDULES, options).await
 }
 
 fn address(filter: &ScheduleFilter, limit: Option<i64>) -> String {
@@ -55,17 +58,15 @@ fn next(schedule: &Schedule) -> String {
 
 /// Prints what a person wants to know of a schedule.
 pub async fn show(client: &Client, schedule: &str, options: &ListingOptions) -> anyhow::Result<()> {
-    let found = client.get(&path(schedule)?, None).await.map_err(advise)?;
-    print(&document(&found, options, text)?)
+    print_document(client, &path(schedule)?, options, text).await
 }
 
-/// A line for each fact; those that are not known have none.
 fn text(schedule: &Schedule) -> String {
     let time = |seconds: u64| if seconds == 0 { String::new() } else { seconds::words(seconds as f64) };
     let counts = &schedule.counts;
     let success = schedule.last_success.as_ref().and_then(|success| success.finish.clone());
     let options = Some(&schedule.options).filter(|options| !options.is_empty());
-    let lines = [
+    facts([
         ("Schedule", schedule.name.clone()),
         ("Id", schedule.id.clone()),
         ("For", schedule.description.clone()),
@@ -90,9 +91,7 @@ fn text(schedule: &Schedule) -> String {
         ("Tenant", known(&schedule.tenant)),
         ("Revision", schedule.rev.to_string()),
         ("Changed", known(&schedule.changed)),
-    ];
-    let lines = lines.into_iter().filter(|(_, text)| !text.is_empty());
-    lines.map(|(title, text)| format!("{title:<12}{}\n", visible(&text))).collect()
+    ])
 }
 
 fn told_last(last: &LastTime) -> String {
@@ -150,11 +149,11 @@ fn outcome(last: &LastTime) -> String {
     if last.outcome.is_empty() { known(&last.task) } else { last.outcome.clone() }
 }
 
-const TIMES: Table = Table {
+const TIMES: Table<MissingTime> = Table {
     columns: &[
-        Column { title: "Time (UTC)", cell: |time| plain(time.get("at")), cut: Cut::Never },
-        Column { title: "There", cell: |time| plain(time.get("local")), cut: Cut::Never },
-        Column { title: "Offset", cell: |time| plain(time.get("offset")), cut: Cut::Never },
+        Column { title: "Time (UTC)", cell: |time| known(&time.at), cut: Cut::Never },
+        Column { title: "There", cell: |time| known(&time.local), cut: Cut::Never },
+        Column { title: "Offset", cell: |time| known(&time.offset), cut: Cut::Never },
     ],
     noun: "times",
 };
@@ -171,7 +170,7 @@ pub async fn preview(
             client.get(&format!("{}/preview{}", path(schedule)?, query(pairs)), None).await
         }
         None => {
-            let body = given(vec![
+            let body = given([
                 ("cron", Some(json!(options.cron))),
                 ("zone", options.zone.clone().map(Value::from)),
                 ("calendars", uses(&options.calendars)),
@@ -184,23 +183,14 @@ pub async fn preview(
     print(&document(&answer.map_err(advise)?, listing, |answer| preview_text(answer, Screen::of_stdout()))?)
 }
 
-fn preview_text(answer: &Value, screen: Screen) -> String {
-    let mut text = times(answer.get("times"), screen);
-    for change in answer.get("changes").and_then(Value::as_array).into_iter().flatten() {
-        let part = |name: &str| visible(&plain(change.get(name)));
-        text.push_str(&format!(
-            "At {} UTC the offset of {} goes from {} to {}.\n",
-            part("at"),
-            visible(&plain(answer.get("zone"))),
-            part("before"),
-            part("after")
-        ));
+fn preview_text(SchedulePreview { zone, times, changes }: &SchedulePreview, screen: Screen) -> String {
+    let time = |NextTime { at, local, offset, .. }| MissingTime { at, local, offset };
+    let mut text = TIMES.render(&times.iter().cloned().map(time).collect::<Vec<_>>(), screen);
+    for ClockChange { at, before, after } in changes {
+        let [at, zone, before, after] = [&known(at), zone, before, after].map(|text| visible(text));
+        text.push_str(&format!("At {at} UTC the offset of {zone} goes from {before} to {after}.\n"));
     }
     text
-}
-
-fn times(times: Option<&Value>, screen: Screen) -> String {
-    TIMES.render(times.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default(), screen)
 }
 
 /// Makes the tasks that are missing between two times: shows which, asks, and prints their ids.
@@ -215,12 +205,14 @@ pub async fn backfill(
         body[".preview"] = true.into();
         let answer = client.post(&path, &body).await.map_err(advise)?;
         if options.preview {
-            let text = |answer: &Value| times(answer.get("times"), Screen::of_stdout());
+            let text = |missing: &Backfilled| {
+                TIMES.render(missing.times.as_deref().unwrap_or_default(), Screen::of_stdout())
+            };
             print(&document(&answer, listing, text)?)?;
             return Ok(ExitCode::SUCCESS);
         }
-        let count = plain(answer.get("count"));
-        if count == "0" {
+        let Backfilled { count, .. } = read(answer)?;
+        if count == 0 {
             print("0 tasks: nothing is missing\n")?;
             return Ok(ExitCode::SUCCESS);
         }
@@ -234,16 +226,14 @@ pub async fn backfill(
     Ok(ExitCode::SUCCESS)
 }
 
-fn told(answer: &Value, schedule: &str) -> String {
-    let tasks = answer.get("tasks").and_then(Value::as_array);
-    let lines: String = tasks.into_iter().flatten().map(|id| format!("{}\n", plain(Some(id)))).collect();
-    format!("Created {} tasks of schedule {schedule}\n{lines}", plain(answer.get("count")))
+fn told(made: &Backfilled, schedule: &str) -> String {
+    let lines: String = made.tasks.iter().flatten().map(|id| format!("{id}\n")).collect();
+    format!("Created {} tasks of schedule {schedule}\n{lines}", made.count)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::read;
     use crate::args::ScheduleCommand;
     use crate::command::schedules::tests::command;
 
@@ -321,14 +311,16 @@ mod tests {
     fn times_and_changes_of_the_clock_are_told() {
         let answer = json!({
             "zone": "Europe/Berlin",
-            "times": [{ "at": "2027-03-27T01:30:00", "local": "2027-03-27T02:30:00", "offset": "+01:00" }],
+            "times": [{
+                "at": "2027-03-27T01:30:00", "local": "2027-03-27T02:30:00", "offset": "+01:00", "moved": false, "twice": false,
+            }],
             "changes": [{ "at": "2027-03-28T01:00:00", "before": "+01:00", "after": "+02:00" }],
         });
-        let told = preview_text(&answer, Screen::default());
+        let told = preview_text(&read(answer).unwrap(), Screen::default());
         assert!(told.contains("2027-03-27T01:30:00 | 2027-03-27T02:30:00 | +01:00 | \n"), "{told}");
         let end = "1 total times.\nAt 2027-03-28T01:00:00 UTC the offset of Europe/Berlin goes from +01:00 to +02:00.\n";
         assert!(told.ends_with(end), "{told}");
-        assert!(preview_text(&json!({}), Screen::default()).ends_with("0 total times.\n"));
+        assert!(preview_text(&SchedulePreview::default(), Screen::default()).ends_with("0 total times.\n"));
     }
 
     #[test]
@@ -346,6 +338,6 @@ mod tests {
     #[test]
     fn new_tasks_are_lines() {
         let answer = json!({ "count": 2, "tasks": ["6b", "7c"] });
-        assert_eq!(told(&answer, "nightly"), "Created 2 tasks of schedule nightly\n6b\n7c\n");
+        assert_eq!(told(&read(answer).unwrap(), "nightly"), "Created 2 tasks of schedule nightly\n6b\n7c\n");
     }
 }

@@ -13,6 +13,8 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+use super::sections::seconds;
+
 /// How long a session may be idle unless configured otherwise.
 const IDLE: Duration = Duration::from_secs(12 * 3600);
 
@@ -29,23 +31,22 @@ pub struct SessionLimits {
 
 /// The section `access`.
 #[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
 pub struct Access {
     /// How long a session lasts without being used.
-    #[serde(default)]
-    session_idle: Option<Length>,
+    #[serde(deserialize_with = "length")]
+    session_idle: Option<Duration>,
     /// How long a session lasts in all.
-    #[serde(default)]
-    session_lifetime: Option<Length>,
-    /// A web server that requests come through.
-    #[serde(default)]
+    #[serde(deserialize_with = "length")]
+    session_lifetime: Option<Duration>,
     pub proxy: Option<Proxy>,
 }
 
 impl Access {
     /// How long sessions last: 12 hours idle and a week in all unless configured otherwise.
     pub fn session_limits(&self) -> SessionLimits {
-        let length = |given: Option<Length>, default| given.map_or(default, |length| length.0);
-        SessionLimits { idle: length(self.session_idle, IDLE), whole: length(self.session_lifetime, WHOLE) }
+        let (idle, whole) = (self.session_idle.unwrap_or(IDLE), self.session_lifetime.unwrap_or(WHOLE));
+        SessionLimits { idle, whole }
     }
 }
 
@@ -55,7 +56,6 @@ pub struct Proxy {
     /// Where it is. What comes from anywhere else is not believed.
     pub addresses: Vec<Network>,
     /// The header that it puts the name of the user into whom it has let in. Unset: it asks nobody.
-    #[serde(default)]
     pub user_header: Option<String>,
 }
 
@@ -86,18 +86,9 @@ impl<'de> Deserialize<'de> for Network {
     }
 }
 
-/// Seconds, from one to ten years.
-#[derive(Debug, Clone, Copy)]
-struct Length(Duration);
-
-impl<'de> Deserialize<'de> for Length {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = Value::deserialize(deserializer)?;
-        let seconds = value.as_f64().filter(|seconds| (1.0..=315_360_000.0).contains(seconds));
-        seconds.map(|seconds| Self(Duration::from_secs_f64(seconds))).ok_or_else(|| {
-            D::Error::custom(format!("expected a number of seconds from 1 to 315360000, got {value}"))
-        })
-    }
+/// Ten years at most.
+fn length<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    Option::<Value>::deserialize(deserializer)?.map(|value| seconds(&value, 1.0..=315_360_000.0)).transpose()
 }
 
 /// The names and addresses that requests may use for the DCI, without port, besides those of its own host for itself.
@@ -153,7 +144,6 @@ impl Tls {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct Inbox {
     /// By the name that documents have as `by`. When unset, whoever can write to the inbox may submit to any queue.
-    #[serde(default)]
     producers: Option<BTreeMap<String, Producer>>,
 }
 
@@ -161,13 +151,10 @@ pub struct Inbox {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct Producer {
     /// Who its tasks say has submitted them.
-    #[serde(default)]
     pub owner: Option<String>,
     /// For whom its tasks are, in queues that are nobody's.
-    #[serde(default)]
     pub tenant: Option<String>,
     /// The only queues that it may submit to, by name or id.
-    #[serde(default)]
     queues: Option<Vec<String>>,
     /// Nothing is configured.
     #[serde(skip)]

@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-use super::Flag;
+use super::OnByDefault;
+use super::reports::address;
+use super::sections::Names;
 use crate::plugin::{Engine, Program, ProgramType};
 
 /// What is configured of engines. Programs, and Perl where there is Perl, can be run anywhere. Whether people may start
@@ -16,7 +17,6 @@ use crate::plugin::{Engine, Program, ProgramType};
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Engines {
-    /// Perl modules.
     pub perl: PerlEngine,
     /// Containers; not to be run when unset.
     pub container: Option<ContainerEngine>,
@@ -27,42 +27,28 @@ pub struct Engines {
 }
 
 /// How Perl modules are run.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct PerlEngine {
-    /// Whether they are.
-    pub enabled: Flag,
+    pub enabled: OnByDefault,
     /// The interpreter, `perl` when unset.
     pub interpreter: Option<String>,
     /// Folders in which modules are looked for before those of the interpreter; relative to the configuration.
     pub lib: Vec<PathBuf>,
 }
 
-impl Default for PerlEngine {
-    fn default() -> Self {
-        Self { enabled: Flag::on(), interpreter: None, lib: Vec::new() }
-    }
-}
-
 /// How containers are run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ContainerEngine {
-    /// Whether they are.
     #[serde(skip_serializing)]
-    pub enabled: Flag,
+    pub enabled: OnByDefault,
     /// The path or the address of the container engine's socket; looked for when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub socket: Option<String>,
     /// Networks of the container engine, by name, that plugins of the database may have besides [`Self::HARMLESS`].
     #[serde(skip_serializing)]
     pub networks: Vec<String>,
-}
-
-impl Default for ContainerEngine {
-    fn default() -> Self {
-        Self { enabled: Flag::on(), socket: None, networks: Vec::new() }
-    }
 }
 
 impl ContainerEngine {
@@ -76,12 +62,11 @@ impl ContainerEngine {
 }
 
 /// How web services are asked.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HttpEngine {
-    /// Whether they are.
     #[serde(skip_serializing)]
-    pub enabled: Flag,
+    pub enabled: OnByDefault,
     /// The address of the web server that they call back.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "address")]
     pub callback_url: Option<String>,
@@ -90,19 +75,12 @@ pub struct HttpEngine {
     pub allow: Option<Vec<String>>,
 }
 
-impl Default for HttpEngine {
-    fn default() -> Self {
-        Self { enabled: Flag::on(), callback_url: None, allow: None }
-    }
-}
-
 /// How Kubernetes is used.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct KubernetesEngine {
-    /// Whether it is.
     #[serde(skip_serializing)]
-    pub enabled: Flag,
+    pub enabled: OnByDefault,
     /// How the cluster is reached; relative to the configuration. Looked for when unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubeconfig: Option<PathBuf>,
@@ -111,12 +89,6 @@ pub struct KubernetesEngine {
     pub namespace: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant_namespaces: Option<TenantNamespaces>,
-}
-
-impl Default for KubernetesEngine {
-    fn default() -> Self {
-        Self { enabled: Flag::on(), kubeconfig: None, namespace: None, tenant_namespaces: None }
-    }
 }
 
 /// Which namespace a tenant has.
@@ -167,16 +139,6 @@ impl Engines {
     }
 }
 
-fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    let given = Option::<String>::deserialize(deserializer)?;
-    match given {
-        Some(url) if !url.starts_with("http://") && !url.starts_with("https://") => {
-            Err(D::Error::custom(format!("expected an address with http:// or https://, got {url:?}")))
-        }
-        other => Ok(other),
-    }
-}
-
 /// The plugins that a queue may be created with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AllowedPlugins {
@@ -217,19 +179,12 @@ impl AllowedPlugins {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "expected a list of names or an object with names as keys")]
-enum Given {
-    List(Vec<String>),
-    Keys(Map<String, Value>),
-}
-
 impl<'de> Deserialize<'de> for AllowedPlugins {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut unknown_keys = Vec::new();
-        let entries = match Given::deserialize(deserializer)? {
-            Given::List(names) => names.into_iter().map(|name| (name, PluginEntry::Named)).collect(),
-            Given::Keys(map) => map
+        let entries = match Names::deserialize(deserializer)? {
+            Names::List(names) => names.into_iter().map(|name| (name, PluginEntry::Named)).collect(),
+            Names::Keys(map) => map
                 .into_iter()
                 .map(|(name, value)| {
                     let entry = entry(&name, value, &mut unknown_keys);

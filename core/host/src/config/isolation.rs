@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use disbatch_documents::PluginName;
 use serde::de::Error;
@@ -95,7 +95,6 @@ impl<'de> Deserialize<'de> for Pattern {
 /// The user whom plugins run as.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunAs {
-    /// The user's name.
     pub user: String,
     /// The name of the group in place of the user's own.
     pub group: Option<String>,
@@ -105,7 +104,6 @@ pub struct RunAs {
 #[serde(deny_unknown_fields)]
 struct Names {
     user: String,
-    #[serde(default)]
     group: Option<String>,
 }
 
@@ -227,17 +225,12 @@ fn with_unit(text: &str) -> Option<u64> {
 }
 
 /// A folder of control groups (version 2) that the node may write.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CgroupFolder(pub PathBuf);
-
-impl<'de> Deserialize<'de> for CgroupFolder {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let path = PathBuf::from(&text);
-        if !path.is_absolute() {
-            return Err(D::Error::custom(format!("expected the absolute path of a folder, got {text:?}")));
+pub(super) fn cgroup<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
+    match Option::<String>::deserialize(deserializer)? {
+        Some(text) if !Path::new(&text).is_absolute() => {
+            Err(D::Error::custom(format!("expected the absolute path of a folder, got {text:?}")))
         }
-        Ok(Self(path))
+        path => Ok(path.map(PathBuf::from)),
     }
 }
 
@@ -254,7 +247,6 @@ const OF_A_TASK: [&str; 4] = ["RUN_ID", "TENANT_ID", "LAST_SUCCESS_START", "LAST
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct Secrets {
     /// A file with a key on each line. A relative path is one from the folder of the configuration.
-    #[serde(default)]
     pub key_file: Option<PathBuf>,
 }
 
@@ -273,7 +265,6 @@ pub struct NamedSecret {
 }
 
 impl SecretEnvironment {
-    /// Those that this plugin gets.
     pub fn of<'a>(&'a self, plugin: &'a PluginName) -> impl Iterator<Item = &'a NamedSecret> {
         let is_for = move |secret: &&NamedSecret| match &secret.plugins {
             None => true,
@@ -282,7 +273,6 @@ impl SecretEnvironment {
         self.0.iter().filter(is_for)
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -64,7 +64,6 @@ impl Level {
 /// Log4perl's own format is open-ended, so its other keys are taken as known.
 #[derive(Deserialize)]
 struct Section {
-    #[serde(default)]
     level: Option<String>,
     #[serde(default)]
     appenders: Map<String, Value>,
@@ -164,7 +163,6 @@ const TRACE_ID: &str = "{trace_id}";
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct Traces {
     /// The address of a trace; pages have no links to traces when unset.
-    #[serde(default)]
     pub url: Option<TraceUrl>,
 }
 
@@ -173,7 +171,6 @@ pub struct Traces {
 pub struct TraceUrl(String);
 
 impl TraceUrl {
-    /// The address of the trace with this id.
     pub fn of(&self, id: &str) -> String {
         self.0.replace(TRACE_ID, id)
     }
@@ -207,7 +204,7 @@ fn is_address(url: &str) -> bool {
     ["http://", "https://"].iter().any(|scheme| url.starts_with(scheme))
 }
 
-fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+pub(super) fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let url = Option::<String>::deserialize(deserializer)?;
     match url {
         Some(url) if !is_address(&url) => {

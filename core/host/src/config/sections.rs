@@ -1,5 +1,6 @@
 //! The sections of the configuration file, each liberal in the ways that Perl is.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,10 +14,6 @@ use serde_json::{Map, Value};
 pub struct Flag(pub bool);
 
 impl Flag {
-    pub(super) fn on() -> Self {
-        Self(true)
-    }
-
     fn from_value(value: &Value) -> Option<bool> {
         match value {
             Value::Bool(flag) => Some(*flag),
@@ -45,18 +42,44 @@ impl<'de> Deserialize<'de> for Flag {
     }
 }
 
-/// How long a task is its runner's without a sign of life: seconds, 1 to a day.
+/// A switch that is on unless it is switched off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Lease(pub Duration);
+pub struct OnByDefault(pub bool);
 
-impl<'de> Deserialize<'de> for Lease {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = Value::deserialize(deserializer)?;
-        let seconds = value.as_f64().filter(|seconds| (1.0..=86_400.0).contains(seconds));
-        seconds.map(|seconds| Self(Duration::from_secs_f64(seconds))).ok_or_else(|| {
-            D::Error::custom(format!("expected a number of seconds from 1 to 86400, got {value}"))
-        })
+impl Default for OnByDefault {
+    fn default() -> Self {
+        Self(true)
     }
+}
+
+impl<'de> Deserialize<'de> for OnByDefault {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Flag::deserialize(deserializer).map(|Flag(on)| Self(on))
+    }
+}
+
+/// A time in seconds within these bounds.
+pub(super) fn seconds<E: Error>(value: &Value, bounds: RangeInclusive<f64>) -> Result<Duration, E> {
+    let seconds = value.as_f64().filter(|seconds| bounds.contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| {
+        let (least, most) = bounds.into_inner();
+        E::custom(format!("expected a number of seconds from {least} to {most}, got {value}"))
+    })
+}
+
+/// How long a task is its runner's without a sign of life.
+pub(super) fn lease<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    Option::<Value>::deserialize(deserializer)?.map(|value| seconds(&value, 1.0..=86_400.0)).transpose()
+}
+
+/// How long something is kept that is not used.
+pub(super) fn idle<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    Option::<Value>::deserialize(deserializer)?.map(|value| seconds(&value, 0.0..=86_400.0)).transpose()
+}
+
+/// A pause between rounds.
+fn every<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    seconds(&Value::deserialize(deserializer)?, 0.1..=86_400.0)
 }
 
 /// A command: a program and its arguments.
@@ -80,20 +103,6 @@ impl<'de> Deserialize<'de> for Hook {
 
 fn expected_command<E: serde::de::Error>(value: &Value) -> E {
     E::custom(format!("expected a list of a program and its arguments, got {value}"))
-}
-
-/// A time in seconds, 0 to a day.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seconds(pub Duration);
-
-impl<'de> Deserialize<'de> for Seconds {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = Value::deserialize(deserializer)?;
-        let seconds = value.as_f64().filter(|seconds| (0.0..=86_400.0).contains(seconds));
-        seconds.map(|seconds| Self(Duration::from_secs_f64(seconds))).ok_or_else(|| {
-            D::Error::custom(format!("expected a number of seconds from 0 to 86400, got {value}"))
-        })
-    }
 }
 
 /// Where output is stored (DISBATCH `gfs`).
@@ -183,55 +192,35 @@ fn ssl<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Ssl>, D::Err
     }
 }
 
-/// Which user a process is to MongoDB. Every process has one with only the privileges it needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// The DEN.
-    Disbatchd,
-    /// The DCI.
-    DisbatchWeb,
-    /// The DTR.
-    TaskRunner,
-    /// The `QueueBalance` loop.
-    QueueBalance,
-    /// What plugins write.
-    Plugin,
-}
-
-impl Role {
-    /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Disbatchd, Self::DisbatchWeb, Self::TaskRunner, Self::QueueBalance, Self::Plugin];
-
-    /// The user's name, which is also the key of its password.
-    pub const fn user(self) -> &'static str {
-        match self {
-            Self::Disbatchd => "disbatchd",
-            Self::DisbatchWeb => "disbatch_web",
-            Self::TaskRunner => "task_runner",
-            Self::QueueBalance => "queuebalance",
-            Self::Plugin => "plugin",
-        }
+disbatch_values::words! {
+    /// Which user a process is to MongoDB: the user's name, which is also the key of its password. Every process has one with only the
+    /// privileges it needs.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Role {
+        /// The DEN.
+        Disbatchd = "disbatchd",
+        /// The DCI.
+        DisbatchWeb = "disbatch_web",
+        /// The DTR.
+        TaskRunner = "task_runner",
+        /// The `QueueBalance` loop.
+        QueueBalance = "queuebalance",
+        /// What plugins write.
+        Plugin = "plugin",
     }
 }
 
 /// Passwords of the MongoDB users. No authentication for a role without one.
 #[derive(Clone, Default, Deserialize)]
 pub struct Auth {
-    #[serde(default)]
     disbatchd: Option<String>,
-    #[serde(default)]
     disbatch_web: Option<String>,
-    #[serde(default)]
     task_runner: Option<String>,
-    #[serde(default)]
     queuebalance: Option<String>,
-    #[serde(default)]
     plugin: Option<String>,
 }
 
 impl Auth {
-    /// The password of the user of `role`.
     pub fn password(&self, role: Role) -> Option<&str> {
         match role {
             Role::Disbatchd => &self.disbatchd,
@@ -250,24 +239,15 @@ impl std::fmt::Debug for Auth {
     }
 }
 
-/// Deprecated routes to serve, by the name of the Perl package that had them.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct WebExtensions(pub Vec<String>);
-
-impl<'de> Deserialize<'de> for WebExtensions {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        names(deserializer).map(Self)
-    }
-}
-
+/// Names, of which something may be said besides.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "expected a list of names or an object with names as keys")]
-enum Names {
+pub(super) enum Names {
     List(Vec<String>),
     Keys(Map<String, Value>),
 }
 
-fn names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+pub(super) fn names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     Ok(match Names::deserialize(deserializer)? {
         Names::List(names) => names,
         Names::Keys(map) => map.into_iter().map(|(name, _)| name).collect(),
@@ -276,18 +256,13 @@ fn names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::E
 
 /// `QueueBalance`'s switches.
 #[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(default)]
 pub struct Balance {
-    /// Whether it runs.
-    #[serde(default)]
     pub enabled: Flag,
-    /// Whether it logs.
-    #[serde(default = "Flag::on")]
     pub log: Flag,
     /// Whether it logs its arithmetic.
-    #[serde(default)]
     pub verbose: Flag,
     /// Whether it only says what it would do.
-    #[serde(default)]
     pub pretend: Flag,
 }
 
@@ -299,69 +274,39 @@ impl Default for Balance {
 
 /// Archiving and deleting ended tasks by the policy of their queues.
 #[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(default)]
 pub struct Janitor {
     /// Whether this DEN takes part.
-    #[serde(default = "Flag::on")]
     pub enabled: Flag,
     /// How often it looks.
-    #[serde(default)]
-    pub every: Every,
+    #[serde(deserialize_with = "every")]
+    pub every: Duration,
 }
 
 impl Default for Janitor {
     fn default() -> Self {
-        Self { enabled: Flag(true), every: Every::default() }
+        Self { enabled: Flag(true), every: Duration::from_secs(60) }
     }
 }
 
 /// Whether and how often this DEN compares counters with tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(default)]
 pub struct Auditor {
     /// Whether this DEN takes part.
-    #[serde(default = "Flag::on")]
     pub enabled: Flag,
     /// After which time all counters are audited again.
-    #[serde(default = "Auditor::every")]
-    pub every: Every,
-}
-
-impl Auditor {
-    fn every() -> Every {
-        Every(Duration::from_secs(300))
-    }
+    #[serde(deserialize_with = "every")]
+    pub every: Duration,
 }
 
 impl Default for Auditor {
     fn default() -> Self {
-        Self { enabled: Flag(true), every: Self::every() }
+        Self { enabled: Flag(true), every: Duration::from_secs(300) }
     }
 }
 
-/// A pause between rounds: seconds, a tenth to a day.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Every(pub Duration);
-
-impl Default for Every {
-    fn default() -> Self {
-        Self(Duration::from_secs(60))
-    }
-}
-
-impl<'de> Deserialize<'de> for Every {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = Value::deserialize(deserializer)?;
-        let seconds = value.as_f64().filter(|seconds| (0.1..=86_400.0).contains(seconds));
-        seconds.map(|seconds| Self(Duration::from_secs_f64(seconds))).ok_or_else(|| {
-            D::Error::custom(format!("expected a number of seconds from 0.1 to 86400, got {value}"))
-        })
-    }
-}
-
-/// A list of queue ids.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(transparent)]
-pub struct QueueIds(#[serde(deserialize_with = "ids")] pub Vec<QueueId>);
-
+/// The id of a queue as text.
 #[derive(Deserialize)]
 #[serde(transparent)]
 struct TextId(#[serde(deserialize_with = "id")] QueueId);
@@ -370,22 +315,18 @@ fn id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<QueueId, D::Error> {
     String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
 }
 
-fn ids<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<QueueId>, D::Error> {
-    Ok(Vec::<TextId>::deserialize(deserializer)?.into_iter().map(|id| id.0).collect())
+pub(super) fn queue_ids<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Vec<QueueId>>, D::Error> {
+    let ids = Option::<Vec<TextId>>::deserialize(deserializer)?;
+    Ok(ids.map(|ids| ids.into_iter().map(|id| id.0).collect()))
 }
 
-/// How many tasks may be started in a second: 1 and more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Increase(pub u64);
-
-impl<'de> Deserialize<'de> for Increase {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = Value::deserialize(deserializer)?;
-        let tasks = value.as_u64().filter(|tasks| *tasks > 0);
-        tasks
-            .map(Self)
-            .ok_or_else(|| D::Error::custom(format!("expected a whole number from 1 on, got {value}")))
-    }
+/// How many tasks may be started in a second.
+pub(super) fn increase<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    let Some(value) = Option::<Value>::deserialize(deserializer)? else { return Ok(None) };
+    let tasks = value.as_u64().filter(|tasks| *tasks > 0).map(Some);
+    tasks.ok_or_else(|| D::Error::custom(format!("expected a whole number from 1 on, got {value}")))
 }
 
 /// Which of its indexes a DEN creates. Those that are there stay, whatever it says.
@@ -421,7 +362,7 @@ mod tests {
         for key in ["node_increase", "queue_increase"] {
             let config = parse(key, "5").unwrap();
             let (node, queue) = (config.node_increase, config.queue_increase);
-            assert_eq!(node.or(queue).map(|increase| increase.0), Some(5));
+            assert_eq!(node.or(queue), Some(5));
             assert!(node.is_none() || queue.is_none());
             assert!(config.unknown_keys.is_empty(), "{:?}", config.unknown_keys);
             for wrong in ["0", "-1", "1.5", "\"5\"", "true", "[]"] {

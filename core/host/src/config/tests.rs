@@ -56,7 +56,7 @@ fn a_perl_file_is_accepted_unchanged() {
     assert_eq!(config.log.file.as_deref(), Some(Path::new("/var/log/disbatchd.log")));
     assert_eq!(config.auth.password(Role::TaskRunner), Some("c"));
     assert!(config.balance.enabled.0 && config.monitoring.0 && !config.quiet.0);
-    assert_eq!(config.activequeues.unwrap().0.len(), 1);
+    assert_eq!(config.activequeues.unwrap().len(), 1);
     assert!(config.plugins.unwrap().allows("Disbatch::Plugin::Demo"));
 }
 

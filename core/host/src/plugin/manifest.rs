@@ -30,8 +30,7 @@ pub struct Manifest {
     /// The plugin's own version. Queues can pin it if it is a [`Version`].
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub version: String,
-    /// How the plugin is run.
-    #[serde(default, skip_serializing_if = "Engine::is_default")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub engine: Engine,
     /// Program and arguments, of the engines that run a program of the plugin's author.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -49,7 +48,7 @@ pub struct Manifest {
     )]
     pub warm: Option<Warm>,
     /// The most that it may use. What the node allows at most holds as well.
-    #[serde(default, skip_serializing_if = "is_unlimited")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub limits: Limits,
     /// Whether it finds secure parameters in a variable, too. What the node says of that comes first.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -69,19 +68,14 @@ pub struct Manifest {
     /// What forms of new tasks and schedules begin with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<Template>,
-    /// What the engine `perl` has to know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub perl: Option<Perl>,
-    /// What the engine `program` has to know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<Program>,
-    /// What the engine `container` has to know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<Container>,
-    /// What the engine `http` has to know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<Http>,
-    /// What the engine `kubernetes` has to know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<Kubernetes>,
     /// Keys that nothing reads.
@@ -89,11 +83,11 @@ pub struct Manifest {
     pub unknown_keys: Vec<String>,
 }
 
-fn is_unlimited(limits: &Limits) -> bool {
-    *limits == Limits::default()
+/// Whether this is what a manifest need not say.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
-/// Why a manifest cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     #[error("cannot be read: {0}")]
@@ -106,13 +100,19 @@ pub enum ManifestError {
     },
 }
 
+impl ManifestError {
+    pub fn invalid(path: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Invalid { path: path.into(), message: message.into() }
+    }
+}
+
 impl Manifest {
     /// Reads a manifest, in relaxed JSON as configurations are.
     pub fn parse(text: &str) -> Result<Self, ManifestError> {
         let text = to_strict(text);
         let mut json = serde_json::Deserializer::from_str(&text);
         let manifest = Self::read(&mut json)?;
-        json.end().map_err(|error| invalid(".".to_owned(), error.to_string()))?;
+        json.end().map_err(|error| ManifestError::invalid(".", error.to_string()))?;
         Ok(manifest)
     }
 
@@ -164,8 +164,9 @@ impl Manifest {
         let mut note = |key: serde_ignored::Path<'_>| unknown_keys.push(key.to_string());
         let parsed: Result<Self, _> =
             Self::deserialize(serde_ignored::Deserializer::new(deserializer, &mut note));
-        let mut manifest = parsed.map_err(|error| invalid(track.path().to_string(), error.to_string()))?;
-        check(&manifest).map_err(|(path, message)| invalid(path, message))?;
+        let mut manifest =
+            parsed.map_err(|error| ManifestError::invalid(track.path().to_string(), error.to_string()))?;
+        check(&manifest)?;
         manifest.unknown_keys = unknown_keys;
         Ok(manifest)
     }
@@ -205,17 +206,10 @@ fn at(path: &str, message: &str) -> String {
     }
 }
 
-fn invalid(path: String, message: String) -> ManifestError {
-    ManifestError::Invalid { path, message }
-}
-
 /// Whether the keys of a manifest fit the engine and each other.
-///
-/// # Errors
-/// The path of a key, and what is wrong with it.
-fn check(manifest: &Manifest) -> Result<(), (String, String)> {
+fn check(manifest: &Manifest) -> Result<(), ManifestError> {
     let engine = manifest.engine;
-    let wrong = |key: &str, message: String| Err((key.to_owned(), message));
+    let wrong = |key: &str, message: String| Err(ManifestError::invalid(key, message));
     let others = |of: &str| format!("is for the engine {of}, and this plugin has the engine {engine}");
     for (of, is_there) in sections_of(manifest) {
         if is_there && of != engine {
@@ -260,8 +254,8 @@ fn check(manifest: &Manifest) -> Result<(), (String, String)> {
             }
         }
     }
-    let of_section = |(key, message): (&str, String)| (format!("{engine}.{key}"), message);
-    check_section(manifest).map_err(of_section)
+    check_section(manifest)
+        .map_err(|(key, message)| ManifestError::invalid(format!("{engine}.{key}"), message))
 }
 
 fn sections_of(manifest: &Manifest) -> [(Engine, bool); 5] {
@@ -295,7 +289,6 @@ pub struct Template {
     /// What a schedule is called.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// The parameters of the task.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub params: Map<String, Value>,
     /// Options of the task as `POST /tasks` has them, without their dot: `{"timeout": 60}`.

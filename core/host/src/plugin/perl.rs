@@ -128,7 +128,6 @@ static TOLD: Condvar = Condvar::new();
 /// Why it is not known where an interpreter looks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum Unknown {
-    /// It does not work.
     #[error("{0}")]
     Broken(String),
     /// Nothing was heard of it in time. It may well work.
@@ -222,7 +221,6 @@ fn silent(interpreter: &Path, longest: Duration) -> Unknown {
     Unknown::Silent(format!("{interpreter} has not said within {seconds} s where it looks for modules"))
 }
 
-/// All that it says.
 fn listen(mut pipe: ChildStdout, begun: Instant, longest: Duration) -> io::Result<Vec<u8>> {
     let mut said = Vec::new();
     let mut piece = vec![0; 16 * 1024];

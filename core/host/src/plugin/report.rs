@@ -14,17 +14,9 @@ use crate::plugin::find::adapter_program;
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
     #[error("cannot read plugin folder {folder}: {source}", folder = folder.display())]
-    Folder {
-        folder: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    Folder { folder: PathBuf, source: std::io::Error },
     #[error("plugin manifest {path}: {source}", path = path.display())]
-    Manifest {
-        /// The manifest.
-        path: PathBuf,
-        source: ManifestError,
-    },
+    Manifest { path: PathBuf, source: ManifestError },
     #[error("plugin {name}: program '{program}' is not an executable file in {searched}")]
     Program {
         name: PluginName,
@@ -35,11 +27,7 @@ pub enum Problem {
     },
     /// What runs it is missing or not wanted.
     #[error("plugin {name}: {why}")]
-    Engine {
-        name: PluginName,
-        /// What is missing.
-        why: String,
-    },
+    Engine { name: PluginName, why: String },
     /// Two manifests have the same name, and not two versions.
     #[error("plugin {name} in {path} is hidden by another of the same name{version}", path = path.display())]
     Duplicate {

@@ -60,7 +60,7 @@ impl<'a> Run<'a> {
         self.is_over |= self.depth > DEEPEST;
         let mut fits = true;
         for rule in rules {
-            if self.is_over() || (!fits && (quiet || self.problems.len() >= MOST_PROBLEMS)) {
+            if self.is_over() || self.is_told(fits, quiet) {
                 break;
             }
             fits &= self.rule(rule, value, quiet);
@@ -116,15 +116,13 @@ impl<'a> Run<'a> {
     fn of_array(&mut self, rule: &'a Rule, items: &'a [Value], quiet: bool) -> bool {
         match rule {
             Rule::Items { first, others } => {
-                let mut fits = true;
-                for (index, item) in items.iter().enumerate() {
-                    let Some(id) = first.get(index).copied().or(*others) else { break };
-                    fits &= self.within(Part::Index(index), |run| run.node(id, item, quiet));
-                    if self.is_over() || self.is_told(fits, quiet) {
-                        break;
-                    }
-                }
-                fits
+                let with_schema = |(index, item): (usize, &'a Value)| {
+                    Some((index, item, first.get(index).copied().or(*others)?))
+                };
+                let items = items.iter().enumerate().map_while(with_schema);
+                self.all(items, quiet, |run, (index, item, id)| {
+                    run.within(Part::Index(index), |run| run.node(id, item, quiet))
+                })
             }
             Rule::Contains(what, extent) => {
                 let found = items.iter().filter(|item| self.node(*what, item, true)).count();
@@ -149,15 +147,10 @@ impl<'a> Run<'a> {
     fn of_object(&mut self, rule: &'a Rule, object: &'a Map<String, Value>, quiet: bool) -> bool {
         match rule {
             Rule::Required(names) => {
-                let mut fits = true;
-                for name in names.iter().filter(|name| !object.contains_key(*name)) {
-                    fits =
-                        self.within(Part::Key(name), |run| run.problem(quiet, || "must be given".to_owned()));
-                    if self.is_told(fits, quiet) {
-                        break;
-                    }
-                }
-                fits
+                let missing = names.iter().filter(|name| !object.contains_key(*name));
+                self.all(missing, quiet, |run, name| {
+                    run.within(Part::Key(name), |run| run.problem(quiet, || "must be given".to_owned()))
+                })
             }
             Rule::Properties(properties) => self.properties(properties, object, quiet),
             Rule::Keys(extent) => {
@@ -177,27 +170,16 @@ impl<'a> Run<'a> {
     }
 
     fn properties(&mut self, rules: &'a Properties, object: &'a Map<String, Value>, quiet: bool) -> bool {
-        let mut fits = true;
-        for (name, value) in object {
-            let named = rules.named.get(name);
-            let mut is_known = named.is_some();
-            if let Some(id) = named {
-                fits &= self.within(Part::Key(name), |run| run.node(*id, value, quiet));
-            }
-            for (pattern, id) in &rules.patterned {
-                if pattern.matches(name) {
-                    is_known = true;
-                    fits &= self.within(Part::Key(name), |run| run.node(*id, value, quiet));
-                }
-            }
-            if let Some(id) = rules.others.filter(|_| !is_known) {
-                fits &= self.within(Part::Key(name), |run| run.other(id, (name, value), rules, quiet));
-            }
-            if self.is_over() || self.is_told(fits, quiet) {
-                break;
-            }
-        }
-        fits
+        self.all(object, quiet, |run, (name, value)| {
+            let patterned = rules.patterned.iter().filter(|(pattern, _)| pattern.matches(name));
+            let known: Vec<NodeId> =
+                rules.named.get(name).into_iter().chain(patterned.map(|(_, id)| id)).copied().collect();
+            run.within(Part::Key(name), |run| match rules.others {
+                Some(id) if known.is_empty() => run.other(id, (name, value), rules, quiet),
+                // Each of them says what does not fit.
+                _ => known.into_iter().filter(|id| !run.node(*id, value, quiet)).count() == 0,
+            })
+        })
     }
 
     /// A property that has no schema of its own.
@@ -221,16 +203,7 @@ impl<'a> Run<'a> {
     /// What schemas that are put together ask of a value of any type.
     fn of_schemas(&mut self, rule: &'a Rule, value: &'a Value, quiet: bool) -> bool {
         match rule {
-            Rule::All(all) => {
-                let mut fits = true;
-                for id in all {
-                    fits &= self.node(*id, value, quiet);
-                    if self.is_told(fits, quiet) {
-                        break;
-                    }
-                }
-                fits
-            }
+            Rule::All(all) => self.all(all, quiet, |run, id| run.node(*id, value, quiet)),
             Rule::Any(any) => {
                 any.iter().any(|id| self.node(*id, value, true))
                     || self.problem(quiet, || format!("must fit one of the {} schemas of anyOf", any.len()))
@@ -258,19 +231,13 @@ impl<'a> Run<'a> {
 
     fn names(&mut self, id: NodeId, value: &'a Value, quiet: bool) -> bool {
         let Value::Object(object) = value else { return true };
-        let mut fits = true;
-        for name in object.keys() {
-            // Names are no values of the parameters, so they are looked at by themselves.
-            let wrong = check_name(self.schema, id, name, self.until);
-            if let Some(text) = wrong {
-                fits = self
-                    .within(Part::Key(name), |run| run.problem(quiet, || format!("has a name that {text}")));
+        // Names are no values of the parameters, so they are looked at by themselves.
+        self.all(object.keys(), quiet, |run, name| match check_name(run.schema, id, name, run.until) {
+            Some(wrong) => {
+                run.within(Part::Key(name), |run| run.problem(quiet, || format!("has a name that {wrong}")))
             }
-            if self.is_over() || self.is_told(fits, quiet) {
-                break;
-            }
-        }
-        fits
+            None => true,
+        })
     }
 
     fn pattern(&mut self, pattern: &Pattern, text: &str, quiet: bool) -> bool {
@@ -281,6 +248,23 @@ impl<'a> Run<'a> {
         }
         pattern.matches(text)
             || self.problem(quiet, || format!("must match the pattern {}", shortened(&pattern.text)))
+    }
+
+    /// Whether all of these fit, as far as anybody wants to know.
+    fn all<T>(
+        &mut self,
+        items: impl IntoIterator<Item = T>,
+        quiet: bool,
+        mut fits: impl FnMut(&mut Self, T) -> bool,
+    ) -> bool {
+        let mut all_fit = true;
+        for item in items {
+            all_fit &= fits(self, item);
+            if self.is_over() || self.is_told(all_fit, quiet) {
+                break;
+            }
+        }
+        all_fit
     }
 
     fn within<T>(&mut self, part: Part<'a>, look: impl FnOnce(&mut Self) -> T) -> T {

@@ -49,6 +49,23 @@ impl Schema {
     }
 }
 
+/// A schema inside the whole, and its pointer.
+#[derive(Clone, Copy)]
+struct Here<'a> {
+    schema: &'a Map<String, Value>,
+    at: &'a str,
+}
+
+impl Here<'_> {
+    fn below(self, keyword: &str) -> String {
+        below(self.at, keyword)
+    }
+
+    fn wrong(self, keyword: &str, expected: &'static str) -> SchemaError {
+        wrong(&self.below(keyword), expected)
+    }
+}
+
 struct Reader<'a> {
     whole: &'a Value,
     is_reference_alone: bool,
@@ -84,57 +101,52 @@ impl Reader<'_> {
             Some(Value::Object(schema)) => schema,
             _ => return Err(wrong(at, "a schema: an object, true or false")),
         };
+        let here = Here { schema, at };
         let mut rules = Vec::new();
         for keyword in ["$ref", "$recursiveRef"] {
             if let Some(reference) = schema.get(keyword) {
-                let id = self.referred(&below(at, keyword), reference)?;
+                let id = self.referred(&here.below(keyword), reference)?;
                 rules.push(Rule::All(vec![id]));
             }
         }
         if !rules.is_empty() && self.is_reference_alone {
             return Ok(rules);
         }
-        self.of_any(schema, at, &mut rules)?;
-        Self::of_numbers(schema, at, &mut rules)?;
-        self.of_text(schema, at, &mut rules)?;
-        self.of_arrays(schema, at, &mut rules)?;
-        self.of_objects(schema, at, &mut rules)?;
-        self.of_schemas(schema, at, &mut rules)?;
+        Self::of_any(here, &mut rules)?;
+        Self::of_numbers(here, &mut rules)?;
+        self.of_text(here, &mut rules)?;
+        self.of_arrays(here, &mut rules)?;
+        self.of_objects(here, &mut rules)?;
+        self.of_schemas(here, &mut rules)?;
         Ok(rules)
     }
 
-    fn of_any(
-        &self,
-        schema: &Map<String, Value>,
-        at: &str,
-        rules: &mut Vec<Rule>,
-    ) -> Result<(), SchemaError> {
-        if let Some(kind) = schema.get("type") {
+    fn of_any(here: Here<'_>, rules: &mut Vec<Rule>) -> Result<(), SchemaError> {
+        if let Some(kind) = here.schema.get("type") {
             let one = |kind: &Value| kind.as_str().and_then(bit_of_type);
             let bits = match kind {
                 Value::Array(kinds) => kinds.iter().map(one).try_fold(0, |all, bit| Some(all | bit?)),
                 kind => one(kind),
             };
-            let bits =
-                bits.ok_or_else(|| wrong(&below(at, "type"), "the name of a type, or a list of them"))?;
+            let bits = bits.ok_or_else(|| here.wrong("type", "the name of a type, or a list of them"))?;
             rules.push(Rule::Types(bits));
         }
-        if let Some(values) = schema.get("enum") {
-            let values = values.as_array().ok_or_else(|| wrong(&below(at, "enum"), "a list of values"))?;
+        if let Some(values) = here.schema.get("enum") {
+            let values = values.as_array().ok_or_else(|| here.wrong("enum", "a list of values"))?;
             rules.push(Rule::Values(values.clone()));
         }
-        if let Some(value) = schema.get("const") {
+        if let Some(value) = here.schema.get("const") {
             rules.push(Rule::Values(vec![value.clone()]));
         }
         Ok(())
     }
 
-    fn of_numbers(schema: &Map<String, Value>, at: &str, rules: &mut Vec<Rule>) -> Result<(), SchemaError> {
+    fn of_numbers(here: Here<'_>, rules: &mut Vec<Rule>) -> Result<(), SchemaError> {
         let number = |keyword: &str| -> Result<Option<Number>, SchemaError> {
-            match schema.get(keyword) {
+            match here.schema.get(keyword) {
                 None => Ok(None),
                 Some(Value::Number(number)) => Ok(Some(number.clone())),
-                Some(_) => Err(wrong(&below(at, keyword), "a number")),
+                Some(_) => Err(here.wrong(keyword, "a number")),
             }
         };
         for (keyword, exclusive, bound, strict) in [
@@ -142,7 +154,7 @@ impl Reader<'_> {
             ("maximum", "exclusiveMaximum", Bound::Most, Bound::Below),
         ] {
             // In draft 4 it says of the other one what it is.
-            let flag = schema.get(exclusive).and_then(Value::as_bool);
+            let flag = here.schema.get(exclusive).and_then(Value::as_bool);
             let bound = if flag == Some(true) { strict } else { bound };
             rules.extend(number(keyword)?.map(|number| Rule::Bound(bound, number)));
             if flag.is_none() {
@@ -151,81 +163,66 @@ impl Reader<'_> {
         }
         if let Some(step) = number("multipleOf")? {
             if step.as_f64().is_none_or(|step| step <= 0.0) {
-                return Err(wrong(&below(at, "multipleOf"), "a number above 0"));
+                return Err(here.wrong("multipleOf", "a number above 0"));
             }
             rules.push(Rule::MultipleOf(step));
         }
         Ok(())
     }
 
-    fn of_text(
-        &mut self,
-        schema: &Map<String, Value>,
-        at: &str,
-        rules: &mut Vec<Rule>,
-    ) -> Result<(), SchemaError> {
-        rules.extend(extent(schema, at, "minLength", "maxLength")?.map(Rule::Length));
-        match schema.get("pattern") {
+    fn of_text(&mut self, here: Here<'_>, rules: &mut Vec<Rule>) -> Result<(), SchemaError> {
+        rules.extend(extent(here, "minLength", "maxLength")?.map(Rule::Length));
+        match here.schema.get("pattern") {
             None => {}
             Some(Value::String(text)) => {
                 let pattern = self.pattern(text)?;
                 rules.push(Rule::Pattern(pattern));
             }
-            Some(_) => return Err(wrong(&below(at, "pattern"), "text")),
+            Some(_) => return Err(here.wrong("pattern", "text")),
         }
         Ok(())
     }
 
-    fn of_arrays(
-        &mut self,
-        schema: &Map<String, Value>,
-        at: &str,
-        rules: &mut Vec<Rule>,
-    ) -> Result<(), SchemaError> {
-        let is_old = schema.get("items").is_some_and(Value::is_array);
+    fn of_arrays(&mut self, here: Here<'_>, rules: &mut Vec<Rule>) -> Result<(), SchemaError> {
+        let is_old = here.schema.get("items").is_some_and(Value::is_array);
         let (first, others) = if is_old { ("items", "additionalItems") } else { ("prefixItems", "items") };
-        let first = self.list(schema, at, first)?;
-        let others = self.one(schema, at, others)?;
+        let first = self.list(here, first)?;
+        let others = self.one(here, others)?;
         if !first.is_empty() || others.is_some() {
             rules.push(Rule::Items { first, others });
         }
-        if let Some(what) = self.one(schema, at, "contains")? {
-            let given = extent(schema, at, "minContains", "maxContains")?.unwrap_or_default();
+        if let Some(what) = self.one(here, "contains")? {
+            let given = extent(here, "minContains", "maxContains")?.unwrap_or_default();
             rules.push(Rule::Contains(what, Extent { least: given.least.or(Some(1)), ..given }));
         }
-        rules.extend(extent(schema, at, "minItems", "maxItems")?.map(Rule::Count));
-        if schema.get("uniqueItems") == Some(&Value::Bool(true)) {
+        rules.extend(extent(here, "minItems", "maxItems")?.map(Rule::Count));
+        if here.schema.get("uniqueItems") == Some(&Value::Bool(true)) {
             rules.push(Rule::Unique);
         }
         Ok(())
     }
 
-    fn of_objects(
-        &mut self,
-        schema: &Map<String, Value>,
-        at: &str,
-        rules: &mut Vec<Rule>,
-    ) -> Result<(), SchemaError> {
-        if let Some(names) = schema.get("required").filter(|required| !required.is_boolean()) {
-            rules.push(Rule::Required(texts(names, &below(at, "required"))?));
+    fn of_objects(&mut self, here: Here<'_>, rules: &mut Vec<Rule>) -> Result<(), SchemaError> {
+        if let Some(names) = here.schema.get("required").filter(|required| !required.is_boolean()) {
+            rules.push(Rule::Required(texts(names, &here.below("required"))?));
         }
-        let named = self.by_name(schema, at, "properties")?;
+        let named = self.by_name(here, "properties")?;
         let mut patterned = Vec::new();
-        for (text, id) in self.by_name(schema, at, "patternProperties")? {
+        for (text, id) in self.by_name(here, "patternProperties")? {
             patterned.push((self.pattern(&text)?, id));
         }
-        let others = self.one(schema, at, "additionalProperties")?;
+        let others = self.one(here, "additionalProperties")?;
         if !named.is_empty() || !patterned.is_empty() || others.is_some() {
             let named = named.into_iter().collect();
             rules.push(Rule::Properties(Properties { named, patterned, others }));
         }
-        if let Some(id) = self.one(schema, at, "propertyNames")? {
+        if let Some(id) = self.one(here, "propertyNames")? {
             rules.push(Rule::Names(id));
         }
-        rules.extend(extent(schema, at, "minProperties", "maxProperties")?.map(Rule::Keys));
+        rules.extend(extent(here, "minProperties", "maxProperties")?.map(Rule::Keys));
         for keyword in ["dependentRequired", "dependentSchemas", "dependencies"] {
-            let Some(given) = schema.get(keyword) else { continue };
-            let at = below(at, keyword);
+            let Some(given) = here.schema.get(keyword) else { continue };
+            let at = here.below(keyword);
             let given = given.as_object().ok_or_else(|| wrong(&at, "an object"))?;
             for (name, value) in given {
                 let at = below(&at, name);
@@ -238,59 +235,39 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn of_schemas(
-        &mut self,
-        schema: &Map<String, Value>,
-        at: &str,
-        rules: &mut Vec<Rule>,
-    ) -> Result<(), SchemaError> {
+    fn of_schemas(&mut self, here: Here<'_>, rules: &mut Vec<Rule>) -> Result<(), SchemaError> {
         for (keyword, rule) in
             [("allOf", Rule::All as fn(Vec<NodeId>) -> Rule), ("anyOf", Rule::Any), ("oneOf", Rule::One)]
         {
-            let all = self.list(schema, at, keyword)?;
+            let all = self.list(here, keyword)?;
             if !all.is_empty() {
                 rules.push(rule(all));
             }
         }
-        if let Some(id) = self.one(schema, at, "not")? {
+        if let Some(id) = self.one(here, "not")? {
             rules.push(Rule::Not(id));
         }
-        if let Some(test) = self.one(schema, at, "if")? {
-            let (then, otherwise) = (self.one(schema, at, "then")?, self.one(schema, at, "else")?);
+        if let Some(test) = self.one(here, "if")? {
+            let (then, otherwise) = (self.one(here, "then")?, self.one(here, "else")?);
             rules.push(Rule::If { test, then, otherwise });
         }
         Ok(())
     }
 
-    fn one(
-        &mut self,
-        schema: &Map<String, Value>,
-        at: &str,
-        keyword: &str,
-    ) -> Result<Option<NodeId>, SchemaError> {
-        schema.contains_key(keyword).then(|| self.place(below(at, keyword))).transpose()
+    fn one(&mut self, here: Here<'_>, keyword: &str) -> Result<Option<NodeId>, SchemaError> {
+        here.schema.contains_key(keyword).then(|| self.place(here.below(keyword))).transpose()
     }
 
-    fn list(
-        &mut self,
-        schema: &Map<String, Value>,
-        at: &str,
-        keyword: &str,
-    ) -> Result<Vec<NodeId>, SchemaError> {
-        let Some(given) = schema.get(keyword) else { return Ok(Vec::new()) };
-        let at = below(at, keyword);
+    fn list(&mut self, here: Here<'_>, keyword: &str) -> Result<Vec<NodeId>, SchemaError> {
+        let Some(given) = here.schema.get(keyword) else { return Ok(Vec::new()) };
+        let at = here.below(keyword);
         let given = given.as_array().ok_or_else(|| wrong(&at, "a list of schemas"))?;
         (0..given.len()).map(|index| self.place(format!("{at}/{index}"))).collect()
     }
 
-    fn by_name(
-        &mut self,
-        schema: &Map<String, Value>,
-        at: &str,
-        keyword: &str,
-    ) -> Result<Vec<(String, NodeId)>, SchemaError> {
-        let Some(given) = schema.get(keyword) else { return Ok(Vec::new()) };
-        let at = below(at, keyword);
+    fn by_name(&mut self, here: Here<'_>, keyword: &str) -> Result<Vec<(String, NodeId)>, SchemaError> {
+        let Some(given) = here.schema.get(keyword) else { return Ok(Vec::new()) };
+        let at = here.below(keyword);
         let given = given.as_object().ok_or_else(|| wrong(&at, "an object of schemas by name"))?;
         given.keys().map(|name| Ok((name.clone(), self.place(below(&at, name))?))).collect()
     }
@@ -344,16 +321,11 @@ fn texts(value: &Value, at: &str) -> Result<Vec<String>, SchemaError> {
     texts.ok_or_else(|| wrong(at, "a list of names"))
 }
 
-fn extent(
-    schema: &Map<String, Value>,
-    at: &str,
-    least: &str,
-    most: &str,
-) -> Result<Option<Extent>, SchemaError> {
+fn extent(here: Here<'_>, least: &str, most: &str) -> Result<Option<Extent>, SchemaError> {
     let number = |keyword: &str| -> Result<Option<u64>, SchemaError> {
-        let Some(value) = schema.get(keyword) else { return Ok(None) };
+        let Some(value) = here.schema.get(keyword) else { return Ok(None) };
         let whole = value.as_u64().or_else(|| whole(value.as_f64()?));
-        whole.map(Some).ok_or_else(|| wrong(&below(at, keyword), "a whole number from 0"))
+        whole.map(Some).ok_or_else(|| here.wrong(keyword, "a whole number from 0"))
     };
     let extent = Extent { least: number(least)?, most: number(most)? };
     Ok((extent != Extent::default()).then_some(extent))

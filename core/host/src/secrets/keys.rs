@@ -12,6 +12,7 @@ use base64::engine::{DecodePaddingMode, Engine, GeneralPurpose, GeneralPurposeCo
 use chacha20poly1305::aead::{Aead, Payload};
 use chacha20poly1305::{KeyInit, XChaCha20Poly1305, XNonce};
 use disbatch_documents::QueueId;
+use disbatch_values::text::hex;
 use hmac::{Hmac, Mac};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
@@ -33,20 +34,12 @@ pub struct Keys(Vec<Key>);
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
     #[error("cannot read secrets.key_file {path}: {source}", path = path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     #[error(
         "secrets.key_file {path} is open to others than its owner and group (mode {mode:04o}): chmod o-rwx {path}",
         path = path.display()
     )]
-    Exposed {
-        /// The file.
-        path: PathBuf,
-        mode: u32,
-    },
+    Exposed { path: PathBuf, mode: u32 },
     #[error(
         "secrets.key_file {path}, line {line}: expected a key of 32 bytes as base64 or as 64 hexadecimal digits",
         path = path.display()
@@ -57,10 +50,7 @@ pub enum KeysError {
         line: usize,
     },
     #[error("secrets.key_file {path} has no key: 'disbatch secrets-key' prints a new one", path = path.display())]
-    Empty {
-        /// The file.
-        path: PathBuf,
-    },
+    Empty { path: PathBuf },
     #[error(
         "the environment variable DISBATCH_SECRETS_KEY: expected a key of 32 bytes as base64 or as 64 hexadecimal \
          digits, or several with spaces between them"
@@ -77,8 +67,7 @@ impl Keys {
             Err(VarError::NotPresent) => None,
             Err(VarError::NotUnicode(_)) => return Err(KeysError::Variable),
         };
-        let folder = config.path.parent().unwrap_or(Path::new("."));
-        let file = config.secrets.key_file.as_ref().map(|file| folder.join(file));
+        let file = config.secrets.key_file.as_ref().map(|file| config.folder().join(file));
         Self::of(variable.as_ref().map(|text| text.as_str()), file.as_deref())
     }
 
@@ -172,17 +161,9 @@ impl KeyId {
     pub(super) fn stored(text: &str) -> Self {
         Self(text.to_owned())
     }
-
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
-impl fmt::Display for KeyId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+disbatch_values::shown_as_text!(KeyId);
 
 /// A key of 256 bits, overwritten when it is dropped.
 pub(super) struct Key {
@@ -194,7 +175,7 @@ impl Key {
     /// Reads base64 or hexadecimal digits. `None`: these are not 32 bytes.
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = of_hex(text).or_else(|| of_base64(text))?;
-        let id = hex(Sha256::digest(bytes.as_slice()).iter().take(ID_LENGTH));
+        let id = hex(&Sha256::digest(bytes.as_slice())[..ID_LENGTH]);
         Some(Self { id: KeyId(id), bytes })
     }
 
@@ -229,7 +210,7 @@ impl Key {
         padded[..LENGTH].copy_from_slice(secret.as_slice());
         // The length keeps what is bound and the text apart.
         let length = (bound_to.len() as u64).to_be_bytes();
-        hex(mac(&padded, &[&length, bound_to, text]).iter())
+        hex(mac(&padded, &[&length, bound_to, text]).as_slice())
     }
 
     fn cipher(&self) -> XChaCha20Poly1305 {
@@ -252,14 +233,11 @@ fn mac(key: &[u8; MAC_LENGTH], parts: &[&[u8]]) -> Zeroizing<[u8; LENGTH]> {
     Zeroizing::new(mac.finalize().into_bytes().into())
 }
 
-fn hex<'a>(bytes: impl Iterator<Item = &'a u8>) -> String {
-    bytes.map(|byte| format!("{byte:02x}")).collect()
-}
-
 fn of_hex(text: &str) -> Option<Zeroizing<[u8; LENGTH]>> {
     if text.len() != 2 * LENGTH || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
     }
+    // Not by a copy, of which something would be left.
     let mut bytes = Zeroizing::new([0_u8; LENGTH]);
     for (at, byte) in bytes.iter_mut().enumerate() {
         *byte = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;

@@ -117,6 +117,6 @@ fn a_queue_may_have_no_head() {
 
 #[test]
 fn gates_have_different_words() {
-    let words: HashSet<&str> = Hold::ALL.iter().map(|hold| hold.word()).collect();
+    let words: HashSet<&str> = Hold::ALL.iter().map(|hold| hold.as_str()).collect();
     assert_eq!(words.len(), 12);
 }

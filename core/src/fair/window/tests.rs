@@ -52,7 +52,7 @@ fn the_first_tasks_are_known_until_somebody_else_has_had_a_turn() {
     assert_eq!(chosen(&window.choose(&settings, turns)), [3, 5]);
     assert!(window.wants(&settings, &[turn("b", 9, 5)]).is_empty(), "there are no more than are known");
     assert_eq!(chosen(&window.choose(&settings, vec![turn("b", 9, 5)])), [4]);
-    assert!(!window.listed.has("b") && window.listed.has("a"), "b has nothing left");
+    assert!(!window.listed.groups.contains("b") && window.listed.groups.contains("a"), "b has nothing left");
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn who_waits_without_a_group_has_a_part_in_the_shares_at_once() {
     assert!(window.shares.is_some(), "nobody has come");
     window.plain.found.push(task(5));
     window.list_plain();
-    assert!(window.listed.has(NO_GROUP) && window.shares.is_none());
+    assert!(window.listed.groups.contains(NO_GROUP) && window.shares.is_none());
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What an expression means, in words.
 
 use super::{CronExpr, Days, EVERY_HOUR, Weekdays, numbers};
+use crate::text::list;
 
 const WEEKDAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 const MONTHS: [&str; 12] = [
@@ -22,7 +23,6 @@ const WHICH: [&str; 5] = ["first", "second", "third", "fourth", "fifth"];
 /// All minutes of an hour, and all seconds of a minute.
 const SIXTY: u64 = (1 << 60) - 1;
 
-/// All months.
 const EVERY_MONTH: u64 = 0x1ffe;
 
 /// A list of more is no easier to read than the expression.
@@ -75,7 +75,7 @@ impl CronExpr {
         }
         let count = minutes.len().saturating_mul(hours.len());
         if count <= 4 {
-            return Some(format!("At {}", listed(&pairs)));
+            return Some(format!("At {}", list(&pairs)));
         }
         let (first, last) = (hours.first()?, hours.last()?);
         let is_range = usize::from(last - first) + 1 == hours.len();
@@ -126,7 +126,7 @@ fn of_week(days: Weekdays) -> Option<String> {
     let which = WHICH.into_iter().zip(days.nth).chain([("last", days.last)]);
     for (which, days) in which.filter(|(_, days)| *days != 0) {
         let days: Vec<&str> = numbers(days).into_iter().filter_map(weekday).collect();
-        words.push(format!("the {which} {} of the month", listed(&days)));
+        words.push(format!("the {which} {} of the month", list(&days)));
     }
     Some(words.join(" or "))
 }
@@ -154,19 +154,7 @@ fn ranges(set: u64, name: fn(u8) -> Option<&'static str>) -> Option<String> {
             _ => vec![format!("{} to {}", name(first), name(last))],
         })
         .collect();
-    (words.len() <= MOST).then(|| listed(&words))
-}
-
-/// `a, b and c`.
-fn listed<T: AsRef<str>>(words: &[T]) -> String {
-    let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
-    match words.as_slice() {
-        [others @ .., before, last] => {
-            let others: String = others.iter().map(|word| format!("{word}, ")).collect();
-            format!("{others}{before} and {last}")
-        }
-        words => words.concat(),
-    }
+    (words.len() <= MOST).then(|| list(&words))
 }
 
 #[cfg(test)]

@@ -1,23 +1,15 @@
-//! The indexes of each collection.
+//! The indexes of collections that have several.
 
 use std::time::Duration;
 
 use bson::doc;
 
 use super::Index;
-use crate::task::aside;
-use crate::task::commit;
 use crate::task::pages;
-use crate::{arrays, fair, inbox, live, rate, series, tags};
-
-/// How long an idempotency key is remembered.
-const SUBMISSIONS_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
+use crate::{arrays, fair, live, tags};
 
 /// How long it is remembered that there was a version of a file set, so that its number does not come again at once.
 const FILE_SETS_KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
-
-/// How long it is remembered that a task was deleted, for movers that had read it before.
-const TOMBSTONES_KEPT: Duration = Duration::from_secs(3600);
 
 /// Those of Disbatch come first: of two that serve a query as well, the server takes the older one, and the order in
 /// which tasks are found is that of the index. The others hold the few tasks that are on their way, save two for pages.
@@ -134,18 +126,6 @@ pub(in crate::store) fn of_archive() -> Vec<Index> {
     ]
 }
 
-pub(in crate::store) fn of_attempts() -> Vec<Index> {
-    vec![Index::on(doc! { "task": 1, "attempt": 1 }).unique()]
-}
-
-pub(in crate::store) fn of_output_files() -> Vec<Index> {
-    vec![Index::of_disbatch(doc! { "filename": 1, "metadata.task_id": 1 })]
-}
-
-pub(in crate::store) fn of_output_chunks() -> Vec<Index> {
-    vec![Index::of_disbatch(doc! { "files_id": 1, "n": 1 }).unique()]
-}
-
 /// A stream of which nothing was written for a while belongs to nobody.
 pub(in crate::store) fn of_live() -> Vec<Index> {
     vec![
@@ -154,24 +134,8 @@ pub(in crate::store) fn of_live() -> Vec<Index> {
     ]
 }
 
-pub(in crate::store) fn of_aside() -> Vec<Index> {
-    vec![Index::on(doc! { "at": 1 }).expire(aside::KEPT)]
-}
-
-pub(in crate::store) fn of_commits() -> Vec<Index> {
-    vec![Index::on(doc! { commit::SETTLED: 1 }).expire(commit::KEPT)]
-}
-
 pub(in crate::store) fn of_recordings() -> Vec<Index> {
     vec![Index::on(doc! { "queue": 1, "at": -1 }), Index::on(doc! { "expires": 1 }).expire(Duration::ZERO)]
-}
-
-pub(in crate::store) fn of_tombstones() -> Vec<Index> {
-    vec![Index::on(doc! { "done": 1 }).expire(TOMBSTONES_KEPT)]
-}
-
-pub(in crate::store) fn of_queues() -> Vec<Index> {
-    vec![Index::of_disbatch(doc! { "name": 1 }).unique()]
 }
 
 pub(in crate::store) fn of_nodes() -> Vec<Index> {
@@ -179,10 +143,6 @@ pub(in crate::store) fn of_nodes() -> Vec<Index> {
         Index::of_disbatch(doc! { "node": 1 }).unique(),
         Index::on(doc! { "state": 1, "seen": 1 }).only(doc! { "seen": { "$type": "date" } }),
     ]
-}
-
-pub(in crate::store) fn of_bulk() -> Vec<Index> {
-    vec![Index::on(doc! { "state": 1, "lease_until": 1 })]
 }
 
 /// The one by which the server removes entries is [`Store::keep_audit`]'s.
@@ -195,10 +155,6 @@ pub(in crate::store) fn of_audit() -> Vec<Index> {
     ]
 }
 
-pub(in crate::store) fn of_series() -> Vec<Index> {
-    vec![Index::on(doc! { "at": 1 }).expire(series::KEPT)]
-}
-
 pub(in crate::store) fn of_schedules() -> Vec<Index> {
     vec![
         Index::on(doc! { "tenant": 1 }).only(doc! { "tenant": { "$exists": true } }),
@@ -208,10 +164,6 @@ pub(in crate::store) fn of_schedules() -> Vec<Index> {
     ]
 }
 
-pub(in crate::store) fn of_locks() -> Vec<Index> {
-    vec![Index::on(doc! { "dirty": 1 }).only(doc! { "dirty": true })]
-}
-
 /// Arrays that are open, and those that are done.
 pub(in crate::store) fn of_arrays() -> Vec<Index> {
     vec![
@@ -219,28 +171,6 @@ pub(in crate::store) fn of_arrays() -> Vec<Index> {
         Index::on(doc! { "looked": 1 }).only(doc! { "state": "done" }),
         Index::on(doc! { "gone": 1 }).expire(arrays::KEPT).only(doc! { "state": "done" }),
     ]
-}
-
-pub(in crate::store) fn of_slots() -> Vec<Index> {
-    vec![Index::on(doc! { "queue": 1 }), Index::on(doc! { "holder": 1 })]
-}
-
-pub(in crate::store) fn of_rates() -> Vec<Index> {
-    vec![Index::on(doc! { "full": 1 }).expire(rate::KEPT)]
-}
-
-/// Of `queue_turns` and `queue_groups`.
-pub(in crate::store) fn of_groups() -> Vec<Index> {
-    vec![Index::on(doc! { "at": 1 }).expire(fair::KEPT)]
-}
-
-pub(in crate::store) fn of_submissions() -> Vec<Index> {
-    vec![Index::on(doc! { "at": 1 }).expire(SUBMISSIONS_KEPT)]
-}
-
-/// What was not left, in its order. The collection is there because of it: applications may not make it.
-pub(in crate::store) fn of_inbox() -> Vec<Index> {
-    vec![Index::on(doc! { inbox::LEFT: 1, "_id": 1 })]
 }
 
 /// What web services log, in its order, and what was left behind of it.
@@ -284,18 +214,10 @@ pub(in crate::store) fn of_file_contents() -> Vec<Index> {
     ]
 }
 
-pub(in crate::store) fn of_file_chunks() -> Vec<Index> {
-    vec![Index::on(doc! { "files_id": 1, "n": 1 }).unique()]
-}
-
 pub(in crate::store) fn of_sessions() -> Vec<Index> {
     vec![
         Index::on(doc! { "user": 1 }),
         // Sessions are of no use after that; this only tidies up.
         Index::on(doc! { "expires": 1 }).expire(Duration::ZERO),
     ]
-}
-
-pub(in crate::store) fn of_tokens() -> Vec<Index> {
-    vec![Index::on(doc! { "user": 1 })]
 }

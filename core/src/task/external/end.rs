@@ -16,11 +16,11 @@ use std::time::Duration;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_operation::operation;
 
-use super::{DETACHED, EXTERNAL, Ending, FREED, Reason, SPARE, is_too_large};
+use super::{DETACHED, EXTERNAL, Ending, FREED, Reason, SPARE};
 use crate::model::{Rules, STEPS, Selector, Status, Task, TaskId, Trial};
 use crate::store::collections::TASKS;
 use crate::store::error::typed;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, between, with};
 use crate::task::finish::deferred;
 use crate::task::steps::closed;
 use crate::task::transition::{Transition, is_past, server_time_in};
@@ -46,23 +46,22 @@ impl Store {
     /// no room for all of that, how it ends is noted alone.
     pub(crate) async fn note_end(
         &self,
-        mut filter: Document,
+        filter: Document,
         ending: &Ending,
         cancel: Option<Document>,
     ) -> Result<bool, StoreError> {
-        filter.insert("status", Status::Running);
-        filter.insert("external.end", Bson::Null);
+        let filter = with(filter, doc! { "status": Status::Running, "external.end": Bson::Null });
         let mut update = note(ending);
         if let Some(cancel) = cancel {
             update = update.compute("cancel", doc! { "$ifNull": ["$cancel", { "$literal": cancel }] });
         }
         let whole = self.tasks().update_one(filter.clone(), update.pipeline()).await;
         match whole.map_err(StoreError::from) {
-            Err(error) if is_too_large(&error) => {
+            Err(error) if error.is_too_large() => {
                 // Better without what is said about it than running for ever.
                 tracing::error!(%error, "the end of a task is too large to be noted as it is");
                 let short = Ending { message: None, result: None, ..ending.clone() };
-                let update = SPARE.into_iter().fold(note(&short), Transition::unset);
+                let update = note(&short).unset_all(SPARE);
                 Ok(self.tasks().update_one(filter, update.pipeline()).await?.matched_count == 1)
             }
             whole => Ok(whole?.matched_count == 1),
@@ -82,8 +81,7 @@ impl Store {
             self.complete_soon(id).await;
             return Ok(Some(Cancelled::Terminated));
         }
-        let mut unasked = being_ended(id);
-        unasked.insert("cancel", Bson::Null);
+        let unasked = with(being_ended(id), doc! { "cancel": Bson::Null });
         let ask = doc! { "$set": { "cancel": wish } };
         if self.tasks().update_one(unasked, ask).await?.matched_count == 1 {
             return Ok(Some(Cancelled::Requested));
@@ -98,13 +96,13 @@ impl Store {
     #[operation(task = %task.id)]
     pub async fn end_lapsed_external(&self, task: &Task) -> Result<bool, StoreError> {
         let Ok(external) = task.rest.get_document(EXTERNAL) else { return Ok(false) };
-        let mut lapsed = doc! {
+        let lapsed = doc! {
             "_id": task.id, "attempt": task.rest.get("attempt").cloned(), DETACHED: true,
             "lease_until": { "$type": "date" }, "$expr": is_past("lease_until"),
         };
         let is_ours = if Ending::of(external).is_some() {
-            lapsed.insert("status", Status::Running);
-            lapsed.insert("external.end", doc! { "$type": "object" });
+            let noted = doc! { "status": Status::Running, "external.end": { "$type": "object" } };
+            let lapsed = with(lapsed, noted);
             let update = Transition::within().compute("lease_until", server_time_in(ENDING));
             self.tasks().update_one(lapsed, update.pipeline()).await?.matched_count == 1
         } else {
@@ -188,25 +186,21 @@ impl Store {
             finish.status,
         );
         if let (Some(queue), Some(since)) = (&queue, handed_over(task)) {
-            let stayed = self.now().timestamp_millis().saturating_sub(since.timestamp_millis());
-            let stayed = Duration::from_millis(u64::try_from(stayed).unwrap_or(0));
-            self.note_stayed_with_service(task, queue, stayed);
+            self.note_stayed_with_service(task, queue, between(since, self.now()));
         }
         self.remove_log(run.task, run.attempt).await?;
         self.remove_live(run.task, Some(run.attempt)).await?;
         // What others had begun to store who did not come so far.
-        let uploads = task.rest.get_array("uploads").map_or(&[][..], Vec::as_slice);
-        self.discard_uploads(&run, uploads).await
+        self.discard_uploads(&run, &task.rest).await
     }
 
     /// Lets the task wait for its next attempt, unless somebody wants its end, has made it, or there is no room for that.
     async fn let_wait(&self, task: &Task, finish: &Finish, pause: Duration) -> Result<Made, StoreError> {
-        let mut unasked = still_ending(task);
-        unasked.insert("cancel", doc! { "$not": { "$type": "object" } });
+        let unasked = with(still_ending(task), doc! { "cancel": { "$not": { "$type": "object" } } });
         let why = format!("{}; to be tried again", finish.note.as_deref().unwrap_or("failed"));
         let update = deferred(self, pause, &why).set(DETACHED, false).compute(FREED, "$$NOW").pipeline();
         let changed = match self.tasks().update_one(unasked, update).await.map_err(StoreError::from) {
-            Err(error) if is_too_large(&error) => {
+            Err(error) if error.is_too_large() => {
                 tracing::error!(task = %task.id, %error, "a task has no room for another attempt");
                 false
             }
@@ -223,7 +217,7 @@ impl Store {
     /// running for ever.
     async fn end_for_good(&self, task: &Task, run: &Run, finish: &Finish) -> Result<Made, StoreError> {
         let refused = match self.end_with(task, run, finish, &[]).await {
-            Err(error) if is_too_large(&error) => error,
+            Err(error) if error.is_too_large() => error,
             made => return made,
         };
         tracing::error!(task = %task.id, error = %refused, "the end of a task is too large to be stored as it is");
@@ -231,7 +225,7 @@ impl Store {
             let stdout = self.seal_log_as_file(run, &still_ending(task)).await?;
             let in_file = Finish { stdout, ..finish.clone() };
             match self.end_with(task, run, &in_file, &[]).await {
-                Err(error) if is_too_large(&error) => {}
+                Err(error) if error.is_too_large() => {}
                 Ok(Made::ByAnother) => {}
                 made => return made,
             }
@@ -246,7 +240,7 @@ impl Store {
             ..finish.clone()
         };
         match self.end_with(task, run, &without_output, &[]).await {
-            Err(error) if is_too_large(&error) => {}
+            Err(error) if error.is_too_large() => {}
             made => return made,
         }
         let bare = Finish { exit: None, note: None, ..without_output };
@@ -266,7 +260,7 @@ impl Store {
         // They are in their places by now.
         let update = update.unset("external.end.result").unset("external.end.message");
         let update = if spare.is_empty() { update.compute(FREED, "$$NOW") } else { update };
-        let update = spare.iter().copied().fold(update, Transition::unset);
+        let update = update.unset_all(spare.iter().copied());
         if self.tasks().update_one(still_ending(task), update.pipeline()).await?.matched_count == 0 {
             return Ok(Made::ByAnother);
         }
@@ -305,9 +299,8 @@ fn being_ended(id: TaskId) -> Document {
 /// The same while it is still the end that `task` was read with.
 fn still_ending(task: &Task) -> Document {
     let token = task.rest.get_document(EXTERNAL).ok().and_then(|external| external.get("token"));
-    let mut filter = being_ended(task.id);
-    filter.extend(doc! { "attempt": task.rest.get("attempt").cloned(), "external.token": token.cloned() });
-    filter
+    let same = doc! { "attempt": task.rest.get("attempt").cloned(), "external.token": token.cloned() };
+    with(being_ended(task.id), same)
 }
 
 /// Why nothing can be waited for any more.

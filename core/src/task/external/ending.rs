@@ -6,42 +6,24 @@ use bson::{Bson, Document, doc};
 
 use super::EXTERNAL;
 use crate::clock;
-use crate::model::{Rules, Status, Task, number, whole_number};
+use crate::model::{Rules, Status, Task, number};
+use crate::store::{between, put};
 use crate::task::Finish;
 
 /// A note in the history has so many characters of the service's message at most.
 const NOTED: usize = 500;
 
-/// Why a task ends that a web service works on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reason {
-    /// The service says so.
-    Service,
-    /// Somebody has asked for it.
-    Cancel,
-    /// Nothing was heard of the service for too long.
-    Silence,
-    /// It took longer than its timeout.
-    Timeout,
-    /// Its deadline has passed.
-    Deadline,
-}
-
-impl Reason {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Service => "service",
-            Self::Cancel => "cancel",
-            Self::Silence => "silence",
-            Self::Timeout => "timeout",
-            Self::Deadline => "deadline",
-        }
-    }
-
-    fn named(name: &str) -> Option<Self> {
-        [Self::Service, Self::Cancel, Self::Silence, Self::Timeout, Self::Deadline]
-            .into_iter()
-            .find(|reason| reason.as_str() == name)
+disbatch_values::words! {
+    /// Why a task ends that a web service works on.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) enum Reason {
+        Service = "service",
+        /// Somebody has asked for it.
+        Cancel = "cancel",
+        /// Nothing was heard of the service for too long.
+        Silence = "silence",
+        Timeout = "timeout",
+        Deadline = "deadline",
     }
 }
 
@@ -64,9 +46,8 @@ impl Ending {
     /// What was noted in `external`, if anything was.
     pub(crate) fn of(external: &Document) -> Option<Self> {
         let end = external.get_document("end").ok()?;
-        let status = end.get("status").and_then(whole_number)?;
         Some(Self {
-            status: Status::from_code(status),
+            status: Status::stored(end)?,
             reason: end.get_str("reason").ok().and_then(Reason::named).unwrap_or(Reason::Service),
             message: end.get_str("message").ok().map(str::to_owned),
             result: end.get_document("result").ok().cloned(),
@@ -75,12 +56,8 @@ impl Ending {
 
     pub(super) fn document(&self) -> Document {
         let mut end = doc! { "status": self.status, "reason": self.reason.as_str() };
-        if let Some(message) = &self.message {
-            end.insert("message", message);
-        }
-        if let Some(result) = &self.result {
-            end.insert("result", result);
-        }
+        put(&mut end, "message", self.message.as_ref());
+        put(&mut end, "result", self.result.as_ref());
         end
     }
 
@@ -144,14 +121,11 @@ impl Ending {
     /// How it ended, as tasks have it in `exit`: times in seconds.
     fn exit(&self, task: &Task, external: &Document) -> Document {
         let mut exit = Document::new();
-        if self.reason != Reason::Service {
-            exit.insert("reason", self.reason.as_str());
-        }
+        put(&mut exit, "reason", (self.reason != Reason::Service).then(|| self.reason.as_str()));
         let ended = external.get_document("end").and_then(|end| end.get_datetime("at"));
         if let (Ok(began), Ok(ended)) = (task.rest.get_datetime("started"), ended) {
             // The two come from different clocks.
-            let millis = ended.timestamp_millis().saturating_sub(began.timestamp_millis());
-            exit.insert("duration", Duration::from_millis(u64::try_from(millis).unwrap_or(0)).as_secs_f64());
+            exit.insert("duration", between(*began, *ended).as_secs_f64());
         }
         exit
     }

@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_operation::operation;
-use futures::TryStreamExt;
 use mongodb::options::ReturnDocument;
 use serde_json::{Map, Value};
 
 use super::{ANSWER, Awaiting};
 use crate::callbacks::Token;
-use crate::model::{AWAITING, QueueId, Status, TaskId, to_document, whole_number};
-use crate::store::{Store, StoreError};
+use crate::model::{AWAITING, QueueId, Status, TaskId, to_document};
+use crate::store::{Store, StoreError, collect, count_of};
 use crate::task::sweep::undeferred;
 use crate::task::transition::{Transition, server_time_in};
 
@@ -55,26 +54,13 @@ impl Store {
         };
         let given = doc! { "$mergeObjects": [{ "$literal": given }, { "at": "$$NOW" }] };
         let note = format!("answered by {}", reply.by);
-        for (has_locks, to) in [(false, Status::Queued), (true, Status::Blocked)] {
-            let mut awaited = open(id, awaiting);
-            awaited.insert("locks.0", doc! { "$exists": has_locks });
-            let update = undeferred(to, self.now(), &note).compute(ANSWER, given.clone());
-            // The gates would have it wait for a later time.
-            let update = update.compute("run_at", "$$NOW").pipeline();
-            let only = doc! { "queue": 1 };
-            let before = self.tasks().find_one_and_update(awaited, update).projection(only).await;
-            let Some(before) = before.inspect_err(|_| self.doubt_counters())? else { continue };
-            if let Ok(queue) = before.get_object_id("queue") {
-                self.moved(QueueId(queue), Some(Status::Deferred), Some(to), 1);
-            }
-            if to == Status::Blocked {
-                self.link_at_once(&[id]).await;
-            }
-            return Ok(Replied::Stored(to));
+        let answered = |to| undeferred(to, self.now(), &note).compute(ANSWER, given.clone());
+        if let Some(status) = self.undefer(id, &open(id, awaiting), answered).await? {
+            return Ok(Replied::Stored(status));
         }
         let found = self.find_task_fields(id, doc! { "status": 1, ANSWER: 1 }).await?;
         let Some(task) = found else { return Ok(Replied::NoSuchTask) };
-        let status = Status::from_code(task.get("status").and_then(whole_number).unwrap_or_default());
+        let status = Status::stored(&task).unwrap_or(Status::Running);
         Ok(Replied::NotAwaited(status, task.get_document(ANSWER).ok().cloned()))
     }
 
@@ -86,11 +72,10 @@ impl Store {
             doc! { "$sort": { "awaiting.asked": 1 } },
             doc! { "$group": { "_id": "$queue", "count": { "$sum": 1 }, "first": { "$first": "$_id" } } },
         ];
-        let found: Vec<Document> = self.tasks().aggregate(pipeline).await?.try_collect().await?;
+        let found = collect(self.tasks().aggregate(pipeline)).await?;
         let of_queue = |found: &Document| {
-            let count = found.get("count").and_then(whole_number)?;
             let first = TaskId(found.get_object_id("first").ok()?);
-            Some((QueueId(found.get_object_id("_id").ok()?), (count.unsigned_abs(), first)))
+            Some((QueueId(found.get_object_id("_id").ok()?), (count_of(found, "count")?, first)))
         };
         Ok(found.iter().filter_map(of_queue).collect())
     }

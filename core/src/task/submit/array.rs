@@ -13,7 +13,7 @@ use crate::arrays::{Array, FinalTask, GATE, NewArray, final_id, first_lease, loc
 use crate::budget::{OverBudget, size_of_field};
 use crate::gates::{LockMode, LockRequest};
 use crate::model::{ArrayId, QueueId, Status};
-use crate::store::{Store, StoreError, Stored};
+use crate::store::{Store, StoreError, Stored, put};
 use crate::tags::{self, TagIndex};
 
 /// What became of the submission of an array.
@@ -126,9 +126,7 @@ impl Store {
             "created": now, "lease_until": first_lease(now), "owner": options.owner.clone(),
             "tenant": template.get("tenant").cloned(), "template": template,
         };
-        if let Some(cap) = array.cap {
-            document.insert("cap", i64::from(cap));
-        }
+        put(&mut document, "cap", array.cap.map(i64::from));
         if admitted.tag_index != TagIndex::default() {
             document.insert(tags::INDEX, admitted.tag_index.paths());
         }
@@ -136,13 +134,8 @@ impl Store {
             let task = self.final_task((id, queue), last, options, admitted).await?;
             document.extend(doc! { "final": final_id(id), "final_when": last.when.as_str(), "last": task });
         }
-        match self.arrays().insert_one(Stored::from(document)).await.map_err(StoreError::from) {
-            Ok(_) => Ok(true),
-            Err(error) if error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) => {
-                Ok(false)
-            }
-            Err(error) => Err(error.into()),
-        }
+        let inserted = self.arrays().insert_one(Stored::from(document)).await;
+        Ok(StoreError::unless_duplicate(inserted)?.is_some())
     }
 
     /// What all elements have but their ids, parameters and times.

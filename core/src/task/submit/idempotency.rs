@@ -11,14 +11,14 @@ use std::collections::HashMap;
 
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
-use futures::TryStreamExt;
 use sha2::{Digest, Sha256};
 
 use super::{BATCH, FINDING, SubmitError, Submitted, TaskOptions, blocked, within_budget};
 use crate::admission::Admitted;
 use crate::model::{QueueId, Status, TaskId};
 use crate::store::collections::TaskSource;
-use crate::store::{Store, StoreError, Stored};
+use crate::store::{Store, StoreError, Stored, collect, ids_in, integer, put};
+use crate::text::hex;
 use disbatch_metrics::labels::Source;
 
 /// So many tasks may be submitted with one key: their ids have to fit into one document, twice.
@@ -168,9 +168,8 @@ impl Store {
         for batch in pairs.chunks(BATCH) {
             let ids: Vec<&Bson> = batch.iter().map(|(_, source)| source).collect();
             let filter = doc! { "_id": { "$in": ids } };
-            let found = self.database().collection::<Stored>(source.name()).find(filter).await?;
-            let found: Vec<Stored> = found.try_collect().await?;
-            let found: HashMap<String, &Stored> =
+            let found = collect(self.database().collection::<Stored>(source.name()).find(filter)).await?;
+            let found: HashMap<String, &Document> =
                 found.iter().map(|document| (key_of(document.get("_id")), document)).collect();
             let documents =
                 batch.iter().filter_map(|(id, source)| Some((*id, *found.get(&key_of(Some(source)))?)));
@@ -202,11 +201,9 @@ impl Store {
     /// The ids of the documents that tasks are to be made of, at most one more than there may be.
     async fn sources(&self, source: &TaskSource, filter: Document) -> Result<Vec<Bson>, StoreError> {
         let filter = self.without_new_tasks(source.name(), filter);
-        let limit = i64::try_from(MOST + 1).unwrap_or(i64::MAX);
         let documents = self.database().collection::<Document>(source.name());
-        let found = documents.find(filter).projection(doc! { "_id": 1 }).limit(limit).max_time(FINDING);
-        let found = found.await?;
-        let found: Vec<Document> = found.try_collect().await?;
+        let found = documents.find(filter).projection(doc! { "_id": 1 }).limit(integer(MOST + 1));
+        let found = collect(found.max_time(FINDING)).await?;
         Ok(found.into_iter().filter_map(|mut document| document.remove("_id")).collect())
     }
 
@@ -217,10 +214,9 @@ impl Store {
         if !found.get_str("hash").is_ok_and(|hash| once.is_of(hash)) {
             return Err(SubmitError::AnotherRequest);
         }
-        let ids = found.get_array("ids").map(Vec::as_slice).unwrap_or_default();
         Ok(Some(Note {
             id: found.get("_id").cloned().unwrap_or(Bson::Null),
-            ids: ids.iter().filter_map(Bson::as_object_id).collect(),
+            ids: ids_in(&found, "ids").collect(),
             sources: found.get_array("sources").ok().cloned(),
             done: found.get_str("state").ok() == Some("done"),
         }))
@@ -262,20 +258,13 @@ impl Store {
             "_id": &note.id, "queue": queue, "hash": &once.hash, "ids": &note.ids, "state": "pending",
             "at": self.server_time().await?,
         };
-        if let Some(sources) = &note.sources {
-            document.insert("sources", sources);
-        }
+        put(&mut document, "sources", note.sources.as_ref());
         let error = match self.submissions().insert_one(document).await.map_err(StoreError::from) {
             Ok(_) => return Ok(note),
             Err(error) => error,
         };
-        if !error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) {
-            return Err(error.into());
-        }
-        match self.find_note(queue, once).await? {
-            Some(theirs) => Ok(theirs),
-            None => Err(error.into()),
-        }
+        let theirs = if error.is_duplicate_key() { self.find_note(queue, once).await? } else { None };
+        theirs.ok_or(error.into())
     }
 
     /// Inserts those tasks of `note` that are not there yet. If there are not to be any, the note goes too.
@@ -310,27 +299,25 @@ impl Store {
             }
             let (count, blocked) = (batch.len() as u64, blocked(&batch));
             any_blocked |= blocked > 0;
-            if let Ok(key) = template.fields.get_str("unique") {
-                if self.insert_unique(queue, key, batch, false).await? {
-                    self.submitted(queue, Some(template.status), count - blocked, Source::Api);
-                    self.submitted(queue, Some(Status::Blocked), blocked, Source::Api);
-                } else {
-                    // Whether it was counted nobody knows.
-                    self.doubt_counters();
+            let are_new = if let Ok(key) = template.fields.get_str("unique") {
+                self.insert_unique(queue, key, batch, false).await?
+            } else {
+                // The driver takes what it is given, so that long texts are not there once more.
+                let inserted = self.new_tasks().insert_many(batch).ordered(false).await;
+                match inserted.map_err(StoreError::from) {
+                    Err(error) if !error.is_duplicate_only() => {
+                        self.doubt_counters();
+                        return Err(error.into());
+                    }
+                    inserted => inserted.is_ok(),
                 }
-                continue;
-            }
-            // The driver takes what it is given, so that long texts are not there once more.
-            let inserted = self.new_tasks().insert_many(batch).ordered(false).await.map_err(StoreError::from);
-            let Err(error) = inserted else {
+            };
+            if are_new {
                 self.submitted(queue, Some(template.status), count - blocked, Source::Api);
                 self.submitted(queue, Some(Status::Blocked), blocked, Source::Api);
-                continue;
-            };
-            // Which of them are there from before, and counted, nobody knows.
-            self.doubt_counters();
-            if !error.is_duplicate_only() {
-                return Err(error.into());
+            } else {
+                // Which of them are there from before, and counted, nobody knows.
+                self.doubt_counters();
             }
         }
         if any_blocked {
@@ -366,7 +353,7 @@ fn noted(queue: QueueId, key: &str) -> Document {
 }
 
 fn hash_of(request: &str) -> String {
-    Sha256::digest(request.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(Sha256::digest(request.as_bytes()))
 }
 
 fn checked(tasks: usize) -> Result<usize, SubmitError> {

@@ -7,6 +7,7 @@ use bson::{Bson, Document, doc};
 use disbatch_metrics::labels::Source;
 use disbatch_operation::operation;
 use mongodb::Collection;
+use mongodb::options::WriteConcern;
 
 use super::idempotency::{Note, id_of};
 use super::{Once, SubmitError, TaskOptions, blocked};
@@ -14,7 +15,7 @@ use crate::admission::Admitted;
 use crate::keys::{self, Key, Settled};
 use crate::model::{QueueId, Status, TRACE, TaskId, TraceContext};
 use crate::store::collections::TASKS;
-use crate::store::{Store, StoreError, Stored, majority};
+use crate::store::{Store, StoreError, Stored, put};
 
 /// How often the task is inserted where the index of an earlier release refuses it, and nobody has the key when it is looked at.
 const TRIES: usize = 100;
@@ -66,7 +67,7 @@ impl Store {
                 false => self.new_tasks().insert_many(&documents).await.map(drop).map_err(StoreError::from),
             };
             let Err(error) = inserted else { break true };
-            if !error.write_failure().is_some_and(|failure| failure.is_duplicate_key()) {
+            if !error.is_duplicate_key() {
                 return Err(error.into());
             }
             let fields = doc! { "status": 1, "gate": 1 };
@@ -161,7 +162,7 @@ impl Store {
             template.tasks(given.iter().map(|task| (task.id.0, task.params.clone())), admitted).collect();
         for (task, given) in tasks.iter_mut().zip(given) {
             task.insert("params", Bson::Null);
-            task.extend(given.trace.as_ref().map(|trace| (TRACE.to_owned(), trace.field())));
+            put(task, TRACE, given.trace.as_ref().map(TraceContext::field));
         }
         let blocked = blocked(&tasks);
         if let Ok(key) = template.fields.get_str("unique") {
@@ -169,12 +170,8 @@ impl Store {
         } else if let Err(error) = self.insert_of_inbox(&tasks).await {
             // How many of them are there nobody knows.
             self.doubt_counters();
-            return Err(match error.write_failure() {
-                Some(failure) if failure.is_duplicate_key() => {
-                    StoreError::Unconfirmed { reason: "another DEN has moved it".to_owned() }.into()
-                }
-                _ => error.into(),
-            });
+            let moved = || StoreError::Unconfirmed { reason: "another DEN has moved it".to_owned() };
+            return Err(if error.is_duplicate_key() { moved() } else { error }.into());
         }
         self.submitted(queue, Some(template.status), given.len() as u64 - blocked, Source::Inbox);
         self.submitted(queue, Some(Status::Blocked), blocked, Source::Inbox);
@@ -248,7 +245,8 @@ impl Store {
         pipeline.push(doc! { "$merge": {
             "into": TASKS.name, "on": "_id", "whenMatched": "fail", "whenNotMatched": "insert",
         } });
-        let inserted = causes.aggregate(pipeline).with_type::<Stored>().write_concern(majority());
+        let inserted =
+            causes.aggregate(pipeline).with_type::<Stored>().write_concern(WriteConcern::majority());
         let _nothing = inserted.max_time(INSERTING).await?;
         Ok(())
     }

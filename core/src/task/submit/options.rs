@@ -11,6 +11,7 @@ use crate::model::{
     FILES, SHADOW_OF, STEPS, Status, Step, TRACE, Task, TaskFiles, TaskId, TraceContext, number, whole_number,
 };
 use crate::secrets::{self, Sealed};
+use crate::store::put;
 use crate::tags::{self, TAGS};
 use crate::task::transition::millis;
 
@@ -100,13 +101,10 @@ impl TaskOptions {
             (TRACE, self.trace.as_ref().map(TraceContext::field)),
         ];
         for (name, value) in values {
-            if let Some(value) = value {
-                fields.insert(name, value);
-            }
+            put(&mut fields, name, value);
         }
-        if !self.locks.is_empty() {
-            fields.insert("locks", self.locks.iter().map(ToString::to_string).collect::<Vec<_>>());
-        }
+        let locks: Vec<String> = self.locks.iter().map(ToString::to_string).collect();
+        put(&mut fields, "locks", (!locks.is_empty()).then_some(locks));
         if !self.after.is_empty() {
             fields.extend(self.behind(&self.after));
         }
@@ -128,12 +126,8 @@ impl TaskOptions {
             return (due, Document::new());
         }
         let mut fields = doc! { "gate": "new" };
-        if !after.is_empty() {
-            fields.insert("waiting_for", after);
-        }
-        if !self.locks.is_empty() {
-            fields.insert("lock_round", 1_i64);
-        }
+        put(&mut fields, "waiting_for", (!after.is_empty()).then_some(after));
+        put(&mut fields, "lock_round", (!self.locks.is_empty()).then_some(1_i64));
         (Status::Blocked, fields)
     }
 

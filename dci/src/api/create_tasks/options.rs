@@ -105,8 +105,7 @@ pub fn once(params: &Params, queue: QueueId, keys: &Keys) -> Result<Option<Once>
 
 /// The idempotency key, if there is one.
 pub fn key(params: &Params) -> Result<Option<String>, HttpError> {
-    let given = params.options.get(KEY).filter(|value| !values::is_unset(value));
-    Ok(given.map(|value| values::text(".idempotency_key", value)).transpose()?)
+    Ok(params.option(KEY).map(|value| values::text(".idempotency_key", value)).transpose()?)
 }
 
 /// So many more copies there are of steps: they are options, which are looked at on their own before each task gets them.
@@ -192,7 +191,7 @@ pub fn check_files_of_queue(who: &Who, wanted: Option<&Bson>, tenant: Option<&st
 }
 
 /// What has to be done before there can be secure parameters.
-pub const NO_KEY: &str = "this server has no key for secure parameters: 'disbatch secrets-key' prints a new one; write it \
+const NO_KEY: &str = "this server has no key for secure parameters: 'disbatch secrets-key' prints a new one; write it \
     to a file, name the file as secrets.key_file in the configuration of the web server and of all nodes, and start \
     them again";
 
@@ -200,11 +199,16 @@ pub const NO_KEY: &str = "this server has no key for secure parameters: 'disbatc
 /// shows any of them. They are encrypted for tasks of `queue`. `None`: it has none.
 fn seal(params: &Params, queue: QueueId, keys: &Keys) -> Result<Option<Sealed>, HttpError> {
     let Some(given) = secure_params_of(params)? else { return Ok(None) };
-    keys.seal(queue, &given).map(Some).map_err(|error| match error {
-        SealError::NoKey => HttpError::new(StatusCode::SERVICE_UNAVAILABLE, NO_KEY),
-        SealError::TooLong(_) => HttpError::bad_request(format!(".secure_params: {error}")),
+    keys.seal(queue, &given).map(Some).map_err(|error| not_sealed(".secure_params", &error))
+}
+
+/// Why what is given as `name` is not encrypted.
+pub fn not_sealed(name: &str, error: &SealError) -> HttpError {
+    match error {
+        SealError::NoKey => HttpError::unavailable(NO_KEY),
+        SealError::TooLong(_) => HttpError::bad_request(format!("{name}: {error}")),
         SealError::Random(_) => HttpError::internal(&error.to_string()),
-    })
+    }
 }
 
 /// What tells them from others, as each of the keys has it, the first one first.
@@ -214,9 +218,8 @@ fn fingerprints(params: &Params, queue: QueueId, keys: &Keys) -> Result<Vec<Stri
 
 /// An object, or from a form its JSON as text. An empty one is none.
 fn secure_params_of(params: &Params) -> Result<Option<SecureParams>, HttpError> {
-    let value = match params.options.get(secrets::FIELD) {
+    let value = match params.option(secrets::FIELD) {
         None => return Ok(None),
-        Some(value) if values::is_unset(value) => return Ok(None),
         // What the parser says of text that is no JSON might show some of it.
         Some(Value::String(text)) => crate::allowance::json(text).ok(),
         Some(value) => Some(value.clone()),
@@ -236,8 +239,7 @@ pub fn with_tenant(
     who: &Who,
     queue: &Queue,
 ) -> Result<TaskOptions, HttpError> {
-    let given = params.options.get("tenant").filter(|value| !values::is_unset(value));
-    let given = given.map(|value| values::text(".tenant", value)).transpose()?;
+    let given = params.option("tenant").map(|value| values::text(".tenant", value)).transpose()?;
     let tenant = match (given, queue.tenant()) {
         (Some(given), Some(own)) if given != own => {
             return Err(HttpError::bad_request(".tenant: the queue is that of another tenant"));

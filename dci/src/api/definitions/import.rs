@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::access::Who;
 use crate::api::{Answer, definitions};
 use crate::error::HttpError;
-use crate::openapi::{ErrorBody, OfWrite, WorkersImport};
+use crate::openapi::WorkersImport;
 use crate::params::AnyJson;
 use crate::state::State;
 use crate::{changes, json, legacy};
@@ -26,14 +26,10 @@ const MOST: usize = 1_000;
 /// alone, unless `replace` is true.
 #[utoipa::path(
     post, path = "/workers/import", tag = "workers", operation_id = "importWorkers",
-    request_body(content = WorkersImport, content_type = "application/json"),
+    request_body = WorkersImport,
     responses(
         (status = 200, description = "What became of each, by name.", body = DefinitionsImported),
-        (
-            status = 400, body = ErrorBody,
-            description = "Definitions are wrong: `problems` has the name and the mistake of each. Nothing is stored.",
-        ),
-        OfWrite,
+        (status = 400, description = "Definitions are wrong: `problems` has the name and the mistake of each. Nothing is stored."),
     ),
 )]
 pub async fn handle(state: Data<State>, who: Who, body: AnyJson) -> Answer {

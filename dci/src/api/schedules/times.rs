@@ -16,7 +16,7 @@ use crate::access::{NamedSchedule, Sight, Who, may_change_schedule, no_such_sche
 use crate::api::{Answer, create_tasks, redirect};
 use crate::error::HttpError;
 use crate::json::date_text;
-use crate::openapi::{ErrorBody, OfRead, OfSearch, OfWrite};
+use crate::openapi::{JSON_OR_FORM, JSON_OR_PAGE, OfSearch};
 use crate::params::Params;
 use crate::schedules::view::{Run, find_runs};
 use crate::schedules::{Given, moment};
@@ -45,8 +45,8 @@ impl From<BackfillError> for HttpError {
     params(("id" = String, Path, description = "Its id, or its name.", example = "nightly"), PreviewOptions),
     responses(
         (status = 200, description = "The times.", body = SchedulePreview),
-        (status = 400, description = "An option is wrong.", body = ErrorBody),
-        (status = 404, description = "There is no such schedule.", body = ErrorBody),
+        (status = 400, description = "An option is wrong."),
+        (status = 404, description = "There is no such schedule."),
         OfSearch,
     ),
 )]
@@ -66,17 +66,11 @@ pub async fn preview(state: Data<State>, named: NamedSchedule, params: Params) -
         (".after" = Option<String>, Query, description = "The times after this one, in place of now; in the body, too."),
         (".limit" = Option<i64>, Query, description = "At most so many, up to 1000; 20 by default; in the body, too."),
     ),
-    request_body(content(
-        (NewSchedule = "application/json"),
-        (NewSchedule = "application/x-www-form-urlencoded"),
-    )),
+    request_body(content = NewSchedule, content_type = JSON_OR_FORM),
     responses(
-        (
-            status = 200, content((SchedulePreview = "application/json"), (String = "text/html")),
-            description = "The times; the form with the times if `Accept` asks for HTML.",
-        ),
-        (status = 400, description = "A field is wrong.", body = ErrorBody),
-        OfWrite,
+        (status = 200, description = "The times; the form with the times if `Accept` asks for HTML.", body = SchedulePreview,
+            content_type = JSON_OR_PAGE),
+        (status = 400, description = "A field is wrong."),
     ),
 )]
 pub async fn preview_new(request: HttpRequest, state: Data<State>, who: Who, params: Params) -> Answer {
@@ -102,9 +96,8 @@ async fn changed(state: &State, who: &Who, params: &Params) -> Result<Option<Sch
         return Ok(None);
     };
     let schedule = schedules::find(state, &NamedSchedule::parse(id)).await?;
-    // One that is not for them is as if there were none.
-    let hide = |error: HttpError| if error.status() == 404 { no_such_schedule(id) } else { error };
-    may_change_schedule(who, &schedule, state).await.map_err(hide)?;
+    let allowed = may_change_schedule(who, &schedule, state).await;
+    allowed.map_err(|error| error.hidden_as(|| no_such_schedule(id)))?;
     Ok(Some(schedule))
 }
 
@@ -114,9 +107,8 @@ async fn changed(state: &State, who: &Who, params: &Params) -> Result<Option<Sch
     params(("id" = String, Path, description = "Its id, or its name.", example = "nightly")),
     responses(
         (status = 200, description = "The task is made.", body = ScheduleRun),
-        (status = 404, description = "There is no such schedule.", body = ErrorBody),
-        (status = 409, description = "Its queue accepts no tasks.", body = ErrorBody),
-        OfWrite,
+        (status = 404, description = "There is no such schedule."),
+        (status = 409, description = "Its queue accepts no tasks."),
     ),
 )]
 pub async fn run(state: Data<State>, who: Who, named: NamedSchedule, params: Params) -> Answer {
@@ -138,9 +130,8 @@ pub async fn run(state: Data<State>, who: Who, named: NamedSchedule, params: Par
     params(("id" = String, Path, description = "Its id, or its name.", example = "nightly"), RunsSearch),
     responses(
         (status = 200, description = "The runs.", body = RunsOfSchedule),
-        (status = 400, description = "A parameter makes no sense.", body = ErrorBody),
-        (status = 404, description = "There is no such schedule.", body = ErrorBody),
-        OfRead,
+        (status = 400, description = "A parameter makes no sense."),
+        (status = 404, description = "There is no such schedule."),
     ),
 )]
 pub async fn runs(state: Data<State>, who: Who, named: NamedSchedule, params: Params) -> Answer {
@@ -188,17 +179,14 @@ fn told(run: &Run) -> RunOfSchedule {
 #[utoipa::path(
     post, path = "/schedules/{id}/backfill", tag = "schedules", operation_id = "backfillSchedule",
     params(("id" = String, Path, description = "Its id, or its name.", example = "nightly")),
-    request_body(content((Backfill = "application/json"), (Backfill = "application/x-www-form-urlencoded"))),
+    request_body(content = Backfill, content_type = JSON_OR_FORM),
     responses(
-        (
-            status = 200, content((Backfilled = "application/json"), (String = "text/html")),
-            description = "The tasks are made; with `.preview` the times, as a page if `Accept` asks for HTML.",
-        ),
+        (status = 200, description = "The tasks are made; with `.preview` the times, as a page if `Accept` asks for HTML.",
+            body = Backfilled, content_type = JSON_OR_PAGE),
         (status = 303, description = "The tasks are made; to the schedule's page, if `Accept` asks for HTML."),
-        (status = 400, description = "A parameter is wrong.", body = ErrorBody),
-        (status = 404, description = "There is no such schedule.", body = ErrorBody),
-        (status = 409, description = "Its queue accepts no tasks.", body = ErrorBody),
-        OfWrite,
+        (status = 400, description = "A parameter is wrong."),
+        (status = 404, description = "There is no such schedule."),
+        (status = 409, description = "Its queue accepts no tasks."),
     ),
 )]
 pub async fn backfill(

@@ -13,7 +13,7 @@ use actix_web::http::header;
 use actix_web::web::Data;
 use actix_web::{App, test as server};
 use bson::doc;
-use disbatch_core::clock::ManualClock;
+use disbatch_core::clock::Clock;
 use disbatch_core::config::Config;
 use disbatch_core::store::Store;
 use disbatch_mongod::testing::{self, TestDatabase};
@@ -29,6 +29,16 @@ const SNAPSHOTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pages/snapsh
 
 /// How long to wait for what should come within moments, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// By it, it is always the same moment.
+#[derive(Debug)]
+struct Standstill;
+
+impl Clock for Standstill {
+    fn now(&self) -> bson::DateTime {
+        AT
+    }
+}
 
 /// The answers to somebody's requests.
 struct Visitor<S> {
@@ -148,8 +158,7 @@ fn state(database: &TestDatabase, folder: &Path, door: Door) -> State {
         "plugin_dirs": ["plugins"],
     });
     let config = Config::parse(&config.to_string(), &folder.join("c.json")).unwrap();
-    let clock = Arc::new(ManualClock::at(AT));
-    State::new(&config, Store::with_clock(database.database.clone(), clock), door)
+    State::new(&config, Store::with_clock(database.database.clone(), Arc::new(Standstill)), door)
 }
 
 macro_rules! visitor {

@@ -17,6 +17,7 @@ use crate::error::HttpError;
 use crate::json::date_text;
 use crate::params::Params;
 use crate::state::State;
+use crate::ui::links::Link;
 use crate::ui::names::{names, short};
 use crate::ui::parts::cut;
 use crate::ui::{self, Rendered};
@@ -47,7 +48,6 @@ impl Facts {
         Ok(Self { who: who.clone(), queues, sessions, tokens })
     }
 
-    /// The names of the queues.
     pub fn names(&self) -> HashMap<ObjectId, String> {
         names(&self.queues)
     }
@@ -139,19 +139,8 @@ pub fn browser_name(agent: &str) -> String {
     }
 }
 
-/// A role, and where it is good for something.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct May {
-    pub place: String,
-    /// The address of the queue that it is good for, if it is for one that is still there.
-    pub address: Option<String>,
-    pub role: &'static str,
-    /// What it is good for.
-    pub words: &'static str,
-}
-
-/// What somebody with this role may do.
-pub const fn words(role: Role) -> &'static str {
+/// What somebody with this role may do. Templates pass references.
+const fn words(role: &Role) -> &'static str {
     match role {
         Role::Viewer => "look at queues, tasks and their output",
         Role::Submitter => "the same, and submit tasks",
@@ -160,17 +149,16 @@ pub const fn words(role: Role) -> &'static str {
     }
 }
 
-/// Somebody's roles: the one that is good everywhere, and those on some queues, whose names are by id.
-pub fn rows(everywhere: Option<Role>, grants: &[Grant], names: &HashMap<ObjectId, String>) -> Vec<May> {
-    let row =
-        |place: String, address, role: Role| May { place, address, role: role.name(), words: words(role) };
-    let all = everywhere.map(|role| row("Everywhere".to_owned(), None, role));
+/// Somebody's roles with where they are good for something: the one for everywhere, and those on some queues, whose names are by id.
+pub fn rows(
+    everywhere: Option<Role>,
+    grants: &[Grant],
+    names: &HashMap<ObjectId, String>,
+) -> Vec<(Link, Role)> {
+    let all = everywhere.map(|role| (Link::nowhere("Everywhere"), role));
     let some = grants.iter().map(|grant| match &grant.scope {
-        Scope::Queue(queue) => match names.get(&queue.0) {
-            Some(name) => row(format!("Queue {name}"), Some(format!("/queues/{queue}")), grant.role),
-            None => row(format!("Queue {queue}, which is not there"), None, grant.role),
-        },
-        Scope::Tenant(tenant) => row(format!("Queues of {tenant}"), None, grant.role),
+        Scope::Queue(queue) => (Link::queue(*queue, names.get(&queue.0)), grant.role),
+        Scope::Tenant(tenant) => (Link::nowhere(format!("Queues of {tenant}")), grant.role),
     });
     all.into_iter().chain(some).collect()
 }
@@ -199,7 +187,7 @@ impl AccountPage<'_> {
         }
     }
 
-    fn may(&self) -> Vec<May> {
+    fn may(&self) -> Vec<(Link, Role)> {
         let facts = self.facts;
         rows(facts.who.rights.everywhere(), &facts.grants(), &facts.names())
     }
@@ -245,7 +233,6 @@ pub(super) enum Form {
 pub(super) struct Made {
     pub name: String,
     pub text: String,
-    /// The address of this server.
     pub server: String,
 }
 
@@ -379,7 +366,7 @@ mod tests {
             Grant { scope: Scope::Tenant("acme".into()), role: Role::Submitter },
         ];
         let rows = rows(Some(Role::Viewer), &grants, &names);
-        let told: Vec<_> = rows.iter().map(|row| (row.place.as_str(), row.role)).collect();
+        let told: Vec<_> = rows.iter().map(|(place, role)| (place.name.as_str(), role.name())).collect();
         let of_gone = format!("Queue {gone}, which is not there");
         let expected = [
             ("Everywhere", "viewer"),
@@ -388,8 +375,8 @@ mod tests {
             ("Queues of acme", "submitter"),
         ];
         assert_eq!(told, expected);
-        assert_eq!(rows[1].address, Some(format!("/queues/{known}")));
-        assert_eq!(rows[2].address, None);
+        assert_eq!(rows[1].0.address, Some(format!("/queues/{known}")));
+        assert_eq!(rows[2].0.address, None);
         assert_eq!(
             value_of(&wire_grants(&grants, &names)).unwrap(),
             json!([

@@ -86,7 +86,7 @@ fn week(entries: &[(&str, i64)]) -> Week {
 }
 
 fn rows(entries: &[(&str, i64)]) -> Vec<(String, String, u64)> {
-    week(entries).rows.into_iter().map(|row| (row.from, row.until, row.limit)).collect()
+    week(entries).rows
 }
 
 #[test]

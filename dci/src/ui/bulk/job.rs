@@ -10,12 +10,11 @@ use askama::filters::HtmlSafe;
 use bson::oid::ObjectId;
 use bson::{Bson, Document};
 use disbatch_core::bulk::{BulkError, BulkJob, State as JobState};
-use disbatch_core::model::TaskId;
 use disbatch_core::tags::{ANY_TAGS, TAGS, stored};
 
 use crate::error::HttpError;
 use crate::json::date_text;
-use crate::openapi::OfFixed;
+use crate::openapi::{EventStream, OfFixed};
 use crate::state::State;
 use crate::ui::live::Part;
 use crate::ui::names::{Called, names};
@@ -29,8 +28,6 @@ use crate::{bulk, ui};
 #[derive(Template)]
 #[template(path = "bulk/page.html")]
 struct JobPage {
-    id: String,
-    title: &'static str,
     panel: Panel,
     details: Details,
 }
@@ -53,7 +50,6 @@ pub struct Details {
 
 impl HtmlSafe for Details {}
 
-/// A job in a list.
 #[derive(Debug, Clone, Template)]
 #[template(path = "bulk/row.html")]
 pub struct Row {
@@ -62,7 +58,6 @@ pub struct Row {
 
 impl HtmlSafe for Row {}
 
-/// A job for people.
 #[derive(Debug, Clone)]
 struct View {
     id: String,
@@ -77,18 +72,11 @@ struct View {
     skipped: u64,
     total: Option<u64>,
     left: String,
-    errors: Vec<Failure>,
+    /// The first tasks that could not be acted on, and what they are called.
+    errors: Vec<(BulkError, String)>,
     failure: Option<String>,
     created: When,
     updated: When,
-}
-
-/// A task that could not be acted on.
-#[derive(Debug, Clone)]
-struct Failure {
-    id: TaskId,
-    title: String,
-    why: String,
 }
 
 impl Row {
@@ -102,15 +90,10 @@ impl Row {
     }
 }
 
-pub async fn render(state: &State, id: &str) -> Rendered {
-    let view = read(state, id).await?;
-    let page = JobPage {
-        id: view.id.clone(),
-        title: view.title,
-        panel: Panel { view: view.clone() },
-        details: Details { view },
-    };
-    ui::render(StatusCode::OK, &page)
+pub async fn render(state: Data<State>, id: Path<String>) -> Rendered {
+    let view = read(&state, &id).await?;
+    let panel = Panel { view: view.clone() };
+    ui::render(StatusCode::OK, &JobPage { panel, details: Details { view } })
 }
 
 /// What of a job's page changes, as Server-Sent Events: each message has elements that take the place of those with the
@@ -118,10 +101,7 @@ pub async fn render(state: &State, id: &str) -> Rendered {
 #[utoipa::path(
     get, path = "/ui/bulk/{id}", tag = "service", operation_id = "bulkJobEvents",
     params(("id" = String, Path, description = "The job's id.")),
-    responses(
-        (status = 200, description = "The events.", body = String, content_type = "text/event-stream"),
-        OfFixed,
-    ),
+    responses(EventStream, OfFixed),
 )]
 pub async fn live(request: HttpRequest, state: Data<State>, id: Path<String>) -> HttpResponse {
     live::of_one(&request, &state, ("bulk", id.into_inner()), changes)
@@ -148,6 +128,7 @@ async fn read(state: &State, id: &str) -> Result<View, HttpError> {
 fn view(job: &BulkJob, names: &HashMap<ObjectId, String>, called: &Called) -> View {
     let count = |number: i64| u64::try_from(number).unwrap_or(0);
     let (done, skipped) = (count(job.done), count(job.skipped));
+    let called = |error: &BulkError| (error.clone(), called.of(&error.id).to_owned());
     View {
         id: job.id.to_hex(),
         title: title(job.action),
@@ -161,16 +142,10 @@ fn view(job: &BulkJob, names: &HashMap<ObjectId, String>, called: &Called) -> Vi
         skipped,
         total: job.total.map(count),
         left: left(job).map(rough).unwrap_or_default(),
-        errors: job.errors.iter().map(|error| Failure::of(error, called)).collect(),
+        errors: job.errors.iter().map(called).collect(),
         failure: job.failure.clone(),
         created: When::at(job.created),
         updated: When::at(job.updated),
-    }
-}
-
-impl Failure {
-    fn of(error: &BulkError, called: &Called) -> Self {
-        Self { id: error.id, title: called.of(&error.id).to_owned(), why: error.error.clone() }
     }
 }
 
@@ -184,7 +159,6 @@ fn left(job: &BulkJob) -> Option<u64> {
     (job.state == JobState::Running && rest > 0).then(|| u64::try_from(seconds).unwrap_or(u64::MAX))
 }
 
-/// A filter for people.
 pub fn conditions(filter: &Document, names: &HashMap<ObjectId, String>) -> Vec<(&'static str, String)> {
     let queue = filter.get("queue").map(|queue| match queue {
         Bson::ObjectId(id) => names.get(id).cloned().unwrap_or_else(|| id.to_hex()),
@@ -231,6 +205,7 @@ pub fn conditions(filter: &Document, names: &HashMap<ObjectId, String>) -> Vec<(
 pub mod tests {
     use bson::{DateTime, doc};
     use disbatch_core::bulk::Action;
+    use disbatch_core::model::TaskId;
 
     use super::*;
 
@@ -270,9 +245,8 @@ pub mod tests {
         let names = HashMap::from([(ObjectId::parse_str(QUEUE).unwrap(), "q<1>".to_owned())]);
         let called = Called::from([(TaskId(job.id), "convert <a>".to_owned())]);
         let view = view(job, &names, &called);
-        let (id, title) = (view.id.clone(), view.title);
         let panel = Panel { view: view.clone() };
-        JobPage { id, title, panel, details: Details { view } }.render().unwrap()
+        JobPage { panel, details: Details { view } }.render().unwrap()
     }
 
     #[test]

@@ -53,7 +53,7 @@ impl Attention {
         let mut notices = Notice::all(alarms);
         if nodes.iter().all(|(state, _)| !state.is_up()) && facts.queues.iter().any(|q| q.oldest.is_some()) {
             let text = "No node is alive: nothing runs the tasks that wait.".to_owned();
-            notices.insert(0, Notice::of_all(text, ("/nodes".to_owned(), "Nodes")));
+            notices.insert(0, Notice::alone(false, text, Some(("/nodes".to_owned(), "Nodes"))));
         }
         // What nobody wanted comes first.
         notices.sort_by_key(|notice| notice.meant);
@@ -194,26 +194,18 @@ fn unusual(hour: &[Ended]) -> Option<(Ended, Ended)> {
 /// So many of a kind are named.
 const NAMED: usize = 10;
 
-/// What is the matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// A node is not heard of.
     Silent,
-    /// A node's processors have far too much to do.
     Overloaded,
-    /// Tasks wait for the answer of a person.
     Asks,
     Paused,
     NoThreads,
     NoPlugin,
-    /// No node has the plugin.
     NoNode,
-    /// Tasks wait for the rate of their queue.
     Rate,
     Stuck,
-    /// Most of what ended failed.
     Failing,
-    /// More failed than usual.
     Unusual,
 }
 
@@ -265,7 +257,6 @@ struct Notice {
     /// Whether it is as somebody wanted it.
     meant: bool,
     text: String,
-    /// Where to go on.
     link: Option<(String, &'static str)>,
     /// What several alarms are about: its name, its address, and what is to be known of it.
     about: Vec<(String, Option<String>, String)>,
@@ -274,9 +265,8 @@ struct Notice {
 }
 
 impl Notice {
-    /// One that is about everything.
-    const fn of_all(text: String, link: (String, &'static str)) -> Self {
-        Self { meant: false, text, link: Some(link), about: Vec::new(), more: 0 }
+    const fn alone(meant: bool, text: String, link: Option<(String, &'static str)>) -> Self {
+        Self { meant, text, link, about: Vec::new(), more: 0 }
     }
 
     /// What alarms come to, those of a kind in one, in the order in which kinds come first.
@@ -295,25 +285,12 @@ impl Notice {
         let meant = kind.is_meant();
         if alarms.len() == 1 {
             let Alarm { alone, link, .. } = alarms.pop()?;
-            return Some(Self { meant, text: alone, link, about: Vec::new(), more: 0 });
+            return Some(Self::alone(meant, alone, link));
         }
         let (text, more) = (kind.of_many(alarms.len()), alarms.len().saturating_sub(NAMED));
         let about = |alarm: Alarm| (alarm.name, alarm.link.map(|(address, _)| address), alarm.detail);
         let about = alarms.into_iter().take(NAMED).map(about).collect();
         Some(Self { meant, text, link: None, about, more })
-    }
-
-    /// All of it as text.
-    #[cfg(test)]
-    fn words(&self) -> String {
-        let about = |(name, _, detail): &(String, _, String)| match detail.as_str() {
-            "" => name.clone(),
-            detail => format!("{name} ({detail})"),
-        };
-        let about: Vec<String> = self.about.iter().map(about).collect();
-        let more = if self.more > 0 { self.and_more() } else { String::new() };
-        let of = if about.is_empty() { "" } else { ": " };
-        format!("{}{of}{}{more}", self.text, about.join(", "))
     }
 
     /// How many are not named, in words.
@@ -334,6 +311,20 @@ mod tests {
     use crate::ui::queue_state::Tally;
 
     const NOW: DateTime = DateTime::from_millis(1_795_163_067_344);
+
+    impl Notice {
+        /// All of it as text.
+        fn words(&self) -> String {
+            let about = |(name, _, detail): &(String, _, String)| match detail.as_str() {
+                "" => name.clone(),
+                detail => format!("{name} ({detail})"),
+            };
+            let about: Vec<String> = self.about.iter().map(about).collect();
+            let more = if self.more > 0 { self.and_more() } else { String::new() };
+            let of = if about.is_empty() { "" } else { ": " };
+            format!("{}{of}{}{more}", self.text, about.join(", "))
+        }
+    }
 
     fn queue(fields: Document) -> QueueFacts {
         let mut document = doc! { "_id": ObjectId::new(), "name": "q", "plugin": "P", "threads": 1 };

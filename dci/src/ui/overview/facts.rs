@@ -14,10 +14,9 @@ use disbatch_core::series::{Ended, Point};
 use disbatch_core::store::{Store, StoreError};
 use futures::{StreamExt, TryStreamExt};
 
-use super::throughput::{Share, Span, largest, spark, sum};
+use super::throughput::{Share, Span, largest, sum};
 use crate::state::{Kept, State};
 use crate::ui::nodes::{NodeState, Now, as_they_are};
-use crate::ui::parts::{Spark, When, when};
 use crate::ui::queue_state::{Intake, Lacking, Question, QueueState, Tally, Work, intake};
 
 /// How long what ended within the last hour is kept. Processes write it every few seconds.
@@ -63,7 +62,6 @@ pub struct Facts {
 #[derive(Debug, Template)]
 #[template(path = "overview/queue.html")]
 pub struct QueueFacts {
-    /// As stored.
     pub queue: Queue,
     /// The tasks that are to be run: queued, deferred or blocked.
     pub waiting: Tally,
@@ -81,11 +79,8 @@ pub struct QueueFacts {
     pub blocked: Option<DateTime>,
     /// How many tasks wait for the answer of a person, and the first of them.
     pub asks: Option<(u64, TaskId)>,
-    /// What its rate allows, if it has one.
     pub rate: Option<Standing>,
-    /// What becomes of new tasks, unless they are accepted.
     pub intake: Option<Intake>,
-    /// What it lacks, in a word, if none of its tasks can run.
     pub lacks: Option<&'static str>,
 }
 
@@ -115,15 +110,6 @@ impl QueueFacts {
     /// How many tasks ended within the last hour.
     pub fn last_hour(&self) -> Ended {
         sum(&self.hour)
-    }
-
-    /// The same for people.
-    fn since(&self) -> When {
-        when(&self.waits_since())
-    }
-
-    fn spark(&self) -> Spark {
-        spark(&self.hour, Span::Hour.words())
     }
 
     /// Where some of its tasks are, or all of them if it is not known which are meant.

@@ -8,13 +8,13 @@ use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::DateTime;
 use disbatch_core::series::Ended;
+use disbatch_values::words;
 
 use super::facts::QueueFacts;
-use super::throughput::{Span, spark, sum};
+use super::throughput::{Span, sum};
 use crate::error::HttpError;
 use crate::params::Params;
 use crate::ui::live::Part;
-use crate::ui::parts::{Spark, When, when};
 use crate::ui::queue_state::Tally;
 use crate::ui::text;
 
@@ -24,45 +24,34 @@ const FEW: usize = 12;
 /// Groups are offered for more than so many.
 const TOO_FEW_FOR_GROUPS: usize = 5;
 
-/// A column that the table can be sorted by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Column {
-    Name,
-    State,
-    Threads,
-    Waiting,
-    Running,
-    Finished,
-    Failed,
-    Hour,
-    Oldest,
+words! {
+    /// A column that the table can be sorted by, with its name in addresses.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Column {
+        Name = "name",
+        State = "state",
+        Threads = "threads",
+        Waiting = "waiting",
+        Running = "running",
+        Finished = "finished",
+        Failed = "failed",
+        Hour = "hour",
+        Oldest = "oldest",
+    }
 }
 
 impl Column {
-    const ALL: [Self; 9] = [
-        Self::Name,
-        Self::State,
-        Self::Threads,
-        Self::Waiting,
-        Self::Running,
-        Self::Finished,
-        Self::Failed,
-        Self::Hour,
-        Self::Oldest,
-    ];
-
-    /// Its heading, and its name in addresses.
-    const fn about(self) -> (&'static str, &'static str) {
+    const fn heading(self) -> &'static str {
         match self {
-            Self::Name => ("Name", "name"),
-            Self::State => ("State", "state"),
-            Self::Threads => ("Threads", "threads"),
-            Self::Waiting => ("Waiting", "waiting"),
-            Self::Running => ("Running", "running"),
-            Self::Finished => ("Finished", "finished"),
-            Self::Failed => ("Failed", "failed"),
-            Self::Hour => ("Last hour", "hour"),
-            Self::Oldest => ("Oldest waiting", "oldest"),
+            Self::Name => "Name",
+            Self::State => "State",
+            Self::Threads => "Threads",
+            Self::Waiting => "Waiting",
+            Self::Running => "Running",
+            Self::Finished => "Finished",
+            Self::Failed => "Failed",
+            Self::Hour => "Last hour",
+            Self::Oldest => "Oldest waiting",
         }
     }
 
@@ -100,9 +89,7 @@ impl Column {
 pub struct Order {
     /// By which column, if one was chosen, and whether the other way round.
     by: Option<(Column, bool)>,
-    /// If they are grouped.
     pub groups: Option<Grouping>,
-    /// If one was chosen.
     span: Option<Span>,
 }
 
@@ -111,9 +98,8 @@ impl Order {
     pub fn of(params: &Params) -> Self {
         let sort = text(params.fields.get("sort"));
         let (name, down) = sort.strip_prefix('-').map_or((sort.as_str(), false), |name| (name, true));
-        let column = Column::ALL.into_iter().find(|column| column.about().1 == name);
         Self {
-            by: column.map(|column| (column, down)),
+            by: Column::named(name).map(|column| (column, down)),
             groups: Grouping::named(&text(params.fields.get("group"))),
             span: Span::asked(params),
         }
@@ -122,9 +108,9 @@ impl Order {
     /// The same as a query string.
     pub fn query(self) -> String {
         let sort =
-            self.by.map(|(column, down)| format!("sort={}{}", if down { "-" } else { "" }, column.about().1));
-        let groups = self.groups.map(|groups| format!("group={}", groups.name()));
-        let span = self.span.map(|span| format!("span={}", span.name()));
+            self.by.map(|(column, down)| format!("sort={}{}", if down { "-" } else { "" }, column.as_str()));
+        let groups = self.groups.map(|groups| format!("group={}", groups.as_str()));
+        let span = self.span.map(|span| format!("span={}", span.as_str()));
         let given: Vec<String> = sort.into_iter().chain(groups).chain(span).collect();
         if given.is_empty() { String::new() } else { format!("?{}", given.join("&")) }
     }
@@ -147,7 +133,6 @@ impl Order {
     }
 }
 
-/// A heading that sorts.
 struct Heading {
     title: &'static str,
     is_number: bool,
@@ -258,7 +243,7 @@ fn headings(order: Order) -> Vec<Heading> {
         let now = order.by.filter(|(by, _)| *by == column).map(|(_, down)| down);
         let down = now.map_or(column.begins_with_largest(), |down| !down);
         Heading {
-            title: column.about().0,
+            title: column.heading(),
             is_number: column.is_number(),
             is_spare: matches!(column, Column::Finished | Column::Hour),
             address: format!("/{}", Order { by: Some((column, down)), ..order }.query()),
@@ -271,30 +256,17 @@ fn headings(order: Order) -> Vec<Heading> {
 /// What ends the first word of a queue's name.
 const SEPARATORS: [char; 6] = ['-', '_', '.', ':', '/', ' '];
 
-/// What groups queues.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Grouping {
-    /// By the first word of their names. Those whose word no other has are together, at the end.
-    Prefix,
-    /// Those that have none are together, at the end.
-    Tenant,
+words! {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Grouping {
+        /// By the first word of their names. Those whose word no other has are together, at the end.
+        Prefix = "prefix",
+        /// Those that have none are together, at the end.
+        Tenant = "tenant",
+    }
 }
 
 impl Grouping {
-    pub const ALL: [Self; 2] = [Self::Prefix, Self::Tenant];
-
-    /// As addresses and people have it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Prefix => "prefix",
-            Self::Tenant => "tenant",
-        }
-    }
-
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|grouping| grouping.name() == name)
-    }
-
     /// What the group of those is called that are in no other.
     const fn rest(self) -> &'static str {
         match self {
@@ -358,14 +330,6 @@ impl Group {
     /// The id of its element.
     fn key(&self) -> String {
         if self.is_rest { "group".to_owned() } else { format!("group-{}", self.name) }
-    }
-
-    fn since(&self) -> When {
-        when(&self.oldest)
-    }
-
-    fn spark(&self) -> Spark {
-        spark(&self.hour, Span::Hour.words())
     }
 }
 

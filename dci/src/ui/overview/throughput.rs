@@ -16,71 +16,40 @@ use crate::params::Params;
 use crate::ui::parts::{Spark, drawn, grouped};
 use crate::ui::{names, text};
 
-/// A stretch of time up to now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Span {
-    Hour,
-    Day,
-    Week,
-}
-
-struct About {
-    /// As addresses have it.
-    name: &'static str,
-    words: &'static str,
-    /// How long it is, what is added up, and how often it is worth to look: seconds.
-    times: [u64; 3],
-    unit: &'static str,
+disbatch_values::words! {
+    /// A stretch of time up to now, with its name in addresses.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Span {
+        Hour = "1h",
+        Day = "24h",
+        Week = "7d",
+    }
 }
 
 impl Span {
-    pub const ALL: [Self; 3] = [Self::Hour, Self::Day, Self::Week];
-
-    const fn about(self) -> About {
+    /// The same in words; how long it is, what is added up, and how often it is worth to look, in seconds; and the unit.
+    const fn about(self) -> (&'static str, [u64; 3], &'static str) {
         match self {
-            Self::Hour => About {
-                name: "1h",
-                words: "the last hour",
-                times: [59 * 60, 60, 5],
-                unit: "tasks per minute",
-            },
-            Self::Day => About {
-                name: "24h",
-                words: "the last 24 hours",
-                times: [24 * 3600, 15 * 60, 60],
-                unit: "tasks per 15 minutes",
-            },
-            Self::Week => About {
-                name: "7d",
-                words: "the last 7 days",
-                times: [7 * 24 * 3600, 2 * 3600, 300],
-                unit: "tasks per 2 hours",
-            },
+            Self::Hour => ("the last hour", [59 * 60, 60, 5], "tasks per minute"),
+            Self::Day => ("the last 24 hours", [24 * 3600, 15 * 60, 60], "tasks per 15 minutes"),
+            Self::Week => ("the last 7 days", [7 * 24 * 3600, 2 * 3600, 300], "tasks per 2 hours"),
         }
     }
 
-    pub const fn name(self) -> &'static str {
-        self.about().name
-    }
-
     pub const fn words(self) -> &'static str {
-        self.about().words
+        self.about().0
     }
 
     pub const fn length(self) -> Duration {
-        Duration::from_secs(self.about().times[0])
+        Duration::from_secs(self.about().1[0])
     }
 
     pub const fn step(self) -> Duration {
-        Duration::from_secs(self.about().times[1])
+        Duration::from_secs(self.about().1[1])
     }
 
     pub const fn every(self) -> Duration {
-        Duration::from_secs(self.about().times[2])
-    }
-
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|span| span.name() == name)
+        Duration::from_secs(self.about().1[2])
     }
 
     pub fn asked(params: &Params) -> Option<Self> {
@@ -100,9 +69,8 @@ impl Span {
 
 /// What the chart shows. The last step goes on: what it has so far would look like a fall, so it stays empty.
 pub fn chart(span: Span, points: &[Point]) -> Value {
-    let values = |number: fn(&Ended) -> u64| -> Value {
-        let over = over(points).iter().map(|point| Value::from(number(&point.numbers.ended)));
-        over.chain(points.last().map(|_| Value::Null)).collect()
+    let values = |number: fn(&Ended) -> u64| {
+        until_now(points.iter().map(|point| number(&point.numbers.ended)).collect())
     };
     let mut series = vec![
         ("Succeeded", "area", "accent", values(|ended| ended.succeeded)),
@@ -117,7 +85,7 @@ pub fn chart(span: Span, points: &[Point]) -> Value {
 
 /// What a chart says of itself: its unit, how often it is worth to look, and the same in words.
 pub fn about(span: Span, points: &[Point]) -> (&'static str, Duration, String) {
-    (span.about().unit, span.every(), words(&ends(points), span.words()))
+    (span.about().2, span.every(), words(&ends(points), span.words()))
 }
 
 /// The same as a picture, and in words.
@@ -137,18 +105,13 @@ pub fn sum<'a>(numbers: impl IntoIterator<Item = &'a Ended>) -> Ended {
     })
 }
 
-/// The steps that are over.
-fn over<T>(steps: &[T]) -> &[T] {
-    steps.split_last().map_or(&[], |(_, over)| over)
-}
-
 /// What ended, as a picture of the steps that are over, whose label tells all of it in words.
 pub fn spark(numbers: &[Ended], when: &str) -> Spark {
-    let pairs: Vec<(u64, u64)> = over(numbers).iter().map(|ended| (ended.total(), ended.failed)).collect();
+    let over = numbers.split_last().map(|(_, over)| over).unwrap_or_default();
+    let pairs: Vec<(u64, u64)> = over.iter().map(|ended| (ended.total(), ended.failed)).collect();
     Spark::new(&pairs, words(numbers, when))
 }
 
-/// What ended, in words.
 pub fn words(numbers: &[Ended], when: &str) -> String {
     let sum = sum(numbers);
     match (sum.total(), sum.failed) {
@@ -164,7 +127,6 @@ const LAYERS: usize = 5;
 /// The tones of the layers, from below.
 const TONES: [&str; LAYERS] = ["accent", "cyan", "magenta", "good", "busy"];
 
-/// What ended in a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Share {
     /// What people call it.
@@ -293,7 +255,7 @@ mod tests {
         assert_eq!(words(&ended[..1], "a day"), "1,501 ended within a day, none failed.");
         assert_eq!(words(&[], "a day"), "No task ended within a day.");
         for span in Span::ALL {
-            assert_eq!(Span::named(span.name()), Some(span));
+            assert_eq!(Span::named(span.as_str()), Some(span));
             assert!(span.length() >= span.step() && span.step() >= span.every());
         }
     }

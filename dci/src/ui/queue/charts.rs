@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use bson::{Bson, Document};
 use disbatch_core::audit::Changed;
-use disbatch_core::model::{QueueId, whole_number};
+use disbatch_core::model::QueueId;
 use disbatch_core::series::{Histogram, Point};
 use disbatch_core::store::{Store, StoreError};
 use serde_json::{Value, json};
 
+use crate::ui::integer;
 use crate::ui::overview::throughput::{self, Span};
 use crate::ui::parts::{Chart, Charts, Spark, drawn, grouped};
 
@@ -27,11 +28,8 @@ const UNITS: [(f64, f64, &str); 4] = [
 /// What a chart is of, as addresses name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Of {
-    /// How many tasks ended.
     Ended,
-    /// How long they waited.
     Waited,
-    /// How long they ran.
     Ran,
 }
 
@@ -93,7 +91,7 @@ pub(super) fn chart(of: Of, span: Span, points: &[Point]) -> Value {
 pub(super) fn marks(changes: &[Changed]) -> Value {
     let mark = |changed: &Changed| {
         let (before, after) = (&changed.before, &changed.after);
-        let number = |fields: &Document, name: &str| fields.get(name).and_then(whole_number).unwrap_or(0);
+        let number = |fields: &Document, name: &str| integer(fields, name).unwrap_or(0);
         let words: Vec<String> = after
             .iter()
             .filter_map(|(name, value)| match (name.as_str(), value) {

@@ -68,9 +68,7 @@ pub(super) struct Facts {
     pub hour: Numbers,
     pub nodes: Vec<Document>,
     pub now: Now,
-    /// What its rate allows, if it has one.
     pub rate: Option<Standing>,
-    /// What becomes of new tasks, unless they are accepted.
     pub intake: Option<Intake>,
     pub lists: Lists,
     /// Those of its plugin.
@@ -206,7 +204,6 @@ impl Facts {
         [("Wait", &self.hour.waited), ("Run time", &self.hour.ran)]
     }
 
-    /// The address of the page.
     pub fn place(&self) -> String {
         format!("/queues/{}", self.queue.id)
     }

@@ -4,24 +4,22 @@ use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use askama::Template;
-use askama::filters::{HtmlSafe, HtmlSafeOutput};
-use disbatch_core::accounts::Role;
+use askama::filters::HtmlSafe;
 use disbatch_core::counters::count::Amount;
 use disbatch_core::fair::{GroupFilter, GroupPage, GroupRow, Settings, Share};
 use disbatch_core::model::{Policy, Queue, Sort};
 use disbatch_core::text;
 
 use super::charts::length;
-use crate::access::{NamedQueue, viewer};
+use crate::access::NamedQueue;
 use crate::api::{Answer, queues};
 use crate::error::HttpError;
-use crate::openapi::{ErrorBody, OfRead};
-use crate::params::Params;
+use crate::openapi::EventStream;
+use crate::params::{Lenient, Params};
 use crate::state::State;
 use crate::ui::assets::digest;
 use crate::ui::bulk::encoded;
 use crate::ui::live::{self, Part};
-use crate::ui::names::label;
 use crate::ui::parts::{cut, grouped};
 use crate::ui::queue_state::Tally;
 use crate::ui::{self, Rendered};
@@ -31,15 +29,11 @@ const LONGEST_NAME: usize = 80;
 
 #[derive(Template)]
 #[template(path = "groups.html")]
-struct GroupsPage {
-    id: String,
-    name: String,
-    /// The role of the page's reader on the queue.
-    role: Option<Role>,
+struct GroupsPage<'a> {
+    queue: &'a Queue,
+    filter: &'a GroupFilter,
     about: About,
-    table: Table,
-    prefix: String,
-    waiting: bool,
+    table: Table<'a>,
     /// Whether it changes by itself: that is the first page of all.
     live: bool,
     next: String,
@@ -55,39 +49,24 @@ struct About {
 
 #[derive(Template)]
 #[template(path = "groups/table.html")]
-struct Table {
-    rows: Vec<Row>,
+struct Table<'a> {
+    rows: Vec<Row<'a>>,
 }
 
 #[derive(Template)]
 #[template(path = "groups/row.html")]
-struct Row {
-    /// The id of its element.
-    key: String,
-    name: String,
-    waiting: Tally,
-    running: u64,
-    started: u64,
-    used: String,
-    weight: u32,
-    why: String,
+struct Row<'a> {
+    row: &'a GroupRow,
     picture: Picture,
 }
 
 impl HtmlSafe for About {}
-impl HtmlSafe for Table {}
-impl HtmlSafe for Row {}
+impl HtmlSafe for Table<'_> {}
+impl HtmlSafe for Row<'_> {}
 
-impl GroupsPage {
-    /// Attributes of the body of the page.
-    fn roles(&self) -> HtmlSafeOutput<String> {
-        viewer::roles_with(self.role)
-    }
-}
-
-pub async fn render(state: &State, named: &NamedQueue, params: &Params) -> Rendered {
-    let queue = queues::find(state, named).await?;
-    let filter = queues::group_filter(params)?;
+pub async fn render(state: Data<State>, named: NamedQueue, Lenient(params): Lenient) -> Rendered {
+    let queue = queues::find(&state, &named).await?;
+    let filter = queues::group_filter(&params)?;
     let page = state.store.queue_groups(&queue, &filter).await?;
     ui::render(StatusCode::OK, &page_of(&queue, &filter, &page))
 }
@@ -96,11 +75,7 @@ pub async fn render(state: &State, named: &NamedQueue, params: &Params) -> Rende
 #[utoipa::path(
     get, path = "/ui/queues/{id}/groups", tag = "service", operation_id = "groupEvents",
     params(("id" = String, Path, description = "The queue's id.", example = "6b0003bb686c8275d70dc2f1")),
-    responses(
-        (status = 200, description = "The events.", body = String, content_type = "text/event-stream"),
-        (status = 404, description = "There is no such queue.", body = ErrorBody),
-        OfRead,
-    ),
+    responses(EventStream, (status = 404, description = "There is no such queue.")),
 )]
 pub async fn live(request: HttpRequest, state: Data<State>, named: NamedQueue) -> Answer {
     let id = queues::find(&state, &named).await?.id.to_string();
@@ -114,17 +89,16 @@ async fn parts(state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
     parts_of(&About::of(&queue, &page), &Table::of(&page))
 }
 
-fn parts_of(about: &About, table: &Table) -> Result<Vec<Part>, HttpError> {
+fn parts_of(about: &About, table: &Table<'_>) -> Result<Vec<Part>, HttpError> {
     let mut parts = vec![Part::new("groups-about", about)?];
-    parts.extend(Part::table("groups", table, &table.rows, |row| row.key.clone())?);
+    parts.extend(Part::table("groups", table, &table.rows, Row::key)?);
     Ok(parts)
 }
 
-fn page_of(queue: &Queue, filter: &GroupFilter, page: &GroupPage) -> GroupsPage {
-    let prefix = filter.prefix.clone().unwrap_or_default();
+fn page_of<'a>(queue: &'a Queue, filter: &'a GroupFilter, page: &'a GroupPage) -> GroupsPage<'a> {
     let next = page.rows.last().filter(|_| page.more).map(|last| {
         let waiting = if filter.waiting { "&.waiting=1" } else { "" };
-        let (after, prefix) = (encoded(&last.group), encoded(&prefix));
+        let (after, prefix) = (encoded(&last.group), encoded(filter.prefix.as_deref().unwrap_or_default()));
         format!(
             "/queues/{}/groups?.after={after}&.prefix={prefix}&.limit={}{waiting}",
             queue.id, filter.limit
@@ -132,13 +106,10 @@ fn page_of(queue: &Queue, filter: &GroupFilter, page: &GroupPage) -> GroupsPage 
     });
     let usual = GroupFilter { limit: queues::GROUPS_SHOWN, ..GroupFilter::default() };
     GroupsPage {
-        id: queue.id.to_string(),
-        name: label(queue),
-        role: viewer::role_on(queue),
+        queue,
+        filter,
         about: About::of(queue, page),
         table: Table::of(page),
-        prefix,
-        waiting: filter.waiting,
         live: *filter == usual,
         next: next.unwrap_or_default(),
     }
@@ -149,11 +120,8 @@ impl About {
         let settings = Settings::of(queue);
         let words = match (queue.policy(), settings.share) {
             (Policy::Fair, Share::Turns) => {
-                let last = page
-                    .turns
-                    .last
-                    .as_deref()
-                    .map(|last| format!("; the last turn was that of {}", named(last)));
+                let last = page.turns.last.as_deref();
+                let last = last.map(|last| format!("; the last turn was that of {}", named(last)));
                 format!(
                     "Groups take turns: in each round, each that waits has one, for as many tasks as its weight says. \
                      This is round {}{}.",
@@ -171,8 +139,7 @@ impl About {
         };
         let waiting = match page.waiting {
             Amount::Exactly(1) => "1 group waits".to_owned(),
-            Amount::Exactly(groups) => format!("{} groups wait", grouped(groups)),
-            Amount::MoreThan(groups) => format!("{}+ groups wait", grouped(groups)),
+            groups => format!("{} groups wait", Tally::new(Vec::new(), groups).words()),
         };
         Self { words, waiting }
     }
@@ -188,27 +155,22 @@ fn named(group: &str) -> String {
     if group.is_empty() { "no group".to_owned() } else { cut(group, LONGEST_NAME) }
 }
 
-impl Table {
-    fn of(page: &GroupPage) -> Self {
+impl<'a> Table<'a> {
+    fn of(page: &'a GroupPage) -> Self {
         let all = All::of(&page.rows);
-        Self { rows: page.rows.iter().map(|row| Row::of(row, &all)).collect() }
+        Self { rows: page.rows.iter().map(|row| Row { row, picture: Picture::of(row, &all) }).collect() }
     }
 }
 
-impl Row {
-    fn of(row: &GroupRow, all: &All) -> Self {
-        Self {
-            key: format!("group-{:x}", digest(row.group.as_bytes())),
-            name: named(&row.group),
-            waiting: Tally::new(Vec::new(), row.waiting),
-            running: row.running,
-            started: row.started,
-            used: used(row.used),
-            weight: row.weight,
-            why: row.why.to_string(),
-            picture: Picture::of(row, all),
-        }
+impl Row<'_> {
+    /// The id of its element.
+    fn key(&self) -> String {
+        format!("group-{:x}", digest(self.row.group.as_bytes()))
     }
+}
+
+fn waiting(row: &GroupRow) -> Tally {
+    Tally::new(Vec::new(), row.waiting)
 }
 
 /// Seconds for people.
@@ -245,7 +207,7 @@ struct All {
 impl All {
     fn of(rows: &[GroupRow]) -> Self {
         let mut all = Self {
-            waiting: rows.iter().map(|row| least(row.waiting)).max().unwrap_or(0),
+            waiting: rows.iter().map(|row| waiting(row).least()).max().unwrap_or(0),
             running: rows.iter().map(|row| row.running).max().unwrap_or(0),
             started: rows.iter().map(|row| row.started).sum(),
             weight: rows.iter().map(|row| u64::from(row.weight)).sum(),
@@ -265,11 +227,6 @@ impl All {
     }
 }
 
-fn least(amount: Amount) -> u64 {
-    let (Amount::Exactly(number) | Amount::MoreThan(number)) = amount;
-    number
-}
-
 fn part(of: u64, all: u64) -> f64 {
     if all == 0 { 0.0 } else { of as f64 / all as f64 }
 }
@@ -283,12 +240,12 @@ impl Picture {
         Self {
             label: format!(
                 "{} waiting, {} running; it got {} of what these groups got, and by weight it would be {}",
-                Tally::new(Vec::new(), row.waiting).words(),
+                waiting(row).words(),
                 grouped(row.running),
                 percent(received),
                 percent(due)
             ),
-            waiting: width(part(least(row.waiting), all.waiting)),
+            waiting: width(part(waiting(row).least(), all.waiting)),
             running: width(part(row.running, all.running)),
             received: width(of_part(received)),
             due: width(of_part(due)),
@@ -362,8 +319,9 @@ mod tests {
 
     #[test]
     fn every_part_is_on_the_page_under_its_id() {
-        let (queue, page) = (queue(doc! {}), page(vec![row("a", 1, 1), row("b", 2, 2)]));
-        let shown = page_of(&queue, &filter(), &page);
+        let (queue, filter) = (queue(doc! {}), filter());
+        let page = page(vec![row("a", 1, 1), row("b", 2, 2)]);
+        let shown = page_of(&queue, &filter, &page);
         let parts = parts_of(&shown.about, &shown.table).unwrap();
         let html = shown.render().unwrap();
         assert_eq!(parts.len(), 4);

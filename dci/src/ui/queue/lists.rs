@@ -23,7 +23,6 @@ const FEW: usize = 5;
 /// A task is called by so much of its parameters.
 const EXCERPT: usize = 100;
 
-/// A task.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Line {
     pub id: String,

@@ -228,13 +228,12 @@ impl Settings<'_> {
     }
 
     fn rates(&self) -> Vec<String> {
-        let burst =
-            |rate: &Rate| if rate.burst > 1 { format!(", {} at once", rate.burst) } else { String::new() };
-        let of_queue =
-            Rate::of_queue(self.queue).map(|rate| format!("{}{}", rate_words(&rate), burst(&rate)));
-        let of_groups = Rate::of_groups(self.queue)
-            .map(|rate| format!("{}{} for each group", rate_words(&rate), burst(&rate)));
-        of_queue.into_iter().chain(of_groups).collect()
+        let words = |rate: Rate| match rate.burst {
+            ..=1 => rate_words(&rate),
+            burst => format!("{}, {burst} at once", rate_words(&rate)),
+        };
+        let of_groups = Rate::of_groups(self.queue).map(words).map(|words| format!("{words} for each group"));
+        Rate::of_queue(self.queue).map(words).into_iter().chain(of_groups).collect()
     }
 }
 

@@ -10,7 +10,6 @@ use serde_json::{Map, Value, json};
 use crate::access::{NamedQueue, Who};
 use crate::api::{Answer, create_tasks, queues, redirect};
 use crate::error::HttpError;
-use crate::openapi::{ErrorBody, OfWrite};
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::schema::{Form, Problem};
@@ -36,10 +35,9 @@ use crate::{arrays, changes, json};
             }),
         ),
         (status = 303, description = "Submitted; its page, that of its array, or that of all tasks, is next."),
-        (status = 400, description = "A field is wrong.", body = ErrorBody),
-        (status = 404, description = "There is no such queue.", body = ErrorBody),
-        (status = 409, description = "The queue accepts no tasks, or a `.unique` key is taken.", body = ErrorBody),
-        OfWrite,
+        (status = 400, description = "A field is wrong."),
+        (status = 404, description = "There is no such queue."),
+        (status = 409, description = "The queue accepts no tasks, or a `.unique` key is taken."),
     ),
 )]
 pub async fn handle(state: Data<State>, who: Who, named: NamedQueue, params: Params) -> Answer {

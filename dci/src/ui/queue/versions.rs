@@ -4,24 +4,27 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use actix_web::http::StatusCode;
+use actix_web::web::Data;
 use askama::Template;
-use askama::filters::{HtmlSafe, HtmlSafeOutput};
+use askama::filters::HtmlSafe;
 use bson::{Bson, Document};
 use disbatch_compare::Text;
 use disbatch_compare::diff::{self, Row};
 use disbatch_core::canary::{LEAST, Side, WORSE_BELOW, percent, probability};
 use disbatch_core::explain::Reader;
-use disbatch_core::model::{CANARY_RETURNED, Canary, Queue, Status, Version, number, whole_number};
+use disbatch_core::model::{CANARY_RETURNED, Canary, Queue, Status, Version, number};
 use disbatch_core::plugin::VERSIONS;
 use disbatch_core::series::Sides;
 use serde_json::json;
 
-use crate::access::viewer;
-use crate::api::shadows::Comparisons;
+use crate::access::{NamedQueue, Who};
+use crate::api::shadows::{self, Comparisons};
+use crate::params::Lenient;
 use crate::shadows::{Compared, Verdict};
+use crate::state::State;
 use crate::ui::nodes::{NodeState, Now};
 use crate::ui::parts::When;
-use crate::ui::{Rendered, plain};
+use crate::ui::{Rendered, integer, plain};
 use crate::{json, ui};
 
 /// With so much of a queue's tasks a version can be tried by a button.
@@ -135,14 +138,34 @@ impl Versions {
         let is_same = |tried: &Tried| (tried.canary.share - share).abs() < 1e-9;
         known.is_tried && self.canary.as_ref().is_some_and(is_same)
     }
+
+    /// What runs all tasks but those of the canary.
+    fn baseline(&self) -> String {
+        match &self.pinned {
+            Some(version) => format!("Version {version}"),
+            None => "What each node finds first".to_owned(),
+        }
+    }
+
+    /// Of a button that tries a version on a part of the tasks.
+    fn trial(&self, known: &VersionChoice, share: &f64) -> String {
+        if known.is_tried {
+            format!("Try {} instead", percent(*share))
+        } else {
+            format!("Try {} on {}", known.version, percent(*share))
+        }
+    }
+
+    fn rolled_out(&self, version: impl std::fmt::Display) -> String {
+        format!("All tasks of {} are run by version {version}.", self.name)
+    }
 }
 
 impl Returned {
     fn of(queue: &Queue) -> Option<Self> {
         let returned = queue.rest.get(CANARY_RETURNED).and_then(Bson::as_document)?;
         let count = |name: &str| {
-            let count = returned.get(name).and_then(whole_number);
-            count.and_then(|count| u64::try_from(count).ok()).unwrap_or_default()
+            integer(returned, name).and_then(|count| u64::try_from(count).ok()).unwrap_or_default()
         };
         let side = |failed: &str, of: &str| Side { failed: count(failed), ended: count(of) };
         Some(Self {
@@ -162,37 +185,6 @@ fn versions_of(node: &Document, plugin: &str) -> impl Iterator<Item = Version> {
     of_plugin.filter(move |(name, _)| *name == plugin).filter_map(|(_, version)| version.parse().ok())
 }
 
-impl Versions {
-    /// What runs all tasks but those of the canary.
-    fn baseline(&self) -> String {
-        match &self.pinned {
-            Some(version) => format!("Version {version}"),
-            None => "What each node finds first".to_owned(),
-        }
-    }
-
-    fn unpinned(&self) -> String {
-        format!("{} pins no version.", self.name)
-    }
-
-    /// Of a button that tries a version on a part of the tasks.
-    fn trial(&self, known: &VersionChoice, share: &f64) -> String {
-        if known.is_tried {
-            format!("Try {} instead", percent(*share))
-        } else {
-            format!("Try {} on {}", known.version, percent(*share))
-        }
-    }
-
-    fn trying(&self, known: &VersionChoice, share: &f64) -> String {
-        format!("{} of the tasks of {} are run by version {}.", percent(*share), self.name, known.version)
-    }
-
-    fn rolled_out(&self, version: impl std::fmt::Display) -> String {
-        format!("All tasks of {} are run by version {version}.", self.name)
-    }
-}
-
 impl VersionChoice {
     /// Which nodes have it.
     fn words(&self) -> String {
@@ -206,17 +198,9 @@ impl VersionChoice {
 }
 
 impl Tried {
-    fn began(&self) -> When {
-        When::at(self.canary.began)
-    }
-
-    fn share(&self) -> String {
-        percent(self.canary.share)
-    }
-
     /// What is compared with the others.
     fn title(&self) -> String {
-        format!("Version {}, {} of the tasks", self.canary.version, self.share())
+        format!("Version {}, {} of the tasks", self.canary.version, percent(self.canary.share))
     }
 
     /// What is to be said of the comparison.
@@ -234,65 +218,35 @@ impl Tried {
     }
 }
 
-impl Returned {
-    fn p(&self) -> String {
-        format!("{:.1e}", self.p)
-    }
-}
-
-/// The part that failed.
-fn rate(side: &Side) -> String {
-    percent(side.rate())
-}
-
 #[derive(Template)]
 #[template(path = "shadow.html")]
 struct ShadowPage<'a> {
-    queue: &'a Queue,
-    other: Option<&'a Queue>,
-    share: String,
+    found: &'a Comparisons,
     counts: Vec<(&'static str, usize)>,
     pairs: Vec<Pair<'a>>,
 }
 
 struct Pair<'a> {
-    task: String,
-    shadow: String,
-    verdict: Verdict,
-    different: String,
-    was: String,
-    is: String,
-    change: String,
+    compared: &'a Compared,
     facts: Vec<(&'static str, String, String)>,
     texts: Vec<(&'a Text, Vec<Row>)>,
 }
 
-impl ShadowPage<'_> {
-    /// Attributes of the body of the page.
-    fn roles(&self) -> HtmlSafeOutput<String> {
-        viewer::roles_with(viewer::role_on(self.queue))
-    }
+pub async fn shadow(state: Data<State>, who: Who, named: NamedQueue, Lenient(params): Lenient) -> Rendered {
+    render_shadow(&shadows::find(&state, &who, &named, &params).await?)
 }
 
-pub fn render_shadow(found: Comparisons) -> Rendered {
+fn render_shadow(found: &Comparisons) -> Rendered {
     let mut counts: Vec<(&'static str, usize)> =
-        Verdict::ALL.map(|verdict| (verdict.word(), found.count(verdict))).to_vec();
+        Verdict::ALL.map(|verdict| (verdict.as_str(), found.count(verdict))).to_vec();
     let [task_failed, shadow_failed] = found.failed();
     counts.extend([("only the task failed", task_failed), ("only the shadow failed", shadow_failed)]);
-    let shadow = found.shadow.as_ref();
-    let html = ui::html(&ShadowPage {
-        queue: &found.queue,
-        other: shadow.map(|(_, other)| other),
-        share: shadow.map(|(shadow, _)| percent(shadow.share)).unwrap_or_default(),
-        counts,
-        pairs: found.all.iter().map(pair).collect(),
-    })?;
-    Ok((StatusCode::OK, html))
+    let pairs = found.all.iter().map(pair).collect();
+    ui::render(StatusCode::OK, &ShadowPage { found, counts, pairs })
 }
 
 fn pair(compared: &Compared) -> Pair<'_> {
     let comparison = &compared.comparison;
-    let seconds = |time: Option<f64>| time.map_or_else(String::new, |time| format!("{time:.2} s"));
     let mut facts = Vec::new();
     if !comparison.status.same {
         let word = |code: i64| format!("{code} {}", Status::from_code(code).word());
@@ -303,17 +257,7 @@ fn pair(compared: &Compared) -> Pair<'_> {
     }
     let differ = comparison.texts.iter().filter(|text| !text.same && !text.difference.is_empty());
     let texts: Vec<(&Text, Vec<Row>)> = differ.map(|text| (text, diff::rows(&text.difference))).collect();
-    Pair {
-        task: compared.task.to_hex(),
-        shadow: compared.shadow.to_hex(),
-        verdict: compared.verdict(),
-        different: comparison.different().join(", "),
-        was: seconds(comparison.duration.was),
-        is: seconds(comparison.duration.is),
-        change: comparison.duration.change(),
-        facts,
-        texts,
-    }
+    Pair { compared, facts, texts }
 }
 
 #[cfg(test)]
@@ -396,7 +340,7 @@ mod tests {
             comparison: serde_json::from_value(comparison).unwrap(),
         };
         let shadow = Some((Shadow { queue: "next".to_owned(), share: 0.25 }, queue()));
-        let html = render_shadow(Comparisons { queue: queue(), shadow, all: vec![compared] }).unwrap().1;
+        let html = render_shadow(&Comparisons { queue: queue(), shadow, all: vec![compared] }).unwrap().1;
         for part in [
             "25 %",
             "1 different",
@@ -410,7 +354,7 @@ mod tests {
             assert!(html.contains(part), "{part} is not in {html}");
         }
         assert!(!html.contains("<x>") && !html.contains("<2>"), "{html}");
-        let none = render_shadow(Comparisons { queue: queue(), shadow: None, all: vec![] }).unwrap().1;
+        let none = render_shadow(&Comparisons { queue: queue(), shadow: None, all: vec![] }).unwrap().1;
         assert!(none.contains("This queue has no shadow."), "{none}");
     }
 }

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use askama::Template;
@@ -22,8 +21,8 @@ use super::Choice;
 use super::words::Timeline;
 use crate::access::{NamedSchedule, Who, may_change_schedule};
 use crate::error::HttpError;
-use crate::openapi::{ErrorBody, OfRead};
-use crate::params::Params;
+use crate::openapi::JSON_OR_PAGE;
+use crate::params::{Lenient, Params};
 use crate::schedules::Given;
 use crate::state::State;
 use crate::ui::names::label;
@@ -43,20 +42,13 @@ struct FormPage {
     schedule: Option<Schedule>,
     message: Option<String>,
     values: Values,
-    queues: Vec<QueueChoice>,
+    /// Each with whether the form is another one for it.
+    queues: Vec<(Choice, bool)>,
     /// What the plugin of the chosen queue describes.
     form: Option<Form>,
     has_keys: bool,
     calendars: Vec<String>,
     preview: Preview,
-}
-
-struct QueueChoice {
-    value: String,
-    label: String,
-    chosen: bool,
-    /// Whether the form is another one for it.
-    has_template: bool,
 }
 
 impl FormPage {
@@ -77,16 +69,16 @@ impl FormPage {
 
     /// Where what is in the fields of the plugin becomes JSON.
     fn reader(&self) -> String {
-        let chosen = self.queues.iter().find(|queue| queue.chosen);
-        chosen.map(|queue| format!("/ui/queues/{}/tasks", queue.value)).unwrap_or_default()
+        let chosen = self.queues.iter().find(|(queue, _)| queue.chosen);
+        chosen.map(|(queue, _)| format!("/ui/queues/{}/tasks", queue.value)).unwrap_or_default()
     }
 
     fn has_chosen(&self) -> bool {
-        self.queues.iter().any(|queue| queue.chosen)
+        self.queues.iter().any(|(queue, _)| queue.chosen)
     }
 
     fn has_templates(&self) -> bool {
-        self.queues.iter().any(|queue| queue.has_template)
+        self.queues.iter().any(|(_, has_template)| *has_template)
     }
 
     /// Whether it has secure parameters, which stay if no others are given.
@@ -95,41 +87,31 @@ impl FormPage {
     }
 
     /// What can be chosen in a field, of which the first is the default.
-    fn choices<T: Copy, const N: usize>(
-        &self,
-        field: &str,
-        all: [(T, &'static str); N],
-        name: fn(T) -> &'static str,
-    ) -> Vec<Choice> {
-        let choice = |(value, meaning): (T, &str)| Choice {
-            value: name(value).to_owned(),
-            label: meaning.to_owned(),
-            chosen: name(value) == self.of(field),
-        };
-        all.map(choice).into()
+    fn choices<const N: usize>(&self, field: &str, all: [(&str, &str); N]) -> [Choice; N] {
+        all.map(|(value, meaning)| Choice::of(value, meaning, self.of(field)))
     }
 
-    fn gaps(&self) -> Vec<Choice> {
-        self.choices("gap", [(Gap::After, "run right after"), (Gap::Skip, "skip")], Gap::as_str)
+    fn gaps(&self) -> [Choice; 2] {
+        self.choices("gap", [(Gap::After.as_str(), "run right after"), (Gap::Skip.as_str(), "skip")])
     }
 
-    fn folds(&self) -> Vec<Choice> {
+    fn folds(&self) -> [Choice; 3] {
         let all = [
-            (Fold::First, "run the first time"),
-            (Fold::Last, "run the last time"),
-            (Fold::Both, "run both times"),
+            (Fold::First.as_str(), "run the first time"),
+            (Fold::Last.as_str(), "run the last time"),
+            (Fold::Both.as_str(), "run both times"),
         ];
-        self.choices("fold", all, Fold::as_str)
+        self.choices("fold", all)
     }
 
-    fn overlaps(&self) -> Vec<Choice> {
+    fn overlaps(&self) -> [Choice; 4] {
         let all = [
-            (Overlap::Skip, "leave this one out"),
-            (Overlap::Queue, "wait for the end of the earlier one"),
-            (Overlap::Allow, "run both"),
-            (Overlap::Cancel, "cancel the earlier one"),
+            (Overlap::Skip.as_str(), "leave this one out"),
+            (Overlap::Queue.as_str(), "wait for the end of the earlier one"),
+            (Overlap::Allow.as_str(), "run both"),
+            (Overlap::Cancel.as_str(), "cancel the earlier one"),
         ];
-        self.choices("overlap", all, Overlap::as_str)
+        self.choices("overlap", all)
     }
 
     /// The names of the calendars, and whether they are chosen in a field.
@@ -143,19 +125,16 @@ impl FormPage {
 #[utoipa::path(
     get, path = "/schedules/new", tag = "schedules", operation_id = "newSchedule",
     params(("queue" = Option<String>, Query, description = "The id of the queue that is chosen at first.")),
-    responses((status = 200, description = "The form.", body = String, content_type = "text/html"), OfRead),
+    responses((status = 200, description = "The form.", body = String, content_type = "text/html")),
 )]
-pub async fn new(state: Data<State>, who: Who, params: Result<Params, HttpError>) -> HttpResponse {
-    let queue = text(params.unwrap_or_default().fields.get("queue"));
-    let rendered = async {
-        let reach = who.reach(Role::Submitter);
-        let (queues, plugins) = futures::try_join!(state.store.queues_within(&reach), state.catalogue())?;
-        let chosen = queues.iter().find(|known| known.id.to_string() == queue);
-        let values = chosen.map(|queue| Values::of_template(queue, &template_of(&plugins, queue)));
-        let page = page(&state, &who, None, values.unwrap_or_default(), Preview::empty()).await?;
-        ui::render(StatusCode::OK, &page)
-    };
-    ui::page(rendered.await)
+pub async fn new(state: Data<State>, who: Who, Lenient(params): Lenient) -> Rendered {
+    let queue = text(params.fields.get("queue"));
+    let reach = who.reach(Role::Submitter);
+    let (queues, plugins) = futures::try_join!(state.store.queues_within(&reach), state.catalogue())?;
+    let chosen = queues.iter().find(|known| known.id.to_string() == queue);
+    let values = chosen.map(|queue| Values::of_template(queue, &template_of(&plugins, queue)));
+    let page = page(&state, &who, None, values.unwrap_or_default(), Preview::empty()).await?;
+    ui::render(StatusCode::OK, &page)
 }
 
 /// The form for changes of a schedule.
@@ -164,22 +143,15 @@ pub async fn new(state: Data<State>, who: Who, params: Result<Params, HttpError>
     params(("id" = String, Path, description = "Its id, or its name.", example = "nightly")),
     responses(
         (status = 200, description = "The form.", body = String, content_type = "text/html"),
-        (
-            status = 404, description = "There is no such schedule. A page, unless it is the gate that refuses.",
-            content((ErrorBody = "application/json"), (String = "text/html"))
-        ),
-        OfRead,
+        (status = 404, description = "There is no such schedule. A page, unless it is the gate that refuses.", content_type = JSON_OR_PAGE),
     ),
 )]
-pub async fn edit(state: Data<State>, who: Who, named: NamedSchedule) -> HttpResponse {
-    let rendered = async {
-        let schedule = schedules::find(&state, &named).await?;
-        may_change_schedule(&who, &schedule, &state).await?;
-        let preview = Preview::gather(&state, Ok(schedule.settings.spec.clone()), Some(&schedule)).await?;
-        let values = Values::of_schedule(&json::value_of(&schedules::view(&schedule, None))?);
-        ui::render(StatusCode::OK, &page(&state, &who, Some(&schedule), values, preview).await?)
-    };
-    ui::page(rendered.await)
+pub async fn edit(state: Data<State>, who: Who, named: NamedSchedule) -> Rendered {
+    let schedule = schedules::find(&state, &named).await?;
+    may_change_schedule(&who, &schedule, &state).await?;
+    let preview = Preview::gather(&state, Ok(schedule.settings.spec.clone()), Some(&schedule)).await?;
+    let values = Values::of_schedule(&json::value_of(&schedules::view(&schedule, None))?);
+    ui::render(StatusCode::OK, &page(&state, &who, Some(&schedule), values, preview).await?)
 }
 
 /// The form as it was filled in, with what is wrong with it, if something is.
@@ -217,12 +189,10 @@ async fn page(
     let wanted = values.of("queue");
     let is_wanted = |name: String| !wanted.is_empty() && name == wanted;
     let is_chosen = |queue: &Queue| is_wanted(queue.id.to_string()) || is_wanted(queue.display_name());
-    let queue = |queue: &Queue| QueueChoice {
-        value: queue.id.to_string(),
-        label: label(queue),
-        chosen: is_chosen(queue),
-        has_template: template_of(&plugins, queue) != Prefilled::default()
-            || form_of(&plugins, queue).is_some(),
+    let queue = |queue: &Queue| {
+        let (value, label, chosen) = (queue.id.to_string(), label(queue), is_chosen(queue));
+        let has_template = template_of(&plugins, queue) != Prefilled::default();
+        (Choice { value, label, chosen }, has_template || form_of(&plugins, queue).is_some())
     };
     let form = queues.iter().find(|queue| is_chosen(queue)).and_then(|queue| form_of(&plugins, queue));
     let params = serde_json::from_str(values.of("params")).unwrap_or_default();
@@ -401,12 +371,7 @@ mod tests {
             schedule,
             message: message.map(str::to_owned),
             values,
-            queues: vec![QueueChoice {
-                value: "6b".into(),
-                label: "q<1>".into(),
-                chosen: true,
-                has_template: true,
-            }],
+            queues: vec![(Choice::of("6b", "q<1>", "6b"), true)],
             form: Some(Form::of(
                 &json!({ "properties": { "<key>": { "type": "string" } }, "required": ["<key>"] }),
             )),

@@ -19,7 +19,7 @@ use crate::access::{NamedSchedule, Who, owns_schedule, viewer};
 use crate::api::Answer;
 use crate::error::HttpError;
 use crate::json::{Dates, date_text};
-use crate::openapi::{ErrorBody, OfRead};
+use crate::openapi::EventStream;
 use crate::params::Params;
 use crate::schedules::view::{Run, find_runs};
 use crate::state::State;
@@ -42,6 +42,9 @@ struct SchedulePage {
     own: bool,
 }
 
+/// What the page shows. Its blocks are the parts that change by themselves.
+#[derive(Template)]
+#[template(path = "schedule/parts.html", blocks = ["head", "controls", "figures", "next", "runs", "settings"])]
 struct Facts {
     schedule: Schedule,
     queue: Queue,
@@ -49,44 +52,6 @@ struct Facts {
     runs: Vec<Run>,
     called: Called,
     now: DateTime,
-}
-
-// The parts that change by themselves.
-
-#[derive(Template)]
-#[template(path = "schedule/head.html")]
-struct Head<'a> {
-    facts: &'a Facts,
-}
-
-#[derive(Template)]
-#[template(path = "schedule/controls.html")]
-struct Controls<'a> {
-    facts: &'a Facts,
-}
-
-#[derive(Template)]
-#[template(path = "schedule/figures.html")]
-struct Figures<'a> {
-    facts: &'a Facts,
-}
-
-#[derive(Template)]
-#[template(path = "schedule/next.html")]
-struct Next<'a> {
-    facts: &'a Facts,
-}
-
-#[derive(Template)]
-#[template(path = "schedule/runs.html")]
-struct Runs<'a> {
-    facts: &'a Facts,
-}
-
-#[derive(Template)]
-#[template(path = "schedule/settings.html")]
-struct SettingList<'a> {
-    facts: &'a Facts,
 }
 
 impl SchedulePage {
@@ -106,9 +71,9 @@ impl SchedulePage {
     }
 }
 
-pub async fn render(state: &State, who: &Who, named: &NamedSchedule) -> Rendered {
-    let facts = Facts::gather(state, named).await?;
-    let (role, own) = (viewer::role_on(&facts.queue), owns_schedule(who, &facts.schedule));
+pub async fn render(state: Data<State>, who: Who, named: NamedSchedule) -> Rendered {
+    let facts = Facts::gather(&state, &named).await?;
+    let (role, own) = (viewer::role_on(&facts.queue), owns_schedule(&who, &facts.schedule));
     ui::render(StatusCode::OK, &SchedulePage { facts, role, own })
 }
 
@@ -116,11 +81,7 @@ pub async fn render(state: &State, who: &Who, named: &NamedSchedule) -> Rendered
 #[utoipa::path(
     get, path = "/ui/schedules/{id}", tag = "service", operation_id = "scheduleEvents",
     params(("id" = String, Path, description = "The schedule's id.", example = "6b0003bb686c8275d8014444")),
-    responses(
-        (status = 200, description = "The events.", body = String, content_type = "text/event-stream"),
-        (status = 404, description = "There is no such schedule.", body = ErrorBody),
-        OfRead,
-    ),
+    responses(EventStream, (status = 404, description = "There is no such schedule.")),
 )]
 pub async fn live(request: HttpRequest, state: Data<State>, named: NamedSchedule) -> Answer {
     let id = schedules::find(&state, &named).await?.id.to_string();
@@ -150,14 +111,13 @@ impl Facts {
     }
 
     fn parts(&self) -> Result<Vec<Part>, HttpError> {
-        let facts = self;
         Ok(vec![
-            Part::new("schedule-head", &Head { facts })?,
-            Part::new("schedule-controls", &Controls { facts })?,
-            Part::new("schedule-figures", &Figures { facts })?,
-            Part::new("schedule-next", &Next { facts })?,
-            Part::new("schedule-runs", &Runs { facts })?,
-            Part::new("schedule-settings", &SettingList { facts })?,
+            Part::new("schedule-head", &self.as_head())?,
+            Part::new("schedule-controls", &self.as_controls())?,
+            Part::new("schedule-figures", &self.as_figures())?,
+            Part::new("schedule-next", &self.as_next())?,
+            Part::new("schedule-runs", &self.as_runs())?,
+            Part::new("schedule-settings", &self.as_settings())?,
         ])
     }
 
@@ -273,7 +233,6 @@ impl HtmlSafe for Strip {}
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Bar {
     left: usize,
-    top: usize,
     height: usize,
     tone: &'static str,
     title: String,
@@ -307,13 +266,7 @@ fn bar(place: usize, run: &Run) -> Bar {
         _ => 7, // It is on its way, was cancelled, or ended as its plugin wanted it.
     };
     let time = run.time.map(|time| format!(", {} UTC", utc(time))).unwrap_or_default();
-    Bar {
-        left: place * BAR,
-        top: 20 - height,
-        height,
-        tone: word(run),
-        title: format!("{}{time}", word(run)),
-    }
+    Bar { left: place * BAR, height, tone: word(run), title: format!("{}{time}", word(run)) }
 }
 
 fn runs_in_words(runs: &[Run]) -> String {
@@ -345,10 +298,8 @@ pub async fn last_runs(store: &Store, schedule: ScheduleId, limit: i64) -> Resul
 
 #[derive(Template)]
 #[template(path = "schedule_backfill.html")]
-struct ConfirmPage {
-    id: String,
-    name: String,
-    zone: String,
+struct ConfirmPage<'a> {
+    schedule: &'a Schedule,
     from: When,
     to: When,
     /// The times in the zone, and in that of the reader.
@@ -357,7 +308,7 @@ struct ConfirmPage {
     hidden: Vec<(&'static str, String)>,
 }
 
-impl ConfirmPage {
+impl ConfirmPage<'_> {
     fn count(&self) -> u64 {
         self.rows.len() as u64
     }
@@ -374,9 +325,7 @@ pub fn confirm(
     let sent = |at: DateTime| date_text(at).map(|text| format!("{text}Z")).unwrap_or_default();
     let hidden = [("from", sent(from)), ("to", sent(to)), ("limit", text(params.fields.get("limit")))];
     let page = ConfirmPage {
-        id: schedule.id.to_string(),
-        name: schedule.settings.name.clone(),
-        zone: zone.name().to_owned(),
+        schedule,
         from: When::exact(Some(&from.into())),
         to: When::exact(Some(&to.into())),
         rows: times
@@ -451,7 +400,7 @@ pub mod tests {
             let mut facts = facts(false);
             facts.schedule.last = None;
             facts.runs = runs;
-            Figures { facts: &facts }.render().unwrap()
+            facts.as_figures().render().unwrap()
         };
         let some = html(vec![run(2), run(1)]);
         assert!(some.contains(">failed</span>") && some.contains("what somebody has asked for"), "{some}");
@@ -479,7 +428,7 @@ pub mod tests {
 
     #[test]
     fn what_is_not_set_is_left_out() {
-        let html = SettingList { facts: &facts(false) }.render().unwrap();
+        let html = facts(false).as_settings().render().unwrap();
         assert!(html.contains("<dt>times</dt><dd>0 3 * * *</dd>") && !html.contains("jitter"), "{html}");
         assert!(html.contains("What its plugin has saved"), "{html}");
     }
@@ -526,9 +475,7 @@ pub mod tests {
 
     fn confirm_page(rows: usize) -> String {
         let page = ConfirmPage {
-            id: "6b0003bb686c8275d8014444".into(),
-            name: "<nightly>".into(),
-            zone: "Europe/Berlin".into(),
+            schedule: &facts(false).schedule,
             from: When::default(),
             to: When::default(),
             rows: vec![("2026-11-01 03:00:00".into(), When::default()); rows],

@@ -4,7 +4,7 @@ use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::DateTime;
 use disbatch_core::model::Status;
-use disbatch_core::schedules::{CronExpr, Last, LastSuccess, Occurrence, Schedule, Spec, Zone};
+use disbatch_core::schedules::{CronExpr, Occurrence, Schedule, Spec, Zone};
 
 use crate::json::date_text;
 use crate::schedules::offset;
@@ -26,34 +26,15 @@ pub fn there(zone: &Zone, at: DateTime) -> String {
     format!("{} {}", clock(&zone.local(at)), zone.name())
 }
 
-/// A time that is near as the clocks of a zone show it: `Mon 23 Nov 03:30`.
-pub fn soon(zone: &Zone, at: DateTime, now: DateTime) -> String {
-    zone.day_and_time(at, now)
-}
-
 /// What its expressions mean. `None`: words are no easier to read.
 pub fn meaning(spec: &Spec) -> Option<String> {
     let words: Vec<String> = spec.cron.iter().map(CronExpr::words).collect::<Option<_>>()?;
     Some(words.join("; ")).filter(|words| !words.is_empty())
 }
 
-pub fn when(at: Option<DateTime>) -> When {
-    at.map(When::at).unwrap_or_default()
-}
-
 /// A number that is not below 0.
 pub fn count(number: &i64) -> u64 {
     u64::try_from(*number).unwrap_or(0)
-}
-
-/// When it was decided what becomes of a time.
-pub fn decided(last: &Last) -> When {
-    When::at(last.at)
-}
-
-/// When a run ended that succeeded.
-pub fn succeeded(success: &LastSuccess) -> When {
-    When::at(success.finish)
 }
 
 /// Whether a schedule makes tasks by itself.
@@ -69,7 +50,8 @@ pub fn state(schedule: &Schedule) -> Pill {
 /// When its next time comes, on the clocks of its zone.
 pub fn next_there(schedule: &Schedule, now: &DateTime) -> String {
     let zone = &schedule.settings.spec.zone;
-    schedule.next.map(|next| format!("{} {}", soon(zone, next, *now), zone.name())).unwrap_or_default()
+    let there = |next| format!("{} {}", zone.day_and_time(next, *now), zone.name());
+    schedule.next.map(there).unwrap_or_default()
 }
 
 /// Its expressions on one line.
@@ -124,8 +106,7 @@ pub struct Timeline {
 impl HtmlSafe for Timeline {}
 
 /// A time.
-#[derive(Debug, Clone, PartialEq, Template)]
-#[template(path = "schedules/time.html")]
+#[derive(Debug, Clone, PartialEq)]
 struct Row {
     when: When,
     /// What the clocks of the zone show.
@@ -133,8 +114,6 @@ struct Row {
     /// What the clocks have to do with it.
     notes: Vec<String>,
 }
-
-impl HtmlSafe for Row {}
 
 impl Timeline {
     /// That of the next times, as of now.
@@ -156,7 +135,7 @@ impl Timeline {
             before = offset;
             Row {
                 when: When::at(time.time),
-                local: soon(&spec.zone, time.time, now),
+                local: spec.zone.day_and_time(time.time, now),
                 notes: notes.into_iter().flatten().collect(),
             }
         });
@@ -175,7 +154,7 @@ impl Timeline {
 
 fn told(spec: &Spec, times: &[Occurrence], now: DateTime, changes: usize) -> String {
     let zone = spec.zone.name();
-    let at = |time: &Occurrence| soon(&spec.zone, time.time, now);
+    let at = |time: &Occurrence| spec.zone.day_and_time(time.time, now);
     let mut words = match times {
         [] => String::new(),
         [one] => format!("The next time, and the last one, is {} in {zone}.", at(one)),

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use serde_json::{Map, Value};
 
-use super::{Choice, Field, Json, Kind, Lines, Number, Text, words};
+use super::{Choice, Field, Kind, Lines, Number, Text, words};
 
 /// Objects within objects beyond this are given as JSON.
 const DEPTH: usize = 5;
@@ -98,7 +98,7 @@ fn kind(schema: &Value, place: &Place<'_>) -> Kind {
     }
     let types = types(schema, place.whole);
     let is_plain = ["oneOf", "anyOf", "allOf", "not", "if"].iter().all(|key| schema.get(key).is_none());
-    let loose = Kind::Json(Json { types: types.clone() });
+    let loose = Kind::Json(types.clone());
     // Null is what is left out.
     let mut named = types.into_iter().filter(|name| *name != "null");
     match (named.next(), named.next()) {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Number as JsonNumber, Value};
 
-use super::{Choice, Field, Json, Kind, Lines, Number, Problem, Text, type_word};
+use super::{Choice, Field, Kind, Lines, Number, Problem, Text, type_words};
 
 type Filled = Map<String, Value>;
 
@@ -78,7 +78,7 @@ fn one(kind: &Kind, texts: &[String]) -> Said {
         },
         Kind::Choice(choices) => chosen(choices, given).map(Some),
         Kind::Lines(rules) => lines(rules, given),
-        Kind::Json(rules) => json(rules, given.trim()),
+        Kind::Json(types) => json(types, given.trim()),
         Kind::Several(_) | Kind::Group(_) => Ok(None), // They are read in another way.
     }
 }
@@ -152,18 +152,17 @@ fn lines(rules: &Lines, given: &str) -> Said {
     }
 }
 
-fn json(rules: &Json, given: &str) -> Said {
+fn json(types: &[&'static str], given: &str) -> Said {
     if given.is_empty() {
         return Ok(None);
     }
-    let allows = |name: &str| rules.types.is_empty() || rules.types.contains(&name);
-    let expected = || rules.types.iter().map(|name| type_word(name)).collect::<Vec<_>>().join(" or ");
+    let allows = |name: &str| types.is_empty() || types.contains(&name);
     match crate::allowance::json::<Value>(given) {
         Ok(value) if type_of(&value).iter().any(|name| allows(name)) => Ok(Some(value)),
         // Words that happen to be JSON of another kind.
         Ok(_) | Err(_) if allows("string") => Ok(Some(Value::from(given))),
-        Ok(_) => Err(format!("must be {} as JSON", expected())),
-        Err(error) => Err(format!("must be {} as JSON: {error}", expected())),
+        Ok(_) => Err(format!("must be {} as JSON", type_words(types))),
+        Err(error) => Err(format!("must be {} as JSON: {error}", type_words(types))),
     }
 }
 

@@ -4,15 +4,15 @@
 use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::{Bson, Document};
-use disbatch_core::model::{Status, TaskId, number, whole_number};
+use disbatch_core::model::{Status, TaskId, number};
 use disbatch_core::output::StreamName;
 use disbatch_core::store::{Store, StoreError};
 
 use super::facts::QueueLink;
 use super::life::status;
 use super::output::{Of, without_controls};
-use crate::ui::parts::{When, cut, limit_span, precise};
-use crate::ui::{StatusView, plain};
+use crate::ui::parts::{When, cut, limit_span, precise_seconds};
+use crate::ui::{StatusView, integer, plain};
 
 /// The last so many have a tab; there may be thousands.
 const MOST: usize = 20;
@@ -52,7 +52,6 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// The number of the earlier attempt.
     pub fn earlier_number(&self) -> Option<i64> {
         self.earlier.map(number_of)
     }
@@ -83,7 +82,7 @@ fn current(task: &Document) -> Current {
 }
 
 fn number_of(document: &Document) -> i64 {
-    document.get("attempt").and_then(whole_number).unwrap_or(0)
+    integer(document, "attempt").unwrap_or(0)
 }
 
 /// A tab for each attempt, if there are several.
@@ -92,8 +91,8 @@ fn number_of(document: &Document) -> i64 {
 pub struct Tabs {
     id: String,
     tabs: Vec<Tab>,
-    /// The one that is shown.
-    chosen: Option<i64>,
+    /// The earlier one that is shown; else the last one.
+    pub chosen: Option<i64>,
 }
 
 impl HtmlSafe for Tabs {}
@@ -107,8 +106,8 @@ struct Tab {
 }
 
 impl Tabs {
-    /// Those of a task, of which `chosen` is shown; else the last one.
-    pub fn of(id: &str, task: &Document, attempts: &[Document], chosen: Option<i64>) -> Self {
+    /// Those of a task, of which the last one is shown.
+    pub fn of(id: &str, task: &Document, attempts: &[Document]) -> Self {
         let earlier = attempts.iter().map(|attempt| Tab {
             number: number_of(attempt),
             status: StatusView::of(attempt),
@@ -121,11 +120,7 @@ impl Tabs {
         if tabs.len() < 2 {
             tabs.clear();
         }
-        Self { id: id.to_owned(), tabs, chosen }
-    }
-
-    pub fn with_chosen(self, chosen: Option<i64>) -> Self {
-        Self { chosen, ..self }
+        Self { id: id.to_owned(), tabs, chosen: None }
     }
 
     fn is_chosen(&self, tab: &Tab) -> bool {
@@ -134,25 +129,19 @@ impl Tabs {
             None => !tab.earlier,
         }
     }
-
-    fn address(&self, tab: &Tab) -> String {
-        let of = if tab.earlier { format!("?.attempt={}", tab.number) } else { String::new() };
-        format!("/tasks/{}{of}#output", self.id)
-    }
 }
 
 /// `6 · failure 2 of 4`: the attempt, and what is known of failures. `most`: so many end the task.
 pub fn words(task: &Document, most: Option<i64>) -> Option<String> {
-    let attempt = task.get("attempt").and_then(whole_number).filter(|attempt| *attempt >= 1);
-    let parts: Vec<String> =
-        [attempt.map(|n| n.to_string()), failures(task, most)].into_iter().flatten().collect();
+    let attempt = integer(task, "attempt").filter(|attempt| *attempt >= 1).map(|attempt| attempt.to_string());
+    let parts: Vec<String> = attempt.into_iter().chain(failures(task, most)).collect();
     (!parts.is_empty()).then(|| parts.join(" · "))
 }
 
 /// `failure 2 of 4` if the last attempt has failed, `1 of 4 failures` if others had. Nothing of an only attempt, or where none has failed.
 /// Only failures count towards the bound: an attempt that was interrupted, given back or ended by hand costs none, so that there may be more attempts than that.
 pub fn failures(task: &Document, most: Option<i64>) -> Option<String> {
-    let earlier = task.get("failures").and_then(whole_number).unwrap_or(0).max(0);
+    let earlier = integer(task, "failures").unwrap_or(0).max(0);
     let timed_out = || {
         task.get_document("exit").is_ok_and(|exit| exit.get_str("reason").is_ok_and(|why| why == "timeout"))
     };
@@ -211,7 +200,6 @@ pub struct Culprit {
     /// Its page; empty if it has none for who looks.
     pub address: String,
     pub name: String,
-    /// What became of it.
     pub how: &'static str,
 }
 
@@ -290,23 +278,21 @@ fn is_bad(status: Status) -> bool {
 
 fn sentence(status: Status, task: &Document, most: Option<i64>) -> String {
     let exit = task.get_document("exit").ok();
-    let text = |field: &str| plain(exit.and_then(|exit| exit.get(field)));
     let asked = task.get_document("cancel").ok();
-    let by = plain(asked.and_then(|asked| asked.get("by")));
-    let by = if by.is_empty() { by } else { format!(" by {by}") };
-    let why = plain(asked.and_then(|asked| asked.get("reason")));
-    let why = if why.is_empty() { why } else { format!(": {why}") };
+    let said = |before: &str, value: Option<&Bson>| match plain(value) {
+        none if none.is_empty() => none,
+        text => format!("{before}{text}"),
+    };
+    let by = said(" by ", asked.and_then(|asked| asked.get("by")));
+    let why = said(": ", asked.and_then(|asked| asked.get("reason")));
+    let on = said(" on ", task.get("node"));
     let after = after(task);
-    let node = plain(task.get("node"));
-    let on = if node.is_empty() { String::new() } else { format!(" on {node}") };
-    let how = match (status, text("reason").as_str()) {
+    let how = match (status, plain(exit.and_then(|exit| exit.get("reason"))).as_str()) {
         (Status::Cancelled, _) => format!("Cancelled{by} before it ran{why}"),
         (Status::Orphaned, _) => format!("Lost{after}: its runner or its node{on} died"),
         (_, "timeout") => {
-            let limit = task
-                .get("timeout")
-                .and_then(number)
-                .map(|seconds| format!(" (limit {})", limit_span(seconds)));
+            let limit = task.get("timeout").and_then(number);
+            let limit = limit.map(|seconds| format!(" (limit {})", limit_span(seconds)));
             format!("Timed out{after}{on}{}", limit.unwrap_or_default())
         }
         (_, "deadline") => format!("Ended{after}{on}, as its deadline had passed"),
@@ -320,18 +306,15 @@ fn sentence(status: Status, task: &Document, most: Option<i64>) -> String {
 /// ` after 12.0 s`
 fn after(task: &Document) -> String {
     let seconds = task.get_document("exit").ok().and_then(|exit| exit.get("duration")).and_then(number);
-    #[expect(clippy::cast_possible_truncation, reason = "a float cast saturates, which is what is wanted")]
-    seconds.map(|seconds| format!(" after {}", precise((seconds * 1000.0) as i64))).unwrap_or_default()
+    seconds.map(|seconds| format!(" after {}", precise_seconds(seconds))).unwrap_or_default()
 }
 
 /// `: exit code 1`, `: killed by SIGKILL, out of memory`
 fn exit_words(exit: Option<&Document>) -> String {
     let Some(exit) = exit else { return String::new() };
-    let integer = |field: &str| exit.get(field).and_then(whole_number);
-    let how = match (integer("code"), integer("signal")) {
+    let how = match (integer(exit, "code"), integer(exit, "signal")) {
         (_, Some(signal)) => Some(format!("killed by {}", signal_name(signal))),
-        (Some(code), None) => Some(format!("exit code {code}")),
-        (None, None) => None,
+        (code, None) => code.map(|code| format!("exit code {code}")),
     };
     let memory = exit.get_bool("oom").is_ok_and(|oom| oom).then(|| "out of memory".to_owned());
     let limit = Some(plain(exit.get("limit"))).filter(|limit| !limit.is_empty());
@@ -427,7 +410,7 @@ mod tests {
     fn each_attempt_has_a_tab() {
         let attempts = [doc! { "attempt": 1, "status": 2 }, doc! { "attempt": 2, "status": -3 }];
         let task = doc! { "status": 0, "attempt": 3 };
-        let html = Tabs::of("6b", &task, &attempts, Some(2)).render().unwrap();
+        let html = Tabs { chosen: Some(2), ..Tabs::of("6b", &task, &attempts) }.render().unwrap();
         assert!(
             html.contains(
                 "<a href=\"/tasks/6b?.attempt=2#output\" data-attempt=\"2\" aria-current=\"true\">"
@@ -436,14 +419,14 @@ mod tests {
         );
         assert_eq!(html.matches("<a ").count(), 3);
         assert_eq!(html.matches("aria-current").count(), 1);
-        let running = Tabs::of("6b", &task, &attempts, None).render().unwrap();
+        let running = Tabs::of("6b", &task, &attempts).render().unwrap();
         assert!(
             running.contains("<a href=\"/tasks/6b#output\" data-attempt=\"3\" aria-current=\"true\">"),
             "{running}"
         );
-        let waiting = Tabs::of("6b", &doc! { "status": -7, "attempt": 2 }, &attempts, Some(2));
+        let waiting = Tabs::of("6b", &doc! { "status": -7, "attempt": 2 }, &attempts);
         assert_eq!(waiting.tabs.len(), 2);
-        let alone = Tabs::of("6b", &doc! { "status": 1 }, &[], None).render().unwrap();
+        let alone = Tabs::of("6b", &doc! { "status": 1 }, &[]).render().unwrap();
         assert!(alone.contains("id=\"task-attempts\"") && !alone.contains("<a "), "{alone}");
     }
 

@@ -5,20 +5,19 @@ use askama::filters::HtmlSafe;
 use bson::{Bson, Document};
 use disbatch_core::accounts::Role;
 use disbatch_core::config::TraceUrl;
-use disbatch_core::model::{FILES, PLUGIN_VERSION, SHADOW_OF, TaskId, TraceContext, whole_number};
+use disbatch_core::model::{FILES, PLUGIN_VERSION, SHADOW_OF, TaskId, TraceContext, number};
 use disbatch_core::schedules::Schedule;
-use disbatch_core::task::question::{ANSWER, Awaiting};
+use disbatch_core::task::question::{ANSWER, Awaiting, OnDeadline};
 
 use super::attempts;
 use super::life::{exit, who_and_why};
 use crate::api::answers::form_of;
 use crate::json::{self, Dates};
-use crate::ui::bulk::encoded;
 use crate::ui::files::place;
 use crate::ui::parts::{When, limit_span, waited};
-use crate::ui::plain;
 use crate::ui::schema::Field;
 use crate::ui::tasks::tags_of;
+use crate::ui::{integer, plain};
 
 /// Values are shown up to so many bytes.
 const SHOWN_BYTES: usize = 64 * 1024;
@@ -46,14 +45,13 @@ pub struct QueueLink {
     pub max_attempts: Option<i64>,
     /// The role of the page's reader on the task.
     pub role: Option<Role>,
-    /// The shadow of the task, if it has one.
     pub shadow: Option<TaskId>,
 }
 
 impl QueueLink {
     /// How often a task of the queue is tried at most, if that was said.
     pub fn most_attempts(&self, task: &Document) -> Option<i64> {
-        task.get("max_attempts").and_then(whole_number).or(self.max_attempts)
+        integer(task, "max_attempts").or(self.max_attempts)
     }
 }
 
@@ -99,7 +97,6 @@ impl HtmlSafe for Facts {}
 pub struct OutcomeView {
     id: String,
     result: Option<JsonText>,
-    /// Earlier ones, as they are kept.
     attempts: Vec<Document>,
     others: Vec<(String, JsonText)>,
 }
@@ -147,85 +144,52 @@ pub fn table(params: Option<&Bson>) -> Vec<(String, String)> {
 }
 
 impl Facts {
-    pub fn of(task: &Document, queue: QueueLink) -> Self {
-        let time = |name: &'static str, field: &str| {
-            let when = When::of(task.get(field));
-            (!when.is_empty()).then_some((name, when))
-        };
-        let external = task.get_document("external").ok();
-        let external = external.filter(|external| external.contains_key("since"));
-        let of_service = |name: &'static str, field: &str| {
-            let when = When::of(external.and_then(|external| external.get(field)));
-            (!when.is_empty()).then_some((name, when))
-        };
+    /// `schedule`: the one that has made it, if that is there. `traces`: where traces are to be seen.
+    pub fn of(
+        task: &Document,
+        queue: QueueLink,
+        schedule: Option<Schedule>,
+        traces: Option<&TraceUrl>,
+    ) -> Self {
         let text = |name: &'static str, field: &str| {
             let text = plain(task.get(field));
             (!text.is_empty()).then_some((name, text))
         };
         let seconds = |name: &'static str, field: &str| {
-            task.get(field).and_then(disbatch_core::model::number).map(|seconds| (name, limit_span(seconds)))
+            task.get(field).and_then(number).map(|seconds| (name, limit_span(seconds)))
         };
-        let times = [
-            time("Created", "ctime"),
-            time("Due", "run_at"),
-            time("Scheduled for", "scheduled_for"),
-            time("Started", "started"),
-            time("Changed", "mtime"),
-            time("Deadline", "deadline"),
-            of_service("Given to its web service", "since"),
-            of_service("Web service last heard of", "heard"),
-            time("Archived", "archived"),
+        let first = [
+            attempts::words(task, queue.most_attempts(task)).map(|words| ("Attempt", words)),
+            text("Plugin version", PLUGIN_VERSION),
+            waited(task).map(|waited| ("Waited", waited)),
         ];
-        let attempts = attempts::words(task, queue.most_attempts(task)).map(|words| ("Attempt", words));
-        let mut others: Vec<(&'static str, String)> = attempts.into_iter().collect();
-        others.extend(text("Plugin version", PLUGIN_VERSION));
-        others.extend(waited(task).map(|waited| ("Waited", waited)));
-        others.extend(task.get_document("exit").map(exit).unwrap_or_default());
-        others
-            .extend(task.get_document("cancel").map(|cancel| ("Cancel asked by", who_and_why(cancel))).ok());
-        let limits = [
+        let exit = task.get_document("exit").map(exit).unwrap_or_default();
+        let last = [
+            task.get_document("cancel").ok().map(|cancel| ("Cancel asked by", who_and_why(cancel))),
             seconds("Time limit", "timeout"),
             seconds("Grace", "grace"),
             text("Unique key", "unique"),
             text("Group", "group"),
             text("Priority", "priority"),
         ];
-        others.extend(limits.into_iter().flatten());
-        others.extend(gates(task));
+        let others = first.into_iter().flatten().chain(exit).chain(last.into_iter().flatten());
+        let schedule = schedule.map(|schedule| schedule.settings.name).unwrap_or_default();
+        let trace = TraceContext::of_task(task).zip(traces);
         let of = task.get_object_id(SHADOW_OF).ok().map(|id| ("Shadow of", id.to_hex()));
         let shadow = of.or(queue.shadow.map(|id| ("Its shadow", id.to_string())));
         Self {
             queue,
             shadow,
             node: plain(task.get("node")),
-            schedule: task.get_object_id("schedule").ok().map(|id| (id.to_hex(), String::new())),
+            schedule: task.get_object_id("schedule").ok().map(|id| (id.to_hex(), schedule)),
             array: array(task),
-            trace: None,
+            trace: trace.map(|(trace, url)| (trace.trace_id().to_owned(), url.of(trace.trace_id()))),
             tags: tags_of(task),
-            times: times.into_iter().flatten().collect(),
-            others,
+            times: times(task),
+            others: others.chain(gates(task)).collect(),
             files: links(task),
             incomplete: task.get("complete") == Some(&Bson::Boolean(false)),
         }
-    }
-
-    /// With the name of its schedule, if that is there.
-    pub fn with_schedule(mut self, schedule: Option<Schedule>) -> Self {
-        if let (Some((_, name)), Some(schedule)) = (&mut self.schedule, schedule) {
-            *name = schedule.settings.name;
-        }
-        self
-    }
-
-    /// With a link to its trace, if traces are to be seen anywhere.
-    pub fn with_trace(self, task: &Document, traces: Option<&TraceUrl>) -> Self {
-        let id = TraceContext::of_task(task).map(|trace| trace.trace_id().to_owned());
-        let trace = id.zip(traces).map(|(id, url)| (id.clone(), url.of(&id)));
-        Self { trace, ..self }
-    }
-
-    fn node_address(&self) -> String {
-        format!("/nodes/{}", encoded(&self.node))
     }
 }
 
@@ -241,35 +205,49 @@ impl OutcomeView {
     }
 }
 
+fn times(task: &Document) -> Vec<(&'static str, When)> {
+    let external = task.get_document("external").ok();
+    let external = external.filter(|external| external.contains_key("since"));
+    let of_service = |field: &str| external.and_then(|external| external.get(field));
+    let times = [
+        ("Created", task.get("ctime")),
+        ("Due", task.get("run_at")),
+        ("Scheduled for", task.get("scheduled_for")),
+        ("Started", task.get("started")),
+        ("Changed", task.get("mtime")),
+        ("Deadline", task.get("deadline")),
+        ("Given to its web service", of_service("since")),
+        ("Web service last heard of", of_service("heard")),
+        ("Archived", task.get("archived")),
+    ];
+    let times = times.map(|(name, value)| (name, When::of(value)));
+    times.into_iter().filter(|(_, when)| !when.is_empty()).collect()
+}
+
 /// The file sets of a task.
 fn links(task: &Document) -> Vec<FileLink> {
     let Ok(files) = task.get_document(FILES) else { return Vec::new() };
     let input = files.get_document("input").ok().map(|part| {
-        let version = number(part, "taken").or_else(|| number(part, "version"));
-        let words =
-            version.map_or_else(|| "the newest version".to_owned(), |version| format!("version {version}"));
-        link("Input files", part, version, words)
+        let version = integer(part, "taken").or_else(|| integer(part, "version"));
+        link("Input files", part, version, "the newest version")
     });
-    let output = files.get_document("output").ok().map(|part| {
-        let version = number(part, "version");
-        let words = version
-            .map_or_else(|| "when it has succeeded".to_owned(), |version| format!("version {version}"));
-        link("Output files", part, version, words)
-    });
-    [input, output].into_iter().flatten().collect()
+    let output = files.get_document("output").ok();
+    let output =
+        output.map(|part| link("Output files", part, integer(part, "version"), "when it has succeeded"));
+    input.into_iter().chain(output).collect()
 }
 
-fn link(title: &'static str, part: &Document, version: Option<i64>, words: String) -> FileLink {
+/// `unknown` is said of a version that is not known yet.
+fn link(title: &'static str, part: &Document, version: Option<i64>, unknown: &str) -> FileLink {
     let name = plain(part.get("name"));
     let patterns = part.get_array("patterns").map(Vec::as_slice).unwrap_or_default();
     let patterns: Vec<String> = patterns.iter().map(|pattern| plain(Some(pattern))).collect();
     let of = if patterns.is_empty() { String::new() } else { format!(": {}", patterns.join(", ")) };
-    let version = version.map(|version| format!("?.version={version}")).unwrap_or_default();
-    FileLink { title, address: format!("{}{version}", place(&name)), name, about: format!("{words}{of}") }
-}
-
-fn number(part: &Document, key: &str) -> Option<i64> {
-    part.get(key).and_then(whole_number)
+    let (option, words) = match version {
+        Some(version) => (format!("?.version={version}"), format!("version {version}")),
+        None => (String::new(), unknown.to_owned()),
+    };
+    FileLink { title, address: format!("{}{option}", place(&name)), name, about: format!("{words}{of}") }
 }
 
 /// The id of its array, and what it is in that.
@@ -315,7 +293,8 @@ impl HtmlSafe for AnswerBox {}
 #[derive(Debug, Clone, PartialEq)]
 enum Stage {
     Nothing,
-    Asks(Asks),
+    /// With the fields of the answer's form.
+    Asks(Awaiting, Vec<Field>),
     Answered {
         /// Nothing: nobody has answered in time.
         by: String,
@@ -324,23 +303,13 @@ enum Stage {
     },
 }
 
-#[derive(Debug, Clone, PartialEq)]
-struct Asks {
-    title: String,
-    fields: Vec<Field>,
-    who: String,
-    /// Whether nobody is named, so that operators answer.
-    of_operators: bool,
-    since: When,
-    until: When,
-    /// What becomes of the task then.
-    then: &'static str,
-}
-
 impl AnswerBox {
     pub fn of(id: &str, task: &Document) -> Self {
         let stage = match (Awaiting::of_document(task), task.get_document(ANSWER)) {
-            (Some(awaiting), _) => Stage::Asks(Asks::of(&awaiting)),
+            (Some(awaiting), _) => {
+                let fields = form_of(&awaiting).fields;
+                Stage::Asks(awaiting, fields)
+            }
             (None, Ok(answer)) => Stage::Answered {
                 by: plain(answer.get("by")),
                 at: When::of(answer.get("at")),
@@ -349,25 +318,6 @@ impl AnswerBox {
             (None, Err(_)) => Stage::Nothing,
         };
         Self { id: id.to_owned(), stage }
-    }
-}
-
-impl Asks {
-    fn of(awaiting: &Awaiting) -> Self {
-        use disbatch_core::task::question::OnDeadline::{Cancel, Continue};
-        let when = |at: Option<bson::DateTime>| When::of(at.map(Bson::from).as_ref());
-        Self {
-            title: awaiting.title.clone(),
-            fields: form_of(awaiting).fields,
-            who: awaiting.who_in_words(),
-            of_operators: awaiting.who.is_empty(),
-            since: when(awaiting.asked),
-            until: when(awaiting.deadline),
-            then: match awaiting.on_deadline {
-                Cancel => "the task is cancelled",
-                Continue => "the task goes on without an answer",
-            },
-        }
     }
 }
 
@@ -397,7 +347,7 @@ mod tests {
             there: true,
             ..QueueLink::default()
         };
-        let html = Facts::of(&task, queue).render().unwrap();
+        let html = Facts::of(&task, queue, None, None).render().unwrap();
         for part in [
             "<a href=\"/queues/6b0003bb686c8275d70dc2f1\">&#60;mail&#62;</a>",
             "href=\"/tasks?queue=6b0003bb686c8275d70dc2f1\"",
@@ -424,17 +374,15 @@ mod tests {
         let url = disbatch_core::config::Traces::deserialize(
             serde_json::json!({ "url": "https://t/?id={trace_id}&a" }),
         );
-        let html = Facts::of(&traced, QueueLink::default())
-            .with_trace(&traced, url.unwrap().url.as_ref())
-            .render()
-            .unwrap();
+        let url = url.unwrap().url;
+        let html = Facts::of(&traced, QueueLink::default(), None, url.as_ref()).render().unwrap();
         let id = "0af7651916cd43dd8448eb211c80319c";
         assert!(
             html.contains(&format!("<a href=\"https://t/?id={id}&#38;a\" rel=\"noreferrer\">{id}</a>")),
             "{html}"
         );
-        let bare = Facts::of(&doc! {}, QueueLink { name: "q (deleted)".into(), ..QueueLink::default() });
-        let html = bare.render().unwrap();
+        let gone = QueueLink { name: "q (deleted)".into(), ..QueueLink::default() };
+        let html = Facts::of(&doc! {}, gone, None, None).render().unwrap();
         assert!(
             html.contains("none yet") && html.contains("q (deleted)") && !html.contains("failed."),
             "{html}"

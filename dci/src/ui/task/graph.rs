@@ -52,13 +52,12 @@ pub struct Graph {
     more: bool,
     /// The picture in words.
     words: String,
-    /// The tasks that it comes after and that have ended without success.
-    culprits: Vec<Culprit>,
+    /// The tasks that it comes after and that have ended without success: it may have been cancelled for them.
+    pub culprits: Vec<Culprit>,
 }
 
 impl HtmlSafe for Graph {}
 
-/// A task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Node {
     x: usize,
@@ -93,11 +92,6 @@ impl Graph {
         let called = state.titles(&queues).await?.read(&state.store, tasks).await?;
         let sight = Sight::of(&state.store, reach).await?;
         Ok(Self::of(&graph, id, &sight, (&names(&queues), &called)))
-    }
-
-    /// Because of whom the task may have been cancelled.
-    pub fn culprits(&self) -> Vec<Culprit> {
-        self.culprits.clone()
     }
 
     fn of(graph: &Neighbours, here: TaskId, sight: &Sight, names: Names<'_>) -> Self {
@@ -312,8 +306,7 @@ mod tests {
         ] {
             assert!(html.contains(part), "{part} is not in {html}");
         }
-        let culprits = graph.culprits();
-        assert_eq!((culprits[0].name.as_str(), culprits[0].how), (long, "failed"));
+        assert_eq!((graph.culprits[0].name.as_str(), graph.culprits[0].how), (long, "failed"));
     }
 
     #[test]

@@ -11,8 +11,8 @@ use super::attempts;
 use super::facts::QueueLink;
 use crate::ui::bulk::encoded;
 use crate::ui::names::{Called, end_of};
-use crate::ui::parts::{self, When, precise};
-use crate::ui::{StatusView, asks, plain};
+use crate::ui::parts::{self, When, precise_seconds};
+use crate::ui::{StatusView, asks, integer, plain};
 
 /// So many characters of what a task is called are in its tab.
 const TAB: usize = 60;
@@ -23,10 +23,10 @@ const TAB: usize = 60;
 pub struct Head {
     id: String,
     /// What it is called; empty if its params do not say it.
-    title: String,
+    pub title: String,
     status: StatusView,
     /// What the browser's tab is called.
-    tab: String,
+    pub tab: String,
     /// How many attempts have failed, and when the next one is due.
     retries: Option<(String, When)>,
     ended: bool,
@@ -86,8 +86,7 @@ impl Head {
         let has_ended = status.is_some_and(Status::has_ended);
         let running = status == Some(Status::Running);
         let live = status.is_some_and(|status| Status::LIVE.contains(&status));
-        let asked = task.get_document("cancel").ok().filter(|_| running);
-        let asked = asked.map(who_and_why);
+        let asked = task.get_document("cancel").ok().filter(|_| running).map(who_and_why);
         Self {
             id: id.to_owned(),
             tab: tab(id, &title, status, queue),
@@ -106,14 +105,6 @@ impl Head {
             may_be_changed: queue.there && !task.contains_key(SHADOW_OF),
             asked,
         }
-    }
-
-    pub fn tab(&self) -> &str {
-        &self.tab
-    }
-
-    pub fn title(&self) -> &str {
-        &self.title
     }
 }
 
@@ -273,15 +264,14 @@ pub fn outputs(attempt: &Document) -> impl Iterator<Item = &'static str> {
 
 /// The status of a task, if it is a number.
 pub fn status(task: &Document) -> Option<Status> {
-    task.get("status").and_then(disbatch_core::model::whole_number).map(Status::from_code)
+    integer(task, "status").map(Status::from_code)
 }
 
 /// How a plugin ended: what, and how much of it.
 pub fn exit(exit: &Document) -> Vec<(&'static str, String)> {
     let number = |field: &str| exit.get(field).and_then(disbatch_core::model::number);
-    #[expect(clippy::cast_possible_truncation, reason = "a float cast saturates, which is what is wanted")]
-    let seconds = |field: &str| number(field).map(|seconds| precise((seconds * 1000.0) as i64));
-    let text = |field: &str| exit.get(field).map(|value| plain(Some(value))).filter(|text| !text.is_empty());
+    let seconds = |field: &str| number(field).map(precise_seconds);
+    let text = |field: &str| Some(plain(exit.get(field))).filter(|text| !text.is_empty());
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

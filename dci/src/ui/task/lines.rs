@@ -20,7 +20,7 @@ use super::output::without_controls;
 use crate::api::Answer;
 use crate::error::HttpError;
 use crate::json;
-use crate::openapi::{ErrorBody, OfSearch};
+use crate::openapi::OfSearch;
 use crate::output::{Part, Source, Tail};
 use crate::params::Params;
 use crate::state::State;
@@ -94,8 +94,8 @@ struct Line {
     ),
     responses(
         (status = 200, description = "What was found so far.", body = Lines),
-        (status = 400, description = "Nothing is asked for, or something odd.", body = ErrorBody),
-        (status = 404, description = "There is no such task, or no such attempt.", body = ErrorBody),
+        (status = 400, description = "Nothing is asked for, or something odd."),
+        (status = 404, description = "There is no such task, or no such attempt."),
         OfSearch,
     ),
 )]
@@ -104,7 +104,7 @@ pub async fn handle(state: Data<State>, path: Path<(String, String)>, params: Pa
     let wanted = Wanted::read(&params)?;
     let from = number(&params, "from")?.unwrap_or(0);
     let first = number(&params, "number")?.unwrap_or(1);
-    let stream = StreamName::BOTH.into_iter().find(|name| name.as_str() == stream);
+    let stream = StreamName::named(&stream);
     let stream = stream.ok_or_else(|| HttpError::not_found("a task has stdout and stderr"))?;
     let _turn = SEARCHES.acquire().await.map_err(|error| HttpError::internal(&error.to_string()))?;
     let mut reader = Reader::open(&state, &id, stream, params.integer("attempt")?, from).await?;
@@ -185,7 +185,6 @@ impl Reader {
     }
 }
 
-/// What is looked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Wanted {
     /// Lines with this text, which is in lower case.

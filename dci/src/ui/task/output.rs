@@ -9,7 +9,7 @@ use disbatch_core::output::{OutputEnd, StreamName, Times};
 use disbatch_core::store::{Store, StoreError};
 
 use crate::output;
-use crate::ui::{parts, plain};
+use crate::ui::plain;
 
 /// The last bytes of a stream that are shown: so many at most.
 pub const SHOWN_BYTES: usize = 64 * 1024;
@@ -32,7 +32,7 @@ pub struct Output {
     /// Where its first byte is in the stream.
     start: u64,
     /// Where the next byte will be.
-    end: u64,
+    pub end: u64,
     damage: Option<String>,
     /// Whether more may come.
     live: bool,
@@ -119,25 +119,6 @@ impl Output {
             times: None,
         }
     }
-
-    pub fn end(&self) -> u64 {
-        self.end
-    }
-
-    /// How much there is, for people.
-    fn size(&self) -> String {
-        parts::bytes(self.end)
-    }
-
-    /// How much is shown, for people.
-    fn shown(&self) -> String {
-        parts::bytes(self.end.saturating_sub(self.start))
-    }
-
-    /// Where all of it is.
-    fn address(&self) -> String {
-        format!("/tasks/{}/{}{}", self.task, self.stream, self.attempt)
-    }
 }
 
 /// Of each piece, as JSON: milliseconds since the start, and its first byte.
@@ -159,16 +140,7 @@ impl Together {
     /// That of a task of which it is known when its pieces came.
     pub fn of(outputs: &[Output; 2]) -> Option<Self> {
         let is_timed = outputs.iter().all(|output| output.times.is_some());
-        is_timed.then(|| Self { bytes: outputs.iter().map(Output::end).sum() })
-    }
-
-    fn is_short(&self) -> bool {
-        self.bytes <= MOST_TOGETHER
-    }
-
-    /// How much both have, for people.
-    fn size(&self) -> String {
-        parts::bytes(self.bytes)
+        is_timed.then(|| Self { bytes: outputs.iter().map(|output| output.end).sum() })
     }
 }
 

@@ -17,7 +17,8 @@ fn outputs(stdout: &str, live: bool) -> [Output; 2] {
 fn shown(task: &Document, stdout: &str) -> String {
     let queue =
         QueueLink { id: Some(QUEUE.into()), name: "q<1>".into(), there: true, ..QueueLink::default() };
-    let look = view(ID, task, &queue, None, DateTime::from_millis(1_795_163_167_344));
+    let now = DateTime::from_millis(1_795_163_167_344);
+    let look = view((ID, task), &queue, None, now, Known::default());
     let live = status(task).is_some_and(|status| !status.has_ended());
     page(ID, task, queue, look, (outputs(stdout, live), &Choice::of(task, &[], None).unwrap()))
         .render()
@@ -121,8 +122,9 @@ fn params_that_are_too_long_to_be_changed_here_say_so() {
 fn every_part_is_on_the_page_under_its_id() {
     let task = doc! { "status": 0, "ctime": DateTime::from_millis(0), "cancel": { "reason": "<x>" } };
     let html = shown(&task, "");
-    let queue = QueueLink::default();
-    assert_on_page(&view(ID, &task, &queue, None, DateTime::from_millis(1000)).parts().unwrap(), &html);
+    let now = DateTime::from_millis(1000);
+    let look = view((ID, &task), &QueueLink::default(), None, now, Known::default());
+    assert_on_page(&look.parts().unwrap(), &html);
 }
 
 #[test]

@@ -4,14 +4,14 @@
 use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::{Bson, DateTime, Document};
-use disbatch_core::model::{Moment, STEPS, Status, whole_number};
+use disbatch_core::model::{STEPS, Status};
 use disbatch_core::output::StreamName;
 use disbatch_core::task::Submission;
 
 use super::attempts::has_failed;
 use super::life::{exit, status};
-use crate::ui::parts::{When, precise};
-use crate::ui::{self, StatusView, plain};
+use crate::ui::parts::{When, cut, precise, time_of};
+use crate::ui::{self, StatusView, integer, plain};
 
 /// How wide pictures are, in units of their own.
 const WIDTH: i64 = 1000;
@@ -113,12 +113,11 @@ fn changes(task: &Document) -> Vec<Change<'_>> {
 }
 
 fn millis(document: &Document, field: &str) -> Option<i64> {
-    let at = document.get(field).and_then(|value| Moment(value.clone()).get())?;
-    Some(at.timestamp_millis())
+    time_of(document.get(field)).map(DateTime::timestamp_millis)
 }
 
 fn code(document: &Document) -> Option<i64> {
-    document.get("status").and_then(whole_number)
+    integer(document, "status")
 }
 
 fn step(change: &Change<'_>, lasted: Option<i64>, task: &Document) -> Step {
@@ -241,7 +240,7 @@ impl Steps {
             output_at: step
                 .get_document("output_at")
                 .ok()
-                .map(|at| StreamName::BOTH.map(|stream| plain(at.get(stream.as_str())))),
+                .map(|at| StreamName::ALL.map(|stream| plain(at.get(stream.as_str())))),
         };
         Self { rows: steps.iter().enumerate().map(row).collect(), words: steps_in_words(&steps) }
     }
@@ -268,20 +267,13 @@ fn tone(status: Option<Status>) -> &'static str {
 
 fn params(step: &Document) -> String {
     let has_some = |params: &&Bson| params.as_document().is_none_or(|params| !params.is_empty());
-    let text = plain(step.get("params").filter(has_some));
-    match text.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text,
-    }
+    cut(&plain(step.get("params").filter(has_some)), SHOWN)
 }
 
 fn lasted(step: &Document, now: DateTime) -> String {
-    let at = |field: &str| step.get(field).and_then(|value| Moment(value.clone()).get());
     let runs = status(step) == Some(Status::Running);
-    match (at("started"), at("ended").or(runs.then_some(now))) {
-        (Some(from), Some(until)) => {
-            precise(until.timestamp_millis().saturating_sub(from.timestamp_millis()))
-        }
+    match (millis(step, "started"), millis(step, "ended").or(runs.then_some(now.timestamp_millis()))) {
+        (Some(from), Some(until)) => precise(until.saturating_sub(from)),
         _ => String::new(), // It has not begun, or nobody knows when it ended.
     }
 }

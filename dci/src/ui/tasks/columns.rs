@@ -8,15 +8,15 @@ use askama::filters::HtmlSafe;
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use disbatch_core::bulk::Action;
-use disbatch_core::model::{number, whole_number};
+use disbatch_core::model::number;
 use disbatch_core::tags::TAGS;
 use disbatch_core::task::ERROR;
 use serde_json::Value;
 
 use super::search::tags_of;
 use super::statuses::words;
-use crate::ui::parts::{self, When, cut, precise};
-use crate::ui::{StatusView, names, plain, text};
+use crate::ui::parts::{self, When, cut, precise_seconds};
+use crate::ui::{StatusView, integer, names, plain, text};
 
 /// Params and results are shown up to so many characters.
 const EXCERPT: usize = 160;
@@ -30,29 +30,29 @@ pub const TOO_LARGE: &str = "(more than 16 KiB: see the task)";
 /// Fields of tasks that may be large.
 const LARGE: [&str; 5] = ["params", "parameters", "array", "progress", "result"];
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Column {
-    Queue,
-    Status,
-    /// Why it failed, in a line.
-    Error,
-    Node,
-    Created,
-    /// When its status changed.
-    Changed,
-    /// How long it waited before its last attempt began.
-    Waited,
-    /// How long its plugin ran.
-    Ran,
-    /// How its plugin ended.
-    Exit,
-    /// How far its plugin says it is.
-    Progress,
-    Attempt,
-    /// When it is to start.
-    Due,
-    Result,
-    Params,
+disbatch_values::words! {
+    /// As people read them, in the order in which they are shown.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Column {
+        Queue = "Queue",
+        Status = "Status",
+        /// Why it failed, in a line.
+        Error = "Error",
+        Node = "Node",
+        Created = "Created",
+        /// When its status changed.
+        Changed = "Changed",
+        /// How long it waited before its last attempt began.
+        Waited = "Waited",
+        Ran = "Ran",
+        Exit = "Exit",
+        Progress = "Progress",
+        Attempt = "Attempt",
+        /// When it is to start.
+        Due = "Due",
+        Result = "Result",
+        Params = "Params",
+    }
 }
 
 /// A field of a row.
@@ -75,24 +75,6 @@ pub enum Cell {
 }
 
 impl Column {
-    /// All of them, in the order in which they are shown.
-    pub const ALL: [Self; 14] = [
-        Self::Queue,
-        Self::Status,
-        Self::Error,
-        Self::Node,
-        Self::Created,
-        Self::Changed,
-        Self::Waited,
-        Self::Ran,
-        Self::Exit,
-        Self::Progress,
-        Self::Attempt,
-        Self::Due,
-        Self::Result,
-        Self::Params,
-    ];
-
     /// Those that are shown unless somebody chooses.
     pub const USUAL: [Self; 6] =
         [Self::Queue, Self::Status, Self::Node, Self::Created, Self::Changed, Self::Params];
@@ -109,35 +91,29 @@ impl Column {
         usual
     }
 
-    /// As people read it, and the fields of a task that it needs.
-    const fn about(self) -> (&'static str, &'static [&'static str]) {
+    /// The fields of a task that it needs.
+    const fn fields(self) -> &'static [&'static str] {
         match self {
-            Self::Queue => ("Queue", &["queue"]),
-            Self::Status => {
-                ("Status", &["status", "awaiting.asked", "failures", "run_at", "exit.reason", "cancel.by"])
-            }
-            Self::Node => ("Node", &["node"]),
-            Self::Created => ("Created", &["ctime"]),
-            Self::Changed => ("Changed", &["mtime"]),
-            Self::Waited => ("Waited", &["ctime", "run_at", "started"]),
-            Self::Ran => ("Ran", &["exit.duration"]),
-            Self::Exit => ("Exit", &["exit.code", "exit.signal"]),
-            Self::Progress => ("Progress", &["progress"]),
-            Self::Attempt => ("Attempt", &["attempt"]),
-            Self::Due => ("Due", &["run_at"]),
-            Self::Result => ("Result", &["result"]),
-            Self::Error => ("Error", &[ERROR]),
-            Self::Params => ("Params", &["params", "parameters", TAGS]),
+            Self::Queue => &["queue"],
+            Self::Status => &["status", "awaiting.asked", "failures", "run_at", "exit.reason", "cancel.by"],
+            Self::Node => &["node"],
+            Self::Created => &["ctime"],
+            Self::Changed => &["mtime"],
+            Self::Waited => &["ctime", "run_at", "started"],
+            Self::Ran => &["exit.duration"],
+            Self::Exit => &["exit.code", "exit.signal"],
+            Self::Progress => &["progress"],
+            Self::Attempt => &["attempt"],
+            Self::Due => &["run_at"],
+            Self::Result => &["result"],
+            Self::Error => &[ERROR],
+            Self::Params => &["params", "parameters", TAGS],
         }
-    }
-
-    pub const fn title(self) -> &'static str {
-        self.about().0
     }
 
     /// As addresses name it.
     pub fn name(self) -> String {
-        self.title().to_lowercase()
+        self.as_str().to_lowercase()
     }
 
     pub const fn is_number(self) -> bool {
@@ -167,7 +143,7 @@ impl Column {
     /// What is to be read of tasks for `columns`. Of values that may be large and of which only the beginning is shown,
     /// the server sends small ones only.
     pub fn projection(columns: &[Self]) -> Document {
-        let fields = columns.iter().flat_map(|column| column.about().1);
+        let fields = columns.iter().flat_map(|column| column.fields());
         // What can be done to a task is said by its status, and what it is called by its queue and its params.
         let fields = fields.chain(&names::FIELDS);
         fields.fold(doc! { "_id": 1, "status": 1 }, |mut projection, field| {
@@ -189,7 +165,7 @@ impl Column {
             Self::Waited => Cell::Number(parts::waited(task).unwrap_or_default()),
             Self::Ran => {
                 let seconds = in_document(task, "exit", "duration").and_then(number);
-                Cell::Number(seconds.map(|seconds| precise(millis(seconds))).unwrap_or_default())
+                Cell::Number(seconds.map(precise_seconds).unwrap_or_default())
             }
             Self::Exit => Cell::Number(exit(task)),
             Self::Progress => {
@@ -200,7 +176,7 @@ impl Column {
             Self::Attempt => Cell::Number(plain(task.get("attempt"))),
             Self::Result => Cell::Code(cut(&plain(task.get("result")), EXCERPT)),
             // What was tried again by hand may have it from before.
-            Self::Error if task.get("status").and_then(whole_number) == Some(1) => Cell::Error(String::new()),
+            Self::Error if integer(task, "status") == Some(1) => Cell::Error(String::new()),
             Self::Error => Cell::Error(cut(&plain(task.get(ERROR)), EXCERPT)),
             Self::Params => Cell::Params(Excerpt::of(&plain(params(task)), hit, EXCERPT), tags_of(task)),
         }
@@ -210,8 +186,8 @@ impl Column {
 #[derive(Debug, Template)]
 #[template(path = "tasks/table.html")]
 pub struct Table {
-    columns: Vec<Column>,
-    rows: Vec<Row>,
+    pub columns: Vec<Column>,
+    pub rows: Vec<Row>,
 }
 
 impl HtmlSafe for Table {}
@@ -219,7 +195,7 @@ impl HtmlSafe for Table {}
 #[derive(Debug, Template)]
 #[template(path = "tasks/row.html")]
 pub struct Row {
-    id: String,
+    pub id: String,
     title: String,
     /// What can be done to it: names of actions.
     can: String,
@@ -231,26 +207,12 @@ pub struct Row {
 
 impl HtmlSafe for Row {}
 
-impl Table {
-    pub fn of(rows: Vec<Row>, columns: &[Column]) -> Self {
-        Self { columns: columns.to_vec(), rows }
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
-    }
-
-    pub fn ids(&self) -> Vec<&str> {
-        self.rows.iter().map(|row| row.id.as_str()).collect()
-    }
-}
-
 impl Row {
     /// The row of a task. `names` are those of queues; `hit` is marked in its params, and is in lower case.
     pub fn of(task: &Document, columns: &[Column], names: &HashMap<ObjectId, String>, hit: &str) -> Self {
         let cells = columns.iter().map(|column| (*column, column.cell(task, names, hit))).collect();
         let id = task.get_object_id("_id").map(ObjectId::to_hex).unwrap_or_default();
-        let status = task.get("status").and_then(whole_number);
+        let status = integer(task, "status");
         let can = Action::ALL.iter().filter(|action| status.is_some_and(|status| action.applies_to(status)));
         let can = can.map(|action| action.as_str()).collect::<Vec<_>>().join(" ");
         Self { id, title: String::new(), can, width: columns.len(), cells: Some(cells) }
@@ -301,11 +263,6 @@ fn exit(task: &Document) -> String {
         (_, signal) if !signal.is_empty() => format!("signal {signal}"),
         _ => String::new(), // It has not ended, or nobody noted how.
     }
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "a float cast saturates, which is what is wanted")]
-fn millis(seconds: f64) -> i64 {
-    (seconds * 1000.0) as i64
 }
 
 /// So many characters are shown before what was found, where that is not at the beginning.
@@ -479,7 +436,7 @@ mod tests {
             "tags": ["to=<you>"],
         };
         let row = Row::of(&task, &Column::ALL, &names, "script");
-        let html = Table::of(vec![row], &Column::ALL).render().unwrap();
+        let html = Table { columns: Column::ALL.to_vec(), rows: vec![row] }.render().unwrap();
         for part in [
             "<tr id=\"task-6b0003bb686c8275d8013333\">",
             "<a href=\"/tasks/6b0003bb686c8275d8013333\">",
@@ -508,7 +465,7 @@ mod tests {
             doc! { "_id": "odd", "queue": &long, "status": "<x>", "node": &long, "params": &long },
         ];
         let rows = tasks.iter().map(|task| Row::of(task, &Column::ALL, &HashMap::new(), "")).collect();
-        let html = Table::of(rows, &Column::ALL).render().unwrap();
+        let html = Table { columns: Column::ALL.to_vec(), rows }.render().unwrap();
         assert_eq!(html.matches("<tr id=").count(), 2, "{html}");
         assert!(html.contains("no status") && html.contains("&#60;x&#62;"), "{html}");
         let gone = Row::of_gone(ObjectId::parse_str(TASK).unwrap(), &Column::USUAL).render().unwrap();

@@ -51,7 +51,6 @@ pub struct ResultPage {
     pub is_newest: bool,
 }
 
-/// How tasks are to be found.
 #[derive(Debug)]
 pub struct Plan {
     query: TaskQuery,

@@ -16,7 +16,7 @@ use crate::params::Params;
 use crate::query;
 use crate::ui::bulk::encoded;
 use crate::ui::{text, zone};
-use crate::values::{tag_line, tag_list};
+use crate::values::{CREATED, tag_line, tag_list};
 
 /// How many tasks a page shows unless it is told.
 pub const DEFAULT_LIMIT: i64 = 100;
@@ -47,7 +47,6 @@ pub struct Search {
     pub text: String,
     /// Whether archived tasks are looked for, too.
     pub archive: bool,
-    /// The oldest first.
     pub oldest: bool,
     pub limit: i64,
     pub columns: Vec<Column>,
@@ -56,9 +55,7 @@ pub struct Search {
 /// A restriction that applies, and the address without it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chip {
-    /// What it is about.
     pub what: String,
-    /// What it must be.
     pub value: String,
     /// Where it is not.
     pub without: String,
@@ -207,7 +204,6 @@ impl Search {
         self.archive || !self.others.is_empty() || rare.iter().any(|given| !given.is_empty())
     }
 
-    /// Whether nothing is looked for but all tasks.
     pub fn is_everything(&self) -> bool {
         self.restrictions().is_empty()
     }
@@ -295,7 +291,7 @@ impl Asked {
     /// As the parameters of a request have it. Times are more than a word.
     pub fn of(params: &Params) -> Self {
         let option = |name: &str| text(params.options.get(name)).trim().to_owned();
-        let (since, until, word) = (option("created_since"), option("created_until"), option("created"));
+        let (since, until, word) = (option(CREATED[0]), option(CREATED[1]), option("created"));
         if !since.is_empty() || !until.is_empty() {
             return Self { word: String::new(), since, until };
         }
@@ -309,7 +305,6 @@ impl Asked {
         Self { word: word.to_owned(), ..Self::default() }
     }
 
-    /// Whether any time is meant.
     pub fn is_any(&self) -> bool {
         *self == Self::default()
     }
@@ -337,26 +332,25 @@ impl Asked {
     /// The options of the REST API that ask for the same.
     pub fn put_into(&self, params: &mut Params, now: DateTime) {
         params.options.remove("created");
-        let (since, until) = match self.word.as_str() {
-            "hour" => (Some(before(now, DAY / 24)), None),
-            "today" => (Some(midnight(now)), None),
+        let utc = |at: DateTime| date_text(at).map(|text| Value::from(format!("{text}Z")));
+        let between = |since, until: Option<DateTime>| {
+            [Some(since), until].map(|at| at.and_then(utc).unwrap_or_default())
+        };
+        // What is no time of the reader's is an age, or wrong.
+        let given =
+            |name, value: &String| time(name, value).and_then(utc).unwrap_or_else(|| value.clone().into());
+        let values = match self.word.as_str() {
+            "hour" => between(before(now, DAY / 24), None),
+            "today" => between(midnight(now), None),
             "yesterday" => {
                 let today = midnight(now);
-                (Some(midnight(before(today, DAY / 2))), Some(today))
+                between(midnight(before(today, DAY / 2)), Some(today))
             }
-            "week" => (Some(before(now, 7 * DAY)), None),
-            _ => {
-                for (name, value) in [("created_since", &self.since), ("created_until", &self.until)] {
-                    // What is no time of the reader's is an age, or wrong.
-                    let at = time(name, value).and_then(date_text).map(|text| format!("{text}Z"));
-                    params.options.insert(name.to_owned(), at.unwrap_or_else(|| value.clone()).into());
-                }
-                return;
-            }
+            "week" => between(before(now, 7 * DAY), None),
+            _ => [given(CREATED[0], &self.since), given(CREATED[1], &self.until)],
         };
-        for (name, at) in [("created_since", since), ("created_until", until)] {
-            let at = at.and_then(date_text).map_or(Value::Null, |text| format!("{text}Z").into());
-            params.options.insert(name.to_owned(), at);
+        for (name, value) in CREATED.into_iter().zip(values) {
+            params.options.insert(name.to_owned(), value);
         }
     }
 
@@ -402,7 +396,6 @@ pub fn time_field(given: &str) -> String {
     time("created", given).map(|at| zone::clock(at).replace(' ', "T")).unwrap_or_default()
 }
 
-/// A time for people.
 pub fn plain_time(given: &str) -> String {
     time("created", given).map_or_else(|| given.to_owned(), zone::clock)
 }

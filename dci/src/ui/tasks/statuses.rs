@@ -12,7 +12,7 @@ use disbatch_core::task::Created;
 use serde_json::Value;
 
 use super::search::Search;
-use crate::ui::parts::grouped;
+use crate::ui::queue_state::{self, beyond};
 use crate::ui::{self, StatusView, text};
 
 const NAMED: [Status; 10] = [
@@ -32,28 +32,23 @@ const NAMED: [Status; 10] = [
 #[derive(Debug, Clone, PartialEq, Eq, Template)]
 #[template(path = "tasks/statuses.html")]
 pub struct Statuses {
-    choices: Vec<Choice>,
+    /// Each, and whether it is ticked.
+    choices: Vec<(StatusView, bool)>,
     others: String,
 }
 
 impl HtmlSafe for Statuses {}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Choice {
-    status: StatusView,
-    checked: bool,
-}
 
 impl Statuses {
     /// Fields in which `chosen` are ticked, or written.
     pub fn of(chosen: &[String]) -> Self {
         let choice = |status: Status| {
             let status = StatusView::from_code(status.code());
-            let checked = chosen.contains(&status.code);
-            Choice { status, checked }
+            let is_ticked = chosen.contains(&status.code);
+            (status, is_ticked)
         };
         let choices = NAMED.map(choice).to_vec();
-        let is_other = |code: &&String| !choices.iter().any(|choice| choice.status.code == **code);
+        let is_other = |code: &&String| !choices.iter().any(|(status, _)| status.code == **code);
         let others: Vec<&str> = chosen.iter().filter(is_other).map(String::as_str).collect();
         Self { others: others.join(" "), choices }
     }
@@ -131,14 +126,9 @@ impl Tally {
         let is_known = created.is_any() && search.node.is_empty();
         let has_many = amounts.iter().any(|amount| matches!(amount, Amount::MoreThan(_)));
         let totals = if is_known && has_many { store.read_counters().await? } else { None };
-        let words = |(amount, code): (&Amount, i64)| match amount {
-            Amount::Exactly(tasks) => grouped(*tasks),
-            Amount::MoreThan(bound) => {
-                match totals.as_ref().and_then(|totals| counted(totals, search, queues, code)) {
-                    Some(tasks) => grouped(tasks.max(*bound)),
-                    None => format!("{}+", grouped(*bound)),
-                }
-            }
+        let words = |(amount, code): (&Amount, i64)| {
+            let known = totals.as_ref().and_then(|totals| counted(totals, search, queues, code));
+            queue_state::Tally::new(Vec::new(), beyond(*amount, known)).words()
         };
         let counts: Vec<String> = amounts.iter().zip(codes()).map(words).collect();
         Ok(Self::of(search, &counts))

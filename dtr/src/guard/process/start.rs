@@ -20,7 +20,6 @@ use crate::guard::refusal::{self, Patience};
 use crate::guard::ward::Ward;
 use crate::guard::{LEASE_IS_OVER, TASK_VARIABLE};
 
-/// A plugin that is to be started.
 pub(super) struct Wanted {
     number: u64,
     spawn: Spawn,
@@ -37,7 +36,6 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// How long to wait until the next attempt.
     pub(super) fn left(&self, now: Duration) -> Duration {
         self.patience.left(now)
     }

@@ -47,8 +47,8 @@ async fn nobody_passes_for_a_warm_plugin_that_has_no_task() {
     let (spawn, _folder, _) = request(&["/bin/sh", "-c", "read x"]);
     let mark = format!("{RUNNER_VARIABLE}=4711");
     let environment = Environment::of(vec![(RUNNER_VARIABLE.into(), "4711".into())]);
-    let mut warm = guard.spawn(Spawn { folder: "/".into(), environment, ..spawn }).unwrap();
-    let _streams = warm.streams().unwrap();
+    let spawn = Spawn { folder: "/".into(), environment, ..spawn };
+    let (mut warm, _streams) = guard.spawn(spawn).unwrap();
     let Some(Report::Pid(pid)) = timeout(DEADLINE, warm.report()).await.unwrap() else { panic!("it starts") };
     let environment = format!("-i PATH=/bin:/usr/bin {mark}");
     let (mut plugin, hidden) = hiding(&guard, &environment, &mark).await;

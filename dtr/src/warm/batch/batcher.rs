@@ -11,16 +11,16 @@ use disbatch_core::model::TaskId;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::consume_budget;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 
 use super::running::{Running, read};
-use super::{Answered, Batches, Entry, Order, Unheard, Weight, Word};
+use super::{Answered, Batches, Entry, Fate, Order, Unheard, Weight, Word};
 use crate::control::end_of;
 use crate::guard::Guards;
 use crate::guard::protocol::{Exit, Order as ToGuard, Report};
-use crate::plugin::TOLD_TO_END;
-use crate::supervision::{End, Reason, Wish};
-use crate::warm::pipes::Ready;
+use crate::plugin::{Exited, TOLD_TO_END};
+use crate::supervision::{End, Reason, Wish, until};
+use crate::warm::pipes::{Line, Ready};
 use crate::warm::process::Process;
 
 /// How long an answer waits for others at most, where a plugin may be given tasks that have waited for others.
@@ -39,7 +39,6 @@ pub struct Batcher {
     pub(super) running: Option<Running>,
     /// What the process has been given and not answered.
     pub(super) lanes: HashMap<TaskId, Lane>,
-    /// The runner is ending.
     is_told_to_end: bool,
 }
 
@@ -49,8 +48,7 @@ pub(super) struct Lane {
     pub(super) words: mpsc::UnboundedSender<Word>,
     pub(super) until: Duration,
     pub(super) began: Instant,
-    /// Where its line begins and ends among all bytes that were to be sent.
-    pub(super) line: (u64, u64),
+    pub(super) line: Line,
     /// Why it is to end, and when the process is killed for that.
     pub(super) end: Option<(Reason, Instant)>,
 }
@@ -166,7 +164,6 @@ impl Batcher {
         let is_overheard = unheard.is_too_much();
         let heard_at = running.heard_at.filter(|_| !is_overheard);
         let is_listened_to = !is_overheard && heard_at.is_none();
-        let is_unsent = !running.unsent.is_empty();
         let tell_in = running.process.leash.must_tell_in(boot_time());
         let kill = until(kill_at);
         let hear = until(heard_at);
@@ -177,10 +174,11 @@ impl Batcher {
             () = lifecycle.ending(), if !*is_told_to_end => Event::ToldToEnd,
             () = kill => Event::Kill,
             () = sleep(tell_in.unwrap_or_default()), if tell_in.is_some() => Event::TellGuard,
-            ready = pipes.ready((is_unsent, is_listened_to), None), if !running.has_closed_all => Event::Ready(ready),
+            ready = pipes.ready(is_listened_to, None), if !running.has_closed_all => Event::Ready(ready),
             () = unheard.fewer.notified(), if is_overheard => Event::Look,
             () = hear => Event::Hear,
-            report = guard.report() => Event::Report(report),
+            // Also when output has used up what a task of the runtime may do at a time.
+            report = tokio::task::unconstrained(guard.report()) => Event::Report(report),
             () = look => Event::Look,
         }
     }
@@ -191,36 +189,32 @@ impl Batcher {
                 true => entry.refuse("its runner was told to end", Some(Reason::Runner)),
                 false => self.waiting.push_back(*entry),
             },
-            Order::Wish(task, wish) => match self.waiting.iter().position(|entry| entry.task == task) {
-                Some(at) => match wish {
-                    Wish::Until(until) => self.waiting[at].until = until,
-                    Wish::Interrupt => {}
-                    Wish::End(end) => {
-                        if let Some(entry) = self.waiting.remove(at) {
-                            entry.refuse("it was to end before it was begun", Some(end.reason));
-                        }
-                    }
-                },
-                None => match wish {
-                    Wish::Until(until) => {
+            Order::Wish(task, wish) => {
+                let waiting = self.waiting.iter().position(|entry| entry.task == task);
+                match (wish, waiting) {
+                    (Wish::Until(until), Some(at)) => self.waiting[at].until = until,
+                    (Wish::Until(until), None) => {
                         if let Some(lane) = self.lanes.get_mut(&task) {
                             lane.until = until;
                         }
                     }
-                    Wish::End(end) => self.end_one(task, end),
-                    Wish::Interrupt => {}
-                },
-            },
+                    (Wish::End(end), Some(at)) => {
+                        if let Some(entry) = self.waiting.remove(at) {
+                            entry.refuse("it was to end before it was begun", Some(end.reason));
+                        }
+                    }
+                    (Wish::End(end), None) => self.end_one(task, end),
+                    (Wish::Interrupt, _) => {}
+                }
+            }
         }
     }
 
-    /// The guard is told until when the process may live at least, if it has to be.
+    /// Lets the process live until the first of the leases is over.
     pub(super) fn grant(&mut self) {
         let until = self.lanes.values().map(|lane| lane.until).min();
-        if let (Some(until), Some(Running { process, .. })) = (until, &mut self.running)
-            && let Some(until) = process.leash.begin(until, boot_time())
-        {
-            process.guard.tell(ToGuard::Until(until));
+        if let (Some(until), Some(Running { process, .. })) = (until, &mut self.running) {
+            process.grant(until);
         }
     }
 
@@ -237,7 +231,7 @@ impl Batcher {
             let (reason, grace_s) = (end.reason.as_str(), grace.as_secs_f64());
             tracing::warn!(%task, reason, grace_s, "telling the plugin to end one of its tasks");
             let line = json!({ "cancel": { "id": task.to_string(), "reason": reason } });
-            running.put(format!("{line}\n").into_bytes().into());
+            running.process.pipes.put(format!("{line}\n").into_bytes().into());
         }
     }
 
@@ -256,7 +250,6 @@ impl Batcher {
         }
     }
 
-    /// When the process is killed.
     fn kill_at(&self) -> Option<Instant> {
         let running = self.running.as_ref().filter(|running| !running.is_killed)?;
         self.lanes.values().filter_map(|lane| lane.end.map(|(_, at)| at)).chain(running.kill_at).min()
@@ -279,7 +272,7 @@ impl Batcher {
             None => running.has_closed_all = true,
             Some(Ready::Stdin) => running.send(),
             Some(Ready::Control) => {
-                let wait = running.key.limits.batch.map_or(Duration::ZERO, |batch| batch.wait());
+                let wait = running.process.key.limits.batch.map_or(Duration::ZERO, |batch| batch.wait());
                 if self.lanes.len() > 1 && !wait.is_zero() {
                     // What is stored together costs less. Most of a line is often answered at the same moment.
                     running.heard_at = Some(Instant::now() + wait.min(GATHERS));
@@ -349,31 +342,22 @@ impl Batcher {
         }
         self.hear(&last);
         let Some(running) = self.running.take() else { return };
-        let unread_from = running.gone.saturating_sub(running.process.pipes.unread());
+        let is_unread = running.process.pipes.is_unread();
         let is_ended = exit.ordered && self.lanes.values().any(|lane| lane.end.is_some());
         let (with_others, alone) = (running.last_words(is_ended), running.last_words(false));
         let cpu = running.process.meter.rest(exit.cpu) / u32::try_from(self.lanes.len()).unwrap_or(1).max(1);
-        let (was_first, now) = (running.answered == 0, boot_time());
+        let (was_first, now) = (running.process.tasks == 0, boot_time());
         for (_, lane) in self.lanes.drain() {
-            let is_unread = lane.line.1 > running.gone || lane.line.0 >= unread_from;
-            let word = if lane.end.is_none() && is_unread {
-                Word::NotBegun { was_first }
+            let fate = if lane.end.is_none() && is_unread(lane.line) {
+                Fate::NotBegun { was_first }
             } else {
                 let reason = lane.end.map(|(reason, _)| reason).filter(|_| exit.ordered || !guarded);
                 let lapsed = exit.lapsed && lane.until <= now;
-                let exit = Exit { duration: lane.began.elapsed(), cpu, lapsed, ..exit.clone() };
+                let exit = Exit { duration: lane.began.elapsed(), cpu, lapsed, ..exit };
                 let last_words = Arc::clone(if lane.end.is_none() { &with_others } else { &alone });
-                Word::Ended { exit, reason, guarded, last_words }
+                Fate::Ended(Exited { exit, reason, guarded, abandoned: false }, last_words)
             };
-            let _ended = lane.words.send(word);
+            let _ended = lane.words.send(Word::Over(fate));
         }
-    }
-}
-
-/// Waits until that time, if there is one.
-async fn until(time: Option<Instant>) {
-    match time {
-        Some(time) => sleep_until(time).await,
-        None => std::future::pending().await,
     }
 }

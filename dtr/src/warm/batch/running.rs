@@ -1,6 +1,5 @@
 //! A process that is given several tasks at a time; and when tasks that wait are given to one, and which of them together.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,48 +8,36 @@ use disbatch_core::model::TaskId;
 use disbatch_core::plugin::Batch;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
-use zeroize::Zeroizing;
 
 use super::Entry;
 use super::batcher::{Batcher, Lane};
 use crate::control::Lines;
+use crate::plugin::Say;
 use crate::relay::Notes;
+use crate::secrets::Wiped;
 use crate::supervision;
 use crate::warm::meter::Usage;
 use crate::warm::pipes::Ready;
-use crate::warm::process::{Process, Say};
-use crate::warm::{Key, start};
+use crate::warm::process::{LEAVING, Process};
+use crate::warm::start;
 
 /// So much of the end of its standard error is shown to the tasks that a process dies with.
 const LAST_WORDS: usize = 4 * 1024;
-
-/// How long a process has to end whose standard input is closed.
-const LEAVING: Duration = Duration::from_secs(2);
 
 /// A line of more bytes gets no further tasks.
 const LONG_LINE: usize = 4 * 1024 * 1024;
 
 #[derive(Debug)]
 pub(super) struct Running {
-    pub(super) key: Arc<Key>,
     pub(super) process: Process,
     /// What it has been given. It may be done with some of them.
     pub(super) given: u32,
-    pub(super) answered: u32,
     pub(super) lapped: Instant,
     pub(super) lines: Lines,
     /// What was wrong with what it said, where that is about no task.
     complaints: Notes,
     /// The end of its standard error.
     errors: Vec<u8>,
-    /// What its standard input had no room for, and how much of the first line it had.
-    pub(super) unsent: VecDeque<Zeroizing<Vec<u8>>>,
-    sent: usize,
-    /// How many bytes it was to be sent, and was sent.
-    pub(super) put: u64,
-    pub(super) gone: u64,
-    /// It has used so much that it is to be replaced.
-    is_worn: bool,
     /// When it is killed that does not read any more.
     pub(super) kill_at: Option<Instant>,
     pub(super) is_killed: bool,
@@ -60,21 +47,14 @@ pub(super) struct Running {
 }
 
 impl Running {
-    pub(super) fn new(key: Arc<Key>, process: Process) -> Self {
+    pub(super) fn new(process: Process) -> Self {
         Self {
-            key,
             process,
             given: 0,
-            answered: 0,
             lapped: Instant::now(),
             lines: Lines::default(),
             complaints: Notes::default(),
             errors: Vec::new(),
-            unsent: VecDeque::new(),
-            sent: 0,
-            put: 0,
-            gone: 0,
-            is_worn: false,
             kill_at: None,
             is_killed: false,
             has_closed_all: false,
@@ -84,37 +64,15 @@ impl Running {
 
     /// Whether it gets no more tasks.
     pub(super) fn is_leaving(&self) -> bool {
-        let is_done = self.given >= self.key.limits.tasks || self.is_worn;
-        is_done || self.is_killed || self.kill_at.is_some() || !self.process.is_fit()
-    }
-
-    /// Notes what is to be sent.
-    pub(super) fn put(&mut self, line: Zeroizing<Vec<u8>>) {
-        self.put += line.len() as u64;
-        self.unsent.push_back(line);
+        let has_all = self.given >= self.process.key.limits.tasks;
+        has_all || self.is_killed || self.kill_at.is_some() || !self.process.is_fit()
     }
 
     /// Sends what its standard input has room for.
     pub(super) fn send(&mut self) {
-        while let Some(line) = self.unsent.front() {
-            match self.process.pipes.write(&line[self.sent..]) {
-                Ok(0) => return,
-                Ok(sent) => {
-                    self.sent += sent;
-                    self.gone += sent as u64;
-                }
-                Err(_) => {
-                    // It is about to end. If not, it has no part in this any more.
-                    self.unsent.clear();
-                    self.sent = 0;
-                    self.kill_at.get_or_insert_with(|| Instant::now() + LEAVING);
-                    return;
-                }
-            }
-            if self.sent == line.len() {
-                self.sent = 0;
-                self.unsent.pop_front();
-            }
+        if self.process.pipes.send().is_err() {
+            // It is about to end. If not, it has no part in this any more.
+            self.kill_at.get_or_insert_with(|| Instant::now() + LEAVING);
         }
     }
 
@@ -126,8 +84,7 @@ impl Running {
         }
         let now = Instant::now();
         let usage = self.process.meter.lap(now - std::mem::replace(&mut self.lapped, now));
-        self.answered = self.answered.saturating_add(answered);
-        self.is_worn |= self.process.count(answered, usage);
+        self.process.count(answered, usage);
         Usage { cpu: usage.cpu / answered, memory: usage.memory }
     }
 
@@ -151,7 +108,7 @@ impl Running {
 
     pub(super) fn complain(&mut self, why: &str) {
         if self.complaints.add(why) {
-            tracing::warn!(plugin = %self.key.name, "{why}");
+            tracing::warn!(plugin = %self.process.key.name, "{why}");
         }
     }
 
@@ -188,7 +145,7 @@ impl Batcher {
             let is_of_another = self
                 .running
                 .as_ref()
-                .is_some_and(|running| running.is_leaving() || *running.key != *first.key);
+                .is_some_and(|running| running.is_leaving() || running.process.key != *first.key);
             if is_of_another {
                 if !self.lanes.is_empty() {
                     return;
@@ -234,10 +191,10 @@ impl Batcher {
             self.waiting.iter().take(ready).map(|entry| entry.until).min().unwrap_or(Duration::ZERO);
         // What is wished meanwhile is heard when it has been started.
         let (_supervisor, mut supervision) = supervision::channel();
-        let say = Say { supervision: &mut supervision, lifecycle };
-        match Box::pin(start(&key, (&node, &mut until), &mut self.guards, say)).await {
+        let mut say = Say { supervision: &mut supervision, lifecycle };
+        match Box::pin(start(&key, (&node, &mut until), &mut self.guards, &mut say)).await {
             Ok(process) => {
-                self.running = Some(Running::new(key, process));
+                self.running = Some(Running::new(process));
                 true
             }
             Err(error) => {
@@ -259,12 +216,10 @@ impl Batcher {
             running.lines = Lines::default();
             running.lapped = Instant::now();
         }
-        let begins = running.put;
-        running.put(line_of(&entries));
+        let line = running.process.pipes.put(line_of(&entries));
         running.given += u32::try_from(entries.len()).unwrap_or(u32::MAX);
         for Entry { task, until, words, .. } in entries {
-            let (line, began) = ((begins, running.put), Instant::now());
-            self.lanes.insert(task, Lane { words, until, began, line, end: None });
+            self.lanes.insert(task, Lane { words, until, began: Instant::now(), line, end: None });
         }
         self.grant();
         if let Some(running) = &mut self.running {
@@ -273,19 +228,15 @@ impl Batcher {
     }
 }
 
-/// The line that brings these tasks. It is overwritten when it is dropped, and its buffer never grows.
-fn line_of(entries: &[Entry]) -> Zeroizing<Vec<u8>> {
-    const START: &[u8] = b"{\"tasks\":[";
-    const END: &[u8] = b"]}\n";
-    let length = entries.iter().map(|entry| entry.line.len()).sum::<usize>();
-    let mut line = Zeroizing::new(Vec::with_capacity(START.len() + length + END.len()));
-    line.extend_from_slice(START);
+/// The line that brings these tasks.
+fn line_of(entries: &[Entry]) -> Wiped {
+    let mut line = Wiped::default();
+    // Where each had its line break there is room for a comma.
+    line.reserve(entries.iter().map(|entry| entry.line.len()).sum::<usize>() + 16);
     for (index, entry) in entries.iter().enumerate() {
-        if index > 0 {
-            line.push(b',');
-        }
-        line.extend_from_slice(entry.line.trim_ascii_end());
+        line.extend(if index == 0 { b"{\"tasks\":[" } else { b"," });
+        line.extend(entry.line.trim_ascii_end());
     }
-    line.extend_from_slice(END);
+    line.extend(b"]}\n");
     line
 }

@@ -152,7 +152,6 @@ pub type ToContainer = WriteHalf<TokioIo<Upgraded>>;
 /// No answer that is read as a whole is longer.
 const LONGEST: usize = 64 * 1024 * 1024;
 
-/// A request.
 pub struct Sent {
     pub method: Method,
     pub path: String,

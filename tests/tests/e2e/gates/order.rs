@@ -19,7 +19,8 @@ async fn a_chain_runs_in_its_order() -> anyhow::Result<()> {
     world.store().ensure_indexes().await?;
     let queue = world.script_queue(QUICK, 4).await?;
     let params = (0..6).map(|n| doc! { "n": n }).collect();
-    let chain = world.store().submit_chain(queue, params, &TaskOptions::default()).await?.ids;
+    let options = TaskOptions { chain: true, ..TaskOptions::default() };
+    let chain = world.store().submit_tasks(queue, params, &options).await?.ids;
     assert_eq!(statuses(&world, &chain).await?, [-2, -4, -4, -4, -4, -4]);
     let _den = world.den("n1")?;
     world.until_status(chain[5], 1).await?;
@@ -71,7 +72,8 @@ async fn a_diamond_waits_for_both_of_its_sides() -> anyhow::Result<()> {
 async fn a_failure_cancels_all_that_comes_after() -> anyhow::Result<()> {
     let (world, queue) = world().await?;
     let store = world.store();
-    let chain = store.submit_chain(queue, vec![doc! {}; 30], &TaskOptions::default()).await?.ids;
+    let options = TaskOptions { chain: true, ..TaskOptions::default() };
+    let chain = store.submit_tasks(queue, vec![doc! {}; 30], &options).await?.ids;
     let other = submit(&world, queue, &after(&[chain[0]])).await?;
     end(&world, chain[0], 2).await?;
     pass(&store).await?;

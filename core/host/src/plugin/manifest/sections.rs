@@ -71,8 +71,7 @@ impl Perl {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Program {
-    /// What it is given, and where it leaves its answer.
-    #[serde(rename = "type", skip_serializing_if = "ProgramType::is_default")]
+    #[serde(rename = "type", skip_serializing_if = "super::is_default")]
     pub kind: ProgramType,
     /// The program; the one that has the plugin's name when neither this nor `command` is set.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,12 +94,6 @@ pub enum ProgramType {
     Mongo,
     /// The task's id and a configuration: it is a runner itself, and ends the task by itself.
     Handoff,
-}
-
-impl ProgramType {
-    fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 impl Program {
@@ -143,8 +136,7 @@ pub struct Http {
     /// How long it may be silent, in seconds.
     #[serde(skip_serializing_if = "is_usual_timeout")]
     pub timeout: u64,
-    /// What it shows when it calls back.
-    #[serde(skip_serializing_if = "CallbackAuth::is_default")]
+    #[serde(skip_serializing_if = "super::is_default")]
     pub callback_auth: CallbackAuth,
     /// How often a connection that cannot be made is tried again.
     #[serde(skip_serializing_if = "is_usual_number_of_retries")]
@@ -160,12 +152,6 @@ pub enum CallbackAuth {
     Token,
     /// Nothing but the addresses that it was told, which have a secret in them. It is heard on private networks only.
     None,
-}
-
-impl CallbackAuth {
-    fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 impl Default for Http {

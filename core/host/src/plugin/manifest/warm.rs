@@ -59,7 +59,6 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// How long the first task of a batch may wait for others.
     pub fn wait(&self) -> Duration {
         Duration::from_millis(self.wait_ms.into())
     }
@@ -180,7 +179,6 @@ impl Visitor<'_> for Count {
     }
 }
 
-/// Reads a time in seconds.
 struct Seconds;
 
 impl Visitor<'_> for Seconds {

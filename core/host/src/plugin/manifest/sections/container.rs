@@ -17,7 +17,7 @@ const LEAST_CPUS: f64 = 0.001;
 /// The most processors that anybody has.
 const MOST_CPUS: f64 = 4096.0;
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Container {
     /// The image; empty where `config` has it, or tasks may.
@@ -42,10 +42,10 @@ pub struct Container {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// Where the private folder is in it, and where it begins.
-    #[serde(skip_serializing_if = "is_usual_folder")]
-    pub workdir: String,
+    #[serde(skip_serializing_if = "super::super::is_default")]
+    pub workdir: Workdir,
     /// When the image is fetched.
-    #[serde(skip_serializing_if = "Pull::is_default")]
+    #[serde(skip_serializing_if = "super::super::is_default")]
     pub pull: Pull,
     /// The named secret of the node with which it is fetched: `user:password`, or what Docker keeps in `config.json`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,24 +64,14 @@ pub struct Container {
     pub config_from_params: bool,
 }
 
-impl Default for Container {
+/// A folder of a container: [`WORKDIR`] unless another one is named.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Workdir(String);
+
+impl Default for Workdir {
     fn default() -> Self {
-        Self {
-            image: String::new(),
-            command: None,
-            entrypoint: None,
-            env: BTreeMap::new(),
-            mounts: Vec::new(),
-            network: None,
-            user: None,
-            workdir: WORKDIR.to_owned(),
-            pull: Pull::default(),
-            registry_secret: None,
-            limits: None,
-            socket: None,
-            config: None,
-            config_from_params: false,
-        }
+        Self(WORKDIR.to_owned())
     }
 }
 
@@ -111,12 +101,6 @@ pub enum Pull {
     Never,
 }
 
-impl Pull {
-    fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 /// The most that a container may use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -130,10 +114,6 @@ pub struct ContainerLimits {
     /// Processes and threads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pids: Option<u32>,
-}
-
-fn is_usual_folder(folder: &str) -> bool {
-    folder == WORKDIR
 }
 
 /// The engine gets it as a part of a mount, which Podman puts together as text: a comma would begin another part of that.
@@ -153,9 +133,9 @@ impl Container {
         if !has_image && !self.config_from_params {
             return Err(("image", "must be given".to_owned()));
         }
-        if !is_plain_path(&self.workdir) {
+        if !is_plain_path(&self.workdir.0) {
             let expected = "expected an absolute path of letters, digits and ._- without ..";
-            return Err(("workdir", format!("{expected}, got {:?}", self.workdir)));
+            return Err(("workdir", format!("{expected}, got {:?}", self.workdir.0)));
         }
         let is_relative = |mount: &&Mount| !mount.source.starts_with('/') || !mount.target.starts_with('/');
         if let Some(Mount { source, target, .. }) = self.mounts.iter().find(is_relative) {
@@ -173,6 +153,6 @@ impl Container {
 
     pub(in super::super) fn told(&self) -> Value {
         let pull = serde_json::to_value(self.pull).unwrap_or(Value::Null);
-        super::told(self, [("workdir", self.workdir.clone().into()), ("pull", pull)])
+        super::told(self, [("workdir", self.workdir.0.clone().into()), ("pull", pull)])
     }
 }

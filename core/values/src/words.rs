@@ -1,0 +1,47 @@
+//! What types have in common that are text for everybody else.
+
+/// Declares an enum each of whose variants has a word, by which documents, clients and people know it. `ALL` has them in this order.
+#[macro_export]
+macro_rules! words {
+    (
+        $(#[$attribute:meta])*
+        $visibility:vis enum $name:ident { $($(#[$of:meta])* $variant:ident = $word:literal,)+ }
+    ) => {
+        $(#[$attribute])*
+        $visibility enum $name {
+            $($(#[$of])* $variant,)+
+        }
+
+        impl $name {
+            pub const ALL: [Self; [$($word),+].len()] = [$(Self::$variant),+];
+
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word,)+
+                }
+            }
+
+            pub fn named(word: &str) -> Option<Self> {
+                Self::ALL.into_iter().find(|one| one.as_str() == word)
+            }
+        }
+    };
+}
+
+/// Shows what wraps text as that text.
+#[macro_export]
+macro_rules! shown_as_text {
+    ($name:ident) => {
+        impl $name {
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl ::std::fmt::Display for $name {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
