@@ -203,9 +203,12 @@ impl Node {
             let tasks = claimed.claims.len();
             let may_start_more = self.noted(id, &claimed.claims, granted).await;
             round.claimed(tasks, !claimed.exhausted && !fruitless && may_start_more);
+            // They need not wait until it is known whether there are others: least of all those that have started, unless they are
+            // counted first.
+            let has_begun = claimed.claims.iter().any(|claim| claim.is_started);
+            let do_not_wait = tasks < asked || (has_begun && !self.capacity.must_count(id, &self.queues));
             batch.extend(claimed.claims);
-            // They need not wait until it is known that there are no others.
-            if tasks > 0 && tasks < asked {
+            if tasks > 0 && do_not_wait {
                 break;
             }
         }

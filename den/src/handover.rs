@@ -278,7 +278,10 @@ impl Node {
             if stand.met.1 > 0 {
                 self.ahead.met_others(queue.id, stand.met);
             }
-            if !stand.has_room || stand.rests.is_some_and(|until| now < until) {
+            // Where nobody tells of new tasks, it is here that they are found soon.
+            let is_dry = self.pace.situation.hints && self.dry.contains(&queue.id);
+            let rests = is_dry || stand.rests.is_some_and(|until| now < until);
+            if rests || !stand.has_room {
                 continue;
             }
             self.ahead.in_hand(queue.id, stand.in_hand);
