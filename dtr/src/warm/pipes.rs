@@ -36,7 +36,8 @@ pub struct Pipes {
     buffer: Vec<u8>,
     /// Bytes that belong to no task.
     pub stray: u64,
-    /// What standard input had no room for, and how much of the first line it had.
+    /// What standard input had no room for, and how much of the first line it had. Of a task that was done before it was read whole, it stays, and
+    /// goes before the next one: half a line would spoil that.
     unsent: VecDeque<Wiped>,
     sent: usize,
     /// How many bytes were to be sent, and were sent.
