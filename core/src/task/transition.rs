@@ -34,6 +34,9 @@ pub(crate) fn of_runs() -> impl Iterator<Item = &'static str> {
     OF_A_RUN.into_iter().chain(LEAVINGS)
 }
 
+/// What an entry of the history says of the task, besides when and why.
+const OF_ENTRIES: [&str; 3] = ["status", "attempt", "node"];
+
 /// What a task has while it is blocked, or waits for an answer, and not after.
 const OF_A_BLOCK: [&str; 3] = ["gate", "needs_lock", AWAITING];
 
@@ -215,14 +218,31 @@ impl Transition {
         (*first).clone().stages(first.values.iter().map(set).collect())
     }
 
+    /// The update that gives fields what `set` has for them. It has as few stages as can be: the server makes a document of each.
     fn stages(self, mut set: Document) -> Vec<Document> {
+        // Another stage sees what this one has set.
+        let is_computed = OF_ENTRIES.iter().any(|field| self.computed.contains_key(field));
+        let entry = match self.history {
+            History::Same => None,
+            _ => Some(history(self.note, self.history, if is_computed { None } else { Some(&set) })),
+        };
         set.extend(self.computed);
-        let mut stages = vec![doc! { "$set": set }];
-        if self.history != History::Same {
-            stages.push(doc! { "$set": { "history": history(self.note, self.history) } });
+        let mut entry = entry.map(|history| doc! { "history": history });
+        if !is_computed {
+            set.extend(entry.take().unwrap_or_default());
         }
-        if !self.unset.is_empty() {
-            stages.push(doc! { "$unset": self.unset });
+        // Removing a part of what is not there would make it, and what has parts of its own here is not set as a whole.
+        let has_parts = |field: &str| {
+            set.keys().any(|key| key.strip_prefix(field).is_some_and(|rest| rest.starts_with('.')))
+        };
+        let stays = |field: &&str| field.contains('.') || has_parts(field);
+        let (parts, fields): (Vec<_>, Vec<_>) = self.unset.into_iter().partition(stays);
+        let last = entry.as_mut().unwrap_or(&mut set);
+        last.extend(fields.into_iter().map(|field| (field.to_owned(), Bson::from("$$REMOVE"))));
+        let mut stages = vec![doc! { "$set": set }];
+        stages.extend(entry.map(|entry| doc! { "$set": entry }));
+        if !parts.is_empty() {
+            stages.push(doc! { "$unset": parts });
         }
         stages
     }
@@ -232,9 +252,13 @@ fn literal(value: impl Into<Bson>) -> Document {
     doc! { "$literal": value.into() }
 }
 
-/// The history with an entry of what the task is by now.
-fn history(note: Option<String>, which: History) -> Bson {
-    let mut entry = doc! { "at": "$$NOW", "status": "$status", "attempt": "$attempt", "node": "$node" };
+/// The history with an entry of what the task is by now, or of what it gets by `set`.
+fn history(note: Option<String>, which: History, set: Option<&Document>) -> Bson {
+    let mut entry = doc! { "at": "$$NOW" };
+    for field in OF_ENTRIES {
+        let set = set.and_then(|set| set.get(field)).cloned();
+        entry.insert(field, set.unwrap_or_else(|| format!("${field}").into()));
+    }
     put(&mut entry, "note", note.map(literal));
     if which == History::Anew {
         return Bson::from(vec![entry]);
