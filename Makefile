@@ -100,7 +100,7 @@ advisories: ## Check dependencies for known vulnerabilities (needs github.com, o
 	scripts/advisories $(ARGS)
 
 bench: prepare ## Measure, beside other systems, which are installed (ARGS="processes --rounds 1")
-	cargo build --locked --release --workspace
+	cargo build --locked --release --workspace --exclude disbatch-hostile --exclude disbatch-model --exclude disbatch-tests
 	scripts/bench-peers
 	target/release/disbatch-bench $(ARGS)
 

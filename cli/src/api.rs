@@ -7,6 +7,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use anyhow::Context;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::header::{CONTENT_TYPE, RANGE};
 use reqwest::{Certificate, Method, RequestBuilder, Response, StatusCode};
 use serde::Serialize;
@@ -182,8 +183,7 @@ impl Client {
 
     /// `GET path`, with `body` as JSON if there is one: a DCI reads parameters from there too.
     pub async fn get(&self, path: &str, body: Option<&Value>) -> Result<Value, ApiError> {
-        let body = body.cloned();
-        self.send("getting", Method::GET, path, |request| match &body {
+        self.send("getting", Method::GET, path, |request| match body {
             Some(body) => request.json(body),
             None => request,
         })
@@ -335,18 +335,13 @@ pub fn read<T: Answer>(answer: Value) -> serde_json::Result<T> {
     serde_json::from_value(whole)
 }
 
+/// What does not stand for itself in a segment of a path.
+const NOT_IN_SEGMENTS: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':').remove(b'@');
+
 /// A name as one segment of a path.
 pub fn segment(name: &str) -> String {
-    use std::fmt::Write;
-    name.bytes().fold(String::with_capacity(name.len()), |mut text, byte| {
-        if byte.is_ascii_alphanumeric() || b"-._~:@".contains(&byte) {
-            text.push(char::from(byte));
-        } else {
-            // Writing to a String cannot fail.
-            let _ = write!(text, "%{byte:02X}");
-        }
-        text
-    })
+    utf8_percent_encode(name, NOT_IN_SEGMENTS).to_string()
 }
 
 /// What is given, as the fields of a request.
@@ -366,6 +361,13 @@ pub fn query<'a>(pairs: impl IntoIterator<Item = (&'a str, Option<String>)>) -> 
     let pair = |(name, value): (&str, Option<String>)| Some(format!("{name}={}", segment(&value?)));
     let given: Vec<String> = pairs.into_iter().filter_map(pair).collect();
     if given.is_empty() { String::new() } else { format!("?{}", given.join("&")) }
+}
+
+/// A path with what is given of a search.
+pub fn address(path: &str, search: &impl Serialize) -> serde_json::Result<String> {
+    let given = fields(search)?;
+    let pairs = given.iter().map(|(name, value)| (name.as_str(), Some(output::plain(Some(value)))));
+    Ok(format!("{path}{}", query(pairs)))
 }
 
 fn is_on_this_host(url: &str) -> bool {

@@ -57,18 +57,14 @@ pub const USAGE: u8 = 2;
 #[derive(Debug, Parser)]
 #[command(name = "disbatch", version, after_help = EXIT_CODES, infer_long_args = true)]
 pub struct Arguments {
-    /// Where the DCI is.
     #[command(flatten)]
     pub connection: ConnectionOptions,
-    /// What to list, and how.
     #[command(flatten)]
     pub listing: ListingOptions,
-    /// What to do.
     #[command(subcommand)]
     pub command: Option<Command>,
 }
 
-/// What can be done with a node.
 #[derive(Debug, Subcommand)]
 pub enum NodesCommand {
     /// Remove a node whose DEN is not alive; it comes back when that starts again
@@ -79,7 +75,6 @@ pub enum NodesCommand {
     },
 }
 
-/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// List the plugins that queues may be created with
@@ -127,7 +122,6 @@ pub enum Command {
         /// Parameter and value, repeated: `user1 foo user2 bar`
         #[arg(allow_negative_numbers = true)]
         params: Vec<String>,
-        /// What applies to the task.
         #[command(flatten)]
         options: TaskOptions,
     },
@@ -138,10 +132,8 @@ pub enum Command {
         /// A JSON array of parameter objects, or one object; with --collection an object of `filter` and
         /// `params`
         json: Option<String>,
-        /// Where many tasks come from.
         #[command(flatten)]
         from: FileOptions,
-        /// What applies to all of them.
         #[command(flatten)]
         options: TaskOptions,
     },
@@ -151,7 +143,6 @@ pub enum Command {
         #[arg(conflicts_with_all = ["queue", "status", "node", "tag", "any_tag", "since", "until", "text",
             "after"])]
         filter: Option<String>,
-        /// Which tasks otherwise.
         #[command(flatten)]
         which: Box<TaskFilter>,
     },
@@ -162,7 +153,6 @@ pub enum Command {
     },
     /// Show all nodes: how they are doing, what they run, where they are; or remove one that is gone
     Nodes {
-        /// What to do with one.
         #[command(subcommand)]
         command: Option<NodesCommand>,
     },

@@ -48,7 +48,7 @@ pub struct Text {
     /// A unified difference; empty if there is none that can be shown.
     pub difference: String,
     /// How much of the first is in the bundle, if that is not all: only that was compared.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub compared: Option<u64>,
 }
 
@@ -94,10 +94,10 @@ pub struct Comparison {
     pub exit: Both<Value>,
     pub texts: Vec<Text>,
     /// The steps in their order, if it has some: only how they ended is compared.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<Both<Vec<StepEnd>>>,
     /// The files that it has left, if it was to leave some.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub files: Option<Both<Vec<LeftFile>>>,
     /// In seconds.
     pub duration: Measured,

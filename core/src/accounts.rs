@@ -90,10 +90,7 @@ impl Key {
     }
 
     fn of_forms(&self) -> [u8; LENGTH] {
-        let mut hash = Sha256::new();
-        hash.update(b"disbatch form\0");
-        hash.update(self.secret);
-        hash.finalize().into()
+        Sha256::new().chain_update(b"disbatch form\0").chain_update(self.secret).finalize().into()
     }
 
     /// What is stored of the secret. It is random, so that nobody finds it by trying.
@@ -131,13 +128,18 @@ pub enum PasswordError {
 pub struct PasswordHash(String);
 
 /// That of no password, to be compared with where there is no user.
-static NOBODY: LazyLock<Option<PasswordHash>> = LazyLock::new(|| hash("nobody has this password").ok());
+static NOBODY: LazyLock<Option<PasswordHash>> =
+    LazyLock::new(|| PasswordHash::of("nobody has this password").ok());
 
 impl PasswordHash {
     /// The hash of a password that somebody chooses. It takes tens of milliseconds of a processor and 19 MiB.
     pub fn of(password: &str) -> Result<Self, PasswordError> {
         let length = password.chars().count();
-        if LENGTHS.contains(&length) { hash(password) } else { Err(PasswordError::Length(length)) }
+        if !LENGTHS.contains(&length) {
+            return Err(PasswordError::Length(length));
+        }
+        let hash = Argon2::default().hash_password(password.as_bytes());
+        hash.map(|hash| Self(hash.to_string())).map_err(|_| PasswordError::Hash)
     }
 
     fn stored(text: &str) -> Self {
@@ -167,11 +169,6 @@ impl fmt::Debug for PasswordHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("PasswordHash")
     }
-}
-
-fn hash(password: &str) -> Result<PasswordHash, PasswordError> {
-    let hash = Argon2::default().hash_password(password.as_bytes());
-    hash.map(|hash| PasswordHash(hash.to_string())).map_err(|_| PasswordError::Hash)
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ mod rules;
 mod standing;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bson::{Bson, Document, doc};
@@ -26,8 +26,9 @@ use disbatch_operation::operation;
 
 pub use follow::follow;
 pub use rules::{Action, Rule, Rules, Scope, Whose};
-pub use standing::{Left, Standing, Stranded};
+pub use standing::{Left, Standing};
 
+use crate::lock;
 use crate::model::{QueueId, Status, Task};
 use crate::store::{Altered, Store, StoreError, collect, put};
 use crate::tags::TagIndex;
@@ -324,7 +325,7 @@ impl Memory {
 
     /// What is known at this moment, unless that is too long ago.
     fn get(&self, now: Instant) -> Option<Arc<CachedAdmission>> {
-        let remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let remembered = lock(&self.0);
         let (at, known) = remembered.known.as_ref()?;
         (now.saturating_duration_since(*at) < KEPT).then(|| Arc::clone(known))
     }
@@ -332,7 +333,7 @@ impl Memory {
     /// Remembers what was asked for at this moment.
     fn set(&self, asked: Instant, known: CachedAdmission) -> Arc<CachedAdmission> {
         let known = Arc::new(known);
-        let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut remembered = lock(&self.0);
         let is_newest = remembered.known.as_ref().is_none_or(|(at, _)| *at <= asked);
         if is_newest && remembered.changed.is_none_or(|changed| changed <= asked) {
             remembered.known = Some((asked, Arc::clone(&known)));
@@ -342,7 +343,7 @@ impl Memory {
 
     /// Forgets everything, as it was changed by this moment.
     pub(crate) fn forget(&self, now: Instant) {
-        let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut remembered = lock(&self.0);
         *remembered = Remembered { known: None, changed: Some(now) };
     }
 }

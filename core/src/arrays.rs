@@ -28,10 +28,7 @@ pub(crate) use items::{final_id, new_id};
 pub use show::{ArrayFilter, ArrayRow, Cell, Counts, Element};
 
 use crate::model::{ArrayId, QueueId, TaskId, whole_number};
-use crate::store::collections;
 use disbatch_values::words;
-
-pub(crate) const COLLECTION: &str = collections::ARRAYS.name;
 
 /// At which gate the task waits that comes after all elements.
 pub(crate) const GATE: &str = "array";
@@ -66,7 +63,6 @@ pub struct NewArray {
 }
 
 words! {
-    /// Where an array stands.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
     pub enum ArrayState {
         /// Elements have not ended, or nobody has looked yet whether they have.

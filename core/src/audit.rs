@@ -21,10 +21,10 @@ use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_operation::operation;
 
-pub use query::{AuditKey, AuditKeyError, AuditPage, AuditPosition, AuditQuery, CHANGES, Changed, PATIENCE};
+pub use query::{AuditKey, AuditKeyError, AuditPage, AuditQuery, CHANGES, Changed, PATIENCE};
 pub use verb::{Object, ObjectKind, Verb};
 
-use crate::model::QueueId;
+use crate::model::{QueueId, extended};
 use crate::store::{Store, StoreError, Stored, put, with};
 
 /// A value that is longer, as text, is cut: bytes.
@@ -69,11 +69,9 @@ impl AuditEntry {
         entry.insert("what", self.what.words());
         entry.insert("object", self.object.document());
         put(&mut entry, "queue", self.queue);
-        let Difference { before, after } = Difference::between(self.before.as_ref(), self.after.as_ref());
-        for (name, fields) in [("before", before), ("after", after)] {
-            if !fields.is_empty() {
-                entry.insert(name, fields);
-            }
+        let (before, after) = (self.before.as_ref(), self.after.as_ref());
+        for (name, fields) in [("before", changed(before, after)), ("after", changed(after, before))] {
+            put(&mut entry, name, Some(fields).filter(|fields| !fields.is_empty()));
         }
         for (name, value) in trimmed(&self.more) {
             entry.entry(name).or_insert(value);
@@ -209,27 +207,13 @@ impl From<&Actor> for Document {
     }
 }
 
-/// What a change made of a document: the fields that have changed, before and after.
-#[derive(Debug, Clone, Default, PartialEq)]
-struct Difference {
-    /// Those that there were, as they were.
-    pub before: Document,
-    /// Those that there are, as they are.
-    pub after: Document,
-}
-
-impl Difference {
-    /// Between two documents. One that is none had, or has, no fields.
-    pub fn between(before: Option<&Document>, after: Option<&Document>) -> Self {
-        let changed = |one: Option<&Document>, other: Option<&Document>| -> Document {
-            let is_other = |(name, value): &(&String, &Bson)| {
-                *name != "_id" && !is_same(Some(*value), other.and_then(|other| other.get(name)))
-            };
-            let fields = one.into_iter().flatten().filter(is_other);
-            fields.map(|(name, value)| (name.clone(), value.clone())).collect()
-        };
-        Self { before: trimmed(&changed(before, after)), after: trimmed(&changed(after, before)) }
-    }
+/// The fields of one document that another one does not have like that. One that is none has no fields.
+fn changed(one: Option<&Document>, other: Option<&Document>) -> Document {
+    let is_other = |(name, value): &(&String, &Bson)| {
+        *name != "_id" && !is_same(Some(*value), other.and_then(|other| other.get(name)))
+    };
+    let fields = one.into_iter().flatten().filter(is_other);
+    trimmed(&fields.map(|(name, value)| (name.clone(), value.clone())).collect())
 }
 
 /// Whether the database takes two values for the same.
@@ -282,11 +266,6 @@ fn bounded(value: &Bson) -> Bson {
     }
     let end = (0..=LONGEST_VALUE).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     format!("{}… (cut: {} bytes in all)", text.get(..end).unwrap_or_default(), text.len()).into()
-}
-
-/// As text that people can read.
-fn extended(value: &Bson) -> String {
-    value.clone().into_relaxed_extjson().to_string()
 }
 
 /// A value without secrets in it.
@@ -381,8 +360,7 @@ mod tests {
     }
 
     fn between(before: Document, after: Document) -> (Document, Document) {
-        let difference = Difference::between(Some(&before), Some(&after));
-        (difference.before, difference.after)
+        (changed(Some(&before), Some(&after)), changed(Some(&after), Some(&before)))
     }
 
     #[test]
@@ -392,10 +370,9 @@ mod tests {
         let expected = (doc! { "threads": 2, "paused": true }, doc! { "threads": 3, "reason": "x" });
         assert_eq!(between(before.clone(), after), expected);
         assert_eq!(between(before.clone(), before.clone()), (doc! {}, doc! {}));
-        let made = Difference::between(None, Some(&before));
-        assert_eq!((made.before, made.after.len()), (doc! {}, 4));
-        let gone = Difference::between(Some(&doc! { "name": "mail" }), None);
-        assert_eq!((gone.before, gone.after), (doc! { "name": "mail" }, doc! {}));
+        assert_eq!((changed(None, Some(&before)), changed(Some(&before), None).len()), (doc! {}, 4));
+        let gone = doc! { "name": "mail" };
+        assert_eq!((changed(Some(&gone), None), changed(None, Some(&gone))), (gone, doc! {}));
     }
 
     #[test]
@@ -461,7 +438,7 @@ mod tests {
     proptest! {
         #[test]
         fn secrets_are_never_told(before in documents(), after in documents()) {
-            let told = Difference::between(Some(&before), Some(&after));
+            let told = between(before.clone(), after.clone());
             let whole = trimmed(&doc! { "nested": before, "list": [after] });
             let text = format!("{told:?} {whole:?}");
             prop_assert!(!text.contains(MARKER), "{}", text);

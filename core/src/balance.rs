@@ -13,7 +13,7 @@ use bson::{Bson, DateTime, Document, doc};
 use disbatch_operation::operation;
 use sha2::{Digest, Sha256};
 
-use crate::model::Moment;
+use crate::model::{date_time, to_bson};
 use crate::store::{Altered, Store, StoreError, still};
 use crate::text::hex;
 
@@ -54,7 +54,7 @@ impl From<Document> for BalanceDocument {
                 "disabled" => integer(&value).map(|until| read.disabled = Some(until)),
                 "status" => value.as_str().map(|text| read.status = Some(text.to_owned())),
                 "message" => value.as_str().map(|text| read.message = Some(text.to_owned())),
-                "timestamp" => Moment(value.clone()).get().map(|at| read.timestamp = Some(at)),
+                "timestamp" => date_time(&value).map(|at| read.timestamp = Some(at)),
                 _ => None, // Nobody knows what it is, so it is kept as it is.
             };
             if understood.is_none() {
@@ -153,9 +153,7 @@ impl Store {
     /// Sets until when nothing is balanced, in seconds since 1970, and nothing else.
     #[operation]
     pub async fn pause_balance(&self, until: Option<i64>) -> Result<Altered, StoreError> {
-        // As wide as it has to be, like all whole numbers that the API stores.
-        let narrow = |until: i64| i32::try_from(until).map_or(Bson::Int64(until), Bson::Int32);
-        let fields = doc! { "disabled": until.map_or(Bson::Null, narrow) };
+        let fields = doc! { "disabled": to_bson(&until.into()) };
         let update = doc! { "$set": fields.clone(), "$setOnInsert": { "max_tasks": {}, "queues": [] } };
         let before = self.balance().find_one_and_update(doc! {}, update).upsert(true).await?;
         Ok(Altered::by_setting(before.map(Document::from), fields))

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::audit::{Actor, AuditEntry, Object, ObjectKind, Verb};
 use crate::model::{ArrayId, QueueId, TaskId};
+use crate::paging::Position;
 use crate::store::collections::BULK;
 use crate::store::error::typed;
 use crate::store::{Store, StoreError, collect, integer, put};
@@ -34,32 +35,12 @@ pub const LEASE: Duration = Duration::from_secs(30);
 
 /// Whose tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "Bson", try_from = "Bson")]
 pub enum Queues {
-    One(QueueId),
     /// Of all queues, said in words.
+    #[serde(rename = "*")]
     All,
-}
-
-impl From<Queues> for Bson {
-    fn from(queues: Queues) -> Self {
-        match queues {
-            Queues::One(queue) => queue.into(),
-            Queues::All => "*".into(),
-        }
-    }
-}
-
-impl TryFrom<Bson> for Queues {
-    type Error = &'static str;
-
-    fn try_from(stored: Bson) -> Result<Self, Self::Error> {
-        match stored {
-            Bson::ObjectId(id) => Ok(Self::One(QueueId(id))),
-            Bson::String(all) if all == "*" => Ok(Self::All),
-            _ => Err("expected the id of a queue, or *"),
-        }
-    }
+    #[serde(untagged)]
+    One(QueueId),
 }
 
 /// Which tasks. All that is given must be so. It is stored and shown as it is here.
@@ -149,7 +130,6 @@ mod seconds {
     }
 }
 
-/// A job to be made.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BulkRequest {
     pub action: Action,
@@ -217,21 +197,11 @@ pub struct BulkJob {
     pub updated: DateTime,
     /// Who works on it.
     pub instance: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rerun: Option<Rerun>,
     /// How many tasks that come after those of a rerun wait for them again, when it is over.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub downstream: Option<i64>,
-}
-
-/// Where a page of jobs begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BulkFrom {
-    Latest,
-    /// After this one: those that are older.
-    After(ObjectId),
-    /// Before this one, and next to it: those that are newer.
-    Before(ObjectId),
 }
 
 /// What became of a wish to stop a job.
@@ -239,7 +209,6 @@ pub enum BulkFrom {
 pub enum BulkCancelled {
     /// It stops after the batch that it is at.
     Cancelled,
-    /// It is over.
     NotRunning(State),
     NoSuchJob,
 }
@@ -284,23 +253,23 @@ impl Store {
     /// The latest jobs first.
     #[operation]
     pub async fn list_bulk(&self, limit: i64) -> Result<Vec<BulkJob>, StoreError> {
-        self.list_bulk_from(BulkFrom::Latest, limit).await
+        self.list_bulk_from(Position::First, limit).await
     }
 
-    /// A page of the jobs, the latest first.
+    /// Jobs from a position on, the latest first unless they are read backwards.
     #[operation]
-    pub async fn list_bulk_from(&self, from: BulkFrom, limit: i64) -> Result<Vec<BulkJob>, StoreError> {
-        let (filter, order) = match from {
-            BulkFrom::Latest => (doc! {}, -1),
-            BulkFrom::After(job) => (doc! { "_id": { "$lt": job } }, -1),
-            BulkFrom::Before(job) => (doc! { "_id": { "$gt": job } }, 1),
+    pub async fn list_bulk_from(
+        &self,
+        position: Position<ObjectId>,
+        limit: i64,
+    ) -> Result<Vec<BulkJob>, StoreError> {
+        let (filter, order) = match position {
+            Position::First => (doc! {}, -1),
+            Position::After(job) => (doc! { "_id": { "$lt": job } }, -1),
+            Position::Before(job) => (doc! { "_id": { "$gt": job } }, 1),
         };
-        let mut documents =
-            collect(self.bulk().find(filter).sort(doc! { "_id": order }).limit(limit)).await?;
-        if order > 0 {
-            documents.reverse();
-        }
-        documents.into_iter().map(|document| typed(BULK.name, document)).collect()
+        let found = collect(self.bulk().find(filter).sort(doc! { "_id": order }).limit(limit)).await?;
+        found.into_iter().map(|document| typed(BULK.name, document)).collect()
     }
 
     #[operation]

@@ -68,13 +68,8 @@ impl Store {
     /// Whether `token` is the one of `task`, and the task is still with its web service. Changes nothing.
     #[operation(task = %task)]
     pub async fn callback_bearer(&self, task: TaskId, token: &Token) -> Result<Heard, StoreError> {
-        let only = doc! { "status": 1, "attempt": 1, EXTERNAL: 1 };
-        let find = doc! { "_id": task };
-        let found = match self.tasks().find_one(find.clone()).projection(only.clone()).await? {
-            Some(found) => Some(found),
-            None => self.archive().find_one(find).projection(only).await?,
-        };
-        Ok(found.map_or(Heard::NoSuchTask, |found| standing(&found, token)))
+        let found = self.stored_task(task, doc! { "status": 1, "attempt": 1, EXTERNAL: 1 }).await?;
+        Ok(found.map_or(Heard::NoSuchTask, |(found, _)| standing(&found, token)))
     }
 
     /// Adds `bytes` to the log of a task. None: that only tells that the service is still at work. After an error they may have been

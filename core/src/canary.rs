@@ -118,7 +118,7 @@ impl Store {
             "p": probability(sides.canary, sides.others),
         };
         let fields = doc! { CANARY: Bson::Null, CANARY_RETURNED: returned };
-        let as_read = [(CANARY.to_owned(), queue.stored(CANARY).cloned())];
+        let as_read = [(CANARY.to_owned(), queue.rest.get(CANARY).cloned())];
         self.update_queue_from(&crate::model::Selector::Id(queue.id.0), fields, &as_read).await
     }
 }

@@ -30,7 +30,7 @@ use bson::{Bson, Document, doc};
 use disbatch_metrics::labels::Source;
 use disbatch_operation::operation;
 use mongodb::Collection;
-use mongodb::options::{Acknowledgment, CollectionOptions, WriteConcern};
+use mongodb::options::{CollectionOptions, WriteConcern};
 use tokio::time::Instant;
 
 pub use totals::{AuditNote, Totals};
@@ -71,7 +71,7 @@ pub(crate) struct Counters {
 }
 
 #[derive(Debug, Default)]
-struct Moves {
+pub(crate) struct Moves {
     pending: Deltas,
     /// Sent, and not answered.
     sent: Option<Flush>,
@@ -101,17 +101,7 @@ impl Notes for Moves {
 }
 
 impl Counters {
-    /// Those of a process that goes on until it is told to end.
-    pub(crate) fn of_daemon() -> Self {
-        Self::new(Notebook::of_daemon())
-    }
-
-    /// Those of a process that runs one task.
-    pub(crate) fn of_runner() -> Self {
-        Self::new(Notebook::of_runner())
-    }
-
-    fn new(book: Notebook<Moves>) -> Self {
+    pub(crate) fn new(book: Notebook<Moves>) -> Self {
         let process = ObjectId::new();
         let [.., last] = process.bytes();
         Self { process, part: format!("part{}", last % PARTS), book }
@@ -155,8 +145,7 @@ impl Store {
 
     /// What is lost with the server is mended by the audit, so that nobody has to wait for a majority.
     fn counter_documents(&self) -> Collection<Document> {
-        let one = WriteConcern::builder().w(Acknowledgment::Nodes(1)).build();
-        let options = CollectionOptions::builder().write_concern(one).build();
+        let options = CollectionOptions::builder().write_concern(WriteConcern::nodes(1)).build();
         self.database().collection_with_options(COUNTERS.name, options)
     }
 }
@@ -191,11 +180,8 @@ struct OfQueue {
 
 impl Deltas {
     fn moved(&mut self, queue: ObjectId, from: Option<Status>, to: Option<Status>, tasks: u64) {
-        self.add(queue, from.map(Status::code), to.map(Status::code), tasks);
-    }
-
-    fn add(&mut self, queue: ObjectId, from: Option<i64>, to: Option<i64>, tasks: u64) {
-        let (from, to) = (from.and_then(counter_of), to.and_then(counter_of));
+        let counter = |status: Option<Status>| status.and_then(|status| counter_of(status.code()));
+        let (from, to) = (counter(from), counter(to));
         if tasks == 0 || from == to {
             return;
         }

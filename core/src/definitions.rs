@@ -45,7 +45,6 @@ pub const MOST: usize = 1_000;
 /// All of them have so many bytes at most, as MongoDB stores them.
 pub const MOST_BYTES: usize = 8 * 1024 * 1024;
 
-/// A definition that is stored.
 #[derive(Clone, PartialEq)]
 pub struct Definition {
     pub name: PluginName,
@@ -133,7 +132,6 @@ impl Definition {
         RawDocumentBuf::try_from(&document).unwrap_or_default()
     }
 
-    /// The plugin that it defines.
     pub fn manifest(&self) -> Result<Manifest, ManifestError> {
         manifest(&self.name, &self.definition)
     }

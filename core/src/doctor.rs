@@ -9,8 +9,7 @@ use disbatch_operation::operation;
 use crate::config::Role;
 use crate::model::whole_number;
 use crate::store::collections::{self, SCHEDULES, of_all};
-use crate::store::{Store, StoreError, between, collect, count_of};
-use crate::task::transition::millis;
+use crate::store::{Store, StoreError, between, collect, count_of, millis};
 
 /// The server is asked for what it knows anyway, but may have to wait for a lock.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -151,9 +150,9 @@ impl Store {
             };
             // One that was never written to has none, which nobody misses.
             if !there.is_empty() {
-                faults.extend(declared.into_iter().filter_map(|wanted| {
-                    let (fault, collection) = (wanted.fault(&there)?, collection.name);
-                    Some(IndexFault { collection, index: wanted.name, fault, grave: wanted.grave })
+                faults.extend(declared.into_iter().filter_map(|index| {
+                    let (fault, collection) = (fault_of(&index.keys, index.unique, &there)?, collection.name);
+                    Some(IndexFault { collection, index: index.name(), fault, grave: index.is_grave() })
                 }));
             }
         }
@@ -176,32 +175,21 @@ impl Store {
     }
 }
 
-/// An index that should be there.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Wanted {
-    pub name: String,
-    pub keys: Document,
-    pub unique: bool,
-    pub grave: bool,
-}
-
-impl Wanted {
-    fn fault(&self, there: &[Document]) -> Option<Fault> {
-        let is_it =
-            |index: &Document| index.get_document("key").is_ok_and(|keys| keys.keys().eq(self.keys.keys()));
-        let is_unique = |index: &Document| index.get_bool("unique").is_ok_and(|unique| unique);
-        let mut found = there.iter().filter(|index| is_it(index)).peekable();
-        let built = found.peek().is_some();
-        if built && (!self.unique || found.any(is_unique)) {
-            return None;
-        }
-        let mut building = there.iter().filter_map(|index| index.get_document("spec").ok());
-        Some(match (building.any(is_it), built) {
-            (true, _) => Fault::Building,
-            (false, true) => Fault::NotUnique,
-            (false, false) => Fault::Missing,
-        })
+/// What is wrong with an index with these fields among those that are there.
+fn fault_of(keys: &Document, unique: bool, there: &[Document]) -> Option<Fault> {
+    let is_it = |index: &Document| index.get_document("key").is_ok_and(|found| found.keys().eq(keys.keys()));
+    let is_unique = |index: &Document| index.get_bool("unique").is_ok_and(|unique| unique);
+    let mut found = there.iter().filter(|index| is_it(index)).peekable();
+    let built = found.peek().is_some();
+    if built && (!unique || found.any(is_unique)) {
+        return None;
     }
+    let mut building = there.iter().filter_map(|index| index.get_document("spec").ok());
+    Some(match (building.any(is_it), built) {
+        (true, _) => Fault::Building,
+        (false, true) => Fault::NotUnique,
+        (false, false) => Fault::Missing,
+    })
 }
 
 fn missing(privileges: &[&Document], database: &str, role: Role) -> Vec<Missing> {
@@ -267,12 +255,7 @@ mod tests {
 
     #[test]
     fn an_index_is_there_when_it_has_been_built_and_keeps_what_it_should() {
-        let wanted = |unique| Wanted {
-            name: "a_1_b_1".to_owned(),
-            keys: doc! { "a": 1, "b": 1 },
-            unique,
-            grave: false,
-        };
+        let keys = doc! { "a": 1, "b": 1 };
         let id = doc! { "key": { "_id": 1 } };
         let there = doc! { "key": { "a": 1, "b": -1 } };
         let unique = doc! { "key": { "a": 1, "b": 1 }, "unique": true };
@@ -286,7 +269,7 @@ mod tests {
             (false, vec![id, building], Some(Fault::Building)),
             (true, vec![unique], None),
         ] {
-            assert_eq!(wanted(is_unique).fault(&indexes), fault, "{indexes:?}");
+            assert_eq!(fault_of(&keys, is_unique, &indexes), fault, "{indexes:?}");
         }
     }
 

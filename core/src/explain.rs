@@ -15,7 +15,7 @@ pub use head::{Head, Heads, Hold, Holding, hold};
 
 use crate::accounts::Reach;
 use crate::budget::cut;
-use crate::model::{Status, Task};
+use crate::model::{Status, Task, date_time};
 use crate::task::SetAside;
 use crate::task::question::{Awaiting, OnDeadline};
 use crate::text::list;
@@ -151,7 +151,7 @@ fn unanswered(awaiting: &Awaiting) -> String {
 /// Whether it still matters that the task was set aside: it may have run since, and one that has ended tells why by itself if it has
 /// room for that.
 fn still_aside(facts: &Facts, aside: &SetAside) -> bool {
-    let changed = facts.task.mtime.as_ref().and_then(crate::model::Moment::get);
+    let changed = facts.task.mtime.as_ref().and_then(date_time);
     let is_newer = changed.is_none_or(|changed| changed <= aside.at);
     (is_newer && !facts.task.status.has_ended()) || !facts.task.rest.contains_key("history")
 }

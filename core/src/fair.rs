@@ -35,13 +35,14 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bson::{Bson, Document, RawDocument};
+use disbatch_values::words;
 
 pub(crate) use by_priority::{Ranked as RankedWindow, index_of_priorities};
 pub use ledger::Stay;
 pub(crate) use ledger::{KEPT, Ledger};
 pub use order::{MOST_CLASSES, Scheme};
 pub(crate) use read::index_of_groups;
-pub use rows::{Before, GroupFilter, GroupPage, GroupRow, Turns, Why};
+pub use rows::{Before, GroupFilter, GroupPage};
 pub(crate) use window::Window as FairWindow;
 
 use crate::model::{Queue, number, whole_number};
@@ -96,13 +97,16 @@ pub(crate) fn group_of(task: &RawDocument) -> &str {
     task.get_str("group").unwrap_or(NO_GROUP)
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Share {
-    /// Turns: each group starts as many tasks as any other.
-    #[default]
-    Turns,
-    /// Use: each group has its tasks run for as long as any other.
-    Use,
+words! {
+    /// What the groups of a queue share.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub enum Share {
+        /// Each group starts as many tasks as any other.
+        #[default]
+        Turns = "turns",
+        /// Each group has its tasks run for as long as any other.
+        Use = "use",
+    }
 }
 
 /// What applies to the groups of a queue. Values that make no sense count as not given: other programs write these documents
@@ -123,10 +127,7 @@ impl Settings {
         let field = |name: &str| queue.rest.get(name);
         let half_life = field("half_life").and_then(number).and_then(|s| Duration::try_from_secs_f64(s).ok());
         Self {
-            share: match field("share").and_then(Bson::as_str) {
-                Some("use") => Share::Use,
-                _ => Share::Turns,
-            },
+            share: field("share").and_then(Bson::as_str).and_then(Share::named).unwrap_or_default(),
             scheme: field("scheme").and_then(Scheme::from_bson),
             group_threads: count_of(&queue.rest, "group_threads").filter(|threads| *threads > 0),
             weights: field("weights").and_then(Bson::as_document).map(weights).unwrap_or_default(),

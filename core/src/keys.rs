@@ -110,7 +110,7 @@ impl Key {
     }
 
     /// Matches the tasks that count. Those of them that do although no key names them are found so, too.
-    fn counted(&self) -> Document {
+    pub(crate) fn counted(&self) -> Document {
         let counted = match self {
             Self::Unique { queue, text } => {
                 doc! { "queue": queue, "unique": text, "status": { "$in": Status::LIVE.to_vec() } }
@@ -127,11 +127,6 @@ impl Key {
             Self::Time { .. } => true,
         }
     }
-}
-
-/// Matches the tasks of a queue with a unique key that count.
-pub(crate) fn with_unique(queue: QueueId, text: &str) -> Document {
-    Key::Unique { queue, text: text.to_owned() }.counted()
 }
 
 /// Whether a task has a key.
@@ -280,7 +275,6 @@ fn mark_of(task: &Document) -> Option<&Bson> {
     task.get(WANTS_KEY).filter(|mark| **mark != Bson::Null)
 }
 
-/// A key that names a task.
 fn key_document(key: &Key, holder: Holder) -> Document {
     doc! { "_id": key.id(), "task": holder.task, "hold": holder.hold }
 }

@@ -34,6 +34,7 @@ mod notebook;
 pub mod notifications;
 pub mod observe;
 pub mod output;
+pub mod paging;
 pub mod queue;
 pub mod rate;
 pub mod recordings;
@@ -51,7 +52,7 @@ pub mod wake;
 
 pub use disbatch_documents as model;
 pub use disbatch_host::{
-    cgroup, clock, config, identity, lifecycle, plugin, private_folder, process, remove_tree, schema,
+    cgroup, clock, config, identity, lifecycle, lock, plugin, private_folder, process, remove_tree, schema,
     secrets, service_manager, telemetry,
 };
 pub use disbatch_metrics as metrics;

@@ -48,11 +48,12 @@
 //! If the link ends between `taken` and `go`, the runner starts the task by itself.
 
 use std::io;
+use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{DateTime, Document, RawDocumentBuf};
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::model::document::Stored;
@@ -104,15 +105,15 @@ pub struct Assignment {
     /// The time of the start, `mtime` and `started` of the task; the same if the runner starts it by itself.
     pub at: DateTime,
     /// That the task has been started. None: to be told with [`ToRunner::Go`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub go: Option<Go>,
     /// How long a lease is, in milliseconds.
     pub lease_ms: i64,
     /// What its schedule knows of earlier runs, if it is a task of a schedule that is still there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<ForRun>,
     /// Why that cannot be read, if it cannot.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule_problem: Option<String>,
     /// Those definitions of plugins in the database that the task may need, each as
     /// [`Definition::to_raw`](crate::definitions::Definition::to_raw) makes it.
@@ -132,6 +133,11 @@ pub struct Go {
     pub until_ms: i64,
     /// How long there is until the task's deadline, in milliseconds, counted from this message; none: it has none.
     pub deadline_in_ms: Option<i64>,
+}
+
+/// How much of a lease is the plugin's: less than all, so that it has been killed when the lease is over.
+pub fn plugin_share(lease: Duration) -> Duration {
+    lease.mul_f64(0.9)
 }
 
 /// What a runner tells its DEN, about the assignment with the number `of`.
@@ -166,8 +172,7 @@ pub enum Ask {
     /// Keep what the plugin has saved, which may be any value. Answered by [`Answer::Done`].
     Storage {
         /// A document that has it, and nothing else, as [`STORAGE`](crate::task::STORAGE).
-        #[serde(deserialize_with = "as_stored")]
-        saved: Document,
+        saved: Stored,
         /// Which of the run's it is: only a higher number takes its place.
         number: i64,
     },
@@ -177,7 +182,7 @@ pub enum Ask {
         stream: StreamName,
         /// Where the bytes begin in it.
         offset: i64,
-        #[serde(with = "serde_bytes_as_binary")]
+        #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
     },
     /// Remove the live output of an attempt. Answered by [`Answer::Done`]. It names the task, because this comes
@@ -190,7 +195,7 @@ pub enum Ask {
         stream: StreamName,
         /// Whether it is text.
         encoding: Encoding,
-        #[serde(with = "serde_bytes_as_binary")]
+        #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
     },
     /// End the task. Answered by [`Answer::Stored`] or [`Answer::NotRunning`].
@@ -244,26 +249,6 @@ pub enum Answer {
     NotRunning,
     /// It could not be written, for this reason. The runner does it by itself.
     Trouble(String),
-}
-
-/// Reads a document that may have anything.
-fn as_stored<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Document, D::Error> {
-    Ok(Stored::deserialize(deserializer)?.into())
-}
-
-mod serde_bytes_as_binary {
-    //! Bytes as one BSON value; serde would make an array of numbers of them.
-
-    use bson::{Binary, spec::BinarySubtype};
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
-        Binary { subtype: BinarySubtype::Generic, bytes: bytes.to_vec() }.serialize(serializer)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
-        Ok(Binary::deserialize(deserializer)?.bytes)
-    }
 }
 
 /// Reads the next message. `None`: the other side has closed the link. Not to be dropped between messages
@@ -422,8 +407,10 @@ mod tests {
     async fn what_a_task_stored_and_its_steps_survive_the_way() {
         let mut way = Vec::new();
         let steps = vec![doc! { "status": 1 }, doc! { "status": -2 }];
-        let asks =
-            [Ask::Storage { saved: odd(), number: 1 }, Ask::Steps { states: steps.clone(), number: 2 }];
+        let asks = [
+            Ask::Storage { saved: odd().into(), number: 1 },
+            Ask::Steps { states: steps.clone(), number: 2 },
+        ];
         for ask in asks {
             write(&mut way, &ToDen::Ask { id: 1, of: 1, ask }).await.unwrap();
         }
@@ -436,7 +423,7 @@ mod tests {
         else {
             panic!()
         };
-        assert_eq!((saved, states), (odd(), steps));
+        assert_eq!((Document::from(saved), states), (odd(), steps));
     }
 
     #[tokio::test]

@@ -181,15 +181,6 @@ impl Store {
         Ok(())
     }
 
-    /// The live output of an attempt: standard output and standard error. A line says how much is missing where
-    /// something is.
-    #[operation(task = %task)]
-    pub async fn assemble_live(&self, task: TaskId, attempt: i64) -> Result<(Vec<u8>, Vec<u8>), StoreError> {
-        let stdout = self.assemble(LiveStream { task, attempt, stream: StreamName::Stdout }).await?;
-        let stderr = self.assemble(LiveStream { task, attempt, stream: StreamName::Stderr }).await?;
-        Ok((stdout, stderr))
-    }
-
     /// Stores the live output of an attempt for good, and returns what the task's `stdout` and `stderr` are to
     /// hold: null, text, or the id of a GridFS file. The live output stays: remove it once the task holds these.
     ///
@@ -222,6 +213,7 @@ impl Store {
         Ok(())
     }
 
+    /// All of a stream. A line says how much is missing where something is.
     async fn assemble(&self, of: LiveStream) -> Result<Vec<u8>, StoreError> {
         let mut whole = Assembly::default();
         loop {

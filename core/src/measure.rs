@@ -14,7 +14,7 @@ impl Store {
         // Most names are text, and are compared as they are.
         let odd: Vec<Option<String>> = queues.iter().map(odd_name).collect();
         let named = queues.iter().zip(&odd).map(|(queue, odd)| {
-            let name = odd.as_deref().or_else(|| queue.name.as_ref()?.as_str());
+            let name = odd.as_deref().or_else(|| queue.rest.get("name")?.as_str());
             (queue.id.0.bytes(), name.unwrap_or_default())
         });
         self.metrics().queues.are(named);
@@ -89,7 +89,7 @@ impl Store {
 
 /// A name that is no text.
 fn odd_name(queue: &Queue) -> Option<String> {
-    queue.name.as_ref().filter(|name| name.as_str().is_none()).map(|_| queue.display_name())
+    queue.rest.get("name").filter(|name| name.as_str().is_none()).map(|_| queue.display_name())
 }
 
 fn outcome(ended: Status) -> Outcome {

@@ -11,7 +11,7 @@ use bson::{DateTime, Document};
 
 use crate::accounts::Reach;
 use crate::model::{NodeName, QueueId, Status, TaskId};
-use crate::task::transition::millis;
+use crate::store::millis;
 
 pub use events::{Event, Kind};
 
@@ -85,7 +85,6 @@ pub struct Limits {
     /// Whether it is a node, and not a queue.
     pub of_node: bool,
     pub name: String,
-    /// Those that were set.
     pub settings: Document,
     /// Whether the audit reaches back to the moment. If not, these are those of the oldest time that it tells of.
     pub known: bool,

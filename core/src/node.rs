@@ -17,9 +17,8 @@ use crate::plugin::{self, Engine};
 use crate::slots::Holder;
 use crate::store::collections::NODES;
 use crate::store::error::typed;
-use crate::store::{Altered, Store, StoreError, collect, count_of, integer, put, with};
+use crate::store::{Altered, Store, StoreError, collect, count_of, integer, millis, put, with};
 use crate::task::archive::server_time_before;
-use crate::task::transition::millis;
 
 pub use removal::{Death, Removed};
 pub use shares::Peer;
@@ -66,7 +65,6 @@ pub struct Beat {
     pub draining: bool,
     /// How many runners of its own live.
     pub running: usize,
-    /// The plugins that it has found.
     pub plugins: Vec<String>,
     /// Their versions, as `Name@version`.
     pub versions: Vec<String>,
@@ -121,7 +119,6 @@ pub(crate) fn beats(node: &Document) -> Vec<(Holder, DateTime)> {
 pub struct Stats {
     /// The load average of one minute.
     pub load: Option<f64>,
-    /// How many processors it has.
     pub cpus: Option<u64>,
     /// Its memory: bytes.
     pub memory: Option<u64>,

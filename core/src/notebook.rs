@@ -4,8 +4,7 @@
 //! What is noted first has somebody write within [`Notes::EVERY`], and go on as long as there is something to write. A
 //! process that runs one task writes once, at its end.
 
-use std::marker::PhantomData;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -94,7 +93,7 @@ impl<N: Notes> Notebook<N> {
     }
 
     fn page(&self) -> MutexGuard<'_, Page<N>> {
-        self.page.lock().unwrap_or_else(PoisonError::into_inner)
+        crate::lock(&self.page)
     }
 }
 
@@ -114,10 +113,10 @@ impl Store {
 
 /// Writes until there is nothing left to write.
 async fn follow<N: Notes>(store: Store) {
-    let mut scheduled = Scheduled::<N> { store, ended: false, of: PhantomData };
+    let mut scheduled = Scheduled { book: N::book(&store), ended: false };
     while !scheduled.ended {
         sleep(N::EVERY).await;
-        if let Err(error) = N::flush(&scheduled.store).await {
+        if let Err(error) = N::flush(&store).await {
             tracing::debug!(%error, "cannot write what was noted");
         }
         scheduled.look();
@@ -125,25 +124,24 @@ async fn follow<N: Notes>(store: Store) {
 }
 
 /// Lets another take over when the one that was to write is broken off.
-struct Scheduled<N: Notes> {
-    store: Store,
+struct Scheduled<'a, N: Notes> {
+    book: &'a Notebook<N>,
     ended: bool,
-    of: PhantomData<N>,
 }
 
-impl<N: Notes> Scheduled<N> {
+impl<N: Notes> Scheduled<'_, N> {
     /// Under one lock, so that what is noted from now on is written by the next one.
     fn look(&mut self) {
-        let mut page = N::book(&self.store).page();
+        let mut page = self.book.page();
         self.ended = page.notes.is_empty();
         page.scheduled = !self.ended;
     }
 }
 
-impl<N: Notes> Drop for Scheduled<N> {
+impl<N: Notes> Drop for Scheduled<'_, N> {
     fn drop(&mut self) {
         if !self.ended {
-            N::book(&self.store).page().scheduled = false;
+            self.book.page().scheduled = false;
         }
     }
 }

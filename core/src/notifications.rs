@@ -26,7 +26,7 @@ use mongodb::options::ReturnDocument;
 pub use advance::Delivered;
 pub use conditions::Condition;
 pub use follow::{FollowError, Followed, Follower};
-pub use state::{About, Came, End, Event, Group, Outbox, Position, State};
+pub use state::{About, End, Event, Group, Outbox, Position, State};
 pub use subscription::{Channel, Kind, Settings, SettingsError, Subscription};
 
 use crate::model::{QueueId, Selector};

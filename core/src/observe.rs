@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, HashMap};
 use bson::{Bson, Document, doc};
 use disbatch_operation::operation;
 use futures::{StreamExt, TryStreamExt};
-use mongodb::Collection;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
@@ -112,15 +111,9 @@ impl Store {
     #[operation(task = %id)]
     pub async fn observe_task(&self, id: TaskId) -> Result<Option<Observed>, StoreError> {
         let only = doc! { "queue": 1, "status": 1, "node": 1, "mtime": 1, "attempt": 1, "progress": 1 };
-        let find = |collection: Collection<Stored>| {
-            let only = only.clone();
-            async move { collection.find_one(doc! { "_id": id }).projection(only).await }
-        };
-        if let Some(task) = find(self.tasks()).await? {
-            return Ok(Some(Observed { task: typed(TASKS.name, task)?, archived: false }));
-        }
-        if let Some(task) = find(self.archive()).await? {
-            return Ok(Some(Observed { task: typed(ARCHIVE.name, task)?, archived: true }));
+        if let Some((task, archived)) = self.stored_task(id, only.clone()).await? {
+            let of = if archived { ARCHIVE.name } else { TASKS.name };
+            return Ok(Some(Observed { task: typed(of, task)?, archived }));
         }
         let new = self.find_in_inbox(id, only).await?;
         new.map(|task| Ok(Observed { task: typed(INBOX.name, task)?, archived: false })).transpose()
@@ -129,11 +122,8 @@ impl Store {
     /// What a task holds as its output: null, text, or the id of a file. `None`: there is no such task.
     #[operation(task = %id)]
     pub async fn task_output(&self, id: TaskId, stream: StreamName) -> Result<Option<Bson>, StoreError> {
-        let filter = doc! { "_id": id };
-        match field(&self.tasks(), filter.clone(), stream).await? {
-            Some(output) => Ok(Some(output)),
-            None => field(&self.archive(), filter, stream).await,
-        }
+        let found = self.stored_task(id, doc! { stream.as_str(): 1 }).await?;
+        Ok(found.map(|(task, _)| output(task, stream)))
     }
 
     /// What is kept of the output of an earlier attempt, likewise. `None`: nothing is kept of such an attempt.
@@ -144,7 +134,9 @@ impl Store {
         attempt: i64,
         stream: StreamName,
     ) -> Result<Option<Bson>, StoreError> {
-        field(&self.attempts(), doc! { "task": id, "attempt": attempt }, stream).await
+        let of_attempt = doc! { "task": id, "attempt": attempt };
+        let found = self.attempts().find_one(of_attempt).projection(doc! { stream.as_str(): 1 }).await?;
+        Ok(found.map(|attempt| output(attempt, stream)))
     }
 
     /// The ids of tasks as they change, and as their live output grows, from now on. A hint, not a record: a
@@ -226,13 +218,8 @@ impl Store {
     }
 }
 
-async fn field(
-    collection: &Collection<Stored>,
-    filter: Document,
-    stream: StreamName,
-) -> Result<Option<Bson>, StoreError> {
-    let found = collection.find_one(filter).projection(doc! { stream.as_str(): 1 }).await?;
-    Ok(found.map(|mut document| document.remove(stream.as_str()).unwrap_or(Bson::Null)))
+fn output(mut of: Stored, stream: StreamName) -> Bson {
+    of.remove(stream.as_str()).unwrap_or(Bson::Null)
 }
 
 /// A change, as far as it matters.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
 use disbatch_operation::operation;
+use mongodb::options::UpdateModifications;
 
 use crate::accounts::Reach;
 use crate::counters::count::Amount;
@@ -95,16 +96,10 @@ impl Store {
         found.map(|document| typed(QUEUES.name, document)).transpose()
     }
 
-    /// Creates a queue. Its name and plugin have been validated by the caller.
+    /// Creates a queue with all that it is to have. The caller has validated that.
     ///
     /// # Errors
     /// The name is taken ([`StoreError::write_failure`] says so), or the database cannot be reached.
-    #[operation]
-    pub async fn create_queue(&self, id: QueueId, name: Bson, plugin: Bson) -> Result<(), StoreError> {
-        self.insert_queue(doc! { "_id": id, "name": name, "plugin": plugin }).await
-    }
-
-    /// Creates a queue with all that it is to have. The caller has validated that.
     #[operation]
     pub async fn insert_queue(&self, queue: Document) -> Result<(), StoreError> {
         self.queues().insert_one(Stored(queue)).await?;
@@ -140,12 +135,9 @@ impl Store {
             filter.insert("$expr", still(stored.iter().map(|(name, value)| (name.as_str(), value.as_ref()))));
         }
         let reopens = reopens(&fields);
-        let queues = self.queues();
-        let before = if reopens {
-            queues.find_one_and_update(filter, reopening(fields.clone())).await?
-        } else {
-            queues.find_one_and_update(filter, change(fields.clone())).await?
-        };
+        let update: UpdateModifications =
+            if reopens { reopening(fields.clone()).into() } else { change(fields.clone()).into() };
+        let before = self.queues().find_one_and_update(filter, update).await?;
         self.admission.forget(Instant::now());
         Ok(before.map(|before| {
             let mut altered = Altered::by_setting_or_removing(before.into(), fields);
@@ -347,9 +339,7 @@ fn reopening(fields: Document) -> Vec<Document> {
 
 /// An update that sets fields, and removes those whose new value is null. MongoDB refuses an empty `$set`.
 fn change(fields: Document) -> Document {
-    let (gone, set): (Vec<_>, Vec<_>) = fields.into_iter().partition(|(_, value)| *value == Bson::Null);
-    let unset: Document = gone.into_iter().map(|(name, _)| (name, Bson::from(""))).collect();
-    let set: Document = set.into_iter().collect();
+    let (unset, set): (Document, Document) = fields.into_iter().partition(|(_, value)| *value == Bson::Null);
     let mut update = Document::new();
     for (operator, fields) in [("$set", set), ("$unset", unset)] {
         put(&mut update, operator, (!fields.is_empty()).then_some(fields));

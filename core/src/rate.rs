@@ -81,7 +81,7 @@ impl Store {
         if most == 0 {
             return Ok(0);
         }
-        Ok(self.tasks().count_documents(claimable(queue)).limit(most as u64).await?)
+        Ok(self.tasks().count_documents(claimable(queue.id)).limit(most as u64).await?)
     }
 
     /// Takes up to `wanted` starts of `queue` (`group`: `None`, by its `rate`), or of one of its groups (by its

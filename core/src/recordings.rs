@@ -39,7 +39,7 @@ pub struct Recorded {
     /// For how long it is kept, in milliseconds.
     pub keep_ms: i64,
     /// None: all of it is in `text`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub common: Option<CommonPart>,
 }
 

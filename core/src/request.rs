@@ -14,9 +14,7 @@ use serde_json::{Map, Value};
 
 use crate::fair::check_group;
 use crate::gates::{AfterFailed, AfterWhen, LockRequest, MOST_AFTER};
-use crate::model::{
-    FILES, LONGEST_STEP_NAME, MOST_STEPS, PluginName, Step, TaskFiles, TaskId, to_bson, to_document,
-};
+use crate::model::{FILES, LONGEST_STEP_NAME, MOST_STEPS, Step, TaskFiles, TaskId, to_bson};
 use crate::tags::{self, TAGS};
 use crate::task::{StartAt, TaskOptions};
 
@@ -34,7 +32,6 @@ const PRIORITIES: RangeInclusive<i64> = -1_000..=1_000;
 #[error("{0}")]
 pub struct Invalid(pub String);
 
-/// It must be something else.
 pub fn wrong(name: &str, expected: &str) -> Invalid {
     Invalid(format!("{name} must be {expected}"))
 }
@@ -61,7 +58,6 @@ pub fn number(name: &str, value: &Value, least: f64) -> Result<f64, Invalid> {
     number.filter(fits).ok_or_else(|| wrong(name, &format!("a number from {least} to {LONGEST_SECONDS}")))
 }
 
-/// A time span in seconds.
 pub fn seconds(name: &str, value: &Value) -> Result<Duration, Invalid> {
     let wrong = || wrong(name, &format!("seconds from 0 to {LONGEST_SECONDS}"));
     let seconds = number(name, value, 0.0).map_err(|_| wrong())?;
@@ -103,7 +99,6 @@ fn iso_time(text: &str) -> Option<DateTime> {
     ["", "Z", ":00Z"].iter().find_map(|rest| DateTime::parse_rfc3339_str(format!("{text}{rest}")).ok())
 }
 
-/// One of `words`.
 pub fn word<'a>(name: &str, value: &Value, words: &[&'a str]) -> Result<&'a str, Invalid> {
     let found = value.as_str().and_then(|text| words.iter().find(|word| **word == text));
     found.copied().ok_or_else(|| {
@@ -308,36 +303,22 @@ fn steps(value: &Value) -> Result<Vec<Step>, Invalid> {
 }
 
 fn step(index: usize, given: &Value) -> Result<Step, Invalid> {
-    let at = |key: &str| format!("[{index}]{key}");
-    let given = given.as_object().ok_or_else(|| wrong_step(&at(""), "an object"))?;
+    let given = given.as_object().ok_or_else(|| wrong_step(&format!("[{index}]"), "an object"))?;
     if let Some(unknown) = given.keys().find(|key| !["name", "plugin", "params"].contains(&key.as_str())) {
         let known = "a step has name, plugin and params";
-        return Err(Invalid(format!(".steps{} is unknown: {known}", at(&format!(".{unknown}")))));
+        return Err(Invalid(format!(".steps[{index}].{unknown} is unknown: {known}")));
     }
-    let field = |key: &str| given.get(key).filter(|value| !is_unset(value));
-    let name = match field("name") {
-        None => Step::default_name(index),
-        Some(Value::String(name)) if is_name(name) => name.clone(),
-        Some(_) => {
-            let expected = format!("text of 1 to {LONGEST_STEP_NAME} characters, without control characters");
-            return Err(wrong_step(&at(".name"), &expected));
-        }
-    };
-    let plugin = match field("plugin") {
-        None => None,
-        Some(Value::String(name)) => {
-            let plugin = name.parse::<PluginName>();
-            Some(plugin.map_err(|error| Invalid(format!(".steps{}: {error}", at(".plugin"))))?)
-        }
-        Some(_) => return Err(wrong_step(&at(".plugin"), "text")),
-    };
-    let params = match field("params") {
-        None => Map::new(),
-        Some(Value::Object(params)) => params.clone(),
-        Some(_) => return Err(wrong_step(&at(".params"), "an object")),
-    };
-    check_keys(&params).map_err(|error| Invalid(format!(".steps{}: {error}", at(""))))?;
-    Ok(Step { name, plugin, params: to_document(&params) })
+    let fields = given.iter().filter(|(_, value)| !is_unset(value));
+    let fields: Document = fields.map(|(name, value)| (name.clone(), to_bson(value))).collect();
+    if fields.get("name").is_some_and(|name| !name.as_str().is_some_and(is_name)) {
+        let expected = format!("text of 1 to {LONGEST_STEP_NAME} characters, without control characters");
+        return Err(wrong_step(&format!("[{index}].name"), &expected));
+    }
+    let step = Step::stored(&fields, index).map_err(|why| Invalid(format!(".steps[{index}].{why}")))?;
+    if let Some(Value::Object(params)) = given.get("params") {
+        check_keys(params).map_err(|error| Invalid(format!(".steps[{index}]: {error}")))?;
+    }
+    Ok(step)
 }
 
 fn is_name(name: &str) -> bool {

@@ -48,12 +48,10 @@ pub use zone::{Change, Fold, Gap, Zone};
 use crate::budget::OverBudget;
 use crate::model::{QueueId, TaskId};
 use crate::store::StoreError;
-use crate::store::collections;
-use crate::task::{TaskOptions, within_budget};
+use crate::task::TaskOptions;
 use crate::tenants::{Busy, OverQuota};
 use disbatch_values::words;
-
-pub(crate) const COLLECTION: &str = collections::SCHEDULES.name;
+use disbatch_wire::schedules::TimeCounts;
 
 /// A name of a schedule or a calendar has so many characters at most.
 pub const LONGEST_NAME: usize = 200;
@@ -76,13 +74,6 @@ words! {
         Queue = "queue",
         /// The earlier ones are cancelled, and the new one waits until they have ended.
         Cancel = "cancel",
-    }
-}
-
-impl Settings {
-    /// Sees to it that tasks of these can go through their whole life.
-    pub(crate) fn within_budget(&self) -> Result<(), OverBudget> {
-        within_budget(&self.options, std::slice::from_ref(&self.params))
     }
 }
 
@@ -137,15 +128,6 @@ pub struct LastSuccess {
     pub finish: DateTime,
 }
 
-/// How many times there were.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Times that made a task.
-    pub fired: i64,
-    /// Times that were passed over: an earlier task had not ended, or nobody was there in time.
-    pub skipped: i64,
-}
-
 /// A document of `schedules`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
@@ -160,7 +142,7 @@ pub struct Schedule {
     /// Times that have fired, and whose tasks may not exist yet.
     pub firing: Vec<Firing>,
     pub last: Option<Last>,
-    pub counts: Counts,
+    pub counts: TimeCounts,
     /// What the plugin has saved for its next run.
     pub storage: Option<Bson>,
     /// The time of the task that has saved it.
@@ -183,13 +165,12 @@ pub struct ForRun {
     /// What the plugin has saved in an earlier run.
     #[serde(default, with = "document::kept", skip_serializing_if = "Option::is_none")]
     pub storage: Option<Bson>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_success_start: Option<DateTime>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_success_finish: Option<DateTime>,
 }
 
-/// A schedule was not made or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ScheduleError {
     #[error(transparent)]

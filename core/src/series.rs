@@ -62,7 +62,6 @@ use crate::canary::Side;
 use crate::model::{Canary, NodeName, QueueId, Status, Trial};
 use crate::node::Stats;
 use crate::notebook::{Notebook, Notes};
-use crate::store::collections;
 use crate::store::{Store, StoreError, between, count_of, integer};
 use crate::task::{Run, Waiting};
 use pending::{Pending, Sample};
@@ -70,8 +69,6 @@ use read::readable;
 
 pub use numbers::{Ended, Histogram, Numbers};
 pub use read::{NodeHour, NodePoint, Point};
-
-pub(crate) const COLLECTION: &str = collections::SERIES.name;
 
 pub const KEPT: Duration = Duration::from_secs(8 * 24 * 3600);
 
@@ -165,27 +162,23 @@ impl Store {
         let queue = self.metrics().queues.of(waiting.queue.0.bytes());
         queue.started.inc();
         queue.wait.observe_time(waited);
-        let minute = minute_of(at);
-        self.note::<Series>(|series| {
-            series.pending.add(minute, waiting.queue, |numbers| numbers.waited.add(waited, 1));
-        });
+        self.note_numbers(waiting.queue, at, |numbers| numbers.waited.add(waited, 1));
     }
 
     pub(crate) fn note_ends(&self, queue: QueueId, status: Status, tasks: u64) {
         if tasks > 0 {
-            let minute = minute_of(self.now());
-            self.note::<Series>(|series| {
-                series.pending.add(minute, queue, |numbers| numbers.ended.add(status, tasks));
-            });
+            self.note_numbers(queue, self.now(), |numbers| numbers.ended.add(status, tasks));
         }
     }
 
     /// Notes how long the plugin of a task ran that has ended.
     pub(crate) fn note_run(&self, queue: QueueId, ran: Duration) {
-        let minute = minute_of(self.now());
-        self.note::<Series>(|series| {
-            series.pending.add(minute, queue, |numbers| numbers.ran.add(ran, 1));
-        });
+        self.note_numbers(queue, self.now(), |numbers| numbers.ran.add(ran, 1));
+    }
+
+    fn note_numbers(&self, queue: QueueId, at: DateTime, change: impl Fn(&mut Numbers)) {
+        let minute = minute_of(at);
+        self.note::<Series>(|series| series.pending.add(minute, queue, change));
     }
 
     /// Notes that an attempt has ended on a node, and how long its plugin ran, if that is known.

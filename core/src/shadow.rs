@@ -40,6 +40,9 @@ const PLACE: &str = "place";
 /// So many are made at once.
 const AT_ONCE: usize = 8;
 
+/// What is read of a shadow and of its task.
+const COMPARED: [&str; 8] = ["queue", "status", "exit", "result", "stdout", "stderr", "error", SHADOW_OF];
+
 /// A queue whose tasks have shadows, and the queue of these.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shadowed {
@@ -162,12 +165,11 @@ impl Store {
         shadow.insert(SHADOW_OF, task.id);
         put(&mut shadow, SHADOW_TENANT, task.rest.get_str("tenant").ok());
         let status = Status::stored(&shadow);
-        let inserted = self.insert_because(&self.shadow_lease(), leads(instance), shadow).await;
-        let inserted = StoreError::unless_duplicate(inserted).inspect_err(|_| self.doubt_counters())?;
-        if inserted.is_some() {
+        let is_made = self.insert_because(&self.shadow_lease(), leads(instance), shadow).await?;
+        if is_made {
             self.submitted(other.id, status, 1, Source::Shadow);
         }
-        Ok(inserted.is_some())
+        Ok(is_made)
     }
 
     /// The latest shadows in the queue `other` of tasks of `queue` that have ended, with these, at most so many.
@@ -181,22 +183,13 @@ impl Store {
         let ended = doc! { "queue": other.id, SHADOW_OF: { "$exists": true }, "$nor": [{ "status": { "$in": Status::LIVE.to_vec() } }] };
         let most = integer(limit);
         let tasks = self.tasks();
-        let shadows = tasks.find(ended).projection(compared()).sort(doc! { "_id": -1 }).limit(most);
+        let only: Document = COMPARED.map(|field| (field.to_owned(), Bson::from(1))).into_iter().collect();
+        let shadows = tasks.find(ended).projection(only).sort(doc! { "_id": -1 }).limit(most);
         let shadows = collect(shadows).await?;
         let of = |shadow: &Document| shadow.get_object_id(SHADOW_OF).ok();
-        let mut rest: BTreeSet<ObjectId> = shadows.iter().filter_map(of).collect();
-        let mut tasks = std::collections::HashMap::new();
-        for collection in [self.tasks(), self.archive()] {
-            let these =
-                doc! { "_id": { "$in": rest.iter().copied().collect::<Vec<_>>() }, "queue": queue.id };
-            let found = collect(collection.find(these).projection(compared())).await?;
-            for task in found {
-                if let Ok(id) = task.get_object_id("_id") {
-                    rest.remove(&id);
-                    tasks.insert(id, task);
-                }
-            }
-        }
+        let ids: Vec<ObjectId> = shadows.iter().filter_map(of).collect();
+        let mut tasks = self.tasks_by_id(&ids, &COMPARED).await?;
+        tasks.retain(|_, task| task.get_object_id("queue").is_ok_and(|id| id == queue.id.0));
         let pair = |shadow: Document| Some(Pair { task: tasks.remove(&of(&shadow)?)?, shadow });
         Ok(shadows.into_iter().filter_map(pair).collect())
     }
@@ -214,11 +207,6 @@ fn leads(instance: &str) -> Document {
 /// What cannot be understood has no shadow.
 fn read<T: serde::de::DeserializeOwned>(stored: Document) -> Option<T> {
     bson::deserialize_from_document(stored).ok()
-}
-
-/// What is read of both.
-fn compared() -> Document {
-    doc! { "status": 1, "exit": 1, "result": 1, "stdout": 1, "stderr": 1, "error": 1, SHADOW_OF: 1 }
 }
 
 /// What a shadow is submitted with. `None`: its task has none.

@@ -41,7 +41,6 @@ impl Holder {
     }
 }
 
-/// A slot that somebody holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldSlot {
     pub queue: QueueId,
@@ -62,7 +61,6 @@ impl HeldSlot {
     }
 }
 
-/// The slot that a task has.
 fn slot_of(task: &Document) -> Option<(QueueId, u64)> {
     Some((QueueId(task.get_object_id("queue").ok()?), count_of(task, "slot")?))
 }
@@ -85,8 +83,7 @@ impl Store {
     ) -> Result<Vec<u64>, StoreError> {
         let one = |number: &u64| doc! { "_id": key(queue, *number), "queue": queue, "holder": holder.0, "node": node };
         let held = self.slots().insert_many(slots.iter().map(one)).ordered(false).await;
-        let Err(error) = held else { return Ok(slots.to_vec()) };
-        let others = duplicates(error)?;
+        let others = duplicates(held)?;
         Ok(slots.iter().enumerate().filter(|(at, _)| !others.contains(at)).map(|(_, slot)| *slot).collect())
     }
 

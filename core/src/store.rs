@@ -153,6 +153,14 @@ pub(crate) fn setting_or_removing(fields: Document) -> Vec<Document> {
     set.into_iter().chain(gone).collect()
 }
 
+/// Pipelines of collections as one, which is for the first of these: it finds what they find, one after the other.
+pub(crate) fn in_one(pipelines: impl IntoIterator<Item = (&'static str, Vec<Document>)>) -> Vec<Document> {
+    let mut rest = pipelines.into_iter();
+    let mut all = rest.next().map(|(_, first)| first).unwrap_or_default();
+    all.extend(rest.map(|(coll, pipeline)| doc! { "$unionWith": { "coll": coll, "pipeline": pipeline } }));
+    all
+}
+
 /// A count as it is stored: the largest integer in place of what is larger.
 pub(crate) fn integer(count: impl TryInto<i64>) -> i64 {
     count.try_into().unwrap_or(i64::MAX)
@@ -163,8 +171,13 @@ pub(crate) fn count_of(document: &Document, field: &str) -> Option<u64> {
     document.get(field).and_then(whole_number).and_then(|count| u64::try_from(count).ok())
 }
 
-/// A time that is stored in milliseconds: none in place of what is below that.
-pub(crate) fn of_millis(millis: i64) -> Duration {
+/// A length of time as it is stored: in milliseconds.
+pub fn millis(length: Duration) -> i64 {
+    integer(length.as_millis())
+}
+
+/// The same as it was: none in place of what is below that.
+pub fn of_millis(millis: i64) -> Duration {
     Duration::from_millis(u64::try_from(millis).unwrap_or(0))
 }
 
@@ -224,14 +237,14 @@ impl Store {
             frugal(&mut options);
         }
         if let Some(password) = config.auth.password(role) {
-            options.credential = Some(credential(role, password, &config.database));
+            options.credential = Some(credential(role.as_str(), password, &config.database));
         }
         let database = Client::with_options(options)?.database(&config.database);
         let (indexes, inbox) = (config.indexes, Arc::new(config.inbox.clone()));
         let store = Self { indexes, inbox, ..Self::with_clock(database, Arc::new(SystemClock)) };
         Ok(match role {
             Role::TaskRunner => Self {
-                counters: Arc::new(Counters::of_runner()),
+                counters: Arc::new(Counters::new(Notebook::of_runner())),
                 series: Arc::new(Notebook::of_runner()),
                 ..store
             },
@@ -243,7 +256,7 @@ impl Store {
     pub fn with_clock(database: Database, clock: Arc<dyn Clock>) -> Self {
         Self {
             clock,
-            counters: Arc::new(Counters::of_daemon()),
+            counters: Arc::new(Counters::new(Notebook::of_daemon())),
             series: Arc::new(Notebook::of_daemon()),
             groups: Arc::new(Notebook::of_daemon()),
             admission: Arc::default(),
@@ -335,10 +348,11 @@ pub(crate) async fn client_options(config: &Config) -> Result<ClientOptions, Sto
     Ok(options)
 }
 
-fn credential(role: Role, password: &str, database: &str) -> Credential {
+/// A user who is kept in `database`.
+pub(crate) fn credential(user: &str, password: &str, database: &str) -> Credential {
     // Without a mechanism, it is negotiated: SCRAM-SHA-256, or SCRAM-SHA-1 where the user has no other.
     let mut credential = Credential::default();
-    credential.username = Some(role.as_str().to_owned());
+    credential.username = Some(user.to_owned());
     credential.password = Some(password.to_owned());
     credential.source = Some(database.to_owned());
     credential

@@ -12,14 +12,14 @@
 
 mod reserve;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use bson::{Document, doc};
 use disbatch_operation::operation;
+use disbatch_wire::tenants::Tenant;
 
 pub(crate) use reserve::{Lately, Reservation};
 
-use crate::counters::count::Amount;
 use crate::model::QueueId;
 use crate::store::{Altered, Store, StoreError, collect, count_of, setting_or_removing};
 
@@ -32,64 +32,41 @@ const BOUND: u64 = 10_000;
 /// Statuses of tasks that wait: deferred, blocked, queued.
 const WAITING: [i64; 3] = [-7, -4, -2];
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tenant {
-    pub name: String,
-    pub limits: Limits,
-}
-
-/// How much of the system a tenant takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Usage {
-    /// Its tasks that wait: deferred, blocked, held or queued.
-    pub waiting: Amount,
-    /// Its tasks that are claimed or run.
-    pub running: Amount,
-    /// How many tasks it has submitted since midnight UTC, as far as that is counted: while it has a limit for it.
-    pub today: u64,
-    pub schedules: u64,
-    /// How many queues are its own.
-    pub queues: u64,
-}
-
 impl Store {
-    /// All tenants by name: those that have limits, and those that have a queue.
+    /// The names of all tenants: of those that have limits, and of those that have a queue.
     #[operation]
-    pub async fn list_tenants(&self) -> Result<Vec<Tenant>, StoreError> {
+    pub async fn list_tenants(&self) -> Result<BTreeSet<String>, StoreError> {
         let tenants = self.tenants();
         let limited = collect(tenants.find(doc! {}).sort(doc! { "_id": 1 }));
         let (limited, of_queues) = futures::try_join!(limited, self.tenants_of_queues())?;
-        let mut all: Vec<Tenant> = limited.iter().filter_map(tenant).collect();
-        for name in of_queues.into_values() {
-            if !all.iter().any(|tenant| tenant.name == name) {
-                all.push(Tenant { name, limits: Limits::default() });
-            }
-        }
-        all.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(all)
+        let limited = limited.iter().filter_map(|tenant| tenant.get_str("_id").ok()).map(str::to_owned);
+        Ok(limited.chain(of_queues.into_values()).collect())
     }
 
-    /// One tenant. `None`: it has no limits.
+    /// What a tenant may take.
     #[operation]
-    pub async fn find_tenant(&self, name: &str) -> Result<Option<Tenant>, StoreError> {
-        Ok(self.tenants().find_one(doc! { "_id": name }).await?.as_ref().and_then(tenant))
+    pub async fn find_tenant(&self, name: &str) -> Result<Limits, StoreError> {
+        let found = self.tenants().find_one(doc! { "_id": name }).await?;
+        Ok(found.as_ref().map(Limits::stored).unwrap_or_default())
     }
 
-    /// How much of the system a tenant takes now.
+    /// How much of the system a tenant takes now, without what it may take.
     #[operation]
-    pub async fn tenant_usage(&self, name: &str) -> Result<Usage, StoreError> {
+    pub async fn tenant_usage(&self, name: &str) -> Result<Tenant, StoreError> {
         let of_tenant = doc! { "tenant": name };
         let count = async {
             let schedules = self.schedules().count_documents(of_tenant.clone()).await?;
             Ok::<(u64, u64), StoreError>((schedules, self.queues().count_documents(of_tenant.clone()).await?))
         };
-        let (waiting, running, today, (schedules, queues)) = futures::try_join!(
+        let (waiting, running, submitted_today, (schedules, queues)) = futures::try_join!(
             self.count_up_to(waiting(name), BOUND),
             self.count_up_to(running(name), BOUND),
             self.submitted_today(name),
             count,
         )?;
-        Ok(Usage { waiting, running, today, schedules, queues })
+        let (waiting, running) = (waiting.at_least(), running.at_least());
+        let tenant = name.to_owned();
+        Ok(Tenant { tenant, waiting, running, submitted_today, schedules, queues, ..Tenant::default() })
     }
 
     /// Sets limits of a tenant, and removes those whose new value is null. Submissions that begin afterwards keep to them;
@@ -119,11 +96,6 @@ impl Store {
         };
         Ok(found.iter().filter_map(tenant).collect())
     }
-}
-
-/// A tenant, if its document has a name.
-fn tenant(document: &Document) -> Option<Tenant> {
-    Some(Tenant { name: document.get_str("_id").ok()?.to_owned(), limits: Limits::stored(document) })
 }
 
 /// The name and the limits, without what keeps them.
@@ -223,10 +195,8 @@ mod tests {
     fn only_limits_are_shown() {
         let stored =
             doc! { "_id": "acme", "max_queued": 5, "rev": 1, "open": [], "today": 3, "max_running": 7 };
-        assert_eq!(shown(stored.clone()), doc! { "_id": "acme", "max_queued": 5 });
-        let read = tenant(&stored).unwrap();
-        assert_eq!((read.name.as_str(), read.limits.get(Quota::Queued)), ("acme", Some(5)));
-        assert_eq!(tenant(&doc! { "_id": 5 }), None);
+        assert_eq!(Limits::stored(&stored).get(Quota::Queued), Some(5));
+        assert_eq!(shown(stored), doc! { "_id": "acme", "max_queued": 5 });
     }
 
     #[test]

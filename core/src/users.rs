@@ -5,13 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bson::{Document, doc};
-use mongodb::options::Credential;
 use mongodb::{Client, Database};
 
 use crate::config::{Config, Role};
 use crate::json::to_strict;
 use crate::store::collections::{self, INBOX, REPORTS};
-use crate::store::{StoreError, client_options};
+use crate::store::{StoreError, client_options, credential};
 
 /// Where users are kept who may do anything.
 const ADMIN: &str = "admin";
@@ -50,11 +49,7 @@ impl Administrator {
     /// Connects as `user`, who is kept in the database `admin`.
     pub async fn connect(config: &Config, user: &str, password: &str) -> Result<Self, StoreError> {
         let mut options = client_options(config).await?;
-        let mut credential = Credential::default();
-        credential.username = Some(user.to_owned());
-        credential.password = Some(password.to_owned());
-        credential.source = Some(ADMIN.to_owned());
-        options.credential = Some(credential);
+        options.credential = Some(credential(user, password, ADMIN));
         let database = Client::with_options(options)?.database(&config.database);
         database.run_command(doc! { "ping": 1 }).await?;
         Ok(Self { database })

@@ -78,7 +78,6 @@ pub struct ToMove {
 /// A document of the inbox, as the change stream tells of it.
 #[derive(Debug, Deserialize)]
 struct NewInInbox {
-    #[serde(default)]
     document: Option<RawDocumentBuf>,
 }
 

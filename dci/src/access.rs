@@ -14,8 +14,8 @@ pub mod viewer;
 
 use std::fmt;
 use std::future::{Ready, ready};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use actix_web::http::header::{AUTHORIZATION, COOKIE, HeaderMap};
@@ -24,6 +24,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use disbatch_core::accounts::{Key, Reach, Rights, Role, User, UserName, is_token};
 use disbatch_core::config::{Config, Proxy, SessionLimits};
+use disbatch_core::lock;
 use disbatch_core::model::{Queue, TraceContext};
 use disbatch_core::store::{Store, StoreError};
 use tokio::time::Instant;
@@ -85,7 +86,7 @@ impl Access {
         if self.has_users.load(Ordering::Relaxed) {
             return Ok(false);
         }
-        let looked = *self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        let looked = *lock(&self.looked);
         if looked.is_some_and(|at| at.elapsed() < NOTICED) {
             return Ok(true);
         }
@@ -95,7 +96,7 @@ impl Access {
             self.has_users.store(true, Ordering::Relaxed);
             return Ok(false);
         }
-        *self.looked.lock().unwrap_or_else(PoisonError::into_inner) = Some(asked);
+        *lock(&self.looked) = Some(asked);
         Ok(true)
     }
 }
@@ -226,13 +227,6 @@ impl FromRequest for Who {
     }
 }
 
-/// What a program shows.
-#[derive(Debug, PartialEq, Eq)]
-enum Authorization {
-    Password { name: String, password: String },
-    Token(String),
-}
-
 /// Who asks. `None`: nobody who is known. What is shown is believed in this order: a password or token, the word of a
 /// proxy, the cookie of a session.
 pub async fn identify(request: &HttpRequest, state: &State) -> Result<Option<Who>, HttpError> {
@@ -280,20 +274,16 @@ fn is_forwarded(request: &HttpRequest) -> bool {
 async fn by_what_is_shown(
     request: &HttpRequest,
     state: &State,
-    shown: Authorization,
+    (name, text): (Option<String>, String),
     from: String,
 ) -> Result<Option<Who>, HttpError> {
     let address = address::of(request, state.access.proxy.as_ref());
     let passwords = &state.access.passwords;
-    let (name, text) = match shown {
-        // A client that can send nothing else may send a token in place of the password.
-        Authorization::Password { name, password } if is_token(&password) => (Some(name), password),
-        Authorization::Password { name, password } => {
-            let user = passwords.user(state, &name, &password, address).await?;
-            return Ok(user.map(|user| Who::user(user, Via::Password, from)));
-        }
-        Authorization::Token(text) => (None, text),
-    };
+    // A client that can send nothing else may send a token in place of the password.
+    if let Some(name) = name.as_deref().filter(|_| !is_token(&text)) {
+        let user = passwords.user(state, name, &text, address).await?;
+        return Ok(user.map(|user| Who::user(user, Via::Password, from)));
+    }
     let bearer = state.store.token_bearer(&text, &from).await?;
     let is_theirs = |owner: &str| name.as_deref().is_none_or(|name| name == owner);
     let Some(bearer) = bearer.filter(|bearer| is_theirs(bearer.user.name.as_str())) else {
@@ -304,18 +294,18 @@ async fn by_what_is_shown(
     Ok(Some(Who::user(bearer.user, Via::Token { name: bearer.token, text }, from)))
 }
 
-/// What the header `Authorization` says.
-fn shown(value: &str) -> Option<Authorization> {
+/// What the header `Authorization` says: a name and its password, or a token.
+fn shown(value: &str) -> Option<(Option<String>, String)> {
     let (scheme, rest) = value.split_once(' ')?;
     if scheme.eq_ignore_ascii_case("bearer") {
-        return Some(Authorization::Token(rest.trim().to_owned()));
+        return Some((None, rest.trim().to_owned()));
     }
     if !scheme.eq_ignore_ascii_case("basic") {
         return None;
     }
     let text = String::from_utf8(STANDARD.decode(rest.trim()).ok()?).ok()?;
     let (name, password) = text.split_once(':')?;
-    Some(Authorization::Password { name: name.to_owned(), password: password.to_owned() })
+    Some((Some(name.to_owned()), password.to_owned()))
 }
 
 #[cfg(test)]
@@ -361,12 +351,10 @@ mod tests {
 
     #[test]
     fn headers_are_read() {
-        let password = |name: &str, password: &str| {
-            Some(Authorization::Password { name: name.to_owned(), password: password.to_owned() })
-        };
+        let password = |name: &str, password: &str| Some((Some(name.to_owned()), password.to_owned()));
         assert_eq!(shown("Basic YWxpY2U6YTpi"), password("alice", "a:b"));
         assert_eq!(shown("basic  w7xuYWw6"), password("ünal", ""));
-        assert_eq!(shown("Bearer disbatch_x"), Some(Authorization::Token("disbatch_x".into())));
+        assert_eq!(shown("Bearer disbatch_x"), Some((None, "disbatch_x".to_owned())));
         for rubbish in ["", "Basic", "Basic !", "Basic YWxpY2U=", "Digest x", "Basic /w=="] {
             assert_eq!(shown(rubbish), None, "{rubbish}");
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bson::DateTime;
 use bson::oid::ObjectId;
 use disbatch_core::accounts::Role;
-use disbatch_core::admission::{Action, Left, NewRule, Rule, Scope, Standing, Stranded};
+use disbatch_core::admission::{Action, Left, NewRule, Rule, Scope, Standing};
 use disbatch_core::counters::count::Amount;
 use disbatch_core::model::{Queue, QueueId, Selector};
 use disbatch_wire::admission::{AdmissionLift, AdmissionRule, TaskLeft, TaskStranded};
@@ -37,9 +37,9 @@ pub struct RuleState {
     /// What its tasks do. Nothing for a rule that accepts them, and for one about tasks that are not for whoever asks.
     pub standing: Option<Standing>,
     /// Those of them that nodes have that are not alive, as far as they are told.
-    stranded: Vec<Stranded>,
-    /// Some of those that are still to come to their end, with the names of their queues.
-    left: Vec<(Left, Option<String>)>,
+    stranded: Vec<TaskStranded>,
+    /// Some of those that are still to come to their end.
+    left: Vec<TaskLeft>,
     is_recent: bool,
 }
 
@@ -149,9 +149,11 @@ async fn show(
     let stranded = if runs { state.store.stranded_tasks(&rule.scope).await? } else { Vec::new() };
     let is_left = standing.is_some_and(|standing| !standing.is_idle());
     let left = if is_left { state.store.tasks_left(&rule.scope).await? } else { Vec::new() };
-    let named = |left: Left| {
-        let name = names.get(&left.queue.0).cloned();
-        (left, name)
+    let named = |Left { task, queue, status, node }: Left| TaskLeft {
+        task: task.to_string(),
+        queue: names.get(&queue.0).cloned().unwrap_or_else(|| queue.to_string()),
+        status: status.code(),
+        node,
     };
     let left = left.into_iter().map(named).collect();
     Ok(RuleState { name, standing, stranded, left, is_recent: age.is_none_or(|age| age < SETTLING), rule })
@@ -225,17 +227,7 @@ impl RuleState {
     }
 
     pub fn view(&self) -> AdmissionRule {
-        let number = |of: fn(Standing) -> Option<Amount>| self.standing.and_then(of).map(at_least);
-        let left = |(left, queue): &(Left, Option<String>)| TaskLeft {
-            task: left.task.to_string(),
-            queue: queue.clone().unwrap_or_else(|| left.queue.to_string()),
-            status: left.status.code(),
-            node: left.node.clone(),
-        };
-        let stranded = |stranded: &Stranded| TaskStranded {
-            task: stranded.task.to_string(),
-            node: stranded.node.clone(),
-        };
+        let number = |of: fn(Standing) -> Option<Amount>| self.standing.and_then(of).map(Amount::at_least);
         AdmissionRule {
             scope: self.rule.scope.kind().to_owned(),
             value: self.rule.scope.value(),
@@ -248,19 +240,11 @@ impl RuleState {
             held: number(|standing| standing.held),
             stopped: number(|standing| standing.stopped),
             running: number(|standing| standing.running),
-            left: self.left.iter().map(left).collect(),
-            stranded: self.stranded.iter().map(stranded).collect(),
+            left: self.left.clone(),
+            stranded: self.stranded.clone(),
             safe: self.is_safe(),
             text: self.words(),
         }
-    }
-}
-
-/// A number of tasks; if there are more than were counted, one more than that.
-pub const fn at_least(amount: Amount) -> u64 {
-    match amount {
-        Amount::Exactly(tasks) => tasks,
-        Amount::MoreThan(tasks) => tasks.saturating_add(1),
     }
 }
 
@@ -303,7 +287,7 @@ mod tests {
         };
         let text = |text: &str, safe| (text.to_owned(), safe);
         assert_eq!(words(Some((0, 0, 0)), false), text("empty: safe to upgrade", true));
-        let left = Stranded { task: "6b0003bb686c8275d8013333".parse().unwrap(), node: "n9".to_owned() };
+        let left = TaskStranded { task: "6b0003bb686c8275d8013333".to_owned(), node: "n9".to_owned() };
         let left = RuleState { stranded: vec![left], ..shown(Some((1, 0, 2)), false) };
         assert_eq!(
             left.words(),
@@ -325,7 +309,7 @@ mod tests {
         let mut unknown = shown(Some((1, 0, 0)), false);
         unknown.standing = unknown.standing.map(|standing| Standing { waiting: None, ..standing });
         assert_eq!(unknown.words(), "too many tasks to be counted");
-        assert_eq!([at_least(Amount::Exactly(7)), at_least(Amount::MoreThan(7))], [7, 8]);
+        assert_eq!([Amount::Exactly(7).at_least(), Amount::MoreThan(7).at_least()], [7, 8]);
     }
 
     #[test]

@@ -16,6 +16,9 @@ use crate::params::Params;
 use crate::state::State;
 use crate::{allowance, gates, legacy, values};
 
+/// The options of a submission that are about its array.
+pub const OPTIONS: [&str; 5] = ["array", "array_key", "array_cap", "array_final", "array_final_when"];
+
 /// The parameter that says which element it is, unless another one is named.
 const KEY: &str = "item";
 
@@ -35,8 +38,7 @@ pub fn is_asked(params: &Params) -> bool {
 
 /// Sees to it that a request asks for no array where there are none.
 pub fn refuse(params: &Params) -> Result<(), HttpError> {
-    let of_arrays = ["array", "array_key", "array_cap", "array_final", "array_final_when"];
-    match of_arrays.into_iter().find(|name| params.option(name).is_some()) {
+    match OPTIONS.into_iter().find(|name| params.option(name).is_some()) {
         None => Ok(()),
         Some("array") => {
             Err(HttpError::bad_request(".array is for POST /tasks alone, and not for tasks of a collection"))

@@ -12,8 +12,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use actix_web::body::MessageBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::StatusCode;
 use actix_web::http::header::{HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
-use actix_web::http::{Method, StatusCode};
 use actix_web::middleware::Next;
 use actix_web::web::Data;
 use disbatch_core::config::HostNames;
@@ -150,8 +150,7 @@ pub async fn refuse_other_sites(
     request: ServiceRequest,
     next: Next<impl MessageBody>,
 ) -> Result<ServiceResponse<impl MessageBody>, actix_web::Error> {
-    let reads = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE);
-    if !reads && is_from_other_site(request.headers()) {
+    if !request.method().is_safe() && is_from_other_site(request.headers()) {
         return Err(HttpError::forbidden("a page of another site may not change anything here").into());
     }
     next.call(request).await

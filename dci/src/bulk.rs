@@ -118,13 +118,11 @@ async fn filter(state: &State, action: Action, fields: &Map<String, Value>) -> R
     let [created_since, created_until] = values::CREATED
         .map(|name| fields.get(name).map(|value| values::moment(name, value, now)).transpose());
     let (created_since, created_until) = (created_since?, created_until?);
-    let array = None;
     Ok(BulkFilter {
         queue,
         statuses,
         older_than,
         ids,
-        array,
         node,
         schedule,
         group,
@@ -134,7 +132,7 @@ async fn filter(state: &State, action: Action, fields: &Map<String, Value>) -> R
         created_since,
         created_until,
         archive,
-        succeeded: false,
+        ..BulkFilter::default()
     })
 }
 

@@ -75,11 +75,12 @@ pub async fn change_balance(
 
 /// Does what a web service says about its task. It is the task's own doing, as what a plugin writes, so that its history tells of it
 /// and the audit does not.
-pub async fn by_service<F>(state: &State, change: F) -> Result<Heard, StoreError>
+pub async fn by_service<C, F>(state: &State, change: C) -> Result<Heard, StoreError>
 where
+    C: FnOnce(Store) -> F,
     F: Future<Output = Result<Heard, StoreError>> + Send + 'static,
 {
-    to_the_end(state, change).await
+    to_the_end(state, change(state.store.clone())).await
 }
 
 /// Changes one object, and notes in the audit what it is like then, if it is different.

@@ -10,7 +10,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -97,13 +97,7 @@ impl Connections {
     }
 
     fn taken(&self) -> MutexGuard<'_, Taken> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Entered {
-    fn place(&self) -> &Arc<Place> {
-        &self.place
+        disbatch_core::lock(&self.taken)
     }
 }
 
@@ -293,11 +287,11 @@ impl Place {
     }
 
     fn phase(&self) -> (Phase, Instant) {
-        *self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+        *disbatch_core::lock(&self.phase)
     }
 
     fn is_now(&self, phase: Phase) {
-        *self.phase.lock().unwrap_or_else(PoisonError::into_inner) = (phase, Instant::now());
+        *disbatch_core::lock(&self.phase) = (phase, Instant::now());
     }
 }
 
@@ -323,16 +317,16 @@ impl Stream {
     }
 
     pub fn place(&self) -> Arc<Place> {
-        Arc::clone(self.entered.place())
+        Arc::clone(&self.entered.place)
     }
 
     pub fn peer(&self) -> Option<SocketAddr> {
-        self.entered.place().peer()
+        self.entered.place.peer()
     }
 
     /// Whether something has not happened in time. Otherwise the task is woken when it has not.
     fn is_late(&mut self, context: &mut Context<'_>) -> bool {
-        let Some(deadline) = self.entered.place().deadline() else {
+        let Some(deadline) = self.entered.place.deadline() else {
             self.timer = None;
             return false;
         };
@@ -351,8 +345,8 @@ impl AsyncRead for Stream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        this.entered.place().wakes(context.waker());
-        if this.entered.place().is_closed() || this.entered.place().has_ended() {
+        this.entered.place.wakes(context.waker());
+        if this.entered.place.is_closed() || this.entered.place.has_ended() {
             return Poll::Ready(Ok(()));
         }
         let before = buffer.filled().len();
@@ -361,7 +355,7 @@ impl AsyncRead for Stream {
             Poll::Pending => Poll::Pending,
             Poll::Ready(read) => {
                 if buffer.filled().len() > before {
-                    this.entered.place().heard();
+                    this.entered.place.heard();
                 }
                 Poll::Ready(read)
             }
@@ -372,8 +366,8 @@ impl AsyncRead for Stream {
 impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        this.entered.place().wakes(context.waker());
-        if this.entered.place().is_closed() {
+        this.entered.place.wakes(context.waker());
+        if this.entered.place.is_closed() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
         Pin::new(&mut this.stream).poll_write(context, bytes)

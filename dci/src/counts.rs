@@ -8,7 +8,7 @@
 //! as long as keeps counting to a small part of the time.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use bson::{Bson, Document};
@@ -154,7 +154,7 @@ impl QueueCounts {
     }
 
     fn many(&self) -> MutexGuard<'_, HashMap<(QueueId, Phase), Instant>> {
-        self.many.lock().unwrap_or_else(PoisonError::into_inner)
+        disbatch_core::lock(&self.many)
     }
 }
 

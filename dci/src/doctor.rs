@@ -88,14 +88,14 @@ pub async fn diagnose(state: &State) -> Result<Diagnosis, StoreError> {
         store.index_faults(),
         store.server_disk(),
     )?;
-    let (nodes, queues, time, late, has_users) = futures::try_join!(
+    let (nodes, queues, now, late, has_users) = futures::try_join!(
         store.list_nodes(),
         store.list_queues(),
-        store.server_time(),
+        Now::read(store),
         store.late_schedules(LATE),
         store.has_users(),
     )?;
-    let fleet = Fleet::new(&nodes, Now { server: time, host: store.now() });
+    let fleet = Fleet::new(&nodes, now);
     let findings = [
         check_server(&server),
         check_replica_set(members.as_deref()),

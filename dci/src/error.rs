@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{ALLOW, RETRY_AFTER};
+use actix_web::http::header::{ALLOW, HeaderName, RETRY_AFTER};
 use actix_web::{HttpResponse, HttpResponseBuilder, ResponseError};
 use disbatch_core::accounts::Role;
 use disbatch_core::budget::{DOCUMENT, OverBudget};
@@ -29,15 +29,14 @@ const REJECTED: &str = "rule";
 pub struct HttpError {
     status: StatusCode,
     body: Value,
-    allow: Option<String>,
-    retry_after: Option<u64>,
+    header: Option<(HeaderName, String)>,
     needs: Option<Role>,
 }
 
 impl HttpError {
     /// An error whose body has more than a message. `body` is an object with the key `error`.
     pub fn with_body(status: StatusCode, body: Value) -> Self {
-        Self { status, body, allow: None, retry_after: None, needs: None }
+        Self { status, body, header: None, needs: None }
     }
 
     pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
@@ -88,7 +87,8 @@ impl HttpError {
     /// 405: the address is right, what is to be done with it is not.
     pub fn method_not_allowed(method: &str, allow: &str) -> Self {
         let message = format!("{method} is not possible here, only {allow}");
-        Self { allow: Some(allow.to_owned()), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, message) }
+        let header = Some((ALLOW, allow.to_owned()));
+        Self { header, ..Self::new(StatusCode::METHOD_NOT_ALLOWED, message) }
     }
 
     /// 409: it cannot be done as things stand.
@@ -125,7 +125,8 @@ impl HttpError {
     pub fn too_many_attempts(wait: Duration) -> Self {
         let seconds = wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0));
         let message = format!("too many wrong passwords or tokens: wait {seconds} s");
-        Self { retry_after: Some(seconds), ..Self::new(StatusCode::TOO_MANY_REQUESTS, message) }
+        let header = Some((RETRY_AFTER, seconds.to_string()));
+        Self { header, ..Self::new(StatusCode::TOO_MANY_REQUESTS, message) }
     }
 
     /// 500: a mistake of ours. `detail` is for the log.
@@ -183,11 +184,8 @@ impl HttpError {
     /// A response with this status and the headers that go with it, to be given a body.
     pub fn response(&self) -> HttpResponseBuilder {
         let mut response = HttpResponse::build(self.status);
-        if let Some(allow) = &self.allow {
-            response.insert_header((ALLOW, allow.as_str()));
-        }
-        if let Some(seconds) = self.retry_after {
-            response.insert_header((RETRY_AFTER, seconds));
+        if let Some((name, value)) = &self.header {
+            response.insert_header((name.clone(), value.as_str()));
         }
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
             response.insert_header((RETRY_AFTER, RETRY_SECONDS));

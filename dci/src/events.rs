@@ -11,7 +11,7 @@ use actix_web::{HttpResponse, HttpResponseBuilder};
 use bson::{Bson, Document};
 use disbatch_core::accounts::Reach;
 use disbatch_core::live::LiveStream;
-use disbatch_core::model::{Moment, Status, TaskId, whole_number};
+use disbatch_core::model::{Status, TaskId, whole_number};
 use disbatch_core::observe::{Feed, Observed, StatusChange};
 use disbatch_core::output::StreamName;
 use disbatch_core::store::StoreError;
@@ -65,7 +65,7 @@ pub struct Events {
 /// What the client knows already.
 #[derive(Default)]
 struct SentState {
-    status: Option<(Status, i64, Option<Moment>)>,
+    status: Option<(Status, i64, Option<Bson>)>,
     progress: Option<Document>,
 }
 

@@ -2,10 +2,10 @@
 //! client or a plugin put there by using something new; the rest is how this release works inside.
 
 use bson::{Bson, Document};
-use disbatch_core::fair::{Scheme, Settings, Share};
+use disbatch_core::fair::{Scheme, Settings};
 use disbatch_core::model::{
-    CANARY, CANARY_RETURNED, FILES, NODES, OnLostLease, OnOrphan, PLUGIN_VERSION, Policy, Queue, RECORD,
-    Rules, SHADOW, Sort, VERSION,
+    CANARY, CANARY_RETURNED, FILES, NODES, PLUGIN_VERSION, Policy, Queue, RECORD, Rules, SHADOW, Sort,
+    VERSION,
 };
 use disbatch_core::plugin::VERSIONS;
 use disbatch_core::rate::limit;
@@ -99,11 +99,6 @@ pub fn of_node(mut node: Document, details: bool) -> Document {
 pub fn of_queue(queue: &Queue) -> Map<String, Value> {
     let rules = Rules::of_queue(queue);
     let stored = |name: &str| queue.rest.get(name).map_or(Value::Null, |value| from_bson(value, Dates::Text));
-    let sort = match queue.sort_order() {
-        Ok(Sort::Fifo) => "fifo",
-        Ok(Sort::Lifo) => "lifo",
-        Ok(Sort::Default) | Err(_) => "default",
-    };
     let details = json!({
         "accepting": queue.is_accepting(),
         CANARY: stored(CANARY),
@@ -120,14 +115,8 @@ pub fn of_queue(queue: &Queue) -> Map<String, Value> {
         "index": stored(INDEX),
         "max_attempts": rules.max_attempts,
         "nodes": stored(NODES),
-        "on_lost_lease": match rules.on_lost_lease {
-            OnLostLease::Keep => "keep",
-            OnLostLease::Stop => "stop",
-        },
-        "on_orphan": match rules.on_orphan {
-            OnOrphan::Fail => "fail",
-            OnOrphan::Requeue => "requeue",
-        },
+        "on_lost_lease": rules.on_lost_lease.as_str(),
+        "on_orphan": rules.on_orphan.as_str(),
         "paused": queue.is_paused(),
         "rate": stored(limit::OF_QUEUE),
         RECORD: stored(RECORD),
@@ -137,7 +126,7 @@ pub fn of_queue(queue: &Queue) -> Map<String, Value> {
             "archive_after": retention(queue, "archive_after"),
             "delete_after": retention(queue, "delete_after"),
         },
-        "sort": sort,
+        "sort": queue.sort_order().unwrap_or(Sort::Default).as_str(),
         "tenant": queue.tenant(),
         TITLE: stored(TITLE),
         "timeout": rules.timeout.map(|timeout| timeout.as_secs_f64()),
@@ -163,14 +152,6 @@ pub fn policy(queue: &Queue) -> &'static str {
     }
 }
 
-/// What the groups of a queue share.
-pub fn share(settings: &Settings) -> &'static str {
-    match settings.share {
-        Share::Turns => "turns",
-        Share::Use => "use",
-    }
-}
-
 /// By what it is decided whose turn it is in a queue: an object.
 fn turns(queue: &Queue) -> Value {
     let settings = Settings::of(queue);
@@ -180,7 +161,7 @@ fn turns(queue: &Queue) -> Value {
         "half_life": settings.half_life().as_secs_f64(),
         "policy": policy(queue),
         "scheme": settings.scheme.as_ref().map(Scheme::times),
-        "share": share(&settings),
+        "share": settings.share.as_str(),
         "weights": weights,
     })
 }

@@ -8,9 +8,10 @@ use std::time::Duration;
 use bson::oid::ObjectId;
 use bson::{DateTime, Document};
 use disbatch_core::accounts::Role;
-use disbatch_core::audit::{AuditKey, AuditPosition, AuditQuery, ObjectKind};
+use disbatch_core::audit::{AuditKey, AuditQuery, ObjectKind};
 use disbatch_core::model::{NodeName, Queue, Selector};
 use disbatch_core::moment::{AROUND, Event, Limits, MOST_AROUND, Past, Question, Ran};
+use disbatch_core::paging::Position;
 use disbatch_core::schedules::Zone;
 use disbatch_core::store::Store;
 use disbatch_wire::history::{Moment, MomentEvent, MomentLimits, RanThen};
@@ -51,11 +52,7 @@ pub fn audit_query(params: &Params, limit: usize, zone: &Zone) -> Result<AuditQu
         about: id("about", "a queue, a task, a bulk job or of something else")?,
         from: day_or_time(&params.fields, "from", zone, |day| day.start)?,
         to: day_or_time(&params.fields, "to", zone, |day| day.end)?,
-        position: match (key("after")?, key("before")?) {
-            (Some(key), _) => AuditPosition::After(key),
-            (None, Some(key)) => AuditPosition::Before(key),
-            (None, None) => AuditPosition::First,
-        },
+        position: Position::of(key("after")?, key("before")?),
         limit,
     })
 }
@@ -274,7 +271,7 @@ mod tests {
             about: Some(id),
             from: Some(DateTime::from_millis(midnight)),
             to: Some(DateTime::from_millis(midnight + 86_400_000)),
-            position: AuditPosition::Before(AuditKey { at: DateTime::from_millis(5), id }),
+            position: Position::Before(AuditKey { at: DateTime::from_millis(5), id }),
             limit: 7,
         };
         assert_eq!(asked.unwrap(), expected);

@@ -18,9 +18,10 @@ use crate::error::HttpError;
 pub const CONTENT_TYPE: &str = "application/json";
 
 /// How dates are written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Dates {
     /// `2026-11-20T08:24:27`, UTC.
+    #[default]
     Text,
     /// Seconds since 1970, with a fraction.
     Epoch,

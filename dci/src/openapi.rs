@@ -21,10 +21,8 @@ use utoipa::OpenApi;
 
 pub use crate::legacy::{CreatedQueue, DeleteResult, InsertManyResult, UpdateResult};
 use crate::{api, json, ui};
-pub use answers::{Attempt, OfAnybody, OfCallback, OfFixed, OfSearch};
-pub use conventions::{
-    EventStream, JSON_OR_FORM, JSON_OR_PAGE, NodePath, Output, OutputRange, QueuePath, SchedulePath,
-};
+pub use answers::{Attempt, OfAnybody, OfCallback, OfFixed, OfRead, OfSearch};
+pub use conventions::{EventStream, JSON_OR_FORM, JSON_OR_PAGE, Output, OutputRange};
 pub use requests::{
     Canary, NewQueue, NewTasks, NodeChange, QueueChange, Rate, Record, Retention, ShadowRule,
 };
@@ -128,11 +126,8 @@ Where there are users, each request needs the name and password of one (HTTP Bas
         api::calendars::set,
         api::calendars::delete,
         api::callbacks::log,
-        resources::put_log,
         api::callbacks::end,
-        resources::put_end,
         api::callbacks::store,
-        resources::put_storage,
         api::admission::list,
         api::admission::set,
         api::admission::lift,
@@ -265,8 +260,9 @@ pub fn description() -> &'static Value {
     static DESCRIPTION: OnceLock<Value> = OnceLock::new();
     DESCRIPTION.get_or_init(|| {
         let mut description = serde_json::to_value(Described::openapi()).unwrap_or_default();
-        for (method, operation) in operations_mut(&mut description) {
-            conventions::complete(method, operation);
+        allow_put(&mut description);
+        for (path, method, operation) in operations_mut(&mut description) {
+            conventions::complete(path, method, operation);
             retell(operation);
         }
         resources::tell_security(&mut description);
@@ -274,11 +270,27 @@ pub fn description() -> &'static Value {
     })
 }
 
-/// Each operation with its method.
-fn operations_mut(description: &mut Value) -> impl Iterator<Item = (&String, &mut Value)> {
-    let paths = description.get_mut("paths").and_then(Value::as_object_mut);
-    let paths = paths.into_iter().flat_map(|paths| paths.values_mut());
-    paths.filter_map(Value::as_object_mut).flatten()
+/// Each operation with its path and its method.
+fn operations_mut(description: &mut Value) -> impl Iterator<Item = (&str, &str, &mut Value)> {
+    let paths = description.get_mut("paths").and_then(Value::as_object_mut).into_iter().flatten();
+    paths.flat_map(|(path, operations)| {
+        let operations = operations.as_object_mut().into_iter().flatten();
+        operations.map(move |(method, operation)| (path.as_str(), method.as_str(), operation))
+    })
+}
+
+/// Has `PUT` for web services wherever they have `POST`.
+fn allow_put(description: &mut Value) {
+    let paths = description.get_mut("paths").and_then(Value::as_object_mut).into_iter().flatten();
+    for (_, operations) in paths.filter(|(path, _)| path.starts_with("/callbacks/")) {
+        let mut put = operations["post"].clone();
+        let id = put["operationId"].as_str().unwrap_or_default();
+        let (first, rest) = id.split_at_checked(1).unwrap_or_default();
+        put["operationId"] = format!("put{}{rest}", first.to_uppercase()).into();
+        put["summary"] = "The same as `POST`, for services that can do nothing else.".into();
+        put["description"] = "".into();
+        operations["put"] = put;
+    }
 }
 
 /// The handler's documentation becomes the description, up to its errors, which the responses tell better. The

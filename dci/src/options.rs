@@ -62,14 +62,13 @@ type OperationOptions = BTreeMap<(String, String), BTreeSet<String>>;
 /// The options of each operation, without their dots, as they are described.
 static KNOWN: LazyLock<OperationOptions> = LazyLock::new(|| {
     let paths = description().get("paths").and_then(Value::as_object);
-    let operations = paths.into_iter().flatten().filter_map(|(path, operations)| {
-        let operations = operations.as_object()?.iter();
-        Some(
-            operations
-                .map(|(method, operation)| ((method.to_uppercase(), path.clone()), options_of(operation))),
-        )
-    });
-    operations.flatten().collect()
+    let operations =
+        paths.into_iter().flatten().flat_map(|(path, operations)| {
+            operations.as_object().into_iter().flatten().map(move |(method, operation)| {
+                ((method.to_uppercase(), path.clone()), options_of(operation))
+            })
+        });
+    operations.collect()
 });
 
 /// Sees to it that an operation has the options that a request has.
@@ -153,14 +152,8 @@ fn properties(schema: &Value, depth: usize, all: &mut BTreeSet<String>) {
     {
         properties(found, depth + 1, all);
     }
-    all.extend(
-        schema
-            .get("properties")
-            .and_then(Value::as_object)
-            .into_iter()
-            .flatten()
-            .map(|(name, _)| name.clone()),
-    );
+    let named = schema.get("properties").and_then(Value::as_object).into_iter().flat_map(Map::keys);
+    all.extend(named.cloned());
     for together in ["allOf", "anyOf", "oneOf"] {
         for one in schema.get(together).and_then(Value::as_array).into_iter().flatten() {
             properties(one, depth + 1, all);

@@ -77,19 +77,9 @@ const AT_ONCE: usize = 256 * 1024;
 /// Part of a stream of output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
-    /// Bytes, of which the first is at `offset` of the stream.
-    Bytes {
-        /// Where.
-        offset: u64,
-        bytes: Vec<u8>,
-    },
-    /// Bytes that are not kept.
-    Gap {
-        /// Where they were.
-        offset: u64,
-        /// How many.
-        missing: u64,
-    },
+    Bytes(Vec<u8>),
+    /// So many bytes that are not kept.
+    Gap(u64),
 }
 
 /// Where stored output is.
@@ -195,10 +185,10 @@ impl Tail {
         let mut parts = Vec::new();
         for piece in self.store.read_live(self.of, self.position, AT_ONCE).await? {
             if piece.offset > self.position {
-                parts.push(Part::Gap { offset: self.position, missing: piece.offset - self.position });
+                parts.push(Part::Gap(piece.offset - self.position));
             }
             self.position = piece.end();
-            parts.push(Part::Bytes { offset: piece.offset, bytes: piece.bytes });
+            parts.push(Part::Bytes(piece.bytes));
         }
         Ok(parts)
     }
@@ -216,9 +206,8 @@ impl Tail {
     pub async fn rest(&mut self) -> Result<Option<Part>, StoreError> {
         let Some(rest) = &mut self.rest else { return Ok(None) };
         let Some(bytes) = rest.try_next().await? else { return Ok(None) };
-        let offset = self.position;
         self.position += bytes.len() as u64;
-        Ok(Some(Part::Bytes { offset, bytes }))
+        Ok(Some(Part::Bytes(bytes)))
     }
 }
 

@@ -8,15 +8,16 @@ use std::pin::Pin;
 use actix_web::http::StatusCode;
 use actix_web::http::header::CONTENT_TYPE;
 use actix_web::web::{Bytes, BytesMut};
-use actix_web::{FromRequest, HttpRequest, dev, web};
+use actix_web::{FromRequest, HttpMessage, HttpRequest, dev, web};
 use disbatch_core::secrets;
 use disbatch_wire::liberal::is_unset;
-use disbatch_wire::options::{Details, QUOTES, field_names};
+use disbatch_wire::options::{QUOTES, field_names};
 use futures::StreamExt;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::allowance::Weight;
+use crate::api::redirect;
 use crate::error::HttpError;
 use crate::{allowance, arrays, legacy, options, request_body};
 
@@ -182,11 +183,6 @@ pub fn typed<T: DeserializeOwned>(fields: Map<String, Value>) -> Result<T, HttpE
     })
 }
 
-/// Whether `.details` is on.
-pub fn wants_details(params: &Params) -> bool {
-    params.options::<Details>().is_ok_and(|wanted| wanted.details)
-}
-
 impl FromRequest for Params {
     type Error = HttpError;
     type Future = Pin<Box<dyn Future<Output = Result<Self, HttpError>>>>;
@@ -199,10 +195,17 @@ impl FromRequest for Params {
             let params = Self::read(media_type(&request), &body, request.query_string())?;
             forget(body);
             options::check(&request, &params)?;
+            if redirect::is_form(&params) {
+                request.extensions_mut().insert(IsForm);
+            }
             Ok(params)
         })
     }
 }
+
+/// What a request has, once its parameters are read, that is a page's form.
+#[derive(Debug)]
+pub struct IsForm;
 
 /// The same where a request is answered also if they cannot be read: there are none then. Perl Disbatch reads none, so that a body that makes
 /// no sense does not matter.

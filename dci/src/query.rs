@@ -36,7 +36,7 @@ pub struct Listing {
 }
 
 /// How tasks are answered.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Shape {
     /// Only their number.
     pub count: bool,

@@ -214,10 +214,8 @@ fn rendered(parts: &[Part], last: &mut Option<u8>) -> Bytes {
     let mut all = Vec::new();
     for part in parts {
         match part {
-            Part::Bytes { bytes, .. } => all.extend_from_slice(bytes),
-            Part::Gap { missing, .. } => {
-                all.extend(gap_line(*missing, all.last().copied().or(*last)).into_bytes())
-            }
+            Part::Bytes(bytes) => all.extend_from_slice(bytes),
+            Part::Gap(missing) => all.extend(gap_line(*missing, all.last().copied().or(*last)).into_bytes()),
         }
     }
     *last = all.last().copied().or(*last);
@@ -356,15 +354,11 @@ mod tests {
 
     #[test]
     fn gaps_are_lines() {
-        let bytes = |offset, bytes: &[u8]| Part::Bytes { offset, bytes: bytes.to_vec() };
+        let bytes = |bytes: &[u8]| Part::Bytes(bytes.to_vec());
         let mut last = None;
-        assert_eq!(
-            rendered(&[Part::Gap { offset: 0, missing: 7 }, bytes(7, b"ab")], &mut last),
-            "[7 bytes not kept]\nab"
-        );
+        assert_eq!(rendered(&[Part::Gap(7), bytes(b"ab")], &mut last), "[7 bytes not kept]\nab");
         assert_eq!(rendered(&[], &mut last), "");
-        let more =
-            [Part::Gap { offset: 9, missing: 1 }, bytes(10, b"\n"), Part::Gap { offset: 11, missing: 2 }];
+        let more = [Part::Gap(1), bytes(b"\n"), Part::Gap(2)];
         assert_eq!(rendered(&more, &mut last), "\n[1 bytes not kept]\n\n[2 bytes not kept]\n");
         assert_eq!(last, Some(b'\n'));
     }

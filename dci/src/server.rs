@@ -18,10 +18,11 @@ mod listen;
 mod route;
 mod routes;
 
+use std::fmt::Display;
 use std::io;
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use actix_web::dev::Server;
@@ -35,7 +36,7 @@ use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::metrics::{Component, Metrics};
 use disbatch_core::secrets::Keys;
 use disbatch_core::store::Store;
-use disbatch_core::{admission, bulk, process, service_manager, telemetry};
+use disbatch_core::{admission, bulk, lock, process, service_manager, telemetry};
 use disbatch_traces::Tracer;
 use tokio::time::{Instant, sleep};
 
@@ -58,53 +59,50 @@ const LAST_MOMENT: Duration = Duration::from_secs(2);
 /// How often an absent database is looked for at the start.
 const RETRY: Duration = Duration::from_secs(5);
 
+/// An exit status, and why it is that one.
+struct Failure(u8, String);
+
+fn misused(error: impl Display) -> Failure {
+    Failure(USAGE, error.to_string())
+}
+
+fn unusable(error: impl Display) -> Failure {
+    Failure(CONFIGURATION, error.to_string())
+}
+
 /// Reads the command line and serves until a signal comes. Returns the process's exit status.
 ///
 /// Requests have threads of their own; those of this runtime are for what goes on behind them.
 #[tokio::main(worker_threads = 2)]
 pub async fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let Err(Failure(status, why)) = Box::pin(run(Arguments::parse())).await else { return ExitCode::SUCCESS };
+    telemetry::last_words("dci", &why);
+    ExitCode::from(status)
+}
+
+async fn run(arguments: Arguments) -> Result<(), Failure> {
     if arguments.man_page {
-        return match Arguments::print_man_page() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => complain(USAGE, &error),
-        };
+        return Arguments::print_man_page().map_err(misused);
     }
     if arguments.check_config {
-        let usable = check(&arguments).await;
-        return usable.map_or_else(|error| complain(CONFIGURATION, &error), |()| ExitCode::SUCCESS);
+        return check(&arguments).await.map_err(unusable);
     }
     let address = arguments.listen;
     // Before there is anything to be kept.
     let dumps = process::forbid_core_dumps();
-    let (config, store) = match configure(&arguments).await {
-        Ok(configured) => configured,
-        Err(error) => return complain(CONFIGURATION, &error),
-    };
+    let (config, store) = configure(&arguments).await.map_err(unusable)?;
     if let Err(error) = dumps {
         tracing::warn!(%error, "core dumps of this process cannot be forbidden, and would have secrets in them");
     }
-    let certificate = match arguments.tls(&config).map(Certificate::open).transpose() {
-        Ok(certificate) => certificate,
-        Err(error) => return complain(CONFIGURATION, &error),
-    };
-    let keys = match Keys::load(&config) {
-        Ok(keys) => keys,
-        Err(error) => return complain(CONFIGURATION, &error),
-    };
-    let door = match arguments.door(&config, &store).await {
-        Ok(door) => door,
-        Err(error) => return complain(USAGE, &error),
-    };
+    let certificate = arguments.tls(&config).map(Certificate::open).transpose().map_err(unusable)?;
+    let keys = Keys::load(&config).map_err(unusable)?;
+    let door = arguments.door(&config, &store).await.map_err(misused)?;
     ui::manual::find(&config);
     let watch = tokio::spawn(await_database(store.clone()));
     // The one before this may have been killed.
     store.doubt_counters();
     let traces = Tracer::of_environment("disbatch-dci", env!("CARGO_PKG_VERSION"), None, store.metrics());
-    let (tracer, sending) = match traces {
-        Ok(traces) => traces.unzip(),
-        Err(error) => return complain(CONFIGURATION, &error),
-    };
+    let (tracer, sending) = traces.map_err(unusable)?.unzip();
     let state = State::new(&config, store.clone(), door).with_keys(keys).with_tracer(tracer);
     let served = serve(state, address, certificate).await;
     watch.abort();
@@ -112,15 +110,7 @@ pub async fn main() -> ExitCode {
     if let Some(sending) = sending {
         sending.finish(LAST_MOMENT).await;
     }
-    match served {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => complain(CANNOT_LISTEN, &format!("cannot listen on {address}: {error}")),
-    }
-}
-
-fn complain(status: u8, error: &dyn std::fmt::Display) -> ExitCode {
-    telemetry::last_words("dci", error);
-    ExitCode::from(status)
+    served.map_err(|error| Failure(CANNOT_LISTEN, format!("cannot listen on {address}: {error}")))
 }
 
 async fn configure(arguments: &Arguments) -> anyhow::Result<(Config, Store)> {
@@ -282,11 +272,11 @@ impl Workers {
             return;
         }
         let pulse = Arc::new(Pulse::new(Instant::now()));
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&pulse));
+        lock(&self.0).push(Arc::downgrade(&pulse));
         // It goes with its thread.
         actix_web::rt::spawn(async move {
             loop {
-                *pulse.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+                *lock(&pulse) = Instant::now();
                 sleep(PULSE_EVERY).await;
             }
         });
@@ -294,11 +284,9 @@ impl Workers {
 
     /// Whether all that are there go on.
     fn go_on(&self) -> bool {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.0);
         all.retain(|pulse| pulse.strong_count() > 0);
-        all.iter()
-            .filter_map(Weak::upgrade)
-            .all(|pulse| pulse.lock().unwrap_or_else(PoisonError::into_inner).elapsed() < STUCK)
+        all.iter().filter_map(Weak::upgrade).all(|pulse| lock(&pulse).elapsed() < STUCK)
     }
 }
 

@@ -87,7 +87,7 @@ impl Certificate {
     fn look(&self, asked: bool) -> Looked {
         // Before they are read: what changes meanwhile is read at the next look.
         let stamp = Stamp::of(&self.files);
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = disbatch_core::lock(&self.seen);
         if *seen == stamp && !asked {
             return Looked::Same;
         }

@@ -112,7 +112,7 @@ pub fn render(status: StatusCode, template: &impl Template) -> Rendered {
 }
 
 /// A page, or a part of one.
-fn html(template: &impl Template) -> Result<String, HttpError> {
+pub fn html(template: &impl Template) -> Result<String, HttpError> {
     template.render().map_err(|error| {
         tracing::error!(%error, "a page cannot be rendered");
         let body = serde_json::json!({ "error": "internal error, see the server's log" });
@@ -196,8 +196,7 @@ const NAME: usize = 40;
 
 /// Who has cancelled a task; nothing if nobody was asked who they are, or if it was read without that.
 fn cancelled_by(task: &Document) -> String {
-    let by = task.get_document("cancel").ok().map(|cancel| plain(cancel.get("by"))).unwrap_or_default();
-    parts::cut(admission::name_of(&by), NAME)
+    parts::cut(admission::name_of(&plain(in_document(task, "cancel", "by"))), NAME)
 }
 
 /// What tells more of a task than its status, if it was read with so much that this can be told.
@@ -232,6 +231,11 @@ pub fn plain(value: Option<&Bson>) -> String {
 /// A whole number that a document has.
 fn integer(document: &Document, field: &str) -> Option<i64> {
     document.get(field).and_then(whole_number)
+}
+
+/// A field of a document in a field.
+fn in_document<'a>(document: &'a Document, field: &str, name: &str) -> Option<&'a Bson> {
+    document.get_document(field).ok()?.get(name)
 }
 
 /// A parameter as the field of a form has it.

@@ -11,6 +11,7 @@ use disbatch_core::rate::limit;
 use disbatch_core::request::{self, Invalid, SEPARATORS};
 pub use disbatch_core::request::{flag, number, positive, priority, seconds, some_seconds, text, time, word};
 use disbatch_core::tags::{self, ANY_TAGS, TAGS, TagIndex};
+use disbatch_core::task::long_ago;
 use disbatch_core::text as odd;
 pub use disbatch_wire::liberal::is_unset;
 use disbatch_wire::options::field_names;
@@ -29,8 +30,7 @@ pub fn moment(name: &str, value: &Value, now: DateTime) -> Result<DateTime, Http
     // Without a unit it is a time.
     let age = value.as_str().map(str::trim).filter(|text| text.ends_with(['s', 'm', 'h', 'd']));
     let Some(age) = age.and_then(|text| span::parse(text).ok()) else { return Ok(time(name, value)?) };
-    let age = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
-    Ok(DateTime::from_millis(now.timestamp_millis().saturating_sub(age)))
+    Ok(long_ago(now, age))
 }
 
 /// A parameter as text without the white space around it. None: it is not given, or empty.

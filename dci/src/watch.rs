@@ -4,7 +4,7 @@
 //! standalone server, without the privilege, or while it is lost) those who wait look twice a second.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use disbatch_core::model::TaskId;
@@ -185,7 +185,7 @@ impl Watch {
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        disbatch_core::lock(&self.waiting)
     }
 }
 

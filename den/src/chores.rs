@@ -83,12 +83,14 @@ impl Chores {
         running.spawn(notifier::run(leader(notifier::LEASE), config.notifications.url.clone()));
         running.spawn(inbox::run(leader(inbox::LEASE), Arc::clone(hints), clockwork.clone()));
         if config.janitor.enabled.0 {
-            running.spawn(janitor::run(leader(janitor::LEASE), config.janitor.every));
+            let every = config.janitor.every.unwrap_or(janitor::EVERY);
+            running.spawn(janitor::run(leader(janitor::LEASE), every));
         } else {
             tracing::info!("janitor.enabled is off: nothing is archived or deleted from here");
         }
         if config.auditor.enabled.0 {
-            running.spawn(auditor::run(leader(auditor::LEASE), config.auditor.every));
+            let every = config.auditor.every.unwrap_or(auditor::EVERY);
+            running.spawn(auditor::run(leader(auditor::LEASE), every));
         } else {
             tracing::info!("auditor.enabled is off: counters are not audited from here");
         }

@@ -64,8 +64,7 @@ impl Holdings {
             inner.renounce();
             return false;
         }
-        let fence = i64::try_from(FENCE.as_millis()).unwrap_or(i64::MAX);
-        inner.fence = Some(DateTime::from_millis(at.timestamp_millis().saturating_add(fence)));
+        inner.fence = Some(at.saturating_add_duration(FENCE));
         true
     }
 

@@ -406,14 +406,12 @@ impl Launcher {
 
     /// Tells the runners of `task` that somebody has asked for its end. Returns whether there are any.
     pub fn look_at(&self, task: TaskId) -> bool {
-        let of_task = |process: &&Process| process.hold.has(task);
-        let runners = self.processes.values().filter(of_task);
-        runners.fold(false, |_, process| {
-            if let Some(runner) = &process.warm {
-                runner.look(task);
-            }
-            true
-        })
+        let mut are_any = false;
+        for process in self.processes.values().filter(|process| process.hold.has(task)) {
+            process.warm.iter().for_each(|runner| runner.look(task));
+            are_any = true;
+        }
+        are_any
     }
 
     /// Whether runners know of leases: our own do.

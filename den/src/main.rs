@@ -28,11 +28,11 @@ mod upkeep;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use clap::builder::FalseyValueParser;
 use clap::{CommandFactory, Parser};
 use disbatch_core::config::DEFAULT_PATH;
+use disbatch_core::lock;
 use disbatch_core::process::close_inherited;
 use disbatch_core::telemetry::last_words;
 
@@ -90,34 +90,23 @@ impl Args {
 
 fn main() -> ExitCode {
     // Before anything else is opened: runners, and with them plugins, would inherit what the DEN has inherited.
-    match close_inherited(&[]) {
-        Ok(()) => work(Args::parse()),
-        Err(error) => {
-            last_words("den", &error);
-            run::Failure::from(error).exit_code()
+    let closed = close_inherited(&[]).map_err(run::Failure::from);
+    match closed.and_then(|()| work(Args::parse())) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            last_words("den", &failure);
+            ExitCode::from(3) // See `EXIT_CODES`.
         }
     }
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn work(args: Args) -> ExitCode {
-    let ended = if args.man_page {
-        Args::print_man_page().map_err(run::Failure::from)
+async fn work(args: Args) -> Result<(), run::Failure> {
+    if args.man_page {
+        Ok(Args::print_man_page()?)
     } else if args.check_config {
         run::check(&args).await
     } else {
         Box::pin(run::run(args)).await
-    };
-    match ended {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            last_words("den", &failure);
-            failure.exit_code()
-        }
     }
-}
-
-/// Locks `mutex`, also where somebody has panicked who had locked it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -113,7 +113,6 @@ async fn exposed(metrics: Arc<Metrics>, format: Format) -> Answer {
     }
 }
 
-/// Why the node is not ready, if it is not.
 fn unready(metrics: &Metrics) -> Option<String> {
     health::unready(metrics.worker_success.of(Worker::Look).get(), SystemClock.now())
 }

@@ -18,6 +18,7 @@ use disbatch_core::store::{Store, StoreError};
 use disbatch_core::task::Ahead;
 use disbatch_core::wake::{Hints, News};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use crate::capacity::Capacity;
 use crate::chores::Clockwork;
@@ -31,7 +32,6 @@ use crate::runner::{Event, Exit};
 use crate::runners::Runners;
 use crate::supervise::Supervision;
 use crate::tidy::Tidier;
-use crate::upkeep::Canaries;
 use heartbeat::Rivals;
 
 /// How often it is looked at the end whether the last slots have been handed over.
@@ -55,10 +55,9 @@ pub struct Node {
     pub(crate) capacity: Capacity,
     pub(crate) supervision: Supervision,
     pub(crate) availability: Availability,
-    pub(crate) canaries: Canaries,
-    /// The plugins that the database defines.
+    /// When canaries of queues were judged last.
+    pub(crate) judged_canaries: Option<Instant>,
     pub(crate) workers: Workers,
-    /// What removes containers that adapters have left.
     pub(crate) tidier: Tidier,
     /// The next pass begins with a heartbeat.
     beats_now: bool,
@@ -72,7 +71,6 @@ pub struct Node {
     pub(crate) ahead: Ahead,
     /// Queues that had nothing to claim when it was last looked.
     pub(crate) dry: HashSet<QueueId>,
-    /// Other DENs with its name.
     rivals: Rivals,
     /// What looks after schedules, to be woken when there is something to do.
     pub(crate) clockwork: Clockwork,
@@ -111,7 +109,7 @@ impl Node {
             capacity,
             supervision,
             availability,
-            canaries: Canaries::default(),
+            judged_canaries: None,
             workers: Workers::default(),
             tidier,
             beats_now: false,
@@ -378,10 +376,7 @@ impl Node {
             && !lifecycle.is_ending()
         {
             // What was started last is told to its runners, or given back.
-            tokio::select! {
-                () = tokio::time::sleep(LOOK_AGAIN) => {}
-                () = lifecycle.ending() => {}
-            }
+            let _ending = timeout(LOOK_AGAIN, lifecycle.ending()).await;
         }
         loop {
             self.runners.take_all();
@@ -397,10 +392,7 @@ impl Node {
                 return;
             }
             tracing::warn!(%error, "cannot give back claimed tasks, trying again");
-            tokio::select! {
-                () = tokio::time::sleep(INTERVAL) => {}
-                () = lifecycle.ending() => {}
-            }
+            let _ending = timeout(INTERVAL, lifecycle.ending()).await;
         }
         if self.stay {
             self.stay_for_running(lifecycle).await;

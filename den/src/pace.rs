@@ -327,6 +327,14 @@ mod tests {
     }
 
     #[test]
+    fn what_is_due_now_and_then_is_due_at_first() {
+        let (mut last, now) = (None, Instant::now());
+        let mut is_due = |later| is_due(&mut last, SLOW, now + later);
+        assert!(is_due(Duration::ZERO));
+        assert!(!is_due(SLOW / 2) && is_due(SLOW));
+    }
+
+    #[test]
     fn pauses_double_up_to_the_longest_and_end_with_success() {
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(5));
         let mut now = Instant::now();

@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn an_unknown_order_is_warned_about_once() {
         let id = disbatch_core::queue::new_queue_id();
-        let queue = |sort: &str| Queue { sort: Some(sort.into()), ..Queue::without_document(id) };
+        let queue = |sort: &str| Queue { id, rest: bson::doc! { "sort": sort } };
         let mut queues = Queues::default();
         let mut warned = |sort| queues.with_new_unknown_sorts(&[queue(sort)]).len();
         assert_eq!([warned("weird"), warned("weird"), warned("odd")], [1, 0, 1]);

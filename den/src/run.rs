@@ -3,7 +3,6 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,6 +19,7 @@ use disbatch_core::telemetry::{self, last_words};
 use disbatch_core::wake::Hints;
 use disbatch_traces::{Tracer, TracesError};
 use nix::unistd::{AccessFlags, access};
+use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::Args;
@@ -38,10 +38,8 @@ const LAST_MOMENT: Duration = Duration::from_secs(2);
 pub enum Failure {
     #[error("{0}")]
     Config(#[from] ConfigError),
-    /// The variables about traces cannot be used.
     #[error("{0}")]
     Traces(#[from] TracesError),
-    /// The keys of secure parameters cannot be used.
     #[error("{0}")]
     Keys(#[from] KeysError),
     /// `mongohost` or the CA file cannot be used.
@@ -54,13 +52,6 @@ pub enum Failure {
     /// The log file, the signal handlers, the host name or the own path.
     #[error("{0}")]
     Setup(#[from] io::Error),
-}
-
-impl Failure {
-    /// See `den --help`.
-    pub fn exit_code(&self) -> ExitCode {
-        ExitCode::from(3)
-    }
 }
 
 /// Works until a signal comes.
@@ -107,7 +98,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
     node.clockwork = chores.clockwork.clone();
     Box::pin(node.run(&lifecycle)).await;
     chores.end().await;
-    let _written = tokio::time::timeout(LAST_MOMENT, notes.flush()).await;
+    let _written = timeout(LAST_MOMENT, notes.flush()).await;
     if let Some(sending) = sending {
         sending.finish(LAST_MOMENT).await;
     }
@@ -133,9 +124,8 @@ async fn connect(config: &Config, lifecycle: &Lifecycle) -> Result<Option<Store>
             Err(error) if error.is_transient() => {
                 let pause = backoff.failed(Instant::now());
                 tracing::error!(%error, retry_in_s = pause.as_secs(), "cannot find the database");
-                tokio::select! {
-                    () = tokio::time::sleep(pause) => {}
-                    () = lifecycle.draining() => return Ok(None),
+                if timeout(pause, lifecycle.draining()).await.is_ok() {
+                    return Ok(None);
                 }
             }
             Err(error) => return Err(Failure::Address(error)),
@@ -162,9 +152,8 @@ async fn prepare_database(store: &Store, lifecycle: &Lifecycle) -> bool {
         };
         let pause = backoff.failed(Instant::now());
         tracing::error!(%error, retry_in_s = pause.as_secs(), "cannot work with the database");
-        tokio::select! {
-            () = tokio::time::sleep(pause) => {}
-            () = lifecycle.draining() => return false,
+        if timeout(pause, lifecycle.draining()).await.is_ok() {
+            return false;
         }
     }
 }
@@ -194,7 +183,6 @@ fn make_sure_of_isolation(config: &Config) -> Result<Ours, ConfigError> {
     Ok(Ours::new(config, user.map(|user| user.uid)))
 }
 
-/// Warns of what is allowed, and should not be.
 fn warn_of_root(config: &Config) {
     if config.run_as.is_none() && nix::unistd::Uid::effective().is_root() {
         tracing::warn!("plugins run as root: name another user as run_as in the configuration");

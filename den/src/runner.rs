@@ -16,12 +16,12 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use bson::{DateTime, Document, RawDocumentBuf};
-use disbatch_core::link::{self, Answer, Ask, ToDen};
+use disbatch_core::link::{self, Ask, ToDen};
 use disbatch_core::measure::cause;
 use disbatch_core::metrics::labels::{Cause, Label};
-use disbatch_core::model::{Queue, Status, TRACE, Task, TaskId};
-use disbatch_core::store::Store;
-use disbatch_core::task::{Claim, Finish, Run, Waiting, Written};
+use disbatch_core::model::{Queue, Status, TRACE, Task, TaskId, date_time};
+use disbatch_core::store::{Store, of_millis};
+use disbatch_core::task::{Claim, Finish, Run, Waiting};
 use disbatch_traces::{Attempt, Ended, Tracer};
 use tokio::io::BufReader;
 use tokio::net::UnixStream;
@@ -29,10 +29,10 @@ use tokio::net::unix::OwnedReadHalf;
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
-use crate::handover::{Handover, UnderWay};
+use crate::handover::Handover;
 use crate::launch::TaskContext;
 use crate::runners::{Held, Hold};
-use crate::scribe::{Scribe, WriteOutcome};
+use crate::scribe::Scribe;
 use attendant::Attendant;
 
 /// A runner's process. The system may use its number again; the serial is its own.
@@ -77,16 +77,11 @@ impl Report {
     fn of(ask: &Ask) -> Option<Self> {
         let (finish, again) = match ask {
             Ask::Finish(finish) => (finish, None),
-            Ask::RetryLater { finish, pause_ms } => (finish, Some(span(*pause_ms))),
+            Ask::RetryLater { finish, pause_ms } => (finish, Some(of_millis(*pause_ms))),
             _ => return None, // All else is about an attempt that goes on, here or at a web service.
         };
         Some(Self { finish: (**finish).clone(), again })
     }
-}
-
-/// A time in milliseconds, as a runner names it.
-fn span(ms: i64) -> Duration {
-    Duration::from_millis(u64::try_from(ms).unwrap_or(0))
 }
 
 #[derive(Debug)]
@@ -113,16 +108,6 @@ pub struct Work {
     pub asked: Duration,
 }
 
-pub fn run_of(claim: &Claim) -> Run {
-    Run {
-        task: claim.task,
-        queue: claim.queue,
-        node: claim.node.clone(),
-        attempt: claim.attempt,
-        instance: Some(claim.instance.clone()),
-    }
-}
-
 /// A letter to the attendant.
 enum Mail {
     Assign(Box<Work>),
@@ -130,24 +115,8 @@ enum Mail {
     Close,
     Said(ToDen),
     LinkEnded,
-    /// The task of the assignment has been started, or could not be.
-    StartWritten(i64, WriteOutcome),
-    /// The end of a task has been written, or could not be; and the start of the one that was to have its slot.
-    Ended {
-        /// The question.
-        id: i64,
-        /// The assignment.
-        of: i64,
-        end: WriteOutcome,
-        next: (Box<Work>, UnderWay),
-        start: Option<Result<Written, String>>,
-    },
-    /// A question of the runner has been dealt with.
-    Answered {
-        id: i64,
-        of: i64,
-        answer: Answer,
-    },
+    /// Something that was pending has been done, or could not be: what follows from that.
+    Done(Box<dyn FnOnce(&mut Attendant) + Send>),
     Exited(io::Result<ExitStatus>),
 }
 
@@ -256,7 +225,7 @@ impl Traced {
         let text = |name| work.known.queue.get_str(name).unwrap_or_default().to_owned();
         let mut task = Document::try_from(claim.document.as_ref()).ok()?;
         let waiting = Waiting::of_document(claim.queue, &claim.document);
-        let attempt = Attempt::new(run_of(claim), (text("name"), text("plugin")), &task, at);
+        let attempt = Attempt::new(claim.run(), (text("name"), text("plugin")), &task, at);
         let attempt = attempt.queued(waiting.map(|waiting| waiting.since));
         task.insert(TRACE, attempt.context(tracer).field());
         let task = RawDocumentBuf::try_from(&task).ok()?;
@@ -287,7 +256,7 @@ pub fn trace_buried(tracer: &Tracer, task: &Task, queue: Option<&Queue>, now: Da
         (queue.display_name(), plugin.unwrap_or_default())
     });
     let begun = task.rest.get_datetime("started").ok().copied();
-    let begun = begun.or_else(|| task.mtime.as_ref().and_then(|mtime| mtime.get())).unwrap_or(now);
+    let begun = begun.or_else(|| task.mtime.as_ref().and_then(date_time)).unwrap_or(now);
     let attempt = Attempt::new(Run::of(task), names.unwrap_or_default(), &task.rest, begun);
     let ended =
         Ended { at: None, stored: now, ran: None, status: Status::Orphaned, error: Some(word(Cause::Lost)) };

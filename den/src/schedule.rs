@@ -139,7 +139,6 @@ impl Open {
 #[derive(Debug)]
 pub struct Round {
     room: u64,
-    /// Queues that still have places to try.
     open: Vec<Open>,
     turn: usize,
     /// How many tasks a turn is for.

@@ -4,7 +4,7 @@
 //! What a rate allows is asked of the database before tasks are claimed, and only as much is claimed. So many tasks are
 //! asked for as wait, and what was not needed is given back.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use disbatch_core::config::Config;
@@ -26,17 +26,12 @@ struct Ramp {
     /// `None`: as many as there are.
     limit: Option<u64>,
     /// When how many were started, in order.
-    started: VecDeque<(Instant, u64)>,
+    started: Vec<(Instant, u64)>,
 }
 
 impl Ramp {
     fn new(limit: Option<u64>) -> Self {
-        Self { limit, started: VecDeque::new() }
-    }
-
-    /// Whether any number may be started at any time.
-    fn is_unlimited(&self) -> bool {
-        self.limit.is_none()
+        Self { limit, started: Vec::new() }
     }
 
     /// How many may be started at `now`.
@@ -48,8 +43,8 @@ impl Ramp {
 
     fn began(&mut self, tasks: u64, now: Instant) {
         if self.limit.is_some() && tasks > 0 {
-            self.forget(now);
-            self.started.push_back((now, tasks));
+            self.started.retain(|(at, _)| *at + SECOND > now);
+            self.started.push((now, tasks));
         }
     }
 
@@ -61,13 +56,7 @@ impl Ramp {
 
     /// Whether nothing of it matters any more.
     fn is_over(&self, now: Instant) -> bool {
-        self.started.back().is_none_or(|(at, _)| *at + SECOND <= now)
-    }
-
-    fn forget(&mut self, now: Instant) {
-        while self.started.front().is_some_and(|(at, _)| *at + SECOND <= now) {
-            self.started.pop_front();
-        }
+        self.started.last().is_none_or(|(at, _)| *at + SECOND <= now)
     }
 }
 
@@ -99,7 +88,7 @@ impl Starts {
 
     /// Whether neither the node nor a queue of it may only start so many tasks at a time.
     pub fn are_unlimited(&self) -> bool {
-        self.limit.is_none() && self.node.is_unlimited()
+        self.limit.is_none() && self.node.limit.is_none()
     }
 
     /// How many tasks this node may start at `now`.

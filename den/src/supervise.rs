@@ -38,12 +38,8 @@ struct Continuity {
 }
 
 impl Continuity {
-    /// The database has answered. `gap` is the longest time between two answers that is none.
-    fn reached(&mut self, gap: Duration) {
-        self.reached_at(boot_time(), gap);
-    }
-
-    fn reached_at(&mut self, now: Duration, gap: Duration) {
+    /// The database has answered at `now`. `gap` is the longest time between two answers that is none.
+    fn reached(&mut self, now: Duration, gap: Duration) {
         if self.since.is_none() || now.saturating_sub(self.last) > gap {
             self.since = Some(now);
         }
@@ -77,7 +73,7 @@ impl Supervision {
 
     /// The database has answered a heartbeat.
     pub fn reached(&mut self) {
-        self.continuity.reached(self.lease * 2 / 3);
+        self.continuity.reached(boot_time(), self.lease * 2 / 3);
     }
 
     /// After an outage every runner and DEN must have had the chance to show that it lives.
@@ -229,7 +225,7 @@ impl Node {
 
     /// Stores what a dead runner had sent.
     async fn store_result(&self, claim: &Claim, result: &runner::Report) -> Result<(), StoreError> {
-        let run = runner::run_of(claim);
+        let run = claim.run();
         let stored = self.store.end_attempt(&run, &result.finish, result.again).await;
         tracing::info!(task = %claim.task, stored = ?stored, "the result of a runner that has ended");
         stored?;
@@ -363,11 +359,11 @@ mod tests {
         let mut continuity = Continuity::default();
         assert!(!continuity.lasts(Duration::ZERO));
         for seconds in 100..=103 {
-            continuity.reached_at(second * seconds, second * 2);
+            continuity.reached(second * seconds, second * 2);
         }
         assert!(continuity.lasts(second * 3));
         assert!(!continuity.lasts(second * 4));
-        continuity.reached_at(second * 110, second * 2);
+        continuity.reached(second * 110, second * 2);
         assert!(!continuity.lasts(second));
     }
 }

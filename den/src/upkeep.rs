@@ -19,6 +19,7 @@ use tokio::sync::Semaphore;
 use crate::chores::measured;
 use crate::launch::program;
 use crate::node::Node;
+use crate::pace::is_due;
 
 impl Node {
     /// Looks around and does what there is to do. Returns whether there is something to claim.
@@ -82,11 +83,11 @@ impl Node {
     /// Has those next to the loop look after what was found. `hints`: changes are told of. Returns whether there may soon be more.
     fn wake_chores(&self, outlook: &Outlook, hints: bool) -> bool {
         if outlook.gates {
-            self.hints.look_at_gates();
+            self.hints.gates_found.notify_one();
         }
         // Where hints come, somebody follows them.
         if outlook.inbox.is_some_and(|age| !hints || age >= UNNOTICED) {
-            self.hints.look_at_inbox();
+            self.hints.inbox.notify_one();
         }
         if outlook.arrays {
             self.clockwork.look_at_arrays();
@@ -185,7 +186,7 @@ impl Node {
                 tracing::warn!(tasks = swept.overdue, "tasks were not run before their deadline: cancelled");
             }
             if swept.blocked > 0 {
-                self.hints.look_at_gates();
+                self.hints.gates_found.notify_one();
             }
             again = swept.due + swept.given_back + swept.overdue > 0;
         }
@@ -240,26 +241,12 @@ const CANARIES_EVERY: Duration = Duration::from_secs(5);
 /// Somebody may run `disbatch create-users`, so it is tried again after so long.
 const FORBIDDEN: Duration = Duration::from_secs(60);
 
-/// When canaries of queues are to be looked at again.
-#[derive(Debug, Default)]
-pub struct Canaries(Option<Instant>);
-
-impl Canaries {
-    fn are_due(&mut self, now: Instant) -> bool {
-        let due = self.0.is_none_or(|next| now >= next);
-        if due {
-            self.0 = Some(now + CANARIES_EVERY);
-        }
-        due
-    }
-}
-
 impl Node {
     /// Takes back the canaries of queues that are worse, if it is time to look. Most nodes know of no queue that has one, and ask nothing.
     async fn look_at_canaries(&mut self) -> Result<(), StoreError> {
         let tried: Vec<Queue> =
             self.queues.known().iter().filter(|queue| Canary::of(queue).is_some()).cloned().collect();
-        if tried.is_empty() || !self.canaries.are_due(Instant::now()) {
+        if tried.is_empty() || !is_due(&mut self.judged_canaries, CANARIES_EVERY, Instant::now()) {
             return Ok(());
         }
         for queue in tried {
@@ -277,7 +264,8 @@ impl Node {
                     );
                 }
                 Err(error) if error.is_forbidden() => {
-                    self.canaries.0 = Some(Instant::now() + FORBIDDEN);
+                    // As if it had been done so much later.
+                    self.judged_canaries = Some(Instant::now() + (FORBIDDEN - CANARIES_EVERY));
                     tracing::error!(
                         %error, queue = queue.display_name(),
                         "cannot take the canary of the queue back; `disbatch create-users` gives the right to"
@@ -361,17 +349,5 @@ async fn end_one_lapsed(store: &Store, task: Task) {
         // It was heard of after all, or another DEN does it.
         Ok(false) => {}
         Err(error) => tracing::warn!(task = %task.id, %error, "cannot end a task of a web service yet"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn they_are_looked_at_now_and_then() {
-        let (mut canaries, now) = (Canaries::default(), Instant::now());
-        assert!(canaries.are_due(now));
-        assert!(!canaries.are_due(now + CANARIES_EVERY / 2) && canaries.are_due(now + CANARIES_EVERY));
     }
 }

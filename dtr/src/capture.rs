@@ -82,12 +82,14 @@ pub struct Capture {
     folder: PathBuf,
     length: u64,
     began: Began,
-    marks: Marks,
+    /// When its pieces came, from then on.
+    pub marks: Marks,
     check: Utf8Check,
     failure: Option<io::Error>,
     lost: u64,
     tap: Option<Tap>,
-    early: Option<early_upload::Tap>,
+    /// What may have begun to store it.
+    pub early: Option<early_upload::Tap>,
     recorder: Option<(Recorder, StreamName)>,
 }
 
@@ -209,19 +211,9 @@ impl Capture {
         Shape { length: self.length, binary: self.encoding() == Encoding::Binary }
     }
 
-    /// When its pieces came.
-    pub fn marks(&self) -> &Marks {
-        &self.marks
-    }
-
-    /// The time that these count from.
+    /// The time from which its marks count.
     pub fn began(&self) -> DateTime {
         self.began.time
-    }
-
-    /// What may have begun to store it.
-    pub fn early(&self) -> Option<&early_upload::Tap> {
-        self.early.as_ref()
     }
 
     /// Why something could not be kept, and how many bytes.

@@ -155,28 +155,24 @@ impl Control {
 
     pub async fn take(&mut self, message: Map<String, Value>, relay: &Relay) {
         for (key, value) in message {
-            self.take_value(&key, value, relay).await;
+            if let Err(complaint) = self.take_value(&key, value, relay).await {
+                self.complain(complaint);
+            }
         }
     }
 
-    async fn take_value(&mut self, key: &str, value: Value, relay: &Relay) {
+    async fn take_value(&mut self, key: &str, value: Value, relay: &Relay) -> Result<(), String> {
         match key {
             "status" => self.status = Some(value),
-            "result" => match document(value) {
-                Ok(result) if size(&result) <= budget::RESULT => self.result = Some(result),
-                Ok(_) => self.complain(format!("a result of more than {} bytes is ignored", budget::RESULT)),
-                Err(why) => self.complain(format!("a result is ignored: {why}")),
-            },
-            "facts" => match document(value) {
-                Ok(facts) if size(&facts) <= budget::FACTS => self.facts = Some(facts),
-                Ok(_) => self.complain(format!("facts of more than {} bytes are ignored", budget::FACTS)),
-                Err(why) => self.complain(format!("facts are ignored: {why}")),
-            },
-            "detach" => match value {
-                Value::Bool(detach) if self.may_detach => self.detach = detach,
-                Value::Bool(_) => self.complain("detach is ignored: no web service calls back".to_owned()),
-                other => self.complain(format!("detach is ignored: expected true or false, got {other}")),
-            },
+            "result" => self.result = Some(bounded(value, budget::RESULT, ["a result", "is"])?),
+            "facts" => self.facts = Some(bounded(value, budget::FACTS, ["facts", "are"])?),
+            "detach" => {
+                let detach = flag(key, &value)?;
+                if !self.may_detach {
+                    return Err("detach is ignored: no web service calls back".to_owned());
+                }
+                self.detach = detach;
+            }
             "await" if relay.is_of_step() => {
                 self.pause = Some(Err("a step cannot ask, only a task without steps".to_owned()));
             }
@@ -184,39 +180,21 @@ impl Control {
                 let question = Question::parse(&value).map_err(|why| why.to_string());
                 self.pause = Some(question.map(|question| Pause::Ask(Box::new(question))));
             }
-            "interrupted" => match value {
-                Value::Bool(true) => self.pause = Some(Ok(Pause::Interrupted)),
-                Value::Bool(false) => self.pause = None,
-                other => {
-                    self.complain(format!("interrupted is ignored: expected true or false, got {other}"))
-                }
-            },
-            "progress" => match progress(&value) {
-                Ok(progress) => relay.progress(progress),
-                Err(why) => self.complain(format!("progress is ignored: {why}")),
-            },
-            "storage" => match storage::stored(&value) {
-                Ok(storage) => relay.save(storage),
-                Err(why) => self.complain(format!("storage is ignored: {why}")),
-            },
-            "report" => match extended(value) {
-                Ok(report) => relay.report(report).await,
-                Err(why) => self.complain(format!("a report is ignored: {why}")),
-            },
-            "done" if self.task.is_some() => self.take_end(&value),
-            unknown => self.complain(format!("control key '{unknown}' is unknown")),
+            "interrupted" => self.pause = flag(key, &value)?.then_some(Ok(Pause::Interrupted)),
+            "progress" => relay.progress(progress(&value).map_err(ignored("progress is"))?),
+            "storage" => relay.save(storage::stored(&value).map_err(ignored("storage is"))?),
+            "report" => relay.report(extended(value).map_err(ignored("a report is"))?).await,
+            "done" if self.task.is_some() => self.take_end(&value)?,
+            unknown => return Err(format!("control key '{unknown}' is unknown")),
         }
+        Ok(())
     }
 
-    fn take_end(&mut self, value: &Value) {
+    fn take_end(&mut self, value: &Value) -> Result<(), String> {
         let end = self.task.and_then(|(task, named)| end_of(value, task, named));
-        let Some(end) = end else {
-            return self.complain(format!("done is ignored: {value} does not name this task as its id"));
-        };
-        self.done = Some(end.unwrap_or_else(|complaint| {
-            self.complain(complaint);
-            1
-        }));
+        let end = end.ok_or_else(|| format!("done is ignored: {value} does not name this task as its id"))?;
+        self.done = Some(*end.as_ref().unwrap_or(&1));
+        end.map(|_| ())
     }
 
     pub fn complain(&mut self, complaint: String) {
@@ -224,12 +202,26 @@ impl Control {
     }
 }
 
-/// An object in extended JSON as a document.
-fn document(value: Value) -> Result<Document, String> {
-    match value {
-        Value::Object(object) => Ok(to_document(&object)),
-        other => Err(format!("expected an object, got {other}")),
+/// Says of what it is ignored.
+fn ignored(what: &str) -> impl Fn(String) -> String {
+    move |why| format!("{what} ignored: {why}")
+}
+
+fn flag(key: &str, value: &Value) -> Result<bool, String> {
+    value.as_bool().ok_or_else(|| format!("{key} is ignored: expected true or false, got {value}"))
+}
+
+/// An object in extended JSON as a document of so many bytes at most; `what`: what it is called, and the verb.
+fn bounded(value: Value, most: usize, [what, is]: [&str; 2]) -> Result<Document, String> {
+    let Value::Object(object) = value else {
+        return Err(format!("{what} {is} ignored: expected an object, got {value}"));
+    };
+    let document = to_document(&object);
+    let size = bson::serialize_to_vec(&document).map_or(usize::MAX, |bytes| bytes.len());
+    if size > most {
+        return Err(format!("{what} of more than {most} bytes {is} ignored"));
     }
+    Ok(document)
 }
 
 /// A report is for whoever reads the collection: `{"$oid": ..}` is an id there.
@@ -238,10 +230,6 @@ fn extended(value: Value) -> Result<Document, String> {
         Bson::Document(document) => Ok(document),
         other => Err(format!("expected an object, got {other}")),
     }
-}
-
-fn size(document: &Document) -> usize {
-    bson::serialize_to_vec(document).map_or(usize::MAX, |bytes| bytes.len())
 }
 
 fn progress(value: &Value) -> Result<Document, String> {

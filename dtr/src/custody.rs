@@ -4,14 +4,15 @@
 //! The guard is given less than the whole lease, counted from before the renewal was sent. So the plugin is
 //! dead before anyone else may take the task.
 
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use disbatch_core::clock::boot_time;
+use disbatch_core::link::plugin_share;
 use disbatch_core::model::{OnLostLease, Queue, Rules, Task};
-use disbatch_core::store::StoreError;
+use disbatch_core::store::{StoreError, millis, of_millis};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -38,7 +39,7 @@ impl Asked {
 
     /// The moment in which a lease was asked for that lets a plugin live until `until`.
     pub fn for_plugin_until(until: Duration, lease: Duration) -> Self {
-        let boot = until.saturating_sub(share(lease));
+        let boot = until.saturating_sub(plugin_share(lease));
         let now = Self::now();
         Self { at: now.at.checked_sub(now.boot.saturating_sub(boot)).unwrap_or(now.at), boot }
     }
@@ -48,16 +49,10 @@ impl Asked {
         Self { boot: Duration::ZERO, ..self }
     }
 
-    /// Until when a plugin may live whose lease was asked for then: less than the lease, so that it has been
-    /// killed when that is over.
+    /// Until when a plugin may live whose lease was asked for then.
     pub fn plugin_until(&self, lease: Duration) -> Duration {
-        self.boot.saturating_add(share(lease))
+        self.boot.saturating_add(plugin_share(lease))
     }
-}
-
-/// How much of a lease is the plugin's.
-fn share(lease: Duration) -> Duration {
-    lease.mul_f64(0.9)
 }
 
 /// Requests to look at the task at once: SIGUSR1, or a word over the link, which the DEN sends when somebody has asked
@@ -66,17 +61,7 @@ fn share(lease: Duration) -> Duration {
 pub struct Nudges(watch::Sender<()>);
 
 /// What is heard of these requests, from some moment on.
-#[derive(Debug, Clone)]
-pub struct Nudged(watch::Receiver<()>);
-
-impl Nudged {
-    async fn next(&mut self) {
-        if self.0.changed().await.is_err() {
-            // Nobody is left to ask.
-            std::future::pending().await
-        }
-    }
-}
+pub type Nudged = watch::Receiver<()>;
 
 impl Nudges {
     /// Starts to listen for the signal. To be called before a task is started: nobody sends the signal before
@@ -99,78 +84,68 @@ impl Nudges {
 
     /// Those from now on.
     pub fn heard(&self) -> Nudged {
-        Nudged(self.0.subscribe())
-    }
-}
-
-#[derive(Debug, Default)]
-pub struct Custody {
-    lost: AtomicBool,
-    over: AtomicBool,
-}
-
-impl Custody {
-    /// Renews the lease, until that is over. Never returns.
-    pub async fn keep(
-        &self,
-        ledger: &Ledger,
-        (begun, rules): (&Begun, Rules),
-        supervisor: Supervisor,
-        nudged: Nudged,
-    ) -> Infallible {
-        Keeper { ledger, begun, rules, supervisor, custody: self, failing: false }.work(nudged).await
-    }
-
-    /// Whether somebody has taken the task away.
-    pub fn is_lost(&self) -> bool {
-        self.lost.load(Ordering::Relaxed)
-    }
-
-    /// The lease is not this runner's to renew any more.
-    pub fn end(&self) {
-        self.over.store(true, Ordering::Relaxed);
+        self.0.subscribe()
     }
 }
 
 /// How long there is until the task's deadline. The server's time of its start is known from its first lease.
 pub fn until_deadline(task: &Task, queue: Option<&Queue>, lease: Duration) -> Option<Duration> {
     let deadline = Rules::of(task, queue).deadline?.timestamp_millis();
-    let lease = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
     let until = task.rest.get_datetime("lease_until").ok()?;
-    let started = until.timestamp_millis().saturating_sub(lease);
-    Some(Duration::from_millis(u64::try_from(deadline.saturating_sub(started)).unwrap_or(0)))
+    let started = until.timestamp_millis().saturating_sub(millis(lease));
+    Some(of_millis(deadline.saturating_sub(started)))
 }
 
-struct Keeper<'a> {
+/// A task that is this runner's, as far as is known.
+#[derive(Debug)]
+pub struct Custody<'a> {
     ledger: &'a Ledger,
     begun: &'a Begun,
     rules: Rules,
     supervisor: Supervisor,
-    custody: &'a Custody,
-    failing: bool,
+    is_lost: Cell<bool>,
+    is_over: Cell<bool>,
+    is_failing: Cell<bool>,
 }
 
-impl Keeper<'_> {
-    async fn work(mut self, mut nudged: Nudged) -> Infallible {
+impl<'a> Custody<'a> {
+    pub fn new(ledger: &'a Ledger, (begun, rules): (&'a Begun, Rules), supervisor: Supervisor) -> Self {
+        let (is_lost, is_over, is_failing) = Default::default();
+        Self { ledger, begun, rules, supervisor, is_lost, is_over, is_failing }
+    }
+
+    /// Whether somebody has taken the task away.
+    pub fn is_lost(&self) -> bool {
+        self.is_lost.get()
+    }
+
+    /// The lease is not this runner's to renew any more.
+    pub fn end(&self) {
+        self.is_over.set(true);
+    }
+
+    /// Renews the lease, until that is over. Never returns.
+    pub async fn keep(&self, mut nudged: Nudged) -> Infallible {
         let begun = self.begun.asked.at;
         let mut ends = [
             (ends_at(begun, self.rules.timeout), Reason::Timeout),
             (ends_at(begun, self.begun.until_deadline), Reason::Deadline),
         ];
         let mut renew_at = begun + self.begun.lease / 3;
-        while !self.custody.is_lost() {
+        while !self.is_lost() {
             let next = ends.iter().filter_map(|(at, _)| *at).fold(renew_at, Instant::min);
             let is_nudged = tokio::select! {
                 () = sleep_until(next) => false,
-                () = nudged.next() => true,
+                // If nobody is left to ask, nobody does.
+                Ok(()) = nudged.changed() => true,
             };
-            if self.custody.over.load(Ordering::Relaxed) {
+            if self.is_over.get() {
                 break;
             }
             let now = Instant::now();
             for (at, reason) in &mut ends {
                 if at.take_if(|at| *at <= now).is_some() {
-                    self.end(*reason);
+                    self.stop(*reason);
                 }
             }
             if is_nudged || renew_at <= now {
@@ -181,7 +156,7 @@ impl Keeper<'_> {
     }
 
     /// Renews the lease. Returns when to do so again.
-    async fn renew(&mut self) -> Instant {
+    async fn renew(&self) -> Instant {
         let asked = Instant::now();
         let lease = self.begun.lease;
         let answer = match self.ledger.ask_to_renew(lease).await {
@@ -194,20 +169,20 @@ impl Keeper<'_> {
         };
         match answer {
             Ok(Ok(Hold::Held { until, wishes })) => {
-                if std::mem::take(&mut self.failing) {
+                if self.is_failing.take() {
                     tracing::info!("renewed the lease at last");
                 }
                 self.supervisor.live_until(until);
                 if wishes.cancel {
-                    self.end(Reason::Cancel);
+                    self.stop(Reason::Cancel);
                 } else if wishes.interrupt {
                     self.supervisor.interrupt();
                 }
                 asked + lease / 3
             }
             Ok(Ok(Hold::Lost)) => {
-                self.custody.lost.store(true, Ordering::Relaxed);
-                self.end(Reason::LeaseLost);
+                self.is_lost.set(true);
+                self.stop(Reason::LeaseLost);
                 asked + lease
             }
             Ok(Err(error)) => self.failed(Some(&error)),
@@ -215,8 +190,8 @@ impl Keeper<'_> {
         }
     }
 
-    fn failed(&mut self, error: Option<&StoreError>) -> Instant {
-        if !std::mem::replace(&mut self.failing, true) {
+    fn failed(&self, error: Option<&StoreError>) -> Instant {
+        if !self.is_failing.replace(true) {
             let error = error.map_or_else(|| "no answer in time".to_owned(), ToString::to_string);
             tracing::warn!(error, "cannot renew the task's lease, trying again");
         }
@@ -233,7 +208,7 @@ impl Keeper<'_> {
         }
     }
 
-    fn end(&self, reason: Reason) {
+    fn stop(&self, reason: Reason) {
         tracing::warn!(reason = reason.as_str(), "the plugin has to end");
         self.supervisor.end(End { reason, grace: self.rules.grace });
     }

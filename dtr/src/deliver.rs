@@ -14,6 +14,7 @@ use crate::early_upload::Early;
 use crate::ledger::{Ledger, OutputFile};
 use crate::outcome::Outcome;
 use crate::setup::{Ending, Failure};
+use crate::work::{Begun, Work};
 
 /// So many bytes of `exit` are always reckoned with.
 const ORDINARY_EXIT: u64 = 1024;
@@ -54,18 +55,15 @@ impl Delivered {
 
 /// Stores `outcome` and ends the task. Keeps trying while the database is away. Of what was stored early, that remains
 /// which the task refers to.
-pub async fn deliver(
-    ledger: &Ledger,
-    (task, run): (&Task, &Run),
-    outcome: &Outcome,
-    (gfs, early, trial): (Gfs, &Early, Option<Trial>),
-) -> Result<Delivered, StoreError> {
+pub async fn deliver(work: &Work<'_>, outcome: &Outcome, early: &Early) -> Result<Delivered, StoreError> {
+    let Work { setup, ledger, begun: Begun { task, run, .. }, .. } = work;
     let verdict = &outcome.verdict;
     let [out, err] = verdict.held.each_ref().map(|held| held.as_ref().map(|held| &held.value));
     let held = [out, err].into_iter().flatten().cloned().map(size).sum::<u64>();
     let further = outcome.exit.clone().map_or(0, size).saturating_sub(ORDINARY_EXIT) + held;
     let room = room_in(task, verdict.result.as_ref()).saturating_sub(outcome.written + further);
-    let [out_place, err_place] = places(gfs, room, [&outcome.stdout, &outcome.stderr].map(Capture::shape));
+    let shapes = [&outcome.stdout, &outcome.stderr].map(Capture::shape);
+    let [out_place, err_place] = places(setup.gfs, room, shapes);
     let mut delivery = Delivery { ledger, run, files: Vec::new(), abandoned: Vec::new(), complete: true };
     let stdout = delivery.place(StreamName::Stdout, (&outcome.stdout, out), out_place).await?;
     let stderr = delivery.place(StreamName::Stderr, (&outcome.stderr, err), err_place).await?;
@@ -83,7 +81,7 @@ pub async fn deliver(
         last_line,
         pause: verdict.pause.clone(),
         recorded: outcome.recorded.clone(),
-        trial,
+        trial: work.begun.known_queue().and_then(|queue| Trial::of(queue, task)),
     };
     let finished = ledger.finish(run, &finish, outcome.again).await?;
     // The DEN may still have been at it before.
@@ -156,7 +154,7 @@ impl Delivery<'_> {
     }
 
     async fn upload(&mut self, name: StreamName, stream: &Capture) -> Result<ObjectId, StoreError> {
-        if let Some(early) = stream.early()
+        if let Some(early) = &stream.early
             && let Some(id) = early.finish(stream.shape()).await
         {
             self.files.push(id);

@@ -37,31 +37,93 @@ pub fn followed(descriptor: OwnedFd, interest: Interest) -> io::Result<AsyncFd<O
     AsyncFd::with_interest(descriptor, interest)
 }
 
+/// A socket, and what it had no room for yet: a message goes out whole, whatever becomes of who wanted it sent. Bytes leave in the
+/// order in which they came.
 #[derive(Debug)]
-pub struct Socket(AsyncFd<OwnedFd>);
+pub struct Socket {
+    socket: AsyncFd<OwnedFd>,
+    unsent: Mutex<Unsent>,
+    more: Notify,
+}
 
 impl Socket {
     pub fn new(socket: std::os::unix::net::UnixStream) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         // A descriptor that is no such socket has no peer.
         socket.peer_addr()?;
-        Ok(Self(followed(socket.into(), Interest::READABLE)?))
+        let socket = followed(socket.into(), Interest::READABLE)?;
+        Ok(Self { socket, unsent: Mutex::default(), more: Notify::new() })
     }
 
     /// Sends what there is room for. Never waits.
-    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(send(self.0.get_ref(), bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?)
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(send(self.socket.get_ref(), bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?)
     }
 
-    pub async fn writable(&self) -> io::Result<()> {
-        let other = followed(self.0.get_ref().try_clone()?, Interest::WRITABLE)?;
+    async fn writable(&self) -> io::Result<()> {
+        let other = followed(self.socket.get_ref().try_clone()?, Interest::WRITABLE)?;
         other.writable().await.map(|mut room| room.retain_ready())
+    }
+
+    /// Sends `bytes`, as far as there is room at once, and keeps the rest for [`Socket::flush`].
+    pub fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        self.send_by(bytes, |bytes| self.try_write(bytes))
+    }
+
+    /// The same where `write` sends what goes at once.
+    pub fn send_by(&self, bytes: &[u8], write: impl FnOnce(&[u8]) -> io::Result<usize>) -> io::Result<()> {
+        let mut unsent = lock(&self.unsent);
+        let sent = if unsent.left().is_empty() { at_once(write(bytes))? } else { 0 };
+        if sent < bytes.len() {
+            unsent.add(&bytes[sent..]);
+            self.more.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Keeps `bytes` until [`Socket::flush_now`].
+    pub fn keep(&self, bytes: &[u8]) {
+        lock(&self.unsent).add(bytes);
+    }
+
+    /// Has [`Socket::flush`] see to what is still kept.
+    pub fn go_on(&self) {
+        if !self.has_sent_all() {
+            self.more.notify_one();
+        }
+    }
+
+    pub fn has_sent_all(&self) -> bool {
+        lock(&self.unsent).left().is_empty()
+    }
+
+    /// Sends what is kept, whenever there is room. Returns when that fails. Nothing is lost when this is dropped, and begun again.
+    pub async fn flush(&self) -> io::Error {
+        loop {
+            while !self.has_sent_all() {
+                if let Err(error) = self.writable().await.and_then(|()| self.flush_now()) {
+                    return error;
+                }
+            }
+            self.more.notified().await;
+        }
+    }
+
+    /// Sends what there is room for now of what is kept.
+    pub fn flush_now(&self) -> io::Result<()> {
+        let mut unsent = lock(&self.unsent);
+        if unsent.left().is_empty() {
+            return Ok(());
+        }
+        let sent = at_once(self.try_write(unsent.left()))?;
+        unsent.sent(sent);
+        Ok(())
     }
 }
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.get_ref().as_fd()
+        self.socket.get_ref().as_fd()
     }
 }
 
@@ -70,9 +132,9 @@ fn is_all(read: usize, room: usize) -> bool {
     read > 0 && read < room
 }
 
-fn read_some(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+pub fn read_some(from: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     loop {
-        match rustix::io::read(socket, &mut *buffer) {
+        match rustix::io::read(from, &mut *buffer) {
             Err(Errno::INTR) => {}
             read => return Ok(read?),
         }
@@ -86,7 +148,7 @@ impl AsyncRead for &Socket {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        poll_read(&self.0, cx, buffer)
+        poll_read(&self.socket, cx, buffer)
     }
 }
 
@@ -188,14 +250,6 @@ fn write_some(pipe: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
     Ok(written)
 }
 
-/// What a socket had no room for yet: a message goes out whole, whatever becomes of who wanted it sent. Bytes leave in the order
-/// in which they came.
-#[derive(Debug, Default)]
-pub struct Outbox {
-    unsent: Mutex<Unsent>,
-    more: Notify,
-}
-
 /// What could not be sent at once. A plugin's variables are among it, which may be secret.
 #[derive(Debug, Default)]
 struct Unsent {
@@ -223,66 +277,6 @@ impl Unsent {
             // It may have held a large result.
             *self = Self::default();
         }
-    }
-}
-
-impl Outbox {
-    /// Sends `bytes` by `write`, as far as it takes them at once, and keeps the rest for [`Outbox::flush`].
-    pub fn send(&self, bytes: &[u8], write: impl FnOnce(&[u8]) -> io::Result<usize>) -> io::Result<()> {
-        let mut unsent = lock(&self.unsent);
-        let sent = if unsent.left().is_empty() { at_once(write(bytes))? } else { 0 };
-        if sent < bytes.len() {
-            unsent.add(&bytes[sent..]);
-            self.more.notify_one();
-        }
-        Ok(())
-    }
-
-    /// Keeps `bytes` until [`Outbox::flush_now`].
-    pub fn keep(&self, bytes: &[u8]) {
-        lock(&self.unsent).add(bytes);
-    }
-
-    /// Has [`Outbox::flush`] see to what is still kept.
-    pub fn go_on(&self) {
-        if !self.is_empty() {
-            self.more.notify_one();
-        }
-    }
-
-    pub fn is_empty(&self) -> bool {
-        lock(&self.unsent).left().is_empty()
-    }
-
-    /// Sends by `write` what is kept, whenever the socket is `writable`. Returns when that fails. Nothing is lost when this is
-    /// dropped, and begun again.
-    pub async fn flush<Fut: Future<Output = io::Result<()>>>(
-        &self,
-        writable: impl Fn() -> Fut,
-        write: impl Fn(&[u8]) -> io::Result<usize>,
-    ) -> io::Error {
-        loop {
-            while !self.is_empty() {
-                if let Err(error) = writable().await {
-                    return error;
-                }
-                if let Err(error) = self.flush_now(&write) {
-                    return error;
-                }
-            }
-            self.more.notified().await;
-        }
-    }
-
-    /// Sends by `write` what there is room for now of what is kept.
-    pub fn flush_now(&self, write: impl FnOnce(&[u8]) -> io::Result<usize>) -> io::Result<()> {
-        let mut unsent = lock(&self.unsent);
-        if unsent.left().is_empty() {
-            return Ok(());
-        }
-        let sent = at_once(write(unsent.left()))?;
-        unsent.sent(sent);
-        Ok(())
     }
 }
 
@@ -324,7 +318,6 @@ pub fn adopt(number: RawFd) -> io::Result<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::{Cell, RefCell};
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
 
@@ -395,35 +388,39 @@ mod tests {
 
     #[tokio::test]
     async fn what_does_not_go_at_once_goes_later_in_order() {
-        let outbox = Outbox::default();
-        let sent = RefCell::new(Vec::new());
-        let room = Cell::new(3);
-        let write = |bytes: &[u8]| {
-            let taken = bytes.len().min(room.take());
-            sent.borrow_mut().extend_from_slice(&bytes[..taken]);
-            if taken == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(taken) }
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let socket = Socket::new(near).unwrap();
+        let mut all: Vec<u8> = Vec::new();
+        let mut send = |number: u8| {
+            socket.send(&[number; 10_000]).unwrap();
+            all.extend([number; 10_000]);
         };
-        outbox.send(b"ab", write).unwrap();
-        outbox.send(b"cdef", write).unwrap();
-        outbox.send(b"gh", write).unwrap();
-        assert_eq!(*sent.borrow(), b"ab");
-        let writable = || {
-            let gone_with_all = outbox.is_empty();
-            room.set(2);
-            std::future::ready(if gone_with_all { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) })
-        };
-        let flush = outbox.flush(writable, write);
+        while socket.has_sent_all() {
+            send(1);
+        }
+        (2..10).for_each(send);
+        let mut read = vec![0; all.len()];
+        let reader = std::thread::spawn(move || {
+            far.read_exact(&mut read).unwrap();
+            (read, far)
+        });
         let all_is_sent = async {
-            while sent.borrow().len() < 8 {
+            while !socket.has_sent_all() {
                 tokio::task::yield_now().await;
             }
         };
         tokio::select! {
-            error = flush => panic!("{error}"),
+            error = socket.flush() => panic!("{error}"),
             () = all_is_sent => {}
         }
-        assert_eq!(*sent.borrow(), b"abcdefgh");
-        assert!(outbox.is_empty());
+        let (read, far) = reader.join().unwrap();
+        assert!(read == all);
+        drop(far);
+        // What is kept goes when it is asked for, and not before.
+        socket.keep(b"more");
+        socket.go_on();
+        assert_eq!(socket.flush().await.kind(), io::ErrorKind::BrokenPipe);
+        assert!(!socket.has_sent_all());
     }
 
     #[test]

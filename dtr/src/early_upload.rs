@@ -196,42 +196,31 @@ fn follow(
     grown: watch::Receiver<Growth>,
     encoding: Encoding,
 ) -> impl AsyncRead + Unpin + Send {
-    let follower = Follower { file, grown, encoding, position: 0 };
-    StreamReader::new(Box::pin(stream::try_unfold(follower, Follower::next)))
-}
-
-struct Follower {
-    file: Arc<File>,
-    grown: watch::Receiver<Growth>,
-    encoding: Encoding,
-    position: u64,
-}
-
-impl Follower {
-    async fn next(mut self) -> io::Result<Option<(Cursor<Vec<u8>>, Self)>> {
-        let (position, encoding) = (self.position, self.encoding);
-        let is_enough = |growth: &Growth| {
-            let turned = growth.encoding() != encoding;
-            turned || growth.complete || growth.so_far.length >= position + READ_BYTES
-        };
-        let growth = *self.grown.wait_for(is_enough).await.map_err(io::Error::other)?;
-        if growth.encoding() != encoding {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "it turned out to be no text"));
+    let next = move |position: u64| {
+        let (file, mut grown) = (Arc::clone(&file), grown.clone());
+        async move {
+            let is_enough = |growth: &Growth| {
+                let turned = growth.encoding() != encoding;
+                turned || growth.complete || growth.so_far.length >= position + READ_BYTES
+            };
+            let growth = *grown.wait_for(is_enough).await.map_err(io::Error::other)?;
+            if growth.encoding() != encoding {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "it turned out to be no text"));
+            }
+            let wanted = growth.so_far.length.saturating_sub(position).min(READ_BYTES);
+            if wanted == 0 {
+                return Ok(None);
+            }
+            let mut bytes = vec![0; usize::try_from(wanted).map_err(io::Error::other)?];
+            let read = tokio::task::spawn_blocking(move || {
+                // With a position of its own: the capture writes at that of the file.
+                file.read_exact_at(&mut bytes, position).map(|()| bytes)
+            });
+            let bytes = read.await.map_err(io::Error::other)??;
+            Ok(Some((Cursor::new(bytes), position + wanted)))
         }
-        let wanted = growth.so_far.length.saturating_sub(position).min(READ_BYTES);
-        if wanted == 0 {
-            return Ok(None);
-        }
-        let mut bytes = vec![0; usize::try_from(wanted).map_err(io::Error::other)?];
-        let file = Arc::clone(&self.file);
-        let read = tokio::task::spawn_blocking(move || {
-            // With a position of its own: the capture writes at that of the file.
-            file.read_exact_at(&mut bytes, position).map(|()| bytes)
-        });
-        let bytes = read.await.map_err(io::Error::other)??;
-        self.position += wanted;
-        Ok(Some((Cursor::new(bytes), self)))
-    }
+    };
+    StreamReader::new(Box::pin(stream::try_unfold(0, next)))
 }
 
 #[cfg(test)]

@@ -15,13 +15,12 @@ use std::pin::pin;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use bson::Bson;
 use disbatch_core::files::{
     EntryPath, FileSet, FilesError, LONGEST, PathError, PatternError, RESERVED_PREFIX, SetName,
 };
 use disbatch_core::identity::Identity;
 use disbatch_core::lifecycle::Lifecycle;
-use disbatch_core::model::{Queue, Task, TaskFiles};
+use disbatch_core::model::{Queue, TaskFiles};
 use disbatch_core::store::{Store, StoreError};
 use tokio::sync::Semaphore;
 
@@ -62,7 +61,7 @@ impl<'a> Exchange<'a> {
         let owner = Identity::of(&work.setup.config).map_err(|error| error.to_string())?;
         let root = Root::open(work.folder.path().map_err(|error| error.to_string())?, owner.as_ref())
             .map_err(|error| format!("cannot open the private folder: {error}"))?;
-        let tenant = text(task, "tenant").or(queue.tenant()).map(str::to_owned);
+        let tenant = task.rest.get_str("tenant").ok().or(queue.tenant()).map(str::to_owned);
         Ok(Some(Self {
             ledger: work.ledger,
             begun: work.begun,
@@ -158,10 +157,6 @@ async fn take_back(ledger: &Ledger, begun: &Begun) {
 
 pub fn is_own(name: &str, task: &str) -> bool {
     name.starts_with(RESERVED_PREFIX) || name.starts_with(task)
-}
-
-fn text<'a>(task: &'a Task, field: &str) -> Option<&'a str> {
-    task.rest.get(field).and_then(Bson::as_str)
 }
 
 /// Why files cannot be brought or stored. One line each.

@@ -196,16 +196,14 @@ impl Folder {
     /// Moves it to `idle` if it is empty and as it was made, and leaves it.
     ///
     /// One that belongs to another user is not used again: that user can put anything in its place at any time.
-    fn set_aside(mut self, idle: &Path) -> io::Result<bool> {
+    fn set_aside(self, idle: &Path) -> io::Result<bool> {
         let found = fs::symlink_metadata(&self.0)?;
         let is_as_new = found.is_dir()
             && found.uid() == Uid::effective().as_raw()
             && found.permissions().mode() & 0o7777 == MODE
             && fs::read_dir(&self.0)?.next().is_none();
         if is_as_new {
-            fs::rename(&self.0, idle)?;
-            self.0.clear();
-            std::env::set_current_dir(HOME)?;
+            self.move_to(idle)?;
         }
         Ok(is_as_new)
     }

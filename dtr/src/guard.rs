@@ -70,7 +70,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::Instant;
 
-use crate::descriptors::{Outbox, PipeSink, PipeSource, Socket};
+use crate::descriptors::{PipeSink, PipeSource, Socket};
 use crate::folder;
 use crate::isolation::Isolation;
 use crate::lock;
@@ -200,7 +200,6 @@ static THERE: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 struct Shared {
     process: u32,
     socket: Socket,
-    outbox: Outbox,
     reports: Mutex<Reports>,
     last: AtomicU64,
     gone: AtomicBool,
@@ -234,7 +233,6 @@ impl Guard {
         Ok(Self(Arc::new(Shared {
             process: guard.id(),
             socket: Socket::new(near)?,
-            outbox: Outbox::default(),
             reports: Mutex::default(),
             last: AtomicU64::new(0),
             gone: AtomicBool::new(false),
@@ -275,15 +273,15 @@ impl Drop for Shared {
 impl Shared {
     /// Never waits: a guard that does not take orders is stopped, or gone.
     fn send(&self, order: &ToGuard) {
-        if let Err(error) = self.outbox.send(&order.to_bytes(), |bytes| self.socket.try_write(bytes)) {
+        if let Err(error) = self.socket.send(&order.to_bytes()) {
             tracing::debug!(%error, "the guard does not take orders");
         }
     }
 
     fn send_with(&self, bytes: &[u8], descriptors: &[OwnedFd]) -> io::Result<()> {
         // What was kept back while nobody waited for a report.
-        self.outbox.flush_now(|bytes| self.socket.try_write(bytes))?;
-        if !self.outbox.is_empty() {
+        self.socket.flush_now()?;
+        if !self.socket.has_sent_all() {
             return Err(io::Error::other("the guard does not take orders"));
         }
         let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
@@ -293,7 +291,7 @@ impl Shared {
             return Err(io::Error::other("a plugin gets too many descriptors"));
         }
         // They go with the first byte; without one they would be lost.
-        self.outbox.send(bytes, |bytes| {
+        self.socket.send_by(bytes, |bytes| {
             match sendmsg(&self.socket, &[IoSlice::new(bytes)], &mut along, SendFlags::NOSIGNAL) {
                 Ok(0) | Err(Errno::AGAIN) => Err(io::Error::other("the guard does not take orders")),
                 sent => Ok(sent?),
@@ -333,7 +331,7 @@ impl Shared {
         }
         let ended = tokio::select! {
             ended = self.listen() => ended,
-            error = self.outbox.flush(|| self.socket.writable(), |bytes| self.socket.try_write(bytes)) => Err(error),
+            error = self.socket.flush() => Err(error),
         };
         if let Err(error) = ended {
             tracing::debug!(%error, "the guard is gone");

@@ -18,7 +18,7 @@ use disbatch_core::live::{LiveStream, Piece};
 use disbatch_core::model::{Status, Task};
 use disbatch_core::output::{Encoding, StreamName};
 use disbatch_core::recordings::CommonPart;
-use disbatch_core::store::{Store, StoreError};
+use disbatch_core::store::{Store, StoreError, millis, of_millis};
 use disbatch_core::task::{
     Commit, Detached, Finish, Finished, Renewed, Run, STORAGE, Start, Started, Wishes,
 };
@@ -70,6 +70,8 @@ struct Inner {
     /// And the number of the assignment.
     link: Option<(Link, i64)>,
     connection: Connection,
+    /// That by which reports are stored.
+    reporter: OnceCell<Store>,
     /// How often something was saved.
     saved: AtomicI64,
 }
@@ -86,8 +88,8 @@ impl Ledger {
         link: Option<(Link, i64)>,
         connection: Connection,
     ) -> Self {
-        let saved = AtomicI64::new(0);
-        Self(Arc::new(Inner { config, lifecycle, link, connection, saved }))
+        let (reporter, saved) = (OnceCell::new(), AtomicI64::new(0));
+        Self(Arc::new(Inner { config, lifecycle, link, connection, reporter, saved }))
     }
 
     /// The runner's own connection, which is made when it is needed first.
@@ -107,6 +109,15 @@ impl Ledger {
         retry(what, patience, &self.0.lifecycle, once).await
     }
 
+    /// Repeats what asks the DEN or the database until it works. It is told whether an earlier attempt may have come through.
+    pub async fn keep_trying<T, Fut: Future<Output = Result<T, StoreError>>>(
+        &self,
+        what: &str,
+        operation: impl FnMut(bool) -> Fut,
+    ) -> Result<T, StoreError> {
+        retry(what, Patience::Endless, &self.0.lifecycle, operation).await
+    }
+
     /// Starts a task without the DEN. Keeps trying for a while.
     pub async fn start(&self, start: &Start) -> Result<(Task, Run), Failure> {
         let begin = async |store: &Store| store.start_task(start).await;
@@ -119,10 +130,7 @@ impl Ledger {
     /// Renews the lease of `run` through the DEN. `None`: without it, see [`Ledger::renew`].
     pub async fn ask_to_renew(&self, lease: Duration) -> Option<Hold> {
         match self.ask(Ask::Renew, lease / 3).await? {
-            Answer::Held { until_ms, wishes } => {
-                let until = Duration::from_millis(u64::try_from(until_ms).unwrap_or(0));
-                Some(Hold::Held { until, wishes })
-            }
+            Answer::Held { until_ms, wishes } => Some(Hold::Held { until: of_millis(until_ms), wishes }),
             Answer::Lost => Some(Hold::Lost),
             other => self.misunderstood(&other),
         }
@@ -137,15 +145,15 @@ impl Ledger {
     }
 
     pub async fn progress(&self, run: &Run, progress: Document) -> Result<(), StoreError> {
-        if self.is_linked() && self.ask_for(Ask::Progress(progress.clone())).await {
+        if self.ask_for(Ask::Progress(progress.clone())).await {
             return Ok(());
         }
         self.store().await?.record_progress(run, progress).await
     }
 
     pub async fn save_storage(&self, run: &Run, storage: Bson) -> Result<(), StoreError> {
-        let (saved, number) = (doc! { STORAGE: storage.clone() }, self.next_number());
-        if self.is_linked() && self.ask_for(Ask::Storage { saved, number }).await {
+        let (saved, number) = (doc! { STORAGE: storage.clone() }.into(), self.next_number());
+        if self.ask_for(Ask::Storage { saved, number }).await {
             return Ok(());
         }
         self.store().await?.save_storage(run, storage, number).await
@@ -153,20 +161,39 @@ impl Ledger {
 
     pub async fn record_steps(&self, run: &Run, states: &[Document]) -> Result<(), StoreError> {
         let number = self.next_number();
-        if self.is_linked() && self.ask_for(Ask::Steps { states: states.to_vec(), number }).await {
+        if self.ask_for(Ask::Steps { states: states.to_vec(), number }).await {
             return Ok(());
         }
         self.store().await?.record_steps(run, states, number).await
     }
 
+    /// Stores a report, as the user `plugin` where there is one: the runner's own may lack the privilege. Keeps trying.
+    pub async fn store_report(&self, mut report: Document) -> Result<(), StoreError> {
+        let connect = || async {
+            match self.0.config.auth.password(Role::Plugin) {
+                Some(_) => Store::connect(&self.0.config, Role::Plugin).await,
+                None => self.store().await.cloned(),
+            }
+        };
+        // With an id of its own, a repeated insert is recognised.
+        if !report.contains_key("_id") {
+            report.insert("_id", ObjectId::new());
+        }
+        let report = &report;
+        self.keep_trying("storing a report", |again| async move {
+            match self.0.reporter.get_or_try_init(connect).await?.insert_report(report.clone()).await {
+                Err(error) if again && error.is_duplicate_key() => Ok(()),
+                other => other,
+            }
+        })
+        .await
+    }
+
     /// Writes live output, and removes what is too old of it.
     pub async fn write_live(&self, of: LiveStream, piece: &Piece) -> Result<(), StoreError> {
-        if self.is_linked() {
-            let offset = i64::try_from(piece.offset).unwrap_or(i64::MAX);
-            let bytes = piece.bytes.clone();
-            if self.ask_for(Ask::Live { stream: of.stream, offset, bytes }).await {
-                return Ok(());
-            }
+        let offset = i64::try_from(piece.offset).unwrap_or(i64::MAX);
+        if self.ask_for(Ask::Live { stream: of.stream, offset, bytes: piece.bytes.clone() }).await {
+            return Ok(());
         }
         let store = self.store().await?;
         store.append_live(of, piece.offset, &piece.bytes).await?;
@@ -185,6 +212,10 @@ impl Ledger {
     /// Whether a file of this length is stored through the DEN, if it is there.
     pub fn takes(&self, length: u64) -> bool {
         self.is_linked() && length <= LARGEST_UPLOAD
+    }
+
+    fn is_linked(&self) -> bool {
+        self.0.link.as_ref().is_some_and(|(link, _)| link.is_up())
     }
 
     /// Stores a small file through the DEN. Tells whether it has; if not, it still may.
@@ -214,7 +245,7 @@ impl Ledger {
         open: impl Fn() -> io::Result<(Encoding, R)>,
     ) -> Result<(), StoreError> {
         let open = &open;
-        retry("storing output", Patience::Endless, &self.0.lifecycle, |again| async move {
+        self.keep_trying("storing output", |again| async move {
             let store = self.store().await?;
             if again {
                 store.delete_output(id).await?;
@@ -238,11 +269,9 @@ impl Ledger {
 
     /// Keeps what recordings have in common. Tells whether they may name it: nothing depends on that.
     pub async fn keep_common(&self, part: &CommonPart, text: &str) -> bool {
-        if self.is_linked() {
-            let ask = Ask::KeepCommon { part: part.clone(), text: text.to_owned() };
-            if let Some(answer) = self.ask(ask, ANSWER_TAKES).await {
-                return answer == Answer::Done;
-            }
+        let ask = Ask::KeepCommon { part: part.clone(), text: text.to_owned() };
+        if let Some(answer) = self.ask(ask, ANSWER_TAKES).await {
+            return answer == Answer::Done;
         }
         let keep = async { Ok::<_, StoreError>(self.store().await?.keep_common(part, text).await) };
         matches!(timeout(ANSWER_TAKES, keep).await, Ok(Ok(true)))
@@ -255,25 +284,19 @@ impl Ledger {
         finish: &Finish,
         again: Option<Duration>,
     ) -> Result<Finished, StoreError> {
-        if self.is_linked()
-            && let Some(finished) = self.ask_to_finish(finish, again).await
-        {
-            return Ok(finished);
+        // What the task has put out is in it: not copied where nobody takes the copy.
+        if self.is_linked() {
+            let copy = Box::new(finish.clone());
+            let ask = match again {
+                None => Ask::Finish(copy),
+                Some(pause) => Ask::RetryLater { finish: copy, pause_ms: millis(pause) },
+            };
+            if let Some(finished) = self.ask_to_end(ask).await {
+                return Ok(finished);
+            }
         }
         let end = async |store: &Store| store.end_attempt(run, finish, again).await;
         Box::pin(self.insist("storing the result", Patience::Endless, end)).await
-    }
-
-    async fn ask_to_finish(&self, finish: &Finish, again: Option<Duration>) -> Option<Finished> {
-        let finish = Box::new(finish.clone());
-        let ask = match again {
-            None => Ask::Finish(finish),
-            Some(pause) => {
-                let pause_ms = i64::try_from(pause.as_millis()).unwrap_or(i64::MAX);
-                Ask::RetryLater { finish, pause_ms }
-            }
-        };
-        self.ask_to_end(ask).await
     }
 
     async fn ask_to_end(&self, ask: Ask) -> Option<Finished> {
@@ -336,10 +359,6 @@ impl Ledger {
         }
     }
 
-    fn is_linked(&self) -> bool {
-        self.0.link.as_ref().is_some_and(|(link, _)| link.is_up())
-    }
-
     /// Asks for something to be done. Tells whether it is.
     async fn ask_for(&self, ask: Ask) -> bool {
         match self.ask(ask, ANSWER_TAKES).await {
@@ -375,8 +394,8 @@ impl Ledger {
         fingerprint: &str,
         silence: Duration,
     ) -> Result<bool, StoreError> {
-        let timeout_ms = i64::try_from(silence.as_millis()).unwrap_or(i64::MAX);
-        match self.ask(Ask::Register { token: fingerprint.to_owned(), timeout_ms }, ANSWER_TAKES).await {
+        let ask = Ask::Register { token: fingerprint.to_owned(), timeout_ms: millis(silence) };
+        match self.ask(ask, ANSWER_TAKES).await {
             Some(Answer::Done) => return Ok(true),
             Some(Answer::Lost) => return Ok(false),
             Some(other) => drop(self.misunderstood::<()>(&other)),

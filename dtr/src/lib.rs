@@ -37,12 +37,15 @@ mod supervision;
 mod warm;
 mod work;
 
+use std::io;
 use std::process::ExitCode;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use clap::Parser;
+use disbatch_core::lock;
 use disbatch_core::process::{close_inherited, forbid_core_dumps};
 use disbatch_core::telemetry::last_words;
+
+use crate::setup::{Args, Ending, Failure};
 
 /// Does what the command line says. Returns the process's exit status.
 pub fn main() -> ExitCode {
@@ -68,33 +71,10 @@ pub fn as_part_of_runner() -> Option<ExitCode> {
 
 /// Runs one task, or one after the other.
 fn run_tasks() -> ExitCode {
-    let args = setup::Args::parse();
-    if args.man_page {
-        return match setup::Args::print_man_page() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                last_words("dtr", &error);
-                setup::Failure::Setup(error).exit_code()
-            }
-        };
-    }
-    let kept: Vec<i32> = args.link.into_iter().collect();
-    match close_inherited(&kept) {
-        Ok(()) => work(args),
-        Err(error) => {
-            last_words("dtr", &error);
-            setup::Failure::Setup(error).exit_code()
-        }
-    }
-}
-
-#[tokio::main(flavor = "current_thread")]
-async fn work(args: setup::Args) -> ExitCode {
-    // One would have passwords of the database and secure parameters of tasks in it. Plugins may be allowed theirs.
-    let ended = match (forbid_core_dumps(), args.link) {
-        (Err(error), _) => Err(setup::Failure::Setup(error)),
-        (Ok(()), None) => Box::pin(run::run(args)).await,
-        (Ok(()), Some(link)) => session::run(&args, link).await,
+    let args = Args::parse();
+    let ended = match args.man_page {
+        true => Args::print_man_page().map(|()| Ending::Stored).map_err(Failure::Setup),
+        false => prepare(args.link).map_err(Failure::Setup).and_then(|()| work(args)),
     };
     match ended {
         Ok(ending) => ending.exit_code(),
@@ -105,7 +85,17 @@ async fn work(args: setup::Args) -> ExitCode {
     }
 }
 
-/// Locks `mutex`, also where somebody has panicked who had locked it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// Keeps from plugins what this process has inherited, besides the link, and from the disk what it knows.
+fn prepare(link: Option<i32>) -> io::Result<()> {
+    close_inherited(link.as_slice())?;
+    // One would have passwords of the database and secure parameters of tasks in it. Plugins may be allowed theirs.
+    forbid_core_dumps()
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn work(args: Args) -> Result<Ending, Failure> {
+    match args.link {
+        None => Box::pin(run::run(args)).await,
+        Some(link) => session::run(&args, link).await,
+    }
 }

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::custody::Nudges;
-use crate::descriptors::{Outbox, Socket};
+use crate::descriptors::Socket;
 use crate::lock;
 use crate::post::Post;
 
@@ -42,7 +42,6 @@ pub struct Postman(Arc<Shared>, Nudges);
 #[derive(Debug)]
 struct Shared {
     socket: Socket,
-    outbox: Outbox,
     news: Mutex<News>,
     last: AtomicI64,
     closed: CancellationToken,
@@ -67,7 +66,6 @@ impl Link {
     pub fn open(socket: OwnedFd, nudges: Nudges) -> io::Result<(Self, Incoming, Postman)> {
         let shared = Arc::new(Shared {
             socket: Socket::new(socket.into())?,
-            outbox: Outbox::default(),
             news: Mutex::default(),
             last: AtomicI64::new(0),
             closed: CancellationToken::new(),
@@ -102,7 +100,7 @@ impl Link {
             return false;
         }
         match self.0.send_now(these.into_iter().map(|of| ToDen::Taken { of })) {
-            Ok(()) => self.0.outbox.is_empty(),
+            Ok(()) => self.0.socket.has_sent_all(),
             Err(error) => {
                 self.give_up(&error);
                 false
@@ -218,10 +216,7 @@ impl Postman {
     async fn run(&self) {
         let shared = &self.0;
         let flush = async {
-            let error = shared
-                .outbox
-                .flush(|| shared.socket.writable(), |bytes| shared.socket.try_write(bytes))
-                .await;
+            let error = shared.socket.flush().await;
             tracing::debug!(%error, "cannot send to the DEN");
             Link(Arc::clone(shared)).close();
             // What has come in is still read.
@@ -275,10 +270,10 @@ impl Shared {
     fn send(&self, message: &ToDen) -> io::Result<()> {
         let message = encode(message)?;
         if self.gathers.load(Ordering::Relaxed) {
-            self.outbox.keep(&message);
+            self.socket.keep(&message);
             return Ok(());
         }
-        self.outbox.send(&message, |bytes| self.socket.try_write(bytes))
+        self.socket.send(&message)
     }
 
     /// The same at once, after what was kept.
@@ -287,16 +282,16 @@ impl Shared {
         for message in messages {
             bytes.extend(encode(&message)?);
         }
-        self.outbox.flush_now(|bytes| self.socket.try_write(bytes))?;
-        self.outbox.send(&bytes, |bytes| self.socket.try_write(bytes))
+        self.socket.flush_now()?;
+        self.socket.send(&bytes)
     }
 
     /// Sends what was kept. What there is no room for goes later.
     fn send_gathered(&self) {
-        if !self.outbox.is_empty() {
+        if !self.socket.has_sent_all() {
             // An error shows again when that is done.
-            let _broken = self.outbox.flush_now(|bytes| self.socket.try_write(bytes));
-            self.outbox.go_on();
+            let _broken = self.socket.flush_now();
+            self.socket.go_on();
         }
     }
 }

@@ -20,11 +20,11 @@ use disbatch_core::output::StreamName;
 use disbatch_core::process;
 use disbatch_core::secrets::SecureParams;
 use serde_json::Value;
-use tokio::io::{AsyncReadExt, copy, sink};
+use tokio::io::AsyncReadExt;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
-use crate::capture::{Capture, Captures};
+use crate::capture::Captures;
 use crate::custody::Nudges;
 use crate::folder::{self, Folders, Lodging};
 use crate::ledger::{Connection, Ledger};
@@ -43,9 +43,6 @@ const LONGEST: Duration = Duration::from_secs(30 * 86_400);
 
 /// How long a plugin may take to end when it is told to.
 const GRACE: Duration = Duration::from_secs(10);
-
-/// Output is handed on in pieces of so many bytes at most.
-const PIECE: usize = 64 * 1024;
 
 #[derive(Debug)]
 pub struct Rehearsal {
@@ -108,7 +105,7 @@ pub fn folder() -> io::Result<PathBuf> {
 pub async fn run(rehearsal: Rehearsal, mut say: impl FnMut(Word)) -> io::Result<Rehearsed> {
     let (mut streams, captures) = Streams::new();
     let performed = perform(rehearsal, captures, (&mut streams, &mut say)).await?;
-    streams.hand_on_the_rest(&performed.outcome, &mut say).await?;
+    streams.hand_on_the_rest(&performed.outcome, &mut say)?;
     Ok(Rehearsed::of(performed))
 }
 
@@ -286,32 +283,14 @@ impl Streams {
     }
 
     /// Hands on what comes with the end: why a plugin was not begun with, which no tap has seen.
-    async fn hand_on_the_rest(&self, outcome: &Outcome, say: &mut impl FnMut(Word)) -> io::Result<()> {
+    fn hand_on_the_rest(&self, outcome: &Outcome, say: &mut impl FnMut(Word)) -> io::Result<()> {
         for ((name, _, shown), stream) in self.taps.iter().zip([&outcome.stdout, &outcome.stderr]) {
-            hand_on_from(*name, stream, *shown, say).await?;
+            let rest = usize::try_from(stream.len().saturating_sub(*shown)).map_err(io::Error::other)?;
+            if rest > 0 {
+                say(Word::Output(*name, stream.tail(rest)?));
+            }
         }
         Ok(())
-    }
-}
-
-async fn hand_on_from(
-    name: StreamName,
-    stream: &Capture,
-    shown: u64,
-    say: &mut impl FnMut(Word),
-) -> io::Result<()> {
-    if stream.len() <= shown {
-        return Ok(());
-    }
-    let mut reader = stream.reader()?;
-    copy(&mut (&mut reader).take(shown), &mut sink()).await?;
-    let mut piece = vec![0; PIECE];
-    loop {
-        let read = reader.read(&mut piece).await?;
-        if read == 0 {
-            return Ok(());
-        }
-        say(Word::Output(name, piece[..read].to_vec()));
     }
 }
 

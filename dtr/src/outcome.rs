@@ -84,16 +84,14 @@ impl Verdict {
         }
         let more = ended.control.facts.map(|facts| doc! { "engine": facts }).unwrap_or_default();
         Self {
-            status,
             result: ended.control.result,
-            note,
             pause,
             has_left: ended.facts.exit.alone,
             detached: ended.control.detach && ended.exit.success() && reason.is_none(),
             more,
-            held: [None, None],
             facts: Some(ended.facts),
             reason,
+            ..Self::without_plugin(status, note)
         }
     }
 
@@ -213,7 +211,7 @@ impl Outcome {
     /// With the times of its output in `exit`, if that took a while.
     pub fn timed(mut self) -> Self {
         if let Some(exit) = &mut self.exit {
-            let marks = [&self.stdout, &self.stderr].map(Capture::marks);
+            let marks = [&self.stdout, &self.stderr].map(|stream| &stream.marks);
             exit.extend(output::timed(self.stdout.began(), marks).unwrap_or_default());
         }
         self

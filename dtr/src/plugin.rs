@@ -22,6 +22,7 @@ use disbatch_core::task::Run;
 use disbatch_shell::Params;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
+use tokio_util::io::InspectReader;
 
 use crate::capture::Captures;
 use crate::confine::Confinement;
@@ -248,7 +249,7 @@ async fn feed_and_listen(
     let streams = async {
         tokio::join!(
             feed,
-            captures.stdout.drain(ear.over(out_pipe, relay)),
+            captures.stdout.drain(InspectReader::new(out_pipe, |bytes: &[u8]| ear.hear(bytes, relay))),
             captures.stderr.drain(err_pipe),
             control.listen(control_pipe, relay),
         );

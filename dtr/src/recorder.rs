@@ -22,6 +22,7 @@ use disbatch_core::output::StreamName;
 use disbatch_core::plugin::{Engine, Plugin};
 use disbatch_core::recordings::{CommonPart, Recorded};
 use disbatch_core::secrets::{FIELD, NamedSecrets};
+use disbatch_core::store::millis;
 use disbatch_wire::bundles::{
     ControlLine, OutputPiece, PluginFile, RecordedPlugin, RecordedStep, Recording, VERSION, Variable,
 };
@@ -225,7 +226,7 @@ impl Recorder {
         if files.is_none() {
             own.cut.push("the files of the plugin: to read them took too long".to_owned());
         }
-        let keep_ms = i64::try_from(keep.as_millis()).unwrap_or(i64::MAX);
+        let keep_ms = millis(keep);
         let common = Common::new(queue, parts, files.unwrap_or_default(), environment);
         let now = SystemClock.now();
         let mut part = commons.part(&common, now, keep_ms);

@@ -2,23 +2,17 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
 use bson::{Bson, Document, doc};
-use disbatch_core::config::{Config, Role};
-use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::model::STEPS;
-use disbatch_core::store::{Store, StoreError};
 use disbatch_core::task::{Run, STORAGE};
-use tokio::sync::{OnceCell, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 
 use crate::ledger::Ledger;
 use crate::local::Word;
 use crate::recorder::Recorder;
-use crate::retry::{Patience, retry};
 use crate::steps::OfStep;
 
 /// Progress and storage are written at most so often.
@@ -40,25 +34,10 @@ pub struct Relay {
     storage: watch::Sender<Option<Bson>>,
     steps: watch::Sender<Option<Vec<Document>>>,
     reports: mpsc::Sender<Document>,
-    used: Used,
     /// The step whose plugin this is for, if the task has several.
     step: Option<OfStep>,
     /// What records the attempt, if that is wanted.
     pub recorder: Option<Recorder>,
-}
-
-/// Whether anything was said on the plugin's side. Clones share that.
-#[derive(Debug, Clone, Default)]
-pub struct Used(Arc<AtomicBool>);
-
-impl Used {
-    fn note(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    fn is_noted(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
 }
 
 /// The database's side.
@@ -71,25 +50,19 @@ pub struct Inbox {
 }
 
 pub fn channel() -> (Relay, Inbox) {
-    let (progress, progress_inbox) = watch::channel(None);
-    let (storage, storage_inbox) = watch::channel(None);
-    let (steps, steps_inbox) = watch::channel(None);
+    let (progress, storage, steps) = Default::default();
     let (reports, reports_inbox) = mpsc::channel(WAITING_REPORTS);
+    let relay = Relay { progress, storage, steps, reports, step: None, recorder: None };
     let inbox = Inbox {
-        progress: progress_inbox,
-        storage: storage_inbox,
-        steps: steps_inbox,
+        progress: relay.progress.subscribe(),
+        storage: relay.storage.subscribe(),
+        steps: relay.steps.subscribe(),
         reports: reports_inbox,
     };
-    (Relay { progress, storage, steps, reports, used: Used::default(), step: None, recorder: None }, inbox)
+    (relay, inbox)
 }
 
 impl Relay {
-    /// Tells, as long as anything of it is there, whether anything was said.
-    pub fn used(&self) -> Used {
-        self.used.clone()
-    }
-
     /// The same for the plugin of a step.
     pub fn within(&self, step: OfStep) -> Self {
         Self { step: Some(step), ..self.clone() }
@@ -111,13 +84,11 @@ impl Relay {
             Some(step) => step.progress(&progress),
             None => progress,
         };
-        self.used.note();
         self.progress.send_replace(Some(progress));
     }
 
     /// Remembers what is to be saved; the latest word counts.
     pub fn save(&self, storage: Bson) {
-        self.used.note();
         self.storage.send_replace(Some(storage));
     }
 
@@ -134,7 +105,6 @@ impl Relay {
     }
 
     pub fn steps(&self, states: Vec<Document>) {
-        self.used.note();
         self.steps.send_replace(Some(states));
     }
 
@@ -144,37 +114,42 @@ impl Relay {
     }
 
     pub async fn report(&self, report: Document) {
-        self.used.note();
         if self.reports.send(report).await.is_err() {
             tracing::error!("a report came after the end of the task and is lost");
         }
     }
 }
 
-/// Does both, of which `work` speaks to the relay, and `inbox` is what [`Inbox::work`] makes of that. Most tasks have nothing to
-/// say; nothing is begun for them then.
-pub async fn beside<T, F: Future<Output = Vec<String>>>(
-    work: impl Future<Output = T>,
-    inbox: impl FnOnce() -> F,
-    used: Used,
-) -> (T, Vec<String>) {
-    let mut work = pin!(work);
-    let mut inbox = pin!(async {
-        // Nobody is woken up for that: this is polled right after the work.
-        poll_fn(|_| if used.is_noted() { Poll::Ready(()) } else { Poll::Pending }).await;
-        Box::pin(inbox()).await
-    });
-    tokio::select! {
-        biased;
-        done = &mut work => {
-            let complaints = if used.is_noted() { inbox.await } else { Vec::new() };
-            (done, complaints)
-        }
-        complaints = &mut inbox => (work.await, complaints),
-    }
-}
-
 impl Inbox {
+    /// Does `work`, which has the plugin's side, and what is to be done here beside it. Most tasks have nothing to say; nothing is
+    /// begun for them then. No clone of the plugin's side may outlive `work`: it would be waited for. Returns complaints as well.
+    pub async fn beside<T>(
+        self,
+        work: impl Future<Output = T>,
+        (ledger, run): (&Ledger, &Run),
+    ) -> (T, Vec<String>) {
+        let mut work = pin!(work);
+        let mut written = pin!(async {
+            // Nobody is woken up for that: this is polled right after the work.
+            let is_used = poll_fn(|_| self.is_used()).await;
+            if is_used { Box::pin(self.work(ledger, run)).await } else { Vec::new() }
+        });
+        tokio::select! {
+            biased;
+            done = &mut work => (done, written.await),
+            complaints = &mut written => (work.await, complaints),
+        }
+    }
+
+    /// Whether anything was said: no as soon as nothing can be any more.
+    fn is_used(&self) -> Poll<bool> {
+        let has_word = self.progress.borrow().is_some()
+            || self.storage.borrow().is_some()
+            || self.steps.borrow().is_some()
+            || !self.reports.is_empty();
+        if has_word || self.reports.is_closed() { Poll::Ready(has_word) } else { Poll::Pending }
+    }
+
     /// The next report, `None` when the plugin's side is closed.
     pub async fn next_report(&mut self) -> Option<Document> {
         self.reports.recv().await
@@ -205,21 +180,14 @@ impl Inbox {
 
     /// Writes everything to the database until the plugin's side is closed. Returns complaints about what the database
     /// refused.
-    pub async fn work(
-        mut self,
-        ledger: &Ledger,
-        config: &Config,
-        run: &Run,
-        lifecycle: &Lifecycle,
-    ) -> Vec<String> {
+    async fn work(mut self, ledger: &Ledger, run: &Run) -> Vec<String> {
         let progress = write_progress(self.progress.clone(), ledger, run);
-        let storage = write_storage(self.storage.clone(), ledger, run, lifecycle);
-        let steps = write_steps(self.steps.clone(), ledger, run, lifecycle);
+        let storage = write_storage(self.storage.clone(), ledger, run);
+        let steps = write_steps(self.steps.clone(), ledger, run);
         let reports = async {
             let mut complaints = Notes::default();
-            let writer = OnceCell::new();
             while let Some(report) = self.next_report().await {
-                if let Err(error) = write_report(&writer, ledger, config, report, lifecycle).await
+                if let Err(error) = ledger.store_report(report).await
                     && complaints.add(&format!("a report could not be stored: {error}"))
                 {
                     tracing::error!(%error, "a report could not be stored");
@@ -264,14 +232,11 @@ async fn write_storage(
     mut latest: watch::Receiver<Option<Bson>>,
     ledger: &Ledger,
     run: &Run,
-    lifecycle: &Lifecycle,
 ) -> Option<String> {
     let mut refused = None;
     while let Some(storage) = newest(&mut latest).await {
-        let write = retry("saving the storage", Patience::Endless, lifecycle, |_| {
-            ledger.save_storage(run, storage.clone())
-        });
-        refused = write.await.err();
+        let write = |_| ledger.save_storage(run, storage.clone());
+        refused = ledger.keep_trying("saving the storage", write).await.err();
         if let Some(error) = &refused {
             tracing::error!(%error, "what the plugin has saved could not be stored");
         }
@@ -281,47 +246,13 @@ async fn write_storage(
 }
 
 /// Writes how far the steps are: each change at once, unless the one before is still under way.
-async fn write_steps(
-    mut latest: watch::Receiver<Option<Vec<Document>>>,
-    ledger: &Ledger,
-    run: &Run,
-    lifecycle: &Lifecycle,
-) {
+async fn write_steps(mut latest: watch::Receiver<Option<Vec<Document>>>, ledger: &Ledger, run: &Run) {
     while let Some(states) = newest(&mut latest).await {
-        let write =
-            retry("recording the steps", Patience::Endless, lifecycle, |_| ledger.record_steps(run, &states));
-        if let Err(error) = write.await {
+        let write = |_| ledger.record_steps(run, &states);
+        if let Err(error) = ledger.keep_trying("recording the steps", write).await {
             tracing::error!(%error, "cannot record how far the steps are");
         }
     }
-}
-
-/// Reports are written as the user `plugin` where there is one: the runner's own may lack the privilege.
-async fn write_report(
-    writer: &OnceCell<Store>,
-    ledger: &Ledger,
-    config: &Config,
-    mut report: Document,
-    lifecycle: &Lifecycle,
-) -> Result<(), StoreError> {
-    let connect = || async {
-        match config.auth.password(Role::Plugin) {
-            Some(_) => Store::connect(config, Role::Plugin).await,
-            None => ledger.store().await.cloned(),
-        }
-    };
-    // With an id of its own, a repeated insert is recognised.
-    if !report.contains_key("_id") {
-        report.insert("_id", bson::oid::ObjectId::new());
-    }
-    let report = &report;
-    retry("storing a report", Patience::Endless, lifecycle, |again| async move {
-        match writer.get_or_try_init(connect).await?.insert_report(report.clone()).await {
-            Err(error) if again && error.write_failure().is_some_and(|f| f.is_duplicate_key()) => Ok(()),
-            other => other,
-        }
-    })
-    .await
 }
 
 /// What was wrong with what a plugin said, as lines for its task's standard error: neither many nor long, however much it says.

@@ -9,7 +9,7 @@ use disbatch_core::config::Config;
 use disbatch_core::model::Task;
 use disbatch_core::secrets::{FIELD, Keys, Sealed, SecureParams};
 use serde::Serialize;
-use zeroize::Zeroize;
+use zeroize::{Zeroize, Zeroizing};
 
 use crate::plugin::Worker;
 
@@ -19,11 +19,7 @@ const WORKER: &str = "worker";
 /// Those of a task; none if it has none. Keys are read each time, so that a runner that has been there for long knows new
 /// ones too.
 pub fn of(task: &Task, config: &Config) -> Result<Option<SecureParams>, String> {
-    let sealed = match Sealed::of(task) {
-        Ok(Some(sealed)) => sealed,
-        Ok(None) => return Ok(None),
-        Err(error) => return Err(why(&error)),
-    };
+    let Some(sealed) = Sealed::of(task).map_err(|error| why(&error))? else { return Ok(None) };
     let keys = Keys::load(config);
     let keys = keys
         .map_err(|error| why(&format!("they were encrypted with the key {}, and {error}", sealed.key())))?;
@@ -65,7 +61,7 @@ fn why(reason: &dyn Display) -> String {
 /// Bytes that are overwritten when they are left out or dropped, and where they have been when they move to where there is
 /// more room.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Wiped(Vec<u8>);
+pub struct Wiped(Zeroizing<Vec<u8>>);
 
 impl Wiped {
     pub fn extend(&mut self, bytes: &[u8]) {
@@ -78,9 +74,9 @@ impl Wiped {
         let needed = self.0.len().saturating_add(more);
         if needed > self.0.capacity() {
             // A vector that grows by itself leaves a copy behind.
-            let mut larger = Vec::with_capacity(needed.max(self.0.capacity().saturating_mul(2)));
+            let mut larger: Vec<u8> = Vec::with_capacity(needed.max(self.0.capacity().saturating_mul(2)));
             larger.extend_from_slice(&self.0);
-            std::mem::replace(&mut self.0, larger).zeroize();
+            self.0 = larger.into();
         }
     }
 
@@ -91,12 +87,6 @@ impl Wiped {
         self.0.copy_within(first.., 0);
         self.0[left..].zeroize();
         self.0.truncate(left);
-    }
-}
-
-impl Drop for Wiped {
-    fn drop(&mut self) {
-        self.0.zeroize();
     }
 }
 
@@ -116,7 +106,7 @@ impl DerefMut for Wiped {
 
 impl From<Vec<u8>> for Wiped {
     fn from(bytes: Vec<u8>) -> Self {
-        Self(bytes)
+        Self(bytes.into())
     }
 }
 

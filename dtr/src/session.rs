@@ -5,13 +5,13 @@
 
 use std::pin::pin;
 use std::sync::LazyLock;
-use std::time::Duration;
 
 use bson::{DateTime, RawDocumentBuf, doc};
 use disbatch_core::clock::{Clock, SystemClock};
 use disbatch_core::definitions::{Definition, manifests};
 use disbatch_core::link::{Assignment, Go};
 use disbatch_core::model::{Status, Task};
+use disbatch_core::store::of_millis;
 use disbatch_core::task::{Run, Start};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -220,7 +220,7 @@ impl Place<'_> {
             }
             None => {}
         }
-        match timeout(millis(assignment.lease_ms) / 3, word.come()).await {
+        match timeout(of_millis(assignment.lease_ms) / 3, word.come()).await {
             Ok(Some(Some(go))) => started(self.kit, assignment, go),
             Ok(Some(None)) => {
                 let Run { task, node, .. } = assignment.run;
@@ -240,10 +240,6 @@ fn is_its_own(failure: &Failure) -> bool {
     matches!(failure, Failure::NotClaimed { .. } | Failure::TakenAway { .. })
 }
 
-fn millis(ms: i64) -> Duration {
-    Duration::from_millis(u64::try_from(ms).unwrap_or(0))
-}
-
 /// A task that has been started, with what its DEN says of it besides. Until when it has to be done is still to be said.
 fn begun(kit: &Kit, task: Task, assignment: Assignment, asked: Asked) -> Begun {
     let read = |raw: &RawDocumentBuf| {
@@ -259,7 +255,7 @@ fn begun(kit: &Kit, task: Task, assignment: Assignment, asked: Asked) -> Begun {
         run: assignment.run,
         asked,
         until_deadline: None,
-        lease: millis(assignment.lease_ms),
+        lease: of_millis(assignment.lease_ms),
     }
 }
 
@@ -267,8 +263,8 @@ fn begun(kit: &Kit, task: Task, assignment: Assignment, asked: Asked) -> Begun {
 fn started(kit: &Kit, assignment: Assignment, go: Go) -> Result<Begun, Failure> {
     let mut task: Task = bson::deserialize_from_slice(assignment.task.as_bytes())?;
     mark_started(&mut task, &assignment);
-    let asked = Asked::for_plugin_until(millis(go.until_ms), millis(assignment.lease_ms));
-    let until_deadline = go.deadline_in_ms.map(millis);
+    let asked = Asked::for_plugin_until(of_millis(go.until_ms), of_millis(assignment.lease_ms));
+    let until_deadline = go.deadline_in_ms.map(of_millis);
     Ok(Begun { until_deadline, ..begun(kit, task, assignment, asked) })
 }
 
@@ -280,7 +276,7 @@ fn mark_started(task: &mut Task, assignment: &Assignment) {
     let at = assignment.at;
     task.status = Status::Running;
     task.mtime = Some(at.into());
-    let lease_until = DateTime::from_millis(at.timestamp_millis().saturating_add(assignment.lease_ms));
+    let lease_until = at.saturating_add_millis(assignment.lease_ms);
     let pid = i64::from(*PID);
     task.rest.extend(doc! { "started": at, "pid": pid, "lease_until": lease_until });
     if let Ok(history) = task.rest.get_array_mut("history") {
@@ -307,7 +303,7 @@ async fn start(kit: &Kit, assignment: Assignment, ledger: &Ledger) -> Result<Beg
         claim: run.instance.clone().map(|instance| (run.attempt, instance)),
         claimed: assignment.task.get_datetime("mtime").ok(),
         at,
-        lease: millis(assignment.lease_ms),
+        lease: of_millis(assignment.lease_ms),
         pid: std::process::id(),
         waiting: None,
     };
@@ -319,5 +315,5 @@ async fn start(kit: &Kit, assignment: Assignment, ledger: &Ledger) -> Result<Beg
 
 /// The time by this host's clock, and later than `at`.
 fn after(at: DateTime) -> DateTime {
-    SystemClock.now().max(DateTime::from_millis(at.timestamp_millis().saturating_add(1)))
+    SystemClock.now().max(at.saturating_add_millis(1))
 }

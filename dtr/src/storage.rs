@@ -1,16 +1,11 @@
 //! What a plugin saves for the next run of its task's schedule: any JSON value, said over the control channel or on a line of
 //! standard output.
 
-use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
 use bson::{Bson, doc};
 use disbatch_core::budget;
 use disbatch_core::model::to_bson;
 use disbatch_core::task::STORAGE;
 use serde_json::Value;
-use tokio::io::{AsyncRead, ReadBuf};
 
 use crate::control::LONGEST_LINE;
 use crate::relay::{Notes, Relay};
@@ -57,10 +52,6 @@ impl Ear {
             rest = &rest[end + 1..];
         }
         self.take(rest);
-    }
-
-    pub fn over<'a, R>(&'a mut self, source: R, relay: &'a Relay) -> Overheard<'a, R> {
-        Overheard { source, ear: self, relay }
     }
 
     /// What was wrong, as lines for the task's standard error.
@@ -114,35 +105,10 @@ impl Ear {
     }
 }
 
-/// A stream that somebody listens to.
-#[derive(Debug)]
-pub struct Overheard<'a, R> {
-    source: R,
-    ear: &'a mut Ear,
-    relay: &'a Relay,
-}
-
-impl<R: AsyncRead + Unpin> AsyncRead for Overheard<'_, R> {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        let before = buffer.filled().len();
-        let polled = Pin::new(&mut this.source).poll_read(context, buffer);
-        if let Some(new) = buffer.filled().get(before..) {
-            this.ear.hear(new, this.relay);
-        }
-        polled
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
     use serde_json::json;
-    use tokio::io::AsyncReadExt;
 
     use super::*;
     use crate::relay;
@@ -208,16 +174,6 @@ mod tests {
         ear.hear(&b"[saveJobStorage] nope\n".repeat(100), &relay);
         assert_eq!(relay.saved(), Some(Bson::Int32(1)));
         assert_eq!(ear.notes().count(), 11, "ten complaints, and how many more there were");
-    }
-
-    #[tokio::test]
-    async fn the_stream_passes_unchanged() {
-        let (relay, _inbox) = relay::channel();
-        let text = b"a\n[saveJobStorage] 1\nb";
-        let mut ear = Ear::default();
-        let mut passed = Vec::new();
-        ear.over(&text[..], &relay).read_to_end(&mut passed).await.unwrap();
-        assert_eq!((&passed[..], relay.saved()), (&text[..], Some(Bson::Int32(1))));
     }
 
     proptest! {

@@ -56,36 +56,37 @@ const BELIEVED_FOR: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub struct Keeper {
     process: Option<Process>,
-    marks: Marks,
+    seen: Seen,
 }
 
-/// What tells whether a program was changed, as it was seen last.
-#[derive(Debug, Default)]
-struct Marks(Option<Seen>);
-
-/// A program, and the files of the plugin's folder that it is given, as they were at some time.
-#[derive(Debug)]
-struct Seen {
-    program: PathBuf,
+/// What a plugin is started with, and what tells whether that, or what it is given of the plugin's folder, was changed.
+#[derive(Debug, PartialEq, Eq)]
+struct Program {
+    path: PathBuf,
     arguments: Vec<String>,
-    marks: Arc<[Mark]>,
-    at: Instant,
+    marks: Vec<Mark>,
 }
 
-impl Marks {
-    fn of(&mut self, plugin: &Plugin) -> Arc<[Mark]> {
-        let is_same = |seen: &&Seen| seen.program == plugin.program && seen.arguments == plugin.arguments;
-        match self.0.as_ref().filter(is_same).filter(|seen| seen.at.elapsed() < BELIEVED_FOR) {
-            Some(seen) => Arc::clone(&seen.marks),
-            None => {
-                let (program, arguments) = (plugin.program.clone(), plugin.arguments.clone());
-                // What is elsewhere may be what the plugin works on, which changes with each task.
-                let is_own = |path: &&Path| plugin.folder.as_ref().is_some_and(|own| path.starts_with(own));
-                let files = arguments.iter().map(Path::new).filter(is_own);
-                let marks = [program.as_path()].into_iter().chain(files).filter_map(Mark::of).collect();
-                Arc::clone(&self.0.insert(Seen { program, arguments, marks, at: Instant::now() }).marks)
-            }
+/// The program that was looked at last, and when.
+#[derive(Debug, Default)]
+struct Seen(Option<(Arc<Program>, Instant)>);
+
+impl Seen {
+    fn of(&mut self, plugin: &Plugin) -> Arc<Program> {
+        if let Some((program, at)) = &self.0
+            && (&program.path, &program.arguments) == (&plugin.program, &plugin.arguments)
+            && at.elapsed() < BELIEVED_FOR
+        {
+            return Arc::clone(program);
         }
+        let (path, arguments) = (plugin.program.clone(), plugin.arguments.clone());
+        // What is elsewhere may be what the plugin works on, which changes with each task.
+        let is_own = |path: &&Path| plugin.folder.as_ref().is_some_and(|own| path.starts_with(own));
+        let files = arguments.iter().map(Path::new).filter(is_own);
+        let marks = [path.as_path()].into_iter().chain(files).filter_map(Mark::of).collect();
+        let program = Arc::new(Program { path, arguments, marks });
+        self.0 = Some((Arc::clone(&program), Instant::now()));
+        program
     }
 }
 
@@ -93,12 +94,10 @@ impl Marks {
 #[derive(Debug, Clone, PartialEq)]
 struct Key {
     name: PluginName,
-    program: PathBuf,
-    arguments: Vec<String>,
+    program: Arc<Program>,
     limits: Warm,
     confinement: Option<Confinement>,
     secrets: NamedSecrets,
-    marks: Arc<[Mark]>,
 }
 
 impl Keeper {
@@ -115,7 +114,7 @@ impl Keeper {
         admit(&job, guards.isolation())?;
         let mut line = task_line(&job)?;
         let mut said = Said { captures, ear: Ear::default(), control: Control::of(job.task.id), relay };
-        let key = Key::of(plugin, limits, (&job, guards.isolation()), self.marks.of(plugin));
+        let key = Key::of((plugin, limits), (&job, guards.isolation()), &mut self.seen);
         let (mut starts, mut until) = (0, job.until);
         loop {
             let mut process = match self.fit_for(&key).await {
@@ -210,8 +209,8 @@ async fn start(
     environment.add(guard::RUNNER_VARIABLE, std::process::id().to_string());
     let started = guards.spawn(Spawn {
         until: *until,
-        program: key.program.clone(),
-        arguments: key.arguments.iter().map(OsString::from).collect(),
+        program: key.program.path.clone(),
+        arguments: key.program.arguments.iter().map(OsString::from).collect(),
         environment,
         folder: "/".into(),
         descriptors: 0,
@@ -258,19 +257,16 @@ impl Said<'_> {
 
 impl Key {
     fn of(
-        plugin: &Plugin,
-        limits: Warm,
+        (plugin, limits): (&Plugin, Warm),
         (job, isolation): (&Job<'_>, &Isolation),
-        marks: Arc<[Mark]>,
+        seen: &mut Seen,
     ) -> Self {
         Self {
             name: job.name.clone(),
-            program: plugin.program.clone(),
-            arguments: plugin.arguments.clone(),
+            program: seen.of(plugin),
             limits,
             confinement: isolation.confinement(&plugin.manifest),
             secrets: job.about.secrets.clone(),
-            marks,
         }
     }
 

@@ -17,7 +17,7 @@ use std::time::Duration;
 use bson::RawDocumentBuf;
 use disbatch_core::clock::boot_time;
 use disbatch_core::config::{Config, ConfigError};
-use disbatch_core::model::{Queue, Rules, Status, Task, Trial, whole_number};
+use disbatch_core::model::{Queue, Rules, Status, Task, whole_number};
 use disbatch_core::plugin::{Engine, Manifest};
 use disbatch_core::schedules::ForRun;
 use disbatch_core::secrets::SecureParams;
@@ -38,7 +38,6 @@ use crate::lock;
 use crate::outcome::{self, Outcome};
 use crate::plugin::{self, Job};
 use crate::recorder::{Commons, Sums};
-use crate::retry::{Patience, retry};
 use crate::setup::Setup;
 use crate::steps;
 use crate::supervision::{self, Supervision};
@@ -178,13 +177,13 @@ impl Work<'_> {
         let Begun { task, run, .. } = self.begun;
         let rules = Rules::of(task, self.begun.known_queue());
         let (supervisor, supervision) = supervision::channel();
-        let (custody, live) = (Custody::default(), Live::new(self.ledger, run));
-        let keep = custody.keep(self.ledger, (self.begun, rules), supervisor, nudged);
+        let custody = Custody::new(self.ledger, (self.begun, rules), supervisor);
+        let live = Live::new(self.ledger, run);
         // Now the output is in its place, or whoever has taken the task away has kept what was written.
         let work = live.beside(self.carry_through(kit, (&rules, supervision), (&custody, &live)));
         tokio::select! {
             biased;
-            never = keep => match never {},
+            never = custody.keep(nudged) => match never {},
             never = self.show() => match never {},
             done = work => done,
         }
@@ -195,7 +194,7 @@ impl Work<'_> {
         &self,
         kit: &Kit,
         (rules, supervision): (&Rules, Supervision),
-        (custody, live): (&Custody, &Live<'_>),
+        (custody, live): (&Custody<'_>, &Live<'_>),
     ) -> Result<(Outcome, Delivered), StoreError> {
         let Begun { task, run, until_deadline, .. } = self.begun;
         let early = Early::new(self.ledger, run, self.setup.gfs);
@@ -236,8 +235,7 @@ impl Work<'_> {
             custody.end();
             if detached { Delivered::Detached } else { Delivered::NotRunning }
         } else {
-            let trial = self.begun.known_queue().and_then(|queue| Trial::of(queue, task));
-            deliver(self.ledger, (task, run), &outcome, (self.setup.gfs, &early, trial)).await?
+            deliver(self, &outcome, &early).await?
         };
         files::settle(self, delivered).await;
         Ok((outcome, delivered))
@@ -282,11 +280,8 @@ impl Work<'_> {
         let Begun { run, asked, lease, .. } = self.begun;
         let mut until = asked.plugin_until(*lease);
         while until < boot_time().saturating_add(*lease / 2) {
-            let renewal =
-                Box::pin(retry("renewing the lease", Patience::Endless, &self.setup.lifecycle, |_| {
-                    self.ledger.renew(run, *lease)
-                }));
-            match renewal.await? {
+            let renew = |_| self.ledger.renew(run, *lease);
+            match Box::pin(self.ledger.keep_trying("renewing the lease", renew)).await? {
                 Hold::Held { until: longer, .. } => until = longer,
                 // The time of its first lease is over, so it will not be started.
                 Hold::Lost => return Ok(Duration::ZERO),

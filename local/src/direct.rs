@@ -101,7 +101,7 @@ pub fn nobody(name: &UserName) -> String {
 /// What the audit has of a user.
 pub fn user_document(rights: &Rights) -> Document {
     let grants: Vec<Document> = rights.grants().iter().map(Grant::document).collect();
-    doc! { "role": rights.everywhere().map(Role::name), "grants": grants }
+    doc! { "role": rights.everywhere().map(Role::as_str), "grants": grants }
 }
 
 /// A queue as the lists have it.

@@ -73,7 +73,7 @@ fn role(owner: &User, asked: Option<Role>) -> anyhow::Result<Role> {
 /// What the audit has of it.
 fn document(new: &NewToken, days: Option<u32>) -> Document {
     let ids = |queues: &BTreeSet<QueueId>| queues.iter().map(|queue| queue.0).collect::<Vec<_>>();
-    let mut document = doc! { "user": new.user.as_str(), "role": new.role.name() };
+    let mut document = doc! { "user": new.user.as_str(), "role": new.role.as_str() };
     if let Some(queues) = &new.queues {
         document.insert("queues", ids(queues));
     }
@@ -128,7 +128,7 @@ fn value(token: &Token, names: &QueueNames) -> Value {
         "id": token.id.to_hex(),
         "name": token.name,
         "user": token.user,
-        "role": token.role.name(),
+        "role": token.role.as_str(),
         "queues": queues,
         "created": token.created.map(time),
         "expires": token.expires.map(time),

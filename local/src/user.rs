@@ -147,7 +147,7 @@ const TABLE: Table<Row> = Table {
         Column { title: "Name", cell: |user| user.name.clone(), cut: Cut::Early },
         Column {
             title: "On all queues",
-            cell: |user| user.role.map_or("", Role::name).to_owned(),
+            cell: |user| user.role.map_or("", Role::as_str).to_owned(),
             cut: Cut::Never,
         },
         Column { title: "On some", cell: grants_of, cut: Cut::Early },

@@ -7,7 +7,9 @@ use anyhow::{Context, bail, ensure};
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use disbatch_core::clock::SystemClock;
+use disbatch_core::live::LiveStream;
 use disbatch_core::model::{QueueId, TaskId};
+use disbatch_core::output::StreamName;
 use disbatch_core::store::{Store, collections};
 use disbatch_core::task::TaskOptions;
 use disbatch_mongod::testing::{self, TestDatabase};
@@ -151,6 +153,16 @@ impl World {
         let queues = self.database().collection::<Document>("queues");
         queues.update_one(doc! { "_id": queue }, doc! { "$set": fields }).await?;
         Ok(())
+    }
+
+    /// What there is of the output of an attempt while it runs: standard output and standard error.
+    pub async fn live(&self, task: TaskId, attempt: i64) -> anyhow::Result<(Vec<u8>, Vec<u8>)> {
+        let store = self.store();
+        let all = async |stream| {
+            let pieces = store.read_live(LiveStream { task, attempt, stream }, 0, usize::MAX).await?;
+            anyhow::Ok(pieces.into_iter().flat_map(|piece| piece.bytes).collect::<Vec<u8>>())
+        };
+        Ok((all(StreamName::Stdout).await?, all(StreamName::Stderr).await?))
     }
 
     /// Submits tasks as the DCI does.

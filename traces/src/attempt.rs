@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bson::{Bson, DateTime, Document};
 use disbatch_core::model::{Place, Status, TraceContext, whole_number};
-use disbatch_core::task::Run;
+use disbatch_core::task::{Run, long_ago};
 use opentelemetry::KeyValue;
 use opentelemetry::trace::SpanKind;
 
@@ -125,8 +125,7 @@ impl Tracer {
         let run = |times| part("run", format!("run {}", attempt.plugin), times, ended.error);
         match (ended.at, ended.ran) {
             (Some(at), Some(ran)) => {
-                let millis = i64::try_from(ran.as_millis()).unwrap_or(i64::MAX);
-                let started = DateTime::from_millis(at.timestamp_millis().saturating_sub(millis)).max(begun);
+                let started = long_ago(at, ran).max(begun);
                 part("prepare", "prepare".to_owned(), (begun, started), None);
                 run((started, at));
                 part("settle", "settle".to_owned(), (at, stored), None);

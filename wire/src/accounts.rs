@@ -3,44 +3,33 @@
 use std::fmt;
 use std::str::FromStr;
 
+use disbatch_values::words;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_with::skip_serializing_none;
 
 use crate::liberal::{Set, given};
 
-/// What somebody may do. Each may do what those before it may.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub enum Role {
-    /// May look at queues, tasks and their output.
-    Viewer,
-    /// May submit tasks.
-    Submitter,
-    /// May change queues, nodes and the balance, and cancel, retry and delete tasks.
-    Operator,
-    /// May see what everybody has done, and what users there are.
-    Admin,
-}
-
-impl Role {
-    /// From the least to the most.
-    pub const ALL: [Self; 4] = [Self::Viewer, Self::Submitter, Self::Operator, Self::Admin];
-
-    /// As it is written.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Viewer => "viewer",
-            Self::Submitter => "submitter",
-            Self::Operator => "operator",
-            Self::Admin => "admin",
-        }
+words! {
+    /// What somebody may do. Each may do what those before it may.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+    pub enum Role {
+        /// May look at queues, tasks and their output.
+        Viewer = "viewer",
+        /// May submit tasks.
+        Submitter = "submitter",
+        /// May change queues, nodes and the balance, and cancel, retry and delete tasks.
+        Operator = "operator",
+        /// May see what everybody has done, and what users there are.
+        Admin = "admin",
     }
 }
 
 impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.write_str(self.as_str())
     }
 }
 
@@ -49,7 +38,7 @@ impl FromStr for Role {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("'{text}' is no role: expected viewer, submitter, operator or admin");
-        Self::ALL.into_iter().find(|role| role.name() == text).ok_or_else(wrong)
+        Self::named(text).ok_or_else(wrong)
     }
 }
 
@@ -128,17 +117,15 @@ pub struct Account {
 }
 
 /// A role on one queue, or on the queues of a tenant.
+#[skip_serializing_none]
 #[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Grant {
     /// The queue's id.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
     /// The queue's name; null if it is not there.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub name: Option<Option<String>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     pub role: Role,
 }
@@ -218,7 +205,7 @@ mod tests {
     fn roles_have_an_order_and_names() {
         assert!(Role::ALL.is_sorted());
         for role in Role::ALL {
-            assert_eq!(role.name().parse(), Ok(role));
+            assert_eq!(role.as_str().parse(), Ok(role));
         }
         assert_eq!(
             "root".parse::<Role>().unwrap_err(),

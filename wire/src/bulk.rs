@@ -3,9 +3,10 @@
 use disbatch_values::words;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_with::skip_serializing_none;
 
 use crate::liberal::given;
-use crate::options;
+use crate::{Object, options};
 
 /// How many are answered.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -69,52 +70,40 @@ pub struct NewBulk {
 }
 
 /// Which tasks: all that is given must be so.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"queue": "mail", "status": [2], "older_than": 86400})))]
 pub struct BulkFilter {
     /// A queue's name or id, or `*` for all queues.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
     /// A status, or several. Without it: any that the action applies to, save that a retry leaves out tasks that
     /// succeeded (1).
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<i32>>))]
     pub status: Option<Vec<i64>>,
     /// Not changed for so many seconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>, minimum = 0))]
     pub older_than: Option<Value>,
     /// Ids of tasks, at most 100,000.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ids: Option<Vec<String>>,
     /// The name of the node that they were given to.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// The name or id of the schedule that made them.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
     /// Their group.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// Their tenant.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     /// Tags that they must have, all of them.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<String>>,
     /// Tags of which they must have one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub any_tags: Option<Vec<String>>,
     /// Made at this time or later, as their ids say: ISO 8601, UTC unless it has a zone, seconds since 1970, or an age (`2h`, `7d`).
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub created_since: Option<Value>,
     /// Made before this time.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub created_until: Option<Value>,
     /// Whether a delete is for archived tasks too, which it is unless this is false. Other actions leave them alone.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub archive: Option<bool>,
 }
 
@@ -158,8 +147,7 @@ pub struct BulkJob {
     #[cfg_attr(feature = "openapi", schema(value_type = BulkAction))]
     pub action: String,
     /// As it was asked for, with the queue's id.
-    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
-    pub filter: Value,
+    pub filter: Object,
     pub reason: Option<String>,
     /// Who wanted it.
     pub by: String,

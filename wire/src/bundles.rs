@@ -11,9 +11,9 @@
 //! | `files/SHA256` | what is in the files that the task got, up to [`LARGEST_FILES`] bytes of all of them |
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_with::skip_serializing_none;
 
-use crate::options;
+use crate::{Object, options};
 
 /// The version of the format that is described here. A reader refuses others.
 pub const VERSION: u32 = 1;
@@ -89,11 +89,10 @@ pub struct Bundle {
     /// The plugin's name.
     pub plugin: String,
     /// The version of the plugin that ran, if one was chosen for the attempt, or the recorded manifest says one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// The queue's document.
-    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
-    pub queue: Value,
+    pub queue: Object,
     /// The node that had it, if any had.
     pub node: Option<String>,
     /// What came of it.
@@ -101,7 +100,7 @@ pub struct Bundle {
     /// Standard output and standard error.
     pub streams: Vec<Stream>,
     /// The file sets of the task, if it has some.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub files: Option<BundledFiles>,
     /// What the plugin was given besides and is not in the bundle, because it is secret: `secure_params`, and names of variables.
     pub secrets: Vec<String>,
@@ -110,21 +109,17 @@ pub struct Bundle {
 }
 
 /// What came of an attempt, as its task has it.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Outcome {
     /// The status; one that is not above 0 has not ended.
     pub status: i64,
     /// How the plugin ended, and what it used: times in seconds, memory in bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
-    pub exit: Option<Value>,
+    pub exit: Option<Object>,
     /// The structured result.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
-    pub result: Option<Value>,
+    pub result: Option<Object>,
     /// Why it ended so, where that is not the plugin's doing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// How its steps ended, in their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -132,33 +127,30 @@ pub struct Outcome {
 }
 
 /// What came of a step.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct StepOutcome {
     /// What people call it.
     pub name: String,
     /// The plugin that does it; that of the queue if none is named.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plugin: Option<String>,
     /// The status; -2 if it was not begun.
     pub status: i64,
     /// When it began: ISO 8601, UTC.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<String>,
     /// When it ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<String>,
 }
 
 /// The file sets of a task.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct BundledFiles {
     /// What it got.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input: Option<BundledSet>,
     /// What it left.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<BundledSet>,
 }
 
@@ -215,8 +207,7 @@ pub struct Recording {
     /// When the plugin began: ISO 8601, UTC. Times of what follows are milliseconds since then.
     pub at: String,
     /// The queue's document as it was.
-    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
-    pub queue: Value,
+    pub queue: Object,
     /// The plugin; that of the first step if there are several.
     pub plugin: RecordedPlugin,
     /// The steps, if the task has some.
@@ -286,8 +277,7 @@ pub struct RecordedPlugin {
     /// Its own version, if its manifest has one.
     pub version: String,
     /// Its manifest, with the defaults left out.
-    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
-    pub manifest: Value,
+    pub manifest: Object,
     /// Its program, files of its folder, and of its Perl module.
     pub files: Vec<PluginFile>,
 }

@@ -1,7 +1,9 @@
 //! Plugins, and definitions of them that the database has, known to clients as workers.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_with::skip_serializing_none;
+
+use crate::Object;
 
 /// A plugin that the database defines.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -26,8 +28,7 @@ pub struct Definition {
     /// Why it makes no plugin, if it makes none.
     pub problem: Option<String>,
     /// What was defined. Values of headers and variables are `(hidden)`, save for administrators.
-    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
-    pub definition: Value,
+    pub definition: Object,
     /// It grows with each change; 0 if the document was put into the database by other means.
     pub rev: i64,
     /// Who has changed it last.
@@ -56,6 +57,7 @@ pub struct DetailedPlugin {
 }
 
 /// Whether a definition could be stored.
+#[skip_serializing_none]
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = WorkerCheck, example = json!({
     "valid": false, "error": "worker.image: must be given",
@@ -63,16 +65,11 @@ pub struct DetailedPlugin {
 pub struct DefinitionCheck {
     pub valid: bool,
     /// What is wrong.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub engine: Option<String>,
     /// The manifest that it is.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
-    pub plugin: Option<Value>,
+    pub plugin: Option<Object>,
 }
 
 /// What became of them, by name.

@@ -34,7 +34,7 @@ pub struct FileVersion {
 }
 
 /// Which files, and which versions are told besides.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
 pub struct FileSearch {
     /// The number of the version; the newest unless given.

@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::{apply, skip_serializing_none};
 
+use crate::Object;
 use crate::liberal::{Flag, Text};
 
 /// Something that was done, and by whom.
@@ -51,8 +53,7 @@ pub struct AuditEntry {
     /// The collection that tasks were made of.
     pub collection: Option<String>,
     /// The filter of a bulk job.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
-    pub filter: Option<Value>,
+    pub filter: Option<Object>,
     /// The bulk job.
     pub job: Option<String>,
     /// The state of a bulk job that is over.
@@ -209,8 +210,7 @@ pub struct MomentLimits {
     /// Its name.
     pub name: String,
     /// Those that were set: `threads`, `paused`, `accepting`, `maxthreads`, `draining` and others.
-    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
-    pub settings: Value,
+    pub settings: Object,
     /// Whether the audit reaches back to the moment. If not, they may have been others.
     pub known: bool,
 }
@@ -242,6 +242,7 @@ pub struct MomentEvent {
 }
 
 /// Which events are wanted: all that is given must be so.
+#[apply(Option<Text> => #[cfg_attr(feature = "openapi", param(value_type = Option<String>))])]
 #[derive(Debug, Clone, Default, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
 pub struct EventSearch {
@@ -255,13 +256,10 @@ pub struct EventSearch {
     #[cfg_attr(feature = "openapi", param(value_type = Option<bool>))]
     pub ended: Option<Flag>,
     /// Of tasks that this schedule made, by name or id.
-    #[cfg_attr(feature = "openapi", param(value_type = Option<String>))]
     pub schedule: Option<Text>,
     /// Of tasks of this group.
-    #[cfg_attr(feature = "openapi", param(value_type = Option<String>))]
     pub group: Option<Text>,
     /// Of tasks of this tenant.
-    #[cfg_attr(feature = "openapi", param(value_type = Option<String>))]
     pub tenant: Option<Text>,
     /// Of tasks with all of these tags, with commas between them.
     #[cfg_attr(feature = "openapi", param(value_type = Option<String>, example = "customer=7"))]
@@ -271,11 +269,11 @@ pub struct EventSearch {
     pub any_tags: Option<Value>,
     /// What happened after the event with this id, for clients that cannot set the header, which goes before it.
     #[serde(rename = ".after")]
-    #[cfg_attr(feature = "openapi", param(value_type = Option<String>))]
     pub after: Option<Text>,
 }
 
 /// A change of a task's status. What the task does not have is left out.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "id": "6b0003bb686c8275d8013333", "queue": "6b0003bb686c8275d70dc2f1", "queue_name": "mail", "status": 1,
@@ -285,10 +283,8 @@ pub struct TaskEvent {
     /// The task's id.
     pub id: String,
     /// The id of its queue.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
     /// What that is called now.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_name: Option<String>,
     /// What it changed to.
     pub status: i64,
@@ -299,21 +295,16 @@ pub struct TaskEvent {
     /// Whether the task is over.
     pub ended: bool,
     /// The node that has it, or had it last.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// The id of the schedule that made it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
     /// Its group.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// Its tenant.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     /// Its tags.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
     /// When it changed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mtime: Option<String>,
 }

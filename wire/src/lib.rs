@@ -25,6 +25,9 @@ pub mod tenants;
 
 use serde::{Deserialize, Serialize};
 
+/// A value that is an object. OpenAPI describes it so because of this name.
+pub type Object = serde_json::Value;
+
 /// An id of the database.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"$oid": "6b0003bb686c8275d70dc2f1"})))]

@@ -44,9 +44,6 @@ pub fn is_true(value: Option<&Value>) -> bool {
 }
 
 /// Reads a field that was given, whatever it says. With `default`, one that was not is `None`.
-///
-/// # Errors
-/// Those of `T`.
 pub fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(value: D) -> Result<Option<T>, D::Error> {
     T::deserialize(value).map(Some)
 }
@@ -116,20 +113,16 @@ impl FromStr for Flag {
 }
 
 /// A whole number from `LEAST` to `MOST`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Value")]
 pub struct Whole<const LEAST: i64, const MOST: i64>(pub i64);
 
-impl<const LEAST: i64, const MOST: i64> Whole<LEAST, MOST> {
-    fn of(value: &Value) -> Result<Self, String> {
-        let number = integer(value).filter(|number| !value.is_boolean() && (LEAST..=MOST).contains(number));
-        number.map(Self).ok_or_else(|| format!("must be from {LEAST} to {MOST}"))
-    }
-}
+impl<const LEAST: i64, const MOST: i64> TryFrom<Value> for Whole<LEAST, MOST> {
+    type Error = String;
 
-impl<'de, const LEAST: i64, const MOST: i64> Deserialize<'de> for Whole<LEAST, MOST> {
-    fn deserialize<D: Deserializer<'de>>(value: D) -> Result<Self, D::Error> {
-        Self::of(&Value::deserialize(value)?).map_err(D::Error::custom)
+    fn try_from(value: Value) -> Result<Self, String> {
+        let number = integer(&value).filter(|number| !value.is_boolean() && (LEAST..=MOST).contains(number));
+        number.map(Self).ok_or_else(|| format!("must be from {LEAST} to {MOST}"))
     }
 }
 
@@ -137,20 +130,19 @@ impl<const LEAST: i64, const MOST: i64> FromStr for Whole<LEAST, MOST> {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::of(&text.into())
+        Value::from(text).try_into()
     }
 }
 
 /// A length of time in whole seconds. What is none stays as it is, for the server to say so.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(transparent)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(from = "Value")]
 pub struct Seconds(pub Value);
 
-impl<'de> Deserialize<'de> for Seconds {
-    fn deserialize<D: Deserializer<'de>>(value: D) -> Result<Self, D::Error> {
-        let value = Value::deserialize(value)?;
+impl From<Value> for Seconds {
+    fn from(value: Value) -> Self {
         let number = integer(&value).filter(|_| !value.is_boolean());
-        Ok(Self(number.map_or(value, Value::from)))
+        Self(number.map_or(value, Value::from))
     }
 }
 

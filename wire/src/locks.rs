@@ -1,6 +1,7 @@
 //! Locks, and graphs of tasks.
 
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::options;
 
@@ -68,33 +69,29 @@ pub struct LockDetails {
 }
 
 /// A task that holds a lock, or waits for it.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LockTask {
     /// Missing if it is hidden.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
     /// `exclusive`, `shared` or `places`.
     pub mode: String,
     /// Of how many places it is one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub places: Option<u32>,
     /// Its status; null if there is no such task any more.
+    #[serialize_always]
     pub status: Option<i64>,
     /// The status in a word.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(required = true))]
     pub word: String,
     /// The node that has it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// Since when it holds the lock.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
     /// Whether it is a task of a queue that the client may not see.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub hidden: Option<bool>,
 }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-use crate::options;
+use crate::{Object, options};
 
 /// A queue with its tasks counted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -96,8 +96,7 @@ pub struct QueueGroups {
     /// After how many seconds what was used counts half.
     pub half_life: f64,
     /// What groups get more than others, by their names.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
-    pub weights: Option<Value>,
+    pub weights: Option<Object>,
 }
 
 /// A group.

@@ -2,102 +2,87 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::{apply, skip_serializing_none};
 
+use crate::Object;
 use crate::liberal::{Flag, Seconds, Set, Text, When, Whole, given};
 
 /// What to change of a schedule: any of the fields of a new one. Null takes one back to its default.
+#[apply(Option<Set> => #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")])]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"cron": "30 2 * * *", "options": {"timeout": 3600}, ".rev": 1})))]
 #[cfg_attr(feature = "cli", derive(clap::Args))]
 pub struct ScheduleChange {
     /// A name that no other schedule has.
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 200))]
     #[cfg_attr(feature = "cli", arg(skip))]
     pub name: Option<Set<Text>>,
     /// The queue of its tasks, by name or id.
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     #[cfg_attr(feature = "cli", arg(long))]
     pub queue: Option<Set<Text>>,
     /// When it makes tasks: an expression, or several. Without it, only when somebody asks for one.
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Expressions>))]
     #[cfg_attr(feature = "cli", arg(skip))]
     pub cron: Option<Set<Value>>,
     /// The time zone that this is meant in, as Europe/Berlin; `UTC` by default.
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     #[cfg_attr(feature = "cli", arg(long))]
     pub zone: Option<Set<String>>,
     /// What becomes of times that the clock skips: `after` it, the default, or `skip`.
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     #[cfg_attr(feature = "cli", arg(long, value_name = "WORD"))]
     pub gap: Option<Set<String>>,
     /// What becomes of times that the clock shows twice: `first`, the default, `last` or `both`.
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     #[cfg_attr(feature = "cli", arg(long, value_name = "WORD"))]
     pub fold: Option<Set<String>>,
     /// Later by up to so many seconds.
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>, minimum = 0, maximum = 86400))]
     #[cfg_attr(feature = "cli", arg(long, value_name = "TIME"))]
     pub jitter: Option<Set<Seconds>>,
     /// Not before: ISO 8601, or seconds since 1970.
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Value>))]
     #[cfg_attr(feature = "cli", arg(long, value_name = "WHEN"))]
     pub start: Option<Set<When>>,
     /// Not after, likewise.
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Value>))]
     #[cfg_attr(feature = "cli", arg(long, value_name = "WHEN"))]
     pub end: Option<Set<When>>,
     /// The calendars that it goes by.
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<CalendarUse>>))]
     #[cfg_attr(feature = "cli", arg(skip))]
     pub calendars: Option<Set<Value>>,
     /// What to do when an earlier task has not ended: `skip`, the default, `queue`, `allow` or `cancel`.
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     #[cfg_attr(feature = "cli", arg(long, value_name = "WORD"))]
     pub overlap: Option<Set<String>>,
     /// How late times that were missed may be made up for, in seconds. 0, the default: only the newest, by up to a minute.
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>, minimum = 0))]
     #[cfg_attr(feature = "cli", arg(long, value_name = "TIME"))]
     pub catch_up: Option<Set<Seconds>>,
     /// What its tasks get.
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
     #[cfg_attr(feature = "cli", arg(skip))]
     pub params: Option<Set<Value>>,
     /// What else its tasks have: `timeout`, `grace`, `max_attempts`, `backoff`, `priority`, `group`, `locks`, `tags`, `steps` and `files`, as
     /// `POST /tasks` has them. Keys that are not given stay.
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
     #[cfg_attr(feature = "cli", arg(skip))]
     pub options: Option<Set<Value>>,
     /// What only the plugin is told, as `POST /tasks` has it.
     #[serde(rename = ".secure_params", skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
     #[cfg_attr(feature = "cli", arg(skip))]
-    pub secure_params: Option<Value>,
+    pub secure_params: Option<Object>,
     /// What it is for.
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, max_length = 10000))]
     #[cfg_attr(feature = "cli", arg(long, value_name = "TEXT"))]
     pub description: Option<Set<String>>,
     /// For whom its tasks are, if the queue is nobody's.
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     #[cfg_attr(feature = "cli", arg(long))]
     pub tenant: Option<Set<Text>>,
     /// Whether it makes no tasks by itself yet.
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<bool>))]
     #[cfg_attr(feature = "cli", arg(long, num_args = 0, default_missing_value = "true"))]
     pub paused: Option<Set<Flag>>,
@@ -169,8 +154,7 @@ pub struct Schedule {
     pub queue: String,
     /// Its name; null if it is gone.
     pub queue_name: Option<String>,
-    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
-    pub params: Value,
+    pub params: Object,
     pub has_secure_params: bool,
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub options: Map<String, Value>,
@@ -229,7 +213,7 @@ pub struct LastTime {
 }
 
 /// How many times there were.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TimeCounts {
     /// Those that made a task.
@@ -301,20 +285,17 @@ pub struct SchedulePreview {
 }
 
 /// A time to come.
+#[apply(Option => #[cfg_attr(feature = "openapi", schema(value_type = String))])]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NextTime {
     /// UTC.
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub at: Option<String>,
     /// The same with its jitter.
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub due: Option<String>,
     /// What the clocks of the zone show.
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub local: Option<String>,
     /// By how much they are ahead of UTC.
-    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub offset: Option<String>,
     /// Whether the clock skips the time that was meant, and this is right after it.
     pub moved: bool,
@@ -367,15 +348,14 @@ pub struct Backfill {
 }
 
 /// The tasks that were made, or with `.preview` the times.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"count": 1, "tasks": ["6b0003bb686c8275d8013333"]})))]
 pub struct Backfilled {
     #[cfg_attr(feature = "openapi", schema(value_type = u64))]
     pub count: usize,
     /// Their ids.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tasks: Option<Vec<String>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<Object>>))]
     pub times: Option<Vec<MissingTime>>,
 }

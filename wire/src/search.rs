@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 
 use crate::options;
 
@@ -113,6 +114,7 @@ pub struct ChosenFields {
 }
 
 /// Chosen fields of a task.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "id": "6b0003bb686c8275d8013333", "fields": {"status": 0, "progress": {"percent": 40}},
@@ -126,13 +128,10 @@ pub struct ChosenTask {
     /// Tells these values from others: for `.since` of `GET /tasks/{id}/wait`.
     pub seen: String,
     /// Whether they are not what they were; only where that was waited for.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub changed: Option<bool>,
     /// Whether the task is over; only where a change was waited for.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ended: Option<bool>,
     /// How many bytes of `stdout` and `stderr` there are so far; only where a change of these was waited for, while the task runs.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub live: Option<BTreeMap<String, u64>>,
 }
 

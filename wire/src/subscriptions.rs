@@ -2,10 +2,16 @@
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
+use serde_with::{apply, skip_serializing_none};
 
 use crate::liberal::{Flag, Seconds, Text, Whole, list};
 
 /// What a subscription is to be like, and nothing else.
+#[skip_serializing_none]
+#[apply(Vec =>
+    #[serde(default, deserialize_with = "words", skip_serializing_if = "Vec::is_empty")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<String>>))]
+)]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "events": ["first_failure", "recovered", "lost"], "queues": ["imports"], "waits_longer": 3600,
@@ -14,93 +20,70 @@ use crate::liberal::{Flag, Seconds, Text, Whole, list};
 #[cfg_attr(feature = "cli", derive(clap::Args))]
 pub struct SubscriptionSettings {
     /// What is told: failed, first_failure, recovered, lost, schedule_missed, node_dead, canary_returned; several with commas between them
-    #[serde(default, deserialize_with = "words", skip_serializing_if = "Vec::is_empty")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<String>>))]
     #[cfg_attr(feature = "cli", arg(long, value_name = "EVENT", value_delimiter = ','))]
     pub events: Vec<String>,
     /// Tell when so many tasks of a schedule or queue have failed one after the other
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>, minimum = 2, maximum = 1_000_000))]
     #[cfg_attr(feature = "cli", arg(long, value_name = "N"))]
     pub failures_in_row: Option<Whole<2, 1_000_000>>,
     /// Tell when the first task of a queue waits longer than this
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>))]
     #[cfg_attr(feature = "cli", arg(long, value_name = "TIME"))]
     pub waits_longer: Option<Seconds>,
     /// Tell when a task runs longer than this
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>))]
     #[cfg_attr(feature = "cli", arg(long, value_name = "TIME"))]
     pub runs_longer: Option<Seconds>,
     /// Only about these queues, by name or id [default: all]
-    #[serde(default, deserialize_with = "words", skip_serializing_if = "Vec::is_empty")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<String>>))]
     #[cfg_attr(feature = "cli", arg(long, value_name = "QUEUE", value_delimiter = ','))]
     pub queues: Vec<String>,
     /// Only about these schedules, by name or id [default: all]
-    #[serde(default, deserialize_with = "words", skip_serializing_if = "Vec::is_empty")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<String>>))]
     #[cfg_attr(feature = "cli", arg(long, value_name = "SCHEDULE", value_delimiter = ','))]
     pub schedules: Vec<String>,
     /// Only about tasks of these tenants [default: all]
-    #[serde(default, deserialize_with = "words", skip_serializing_if = "Vec::is_empty")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<String>>))]
     #[cfg_attr(feature = "cli", arg(long, value_name = "TENANT", value_delimiter = ','))]
     pub tenants: Vec<String>,
     /// Only about tasks that have one of these tags [default: all]
-    #[serde(default, deserialize_with = "words", skip_serializing_if = "Vec::is_empty")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<String>>))]
     #[cfg_attr(feature = "cli", arg(long, value_name = "TAG", value_delimiter = ','))]
     pub tags: Vec<String>,
     /// How it is told: webhook, slack, teams or mail
+    #[serialize_always]
     #[cfg_attr(feature = "openapi", schema(value_type = String, example = "webhook"))]
     #[cfg_attr(feature = "cli", arg(long, value_name = "CHANNEL"))]
     pub channel: Option<Text>,
     /// Where: the address of a webhook, or of a mail server as smtps://mail.example.org or
     /// smtp://mail.example.org:587?tls=required
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(id = "address", long, value_name = "URL"))]
     // The URL of all commands is that of the web server.
     pub url: Option<String>,
     /// The name that the mail server knows
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "NAME"))]
     pub user: Option<String>,
     /// Whom mail is from
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "ADDRESS"))]
     pub from: Option<String>,
     /// Whom mail is to; several with commas between them
-    #[serde(default, deserialize_with = "words", skip_serializing_if = "Vec::is_empty")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<String>>))]
     #[cfg_attr(feature = "cli", arg(long, value_name = "ADDRESS", value_delimiter = ','))]
     pub to: Vec<String>,
     /// The key that a webhook is signed with, or the password of the mail server. It is stored encrypted and never shown; one that is not
     /// given stays, if the address does.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(skip))]
     pub secret: Option<String>,
     /// How long after a message the next one may be [default: 5m]
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>))]
     #[cfg_attr(feature = "cli", arg(long, value_name = "TIME"))]
     pub every: Option<Seconds>,
     /// How long a message waits for other events after its first one [default: 10s]
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>))]
     #[cfg_attr(feature = "cli", arg(long, value_name = "TIME"))]
     pub delay: Option<Seconds>,
     /// A template of the first line
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "TEMPLATE"))]
     pub subject: Option<String>,
     /// A template of the text
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(long, value_name = "TEMPLATE"))]
     pub text: Option<String>,
     /// Whether anything is told [default: true]
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<bool>))]
     #[cfg_attr(feature = "cli", arg(long, value_name = "true|false"))]
     pub enabled: Option<Flag>,

@@ -1,28 +1,25 @@
 //! Tenants, for whom tasks are: how much of the system each may take.
 
 use serde::{Deserialize, Serialize};
+use serde_with::apply;
 
 use crate::liberal::{Limit, given};
 
 /// What a tenant may take at most. Null is no limit.
+#[apply(Option =>
+    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>, maximum = 1_000_000_000))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "N|none"))]
+)]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"max_queued": 1000, "max_per_day": null})))]
 #[cfg_attr(feature = "cli", derive(clap::Args), group(required = true, multiple = true))]
 pub struct TenantLimits {
     /// How many of its tasks may wait.
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>, maximum = 1_000_000_000))]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "N|none"))]
     pub max_queued: Option<Limit>,
     /// How many tasks may be submitted for it from midnight UTC on.
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>, maximum = 1_000_000_000))]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "N|none"))]
     pub max_per_day: Option<Limit>,
     /// How many schedules it may have.
-    #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>, maximum = 1_000_000_000))]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "N|none"))]
     pub max_schedules: Option<Limit>,
 }
 

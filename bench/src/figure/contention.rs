@@ -7,7 +7,7 @@ use anyhow::ensure;
 use bson::{Bson, Document, doc};
 use disbatch_core::model::{NodeName, Queue, Status};
 use disbatch_core::store::Store;
-use disbatch_core::task::{Ahead, Claim, Claimant, Finish, Run, RunWrite, Start, TaskOptions};
+use disbatch_core::task::{Ahead, Claim, Claimant, Finish, RunWrite, Start, TaskOptions};
 use futures::FutureExt;
 use futures::future::try_join_all;
 use tokio::sync::Mutex;
@@ -253,13 +253,6 @@ pub async fn write(store: &Store, claims: &[Claim]) -> anyhow::Result<()> {
         pid: 1,
         waiting: None,
     };
-    let run = |claim: &Claim| Run {
-        task: claim.task,
-        queue: claim.queue,
-        node: claim.node.clone(),
-        attempt: claim.attempt,
-        instance: Some(claim.instance.clone()),
-    };
     let finish = |number: usize| Finish {
         status: Status::Succeeded,
         stdout: "This is command 'a' for apple.\n".into(),
@@ -276,7 +269,7 @@ pub async fn write(store: &Store, claims: &[Claim]) -> anyhow::Result<()> {
     let starts: Vec<RunWrite> = claims.iter().map(|claim| RunWrite::Start(start(claim))).collect();
     let ends = claims.iter().enumerate();
     let ends: Vec<RunWrite> =
-        ends.map(|(number, claim)| RunWrite::Finish { run: run(claim), finish: finish(number) }).collect();
+        ends.map(|(number, claim)| RunWrite::Finish { run: claim.run(), finish: finish(number) }).collect();
     for writes in [starts, ends] {
         for written in store.write_runs(&writes).await? {
             written?;

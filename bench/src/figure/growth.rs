@@ -71,7 +71,11 @@ async fn measure(turn: Turn<'_>) -> anyhow::Result<Vec<Sample>> {
         let mut queues = Vec::new();
         for number in 0..QUEUES {
             let queue = new_queue_id();
-            node.store.create_queue(queue, format!("grown{number}").into(), "Bench::True".into()).await?;
+            node.store
+                .insert_queue(
+                    doc! { "_id": queue, "name": format!("grown{number}"), "plugin": "Bench::True" },
+                )
+                .await?;
             queues.push(queue);
         }
         let mut ground = Ground { turn, node, web: &web, queues, each: 0 };

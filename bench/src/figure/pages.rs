@@ -85,7 +85,9 @@ async fn fill_queues(turn: Turn<'_>, node: &Node) -> anyhow::Result<Vec<QueueId>
     let mut queues = Vec::new();
     for number in 0..QUEUES {
         let queue = new_queue_id();
-        node.store.create_queue(queue, format!("shown{number}").into(), TRUE.into()).await?;
+        node.store
+            .insert_queue(doc! { "_id": queue, "name": format!("shown{number}"), "plugin": TRUE })
+            .await?;
         queues.push(queue);
     }
     for (each, kind) in [(FINISHED_EACH, fill::Kind::Finished), (WAITING_EACH, fill::Kind::Queued)] {

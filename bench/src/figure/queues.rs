@@ -65,7 +65,9 @@ async fn filled(web: &Web, progress: &Progress) -> anyhow::Result<()> {
     for number in 0..QUEUES {
         let queue = new_queue_id();
         let name = format!("queue{number}");
-        web.store.create_queue(queue, name.into(), "Disbatch::Plugin::Demo".into()).await?;
+        web.store
+            .insert_queue(bson::doc! { "_id": queue, "name": name, "plugin": "Disbatch::Plugin::Demo" })
+            .await?;
         queues.push(queue);
     }
     fill(&web.database, &queues, TASKS_PER_QUEUE, Kind::Finished, progress).await?;

@@ -83,7 +83,9 @@ async fn fill_queues(turn: Turn<'_>, node: &Node) -> anyhow::Result<Vec<QueueId>
     let mut queues = Vec::new();
     for number in 0..QUEUES {
         let queue = new_queue_id();
-        node.store.create_queue(queue, format!("scraped{number}").into(), TRUE.into()).await?;
+        node.store
+            .insert_queue(doc! { "_id": queue, "name": format!("scraped{number}"), "plugin": TRUE })
+            .await?;
         queues.push(queue);
     }
     let finished = turn.args.grow.get().div_ceil(QUEUES);

@@ -38,7 +38,7 @@ impl Arena {
         let database = Client::with_options(options)?.database(&setup.name);
         let store = Store::with_clock(database.clone(), Arc::new(SystemClock));
         let id = new_queue_id();
-        store.create_queue(id, "bench".into(), "Bench".into()).await?;
+        store.insert_queue(bson::doc! { "_id": id, "name": "bench", "plugin": "Bench" }).await?;
         store.update_queue(&Selector::Id(id.0), fields).await?;
         let queue = store.find_queue(&Selector::Id(id.0)).await?.context("the queue is gone")?;
         let mongod = server_pid(&database).await?;

@@ -130,7 +130,9 @@ impl Node {
 
     pub async fn create_queue(&self, plugin: &str, threads: u32) -> anyhow::Result<QueueId> {
         let queue = new_queue_id();
-        self.store.create_queue(queue, format!("{plugin} {queue}").into(), plugin.into()).await?;
+        self.store
+            .insert_queue(doc! { "_id": queue, "name": format!("{plugin} {queue}"), "plugin": plugin })
+            .await?;
         self.set_threads(queue, threads).await?;
         Ok(queue)
     }

@@ -15,7 +15,6 @@ const DAYS: u32 = 90;
 /// No token lasts longer, in days, unless it does not end.
 const MOST_DAYS: i64 = 3_650;
 
-/// What is done with users.
 #[derive(Debug, Subcommand)]
 pub enum UserCommand {
     /// Add somebody who may log in
@@ -30,7 +29,6 @@ pub enum UserCommand {
     Grant(Changes),
 }
 
-/// What is done with tokens.
 #[derive(Debug, Subcommand)]
 pub enum TokenCommand {
     /// Make a token for a program, and print it: nobody can read it again
@@ -49,19 +47,16 @@ pub enum TokenCommand {
     },
 }
 
-/// Somebody.
 #[derive(Debug, Args)]
 pub struct OneUser {
     /// The name
     pub name: UserName,
 }
 
-/// Somebody who is to be added.
 #[derive(Debug, Args)]
 pub struct NewUser {
     /// The name
     pub name: UserName,
-    /// What they may do.
     #[command(flatten)]
     pub rights: GivenRights,
     /// No password: a proxy asks who they are
@@ -126,7 +121,6 @@ impl Changes {
     }
 }
 
-/// A token that is to be made.
 #[derive(Debug, Args)]
 pub struct TokenOptions {
     /// What it is for, for the list of tokens
@@ -159,7 +153,7 @@ pub struct RoleOn {
 }
 
 fn role() -> impl TypedValueParser<Value = Role> {
-    PossibleValuesParser::new(Role::ALL.map(Role::name)).try_map(|name| name.parse::<Role>())
+    PossibleValuesParser::new(Role::ALL.map(Role::as_str)).try_map(|name| name.parse::<Role>())
 }
 
 fn role_on(text: &str) -> Result<RoleOn, String> {

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use disbatch_values::files::{Patterns, SetName};
 
-/// What is done with file sets.
 #[derive(Debug, Subcommand)]
 pub enum FilesCommand {
     /// Store files as a new version of a set; what was broken off goes on where it was
@@ -18,7 +17,6 @@ pub enum FilesCommand {
     Rm(RemoveFiles),
 }
 
-/// Files that are to be stored.
 #[derive(Debug, Clone, Args)]
 pub struct PutFiles {
     /// The name of the set: letters, digits, `.`, `_` and `-`
@@ -39,7 +37,6 @@ pub struct PutFiles {
     pub expires: Option<String>,
 }
 
-/// Files that are to be brought here.
 #[derive(Debug, Clone, Args)]
 pub struct GetFiles {
     /// The name of the set
@@ -56,7 +53,6 @@ pub struct GetFiles {
     pub number: Option<i64>,
 }
 
-/// What is to be shown.
 #[derive(Debug, Clone, Args)]
 pub struct ListFiles {
     /// The name of a set, whose files are shown; without it, the sets are
@@ -73,7 +69,6 @@ pub struct ListFiles {
     pub versions: bool,
 }
 
-/// What is to be removed.
 #[derive(Debug, Clone, Args)]
 pub struct RemoveFiles {
     /// The name of the set

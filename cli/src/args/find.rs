@@ -41,7 +41,6 @@ pub struct TaskFilter {
     pub after: Option<String>,
 }
 
-/// Which tags they have.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 pub struct TagFilter {
     /// With this tag, as customer=7; repeated for others that they must have, too
@@ -52,7 +51,6 @@ pub struct TagFilter {
     pub any_tag: Vec<String>,
 }
 
-/// When they were made.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
 pub struct CreatedFilter {
     /// Made since then: so long ago (90s, 5m, 2h, 7d), or ISO 8601
@@ -111,7 +109,6 @@ impl TaskFilter {
     }
 }
 
-/// Options of `locks`.
 #[derive(Debug, Default, Args)]
 pub struct LocksOptions {
     /// Show this lock, with those who wait for it [default: all locks]
@@ -125,7 +122,6 @@ pub struct LocksOptions {
     pub after: Option<String>,
 }
 
-/// Options of `graph`.
 #[derive(Debug, Args)]
 pub struct GraphOptions {
     /// The task's id
@@ -136,7 +132,6 @@ pub struct GraphOptions {
     pub depth: Option<u32>,
 }
 
-/// Options of `batch`.
 #[derive(Debug, Args)]
 pub struct BatchOptions {
     /// File with up to 1,000 entries, each an object with queue, params and options as POST /tasks takes it: one on each line,
@@ -144,7 +139,6 @@ pub struct BatchOptions {
     pub file: PathBuf,
 }
 
-/// Options of `set-task`.
 #[derive(Debug, Args)]
 pub struct SetTaskOptions {
     /// Ids of tasks that wait
@@ -159,7 +153,6 @@ pub struct SetTaskOptions {
     pub reason: Option<String>,
 }
 
-/// What is done with arrays.
 #[derive(Debug, Subcommand)]
 pub enum ArrayCommand {
     /// Show the arrays, the latest first
@@ -172,7 +165,6 @@ pub enum ArrayCommand {
     Retry(ArrayAct),
 }
 
-/// Which arrays.
 #[derive(Debug, Default, Args)]
 pub struct ArrayFilter {
     /// Those of this queue, by its name or id
@@ -186,7 +178,6 @@ pub struct ArrayFilter {
     pub before: Option<String>,
 }
 
-/// An array that is to be shown.
 #[derive(Debug, Args)]
 pub struct ShownArray {
     /// The array's id
@@ -200,7 +191,6 @@ pub struct ShownArray {
     pub from: Option<u32>,
 }
 
-/// An array that something is done with.
 #[derive(Debug, Args)]
 pub struct ArrayAct {
     /// The array's id

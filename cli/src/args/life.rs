@@ -6,13 +6,13 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use disbatch_wire::bulk::BulkAction;
 use disbatch_wire::history::{AuditSearch, MomentSearch};
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::args::find::{BatchOptions, CreatedFilter, GraphOptions, LocksOptions, SetTaskOptions, TagFilter};
 use crate::args::seconds;
 use crate::args::task::{OneTask, TaskOptions, Tasks, parse_id};
 
-/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum LifeCommand {
     /// Create a task, show its output as it comes, and exit as the task ends
@@ -91,7 +91,6 @@ pub enum LifeCommand {
     Admission,
 }
 
-/// Options of `run`.
 #[derive(Debug, Args)]
 pub struct RunOptions {
     /// The queue's name or id
@@ -99,7 +98,6 @@ pub struct RunOptions {
     /// Parameters as one JSON object, or each as `name=text`
     #[arg(value_name = "PARAMS")]
     pub params: Vec<String>,
-    /// What applies to the task.
     #[command(flatten)]
     pub task: TaskOptions,
     /// Print the task's id and do not wait for it
@@ -113,7 +111,6 @@ pub struct RunOptions {
     pub raw: bool,
 }
 
-/// Options of `answer`.
 #[derive(Debug, Args)]
 pub struct AnswerOptions {
     /// The task's id
@@ -130,7 +127,6 @@ pub struct AnswerOptions {
     pub link: bool,
 }
 
-/// Options of `wait`.
 #[derive(Debug, Args)]
 pub struct WaitOptions {
     /// Ids of tasks or arrays
@@ -144,7 +140,6 @@ pub struct WaitOptions {
     pub any: bool,
 }
 
-/// Options of `logs`.
 #[derive(Debug, Args)]
 pub struct LogsOptions {
     /// The task's id
@@ -167,7 +162,6 @@ pub struct LogsOptions {
     pub attempt: Option<u32>,
 }
 
-/// Options of `bundle`.
 #[derive(Debug, Args)]
 pub struct BundleOptions {
     /// The task's id
@@ -178,12 +172,10 @@ pub struct BundleOptions {
     pub attempt: Option<u32>,
 }
 
-/// Options of `bulk`.
 #[derive(Debug, Args)]
 pub struct BulkOptions {
     /// What to do
     pub action: BulkAction,
-    /// With which tasks, and how.
     #[command(flatten)]
     pub which: BulkWhich,
 }
@@ -238,7 +230,6 @@ pub struct BulkWhich {
     pub detach: bool,
 }
 
-/// Options of `archive`.
 #[derive(Debug, Args)]
 pub struct ArchiveOptions {
     /// Ids of tasks, in place of --queue
@@ -246,19 +237,16 @@ pub struct ArchiveOptions {
         conflicts_with_all = ["queue", "status", "older_than", "node", "schedule", "group", "tenant", "tag",
             "any_tag", "created_since", "created_until", "id", "keep_archived", "reason", "preview", "yes", "detach"])]
     pub ids: Vec<String>,
-    /// Which tasks otherwise.
     #[command(flatten)]
     pub which: BulkWhich,
 }
 
-/// A queue.
 #[derive(Debug, Args)]
 pub struct OneQueue {
     /// The queue's name or id
     pub queue: String,
 }
 
-/// What is explained.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub struct ExplainOptions {
@@ -270,7 +258,6 @@ pub struct ExplainOptions {
     pub queue: Option<String>,
 }
 
-/// Options of `events`.
 #[derive(Debug, Args)]
 pub struct EventsOptions {
     /// Only tasks of these queues, by name or id, with commas between them
@@ -299,7 +286,6 @@ pub struct EventsOptions {
     pub after: Option<String>,
 }
 
-/// Options of `groups`.
 #[derive(Debug, Args)]
 pub struct GroupsOptions {
     /// The queue's name or id
@@ -315,7 +301,6 @@ pub struct GroupsOptions {
     pub after: Option<String>,
 }
 
-/// Options of `shadow`.
 #[derive(Debug, Args)]
 pub struct ShadowOptions {
     /// The queue's name or id
@@ -325,11 +310,11 @@ pub struct ShadowOptions {
     pub differences: bool,
 }
 
-/// Options of `rerun`.
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Serialize)]
 pub struct RerunOptions {
     /// The id of the task or the array
     #[arg(value_parser = parse_id)]
+    #[serde(skip)]
     pub id: String,
     /// Which elements of an array run again: those that failed, which is the default, or all that have ended
     #[arg(long, value_name = "WHICH", value_parser = ["failed", "all"])]
@@ -350,7 +335,6 @@ fn object(text: &str) -> Result<Value, String> {
     if value.is_object() { Ok(value) } else { Err("expected an object".to_owned()) }
 }
 
-/// A queue and why something is done with it.
 #[derive(Debug, Args)]
 pub struct QueueAndReason {
     /// The queue's name or id
@@ -367,10 +351,8 @@ pub(in crate::args) fn status(text: &str) -> Result<i64, String> {
     })
 }
 
-/// Options of `drain`.
 #[derive(Debug, Args)]
 pub struct DrainOptions {
-    /// What is drained.
     #[command(flatten)]
     pub what: Drained,
     /// Have running tasks of the node go on elsewhere, where their plugins can be interrupted

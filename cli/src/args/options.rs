@@ -222,7 +222,6 @@ pub struct CreateUsers {
     pub drop_roles: bool,
 }
 
-/// Options of `disbatch dev`.
 #[derive(Debug, Args)]
 pub struct DevOptions {
     /// Folder of the data, the logs and the configuration [default: ~/.local/share/disbatch/dev]

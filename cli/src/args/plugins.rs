@@ -59,7 +59,6 @@ pub enum PluginCommand {
     Run(RunOnce),
 }
 
-/// A new plugin.
 #[derive(Debug, Args)]
 pub struct NewPlugin {
     /// What queues will call it: letters, digits, `_` and `:`, as in My::Greet
@@ -88,7 +87,6 @@ pub enum Language {
     Rust,
 }
 
-/// A plugin's folder.
 #[derive(Debug, Args)]
 pub struct PluginFolder {
     /// The folder with `plugin.json`
@@ -111,7 +109,6 @@ pub struct RunOnce {
     pub timeout: Option<Duration>,
 }
 
-/// Options of `replay`.
 #[derive(Debug, Args)]
 pub struct ReplayOptions {
     /// Bundles that `disbatch bundle` has written, or folders of them; `-` for standard input
@@ -139,7 +136,6 @@ pub struct ReplayOptions {
     /// Print what came of it as JSON
     #[arg(long)]
     pub json: bool,
-    /// Of many runs.
     #[command(flatten)]
     pub many: ManyRuns,
 }
@@ -167,7 +163,6 @@ pub struct ManyRuns {
     /// What makes the exit status 1, with commas between [default: different]
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_enum)]
     pub fail_on: Vec<FailOn>,
-    /// When they count as slower and faster.
     #[command(flatten)]
     pub limits: Limits,
 }

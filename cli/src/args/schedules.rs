@@ -11,7 +11,6 @@ use serde::Serialize;
 
 use crate::input;
 
-/// What is done with schedules.
 #[derive(Debug, Subcommand)]
 pub enum ScheduleCommand {
     /// Show the schedules
@@ -40,14 +39,12 @@ pub enum ScheduleCommand {
     Import(ImportedJobs),
 }
 
-/// A schedule.
 #[derive(Debug, Args)]
 pub struct OneSchedule {
     /// The schedule's name or id
     pub schedule: String,
 }
 
-/// What is done with calendars.
 #[derive(Debug, Subcommand)]
 pub enum CalendarCommand {
     /// Show the calendars
@@ -71,7 +68,6 @@ pub enum CalendarCommand {
     },
 }
 
-/// Which schedules.
 #[derive(Debug, Default, Args)]
 pub struct ScheduleFilter {
     /// Those of this queue, by its name or id
@@ -88,7 +84,6 @@ pub struct ScheduleFilter {
     pub active: bool,
 }
 
-/// Which runs of a schedule.
 #[derive(Debug, Args)]
 pub struct RunsOptions {
     /// The schedule's name or id
@@ -98,17 +93,14 @@ pub struct RunsOptions {
     pub before: Option<String>,
 }
 
-/// A schedule that is to be made.
 #[derive(Debug, Args)]
 pub struct NewSchedule {
     /// A name that no other schedule has
     pub name: String,
-    /// What it is to do.
     #[command(flatten)]
     pub settings: ScheduleSettings,
 }
 
-/// What is changed of a schedule.
 #[derive(Debug, Args)]
 pub struct ScheduleUpdate {
     /// The schedule's name or id
@@ -122,7 +114,6 @@ pub struct ScheduleUpdate {
     /// Only if it has this revision, as `schedule show` prints it
     #[arg(long, value_name = "N")]
     pub rev: Option<i64>,
-    /// What else it is to do.
     #[command(flatten)]
     pub settings: ScheduleSettings,
 }
@@ -225,7 +216,6 @@ pub struct BackfillOptions {
     pub yes: bool,
 }
 
-/// What times are to be shown.
 #[derive(Debug, Args)]
 pub struct PreviewOptions {
     /// The schedule's name or id

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use disbatch_wire::subscriptions::SubscriptionSettings;
 
-/// What is done with subscriptions.
 #[derive(Debug, Subcommand)]
 #[expect(clippy::large_enum_variant, reason = "there is one of them")]
 pub enum SubscriptionCommand {

@@ -177,7 +177,6 @@ fn object(text: &str) -> Result<Value, String> {
     }
 }
 
-/// Tasks that something is done with.
 #[derive(Debug, Clone, Args)]
 pub struct Tasks {
     /// Ids of tasks
@@ -188,7 +187,6 @@ pub struct Tasks {
     pub reason: Option<String>,
 }
 
-/// One task.
 #[derive(Debug, Clone, Args)]
 pub struct OneTask {
     /// The task's id

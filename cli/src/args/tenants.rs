@@ -3,7 +3,6 @@
 use clap::Subcommand;
 use disbatch_wire::tenants::TenantLimits;
 
-/// What is done with tenants.
 #[derive(Debug, Subcommand)]
 pub enum TenantCommand {
     /// Show for whom there are tasks, and how many each may have

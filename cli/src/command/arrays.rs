@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use disbatch_values::status::Status;
 use disbatch_wire::arrays::{Array, ArrayElement, ArrayFinal};
 use reqwest::StatusCode;
-use serde_json::Value;
 
 use crate::api::{ApiError, Client, query, read};
 use crate::args::{ArrayAct, ArrayCommand, ArrayFilter, BulkAction, ListingOptions, ShownArray};
@@ -20,7 +19,9 @@ pub async fn run(
     listing: &ListingOptions,
 ) -> anyhow::Result<ExitCode> {
     match command {
-        ArrayCommand::List(filter) => list_arrays(client, &filter, listing).await?,
+        ArrayCommand::List(filter) => {
+            print_list(client, &address(&filter, listing.limit), &TABLE, listing).await?;
+        }
         ArrayCommand::Show(shown) => show(client, &shown, listing).await?,
         ArrayCommand::Cancel(which) => return act(client, BulkAction::Cancel, &which).await,
         ArrayCommand::Retry(which) => return act(client, BulkAction::Retry, &which).await,
@@ -31,8 +32,7 @@ pub async fn run(
 /// Has a bulk job do something with the tasks of an array.
 async fn act(client: &Client, action: BulkAction, which: &ArrayAct) -> anyhow::Result<ExitCode> {
     let path = format!("/arrays/{}/{}", which.id, action.as_str());
-    let body = with_reason(which.reason.as_deref());
-    carry_out(client, (&path, Value::Object(body)), action, which.detach).await
+    carry_out(client, (&path, with_reason(which.reason.as_deref())), action, which.detach).await
 }
 
 /// The array with this id, where `error` says that there is no task with it. `None`: there is no such array, either.
@@ -105,10 +105,6 @@ const TABLE: Table<Array> = Table {
     ],
     noun: "arrays",
 };
-
-async fn list_arrays(client: &Client, filter: &ArrayFilter, options: &ListingOptions) -> anyhow::Result<()> {
-    print_list(client, &address(filter, options.limit), &TABLE, options).await
-}
 
 fn address(filter: &ArrayFilter, limit: Option<i64>) -> String {
     let pairs = [

@@ -113,16 +113,13 @@ const MOST: usize = 1_000;
 
 /// Submits tasks to several queues with one request.
 pub async fn run_batch(client: &Client, file: &Path, options: &ListingOptions) -> anyhow::Result<ExitCode> {
-    let body = batch_request(&read_entries(file)?).with_context(|| file.display().to_string())?;
+    let name = if is_stdin(file) { "standard input".to_owned() } else { file.display().to_string() };
+    let entries = contents(file).with_context(|| format!("cannot read {name}"))?;
+    let body = batch_request(&entries).with_context(|| file.display().to_string())?;
     let answer = client.post_json("/tasks/batch", body).await.map_err(advise)?;
     print(&document(&answer, options, batch_text)?)?;
     let BatchAnswer { refused, .. } = read(answer)?;
     Ok(if refused == 0 { ExitCode::SUCCESS } else { ExitCode::from(crate::status::FAILED) })
-}
-
-fn read_entries(file: &Path) -> anyhow::Result<String> {
-    let name = if is_stdin(file) { "standard input".to_owned() } else { file.display().to_string() };
-    contents(file).with_context(|| format!("cannot read {name}"))
 }
 
 /// The request of a batch, with all entries as they are written: numbers keep all their digits.

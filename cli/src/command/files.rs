@@ -9,11 +9,13 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use disbatch_wire::files::{FileEntry, FileSetDeleted, FileSetPage, FileSetSummary, FileSetVersion};
+use disbatch_wire::files::{
+    FileEntry, FileSearch, FileSetDeleted, FileSetPage, FileSetSummary, FileSetVersion,
+};
 use indicatif::{HumanBytes, ProgressBar};
 use serde_json::Value;
 
-use crate::api::{Client, read, segment};
+use crate::api::{Client, address, read, segment};
 use crate::args::{FilesCommand, Format, ListFiles, ListingOptions, RemoveFiles};
 use crate::command::life::{Connection, advise};
 use crate::output::{Column, Cut, Table, document, known, print, progress_bar, shown_name};
@@ -46,21 +48,10 @@ async fn remove(client: &Client, options: &RemoveFiles) -> anyhow::Result<()> {
     }
 }
 
-/// Which files of a set are asked for.
-#[derive(Debug, Clone, Copy, Default)]
-struct Wanted<'a> {
-    version: Option<i64>,
-    prefix: Option<&'a str>,
-    after: Option<&'a str>,
-}
-
-async fn page(connection: &Connection<'_>, name: &str, wanted: Wanted<'_>) -> anyhow::Result<FileSetPage> {
-    let version = wanted.version.map(|version| format!("&.version={version}")).unwrap_or_default();
-    let text = |key: &str, text: Option<&str>| {
-        text.map(|text| format!("&.{key}={}", segment(text))).unwrap_or_default()
-    };
-    let (prefix, after) = (text("prefix", wanted.prefix), text("after", wanted.after));
-    let path = format!("/files/{name}?.limit={PAGE}{version}{prefix}{after}");
+/// The version of a set, with those of its files that are wanted and that one page has.
+async fn page(connection: &Connection<'_>, name: &str, wanted: &FileSearch) -> anyhow::Result<FileSetPage> {
+    let wanted = FileSearch { limit: i64::try_from(PAGE).ok(), ..wanted.clone() };
+    let path = address(&format!("/files/{name}"), &wanted)?;
     Ok(read(connection.get(&path).await.map_err(advise)?)?)
 }
 
@@ -171,18 +162,18 @@ async fn files(
     listing: &ListingOptions,
 ) -> anyhow::Result<()> {
     let connection = Connection::new(client);
-    let mut wanted =
-        Wanted { version: options.number, prefix: options.prefix.as_deref(), ..Wanted::default() };
-    let (mut all, mut after): (Vec<FileEntry>, Option<String>) = (Vec::new(), None);
+    let (version, prefix) = (options.number, options.prefix.clone());
+    let mut wanted = FileSearch { version, prefix, ..FileSearch::default() };
+    let mut all: Vec<FileEntry> = Vec::new();
     loop {
-        let found = page(&connection, name, Wanted { after: after.as_deref(), ..wanted }).await?;
+        let found = page(&connection, name, &wanted).await?;
         wanted.version = wanted.version.or(Some(found.set.version));
         match listing.format() {
             Format::Table => print(&found.entries.iter().map(line).collect::<String>())?,
             Format::Json | Format::Yaml => all.extend(found.entries),
         }
-        after = found.next;
-        if after.is_none() {
+        wanted.after = found.next;
+        if wanted.after.is_none() {
             return match listing.format() {
                 Format::Table => print(&sum(&found.set)),
                 Format::Json | Format::Yaml => {

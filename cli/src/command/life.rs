@@ -16,13 +16,12 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use reqwest::StatusCode;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::api::{ApiError, Client, given};
 use crate::args::{BulkAction, LifeCommand, ListingOptions};
 use crate::command::{admission, create_tasks, queues};
 use crate::output::say;
-use act::Act;
 pub(super) use bulk::{agreed, carry_out};
 
 pub async fn run(
@@ -35,8 +34,10 @@ pub async fn run(
         LifeCommand::Wait(options) => return run::wait(client, &options).await,
         LifeCommand::Logs(options) => follow::logs(client, &options).await?,
         LifeCommand::Bundle(options) => history::bundle(client, &options).await?,
-        LifeCommand::Cancel(tasks) => return act::run(client, Act::Cancel, &tasks).await,
-        LifeCommand::Retry(tasks) => return act::run(client, Act::Retry, &tasks).await,
+        LifeCommand::Cancel(tasks) => {
+            return act::run(client, BulkAction::Cancel, &tasks, act::cancelled).await;
+        }
+        LifeCommand::Retry(tasks) => return act::run(client, BulkAction::Retry, &tasks, act::retried).await,
         LifeCommand::Rerun(options) => return act::rerun(client, &options).await,
         LifeCommand::Answer(options) => act::answer(client, &options).await?,
         LifeCommand::Explain(which) => show::explain(client, &which, listing).await?,
@@ -94,12 +95,12 @@ async fn details(client: &Client, id: &str) -> Result<Value, ApiError> {
 }
 
 /// A body that has `reason` if there is one.
-pub(super) fn with_reason(reason: Option<&str>) -> Map<String, Value> {
-    given([("reason", reason.map(Value::from))])
+pub(super) fn with_reason(reason: Option<&str>) -> Value {
+    Value::Object(given([("reason", reason.map(Value::from))]))
 }
 
 /// The pause after the first failure. Each further one is twice as long.
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
+pub const FIRST_PAUSE: Duration = Duration::from_millis(250);
 
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
@@ -117,16 +118,6 @@ pub struct Connection<'a> {
     lost: Cell<bool>,
 }
 
-/// How long to pause after the next failure.
-#[derive(Debug)]
-pub struct Pause(Duration);
-
-impl Default for Pause {
-    fn default() -> Self {
-        Self(FIRST_PAUSE)
-    }
-}
-
 impl<'a> Connection<'a> {
     /// A connection on which nothing has been answered yet.
     pub fn new(client: &'a Client) -> Self {
@@ -141,7 +132,7 @@ impl<'a> Connection<'a> {
 
     /// Sends a request until it is answered.
     pub async fn persist<T>(&self, request: impl AsyncFn() -> Result<T, ApiError>) -> Result<T, ApiError> {
-        let mut pause = Pause::default();
+        let mut pause = FIRST_PAUSE;
         loop {
             match request().await {
                 Ok(answer) => {
@@ -165,8 +156,8 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// Waits until it is time to try again.
-    pub async fn pause(&self, error: ApiError, pause: &mut Pause) -> Result<(), ApiError> {
+    /// Waits until it is time to try again: for `pause`, which is longer then.
+    pub async fn pause(&self, error: ApiError, pause: &mut Duration) -> Result<(), ApiError> {
         let reached = self.reached.get() || (self.patient && error.has_reached());
         if !reached || !error.is_transient() {
             return Err(error);
@@ -174,8 +165,8 @@ impl<'a> Connection<'a> {
         if !self.lost.replace(true) {
             say(&format!("disbatch: {error}\ndisbatch: trying again until it is back"));
         }
-        tokio::time::sleep(pause.0).await;
-        pause.0 = (pause.0 * 2).min(LONGEST_PAUSE);
+        tokio::time::sleep(*pause).await;
+        *pause = (*pause * 2).min(LONGEST_PAUSE);
         Ok(())
     }
 

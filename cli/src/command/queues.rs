@@ -1,6 +1,5 @@
 //! `disbatch queues [--watch SECONDS]`, `create-queue`, `update-queue`, `delete-queue`, `groups QUEUE` and `shadow QUEUE`
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -85,12 +84,10 @@ pub async fn create(
     plugin: Option<String>,
     (threads, sort): (Option<u32>, Option<String>),
 ) -> anyhow::Result<()> {
-    let mut fields = BTreeMap::new();
-    fields.extend(threads.map(|threads| ("threads".to_owned(), threads.to_string())));
-    fields.extend(sort.map(|sort| ("sort".to_owned(), sort)));
-    fields.extend(name.clone().map(|name| ("name".to_owned(), name)));
-    fields.extend(plugin.map(|plugin| ("plugin".to_owned(), plugin)));
-    let answer = client.post_form("/queues", &fields).await?;
+    let threads = threads.map(|threads| threads.to_string());
+    let fields = [("threads", threads), ("sort", sort), ("name", name.clone()), ("plugin", plugin)];
+    let fields = fields.into_iter().filter_map(|(field, value)| Some((field.to_owned(), value?)));
+    let answer = client.post_form("/queues", &fields.collect()).await?;
     print(&format!("Created queue {}: {}\n", name.unwrap_or_default(), oid(answer.get("id"))))
 }
 

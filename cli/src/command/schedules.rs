@@ -30,8 +30,13 @@ pub async fn run(
     listing: &ListingOptions,
 ) -> anyhow::Result<ExitCode> {
     match command {
-        ScheduleCommand::List(filter) => show::list(client, &filter, listing).await?,
-        ScheduleCommand::Show(one) => show::show(client, &one.schedule, listing).await?,
+        ScheduleCommand::List(filter) => {
+            let address = show::address(&filter, listing.limit);
+            print_list(client, &address, &show::SCHEDULES, listing).await?;
+        }
+        ScheduleCommand::Show(one) => {
+            print_document(client, &path(&one.schedule)?, listing, show::text).await?;
+        }
         ScheduleCommand::Create(new) => create(client, *new).await?,
         ScheduleCommand::Update(change) => update(client, *change).await?,
         ScheduleCommand::Delete(one) => delete(client, &one.schedule).await?,

@@ -112,16 +112,13 @@ async fn find(client: &Client, which: &TaskFilter, options: &ListingOptions) -> 
     let found: FoundTasks = read(client.get(&address(which, options.limit), None).await.map_err(advise)?)?;
     let more = more(&found);
     let tasks = Value::from(found.tasks);
-    match (options.format(), more) {
-        (Format::Table, more) => print(&(table(&tasks, options)? + &more.unwrap_or_default())),
-        (Format::Json | Format::Yaml, more) => {
-            print(&table(&tasks, options)?)?;
-            if let Some(more) = more {
-                say(more.trim_end());
-            }
-            Ok(())
-        }
+    print(&table(&tasks, options)?)?;
+    match more {
+        Some(more) if options.format() == Format::Table => print(&more)?,
+        Some(more) => say(more.trim_end()),
+        None => {}
     }
+    Ok(())
 }
 
 /// Tasks in the format that was asked for.

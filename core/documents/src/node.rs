@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document};
-use disbatch_values::liberal::integer;
+use disbatch_values::liberal::{count, date_time, integer};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::document::{Stored, required};
-use super::{Count, Moment, Queue, TaskId};
+use super::{Queue, TaskId};
 
 /// A document of `nodes`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -20,13 +20,7 @@ pub struct Node {
     pub id: ObjectId,
     /// The node's name, unique.
     pub node: Bson,
-    /// When its DEN was last alive.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub timestamp: Option<Moment>,
-    /// How many tasks may run on it at once; no limit when unset.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub maxthreads: Option<Count>,
-    /// Fields that this release does not know.
+    /// All other fields, as they are stored.
     #[serde(flatten)]
     pub rest: Document,
 }
@@ -37,8 +31,6 @@ impl<'de> Deserialize<'de> for Node {
         Ok(Self {
             id: required(&mut rest, "_id")?,
             node: rest.remove("node").ok_or_else(|| de::Error::missing_field("node"))?,
-            timestamp: rest.remove("timestamp").map(Moment),
-            maxthreads: rest.remove("maxthreads").map(Count),
             rest,
         })
     }
@@ -47,7 +39,12 @@ impl<'de> Deserialize<'de> for Node {
 impl Node {
     /// How many tasks may run on the node at once, `None` for no limit.
     pub fn thread_limit(&self) -> Option<u64> {
-        self.maxthreads.as_ref().and_then(Count::get)
+        self.rest.get("maxthreads").and_then(count)
+    }
+
+    /// When its DEN was last alive, by its own clock.
+    pub fn timestamp(&self) -> Option<DateTime> {
+        self.rest.get("timestamp").and_then(date_time)
     }
 
     /// Whether an operator wants it to claim nothing more.
@@ -115,7 +112,7 @@ pub struct Labels(pub BTreeMap<String, String>);
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeSelector {
     /// Labels that a node must have, all of them with these values.
-    labels: BTreeMap<String, String>,
+    labels: Labels,
     /// Names of nodes, of which it must have one. None: any.
     names: BTreeSet<String>,
     /// What is stored cannot be read, so that no node matches.
@@ -159,7 +156,8 @@ impl Labels {
 
 impl fmt::Display for Labels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&pairs(&self.0))
+        let pairs = self.0.iter().map(|(name, value)| format!("{name}={value}"));
+        f.write_str(&pairs.collect::<Vec<_>>().join(", "))
     }
 }
 
@@ -217,25 +215,25 @@ impl NodeSelector {
             let what = format!("names must be up to {MOST_NAMES} texts of 1 to {LONGEST} characters");
             return Err(SelectorError(what));
         }
-        Ok(Self { labels: Labels::read(labels)?.0, names, is_odd: false })
+        Ok(Self { labels: Labels::read(labels)?, names, is_odd: false })
     }
 
     /// Whether it leaves no node out.
     pub fn is_empty(&self) -> bool {
-        !self.is_odd && self.labels.is_empty() && self.names.is_empty()
+        !self.is_odd && self.labels.0.is_empty() && self.names.is_empty()
     }
 
     /// Whether a node may run the queue's tasks.
     pub fn admits(&self, node: &str, labels: &Labels) -> bool {
         let has = |(name, value): (&String, &String)| labels.0.get(name) == Some(value);
-        !self.is_odd && self.labels.iter().all(has) && (self.names.is_empty() || self.names.contains(node))
+        !self.is_odd && self.labels.0.iter().all(has) && (self.names.is_empty() || self.names.contains(node))
     }
 
     /// As it is stored.
     pub fn document(&self) -> Document {
         let mut document = Document::new();
-        if !self.labels.is_empty() {
-            document.insert("labels", Labels(self.labels.clone()).document());
+        if !self.labels.0.is_empty() {
+            document.insert("labels", self.labels.document());
         }
         if !self.names.is_empty() {
             document.insert("names", self.names.iter().cloned().collect::<Vec<String>>());
@@ -245,7 +243,7 @@ impl NodeSelector {
 
     /// The labels as text that can be read again.
     pub fn labels_text(&self) -> String {
-        pairs(&self.labels)
+        self.labels.to_string()
     }
 
     /// The names as text that can be read again.
@@ -265,10 +263,6 @@ impl fmt::Display for NodeSelector {
             (_, false, false) => write!(f, "labels {labels}, and names {names}"),
         }
     }
-}
-
-fn pairs(labels: &BTreeMap<String, String>) -> String {
-    labels.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(", ")
 }
 
 fn parts(list: &str) -> impl Iterator<Item = &str> {

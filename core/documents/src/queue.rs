@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use bson::{Bson, DateTime, Document};
-use disbatch_values::liberal::number;
+use disbatch_values::liberal::{count, number};
+use disbatch_values::words;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::document::{Stored, required};
-use super::{Count, PluginName, PluginNameError, QueueId};
+use super::{PluginName, PluginNameError, QueueId};
 
 /// The field with who has paused the queue, or had it accept no tasks, and when.
 pub const STOPPED: &str = "stopped";
@@ -17,32 +18,22 @@ pub const STOPPED: &str = "stopped";
 pub struct Queue {
     #[serde(rename = "_id")]
     pub id: QueueId,
-    /// Its name: text, or whatever else a client stored (a number for instance).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<Bson>,
-    /// The plugin as stored. See [`Queue::plugin_name`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub plugin: Option<Bson>,
-    /// How many of its tasks may run at once over all DENs. See [`Queue::thread_limit`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub threads: Option<Count>,
-    /// The order as stored. See [`Queue::sort_order`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sort: Option<Bson>,
-    /// Fields that this release does not know.
+    /// All other fields, as they are stored.
     #[serde(flatten)]
     pub rest: Document,
 }
 
-/// In which order a queue's tasks are claimed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sort {
-    /// Oldest id first.
-    Fifo,
-    /// Newest id first.
-    Lifo,
-    /// The server's order.
-    Default,
+words! {
+    /// In which order a queue's tasks are claimed.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Sort {
+        /// Oldest id first.
+        Fifo = "fifo",
+        /// Newest id first.
+        Lifo = "lifo",
+        /// The server's order.
+        Default = "default",
+    }
 }
 
 /// By what it is decided which of a queue's tasks is claimed next.
@@ -58,21 +49,14 @@ pub enum Policy {
 impl<'de> Deserialize<'de> for Queue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Stored(mut rest) = Stored::deserialize(deserializer)?;
-        Ok(Self {
-            id: required(&mut rest, "_id")?,
-            name: rest.remove("name"),
-            plugin: rest.remove("plugin"),
-            threads: rest.remove("threads").map(Count),
-            sort: rest.remove("sort"),
-            rest,
-        })
+        Ok(Self { id: required(&mut rest, "_id")?, rest })
     }
 }
 
 impl Queue {
     /// What is left of a queue that was deleted: its id.
     pub fn without_document(id: QueueId) -> Self {
-        Self { id, name: None, plugin: None, threads: None, sort: None, rest: Document::new() }
+        Self { id, rest: Document::new() }
     }
 
     /// Whose it is, if it is anybody's.
@@ -80,9 +64,9 @@ impl Queue {
         self.rest.get("tenant").and_then(Bson::as_str)
     }
 
-    /// The name as text; numbers are written out.
+    /// The name as text; what else a client has stored, a number for instance, is written out.
     pub fn display_name(&self) -> String {
-        match &self.name {
+        match self.rest.get("name") {
             Some(Bson::String(name)) => name.clone(),
             Some(Bson::Null) | None => String::new(),
             Some(other) => other.to_string(),
@@ -91,7 +75,7 @@ impl Queue {
 
     /// The plugin, `None` when the queue names none.
     pub fn plugin_name(&self) -> Result<Option<PluginName>, PluginNameError> {
-        match &self.plugin {
+        match self.rest.get("plugin") {
             None | Some(Bson::Null) => Ok(None),
             Some(Bson::String(name)) if name.is_empty() => Ok(None),
             Some(Bson::String(name)) => name.parse().map(Some),
@@ -101,7 +85,7 @@ impl Queue {
 
     /// How many tasks may run at once over all DENs: 0 when unset.
     pub fn thread_limit(&self) -> u64 {
-        self.threads.as_ref().and_then(Count::get).unwrap_or(0)
+        self.rest.get("threads").and_then(count).unwrap_or(0)
     }
 
     /// Whether an operator has stopped its claims.
@@ -112,17 +96,6 @@ impl Queue {
     /// Whether it takes new tasks.
     pub fn is_accepting(&self) -> bool {
         self.rest.get("accepting").and_then(Bson::as_bool).unwrap_or(true)
-    }
-
-    /// What is stored under this name.
-    pub fn stored(&self, name: &str) -> Option<&Bson> {
-        match name {
-            "name" => self.name.as_ref(),
-            "plugin" => self.plugin.as_ref(),
-            "threads" => self.threads.as_ref().map(|threads| &threads.0),
-            "sort" => self.sort.as_ref(),
-            _ => self.rest.get(name),
-        }
     }
 
     /// When it was paused, or was told to take no new tasks, and by whom, if that is known.
@@ -167,12 +140,9 @@ impl Queue {
 
     /// The order of claiming by ids, unless there is a policy. An unknown value is given back for a warning; the default order applies then.
     pub fn sort_order(&self) -> Result<Sort, &Bson> {
-        match &self.sort {
+        match self.rest.get("sort") {
             None | Some(Bson::Null) => Ok(Sort::Default),
-            Some(Bson::String(word)) if word == "fifo" => Ok(Sort::Fifo),
-            Some(Bson::String(word)) if word == "lifo" => Ok(Sort::Lifo),
-            Some(Bson::String(word)) if word == "default" => Ok(Sort::Default),
-            Some(other) => Err(other),
+            Some(stored) => stored.as_str().and_then(Sort::named).ok_or(stored),
         }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bson::{Bson, DateTime, Document};
 use disbatch_values::liberal::{integer, number};
+use disbatch_values::words;
 
 use super::{Queue, Task};
 
@@ -19,22 +20,26 @@ pub const DEFAULT_GRACE: Duration = Duration::from_secs(10);
 /// Longer times than this (ten years) are cut.
 const LONGEST: f64 = 315_360_000.0;
 
-/// What becomes of a task whose runner or node died.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnOrphan {
-    /// It ends as -6 (Disbatch 4: at most once).
-    Fail,
-    /// It is tried again, up to `max_attempts` (at least once).
-    Requeue,
+words! {
+    /// What becomes of a task whose runner or node died.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum OnOrphan {
+        /// It ends as -6 (Disbatch 4: at most once).
+        Fail = "fail",
+        /// It is tried again, up to `max_attempts` (at least once).
+        Requeue = "requeue",
+    }
 }
 
-/// What a runner does when it could not renew its lease because it cannot reach the database.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnLostLease {
-    /// Let the plugin go on, and deliver its output when the database is back.
-    Keep,
-    /// Kill the plugin, so that whoever takes the task over is alone.
-    Stop,
+words! {
+    /// What a runner does when it could not renew its lease because it cannot reach the database.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum OnLostLease {
+        /// Let the plugin go on, and deliver its output when the database is back.
+        Keep = "keep",
+        /// Kill the plugin, so that whoever takes the task over is alone.
+        Stop = "stop",
+    }
 }
 
 /// How long to wait before the next attempt.
@@ -115,15 +120,13 @@ impl Rules {
     fn from_fields(task: &Document, queue: &Document) -> Self {
         let field = |name: &str| task.get(name).or_else(|| queue.get(name));
         let word = |name: &str| field(name).and_then(Bson::as_str);
-        let on_orphan = match word("on_orphan") {
-            Some("requeue") => OnOrphan::Requeue,
-            _ => OnOrphan::Fail, // Disbatch's way, also for what nobody knows.
-        };
+        // Disbatch's way, also for what nobody knows.
+        let on_orphan = word("on_orphan").and_then(OnOrphan::named).unwrap_or(OnOrphan::Fail);
         let has_locks = task.get("locks").and_then(Bson::as_array).is_some_and(|locks| !locks.is_empty());
-        let on_lost_lease = match (word("on_lost_lease"), on_orphan) {
+        let on_lost_lease = match (word("on_lost_lease").and_then(OnLostLease::named), on_orphan) {
             // Somebody else may run it by then, or have its locks: two at once would be worse than a plugin killed in vain.
             _ if has_locks => OnLostLease::Stop,
-            (Some("stop"), _) | (_, OnOrphan::Requeue) => OnLostLease::Stop,
+            (Some(OnLostLease::Stop), _) | (_, OnOrphan::Requeue) => OnLostLease::Stop,
             (_, OnOrphan::Fail) => OnLostLease::Keep,
         };
         let duration = |name: &str| field(name).and_then(number).and_then(seconds);

@@ -5,7 +5,7 @@ use bson::{Bson, Document};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::document::{Stored, required};
-use super::{Moment, PluginName, QueueId, Status, TaskId};
+use super::{PluginName, QueueId, Status, TaskId};
 
 /// The field of a task that waits for a person's answer.
 pub const AWAITING: &str = "awaiting";
@@ -34,10 +34,10 @@ pub struct Task {
     pub stderr: Option<Bson>,
     /// When it was created.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ctime: Option<Moment>,
+    pub ctime: Option<Bson>,
     /// When it last changed its status.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub mtime: Option<Moment>,
+    pub mtime: Option<Bson>,
     /// True once the output is stored, false if storing it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub complete: Option<Bson>,
@@ -58,8 +58,8 @@ impl<'de> Deserialize<'de> for Task {
             parameters: rest.remove("parameters"),
             stdout: rest.remove("stdout"),
             stderr: rest.remove("stderr"),
-            ctime: rest.remove("ctime").map(Moment),
-            mtime: rest.remove("mtime").map(Moment),
+            ctime: rest.remove("ctime"),
+            mtime: rest.remove("mtime"),
             complete: rest.remove("complete"),
             rest,
         })
@@ -157,7 +157,8 @@ impl Step {
         steps.iter().enumerate().map(step).collect()
     }
 
-    fn stored(step: &Document, index: usize) -> Result<Self, String> {
+    /// One of them, by its number from 0. What is wrong begins with the name of a field.
+    pub fn stored(step: &Document, index: usize) -> Result<Self, String> {
         let plugin = match step.get("plugin") {
             None | Some(Bson::Null) => None,
             Some(Bson::String(name)) => {
@@ -212,7 +213,7 @@ mod tests {
     use bson::{RawDocumentBuf, deserialize_from_document, deserialize_from_slice, doc, serialize_to_vec};
     use proptest::prelude::*;
 
-    use super::super::{Node, Queue, Sort};
+    use super::super::{Node, Queue, Sort, date_time};
     use super::*;
 
     fn round_trip<T: Serialize + serde::de::DeserializeOwned>(document: &Document) -> Document {
@@ -271,7 +272,8 @@ mod tests {
         assert_eq!(odd.display_name(), "12345");
         assert_eq!(odd.plugin_name(), Ok(None));
         assert_eq!(odd.sort_order(), Err(&Bson::from("sideways")));
-        assert_eq!(Queue { sort: Some("lifo".into()), ..odd }.sort_order(), Ok(Sort::Lifo));
+        let lifo = Queue { rest: doc! { "sort": "lifo" }, ..odd };
+        assert_eq!(lifo.sort_order(), Ok(Sort::Lifo));
     }
 
     #[test]
@@ -282,7 +284,8 @@ mod tests {
         })
         .unwrap();
         assert_eq!(task.params(), &Bson::from(doc! { "a": 1 }));
-        assert_eq!(task.mtime.unwrap().get().unwrap().timestamp_millis(), 1_795_163_380_000);
+        let mtime = task.mtime.as_ref().and_then(date_time);
+        assert_eq!(mtime.unwrap().timestamp_millis(), 1_795_163_380_000);
     }
 
     fn any_bson() -> impl Strategy<Value = Bson> {

@@ -21,17 +21,12 @@ use serde::Deserialize;
 use serde_json::Value;
 
 pub use access::{Access, HostNames, Inbox, Network, Producer, Proxy, SessionLimits, Tls};
-pub use engines::{
-    AllowedPlugins, ContainerEngine, Engines, HttpEngine, KubernetesEngine, PerlEngine, PluginEntry,
-    TenantNamespaces,
-};
-pub use isolation::{
-    Limits, NamedSecret, PluginEnvironment, RunAs, SecretEnvironment, Secrets, memory as memory_limit,
-};
+pub use disbatch_values::config::{Flag, OnByDefault};
+pub use disbatch_values::sections::ContainerEngine;
+pub use engines::{AllowedPlugins, Engines, PerlEngine, PluginEntry};
+pub use isolation::{Limits, NamedSecret, PluginEnvironment, RunAs, SecretEnvironment, Secrets};
 pub use reports::{Audit, Level, Log, Metrics, Notifications, TraceUrl, Traces};
-pub use sections::{
-    Attributes, Auditor, Auth, Balance, Flag, Gfs, Hook, Indexes, Janitor, OnByDefault, Role, Ssl,
-};
+pub use sections::{Attributes, Auth, Balance, Chore, Gfs, Hook, Indexes, Role, Ssl};
 
 /// Where a process looks when `--config` is not given.
 pub const DEFAULT_PATH: &str = "/etc/disbatch/config.json";
@@ -42,8 +37,9 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 /// How long a runner without a task is kept unless configured otherwise.
 const DEFAULT_RUNNER_IDLE: Duration = Duration::from_secs(60);
 
-/// The configuration as read and checked.
-#[derive(Debug, Clone, Deserialize)]
+/// The configuration as read and checked. That `mongohost` and `database` are there is seen to before it is read.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
 pub struct Config {
     /// The schema by which an editor checks the file; accepted and not used.
     #[serde(rename = "$schema")]
@@ -51,17 +47,13 @@ pub struct Config {
     /// `host:port`, several of them with commas, or a `mongodb://` or `mongodb+srv://` URI.
     pub mongohost: String,
     pub database: String,
-    #[serde(default)]
     pub attributes: Attributes,
-    #[serde(default)]
     pub auth: Auth,
     /// The plugins that a queue may be created with; every plugin that is found when unset.
     pub plugins: Option<AllowedPlugins>,
     /// Folders with `plugin.json` manifests, searched before the shipped plugins.
-    #[serde(default)]
     pub plugin_dirs: Vec<PathBuf>,
     /// Which ways to run plugins this node has, besides programs.
-    #[serde(default)]
     pub engines: Engines,
     /// Where private folders of tasks are made. See [`Config::temp_folder`].
     pub temp_dir: Option<PathBuf>,
@@ -72,72 +64,54 @@ pub struct Config {
     /// What Disbatch 4.4 runs before a plugin; accepted and not used.
     pub pre_hook: Option<serde_json::Value>,
     /// Whether `/monitoring` looks.
-    #[serde(default)]
     pub monitoring: OnByDefault,
-    #[serde(default)]
     pub metrics: Metrics,
-    #[serde(default)]
     pub notifications: Notifications,
-    #[serde(default)]
     pub traces: Traces,
-    #[serde(default)]
     pub balance: Balance,
-    #[serde(default)]
-    pub janitor: Janitor,
+    pub janitor: Chore,
     /// Who may submit tasks by the inbox.
-    #[serde(default)]
     pub inbox: Inbox,
     /// Whether schedules fire from this node.
-    #[serde(default)]
     pub schedules: OnByDefault,
-    #[serde(default)]
-    pub auditor: Auditor,
+    pub auditor: Chore,
     /// How long it is remembered who did what.
-    #[serde(default)]
     pub audit: Audit,
-    #[serde(default)]
     pub secrets: Secrets,
     /// Folder of named secrets, a file each. See [`Config::secrets_folder`].
     pub secrets_dir: Option<PathBuf>,
     /// Which of them plugins get as variables.
-    #[serde(default)]
     pub secret_environment: SecretEnvironment,
     /// Whether plugins find secure parameters in a variable, too; as their manifests say when unset.
     pub secure_params_in_environment: Option<Flag>,
     /// Deprecated routes to serve, by the name of the Perl package that had them.
-    #[serde(default, deserialize_with = "sections::names")]
+    #[serde(deserialize_with = "sections::names")]
     pub web_extensions: Vec<String>,
     /// Which variables of their runner plugins get besides those that they need.
-    #[serde(default)]
     pub plugin_environment: PluginEnvironment,
     /// The user whom plugins run as; the runner's own when unset.
     pub run_as: Option<RunAs>,
-    #[serde(default)]
     pub limits: Limits,
     /// Where control groups for tasks are made; there are none when unset.
-    #[serde(default, deserialize_with = "isolation::cgroup")]
+    #[serde(deserialize_with = "isolation::cgroup")]
     pub cgroup: Option<PathBuf>,
     /// Whether plugins, and what they start, can get no privileges that they do not have, through `sudo` for instance.
-    #[serde(default)]
     pub no_new_privs: OnByDefault,
     /// The program to run a task with instead of `dtr`.
     pub task_runner: Option<PathBuf>,
     /// Where output is stored. See [`Config::den_gfs`].
     pub gfs: Option<Gfs>,
     /// How long a runner or a node may be silent. See [`Config::lease`].
-    #[serde(default, deserialize_with = "sections::lease")]
+    #[serde(deserialize_with = "sections::lease")]
     pub lease: Option<Duration>,
     /// How long a runner without a task is kept. See [`Config::runner_idle`].
-    #[serde(default, deserialize_with = "sections::idle")]
+    #[serde(deserialize_with = "sections::idle")]
     pub runner_idle: Option<Duration>,
     /// Whether runners stay silent.
-    #[serde(default)]
     pub quiet: Flag,
     /// Passed on to the runner as `--testing`.
-    #[serde(default)]
     pub testing: Flag,
     /// Who may use the web server.
-    #[serde(default)]
     pub access: Access,
     /// With which files the web server speaks TLS; plain HTTP when unset.
     pub tls: Option<Tls>,
@@ -150,28 +124,26 @@ pub struct Config {
     /// Folder of Perl's templates; accepted and not used.
     pub views_dir: Option<PathBuf>,
     /// Perl's logging configuration; its level and file are used.
-    #[serde(default, rename = "log4perl")]
+    #[serde(rename = "log4perl")]
     pub log: Log,
     /// The only queues that this DEN serves.
-    #[serde(default, deserialize_with = "sections::queue_ids")]
+    #[serde(deserialize_with = "sections::queue_ids")]
     pub activequeues: Option<Vec<QueueId>>,
     /// Queues that this DEN does not serve, unless `activequeues` is set.
-    #[serde(default, deserialize_with = "sections::queue_ids")]
+    #[serde(deserialize_with = "sections::queue_ids")]
     pub ignorequeues: Option<Vec<QueueId>>,
     /// What this node is labelled with: queues choose nodes by it.
-    #[serde(default)]
     pub labels: Labels,
     /// Where its host is to be reached, in place of what its interfaces tell.
     pub addresses: Option<Vec<String>>,
     /// The command that a DEN runs when a node has died.
     pub on_dead_node: Option<Hook>,
     /// How many tasks this DEN starts in a second at most.
-    #[serde(default, deserialize_with = "sections::increase")]
+    #[serde(deserialize_with = "sections::increase")]
     pub node_increase: Option<u64>,
     /// How many of each queue it starts in a second at most.
-    #[serde(default, deserialize_with = "sections::increase")]
+    #[serde(deserialize_with = "sections::increase")]
     pub queue_increase: Option<u64>,
-    #[serde(default)]
     pub indexes: Indexes,
     /// Keys in the file that nothing reads, by path.
     #[serde(skip)]

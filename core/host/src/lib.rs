@@ -14,3 +14,10 @@ pub mod schema;
 pub mod secrets;
 pub mod service_manager;
 pub mod telemetry;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks `mutex`, also where somebody has panicked who had locked it.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

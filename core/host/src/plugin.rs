@@ -24,8 +24,8 @@ use serde_json::Value;
 pub use disbatch_values::engine::{Engine, EngineError};
 pub use find::adapter_program;
 pub use manifest::{
-    Batch, CallbackAuth, Container, ContainerLimits, Http, Kubernetes, Manifest, ManifestError, Mount, Perl,
-    Program, ProgramType, Pull, Template, Warm,
+    Batch, CallbackAuth, Container, Http, Kubernetes, Manifest, ManifestError, Perl, Program, ProgramType,
+    Template, Warm,
 };
 pub use report::{HiddenVersion, PROBLEMS, Problem, Report, VERSIONS, documents, lacks};
 

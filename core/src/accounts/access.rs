@@ -256,7 +256,7 @@ impl Store {
             "user": { "$literal": new.user.as_str() },
             "name": { "$literal": &new.name },
             "fingerprint": key.fingerprint(),
-            "role": new.role.name(),
+            "role": new.role.as_str(),
             "created": "$$NOW",
         };
         let ids = |queues: &BTreeSet<QueueId>| queues.iter().map(|queue| queue.0).collect::<Vec<_>>();

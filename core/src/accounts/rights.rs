@@ -26,8 +26,8 @@ pub struct Grant {
 impl Grant {
     pub fn document(&self) -> Document {
         match &self.scope {
-            Scope::Queue(queue) => doc! { "queue": queue.0, "role": self.role.name() },
-            Scope::Tenant(tenant) => doc! { "tenant": tenant, "role": self.role.name() },
+            Scope::Queue(queue) => doc! { "queue": queue.0, "role": self.role.as_str() },
+            Scope::Tenant(tenant) => doc! { "tenant": tenant, "role": self.role.as_str() },
         }
     }
 

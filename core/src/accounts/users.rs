@@ -144,7 +144,7 @@ fn unchanged(name: &UserName, found: &Document) -> Document {
 
 fn fields(role: Option<Role>, grants: &[Grant]) -> Document {
     let mut fields = doc! { "grants": grants.iter().map(Grant::document).collect::<Vec<_>>() };
-    put(&mut fields, "role", role.map(Role::name));
+    put(&mut fields, "role", role.map(Role::as_str));
     fields
 }
 

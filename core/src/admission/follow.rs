@@ -10,8 +10,7 @@ use tokio::time::MissedTickBehavior;
 use super::{GRACE, Scope};
 use crate::lease::LeaseName;
 use crate::store::collections::ADMISSION;
-use crate::store::{Store, StoreError, collect, with};
-use crate::task::transition::millis;
+use crate::store::{Store, StoreError, collect, millis, with};
 
 /// How often it is looked for tasks that somebody else should have released.
 const LOOK: Duration = Duration::from_secs(15);

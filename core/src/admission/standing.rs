@@ -1,10 +1,11 @@
 //! What a rule has come to: what of its tasks still waits or runs.
 
-use disbatch_operation::operation;
 use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
+use disbatch_operation::operation;
+use disbatch_wire::admission::TaskStranded;
 
 use super::{GATE, Scope};
 use crate::counters::count::Amount;
@@ -26,13 +27,6 @@ const MOST_LEFT: i64 = 5;
 
 /// The statuses of those that wait.
 const WAITING: [i32; 3] = [-7, -4, -2];
-
-/// A task that a node has that is not alive.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stranded {
-    pub task: TaskId,
-    pub node: String,
-}
 
 /// How many tasks a scope has that have not ended. `None`: counting them took too long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,7 +102,7 @@ impl Store {
     /// The oldest tasks of a scope that are claimed or running in the name of a node that is not alive. Those that have a lease
     /// are ended when it is over; those of other programs may never be.
     #[operation]
-    pub async fn stranded_tasks(&self, scope: &Scope) -> Result<Vec<Stranded>, StoreError> {
+    pub async fn stranded_tasks(&self, scope: &Scope) -> Result<Vec<TaskStranded>, StoreError> {
         let mut filter = of_scope(scope, &self.list_queues().await?);
         let alive: Vec<Bson> = self.nodes_not_gone().await?;
         filter.extend(doc! {
@@ -117,7 +111,7 @@ impl Store {
         let found = self.find_patiently(filter, MOST_STRANDED).await?;
         let stranded = |task: &Document| {
             let node = task.get_str("node").unwrap_or_default().to_owned();
-            Some(Stranded { task: TaskId(task.get_object_id("_id").ok()?), node })
+            Some(TaskStranded { task: task.get_object_id("_id").ok()?.to_hex(), node })
         };
         Ok(found.iter().filter_map(stranded).collect())
     }

@@ -8,13 +8,11 @@ use std::time::Duration;
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_operation::operation;
-use futures::TryStreamExt;
 use mongodb::options::ReadConcern;
 
 use super::{Array, FinalWhen, GATE, new_rev};
-use crate::bulk::State;
 use crate::model::{ArrayId, QueueId, Status, TaskId, whole_number};
-use crate::store::{Store, StoreError, collect};
+use crate::store::{Store, StoreError, as_majority, collect};
 use crate::task::transition::{Transition, server_time_in};
 
 /// So long an array stays open that nobody has said more about.
@@ -69,7 +67,7 @@ impl Store {
             self.settle_last(&array, stored.get("rev")).await?;
             return Ok(false);
         }
-        if self.has_live_element(array.id).await? || self.is_being_retried(stored).await? {
+        if self.has_live_element(array.id).await? || self.find_retrying(stored).await?.is_some() {
             return Ok(false);
         }
         let Some(counts) = self.count_ended(array.id).await? else { return Ok(false) };
@@ -105,17 +103,8 @@ impl Store {
 
     async fn has_live_element(&self, array: ArrayId) -> Result<bool, StoreError> {
         let live = doc! { "array.id": array, "status": { "$in": Status::LIVE.to_vec() } };
-        let tasks = self.tasks();
-        let found = tasks.find(live).projection(doc! { "_id": 1 }).limit(1);
         // An end that a failover takes back is none.
-        let mut found = found.read_concern(ReadConcern::majority()).await?;
-        Ok(found.try_next().await?.is_some())
-    }
-
-    /// Whether a bulk job is still at retrying its elements.
-    async fn is_being_retried(&self, stored: &Document) -> Result<bool, StoreError> {
-        let Ok(job) = stored.get_object_id("retrying") else { return Ok(false) };
-        Ok(self.find_bulk(job).await?.is_some_and(|job| job.state == State::Running))
+        Ok(!as_majority(&self.tasks(), live, doc! { "_id": 1 }, 1).await?.is_empty())
     }
 
     /// How many elements have ended how. `None`: that cannot be told at this moment.

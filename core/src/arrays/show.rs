@@ -8,7 +8,7 @@ use bson::{Bson, DateTime, Document, doc};
 
 use super::items::element_id;
 use super::{Array, ArrayState};
-use crate::model::{ArrayId, Moment, QueueId, Status, TaskId, whole_number};
+use crate::model::{ArrayId, QueueId, Status, TaskId, date_time, whole_number};
 use crate::store::{Store, StoreError, collect, put};
 
 const COUNTING: Duration = Duration::from_secs(5);
@@ -76,7 +76,7 @@ impl Element {
             value: of_array.get("value").or_else(|| of_array.get("index")).cloned(),
             status: Status::stored(task),
             node: task.get_str("node").ok().map(str::to_owned),
-            started: task.get("started").and_then(|at| Moment(at.clone()).get()),
+            started: task.get("started").and_then(date_time),
             exit: task.get_document("exit").ok().cloned(),
         })
     }

@@ -10,6 +10,7 @@ use bson::{Bson, DateTime, Document, doc};
 
 use super::{ObjectKind, Verb};
 use crate::model::QueueId;
+use crate::paging::{Page, Position};
 use crate::store::{Store, StoreError, all_of, collect, integer};
 
 /// How long a search may take. What is seldom found is found by reading all entries.
@@ -50,17 +51,6 @@ impl FromStr for AuditKey {
     }
 }
 
-/// Where a page of entries is, the latest entry being the first.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum AuditPosition {
-    #[default]
-    First,
-    /// What is older than this one.
-    After(AuditKey),
-    /// What is newer than this one, and next to it.
-    Before(AuditKey),
-}
-
 /// What asks for all that changes something.
 pub const CHANGES: &str = "changes";
 
@@ -88,29 +78,22 @@ pub struct AuditQuery {
     pub from: Option<DateTime>,
     /// Only until before this time.
     pub to: Option<DateTime>,
-    pub position: AuditPosition,
+    /// The latest entry is the first.
+    pub position: Position<AuditKey>,
     /// At most so many entries.
     pub limit: usize,
 }
 
-/// A page of entries that was found.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct AuditPage {
-    /// As stored, the latest first.
-    pub entries: Vec<Document>,
-    /// Behind which entry the next page begins, if there is one.
-    pub next: Option<AuditKey>,
-    /// Before which entry the previous page ends, if there is one.
-    pub previous: Option<AuditKey>,
-}
+/// A page of entries that was found, as stored, the latest first.
+pub type AuditPage = Page<Document, AuditKey>;
 
 impl AuditQuery {
     fn filter(&self) -> Document {
         let mut all = self.conditions();
         match self.position {
-            AuditPosition::First => {}
-            AuditPosition::After(key) => all.extend(beyond(key, "$lte", "$lt")),
-            AuditPosition::Before(key) => all.extend(beyond(key, "$gte", "$gt")),
+            Position::First => {}
+            Position::After(key) => all.extend(beyond(key, "$lte", "$lt")),
+            Position::Before(key) => all.extend(beyond(key, "$gte", "$gt")),
         }
         all_of(all)
     }
@@ -143,25 +126,8 @@ impl AuditQuery {
         all
     }
 
-    fn is_backwards(&self) -> bool {
-        matches!(self.position, AuditPosition::Before(_))
-    }
-
-    /// The page, from what was found in the order of reading, which is one more than the limit if there is more.
-    fn page(&self, mut entries: Vec<Document>) -> AuditPage {
-        let more = entries.len() > self.limit;
-        entries.truncate(self.limit);
-        if self.is_backwards() {
-            entries.reverse();
-        }
-        let (is_next, is_previous) = match self.position {
-            AuditPosition::First => (more, false),
-            AuditPosition::After(_) => (more, true),
-            AuditPosition::Before(_) => (true, more),
-        };
-        let next = entries.last().filter(|_| is_next).and_then(AuditKey::of);
-        let previous = entries.first().filter(|_| is_previous).and_then(AuditKey::of);
-        AuditPage { entries, next, previous }
+    fn page(&self, found: Vec<Document>) -> AuditPage {
+        self.position.page(self.limit, found, AuditKey::of)
     }
 }
 
@@ -187,7 +153,7 @@ impl Store {
     /// A page of the entries that are asked for. `None`: that would take longer than [`PATIENCE`].
     #[operation]
     pub async fn find_audit(&self, query: &AuditQuery) -> Result<Option<AuditPage>, StoreError> {
-        let way = if query.is_backwards() { 1 } else { -1 };
+        let way = if query.position.is_backwards() { 1 } else { -1 };
         let one_more = integer(query.limit).saturating_add(1);
         let audit = self.audit();
         let find = audit.find(query.filter()).sort(doc! { "at": way, "_id": way }).limit(one_more);
@@ -269,14 +235,14 @@ mod tests {
             let query = AuditQuery { position, limit: 2, ..AuditQuery::default() };
             let page = query.page(entries.iter().map(|at| entry(*at)).collect());
             let times: Vec<i64> =
-                page.entries.iter().filter_map(AuditKey::of).map(|key| key.at.timestamp_millis()).collect();
+                page.rows.iter().filter_map(AuditKey::of).map(|key| key.at.timestamp_millis()).collect();
             (times, page.next, page.previous)
         };
-        assert_eq!(page(AuditPosition::First, &[]), (vec![], None, None));
-        assert_eq!(page(AuditPosition::First, &[9, 8]), (vec![9, 8], None, None));
-        assert_eq!(page(AuditPosition::First, &[9, 8, 7]), (vec![9, 8], Some(key(8)), None));
-        assert_eq!(page(AuditPosition::After(key(9)), &[8, 7]), (vec![8, 7], None, Some(key(8))));
-        let before = AuditPosition::Before(key(3));
+        assert_eq!(page(Position::First, &[]), (vec![], None, None));
+        assert_eq!(page(Position::First, &[9, 8]), (vec![9, 8], None, None));
+        assert_eq!(page(Position::First, &[9, 8, 7]), (vec![9, 8], Some(key(8)), None));
+        assert_eq!(page(Position::After(key(9)), &[8, 7]), (vec![8, 7], None, Some(key(8))));
+        let before = Position::Before(key(3));
         assert_eq!(page(before, &[4, 5, 6]), (vec![5, 4], Some(key(4)), Some(key(5))));
         assert_eq!(page(before, &[4]), (vec![4], Some(key(4)), None));
     }
@@ -289,7 +255,7 @@ mod tests {
             what: Some("bulk retry".into()),
             by: Some("10.0.".into()),
             user: Some("alice".into()),
-            position: AuditPosition::After(key(5)),
+            position: Position::After(key(5)),
             ..AuditQuery::default()
         };
         let filter = query.filter();

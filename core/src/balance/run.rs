@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::plan::{Demand, Settings, WeekMinute, allot};
 use crate::config::Balance;
 use crate::lease::LeaseName;
-use crate::model::{Queue, QueueId, Selector, Status};
+use crate::model::{Queue, QueueId, Selector, Status, to_bson};
 use crate::store::{Store, StoreError, collect, collections};
 
 /// How long a lease lasts unless it is prolonged.
@@ -59,9 +59,8 @@ pub struct Report {
 
 /// Balances until `stop`, whenever it has the lease. `instance` tells this loop from all others.
 pub async fn run(store: Store, settings: Balance, instance: String, stop: CancellationToken) {
-    let turns = Turns::default();
     let mut balancer =
-        Balancer { store, settings, instance, leads: false, turns, failing: false, last: None };
+        Balancer { store, settings, instance, leads: false, due: None, failing: false, last: None };
     let mut next = Instant::now();
     loop {
         tokio::select! {
@@ -71,7 +70,7 @@ pub async fn run(store: Store, settings: Balance, instance: String, stop: Cancel
         let began = Instant::now();
         let looked = balancer.look(began).await;
         balancer.note(looked);
-        next = balancer.turns.next_look(began);
+        next = next_look(balancer.due, began);
     }
     if let Err(error) = balancer.store.release_balance_lease(&balancer.instance).await {
         tracing::debug!(%error, "cannot give the lease of QueueBalance back: it will run out");
@@ -83,36 +82,21 @@ struct Balancer {
     settings: Balance,
     instance: String,
     leads: bool,
-    turns: Turns,
+    /// When the next round is due; at once if `None`.
+    due: Option<Instant>,
     failing: bool,
     /// How the last round went, so that the same is not said every time.
     last: Option<Report>,
 }
 
-#[derive(Debug, Default)]
-struct Turns {
-    /// When the next one is due; at once if `None`.
-    due: Option<Instant>,
+fn is_due(due: Option<Instant>, now: Instant) -> bool {
+    due.is_none_or(|due| due <= now)
 }
 
-impl Turns {
-    fn is_due(&self, now: Instant) -> bool {
-        self.due.is_none_or(|due| due <= now)
-    }
-
-    fn begin(&mut self, now: Instant) {
-        self.due = Some(now + INTERVAL);
-    }
-
-    fn at_once(&mut self) {
-        self.due = None;
-    }
-
-    /// The time of the look after one that began at `now`: no later than a round is due.
-    fn next_look(&self, now: Instant) -> Instant {
-        let look = now + LOOK;
-        self.due.filter(|due| now < *due).map_or(look, |due| due.min(look))
-    }
+/// The time of the look after one that began at `now`: no later than a round is due.
+fn next_look(due: Option<Instant>, now: Instant) -> Instant {
+    let look = now + LOOK;
+    due.filter(|due| now < *due).map_or(look, |due| due.min(look))
 }
 
 impl Balancer {
@@ -125,10 +109,10 @@ impl Balancer {
             let what = if leads { "QueueBalance works here" } else { "QueueBalance works elsewhere" };
             tracing::info!(instance = self.instance, "{what}");
         }
-        if !leads || !self.turns.is_due(now) {
+        if !leads || !is_due(self.due, now) {
             return Ok(());
         }
-        self.turns.begin(now);
+        self.due = Some(now + INTERVAL);
         let rounded =
             tokio::time::timeout_at(end, round(&self.store, self.settings, &TimeZone::system())).await;
         self.store.measure_worker(Worker::Balance, now.elapsed(), matches!(rounded, Ok(Ok(_))));
@@ -153,7 +137,7 @@ impl Balancer {
             }
             Ok(()) => {}
             Err(error) => {
-                self.turns.at_once();
+                self.due = None;
                 if std::mem::replace(&mut self.failing, true) {
                     tracing::debug!(%error, "QueueBalance still cannot work with the database");
                 } else {
@@ -228,7 +212,7 @@ async fn apply(
     let (down, up): (Vec<_>, Vec<_>) = all.partition(|(queue, threads)| *threads < queue.thread_limit());
     for (queue, threads) in down.into_iter().chain(up) {
         let (name, before) = (queue.display_name(), queue.thread_limit());
-        if threads == before && queue.threads.is_some() {
+        if threads == before && queue.rest.contains_key("threads") {
             if config.verbose.0 {
                 tracing::info!(queue = name, threads, "QueueBalance: no change");
             }
@@ -238,7 +222,8 @@ async fn apply(
             tracing::info!(queue = name, before, threads, pretend = config.pretend.0, "QueueBalance: change");
         }
         if !config.pretend.0 {
-            store.update_queue(&Selector::Id(queue.id.0), doc! { "threads": number(threads) }).await?;
+            let fields = doc! { "threads": to_bson(&threads.into()) };
+            store.update_queue(&Selector::Id(queue.id.0), fields).await?;
         }
     }
     Ok(())
@@ -323,13 +308,6 @@ fn shown(seconds: i64, zone: &TimeZone) -> String {
     }
 }
 
-fn number(threads: u64) -> Bson {
-    match (i32::try_from(threads), i64::try_from(threads)) {
-        (Ok(small), _) => Bson::Int32(small),
-        (_, large) => Bson::Int64(large.unwrap_or(i64::MAX)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -346,7 +324,7 @@ mod tests {
 
     #[test]
     fn what_queues_get_is_said_in_words() {
-        let queue = |name: &str| Queue { name: Some(name.into()), ..Queue::without_document(new_queue_id()) };
+        let queue = |name: &str| Queue { id: new_queue_id(), rest: doc! { "name": name } };
         let tiers = [vec![queue("mail")], vec![queue("video")]];
         let demand = |queued, running| vec![Demand { queued, running }];
         assert_eq!(
@@ -359,20 +337,18 @@ mod tests {
     #[test]
     fn a_round_begins_every_thirty_seconds() {
         let begin = tokio::time::Instant::now();
-        let mut turns = Turns::default();
-        let (mut now, mut rounds) = (begin, Vec::new());
+        let (mut now, mut due, mut rounds) = (begin, None, Vec::new());
         while now < begin + 3 * INTERVAL {
-            if turns.is_due(now) {
-                turns.begin(now);
+            if is_due(due, now) {
+                due = Some(now + INTERVAL);
                 rounds.push((now - begin).as_secs());
             }
             // Each look takes its time.
-            now = turns.next_look(now).max(now + Duration::from_millis(20));
+            now = next_look(due, now).max(now + Duration::from_millis(20));
             assert!(now - begin <= 3 * INTERVAL);
         }
         assert_eq!(rounds, [0, 30, 60]);
-        turns.at_once();
-        assert!(turns.is_due(now));
+        assert!(is_due(None, now) && next_look(None, now) == now + LOOK);
     }
 
     #[test]

@@ -171,12 +171,8 @@ impl Worker {
             return Ok(Some(job.state));
         }
         let mut batches = self.store.bulk_ids(job).await?.try_chunks(BATCH);
-        let mut next = async || {
-            Ok::<_, StoreError>(match batches.try_next().await {
-                Ok(batch) => batch.unwrap_or_default(),
-                Err(error) => return Err(error.1),
-            })
-        };
+        let mut next =
+            async || batches.try_next().await.map(Option::unwrap_or_default).map_err(|error| error.1);
         let mut batch: Vec<TaskId> = job.pending.iter().copied().map(TaskId).collect();
         if batch.is_empty() {
             batch = next().await?;
@@ -349,8 +345,13 @@ impl Store {
     #[operation(%array)]
     pub async fn find_bulk_of_array(&self, array: ArrayId) -> Result<Option<BulkJob>, StoreError> {
         let found = self.arrays().find_one(doc! { "_id": array }).projection(doc! { "retrying": 1 }).await?;
-        let job = found.and_then(|array| array.get_object_id("retrying").ok());
-        let Some(job) = job else { return Ok(None) };
+        let Some(array) = found else { return Ok(None) };
+        self.find_retrying(&array).await
+    }
+
+    /// The same of an array as stored.
+    pub(crate) async fn find_retrying(&self, array: &Document) -> Result<Option<BulkJob>, StoreError> {
+        let Ok(job) = array.get_object_id("retrying") else { return Ok(None) };
         Ok(self.find_bulk(job).await?.filter(|job| job.state == State::Running))
     }
 

@@ -13,7 +13,7 @@ use bson::{Bson, Document, doc};
 use futures::{Stream, TryStreamExt};
 
 use super::{Action, BulkFilter, BulkJob, Queues};
-use crate::model::{QueueId, TaskId};
+use crate::model::TaskId;
 use crate::store::collections::BULK;
 use crate::store::{Store, StoreError, attended, collect_ids, integer, put};
 use crate::tags;
@@ -115,6 +115,8 @@ impl Store {
 
     /// The same as the counters say, which know of queues and statuses, and nothing of the archive.
     async fn counted_bulk(&self, action: Action, filter: &BulkFilter) -> Result<Option<i64>, StoreError> {
+        // Queues that are gone may have tasks that nobody has counted.
+        let Some(Queues::One(queue)) = filter.queue else { return Ok(None) };
         let more = filter.older_than.is_some() || filter.ids.is_some() || filter.texts().next().is_some();
         let more = more || !filter.created().is_any();
         let more = more || filter.array.is_some() || filter.schedule.is_some();
@@ -128,16 +130,10 @@ impl Store {
             let redone = action == Action::Retry && filter.statuses.is_empty() && status == 1;
             action.applies_to(status) && asked && !redone
         };
-        let of_queue = |queue: QueueId| {
-            let by_status = totals.by_status(queue)?.iter();
-            Some(by_status.filter(|(status, _)| is_meant(**status)).map(|(_, tasks)| *tasks).sum::<i64>())
-        };
-        let tasks = match filter.queue {
-            Some(Queues::One(queue)) => of_queue(queue),
-            // Queues that are gone may have tasks that nobody has counted.
-            Some(Queues::All) | None => None,
-        };
-        Ok(tasks.map(|tasks| tasks.max(integer(COUNTED))))
+        let Some(by_status) = totals.by_status(queue) else { return Ok(None) };
+        let meant = by_status.iter().filter(|(status, _)| is_meant(**status));
+        let tasks: i64 = meant.map(|(_, tasks)| *tasks).sum();
+        Ok(Some(tasks.max(integer(COUNTED))))
     }
 
     /// The newest task that there is, among archived ones too if `archive`.
@@ -156,7 +152,10 @@ impl Store {
         &self,
         job: &BulkJob,
     ) -> Result<impl Stream<Item = Result<TaskId, StoreError>> + Unpin + use<>, StoreError> {
-        let mut stages = self.bulk_stages(job)?;
+        let mut between = doc! { "$lte": job.newest };
+        put(&mut between, "$gt", job.pending.last().or(job.position.as_ref()));
+        let query = doc! { "$and": [{ "_id": between }, job.query()?] };
+        let mut stages = vec![doc! { "$match": query }, doc! { "$project": { "_id": 1 } }];
         if job.reaches_archive()? {
             let pipeline = stages.clone();
             stages.push(doc! { "$unionWith": { "coll": archive::COLLECTION, "pipeline": pipeline } });
@@ -167,13 +166,6 @@ impl Store {
             .map_err(StoreError::from)
             .try_filter_map(|task| futures::future::ready(Ok(task.get_object_id("_id").ok().map(TaskId))));
         Ok(attended(ids))
-    }
-
-    fn bulk_stages(&self, job: &BulkJob) -> Result<Vec<Document>, StoreError> {
-        let mut between = doc! { "$lte": job.newest };
-        put(&mut between, "$gt", job.pending.last().or(job.position.as_ref()));
-        let query = doc! { "$and": [{ "_id": between }, job.query()?] };
-        Ok(vec![doc! { "$match": query }, doc! { "$project": { "_id": 1 } }])
     }
 
     /// Those of `batch` that the job is still for.
@@ -232,7 +224,7 @@ mod tests {
     use bson::DateTime;
 
     use super::*;
-    use crate::model::ArrayId;
+    use crate::model::{ArrayId, QueueId};
 
     #[test]
     fn filters_are_stored_and_read_again() {

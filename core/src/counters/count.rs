@@ -12,9 +12,8 @@ use bson::{Document, doc};
 use super::{counter_of, statuses_of};
 use crate::model::{Phase, QueueId, Status, whole_number};
 use crate::store::collections::TASKS;
-use crate::store::{Store, StoreError, collect, count_of, integer, put};
+use crate::store::{Store, StoreError, collect, count_of, in_one, integer, millis, put};
 use crate::task::TaskQuery;
-use crate::task::transition::millis;
 
 /// A number of tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,9 +36,25 @@ impl Amount {
         }
     }
 
+    /// The number, and whether there are more.
+    pub const fn parts(self) -> (u64, bool) {
+        match self {
+            Self::Exactly(number) => (number, false),
+            Self::MoreThan(number) => (number, true),
+        }
+    }
+
     /// What a count says that has ended behind its bound if there is more.
     pub const fn up_to(counted: u64, bound: u64) -> Self {
         if counted > bound { Self::MoreThan(bound) } else { Self::Exactly(counted) }
+    }
+
+    /// A number of tasks; if there are more than were counted, one more than that.
+    pub const fn at_least(self) -> u64 {
+        match self {
+            Self::Exactly(tasks) => tasks,
+            Self::MoreThan(tasks) => tasks.saturating_add(1),
+        }
     }
 }
 
@@ -158,21 +173,16 @@ impl Store {
 
 /// One count after the other, each of which leaves a document with its number.
 fn counting_each(counts: &[(Document, u64)]) -> Vec<Document> {
-    let mut all: Vec<Document> = Vec::new();
-    for (of, (filter, bound)) in (0_i64..).zip(counts) {
-        let stages = [
+    let numbered = |(of, (filter, bound)): (i64, &(Document, u64))| {
+        let stages = vec![
             doc! { "$match": filter },
             doc! { "$limit": one_more(*bound) },
             doc! { "$count": "n" },
             doc! { "$addFields": { "of": of } },
         ];
-        if of == 0 {
-            all.extend(stages);
-        } else {
-            all.push(doc! { "$unionWith": { "coll": TASKS.name, "pipeline": stages.to_vec() } });
-        }
-    }
-    all
+        (TASKS.name, stages)
+    };
+    in_one((0..).zip(counts).map(numbered))
 }
 
 /// The command that counts index entries, one more than `bound`.

@@ -3,7 +3,7 @@
 //! processes. What was put there by other means than ours has any length, and is read only as far as it fits.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use bson::{Bson, Document, doc};
 use disbatch_operation::operation;
@@ -121,7 +121,7 @@ fn sized() -> [Document; 2] {
 fn leave_out(row: &Document, why: &str) {
     let name: String =
         row.get("_id").map(ToString::to_string).unwrap_or_default().chars().take(100).collect();
-    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut said = crate::lock(&SAID);
     if said.len() < MOST && said.insert(name.clone()) {
         tracing::warn!(worker = name, "ignoring a worker: {why}");
     }

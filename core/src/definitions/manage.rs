@@ -163,16 +163,11 @@ impl Definition {
 /// The definition for those who may look at it: with the names of headers, variables and secure parameters, and without their
 /// values; and without user names, passwords and queries in addresses.
 pub fn hidden(definition: &Value) -> Value {
-    match definition {
-        Value::Object(fields) => {
-            let field = |(name, value): (&String, &Value)| {
-                let shown = if name == SCHEMA { value.clone() } else { of_field(name, value) };
-                (name.clone(), shown)
-            };
-            Value::Object(fields.iter().map(field).collect())
-        }
-        other => inside(other),
+    let mut shown = inside(definition);
+    if let Some((shown, schema)) = shown.get_mut(SCHEMA).zip(definition.get(SCHEMA)) {
+        shown.clone_from(schema);
     }
+    shown
 }
 
 /// Leaves out what has values that are not shown, wherever it is: what remains is for those who may not see the definition.

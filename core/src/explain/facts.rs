@@ -10,13 +10,13 @@ use crate::admission::Rule;
 use crate::fair::Before;
 use crate::gates::Waits;
 use crate::model::{
-    Moment, Node, OnOrphan, Policy, Queue, REQUEUE_ATTEMPTS, Rules, Selector, Sort, Status, Task, TaskId,
+    Node, OnOrphan, Policy, Queue, REQUEUE_ATTEMPTS, Rules, Selector, Sort, Status, Task, TaskId,
 };
 use crate::rate::Standing;
 use crate::store::collections::{NODES, TASKS};
 use crate::store::error::typed;
 use crate::store::{Store, StoreError, collect, count_of};
-use crate::task::{DETACHED, SetAside, attached};
+use crate::task::{SetAside, occupying};
 
 /// So many tasks ahead are counted; whether it is more does not matter.
 pub(super) const COUNTED: u64 = 1_000;
@@ -95,7 +95,7 @@ impl Facts {
         let (from, silence) = match node.last_beat() {
             Some((seen, lease)) => (Some(seen), lease),
             None if node.is_ours() => (None, Duration::ZERO), // It has said that it ends.
-            None => (node.timestamp.as_ref().and_then(Moment::get), PERL_SILENCE),
+            None => (node.timestamp(), PERL_SILENCE),
         };
         from.is_some_and(|from| from.saturating_add_duration(silence) >= self.now)
     }
@@ -115,20 +115,9 @@ impl Store {
 
     /// The same of a task that is the next one: what comes before it, and what its group may have, is not looked at.
     pub(super) async fn facts_of_head(&self, id: TaskId) -> Result<Option<Facts>, StoreError> {
-        let without_params = doc! { "params": 0, "parameters": 0 };
-        let found = async {
-            // In this order: a task leaves `tasks` only when it is in the archive.
-            for collection in [self.tasks(), self.archive()] {
-                let found =
-                    collection.find_one(doc! { "_id": id }).projection(without_params.clone()).await?;
-                if found.is_some() {
-                    return Ok::<_, StoreError>(found);
-                }
-            }
-            Ok(None)
-        };
+        let found = self.stored_task(id, doc! { "params": 0, "parameters": 0 });
         let (found, now, nodes) = futures::try_join!(found, self.server_time(), self.list_nodes())?;
-        let Some(task) = found.map(|task| typed::<Task>(TASKS.name, task)).transpose()? else {
+        let Some(task) = found.map(|(task, _)| typed::<Task>(TASKS.name, task)).transpose()? else {
             return Ok(None);
         };
         let nodes: Vec<Node> =
@@ -190,7 +179,7 @@ impl Store {
             return Ok(HashMap::new());
         }
         let pipeline = [
-            doc! { "$match": { "node": { "$in": names }, "status": { "$in": [-1, 0] }, DETACHED: attached() } },
+            doc! { "$match": occupying(doc! { "$in": names }) },
             doc! { "$group": { "_id": "$node", "tasks": { "$sum": 1 } } },
         ];
         let groups = collect(self.tasks().aggregate(pipeline)).await?;

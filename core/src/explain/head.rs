@@ -40,7 +40,6 @@ words! {
         Paused = "paused",
         /// As many tasks run as may: of the queue, or on all nodes that could run them.
         Limit = "limit",
-        /// The rate of the queue.
         Rate = "rate",
         /// No node is alive that serves the queue and claims tasks.
         Nodes = "nodes",
@@ -48,9 +47,7 @@ words! {
         Plugin = "plugin",
         /// All its tasks wait for their time: `run_at`, or a back-off.
         Deferred = "deferred",
-        /// A rule of admission.
         Admission = "admission",
-        /// A lock.
         Lock = "lock",
         /// Other tasks.
         Dependency = "dependency",
@@ -181,39 +178,35 @@ impl Heads {
 
     /// What holds each of these queues. This takes time that grows with queues times nodes.
     pub fn holds(self, queues: &[Queue]) -> Vec<Hold> {
-        let Self { now, mut first, under_way, nodes, busy, mut rates } = self;
-        let mut facts: Option<Facts> = None;
-        let mut all = (nodes, busy);
-        let mut each = |queue: &Queue| {
+        let Self { now, mut first, under_way, mut nodes, mut busy, mut rates } = self;
+        let each = |queue: &Queue| {
             let task = match first.remove(&queue.id) {
                 None => return Hold::Empty,
                 Some(FirstTask { task: None, .. }) => return Hold::Blocked,
                 Some(FirstTask { task: Some(task), .. }) => task,
             };
-            // All queues have the same nodes, which may be many.
-            if let Some(last) = facts.take() {
-                all = (last.nodes, last.busy);
-            }
             let running = under_way.get(&queue.id).map_or(0, |counts| counts.claimed + counts.running);
             let share = Share { node: String::new(), tasks: running, of_others: 0 };
-            let (nodes, busy) = std::mem::take(&mut all);
-            let of_queue = facts.insert(Facts {
+            let facts = Facts {
                 now,
                 task,
                 queue: Some(queue.clone()),
                 shares: vec![share],
-                nodes,
-                busy,
+                nodes: std::mem::take(&mut nodes),
+                busy: std::mem::take(&mut busy),
                 ahead: Ahead::Tasks(0),
                 waits: Waits::default(),
                 held_by: None,
                 rate: rates.remove(&queue.id),
                 group_rate: None,
                 aside: None,
-            });
-            gate_of(of_queue)
+            };
+            let hold = gate_of(&facts);
+            // All queues have the same nodes, which may be many.
+            (nodes, busy) = (facts.nodes, facts.busy);
+            hold
         };
-        queues.iter().map(&mut each).collect()
+        queues.iter().map(each).collect()
     }
 }
 
@@ -246,7 +239,7 @@ impl Store {
         let of_status = |status: Status| doc! { "queue": queue.id, "status": status };
         // The last two are in the order of an index.
         let looks = [
-            (claimable(queue), Some(order)),
+            (claimable(queue.id), Some(order)),
             (of_status(Status::Blocked), None),
             (of_status(Status::Deferred), None),
         ];

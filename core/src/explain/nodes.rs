@@ -46,12 +46,12 @@ pub(super) enum Lack {
 }
 
 pub(super) fn chances(facts: &Facts) -> Vec<NodeChance> {
-    let living = facts.nodes.iter().filter(|node| facts.is_alive(node));
-    let chance = |node: &Node| {
-        let why = texts(&against(facts, node));
-        NodeChance { node: name(Some(&node.node)), able: why.is_empty(), why }
-    };
-    living.map(chance).collect()
+    facts.nodes.iter().filter(|node| facts.is_alive(node)).map(|node| chance(facts, node)).collect()
+}
+
+fn chance(facts: &Facts, node: &Node) -> NodeChance {
+    let why: Vec<String> = against(facts, node).into_iter().map(|(_, text)| text).collect();
+    NodeChance { node: name(Some(&node.node)), able: why.is_empty(), why }
 }
 
 /// What is lacking, if no node can claim the task.
@@ -67,10 +67,6 @@ pub(super) fn lack(facts: &Facts) -> Lack {
     } else {
         Lack::Nodes
     }
-}
-
-fn texts(against: &[(Obstacle, String)]) -> Vec<String> {
-    against.iter().map(|(_, text)| text.clone()).collect()
 }
 
 /// What nodes there are, and what is to be done about them, is for others.
@@ -91,42 +87,38 @@ fn each(facts: &Facts, living: &[&Node]) -> Vec<Gate> {
     if living.is_empty() {
         return vec![Gate::new("nodes_alive", false, nobody(facts))];
     }
-    let names: Vec<String> = living.iter().map(|node| name(Some(&node.node))).collect();
+    let chances: Vec<NodeChance> = living.iter().map(|node| chance(facts, node)).collect();
+    let names: Vec<String> = chances.iter().map(|chance| chance.node.clone()).collect();
     let is = if names.len() == 1 { "The DEN of 1 node is" } else { "The DENs of several nodes are" };
     let mut gates = vec![Gate::new("nodes_alive", true, format!("{is} alive: {}.", list(&names)))];
-    let against: Vec<Vec<String>> = living.iter().map(|node| texts(&against(facts, node))).collect();
-    let open = against.iter().any(Vec::is_empty);
+    let open = chances.iter().any(|chance| chance.able);
     let text = if open {
         "A node can claim it.".to_owned()
     } else {
-        let each = in_groups(&names, &against, |name, why| format!("{name}: {why}"));
+        let each = in_groups(&chances, |name, why| format!("{name}: {why}"));
         format!("No node can claim it. {}.", each.join("; "))
     };
     gates.push(Gate::new("nodes_able", open, text));
-    let able = living.iter().zip(&against).filter(|(_, against)| against.is_empty());
-    let able: Vec<&Node> = able.map(|(node, _)| *node).collect();
+    let each = || living.iter().zip(&chances);
+    let able: Vec<&Node> = each().filter(|(_, chance)| chance.able).map(|(node, _)| *node).collect();
     let at_their_share = at_their_share(facts, &able);
-    let each = living.iter().zip(&against);
-    gates.extend(each.map(|(node, against)| of_node(node, against, &at_their_share)));
+    gates.extend(each().map(|(node, chance)| of_node(node, chance, &at_their_share)));
     gates
 }
 
 /// What keeps nodes that are alive from claiming the task, a sentence for all that lack the same.
 pub(super) fn unable(facts: &Facts) -> Vec<String> {
-    let chances = chances(facts);
-    let (names, against): (Vec<String>, Vec<Vec<String>>) =
-        chances.into_iter().map(|NodeChance { node, why, .. }| (node, why)).unzip();
-    let told = in_groups(&names, &against, |name, why| format!("{name} cannot claim it: {why}"));
+    let told = in_groups(&chances(facts), |name, why| format!("{name} cannot claim it: {why}"));
     told.into_iter().map(|text| format!("{text}.")).collect()
 }
 
 /// What is against nodes, in order; those that have the same against them are told together, and `one` tells of one alone.
-fn in_groups(names: &[String], against: &[Vec<String>], one: impl Fn(&str, String) -> String) -> Vec<String> {
+fn in_groups(chances: &[NodeChance], one: impl Fn(&str, String) -> String) -> Vec<String> {
     let mut groups: Vec<(&[String], Vec<String>)> = Vec::new();
-    for (name, against) in names.iter().zip(against).filter(|(_, against)| !against.is_empty()) {
-        match groups.iter_mut().find(|(known, _)| *known == against.as_slice()) {
-            Some((_, nodes)) => nodes.push(name.clone()),
-            None => groups.push((against.as_slice(), vec![name.clone()])),
+    for NodeChance { node, why, .. } in chances.iter().filter(|chance| !chance.able) {
+        match groups.iter_mut().find(|(known, _)| *known == why.as_slice()) {
+            Some((_, nodes)) => nodes.push(node.clone()),
+            None => groups.push((why.as_slice(), vec![node.clone()])),
         }
     }
     let of = |(against, mut nodes): (&[String], Vec<String>)| {
@@ -171,7 +163,7 @@ fn at_their_share(facts: &Facts, able: &[&Node]) -> Vec<(String, u64)> {
 }
 
 fn nobody(facts: &Facts) -> String {
-    let seen = |node: &Node| Some((node.timestamp.as_ref()?.get()?, name(Some(&node.node))));
+    let seen = |node: &Node| Some((node.timestamp()?, name(Some(&node.node))));
     match facts.nodes.iter().filter_map(seen).max_by_key(|(at, _)| *at) {
         None => "No DEN is alive, and none has been seen yet.".to_owned(),
         Some((at, node)) => {
@@ -199,12 +191,12 @@ fn against(facts: &Facts, node: &Node) -> Vec<(Obstacle, String)> {
     against
 }
 
-fn of_node(node: &Node, against: &[String], at_their_share: &[(String, u64)]) -> Gate {
-    let this = name(Some(&node.node));
-    if !against.is_empty() {
-        return Gate::new(Gate::NODE, false, format!("{this} cannot claim it: {}.", list(against)));
+fn of_node(node: &Node, chance: &NodeChance, at_their_share: &[(String, u64)]) -> Gate {
+    let this = &chance.node;
+    if !chance.able {
+        return Gate::new(Gate::NODE, false, format!("{this} cannot claim it: {}.", list(&chance.why)));
     }
-    let share = at_their_share.iter().find(|(name, _)| *name == this).map(|(_, share)| *share);
+    let share = at_their_share.iter().find(|(name, _)| name == this).map(|(_, share)| *share);
     let text = if let Some(share) = share {
         let seconds = PATIENCE.as_secs();
         format!(

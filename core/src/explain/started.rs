@@ -4,8 +4,8 @@ use bson::{Bson, DateTime, Document};
 
 use super::facts::name;
 use super::{Facts, Gate, counted, moment, span_until};
-use crate::model::{Moment, Node, Status, number, whole_number};
-use crate::task::transition::millis;
+use crate::model::{Node, Status, date_time, number, whole_number};
+use crate::store::millis;
 use crate::task::{EXTERNAL, INTERRUPT, is_detached};
 
 pub(super) fn claimed(facts: &Facts) -> Vec<Gate> {
@@ -112,7 +112,7 @@ fn state_of_node(facts: &Facts) -> Option<Gate> {
 }
 
 fn changed(facts: &Facts) -> String {
-    let at = facts.task.mtime.as_ref().and_then(Moment::get);
+    let at = facts.task.mtime.as_ref().and_then(date_time);
     at.map(|at| format!(" since {} ({})", moment(at), span_until(at, facts.now))).unwrap_or_default()
 }
 
@@ -172,7 +172,7 @@ pub(super) fn ended(facts: &Facts) -> Vec<Gate> {
     };
     let node = facts.node().filter(|_| task.status != Status::Cancelled);
     let node = node.map(|node| format!(" on {node}")).unwrap_or_default();
-    let at = task.mtime.as_ref().and_then(Moment::get);
+    let at = task.mtime.as_ref().and_then(date_time);
     let at = at.map(|at| format!(" at {}", moment(at))).unwrap_or_default();
     let note = facts.last_note().map(|note| format!(": {note}")).unwrap_or_default();
     let good = task.status == Status::Succeeded;

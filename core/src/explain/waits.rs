@@ -10,7 +10,7 @@ use crate::admission::{Rule, Scope};
 use crate::canary::percent;
 use crate::fair::Before;
 use crate::gates::{AfterFailed, AfterWhen, LockMode, LockWait, Relative, Waits};
-use crate::model::{Canary, Queue, Status};
+use crate::model::{Canary, Queue, Status, count};
 use crate::rate::Standing;
 
 /// What it waits for, in a few words. `None`: for nothing that is known here.
@@ -180,8 +180,7 @@ fn tried(queue: &Queue) -> String {
 }
 
 fn threads(queue: &Queue, name: &str) -> Gate {
-    let (open, text) = match (queue.threads.as_ref().and_then(crate::model::Count::get), queue.thread_limit())
-    {
+    let (open, text) = match (queue.rest.get("threads").and_then(count), queue.thread_limit()) {
         (None, _) => (false, format!("The queue {name} has no threads set, so that none of its tasks run.")),
         (_, 0) => (false, format!("The queue {name} has 0 threads, so that none of its tasks run.")),
         (_, 1) => (true, format!("The queue {name} may run 1 task at once.")),

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use bson::oid::ObjectId;
 use bson::{Document, doc};
-use disbatch_operation::operation;
 
 use super::Settings;
 use super::order::{Candidate, Range, Scheme};
@@ -19,7 +18,6 @@ use super::unindexed_tasks::{self, Plain};
 use super::window::{SKIPPED, Spread, is_due};
 use crate::clock::chance;
 use crate::model::{Queue, Status};
-use crate::store::collections::TASKS;
 use crate::store::{Store, StoreError, with};
 use crate::task::{Batch, ClaimOutcome, Claimant, MOST_ALONE, MOST_PASSES, Slot, Try};
 
@@ -51,7 +49,7 @@ impl Store {
     ) -> Result<Batch, StoreError> {
         let settings = Settings::of(queue);
         ranked.keep_to(settings.scheme.as_ref());
-        let mut call = Call::of(slots.len());
+        let mut call = Call::default();
         let mut batch = Batch::default();
         let mut slots = slots.to_vec();
         for _ in 0..MOST_PASSES {
@@ -129,22 +127,6 @@ impl Store {
         let found = self.by_index(index_of_priorities(), filter, only, order, reading.limit).await?;
         Ok(found.iter().filter_map(candidate).collect())
     }
-
-    /// How the server finds the next tasks of a queue that goes by priority.
-    #[operation]
-    pub async fn explain_priorities(&self, queue: &Queue) -> Result<Document, StoreError> {
-        let mut ranked = Ranked::default();
-        ranked.keep_to(None);
-        let mut filter = doc! { "queue": queue.id, "status": Status::Queued };
-        if let Some(reading) = ranked.reading(&Call::of(1), 1, Instant::now()) {
-            filter.extend(reading.filter);
-        }
-        let find = doc! {
-            "find": TASKS.name, "filter": filter, "projection": { "_id": 1, "priority": 1 },
-            "sort": { "priority": -1, "_id": 1 }, "limit": 10, "hint": index_of_priorities(),
-        };
-        Ok(self.database().run_command(doc! { "explain": find, "verbosity": "executionStats" }).await?)
-    }
 }
 
 /// Notes what came of tries.
@@ -196,17 +178,11 @@ struct Reading {
 }
 
 /// What is found out for one call.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Call {
     pub plain: unindexed_tasks::Search,
     /// Lines that were read from the start.
     scanned: Vec<usize>,
-}
-
-impl Call {
-    pub fn of(wanted: usize) -> Self {
-        Self { plain: unindexed_tasks::Search::of(wanted, false), scanned: Vec::new() }
-    }
 }
 
 impl Ranked {
@@ -380,7 +356,7 @@ mod tests {
     fn the_highest_priority_comes_first_and_those_without_are_between() {
         let mut ranked = Ranked::default();
         ranked.keep_to(None);
-        let mut call = Call::of(9);
+        let mut call = Call::default();
         let tasks = [task(9, 5), task(3, 5), task(2, -1), task(5, 0), task(4, 900)];
         read(&mut ranked, &mut call, &tasks, Instant::now());
         ranked.plain.found = vec![task(1, 0), task(7, 0)];
@@ -392,7 +368,7 @@ mod tests {
         let mut ranked = Ranked::default();
         let scheme = Scheme::new(vec![2, 1]);
         ranked.keep_to(scheme.as_ref());
-        let mut call = Call::of(9);
+        let mut call = Call::default();
         let mut tasks: Vec<Candidate> = (1..=5).map(|number| task(number, 3)).collect();
         tasks.push(task(11, -2));
         read(&mut ranked, &mut call, &tasks, Instant::now());
@@ -407,19 +383,19 @@ mod tests {
         let (mut ranked, begin) = (Ranked::default(), Instant::now());
         ranked.keep_to(None);
         let mut tasks: Vec<Candidate> = (1..=250).map(|number| task(number, 1)).collect();
-        let mut call = Call::of(100);
+        let mut call = Call::default();
         read(&mut ranked, &mut call, &tasks, begin);
         assert_eq!(order(&mut ranked, 0, 90), (1..=90).collect::<Vec<u8>>());
         tasks.drain(..90);
         tasks.push(task(251, 2));
-        let mut call = Call::of(100);
+        let mut call = Call::default();
         read(&mut ranked, &mut call, &tasks, begin + Duration::from_millis(500));
         assert!(call.scanned.is_empty());
         assert_eq!(order(&mut ranked, 0, 2), [91, 92], "what is new is not known yet");
         tasks.drain(..2);
-        read(&mut ranked, &mut Call::of(100), &tasks, begin + AGAIN.0);
+        read(&mut ranked, &mut Call::default(), &tasks, begin + AGAIN.0);
         assert_eq!(order(&mut ranked, 0, 2), [251, 93]);
-        let mut call = Call::of(100);
+        let mut call = Call::default();
         ranked.look_back();
         read(&mut ranked, &mut call, &[], begin + AGAIN.0);
         assert!(order(&mut ranked, 0, 2).is_empty());
@@ -431,13 +407,13 @@ mod tests {
         let (mut ranked, now) = (Ranked::default(), Instant::now());
         ranked.keep_to(None);
         ranked.skip(task(1, 9).task, now);
-        read(&mut ranked, &mut Call::of(1), &[task(1, 9), task(2, 1)], now);
+        read(&mut ranked, &mut Call::default(), &[task(1, 9), task(2, 1)], now);
         assert_eq!(order(&mut ranked, 0, 2), [2]);
         ranked.put_back(task(2, 1), false);
         ranked.put_back(task(3, 0), true);
         assert_eq!(order(&mut ranked, 0, 9), [2, 3]);
         ranked.look_back();
-        read(&mut ranked, &mut Call::of(1), &[task(1, 9)], now + SKIPPED);
+        read(&mut ranked, &mut Call::default(), &[task(1, 9)], now + SKIPPED);
         assert_eq!(order(&mut ranked, 0, 2), [1]);
     }
 }

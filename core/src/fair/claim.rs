@@ -38,7 +38,7 @@ impl Store {
         window: &mut Window,
     ) -> Result<Batch, StoreError> {
         let settings = Settings::of(queue);
-        let mut at = At { queue, settings: &settings, call: Call::of(slots.len()) };
+        let mut at = At { queue, settings: &settings, call: Call::default() };
         let mut batch = Batch::default();
         let mut slots = slots.to_vec();
         for _ in 0..MOST_PASSES {
@@ -176,7 +176,7 @@ impl Store {
                     Some(from) => window.listed.beyond(from, &pointer),
                 };
                 if let Some(from) = from.as_ref().filter(|_| taken.unknown) {
-                    let mut call = At { queue: at.queue, settings: at.settings, call: Call::of(0) };
+                    let mut call = At { queue: at.queue, settings: at.settings, call: Call::default() };
                     self.read_groups(&mut call, window, Some(from)).await?;
                 }
                 let is_over = !taken.unknown || from.is_none();

@@ -15,7 +15,7 @@ use super::window::{Head, Places, Want};
 use super::{NO_GROUP, group_of};
 use crate::model::{Queue, QueueId, Status, whole_number};
 use crate::store::collections::TASKS;
-use crate::store::{Store, StoreError, collect, count_of, integer, put};
+use crate::store::{Store, StoreError, collect, count_of, in_one, integer, put};
 use crate::task::claimable;
 
 const BATCH_READ: u32 = 10_000;
@@ -114,18 +114,13 @@ impl Store {
         &self,
         pipelines: &[(usize, Vec<Document>)],
     ) -> Result<Vec<(usize, Candidate)>, StoreError> {
-        let mut whole = Vec::new();
-        for (number, (_, pipeline)) in pipelines.iter().enumerate() {
-            let mut pipeline = pipeline.clone();
-            pipeline.push(doc! { "$addFields": { "of": integer(number) } });
-            match whole.is_empty() {
-                true => whole = pipeline,
-                false => whole.push(doc! { "$unionWith": { "coll": TASKS.name, "pipeline": pipeline } }),
-            }
-        }
-        let found =
-            self.tasks().aggregate(whole).batch_size(BATCH_READ).with_type::<RawDocumentBuf>().await?;
-        let found: Vec<RawDocumentBuf> = found.try_collect().await?;
+        let numbered = |(of, (_, pipeline)): (i64, &(usize, Vec<Document>))| {
+            (TASKS.name, [&pipeline[..], &[doc! { "$addFields": { "of": of } }]].concat())
+        };
+        let whole = in_one((0..).zip(pipelines).map(numbered));
+        let tasks = self.tasks();
+        let found = tasks.aggregate(whole).batch_size(BATCH_READ).with_type::<RawDocumentBuf>();
+        let found: Vec<RawDocumentBuf> = found.await?.try_collect().await?;
         let answer = |document: &RawDocumentBuf| {
             let of = usize::try_from(integer_of(document, "of")?).ok()?;
             Some((of, candidate(document)?))
@@ -141,7 +136,7 @@ impl Store {
         reading: Reading,
         is_plain: fn(&RawDocumentBuf) -> bool,
     ) -> Result<(usize, Option<ObjectId>, Vec<Candidate>), StoreError> {
-        let mut filter = claimable(queue);
+        let mut filter = claimable(queue.id);
         put(&mut filter, "_id", reading.past.map(|past| doc! { "$gt": past }));
         let index = doc! { "node": 1, "status": 1, "queue": 1, "_id": 1 };
         let found = self.by_index(index, filter, only(), doc! { "_id": 1 }, reading.limit).await?;

@@ -4,10 +4,10 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bson::{Bson, Document, doc};
 use disbatch_operation::operation;
+use disbatch_wire::queues::QueueGroup;
 
 use super::ledger::{GROUPS, id_of};
 use super::read::{Names, Running, has_no_group, has_no_priority};
@@ -38,34 +38,9 @@ pub struct GroupFilter {
     pub limit: usize,
 }
 
-#[derive(Debug, Clone, PartialEq)]
-pub struct GroupRow {
-    /// Its name; empty for the tasks that have no group.
-    pub group: String,
-    /// How many of its tasks wait, counted up to 1,000. Of those without a group, only the first 1,000 tasks of the queue are
-    /// looked at.
-    pub waiting: Amount,
-    /// How many are claimed or running.
-    pub running: u64,
-    /// How many were started, as far as DENs have told.
-    pub started: u64,
-    /// How many of these have ended.
-    pub finished: u64,
-    /// For how many seconds its tasks have run, and those that run now; what is older counts less.
-    pub used: f64,
-    /// How much more than others it gets.
-    pub weight: u32,
-    /// How long ago one of its tasks was last started.
-    pub since_start: Option<Duration>,
-    /// How many turns come before its next one. `None`: it does not wait, or that is too far away to be told.
-    pub turn_in: Option<u64>,
-    /// When its next turn is, or why it has none.
-    pub why: Why,
-}
-
-/// When a group has its next turn.
+/// When a group has its next turn, or why it has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
+enum Why {
     /// None of its tasks waits.
     Idle,
     /// It has as many tasks running as a group may have.
@@ -79,16 +54,10 @@ pub enum Why {
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupPage {
     /// In the order of their names.
-    pub rows: Vec<GroupRow>,
+    pub rows: Vec<QueueGroup>,
     pub more: bool,
     pub waiting: Amount,
-    pub turns: Turns,
-}
-
-/// Where the rotation of a queue stands.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Turns {
-    /// How often it has begun anew.
+    /// How often the rotation has begun anew.
     pub round: i64,
     /// The group that had its turn last.
     pub last: Option<String>,
@@ -175,12 +144,10 @@ impl Store {
         let row = |(name, waiting): (Arc<str>, Amount)| row_of(&name, waiting, (&settings, &order, &known));
         let rows = names.into_iter().zip(counts).map(row).collect();
         let all = order.names.len() as u64;
-        let turns = Turns {
-            round: order.pointer.round,
-            last: Some(order.pointer.last.clone()).filter(|_| order.pointer != Pointer::default()),
-        };
         let waiting = if order.cut { Amount::MoreThan(all) } else { Amount::Exactly(all) };
-        Ok(GroupPage { rows, more, waiting, turns })
+        let round = order.pointer.round;
+        let last = (order.pointer != Pointer::default()).then_some(order.pointer.last);
+        Ok(GroupPage { rows, more, waiting, round, last })
     }
 
     /// Who waits in a fair queue, and in which order they come; and how many tasks without a group are known.
@@ -256,7 +223,7 @@ fn row_of(
     name: &Arc<str>,
     waiting: Amount,
     (settings, order, known): (&Settings, &Order, &GroupUsage),
-) -> GroupRow {
+) -> QueueGroup {
     let used = known.stored.get(&**name).copied().unwrap_or_default();
     let runs = known.running.get(name).map_or(0, |running| running.places.running);
     let turn_in = order.turns_before(name, |group| settings.weight(group));
@@ -265,17 +232,19 @@ fn row_of(
         Some(threads) if runs >= threads => Why::Full(threads),
         _ => turn_in.map_or(Why::Unknown, Why::After),
     };
-    GroupRow {
+    let (waiting, more_waiting) = waiting.parts();
+    QueueGroup {
         group: name.to_string(),
         waiting,
+        more_waiting,
         running: runs,
         started: used.started,
         finished: used.finished,
         used: known.uses.of_group(name),
         weight: settings.weight(name),
-        since_start: used.since_start,
+        started_ago: used.since_start.map(|since| since.as_secs_f64()),
         turn_in: turn_in.filter(|_| why != Why::Idle),
-        why,
+        why: why.to_string(),
     }
 }
 
@@ -424,11 +393,14 @@ mod tests {
         let running = HashMap::from([(Arc::from("b"), runs)]);
         let known = GroupUsage { uses: Uses::of(stored.clone(), &running), stored, running };
         let row = |name: &str, waiting| row_of(&Arc::from(name), waiting, (&settings, &order, &known));
-        let a = row("a", Amount::Exactly(3));
-        assert_eq!((a.started, a.finished, a.running, a.turn_in, a.why), (9, 7, 0, Some(1), Why::After(1)));
+        let a = row("a", Amount::MoreThan(1_000));
+        assert_eq!((a.waiting, a.more_waiting, a.started_ago), (1_000, true, None));
+        assert_eq!((a.started, a.finished, a.running, a.turn_in), (9, 7, 0, Some(1)));
+        assert_eq!(a.why, Why::After(1).to_string());
         assert!((a.used - 5.0).abs() < 1e-9);
-        assert_eq!(row("b", Amount::Exactly(1)).why, Why::Full(2));
+        assert_eq!(row("b", Amount::Exactly(1)).why, Why::Full(2).to_string());
         let idle = row("c", Amount::Exactly(0));
-        assert_eq!((idle.why, idle.turn_in), (Why::Idle, None));
+        assert_eq!((idle.waiting, idle.more_waiting, idle.turn_in), (0, false, None));
+        assert_eq!(idle.why, Why::Idle.to_string());
     }
 }

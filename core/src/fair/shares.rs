@@ -4,7 +4,7 @@
 //! charged at once, so that the next choice sees it. What was used counts less and less: half after each half-life. So what
 //! groups have used by now is what was noted of them, less what is long ago, and what they have running.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,51 +26,25 @@ const USUAL: f64 = 1.0;
 /// What so many groups have used is asked for at once.
 const AT_ONCE: usize = 5_000;
 
-/// The order in which groups are given something.
+/// The order in which groups are given something: a line of tenants, each of which is one of its groups.
 #[derive(Debug, Clone, Default)]
-pub struct Shares {
-    tenants: Vec<Tenant>,
-    line: BinaryHeap<Reverse<(Score, usize)>>,
+pub struct Shares(Line<Line<Arc<str>>>);
+
+/// Some of whom the one comes next that has used the least for its weight.
+#[derive(Debug, Clone, Default)]
+struct Line<T> {
+    members: Vec<Member<T>>,
+    /// The scores of members, and their places among these.
+    order: BinaryHeap<Reverse<(u64, usize)>>,
 }
 
 #[derive(Debug, Clone)]
-struct Tenant {
-    used: f64,
-    weight: f64,
-    groups: Vec<Member>,
-    line: BinaryHeap<Reverse<(Score, usize)>>,
-}
-
-#[derive(Debug, Clone)]
-struct Member {
-    group: Arc<str>,
+struct Member<T> {
+    who: T,
+    /// Seconds, never less than none.
     used: f64,
     weight: f64,
 }
-
-/// A number of seconds that can be compared.
-#[derive(Debug, Clone, Copy)]
-struct Score(f64);
-
-impl Ord for Score {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.total_cmp(&other.0)
-    }
-}
-
-impl PartialOrd for Score {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Score {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Score {}
 
 impl Shares {
     /// The order of `groups`, in whatever order they come, with what each and each tenant has used, in seconds. Of those
@@ -82,81 +56,64 @@ impl Shares {
     ) -> Self {
         let mut groups: Vec<(Arc<str>, f64)> = groups.into_iter().collect();
         groups.sort_unstable_by(|one, other| one.0.cmp(&other.0));
-        let mut tenants: Vec<Tenant> = Vec::new();
+        let mut tenants: Vec<(String, Vec<Member<Arc<str>>>)> = Vec::new();
         let mut numbers: HashMap<String, usize> = HashMap::new();
         for (group, used) in groups {
             let name = tenant_of(&group);
             let number = *numbers.entry(name.to_owned()).or_insert_with(|| {
-                tenants.push(Tenant {
-                    used: of_tenant(name),
-                    weight: f64::from(settings.weight(name)),
-                    groups: Vec::new(),
-                    line: BinaryHeap::new(),
-                });
+                tenants.push((name.to_owned(), Vec::new()));
                 tenants.len() - 1
             });
             let weight = f64::from(settings.weight_within(&group));
-            if let Some(tenant) = tenants.get_mut(number) {
-                tenant.groups.push(Member { group, used, weight });
+            if let Some((_, members)) = tenants.get_mut(number) {
+                members.push(Member { who: group, used, weight });
             }
         }
-        let mut line = BinaryHeap::new();
-        for (number, tenant) in tenants.iter_mut().enumerate() {
-            tenant.line = tenant.groups.iter().map(Member::score).zip(0..).map(Reverse).collect();
-            line.push(Reverse((tenant.score(), number)));
-        }
-        Self { tenants, line }
+        let tenants = tenants.into_iter().map(|(name, groups)| Member {
+            who: Line::of(groups),
+            used: of_tenant(&name),
+            weight: f64::from(settings.weight(&name)),
+        });
+        Self(Line::of(tenants.collect()))
     }
 
     /// The next group of those that may be given something, which is charged so many seconds for it.
     pub fn next(&mut self, charge: f64, may: impl Fn(&str) -> bool) -> Option<Arc<str>> {
         let charge = charge.max(LEAST_CHARGE);
-        let mut left_out = Vec::new();
-        let mut found = None;
-        while found.is_none()
-            && let Some(Reverse((_, number))) = self.line.pop()
-        {
-            let Some(tenant) = self.tenants.get_mut(number) else { continue };
-            found = tenant.next(charge, &may);
-            match found {
-                Some(_) => self.line.push(Reverse((tenant.score(), number))),
-                None => left_out.push(Reverse((tenant.score(), number))),
-            }
-        }
-        self.line.extend(left_out);
-        found
+        self.0.next(charge, |tenant| tenant.next(charge, |group| may(group).then(|| Arc::clone(group))))
     }
 }
 
-impl Tenant {
-    fn score(&self) -> Score {
-        Score(self.used / self.weight)
+impl<T> Line<T> {
+    fn of(members: Vec<Member<T>>) -> Self {
+        let order = members.iter().map(Member::score).zip(0..).map(Reverse).collect();
+        Self { members, order }
     }
 
-    fn next(&mut self, charge: f64, may: impl Fn(&str) -> bool) -> Option<Arc<str>> {
-        let mut left_out = Vec::new();
-        let mut found = None;
-        while found.is_none()
-            && let Some(Reverse((score, number))) = self.line.pop()
+    /// What the first one gives that gives anything. It is charged for it.
+    fn next<G>(&mut self, charge: f64, mut give: impl FnMut(&mut T) -> Option<G>) -> Option<G> {
+        let (mut given, mut left_out) = (None, Vec::new());
+        while given.is_none()
+            && let Some(Reverse((score, number))) = self.order.pop()
         {
-            let Some(member) = self.groups.get_mut(number) else { continue };
-            if may(&member.group) {
+            let Some(member) = self.members.get_mut(number) else { continue };
+            given = give(&mut member.who);
+            if given.is_some() {
                 member.used += charge;
-                self.used += charge;
-                found = Some(Arc::clone(&member.group));
-                self.line.push(Reverse((member.score(), number)));
+                self.order.push(Reverse((member.score(), number)));
             } else {
                 left_out.push(Reverse((score, number)));
             }
         }
-        self.line.extend(left_out);
-        found
+        self.order.extend(left_out);
+        given
     }
 }
 
-impl Member {
-    fn score(&self) -> Score {
-        Score(self.used / self.weight)
+impl<T> Member<T> {
+    /// How much it has had for its weight. Numbers that are not negative are in the order of their bits.
+    fn score(&self) -> u64 {
+        (self.used / self.weight).to_bits()
     }
 }
 

@@ -196,10 +196,8 @@ impl Store {
         // At the beginning there is no document.
         let is_first = *from == Pointer::default();
         let moved = self.turns().update_one(standing(queue, from), update).upsert(is_first).await;
-        match moved.map_err(StoreError::from) {
-            Err(error) if error.is_duplicate_key() => Ok(false),
-            moved => moved.map(|moved| moved.matched_count == 1 || moved.upserted_id.is_some()),
-        }
+        let moved = StoreError::unless_duplicate(moved)?;
+        Ok(moved.is_some_and(|moved| moved.matched_count == 1 || moved.upserted_id.is_some()))
     }
 
     /// Takes so many rounds, where there are no turns. Returns the first of them.

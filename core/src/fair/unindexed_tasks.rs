@@ -46,7 +46,7 @@ pub(super) struct Plain {
     stale: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Search {
     wanted: usize,
     /// Whether there are other tasks, so that there is no hurry.
@@ -64,10 +64,6 @@ pub(super) struct Reading {
 }
 
 impl Search {
-    pub fn of(wanted: usize, others: bool) -> Self {
-        Self { wanted, others, chunks: 0, from_start: false, past_mark: false }
-    }
-
     /// So many are wanted now, beside others or not.
     pub fn want(&mut self, wanted: usize, others: bool) {
         (self.wanted, self.others, self.chunks) = (wanted, others, 0);
@@ -157,6 +153,10 @@ mod tests {
         ObjectId::from_parts(number, [0; 5], [0; 3])
     }
 
+    fn asking(wanted: usize, others: bool) -> Search {
+        Search { wanted, others, ..Search::default() }
+    }
+
     impl Queue {
         /// Asks for so many; each reading takes a millisecond. Returns how many chunks were read.
         fn ask(&self, plain: &mut Plain, search: &mut Search, now: &mut Instant) -> usize {
@@ -183,7 +183,7 @@ mod tests {
         let queue = Queue((0..3_000).map(|number| (number, true)).collect());
         let (mut plain, mut now, mut had) = (Plain::default(), Instant::now(), Vec::new());
         while had.len() < 3_000 {
-            let mut search = Search::of(100, false);
+            let mut search = asking(100, false);
             queue.ask(&mut plain, &mut search, &mut now);
             assert!(plain.found.len() >= 100);
             had.extend(plain.found.drain(..100));
@@ -197,11 +197,11 @@ mod tests {
         let queue = Queue((0..10_000).map(|number| (number, number == 9_000)).collect());
         let (mut plain, mut now) = (Plain::default(), Instant::now());
         let begun = now;
-        assert_eq!(queue.ask(&mut plain, &mut Search::of(1, true), &mut now), 1);
-        assert_eq!(queue.ask(&mut plain, &mut Search::of(1, true), &mut now), 0, "it rests");
+        assert_eq!(queue.ask(&mut plain, &mut asking(1, true), &mut now), 1);
+        assert_eq!(queue.ask(&mut plain, &mut asking(1, true), &mut now), 0, "it rests");
         while plain.found.is_empty() {
             now += Duration::from_millis(1);
-            queue.ask(&mut plain, &mut Search::of(1, true), &mut now);
+            queue.ask(&mut plain, &mut asking(1, true), &mut now);
         }
         let chunks = u32::try_from(9_000 / CHUNK + 1).unwrap();
         let took = now - begun;
@@ -213,28 +213,28 @@ mod tests {
     fn what_is_new_or_put_back_is_found() {
         let mut queue = Queue((10..20).map(|number| (number, false)).collect());
         let (mut plain, mut now) = (Plain::default(), Instant::now());
-        let mut search = Search::of(1, false);
+        let mut search = asking(1, false);
         queue.ask(&mut plain, &mut search, &mut now);
         assert!(plain.is_exhausted(&search));
         queue.0.push((30, true));
-        queue.ask(&mut plain, &mut Search::of(1, false), &mut now);
+        queue.ask(&mut plain, &mut asking(1, false), &mut now);
         assert_eq!(plain.found.remove(0).task, id(30));
         // An old one; nobody says so, and nothing else waits.
         queue.0.insert(0, (5, true));
-        queue.ask(&mut plain, &mut Search::of(1, false), &mut now);
+        queue.ask(&mut plain, &mut asking(1, false), &mut now);
         assert_eq!(plain.found.remove(0).task, id(5));
         // The same where others wait: at once when told, and soon anyway.
         queue.0.insert(0, (4, true));
         now += Duration::from_millis(100);
-        queue.ask(&mut plain, &mut Search::of(1, true), &mut now);
+        queue.ask(&mut plain, &mut asking(1, true), &mut now);
         plain.found.clear();
         plain.look_back();
         now += Duration::from_millis(100);
-        queue.ask(&mut plain, &mut Search::of(1, true), &mut now);
+        queue.ask(&mut plain, &mut asking(1, true), &mut now);
         assert_eq!(plain.found.first().map(|task| task.task), Some(id(4)));
         plain.found.clear();
         now += AGAIN.1;
-        queue.ask(&mut plain, &mut Search::of(1, true), &mut now);
+        queue.ask(&mut plain, &mut asking(1, true), &mut now);
         assert_eq!(plain.found.first().map(|task| task.task), Some(id(4)));
     }
 }

@@ -83,7 +83,7 @@ struct Buffer {
 }
 
 /// What is found out for one call.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Call {
     pub plain: unindexed_tasks::Search,
     /// Who waits has been read for it.
@@ -129,12 +129,6 @@ impl Places {
         self.taken.insert(place);
         self.running += 1;
         Some(place)
-    }
-}
-
-impl Call {
-    pub fn of(wanted: usize) -> Self {
-        Self { plain: unindexed_tasks::Search::of(wanted, false), read: false }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::config::Producer;
 use crate::model::{PluginName, Queue, QueueId, Selector, TaskId, TraceContext};
 use crate::schema::{OfTask, Schemas, as_plugins_get, check_task};
 use crate::store::{Store, StoreError};
-use crate::task::{SubmitError, TaskOptions, within_budget};
+use crate::task::{Given, SubmitError, TaskOptions, within_budget};
 use disbatch_metrics::labels::Refusal as Label;
 use tokio::task::spawn_blocking;
 
@@ -22,18 +22,16 @@ const CHECKING: Duration = Duration::from_secs(1);
 /// So long reasons are stored.
 const LONGEST_REASON: usize = 900;
 
-/// A task that is to be made.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Entry {
-    pub id: TaskId,
+/// Alike tasks that are to be made, and are submitted together.
+#[derive(Debug)]
+pub(super) struct Group {
     pub queue: QueueId,
-    pub params: Document,
-    /// Without its trace, so that alike ones are equal.
+    /// Without traces, so that those of alike tasks are equal.
     pub options: TaskOptions,
-    /// Its producer, if some tasks that it comes after are not there yet: they may be of queues that are not for it.
-    pub parents_of: Option<Producer>,
-    pub trace: Option<TraceContext>,
     pub key: Option<String>,
+    /// Their producer, if some tasks that they come after are not there yet: they may be of queues that are not for it.
+    pub parents_of: Option<Producer>,
+    pub tasks: Vec<Given>,
 }
 
 /// A task that is not to run.
@@ -82,20 +80,11 @@ impl Refusal {
     }
 }
 
-/// Tasks that another one comes after.
-pub(super) enum Parents {
-    /// All are there, and their producer may have that.
-    Fine,
-    /// These are not there. They may still come.
-    Missing(Vec<TaskId>),
-    /// This one is of a queue that its producer may not submit to, which is as if it were not there.
-    Foreign(TaskId),
-}
-
 /// What becomes of a document.
 #[derive(Debug)]
 pub(super) enum Fate {
-    Task(Box<Entry>),
+    /// A group of one.
+    Task(Box<Group>),
     Refused(Box<Refused>),
     /// It is left for a DEN that understands it; when none has come it is refused.
     Left(Box<Refused>),
@@ -144,7 +133,6 @@ impl Store {
             None => None,
         };
         let own = queue.as_ref().and_then(Queue::tenant).map(str::to_owned);
-        let by_parent = |task| Refusal::of(&SubmitError::NoSuchTasks(vec![task]));
         let refused = |refusal| {
             let producer = producer.clone().unwrap_or_default();
             Box::new(Refused {
@@ -176,7 +164,7 @@ impl Store {
             let why = format!("there is no queue {}, or it is not for this producer", wanted.queue);
             return Ok(Fate::Refused(refused(Refusal::new("queue", &why))));
         };
-        let options = TaskOptions {
+        let mut options = TaskOptions {
             owner: producer.owner.clone(),
             tenant: own.clone().or(producer.tenant.clone()),
             ..wanted.options
@@ -184,16 +172,15 @@ impl Store {
         if let Some(refusal) = self.refusal(queue, producer, (&options, &wanted.params), schemas).await? {
             return Ok(Fate::Refused(refused(refusal)));
         }
-        let parents_of = match self.parents(producer, &options.after, known).await? {
-            Parents::Fine => None,
-            Parents::Missing(_) => Some(producer.clone()),
-            Parents::Foreign(task) => return Ok(Fate::Refused(refused(by_parent(task)))),
+        let missing = match self.missing_parents(producer, &options.after, known).await {
+            Ok(missing) => missing,
+            Err(SubmitError::Store(error)) => return Err(error),
+            Err(error) => return Ok(Fate::Refused(refused(Refusal::of(&error)))),
         };
-        let trace = options.trace.clone();
-        let options = TaskOptions { trace: None, ..options };
-        let (id, queue) = (TaskId(id), queue.id);
-        let entry = Entry { id, queue, params: wanted.params, options, parents_of, trace, key: wanted.key };
-        Ok(Fate::Task(Box::new(entry)))
+        let parents_of = (!missing.is_empty()).then(|| producer.clone());
+        let task = Given { id: TaskId(id), params: wanted.params, trace: options.trace.take() };
+        let (queue, key) = (queue.id, wanted.key);
+        Ok(Fate::Task(Box::new(Group { queue, options, key, parents_of, tasks: vec![task] })))
     }
 
     async fn refusal(
@@ -262,15 +249,18 @@ impl Store {
         }))
     }
 
-    /// Whether tasks of this producer may come after others.
-    pub(super) async fn parents(
+    /// Those of `after` that are not there, and may still come.
+    ///
+    /// # Errors
+    /// Among others, one is of a queue that its producer may not submit to, which is as if it were not there.
+    pub(super) async fn missing_parents(
         &self,
         producer: &Producer,
         after: &[TaskId],
         known: &mut QueueCache,
-    ) -> Result<Parents, StoreError> {
+    ) -> Result<Vec<TaskId>, SubmitError> {
         if after.is_empty() {
-            return Ok(Parents::Fine);
+            return Ok(Vec::new());
         }
         let there = self.queues_of_tasks(after).await?;
         for (task, queue) in &there {
@@ -282,11 +272,10 @@ impl Store {
                 None => None,
             };
             if !queue.is_some_and(|queue| producer.may(&queue)) {
-                return Ok(Parents::Foreign(*task));
+                return Err(SubmitError::NoSuchTasks(vec![*task]));
             }
         }
-        let missing: Vec<TaskId> = after.iter().filter(|task| !there.contains_key(*task)).copied().collect();
-        Ok(if missing.is_empty() { Parents::Fine } else { Parents::Missing(missing) })
+        Ok(after.iter().filter(|task| !there.contains_key(*task)).copied().collect())
     }
 }
 

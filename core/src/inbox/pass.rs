@@ -8,15 +8,14 @@ use disbatch_metrics::labels::Source;
 use disbatch_operation::operation;
 use futures::TryStreamExt;
 
-use super::judge::{Entry, Fate, Parents, QueueCache, Refusal, Refused, id_of};
+use super::judge::{Fate, Group, QueueCache, Refusal, Refused, id_of};
 use super::{LEFT, NO_QUEUE, REFUSED};
-use crate::config::Producer;
 use crate::model::document::readable;
-use crate::model::{QueueId, Status, TRACE, TaskId, TraceContext};
+use crate::model::{Status, TRACE, TaskId, TraceContext};
 use crate::schema::Schemas;
 use crate::store::collections::{ARCHIVE, TASKS, TOMBSTONES};
 use crate::store::{Store, StoreError, put};
-use crate::task::{Given, SubmitError, TaskOptions};
+use crate::task::{Given, SubmitError};
 
 /// So many documents are moved at once.
 const BATCH: i64 = 1_000;
@@ -34,17 +33,6 @@ pub struct Moved {
     pub tasks: u64,
     /// Documents that were refused.
     pub refused: u64,
-}
-
-/// Alike tasks that are submitted together.
-#[derive(Debug)]
-struct Group {
-    queue: QueueId,
-    options: TaskOptions,
-    key: Option<String>,
-    /// Who must be allowed to have tasks come after others, where some of these were not there yet.
-    parents_of: Option<Producer>,
-    tasks: Vec<Given>,
 }
 
 /// Documents that have been read, and what is to become of them.
@@ -173,11 +161,11 @@ impl Store {
             }
             let now = self.server_time().await?.timestamp_millis();
             let Round { moved, unknown, behind, mut done } = self.move_judged(&judged).await?;
-            let old: HashSet<String> =
-                judged.documents.iter().filter(|document| is_given_up(document, now)).map(key).collect();
+            let old = judged.documents.iter().filter(|document| is_given_up(document, now));
+            let old: HashSet<ObjectId> = old.filter_map(|document| document.get("_id")).map(id_of).collect();
             let mut refused = unknown;
             refused.extend(behind);
-            refused.retain(|refused| old.contains(&format!("{:?}", refused.id)));
+            refused.retain(|refused| old.contains(&id_of(&refused.id)));
             done.extend(self.refuse(&refused).await?);
             self.remove_moved(done).await?;
             all.add(moved);
@@ -207,7 +195,7 @@ impl Store {
         let (mut judged, mut known) = (Judged::default(), QueueCache::default());
         for document in documents {
             match self.judge_entry(document, schemas, &mut known).await? {
-                Fate::Task(entry) => into_groups(*entry, &mut judged.groups),
+                Fate::Task(one) => into_groups(*one, &mut judged.groups),
                 Fate::Refused(one) => judged.refused.push(*one),
                 Fate::Left(one) => judged.unknown.push(*one),
             }
@@ -318,10 +306,9 @@ impl Store {
     async fn submit_group(&self, group: &Group, tasks: &[Given]) -> Result<(), SubmitError> {
         let after = &group.options.after;
         if let Some(producer) = &group.parents_of {
-            match self.parents(producer, after, &mut QueueCache::default()).await? {
-                Parents::Fine => {}
-                Parents::Missing(missing) => return Err(SubmitError::NoSuchTasks(missing)),
-                Parents::Foreign(task) => return Err(SubmitError::NoSuchTasks(vec![task])),
+            let missing = self.missing_parents(producer, after, &mut QueueCache::default()).await?;
+            if !missing.is_empty() {
+                return Err(SubmitError::NoSuchTasks(missing));
             }
         }
         self.submit_from_inbox(group.queue, tasks, &group.options, group.key.as_deref()).await
@@ -391,15 +378,18 @@ impl Store {
 }
 
 /// Puts a task to alike ones. What only one may have comes alone, and so does what could not be told apart from a chain.
-fn into_groups(entry: Entry, groups: &mut Vec<Group>) {
-    let Entry { id, queue, params, options, parents_of, trace, key } = entry;
-    let is_alone = key.is_some() || options.unique.is_some() || options.chain;
-    let alike = groups.iter_mut().filter(|_| !is_alone);
-    let alike = alike.filter(|group| group.key.is_none() && group.queue == queue);
-    let task = Given { id, params, trace };
-    match alike.into_iter().find(|group| group.options == options && group.parents_of == parents_of) {
-        Some(group) => group.tasks.push(task),
-        None => groups.push(Group { queue, options, key, parents_of, tasks: vec![task] }),
+fn into_groups(one: Group, groups: &mut Vec<Group>) {
+    let is_alone = one.key.is_some() || one.options.unique.is_some() || one.options.chain;
+    let is_alike = |group: &&mut Group| {
+        !is_alone
+            && group.key.is_none()
+            && group.queue == one.queue
+            && group.options == one.options
+            && group.parents_of == one.parents_of
+    };
+    match groups.iter_mut().find(is_alike) {
+        Some(group) => group.tasks.extend(one.tasks),
+        None => groups.push(one),
     }
 }
 
@@ -424,37 +414,33 @@ fn is_given_up(document: &Document, now: i64) -> bool {
     left.is_none_or(|left| now.saturating_sub(left.timestamp_millis()) >= GIVEN_UP_AFTER)
 }
 
-fn key(document: &Document) -> String {
-    document.get("_id").map(|id| format!("{id:?}")).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::QueueId;
+    use crate::task::TaskOptions;
 
     #[test]
     fn alike_tasks_are_submitted_together_and_those_with_keys_alone() {
         let queues = [1, 2].map(|number| QueueId(ObjectId::from_bytes([number; 12])));
-        let entry = |queue: usize, unique: Option<&str>, key: Option<&str>| Entry {
-            id: TaskId(ObjectId::new()),
+        let one = |queue: usize, unique: Option<&str>, key: Option<&str>| Group {
             queue: queues[queue],
-            params: Document::new(),
             options: TaskOptions { unique: unique.map(str::to_owned), ..TaskOptions::default() },
-            parents_of: None,
-            trace: None,
             key: key.map(str::to_owned),
+            parents_of: None,
+            tasks: vec![Given { id: TaskId(ObjectId::new()), params: Document::new(), trace: None }],
         };
         let mut groups = Vec::new();
-        let entries = [
-            entry(0, None, None),
-            entry(1, None, None),
-            entry(0, None, Some("k")),
-            entry(0, Some("u"), None),
-            entry(0, None, None),
-            entry(0, Some("u"), None),
-            entry(1, None, None),
+        let all = [
+            one(0, None, None),
+            one(1, None, None),
+            one(0, None, Some("k")),
+            one(0, Some("u"), None),
+            one(0, None, None),
+            one(0, Some("u"), None),
+            one(1, None, None),
         ];
-        entries.into_iter().for_each(|entry| into_groups(entry, &mut groups));
+        all.into_iter().for_each(|one| into_groups(one, &mut groups));
         let sizes: Vec<usize> = groups.iter().map(|group| group.tasks.len()).collect();
         assert_eq!(sizes, [2, 2, 1, 1, 1]);
     }

@@ -43,17 +43,15 @@ pub(crate) fn pending(mut task: Document) -> Document {
     task
 }
 
-/// Whether a task is pending.
 pub(crate) fn is_pending(task: &Document) -> bool {
     Status::stored(task) == Some(Status::Blocked) && task.get_str("gate").ok() == Some(GATE)
 }
 
-/// Matches pending tasks.
 fn all_pending() -> Document {
     doc! { "status": Status::Blocked, "gate": GATE }
 }
 
-/// Matches all others.
+/// Matches all that are not.
 pub(crate) fn not_pending() -> Document {
     doc! { "$nor": [all_pending()] }
 }
@@ -143,18 +141,14 @@ impl Store {
     /// # Errors
     /// The database cannot be reached, or this user has no right to keys and nothing else keeps their tasks apart.
     pub(crate) async fn take_free_keys(&self, new: &[(Key, TaskId)]) -> Result<BTreeSet<usize>, StoreError> {
+        let Some((first, _)) = new.first() else { return Ok(BTreeSet::new()) };
         let documents =
             new.iter().map(|(key, task)| key_document(key, Holder { task: task.0, hold: task.0 }));
-        let inserted = match self.keys().insert_many(documents).ordered(false).await {
-            Ok(_) => Ok(BTreeSet::new()),
-            Err(error) => duplicates(error),
-        };
-        match inserted {
-            Err(error) if error.is_forbidden() => match new.first() {
-                Some((key, _)) if !self.keeps_apart(key.former_index()).await? => Err(error),
-                _ => Ok(BTreeSet::new()),
-            },
-            inserted => inserted,
+        match duplicates(self.keys().insert_many(documents).ordered(false).await) {
+            Err(error) if error.is_forbidden() && self.keeps_apart(first.former_index()).await? => {
+                Ok(BTreeSet::new())
+            }
+            taken => taken,
         }
     }
 
@@ -247,8 +241,9 @@ fn among(tasks: &[ObjectId]) -> Document {
     with(doc! { "_id": { "$in": tasks } }, all_pending())
 }
 
-/// Which of several documents were there already, if that is all that was wrong.
-pub(crate) fn duplicates(error: mongodb::error::Error) -> Result<BTreeSet<usize>, StoreError> {
+/// Which of several documents that were to be inserted were there already, if that is all that was wrong.
+pub(crate) fn duplicates<T>(inserted: mongodb::error::Result<T>) -> Result<BTreeSet<usize>, StoreError> {
+    let Err(error) = inserted else { return Ok(BTreeSet::new()) };
     if let ErrorKind::InsertMany(many) = error.kind.as_ref()
         && many.write_concern_error.is_none()
         && let Some(failures) = &many.write_errors

@@ -8,7 +8,7 @@ use bson::{Bson, DateTime, Document};
 use super::{Question, Ran};
 use crate::audit::{AuditKey, Object, ObjectKind};
 use crate::budget::cut;
-use crate::model::{Moment, Phase, QueueId, Status, TaskId, whole_number};
+use crate::model::{Phase, QueueId, Status, TaskId, date_time, whole_number};
 use crate::task::{Submission, history};
 use disbatch_values::words;
 
@@ -85,7 +85,7 @@ impl Life {
 
 fn change(entry: &Document) -> Option<Change> {
     Some(Change {
-        at: time(entry, "at")?,
+        at: entry.get("at").and_then(date_time)?,
         status: Status::stored(entry)?,
         attempt: entry.get("attempt").and_then(whole_number),
         node: entry.get_str("node").ok().map(str::to_owned),
@@ -104,13 +104,10 @@ fn without_history(task: &Document) -> Vec<Change> {
         note: String::new(),
     };
     let has_run = status == Status::Running || status.has_ended();
-    let started = time(task, "started").filter(|_| has_run).map(|at| change(at, Status::Running));
-    let ended = time(task, "mtime").filter(|_| status.has_ended()).map(|at| change(at, status));
+    let time = |field: &str| task.get(field).and_then(date_time);
+    let started = time("started").filter(|_| has_run).map(|at| change(at, Status::Running));
+    let ended = time("mtime").filter(|_| status.has_ended()).map(|at| change(at, status));
     started.into_iter().chain(ended).collect()
-}
-
-fn time(document: &Document, field: &str) -> Option<DateTime> {
-    Moment(document.get(field)?.clone()).get()
 }
 
 words! {

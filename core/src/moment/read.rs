@@ -198,7 +198,7 @@ impl Store {
         // Submissions are changes as well, and may be very many; the tasks tell of themselves.
         let submits =
             |entry: &&Document| entry.get_str("what").is_ok_and(|what| what == Verb::TasksSubmit.words());
-        Ok(Some(page.entries.iter().filter(|entry| !submits(entry)).filter_map(Event::of_entry).collect()))
+        Ok(Some(page.rows.iter().filter(|entry| !submits(entry)).filter_map(Event::of_entry).collect()))
     }
 
     /// What limits held at the moment: of the queue or the node, or of all.
@@ -230,7 +230,7 @@ impl Store {
     ) -> Result<Limits, StoreError> {
         let most = integer(MOST_CHANGES);
         let changes = self.changes_of_queue(queue.id, at, most).await?;
-        let stored = |name: &&str| Some(((*name).to_owned(), queue.stored(name)?.clone()));
+        let stored = |name: &&str| Some(((*name).to_owned(), queue.rest.get(*name)?.clone()));
         let now: Document = OF_QUEUE.iter().filter_map(stored).collect();
         Ok(Limits {
             of_node: false,
@@ -255,7 +255,7 @@ impl Store {
         };
         let page = self.find_audit(&query).await?.filter(|page| page.next.is_none());
         let known = reaches && page.is_some();
-        let entries = page.unwrap_or_default().entries;
+        let entries = page.unwrap_or_default().rows;
         let of = |node: &Document| {
             let name = node.get_str("node").ok()?;
             let is_it = |entry: &&Document| {

@@ -23,7 +23,6 @@ pub enum Removed {
     Gone(Document),
     /// Its DEN is alive: it would come back at once.
     Alive,
-    /// There is no such node.
     Unknown,
 }
 

@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
-use disbatch_operation::operation;
 
 use super::{Stats, until_silent};
 use crate::model::{Labels, Node, NodeSelector, Queue, QueueId, drawn};
 use crate::plugin::VERSIONS;
 use crate::store::error::typed;
-use crate::store::{Store, StoreError, collect, count_of, ids_in};
+use crate::store::{count_of, ids_in};
 use crate::task::archive::server_time_before;
 
 /// How long free slots beyond its own share are left by a node to others that run less than theirs.
@@ -211,7 +210,7 @@ impl Peer {
     }
 }
 
-/// Reads the nodes of which something was heard a moment ago.
+/// Reads the nodes whose DENs have been heard of within the last seconds and do not drain.
 pub(crate) fn peer_pipeline() -> Vec<Document> {
     let only = doc! {
         "node": 1, "seen": 1, "state": 1, "draining": 1, "maxthreads": 1, "running": 1, "plugins": 1,
@@ -226,15 +225,6 @@ pub(crate) fn peer_pipeline() -> Vec<Document> {
         } },
         doc! { "$project": only },
     ]
-}
-
-impl Store {
-    /// The nodes whose DENs have been heard of within the last seconds and do not drain.
-    #[operation]
-    pub async fn peers(&self) -> Result<Vec<Peer>, StoreError> {
-        let found = collect(self.nodes().aggregate(peer_pipeline())).await?;
-        Ok(found.into_iter().filter_map(peer).collect())
-    }
 }
 
 /// A node that [`peer_pipeline`] has found.

@@ -101,17 +101,10 @@ impl Store {
         let document = self.new_task(QUEUE, task, params, &options, &admitted).await?;
         let status = Status::stored(&document);
         let is_wanted = doc! { "_id": &subscription.name, "state.outbox.task": task };
-        match self.insert_because(&self.subscriptions(), is_wanted, document).await {
-            Ok(()) => {
-                self.submitted(QUEUE, status, 1, Source::Notification);
-                Ok(())
-            }
-            Err(error) if error.is_duplicate_key() => Ok(()),
-            Err(error) => {
-                self.doubt_counters();
-                Err(error.into())
-            }
+        if self.insert_because(&self.subscriptions(), is_wanted, document).await? {
+            self.submitted(QUEUE, status, 1, Source::Notification);
         }
+        Ok(())
     }
 }
 
@@ -155,26 +148,21 @@ impl Subscription {
 }
 
 /// What queues and schedules are called.
-struct Names {
-    queues: HashMap<ObjectId, String>,
-    schedules: HashMap<ObjectId, String>,
-}
+struct Names(HashMap<ObjectId, String>);
 
 impl Names {
     async fn of(store: &Store, groups: &[Group]) -> Result<Self, StoreError> {
         let queues = groups.iter().filter_map(|group| group.about.queue).collect::<Vec<_>>();
         let schedules = groups.iter().filter_map(|group| group.about.schedule).collect::<Vec<_>>();
-        Ok(Self {
-            queues: named(&store.queues(), queues).await?,
-            schedules: named(&store.schedules(), schedules).await?,
-        })
+        let mut names = named(&store.queues(), queues).await?;
+        names.extend(named(&store.schedules(), schedules).await?);
+        Ok(Self(names))
     }
 
     fn event(&self, group: &Group, url: Option<&str>) -> Document {
         let about = &group.about;
-        let queue = about.queue.map(|id| self.queues.get(&id).cloned().unwrap_or_else(|| id.to_hex()));
-        let schedule =
-            about.schedule.map(|id| self.schedules.get(&id).cloned().unwrap_or_else(|| id.to_hex()));
+        let name = |id: ObjectId| self.0.get(&id).cloned().unwrap_or_else(|| id.to_hex());
+        let (queue, schedule) = (about.queue.map(name), about.schedule.map(name));
         let task = |id: &ObjectId| {
             let page = url.map(|url| format!("{}/tasks/{id}", url.trim_end_matches('/')));
             doc! { "id": id.to_hex(), "url": page }

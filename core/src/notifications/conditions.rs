@@ -12,7 +12,7 @@ use crate::model::{CANARY_RETURNED, SHADOW_OF, Status, whole_number};
 use crate::queue::FirstTask;
 use crate::store::{Store, StoreError, collect};
 use crate::tags::{self, TAGS};
-use crate::task::transition::millis;
+use crate::task::archive::server_time_before;
 
 /// So many tasks that run too long are known, those that were started first.
 const MOST_TASKS: i64 = 1_000;
@@ -156,11 +156,12 @@ impl Store {
 
     /// Times of schedules that came too late for a task, and, where nobody is about to make up for them, those that have passed.
     async fn missed_times(&self, with_overdue: bool) -> Result<Vec<Condition>, StoreError> {
-        let missed =
-            doc! { "missed.at": { "$type": "date" }, "$expr": { "$gt": ["$missed.at", ago(RECENT)] } };
+        let missed = doc! {
+            "missed.at": { "$type": "date" }, "$expr": { "$gt": ["$missed.at", server_time_before("$$NOW", RECENT)] },
+        };
         let overdue = doc! {
             "paused": { "$ne": true }, "next": { "$type": "date" }, "next_for": { "$type": "date" },
-            "$expr": { "$lt": ["$next", ago(OVERDUE)] },
+            "$expr": { "$lt": ["$next", server_time_before("$$NOW", OVERDUE)] },
         };
         let mut conditions = Vec::new();
         for (filter, field) in [(Some(missed), "missed"), (with_overdue.then_some(overdue), "next_for")] {
@@ -175,7 +176,8 @@ impl Store {
     /// Canaries that were taken back lately. They are told apart by when they had begun.
     async fn returned_canaries(&self) -> Result<Vec<Condition>, StoreError> {
         let at = format!("{CANARY_RETURNED}.at");
-        let returned = doc! { &at: { "$type": "date" }, "$expr": { "$gt": [format!("${at}"), ago(RECENT)] } };
+        let recently = doc! { "$gt": [format!("${at}"), server_time_before("$$NOW", RECENT)] };
+        let returned = doc! { &at: { "$type": "date" }, "$expr": recently };
         let found =
             collect(self.queues().find(returned).projection(doc! { "tenant": 1, CANARY_RETURNED: 1 }))
                 .await?;
@@ -192,15 +194,11 @@ impl Store {
             let key = format!("{name}:{}", seen.timestamp_millis());
             let about = About { node: Some(name), ..About::default() };
             let lease = node.get("lease_ms").and_then(whole_number).unwrap_or(0);
-            let died = DateTime::from_millis(seen.timestamp_millis().saturating_add(lease));
+            let died = seen.saturating_add_millis(lease);
             Some(Condition { began: Some(died), ..Condition::new(Kind::NodeDead, about, key) })
         });
         Ok(dead.collect())
     }
-}
-
-fn ago(time: Duration) -> Document {
-    doc! { "$subtract": ["$$NOW", millis(time)] }
 }
 
 fn returned_canary(queue: &Document) -> Option<Condition> {

@@ -9,7 +9,7 @@ use disbatch_operation::operation;
 use mongodb::change_stream::ChangeStream;
 use serde::Deserialize;
 
-use super::state::{Came, Position};
+use super::state::Position;
 use super::{About, End, QUEUE};
 use crate::inbox::REFUSED;
 use crate::model::{SHADOW_OF, Status, TaskId, whole_number};
@@ -114,15 +114,6 @@ impl Followed {
         let is_end = self.status.code() >= 1 || self.status == Status::Terminated;
         is_end.then_some(TaskId(self.task))
     }
-
-    fn came(&self) -> Came {
-        match self.status {
-            Status::Succeeded => Came::Succeeded,
-            Status::Orphaned => Came::Orphaned,
-            Status::Deferred => Came::Requeued,
-            _ => Came::Failed, // Also what plugins end with besides, and what took too long.
-        }
-    }
 }
 
 impl Store {
@@ -191,7 +182,7 @@ impl Store {
                 About { queue: Some(queue), schedule: task.get_object_id("schedule").ok(), node: None };
             let tenant = task.get_str("tenant").ok().map(str::to_owned);
             let tags = tags::stored(task.get(TAGS));
-            let end = End { about, tenant, tags, task: change.task, at: change.at, end: change.came() };
+            let end = End { about, tenant, tags, task: change.task, at: change.at, status: change.status };
             is_told.then(|| (change.position.clone(), end))
         };
         Ok(changes.iter().filter_map(end).collect())
@@ -268,8 +259,8 @@ mod tests {
         };
         let followed = Followed::of(change.clone()).unwrap();
         assert_eq!(
-            (followed.attempt, followed.came(), followed.at.timestamp_millis()),
-            (2, Came::Requeued, 7_999)
+            (followed.attempt, followed.status, followed.at.timestamp_millis()),
+            (2, Status::Deferred, 7_999)
         );
         // A history that is as long as it may be comes as a whole, as it does where the document was replaced.
         let at = |seconds: i64| DateTime::from_millis(seconds * 1000);

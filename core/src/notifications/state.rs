@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::conditions::{Condition, Held};
 use super::{Kind, Settings};
-use crate::task::transition::millis;
+use crate::model::Status;
+use crate::store::millis;
 
 /// A message tells of so many things at most, besides how many others there are.
 const MOST_GROUPS: usize = 50;
@@ -28,11 +29,11 @@ pub struct Position {
 /// What something happens to.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<ObjectId>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<ObjectId>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
 }
 
@@ -55,17 +56,8 @@ pub struct End {
     pub tags: Vec<String>,
     pub task: ObjectId,
     pub at: DateTime,
-    pub end: Came,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Came {
-    Succeeded,
-    Failed,
-    /// Its runner has died, and it is not tried again.
-    Orphaned,
-    /// Its runner has died, and it is tried again.
-    Requeued,
+    /// Deferred, if its runner has died and it is tried again.
+    pub status: Status,
 }
 
 /// Events of one kind about the same.
@@ -79,7 +71,7 @@ pub struct Group {
     pub last: DateTime,
     /// Some of the tasks.
     pub tasks: Vec<ObjectId>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }
 
@@ -139,11 +131,7 @@ impl State {
 
     /// Whether it is to be told as `other` does, wherever in the log they are.
     pub fn tells_as(&self, other: &Self) -> bool {
-        let Self { failing, holding, pending, more, waits, sent, number, outbox, last, trouble, position: _ } =
-            self;
-        (failing, holding, pending, more, waits, sent)
-            == (&other.failing, &other.holding, &other.pending, &other.more, &other.waits, &other.sent)
-            && (number, outbox, last, trouble) == (&other.number, &other.outbox, &other.last, &other.trouble)
+        Self { position: other.position.clone(), ..self.clone() } == *other
     }
 
     /// There is a task that delivers the message.
@@ -159,18 +147,20 @@ impl State {
 
     /// A task has come to something.
     pub fn ended(&mut self, settings: &Settings, end: &End) {
-        let End { about, tenant, tags, task, at, end } = end;
+        let End { about, tenant, tags, task, at, status } = end;
         if !settings.covers(about, tenant.as_deref(), tags) {
             return;
         }
         let event = |kind| Event { kind, about: about.clone(), task: Some(*task), at: *at, detail: None };
-        if matches!(end, Came::Orphaned | Came::Requeued) && settings.tells(Kind::Lost) {
+        if matches!(status, Status::Orphaned | Status::Deferred) && settings.tells(Kind::Lost) {
             self.note(event(Kind::Lost));
         }
-        match end {
-            Came::Requeued => return,
-            Came::Failed | Came::Orphaned if settings.tells(Kind::Failed) => self.note(event(Kind::Failed)),
-            Came::Failed | Came::Orphaned | Came::Succeeded => {}
+        match status {
+            Status::Deferred => return,
+            Status::Succeeded => {}
+            // Also what plugins end with besides, and what took too long.
+            _ if settings.tells(Kind::Failed) => self.note(event(Kind::Failed)),
+            _ => {}
         }
         if !settings.counts_failures() {
             return;
@@ -181,7 +171,7 @@ impl State {
             None => About { queue: about.queue, ..About::default() },
         };
         let known = self.failing.iter().position(|failing| failing.about == whose);
-        if *end == Came::Succeeded {
+        if *status == Status::Succeeded {
             if let Some(known) = known {
                 self.failing.swap_remove(known);
                 if settings.tells(Kind::Recovered) {
@@ -304,8 +294,8 @@ mod tests {
         About { queue: Some(ObjectId::from_bytes([number; 12])), ..About::default() }
     }
 
-    fn end(about: About, end: Came) -> End {
-        End { about, tenant: None, tags: vec![], task: ObjectId::new(), at: at(1), end }
+    fn end(about: About, status: Status) -> End {
+        End { about, tenant: None, tags: vec![], task: ObjectId::new(), at: at(1), status }
     }
 
     fn told(state: &State) -> Vec<(Kind, i64)> {
@@ -316,13 +306,13 @@ mod tests {
     fn ten_thousand_failures_are_one_group_with_a_count() {
         let (mut state, settings) = (State::default(), settings());
         for _ in 0..10_000 {
-            state.ended(&settings, &end(queue(1), Came::Failed));
+            state.ended(&settings, &end(queue(1), Status::Failed));
         }
-        state.ended(&settings, &end(queue(1), Came::Succeeded));
+        state.ended(&settings, &end(queue(1), Status::Succeeded));
         assert_eq!(told(&state), [(Kind::Failed, 10_000)]);
         assert_eq!(state.pending[0].tasks.len(), MOST_TASKS);
         for number in 2..=100 {
-            state.ended(&settings, &end(queue(number), Came::Failed));
+            state.ended(&settings, &end(queue(number), Status::Failed));
         }
         assert_eq!((state.pending.len(), state.more), (MOST_GROUPS, 50));
         assert!(bson::serialize_to_vec(&state).unwrap().len() < 20_000);
@@ -337,22 +327,22 @@ mod tests {
         };
         let of_schedule = About { schedule: Some(ObjectId::new()), ..queue(1) };
         let mut state = State::default();
-        for (about, came, expected) in [
-            (queue(1), Came::Succeeded, None),
-            (queue(1), Came::Failed, Some(Kind::FirstFailure)),
-            (of_schedule.clone(), Came::Succeeded, None),
-            (queue(2), Came::Succeeded, None),
-            (queue(1), Came::Orphaned, None),
-            (queue(1), Came::Requeued, None),
-            (queue(1), Came::Failed, Some(Kind::FailuresInRow)),
-            (queue(1), Came::Failed, None),
-            (of_schedule.clone(), Came::Failed, Some(Kind::FirstFailure)),
-            (queue(1), Came::Succeeded, Some(Kind::Recovered)),
-            (queue(1), Came::Succeeded, None),
-            (of_schedule, Came::Succeeded, Some(Kind::Recovered)),
+        for (about, status, expected) in [
+            (queue(1), Status::Succeeded, None),
+            (queue(1), Status::Failed, Some(Kind::FirstFailure)),
+            (of_schedule.clone(), Status::Succeeded, None),
+            (queue(2), Status::Succeeded, None),
+            (queue(1), Status::Orphaned, None),
+            (queue(1), Status::Deferred, None),
+            (queue(1), Status::Failed, Some(Kind::FailuresInRow)),
+            (queue(1), Status::Failed, None),
+            (of_schedule.clone(), Status::Failed, Some(Kind::FirstFailure)),
+            (queue(1), Status::Succeeded, Some(Kind::Recovered)),
+            (queue(1), Status::Succeeded, None),
+            (of_schedule, Status::Succeeded, Some(Kind::Recovered)),
         ] {
             state.pending.clear();
-            state.ended(&settings, &end(about, came));
+            state.ended(&settings, &end(about, status));
             assert_eq!(told(&state), expected.map(|kind| (kind, 1)).into_iter().collect::<Vec<_>>());
         }
         assert!(!state.awaits_success());
@@ -362,9 +352,9 @@ mod tests {
     fn a_lost_runner_is_told_whether_its_task_is_tried_again_or_not() {
         let settings = Settings { events: vec![Kind::Lost], ..settings() };
         let mut state = State::default();
-        state.ended(&settings, &end(queue(1), Came::Requeued));
-        state.ended(&settings, &end(queue(1), Came::Orphaned));
-        state.ended(&settings, &end(queue(1), Came::Failed));
+        state.ended(&settings, &end(queue(1), Status::Deferred));
+        state.ended(&settings, &end(queue(1), Status::Orphaned));
+        state.ended(&settings, &end(queue(1), Status::Failed));
         assert_eq!(told(&state), [(Kind::Lost, 2)]);
     }
 
@@ -395,14 +385,14 @@ mod tests {
         let settings = settings();
         let mut state = State::default();
         assert!(!state.is_due(&settings, at(1_000)));
-        state.ended(&settings, &end(queue(1), Came::Failed));
+        state.ended(&settings, &end(queue(1), Status::Failed));
         assert!(!state.is_due(&settings, at(10)) && state.is_due(&settings, at(11)));
         let message = |_, groups: &[Group], more: i64| doc! { "first": groups[0].count, "more": more };
         state.take(at(11), message);
         let Outbox { message: first, .. } = state.outbox.clone().unwrap();
         assert_eq!(first, doc! { "first": 1_i64, "more": 0_i64, "number": 1_i64 });
         assert!(state.pending.is_empty() && state.waits.is_none());
-        state.ended(&settings, &end(queue(1), Came::Failed));
+        state.ended(&settings, &end(queue(1), Status::Failed));
         assert!(!state.is_due(&settings, at(1_000)), "one is to be delivered");
         state.outbox = None;
         assert!(!state.is_due(&settings, at(310)) && state.is_due(&settings, at(311)));
@@ -414,7 +404,7 @@ mod tests {
         let mut state = State::default();
         state.ended(
             &settings,
-            &end(About { node: None, schedule: Some(ObjectId::new()), ..queue(1) }, Came::Failed),
+            &end(About { node: None, schedule: Some(ObjectId::new()), ..queue(1) }, Status::Failed),
         );
         let node = About { node: Some("a.b".to_owned()), ..About::default() };
         let dead = Condition::new(Kind::NodeDead, node, "n".to_owned());

@@ -126,16 +126,6 @@ impl CronExpr {
         None
     }
 
-    /// Whether it means this time, of whole seconds.
-    #[cfg(test)]
-    pub(super) fn is(&self, at: DateTime) -> bool {
-        let has = |set: u64, number: i8| first(set, number) == Some(number);
-        self.is_day(at.date())
-            && has(self.hours, at.hour())
-            && has(self.minutes, at.minute())
-            && has(self.seconds, at.second())
-    }
-
     fn is_month(&self, date: Date) -> bool {
         first(self.months, date.month()) == Some(date.month())
     }
@@ -354,6 +344,17 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    impl CronExpr {
+        /// Whether it means this time, of whole seconds.
+        fn is(&self, at: DateTime) -> bool {
+            let has = |set: u64, number: i8| first(set, number) == Some(number);
+            self.is_day(at.date())
+                && has(self.hours, at.hour())
+                && has(self.minutes, at.minute())
+                && has(self.seconds, at.second())
+        }
+    }
 
     fn next(expression: &str, from: &str) -> String {
         let expression = CronExpr::parse(expression).unwrap();

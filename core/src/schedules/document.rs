@@ -7,16 +7,16 @@ use bson::{Bson, DateTime, Document, doc};
 use super::spec::{
     SpecError, given, is_name, seconds, shown, text, whole, whole_unless_zero, without_null, word,
 };
-use super::{
-    COLLECTION, Counts, Firing, LONGEST_DESCRIPTION, Last, LastSuccess, Overlap, Schedule, ScheduleId,
-    Settings, Spec,
-};
+use super::{Firing, LONGEST_DESCRIPTION, Last, LastSuccess, Overlap, Schedule, ScheduleId, Settings, Spec};
+use crate::budget::OverBudget;
 use crate::gates::LockRequest;
 use crate::model::{FILES, QueueId, STEPS, Selector, Step, TaskFiles, TaskId, number, whole_number};
 use crate::secrets::{self, Sealed};
+use crate::store::collections::SCHEDULES;
 use crate::store::{StoreError, setting_or_removing};
 use crate::tags::{self, TAGS};
-use crate::task::TaskOptions;
+use crate::task::{TaskOptions, within_budget};
+use disbatch_wire::schedules::TimeCounts;
 
 /// A time may be caught up for a year at most, in seconds.
 const LONGEST_CATCH_UP: i64 = 366 * 86_400;
@@ -43,7 +43,7 @@ impl Schedule {
             next_for: time("next_for"),
             firing: firing.iter().filter_map(Bson::as_document).filter_map(firing_of).collect(),
             last: part("last").and_then(last_of),
-            counts: Counts { fired: count("fired"), skipped: count("skipped") },
+            counts: TimeCounts { fired: count("fired"), skipped: count("skipped") },
             storage: document.get("storage").cloned(),
             stored_for: time("stored_for"),
             last_success: part("last_success").and_then(last_success_of),
@@ -117,6 +117,11 @@ impl Settings {
         check_options(&self.options)
     }
 
+    /// Sees to it that tasks of these can go through their whole life.
+    pub(super) fn within_budget(&self) -> Result<(), OverBudget> {
+        within_budget(&self.options, std::slice::from_ref(&self.params))
+    }
+
     fn read(fields: &Document) -> Result<Self, SpecError> {
         let queue = fields.get_object_id("queue").map_err(|_| SpecError::new("queue", "expected an id"))?;
         let none = Document::new();
@@ -146,7 +151,7 @@ impl Settings {
 pub(super) fn understood(document: Document) -> Result<Schedule, StoreError> {
     let id = document.get("_id").map_or_else(|| "without _id".to_owned(), ToString::to_string);
     Schedule::read(document).map_err(|error| StoreError::Document {
-        collection: COLLECTION,
+        collection: SCHEDULES.name,
         id,
         why: Box::new(serde::de::Error::custom(error)),
     })

@@ -5,7 +5,7 @@ use disbatch_operation::operation;
 use std::time::{Duration, Instant};
 
 use bson::oid::ObjectId;
-use bson::{Bson, DateTime, Document, doc};
+use bson::{DateTime, Document, doc};
 use disbatch_metrics::labels::Fire;
 use futures::{StreamExt, TryStreamExt};
 
@@ -14,8 +14,7 @@ use super::occurrences::{Decision, Situation, WRONG_PARAMS, decide};
 use super::{Firing, Overlap, Schedule};
 use crate::model::{Queue, Selector, Status, TaskId};
 use crate::schema::{self, OfTask, Schemas};
-use crate::store::{Store, StoreError, Stored, collect, integer, put, with};
-use crate::task::transition::millis;
+use crate::store::{Store, StoreError, Stored, collect, integer, millis, put, with};
 
 /// So many schedules are looked at in a round.
 const AT_ONCE: i64 = 64;
@@ -119,12 +118,15 @@ impl Store {
         now: DateTime,
         schemas: &Schemas,
     ) -> Result<Fired, StoreError> {
-        let (id, next) = (found.get_object_id("_id").ok(), found.get("next").cloned());
+        let id = found.get_object_id("_id").ok();
+        let same = doc! { "_id": id, "next": found.get("next").cloned() };
         match Box::pin(self.fire(found, now, schemas)).await {
             Err(error) if !error.is_transient() && !error.is_forbidden() => {
                 tracing::error!(schedule = ?id, %error, "a schedule cannot fire; it is tried again in a minute");
                 self.metrics().schedule_fires.of(Fire::Error).inc();
-                self.put_off(id, next, now).await?;
+                // What it is due for stays.
+                let later = doc! { "$set": { "next": now.saturating_add_duration(PUT_OFF) } };
+                self.schedules().update_one(same, later).await?;
                 Ok(Fired::default())
             }
             fired => fired,
@@ -194,19 +196,6 @@ impl Store {
         for time in &decision.fire {
             self.metrics().schedule_lag.observe_time(situation.now.saturating_duration_since(*time));
         }
-    }
-
-    /// Leaves a schedule that cannot fire alone for a while. What it is due for stays.
-    async fn put_off(
-        &self,
-        id: Option<ObjectId>,
-        next: Option<Bson>,
-        now: DateTime,
-    ) -> Result<(), StoreError> {
-        let (Some(id), Some(next)) = (id, next) else { return Ok(()) };
-        let update = doc! { "$set": { "next": now.saturating_add_duration(PUT_OFF) } };
-        self.schedules().update_one(doc! { "_id": id, "next": next }, update).await?;
-        Ok(())
     }
 
     /// How many tasks of a schedule have not ended, or are to be made; as far as it has to be known.

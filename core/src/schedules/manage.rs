@@ -95,10 +95,10 @@ impl Store {
     ) -> Result<Schedule, ScheduleError> {
         settings.check()?;
         settings.within_budget()?;
-        let named = Selector::Name(settings.name.clone());
+        let name_taken = || ScheduleError::NameTaken(settings.name.clone());
         // The index that keeps names apart is made by DENs.
-        if self.queue_of_schedule(&named).await?.is_some() {
-            return Err(ScheduleError::NameTaken(settings.name.clone()));
+        if self.queue_of_schedule(&Selector::Name(settings.name.clone())).await?.is_some() {
+            return Err(name_taken());
         }
         let (id, now) = (ScheduleId(ObjectId::new()), self.server_time().await?);
         let next = self.checked_next(settings, now).await?.filter(|_| !paused);
@@ -115,7 +115,7 @@ impl Store {
         };
         let made = self.schedules().insert_one(Stored(document.clone())).await.map_err(StoreError::from);
         self.settle_unless_unknown(reserved, made.as_ref().err()).await;
-        made.map_err(|error| name_taken(error, settings))?;
+        StoreError::unless_duplicate(made)?.ok_or_else(name_taken)?;
         Ok(Schedule::read(document)?)
     }
 
@@ -157,14 +157,12 @@ impl Store {
         };
         let changed = self.change(doc! { "_id": id, "rev": rev }, update, told(settings)).await;
         self.settle_unless_unknown(reserved, changed.as_ref().err()).await;
-        match changed {
-            Ok(Some(altered)) => Ok(Updated::Updated(Box::new(altered))),
-            Ok(None) => {
-                let rev = self.schedule(id).await?.map(|schedule| schedule.rev);
-                Ok(rev.map_or(Updated::NoSuchSchedule, |rev| Updated::Changed { rev }))
-            }
-            Err(error) => Err(name_taken(error, settings)),
+        let name_taken = || ScheduleError::NameTaken(settings.name.clone());
+        if let Some(altered) = StoreError::unless_duplicate(changed)?.ok_or_else(name_taken)? {
+            return Ok(Updated::Updated(Box::new(altered)));
         }
+        let rev = self.schedule(id).await?.map(|schedule| schedule.rev);
+        Ok(rev.map_or(Updated::NoSuchSchedule, |rev| Updated::Changed { rev }))
     }
 
     /// Has a schedule do nothing until it is resumed. What fires at this moment fires. `None`: there is no such schedule.
@@ -246,13 +244,5 @@ impl Store {
         let found = self.schedules().find_one(doc! { "_id": id }).await?;
         let found = found.map(|schedule| concealed(schedule.into()));
         Ok(found.map(|schedule| Altered { before: Some(schedule.clone()), after: schedule }))
-    }
-}
-
-fn name_taken(error: StoreError, settings: &Settings) -> ScheduleError {
-    if error.is_duplicate_key() {
-        ScheduleError::NameTaken(settings.name.clone())
-    } else {
-        ScheduleError::Store(error)
     }
 }

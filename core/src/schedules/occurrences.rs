@@ -38,7 +38,6 @@ const MOST_COUNTED: usize = 1_000;
 /// The outcome of a time whose task would have parameters that its plugin's schema does not allow.
 pub(super) const WRONG_PARAMS: &str = "wrong params";
 
-/// A time at which a schedule fires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Occurrence {
     pub time: DateTime,
@@ -202,7 +201,6 @@ pub(super) struct Situation {
     pub fits: bool,
 }
 
-/// What is to be done.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Decision {
     /// The times that fire, in their order.

@@ -224,10 +224,7 @@ impl Store {
         }
         let inserted = self.new_tasks().insert_many(&tasks).ordered(false).await;
         // By the index of an earlier release.
-        let refused = match inserted {
-            Ok(_) => BTreeSet::new(),
-            Err(error) => keys::duplicates(error).inspect_err(|_| self.doubt_counters())?,
-        };
+        let refused = keys::duplicates(inserted).inspect_err(|_| self.doubt_counters())?;
         let made = without_those(made, &refused);
         let made = self.settle_missed(schedule, made).await.inspect_err(|_| self.doubt_counters())?;
         self.count_made(schedule, status, &made).await;

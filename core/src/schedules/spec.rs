@@ -51,7 +51,6 @@ words! {
     }
 }
 
-/// A setting is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {reason}")]
 pub struct SpecError {

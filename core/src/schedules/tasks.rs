@@ -15,7 +15,7 @@ use super::{Firing, ForRun, LastSuccess, Overlap, Schedule, ScheduleId};
 use crate::admission::Admitted;
 use crate::gates::{LockMode, LockRequest};
 use crate::keys::{Hold, Key};
-use crate::model::{Moment, Status, Task, TaskId};
+use crate::model::{Status, Task, TaskId, date_time};
 use crate::store::{Store, StoreError, as_majority, collect_ids, put};
 use crate::task::{CancelRequest, STORAGE, SubmitError, TaskOptions};
 
@@ -69,24 +69,13 @@ impl Store {
         }
         let status = Status::stored(&task);
         let is_to_be_made = doc! { "_id": schedule.id, "firing.task": firing.task };
-        match self.insert_because(&self.schedules(), is_to_be_made, task).await {
-            Ok(()) => {}
-            Err(error) if error.is_duplicate_key() => {
-                return match self.has_task(&key, firing.task).await? {
-                    true => Ok(()),
-                    // The index of an earlier release counts it. It goes away, as the time is this one's, which is made later.
-                    false => {
-                        let reason = "a pending task is for the same time".to_owned();
-                        Err(StoreError::Unconfirmed { reason }.into())
-                    }
-                };
-            }
-            Err(error) => {
-                self.doubt_counters();
-                return Err(error.into());
-            }
+        if self.insert_because(&self.schedules(), is_to_be_made, task).await? {
+            self.count_made(schedule, status, &[firing.task]).await;
+        } else if !self.has_task(&key, firing.task).await? {
+            // The index of an earlier release counts it. It goes away, as the time is this one's, which is made later.
+            let reason = "a pending task is for the same time".to_owned();
+            return Err(StoreError::Unconfirmed { reason }.into());
         }
-        self.count_made(schedule, status, &[firing.task]).await;
         Ok(())
     }
 
@@ -294,7 +283,7 @@ impl Store {
 
 impl End {
     fn of(task: &Document) -> Option<Self> {
-        let time = |name: &str| task.get(name).and_then(|value| Moment(value.clone()).get());
+        let time = |name: &str| task.get(name).and_then(date_time);
         let status = Status::stored(task)?;
         let success = || Some(LastSuccess { start: time("started"), finish: time("mtime")? });
         Some(Self {

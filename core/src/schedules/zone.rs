@@ -97,13 +97,6 @@ impl Zone {
         names
     }
 
-    /// The same of the copy that is compiled in.
-    #[cfg(test)]
-    pub(super) fn compiled_in(name: &str) -> Option<Self> {
-        let rules = jiff::tz::TimeZoneDatabase::bundled().get(name).ok()?;
-        Some(Self { name: name.to_owned(), rules })
-    }
-
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -239,6 +232,14 @@ pub(super) fn since_1970(clock: civil::DateTime) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Zone {
+        /// The zone with this name of the copy that is compiled in.
+        pub(in crate::schedules) fn compiled_in(name: &str) -> Option<Self> {
+            let rules = jiff::tz::TimeZoneDatabase::bundled().get(name).ok()?;
+            Some(Self { name: name.to_owned(), rules })
+        }
+    }
 
     fn at(text: &str) -> DateTime {
         DateTime::parse_rfc3339_str(text).unwrap()

@@ -8,9 +8,10 @@ use disbatch_operation::operation;
 use tokio::time::Instant;
 
 use super::numbers::Numbers;
-use super::{COLLECTION, Series, Sides};
+use super::{Series, Sides};
 use crate::model::{NodeName, QueueId, Trial};
 use crate::notebook::SILENCE;
+use crate::store::collections::SERIES;
 use crate::store::{Store, StoreError, integer, put};
 
 /// So many documents of queues wait at most, and so many of nodes. Beyond that, the oldest minutes are forgotten.
@@ -231,7 +232,7 @@ impl Store {
 
     async fn write_series(&self, statements: Vec<Document>) -> Result<(), StoreError> {
         let command = doc! {
-            "update": COLLECTION, "updates": statements, "ordered": false, "writeConcern": { "w": 1 },
+            "update": SERIES.name, "updates": statements, "ordered": false, "writeConcern": { "w": 1 },
         };
         let answer = self.database().run_command(command).await?;
         if let Ok([first, more @ ..]) = answer.get_array("writeErrors").map(Vec::as_slice) {

@@ -13,8 +13,7 @@ use super::numbers::{ENDED, Ended, Numbers};
 use super::pending::{OF_QUEUES, id_of_node, id_of_queue};
 use super::{KEPT, MINUTE_MS};
 use crate::model::{NodeName, QueueId, number, whole_number};
-use crate::store::{Store, StoreError, integer};
-use crate::task::transition::millis;
+use crate::store::{Store, StoreError, collect, integer, millis};
 
 /// How far back [`last_hour`] looks.
 const HOUR: Duration = Duration::from_secs(59 * 60);
@@ -86,8 +85,8 @@ fn last_hour(now: DateTime) -> Span {
 }
 
 /// Nothing, where this user may not read it.
-pub(super) fn readable<T>(found: mongodb::error::Result<T>) -> Result<Option<T>, StoreError> {
-    match found.map_err(StoreError::from) {
+pub(super) fn readable<T>(found: Result<T, impl Into<StoreError>>) -> Result<Option<T>, StoreError> {
+    match found.map_err(Into::<StoreError>::into) {
         Err(error) if error.is_forbidden() => {
             tracing::debug!(%error, "numbers over time are not shown");
             Ok(None)
@@ -247,12 +246,8 @@ impl Store {
         };
         let pipeline =
             [doc! { "$match": { "_id": { "$gte": from, "$lt": until } } }, doc! { "$group": group }];
-        let found = self.series_documents().aggregate(pipeline).await;
-        let steps = match readable(found)? {
-            Some(steps) => steps.try_collect().await?,
-            None => Vec::new(),
-        };
-        Ok(node_points(span, &steps))
+        let steps = readable(collect(self.series_documents().aggregate(pipeline)).await)?;
+        Ok(node_points(span, &steps.unwrap_or_default()))
     }
 }
 

@@ -40,28 +40,14 @@ pub struct Collection {
     pub holds: &'static str,
     source: Source,
     indexes: fn() -> Vec<Index>,
-    den: Actions,
-    web: Actions,
-    runner: Actions,
-    balance: Actions,
-    plugin: Actions,
+    /// What each role does with it.
+    actions: [Actions; Role::ALL.len()],
 }
 
 impl Collection {
     /// One that is nobody's source of tasks, has no indexes, and that nobody may change.
     const fn new(name: &'static str, holds: &'static str) -> Self {
-        let nobody: Actions = &[];
-        Self {
-            name,
-            holds,
-            source: Source::Refused,
-            indexes: Vec::new,
-            den: nobody,
-            web: nobody,
-            runner: nobody,
-            balance: nobody,
-            plugin: nobody,
-        }
+        Self { name, holds, source: Source::Refused, indexes: Vec::new, actions: [&[]; Role::ALL.len()] }
     }
 
     const fn source(self, source: Source) -> Self {
@@ -72,35 +58,34 @@ impl Collection {
         Self { indexes, ..self }
     }
 
-    const fn den(self, den: Actions) -> Self {
-        Self { den, ..self }
+    const fn allowing(mut self, role: Role, actions: Actions) -> Self {
+        self.actions[role as usize] = actions;
+        self
     }
 
-    const fn web(self, web: Actions) -> Self {
-        Self { web, ..self }
+    const fn den(self, actions: Actions) -> Self {
+        self.allowing(Role::Disbatchd, actions)
     }
 
-    const fn runner(self, runner: Actions) -> Self {
-        Self { runner, ..self }
+    const fn web(self, actions: Actions) -> Self {
+        self.allowing(Role::DisbatchWeb, actions)
     }
 
-    const fn balance(self, balance: Actions) -> Self {
-        Self { balance, ..self }
+    const fn runner(self, actions: Actions) -> Self {
+        self.allowing(Role::TaskRunner, actions)
     }
 
-    const fn plugin(self, plugin: Actions) -> Self {
-        Self { plugin, ..self }
+    const fn balance(self, actions: Actions) -> Self {
+        self.allowing(Role::QueueBalance, actions)
+    }
+
+    const fn plugin(self, actions: Actions) -> Self {
+        self.allowing(Role::Plugin, actions)
     }
 
     /// What the operations of `role` do with it, besides what [`of_all`] has.
-    pub const fn actions(&self, role: Role) -> &'static [&'static str] {
-        match role {
-            Role::Disbatchd => self.den,
-            Role::DisbatchWeb => self.web,
-            Role::TaskRunner => self.runner,
-            Role::QueueBalance => self.balance,
-            Role::Plugin => self.plugin,
-        }
+    pub const fn actions(&self, role: Role) -> Actions {
+        self.actions[role as usize]
     }
 
     /// The indexes that a DEN ensures.

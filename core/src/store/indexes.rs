@@ -15,7 +15,6 @@ use mongodb::options::IndexOptions;
 use super::collections::{self, AUDIT};
 use super::{Store, StoreError, WriteFailure, collect, integer};
 use crate::config::Indexes;
-use crate::doctor::Wanted;
 
 pub(super) use declarations::*;
 
@@ -25,13 +24,13 @@ const FOR_EVER: Duration = Duration::from_secs(2_147_483_647);
 
 /// An index of a collection. Names are MongoDB's default names, as Perl creates them.
 #[derive(Debug, Default)]
-pub(super) struct Index {
-    keys: Document,
+pub(crate) struct Index {
+    pub keys: Document,
     /// Disbatch cannot do without it (Disbatch 4 design, Database Collections).
     essential: bool,
     /// Only programs of Perl Disbatch ask by it.
     for_perl: bool,
-    unique: bool,
+    pub unique: bool,
     /// Only documents that match this are in it.
     partial: Option<Document>,
     sparse: bool,
@@ -55,9 +54,14 @@ impl Index {
         Self { for_perl: true, ..Self::of_disbatch(keys) }
     }
 
-    fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         let fields: Vec<String> = self.keys.iter().map(|(field, order)| format!("{field}_{order}")).collect();
         fields.join("_")
+    }
+
+    /// Whether more than speed depends on it: it keeps limits, or Disbatch 4 has it.
+    pub(crate) fn is_grave(&self) -> bool {
+        self.essential || self.unique
     }
 
     /// Whether one with its fields is among these.
@@ -179,15 +183,8 @@ impl Store {
     }
 
     /// The indexes that a DEN with this configuration ensures in a collection.
-    pub(crate) fn declared_indexes(&self, collection: &collections::Collection) -> Vec<Wanted> {
-        let declared = collection.indexes().into_iter().filter(|index| self.wants(index));
-        let one = |index: Index| Wanted {
-            name: index.name(),
-            grave: index.essential || index.unique,
-            keys: index.keys,
-            unique: index.unique,
-        };
-        declared.map(one).collect()
+    pub(crate) fn declared_indexes(&self, collection: &collections::Collection) -> Vec<Index> {
+        collection.indexes().into_iter().filter(|index| self.wants(index)).collect()
     }
 
     fn wants(&self, index: &Index) -> bool {

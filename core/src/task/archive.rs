@@ -36,7 +36,7 @@ use mongodb::options::{Hint, WriteConcern};
 use crate::model::{Queue, QueueId, Retention, TaskId};
 use crate::store::collections::{self, QUEUES, TASKS, TOMBSTONES};
 use crate::store::error::typed;
-use crate::store::{Store, StoreError, collect, collect_ids, count_of, integer, with};
+use crate::store::{Store, StoreError, collect, collect_ids, count_of, integer, millis, with};
 
 pub(crate) const COLLECTION: &str = collections::ARCHIVE.name;
 
@@ -69,7 +69,6 @@ pub(super) fn told() -> Document {
     doc! { "dependents": not(), "unsettled": not(), "holds_locks": not() }
 }
 
-/// Where tasks may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     Tasks,
@@ -162,25 +161,20 @@ impl Store {
             return Ok(Archived::default());
         }
         let moved = self.delete_unchanged(TASKS.name, &copies).await?;
-        let ids: Vec<Bson> = copies.iter().filter_map(|copy| copy.get("_id").cloned()).collect();
+        let ids = ids_of(&copies);
         let live = self.ids_in(TASKS.name, &ids).await?;
         // One that was deleted for good while its copy was being made must not come back.
         let deleted = self.ids_in(TOMBSTONES.name, &ids).await?;
-        let is_stale = |copy: &&Document| is_in(&live, copy) || is_in(&deleted, copy);
         self.note_gone(copies.iter().filter(|copy| !is_in(&live, copy)), moved);
-        let stale: Vec<Document> = copies.iter().filter(is_stale).cloned().collect();
         let stayed = live.len() as u64;
+        let is_stale = |copy: &Document| is_in(&live, copy) || is_in(&deleted, copy);
+        let (stale, settled): (Vec<Document>, Vec<Document>) = copies.into_iter().partition(is_stale);
         self.delete_unchanged(COLLECTION, &stale).await?;
-        let settled: Vec<Bson> = copies
-            .iter()
-            .filter(|copy| !is_stale(copy))
-            .filter_map(|copy| copy.get("_id").cloned())
-            .collect();
         // Where nothing is tried again, nobody waits for a success.
-        let parents: Vec<Bson> = copies.iter().filter(|copy| !is_stale(copy)).filter_map(parent_of).collect();
+        let parents: Vec<Bson> = settled.iter().filter_map(parent_of).collect();
         self.ask_dependents_again(&parents).await?;
         if !settled.is_empty() {
-            let settled = doc! { "_id": { "$in": settled }, "moving": true };
+            let settled = doc! { "_id": { "$in": ids_of(&settled) }, "moving": true };
             self.archive().update_many(settled, doc! { "$unset": { "moving": "" } }).await?;
         }
         Ok(Archived { moved, stayed })
@@ -227,9 +221,8 @@ impl Store {
 
     /// Removes what a mover that died has left in the inbox of tasks that are about to leave: nobody could see any more that they were made.
     async fn remove_left_in_inbox(&self, tasks: &[Document]) -> Result<(), StoreError> {
-        let ids = tasks.iter().filter_map(|task| task.get("_id").cloned()).collect();
         // For a user that an older release made there is no inbox.
-        StoreError::unless_forbidden(self.remove_moved(ids).await)?;
+        StoreError::unless_forbidden(self.remove_moved(ids_of(tasks)).await)?;
         Ok(())
     }
 
@@ -306,6 +299,11 @@ impl Store {
     }
 }
 
+/// The ids of documents, whatever they are.
+pub(super) fn ids_of(documents: &[Document]) -> Vec<Bson> {
+    documents.iter().filter_map(|document| document.get("_id").cloned()).collect()
+}
+
 /// The id of a task that others wait for, or have waited for.
 pub(super) fn parent_of(task: &Document) -> Option<Bson> {
     task.contains_key("dependents").then(|| task.get("_id").cloned()).flatten()
@@ -332,7 +330,7 @@ fn old_tasks(queue: QueueId, status: &Bson, age: Duration, limit: usize) -> Vec<
 
 /// The server's time so long ago.
 pub(crate) fn server_time_before(now: impl Into<Bson>, age: Duration) -> Document {
-    doc! { "$subtract": [now.into(), super::transition::millis(age)] }
+    doc! { "$subtract": [now.into(), millis(age)] }
 }
 
 /// A condition: the last change of a task was not after `limit`. Old documents hold the time as epoch seconds;

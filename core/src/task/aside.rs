@@ -6,7 +6,7 @@
 //! `tasks.aside` names it, with the reason, for [`crate::explain`], the task's page and the page of the node.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use bson::oid::ObjectId;
@@ -15,7 +15,6 @@ use disbatch_operation::operation;
 
 use super::Claim;
 use super::commit::Commit;
-use super::external::{DETACHED, attached};
 use super::steps::closed;
 use super::transition::Transition;
 use crate::budget::cut;
@@ -52,7 +51,7 @@ struct Pause {
 
 impl Memory {
     fn with<T>(&self, work: impl FnOnce(&mut HashMap<ObjectId, Pause>) -> T) -> T {
-        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut crate::lock(&self.0))
     }
 
     /// Leaves a task alone, for longer than the last time.
@@ -183,11 +182,7 @@ impl Store {
     /// The same for the run of a claim, whose processes are gone.
     #[operation]
     pub async fn end_run_unfit(&self, claim: &Claim, error: StoreError) -> Result<(), StoreError> {
-        let its_run = doc! {
-            "status": Status::Running, "node": &claim.node, "attempt": claim.attempt, "instance": &claim.instance,
-            DETACHED: attached(),
-        };
-        self.end_unfit(claim.task, &its_run, Status::Orphaned, error).await?;
+        self.end_unfit(claim.task, &claim.run().like(), Status::Orphaned, error).await?;
         Ok(())
     }
 

@@ -15,7 +15,7 @@ use super::claim_updates::{MOST_ALONE, Slot, Try};
 use super::external::{DETACHED, attached};
 use super::read_ahead::{Reading, Search, Window};
 use super::transition::Transition;
-use super::{Ahead, Waiting};
+use super::{Ahead, Run, Waiting};
 use crate::clock::chance;
 use crate::model::{NodeName, Policy, Queue, QueueId, Sort, Status, Task, TaskId};
 use crate::rate::Granted;
@@ -29,7 +29,6 @@ pub(crate) const MOST_PASSES: usize = 8;
 /// So many documents are read at once.
 pub(super) const BATCH_READ: u32 = 1_000;
 
-/// Who claims.
 #[derive(Debug, Clone)]
 pub struct Claimant {
     pub node: NodeName,
@@ -89,7 +88,6 @@ pub enum Unclaimed {
 }
 
 impl Claim {
-    /// The place that it has in its queue.
     pub fn slot(&self) -> Option<u64> {
         let slot = self.document.get("slot").ok().flatten()?;
         slot.as_i64().or_else(|| slot.as_i32().map(i64::from)).and_then(|slot| u64::try_from(slot).ok())
@@ -101,7 +99,6 @@ impl Claim {
         pid.as_i64().and_then(|pid| u32::try_from(pid).ok())
     }
 
-    /// When it was started, if it was.
     pub fn started_at(&self) -> Option<DateTime> {
         self.document.get_datetime("mtime").ok().filter(|_| self.is_started)
     }
@@ -121,6 +118,17 @@ impl Claim {
         like
     }
 
+    /// The run that it is, or that it becomes when it is started.
+    pub fn run(&self) -> Run {
+        Run {
+            task: self.task,
+            queue: self.queue,
+            node: self.node.clone(),
+            attempt: self.attempt,
+            instance: Some(self.instance.clone()),
+        }
+    }
+
     /// The group of its task; empty if that has none.
     pub fn group(&self) -> &str {
         crate::fair::group_of(&self.document)
@@ -129,9 +137,6 @@ impl Claim {
 
 impl Store {
     /// Claims the next tasks of `queue`, one for each of `slots` at most, for runners that are not there yet: see [`Store::take_tasks`].
-    ///
-    /// # Errors
-    /// The database cannot be reached. Some of the tasks may have been claimed.
     #[operation]
     pub async fn claim_tasks(
         &self,
@@ -286,7 +291,7 @@ impl Store {
     /// How many tasks `node` has claimed or running, save those in `except` and those that web services work on.
     #[operation]
     pub async fn running_on_node(&self, node: &NodeName, except: &[TaskId]) -> Result<u64, StoreError> {
-        let mut filter = doc! { "node": node, "status": { "$in": [-1, 0] }, DETACHED: attached() };
+        let mut filter = occupying(node);
         put(&mut filter, "_id", (!except.is_empty()).then(|| doc! { "$nin": except }));
         Ok(self.tasks().count_documents(filter).await?)
     }
@@ -336,7 +341,7 @@ impl Store {
             None if newest_first => doc! { "$lte": ObjectId::from_bytes([u8::MAX; 12]) },
             None => doc! { "$gte": ObjectId::from_bytes([0; 12]) },
         };
-        let mut filter = claimable(queue);
+        let mut filter = claimable(queue.id);
         filter.insert("_id", self.not_left_alone(id));
         // It is one of Perl's. It has each of the possible nodes in order; the server merges them as it reads, backwards for the
         // newest first. The other direction has an index of its own, which is not there where `indexes` is "lean".
@@ -371,18 +376,18 @@ pub(super) fn given_back(store: &Store, why: &str) -> Vec<Document> {
 }
 
 /// Matches the queued tasks of `queue` that no node has.
-pub(crate) fn claimable(queue: &Queue) -> Document {
-    claimable_of(queue.id)
-}
-
-/// The same by its id.
-pub(super) fn claimable_of(queue: QueueId) -> Document {
+pub(crate) fn claimable(queue: QueueId) -> Document {
     with(claimable_of_any(), doc! { "queue": queue })
 }
 
 /// The same of any queue.
 pub(crate) fn claimable_of_any() -> Document {
     doc! { "node": { "$in": [Bson::Null, Bson::Int32(-1)] }, "status": Status::Queued }
+}
+
+/// Matches the tasks that a node has claimed or running, save those that web services work on.
+pub(crate) fn occupying(node: impl Into<Bson>) -> Document {
+    doc! { "node": node.into(), "status": { "$in": [-1, 0] }, DETACHED: attached() }
 }
 
 /// Whether the queue is taken from its end.

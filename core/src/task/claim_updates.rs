@@ -41,7 +41,6 @@ pub(crate) struct Try {
     pub group_slot: Option<u64>,
 }
 
-/// What came of some tries.
 #[derive(Debug, Default)]
 pub(crate) struct ClaimOutcome {
     pub claims: Vec<Claim>,
@@ -65,9 +64,6 @@ impl ClaimOutcome {
 impl Store {
     /// Claims what can be claimed of `tries`, and starts it where a runner is ready: up to `most_alone` with an operation each, more of them
     /// with one update. What needs more than a runner is claimed first.
-    ///
-    /// # Errors
-    /// The database cannot be reached. Some of the tasks may have been claimed.
     pub(crate) async fn try_claims(
         &self,
         queue: &Queue,
@@ -152,7 +148,7 @@ impl Store {
             Some(failure) if failure.is_duplicate_key() => outcome.refused.push(one),
             _ => {
                 // An answer that cannot be read comes after the claim.
-                let still = doc! { "$or": [claimable(queue), ours] };
+                let still = doc! { "$or": [claimable(queue.id), ours] };
                 self.end_unfit(TaskId(one.task), &still, Status::Terminated, error).await?;
                 outcome.lost.push(one);
             }
@@ -270,7 +266,7 @@ impl Try {
             .set_some("group_slot", self.group_slot.map(integer))
             .compute("attempt", doc! { "$add": [count_in("attempt"), 1] })
             .compute("lease_until", lease);
-        let like = with(claimable(queue), within(claimant.fence));
+        let like = with(claimable(queue.id), within(claimant.fence));
         Statement { starts: claimant.fence.is_some(), ..Statement::of(self.task, like, transition) }
     }
 }

@@ -22,10 +22,10 @@ use bson::{Bson, Document, doc};
 use futures::TryStreamExt;
 use mongodb::options::WriteConcern;
 
-use super::archive::{self, ended, parent_of, told};
+use super::archive::{self, ended, ids_of, parent_of, told};
 use crate::model::TaskId;
 use crate::store::collections::{TASKS, TOMBSTONES};
-use crate::store::{Store, StoreError, collect};
+use crate::store::{Store, StoreError, collect, collect_ids};
 
 /// A deleter that has not come to its end for so long has died: milliseconds.
 const GIVEN_UP_AFTER: i64 = 10 * 60 * 1000;
@@ -106,7 +106,7 @@ impl Store {
         tombstones: Vec<Document>,
         collections: &[&str],
     ) -> Result<(Vec<Document>, Vec<Document>), StoreError> {
-        let ids = ids(&tombstones);
+        let ids = ids_of(&tombstones);
         let mut alive = std::collections::HashSet::new();
         for collection in collections {
             alive.extend(self.ids_in(collection, &ids).await?);
@@ -116,7 +116,7 @@ impl Store {
     }
 
     async fn forget(&self, tombstones: &[Document]) -> Result<(), StoreError> {
-        let ids = ids(tombstones);
+        let ids = ids_of(tombstones);
         if !ids.is_empty() {
             self.tombstones().delete_many(doc! { "_id": { "$in": ids }, "done": Bson::Null }).await?;
         }
@@ -125,7 +125,7 @@ impl Store {
 
     /// The third and fourth step.
     async fn delete_rest(&self, tombstones: &[Document]) -> Result<(), StoreError> {
-        let ids = ids(tombstones);
+        let ids = ids_of(tombstones);
         if ids.is_empty() {
             return Ok(());
         }
@@ -154,19 +154,13 @@ impl Store {
         let of_tasks = doc! {
             "filename": { "$in": ["stdout", "stderr"] }, "metadata.task_id": { "$in": ids },
         };
-        let mut found = self.files().find(of_tasks).projection(doc! { "_id": 1 }).await?;
-        while let Some(file) = found.try_next().await? {
-            files.extend(file.get_object_id("_id").ok());
-        }
-        let streams = doc! { "stdout": 1, "stderr": 1 };
-        let mut attempts = self.attempts().find(doc! { "task": { "$in": ids } }).projection(streams).await?;
+        files.extend(collect_ids(self.files().find(of_tasks).projection(doc! { "_id": 1 })).await?);
+        let (of_tasks, streams) = (doc! { "task": { "$in": ids } }, doc! { "stdout": 1, "stderr": 1 });
+        // One after the other: each may have megabytes of output as text.
+        let mut attempts = self.attempts().find(of_tasks).projection(streams).await?;
         while let Some(attempt) = attempts.try_next().await? {
             files.extend(["stdout", "stderr"].iter().filter_map(|stream| attempt.get_object_id(stream).ok()));
         }
         Ok(files.into_iter().collect())
     }
-}
-
-fn ids(tombstones: &[Document]) -> Vec<Bson> {
-    tombstones.iter().filter_map(|task| task.get("_id").cloned()).collect()
 }

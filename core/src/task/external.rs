@@ -22,11 +22,11 @@ use bson::{Document, doc};
 use mongodb::options::ReturnDocument;
 
 use super::Run;
-use super::transition::{Transition, millis, server_time_in};
+use super::transition::{Transition, server_time_in};
 use crate::model::{Rules, Selector, Status, Task, TaskId, whole_number};
 use crate::store::collections::TASKS;
 use crate::store::error::typed;
-use crate::store::{Store, StoreError, Stored, put, with};
+use crate::store::{Store, StoreError, Stored, millis, put, with};
 
 pub(crate) use ending::{Ending, Reason};
 

@@ -44,16 +44,16 @@ pub struct Finish {
     /// Why it ended like that, where that is not the plugin's doing.
     pub note: Option<String>,
     /// The last line of standard error where `stderr` is not its text.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub last_line: Option<String>,
     /// The attempt is neither a success nor a failure, and the task waits for another.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub pause: Option<Pause>,
     /// What was recorded of the attempt, to be kept beside its end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub recorded: Option<Box<Recorded>>,
     /// Which version ran it, where the queue tried one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub trial: Option<Trial>,
 }
 
@@ -70,10 +70,6 @@ impl Store {
     ///
     /// May be called again with the same values when an answer was lost: a task that already holds them
     /// counts as stored.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or the document would be too large
-    /// ([`crate::store::WriteFailure::is_too_large`]).
     #[operation(task = %run.task, status = %finish.status)]
     pub async fn finish_task(&self, run: &Run, finish: &Finish) -> Result<Finished, StoreError> {
         let (filter, update) = finish.statement(run, self.now()).alone();
@@ -144,7 +140,6 @@ impl Store {
         }
     }
 
-    /// Notes that the end of a task was stored.
     pub(super) fn note_finish(&self, run: &Run, finish: &Finish) {
         self.moved(run.queue, Some(Status::Running), Some(finish.status), 1);
         self.measure_attempt(run.queue, finish);
@@ -237,10 +232,7 @@ impl Store {
                 filter.insert("cancel", doc! { "$not": { "$type": "object" } });
                 pause.transition(self)
             }
-            None => {
-                let why = format!("{}; to be tried again", finish.note.as_deref().unwrap_or("failed"));
-                deferred(self, pause, &why)
-            }
+            None => deferred(self, pause, finish),
         };
         let updated = self.tasks().update_one(filter, update.pipeline()).await;
         let deferred = match updated.map_err(StoreError::from) {
@@ -296,8 +288,9 @@ impl Store {
 }
 
 /// A failed attempt is over, and the task waits for the next.
-pub(super) fn deferred(store: &Store, pause: Duration, why: &str) -> Transition {
-    waits_again(store, pause, why).compute("failures", doc! { "$add": [count_in("failures"), 1] })
+pub(super) fn deferred(store: &Store, pause: Duration, finish: &Finish) -> Transition {
+    let why = format!("{}; to be tried again", finish.note.as_deref().unwrap_or("failed"));
+    waits_again(store, pause, &why).compute("failures", doc! { "$add": [count_in("failures"), 1] })
 }
 
 /// Of the tasks of a group, those come first that are tried again.

@@ -14,11 +14,11 @@ use bson::{Bson, DateTime, RawDocument, RawDocumentBuf, doc, rawdoc};
 use disbatch_operation::operation;
 use futures::TryStreamExt;
 
-use super::claim::{BATCH_READ, Claim, Claimant, claimable_of};
+use super::claim::{BATCH_READ, Claim, Claimant, claimable};
 use super::claim_updates::{Slot, by_id, unfit, within};
 use super::run::started_by;
 use super::statements::Statement;
-use super::transition::{Transition, millis, server_time_in};
+use super::transition::{Transition, server_time_in};
 use super::{Ahead, RunWrite, Waiting, Written};
 use crate::model::{NodeName, PLUGIN_VERSION, Queue, QueueId, Status, Task, TaskId, Version, whole_number};
 use crate::store::{Store, StoreError, integer, with};
@@ -109,9 +109,6 @@ impl Store {
 
     /// Starts those of `tasks` that need nothing but a runner, each in a slot for which one is ready, with one update. Returns the claims,
     /// and the slots of those tasks that were not started: they are to be claimed.
-    ///
-    /// # Errors
-    /// The database cannot be reached. Some of the tasks may have been started.
     pub(crate) async fn start_queued(
         &self,
         queue: &Queue,
@@ -264,7 +261,7 @@ impl Queued {
 
 impl Take {
     pub(super) fn statement(&self) -> Statement {
-        let like = with(claimable_of(self.queue), within(self.fence));
+        let like = with(claimable(self.queue), within(self.fence));
         let like = with(like, doc! { "attempt": Bson::Null, "mtime": { "$lte": self.unchanged_since } });
         let transition = started_by(Transition::to(Status::Running, self.at), self.at, self.pid)
             .set("node", &self.node)
@@ -283,7 +280,7 @@ impl Take {
             && task.instance() == Some(self.instance.as_str())
             && task.pid() == i32::try_from(self.pid).ok()
             && task.attempt() == Some(i64::from(FIRST))
-            && task.mtime.as_ref().is_some_and(|mtime| mtime.0 == Bson::DateTime(self.at))
+            && task.mtime == Some(Bson::DateTime(self.at))
     }
 
     pub(super) fn waiting(&self) -> Option<&Waiting> {
@@ -292,8 +289,7 @@ impl Take {
 
     /// The task after its start, as far as it can be known without reading it.
     fn applied_to(&self, task: &RawDocument) -> bson::error::Result<RawDocumentBuf> {
-        let lease_until =
-            DateTime::from_millis(self.at.timestamp_millis().saturating_add(millis(self.lease)));
+        let lease_until = self.at.saturating_add_duration(self.lease);
         let status = i32::try_from(Status::Running.code()).unwrap_or_default();
         let mut set = rawdoc! {
             "status": status, "mtime": self.at, "node": self.node.as_str(), "started": self.at,
@@ -312,18 +308,12 @@ impl Take {
         }
         history.push(entry);
         let mut applied = RawDocumentBuf::new();
-        for field in task.iter_elements() {
+        // In the order of the task, as the server has them.
+        for field in task.iter_elements().chain(set.iter_elements()) {
             let field = field?;
-            match set.get(field.key())? {
-                Some(value) => applied.append(field.key(), value),
-                None if field.key().as_str() != "history" => applied.append(field.key(), field.value()?),
-                None => {}
-            }
-        }
-        for field in set.iter_elements() {
-            let field = field?;
-            if task.get(field.key())?.is_none() {
-                applied.append(field.key(), field.value()?);
+            if field.key().as_str() != "history" && applied.get(field.key())?.is_none() {
+                let value = set.get(field.key())?.map_or_else(|| field.value(), Ok)?;
+                applied.append(field.key(), value);
             }
         }
         applied.append(CString::try_from("history")?, history);

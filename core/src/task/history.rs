@@ -11,13 +11,12 @@ use super::steps::kept;
 use super::sweep::DUE;
 use super::transition::ERROR;
 use super::{Finish, Run};
-use crate::model::{Moment, PLUGIN_VERSION, Phase, STEPS, Status, Task, TaskId, whole_number};
+use crate::model::{PLUGIN_VERSION, Phase, STEPS, Status, Task, TaskId, date_time, whole_number};
 use crate::store::{Store, StoreError, collect, put};
 
 /// How a task began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Submission {
-    /// When it was submitted.
     pub at: DateTime,
     /// The status that it had then.
     pub status: Status,
@@ -29,9 +28,10 @@ impl Submission {
 
     /// That of a task. `None`: nobody has noted when it was, or its history begins earlier.
     pub fn of(task: &Document) -> Option<Self> {
-        let at = time(task, "ctime")?;
+        let at = task.get("ctime").and_then(date_time)?;
         let first = entries(task).first().and_then(Bson::as_document);
-        let is_first = first.and_then(|entry| time(entry, "at")).is_none_or(|first| at <= first);
+        let begun = first.and_then(|entry| entry.get("at")).and_then(date_time);
+        let is_first = begun.is_none_or(|first| at <= first);
         is_first.then(|| Self { at, status: first_status(task, first) })
     }
 }
@@ -83,10 +83,6 @@ fn entries(task: &Document) -> &[Bson] {
     task.get_array("history").map(Vec::as_slice).unwrap_or_default()
 }
 
-fn time(document: &Document, field: &str) -> Option<DateTime> {
-    Moment(document.get(field)?.clone()).get()
-}
-
 impl Store {
     /// Keeps the outcome of an attempt. Whoever comes second changes nothing. Returns whether this call
     /// has kept it.
@@ -110,7 +106,7 @@ impl Store {
 
     /// Keeps the outcome that an ended task holds, before it is tried again by hand.
     pub(super) async fn keep_outcome(&self, task: &Task) -> Result<bool, StoreError> {
-        let mut outcome = doc! { "status": task.status, "ended": task.mtime.as_ref().map(|at| at.0.clone()) };
+        let mut outcome = doc! { "status": task.status, "ended": task.mtime.clone() };
         put(&mut outcome, "node", task.node.as_ref());
         put(&mut outcome, "stdout", task.stdout.as_ref());
         put(&mut outcome, "stderr", task.stderr.as_ref());

@@ -16,7 +16,7 @@ use super::{Finish, Run};
 use crate::model::{NodeName, Queue, QueueId, Rules, STEPS, Selector, Status, Task, TaskId, Trial};
 use crate::store::collections::TASKS;
 use crate::store::error::read;
-use crate::store::{Store, StoreError, with};
+use crate::store::{Store, StoreError, millis, with};
 
 /// How long a task may stay claimed without being started where its claim has no lease (Disbatch 4 design,
 /// Orphaned Tasks).
@@ -245,7 +245,7 @@ impl Store {
             trial: None, // That is noted for all burials.
         };
         let kept = self.keep_attempt(run, &finish).await?;
-        let update = deferred(self, pause, &format!("{why}; to be tried again")).pipeline();
+        let update = deferred(self, pause, &finish).pipeline();
         if self.tasks().update_one(filter.clone(), update).await?.matched_count == 1 {
             return Ok(Buried::Again);
         }
@@ -382,7 +382,7 @@ fn poisonous(rules: &Rules, task: &Task, why: &str) -> String {
 
 /// The time so long before `now`.
 pub fn long_ago(now: DateTime, duration: Duration) -> DateTime {
-    DateTime::from_millis(now.timestamp_millis().saturating_sub(super::transition::millis(duration)))
+    DateTime::from_millis(now.timestamp_millis().saturating_sub(millis(duration)))
 }
 
 /// The id of a task, whatever it is.

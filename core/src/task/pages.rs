@@ -29,7 +29,8 @@ use mongodb::options::Hint;
 use super::search::AT_ONCE;
 use crate::counters::count::Amount;
 use crate::model::document::readable;
-use crate::model::{NodeName, QueueId, TaskId, whole_number};
+use crate::model::{NodeName, Phase, QueueId, TaskId, whole_number};
+pub use crate::paging::Position;
 use crate::secrets::concealed;
 use crate::store::{Rows, Store, StoreError, attended, collect_ids, put};
 
@@ -60,17 +61,6 @@ pub enum Order {
     Newest,
 }
 
-/// Where a page is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Position {
-    First,
-    /// What comes after this task.
-    After(TaskId),
-    /// What comes before this task, and next to it.
-    Before(TaskId),
-}
-
-/// Whose tasks.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Selection {
     /// Of these queues alone; `None`: of all.
@@ -85,12 +75,10 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// All tasks of a queue.
     pub fn of_queue(queue: QueueId) -> Self {
         Self { queues: Some(vec![queue]), ..Self::default() }
     }
 
-    /// What finds tasks with tags.
     fn with_tags(&self) -> Option<Document> {
         let mut all = vec![self.tagged.clone()?];
         all.extend(self.queues.as_ref().map(|queues| doc! { "queue": of(queues) }));
@@ -104,11 +92,10 @@ impl Selection {
 pub struct PageQuery {
     pub of: Selection,
     pub order: Order,
-    pub position: Position,
+    pub position: Position<TaskId>,
     pub limit: usize,
 }
 
-/// A page that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
     /// Its tasks in order.
@@ -126,24 +113,17 @@ struct Question {
 impl PageQuery {
     /// Whether ids are read from low to high.
     fn ascends(&self) -> bool {
-        let backwards = matches!(self.position, Position::Before(_));
-        (self.order == Order::Oldest) != backwards
+        (self.order == Order::Oldest) != self.position.is_backwards()
     }
 
     /// Behind which task the next page begins, as far as it is known that there is one.
     pub fn following(&self, found: &Page) -> Option<TaskId> {
-        let is_one = found.more || matches!(self.position, Position::Before(_));
-        found.ids.last().copied().filter(|_| is_one)
+        found.ids.last().copied().filter(|_| self.position.has_neighbours(found.more).0)
     }
 
     /// Before which task the previous page ends, likewise.
     pub fn preceding(&self, found: &Page) -> Option<TaskId> {
-        let is_one = match self.position {
-            Position::First => false,
-            Position::After(_) => true,
-            Position::Before(_) => found.more,
-        };
-        found.ids.first().copied().filter(|_| is_one)
+        found.ids.first().copied().filter(|_| self.position.has_neighbours(found.more).1)
     }
 
     fn question(&self, mut filter: Document, index: Option<Document>) -> Question {
@@ -156,20 +136,17 @@ impl PageQuery {
         Question { filter, index }
     }
 
-    fn waiting(&self, queues: &[QueueId], statuses: &BTreeSet<i64>) -> Option<Question> {
-        let statuses = among(statuses, |status| status <= -2)?;
-        Some(self.question(doc! { "queue": of(queues), "status": statuses }, Some(queued_index())))
-    }
-
-    fn running(&self, queues: &[QueueId], statuses: &BTreeSet<i64>) -> Option<Question> {
-        let statuses = among(statuses, |status| matches!(status, -1 | 0))?;
-        let index = doc! { "queue": 1, "status": 1 };
-        Some(self.question(doc! { "queue": of(queues), "status": statuses }, Some(index)))
-    }
-
-    fn completed(&self, queues: &[QueueId], statuses: &BTreeSet<i64>) -> Option<Question> {
-        let statuses = among(statuses, |status| status >= 1)?;
-        Some(self.question(doc! { "queue": of(queues), "status": statuses }, Some(completed_index())))
+    /// For tasks of these queues with those of the statuses that the index of a phase has. What has ended without a result is in that of
+    /// what waits. `None`: it has none of them.
+    fn of_phase(&self, phase: Phase, queues: &[QueueId], statuses: &BTreeSet<i64>) -> Option<Question> {
+        let (of_index, index) = match phase {
+            Phase::Queued => (statuses.range(..=-2), queued_index()),
+            Phase::Running => (statuses.range(-1..=0), doc! { "queue": 1, "status": 1 }),
+            Phase::Completed => (statuses.range(1..), completed_index()),
+        };
+        let statuses: Vec<i64> = of_index.copied().collect();
+        (!statuses.is_empty())
+            .then(|| self.question(doc! { "queue": of(queues), "status": { "$in": statuses } }, Some(index)))
     }
 }
 
@@ -184,11 +161,6 @@ fn of(queues: &[QueueId]) -> Bson {
 /// As many queues at a time as the server merges in the order of ids: with more it would read and sort all of their tasks.
 fn merged<'a>(queues: &'a [QueueId], statuses: &[i64]) -> Chunks<'a, QueueId> {
     queues.chunks((MERGED / statuses.len().max(1)).max(1))
-}
-
-fn among(statuses: &BTreeSet<i64>, which: impl Fn(i64) -> bool) -> Option<Document> {
-    let statuses: Vec<i64> = statuses.iter().copied().filter(|status| which(*status)).collect();
-    (!statuses.is_empty()).then(|| doc! { "$in": statuses })
 }
 
 /// Tasks that were made between two times, as their ids say: to the second, and by an index that every database has.
@@ -263,7 +235,7 @@ impl Store {
         }
         let more = ids.len() > page.limit;
         ids.truncate(page.limit);
-        if matches!(page.position, Position::Before(_)) {
+        if page.position.is_backwards() {
             ids.reverse();
         }
         Ok(Page { ids, more })
@@ -280,11 +252,8 @@ impl Store {
         let of = Selection { created, ..Selection::of_queue(queue) };
         let page = PageQuery { of, order: Order::Oldest, position: Position::First, limit: 0 };
         let statuses = self.statuses_of(queue).await?;
-        let all = [
-            page.waiting(&[queue], &statuses),
-            page.running(&[queue], &statuses),
-            page.completed(&[queue], &statuses),
-        ];
+        let phases = [Phase::Queued, Phase::Running, Phase::Completed];
+        let all = phases.map(|phase| page.of_phase(phase, &[queue], &statuses));
         let counts: Vec<_> = all.into_iter().flatten().map(|question| (question.filter, bound)).collect();
         let amounts = self.count_each_up_to(&counts).await?.into_iter();
         Ok(amounts.fold(Amount::Exactly(0), |sum, more| sum.and(more, bound)))
@@ -298,10 +267,10 @@ impl Store {
         statuses: &BTreeSet<i64>,
         found: &mut BTreeSet<ObjectId>,
     ) -> Result<(), StoreError> {
-        let waiting = page.waiting(queues, statuses);
-        let others = [page.running(queues, statuses), page.completed(queues, statuses)];
-        let again = others.iter().any(Option::is_some).then(|| page.waiting(queues, statuses)).flatten();
-        for question in [waiting].into_iter().chain(others).chain([again]).flatten() {
+        let of = |phase| page.of_phase(phase, queues, statuses);
+        let others = [of(Phase::Running), of(Phase::Completed)];
+        let again = others.iter().any(Option::is_some).then(|| of(Phase::Queued)).flatten();
+        for question in [of(Phase::Queued)].into_iter().chain(others).chain([again]).flatten() {
             self.ask(page, question, found).await?;
         }
         Ok(())
@@ -309,19 +278,14 @@ impl Store {
 
     /// Asks for all tasks of a queue, likewise.
     async fn ask_all(&self, page: &PageQuery, queue: QueueId) -> Result<BTreeSet<ObjectId>, StoreError> {
-        let (queues, mut found) = ([queue], BTreeSet::new());
-        let statuses = self.statuses_of(queue).await?;
-        for question in
-            [page.waiting(&queues, &statuses), page.running(&queues, &statuses)].into_iter().flatten()
-        {
-            self.ask(page, question, &mut found).await?;
-        }
-        // Plugins may invent statuses, just now for the first time.
-        let statuses = self.statuses_of(queue).await?;
-        for question in
-            [page.completed(&queues, &statuses), page.waiting(&queues, &statuses)].into_iter().flatten()
-        {
-            self.ask(page, question, &mut found).await?;
+        let mut found = BTreeSet::new();
+        // Plugins may invent statuses, just now for the first time: these are read once more.
+        for phases in [[Phase::Queued, Phase::Running], [Phase::Completed, Phase::Queued]] {
+            let statuses = self.statuses_of(queue).await?;
+            let asked = phases.map(|phase| page.of_phase(phase, &[queue], &statuses));
+            for question in asked.into_iter().flatten() {
+                self.ask(page, question, &mut found).await?;
+            }
         }
         Ok(found)
     }
@@ -391,7 +355,7 @@ impl Store {
 mod tests {
     use super::*;
 
-    fn page(order: Order, position: Position) -> PageQuery {
+    fn page(order: Order, position: Position<TaskId>) -> PageQuery {
         PageQuery { of: Selection::default(), order, position, limit: 2 }
     }
 
@@ -431,14 +395,16 @@ mod tests {
 
     #[test]
     fn each_status_is_asked_for_in_its_index() {
-        let (queue, page) = ([QueueId(ObjectId::new())], page(Order::Oldest, Position::First));
+        let (queue, page) = (QueueId(ObjectId::new()), page(Order::Oldest, Position::First));
         let all: BTreeSet<i64> = [-2, 1, 0, 7].into();
-        let asked = |question: Option<Question>| question.map(|q| q.filter.get("status").cloned());
+        let asked = |phase: Phase, among: &BTreeSet<i64>| {
+            page.of_phase(phase, &[queue], among).map(|q| q.filter.get("status").cloned())
+        };
         let statuses = |statuses: &[i64]| Some(Some(Bson::from(doc! { "$in": statuses.to_vec() })));
-        assert_eq!(asked(page.waiting(&queue, &all)), statuses(&[-2]));
-        assert_eq!(asked(page.running(&queue, &all)), statuses(&[0]));
-        assert_eq!(asked(page.completed(&queue, &all)), statuses(&[1, 7]));
-        assert_eq!(asked(page.completed(&queue, &[-2].into())), None);
+        assert_eq!(asked(Phase::Queued, &all), statuses(&[-2]));
+        assert_eq!(asked(Phase::Running, &all), statuses(&[0]));
+        assert_eq!(asked(Phase::Completed, &all), statuses(&[1, 7]));
+        assert_eq!(asked(Phase::Completed, &[-2].into()), None);
     }
 
     #[test]

@@ -21,14 +21,14 @@ use subtle::ConstantTimeEq;
 
 use super::finish::{COMMAND_FIELDS, Finish, goes_first};
 use super::steps::queued;
-use super::transition::{ERROR, Transition, is_past, millis, server_time_in};
+use super::transition::{ERROR, Transition, is_past, server_time_in};
 use super::{Finished, Run};
 use crate::budget;
 use crate::callbacks::Token;
 use crate::model::{AWAITING, STEPS, Status, Task, to_document, whole_number};
 use crate::request::{self, Invalid};
 use crate::schema::{LONGEST_CHECK, Problem, Schema, SchemaError, Wrong, as_plugins_get};
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, millis};
 
 pub use reply::{Replied, Reply};
 
@@ -71,10 +71,10 @@ pub struct Question {
     form: String,
     /// Users, and roles as `role:operator`. Empty: operators of the queue.
     who: Vec<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     deadline: Option<DateTime>,
     /// The deadline, counted from when it is stored.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     within: Option<f64>,
     on_deadline: OnDeadline,
 }
@@ -101,7 +101,6 @@ pub enum Unaskable {
 }
 
 impl Question {
-    /// Reads what a plugin asks.
     pub fn parse(value: &Value) -> Result<Self, Unaskable> {
         let object = value.as_object().ok_or_else(|| Unaskable::NoObject(value.to_string()))?;
         let mut question = Self {
@@ -255,7 +254,6 @@ impl Awaiting {
         })
     }
 
-    /// Who may answer, in words.
     pub fn who_in_words(&self) -> String {
         let one = |name: &String| match name.strip_prefix(ROLE) {
             Some(role) => format!("a user with the role {role}"),

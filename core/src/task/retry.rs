@@ -149,7 +149,7 @@ impl Store {
         let attempt = task.attempt().unwrap_or(0).max(1);
         let mut filter = doc! {
             "_id": id, "status": task.status, "attempt": task.rest.get("attempt").cloned(),
-            "mtime": task.mtime.as_ref().map(|mtime| mtime.0.clone()),
+            "mtime": task.mtime.clone(),
         };
         put(&mut filter, WANTS_KEY, mark);
         let status = gate.map_or(Status::Queued, |_| Status::Blocked);
@@ -218,9 +218,7 @@ impl Store {
     async fn wish_for_key(&self, task: &Task) -> Result<Wish, StoreError> {
         let Some(key) = Key::unique(task.queue, &task.rest) else { return Ok(Wish::Granted(None)) };
         let mark = ObjectId::new();
-        let same = doc! {
-            "_id": task.id, "status": task.status, "mtime": task.mtime.as_ref().map(|mtime| mtime.0.clone()),
-        };
+        let same = doc! { "_id": task.id, "status": task.status, "mtime": task.mtime.clone() };
         let wish = doc! { "$set": { WANTS_KEY: mark } };
         if self.tasks().update_one(same, wish).await?.matched_count == 0 {
             return Ok(Wish::Changed);

@@ -95,7 +95,6 @@ impl Run {
         attempt.and_then(whole_number) == Some(self.attempt)
     }
 
-    /// Whether this run has `task`.
     pub(super) fn has(&self, task: &Task) -> bool {
         task.status == Status::Running
             && task.node.as_ref() == Some(&Bson::from(&self.node))
@@ -241,7 +240,6 @@ impl Store {
         Ok(())
     }
 
-    /// Adds a plugin's report to the `reports` collection.
     #[operation]
     pub async fn insert_report(&self, report: Document) -> Result<(), StoreError> {
         self.database().collection::<Document>(REPORTS.name).insert_one(report).await?;
@@ -313,7 +311,7 @@ impl Start {
         task.status == Status::Running
             && task.node.as_ref() == Some(&Bson::from(&self.node))
             && task.pid() == i32::try_from(self.pid).ok()
-            && task.mtime.as_ref().is_some_and(|mtime| mtime.0 == Bson::DateTime(self.at))
+            && task.mtime == Some(Bson::DateTime(self.at))
             // A warm runner keeps its number.
             && self.claim.as_ref().is_none_or(|(attempt, instance)| {
                 task.attempt() == Some(*attempt) && task.instance() == Some(instance.as_str())

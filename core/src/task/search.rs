@@ -10,7 +10,7 @@ use futures::{StreamExt, TryStreamExt};
 use mongodb::action::Action;
 use mongodb::options::FindOptions;
 
-use super::external::{DETACHED, attached};
+use super::claim::occupying;
 use super::pages::MERGED;
 use super::{ERROR, archive};
 use crate::model::document::readable;
@@ -18,7 +18,7 @@ use crate::model::{QueueId, Status, Task, TaskId};
 use crate::secrets::concealed;
 use crate::store::collections::TASKS;
 use crate::store::error::typed;
-use crate::store::{Rows, Store, StoreError, attended, collect, count_of, integer};
+use crate::store::{Rows, Store, StoreError, Stored, attended, collect, count_of, integer};
 
 /// So many tasks are fetched at once: they may have large output, and each client waits for its own.
 pub(super) const AT_ONCE: u32 = 32;
@@ -161,6 +161,22 @@ impl Store {
         Ok(None)
     }
 
+    /// Fields of a task as they are stored, and whether that is in the archive.
+    pub(crate) async fn stored_task(
+        &self,
+        id: TaskId,
+        only: Document,
+    ) -> Result<Option<(Stored, bool)>, StoreError> {
+        // In this order: a task leaves `tasks` only when it is in the archive.
+        for (collection, archived) in [(self.tasks(), false), (self.archive(), true)] {
+            let found = collection.find_one(doc! { "_id": id }).projection(only.clone()).await?;
+            if let Some(task) = found {
+                return Ok(Some((task, archived)));
+            }
+        }
+        Ok(None)
+    }
+
     /// A task that is in the archive and no longer in `tasks`, with all that it was submitted with.
     #[operation(task = %id)]
     pub async fn find_archived(&self, id: TaskId) -> Result<Option<Task>, StoreError> {
@@ -196,8 +212,7 @@ impl Store {
     pub async fn tasks_on_node(&self, node: &str, limit: i64) -> Result<Vec<Document>, StoreError> {
         let only = doc! { "queue": 1, "status": 1, "started": 1, "mtime": 1, "attempt": 1, "progress": 1, "params": small("$params"),
         "array": small("$array"), "final_of": 1 };
-        let filter = doc! { "node": node, "status": { "$in": [-1, 0] }, DETACHED: attached() };
-        collect(self.tasks().find(filter).projection(only).limit(limit)).await
+        collect(self.tasks().find(occupying(node)).projection(only).limit(limit)).await
     }
 
     /// The newest of those that failed on the node with this name, of these queues, at most `limit` of them. Of more queues than

@@ -20,10 +20,10 @@ use bson::raw::{RawArrayBuf, RawDocumentBuf, cstr};
 use bson::{Bson, Document, doc};
 use mongodb::options::{UpdateModifications, WriteConcern};
 
-use super::transition::{Transition, millis};
+use super::transition::Transition;
 use crate::model::{Status, TaskId, whole_number};
 use crate::slots::STARTS_TAKE;
-use crate::store::{Store, StoreError, WriteFailure, collect_ids, count_of, with};
+use crate::store::{Store, StoreError, WriteFailure, collect_ids, count_of, millis, with};
 
 /// So many tasks share a statement at most: each of them looks for its values among all.
 const MOST_ALIKE: usize = 256;
@@ -42,9 +42,7 @@ const MOST_STATEMENTS: usize = 100_000;
 #[derive(Debug, Clone)]
 pub(super) struct Statement {
     pub task: ObjectId,
-    /// What it must be like.
     pub like: Document,
-    /// What then becomes of it.
     pub transition: Transition,
     /// It takes a slot that one before it frees: it is made only if none before it has failed.
     pub follows: bool,
@@ -60,11 +58,6 @@ impl Statement {
     /// The filter and the update, for an operation of its own.
     pub(super) fn alone(self) -> (Document, Vec<Document>) {
         (with(doc! { "_id": self.task }, self.like), self.transition.pipeline())
-    }
-
-    fn encode(self) -> Result<RawDocumentBuf, StoreError> {
-        let (filter, update) = self.alone();
-        raw(&doc! { "q": filter, "u": update, "hint": { "_id": 1 } })
     }
 
     fn is_like(&self, other: &Self) -> bool {
@@ -96,14 +89,14 @@ impl Store {
     ) -> Result<Report, StoreError> {
         let (mut shared, mut failures) = (Vec::new(), Vec::new());
         for group in alike(statements) {
-            if let Some(statement) = encode_group(statements, &group)? {
-                shared.push(Encoded::of(statement, &statements[group[0]], group));
+            if let Some(encoded) = Encoded::of(statements, &group)? {
+                shared.push(encoded);
                 continue;
             }
             // Too large to share one. In their order: what follows is not to overtake them.
             for number in group {
-                match encode_alone(&statements[number])? {
-                    Some(statement) => shared.push(Encoded::of(statement, &statements[number], vec![number])),
+                match Encoded::of(statements, &[number])? {
+                    Some(encoded) => shared.push(encoded),
                     None => failures.push((number, too_large())),
                 }
             }
@@ -139,11 +132,8 @@ impl Store {
     ) -> Result<Vec<(usize, StoreError)>, StoreError> {
         let (mut failures, mut singly) = (Vec::new(), Vec::new());
         for number in numbers {
-            match encode_alone(&statements[number])? {
-                Some(statement) => {
-                    let encoded = Encoded::of(statement, &statements[number], vec![number]);
-                    singly.push(Encoded { follows: false, ..encoded });
-                }
+            match Encoded::of(statements, &[number])? {
+                Some(encoded) => singly.push(Encoded { follows: false, ..encoded }),
                 None => failures.push((number, too_large())),
             }
         }
@@ -316,8 +306,24 @@ struct Encoded {
 }
 
 impl Encoded {
-    fn of(statement: RawDocumentBuf, one: &Statement, numbers: Vec<usize>) -> Self {
-        Self { statement, follows: one.follows, starts: one.starts, numbers }
+    /// One statement for a group. `None`: its values are too large to share one, or it is alone and larger than a command may be.
+    fn of(statements: &[Statement], group: &[usize]) -> Result<Option<Self>, StoreError> {
+        let Some(first) = group.first().map(|number| &statements[*number]) else { return Ok(None) };
+        let (statement, most) = if group.len() == 1 {
+            let (filter, update) = first.clone().alone();
+            (doc! { "q": filter, "u": update, "hint": { "_id": 1 } }, MOST_BYTES)
+        } else {
+            let of_group = group.iter().map(|number| &statements[*number]);
+            let tasks: Vec<(ObjectId, &Transition)> =
+                of_group.map(|one| (one.task, &one.transition)).collect();
+            let ids: Vec<ObjectId> = tasks.iter().map(|(task, _)| *task).collect();
+            let filter = with(doc! { "_id": { "$in": ids } }, first.like.clone());
+            let update = Transition::pipeline_of(&tasks);
+            (doc! { "q": filter, "u": update, "multi": true, "hint": { "_id": 1 } }, MOST_ALIKE_BYTES)
+        };
+        let statement = RawDocumentBuf::try_from(&statement).map_err(unencodable)?;
+        let (follows, starts, numbers) = (first.follows, first.starts, group.to_vec());
+        Ok((statement.as_bytes().len() <= most).then_some(Self { statement, follows, starts, numbers }))
     }
 }
 
@@ -339,31 +345,6 @@ fn alike(statements: &[Statement]) -> Vec<Vec<usize>> {
         behind.insert(statement.task, at);
     }
     groups
-}
-
-/// One statement for a group. `None`: its values are too large to share one.
-fn encode_group(statements: &[Statement], group: &[usize]) -> Result<Option<RawDocumentBuf>, StoreError> {
-    let of_group: Vec<&Statement> = group.iter().map(|number| &statements[*number]).collect();
-    let statement = match of_group.as_slice() {
-        [] => return Ok(None),
-        [one] => (*one).clone().encode()?,
-        [first, ..] => {
-            let ids: Vec<ObjectId> = of_group.iter().map(|one| one.task).collect();
-            let tasks: Vec<(ObjectId, &Transition)> =
-                of_group.iter().map(|one| (one.task, &one.transition)).collect();
-            let filter = with(doc! { "_id": { "$in": ids } }, first.like.clone());
-            let update = Transition::pipeline_of(&tasks);
-            raw(&doc! { "q": filter, "u": update, "multi": true, "hint": { "_id": 1 } })?
-        }
-    };
-    let most = if group.len() == 1 { MOST_BYTES } else { MOST_ALIKE_BYTES };
-    Ok((statement.as_bytes().len() <= most).then_some(statement))
-}
-
-/// A statement that is alone. `None`: it is larger than a command may be.
-fn encode_alone(statement: &Statement) -> Result<Option<RawDocumentBuf>, StoreError> {
-    let encoded = statement.clone().encode()?;
-    Ok((encoded.as_bytes().len() <= MOST_BYTES).then_some(encoded))
 }
 
 fn too_large() -> StoreError {
@@ -420,10 +401,6 @@ impl Command {
 /// In an array, an element has a type, its number as text, and its value.
 fn size_of(statement: &RawDocumentBuf) -> usize {
     statement.as_bytes().len() + 8
-}
-
-fn raw(document: &Document) -> Result<RawDocumentBuf, StoreError> {
-    RawDocumentBuf::try_from(document).map_err(unencodable)
 }
 
 fn unconfirmed(failure: &Document) -> StoreError {

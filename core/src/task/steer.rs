@@ -50,7 +50,6 @@ impl CancelRequest {
     }
 }
 
-/// Matches a task that runs.
 fn runs() -> Document {
     doc! { "status": Status::Running }
 }

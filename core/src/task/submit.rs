@@ -383,7 +383,6 @@ impl Store {
     }
 }
 
-/// How many of new tasks are blocked.
 fn blocked(tasks: &[Document]) -> u64 {
     tasks.iter().filter(|task| is_blocked(task)).count() as u64
 }

@@ -67,16 +67,15 @@ impl Store {
             "lease_until": { "$type": "date" }, "$expr": is_past("lease_until"),
         };
         let back = given_back(self, "not started within its lease");
-        let cancelled = Transition::to(Status::Cancelled, now).end_of_block();
-        let cancelled = cancelled.failed("its deadline passed before it ran").pipeline();
+        let cancelled = |why| Transition::to(Status::Cancelled, now).end_of_block().failed(why).pipeline();
+        let (late, unheard) =
+            (cancelled("its deadline passed before it ran"), cancelled("nobody has answered in time"));
         // One that fails is not to break off the others.
-        let unheard = Transition::to(Status::Cancelled, now).end_of_block();
-        let unheard = unheard.failed("nobody has answered in time").pipeline();
         let (queued, blocked, given_back, overdue, unanswered) = futures::join!(
             self.move_all(due(false), &queued, Status::Queued),
             self.move_all(due(true), &to_locks, Status::Blocked),
             self.move_all(claimed, &back, Status::Queued),
-            self.move_all(overdue(), &cancelled, Status::Cancelled),
+            self.move_all(overdue(), &late, Status::Cancelled),
             self.move_all(unanswered(), &unheard, Status::Cancelled),
         );
         let (queued, blocked) = (queued?, blocked?);
@@ -186,9 +185,6 @@ impl Store {
     /// Releases those tasks that no rule of admission holds any more: to their queue (-2), to their time (-7), or to the gates
     /// that they have to pass. Which these are is decided by all rules together, so a task that two rules held goes on when
     /// neither does. Any number of processes may do so at once. Returns how many were released.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the user. What was released by then goes on.
     #[operation]
     pub async fn release_held(&self) -> Result<u64, StoreError> {
         self.release_held_of(&doc! {}).await
@@ -288,11 +284,10 @@ fn together(tasks: &[Document]) -> HashMap<(Option<ObjectId>, i64), Vec<&Bson>> 
 }
 
 /// Matches claims and runs, as the index of leases has them.
-fn taken() -> Document {
+pub(super) fn taken() -> Document {
     doc! { "status": { "$gte": -1, "$lte": 0 } }
 }
 
-/// Tasks that are held.
 fn held() -> Document {
     doc! { "status": Status::Blocked, "gate": GATE }
 }

@@ -12,7 +12,7 @@ use bson::{Bson, DateTime, Document, doc};
 
 use crate::budget;
 use crate::model::{AWAITING, Status};
-use crate::store::{integer, put};
+use crate::store::{millis, put};
 
 /// The largest count that a double can tell from its neighbours.
 const MOST_COUNTED: i64 = 1 << 53;
@@ -64,7 +64,6 @@ enum History {
 }
 
 impl Transition {
-    /// To `status`, at `now`.
     pub(crate) fn to(status: Status, now: DateTime) -> Self {
         let values = doc! { "status": status, "mtime": now };
         let transition = Self { values, history: History::Longer, ..Self::within() };
@@ -148,7 +147,6 @@ impl Transition {
         self.note(why).set_some(ERROR, last_line(why))
     }
 
-    /// The status that the task gets.
     pub(super) fn status(&self) -> Option<Status> {
         Status::stored(&self.values)
     }
@@ -284,10 +282,6 @@ pub(crate) fn server_time_in(duration: Duration) -> Document {
 /// A condition: the time in `field` is past, by the server's clock.
 pub(super) fn is_past(field: &str) -> Document {
     doc! { "$lt": [format!("${field}"), "$$NOW"] }
-}
-
-pub(crate) fn millis(duration: Duration) -> i64 {
-    integer(duration.as_millis())
 }
 
 /// The last line of a text that says something, without what controls a terminal. `None`: there is none.

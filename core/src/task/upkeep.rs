@@ -9,19 +9,17 @@ use std::time::Duration;
 
 use bson::{Bson, DateTime, Document, doc};
 
-use super::claim::claimable_of_any;
-use super::external::{DETACHED, attached};
+use super::claim::{claimable_of_any, occupying};
 use super::orphan::stale_claims;
-use super::sweep::{stale_slots, waiting};
-use super::transition::millis;
+use super::sweep::{stale_slots, taken, waiting};
 use crate::definitions::Definition;
 use crate::model::{NodeName, Queue, QueueId, Status, Task, TaskId, whole_number};
 use crate::node::{Peer, shares, silent_nodes_to_find};
 use crate::queue::readable;
 use crate::slots::Holder;
-use crate::store::collections::{INBOX, NODES, QUEUES, SLOTS, TASKS};
+use crate::store::collections::{ARRAYS, INBOX, NODES, QUEUES, SCHEDULES, SLOTS, TASKS};
 use crate::store::error::typed;
-use crate::store::{Store, StoreError, collect, of_millis, put, with};
+use crate::store::{Store, StoreError, collect, in_one, millis, of_millis, put, with};
 
 /// The collections of Disbatch 4 that are looked at.
 const OF_DISBATCH: [&str; 3] = [TASKS.name, NODES.name, QUEUES.name];
@@ -205,16 +203,8 @@ impl Store {
 
     /// The parts that are about collections that the user `may` read.
     fn outlook_pipeline(&self, question: &Question<'_>, may: impl Fn(&str) -> bool) -> Vec<Document> {
-        let mut pipeline = Vec::new();
-        for part in self.parts(question).into_iter().filter(|part| may(part.collection)) {
-            match pipeline.is_empty() {
-                true => pipeline = part.pipeline,
-                false => pipeline.push(doc! { "$unionWith": {
-                    "coll": part.collection, "pipeline": part.pipeline,
-                } }),
-            }
-        }
-        pipeline
+        let parts = self.parts(question).into_iter().filter(|part| may(part.collection));
+        in_one(parts.map(|part| (part.collection, part.pipeline)))
     }
 
     /// What any DEN may do.
@@ -232,9 +222,9 @@ impl Store {
         let at_gates = crate::gates::to_look_at().into_iter();
         parts.extend(at_gates.map(|(collection, filter)| Part::any("gates", collection, filter)));
         let of_schedules = crate::schedules::times().into_iter();
-        let schedules = (crate::schedules::COLLECTION, doc! {});
         parts.extend(
-            of_schedules.map(|(field, later)| Part::first("schedule", schedules.clone(), field, later)),
+            of_schedules
+                .map(|(field, later)| Part::first("schedule", (SCHEDULES.name, doc! {}), field, later)),
         );
         parts
     }
@@ -242,15 +232,14 @@ impl Store {
     fn parts(&self, question: &Question<'_>) -> Vec<Part> {
         let mut parts = vec![Part::any("occupied", TASKS.name, occupying(question.node))];
         if question.occupied || question.for_all {
-            let on_its_way = doc! { "status": { "$gte": -1, "$lte": 0 } };
-            parts.push(Part::first("lease", (TASKS.name, on_its_way), "lease_until", Duration::ZERO));
+            parts.push(Part::first("lease", (TASKS.name, taken()), "lease_until", Duration::ZERO));
             parts.push(Part::any("stale claims", TASKS.name, stale_claims(question.node, self.now())));
         }
         if question.for_all {
             parts.extend(self.parts_for_all(question.lease));
         }
         // Whoever has the lease for it does it alone.
-        parts.push(Part::any("arrays", crate::arrays::COLLECTION, crate::arrays::to_look_at()));
+        parts.push(Part::any("arrays", ARRAYS.name, crate::arrays::to_look_at()));
         if let Some(holder) = question.holder.filter(|_| question.for_all) {
             parts.push(Part::any("held", SLOTS.name, doc! { "holder": { "$ne": holder.0 } }));
         }
@@ -273,11 +262,6 @@ impl Store {
         }
         parts
     }
-}
-
-/// Tasks that a node has claimed or running, save those that web services work on.
-fn occupying(node: &NodeName) -> Document {
-    doc! { "node": node, "status": { "$in": [-1, 0] }, DETACHED: attached() }
 }
 
 /// A part of the aggregate.

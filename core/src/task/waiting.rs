@@ -8,7 +8,7 @@ use disbatch_operation::operation;
 use futures::TryStreamExt;
 
 use super::pages::{Order, PageQuery, Position, Selection};
-use crate::model::{QueueId, Status, Task, whole_number};
+use crate::model::{QueueId, Status, Task, date_time, whole_number};
 use crate::store::{Store, StoreError};
 
 /// So many tasks are looked at. If all of them were tried again, a later one may have waited longer.
@@ -38,7 +38,7 @@ impl Waiting {
 
     /// The same by what was made of a document.
     pub(super) fn of_task(task: &Task) -> Option<Self> {
-        let created = task.ctime.as_ref().and_then(|ctime| ctime.get());
+        let created = task.ctime.as_ref().and_then(date_time);
         let due = task.rest.get_datetime("run_at").ok().copied();
         let history = task.rest.get_array("history").into_iter().flatten().filter_map(|entry| {
             let entry = entry.as_document()?;

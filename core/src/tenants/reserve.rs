@@ -1,7 +1,7 @@
 //! Reservations: how much of its limits a tenant is about to take.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use bson::oid::ObjectId;
@@ -11,9 +11,9 @@ use futures::TryStreamExt;
 use super::{Busy, Limits, OverQuota, Quota, check, waiting};
 use crate::admission::{GRACE, RESERVED};
 use crate::counters::count::Amount;
-use crate::store::{Store, StoreError, count_of, integer, with};
+use crate::lock;
+use crate::store::{Store, StoreError, count_of, integer, millis, with};
 use crate::task::SubmitError;
-use crate::task::transition::millis;
 
 /// What a tenant has is remembered for so long. Tasks that come without being submitted, as those that are tried again, are not known before that.
 const KEPT: Duration = Duration::from_secs(2);
@@ -49,7 +49,7 @@ struct Counted {
 impl Lately {
     /// The most that a tenant can have now, where `today` have been submitted. `None`: it is to be counted.
     fn at_most(&self, tenant: &str, (day, today): (&str, u64), now: Instant) -> Option<u64> {
-        let remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let remembered = lock(&self.0);
         let (at, counted) = remembered.get(tenant)?;
         if now.saturating_duration_since(*at) >= KEPT || counted.day != day {
             return None;
@@ -58,9 +58,8 @@ impl Lately {
         Some(counted.waiting.saturating_add(today.checked_sub(counted.today)?))
     }
 
-    /// Remembers what was counted.
     fn note(&self, tenant: &str, counted: Counted, at: Instant) {
-        let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut remembered = lock(&self.0);
         if remembered.len() >= MOST {
             remembered.clear();
         }
@@ -280,10 +279,7 @@ impl Store {
 
 /// Those that got in each other's way try again at different moments.
 async fn pause(turn: u32) {
-    let mut byte = [0_u8; 1];
-    // Without a random number it is no worse than the others' pauses.
-    let part = getrandom::fill(&mut byte).map_or(u32::from(u8::MAX), |()| u32::from(byte[0]));
-    tokio::time::sleep(LONGEST_PAUSE.min(PAUSE * turn) * part / u32::from(u8::MAX)).await;
+    tokio::time::sleep(LONGEST_PAUSE.min(PAUSE * turn).mul_f64(crate::clock::chance())).await;
 }
 
 /// The day by the server's clock, UTC.

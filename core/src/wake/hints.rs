@@ -6,13 +6,14 @@
 
 use std::collections::HashMap;
 use std::ops::BitOrAssign;
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bson::oid::ObjectId;
 use tokio::sync::{Notify, watch};
 
+use crate::lock;
 use crate::model::{QueueId, TaskId};
 
 /// Of so many new tasks each is told of. Where more come, queues are read.
@@ -63,47 +64,36 @@ pub struct News {
 impl News {
     /// Everything may have changed.
     pub const fn all() -> Self {
-        Self::of_bits(u16::MAX)
+        Self {
+            inserted: true,
+            put_back: true,
+            timed: true,
+            queues_changed: true,
+            attention: true,
+            node_changed: true,
+            gates: true,
+            freed: true,
+            wanted: true,
+        }
     }
 
     /// Whether there may be something to claim because of it.
     pub const fn may_claim(self) -> bool {
         self.inserted || self.put_back || self.queues_changed || self.node_changed
     }
-
-    fn bits(self) -> u16 {
-        let all = [
-            self.inserted,
-            self.put_back,
-            self.timed,
-            self.queues_changed,
-            self.attention,
-            self.node_changed,
-            self.gates,
-            self.freed,
-            self.wanted,
-        ];
-        all.into_iter().rev().fold(0, |bits, is_news| bits << 1 | u16::from(is_news))
-    }
-
-    const fn of_bits(bits: u16) -> Self {
-        Self {
-            inserted: bits & 1 != 0,
-            put_back: bits & 2 != 0,
-            timed: bits & 4 != 0,
-            queues_changed: bits & 8 != 0,
-            attention: bits & 16 != 0,
-            node_changed: bits & 32 != 0,
-            gates: bits & 64 != 0,
-            freed: bits & 128 != 0,
-            wanted: bits & 256 != 0,
-        }
-    }
 }
 
 impl BitOrAssign for News {
     fn bitor_assign(&mut self, other: Self) {
-        *self = Self::of_bits(self.bits() | other.bits());
+        self.inserted |= other.inserted;
+        self.put_back |= other.put_back;
+        self.timed |= other.timed;
+        self.queues_changed |= other.queues_changed;
+        self.attention |= other.attention;
+        self.node_changed |= other.node_changed;
+        self.gates |= other.gates;
+        self.freed |= other.freed;
+        self.wanted |= other.wanted;
     }
 }
 
@@ -112,9 +102,11 @@ impl BitOrAssign for News {
 pub struct Hints {
     something: Notify,
     gates: Notify,
-    gates_found: Notify,
-    inbox: Notify,
-    news: AtomicU16,
+    /// For whoever looks after the gates of this node: a look has found something to do.
+    pub gates_found: Notify,
+    /// For whoever looks after the inbox on this node: there may be something in it.
+    pub inbox: Notify,
+    news: Mutex<News>,
     listening: AtomicBool,
     node: Mutex<Option<ObjectId>>,
     arrivals: Mutex<Arrivals>,
@@ -162,26 +154,6 @@ impl Hints {
         self.gates.notified().await;
     }
 
-    /// Resolves when a look has found something to do at the gates.
-    pub async fn gates_found(&self) {
-        self.gates_found.notified().await;
-    }
-
-    /// Tells whoever looks after the gates of this node that there is something to do.
-    pub fn look_at_gates(&self) {
-        self.gates_found.notify_one();
-    }
-
-    /// Resolves when there may be something in the inbox.
-    pub async fn inbox_noticed(&self) {
-        self.inbox.notified().await;
-    }
-
-    /// Tells whoever looks after the inbox on this node that there may be something in it.
-    pub fn look_at_inbox(&self) {
-        self.inbox.notify_one();
-    }
-
     /// Tells that tasks were queued that were blocked before.
     pub fn queued(&self) {
         self.tell(News { put_back: true, ..News::default() });
@@ -189,17 +161,17 @@ impl Hints {
 
     /// What has changed since this was last called.
     pub fn take(&self) -> News {
-        News::of_bits(self.news.swap(0, Ordering::AcqRel))
+        std::mem::take(&mut *self.news.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The new tasks that have come since this was last called.
     pub fn take_arrivals(&self) -> Arrivals {
-        std::mem::take(&mut *self.arrivals.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.arrivals))
     }
 
     pub(super) fn arrived(&self, arrival: Option<(QueueId, TaskId)>) {
         let Some((queue, task)) = arrival else { return };
-        let mut arrivals = self.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut arrivals = lock(&self.arrivals);
         arrivals.count += 1;
         if arrivals.count <= MOST_ARRIVALS {
             arrivals.tasks.entry(queue).or_default().push(task);
@@ -210,13 +182,13 @@ impl Hints {
 
     /// What limits were since this was last called.
     pub fn take_peaks(&self) -> Peaks {
-        std::mem::take(&mut *self.peaks.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.peaks))
     }
 
     /// To be called before [`Hints::tell`].
     pub(super) fn had_limit(&self, peak: Option<(QueueId, Peak)>) {
         let Some((queue, peak)) = peak else { return };
-        let mut peaks = self.peaks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut peaks = lock(&self.peaks);
         let both = |highest: &mut Peak| {
             *highest = match (*highest, peak) {
                 (Peak::Threads(one), Peak::Threads(other)) => Peak::Threads(one.max(other)),
@@ -229,7 +201,7 @@ impl Hints {
 
     /// Everything may have changed since hints came last.
     pub(super) fn tell_all(&self) {
-        self.peaks.lock().unwrap_or_else(PoisonError::into_inner).of_any = true;
+        lock(&self.peaks).of_any = true;
         self.tell(News::all());
     }
 
@@ -282,11 +254,11 @@ impl Hints {
 
     /// From now on, of all nodes only this one matters.
     pub fn set_node(&self, node: ObjectId) {
-        *self.node.lock().unwrap_or_else(PoisonError::into_inner) = Some(node);
+        *lock(&self.node) = Some(node);
     }
 
     pub(super) fn node(&self) -> Option<ObjectId> {
-        *self.node.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.node)
     }
 
     pub(super) fn tell(&self, news: News) {
@@ -294,7 +266,7 @@ impl Hints {
             self.gates.notify_one();
         }
         if news != News::default() {
-            self.news.fetch_or(news.bits(), Ordering::AcqRel);
+            *self.news.lock().unwrap_or_else(PoisonError::into_inner) |= news;
             self.something.notify_one();
         }
     }
@@ -391,13 +363,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_of_news_is_kept_apart() {
-        for bit in 0..9 {
-            let news = News::of_bits(1 << bit);
-            assert_eq!(news.bits(), 1 << bit);
-            assert_ne!(news, News::default());
-        }
-        assert_eq!(News::of_bits(News::all().bits()), News::all());
+    fn each_kind_of_news_is_kept() {
+        let mut news = News::default();
+        news |= News::all();
+        assert_eq!(news, News::all());
         let mut news = News { inserted: true, ..News::default() };
         news |= News { attention: true, ..News::default() };
         assert_eq!(news, News { inserted: true, attention: true, ..News::default() });

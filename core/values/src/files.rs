@@ -30,9 +30,7 @@ pub struct ContentIdError {
 
 impl ContentId {
     pub fn of(bytes: &[u8]) -> Self {
-        let mut hasher = ContentHasher::default();
-        hasher.update(bytes);
-        hasher.finish()
+        Self(Sha256::digest(bytes).into())
     }
 }
 

@@ -1,8 +1,7 @@
-//! Values as they really are in the database. Each keeps what was read, so that writing it back changes
-//! nothing, and knows what it means.
+//! What values mean that are in the database, whoever has written them. They are kept as they were read, so that writing them back changes
+//! nothing.
 
 use bson::{Bson, DateTime};
-use serde::{Deserialize, Serialize};
 
 /// The integer that `value` holds: any integer type, or a double without a fraction.
 pub fn integer(value: &Bson) -> Option<i64> {
@@ -26,31 +25,24 @@ pub fn number(value: &Bson) -> Option<f64> {
     }
 }
 
-/// A number of things to allow, `threads` or `maxthreads`.
+/// A number of things to allow, `threads` or `maxthreads`, as Perl would compare it: `None` for null, numbers below zero as 0, text by its
+/// leading digits, `true` as 1, too large as the largest.
 ///
 /// Perl clients store it as an integer, as text ("2"), as `true`, or as a number beyond 64 bits.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Count(pub Bson);
-
-impl Count {
-    /// What it amounts to, as Perl would compare it: `None` for null, numbers below zero as 0, text by its
-    /// leading digits, `true` as 1, too large as the largest.
-    pub fn get(&self) -> Option<u64> {
-        match &self.0 {
-            Bson::Null | Bson::Undefined => None,
-            Bson::Boolean(flag) => Some(u64::from(*flag)),
-            Bson::Int32(n) => Some(u64::try_from(*n).unwrap_or(0)),
-            Bson::Int64(n) => Some(u64::try_from(*n).unwrap_or(0)),
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "a float cast saturates, which is what is wanted"
-            )]
-            Bson::Double(n) => Some(*n as u64),
-            Bson::String(text) => Some(leading_number(text)),
-            _ => Some(0), // No other type is a number of anything: allow nothing.
-        }
+pub fn count(value: &Bson) -> Option<u64> {
+    match value {
+        Bson::Null | Bson::Undefined => None,
+        Bson::Boolean(flag) => Some(u64::from(*flag)),
+        Bson::Int32(n) => Some(u64::try_from(*n).unwrap_or(0)),
+        Bson::Int64(n) => Some(u64::try_from(*n).unwrap_or(0)),
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a float cast saturates, which is what is wanted"
+        )]
+        Bson::Double(n) => Some(*n as u64),
+        Bson::String(text) => Some(leading_number(text)),
+        _ => Some(0), // No other type is a number of anything: allow nothing.
     }
 }
 
@@ -63,24 +55,12 @@ fn leading_number(text: &str) -> u64 {
 }
 
 /// A point in time: a date, or epoch seconds as an integer in documents of old releases.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Moment(pub Bson);
-
-impl Moment {
-    pub fn get(&self) -> Option<DateTime> {
-        match &self.0 {
-            Bson::DateTime(at) => Some(*at),
-            #[expect(clippy::cast_possible_truncation, reason = "a float cast saturates")]
-            Bson::Double(seconds) => Some(DateTime::from_millis((seconds * 1000.0) as i64)),
-            other => integer(other).map(|seconds| DateTime::from_millis(seconds.saturating_mul(1000))),
-        }
-    }
-}
-
-impl From<DateTime> for Moment {
-    fn from(at: DateTime) -> Self {
-        Self(Bson::DateTime(at))
+pub fn date_time(value: &Bson) -> Option<DateTime> {
+    match value {
+        Bson::DateTime(at) => Some(*at),
+        #[expect(clippy::cast_possible_truncation, reason = "a float cast saturates")]
+        Bson::Double(seconds) => Some(DateTime::from_millis((seconds * 1000.0) as i64)),
+        other => integer(other).map(|seconds| DateTime::from_millis(seconds.saturating_mul(1000))),
     }
 }
 
@@ -105,16 +85,16 @@ mod tests {
             (Bson::from(bson::doc! {}), Some(0)),
         ];
         for (stored, meaning) in cases {
-            assert_eq!(Count(stored.clone()).get(), meaning, "{stored:?}");
+            assert_eq!(count(&stored), meaning, "{stored:?}");
         }
     }
 
     #[test]
     fn moments_are_dates_or_epoch_seconds() {
         let at = DateTime::from_millis(1_795_163_380_000);
-        assert_eq!(Moment::from(at).get(), Some(at));
-        assert_eq!(Moment(Bson::Int32(1_795_163_380)).get(), Some(at));
-        assert_eq!(Moment(Bson::Int64(1_795_163_380)).get(), Some(at));
-        assert_eq!(Moment(Bson::from("yesterday")).get(), None);
+        assert_eq!(date_time(&at.into()), Some(at));
+        assert_eq!(date_time(&Bson::Int32(1_795_163_380)), Some(at));
+        assert_eq!(date_time(&Bson::Int64(1_795_163_380)), Some(at));
+        assert_eq!(date_time(&Bson::from("yesterday")), None);
     }
 }

@@ -2,6 +2,8 @@
 
 use std::borrow::Borrow;
 
+pub use hex::encode as hex;
+
 /// Whether a character is none that is read, but changes how others are shown: control characters, those that turn the
 /// direction of what follows, and those that cannot be seen. The two joiners are not among them, which scripts and pictures
 /// are made with.
@@ -57,24 +59,10 @@ fn rounded(number: f64, places: i32) -> f64 {
     (number * scale).round() / scale + 0.0 // Which is what -0 lacks.
 }
 
-/// Bytes as hexadecimal digits, in lower case.
-pub fn hex(bytes: impl AsRef<[u8]>) -> String {
-    let bytes = bytes.as_ref();
-    let digit = |of: u8| char::from(b"0123456789abcdef"[usize::from(of)]);
-    let mut text = String::with_capacity(2 * bytes.len());
-    text.extend(bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)]));
-    text
-}
-
 /// The bytes that hexadecimal digits stand for, two each. `None`: it is something else, or of another length.
 pub fn of_hex<const BYTES: usize>(text: &str) -> Option<[u8; BYTES]> {
     let mut bytes = [0; BYTES];
-    if text.len() != 2 * BYTES || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return None;
-    }
-    for (at, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;
-    }
+    hex::decode_to_slice(text, &mut bytes).ok()?;
     Some(bytes)
 }
 

@@ -11,7 +11,7 @@ use actix_web::http::header::{ACCEPT, CACHE_CONTROL, COOKIE, HeaderValue, LOCATI
 use actix_web::http::{Method, StatusCode};
 use actix_web::middleware::Next;
 use actix_web::web::Data;
-use actix_web::{HttpMessage, HttpRequest, HttpResponse};
+use actix_web::{HttpMessage, HttpRequest, HttpResponse, ResponseError};
 use bson::oid::ObjectId;
 use disbatch_core::accounts::{Role, UserName};
 use disbatch_core::admission::Rule;
@@ -41,7 +41,7 @@ pub async fn enforce(
 ) -> Result<ServiceResponse<BoxBody>, actix_web::Error> {
     let Some(state) = request.app_data::<Data<State>>().cloned() else {
         let error = HttpError::internal("the server has no state");
-        return Ok(request.into_response(refusal_of_nobody(error)));
+        return Ok(request.into_response(error.error_response()));
     };
     if matches!(need, Need::Nothing | Need::Token) {
         return Ok(next.call(request).await?.map_into_boxed_body());
@@ -91,10 +91,6 @@ async fn closed(request: &HttpRequest, state: &State) -> Option<Rule> {
     }
     // What is wrong with the database the page itself says.
     timeout(PATIENCE, state.store.rule_for_all()).await.ok()?.ok().flatten()
-}
-
-fn refusal_of_nobody(error: HttpError) -> actix_web::HttpResponse {
-    actix_web::ResponseError::error_response(&error)
 }
 
 async fn admit(need: Need, who: &Who, request: &mut ServiceRequest, state: &State) -> Result<(), HttpError> {
@@ -258,7 +254,7 @@ pub fn refuse(request: &HttpRequest, error: HttpError) -> HttpResponse {
         let error = needs.map_or(error, |role| HttpError::forbidden(format!("Only {role}s can {what}.")));
         return if is_read { ui::page(Err(error)) } else { ui::failed(&error) };
     }
-    error.response().content_type(crate::json::CONTENT_TYPE).body(error.json())
+    error.error_response()
 }
 
 /// The address that was asked for.

@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use disbatch_core::accounts::{Key, PasswordError, PasswordHash, User, UserName};
+use disbatch_core::lock;
 use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -128,13 +129,13 @@ impl Passwords {
 
     fn remembers(&self, fingerprint: Option<Fingerprint>) -> bool {
         let Some(fingerprint) = fingerprint else { return false };
-        let remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
+        let remembered = lock(&self.remembered);
         remembered.get(&fingerprint).is_some_and(|at| at.elapsed() < REMEMBERED)
     }
 
     fn remember(&self, fingerprint: Option<Fingerprint>) {
         let Some(fingerprint) = fingerprint else { return };
-        let mut remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut remembered = lock(&self.remembered);
         if remembered.len() >= MOST_REMEMBERED {
             remembered.retain(|_, at| at.elapsed() < REMEMBERED);
         }
@@ -275,7 +276,7 @@ impl Throttle {
     }
 
     fn lock(&self) -> MutexGuard<'_, Tables> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 
@@ -304,9 +305,7 @@ impl<K: Hash + Eq + Clone> Table<K> {
 
     fn count(&mut self, key: K, free: u32, longest: Duration) {
         let now = Instant::now();
-        if !self.0.contains_key(&key) {
-            self.make_room(now);
-        }
+        make_room(&mut self.0, &key, |failures| failures.last, FORGOTTEN);
         let failures = self.0.entry(key).or_insert(Failures { count: 0, last: now, until: now });
         if now.duration_since(failures.last) > FORGOTTEN {
             failures.count = 0;
@@ -326,20 +325,6 @@ impl<K: Hash + Eq + Clone> Table<K> {
             failures.until = Instant::now();
         }
     }
-
-    /// Forgets what is old, and if need be the oldest.
-    fn make_room(&mut self, now: Instant) {
-        if self.0.len() < MOST {
-            return;
-        }
-        self.0.retain(|_, failures| now.duration_since(failures.last) <= FORGOTTEN);
-        if self.0.len() >= MOST
-            && let Some(oldest) =
-                self.0.iter().min_by_key(|(_, failures)| failures.last).map(|(key, _)| key.clone())
-        {
-            self.0.remove(&oldest);
-        }
-    }
 }
 
 /// From where names have come with the right password, and when last.
@@ -354,15 +339,26 @@ impl Places {
 
     fn add(&mut self, address: IpAddr, name: &str) {
         let place = (address, name.to_owned());
-        if self.0.len() >= MOST && !self.0.contains_key(&place) {
-            self.0.retain(|_, at| at.elapsed() <= KNOWN);
-            if self.0.len() >= MOST
-                && let Some(oldest) = self.0.iter().min_by_key(|(_, at)| **at).map(|(place, _)| place.clone())
-            {
-                self.0.remove(&oldest);
-            }
-        }
+        make_room(&mut self.0, &place, |at| *at, KNOWN);
         self.0.insert(place, Instant::now());
+    }
+}
+
+/// Makes room for `new`, if it is: forgets what is older than `longest`, and if need be the oldest.
+fn make_room<K: Hash + Eq + Clone, V>(
+    all: &mut HashMap<K, V>,
+    new: &K,
+    last: impl Fn(&V) -> Instant,
+    longest: Duration,
+) {
+    if all.len() < MOST || all.contains_key(new) {
+        return;
+    }
+    all.retain(|_, value| last(value).elapsed() <= longest);
+    if all.len() >= MOST
+        && let Some(oldest) = all.iter().min_by_key(|(_, value)| last(value)).map(|(key, _)| key.clone())
+    {
+        all.remove(&oldest);
     }
 }
 

@@ -4,9 +4,8 @@
 use actix_web::HttpRequest;
 use actix_web::cookie::{Cookie, SameSite};
 use actix_web::dev::{Payload, ServiceRequest};
-use actix_web::http::Method;
 use actix_web::http::header::USER_AGENT;
-use actix_web::web::{self, Bytes};
+use actix_web::web;
 use disbatch_core::accounts::Key;
 use futures::{future, stream};
 
@@ -92,23 +91,20 @@ const FORM_HEADER: &str = "x-disbatch-form-token";
 
 const FORM_TYPE: &str = "application/x-www-form-urlencoded";
 
-fn is_reading(method: &Method) -> bool {
-    matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE)
-}
-
 /// Sees to it that a request of a session has the session's form token, and takes it out of the form.
 pub async fn check_form(request: &mut ServiceRequest, key: &Key) -> Result<(), HttpError> {
-    if is_reading(request.method()) {
+    if request.method().is_safe() {
         return Ok(());
     }
     if let Some(given) = request.headers().get(FORM_HEADER) {
         let right = given.to_str().is_ok_and(|given| key.is_form_token(given));
         return if right { Ok(()) } else { Err(form_refused()) };
     }
-    if !is_form(request.request()) {
+    if !media_type(request.request()).eq_ignore_ascii_case(FORM_TYPE) {
         return Err(form_refused());
     }
-    let body = form_body(request).await?;
+    let unreadable = |_| HttpError::bad_request("the body cannot be read");
+    let body = read_body(request.extract::<web::Payload>().await.map_err(unreadable)?).await?;
     let (token, rest) = split_form(&body).ok_or_else(form_refused)?;
     if !key.is_form_token(token) {
         return Err(form_refused());
@@ -126,24 +122,13 @@ fn form_refused() -> HttpError {
     )
 }
 
-fn is_form(request: &HttpRequest) -> bool {
-    media_type(request).eq_ignore_ascii_case(FORM_TYPE)
-}
-
-async fn form_body(request: &mut ServiceRequest) -> Result<Bytes, HttpError> {
-    let unreadable = || HttpError::bad_request("the body cannot be read");
-    read_body(request.extract::<web::Payload>().await.map_err(|_| unreadable())?).await
-}
-
 /// The token, which is the first field, and what follows it.
 fn split_form(body: &[u8]) -> Option<(&str, &[u8])> {
     let value = body.strip_prefix(FORM_FIELD.as_bytes())?.strip_prefix(b"=")?;
-    let end = value.iter().position(|byte| *byte == b'&');
-    let (token, rest) = match end {
-        Some(end) => (value.get(..end)?, value.get(end + 1..)?),
-        None => (value, value.get(value.len()..)?),
-    };
-    Some((std::str::from_utf8(token).ok()?, rest))
+    let mut parts = value.splitn(2, |byte| *byte == b'&');
+    let token = std::str::from_utf8(parts.next()?).ok()?;
+    // A part of the body, though an empty one.
+    Some((token, parts.next().unwrap_or(&value[value.len()..])))
 }
 
 #[cfg(test)]

@@ -124,7 +124,7 @@ pub fn roles() -> HtmlSafeOutput<String> {
 
 /// The same for a page about one queue, with the role on that.
 pub fn roles_with(on_queue: Option<Role>) -> HtmlSafeOutput<String> {
-    let name = |role: Option<Role>| role.map_or("", Role::name);
+    let name = |role: Option<Role>| role.map_or("", Role::as_str);
     let attributes = |viewer: &Viewer| {
         let everywhere = viewer.rights.everywhere();
         viewer.name.as_ref().map(|_| {
@@ -141,8 +141,8 @@ fn grants(rights: &Rights) -> String {
     // A higher role on the same takes the place of a lower one.
     for role in Role::ALL {
         let Reach::Some { queues, tenants, .. } = rights.reach(role) else { continue };
-        grants.extend(queues.iter().map(|queue| (queue.to_string(), role.name())));
-        grants.extend(tenants.iter().map(|tenant| (format!("tenant {tenant}"), role.name())));
+        grants.extend(queues.iter().map(|queue| (queue.to_string(), role.as_str())));
+        grants.extend(tenants.iter().map(|tenant| (format!("tenant {tenant}"), role.as_str())));
     }
     if grants.is_empty() {
         return String::new();

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -111,7 +111,7 @@ impl Answers {
     }
 
     fn unread(&self) -> MutexGuard<'_, Unread> {
-        self.unread.lock().unwrap_or_else(PoisonError::into_inner)
+        disbatch_core::lock(&self.unread)
     }
 }
 

@@ -40,17 +40,14 @@ pub async fn list(state: Data<State>, who: Who) -> Answer {
     ),
 )]
 pub async fn set(state: Data<State>, who: Who, params: Params) -> Answer {
-    let change = async {
-        let rule = admission::new_rule(&state, &who, &params).await?;
-        let scope = rule.scope.clone();
-        changes::set_rule(&state, &who, rule).await?;
-        let shown = admission::shown(&state, &who).await?;
-        let made = shown.iter().find(|shown| shown.rule.scope == scope);
-        // Somebody may have lifted it already.
-        let absent = || Ok(json::ok(&json!({ "scope": scope.kind(), "value": scope.value() })));
-        redirect::answer(&params, made.map_or_else(absent, |made| json::of(&made.view()))?)
-    };
-    redirect::or_page(redirect::is_form(&params), change.await)
+    let rule = admission::new_rule(&state, &who, &params).await?;
+    let scope = rule.scope.clone();
+    changes::set_rule(&state, &who, rule).await?;
+    let shown = admission::shown(&state, &who).await?;
+    let made = shown.iter().find(|shown| shown.rule.scope == scope);
+    // Somebody may have lifted it already.
+    let absent = || Ok(json::ok(&json!({ "scope": scope.kind(), "value": scope.value() })));
+    redirect::answer(&params, made.map_or_else(absent, |made| json::of(&made.view()))?)
 }
 
 /// Lifts the rule for a scope. Tasks that it held go on, unless another rule holds them too.

@@ -5,7 +5,7 @@ use actix_web::web::{Data, Path};
 use bson::{Document, doc};
 use disbatch_core::accounts::Role;
 use disbatch_core::callbacks::Token;
-use disbatch_core::model::{Selector, Status, Task, TaskId, whole_number};
+use disbatch_core::model::{Selector, Status, Task, TaskId};
 use disbatch_core::schema;
 use disbatch_core::task::question::{ANSWER, Awaiting, Replied};
 use disbatch_wire::task_actions::{AnswerLink, AnswerResult, NewAnswer};
@@ -25,46 +25,34 @@ use crate::{changes, json, ui};
 /// queue, or whom it names. Of several answers the first one is taken, and the others are told of it.
 #[utoipa::path(
     post, path = "/tasks/{id}/answer", tag = "tasks", operation_id = "answerTask",
-    params(("id" = String, Path, description = "Its id.")),
     request_body(content = NewAnswer, content_type = JSON_OR_FORM),
     responses(
         (status = 200, description = "Stored, and the task goes on.", body = AnswerResult),
         (status = 400, description = "The answer does not fit the form; `fields` says what is wrong, by JSON Pointers."),
-        (status = 404, description = "There is no such task."),
         (status = 409, description = "It waits for no answer: `answer` is the one that it has, if it has one."),
     ),
 )]
 pub async fn answer(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
-    let given = give(&state, &who, &id, &params).await;
-    redirect::reply(&params, given)
+    let (task, awaiting) = awaiting(&state, task_actions::task_id(&id)?).await?;
+    check(&state, &who, &task, &awaiting).await?;
+    let value = value(&awaiting, &params)?;
+    let replied = changes::answer_task(&state, &who, &task, (awaiting, value)).await?;
+    redirect::reply(&params, &result(task.id, replied)?)
 }
 
 /// Makes a link by which whoever has it can answer this one question without a login, until its deadline, or for a week if it has none. For
 /// those who may answer themselves.
 #[utoipa::path(
     post, path = "/tasks/{id}/answer/link", tag = "tasks", operation_id = "linkToAnswer",
-    params(("id" = String, Path, description = "Its id.")),
     responses(
         (status = 200, description = "The link, which is shown once.", body = AnswerLink),
         (status = 400, description = "There is something in the body, which takes nothing."),
-        (status = 404, description = "There is no such task."),
         (status = 409, description = "It waits for no answer."),
     ),
 )]
 pub async fn link(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
-    let made = make_link(&state, &who, &id, &params).await;
-    if !redirect::is_form(&params) {
-        return json::of(&made?);
-    }
-    redirect::or_page(true, made.and_then(|link| ui::answers::made(&link)))
-}
-
-async fn give(state: &State, who: &Who, id: &str, params: &Params) -> Result<AnswerResult, HttpError> {
-    let (task, awaiting) = awaiting(state, task_actions::task_id(id)?).await?;
-    check(state, who, &task, &awaiting).await?;
-    let value = value(&awaiting, params)?;
-    let replied = changes::answer_task(state, who, &task, (awaiting, value)).await?;
-    result(task.id, replied)
+    let link = make_link(&state, &who, &id, &params).await?;
+    if redirect::is_form(&params) { ui::answers::made(&link) } else { json::of(&link) }
 }
 
 async fn make_link(state: &State, who: &Who, id: &str, params: &Params) -> Result<AnswerLink, HttpError> {
@@ -86,7 +74,7 @@ pub async fn awaiting(state: &State, id: TaskId) -> Result<(Task, Awaiting), Htt
     }
     let found = state.store.find_task_fields(id, doc! { "status": 1, ANSWER: 1 }).await?;
     let task = found.ok_or_else(|| task_actions::not_found(&id.to_string()))?;
-    let status = Status::from_code(task.get("status").and_then(whole_number).unwrap_or_default());
+    let status = Status::stored(&task).unwrap_or(Status::Running);
     Err(not_awaited(status, task.get_document(ANSWER).ok()))
 }
 

@@ -16,7 +16,7 @@ use super::{Answer, redirect, task_actions};
 use crate::access::Who;
 use crate::changes::OfElements;
 use crate::error::HttpError;
-use crate::openapi::{JSON_OR_FORM, JSON_OR_PAGE, OfSearch};
+use crate::openapi::{JSON_OR_FORM, JSON_OR_PAGE};
 use crate::params::Params;
 use crate::state::State;
 use crate::{accept, arrays, changes, json, values};
@@ -58,7 +58,6 @@ async fn act_on(state: &State, who: &Who, array: Array, what: OfElements) -> Res
     responses(
         (status = 200, description = "The arrays; a page if `Accept` asks for HTML.", body = Vec<wire::Array>, content_type = JSON_OR_PAGE),
         (status = 400, description = "A parameter is wrong."),
-        OfSearch,
     ),
 )]
 pub async fn list(state: Data<State>, who: Who, params: Params) -> Answer {
@@ -70,12 +69,10 @@ pub async fn list(state: Data<State>, who: Who, params: Params) -> Answer {
 /// One array: how many of its elements are in which status, the task that comes after them, and some of its elements.
 #[utoipa::path(
     get, path = "/arrays/{id}", tag = "arrays", operation_id = "getArray",
-    params(("id" = String, Path, description = "Its id."), ElementRange),
+    params(ElementRange),
     responses(
         (status = 200, description = "The array; a page if `Accept` asks for HTML.", body = wire::Array, content_type = JSON_OR_PAGE),
         (status = 400, description = "An option is wrong."),
-        (status = 404, description = "There is no such array."),
-        OfSearch,
     ),
 )]
 pub async fn get(state: Data<State>, id: Path<String>, params: Params) -> Answer {
@@ -99,13 +96,11 @@ pub async fn get(state: Data<State>, id: Path<String>, params: Params) -> Answer
 /// comes after them is cancelled, too, unless it was to start however they end.
 #[utoipa::path(
     post, path = "/arrays/{id}/cancel", tag = "arrays", operation_id = "cancelArray",
-    params(("id" = String, Path, description = "Its id.")),
     request_body(content = Reason, content_type = JSON_OR_FORM),
     responses(
         (status = 202, description = "The id of the bulk job that does it.", body = ArrayJob),
         (status = 303, description = "To the array's page, if `Accept` asks for HTML."),
         (status = 400, description = "A parameter is wrong."),
-        (status = 404, description = "There is no such array."),
         (status = 409, description = "There is no element to do that to."),
     ),
 )]
@@ -123,13 +118,11 @@ pub async fn cancel(
 /// again. A task that was cancelled because they had failed comes after them once more.
 #[utoipa::path(
     post, path = "/arrays/{id}/retry", tag = "arrays", operation_id = "retryArray",
-    params(("id" = String, Path, description = "Its id.")),
     request_body(content = Reason, content_type = JSON_OR_FORM),
     responses(
         (status = 202, description = "The id of the bulk job that does it.", body = ArrayJob),
         (status = 303, description = "To the array's page, if `Accept` asks for HTML."),
         (status = 400, description = "A parameter is wrong."),
-        (status = 404, description = "There is no such array."),
         (status = 409, description = "There is no element to do that to."),
     ),
 )]
@@ -151,13 +144,11 @@ const ELEMENTS: [&str; 2] = ["failed", "all"];
 /// that runs.
 #[utoipa::path(
     post, path = "/arrays/{id}/rerun", tag = "arrays", operation_id = "rerunArray",
-    params(("id" = String, Path, description = "Its id.")),
     request_body(content = RerunArray, content_type = JSON_OR_FORM),
     responses(
         (status = 202, description = "The id of the bulk job that does it.", body = ArrayJob),
         (status = 303, description = "To the array's page, if `Accept` asks for HTML."),
         (status = 400, description = "A parameter is wrong, or the params do not fit the plugin's schema."),
-        (status = 404, description = "There is no such array."),
         (status = 409, description = "There is no element to do that to; another job tries elements again; or some that come after them \
             run or are about to (`tasks` has their ids, ten at most), or are too many."),
     ),

@@ -111,13 +111,10 @@ pub async fn save(state: Data<State>, who: Who, params: Params) -> Answer {
     ),
 )]
 pub async fn disable(state: Data<State>, who: Who, params: Params) -> Answer {
-    let change = async {
-        let until = until(&params.fields, state.store.now())?;
-        let pause = move |store: Store| async move { store.pause_balance(until).await };
-        changes::alter(&state, &who, (Verb::BalancePause, Object::new(ObjectKind::Balance)), pause).await?;
-        redirect::answer(&params, json::ok(&json!({ "disabled": until, "said": said(until) })))
-    };
-    redirect::or_page(redirect::is_form(&params), change.await)
+    let until = until(&params.fields, state.store.now())?;
+    let pause = move |store: Store| async move { store.pause_balance(until).await };
+    changes::alter(&state, &who, (Verb::BalancePause, Object::new(ObjectKind::Balance)), pause).await?;
+    redirect::answer(&params, json::ok(&json!({ "disabled": until, "said": said(until) })))
 }
 
 async fn find(state: &State) -> Result<Map<String, Value>, StoreError> {

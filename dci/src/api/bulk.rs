@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::access::Who;
 use crate::api::{Answer, redirect};
 use crate::error::HttpError;
-use crate::openapi::{JSON_OR_FORM, JSON_OR_PAGE, OfSearch};
+use crate::openapi::{JSON_OR_FORM, JSON_OR_PAGE};
 use crate::params::Params;
 use crate::state::State;
 use crate::{accept, bulk, changes, json, ui};
@@ -25,7 +25,6 @@ pub const DEFAULT_LIMIT: i64 = 20;
     responses(
         (status = 200, description = "The jobs; a page if `Accept` asks for HTML.", body = Vec<BulkJob>, content_type = JSON_OR_PAGE),
         (status = 400, description = "`.limit` is wrong."),
-        OfSearch,
     ),
 )]
 pub async fn list(state: Data<State>, params: Params) -> Answer {
@@ -36,7 +35,6 @@ pub async fn list(state: Data<State>, params: Params) -> Answer {
 /// One bulk job and how far it is: JSON, or a page.
 #[utoipa::path(
     get, path = "/bulk/{id}", tag = "bulk", operation_id = "getBulkJob",
-    params(("id" = String, Path, description = "Its id.")),
     responses(
         (status = 200, description = "The job; a page if `Accept` asks for HTML.", body = BulkJob, content_type = JSON_OR_PAGE),
         (status = 404, description = "There is no such job.", content_type = JSON_OR_PAGE),
@@ -84,11 +82,9 @@ pub async fn create(request: HttpRequest, state: Data<State>, who: Who, params: 
 /// Stops a bulk job after the tasks that it is at. What it has done stays done.
 #[utoipa::path(
     post, path = "/bulk/{id}/cancel", tag = "bulk", operation_id = "cancelBulkJob",
-    params(("id" = String, Path, description = "Its id.")),
     responses(
         (status = 200, description = "Stopped.", body = Object, example = json!({"id": "6b0003bb686c8275d8014444", "state": "cancelled"})),
         (status = 303, description = "To the job's page, if `Accept` asks for HTML."),
-        (status = 404, description = "There is no such job."),
         (status = 409, description = "It is over."),
     ),
 )]

@@ -43,11 +43,7 @@ async fn all(state: &State) -> Result<Vec<Calendar>, HttpError> {
 /// One calendar.
 #[utoipa::path(
     get, path = "/calendars/{name}", tag = "schedules", operation_id = "getCalendar",
-    params(("name" = String, Path, description = "Its name.", example = "holidays")),
-    responses(
-        (status = 200, description = "The calendar.", body = Calendar),
-        (status = 404, description = "There is no such calendar."),
-    ),
+    responses((status = 200, description = "The calendar.", body = Calendar)),
 )]
 pub async fn get(state: Data<State>, name: Path<String>) -> Answer {
     let calendar = state.store.find_calendar(&name).await?;
@@ -65,26 +61,21 @@ pub async fn get(state: Data<State>, name: Path<String>) -> Answer {
     ),
 )]
 pub async fn create(state: Data<State>, who: Who, mut params: Params) -> Answer {
-    let name = params.fields.remove("name");
-    let made = async {
-        let name = name.filter(|name| !values::is_unset(name));
-        let name = values::text("name", &name.ok_or_else(|| HttpError::bad_request("name must be given"))?)?;
-        let calendar = read(&name, &params)?;
-        if state.store.find_calendar(&name).await?.is_some() {
-            return Err(HttpError::conflict(format!("there is a calendar '{name}' already")));
-        }
-        let made = json::value_of(&store(&state, &who, calendar).await?)?;
-        let place = format!("/calendars/{}", encoded(&name));
-        redirect::answer(&params, json::made(StatusCode::CREATED, &place, &made))
-    };
-    redirect::or_page(redirect::is_form(&params), made.await)
+    let name = params.fields.remove("name").filter(|name| !values::is_unset(name));
+    let name = values::text("name", &name.ok_or_else(|| HttpError::bad_request("name must be given"))?)?;
+    let calendar = read(&name, &params)?;
+    if state.store.find_calendar(&name).await?.is_some() {
+        return Err(HttpError::conflict(format!("there is a calendar '{name}' already")));
+    }
+    let made = json::value_of(&store(&state, &who, calendar).await?)?;
+    let place = format!("/calendars/{}", encoded(&name));
+    redirect::answer(&params, json::made(StatusCode::CREATED, &place, &made))
 }
 
 /// Gives a calendar these days and no others; makes it if there is none. The next times of all schedules that go by it are
 /// found anew.
 #[utoipa::path(
     post, path = "/calendars/{name}", tag = "schedules", operation_id = "setCalendar",
-    params(("name" = String, Path, description = "Its name.", example = "holidays")),
     request_body(content = CalendarDays, content_type = JSON_OR_FORM),
     responses(
         (status = 200, description = "Stored.", body = Calendar),
@@ -92,14 +83,12 @@ pub async fn create(state: Data<State>, who: Who, mut params: Params) -> Answer 
     ),
 )]
 pub async fn set(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {
-    let set = async { store(&state, &who, read(&name, &params)?).await };
-    redirect::reply(&params, set.await)
+    redirect::reply(&params, &store(&state, &who, read(&name, &params)?).await?)
 }
 
 /// Deletes a calendar that no schedule goes by.
 #[utoipa::path(
     delete, path = "/calendars/{name}", tag = "schedules", operation_id = "deleteCalendar",
-    params(("name" = String, Path, description = "Its name.", example = "holidays")),
     responses(
         (status = 200, description = "Deleted.", body = Object, example = json!({"name": "holidays", "deleted": true})),
         (status = 404, description = "There is no such calendar."),
@@ -113,7 +102,6 @@ pub async fn delete(state: Data<State>, who: Who, name: Path<String>) -> Answer 
 /// Deletes a calendar that no schedule goes by, and leads to the list of calendars. HTML forms know no `DELETE`.
 #[utoipa::path(
     post, path = "/ui/calendars/{name}/delete", tag = "service", operation_id = "deleteCalendarByForm",
-    params(("name" = String, Path, description = "Its name.", example = "holidays")),
     responses(
         (status = 303, description = "Deleted; the list of calendars is next."),
         (status = 404, description = "There is no such calendar. A page, unless it is the gate that refuses.", content_type = JSON_OR_PAGE),

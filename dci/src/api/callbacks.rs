@@ -11,6 +11,7 @@ use bson::Bson;
 use disbatch_core::budget;
 use disbatch_core::callbacks::{Heard, MOST_AT_ONCE, MOST_CALLS, MOST_LOG, Report, Token};
 use disbatch_core::model::{Status, TaskId};
+use disbatch_core::store::Store;
 use disbatch_wire::task_actions::CallbackDone;
 use serde_json::Value;
 
@@ -29,56 +30,47 @@ const LONGEST_MESSAGE: usize = budget::SAID;
 /// 256 MiB in all, in a million calls. An empty body only tells that the service is still at work.
 #[utoipa::path(
     post, path = "/callbacks/{id}/log", tag = "callbacks", operation_id = "logOfService",
-    params(("id" = String, Path, description = "The task's id.")),
     request_body(content = String, content_type = "text/plain"),
     responses((status = 200, description = "It was added.", body = CallbackDone), OfCallback),
 )]
 pub async fn log(state: Data<State>, request: HttpRequest, id: Path<String>, body: Payload) -> Answer {
-    let caller = caller_of_running(&state, &request, &id).await?;
+    let Caller { task, token } = caller_of_running(&state, &request, &id).await?;
     let bytes = read_up_to(body, MOST_AT_ONCE).await?;
-    let (store, of) = (state.store.clone(), caller.clone());
-    let log = async move { store.callback_log(of.task, &of.token, bytes.to_vec()).await };
-    let heard = changes::by_service(&state, log).await?;
-    answer(heard, &caller, "logged")
+    let log = move |store: Store| async move { store.callback_log(task, &token, bytes.to_vec()).await };
+    answer(task, changes::by_service(&state, log).await?, "logged")
 }
 
 /// Keeps any JSON of at most 1 MiB for the next run of the task's schedule, or for the next attempt, in place of what was
 /// kept before.
 #[utoipa::path(
     post, path = "/callbacks/{id}/job_storage", tag = "callbacks", operation_id = "storageOfService",
-    params(("id" = String, Path, description = "The task's id.")),
     request_body = Value,
     responses((status = 200, description = "It is kept.", body = CallbackDone), OfCallback),
 )]
 pub async fn store(state: Data<State>, request: HttpRequest, id: Path<String>, body: Payload) -> Answer {
-    let caller = caller_of_running(&state, &request, &id).await?;
+    let Caller { task, token } = caller_of_running(&state, &request, &id).await?;
     let storage = json_value(&read_up_to(body, MOST_AT_ONCE).await?)?;
     let storage = within("the storage", json::to_bson(&storage), budget::STORAGE)?;
-    let (store, of) = (state.store.clone(), caller.clone());
-    let keep = async move { store.callback_storage(of.task, &of.token, storage).await };
-    let heard = changes::by_service(&state, keep).await?;
-    answer(heard, &caller, "stored")
+    let keep = move |store: Store| async move { store.callback_storage(task, &token, storage).await };
+    answer(task, changes::by_service(&state, keep).await?, "stored")
 }
 
 /// Ends a task that a web service works on. `FINISHED` is the status 1, `FAILED` is 2 and may be tried again as its queue
 /// wants it, `ABORTED` is -3; other positive numbers are the service's own. May be repeated when there was no answer.
 #[utoipa::path(
     post, path = "/callbacks/{id}/status", tag = "callbacks", operation_id = "endOfService",
-    params(("id" = String, Path, description = "The task's id.")),
     request_body = CallbackStatus,
     responses((status = 200, description = "The task has ended.", body = CallbackDone), OfCallback),
 )]
 pub async fn end(state: Data<State>, request: HttpRequest, id: Path<String>, body: Payload) -> Answer {
-    let (caller, _) = caller(&state, &request, &id).await?;
+    let (Caller { task, token }, _) = caller(&state, &request, &id).await?;
     let report = report(json_value(&read_up_to(body, MOST_AT_ONCE).await?)?)?;
-    let (store, of) = (state.store.clone(), caller.clone());
-    let end = async move { store.callback_status(of.task, &of.token, report).await };
-    let heard = changes::by_service(&state, end).await?;
-    answer(heard, &caller, "ended")
+    let end = move |store: Store| async move { store.callback_status(task, &token, report).await };
+    answer(task, changes::by_service(&state, end).await?, "ended")
 }
 
 /// Which task a web service calls back for.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Caller {
     task: TaskId,
     token: Token,
@@ -112,9 +104,9 @@ async fn caller_of_running(state: &State, request: &HttpRequest, id: &str) -> Re
     if heard == Heard::Done { Ok(caller) } else { Err(refusal(heard)) }
 }
 
-fn answer(heard: Heard, caller: &Caller, outcome: &str) -> Answer {
+fn answer(task: TaskId, heard: Heard, outcome: &str) -> Answer {
     match heard {
-        Heard::Done => json::of(&CallbackDone { id: caller.task.to_string(), outcome: outcome.to_owned() }),
+        Heard::Done => json::of(&CallbackDone { id: task.to_string(), outcome: outcome.to_owned() }),
         Heard::Over | Heard::NoSuchTask | Heard::WrongToken | Heard::LogFull => Err(refusal(heard)),
     }
 }

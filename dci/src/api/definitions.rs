@@ -52,10 +52,8 @@ pub async fn list(state: Data<State>, who: Who) -> Answer {
 /// One worker. Browsers get a page. Values of headers and variables are for administrators alone.
 #[utoipa::path(
     get, path = "/workers/{name}", tag = "workers", operation_id = "getWorker",
-    params(("name" = String, Path, description = "The plugin's name.", example = "My::Report")),
     responses(
         (status = 200, description = "The worker; a page if `Accept` asks for HTML.", body = Definition, content_type = JSON_OR_PAGE),
-        (status = 404, description = "There is no such worker."),
     ),
 )]
 pub async fn get(state: Data<State>, who: Who, name: Path<String>) -> Answer {
@@ -75,18 +73,14 @@ pub async fn get(state: Data<State>, who: Who, name: Path<String>) -> Answer {
     ),
 )]
 pub async fn create(state: Data<State>, who: Who, params: Params) -> Answer {
-    let change = async {
-        let new = checked(&state, None, &params).await?;
-        store(&state, &who, (new, Place::Free), &params).await
-    };
-    redirect::or_page(redirect::is_form(&params), change.await)
+    let new = checked(&state, None, &params).await?;
+    store(&state, &who, (new, Place::Free), &params).await
 }
 
 /// Gives a worker this definition, and nothing of the one that it had; makes it if there is none. With the option `.rev`, only
 /// if there is one that still has this revision. Tasks that run go on as they began.
 #[utoipa::path(
     put, path = "/workers/{name}", tag = "workers", operation_id = "putWorker",
-    params(("name" = String, Path, description = "The plugin's name.", example = "My::Report")),
     request_body(content = WorkerDefinition, content_type = JSON_OR_FORM),
     responses(
         (status = 200, description = "Stored.", body = Definition),
@@ -108,7 +102,6 @@ pub async fn put(state: Data<State>, who: Who, name: Path<String>, params: Param
 /// Gives a worker the definition in the field `definition`, which is JSON as text.
 #[utoipa::path(
     post, path = "/ui/workers/{name}", tag = "service", operation_id = "saveWorkerByForm",
-    params(("name" = String, Path, description = "The plugin's name.", example = "My::Report")),
     request_body(
         content = Value, content_type = "application/x-www-form-urlencoded",
         example = json!({"definition": "{\"engine\": \"http\"}", ".rev": "1", ".then": "/workers"}),
@@ -129,7 +122,6 @@ pub async fn put_by_form(state: Data<State>, who: Who, name: Path<String>, param
 /// on.
 #[utoipa::path(
     delete, path = "/workers/{name}", tag = "workers", operation_id = "deleteWorker",
-    params(("name" = String, Path, description = "The plugin's name.", example = "My::Report")),
     responses(
         (status = 200, description = "Removed.", body = DefinitionDeleted),
         (status = 404, description = "There is no such worker."),
@@ -142,7 +134,6 @@ pub async fn delete(state: Data<State>, who: Who, name: Path<String>) -> Answer 
 /// Removes a worker, and leads to the list of workers.
 #[utoipa::path(
     post, path = "/ui/workers/{name}/delete", tag = "service", operation_id = "deleteWorkerByForm",
-    params(("name" = String, Path, description = "The plugin's name.", example = "My::Report")),
     responses(
         (status = 303, description = "Removed; the list of workers is next."),
         (status = 404, description = "There is no such worker. A page, unless it is the gate that refuses.", content_type = JSON_OR_PAGE),

@@ -20,7 +20,7 @@ use crate::api::{Answer, task_actions};
 use crate::error::HttpError;
 use crate::events::{Events, Followed, Resume};
 use crate::json::Dates;
-use crate::openapi::{EventStream, JSON_OR_PAGE, OfSearch};
+use crate::openapi::{EventStream, JSON_OR_PAGE, OfRead};
 use crate::params::{Lenient, Params};
 use crate::state::State;
 use crate::{bulk, changes, events, history, json, ui, values};
@@ -47,7 +47,7 @@ use crate::{bulk, changes, events, history, json, ui, values};
             description = "The same, for clients that cannot set the header, which goes before it.",
         ),
     ),
-    responses(EventStream, (status = 404, description = "There is no such task.")),
+    responses(EventStream),
 )]
 pub async fn of_task(
     request: HttpRequest,
@@ -86,6 +86,7 @@ pub async fn of_task(
         (status = 400, description = "A parameter is wrong, or there is no such event."),
         (status = 410, description = "What happened after this event is no longer kept."),
         (status = 501, description = "The database is no replica set, so it keeps no log of changes."),
+        OfRead,
     ),
 )]
 pub async fn follow(request: HttpRequest, state: Data<State>, who: Who, params: Params) -> Answer {
@@ -170,7 +171,6 @@ const DEFAULT_LIMIT: i64 = 100;
     responses(
         (status = 200, description = "The entries; a page if `Accept` asks for HTML.", body = Vec<AuditEntry>, content_type = JSON_OR_PAGE),
         (status = 400, description = "A parameter is wrong, or the search takes too long."),
-        OfSearch,
     ),
 )]
 pub async fn audit(state: Data<State>, mut params: Params) -> Answer {
@@ -180,7 +180,7 @@ pub async fn audit(state: Data<State>, mut params: Params) -> Answer {
     let found = state.store.find_audit(&history::audit_query(&params, limit, &Zone::utc())?).await?;
     let too_long = "the search takes too long: leave out a condition, or look for what is there more often";
     let found = found.ok_or_else(|| HttpError::bad_request(too_long))?;
-    Ok(json::ok(&found.entries.iter().map(history::audit_view).collect()))
+    Ok(json::ok(&found.rows.iter().map(history::audit_view).collect()))
 }
 
 /// What ran and waited at a moment of the past, what limits held, and what happened around it: tasks that ended badly, nodes that came and went,
@@ -195,7 +195,6 @@ pub async fn audit(state: Data<State>, mut params: Params) -> Answer {
         (status = 200, description = "What is known; a page if `Accept` asks for HTML.", body = Moment, content_type = JSON_OR_PAGE),
         (status = 400, description = "A parameter is wrong."),
         (status = 404, description = "There is no such queue."),
-        OfSearch,
     ),
 )]
 pub async fn moment(state: Data<State>, who: Who, params: Params) -> Answer {

@@ -5,7 +5,7 @@ use bson::doc;
 use disbatch_core::accounts::{Reach, Role};
 use disbatch_core::explain::{Explanation, Head, Holding, Reader, explain, hold, unreadable};
 use disbatch_core::gates::Waits;
-use disbatch_core::model::{Queue, Status, TaskId, whole_number};
+use disbatch_core::model::{Queue, Status, TaskId};
 use disbatch_core::store::StoreError;
 use disbatch_wire::explanations::{Explained, QueueExplanation};
 use disbatch_wire::locks::{GraphExtent, Lock, LockDetails, LockSearch, TaskGraph};
@@ -13,7 +13,7 @@ use disbatch_wire::locks::{GraphExtent, Lock, LockDetails, LockSearch, TaskGraph
 use crate::access::{NamedQueue, Sight, Who};
 use crate::api::{Answer, queues, task_actions};
 use crate::error::HttpError;
-use crate::openapi::{JSON_OR_PAGE, OfSearch, QueuePath};
+use crate::openapi::JSON_OR_PAGE;
 use crate::params::Params;
 use crate::state::State;
 use crate::{gates, json};
@@ -22,11 +22,7 @@ use crate::{gates, json};
 /// all queues.
 #[utoipa::path(
     get, path = "/queues/{queue}/explain", tag = "queues", operation_id = "explainQueue",
-    params(QueuePath),
-    responses(
-        (status = 200, description = "What holds it.", body = QueueExplanation),
-        (status = 404, description = "There is no such queue."),
-    ),
+    responses((status = 200, description = "What holds it.", body = QueueExplanation)),
 )]
 pub async fn queue(state: Data<State>, who: Who, named: NamedQueue) -> Answer {
     let queue = queues::find(&state, &named).await?;
@@ -64,11 +60,7 @@ fn view(queue: &Queue, running: u64, holding: Holding) -> QueueExplanation {
 /// it may.
 #[utoipa::path(
     get, path = "/tasks/{id}/explain", tag = "tasks", operation_id = "explainTask",
-    params(("id" = String, Path, description = "Its id.")),
-    responses(
-        (status = 200, description = "What it waits for.", body = Explained),
-        (status = 404, description = "There is no such task."),
-    ),
+    responses((status = 200, description = "What it waits for.", body = Explained)),
 )]
 pub async fn task(state: Data<State>, who: Who, id: Path<String>) -> Answer {
     let Explanation { status, summary, gates, .. } = find(&state, &id, &who.reach(Role::Viewer)).await?;
@@ -98,8 +90,7 @@ async fn cannot_be_read(
 ) -> Result<Explanation, HttpError> {
     let found = state.store.find_task_fields(task, doc! { "status": 1 }).await?;
     let found = found.ok_or_else(|| task_actions::not_found(id))?;
-    let status =
-        found.get("status").and_then(whole_number).map_or(Status::Other(i64::MIN), Status::from_code);
+    let status = Status::stored(&found).unwrap_or(Status::Other(i64::MIN));
     let aside = state.store.find_aside(task).await?;
     Ok(unreadable(status, &error.to_string(), aside.as_ref()))
 }
@@ -112,7 +103,6 @@ async fn cannot_be_read(
     responses(
         (status = 200, description = "The locks; a page if `Accept` asks for HTML.", body = Vec<Lock>, content_type = JSON_OR_PAGE),
         (status = 400, description = "An option is wrong."),
-        OfSearch,
     ),
 )]
 pub async fn locks(state: Data<State>, who: Who, params: Params) -> Answer {
@@ -125,7 +115,6 @@ pub async fn locks(state: Data<State>, who: Who, params: Params) -> Answer {
 /// the client may not see has no id, and says `hidden`.
 #[utoipa::path(
     get, path = "/locks/{name}", tag = "locks", operation_id = "getLock",
-    params(("name" = String, Path, description = "Its name.", example = "db")),
     responses(
         (status = 200, description = "The lock; a page if `Accept` asks for HTML.", body = LockDetails, content_type = JSON_OR_PAGE),
         (status = 404, description = "Nobody holds it or waits for it whose tasks the client may see.", content_type = JSON_OR_PAGE),
@@ -140,12 +129,10 @@ pub async fn lock(state: Data<State>, who: Who, name: Path<String>) -> Answer {
 /// that the client may not see has no id, and says `hidden`.
 #[utoipa::path(
     get, path = "/tasks/{id}/graph", tag = "tasks", operation_id = "getTaskGraph",
-    params(("id" = String, Path, description = "Its id."), GraphExtent),
+    params(GraphExtent),
     responses(
         (status = 200, description = "The graph.", body = TaskGraph),
         (status = 400, description = "An option is wrong."),
-        (status = 404, description = "There is no such task."),
-        OfSearch,
     ),
 )]
 pub async fn graph(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {

@@ -17,7 +17,7 @@ use crate::access::Who;
 use crate::api::Answer;
 use crate::changes::SentChunk;
 use crate::error::HttpError;
-use crate::openapi::{JSON_OR_FORM, JSON_OR_PAGE, OfSearch};
+use crate::openapi::{JSON_OR_FORM, JSON_OR_PAGE};
 use crate::params::{AnyJson, Params, read_up_to};
 use crate::state::State;
 use crate::{changes, files, json, legacy};
@@ -30,7 +30,6 @@ use crate::{changes, files, json, legacy};
     responses(
         (status = 200, description = "The sets; a page if `Accept` asks for HTML.", body = Vec<FileSetSummary>, content_type = JSON_OR_PAGE),
         (status = 400, description = "An option is wrong."),
-        OfSearch,
     ),
 )]
 pub async fn list(state: Data<State>, who: Who, params: Params) -> Answer {
@@ -42,13 +41,11 @@ pub async fn list(state: Data<State>, who: Who, params: Params) -> Answer {
 /// their paths, and the versions that there are. Browsers get a page.
 #[utoipa::path(
     get, path = "/files/{name}", tag = "files", operation_id = "getFileSet",
-    params(("name" = String, Path, description = "The name of the set.", example = "data"), FileSearch),
+    params(FileSearch),
     responses(
         (status = 200, description = "The version with files; a page if `Accept` asks for HTML.", body = FileSetPage,
             content_type = JSON_OR_PAGE),
         (status = 400, description = "An option is wrong."),
-        (status = 404, description = "There is no such version."),
-        OfSearch,
     ),
 )]
 pub async fn get(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {
@@ -93,7 +90,6 @@ const NAMED: usize = 100;
 /// as added, so that the same request may be repeated. Without any, the version is kept from being given up, as by each request.
 #[utoipa::path(
     post, path = "/files/versions/{id}/entries", tag = "files", operation_id = "addFiles",
-    params(("id" = String, Path, description = "The id of the version.", example = "6b0003bb686c8275d8015555")),
     request_body = NewFiles,
     responses(
         (status = 200, description = "Added.", body = FilesAdded),
@@ -127,7 +123,6 @@ fn not_there(contents: &[ContentId]) -> HttpError {
 /// Makes a version done that whoever asks has opened: it is shown from then on, and does not change any more. May be repeated.
 #[utoipa::path(
     post, path = "/files/versions/{id}/commit", tag = "files", operation_id = "commitFileSetVersion",
-    params(("id" = String, Path, description = "The id of the version.", example = "6b0003bb686c8275d8015555")),
     responses(
         (status = 200, description = "Done.", body = FileSetVersion),
         (status = 400, description = "It has too many files."),
@@ -158,7 +153,6 @@ pub async fn commit(state: Data<State>, who: Who, id: Path<String>) -> Answer {
 #[utoipa::path(
     get, path = "/files/{name}/content/{path}", tag = "files", operation_id = "getFile",
     params(
-        ("name" = String, Path, description = "The name of the set.", example = "data"),
         ("path" = String, Path, description = "The path of the file in it, with its slashes.", example = "a/b.csv"),
         FileVersion,
     ),
@@ -169,7 +163,6 @@ pub async fn commit(state: Data<State>, who: Who, id: Path<String>) -> Answer {
         (status = 400, description = "An option is wrong."),
         (status = 404, description = "There is no such file."),
         (status = 416, description = "There is nothing of the range."),
-        OfSearch,
     ),
 )]
 pub async fn content(
@@ -199,7 +192,7 @@ pub async fn content(
 /// Removes a file set with all of its versions, or the version that `.version` says. Tasks that have taken its files keep them.
 #[utoipa::path(
     delete, path = "/files/{name}", tag = "files", operation_id = "deleteFileSet",
-    params(("name" = String, Path, description = "The name of the set.", example = "data"), FileVersion),
+    params(FileVersion),
     responses(
         (status = 200, description = "Removed.", body = FileSetDeleted),
         (status = 400, description = "The option is wrong."),
@@ -234,7 +227,6 @@ fn content_id(id: &str) -> Result<ContentId, HttpError> {
 /// nobody had it. Asking for an upload keeps it from being given up, which is done a day after it was last touched.
 #[utoipa::path(
     get, path = "/files/contents/{sha256}", tag = "files", operation_id = "getContent",
-    params(("sha256" = String, Path, description = "The SHA-256 of the content: 64 digits in lower case.")),
     responses(
         (status = 200, description = "What is there.", body = ContentChunks),
         (status = 404, description = "That is no SHA-256."),
@@ -298,7 +290,6 @@ fn content_length(request: &HttpRequest) -> Result<u64, HttpError> {
 /// version that has it, it goes away after a day.
 #[utoipa::path(
     post, path = "/files/contents/{sha256}/finish", tag = "files", operation_id = "finishContent",
-    params(("sha256" = String, Path, description = "The SHA-256 of the content: 64 digits in lower case.")),
     responses(
         (status = 200, description = "It is there.", body = ContentFinished),
         (status = 404, description = "Nothing of it was sent, or that is no SHA-256."),

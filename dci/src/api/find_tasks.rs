@@ -7,11 +7,11 @@ use actix_web::web::Data;
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::accounts::{Reach, Role, tasks_within};
-use disbatch_core::model::{NodeName, Queue, Selector, Status, TaskId, whole_number};
+use disbatch_core::model::{NodeName, Queue, Selector, Status, TaskId};
 use disbatch_core::store::Store;
 use disbatch_core::tags::TAGS;
-use disbatch_core::task::Created;
 use disbatch_core::task::pages::{Order, PageQuery, Position, Selection};
+use disbatch_core::task::{Created, long_ago};
 use disbatch_wire::search::{FoundTasks, TaskFind};
 use futures::TryStreamExt;
 use serde_json::Value;
@@ -21,7 +21,6 @@ use crate::access::Who;
 use crate::api::Answer;
 use crate::error::HttpError;
 use crate::json::Dates;
-use crate::openapi::OfSearch;
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::plain;
@@ -40,7 +39,6 @@ use crate::{bulk, json, ui, values};
     responses(
         (status = 200, description = "What was found.", body = FoundTasks),
         (status = 400, description = "A parameter is wrong, or there is no such queue."),
-        OfSearch,
     ),
 )]
 pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
@@ -57,7 +55,7 @@ pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
 /// A task as clients see it. Large params are left out.
 fn view(task: &Document, names: &HashMap<ObjectId, String>) -> Value {
     let mut view = json::from_document(task, Dates::Text);
-    let status = task.get("status").and_then(whole_number).map(Status::from_code);
+    let status = Status::stored(task);
     let queue = task.get_object_id("queue").ok();
     view.remove("parameters");
     view.insert("params".to_owned(), params_of(task).map_or(Value::Null, small));
@@ -75,14 +73,14 @@ fn small(params: &Bson) -> Value {
     if json::compact(&value).len() > most { TOO_LARGE.into() } else { value }
 }
 
-/// At most so many tasks are looked at for what no index knows.
-const LOOKED_AT: usize = 5_000;
+/// At most so many tasks are looked at for what no index knows, here and for pages.
+pub const LOOKED_AT: usize = 5_000;
 
 /// So many of them are read at once.
-const AT_ONCE: usize = 500;
+pub const AT_ONCE: usize = 500;
 
 /// Looking at them takes about so long at most.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Default)]
 struct ScanResult {
@@ -133,7 +131,7 @@ fn contains(task: &Document, text: &str) -> bool {
 }
 
 /// The most queues that are looked through where only each by itself has an index.
-const MOST_QUEUES: usize = 200;
+pub const MOST_QUEUES: usize = 200;
 
 /// Clocks of those who submit and those who run tasks differ by less, in milliseconds.
 const CLOCKS: i64 = 3_600_000;
@@ -228,10 +226,7 @@ impl Changed {
         let bound = |(time, at): Given<'_>, (age, span): Given<'_>| match (at, span) {
             (Some(_), Some(_)) => Err(HttpError::bad_request(format!("{time} and {age} exclude each other"))),
             (Some(value), None) => Ok(Some(values::time(time, value)?)),
-            (None, Some(value)) => {
-                let age = i64::try_from(values::seconds(age, value)?.as_millis()).unwrap_or(i64::MAX);
-                Ok(Some(DateTime::from_millis(now.timestamp_millis().saturating_sub(age))))
-            }
+            (None, Some(value)) => Ok(Some(long_ago(now, values::seconds(age, value)?))),
             (None, None) => Ok(None),
         };
         Ok(Self {

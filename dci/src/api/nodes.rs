@@ -13,8 +13,8 @@ use crate::access::Who;
 use crate::api::{Answer, redirect};
 use crate::error::HttpError;
 use crate::json::Dates;
-use crate::openapi::{DeleteResult, JSON_OR_FORM, JSON_OR_PAGE, NodePath, UpdateResult};
-use crate::params::{Lenient, Params, wants_details};
+use crate::openapi::{DeleteResult, JSON_OR_FORM, JSON_OR_PAGE, UpdateResult};
+use crate::params::{Lenient, Params};
 use crate::state::State;
 use crate::ui::nodes::{as_it_is, as_they_are};
 use crate::{changes, fields, json, legacy, openapi, values};
@@ -28,7 +28,7 @@ use crate::{changes, fields, json, legacy, openapi, values};
     ),
 )]
 pub async fn list(state: Data<State>, Lenient(params): Lenient) -> Answer {
-    let (nodes, details) = (state.store.list_nodes().await?, wants_details(&params));
+    let (nodes, details) = (state.store.list_nodes().await?, params.is_on("details"));
     let nodes = if details { as_they_are(&state, nodes).await?.0 } else { nodes };
     Ok(json::ok(&nodes.into_iter().map(|document| node(document, details)).collect()))
 }
@@ -46,14 +46,13 @@ pub fn node(document: Document, details: bool) -> Value {
 /// One node, by name or id. Browsers get a page.
 #[utoipa::path(
     get, path = "/nodes/{node}", tag = "nodes", operation_id = "getNode",
-    params(NodePath, Details),
+    params(Details),
     responses(
         (status = 200, description = "The node; a page if `Accept` asks for HTML.", body = Node, content_type = JSON_OR_PAGE),
-        (status = 404, description = "There is no such node."),
     ),
 )]
 pub async fn get(state: Data<State>, name: Path<String>, Lenient(params): Lenient) -> Answer {
-    let (found, details) = (find(&state, &name).await?, wants_details(&params));
+    let (found, details) = (find(&state, &name).await?, params.is_on("details"));
     let found = if details { as_it_is(&state, found).await?.0 } else { found };
     Ok(json::ok(&node(found, details)))
 }
@@ -68,7 +67,6 @@ pub async fn find(state: &State, name: &str) -> Result<Document, HttpError> {
 /// to claim nothing more. With `interrupt` besides, running tasks whose plugins can be interrupted go on elsewhere.
 #[utoipa::path(
     post, path = "/nodes/{node}", tag = "nodes", operation_id = "updateNode",
-    params(NodePath),
     request_body(content = openapi::NodeChange, content_type = JSON_OR_FORM),
     responses(
         (status = 200, description = "Changed.", body = UpdateResult),
@@ -76,18 +74,14 @@ pub async fn find(state: &State, name: &str) -> Result<Document, HttpError> {
     ),
 )]
 pub async fn set(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {
-    redirect::or_page(redirect::is_form(&params), update(&state, &who, &name, &params).await)
-}
-
-async fn update(state: &State, who: &Who, name: &str, params: &Params) -> Answer {
-    let change = change(params)?;
-    let updated = changes::update_node(state, who, Selector::parse(name), change).await?;
+    let change = change(&params)?;
+    let updated = changes::update_node(&state, &who, Selector::parse(&name), change).await?;
     let result = legacy::update_result(updated);
     if updated.matched == 0 {
         let inner = result["MongoDB::UpdateResult"].clone();
         return Err(HttpError::with_body(StatusCode::BAD_REQUEST, legacy::with(result, "error", inner)));
     }
-    redirect::answer(params, json::ok(&result))
+    redirect::answer(&params, json::ok(&result))
 }
 
 fn change(params: &Params) -> Result<NodeChange, HttpError> {
@@ -118,7 +112,6 @@ fn change(params: &Params) -> Result<NodeChange, HttpError> {
 /// its `maxthreads`.
 #[utoipa::path(
     delete, path = "/nodes/{node}", tag = "nodes", operation_id = "deleteNode",
-    params(NodePath),
     responses(
         (status = 200, description = "Removed.", body = DeleteResult),
         (status = 404, description = "There is no such node."),

@@ -6,8 +6,7 @@ use actix_web::web::Data;
 use bson::{DateTime, Document, doc};
 use disbatch_core::accounts::Role;
 use disbatch_core::canary::probability;
-use disbatch_core::counters::count::Amount;
-use disbatch_core::fair::{GroupFilter, GroupPage, GroupRow, Settings};
+use disbatch_core::fair::{GroupFilter, GroupPage, Settings};
 use disbatch_core::model::{Canary, Queue};
 use disbatch_core::queue::{Counts, new_queue_id};
 use disbatch_core::recordings;
@@ -15,15 +14,15 @@ use disbatch_core::series::Sides;
 use disbatch_core::store::StoreError;
 use disbatch_wire::bundles::{RecordedAttempt, RecordingSearch};
 use disbatch_wire::options::Details;
-use disbatch_wire::queues::{self as wire, GroupSearch, QueueGroup, QueueGroups};
+use disbatch_wire::queues::{self as wire, GroupSearch, QueueGroups};
 use serde_json::{Map, Value, json};
 
 use crate::access::{NamedQueue, Who};
 use crate::api::{Answer, redirect, update_queue};
 use crate::error::HttpError;
 use crate::json::Dates;
-use crate::openapi::{CreatedQueue, DeleteResult, JSON_OR_FORM, JSON_OR_PAGE, NewQueue, QueuePath};
-use crate::params::{Lenient, Params, wants_details};
+use crate::openapi::{CreatedQueue, DeleteResult, JSON_OR_FORM, JSON_OR_PAGE, NewQueue, OfRead};
+use crate::params::{Lenient, Params};
 use crate::state::State;
 use crate::{changes, fields, json, legacy, values};
 
@@ -39,7 +38,7 @@ use crate::{changes, fields, json, legacy, values};
     ),
 )]
 pub async fn list(state: Data<State>, who: Who, Lenient(params): Lenient) -> Answer {
-    let (queues, details) = (counted(&state, &who).await?, wants_details(&params));
+    let (queues, details) = (counted(&state, &who).await?, params.is_on("details"));
     json::of(&queues.iter().map(|(queue, counts)| view(queue, *counts, details)).collect::<Vec<_>>())
 }
 
@@ -56,13 +55,13 @@ pub async fn counted(state: &State, who: &Who) -> Result<Vec<(Queue, Counts)>, S
 }
 
 pub fn view(queue: &Queue, counts: Counts, details: bool) -> wire::Queue {
-    let as_stored =
-        |value: Option<&bson::Bson>| value.map_or(Value::Null, |value| json::from_bson(value, Dates::Text));
+    let stored =
+        |name: &str| queue.rest.get(name).map_or(Value::Null, |value| json::from_bson(value, Dates::Text));
     wire::Queue {
         id: queue.id.to_string(),
-        name: as_stored(queue.name.as_ref()),
-        plugin: as_stored(queue.plugin.as_ref()),
-        threads: as_stored(queue.threads.as_ref().map(|threads| &threads.0)),
+        name: stored("name"),
+        plugin: stored("plugin"),
+        threads: stored("threads"),
         queued: counts.queued,
         running: counts.running,
         completed: counts.completed,
@@ -76,14 +75,13 @@ pub fn view(queue: &Queue, counts: Counts, details: bool) -> wire::Queue {
 /// `failed`, `others_ended` and `others_failed`, and `p`, how probable that is by chance alone. Browsers get a page.
 #[utoipa::path(
     get, path = "/queues/{queue}", tag = "queues", operation_id = "getQueue",
-    params(QueuePath, Details),
+    params(Details),
     responses(
         (status = 200, description = "The queue; a page if `Accept` asks for HTML.", body = wire::Queue, content_type = JSON_OR_PAGE),
-        (status = 404, description = "There is no such queue."),
     ),
 )]
 pub async fn get(state: Data<State>, named: NamedQueue, Lenient(params): Lenient) -> Answer {
-    let (queue, details) = (find(&state, &named).await?, wants_details(&params));
+    let (queue, details) = (find(&state, &named).await?, params.is_on("details"));
     let counts = state.counts.of(&state.store, vec![queue.id]).await?;
     let counts = counts.get(&queue.id).copied().unwrap_or_default();
     let mut view = view(&queue, counts, details);
@@ -129,21 +127,14 @@ pub async fn find(state: &State, named: &NamedQueue) -> Result<Queue, HttpError>
     ),
 )]
 pub async fn create(state: Data<State>, who: Who, params: Params) -> Answer {
-    redirect::or_page(redirect::is_form(&params), store(&state, &who, &params).await)
-}
-
-/// What people are told where programs get the structures of Perl's driver.
-pub const NAME_TAKEN: &str = "there is a queue with this name already";
-
-async fn store(state: &State, who: &Who, params: &Params) -> Answer {
-    let (name, plugin) = checked(params)?;
+    let (name, plugin) = checked(&params)?;
     state.check_plugin("Unknown plugin", plugin).await?;
     let mut fields = doc! { "name": json::to_bson(name), "plugin": json::to_bson(plugin) };
-    fields.extend(settings(params)?);
+    fields.extend(settings(&params)?);
     let id = new_queue_id();
-    let created = changes::create_queue(state, who, id, fields).await;
+    let created = changes::create_queue(&state, &who, id, fields).await;
     created.map_err(|error| match error.write_failure() {
-        Some(failure) if failure.is_duplicate_key() && redirect::is_form(params) => {
+        Some(failure) if failure.is_duplicate_key() && redirect::is_form(&params) => {
             HttpError::bad_request(NAME_TAKEN)
         }
         Some(failure) if failure.is_duplicate_key() => {
@@ -152,8 +143,11 @@ async fn store(state: &State, who: &Who, params: &Params) -> Answer {
         }
         _ => error.into(),
     })?;
-    redirect::answer(params, json::ok(&legacy::created_queue(id.0)))
+    redirect::answer(&params, json::ok(&legacy::created_queue(id.0)))
 }
+
+/// What people are told where programs get the structures of Perl's driver.
+pub const NAME_TAKEN: &str = "there is a queue with this name already";
 
 fn checked(params: &Params) -> Result<(&Value, &Value), HttpError> {
     let given = |name: &str| params.fields.get(name).filter(|value| legacy::is_true(Some(value)));
@@ -183,7 +177,6 @@ fn settings(params: &Params) -> Result<Document, HttpError> {
 /// Deletes a queue. Its tasks stay.
 #[utoipa::path(
     delete, path = "/queues/{queue}", tag = "queues", operation_id = "deleteQueue",
-    params(QueuePath),
     responses(
         (status = 200, description = "Deleted.", body = DeleteResult),
         (status = 400, description = "There is no such queue."),
@@ -211,18 +204,19 @@ pub const GROUPS_SHOWN: usize = 100;
 /// has no name. Browsers get a page.
 #[utoipa::path(
     get, path = "/queues/{queue}/groups", tag = "queues", operation_id = "listGroups",
-    params(QueuePath, GroupSearch),
+    params(GroupSearch),
     responses(
         (status = 200, description = "The groups; a page if `Accept` asks for HTML.", body = QueueGroups, content_type = JSON_OR_PAGE),
         (status = 400, description = "An option is wrong."),
         (status = 404, description = "There is no such queue."),
+        OfRead,
     ),
 )]
 pub async fn list_groups(state: Data<State>, named: NamedQueue, params: Params) -> Answer {
     let filter = group_filter(&params)?;
     let queue = find(&state, &named).await?;
     let page = state.store.queue_groups(&queue, &filter).await?;
-    json::of(&groups_view(&queue, &page))
+    json::of(&groups_view(&queue, page))
 }
 
 pub fn group_filter(params: &Params) -> Result<GroupFilter, HttpError> {
@@ -232,18 +226,18 @@ pub fn group_filter(params: &Params) -> Result<GroupFilter, HttpError> {
     Ok(GroupFilter { after, prefix, waiting, limit: limit.unwrap_or(GROUPS_SHOWN) })
 }
 
-fn groups_view(queue: &Queue, page: &GroupPage) -> QueueGroups {
-    let (waiting, more_waiting) = counted_amount(page.waiting);
+fn groups_view(queue: &Queue, page: GroupPage) -> QueueGroups {
+    let (waiting, more_waiting) = page.waiting.parts();
     let settings = Settings::of(queue);
     QueueGroups {
-        groups: page.rows.iter().map(group_row).collect(),
         next: page.rows.last().filter(|_| page.more).map(|row| row.group.clone()),
+        groups: page.rows,
         waiting,
         more_waiting,
-        round: page.turns.round,
-        last: page.turns.last.clone(),
+        round: page.round,
+        last: page.last,
         policy: fields::policy(queue).to_owned(),
-        share: fields::share(&settings).to_owned(),
+        share: settings.share.as_str().to_owned(),
         scheme: settings.scheme.as_ref().map(|scheme| scheme.times().to_vec()),
         group_threads: settings.group_threads,
         half_life: settings.half_life().as_secs_f64(),
@@ -251,39 +245,15 @@ fn groups_view(queue: &Queue, page: &GroupPage) -> QueueGroups {
     }
 }
 
-fn group_row(row: &GroupRow) -> QueueGroup {
-    let (waiting, more_waiting) = counted_amount(row.waiting);
-    QueueGroup {
-        group: row.group.clone(),
-        waiting,
-        more_waiting,
-        running: row.running,
-        started: row.started,
-        finished: row.finished,
-        used: row.used,
-        weight: row.weight,
-        started_ago: row.since_start.map(|since| since.as_secs_f64()),
-        turn_in: row.turn_in,
-        why: row.why.to_string(),
-    }
-}
-
-/// A number, and whether there are more.
-fn counted_amount(amount: Amount) -> (u64, bool) {
-    match amount {
-        Amount::Exactly(number) => (number, false),
-        Amount::MoreThan(number) => (number, true),
-    }
-}
-
 /// The attempts of a queue that were recorded, the latest first. `GET /tasks/{id}/bundle` with `.attempt` has what is known of each.
 #[utoipa::path(
     get, path = "/queues/{queue}/recordings", tag = "queues", operation_id = "listRecordings",
-    params(QueuePath, RecordingSearch),
+    params(RecordingSearch),
     responses(
         (status = 200, description = "The attempts; none if nothing is recorded.", body = Vec<RecordedAttempt>),
         (status = 400, description = "The option is wrong."),
         (status = 404, description = "There is no such queue."),
+        OfRead,
     ),
 )]
 pub async fn list_recordings(state: Data<State>, named: NamedQueue, params: Params) -> Answer {
@@ -306,7 +276,8 @@ fn recording_view(found: &recordings::RecordedAttempt) -> RecordedAttempt {
 #[cfg(test)]
 mod tests {
     use bson::oid::ObjectId;
-    use disbatch_core::fair::{Turns, Why};
+    use disbatch_core::counters::count::Amount;
+    use disbatch_wire::queues::QueueGroup;
 
     use super::*;
 
@@ -350,21 +321,22 @@ mod tests {
     fn groups_are_told_with_what_applies_to_them() {
         let queue = doc! { "_id": ObjectId::new(), "policy": "fair", "scheme": [2, 1] };
         let queue: Queue = bson::deserialize_from_document(queue).unwrap();
-        let ann = GroupRow {
+        let ann = QueueGroup {
             group: "acme/ann".to_owned(),
-            waiting: Amount::MoreThan(1_000),
+            waiting: 1_000,
+            more_waiting: true,
             running: 2,
             started: 9,
             finished: 7,
             used: 1.5,
             weight: 3,
-            since_start: None,
+            started_ago: None,
             turn_in: Some(1),
-            why: Why::After(1),
+            why: "1 turn comes before its next one".to_owned(),
         };
-        let turns = Turns { round: 4, last: Some("zoe".to_owned()) };
-        let page = GroupPage { rows: vec![ann], more: true, waiting: Amount::Exactly(5), turns };
-        let view = serde_json::to_value(groups_view(&queue, &page)).unwrap();
+        let (waiting, last) = (Amount::Exactly(5), Some("zoe".to_owned()));
+        let page = GroupPage { rows: vec![ann], more: true, waiting, round: 4, last };
+        let view = serde_json::to_value(groups_view(&queue, page)).unwrap();
         let told = ["next", "waiting", "round", "last", "policy"].map(|name| view[name].clone());
         assert_eq!(told, [json!("acme/ann"), json!(5), json!(4), json!("zoe"), json!("fair")]);
         let expected = json!({

@@ -41,20 +41,21 @@ pub fn see(path: &str) -> HttpResponse {
 
 /// The way to the page `next` when something is done, or the error as a page: for forms that have one place to lead to.
 pub fn lead<T>(done: Result<T, HttpError>, next: &str) -> Answer {
-    or_page(true, done.map(|_| see(next)))
+    as_page(done.map(|_| see(next)))
 }
 
-/// What was done, for programs; for a page's form, the way to the next page, or the error as one.
-pub fn reply<T: Serialize>(params: &Params, done: Result<T, HttpError>) -> Answer {
-    or_page(is_form(params), done.and_then(|done| answer(params, json::of(&done)?)))
+/// What was done, for programs; for a page's form, the way to the next page.
+pub fn reply(params: &Params, done: &impl Serialize) -> Answer {
+    answer(params, json::of(done)?)
 }
 
-/// `answer`, with its error as a page for a page's form.
+/// `answer`, with its error as a page where a page's form asks. Most routes see to that, see `Place::form`.
 pub fn or_page(is_form: bool, answer: Answer) -> Answer {
-    match answer {
-        Err(error) if is_form => Ok(ui::failed(&error)),
-        other => other,
-    }
+    if is_form { as_page(answer) } else { answer }
+}
+
+pub fn as_page(answer: Answer) -> Answer {
+    answer.or_else(|error| Ok(ui::failed(&error)))
 }
 
 /// A path here, and not `//elsewhere` or `/\elsewhere`, which browsers take for another server.

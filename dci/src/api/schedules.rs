@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::access::{NamedSchedule, Who, may_change_schedule, no_such_schedule};
 use crate::api::{Answer, redirect};
 use crate::error::HttpError;
-use crate::openapi::{JSON_OR_FORM, JSON_OR_PAGE, OfSearch, SchedulePath};
+use crate::openapi::{JSON_OR_FORM, JSON_OR_PAGE};
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::schedules::form;
@@ -29,7 +29,6 @@ const TRIES: usize = 5;
     responses(
         (status = 200, description = "The schedules; a page if `Accept` asks for HTML.", body = Vec<Schedule>, content_type = JSON_OR_PAGE),
         (status = 400, description = "A parameter makes no sense."),
-        OfSearch,
     ),
 )]
 pub async fn list(state: Data<State>, who: Who, params: Params) -> Answer {
@@ -47,10 +46,8 @@ pub async fn list(state: Data<State>, who: Who, params: Params) -> Answer {
 /// One schedule, by name or id. Browsers get a page.
 #[utoipa::path(
     get, path = "/schedules/{id}", tag = "schedules", operation_id = "getSchedule",
-    params(SchedulePath),
     responses(
         (status = 200, description = "The schedule; a page if `Accept` asks for HTML.", body = Schedule, content_type = JSON_OR_PAGE),
-        (status = 404, description = "There is no such schedule."),
     ),
 )]
 pub async fn get(state: Data<State>, named: NamedSchedule) -> Answer {
@@ -85,11 +82,8 @@ pub async fn create(state: Data<State>, who: Who, mut params: Params) -> Answer 
     if let Some(Value::String(then)) = params.options.get_mut("then") {
         *then = then.replace("{id}", &id);
     }
-    let answer = async {
-        let told = json::value_of(&told(&state, &schedule).await?)?;
-        redirect::answer(&params, json::made(StatusCode::CREATED, &format!("/schedules/{id}"), &told))
-    };
-    redirect::or_page(redirect::is_form(&params), answer.await)
+    let told = json::value_of(&told(&state, &schedule).await?)?;
+    redirect::answer(&params, json::made(StatusCode::CREATED, &format!("/schedules/{id}"), &told))
 }
 
 /// Changes a schedule. What is not given stays; null, or an empty field of a form, takes a field back to its default. Keys
@@ -98,7 +92,6 @@ pub async fn create(state: Data<State>, who: Who, mut params: Params) -> Answer 
 /// For operators of the queue, and for submitters who have made the schedule.
 #[utoipa::path(
     post, path = "/schedules/{id}", tag = "schedules", operation_id = "updateSchedule",
-    params(SchedulePath),
     request_body(content = ScheduleChange, content_type = JSON_OR_FORM),
     responses(
         (status = 200, description = "Changed.", body = Schedule),
@@ -114,10 +107,7 @@ pub async fn update(state: Data<State>, who: Who, named: NamedSchedule, params: 
             let schedule = schedules::find(&state, &named).await.ok();
             Ok(ui::page(form::again(&state, &who, &params, schedule.as_ref(), Some(&error)).await))
         }
-        changed => {
-            let told = async { told(&state, &changed?).await };
-            redirect::reply(&params, told.await)
-        }
+        changed => redirect::reply(&params, &told(&state, &changed?).await?),
     }
 }
 
@@ -126,7 +116,6 @@ pub async fn update(state: Data<State>, who: Who, named: NamedSchedule, params: 
 /// For operators of the queue, and for submitters who have made the schedule.
 #[utoipa::path(
     delete, path = "/schedules/{id}", tag = "schedules", operation_id = "deleteSchedule",
-    params(SchedulePath),
     responses(
         (status = 200, description = "Deleted.", body = ScheduleDeleted),
         (status = 404, description = "There is no such schedule."),
@@ -154,14 +143,10 @@ pub async fn delete_by_form(state: Data<State>, who: Who, named: NamedSchedule) 
 /// For operators of the queue, and for submitters who have made the schedule.
 #[utoipa::path(
     post, path = "/schedules/{id}/pause", tag = "schedules", operation_id = "pauseSchedule",
-    params(("id" = String, Path, description = "Its id, or its name.", example = "nightly")),
-    responses(
-        (status = 200, description = "It is paused.", body = Schedule),
-        (status = 404, description = "There is no such schedule."),
-    ),
+    responses((status = 200, description = "It is paused.", body = Schedule)),
 )]
 pub async fn pause(state: Data<State>, who: Who, named: NamedSchedule, params: Params) -> Answer {
-    redirect::reply(&params, set_paused(&state, &who, &named, &params, true).await)
+    redirect::reply(&params, &set_paused(&state, &who, &named, &params, true).await?)
 }
 
 /// Has a schedule make tasks by itself again. The times that have passed meanwhile are not made up for.
@@ -169,14 +154,10 @@ pub async fn pause(state: Data<State>, who: Who, named: NamedSchedule, params: P
 /// For operators of the queue, and for submitters who have made the schedule.
 #[utoipa::path(
     post, path = "/schedules/{id}/resume", tag = "schedules", operation_id = "resumeSchedule",
-    params(("id" = String, Path, description = "Its id, or its name.", example = "nightly")),
-    responses(
-        (status = 200, description = "It is not paused.", body = Schedule),
-        (status = 404, description = "There is no such schedule."),
-    ),
+    responses((status = 200, description = "It is not paused.", body = Schedule)),
 )]
 pub async fn resume(state: Data<State>, who: Who, named: NamedSchedule, params: Params) -> Answer {
-    redirect::reply(&params, set_paused(&state, &who, &named, &params, false).await)
+    redirect::reply(&params, &set_paused(&state, &who, &named, &params, false).await?)
 }
 
 /// A schedule as clients see it, with the name of its queue.
@@ -316,7 +297,11 @@ mod tests {
         let state = state(&database);
         let [mail, reports] = ["mail", "reports"].map(|name| (QueueId(ObjectId::new()), name));
         for (id, name) in [mail, reports] {
-            state.store.create_queue(id, name.into(), "My::Plugin".into()).await.unwrap();
+            state
+                .store
+                .insert_queue(bson::doc! { "_id": id, "name": name, "plugin": "My::Plugin" })
+                .await
+                .unwrap();
         }
         let anybody = || Who::anybody("10.0.0.1".to_owned());
         let grant = Grant { scope: Scope::Queue(mail.0), role: Role::Submitter };

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use crate::api::Answer;
 use crate::error::HttpError;
 use crate::openapi::{JSON_OR_PAGE, OfAnybody, OfFixed};
-use crate::params::{Lenient, wants_details};
+use crate::params::Lenient;
 use crate::state::{Extension, State};
 use crate::ui::VERSION;
 use crate::{doctor, json, ui};
@@ -100,7 +100,7 @@ pub async fn info(state: Data<State>) -> HttpResponse {
 )]
 pub async fn plugins(state: Data<State>, Lenient(params): Lenient) -> Answer {
     let plugins = state.catalogue().await?;
-    let details = wants_details(&params);
+    let details = params.is_on("details");
     let listed = |name: &String| {
         if !details {
             return ListedPlugin::Name(name.clone());

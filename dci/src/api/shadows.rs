@@ -8,7 +8,7 @@ use disbatch_wire::queues::{ShadowDifference, ShadowPair, ShadowSearch, Shadows}
 use crate::access::{NamedQueue, Who};
 use crate::api::{Answer, queues};
 use crate::error::HttpError;
-use crate::openapi::{JSON_OR_PAGE, QueuePath};
+use crate::openapi::{JSON_OR_PAGE, OfRead};
 use crate::params::Params;
 use crate::shadows::{Compared, Verdict};
 use crate::state::State;
@@ -26,11 +26,12 @@ pub struct Comparisons {
 /// How the latest tasks of a queue compare with their shadows: those that ran a second time in another queue. Browsers get a page.
 #[utoipa::path(
     get, path = "/queues/{queue}/shadow", tag = "queues", operation_id = "compareShadows",
-    params(QueuePath, ShadowSearch),
+    params(ShadowSearch),
     responses(
         (status = 200, description = "The comparison; a page if `Accept` asks for HTML.", body = Shadows, content_type = JSON_OR_PAGE),
         (status = 400, description = "The option is wrong."),
         (status = 404, description = "There is no such queue."),
+        OfRead,
     ),
 )]
 pub async fn handle(state: Data<State>, who: Who, named: NamedQueue, params: Params) -> Answer {

@@ -55,11 +55,7 @@ pub async fn render(state: Data<State>) -> Rendered {
 /// One subscription.
 #[utoipa::path(
     get, path = "/subscriptions/{name}", tag = "notifications", operation_id = "getSubscription",
-    params(("name" = String, Path, description = "Its name.", example = "night imports")),
-    responses(
-        (status = 200, description = "The subscription.", body = Subscription),
-        (status = 404, description = "There is no such subscription."),
-    ),
+    responses((status = 200, description = "The subscription.", body = Subscription)),
 )]
 pub async fn get(state: Data<State>, name: Path<String>) -> Answer {
     json::of(&one(&state, &name).await?)
@@ -69,7 +65,6 @@ pub async fn get(state: Data<State>, name: Path<String>) -> Answer {
 /// was switched off begins anew.
 #[utoipa::path(
     post, path = "/subscriptions/{name}", tag = "notifications", operation_id = "setSubscription",
-    params(("name" = String, Path, description = "Its name.", example = "night imports")),
     request_body(content = SubscriptionSettings, content_type = JSON_OR_FORM),
     responses(
         (status = 200, description = "Stored.", body = Subscription),
@@ -78,7 +73,7 @@ pub async fn get(state: Data<State>, name: Path<String>) -> Answer {
     ),
 )]
 pub async fn set(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {
-    redirect::reply(&params, store(&state, &who, name.into_inner(), &params).await)
+    redirect::reply(&params, &store(&state, &who, name.into_inner(), &params).await?)
 }
 
 /// Makes or changes the subscription that a form names.
@@ -100,7 +95,6 @@ pub async fn set_by_form(state: Data<State>, who: Who, mut params: Params) -> An
 /// Deletes a subscription. What was noted and is not told yet never is; messages that are tasks already are delivered.
 #[utoipa::path(
     delete, path = "/subscriptions/{name}", tag = "notifications", operation_id = "deleteSubscription",
-    params(("name" = String, Path, description = "Its name.", example = "night imports")),
     responses(
         (status = 200, description = "Deleted.", body = SubscriptionDeleted),
         (status = 404, description = "There is no such subscription."),
@@ -113,7 +107,6 @@ pub async fn delete(state: Data<State>, who: Who, name: Path<String>) -> Answer 
 /// Deletes a subscription, and leads to the list of subscriptions. HTML forms know no `DELETE`.
 #[utoipa::path(
     post, path = "/ui/subscriptions/{name}/delete", tag = "service", operation_id = "deleteSubscriptionByForm",
-    params(("name" = String, Path, description = "Its name.", example = "night imports")),
     responses(
         (status = 303, description = "Deleted; the list of subscriptions is next."),
         (status = 404, description = "There is no such subscription. A page, unless it is the gate that refuses.",
@@ -128,20 +121,14 @@ pub async fn delete_by_form(state: Data<State>, who: Who, name: Path<String>) ->
 /// the task that delivers it.
 #[utoipa::path(
     post, path = "/subscriptions/{name}/test", tag = "notifications", operation_id = "testSubscription",
-    params(("name" = String, Path, description = "Its name.", example = "night imports")),
-    responses(
-        (status = 200, description = "The task that delivers it is made.", body = SubscriptionTest),
-        (status = 404, description = "There is no such subscription."),
-    ),
+    responses((status = 200, description = "The task that delivers it is made.", body = SubscriptionTest)),
 )]
 pub async fn test(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {
-    match send_test(&state, &who, &name).await {
-        Ok(task) if redirect::is_form(&params) => Ok(redirect::see(&format!("/tasks/{task}"))),
-        sent => redirect::or_page(
-            redirect::is_form(&params),
-            sent.and_then(|task| json::of(&SubscriptionTest { task })),
-        ),
+    let task = send_test(&state, &who, &name).await?;
+    if redirect::is_form(&params) {
+        return Ok(redirect::see(&format!("/tasks/{task}")));
     }
+    json::of(&SubscriptionTest { task })
 }
 
 async fn send_test(state: &State, who: &Who, name: &str) -> Result<String, HttpError> {

@@ -17,7 +17,7 @@ use crate::access::{Sight, Who};
 use crate::api::{Answer, task_actions, tasks};
 use crate::error::HttpError;
 use crate::json::Dates;
-use crate::openapi::{Attempt, JSON_OR_PAGE, OfSearch, OneTask, Output, OutputRange, Task, WaitAnswer};
+use crate::openapi::{Attempt, JSON_OR_PAGE, OneTask, Output, OutputRange, Task, WaitAnswer};
 use crate::params::{Lenient, Params};
 use crate::query::{self, Shape};
 use crate::state::State;
@@ -27,7 +27,7 @@ use crate::{bundle, gates, json, legacy, raw, rows, values};
 /// with `.details`, JSON has also how it was run.
 #[utoipa::path(
     get, path = "/tasks/{id}", tag = "tasks", operation_id = "getTask",
-    params(("id" = String, Path, description = "Its id."), OneTask),
+    params(OneTask),
     responses(
         (status = 200, description = "The task; a page if `Accept` asks for HTML.", body = Task, content_type = JSON_OR_PAGE),
         (status = 404, description = "There is no such task.", content_type = JSON_OR_PAGE),
@@ -79,10 +79,7 @@ async fn look_up(state: &State, id: &str) -> Result<Document, HttpError> {
         (".epoch" = Option<bool>, Query, description = "Times as seconds since 1970."),
         (".pretty" = Option<bool>, Query, description = "Over many lines."),
     ),
-    responses(
-        (status = 200, description = "The attempts; none if it was tried once.", body = Vec<Attempt>),
-        (status = 404, description = "There is no such task."),
-    ),
+    responses((status = 200, description = "The attempts; none if it was tried once.", body = Vec<Attempt>)),
 )]
 pub async fn attempts(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
     let attempts = state.store.list_attempts(task_actions::task_id(&id)?).await?;
@@ -124,7 +121,6 @@ const LONGEST: i64 = 600;
         (status = 200, description = "Where it stands, or with `.fields` these.", body = WaitAnswer),
         (status = 400, description = "An option is wrong."),
         (status = 404, description = "There is no such task, or it was deleted meanwhile."),
-        OfSearch,
     ),
 )]
 pub async fn wait(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
@@ -191,7 +187,7 @@ fn timeout(options: &WaitOptions) -> Result<Duration, HttpError> {
 
 fn waited(seen: &Observed, changed: bool) -> Waited {
     let task = &seen.task;
-    let mtime = task.mtime.as_ref().map_or(&Bson::Null, |mtime| &mtime.0);
+    let mtime = task.mtime.as_ref().unwrap_or(&Bson::Null);
     let progress = seen.progress().map(|progress| json::from_document(progress, Dates::Text));
     Waited {
         id: task.id.to_string(),
@@ -215,7 +211,7 @@ fn waited(seen: &Observed, changed: bool) -> Waited {
 #[utoipa::path(
     get, path = "/tasks/{id}/stdout", tag = "tasks", operation_id = "getStdout",
     params(("id" = String, Path, description = "The task's id."), OutputOptions, OutputRange),
-    responses(Output, OfSearch),
+    responses(Output),
 )]
 pub async fn stdout(request: HttpRequest, state: Data<State>, id: Path<String>, params: Params) -> Answer {
     raw::respond(&request, state, &id, &params, StreamName::Stdout).await
@@ -225,7 +221,7 @@ pub async fn stdout(request: HttpRequest, state: Data<State>, id: Path<String>, 
 #[utoipa::path(
     get, path = "/tasks/{id}/stderr", tag = "tasks", operation_id = "getStderr",
     params(("id" = String, Path, description = "The task's id."), OutputOptions, OutputRange),
-    responses(Output, OfSearch),
+    responses(Output),
 )]
 pub async fn stderr(request: HttpRequest, state: Data<State>, id: Path<String>, params: Params) -> Answer {
     raw::respond(&request, state, &id, &params, StreamName::Stderr).await
@@ -241,7 +237,6 @@ pub async fn stderr(request: HttpRequest, state: Data<State>, id: Path<String>, 
         (status = 400, description = "The option is wrong."),
         (status = 404, description = "There is no such task, or no such attempt."),
         (status = 409, description = "The attempt is not over."),
-        OfSearch,
     ),
 )]
 pub async fn bundle(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {

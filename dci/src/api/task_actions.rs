@@ -39,48 +39,41 @@ pub fn wrong_state(status: Status, what: &str) -> HttpError {
 /// grace with SIGKILL. One that a web service works on ends, and the service is told so when it calls back.
 #[utoipa::path(
     post, path = "/tasks/{id}/cancel", tag = "tasks", operation_id = "cancelTask",
-    params(("id" = String, Path, description = "Its id.")),
     request_body(content = Reason, content_type = JSON_OR_FORM),
     responses(
         (status = 200, description = "Cancelled, or asked to end.", body = CancelResult),
         (status = 400, description = "A parameter is wrong."),
-        (status = 404, description = "There is no such task."),
         (status = 409, description = "It has ended."),
     ),
 )]
 pub async fn cancel_task(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
-    redirect::reply(&params, cancel(&state, &who, &id, &params).await)
-}
-
-async fn cancel(state: &State, who: &Who, id: &str, params: &Params) -> Result<CancelResult, HttpError> {
-    let task = task_id(id)?;
+    let task = task_id(&id)?;
     let Reason { reason } = params.given()?;
-    let (status, outcome) = match changes::cancel_task(state, who, task, reason.text()).await? {
+    let (status, outcome) = match changes::cancel_task(&state, &who, task, reason.text()).await? {
         Cancelled::Cancelled => (Status::Cancelled, "cancelled"),
         Cancelled::Requested => (Status::Running, "requested"),
         Cancelled::Terminated => (Status::Terminated, "terminated"),
         Cancelled::Ended(status) => return Err(wrong_state(status, "has ended")),
-        Cancelled::NoSuchTask => return Err(not_found(id)),
+        Cancelled::NoSuchTask => return Err(not_found(&id)),
     };
-    Ok(CancelResult { id: task.to_string(), status: status.code(), outcome: outcome.to_owned() })
+    let (status, outcome) = (status.code(), outcome.to_owned());
+    redirect::reply(&params, &CancelResult { id: task.to_string(), status, outcome })
 }
 
 /// Queues a task again that has ended. What came out of it is kept: see `GET /tasks/{id}/attempts`. A deferred task is queued at
 /// once, before its time. Of an archived task a new one like it is made, whose id is in the answer.
 #[utoipa::path(
     post, path = "/tasks/{id}/retry", tag = "tasks", operation_id = "retryTask",
-    params(("id" = String, Path, description = "Its id.")),
     request_body(content = Reason, content_type = JSON_OR_FORM),
     responses(
         (status = 200, description = "Queued again.", body = RetryResult),
         (status = 400, description = "A parameter is wrong."),
-        (status = 404, description = "There is no such task."),
         (status = 409, description = "It has not ended and is not deferred; its queue is gone or accepts no tasks, if it is archived; the \
             inbox has refused it; or a task with the same unique key has not (`task` is its id)."),
     ),
 )]
 pub async fn retry_task(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
-    redirect::reply(&params, retry(&state, &who, &id, &params).await)
+    redirect::reply(&params, &retry(&state, &who, &id, &params).await?)
 }
 
 async fn retry(state: &State, who: &Who, id: &str, params: &Params) -> Result<RetryResult, HttpError> {
@@ -154,7 +147,6 @@ const NAMED: usize = 10;
 /// is to wait for it again. What came out so far is kept as earlier attempts.
 #[utoipa::path(
     post, path = "/tasks/{id}/rerun", tag = "tasks", operation_id = "rerunTask",
-    params(("id" = String, Path, description = "Its id.")),
     request_body(content = Rerun, content_type = JSON_OR_FORM),
     responses(
         (status = 200, description = "It runs again.", body = RerunResult),
@@ -165,34 +157,31 @@ const NAMED: usize = 10;
     ),
 )]
 pub async fn rerun_task(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
-    redirect::reply(&params, rerun(&state, &who, &id, &params).await)
-}
-
-async fn rerun(state: &State, who: &Who, id: &str, params: &Params) -> Result<RerunResult, HttpError> {
-    let task_id = task_id(id)?;
+    let task_id = task_id(&id)?;
     let wanted: Rerun = params.given()?;
     let downstream = downstream(wanted.downstream)?;
-    let task = state.store.find_task(task_id).await?.ok_or_else(|| not_found(id))?;
+    let task = state.store.find_task(task_id).await?.ok_or_else(|| not_found(&id))?;
     let with = match &wanted.params.0 {
-        Some(value) => Some(new_params(state, &task, value).await?),
+        Some(value) => Some(new_params(&state, &task, value).await?),
         None => None,
     };
     let plan = state.store.plan_rerun(task_id, downstream).await?;
-    check(state, who, &plan).await?;
-    let rerun = changes::rerun_task(state, who, (&task, with), plan, wanted.reason.text()).await?;
+    check(&state, &who, &plan).await?;
+    let rerun = changes::rerun_task(&state, &who, (&task, with), plan, wanted.reason.text()).await?;
     let status = match rerun.task {
         Some(Retried::Queued) => Status::Queued,
         Some(Retried::Blocked) => Status::Blocked,
         // Only what comes after it waits again.
         None => task.status,
-        Some(other) => return Err(refusal(id, other)),
+        Some(other) => return Err(refusal(&id, other)),
     };
-    Ok(RerunResult {
-        id: id.to_owned(),
+    let result = RerunResult {
+        id: id.into_inner(),
         status: status.code(),
         attempt: rerun.task.map(|_| task.attempt().unwrap_or(0).max(1) + 1),
         downstream: rerun.downstream.iter().map(ToString::to_string).collect(),
-    })
+    };
+    redirect::reply(&params, &result)
 }
 
 pub(super) fn downstream(Set(word): Set<Value>) -> Result<Downstream, HttpError> {
@@ -250,50 +239,40 @@ pub(super) async fn check(state: &State, who: &Who, plan: &Plan) -> Result<Vec<Q
 /// DENs within about a second.
 #[utoipa::path(
     post, path = "/tasks/{id}/priority", tag = "tasks", operation_id = "setTaskPriority",
-    params(("id" = String, Path, description = "Its id.")),
     request_body(content = NewPriority, content_type = JSON_OR_FORM),
     responses(
         (status = 200, description = "It has it.", body = PriorityResult),
         (status = 400, description = "A parameter is wrong."),
-        (status = 404, description = "There is no such task."),
         (status = 409, description = "It has started, or has ended."),
     ),
 )]
 pub async fn set_priority(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
-    redirect::reply(&params, set(&state, &who, &id, &params).await)
-}
-
-async fn set(state: &State, who: &Who, id: &str, params: &Params) -> Result<PriorityResult, HttpError> {
-    let task = task_id(id)?;
+    let task = task_id(&id)?;
     let NewPriority { priority, reason } = params.given()?;
     let missing = || HttpError::bad_request("priority is missing");
     let priority = values::priority("priority", &priority.ok_or_else(missing)?)?;
-    match changes::set_priority(state, who, task, priority, reason.text()).await? {
-        Prioritised::Set { .. } => Ok(PriorityResult { id: task.to_string(), priority }),
+    match changes::set_priority(&state, &who, task, priority, reason.text()).await? {
+        Prioritised::Set { .. } => {
+            redirect::reply(&params, &PriorityResult { id: task.to_string(), priority })
+        }
         Prioritised::NotWaiting(status) => Err(wrong_state(status, "does not wait any more")),
-        Prioritised::NoSuchTask => Err(not_found(id)),
+        Prioritised::NoSuchTask => Err(not_found(&id)),
     }
 }
 
 /// Moves a task that has ended to the archive. It is read as before; a retry makes a new task like it.
 #[utoipa::path(
     post, path = "/tasks/{id}/archive", tag = "tasks", operation_id = "archiveTask",
-    params(("id" = String, Path, description = "Its id.")),
     responses(
         (status = 200, description = "It is in the archive.", body = ArchiveResult),
         (status = 400, description = "There are parameters."),
-        (status = 404, description = "There is no such task."),
         (status = 409, description = "It has not ended; or others wait for it, and are told of its end within seconds."),
     ),
 )]
 pub async fn archive_task(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
-    redirect::reply(&params, archive(&state, &who, &id, &params).await)
-}
-
-async fn archive(state: &State, who: &Who, id: &str, params: &Params) -> Result<ArchiveResult, HttpError> {
-    let task = task_id(id)?;
+    let task = task_id(&id)?;
     params.only(&[])?;
-    let outcome = match changes::archive_task(state, who, task).await? {
+    let outcome = match changes::archive_task(&state, &who, task).await? {
         ArchivedOne::Archived => "archived",
         ArchivedOne::Before => "archived before",
         ArchivedOne::NotEnded(status) => return Err(wrong_state(status, "has not ended")),
@@ -302,7 +281,7 @@ async fn archive(state: &State, who: &Who, id: &str, params: &Params) -> Result<
                 "other tasks wait to be told of its end: try again in a few seconds",
             ));
         }
-        ArchivedOne::NoSuchTask => return Err(not_found(id)),
+        ArchivedOne::NoSuchTask => return Err(not_found(&id)),
     };
-    Ok(ArchiveResult { id: task.to_string(), outcome })
+    redirect::reply(&params, &ArchiveResult { id: task.to_string(), outcome })
 }

@@ -24,7 +24,7 @@ use crate::access::{Sight, Who};
 use crate::api::{Answer, create_tasks};
 use crate::error::HttpError;
 use crate::json::Dates;
-use crate::openapi::{ChosenTasks, JSON_OR_PAGE, OfSearch, TaskSearch, Tasks};
+use crate::openapi::{ChosenTasks, JSON_OR_PAGE, TaskSearch, Tasks};
 use crate::params::Params;
 use crate::query::{self, Listing, Shape};
 use crate::rows::view;
@@ -46,7 +46,6 @@ use crate::{counts, gates, json, options, rows, ui};
     responses(
         (status = 200, description = "What was found; a page if `Accept` asks for HTML.", body = Tasks, content_type = JSON_OR_PAGE),
         (status = 400, description = "A parameter is wrong or in no index, or everything was asked for.", content_type = JSON_OR_PAGE),
-        OfSearch,
     ),
 )]
 pub async fn list(state: Data<State>, who: Who, params: Params) -> Answer {
@@ -129,7 +128,6 @@ const MOST_BYTES: usize = 16 << 20;
     responses(
         (status = 200, description = "One for each id.", body = ChosenTasks),
         (status = 400, description = "An option is wrong."),
-        OfSearch,
     ),
 )]
 pub async fn query(state: Data<State>, who: Who, params: Params) -> Answer {

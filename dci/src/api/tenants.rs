@@ -5,13 +5,12 @@ use actix_web::web::{Data, Path};
 use askama::Template;
 use disbatch_core::audit::{Object, ObjectKind, Verb};
 use disbatch_core::store::Store;
-use disbatch_core::tenants::{LONGEST_NAME, Limits, Quota};
+use disbatch_core::tenants::{LONGEST_NAME, Quota};
 use disbatch_wire::options::field_names;
 use disbatch_wire::tenants::{Tenant, TenantDeleted, TenantLimits};
 use futures::{StreamExt, TryStreamExt};
 
 use crate::access::Who;
-use crate::admission::at_least;
 use crate::api::{Answer, redirect};
 use crate::error::HttpError;
 use crate::openapi::{JSON_OR_FORM, JSON_OR_PAGE};
@@ -41,7 +40,6 @@ pub async fn render(state: Data<State>) -> Rendered {
 /// What a tenant may take, and what it takes now. Numbers above 10,000 are told as 10,001.
 #[utoipa::path(
     get, path = "/tenants/{tenant}", tag = "admission", operation_id = "getTenant",
-    params(("tenant" = String, Path, description = "Its name.", example = "acme")),
     responses(
         (status = 200, description = "The tenant.", body = Tenant),
         (status = 404, description = "It has no limits, no queue, no task and no schedule."),
@@ -68,26 +66,20 @@ pub async fn get(state: Data<State>, name: Path<String>) -> Answer {
     ),
 )]
 pub async fn set(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {
-    let change = async {
-        let fits = (1..=LONGEST_NAME).contains(&name.chars().count()) && !name.chars().any(char::is_control);
-        if !fits {
-            return Err(HttpError::bad_request(format!(
-                "a tenant's name has 1 to {LONGEST_NAME} characters"
-            )));
-        }
-        let limits = json::document(&params.change::<TenantLimits>()?)?;
-        let (of, object) = (name.clone(), Object::with_name(ObjectKind::Tenant, name.clone()));
-        let set = |store: Store| async move { store.set_tenant(&of, limits).await };
-        changes::alter(&state, &who, (Verb::TenantSet, object), set).await?;
-        one(&state, &name).await
-    };
-    redirect::reply(&params, change.await)
+    let fits = (1..=LONGEST_NAME).contains(&name.chars().count()) && !name.chars().any(char::is_control);
+    if !fits {
+        return Err(HttpError::bad_request(format!("a tenant's name has 1 to {LONGEST_NAME} characters")));
+    }
+    let limits = json::document(&params.change::<TenantLimits>()?)?;
+    let (of, object) = (name.clone(), Object::with_name(ObjectKind::Tenant, name.clone()));
+    let set = |store: Store| async move { store.set_tenant(&of, limits).await };
+    changes::alter(&state, &who, (Verb::TenantSet, object), set).await?;
+    redirect::reply(&params, &one(&state, &name).await?)
 }
 
 /// Removes all limits of a tenant. Its queues, tasks and schedules stay.
 #[utoipa::path(
     delete, path = "/tenants/{tenant}", tag = "admission", operation_id = "deleteTenant",
-    params(("tenant" = String, Path, description = "Its name.", example = "acme")),
     responses(
         (status = 200, description = "Removed.", body = TenantDeleted),
         (status = 404, description = "It has no limits."),
@@ -100,7 +92,6 @@ pub async fn delete(state: Data<State>, who: Who, name: Path<String>) -> Answer 
 /// Removes the limits of a tenant, and leads to the list of tenants. HTML forms know no `DELETE`.
 #[utoipa::path(
     post, path = "/ui/tenants/{tenant}/delete", tag = "service", operation_id = "deleteTenantByForm",
-    params(("tenant" = String, Path, description = "Its name.", example = "acme")),
     responses(
         (status = 303, description = "Removed; the list of tenants is next."),
         (status = 404, description = "It has no limits. A page, unless it is the gate that refuses.", content_type = JSON_OR_PAGE),
@@ -122,8 +113,7 @@ fn no_tenant(name: &str) -> HttpError {
 }
 
 async fn all(state: &State) -> Result<Vec<Tenant>, HttpError> {
-    let names = state.store.list_tenants().await?.into_iter().map(|tenant| tenant.name);
-    futures::stream::iter(names)
+    futures::stream::iter(state.store.list_tenants().await?)
         .map(async |name| one(state, &name).await)
         .buffered(AT_ONCE)
         .try_collect()
@@ -132,18 +122,12 @@ async fn all(state: &State) -> Result<Vec<Tenant>, HttpError> {
 
 /// A tenant with what it takes, whether it has limits or not.
 async fn one(state: &State, name: &str) -> Result<Tenant, HttpError> {
-    let (found, usage) = futures::try_join!(state.store.find_tenant(name), state.store.tenant_usage(name))?;
-    let limits = found.map_or(Limits::default(), |tenant| tenant.limits);
+    let (limits, usage) = futures::try_join!(state.store.find_tenant(name), state.store.tenant_usage(name))?;
     Ok(Tenant {
-        tenant: name.to_owned(),
         max_queued: limits.get(Quota::Queued),
         max_per_day: limits.get(Quota::PerDay),
         max_schedules: limits.get(Quota::Schedules),
-        waiting: at_least(usage.waiting),
-        running: at_least(usage.running),
-        submitted_today: usage.today,
-        schedules: usage.schedules,
-        queues: usage.queues,
+        ..usage
     })
 }
 

@@ -7,9 +7,10 @@ use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use bson::{Bson, Document};
 use disbatch_core::accounts::Role;
-use disbatch_core::fair::LONGEST_HALF_LIFE;
+use disbatch_core::fair::{LONGEST_HALF_LIFE, Share};
 use disbatch_core::model::{
-    BEGAN, CANARY, CANARY_RETURNED, FILES, NODES, Policy, Queue, RECORD, SHADOW, Shadow, VERSION,
+    BEGAN, CANARY, CANARY_RETURNED, FILES, NODES, OnLostLease, OnOrphan, Policy, Queue, RECORD, SHADOW,
+    Shadow, Sort, VERSION,
 };
 use disbatch_core::node::Updated;
 use disbatch_core::tags::INDEX;
@@ -21,7 +22,7 @@ use crate::api::queues::NAME_TAKEN;
 use crate::api::{Answer, create_tasks, redirect};
 use crate::error::HttpError;
 use crate::json::Dates;
-use crate::openapi::{JSON_OR_FORM, QueueChange, QueuePath, UpdateResult};
+use crate::openapi::{JSON_OR_FORM, QueueChange, UpdateResult};
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::names::TITLE;
@@ -30,13 +31,15 @@ use crate::{changes, json, legacy, shadows, values};
 /// A template of titles has so many characters at most.
 const LONGEST_TITLE: usize = 200;
 
+/// Whether these may be changed as somebody wants it depends on the queue.
+const OF_THE_QUEUE: [&str; 6] = ["group_rate", "plugin", FILES, VERSION, CANARY, SHADOW];
+
 /// Changes a queue. `name`, `plugin` and `threads` are stored as given, text as text. All others can be unset with
 /// null, or with an empty field of a form: then the default applies. The parts of `backoff`, `canary`, `retention`, `record`, `shadow`, `nodes`, `rate` and
 /// `group_rate` may also be given one by one, as `backoff.base`: they take the place of all parts that there were. With the option
 /// `.was`, only what differs from it is changed, and only if nobody else has changed it meanwhile.
 #[utoipa::path(
     post, path = "/queues/{queue}", tag = "queues", operation_id = "updateQueue",
-    params(QueuePath),
     request_body(content = QueueChange, content_type = JSON_OR_FORM),
     responses(
         (status = 200, description = "Changed.", body = UpdateResult),
@@ -45,25 +48,22 @@ const LONGEST_TITLE: usize = 200;
     ),
 )]
 pub async fn handle(state: Data<State>, who: Who, named: NamedQueue, params: Params) -> Answer {
-    redirect::or_page(redirect::is_form(&params), change(&state, &who, &named, &params).await)
-}
-
-async fn change(state: &State, who: &Who, named: &NamedQueue, params: &Params) -> Answer {
-    let Some(seen) = seen(params)? else {
-        may(who, &params.fields.keys().map(String::as_str).collect::<Vec<_>>())?;
-        return update(state, who, named, (params, checked(params, &params.fields)?, Vec::new())).await;
+    let Some(seen) = seen(&params)? else {
+        may(&who, &params.fields.keys().map(String::as_str).collect::<Vec<_>>())?;
+        let fields = checked(&params, &params.fields)?;
+        return update(&state, &who, &named, None, (&params, fields, Vec::new())).await;
     };
-    let fields = checked(params, &params.fields)?;
+    let fields = checked(&params, &params.fields)?;
     let Some(queue) = state.store.find_queue(&named.selector).await? else {
-        return Err(no_queue(named, Updated { matched: 0, modified: 0 }));
+        return Err(no_queue(&named, Updated { matched: 0, modified: 0 }));
     };
-    let (fields, stored) = merged(params, &queue, fields, &seen)?;
+    let (fields, stored) = merged(&params, &queue, fields, &seen)?;
     if fields.is_empty() {
         let updated = Updated { matched: 1, modified: 0 };
-        return redirect::answer(params, json::ok(&legacy::update_result(updated)));
+        return redirect::answer(&params, json::ok(&legacy::update_result(updated)));
     }
-    may(who, &fields.keys().map(String::as_str).collect::<Vec<_>>())?;
-    update(state, who, &named.found(queue.id.0), (params, fields, stored)).await
+    may(&who, &fields.keys().map(String::as_str).collect::<Vec<_>>())?;
+    update(&state, &who, &named.found(queue.id.0), Some(queue), (&params, fields, stored)).await
 }
 
 /// What the client has seen, by the option `.was`, if it says so. A form has it as text.
@@ -90,7 +90,7 @@ fn merged(
 ) -> Result<(Document, Stored), HttpError> {
     let (mut changed, mut stored, mut overtaken) = (Document::new(), Vec::new(), Map::new());
     for (name, value) in fields {
-        let now = queue.stored(&name);
+        let now = queue.rest.get(&name);
         let shown = now.map(|now| json::from_bson(now, Dates::Text)).unwrap_or_default();
         // What makes no sense counts as not given.
         let known = value_of(params, &name, &shown).unwrap_or(Bson::Null);
@@ -142,23 +142,36 @@ fn may(who: &Who, fields: &[&str]) -> Result<(), HttpError> {
     Ok(())
 }
 
+/// `queue`: as it was read a moment ago, if it was.
 async fn update(
     state: &State,
     who: &Who,
     named: &NamedQueue,
-    (params, mut fields, stored): (&Params, Document, Vec<(String, Option<Bson>)>),
+    queue: Option<Queue>,
+    (params, mut fields, stored): (&Params, Document, Stored),
 ) -> Answer {
     if let Some(plugin) = params.fields.get("plugin").filter(|_| fields.contains_key("plugin")) {
         state.check_plugin("unknown plugin", plugin).await?;
     }
-    if fields.get("group_rate").is_some_and(|rate| *rate != Bson::Null)
-        && !has_groups(state, named, &fields).await?
-    {
+    // One that does not exist is refused by the update.
+    let queue = match queue {
+        None if fields.keys().any(|field| OF_THE_QUEUE.contains(&field.as_str())) => {
+            state.store.find_queue(&named.selector).await?
+        }
+        known => known,
+    };
+    let is_given = |field: &str| fields.get(field).is_some_and(|value| *value != Bson::Null);
+    if is_given("group_rate") && !has_groups(queue.as_ref(), &fields) {
         return Err(HttpError::bad_request("group_rate must be of a queue whose policy is \"fair\""));
     }
-    check_files(state, who, named, &fields).await?;
-    begin_canary(state, named, &mut fields).await?;
-    check_shadow(state, who, named, &fields).await?;
+    // Nobody has tasks take or make file sets who may not do that without them.
+    if let Some(queue) = queue.as_ref().filter(|_| is_given(FILES)) {
+        create_tasks::options::check_files_of_queue(who, fields.get(FILES), queue.tenant())?;
+    }
+    begin_canary(state, queue.as_ref(), &mut fields)?;
+    if let Some(queue) = queue {
+        check_shadow(state, who, queue, &fields).await?;
+    }
     let is_conditional = !stored.is_empty();
     let updated = changes::update_queue(state, who, named.selector.clone(), fields, stored).await;
     let updated = updated.map_err(|error| match error.write_failure() {
@@ -184,51 +197,31 @@ async fn update(
     redirect::answer(params, json::ok(&legacy::update_result(updated)))
 }
 
-/// Sees to it that nobody has tasks take or make file sets who may not do that without them. A queue that does not exist is for
-/// others to refuse.
-async fn check_files(
-    state: &State,
-    who: &Who,
-    named: &NamedQueue,
-    fields: &Document,
-) -> Result<(), HttpError> {
-    let wanted = fields.get(FILES).filter(|files| **files != Bson::Null);
-    if wanted.is_none() {
-        return Ok(());
-    }
-    let Some(queue) = state.store.find_queue(&named.selector).await? else { return Ok(()) };
-    create_tasks::options::check_files_of_queue(who, wanted, queue.tenant())
-}
-
-/// Sees to it that shadows have no effects. A queue that does not exist is for others to refuse.
+/// Sees to it that shadows have no effects.
 async fn check_shadow(
     state: &State,
     who: &Who,
-    named: &NamedQueue,
+    mut queue: Queue,
     fields: &Document,
 ) -> Result<(), HttpError> {
-    if !fields.contains_key(SHADOW) && !fields.contains_key("plugin") {
-        return Ok(());
-    }
-    let Some(mut queue) = state.store.find_queue(&named.selector).await? else { return Ok(()) };
     if let Some(plugin) = fields.get("plugin") {
         let plugin = json::from_bson(plugin, Dates::Text);
         Box::pin(shadows::check_of_shadow(state, &queue, &plugin)).await?;
     }
-    queue.rest.extend(fields.get(SHADOW).map(|shadow| (SHADOW.to_owned(), shadow.clone())));
-    match Shadow::of(&queue).filter(|_| fields.contains_key(SHADOW)) {
+    let Some(shadow) = fields.get(SHADOW) else { return Ok(()) };
+    queue.rest.insert(SHADOW, shadow.clone());
+    match Shadow::of(&queue) {
         Some(shadow) => Box::pin(shadows::check(state, who, &queue, &shadow)).await,
         None => Ok(()),
     }
 }
 
-/// Whether the queue will go by the groups of its tasks. One that does not exist is for others to refuse.
-async fn has_groups(state: &State, named: &NamedQueue, fields: &Document) -> Result<bool, HttpError> {
-    if let Some(policy) = fields.get("policy") {
-        return Ok(policy.as_str() == Some("fair"));
+/// Whether the queue will go by the groups of its tasks.
+fn has_groups(queue: Option<&Queue>, fields: &Document) -> bool {
+    match fields.get("policy") {
+        Some(policy) => policy.as_str() == Some("fair"),
+        None => queue.is_none_or(|queue| queue.policy() == Policy::Fair),
     }
-    let queue = state.store.find_queue(&named.selector).await?;
-    Ok(queue.is_none_or(|queue| queue.policy() == Policy::Fair))
 }
 
 /// The fields as they are stored; null for those that are to go.
@@ -302,9 +295,9 @@ fn gathered(fields: &Map<String, Value>) -> Result<Map<String, Value>, HttpError
 fn control_value(field: &str, value: &Value) -> Result<Bson, HttpError> {
     Ok(match field {
         "paused" | "accepting" => values::flag(field, value)?.into(),
-        "sort" => values::word(field, value, &["fifo", "lifo", "default"])?.into(),
-        "on_orphan" => values::word(field, value, &["fail", "requeue"])?.into(),
-        "on_lost_lease" => values::word(field, value, &["keep", "stop"])?.into(),
+        "sort" => values::word(field, value, &Sort::ALL.map(Sort::as_str))?.into(),
+        "on_orphan" => values::word(field, value, &OnOrphan::ALL.map(OnOrphan::as_str))?.into(),
+        "on_lost_lease" => values::word(field, value, &OnLostLease::ALL.map(OnLostLease::as_str))?.into(),
         "max_attempts" | "group_threads" => values::positive(field, value)?.into(),
         "backoff" => values::backoff(field, value)?.into(),
         "timeout" | "unleased_limit" => values::stored(values::some_seconds(field, value)?),
@@ -319,7 +312,7 @@ fn control_value(field: &str, value: &Value) -> Result<Bson, HttpError> {
         SHADOW => values::shadow(field, value)?.into(),
         "rate" | "group_rate" => values::rate(field, value)?.into(),
         "policy" => values::word(field, value, &["fifo", "lifo", "priority", "fair"])?.into(),
-        "share" => values::word(field, value, &["turns", "use"])?.into(),
+        "share" => values::word(field, value, &Share::ALL.map(Share::as_str))?.into(),
         "scheme" => values::scheme(field, value)?.times().to_vec().into(),
         "weights" => values::weights(field, value)?.into(),
         "half_life" => values::stored(half_life(field, value)?),
@@ -352,12 +345,11 @@ fn is_name(value: &Value) -> bool {
 
 /// Notes when a canary begins: it is told by that from those before, and its attempts are counted from then on. What has become of the last
 /// one is of no interest any more when a version is pinned or tried.
-async fn begin_canary(state: &State, named: &NamedQueue, fields: &mut Document) -> Result<(), HttpError> {
+fn begin_canary(state: &State, queue: Option<&Queue>, fields: &mut Document) -> Result<(), HttpError> {
     if !fields.contains_key(VERSION) && !fields.contains_key(CANARY) {
         return Ok(());
     }
-    let queue = state.store.find_queue(&named.selector).await?;
-    let stored = |name: &str| queue.as_ref().and_then(|queue| queue.stored(name));
+    let stored = |name: &str| queue.and_then(|queue| queue.rest.get(name));
     let pinned = fields.get(VERSION).or_else(|| stored(VERSION)).and_then(Bson::as_str).map(str::to_owned);
     let version_in = |canary: &Document| canary.get_str("version").ok().map(str::to_owned);
     fields.insert(CANARY_RETURNED, Bson::Null);

@@ -6,7 +6,7 @@ use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use bson::{Bson, Document, doc};
-use disbatch_core::model::{Moment, Queue, QueueId, Selector, TaskId};
+use disbatch_core::model::{Queue, QueueId, Selector, TaskId, date_time};
 use disbatch_core::queue::new_queue_id;
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::task::{TaskOptions, TaskQuery};
@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use crate::access::{Sight, Who};
 use crate::api::{Answer, create_tasks};
 use crate::error::HttpError;
-use crate::json::{self, Dates, date_text};
+use crate::json::{self, date_text};
 use crate::openapi::{
     CreateTasks, CreateTasksFromQuery, DeleteQueue, JSON_OR_FORM, QueueAttribute, SearchTasks, StartQueue,
 };
@@ -379,12 +379,11 @@ fn task_filter(
 
 /// A task as clients of Disbatch 3 see it, who see all: times in whole seconds since 1970, and as text.
 async fn view(store: &Store, task: Document, terse: bool, details: bool) -> Result<Value, StoreError> {
-    let shape =
-        Shape { count: false, single: false, full: true, terse, pretty: false, dates: Dates::Text, details };
+    let shape = Shape { full: true, terse, details, ..Shape::default() };
     let times = ["ctime", "mtime"].map(|name| (name, task.get(name).cloned().unwrap_or(Bson::Null)));
     let mut shown = rows::view(store, task, shape, &Sight::All).await?;
     for (name, stored) in times {
-        if let Some(at) = Moment(stored).get() {
+        if let Some(at) = date_time(&stored) {
             shown[name] = at.timestamp_millis().div_euclid(1000).into();
             shown[format!("{name}_str")] = date_text(at).into();
         }

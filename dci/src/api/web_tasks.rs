@@ -10,7 +10,7 @@ use crate::access::{NamedQueue, Sight, Who};
 use crate::api::{Answer, create_tasks};
 use crate::error::HttpError;
 use crate::json::Dates;
-use crate::openapi::{FromCollection, InsertManyResult, QueuePath, Search, TaskParams, Tasks};
+use crate::openapi::{FromCollection, InsertManyResult, Search, TaskParams, Tasks};
 use crate::params::{AnyJson, Params};
 use crate::query::{self, SEARCH_TIME, Shape};
 use crate::rows::view;
@@ -20,7 +20,6 @@ use crate::{arrays, counts, json, legacy, rows};
 /// Creates one task in the queue for each object of the array that is the body.
 #[utoipa::path(
     post, path = "/tasks/{queue}", tag = "Disbatch::Web::Tasks", operation_id = "createTasksInQueue",
-    params(QueuePath),
     request_body = TaskParams,
     responses(
         (status = 200, description = "Submitted.", body = InsertManyResult),
@@ -41,10 +40,7 @@ pub async fn create(state: Data<State>, who: Who, named: NamedQueue, body: AnyJs
 /// the pattern.
 #[utoipa::path(
     post, path = "/tasks/{queue}/{collection}", tag = "Disbatch::Web::Tasks", operation_id = "createTasksFromCollection",
-    params(
-        QueuePath,
-        ("collection" = String, Path, description = "The collection with one document for each task."),
-    ),
+    params(("collection" = String, Path, description = "The collection with one document for each task.")),
     request_body = FromCollection,
     responses(
         (status = 200, description = "Submitted.", body = InsertManyResult),
@@ -96,13 +92,12 @@ pub async fn search(state: Data<State>, params: Params) -> Answer {
         return Ok(json::ok(&json!({ "count": count })));
     }
     let shape = Shape {
-        count: false,
-        single: false,
         full: true,
         terse: !params.fields.contains_key("terse") || is_on("terse"),
         pretty: is_on("pretty"),
         dates: Dates::Epoch,
         details: params.is_on("details"),
+        ..Shape::default()
     };
     let mut tasks = state.store.stream_tasks(query).await.map_err(HttpError::from_search)?;
     let Some(first) = tasks.next().await else { return Ok(none(shape.pretty)) };

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{Document, doc};
 use disbatch_core::accounts::{Key, NewToken, PasswordHash, User, UserName, Visitor};
 use disbatch_core::audit::{Actor, AuditEntry, Object, ObjectKind, Verb, Via};
+use disbatch_core::lock;
 use disbatch_core::model::QueueId;
 use disbatch_core::store::{Store, StoreError};
 use tokio::task::JoinSet;
@@ -116,7 +117,7 @@ pub async fn revoke_token(
 /// What the audit has of a new token.
 fn made(new: &NewToken) -> Document {
     let ids = |queues: &BTreeSet<QueueId>| queues.iter().map(|queue| queue.0).collect::<Vec<ObjectId>>();
-    let mut made = doc! { "user": new.user.as_str(), "role": new.role.name() };
+    let mut made = doc! { "user": new.user.as_str(), "role": new.role.as_str() };
     if let Some(queues) = &new.queues {
         made.insert("queues", ids(queues));
     }
@@ -163,7 +164,7 @@ impl Refusals {
     pub fn note(&self, state: &State, user: Option<&UserName>, from: Option<IpAddr>) {
         let (told, store, user, now) =
             (Arc::clone(&self.told), state.store.clone(), user.cloned(), Instant::now());
-        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut notes = lock(&self.notes);
         // Those that are made are let go of.
         while notes.try_join_next().is_some() {}
         notes.spawn_on(async move { told.note(&store, user, from, now).await }, &state.runtime);
@@ -171,7 +172,7 @@ impl Refusals {
 
     /// Waits for the entries that are being made.
     pub async fn written(&self) {
-        let mut notes = std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut notes = std::mem::take(&mut *lock(&self.notes));
         while notes.join_next().await.is_some() {}
     }
 }
@@ -188,7 +189,7 @@ impl RefusalLog {
 
     /// How many there were since the last that has an entry, with this one. `None`: this one gets none.
     fn count(&self, key: Refused, now: Instant) -> Option<i64> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.0);
         let is_quiet = |seen: &Seen| now.duration_since(seen.told) < QUIET;
         if let Some(seen) = all.get_mut(&key) {
             let count = seen.since.saturating_add(1);

@@ -39,15 +39,13 @@ pub async fn add_files(state: &State, set: FileSetId, entries: Vec<NewEntry>) ->
 }
 
 pub async fn commit_files(state: &State, who: &Who, set: FileSetId) -> Result<Committed, FilesError> {
-    let (store, who) = (state.store.clone(), actor(who));
-    let change = async move {
+    let commit = move |store: Store, who: Actor| async move {
         let committed = store.fileset_commit(set).await?;
-        if let Committed::Done(done) = &committed {
-            store.note_audit(&entry(who, Verb::FilesCommit, &done.name, (None, Some(told(done))))).await;
-        }
-        Ok::<Committed, FilesError>(committed)
+        let Committed::Done(done) = &committed else { return Ok((committed, None)) };
+        let entry = entry(who, Verb::FilesCommit, &done.name, (None, Some(told(done))));
+        Ok((committed, Some(entry)))
     };
-    to_the_end(state, change).await
+    noted(state, actor(who), commit).await
 }
 
 /// Removes a version of a set, or all of them. Returns how many.

@@ -144,17 +144,15 @@ pub async fn update_node(
 
 /// Removes a node whose DEN is not alive.
 pub async fn delete_node(state: &State, who: &Who, selector: Selector) -> Result<Removed, StoreError> {
-    let (store, who) = (state.store.clone(), actor(who));
-    let change = async move {
+    let delete = move |store: Store, who: Actor| async move {
         let removed = store.delete_node(&selector).await?;
-        if let Removed::Gone(gone) = &removed {
-            let object = Object::of_document(ObjectKind::Node, gone, "node");
-            let entry = AuditEntry::new(who, Verb::NodeDelete, object);
-            store.note_audit(&AuditEntry { before: Some(gone.clone()), ..entry }).await;
-        }
-        Ok::<Removed, StoreError>(removed)
+        let Removed::Gone(gone) = &removed else { return Ok((removed, None)) };
+        let object = Object::of_document(ObjectKind::Node, gone, "node");
+        let entry =
+            AuditEntry { before: Some(gone.clone()), ..AuditEntry::new(who, Verb::NodeDelete, object) };
+        Ok((removed, Some(entry)))
     };
-    to_the_end(state, change).await
+    noted(state, actor(who), delete).await
 }
 
 /// Stores a definition. The entry has nothing that is secret.

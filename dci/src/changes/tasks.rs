@@ -6,7 +6,7 @@ use bson::{Bson, Document, doc};
 use disbatch_core::arrays::{Array, NewArray, Reopened};
 use disbatch_core::audit::{Actor, AuditEntry, Object, ObjectKind, Verb};
 use disbatch_core::bulk::{Action, BulkCancelled, BulkFilter, BulkRequest, Queues, Rerun};
-use disbatch_core::model::{QueueId, Status, Task, TaskId, whole_number};
+use disbatch_core::model::{QueueId, Status, Task, TaskId};
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::task::rerun::Plan;
 use disbatch_core::task::{
@@ -28,15 +28,13 @@ pub async fn submit<E: Send + 'static>(
     collection: Option<String>,
     submission: impl Future<Output = Result<Submitted, E>> + Send + 'static,
 ) -> Result<Vec<TaskId>, E> {
-    let (store, who) = (state.store.clone(), actor(who));
-    let change = async move {
+    let submit = move |_: Store, who: Actor| async move {
         let Submitted { ids, is_repetition } = submission.await?;
-        if !ids.is_empty() && !is_repetition {
-            store.note_audit(&submitted(who, queue, collection, &ids)).await;
-        }
-        Ok::<Vec<TaskId>, E>(ids)
+        let is_change = !ids.is_empty() && !is_repetition;
+        let entry = is_change.then(|| submitted(who, queue, collection, &ids));
+        Ok((ids, entry))
     };
-    to_the_end(state, change).await
+    noted(state, actor(who), submit).await
 }
 
 pub async fn cancel_task(
@@ -231,11 +229,13 @@ pub enum ArchivedOne {
 
 pub async fn archive_task(state: &State, who: &Who, id: TaskId) -> Result<ArchivedOne, StoreError> {
     let archive = move |store: Store, who: Actor| async move {
-        let before = look(&store, id).await?;
-        let Look::Ended(queue) = before else { return Ok((before.outcome(), None)) };
+        let queue = match look(&store, id).await? {
+            Ok(queue) => queue,
+            Err(outcome) => return Ok((outcome, None)),
+        };
         if store.archive_tasks(&[id]).await?.moved == 0 {
             // Somebody else was faster with it, or with something else.
-            return Ok((look(&store, id).await?.outcome(), None));
+            return Ok((look(&store, id).await?.err().unwrap_or(ArchivedOne::Awaited), None));
         }
         let entry = AuditEntry::new(who, Verb::TaskArchive, Object::with_id(ObjectKind::Task, id.0));
         Ok((ArchivedOne::Archived, Some(AuditEntry { queue, ..entry })))
@@ -243,36 +243,17 @@ pub async fn archive_task(state: &State, who: &Who, id: TaskId) -> Result<Archiv
     noted(state, actor(who), archive).await
 }
 
-/// Where a task is.
-enum Look {
-    /// It has ended, and is still among the others.
-    Ended(Option<QueueId>),
-    /// It has not.
-    Live(Status),
-    Archived,
-    Absent,
-}
-
-impl Look {
-    fn outcome(self) -> ArchivedOne {
-        match self {
-            Self::Ended(_) => ArchivedOne::Awaited,
-            Self::Live(status) => ArchivedOne::NotEnded(status),
-            Self::Archived => ArchivedOne::Before,
-            Self::Absent => ArchivedOne::NoSuchTask,
-        }
-    }
-}
-
-async fn look(store: &Store, id: TaskId) -> Result<Look, StoreError> {
+/// The queue of a task that has ended and is still among the others, or why it is none.
+async fn look(store: &Store, id: TaskId) -> Result<Result<Option<QueueId>, ArchivedOne>, StoreError> {
     let fields = doc! { "queue": 1, "status": 1, "archived": 1 };
-    let Some(task) = store.find_task_fields(id, fields).await? else { return Ok(Look::Absent) };
+    let Some(task) = store.find_task_fields(id, fields).await? else {
+        return Ok(Err(ArchivedOne::NoSuchTask));
+    };
     if task.contains_key("archived") {
-        return Ok(Look::Archived);
+        return Ok(Err(ArchivedOne::Before));
     }
-    let status = Status::from_code(task.get("status").and_then(whole_number).unwrap_or_default());
-    let queue = task.get_object_id("queue").ok().map(QueueId);
-    Ok(if status.has_ended() { Look::Ended(queue) } else { Look::Live(status) })
+    let status = Status::stored(&task).unwrap_or(Status::Running);
+    Ok(if status.has_ended() { Ok(queue_of(&task)) } else { Err(ArchivedOne::NotEnded(status)) })
 }
 
 /// Makes a job, and begins with it. Returns its id.

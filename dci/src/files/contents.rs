@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ops::Range;
 use std::slice;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use actix_web::body::SizedStream;
 use actix_web::http::header::{
@@ -87,7 +87,7 @@ impl Checks {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Joined>> {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+        disbatch_core::lock(&self.under_way)
     }
 }
 

@@ -2,12 +2,9 @@
 //! what web services send. These types are never made: they only describe.
 
 use disbatch_wire::queues::Queue;
-use disbatch_wire::task_actions::CallbackDone;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
-
-use super::OfCallback;
 
 /// Any object: what describes types knows it by this name.
 pub type Object = Map<String, Value>;
@@ -260,33 +257,6 @@ pub struct BalanceChange {
     responses((status = 200, description = "All queues, as from `GET /queues`.", body = Vec<Queue>)),
 )]
 fn scheduler() {}
-
-/// The same as `POST`, for services that can do nothing else.
-#[utoipa::path(
-    put, path = "/callbacks/{id}/log", tag = "callbacks", operation_id = "putLogOfService",
-    params(("id" = String, Path, description = "The task's id.")),
-    request_body(content = String, content_type = "text/plain"),
-    responses((status = 200, description = "It was added.", body = CallbackDone), OfCallback),
-)]
-fn put_log() {}
-
-/// The same as `POST`, for services that can do nothing else.
-#[utoipa::path(
-    put, path = "/callbacks/{id}/job_storage", tag = "callbacks", operation_id = "putStorageOfService",
-    params(("id" = String, Path, description = "The task's id.")),
-    request_body = Value,
-    responses((status = 200, description = "It is kept.", body = CallbackDone), OfCallback),
-)]
-fn put_storage() {}
-
-/// The same as `POST`, for services that can do nothing else.
-#[utoipa::path(
-    put, path = "/callbacks/{id}/status", tag = "callbacks", operation_id = "putEndOfService",
-    params(("id" = String, Path, description = "The task's id.")),
-    request_body = CallbackStatus,
-    responses((status = 200, description = "The task has ended.", body = CallbackDone), OfCallback),
-)]
-fn put_end() {}
 
 #[cfg(test)]
 mod tests {

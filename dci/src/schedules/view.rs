@@ -2,12 +2,12 @@
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
-use disbatch_core::model::{Moment, Queue, Status, whole_number};
+use disbatch_core::model::{Queue, Status, date_time, whole_number};
 use disbatch_core::schedules::{self, CronExpr, Occurrence, Spec};
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::task::TaskQuery;
 use disbatch_wire::schedules::{
-    CalendarUse, ClockChange, LastSuccess, LastTime, NextTime, Schedule, SchedulePreview, TimeCounts,
+    CalendarUse, ClockChange, LastSuccess, LastTime, NextTime, Schedule, SchedulePreview,
 };
 
 use crate::json::{Dates, date_text, from_bson, from_document};
@@ -55,7 +55,7 @@ pub fn view(schedule: &schedules::Schedule, queue: Option<&Queue>) -> Schedule {
             outcome: last.outcome.clone(),
             why: last.why.clone(),
         }),
-        counts: TimeCounts { fired: schedule.counts.fired, skipped: schedule.counts.skipped },
+        counts: schedule.counts,
         last_success: schedule
             .last_success
             .map(|success| LastSuccess { start: time(success.start), finish: date_text(success.finish) }),
@@ -110,7 +110,7 @@ pub struct Run {
 
 impl Run {
     pub fn of(task: &Document) -> Self {
-        let time = |field: &str| task.get(field).and_then(|value| Moment(value.clone()).get());
+        let time = |field: &str| task.get(field).and_then(date_time);
         let code = task.get("status").and_then(whole_number);
         let has_ended = code.is_some_and(|code| Status::from_code(code).has_ended());
         Self {

@@ -4,14 +4,15 @@ use actix_web::http::Method;
 use actix_web::http::header::{LOCATION, VARY};
 use actix_web::middleware::{DefaultHeaders, from_fn};
 use actix_web::web::{self, ServiceConfig};
-use actix_web::{FromRequest, Handler, HttpRequest, HttpResponse, Responder, Route, guard};
+use actix_web::{FromRequest, Handler, HttpMessage, HttpRequest, HttpResponse, Responder, Route, guard};
 use futures::FutureExt;
 use futures::future::Map;
 
 use crate::accept::{asks_for_html, wants_html};
 use crate::access::{Need, enforce};
-use crate::api::Answer;
+use crate::api::{Answer, redirect};
 use crate::error::HttpError;
+use crate::params::IsForm;
 use crate::ui::{self, Rendered};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,6 +76,21 @@ impl<Args, F: Handler<Args, Output = Rendered>> Handler<Args> for Page<F> {
     }
 }
 
+/// What answers a page's form with a page where something is wrong.
+#[derive(Clone)]
+struct OfForm<F>(F);
+
+impl<Args, F: Handler<Args, Output = Answer>> Handler<(HttpRequest, Args)> for OfForm<F> {
+    type Output = Answer;
+    type Future = Map<F::Future, fn(Answer) -> Answer>;
+
+    fn call(&self, (request, args): (HttpRequest, Args)) -> Self::Future {
+        let is_form = request.extensions().contains::<IsForm>();
+        let told: fn(Answer) -> Answer = if is_form { redirect::as_page } else { |answer| answer };
+        self.0.call(args).map(told)
+    }
+}
+
 /// An address and what can be done there.
 #[must_use = "an address is of no use unless it is added"]
 pub struct Place {
@@ -121,6 +137,15 @@ impl Place {
 
     pub fn post<Args: FromRequest + 'static>(self, need: Need, handler: impl Endpoint<Args>) -> Self {
         self.add(Verb::Post, need, handler)
+    }
+
+    /// The same where a page has a form for it, which is told by a page what is wrong.
+    pub fn form<Args: FromRequest + 'static>(
+        self,
+        need: Need,
+        handler: impl Handler<Args, Output = Answer>,
+    ) -> Self {
+        self.post::<(HttpRequest, Args)>(need, OfForm(handler))
     }
 
     pub fn put<Args: FromRequest + 'static>(self, need: Need, handler: impl Endpoint<Args>) -> Self {

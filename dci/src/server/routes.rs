@@ -36,13 +36,13 @@ pub fn add(routes: &mut Routes<'_>, state: &State) {
 /// What is done with one task. These come before the extensions, which have `POST /tasks/:queue/:collection`.
 fn task_actions(routes: &mut Routes<'_>) {
     routes
-        .add(at("/tasks/{id:[0-9a-f]{24}}/cancel").post(Task(Operator), api::task_actions::cancel_task))
-        .add(at("/tasks/{id:[0-9a-f]{24}}/retry").post(Task(Operator), api::task_actions::retry_task))
-        .add(at("/tasks/{id:[0-9a-f]{24}}/rerun").post(Task(Operator), api::task_actions::rerun_task))
-        .add(at("/tasks/{id:[0-9a-f]{24}}/priority").post(Task(Operator), api::task_actions::set_priority))
+        .add(at("/tasks/{id:[0-9a-f]{24}}/cancel").form(Task(Operator), api::task_actions::cancel_task))
+        .add(at("/tasks/{id:[0-9a-f]{24}}/retry").form(Task(Operator), api::task_actions::retry_task))
+        .add(at("/tasks/{id:[0-9a-f]{24}}/rerun").form(Task(Operator), api::task_actions::rerun_task))
+        .add(at("/tasks/{id:[0-9a-f]{24}}/priority").form(Task(Operator), api::task_actions::set_priority))
         // Who may is what the question says.
-        .add(at("/tasks/{id:[0-9a-f]{24}}/answer").post(Task(Viewer), api::answers::answer))
-        .add(at("/tasks/{id:[0-9a-f]{24}}/answer/link").post(Task(Viewer), api::answers::link))
+        .add(at("/tasks/{id:[0-9a-f]{24}}/answer").form(Task(Viewer), api::answers::answer))
+        .add(at("/tasks/{id:[0-9a-f]{24}}/answer/link").form(Task(Viewer), api::answers::link))
         .add(
             at("/answers/{id:[0-9a-f]{24}(?:-[0-9a-f]{64})?}")
                 .get(Token, ui::answers::show)
@@ -57,8 +57,8 @@ fn accounts(routes: &mut Routes<'_>) {
         .add(at("/account").get_or_page(Login, ui::account::handle, ui::account::render))
         .add(at("/account/password").post(Login, ui::account::change_password))
         .add(at("/account/tokens").post(Login, ui::account::create_token))
-        .add(at("/account/tokens/{id:[0-9a-f]{24}}/revoke").post(Login, ui::account::revoke_token))
-        .add(at("/account/sessions/{id:[0-9a-f]{24}}/end").post(Login, ui::account::end_session))
+        .add(at("/account/tokens/{id:[0-9a-f]{24}}/revoke").form(Login, ui::account::revoke_token))
+        .add(at("/account/sessions/{id:[0-9a-f]{24}}/end").form(Login, ui::account::end_session))
         .add(at("/users").get_or_page(Everywhere(Admin), ui::users::handle, ui::users::render));
 }
 
@@ -99,12 +99,12 @@ fn parts_of_pages(routes: &mut Routes<'_>) {
 /// What only forms of pages send.
 fn forms(routes: &mut Routes<'_>) {
     routes
-        .add(at("/ui/queues/{id:[0-9a-f]{24}}/tasks").post(Queue(Submitter), ui::queue::submit::handle))
+        .add(at("/ui/queues/{id:[0-9a-f]{24}}/tasks").form(Queue(Submitter), ui::queue::submit::handle))
         .add(at("/ui/nodes/{id:[0-9a-f]{24}}/delete").post(Everywhere(Operator), ui::node::remove))
         .add(at("/ui/queues/{id:[0-9a-f]{24}}/delete").post(Queue(Operator), ui::queue::remove))
         .add(at("/ui/balance").post(Everywhere(Operator), api::balance::save))
         .add(at("/ui/balance/check").post(Everywhere(Operator), ui::balance::check))
-        .add(at("/ui/balance/disable").post(Everywhere(Operator), api::balance::disable));
+        .add(at("/ui/balance/disable").form(Everywhere(Operator), api::balance::disable));
 }
 
 /// Plugins, nodes, queues and the balance.
@@ -115,13 +115,13 @@ fn things(routes: &mut Routes<'_>) {
         .add(
             at("/nodes/{node:.+}")
                 .get_or_page(Everywhere(Viewer), api::nodes::get, ui::node::render)
-                .post(Everywhere(Operator), api::nodes::set)
+                .form(Everywhere(Operator), api::nodes::set)
                 .delete(Everywhere(Operator), api::nodes::remove),
         )
         .add(
             at("/queues")
                 .get_or_page(Somewhere(Viewer), api::queues::list, ui::overview::render)
-                .post(Everywhere(Operator), api::queues::create),
+                .form(Everywhere(Operator), api::queues::create),
         )
         // What else is done with a queue goes on to the next address.
         .add(at("/queues/{queue:.+}/explain").shared().get(Queue(Viewer), api::explain::queue))
@@ -139,7 +139,7 @@ fn things(routes: &mut Routes<'_>) {
         .add(
             at("/queues/{queue:.+}")
                 .get_or_page(Queue(Viewer), api::queues::get, ui::queue::render)
-                .post(Queue(Operator), api::update_queue::handle)
+                .form(Queue(Operator), api::update_queue::handle)
                 .delete(Queue(Operator), api::queues::remove),
         )
         .add(
@@ -203,7 +203,7 @@ fn schedules(routes: &mut Routes<'_>) {
         .add(
             at("/schedules")
                 .get_or_page(Somewhere(Viewer), list, ui::schedules::render)
-                .post(Somewhere(Submitter), create),
+                .form(Somewhere(Submitter), create),
         )
         // Before those of one schedule, as no schedule has such a name.
         .add(at("/schedules/new").page(Somewhere(Submitter), ui::schedules::form::new).shared())
@@ -215,9 +215,9 @@ fn one_schedule(routes: &mut Routes<'_>) {
     use api::schedules::{delete, delete_by_form, get, pause, resume, times, update};
     use ui::schedules::{form, one};
     routes
-        .add(at("/schedules/{id:[^/]+}/pause").post(Schedule(Submitter), pause))
-        .add(at("/schedules/{id:[^/]+}/resume").post(Schedule(Submitter), resume))
-        .add(at("/schedules/{id:[^/]+}/run").post(Schedule(Submitter), times::run))
+        .add(at("/schedules/{id:[^/]+}/pause").form(Schedule(Submitter), pause))
+        .add(at("/schedules/{id:[^/]+}/resume").form(Schedule(Submitter), resume))
+        .add(at("/schedules/{id:[^/]+}/run").form(Schedule(Submitter), times::run))
         .add(at("/schedules/{id:[^/]+}/backfill").post(Schedule(Submitter), times::backfill))
         .add(at("/schedules/{id:[^/]+}/preview").get(Schedule(Viewer), times::preview))
         .add(at("/schedules/{id:[^/]+}/runs").get(Schedule(Viewer), times::runs))
@@ -225,7 +225,7 @@ fn one_schedule(routes: &mut Routes<'_>) {
         .add(
             at("/schedules/{id:[^/]+}")
                 .get_or_page(Schedule(Viewer), get, one::render)
-                .post(Schedule(Submitter), update)
+                .form(Schedule(Submitter), update)
                 .delete(Schedule(Submitter), delete),
         )
         .add(at("/ui/schedules/{id:[0-9a-f]{24}}").get(Schedule(Viewer), one::live))
@@ -235,11 +235,11 @@ fn one_schedule(routes: &mut Routes<'_>) {
 fn calendars(routes: &mut Routes<'_>) {
     use api::calendars::{create, delete, delete_by_form, get, list, render, set};
     routes
-        .add(at("/calendars").get_or_page(Somewhere(Viewer), list, render).post(Everywhere(Operator), create))
+        .add(at("/calendars").get_or_page(Somewhere(Viewer), list, render).form(Everywhere(Operator), create))
         .add(
             at("/calendars/{name:[^/]+}")
                 .get(Somewhere(Viewer), get)
-                .post(Everywhere(Operator), set)
+                .form(Everywhere(Operator), set)
                 .delete(Everywhere(Operator), delete),
         )
         .add(at("/ui/calendars/{name:[^/]+}/delete").post(Everywhere(Operator), delete_by_form));
@@ -297,7 +297,7 @@ fn contents(routes: &mut Routes<'_>) {
 /// `POST /tasks/:queue/:collection`.
 fn many_tasks(routes: &mut Routes<'_>) {
     routes
-        .add(at("/tasks/{id:[0-9a-f]{24}}/archive").post(Task(Operator), api::task_actions::archive_task))
+        .add(at("/tasks/{id:[0-9a-f]{24}}/archive").form(Task(Operator), api::task_actions::archive_task))
         .add(at("/tasks/batch").post(Somewhere(Submitter), api::tasks::create_batch).shared())
         .add(at("/tasks/archive").post(Somewhere(Operator), api::bulk::archive).shared())
         .add(at("/tasks/find").get(Somewhere(Viewer), api::find_tasks::handle).shared())
@@ -310,14 +310,14 @@ fn admission(routes: &mut Routes<'_>) {
         .add(
             at("/admission")
                 .get_or_page(Somewhere(Viewer), api::admission::list, ui::admission::render)
-                .post(Somewhere(Operator), api::admission::set)
+                .form(Somewhere(Operator), api::admission::set)
                 .delete(Somewhere(Operator), api::admission::lift),
         )
         .add(at("/tenants").get_or_page(Everywhere(Admin), api::tenants::list, api::tenants::render))
         .add(
             at("/tenants/{tenant:.+}")
                 .get(Everywhere(Admin), api::tenants::get)
-                .post(Everywhere(Admin), api::tenants::set)
+                .form(Everywhere(Admin), api::tenants::set)
                 .delete(Everywhere(Admin), api::tenants::delete),
         )
         // What only forms of pages send.
@@ -333,7 +333,7 @@ fn definitions(routes: &mut Routes<'_>) {
         .add(
             at("/workers")
                 .get_or_page(Everywhere(Viewer), list, render_workers)
-                .post(Everywhere(Admin), create),
+                .form(Everywhere(Admin), create),
         )
         // These are for POST alone: what else is done there is about workers of these names.
         .add(at("/workers/validate").post(Everywhere(Viewer), validate).shared())
@@ -352,11 +352,11 @@ fn subscriptions(routes: &mut Routes<'_>) {
     use api::subscriptions::{delete, delete_by_form, get, list, render, set, set_by_form, test};
     routes
         .add(at("/subscriptions").get_or_page(Everywhere(Operator), list, render))
-        .add(at("/subscriptions/{name:[^/]+}/test").post(Everywhere(Operator), test))
+        .add(at("/subscriptions/{name:[^/]+}/test").form(Everywhere(Operator), test))
         .add(
             at("/subscriptions/{name:[^/]+}")
                 .get(Everywhere(Operator), get)
-                .post(Everywhere(Operator), set)
+                .form(Everywhere(Operator), set)
                 .delete(Everywhere(Operator), delete),
         )
         .add(at("/ui/subscriptions").post(Everywhere(Operator), set_by_form))

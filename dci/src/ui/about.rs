@@ -55,14 +55,13 @@ struct AboutPage<'a> {
 pub async fn handle(state: Data<State>) -> Rendered {
     let store = &state.store;
     let sizes = state.sizes.get(SIZES_KEPT, store.sizes());
-    let (server, nodes, time, health, sizes) = futures::try_join!(
+    let (server, nodes, now, health, sizes) = futures::try_join!(
         store.about_server(),
         store.list_nodes(),
-        store.server_time(),
+        Now::read(store),
         service::monitored(&state),
         sizes,
     )?;
-    let now = Now { server: time, host: store.now() };
     let database = (store.database_name(), &server);
     ui::render(StatusCode::OK, &page(database, (&nodes, &now), &health, sizes.as_ref().as_deref()))
 }

@@ -53,17 +53,13 @@ pub async fn render(state: Data<State>, who: Who, Lenient(params): Lenient) -> R
     ),
 )]
 pub async fn end_session(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
-    redirect::or_page(redirect::is_form(&params), end(&state, &who, &id, &params).await)
-}
-
-async fn end(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
-    let name = owner(who)?;
+    let name = owner(&who)?;
     let none = || HttpError::not_found("you have no such session");
-    let id = ObjectId::parse_str(id).map_err(|_| none())?;
-    if !changes::end_session_of(state, who, &name, id).await? {
+    let id = ObjectId::parse_str(id.as_str()).map_err(|_| none())?;
+    if !changes::end_session_of(&state, &who, &name, id).await? {
         return Err(none());
     }
-    redirect::answer(params, json::ok(&json!({ "ended": true })))
+    redirect::answer(&params, json::ok(&json!({ "ended": true })))
 }
 
 /// Whose account it is that is to be changed.
@@ -202,17 +198,13 @@ pub async fn create_token(request: HttpRequest, state: Data<State>, who: Who, pa
     ),
 )]
 pub async fn revoke_token(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
-    redirect::or_page(redirect::is_form(&params), revoke(&state, &who, &id, &params).await)
-}
-
-async fn revoke(state: &State, who: &Who, id: &str, params: &Params) -> Answer {
-    let name = owner(who)?;
+    let name = owner(&who)?;
     let none = || HttpError::not_found("you have no such token");
-    let id = ObjectId::parse_str(id).map_err(|_| none())?;
-    if !changes::revoke_token(state, who, &name, id).await? {
+    let id = ObjectId::parse_str(id.as_str()).map_err(|_| none())?;
+    if !changes::revoke_token(&state, &who, &name, id).await? {
         return Err(none());
     }
-    redirect::answer(params, json::ok(&json!({ "revoked": true })))
+    redirect::answer(&params, json::ok(&json!({ "revoked": true })))
 }
 
 /// Its name and its text.

@@ -1,8 +1,6 @@
 //! `GET /admission` for people: whose tasks are taken at the moment, and whether it is safe to upgrade. What every page says while
 //! new tasks are rejected or held, whosever they are.
 
-use std::rc::Rc;
-
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
@@ -73,8 +71,8 @@ pub async fn render(state: Data<State>, who: Who) -> Rendered {
 pub async fn live(request: HttpRequest, state: Data<State>, who: Who) -> HttpResponse {
     // What is shown depends on who looks.
     let reader = format!("admission for {:?} {:?}", who.name, who.rights);
-    live::respond(&request, &state, reader, Rc::new(who), async |state: &State, who: &Who| {
-        let shown = Rules::of(&admission::shown(state, who).await?);
+    live::respond(&request, &state, reader, async move |state: &State| {
+        let shown = Rules::of(&admission::shown(state, &who).await?);
         Ok(vec![Part::new("admission-rules", &shown)?])
     })
 }

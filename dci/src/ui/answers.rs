@@ -20,7 +20,6 @@ use crate::openapi::OfAnybody;
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::Rendered;
-use crate::ui::parts::{When, when};
 use crate::ui::schema::Field;
 use crate::{allowance, changes, connections, ui};
 
@@ -33,9 +32,8 @@ struct AnswerPage<'a> {
 enum Stage<'a> {
     /// What is asked, and what was wrong with the answer that was sent.
     Asks {
-        title: String,
+        awaiting: &'a Awaiting,
         fields: Vec<Field>,
-        until: When,
         message: Option<String>,
     },
     Done,
@@ -138,12 +136,7 @@ async fn holder(request: &HttpRequest, state: &State, id: &str) -> Result<Holder
 }
 
 fn asks(awaiting: &Awaiting, status: StatusCode, message: Option<String>) -> Rendered {
-    let stage = Stage::Asks {
-        title: awaiting.title.clone(),
-        fields: answers::form_of(awaiting).fields,
-        until: when(&awaiting.deadline),
-        message,
-    };
+    let stage = Stage::Asks { awaiting, fields: answers::form_of(awaiting).fields, message };
     ui::render(status, &AnswerPage { stage })
 }
 

@@ -19,10 +19,10 @@ use crate::error::HttpError;
 use crate::openapi::{EventStream, OfFixed};
 use crate::params::Params;
 use crate::state::State;
-use crate::ui::bulk::encoded;
 use crate::ui::live::{self, Part};
 use crate::ui::names::{Called, label, names};
 use crate::ui::parts::{cut, grouped};
+use crate::ui::tasks::address;
 use crate::ui::tasks::columns::{Cell, Column};
 use crate::ui::{Rendered, StatusView, integer, plain, text};
 use crate::{arrays, ui};
@@ -64,22 +64,12 @@ struct Panel<'a> {
 
 impl HtmlSafe for Panel<'_> {}
 
-/// Where an array stands, as a symbol and words.
-#[derive(Debug, PartialEq, Eq, Template)]
-#[template(path = "parts/pill.html")]
-struct Standing {
-    tone: &'static str,
-    word: String,
-}
-
-impl HtmlSafe for Standing {}
-
 /// The task that comes after all elements.
 struct Last {
     id: TaskId,
     title: String,
     status: Option<StatusView>,
-    when: &'static str,
+    when: FinalWhen,
 }
 
 pub async fn list(state: Data<State>, who: Who, params: Params) -> Rendered {
@@ -160,17 +150,8 @@ async fn panel<'a>(state: &State, array: &'a Array) -> Result<Panel<'a>, HttpErr
                 store.find_task_fields(id, doc! { "status": 1 }),
                 titles.read(store, [id])
             )?;
-            let status = task.and_then(|task| integer(&task, "status"));
-            let when = match when {
-                FinalWhen::Succeeded => "when all elements have succeeded",
-                FinalWhen::Finished => "when all elements have ended",
-            };
-            Some(Last {
-                id,
-                title: called.of(&id).to_owned(),
-                status: status.map(StatusView::from_code),
-                when,
-            })
+            let status = task.and_then(|task| integer(&task, "status")).map(StatusView::from_code);
+            Some(Last { id, title: called.of(&id).to_owned(), status, when })
         }
         None => None,
     };
@@ -194,26 +175,21 @@ impl<'a> ArraysPage<'a> {
         let next = last.map(|last| format!("{search}&.before={last}"));
         Self { found, names: names(queues), next: next.unwrap_or_default() }
     }
-
-    fn queue_name(&self, array: &Array) -> String {
-        self.names.get(&array.queue.0).cloned().unwrap_or_else(|| array.queue.to_string())
-    }
 }
 
-/// Where an array stands. What has failed does not look as if all was well.
-fn standing(array: &Array, counts: &Option<Counts>) -> Standing {
+/// Where an array stands, as a tone of the style sheet and in words. What has failed does not look as if all was well.
+fn standing(array: &Array, counts: &Option<Counts>) -> (&'static str, String) {
     let state = array.state.as_str();
     let with =
         |status: Status| counts.as_ref().and_then(|counts| counts.get(&status.code())).copied().unwrap_or(0);
     let cancelled = with(Status::Cancelled);
     let bad = counts.as_ref().map_or(0, failed).saturating_sub(cancelled);
-    let (tone, word) = match (array.state, bad, cancelled) {
-        (ArrayState::Done, 0, 1..) => ("cancelled", format!("ended, {} cancelled", number(cancelled))),
+    match (array.state, bad, cancelled) {
+        (ArrayState::Done, 0, 1..) => ("cancelled", format!("ended, {} cancelled", grouped(cancelled))),
         (_, 0, _) => (state, state.to_owned()),
-        (ArrayState::Done, ..) => ("failed", format!("ended, {} failed", number(bad))),
-        _ => ("failed", format!("{state}, {} failed", number(bad))),
-    };
-    Standing { tone, word }
+        (ArrayState::Done, ..) => ("failed", format!("ended, {} failed", grouped(bad))),
+        _ => ("failed", format!("{state}, {} failed", grouped(bad))),
+    }
 }
 
 /// A number of how the plugin of an element ended.
@@ -229,8 +205,7 @@ fn exit(column: Column, element: &Element) -> String {
 fn search_of(params: &Params, limit: i64) -> String {
     let given = ["queue", "state"].map(|name| (name, text(params.fields.get(name))));
     let given = given.into_iter().filter(|(_, value)| !value.is_empty());
-    let given = given.map(|(name, value)| format!("&{name}={}", encoded(&value)));
-    format!("/arrays?.limit={limit}{}", given.collect::<String>())
+    address("/arrays", [(".limit", limit.to_string())].into_iter().chain(given))
 }
 
 /// How many have ended without success.
@@ -251,18 +226,6 @@ impl Panel<'_> {
     fn can_rerun(&self) -> bool {
         self.counts.as_ref().is_none_or(|counts| arrays::ended(counts) > 0)
     }
-
-    /// What is retried.
-    fn retried(&self) -> String {
-        let Some(counts) = &self.counts else { return "all without success".to_owned() };
-        let what =
-            if counts.contains_key(&Status::Cancelled.code()) { "without success" } else { "that failed" };
-        format!("the {} {what}", number(failed(counts)))
-    }
-}
-
-fn number(tasks: i64) -> String {
-    grouped(u64::try_from(tasks).unwrap_or(0))
 }
 
 /// The picture has so many squares at most, in rows of so many.
@@ -441,7 +404,7 @@ mod tests {
         let elements: Vec<Element> = (0..).zip(all).map(|(index, status)| element(index, status)).collect();
         let counts = Counts::from([(0, 1), (1, 1), (2, 1)]);
         let id = TaskId(ObjectId::from_bytes([4; 12]));
-        let last = Last { id, title: String::new(), status: None, when: "when all elements have ended" };
+        let last = Last { id, title: String::new(), status: None, when: FinalWhen::Finished };
         let html = page(&counts, &elements, Some(last));
         for part in [
             "<h1>&#60;make&#62; <span class=\"hint\">array for 0-9&#60;1&#62;</span></h1>",
@@ -479,17 +442,15 @@ mod tests {
     #[test]
     fn what_has_failed_does_not_look_done() {
         let done = Array { state: ArrayState::Done, ..array(4) };
-        let of = |array: &Array, counts: &[(i64, i64)]| {
-            let standing = standing(array, &Some(counts.iter().copied().collect()));
-            (standing.tone, standing.word)
-        };
+        let of =
+            |array: &Array, counts: &[(i64, i64)]| standing(array, &Some(counts.iter().copied().collect()));
         assert_eq!(of(&done, &[(1, 4)]), ("done", "done".to_owned()));
         assert_eq!(of(&done, &[(1, 1), (2, 2), (-6, 1)]), ("failed", "ended, 3 failed".to_owned()));
         assert_eq!(of(&done, &[(1, 1), (-5, 3)]), ("cancelled", "ended, 3 cancelled".to_owned()));
         assert_eq!(of(&array(4), &[(-2, 4)]), ("open", "open".to_owned()));
         assert_eq!(of(&array(4), &[(-2, 2), (-5, 2)]), ("open", "open".to_owned()));
         assert_eq!(of(&array(4), &[(-2, 3), (2, 1)]), ("failed", "open, 1 failed".to_owned()));
-        assert_eq!(standing(&done, &None).word, "done");
+        assert_eq!(standing(&done, &None).1, "done");
     }
 
     #[test]

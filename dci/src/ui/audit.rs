@@ -17,7 +17,7 @@ use crate::state::State;
 use crate::ui::bulk::encoded;
 use crate::ui::links::Link;
 use crate::ui::names::{Called, end_of, names};
-use crate::ui::parts::{When, cut, grouped};
+use crate::ui::parts::{cut, grouped};
 use crate::ui::{Rendered, plain, text, zone};
 use crate::{history, ui};
 
@@ -26,9 +26,10 @@ const LIMIT: usize = 100;
 
 #[derive(Template)]
 #[template(path = "audit.html")]
-struct AuditPage {
+struct AuditPage<'a> {
     form: Form,
-    rows: Vec<Row>,
+    entries: Vec<Document>,
+    known: &'a ObjectNames,
     /// The same with only what changes something, or with all again.
     changes: String,
     /// Whether the search was broken off, as it took too long.
@@ -71,18 +72,19 @@ impl Form {
 pub async fn render(state: Data<State>, Lenient(params): Lenient) -> Rendered {
     let query = history::audit_query(&params, LIMIT, &zone::now())?;
     let (found, queues) = futures::try_join!(state.store.find_audit(&query), state.store.list_queues())?;
-    let tasks = found.iter().flat_map(|found| &found.entries).flat_map(tasks_of);
+    let tasks = found.iter().flat_map(|found| &found.rows).flat_map(tasks_of);
     let tasks = state.titles(&queues).await?.read(&state.store, tasks).await?;
     let known = ObjectNames { queues: names(&queues), tasks };
     ui::render(StatusCode::OK, &page(form(&params, queues), found, &known))
 }
 
-fn page(form: Form, found: Option<EntriesPage>, known: &ObjectNames) -> AuditPage {
+fn page(form: Form, found: Option<EntriesPage>, known: &ObjectNames) -> AuditPage<'_> {
     let too_long = found.is_none();
     let found = found.unwrap_or_default();
     let changes = if form.is_of_changes() { "" } else { CHANGES };
     AuditPage {
-        rows: found.entries.iter().map(|entry| Row::of(entry, known)).collect(),
+        entries: found.rows,
+        known,
         too_long,
         changes: address(&form, "what", changes),
         previous: found.previous.map(|key| address(&form, ".before", &key.to_string())).unwrap_or_default(),
@@ -136,8 +138,8 @@ struct ObjectNames {
 
 impl ObjectNames {
     /// A task by what it is called, or else by the end of its id.
-    fn task(&self, id: ObjectId) -> String {
-        let called = self.tasks.of(&TaskId(id));
+    fn task(&self, id: &ObjectId) -> String {
+        let called = self.tasks.of(&TaskId(*id));
         if called.is_empty() { end_of(id) } else { called.to_owned() }
     }
 
@@ -163,24 +165,6 @@ fn tasks_of(entry: &Document) -> Vec<TaskId> {
     object.and_then(|object| object.id).into_iter().chain(first_task(entry)).map(TaskId).collect()
 }
 
-struct Row {
-    at: When,
-    who: String,
-    /// How they were recognised, and from where they came.
-    how: String,
-    what: String,
-    /// The kind of what it was done to, before its name.
-    kind: String,
-    object: Option<Link>,
-    /// To which tasks, for a bulk job: what of them, and how it must be.
-    about: Vec<(String, Link)>,
-    changes: Vec<Change>,
-    result: String,
-    /// The first of the tasks that were submitted: its id, and what it is called.
-    task: Option<(ObjectId, String)>,
-    reason: String,
-}
-
 #[derive(Debug, PartialEq, Eq)]
 struct Change {
     field: String,
@@ -192,27 +176,7 @@ struct Change {
     is_long: bool,
 }
 
-impl Row {
-    fn of(entry: &Document, names: &ObjectNames) -> Self {
-        let (who, how) = whom(entry);
-        let (kind, object) = object(entry, names);
-        Self {
-            at: When::exact(entry.get("at")),
-            who,
-            how,
-            what: plain(entry.get("what")),
-            kind,
-            object,
-            about: entry.get_document("filter").map(|filter| about(filter, names)).unwrap_or_default(),
-            changes: changes(entry, names),
-            result: result(entry),
-            task: first_task(entry).map(|id| (id, names.task(id))),
-            reason: plain(entry.get("reason")),
-        }
-    }
-}
-
-/// The user, and how they were recognised. Where nobody is asked there are only words.
+/// The user, how they were recognised, and from where they came. Where nobody is asked there are only words.
 fn whom(entry: &Document) -> (String, String) {
     let from = plain(entry.get("from"));
     let Ok(user) = entry.get_str("user") else {
@@ -244,7 +208,7 @@ fn object(entry: &Document, names: &ObjectNames) -> (String, Option<Link>) {
     let by_name = |place: &str| Link::to(called(), format!("{place}/{}", encoded(&called())));
     let thing = match (kind.as_str(), id) {
         ("queue", Some(id)) => queue(id, called(), &names.queues),
-        ("task", Some(id)) => page_of("/tasks", id, names.task(id)),
+        ("task", Some(id)) => page_of("/tasks", id, names.task(&id)),
         ("bulk", Some(id)) => page_of("/bulk", id, name.unwrap_or_else(|| end_of(id))),
         ("schedule", Some(id)) => page_of("/schedules", id, called()),
         ("subscription", _) => Link::to(called(), "/subscriptions"),
@@ -345,12 +309,13 @@ fn result(entry: &Document) -> String {
     result.join(", ")
 }
 
+/// The first of the tasks that were submitted.
 fn first_task(entry: &Document) -> Option<ObjectId> {
     entry.get_array("tasks").ok()?.first().and_then(Bson::as_object_id)
 }
 
-/// A filter for people.
-fn about(filter: &Document, names: &ObjectNames) -> Vec<(String, Link)> {
+/// To which tasks, for a bulk job: what of them, and how it must be.
+fn about(entry: &Document, names: &ObjectNames) -> Vec<(String, Link)> {
     let part = |(name, value): (&String, &Bson)| {
         let (what, value) = match (name.as_str(), value) {
             ("queue", Bson::ObjectId(id)) => ("queue", queue(*id, id.to_hex(), &names.queues)),
@@ -362,7 +327,7 @@ fn about(filter: &Document, names: &ObjectNames) -> Vec<(String, Link)> {
         };
         (what.to_owned(), value)
     };
-    filter.iter().map(part).collect()
+    entry.get_document("filter").into_iter().flatten().map(part).collect()
 }
 
 #[cfg(test)]

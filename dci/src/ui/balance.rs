@@ -37,20 +37,14 @@ const DAYS: [(&str, &str); 8] = [
 #[derive(Template)]
 #[template(path = "balance.html")]
 struct BalancePage {
-    /// Of the configuration: name, whether it is on, and meaning.
-    switches: [(&'static str, bool, &'static str); 4],
     config: Balance,
     /// Whether there is a document.
     begun: bool,
-    state: Option<Pill>,
-    message: String,
-    seen: When,
+    stored: BalanceDocument,
     /// Until when it does nothing.
     disabled: Option<When>,
-    times: Vec<TimeRow>,
-    /// What a new one begins as.
+    /// What a new entry of the timetable begins as.
     blank: TimeRow,
-    week: Week,
     /// In the order in which they get their part: the default one last.
     tiers: Vec<Vec<Item>>,
     /// What is in none.
@@ -89,30 +83,16 @@ fn page(stored: Option<Document>, known: &[String], config: Balance, now: DateTi
     let (tiers, others) = tiers(&stored.queues, known);
     let until = stored.disabled.filter(|until| *until > now.timestamp_millis() / 1000);
     BalancePage {
-        switches: switches(config),
         config,
         begun,
-        state: stored.status.as_deref().map(health),
-        message: stored.message.clone().unwrap_or_default(),
-        seen: stored.timestamp.map(When::at).unwrap_or_default(),
         disabled: until.map(|until| When::at(DateTime::from_millis(until.saturating_mul(1000)))),
-        times: times(&stored.max_tasks),
         blank: TimeRow { day: "*".to_owned(), time: "07:00".to_owned(), most: 10, odd: None },
-        week: Week::of(&stored.max_tasks),
         tiers,
         others,
         saved: json::compact(&document(&stored.max_tasks, &stored.queues)),
         revision,
+        stored,
     }
-}
-
-fn switches(config: Balance) -> [(&'static str, bool, &'static str); 4] {
-    [
-        ("balance.enabled", config.enabled.0, "Whether it works at all. A den with --balance does the work."),
-        ("balance.log", config.log.0, "Each change is logged."),
-        ("balance.verbose", config.verbose.0, "What it was reckoned from is logged too."),
-        ("balance.pretend", config.pretend.0, "Changes are logged and not made."),
-    ]
 }
 
 /// A status as monitoring systems know it.

@@ -11,9 +11,11 @@ use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::oid::ObjectId;
 use disbatch_core::accounts::Role;
-use disbatch_core::bulk::{Action, BulkFrom, BulkJob, BulkRequest};
+use disbatch_core::bulk::{Action, BulkJob, BulkRequest};
 use disbatch_core::model::Queue;
+use disbatch_core::paging::{self, Position};
 use disbatch_core::store::{Store, StoreError};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 use crate::access::Who;
@@ -24,6 +26,7 @@ use crate::params::{Lenient, Params};
 use crate::state::State;
 use crate::ui::live::{self, Part};
 use crate::ui::names::names;
+use crate::ui::tasks::address;
 use crate::ui::tasks::statuses::{Statuses, given};
 use crate::ui::{Rendered, text};
 use crate::{bulk, ui};
@@ -46,9 +49,9 @@ struct BulkPage<'a> {
 #[template(path = "bulk_confirm.html")]
 struct ConfirmPage<'a> {
     wanted: &'a BulkRequest,
-    count: Option<u64>,
+    count: Option<i64>,
     /// What has to be typed before it is done.
-    typed: Option<u64>,
+    typed: Option<i64>,
     conditions: Vec<(&'static str, String)>,
     /// Every other parameter again.
     hidden: Vec<(String, String)>,
@@ -109,7 +112,7 @@ async fn page(state: &State, params: &Params, error: Option<&HttpError>) -> Rend
     let shown = BulkPage {
         form: Form { queues: &queues, params },
         message: error.map(|error| error.message().to_owned()),
-        jobs: Jobs::of(&found.jobs, &names(&queues)),
+        jobs: Jobs::of(found.rows, &names(&queues)),
         previous: place("before", found.previous),
         next: place("after", found.next),
         live: page.address("/ui/bulk", page.place()),
@@ -133,17 +136,17 @@ pub async fn live(request: HttpRequest, state: Data<State>, Lenient(params): Len
 async fn parts(state: &State, params: &Params) -> Result<Vec<Part>, HttpError> {
     let page = Page::of(params)?;
     let (queues, found) = futures::try_join!(state.store.list_queues(), page.find(&state.store))?;
-    Jobs::of(&found.jobs, &names(&queues)).parts()
+    Jobs::of(found.rows, &names(&queues)).parts()
 }
 
 impl Jobs {
-    fn of(jobs: &[BulkJob], names: &HashMap<ObjectId, String>) -> Self {
-        Self { rows: jobs.iter().map(|job| Row::of(job, names)).collect() }
+    fn of(jobs: Vec<BulkJob>, names: &HashMap<ObjectId, String>) -> Self {
+        Self { rows: jobs.into_iter().map(|job| Row::of(job, names)).collect() }
     }
 
     /// The list, whenever there are others, and each of them.
     fn parts(&self) -> Result<Vec<Part>, HttpError> {
-        Part::table("jobs", self, &self.rows, |row| format!("bulk-{}", row.id()))
+        Part::table("jobs", self, &self.rows, Row::key)
     }
 }
 
@@ -170,7 +173,6 @@ fn confirmation<'a>(
     let given: Vec<(String, String)> = all.filter(|(_, value)| !value.is_empty()).collect();
     let pairs = given.iter().filter(|(name, _)| name != "ids");
     let pairs: Vec<String> = pairs.map(|(name, value)| format!("{name}={}", encoded(value))).collect();
-    let count = count.map(|count| u64::try_from(count).unwrap_or(0));
     ConfirmPage {
         wanted,
         count,
@@ -181,32 +183,19 @@ fn confirmation<'a>(
     }
 }
 
+/// What does not stand for itself in a query string.
+const NOT_IN_QUERIES: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'*');
+
 /// A value in a query string.
 pub fn encoded(value: &str) -> String {
-    value.bytes().fold(String::new(), |mut out, byte| {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'*' => out.push(char::from(byte)),
-            other => out.push_str(&format!("%{other:02X}")),
-        }
-        out
-    })
+    utf8_percent_encode(value, NOT_IN_QUERIES).to_string()
 }
 
 /// Which page of the list of jobs it is, the latest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Page {
-    from: BulkFrom,
+    position: Position<ObjectId>,
     limit: i64,
-}
-
-#[derive(Debug)]
-struct JobsPage {
-    /// The latest first.
-    jobs: Vec<BulkJob>,
-    /// Before which others are.
-    previous: Option<ObjectId>,
-    /// After which others are.
-    next: Option<ObjectId>,
 }
 
 impl Page {
@@ -216,50 +205,31 @@ impl Page {
             let wrong = |_| HttpError::bad_request(format!("'.{name}' must be the id of a bulk job"));
             (!given.is_empty()).then(|| ObjectId::parse_str(&given).map_err(wrong)).transpose()
         };
-        let from = match (job("after")?, job("before")?) {
-            (Some(job), _) => BulkFrom::After(job),
-            (None, Some(job)) => BulkFrom::Before(job),
-            (None, None) => BulkFrom::Latest,
-        };
-        Ok(Self { from, limit: bulk::limit(params, DEFAULT_LIMIT)? })
+        let position = Position::of(job("after")?, job("before")?);
+        Ok(Self { position, limit: bulk::limit(params, DEFAULT_LIMIT)? })
     }
 
-    async fn find(self, store: &Store) -> Result<JobsPage, StoreError> {
+    async fn find(self, store: &Store) -> Result<paging::Page<BulkJob, ObjectId>, StoreError> {
         // One more tells whether there are more.
-        Ok(self.cut(store.list_bulk_from(self.from, self.limit + 1).await?))
-    }
-
-    fn cut(self, mut jobs: Vec<BulkJob>) -> JobsPage {
+        let jobs = store.list_bulk_from(self.position, self.limit + 1).await?;
         let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
-        let more = jobs.len() > limit;
-        let (before, after) = match self.from {
-            BulkFrom::Latest => (false, more),
-            BulkFrom::After(_) => (true, more),
-            BulkFrom::Before(_) => (more, true),
-        };
-        if matches!(self.from, BulkFrom::Before(_)) {
-            jobs.drain(..jobs.len().saturating_sub(limit));
-        }
-        jobs.truncate(limit);
-        let (first, last) = (jobs.first().map(|job| job.id), jobs.last().map(|job| job.id));
-        JobsPage { previous: first.filter(|_| before), next: last.filter(|_| after), jobs }
+        Ok(self.position.page(limit, jobs, |job| Some(job.id)))
     }
 
     /// Where it is, as addresses have it.
     fn place(self) -> Option<(&'static str, ObjectId)> {
-        match self.from {
-            BulkFrom::Latest => None,
-            BulkFrom::After(job) => Some(("after", job)),
-            BulkFrom::Before(job) => Some(("before", job)),
+        match self.position {
+            Position::First => None,
+            Position::After(job) => Some(("after", job)),
+            Position::Before(job) => Some(("before", job)),
         }
     }
 
     /// The address of a page that is as long.
     fn address(self, path: &str, place: Option<(&str, ObjectId)>) -> String {
-        let limit = (self.limit != DEFAULT_LIMIT).then(|| format!(".limit={}", self.limit));
-        let place = place.map(|(way, job)| format!(".{way}={job}"));
-        let query: Vec<String> = limit.into_iter().chain(place).collect();
-        if query.is_empty() { path.to_owned() } else { format!("{path}?{}", query.join("&")) }
+        let limit = (self.limit != DEFAULT_LIMIT).then(|| (".limit".to_owned(), self.limit.to_string()));
+        let place = place.map(|(way, job)| (format!(".{way}"), job.to_string()));
+        address(path, limit.into_iter().chain(place))
     }
 }
 
@@ -295,7 +265,7 @@ mod tests {
 
     fn jobs(states: &[JobState]) -> Jobs {
         let names = names(&[queue()]);
-        Jobs { rows: states.iter().map(|state| Row::of(&job(*state), &names)).collect() }
+        Jobs { rows: states.iter().map(|state| Row::of(job(*state), &names)).collect() }
     }
 
     fn page(form: Form<'_>, message: Option<&str>, jobs: Jobs) -> String {
@@ -416,21 +386,21 @@ mod tests {
         let jobs = |ids: &[u8]| -> Vec<BulkJob> {
             ids.iter().map(|n| BulkJob { id: id(*n), ..job(JobState::Done) }).collect()
         };
-        let cut = |from, ids: &[u8]| {
-            let found = Page { from, limit: 2 }.cut(jobs(ids));
-            (found.jobs.iter().map(|job| job.id).collect::<Vec<_>>(), found.previous, found.next)
+        let cut = |position: Position<ObjectId>, ids: &[u8]| {
+            let found = position.page(2, jobs(ids), |job| Some(job.id));
+            (found.rows.iter().map(|job| job.id).collect::<Vec<_>>(), found.previous, found.next)
         };
-        assert_eq!(cut(BulkFrom::Latest, &[9, 8, 7]), (vec![id(9), id(8)], None, Some(id(8))));
-        assert_eq!(cut(BulkFrom::After(id(8)), &[7]), (vec![id(7)], Some(id(7)), None));
+        assert_eq!(cut(Position::First, &[9, 8, 7]), (vec![id(9), id(8)], None, Some(id(8))));
+        assert_eq!(cut(Position::After(id(8)), &[7]), (vec![id(7)], Some(id(7)), None));
         assert_eq!(
-            cut(BulkFrom::Before(id(4)), &[7, 6, 5]),
+            cut(Position::Before(id(4)), &[5, 6, 7]),
             (vec![id(6), id(5)], Some(id(6)), Some(id(5))),
             "those next to it"
         );
         let options = json!({"limit": "2", "after": id(8).to_hex()});
         let asked = Params { options: options.as_object().unwrap().clone(), ..Params::default() };
         let page = Page::of(&asked).unwrap();
-        assert_eq!(page, Page { from: BulkFrom::After(id(8)), limit: 2 });
+        assert_eq!(page, Page { position: Position::After(id(8)), limit: 2 });
         let address = page.address("/ui/bulk", page.place());
         assert_eq!(address, format!("/ui/bulk?.limit=2&.after={}", id(8)));
         let usual = Page::of(&Params::default()).unwrap();

@@ -46,8 +46,6 @@ pub async fn render(state: Data<State>, who: Who, params: Params) -> Rendered {
 #[template(path = "fileset.html")]
 struct SetPage {
     page: Page,
-    /// The address of the set.
-    place: String,
     prefix: String,
     /// Whether the page's reader may remove it.
     stores: bool,
@@ -57,17 +55,14 @@ pub async fn render_one(state: Data<State>, who: Who, name: Path<String>, params
     let page = files::page(&state, &who, &name, &params).await?;
     let stores = files::role_on(&who, page.set.tenant.as_deref()) >= Some(Role::Submitter);
     let prefix = text(params.options.get("prefix"));
-    ui::render(StatusCode::OK, &SetPage::of(page, prefix, stores))
+    ui::render(StatusCode::OK, &SetPage { page, prefix, stores })
 }
 
 impl SetPage {
-    fn of(page: Page, prefix: String, stores: bool) -> Self {
-        Self { place: place(&page.set.name), page, prefix, stores }
-    }
-
     /// The address of the page behind this one.
     fn next(&self) -> String {
-        let (place, version, prefix) = (&self.place, self.page.set.version, encoded(&self.prefix));
+        let (place, version) = (place(&self.page.set.name), self.page.set.version);
+        let prefix = encoded(&self.prefix);
         let next = self.page.next.as_deref().map(encoded);
         next.map_or_else(String::new, |next| {
             format!("{place}?.version={version}&.prefix={prefix}&.after={next}")
@@ -76,7 +71,8 @@ impl SetPage {
 
     fn address(&self, entry: &FileEntry) -> String {
         let parts: Vec<String> = entry.path.split('/').map(encoded).collect();
-        format!("{}/content/{}?.version={}", self.place, parts.join("/"), self.page.set.version)
+        let set = &self.page.set;
+        format!("{}/content/{}?.version={}", place(&set.name), parts.join("/"), set.version)
     }
 }
 
@@ -159,7 +155,7 @@ mod tests {
             entries: vec![entry],
             next: Some("a b/<c>.csv".to_owned()),
         };
-        SetPage::of(page, "a&b".to_owned(), stores).render().unwrap()
+        SetPage { page, prefix: "a&b".to_owned(), stores }.render().unwrap()
     }
 
     #[test]

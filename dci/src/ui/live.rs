@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use actix_web::http::Method;
@@ -30,7 +30,7 @@ use crate::{events, ui};
 
 #[derive(Debug, Clone)]
 pub struct Part {
-    id: String,
+    pub id: String,
     pub html: String,
     /// What tells whether it has changed.
     stamp: u64,
@@ -172,20 +172,17 @@ impl Feeds {
     /// Passes on what a page looks like. Returns whether anybody looks at it; if not, it is forgotten.
     fn tell(&self, name: &str, look: Look) -> bool {
         let mut feeds = self.feeds();
-        let is_seen = feeds.get(name).is_some_and(|feed| feed.receiver_count() > 0);
-        if !is_seen {
+        let Some(feed) = feeds.get(name).filter(|feed| feed.receiver_count() > 0) else {
             // Under the same lock, so that whoever comes next begins anew.
             feeds.remove(name);
             return false;
-        }
-        if let Some(feed) = feeds.get(name) {
-            feed.send_replace(Arc::new(look));
-        }
+        };
+        feed.send_replace(Arc::new(look));
         true
     }
 
     fn feeds(&self) -> MutexGuard<'_, HashMap<String, Sender<Arc<Look>>>> {
-        self.feeds.lock().unwrap_or_else(PoisonError::into_inner)
+        disbatch_core::lock(&self.feeds)
     }
 }
 
@@ -283,18 +280,14 @@ fn frame(name: Option<&str>, data: &str) -> String {
     frame
 }
 
-/// The answer for a client that looks at the page `name`, of which `find` finds out the parts from what is `known`. The name tells
-/// pages apart, and has whatever `find` depends on.
-pub fn respond<T: ?Sized + 'static, F>(
+/// The answer for a client that looks at the page `name`, of which `find` finds out the parts. The name tells pages apart, and has
+/// whatever `find` depends on.
+pub fn respond(
     request: &HttpRequest,
     state: &Data<State>,
     name: impl Into<String>,
-    known: Rc<T>,
-    find: F,
-) -> HttpResponse
-where
-    F: AsyncFn(&State, &T) -> Result<Vec<Part>, HttpError> + 'static,
-{
+    find: impl AsyncFn(&State) -> Result<Vec<Part>, HttpError> + 'static,
+) -> HttpResponse {
     let mut response = events::response();
     if request.method() == Method::HEAD {
         return response.finish();
@@ -304,9 +297,9 @@ where
     let name = if sees_all { name.into() } else { format!("{} in part", name.into()) };
     let (shared, find) = (state.clone(), Rc::new(find));
     let viewer = state.feeds.look_at(name, move || {
-        let (state, known, find) = (shared.clone(), Rc::clone(&known), Rc::clone(&find));
+        let (state, find) = (shared.clone(), Rc::clone(&find));
         async move {
-            let parts = find(state.get_ref(), &known);
+            let parts = find(state.get_ref());
             let (mut parts, intake) = futures::try_join!(parts, admission::intake(&state, sees_all))?;
             parts.push(intake);
             Ok(parts)
@@ -317,30 +310,25 @@ where
 }
 
 /// The same for the page of one thing: its kind and its id tell pages apart.
-pub fn of_one<F>(
+pub fn of_one(
     request: &HttpRequest,
     state: &Data<State>,
     (kind, id): (&str, String),
-    find: F,
-) -> HttpResponse
-where
-    F: AsyncFn(&State, &str) -> Result<Vec<Part>, HttpError> + 'static,
-{
-    respond(request, state, format!("{kind} {id}"), Rc::<str>::from(id), find)
+    find: impl AsyncFn(&State, &str) -> Result<Vec<Part>, HttpError> + 'static,
+) -> HttpResponse {
+    let name = format!("{kind} {id}");
+    respond(request, state, name, async move |state: &State| find(state, id.as_str()).await)
 }
 
 /// The same for a page whose address is a search: `kind` says of what.
-pub fn of_search<F>(
+pub fn of_search(
     request: &HttpRequest,
     state: &Data<State>,
     (kind, params): (&str, Params),
-    find: F,
-) -> HttpResponse
-where
-    F: AsyncFn(&State, &Params) -> Result<Vec<Part>, HttpError> + 'static,
-{
+    find: impl AsyncFn(&State, &Params) -> Result<Vec<Part>, HttpError> + 'static,
+) -> HttpResponse {
     let name = format!("{kind} {}", request.query_string());
-    respond(request, state, name, Rc::new(params), find)
+    respond(request, state, name, async move |state: &State| find(state, &params).await)
 }
 
 fn frames(viewer: Viewer) -> impl Stream<Item = Result<Bytes, HttpError>> {

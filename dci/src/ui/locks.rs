@@ -21,8 +21,8 @@ use crate::state::State;
 use crate::ui::bulk::encoded;
 use crate::ui::links::Link;
 use crate::ui::live::Part;
-use crate::ui::names::{Called, names};
-use crate::ui::parts::{Pill, When};
+use crate::ui::names::{Called, name_of, names};
+use crate::ui::parts::When;
 use crate::ui::{Rendered, StatusView, live};
 use crate::{gates, ui};
 
@@ -51,8 +51,6 @@ struct Table {
 #[derive(Template)]
 #[template(path = "lock.html")]
 struct LockPage {
-    /// Where the changes are told.
-    live: String,
     panel: Panel,
 }
 
@@ -118,11 +116,7 @@ pub async fn list(state: Data<State>, who: Who, params: Params) -> Rendered {
 /// One lock. It has a page when it is free, too: whoever comes from a task wants to know that.
 pub async fn one(state: Data<State>, who: Who, name: Path<String>) -> Rendered {
     let (sight, queues) = seen(&state, &who).await?;
-    let page = LockPage {
-        live: format!("/ui/locks/{}", encoded(&name)),
-        panel: panel(&state, &sight, &name, &queues).await?,
-    };
-    ui::render(StatusCode::OK, &page)
+    ui::render(StatusCode::OK, &LockPage { panel: panel(&state, &sight, &name, &queues).await? })
 }
 
 /// What of the page of locks changes, as Server-Sent Events like those of `/ui/overview`.
@@ -221,13 +215,6 @@ impl Panel {
     fn free(name: &str, sees_all: bool) -> Self {
         Self { name: name.to_owned(), waiting: waiting(0), sees_all, ..Self::default() }
     }
-
-    fn state(&self) -> Pill {
-        match self.held_by {
-            0 => Pill { tone: "alive", word: "free" },
-            _ => Pill { tone: "held", word: "held" },
-        }
-    }
 }
 
 impl Task {
@@ -237,10 +224,8 @@ impl Task {
             LockMode::Shared => "shared".to_owned(),
             LockMode::Places(places) => format!("one of {places}"),
         };
-        let queue = task.queue.map(|queue| {
-            let name = names.queues.get(&queue.0).cloned().unwrap_or_else(|| queue.to_string());
-            Link::to(name, format!("/queues/{queue}"))
-        });
+        let queue =
+            task.queue.map(|queue| Link::to(name_of(&names.queues, queue), format!("/queues/{queue}")));
         let gone = StatusView::named("", "gone");
         Self {
             id: task.id.map(|id| id.to_string()),
@@ -296,8 +281,7 @@ mod tests {
             sees_all: true,
         };
         let parts = [Part::new("lock", &panel).unwrap()];
-        let page = LockPage { live: "/ui/locks/db%3A1".to_owned(), panel };
-        let html = page.render().unwrap();
+        let html = LockPage { panel }.render().unwrap();
         for part in [
             "db:1",
             "data-live=\"/ui/locks/db%3A1\"",

@@ -30,10 +30,6 @@ struct MomentPage<'a> {
     question: &'a Question,
     /// Those that can be chosen, and whether they are.
     queues: Vec<(bool, Queue)>,
-    /// Ways to other moments: what they are called, and their addresses.
-    ways: Vec<(&'static str, String)>,
-    /// What the picture shows, in words.
-    words: String,
     lanes: Vec<Lane>,
     /// How many attempts ran at the moment.
     ran: usize,
@@ -69,8 +65,6 @@ fn page<'a>(question: &'a Question, mut queues: Vec<Queue>, past: &'a Past) -> M
     let ran = past.running(question.at).count();
     MomentPage {
         question,
-        ways: ways(question),
-        words: words(question, past, ran),
         lanes: lanes(question, past, &names),
         ran,
         running: past.running(question.at).take(RUNNING).map(|ran| row(ran, &names)).collect(),
@@ -103,15 +97,16 @@ fn address(question: &Question, at: DateTime, around: Duration) -> String {
     address
 }
 
-fn ways(question: &Question) -> Vec<(&'static str, String)> {
+/// Ways to other moments: what they are called, and their addresses.
+fn ways(question: &Question) -> [(&'static str, String); 4] {
     let step = |way: i64| {
         let step = i64::try_from(question.around.as_millis()).unwrap_or(0).saturating_mul(way);
-        DateTime::from_millis(question.at.timestamp_millis().saturating_add(step))
+        question.at.saturating_add_millis(step)
     };
     let (at, around) = (question.at, question.around);
     let shorter = Duration::from_secs((around.as_secs() / 2).max(1));
     let longer = (around * 2).min(MOST_AROUND);
-    vec![
+    [
         ("Earlier", address(question, step(-1), around)),
         ("Later", address(question, step(1), around)),
         ("Shorter", address(question, at, shorter)),
@@ -119,6 +114,7 @@ fn ways(question: &Question) -> Vec<(&'static str, String)> {
     ]
 }
 
+/// What the picture shows, in words.
 fn words(question: &Question, past: &Past, ran: usize) -> String {
     let plural =
         |count: usize, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });

@@ -9,7 +9,7 @@ use std::fmt::Display;
 
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
-use disbatch_core::model::{PluginName, Queue, Selector, TaskId};
+use disbatch_core::model::{PluginName, Queue, QueueId, Selector, TaskId};
 use disbatch_core::plugin::Manifest;
 use disbatch_core::store::{Store, StoreError};
 use futures::TryStreamExt;
@@ -21,6 +21,11 @@ use crate::ui::parts::cut;
 
 pub fn names(queues: &[Queue]) -> HashMap<ObjectId, String> {
     queues.iter().map(|queue| (queue.id.0, label(queue))).collect()
+}
+
+/// What a queue is called, or its id if it is not there.
+pub fn name_of(names: &HashMap<ObjectId, String>, queue: QueueId) -> String {
+    names.get(&queue.0).cloned().unwrap_or_else(|| queue.to_string())
 }
 
 /// The queue's name, or its id if it has none.

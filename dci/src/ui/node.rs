@@ -10,7 +10,7 @@ use actix_web::web::{Data, Path};
 use askama::Template;
 use bson::oid::ObjectId;
 use bson::{Bson, Document};
-use disbatch_core::model::{NodeName, QueueId, number, whole_number};
+use disbatch_core::model::{NodeName, QueueId, number};
 use disbatch_core::node::Addresses;
 use disbatch_core::plugin::Report;
 use disbatch_core::series::NodePoint;
@@ -27,7 +27,7 @@ use crate::ui::bulk::encoded;
 use crate::ui::live::{self, Part};
 use crate::ui::names::{Titles, names};
 use crate::ui::node_work::{Hours, OfQueue, last_hour};
-use crate::ui::nodes::{NodeRow, Now, as_it_is};
+use crate::ui::nodes::{NodeRow, as_it_is};
 use crate::ui::overview::throughput::Span;
 use crate::ui::parts::{Chart, Charts, Spark, When, bytes, cut, drawn};
 use crate::ui::queue::how_it_failed;
@@ -36,10 +36,10 @@ use crate::{json, ui};
 
 #[derive(Template)]
 #[template(path = "node.html")]
-struct NodePage {
+struct NodePage<'a> {
     /// Its own id; nothing if it has none that can be used.
     id: String,
-    shown: NodeParts,
+    shown: &'a Facts,
     plugins: Option<Vec<String>>,
     problems: Vec<Report>,
     charts: Charts,
@@ -53,13 +53,13 @@ pub async fn render(state: Data<State>, name: Path<String>, Lenient(params): Len
     ui::render(StatusCode::OK, &page(&facts, span, &points))
 }
 
-fn page(facts: &Facts, span: Span, points: &[NodePoint]) -> NodePage {
-    let node = &facts.node;
+fn page<'a>(facts: &'a Facts, span: Span, points: &[NodePoint]) -> NodePage<'a> {
+    let node = &facts.document;
     let id = node.get_object_id("_id").map(|id| id.to_hex()).unwrap_or_default();
     let tasks = format!("/tasks?node={}", encoded(&plain(node.get("node"))));
     let plugins = node.get("plugins").and_then(Bson::as_array);
     NodePage {
-        shown: NodeParts::of(facts),
+        shown: facts,
         problems: Report::of_node(node),
         plugins: plugins.map(|all| all.iter().map(|name| plain(Some(name))).collect()),
         charts: charts_of((format!("/nodes/{id}"), tasks), span, points),
@@ -94,7 +94,7 @@ pub async fn remove(state: Data<State>, who: Who, id: Path<String>) -> Answer {
 
 async fn parts(state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
     let node = nodes::find(state, id).await?;
-    NodeParts::of(&Facts::gather(state, node).await?).parts()
+    Facts::gather(state, node).await?.parts()
 }
 
 /// What a node was like over time: `of` is `running`, how many runners lived there, `load`, or `memory`, how much of it
@@ -127,10 +127,13 @@ const FAILED: i64 = 5;
 /// So many characters of params are shown.
 const PARAMS: usize = 160;
 
-#[derive(Debug)]
+/// What the page shows. Its blocks are the parts that change by themselves.
+#[derive(Debug, Template)]
+#[template(path = "node/parts.html", blocks = ["head", "controls", "facts", "notices", "tasks", "work", "failures"])]
 struct Facts {
-    /// As stored.
-    node: Document,
+    node: NodeRow,
+    /// The same as stored.
+    document: Document,
     /// Those that are claimed or running there.
     tasks: Vec<Document>,
     more: bool,
@@ -141,30 +144,6 @@ struct Facts {
     /// The names of queues.
     queues: HashMap<ObjectId, String>,
     titles: Titles,
-    now: Now,
-}
-
-/// What the page shows. Its blocks are the parts that change by themselves.
-#[derive(Template)]
-#[template(path = "node/parts.html", blocks = ["head", "controls", "facts", "notices", "tasks", "work", "failures"])]
-struct NodeParts {
-    node: NodeRow,
-    /// How many tasks its DEN leaves alone.
-    aside: i64,
-    serves: Option<String>,
-    /// Whether schedules fire from there.
-    fires: bool,
-    addresses: Vec<(&'static str, String)>,
-    /// Another DEN uses its name.
-    rival: Option<String>,
-    /// What was run when it died.
-    hook: Option<String>,
-    rows: Vec<Row>,
-    failed: Vec<Row>,
-    work: Vec<OfQueue>,
-    queues: HashMap<ObjectId, String>,
-    /// How many of its tasks are shown, if there are more.
-    most: Option<usize>,
 }
 
 /// A task.
@@ -184,8 +163,8 @@ struct Row {
 impl Facts {
     async fn gather(state: &State, node: Document) -> Result<Self, StoreError> {
         let store = &state.store;
-        let (node, now) = as_it_is(state, node).await?;
-        let name = plain(node.get("node"));
+        let (document, now) = as_it_is(state, node).await?;
+        let name = plain(document.get("node"));
         let one_more = i64::try_from(MOST).unwrap_or(i64::MAX).saturating_add(1);
         let (mut tasks, queues, nodes) = futures::try_join!(
             store.tasks_on_node(&name, one_more),
@@ -200,36 +179,57 @@ impl Facts {
         )?;
         let more = tasks.len() > MOST;
         tasks.truncate(MOST);
-        let queues = names(&queues);
-        Ok(Self { node, tasks, more, failed, hours, queues, titles, now })
+        let (node, queues) = (NodeRow::of(0, &document, &now), names(&queues));
+        Ok(Self { node, document, tasks, more, failed, hours, queues, titles })
     }
-}
 
-impl NodeParts {
-    fn of(facts: &Facts) -> Self {
-        let document = &facts.node;
-        let node = NodeRow::of(0, document, &facts.now);
-        let Addresses { private, public } = Addresses::of_node(document);
-        let addresses = [("private", private), ("public", public)].into_iter();
-        let mut rows: Vec<Row> = facts.tasks.iter().map(|task| row(task, facts)).collect();
+    /// The tasks that are claimed or running there.
+    fn rows(&self) -> Vec<Row> {
+        let mut rows: Vec<Row> = self.tasks.iter().map(|task| self.row(task)).collect();
         // Ids begin with the time of their creation.
         rows.sort_by(|one, other| one.id.cmp(&other.id));
-        Self {
-            failed: facts.failed.iter().map(|task| row(task, facts)).collect(),
-            work: OfQueue::all(&facts.hours, document),
-            queues: facts.queues.clone(),
-            aside: document.get("aside").and_then(whole_number).unwrap_or(0),
-            serves: serves(document),
-            fires: document.get("schedules") != Some(&Bson::Boolean(false)),
-            addresses: addresses
-                .filter(|(_, all)| !all.is_empty())
-                .map(|(kind, all)| (kind, all.join(", ")))
-                .collect(),
-            rival: document.get_str("rival").ok().map(str::to_owned).filter(|_| node.state.is_up()),
-            hook: hook(document).filter(|_| !node.state.is_up()),
-            node,
-            rows,
-            most: facts.more.then_some(MOST),
+        rows
+    }
+
+    fn addresses(&self) -> Vec<(&'static str, String)> {
+        let Addresses { private, public } = Addresses::of_node(&self.document);
+        let known = [("private", private), ("public", public)].into_iter().filter(|(_, all)| !all.is_empty());
+        known.map(|(kind, all)| (kind, all.join(", "))).collect()
+    }
+
+    /// Another DEN that uses its name.
+    fn rival(&self) -> Option<&str> {
+        self.document.get_str("rival").ok().filter(|_| self.node.state.is_up())
+    }
+
+    /// What was run when it died, and what came of it.
+    fn hook(&self) -> Option<String> {
+        let hook = self.document.get_document("hook").ok().filter(|_| !self.node.state.is_up())?;
+        let by = plain(hook.get("by"));
+        Some(match hook.get_str("outcome") {
+            Ok(outcome) => format!("When it died, {by} ran on_dead_node: {outcome}."),
+            Err(_) => format!("When it died, {by} began to run on_dead_node."),
+        })
+    }
+
+    fn row(&self, task: &Document) -> Row {
+        let queue = task.get("queue");
+        let queue_id = queue.and_then(Bson::as_object_id);
+        let name = queue_id.and_then(|id| self.queues.get(&id)).cloned();
+        let progress = task.get("progress").and_then(Bson::as_document);
+        let percent = progress.and_then(|progress| progress.get("percent")).and_then(number);
+        let message = progress.and_then(|progress| progress.get_str("message").ok());
+        Row {
+            id: task.get_object_id("_id").map(|id| id.to_hex()).unwrap_or_default(),
+            title: self.titles.of_task(task),
+            queue: name.or_else(|| queue_id.map(|id| id.to_hex())).unwrap_or_else(|| plain(queue)),
+            queue_id: queue_id.map(|id| id.to_hex()),
+            params: cut(&plain(task.get("params")), PARAMS),
+            error: how_it_failed(task),
+            status: StatusView::of(task),
+            since: When::of(task.get("started").or_else(|| task.get("mtime"))),
+            percent: percent.filter(|percent| (0.0..=100.0).contains(percent)),
+            message: message.unwrap_or_default().to_owned(),
         }
     }
 
@@ -249,16 +249,6 @@ impl NodeParts {
     }
 }
 
-/// What was run when it died, and what came of it.
-fn hook(node: &Document) -> Option<String> {
-    let hook = node.get_document("hook").ok()?;
-    let by = plain(hook.get("by"));
-    Some(match hook.get_str("outcome") {
-        Ok(outcome) => format!("When it died, {by} ran on_dead_node: {outcome}."),
-        Err(_) => format!("When it died, {by} began to run on_dead_node."),
-    })
-}
-
 /// Which queues its configuration restricts it to, if it does.
 fn serves(node: &Document) -> Option<String> {
     let serves = node.get_document("serves").ok()?;
@@ -270,27 +260,6 @@ fn serves(node: &Document) -> Option<String> {
         (None, Some(ignored)) => {
             Some(format!("all but {} (ignorequeues of its configuration)", queues(ignored)))
         }
-    }
-}
-
-fn row(task: &Document, Facts { queues, titles, .. }: &Facts) -> Row {
-    let queue = task.get("queue");
-    let queue_id = queue.and_then(Bson::as_object_id);
-    let name = queue_id.and_then(|id| queues.get(&id)).cloned();
-    let progress = task.get("progress").and_then(Bson::as_document);
-    let percent = progress.and_then(|progress| progress.get("percent")).and_then(number);
-    let message = progress.and_then(|progress| progress.get_str("message").ok());
-    Row {
-        id: task.get_object_id("_id").map(|id| id.to_hex()).unwrap_or_default(),
-        title: titles.of_task(task),
-        queue: name.or_else(|| queue_id.map(|id| id.to_hex())).unwrap_or_else(|| plain(queue)),
-        queue_id: queue_id.map(|id| id.to_hex()),
-        params: cut(&plain(task.get("params")), PARAMS),
-        error: how_it_failed(task),
-        status: StatusView::of(task),
-        since: When::of(task.get("started").or_else(|| task.get("mtime"))),
-        percent: percent.filter(|percent| (0.0..=100.0).contains(percent)),
-        message: message.unwrap_or_default().to_owned(),
     }
 }
 
@@ -386,13 +355,15 @@ mod tests {
 
     use super::*;
     use crate::ui::live::assert_on_page;
+    use crate::ui::nodes::Now;
 
     const NOW: DateTime = DateTime::from_millis(1_795_163_067_344);
 
     fn facts(node: Document, tasks: Vec<Document>) -> Facts {
         let queue = bson::oid::ObjectId::parse_str("6b0003bb686c8275d70dc2f1").unwrap();
         Facts {
-            node,
+            node: NodeRow::of(0, &node, &Now { server: NOW, host: NOW }),
+            document: node,
             tasks,
             more: true,
             failed: vec![doc! {
@@ -402,7 +373,6 @@ mod tests {
             hours: std::sync::Arc::default(),
             queues: [(queue, "<mail>".to_owned())].into(),
             titles: Titles::default(),
-            now: Now { server: NOW, host: NOW },
         }
     }
 
@@ -497,7 +467,7 @@ mod tests {
     fn every_part_is_on_the_page_under_its_id() {
         let facts = facts(node(), tasks());
         let html = html(&facts);
-        let parts = NodeParts::of(&facts).parts().unwrap();
+        let parts = facts.parts().unwrap();
         assert!(parts.len() >= 4);
         assert_on_page(&parts, &html);
     }

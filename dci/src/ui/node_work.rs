@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use askama::Template;
 use bson::Document;
-use bson::oid::ObjectId;
 use disbatch_core::model::{NodeName, QueueId};
 use disbatch_core::series::{Ended, Histogram, NodeHour, Numbers};
 use disbatch_core::store::StoreError;
 
 use crate::state::State;
 use crate::ui::overview::throughput::{Span, spark, sum};
-use crate::ui::parts::{Pill, Spark, grouped};
+use crate::ui::parts::{Pill, Spark};
 use crate::ui::plain;
 use crate::ui::queue::length;
 
@@ -103,11 +102,6 @@ impl Work {
         sum(&self.minutes)
     }
 
-    pub fn failures(&self) -> Option<String> {
-        let failed = self.ended().failed;
-        (failed > 0).then(|| format!("{} failed", grouped(failed)))
-    }
-
     /// How many ended in a minute, on average.
     pub fn a_minute(&self) -> String {
         match self.ended().total() {
@@ -178,11 +172,6 @@ impl OfQueue {
         let heads = ["Median", "p95", "Median elsewhere", "p95 elsewhere"];
         heads.into_iter().zip(self.here.iter().chain(&self.elsewhere))
     }
-
-    /// The name of its queue, as far as it is there.
-    pub fn name(&self, queues: &HashMap<ObjectId, String>) -> String {
-        queues.get(&self.queue.0).cloned().unwrap_or_else(|| self.queue.to_string())
-    }
 }
 
 /// How busy the processors of a node are.
@@ -226,6 +215,7 @@ impl Load {
 #[cfg(test)]
 mod tests {
     use bson::doc;
+    use bson::oid::ObjectId;
 
     use super::*;
 
@@ -257,7 +247,7 @@ mod tests {
         assert_eq!(speed.words(), "5.6 ×");
         assert_eq!(speed.pill().map(|pill| (pill.tone, pill.word)), Some(("bad", "slow")));
         assert_eq!((slow.ended().total(), slow.a_minute().as_str()), (32, "0.5"));
-        assert_eq!(slow.failures(), None);
+        assert_eq!(slow.ended().failed, 0);
         assert!(of("fast").speed.unwrap().pill().is_none());
         assert_eq!(of("away"), Work::default());
         assert_eq!(of("away").a_minute(), "0");

@@ -2,17 +2,15 @@
 //!
 //! The entry of a node tells what its DEN said last, which for one that has ended is of another time.
 
-use std::rc::Rc;
-
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::{Bson, DateTime, Document};
-use disbatch_core::model::{Count, Labels, Moment, Node};
+use disbatch_core::model::{Labels, Node, count, date_time};
 use disbatch_core::node::Stats;
-use disbatch_core::store::StoreError;
+use disbatch_core::store::{Store, StoreError};
 use disbatch_values::words;
 
 use crate::error::HttpError;
@@ -44,9 +42,7 @@ pub async fn render(state: Data<State>) -> Rendered {
     responses(EventStream, OfFixed)
 )]
 pub async fn live(request: HttpRequest, state: Data<State>) -> HttpResponse {
-    live::respond(&request, &state, "nodes", Rc::new(()), async |state: &State, (): &()| {
-        table(state).await?.parts()
-    })
+    live::respond(&request, &state, "nodes", async |state: &State| table(state).await?.parts())
 }
 
 async fn table(state: &State) -> Result<NodeTable, HttpError> {
@@ -153,7 +149,7 @@ impl NodeRow {
             name,
             state: NodeState::of_node(node.as_ref(), seen, now),
             running: plain(document.get("running")),
-            limit: document.get("maxthreads").and_then(|limit| Count(limit.clone()).get()),
+            limit: document.get("maxthreads").and_then(count),
             load: Load::of(stats.load, stats.cpus),
             memory: Memory::of(&stats),
             plugins: document.get("plugins").and_then(Bson::as_array).map(Vec::len),
@@ -205,6 +201,12 @@ pub struct Now {
     pub host: DateTime,
 }
 
+impl Now {
+    pub async fn read(store: &Store) -> Result<Self, StoreError> {
+        Ok(Self { server: store.server_time().await?, host: store.now() })
+    }
+}
+
 words! {
     /// How a node is doing, for people.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -239,7 +241,7 @@ impl NodeState {
             }
             (Some(_), None) => return Self::Stopped,
             (None, None) => {
-                let at = seen.and_then(|value| Moment(value.clone()).get());
+                let at = seen.and_then(date_time);
                 let age =
                     at.map(|at| now.host.timestamp_millis().saturating_sub(at.timestamp_millis()) / 1000);
                 age.is_some_and(|age| age <= STALE_SECONDS)
@@ -270,7 +272,7 @@ pub async fn as_they_are(
     state: &State,
     mut nodes: Vec<Document>,
 ) -> Result<(Vec<Document>, Now), StoreError> {
-    let now = Now { server: state.store.server_time().await?, host: state.store.now() };
+    let now = Now::read(&state.store).await?;
     let states: Vec<NodeState> = nodes.iter().map(|node| NodeState::of(node, &now)).collect();
     let silent = nodes.iter().zip(&states).filter(|(_, state)| !state.is_up());
     let silent = silent.filter_map(|(node, _)| node.get("node").cloned()).collect();

@@ -5,7 +5,6 @@ pub mod facts;
 mod table;
 pub mod throughput;
 
-use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::access::Who;
@@ -133,9 +132,7 @@ pub async fn live(
     }
     let order = Order::of(&params);
     let name = format!("overview {} for {:?}", order.query(), who.rights);
-    live::respond(&request, &state, name, Rc::new(who), async move |state: &State, who: &Who| {
-        parts_for(state, who, order).await
-    })
+    live::respond(&request, &state, name, async move |state: &State| parts_for(state, &who, order).await)
 }
 
 /// How many tasks of which queues ended, and how many of these failed, in the steps of a stretch of time up to now.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use askama::Template;
 use askama::filters::{HtmlSafe, HtmlSafeOutput};
 use bson::{Bson, DateTime, Document};
-use disbatch_core::model::Moment;
+use disbatch_core::model::date_time;
 use serde_json::{Value, json};
 
 use crate::json::date_text;
@@ -73,7 +73,7 @@ impl When {
 
 /// The time that is stored, if it is one.
 pub fn time_of(value: Option<&Bson>) -> Option<DateTime> {
-    Moment(value?.clone()).get()
+    value.and_then(date_time)
 }
 
 /// A time that may not be known.
@@ -138,6 +138,13 @@ pub trait Figure {
 impl Figure for u64 {
     fn figure(&self) -> u64 {
         *self
+    }
+}
+
+impl Figure for i64 {
+    /// Nothing is less than none.
+    fn figure(&self) -> u64 {
+        u64::try_from(*self).unwrap_or(0)
     }
 }
 

@@ -10,7 +10,7 @@ use bson::{Bson, Document};
 use disbatch_core::accounts::Role;
 use disbatch_core::definitions as core;
 use disbatch_core::model::{PluginName, Queue};
-use disbatch_core::plugin::{Http, Manifest, VERSIONS, Warm};
+use disbatch_core::plugin::{Http, Manifest, VERSIONS};
 use disbatch_wire::definitions::Definition;
 
 use crate::access::{Who, viewer};
@@ -21,8 +21,8 @@ use crate::ui::bulk::encoded;
 use crate::ui::links::Link;
 use crate::ui::names::{label, place_of};
 use crate::ui::nodes::{self, NodeState, Now};
-use crate::ui::parts::{Pill, When, bytes, when};
-use crate::ui::schema::{self, Form};
+use crate::ui::parts::{Pill, When, when};
+use crate::ui::schema::Form;
 use crate::ui::{self, Rendered, plain};
 
 #[derive(Template)]
@@ -51,17 +51,16 @@ struct View<'a> {
 
 pub async fn render(state: Data<State>, who: Who) -> Rendered {
     let (store, reach) = (&state.store, who.reach(Role::Viewer));
-    let (queues, mut nodes, server, plugins) = futures::try_join!(
+    let (queues, mut nodes, now, plugins) = futures::try_join!(
         store.queues_within(&reach),
         store.list_nodes(),
-        store.server_time(),
+        Now::read(store),
         state.catalogue()
     )?;
     if !who.is_everywhere(Role::Viewer) {
         // They work for others, too.
         nodes.clear();
     }
-    let now = Now { server, host: store.now() };
     ui::render(StatusCode::OK, &page(&plugins, &queues, (&nodes, &now)))
 }
 
@@ -79,7 +78,7 @@ fn page<'a>(known: &'a Catalogue, queues: &[Queue], (nodes, now): (&[Document], 
     let mut used: BTreeMap<String, Vec<Link>> = BTreeMap::new();
     for queue in queues {
         let link = Link::to(label(queue), place_of(queue));
-        used.entry(plain(queue.plugin.as_ref())).or_default().push(link);
+        used.entry(plain(queue.rest.get("plugin"))).or_default().push(link);
     }
     let mut names: BTreeSet<String> = known.host().names().map(ToString::to_string).collect();
     names.extend(known.names().iter().cloned());
@@ -125,15 +124,6 @@ fn worker(known: &Catalogue, name: &str) -> Option<String> {
     is_defined.then(|| worker_place(&name))
 }
 
-/// How long a process of a warm plugin is kept.
-fn kept(warm: &Warm) -> String {
-    let memory = warm.memory.map_or_else(
-        || "until it has four times the memory of its first task".to_owned(),
-        |most| format!("up to {}", bytes(most)),
-    );
-    format!("for {} tasks, {memory}, and {} s without one", warm.tasks, warm.idle.as_secs_f64())
-}
-
 /// What the field for a new definition has at first.
 const EXAMPLE: &str = r#"{
    "engine": "http",
@@ -164,9 +154,8 @@ pub fn worker_place(name: &PluginName) -> String {
 
 pub async fn render_workers(state: Data<State>, who: Who) -> Rendered {
     let store = &state.store;
-    let (workers, nodes, server) =
-        futures::try_join!(store.workers(), store.list_nodes(), store.server_time())?;
-    let mut on = nodes_by_plugin(&nodes, &Now { server, host: store.now() });
+    let (workers, nodes, now) = futures::try_join!(store.workers(), store.list_nodes(), Now::read(store))?;
+    let mut on = nodes_by_plugin(&nodes, &now);
     let workers = workers.iter().map(|stored| Worker::of(stored, &who, &mut on)).collect();
     ui::render(StatusCode::OK, &DefinitionsPage { workers, administers: viewer::may(Role::Admin) })
 }
@@ -194,21 +183,21 @@ struct DefinitionPage {
     worker: Worker,
     queues: Vec<String>,
     /// None: the definition does not describe them.
-    params: Option<Vec<schema::Row>>,
+    params: Option<Form>,
     /// Whether the page's reader may change it.
     administers: bool,
 }
 
 pub async fn render_worker(state: Data<State>, who: Who, name: Path<String>) -> Rendered {
     let (stored, store) = (find(&state, &name).await?, &state.store);
-    let (nodes, server) = futures::try_join!(store.list_nodes(), store.server_time())?;
-    let mut on = nodes_by_plugin(&nodes, &Now { server, host: store.now() });
+    let (nodes, now) = futures::try_join!(store.list_nodes(), Now::read(store))?;
+    let mut on = nodes_by_plugin(&nodes, &now);
     let manifest = stored.manifest().ok();
     let params = manifest.as_ref().and_then(|manifest| manifest.params.as_ref());
     let page = DefinitionPage {
         worker: Worker::of(&stored, &who, &mut on),
         queues: queues_of(&state, &stored.name).await?,
-        params: params.map(|params| Form::of(params).rows()),
+        params: params.map(Form::of),
         administers: viewer::may(Role::Admin),
     };
     ui::render(StatusCode::OK, &page)

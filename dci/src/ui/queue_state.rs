@@ -38,8 +38,8 @@ pub struct Work {
 pub struct Intake {
     /// Whether they are rejected, and not held.
     pub rejects: bool,
-    /// The same with the rule, in words.
-    pub words: &'static str,
+    /// Which rule it is, in words.
+    pub by: &'static str,
 }
 
 impl Work {
@@ -52,19 +52,13 @@ impl Work {
 /// What rules make of new tasks of a queue that are for nobody in particular.
 pub fn intake(rules: &Rules, queue: &Queue) -> Option<Intake> {
     let rule = rules.deciding(&Whose { queue: queue.id, tenant: queue.tenant(), owner: None })?;
-    let (rejects, words) = match (rule.action, &rule.scope) {
-        (Action::Accept, _) => return None,
-        (Action::Reject, Scope::All) => (true, "rejected by the rule for all tasks"),
-        (Action::Reject, Scope::Queue(_)) => (true, "rejected by the rule for this queue"),
-        (Action::Reject, Scope::Tenant(_)) => (true, "rejected by the rule for its tenant"),
-        (Action::Pause, Scope::All) => (false, "held by the rule for all tasks"),
-        (Action::Pause, Scope::Queue(_)) => (false, "held by the rule for this queue"),
-        (Action::Pause, Scope::Tenant(_)) => (false, "held by the rule for its tenant"),
-        // Those of users are not asked for.
-        (Action::Reject, Scope::Owner(_)) => (true, "rejected by a rule"),
-        (Action::Pause, Scope::Owner(_)) => (false, "held by a rule"),
+    let by = match rule.scope {
+        Scope::All => "the rule for all tasks",
+        Scope::Queue(_) => "the rule for this queue",
+        Scope::Tenant(_) => "the rule for its tenant",
+        Scope::Owner(_) => "a rule", // Those of users are not asked for.
     };
-    Some(Intake { rejects, words })
+    (rule.action != Action::Accept).then_some(Intake { rejects: rule.action == Action::Reject, by })
 }
 
 /// A queue's state as pills, and why it is stopped, since when and by whom, if it is.
@@ -72,8 +66,8 @@ pub fn intake(rules: &Rules, queue: &Queue) -> Option<Intake> {
 #[template(path = "parts/queue_state.html")]
 pub struct QueueState {
     pills: Vec<Pill>,
-    /// What a rule makes of new tasks, which has a page of its own.
-    rule: Option<Pill>,
+    /// The rule that keeps new tasks from it, which has a page of its own.
+    rule: Option<Intake>,
     by: Option<String>,
     since: Option<When>,
     reason: Option<String>,
@@ -102,10 +96,9 @@ impl QueueState {
         }
         let is_stopped = queue.is_paused() || !queue.is_accepting();
         let stopped = queue.stopped().filter(|_| is_stopped);
-        let rule = work.intake.map(|intake| pill(if intake.rejects { "bad" } else { "busy" }, intake.words));
         Self {
             pills,
-            rule,
+            rule: work.intake,
             by: stopped.and_then(|(_, by)| by.map(str::to_owned)),
             since: stopped.map(|(at, _)| When::at(at)),
             reason: queue.reason().filter(|_| is_stopped).map(str::to_owned),
@@ -372,7 +365,7 @@ mod tests {
 
     #[test]
     fn a_rule_that_rejects_new_tasks_is_named_and_leads_to_its_page() {
-        let intake = Some(Intake { rejects: true, words: "rejected by the rule for its tenant" });
+        let intake = Some(Intake { rejects: true, by: "the rule for its tenant" });
         let work = Work { intake, ..Work::default() };
         let html = QueueState::of(&queue(doc! {}), &work).render().unwrap();
         assert!(
@@ -405,14 +398,14 @@ mod tests {
             at: DateTime::from_millis(0),
         };
         let of = |rules: Vec<Rule>| {
-            intake(&rules.into_iter().collect(), &queue(doc! {})).map(|intake| (intake.rejects, intake.words))
+            intake(&rules.into_iter().collect(), &queue(doc! {})).map(|intake| (intake.rejects, intake.by))
         };
         let all = || rule(Scope::All, Action::Reject);
         let own = |action| rule(Scope::Queue(queue(doc! {}).id), action);
         assert_eq!(of(vec![]), None);
-        assert_eq!(of(vec![all()]), Some((true, "rejected by the rule for all tasks")));
+        assert_eq!(of(vec![all()]), Some((true, "the rule for all tasks")));
         assert_eq!(of(vec![all(), own(Action::Accept)]), None);
-        assert_eq!(of(vec![own(Action::Pause)]), Some((false, "held by the rule for this queue")));
+        assert_eq!(of(vec![own(Action::Pause)]), Some((false, "the rule for this queue")));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::openapi::{EventStream, OfFixed};
 use crate::params::{Lenient, Params};
 use crate::state::State;
 use crate::ui::live::Part;
-use crate::ui::names::{label, names};
+use crate::ui::names::{name_of, names};
 use crate::ui::{Rendered, StatusView, live, text};
 use crate::{schedules, ui};
 use one::Strip;
@@ -40,28 +40,14 @@ const AT_ONCE: usize = 6;
 struct SchedulesPage {
     /// The queue that is looked for; empty if none is.
     queue: String,
-    queues: Vec<Choice>,
-    states: Vec<Choice>,
+    queues: Vec<Queue>,
+    /// The state that is looked for, as it is asked for.
+    paused: String,
     table: Table,
     /// How many are shown, if there may be more.
     cut: Option<i64>,
     /// Where the changes are told.
     live: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Choice {
-    value: String,
-    label: String,
-    chosen: bool,
-}
-
-impl Choice {
-    /// One of a field that has the value `chosen`.
-    fn of(value: impl Into<String>, label: impl Into<String>, chosen: &str) -> Self {
-        let value = value.into();
-        Self { chosen: value == chosen, value, label: label.into() }
-    }
 }
 
 #[derive(Debug, Template)]
@@ -95,14 +81,12 @@ pub async fn render(state: Data<State>, who: Who, params: Params) -> Rendered {
     let table = Table::gather(&state, &query, &queues).await?;
     let paused = text(params.fields.get("paused"));
     let chosen = query.queue.map(|queue| queue.to_string()).unwrap_or_default();
-    let queue = |queue: &Queue| Choice::of(queue.id.to_string(), label(queue), &chosen);
-    let states = [("", "any"), ("false", "active"), ("true", "paused")];
     let page = SchedulesPage {
-        queues: queues.iter().map(queue).collect(),
-        states: states.map(|(value, label)| Choice::of(value, label, &paused)).into(),
         cut: (i64::try_from(table.rows.len()).unwrap_or(MOST) >= query.limit).then_some(query.limit),
         live: format!("/ui/schedules?{}", address(&chosen, &paused)),
         queue: chosen,
+        queues,
+        paused,
         table,
     };
     ui::render(StatusCode::OK, &page)
@@ -147,7 +131,7 @@ impl Table {
             async move {
                 let runs = one::last_runs(&state.store, schedule.id, RUNS).await?;
                 let queue = schedule.settings.queue;
-                let queue_name = names.get(&queue.0).cloned().unwrap_or_else(|| queue.to_string());
+                let queue_name = name_of(names, queue);
                 let tenant = queues.iter().find(|other| other.id == queue).and_then(Queue::tenant);
                 let tenant = tenant.map(str::to_owned);
                 let now = state.store.now();
@@ -196,11 +180,11 @@ mod tests {
     }
 
     fn page(rows: Vec<Row>, searched: bool) -> String {
-        let choice = |value: &str| Choice { value: value.into(), label: "<any>".into(), chosen: true };
+        let queue = doc! { "_id": ObjectId::parse_str(ID).unwrap(), "name": "<any>" };
         let page = SchedulesPage {
             queue: String::new(),
-            queues: vec![choice("6b")],
-            states: vec![choice("")],
+            queues: vec![bson::deserialize_from_document(queue).unwrap()],
+            paused: String::new(),
             table: Table { rows, searched },
             cut: None,
             live: "/ui/schedules?".into(),

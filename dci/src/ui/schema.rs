@@ -24,18 +24,18 @@ pub struct Field {
     /// Where it is, as a JSON Pointer: also the name of its control.
     pub pointer: String,
     key: String,
-    description: String,
+    pub description: String,
     /// Whether it must be there, where that in which it is is there.
-    required: bool,
+    pub required: bool,
     /// Whether it must be there in any case.
     demanded: bool,
     kind: Kind,
     /// What the control has at first.
     value: String,
     /// What the schema says is meant when it is left out, as JSON.
-    default: Option<String>,
+    pub default: Option<String>,
     /// What it is, and what its values must be like, in words.
-    words: Vec<String>,
+    pub words: Vec<String>,
 }
 
 impl HtmlSafe for Field {}
@@ -100,19 +100,6 @@ pub struct Problem {
     pub text: String,
 }
 
-/// A parameter in a table.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Row {
-    /// Its key, after those in which it is: `address.city`.
-    pub name: String,
-    /// What it is, and what its values must be like.
-    pub words: String,
-    pub required: bool,
-    /// What is meant when it is left out.
-    pub default: String,
-    pub description: String,
-}
-
 impl Form {
     /// The form for a schema. One that makes no sense has no fields.
     pub fn of(schema: &Value) -> Self {
@@ -145,8 +132,8 @@ impl Form {
         read::all(&self.fields, filled).0
     }
 
-    /// All parameters, each followed by those that are in it.
-    pub fn rows(&self) -> Vec<Row> {
+    /// All parameters, each followed by those that are in it, with their keys after those in which they are: `address.city`.
+    pub fn rows(&self) -> Vec<(String, &Field)> {
         let mut rows = Vec::new();
         add(&self.fields, "", &mut rows);
         rows
@@ -246,16 +233,10 @@ fn range(least: Option<u64>, most: Option<u64>, what: &str) -> Option<String> {
     }
 }
 
-fn add(fields: &[Field], within: &str, rows: &mut Vec<Row>) {
+fn add<'a>(fields: &'a [Field], within: &str, rows: &mut Vec<(String, &'a Field)>) {
     for field in fields {
         let name = if within.is_empty() { field.key.clone() } else { format!("{within}.{}", field.key) };
-        rows.push(Row {
-            name: name.clone(),
-            words: field.words.join(", "),
-            required: field.required,
-            default: field.default.clone().unwrap_or_default(),
-            description: field.description.clone(),
-        });
+        rows.push((name.clone(), field));
         if let Kind::Group(fields) = &field.kind {
             add(fields, &name, rows);
         }

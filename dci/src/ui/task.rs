@@ -10,13 +10,13 @@ mod timeline;
 
 use std::cell::RefCell;
 use std::collections::HashSet;
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
+use askama::filters::HtmlSafeOutput;
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document};
 use disbatch_core::accounts::{Reach, Role};
@@ -41,7 +41,7 @@ use crate::ui::{self, Rendered, integer, plain};
 use attempts::{Choice, Failed, Tabs};
 use facts::{AnswerBox, Facts, JsonText, OutcomeView, QueueLink};
 use graph::Graph;
-use life::{Head, Progress, Why, status};
+use life::{Head, Progress, Why};
 use output::Output;
 use timeline::{Steps, Timeline};
 
@@ -53,35 +53,24 @@ struct TaskPage<'a> {
     queue: QueueLink,
     look: Look,
     params: JsonText,
-    /// Whether it has parameters that are shown to nobody.
-    secure: bool,
     /// The params that a table can have.
     table: Vec<(String, String)>,
     outputs: [Output; 2],
-    /// The attempt whose output is shown, if there is one yet.
-    attempt: Option<i64>,
-    /// Whether somebody has chosen that: its output does not go on.
-    fixed: bool,
+    /// Whose output is shown. One that somebody has chosen does not go on.
+    choice: &'a Choice<'a>,
     /// From where on the output is to be told; nothing while there is none.
     resume: String,
-    priority: i64,
     /// The page of its queue, whose form can be filled with its params; nothing if it is gone.
     form: String,
 }
 
 /// What changes by itself.
 struct Look {
-    head: Head,
-    answer: AnswerBox,
-    failed: Failed,
-    progress: Progress,
-    why: Why,
-    graph: Graph,
-    steps: Steps,
-    facts: Facts,
-    timeline: Timeline,
-    outcome: OutcomeView,
-    tabs: Tabs,
+    /// What the task is called; empty if its params do not say it.
+    title: String,
+    /// What the browser's tab is called.
+    tab: String,
+    parts: Vec<Part>,
 }
 
 /// What is known of a task besides what it tells itself.
@@ -89,6 +78,8 @@ struct Look {
 struct Known<'a> {
     /// The earlier ones.
     attempts: &'a [Document],
+    /// Which of them is shown; else the last one of all.
+    chosen: Option<i64>,
     explained: Option<Explanation>,
     /// What the tasks are called that the explanation names.
     called: Called,
@@ -105,8 +96,8 @@ pub fn html_of(task: &Document, now: DateTime) -> Result<String, HttpError> {
     let id = task.get_object_id("_id").map(|id| id.to_hex()).unwrap_or_default();
     let queue = QueueLink { name: plain(task.get("queue")), ..QueueLink::default() };
     let known = Known { stderr: plain(task.get("stderr")), ..Known::default() };
-    let parts = view((&id, task), &queue, None, now, known).parts()?;
-    Ok(parts.into_iter().map(|part| part.html).collect())
+    let look = view((&id, task), &queue, None, now, known)?;
+    Ok(look.parts.into_iter().map(|part| part.html).collect())
 }
 
 /// What a page shows of the end of a stream.
@@ -130,13 +121,13 @@ pub async fn render(
     let choice = Choice::of(&task, &attempts, attempt).ok_or_else(|| {
         HttpError::not_found(format!("task {id} has no attempt {}", attempt.unwrap_or_default()))
     })?;
-    let live = !choice.fixed && status(&task).is_some_and(|status| !status.has_ended());
+    let live = !choice.fixed && Status::stored(&task).is_some_and(|status| !status.has_ended());
     let document = choice.earlier.unwrap_or(&task);
     let output = |stream| Output::read(&state.store, (task_id, document), stream, (choice.of, live));
     let (stdout, stderr, look) = futures::try_join!(
         async { output(StreamName::Stdout).await.map_err(HttpError::from) },
         async { output(StreamName::Stderr).await.map_err(HttpError::from) },
-        look(&state, &id, (&task, &attempts), None, &reach),
+        look(&state, &id, (&task, &attempts, choice.earlier_number()), None, &reach),
     )?;
     let (look, queue) = look;
     ui::render(StatusCode::OK, &page(&id, &task, queue, look, ([stdout, stderr], &choice)))
@@ -157,43 +148,23 @@ pub async fn live(request: HttpRequest, state: Data<State>, who: Who, id: Path<S
         Reach::All => format!("task {id}"),
         some => format!("task {id} for {some:?}"),
     };
-    let known = Rc::new((id, Feed::new(reach)));
-    live::respond(&request, &state, name, known, async |state: &State, (id, feed): &(String, Feed)| {
-        feed.look(state, id).await
-    })
-}
-
-impl Look {
-    fn parts(&self) -> Result<Vec<Part>, HttpError> {
-        Ok(vec![
-            Part::new("task-head", &self.head)?,
-            Part::new("task-answer", &self.answer)?,
-            Part::new("task-failed", &self.failed)?,
-            Part::new("task-progress", &self.progress)?,
-            Part::new("task-why", &self.why)?,
-            Part::new("task-graph", &self.graph)?,
-            Part::new("task-steps", &self.steps)?,
-            Part::new("task-facts", &self.facts)?,
-            Part::new("task-attempts", &self.tabs)?,
-            Part::new("task-timeline", &self.timeline)?,
-            Part::new("task-outcome", &self.outcome)?,
-        ])
-    }
+    let feed = Feed::new(reach);
+    live::respond(&request, &state, name, async move |state: &State| feed.look(state, &id).await)
 }
 
 /// What is known of the task and its earlier attempts at this moment, and may be known to those whose rights reach so far.
-/// `title`: what the task is called, if its params were not read.
+/// `chosen`: the earlier attempt that is shown. `title`: what the task is called, if its params were not read.
 async fn look(
     state: &State,
     id: &str,
-    (task, attempts): (&Document, &[Document]),
+    (task, attempts, chosen): (&Document, &[Document], Option<i64>),
     title: Option<String>,
     reach: &Reach,
 ) -> Result<(Look, QueueLink), HttpError> {
     let store = &state.store;
     let task_id = task_actions::task_id(id)?;
     // A status that is no number cannot be explained.
-    let waits = status(task).is_some_and(|status| !status.has_ended()) || task.contains_key("aside");
+    let waits = Status::stored(task).is_some_and(|status| !status.has_ended()) || task.contains_key("aside");
     let explained = async {
         if !waits {
             return Ok(None);
@@ -219,8 +190,8 @@ async fn look(
     )?;
     let called = named_in(state, explained.as_ref(), reach).await?;
     let traces = state.traces.as_ref();
-    let known = Known { attempts, explained, called, graph, stderr, schedule, traces };
-    Ok((view((id, task), &queue, title, now, known), queue))
+    let known = Known { attempts, chosen, explained, called, graph, stderr, schedule, traces };
+    Ok((view((id, task), &queue, title, now, known)?, queue))
 }
 
 /// What the tasks are called that an explanation names.
@@ -247,20 +218,33 @@ fn view(
     title: Option<String>,
     now: DateTime,
     known: Known<'_>,
-) -> Look {
+) -> Result<Look, HttpError> {
     let title = title.unwrap_or_else(|| title_of(task, queue.title.as_deref()));
-    Look {
-        head: Head::of(id, task, queue, title),
-        answer: AnswerBox::of(id, task),
-        failed: Failed::of(task, queue, &known.stderr, known.graph.culprits.clone()),
-        progress: Progress::of(task),
-        why: Why::of((id, task), queue, &known.called, known.explained),
-        graph: known.graph,
-        steps: Steps::of(task, now),
-        facts: Facts::of(task, queue.clone(), known.schedule, known.traces),
-        timeline: Timeline::of(task, now),
-        outcome: OutcomeView::of(id, task, known.attempts),
-        tabs: Tabs::of(id, task, known.attempts),
+    let head = Head::of(id, task, queue, title);
+    let failed = Failed::of(task, queue, &known.stderr, known.graph.culprits.clone());
+    let why = Why::of((id, task), queue, &known.called, known.explained);
+    let facts = Facts::of(task, queue.clone(), known.schedule, known.traces);
+    let parts = vec![
+        Part::new("task-head", &head)?,
+        Part::new("task-answer", &AnswerBox::of(id, task))?,
+        Part::new("task-failed", &failed)?,
+        Part::new("task-progress", &Progress::of(task))?,
+        Part::new("task-why", &why)?,
+        Part::new("task-graph", &known.graph)?,
+        Part::new("task-steps", &Steps::of(task, now))?,
+        Part::new("task-facts", &facts)?,
+        Part::new("task-attempts", &Tabs::of(id, task, known.attempts, known.chosen))?,
+        Part::new("task-timeline", &Timeline::of(task, now))?,
+        Part::new("task-outcome", &OutcomeView::of(id, task, known.attempts))?,
+    ];
+    Ok(Look { title: head.title, tab: head.tab, parts })
+}
+
+impl Look {
+    /// What the page shows under this id.
+    fn part(&self, id: &str) -> HtmlSafeOutput<&str> {
+        let part = self.parts.iter().find(|part| part.id == id);
+        HtmlSafeOutput(part.map_or("", |part| &part.html))
     }
 }
 
@@ -268,10 +252,9 @@ fn page<'a>(
     id: &'a str,
     task: &'a Document,
     queue: QueueLink,
-    mut look: Look,
-    (outputs, choice): ([Output; 2], &Choice<'_>),
+    look: Look,
+    (outputs, choice): ([Output; 2], &'a Choice<'a>),
 ) -> TaskPage<'a> {
-    look.tabs.chosen = choice.earlier_number();
     let given = params_of(task);
     let params = given.map(JsonText::of).unwrap_or_default();
     let [stdout, stderr] = &outputs;
@@ -288,18 +271,15 @@ fn page<'a>(
         form,
         table: facts::table(given),
         params,
-        secure: task.contains_key(secrets::SHOWN),
         outputs,
-        attempt: choice.number(task),
-        fixed: choice.fixed,
+        choice,
         resume: resume.unwrap_or_default(),
-        priority: integer(task, "priority").unwrap_or(0),
     }
 }
 
 /// The number of the attempt that runs, 0 if nobody has counted.
 fn running_attempt(task: &Document) -> Option<i64> {
-    (status(task) == Some(Status::Running)).then(|| integer(task, "attempt").unwrap_or(0))
+    (Status::stored(task) == Some(Status::Running)).then(|| integer(task, "attempt").unwrap_or(0))
 }
 
 async fn queue_link(state: &State, task: &Document) -> Result<QueueLink, StoreError> {
@@ -373,11 +353,10 @@ impl Feed {
         let (task, attempts) = futures::try_join!(read(state, id, only(large, 0)), async {
             state.store.list_attempts(of).await.map_err(HttpError::from)
         })?;
-        let (look, _) = look(state, id, (&task, &attempts), title, &self.reach).await?;
-        *self.title.borrow_mut() = Some(look.head.title.clone());
-        let parts = look.parts()?;
-        self.note(&task, &parts);
-        Ok(parts)
+        let (look, _) = look(state, id, (&task, &attempts, None), title, &self.reach).await?;
+        *self.title.borrow_mut() = Some(look.title);
+        self.note(&task, &look.parts);
+        Ok(look.parts)
     }
 
     /// The parts of a task that has ended and is as it was.
@@ -388,7 +367,7 @@ impl Feed {
     }
 
     fn note(&self, task: &Document, parts: &[Part]) {
-        let has_ended = status(task).is_some_and(|status| status.has_ended());
+        let has_ended = Status::stored(task).is_some_and(|status| status.has_ended());
         let last = || Last { stamp: stamp(task), at: Instant::now(), parts: parts.to_vec() };
         *self.last.borrow_mut() = has_ended.then(last);
     }

@@ -34,11 +34,11 @@ use crate::ui::{self, Rendered, parts, text, zone};
 use actions::Actions;
 use columns::{Column, Row, Table};
 use find::{Plan, ResultPage, SearchContext};
-use search::{Chip, Search, address};
+use search::{Chip, Search};
 use statuses::{Tally, words};
 
 pub use actions::title;
-pub use search::tags_of;
+pub use search::{address, tags_of};
 
 pub use columns::{MOST_BYTES, TOO_LARGE, params as params_of, unless_large};
 
@@ -55,10 +55,6 @@ struct TasksPage<'a> {
     chips: Vec<Chip>,
     tally: Tally,
     created: Vec<search::CreatedChoice>,
-    /// Whether the filters that are folded restrict something.
-    has_more: bool,
-    /// The columns that are shown unless somebody chooses.
-    usual: String,
     message: Option<String>,
     result: Option<SearchResult>,
 }
@@ -123,8 +119,6 @@ pub async fn render(state: Data<State>, who: Who, params: Params) -> Rendered {
     let page = TasksPage {
         chips: search.chips(&names),
         tally: tally?,
-        has_more: search.has_more(),
-        usual: usual(&search),
         created: search.created.choices(|created| Search { created, ..search.clone() }.address(None)),
         message,
         result: found.map(|found| shown(&search, found, &names, now)),
@@ -255,9 +249,7 @@ fn shown(
     } else {
         String::new()
     };
-    let place = |place: Option<(&'static str, String)>| {
-        place.map_or_else(String::new, |place| search.address(Some(place)))
-    };
+    let place = |place: Option<_>| place.map(|place| search.address(Some(place))).unwrap_or_default();
     let count = found.count.map(|count| count.parse::<u64>().map_or(count, parts::grouped));
     SearchResult {
         actions: Actions::of(search, count.as_deref(), names, now),
@@ -305,8 +297,6 @@ mod tests {
         let page = TasksPage {
             chips: search.chips(&names),
             tally: Tally::of(&search, &[]),
-            has_more: search.has_more(),
-            usual: usual(&search),
             created: search.created.choices(|created| Search { created, ..search.clone() }.address(None)),
             message: message.map(str::to_owned),
             result: found.map(|found| shown(&search, found, &names, now)),

@@ -28,7 +28,7 @@ const COOKIE: &str = "disbatch_zone";
 const OWN: &str = "mine:";
 
 /// A day in milliseconds, where clocks are not changed.
-const DAY: i64 = 86_400_000;
+pub const DAY: i64 = 86_400_000;
 
 tokio::task_local! {
     static ZONE: Zone;
@@ -85,8 +85,7 @@ pub fn time(zone: &Zone, name: &str, given: &str) -> Result<DateTime, HttpError>
 /// From when to when the day is that a form has in the field `name`.
 pub fn day(zone: &Zone, name: &str, given: &str) -> Result<Range<DateTime>, HttpError> {
     let shown = values::time(name, &Value::from(format!("{}T00:00:00Z", given.trim())))?;
-    let next = DateTime::from_millis(shown.timestamp_millis().saturating_add(DAY));
-    Ok(shown_at(zone, shown)..shown_at(zone, next))
+    Ok(shown_at(zone, shown)..shown_at(zone, shown.saturating_add_millis(DAY)))
 }
 
 /// Options of a form that are times, by the clocks of the reader, as those of UTC.
@@ -104,9 +103,7 @@ pub fn options(mut params: Params, names: &[&str]) -> Result<Params, HttpError> 
 
 /// When clocks in the zone show what those of UTC show at `shown`. What they never show is as much later as they go forward, or earlier.
 fn shown_at(zone: &Zone, shown: DateTime) -> DateTime {
-    let without = |offset: i64| {
-        DateTime::from_millis(shown.timestamp_millis().saturating_sub(offset.saturating_mul(1_000)))
-    };
+    let without = |offset: i64| shown.saturating_add_millis(offset.saturating_mul(-1_000));
     without(zone.offset(without(zone.offset(shown))))
 }
 

@@ -39,7 +39,7 @@ async fn stolen(world: &World) -> anyhow::Result<u64> {
 async fn tasks_are_made_of_our_collections_only_where_these_are_declared_as_sources() -> anyhow::Result<()> {
     let world = World::new().await?;
     let users: Vec<Option<&str>> =
-        Role::ALL.iter().map(|role| Some(role.name())).chain([Some("guest"), None]).collect();
+        Role::ALL.iter().map(|role| Some(role.as_str())).chain([Some("guest"), None]).collect();
     let strange = ["tasks.mine", "accounts.old", "workers.copy", "people"];
     for collection in ALL.iter().map(|collection| collection.name).chain(strange) {
         let documents = world.database.database.collection(collection);

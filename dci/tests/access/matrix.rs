@@ -77,7 +77,7 @@ async fn status(world: &World, row: &Row, path: &str, user: Option<&str>) -> any
 /// A queue of its own for those that may delete it.
 async fn new_queue(world: &World, name: String) -> anyhow::Result<QueueId> {
     let queue = QueueId(bson::oid::ObjectId::new());
-    world.store.create_queue(queue, name.into(), "My::Plugin".into()).await?;
+    world.store.insert_queue(bson::doc! { "_id": queue, "name": name, "plugin": "My::Plugin" }).await?;
     Ok(queue)
 }
 
@@ -87,10 +87,10 @@ async fn each_role_may_do_what_is_documented_and_nothing_else() -> anyhow::Resul
     for (number, row) in rows()?.iter().enumerate() {
         let needed = row.role()?;
         for role in [None].into_iter().chain(Role::ALL.map(Some)) {
-            let name = role.map_or("nobody", Role::name);
+            let name = role.map_or("nobody", Role::as_str);
             let queue = new_queue(&world, format!("{number} {name}")).await?;
             let path = row.address(&world, queue).await?;
-            let status = status(&world, row, &path, role.map(Role::name)).await?;
+            let status = status(&world, row, &path, role.map(Role::as_str)).await?;
             let refused = match (row.need.as_str(), role) {
                 ("nothing", _) => None,
                 // No user has it, whatever their role.

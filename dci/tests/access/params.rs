@@ -35,7 +35,7 @@ async fn world() -> anyhow::Result<(World, QueueId)> {
     };
     assert_eq!(call(&world, Method::POST, "/workers", &plugin(1)).await?.0, 201);
     let queue = QueueId(bson::oid::ObjectId::new());
-    world.store.create_queue(queue, "checked".into(), "My::Checked".into()).await?;
+    world.store.insert_queue(doc! { "_id": queue, "name": "checked", "plugin": "My::Checked" }).await?;
     Ok((world, queue))
 }
 

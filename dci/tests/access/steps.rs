@@ -30,7 +30,10 @@ async fn a_step_runs_no_plugin_that_whoever_submits_could_not_run_anyway() -> an
     let (code, refused) = submit("operator", "No::Plugin").await?;
     assert_eq!((code, refused), (400, json!({ "error": "Unknown plugin", "plugin": "No::Plugin" })));
     let queue = QueueId(ObjectId::new());
-    world.store.create_queue(queue, "theirs".into(), "Other::Plugin".into()).await?;
+    world
+        .store
+        .insert_queue(bson::doc! { "_id": queue, "name": "theirs", "plugin": "Other::Plugin" })
+        .await?;
     assert_eq!(status("submitter", "Other::Plugin").await?, 200);
     let (code, refused) = submit("narrow", "Other::Plugin").await?;
     assert_eq!(code, 403);

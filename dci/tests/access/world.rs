@@ -43,12 +43,12 @@ impl World {
         let store = Store::with_clock(database.database.clone(), Arc::new(SystemClock));
         store.ensure_indexes().await?;
         let [mine, other] = [QueueId(ObjectId::new()), QueueId(ObjectId::new())];
-        store.create_queue(mine, "mine".into(), "My::Plugin".into()).await?;
-        store.create_queue(other, MARKER.into(), "My::Plugin".into()).await?;
+        store.insert_queue(doc! { "_id": mine, "name": "mine", "plugin": "My::Plugin" }).await?;
+        store.insert_queue(doc! { "_id": other, "name": MARKER, "plugin": "My::Plugin" }).await?;
         // One hash for all, as making one takes a while.
         let hash = PasswordHash::of(PASSWORD)?;
         for role in Role::ALL {
-            store.add_user(&role.name().parse()?, Some(role), &[], Some(&hash)).await?;
+            store.add_user(&role.as_str().parse()?, Some(role), &[], Some(&hash)).await?;
         }
         let grant = Grant { scope: Scope::Queue(mine), role: Role::Viewer };
         store.add_user(&"guest".parse()?, None, &[grant], Some(&hash)).await?;

@@ -45,8 +45,8 @@ impl World {
         let store = Store::with_clock(database.database.clone(), Arc::new(SystemClock));
         store.ensure_indexes().await?;
         let [mail, reports] = [QueueId(ObjectId::new()), QueueId(ObjectId::new())];
-        store.create_queue(mail, "<mail>".into(), "My::Plugin".into()).await?;
-        store.create_queue(reports, "reports".into(), "My::Plugin".into()).await?;
+        store.insert_queue(bson::doc! { "_id": mail, "name": "<mail>", "plugin": "My::Plugin" }).await?;
+        store.insert_queue(bson::doc! { "_id": reports, "name": "reports", "plugin": "My::Plugin" }).await?;
         let config =
             json!({ "mongohost": database.uri, "database": database.name, "plugins": ["My::Plugin"] });
         Ok(Self { server: Server::start(&config).await?, database, store, mail, reports })

@@ -16,6 +16,9 @@ use super::{Leader, measured, rounds};
 /// Prolonged with each window, which takes some seconds, and longer only where many millions of tasks are counted.
 pub const LEASE: LeaseName = LeaseName::new("auditor", Duration::from_secs(60));
 
+/// After which time all is done again unless configured otherwise.
+pub const EVERY: Duration = Duration::from_secs(300);
+
 /// It looks so many times for what is to be done in the time after which all is to be done again.
 const LOOKS: u32 = 10;
 

@@ -57,7 +57,7 @@ pub async fn run(leader: Leader, hints: Arc<Hints>) {
             () = stop.cancelled() => break,
             _ = turns.tick() => worker.turn().await,
             () = hints.gates_noticed() => worker.follow_hint().await,
-            () = hints.gates_found() => worker.pass().await,
+            () = hints.gates_found.notified() => worker.pass().await,
         };
         let Err(error) = worked else { continue };
         if error.is_forbidden() {
@@ -66,7 +66,7 @@ pub async fn run(leader: Leader, hints: Arc<Hints>) {
         }
         tracing::warn!(%error, "the gatekeeper could not work");
         // Once more, unless the node finds something before that.
-        hints.look_at_gates();
+        hints.gates_found.notify_one();
         if stop.run_until_cancelled(sleep(PAUSE)).await.is_none() {
             break;
         }

@@ -41,7 +41,7 @@ async fn work(leader: &Leader, hints: &Arc<Hints>, clockwork: &Clockwork) {
     loop {
         let (is_turn, asked) = tokio::select! {
             _ = turns.tick() => (true, None),
-            () = hints.inbox_noticed() => (false, None),
+            () = hints.inbox.notified() => (false, None),
             asked = asked.recv() => (false, asked),
         };
         let (told, answer) = asked.map(|ToMove { told, answer }| (told, answer)).unzip();
@@ -75,7 +75,7 @@ async fn work(leader: &Leader, hints: &Arc<Hints>, clockwork: &Clockwork) {
         };
         tracing::warn!(%error, "the inbox could not be looked after");
         tokio::time::sleep(PAUSE).await;
-        hints.look_at_inbox();
+        hints.inbox.notify_one();
     }
 }
 

@@ -19,6 +19,9 @@ use super::{Leader, measured, rounds};
 /// Prolonged with each batch, which takes a small part of it.
 pub const LEASE: LeaseName = LeaseName::new("janitor", Duration::from_secs(60));
 
+/// How often it looks unless configured otherwise.
+pub const EVERY: Duration = Duration::from_secs(60);
+
 /// So many tasks at once.
 const BATCH: usize = 500;
 

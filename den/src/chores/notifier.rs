@@ -3,12 +3,13 @@
 
 use std::time::{Duration, Instant};
 
-use bson::{DateTime, Timestamp};
+use bson::Timestamp;
 use disbatch_core::lease::LeaseName;
 use disbatch_core::metrics::labels;
 use disbatch_core::notifications::{
     About, Channel, Delivered, Event, FollowError, Followed, Follower, Kind, Position, State, Subscription,
 };
+use disbatch_core::shadow::place_before;
 use disbatch_core::store::StoreError;
 use tokio::time::sleep;
 
@@ -54,13 +55,6 @@ struct Notifier {
     stuck: Option<Instant>,
 }
 
-/// Whether there is more to be done at once.
-#[derive(Debug, PartialEq, Eq)]
-enum Next {
-    AtOnce,
-    AfterAPause,
-}
-
 pub async fn run(leader: Leader, url: Option<String>) {
     let (store, stop) = (leader.store.clone(), leader.stop.clone());
     let mut notifier = Notifier {
@@ -77,9 +71,9 @@ pub async fn run(leader: Leader, url: Option<String>) {
     let mut pause = Duration::ZERO;
     while stop.run_until_cancelled(sleep(pause)).await.is_some() {
         pause = match measured(&store, labels::Worker::Notify, notifier.round()).await {
-            Ok(Next::AtOnce) => Duration::ZERO,
-            Ok(Next::AfterAPause) if notifier.subscriptions.is_empty() => IDLE,
-            Ok(Next::AfterAPause) => PAUSE,
+            Ok(true) => Duration::ZERO,
+            Ok(false) if notifier.subscriptions.is_empty() => IDLE,
+            Ok(false) => PAUSE,
             Err(error) => {
                 notifier.forget();
                 // A user that an older release made may not.
@@ -102,15 +96,16 @@ impl Notifier {
         self.leads = None;
     }
 
-    async fn round(&mut self) -> Result<Next, StoreError> {
+    /// Returns whether there is more to be done at once.
+    async fn round(&mut self) -> Result<bool, StoreError> {
         if self.turned.is_none_or(|turned| turned.elapsed() >= TURN) {
             self.turn().await?;
         }
         if self.subscriptions.is_empty() {
-            return Ok(Next::AfterAPause);
+            return Ok(false);
         }
         let before: Vec<State> = self.subscriptions.iter().map(|one| one.state.clone()).collect();
-        let next = self.follow().await?;
+        let more = self.follow().await?;
         let is_time = is_due(&mut self.looked, LOOK, Instant::now());
         if is_time {
             self.look().await?;
@@ -121,7 +116,7 @@ impl Notifier {
             // Somebody else has changed one: what was seen meanwhile is read once more.
             self.forget();
         }
-        Ok(next)
+        Ok(more)
     }
 
     /// Reads the subscriptions, and takes or prolongs the lease if there are any.
@@ -143,18 +138,18 @@ impl Notifier {
         Ok(())
     }
 
-    /// Notes what tasks have come to.
-    async fn follow(&mut self) -> Result<Next, StoreError> {
+    /// Notes what tasks have come to. Returns whether there is more of that.
+    async fn follow(&mut self) -> Result<bool, StoreError> {
         let is_blind = self.no_log.is_some_and(|found| found.elapsed() < NO_LOG);
         if is_blind || !self.subscriptions.iter().any(|one| one.settings.follows_tasks()) {
-            return Ok(Next::AfterAPause);
+            return Ok(false);
         }
         let followed = match self.followed().await {
             Ok(followed) => followed,
             Err(FollowError::Lost) => {
                 tracing::warn!("the database's log of changes does not reach back to what was told last");
                 self.begin_anew().await?;
-                return Ok(Next::AtOnce);
+                return Ok(true);
             }
             Err(FollowError::Store(error)) if error.has_no_change_streams() => {
                 if self.no_log.replace(Instant::now()).is_none() {
@@ -162,28 +157,27 @@ impl Notifier {
                         "this server is no member of a replica set: nobody can be told of tasks that fail"
                     );
                 }
-                return Ok(Next::AfterAPause);
+                return Ok(false);
             }
             Err(FollowError::Store(error)) => return Err(error),
         };
-        let Some(last) = followed.last() else { return Ok(Next::AfterAPause) };
-        let next = if followed.len() < MOST { Next::AfterAPause } else { Next::AtOnce };
+        let Some(last) = followed.last() else { return Ok(false) };
         let last = last.position.clone();
         self.note(&followed).await?;
         self.move_to(&last);
-        Ok(next)
+        Ok(followed.len() >= MOST)
     }
 
     async fn followed(&mut self) -> Result<Vec<Followed>, FollowError> {
-        if self.follower.is_none() {
-            let follow = self.subscriptions.iter().filter(|one| one.settings.follows_tasks());
-            let Some(since) = follow.map(place_of).min() else { return Ok(Vec::new()) };
-            self.follower = Some(self.leader.store.follow_ends(since).await?);
-        }
-        match &mut self.follower {
-            Some(follower) => follower.followed(MOST).await,
-            None => Ok(Vec::new()),
-        }
+        let follower = match &mut self.follower {
+            Some(follower) => follower,
+            None => {
+                let follow = self.subscriptions.iter().filter(|one| one.settings.follows_tasks());
+                let Some(since) = follow.map(place_of).min() else { return Ok(Vec::new()) };
+                self.follower.insert(self.leader.store.follow_ends(since).await?)
+            }
+        };
+        follower.followed(MOST).await
     }
 
     async fn note(&mut self, followed: &[Followed]) -> Result<(), StoreError> {
@@ -221,7 +215,7 @@ impl Notifier {
                     at: now,
                     detail: Some(detail),
                 });
-                one.state.begin_at(Timestamp { time: seconds(now), increment: 0 });
+                one.state.begin_at(place_before(now, Duration::ZERO));
             }
         }
         self.follower = None;
@@ -342,10 +336,6 @@ const fn label(channel: Channel) -> labels::Channel {
 fn place_of(subscription: &Subscription) -> Timestamp {
     match &subscription.state.position {
         Some(position) => position.time,
-        None => Timestamp { time: seconds(subscription.since), increment: 0 },
+        None => place_before(subscription.since, Duration::ZERO),
     }
-}
-
-fn seconds(time: DateTime) -> u32 {
-    u32::try_from(time.timestamp_millis() / 1000).unwrap_or(0)
 }

@@ -15,7 +15,6 @@ use super::Node;
 use crate::pace::is_due;
 
 impl Node {
-    /// Whether another DEN uses its name.
     pub(crate) fn has_rival(&self) -> bool {
         self.rivals.now(Instant::now()).is_some()
     }
@@ -145,14 +144,9 @@ impl Rivals {
 
 /// Where this host is to be reached: as configured, else by the addresses of its interfaces.
 fn addresses(config: &Config) -> Addresses {
-    match &config.addresses {
-        Some(configured) => Addresses::sorted(configured.iter().map(String::as_str)),
-        None => {
-            let found: Vec<String> =
-                getifaddrs().into_iter().flatten().filter_map(|one| address_text(&one.address?)).collect();
-            Addresses::sorted(found.iter().map(String::as_str))
-        }
-    }
+    let found = || getifaddrs().into_iter().flatten().filter_map(|one| address_text(&one.address?)).collect();
+    let all: Vec<String> = config.addresses.clone().unwrap_or_else(found);
+    Addresses::sorted(all.iter().map(String::as_str))
 }
 
 fn address_text(address: &SockaddrStorage) -> Option<String> {

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use disbatch_core::clock::boot_time;
-use disbatch_core::link::{Answer, Ask};
+use disbatch_core::link::{Answer, Ask, plugin_share};
 use disbatch_core::live::LiveStream;
 use disbatch_core::model::TaskId;
-use disbatch_core::store::{Store, StoreError};
+use disbatch_core::store::{Store, StoreError, millis, of_millis};
 use disbatch_core::task::{Commit, Detached, Finished, Renewed, Run, Written};
 
-use super::{Work, span};
+use super::Work;
 use crate::scribe::WriteOutcome;
 
 /// Writes what does not go together with others.
@@ -35,10 +35,10 @@ async fn write(store: &Store, run: &Run, ask: Ask) -> Result<Answer, StoreError>
             Answer::Done
         }
         Ask::RetryLater { finish, pause_ms } => {
-            ended(store.end_attempt(run, &finish, Some(span(pause_ms))).await?)
+            ended(store.end_attempt(run, &finish, Some(of_millis(pause_ms))).await?)
         }
         Ask::Register { token, timeout_ms } => {
-            done_or_lost(store.register_external(run, &token, span(timeout_ms)).await?)
+            done_or_lost(store.register_external(run, &token, of_millis(timeout_ms)).await?)
         }
         Ask::KeepCommon { part, text } => done_or_lost(store.keep_common(&part, &text).await),
         Ask::Settle => match store.settle_commit_of(run).await? {
@@ -117,10 +117,9 @@ pub(super) fn outdated(ask: &Ask) -> Answer {
     }
 }
 
-/// Until when a plugin may live whose lease was asked for at that time: less than the lease, so that it has been
-/// killed when that is over. In milliseconds.
+/// Until when a plugin may live whose lease was asked for at that time. In milliseconds.
 pub(super) fn plugin_until(asked: Duration, lease: Duration) -> i64 {
-    millis(asked.saturating_add(lease.mul_f64(0.9)))
+    millis(asked.saturating_add(plugin_share(lease)))
 }
 
 /// How long there is until the task's deadline, in milliseconds. The server's time is known from the claim's lease,
@@ -131,8 +130,4 @@ pub(super) fn deadline_in(work: &Work) -> Option<i64> {
     let claimed = until.saturating_sub(millis(work.lease));
     let since = millis(boot_time().saturating_sub(work.asked));
     Some(deadline.saturating_sub(claimed).saturating_sub(since).max(0))
-}
-
-pub(super) fn millis(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use bson::Bson;
 use disbatch_core::link::{self, Answer, Ask, Assignment, Go, ToDen, ToRunner};
 use disbatch_core::model::Status;
-use disbatch_core::store::StoreError;
+use disbatch_core::store::{StoreError, millis};
 use disbatch_core::task::{Claim, Claimant, RunWrite, STORAGE, Slot, Start, Take, Waiting, Written};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -21,9 +21,9 @@ use tokio::net::unix::OwnedWriteHalf;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
-use super::answers::{alone, deadline_in, millis, outdated, plugin_until, remove_live, written};
+use super::answers::{alone, deadline_in, outdated, plugin_until, remove_live, written};
 use super::outgoing::{LISTENS_WITHIN, Outgoing, Then};
-use super::{Event, Exit, Mail, ProcessId, Report, Services, Traced, Work, run_of};
+use super::{Event, Exit, Mail, ProcessId, Report, Services, Traced, Work};
 use crate::handover::{Next, UnderWay};
 use crate::launch::TaskContext;
 use crate::runners::{Held, Hold};
@@ -172,9 +172,10 @@ impl Attendant {
                 self.listening = false;
                 self.outgoing.is_given_up = true;
             }
-            Mail::StartWritten(of, outcome) => self.go(of, outcome),
-            Mail::Answered { id, of, answer } => self.answer(id, of, answer),
-            Mail::Ended { id, of, end, next, start } => self.go_on(id, of, (end, start), next),
+            Mail::Done(then) => {
+                self.pending -= 1;
+                then(self);
+            }
             Mail::Exited(status) => {
                 self.exited = Some(status);
                 // What it had sent is still read; then comes the end, whoever else has got hold of the link.
@@ -207,7 +208,7 @@ impl Attendant {
         let go = claim.is_started.then(|| go(number, work.asked, &work));
         let assignment = Assignment {
             number,
-            run: run_of(claim),
+            run: claim.run(),
             task: task.unwrap_or_else(|| claim.document.clone()),
             queue: work.known.queue.clone(),
             at: start.at,
@@ -273,14 +274,13 @@ impl Attendant {
             lane.taken_until = None;
         } else if is_listened_to && lane.taken_until.take().is_some() {
             let start = lane.start.clone();
-            self.write(RunWrite::Start(start), move |outcome| Mail::StartWritten(of, outcome));
+            self.write(RunWrite::Start(start), move |attendant, outcome| attendant.go(of, outcome));
         }
         // Else it has been given up, or has left: what it has taken is given back.
     }
 
     /// The task has been started, or was not there any more. If that is not known, the runner finds out by itself.
     fn go(&mut self, of: i64, outcome: WriteOutcome) {
-        self.pending -= 1;
         let Some(lane) = self.lanes.get(&of) else { return };
         match outcome.written {
             Ok(Written::Started) => {
@@ -300,7 +300,7 @@ impl Attendant {
         let Some(lane) = self.lanes.get_mut(&of) else {
             return self.alone(id, of, async move { outdated(&ask) });
         };
-        let run = run_of(&lane.work.claim);
+        let run = lane.work.claim.run();
         let lease = lane.work.lease;
         let result = Report::of(&ask);
         lane.ends = result.is_some();
@@ -332,7 +332,7 @@ impl Attendant {
                 return self.alone(id, of, async move { alone(&store, &run, ask).await });
             }
         };
-        self.write(write, move |outcome| Mail::Answered { id, of, answer: written(outcome, lease) });
+        self.write(write, move |attendant, outcome| attendant.answer(id, of, written(outcome, lease)));
     }
 
     /// The task that may have the slot of that one, once that has ended.
@@ -364,7 +364,8 @@ impl Attendant {
         let Some(replies) = self.replies.upgrade() else { return };
         self.pending += 1;
         self.services.scribe.hand_over(end, take, move |end, start| {
-            let _ending = replies.send(Mail::Ended { id, of, end, next, start });
+            let then = move |attendant: &mut Self| attendant.go_on(id, of, (end, start), next);
+            let _ending = replies.send(Mail::Done(Box::new(then)));
         });
     }
 
@@ -376,7 +377,6 @@ impl Attendant {
         (end, start): (WriteOutcome, Option<Result<Written, String>>),
         (mut next, under_way): (Box<Work>, UnderWay),
     ) {
-        self.pending -= 1;
         next.asked = end.asked;
         let answer = written(end, next.lease);
         let is_over = self.note_end(of, &answer);
@@ -407,21 +407,23 @@ impl Attendant {
         let Some(replies) = self.replies.upgrade() else { return };
         self.pending += 1;
         tokio::spawn(async move {
-            let _ending = replies.send(Mail::Answered { id, of, answer: work.await });
+            let answer = work.await;
+            let then = move |attendant: &mut Self| attendant.answer(id, of, answer);
+            let _ending = replies.send(Mail::Done(Box::new(then)));
         });
     }
 
-    /// Writes together with others; `mail` is what then arrives here.
-    fn write(&mut self, write: RunWrite, mail: impl FnOnce(WriteOutcome) -> Mail + Send + 'static) {
+    /// Writes together with others; `then` is what follows from that.
+    fn write(&mut self, write: RunWrite, then: impl FnOnce(&mut Self, WriteOutcome) + Send + 'static) {
         let Some(replies) = self.replies.upgrade() else { return };
         self.pending += 1;
         self.services.scribe.write(write, move |outcome| {
-            let _ending = replies.send(mail(outcome));
+            let then = move |attendant: &mut Self| then(attendant, outcome);
+            let _ending = replies.send(Mail::Done(Box::new(then)));
         });
     }
 
     fn answer(&mut self, id: i64, of: i64, answer: Answer) {
-        self.pending -= 1;
         let is_over = self.note_end(of, &answer);
         // A runner that does not listen any more ends by itself.
         self.outgoing.tell(&ToRunner::Answer { id, answer }, is_over.then_some(Then::Free(of)));

@@ -1,6 +1,5 @@
 //! What a runner is told: it goes out in one piece when a few letters have been dealt with, and counts as said when it has gone.
 
-use std::io;
 use std::time::Duration;
 
 use disbatch_core::link::{self, ToRunner};
@@ -74,15 +73,9 @@ impl Outgoing {
     /// Sends what is to be sent. If that cannot be done, the link is to be given up.
     pub(super) async fn send(&mut self) -> Sent {
         let (bytes, then) = (std::mem::take(&mut self.bytes), std::mem::take(&mut self.then));
-        let (mut sent, mut is_stuck) = (0, false);
+        let (mut left, mut is_stuck) = (bytes.as_slice(), false);
         if let Some(target) = self.target.as_mut().filter(|_| !bytes.is_empty()) {
-            let sending = async {
-                while sent < bytes.len() {
-                    sent += target.write(&bytes[sent..]).await?;
-                }
-                io::Result::Ok(())
-            };
-            match timeout(LISTENS_WITHIN, sending).await {
+            match timeout(LISTENS_WITHIN, target.write_all_buf(&mut left)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
                     tracing::debug!(%error, pid = self.pid, "a runner does not listen");
@@ -91,6 +84,7 @@ impl Outgoing {
                 Err(_) => is_stuck = true,
             }
         }
+        let sent = bytes.len() - left.len();
         Sent { then: then.into_iter().map(|(end, then)| (then, end <= sent)).collect(), is_stuck }
     }
 

@@ -21,7 +21,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use super::content::HashedFile;
 use super::root::{Item, walk};
-use super::{Exchange, Trouble, is_own, text};
+use super::{Exchange, Trouble, is_own};
 use crate::relay::{Notes, Relay};
 
 /// So many files are transferred at once.
@@ -150,7 +150,7 @@ impl Exchange<'_> {
         let meter = Meter::new(relay, "storing output files");
         let run = &self.begun.run;
         let new = NewSet {
-            by: text(&self.begun.task, "owner").map(str::to_owned),
+            by: self.begun.task.rest.get_str("owner").ok().map(str::to_owned),
             tenant: self.tenant.clone(),
             task: Some((run.task, run.attempt)),
             expires: None,

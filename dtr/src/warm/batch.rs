@@ -38,7 +38,7 @@ use tokio::time::Instant;
 
 use super::meter::Usage;
 use super::pipes::Said;
-use super::{Key, MOST_STARTS, Marks, admit, task_line};
+use super::{Key, MOST_STARTS, Seen, admit, task_line};
 use crate::capture::Captures;
 use crate::control::Control;
 use crate::isolation::Isolation;
@@ -58,7 +58,7 @@ const MOST_UNHEARD: usize = 4 * 1024 * 1024;
 #[derive(Debug)]
 pub struct Batches {
     orders: mpsc::UnboundedSender<Order>,
-    marks: Mutex<Marks>,
+    seen: Mutex<Seen>,
 }
 
 #[derive(Debug)]
@@ -156,8 +156,7 @@ impl Batches {
         supervision: &mut Supervision,
     ) -> Result<Ended, NotBegun> {
         admit(&job, isolation)?;
-        let marks = lock(&self.marks).of(plugin);
-        let key = Arc::new(Key::of(plugin, limits, (&job, isolation), marks));
+        let key = Arc::new(Key::of((plugin, limits), (&job, isolation), &mut lock(&self.seen)));
         let task = job.task.id;
         let mut said = Said { captures, ear: Ear::default(), control: Control::among_others(task), relay };
         let (mut starts, mut until) = (0, job.until);

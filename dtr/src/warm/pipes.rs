@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use rustix::io::{Errno, ioctl_fionread, read, write};
+use rustix::io::{Errno, ioctl_fionread, write};
 use rustix::pipe::fcntl_getpipe_size;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -14,7 +14,7 @@ use tokio::task::consume_budget;
 
 use crate::capture::Captures;
 use crate::control::Control;
-use crate::descriptors::PipeSink;
+use crate::descriptors::{PipeSink, read_some};
 use crate::guard::Streams;
 use crate::relay::Relay;
 use crate::secrets::Wiped;
@@ -238,28 +238,15 @@ impl Pipes {
         }
     }
 
-    /// Reads what is there of one of the streams that the plugin writes to.
-    pub fn take_from(&mut self, ready: Ready, sink: impl FnMut(&[u8])) {
-        if let Some((pipe, buffer)) = self.stream(ready) {
-            take(pipe, buffer, sink);
-        }
-    }
-
-    /// Reads all that is in one of them, when the plugin has ended.
-    pub fn take_all_from(&mut self, ready: Ready, sink: impl FnMut(&[u8])) {
-        if let Some((pipe, buffer)) = self.stream(ready) {
-            empty(pipe, buffer, sink);
-        }
-    }
-
-    fn stream(&mut self, ready: Ready) -> Option<(&mut Option<Pipe>, &mut [u8])> {
+    /// Reads what is there of one of the streams that the plugin writes to. `all`: until nothing is left, as it has ended.
+    pub fn take_from(&mut self, ready: Ready, all: bool, sink: impl FnMut(&[u8])) {
         let pipe = match ready {
-            Ready::HangUp | Ready::Stdin => return None,
+            Ready::HangUp | Ready::Stdin => return,
             Ready::Control => &mut self.control,
             Ready::Stdout => &mut self.stdout,
             Ready::Stderr => &mut self.stderr,
         };
-        Some((pipe, &mut self.buffer))
+        if all { empty(pipe, &mut self.buffer, sink) } else { take(pipe, &mut self.buffer, sink) }
     }
 
     /// Throws away what is in the pipes: it belongs to no task.
@@ -359,14 +346,11 @@ fn empty(pipe: &mut Option<Pipe>, buffer: &mut [u8], mut sink: impl FnMut(&[u8])
 }
 
 fn try_read(pipe: &OwnedFd, buffer: &mut [u8]) -> Came {
-    loop {
-        match read(pipe, &mut *buffer) {
-            Ok(0) => return Came::End,
-            Ok(read) => return Came::Bytes(read),
-            Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => return Came::NothingYet,
-            Err(_) => return Came::End,
-        }
+    match read_some(pipe.as_fd(), buffer) {
+        Ok(0) => Came::End,
+        Ok(read) => Came::Bytes(read),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Came::NothingYet,
+        Err(_) => Came::End,
     }
 }
 

@@ -234,9 +234,7 @@ impl Process {
 
     /// Without a task, it does not end with the lease of the last one.
     pub fn put_off(&mut self) {
-        let now = boot_time();
-        if !self.leash.is_put_off(now) {
-            let until = self.leash.put_off(now);
+        if let Some(until) = self.leash.put_off(boot_time()) {
             self.guard.tell(Order::Until(until));
         }
     }
@@ -299,14 +297,10 @@ impl Leash {
         self.told.saturating_sub(now) / 2
     }
 
-    /// Whether the guard knows that the plugin has no task.
-    pub fn is_put_off(&self, now: Duration) -> bool {
-        self.told.saturating_sub(now) > WITHOUT_TASK / 2
-    }
-
-    /// A plugin that has no task may live for long.
-    pub fn put_off(&mut self, now: Duration) -> Duration {
-        self.tell(now.saturating_add(WITHOUT_TASK))
+    /// A plugin that has no task may live for long. Returns what the guard has to be told, unless it knows that there is none.
+    pub fn put_off(&mut self, now: Duration) -> Option<Duration> {
+        let knows = self.told.saturating_sub(now) > WITHOUT_TASK / 2;
+        (!knows).then(|| self.tell(now.saturating_add(WITHOUT_TASK)))
     }
 }
 
@@ -356,9 +350,8 @@ mod tests {
     fn after_a_time_without_tasks_the_lease_counts_again() {
         let mut leash = Leash::new(s(127));
         assert_eq!(leash.must_put_off_in(s(101)), s(13));
-        assert!(!leash.is_put_off(s(101)));
-        assert_eq!(leash.put_off(s(114)), WITHOUT_TASK + s(114));
-        assert!(leash.is_put_off(s(120)));
+        assert_eq!(leash.put_off(s(114)), Some(WITHOUT_TASK + s(114)));
+        assert_eq!(leash.put_off(s(120)), None, "the guard knows");
         assert_eq!(leash.begin(s(147), s(120)), Some(s(147)), "later than the lease of the task");
         assert_eq!(leash.begin(s(90), s(120)), Some(s(90)), "a lease that is over");
     }

@@ -268,13 +268,13 @@ fn a_script_that_an_interpreter_is_given_counts_as_its_program() {
         let folder = Some(folder.path().to_owned());
         Plugin { folder, ..Plugin::new(manifest, "/bin/sh".into(), arguments) }
     };
-    let marks = |plugin: &Plugin| Marks::default().of(plugin);
+    let seen = |plugin: &Plugin| Seen::default().of(plugin);
     let with_script = plugin(&["-u", script.to_str().unwrap(), elsewhere.path().to_str().unwrap(), "--all"]);
-    let before = marks(&with_script);
-    assert_eq!((before.len(), marks(&plugin(&["-u"])).len()), (2, 1));
-    assert_eq!(marks(&with_script), before);
+    let before = seen(&with_script);
+    assert_eq!((before.marks.len(), seen(&plugin(&["-u"])).marks.len()), (2, 1));
+    assert_eq!(seen(&with_script), before);
     fs::write(&script, "two and more").unwrap();
-    assert_ne!(marks(&with_script), before);
+    assert_ne!(seen(&with_script), before);
 }
 
 #[tokio::test]

@@ -57,12 +57,9 @@ impl Work<'_> {
         let is_filled = files.is_some();
         let stage =
             Stage { work: self, queue, secure_params, kit, supervision, until, live, files, is_filled };
-        let (run, config, lifecycle) = (&self.begun.run, &self.setup.config, &self.setup.lifecycle);
-        let used = relay.used();
         // By itself, so that what is around it is small: it is moved into its place several times.
         let stage = Box::pin(stage.run_all(parts, &mut captures, relay));
-        let inbox = || inbox.work(self.ledger, config, run, lifecycle);
-        let ((verdict, written), complaints) = relay::beside(stage, inbox, used).await;
+        let ((verdict, written), complaints) = inbox.beside(stage, (self.ledger, &self.begun.run)).await;
         for complaint in complaints {
             captures.stderr.note(&complaint);
         }

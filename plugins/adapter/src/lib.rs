@@ -5,6 +5,7 @@
 //! ([`Line`]).
 
 pub mod hosts;
+mod output;
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -17,9 +18,13 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use zeroize::Zeroizing;
+
+pub use disbatch_values::sections;
+
+pub use output::Output;
 
 /// The exit code where no container has run, as Docker's own client has it.
 pub const CANNOT_RUN: u8 = 125;
@@ -141,6 +146,17 @@ pub struct Worker<S, C> {
     pub grace: Option<f64>,
     /// How many seconds the task may take, by the same.
     pub timeout: Option<f64>,
+    /// How a web service calls back.
+    pub callback: Option<Callback>,
+}
+
+/// How a web service says what becomes of its task.
+#[derive(Clone, Deserialize)]
+pub struct Callback {
+    /// What it shows; null if its addresses say enough.
+    pub token: Option<String>,
+    /// Where it says things about the task.
+    pub url: String,
 }
 
 impl<S, C> Worker<S, C> {
@@ -206,6 +222,13 @@ impl<'a, S: Default + DeserializeOwned, C: Default + DeserializeOwned> Line<'a, 
         task.push_str(if self.fields.is_empty() { "{}\n" } else { "}\n" });
         Ok(task)
     }
+}
+
+/// The fields of an object that have a value.
+pub fn without_nulls(object: Value) -> Map<String, Value> {
+    let Value::Object(mut fields) = object else { return Map::new() };
+    fields.retain(|_, value| !value.is_null());
+    fields
 }
 
 /// A time that is told in seconds. `None`: it is none.
@@ -301,8 +324,6 @@ impl Control {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Seek};
-
-    use serde_json::{Map, Value};
 
     use super::*;
 

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hyper::{Method, StatusCode};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
@@ -166,12 +167,12 @@ impl Engine {
     /// The containers, whatever they do, that have the label.
     pub async fn labelled(&self, label: &str) -> Result<Vec<Listed>, Error> {
         let filters = json!({ "label": [label] }).to_string();
-        self.read(&format!("/containers/json?all=true&filters={}", escaped(&filters, ""))).await
+        self.read(&format!("/containers/json?all=true&filters={}", escaped(&filters))).await
     }
 
     /// Creates a container, and returns its id.
     pub async fn create(&self, name: &str, body: &Value) -> Result<String, Error> {
-        let path = format!("/containers/create?name={}", escaped(name, ""));
+        let path = format!("/containers/create?name={}", escaped(name));
         let sent = Sent { body: body.to_string().into(), ..self.sent(Method::POST, &path) };
         let created: Created = self.ask(sent, PATIENCE).await?;
         Ok(created.id)
@@ -193,25 +194,25 @@ impl Engine {
     }
 
     async fn streams(&self, id: &str, which: &str) -> Result<(FromContainer, ToContainer), Error> {
-        let path = format!("/containers/{}/attach?stream=1&{which}", escaped(id, ""));
+        let path = format!("/containers/{}/attach?stream=1&{which}", escaped(id));
         let sent = Sent { upgrade: true, ..self.sent(Method::POST, &path) };
         wire::send(&self.address, sent, PATIENCE).await?.streams().await
     }
 
     pub async fn start(&self, id: &str) -> Result<(), Error> {
-        self.tell(Method::POST, &format!("/containers/{}/start", escaped(id, "")), PATIENCE).await
+        self.tell(Method::POST, &format!("/containers/{}/start", escaped(id)), PATIENCE).await
     }
 
     /// Waits for the end of a container that was started, and returns its exit code.
     pub async fn wait(&self, id: &str) -> Result<i64, Error> {
-        let sent = self.sent(Method::POST, &format!("/containers/{}/wait", escaped(id, "")));
+        let sent = self.sent(Method::POST, &format!("/containers/{}/wait", escaped(id)));
         let waited: Waited = self.ask(sent, FOR_EVER).await?;
         Ok(waited.status_code)
     }
 
     /// Asks a container to end, and kills it when it has not after `grace`, in whole seconds.
     pub async fn stop(&self, id: &str, grace: Duration) -> Result<(), Error> {
-        let path = format!("/containers/{}/stop?t={}", escaped(id, ""), grace.as_secs());
+        let path = format!("/containers/{}/stop?t={}", escaped(id), grace.as_secs());
         self.tell(Method::POST, &path, grace.saturating_add(PATIENCE)).await
     }
 
@@ -220,7 +221,7 @@ impl Engine {
     /// # Errors
     /// See [`Error`]. That it is not there any more is none.
     pub async fn remove(&self, id: &str) -> Result<(), Error> {
-        let path = format!("/containers/{}?force=true&v=true", escaped(id, ""));
+        let path = format!("/containers/{}?force=true&v=true", escaped(id));
         match self.tell(Method::DELETE, &path, PATIENCE).await {
             Err(error) if error.is_missing() => Ok(()),
             removed => removed,
@@ -228,15 +229,15 @@ impl Engine {
     }
 
     pub async fn inspect(&self, id: &str) -> Result<Inspected, Error> {
-        self.read(&format!("/containers/{}/json", escaped(id, ""))).await
+        self.read(&format!("/containers/{}/json", escaped(id))).await
     }
 
     pub async fn image(&self, name: &str) -> Result<Image, Error> {
-        self.read(&format!("/images/{}/json", escaped(name, "/:@"))).await
+        self.read(&format!("/images/{}/json", utf8_percent_encode(name, SPECIAL_IN_IMAGES))).await
     }
 
     pub async fn pull(&self, name: &str, credentials: Option<&str>) -> Result<(), Error> {
-        let path = format!("/images/create?fromImage={}", escaped(name, ""));
+        let path = format!("/images/create?fromImage={}", escaped(name));
         let sent = Sent { registry_auth: credentials.map(str::to_owned), ..self.sent(Method::POST, &path) };
         let mut answer = wire::send(&self.address, sent, FOR_EVER).await?;
         let mut line = Vec::new();
@@ -282,20 +283,14 @@ fn version(of_engine: Option<&str>) -> String {
     format!("v{major}.{minor}")
 }
 
-/// A part of a path or a query in which nothing but letters, digits, `-`, `_`, `.` and what is in `plain` stands for
-/// itself.
-fn escaped(text: &str, plain: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        let is_plain =
-            byte.is_ascii_alphanumeric() || b"-_.".contains(&byte) || plain.as_bytes().contains(&byte);
-        if is_plain {
-            escaped.push(char::from(byte));
-        } else {
-            escaped.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    escaped
+/// What does not stand for itself in a part of a path or a query.
+const SPECIAL: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
+
+/// The same for the name of an image.
+const SPECIAL_IN_IMAGES: &AsciiSet = &SPECIAL.remove(b'/').remove(b':').remove(b'@');
+
+fn escaped(text: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(text, SPECIAL)
 }
 
 /// What an engine says has gone wrong while it fetched an image, if it does so in this line.

@@ -2,12 +2,13 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
+use disbatch_adapter::sections::Pull;
 use serde_json::{Map, Value, json};
 use zeroize::Zeroizing;
 
 use crate::api::{Engine, Image};
 use crate::channel::Channel;
-use crate::input::{ContainerInput, Pull};
+use crate::input::ContainerInput;
 use crate::request::Create;
 
 /// Docker's own registry, which is meant where a name has none.

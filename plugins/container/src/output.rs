@@ -3,10 +3,9 @@
 //! The streams are attached to, and not read from the engine's log: logs are text for some drivers, and lines for others.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 
-use tokio::fs::File;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use disbatch_adapter::Output;
+use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// So much is read at once.
 const READ_SIZE: usize = 64 * 1024;
@@ -24,39 +23,20 @@ pub enum Stream {
 /// Where the streams go.
 #[derive(Debug)]
 pub struct Targets {
-    /// `None`: nobody reads it.
-    stdout: Option<File>,
-    stderr: Option<File>,
+    stdout: Output,
+    stderr: Output,
 }
 
 impl Targets {
-    /// The streams of this process, without the buffer that the standard library has for them: who looks on sees what is
-    /// there at once.
+    /// The streams of this process.
     pub fn own() -> io::Result<Self> {
-        let again = |stream: BorrowedFd<'_>| -> io::Result<File> {
-            Ok(File::from_std(stream.try_clone_to_owned()?.into()))
-        };
-        Ok(Self { stdout: Some(again(io::stdout().as_fd())?), stderr: Some(again(io::stderr().as_fd())?) })
+        Ok(Self { stdout: Output::to(io::stdout())?, stderr: Output::to(io::stderr())? })
     }
 
-    async fn write(&mut self, stream: Stream, bytes: &[u8]) {
-        let target = match stream {
+    fn of(&mut self, stream: Stream) -> &mut Output {
+        match stream {
             Stream::Stdout => &mut self.stdout,
             Stream::Stderr => &mut self.stderr,
-        };
-        let is_lost = match target {
-            Some(file) => file.write_all(bytes).await.is_err(),
-            None => false,
-        };
-        if is_lost {
-            // The container goes on; it may do more than to write.
-            *target = None;
-        }
-    }
-
-    async fn flush(&mut self) {
-        for file in [&mut self.stdout, &mut self.stderr].into_iter().flatten() {
-            let _nobody_reads = file.flush().await;
         }
     }
 }
@@ -109,10 +89,11 @@ pub async fn copy(mut source: impl AsyncRead + Unpin, targets: &mut Targets) -> 
             Err(error) => break Err(error),
         };
         while let Some((stream, piece)) = frames.piece(&mut bytes) {
-            targets.write(stream, piece).await;
+            targets.of(stream).write(piece).await;
         }
     };
-    targets.flush().await;
+    targets.stdout.flush().await;
+    targets.stderr.flush().await;
     ended
 }
 
@@ -165,8 +146,8 @@ mod tests {
         }
     }
 
-    fn open(path: &Path) -> Option<File> {
-        Some(File::from_std(fs::File::create(path).unwrap()))
+    fn open(path: &Path) -> Output {
+        Output::to(fs::File::create(path).unwrap()).unwrap()
     }
 
     #[tokio::test]
@@ -177,8 +158,8 @@ mod tests {
         copy(sent().as_slice(), &mut targets).await.unwrap();
         assert_eq!((fs::read(&out).unwrap().len(), fs::read(&err).unwrap()), (304, b"err\0!".to_vec()));
         // As where nobody reads any more: it cannot be written to.
-        let closed = File::from_std(fs::File::open("/dev/null").unwrap());
-        let mut targets = Targets { stdout: Some(closed), stderr: open(&err) };
+        let closed = Output::to(fs::File::open("/dev/null").unwrap()).unwrap();
+        let mut targets = Targets { stdout: closed, stderr: open(&err) };
         copy(sent().as_slice(), &mut targets).await.unwrap();
         assert_eq!(fs::read(&err).unwrap(), b"err\0!");
     }

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use disbatch_adapter::{CONTROL_VARIABLE, fill};
+use disbatch_adapter::sections::{Container, Mount};
+use disbatch_adapter::{CONTROL_VARIABLE, fill, without_nulls};
 use serde_json::{Map, Value, json};
 
-use crate::input::{ContainerInput, Limits, Mount, Settings};
+use crate::input::ContainerInput;
 use crate::{channel, image};
 
 /// What a task may bring where the manifest allows it to. None of it gives the container anything of its host.
@@ -56,7 +57,12 @@ impl Create {
         let settings = &told.worker.settings;
         let mut body = settings.config.clone().unwrap_or_default();
         let variables = variables(told, body.get("Env"))?;
-        add_settings(&mut body, settings);
+        body.extend(without_nulls(json!({
+            "Image": Some(&settings.image).filter(|image| !image.is_empty()),
+            "Cmd": settings.command,
+            "Entrypoint": settings.entrypoint,
+            "User": settings.user,
+        })));
         if let Some(brought) = &told.brought {
             add_brought(&mut body, brought, settings)?;
         }
@@ -106,26 +112,10 @@ impl Create {
     }
 }
 
-/// The keys of the manifest that Docker's interface has, too.
-fn add_settings(body: &mut Map<String, Value>, settings: &Settings) {
-    let image = Some(&settings.image).filter(|image| !image.is_empty());
-    let given = [
-        ("Image", image.map(|image| Value::from(image.as_str()))),
-        ("Cmd", settings.command.clone().map(Value::from)),
-        ("Entrypoint", settings.entrypoint.clone().map(Value::from)),
-        ("User", settings.user.clone().map(Value::from)),
-    ];
-    for (key, value) in given {
-        if let Some(value) = value {
-            body.insert(key.to_owned(), value);
-        }
-    }
-}
-
 fn add_brought(
     body: &mut Map<String, Value>,
     brought: &Map<String, Value>,
-    settings: &Settings,
+    settings: &Container,
 ) -> Result<(), String> {
     for (key, value) in brought {
         if is_nothing(value) || OF_NOBODY.contains(&key.as_str()) {
@@ -189,10 +179,15 @@ fn host(mut host: Map<String, Value>, told: &ContainerInput) -> Result<Map<Strin
     let folder = told.worker.work_dir.to_str().ok_or("the path of the private folder is no text")?;
     mounts.push(json!({ "Type": "bind", "Source": folder, "Target": settings.folder() }));
     host.insert("Mounts".to_owned(), mounts.into());
-    if let Some(network) = &settings.network {
-        host.insert("NetworkMode".to_owned(), network.as_str().into());
-    }
-    limit(&mut host, settings.limits.unwrap_or_default());
+    let limits = settings.limits.unwrap_or_default();
+    host.extend(without_nulls(json!({
+        "NetworkMode": settings.network,
+        "Memory": limits.memory,
+        // With as much again on disk it would be no limit.
+        "MemorySwap": limits.memory,
+        "NanoCpus": limits.cpus.and_then(billionths),
+        "PidsLimit": limits.pids,
+    })));
     // The output goes to the task; the engine need not keep it besides.
     host.entry("LogConfig").or_insert_with(|| json!({ "Type": "none" }));
     host.entry("SecurityOpt").or_insert_with(|| json!(["no-new-privileges"]));
@@ -206,20 +201,9 @@ fn mount(mount: &Mount) -> Value {
     json!({ "Type": "bind", "Source": mount.source, "Target": mount.target, "ReadOnly": mount.read_only })
 }
 
-fn limit(host: &mut Map<String, Value>, limits: Limits) {
-    if let Some(memory) = limits.memory {
-        host.insert("Memory".to_owned(), memory.into());
-        // With as much again on disk it would be no limit.
-        host.insert("MemorySwap".to_owned(), memory.into());
-    }
-    // Billionths of a processor.
-    let billionths = limits.cpus.and_then(|cpus| Duration::try_from_secs_f64(cpus).ok());
-    if let Some(billionths) = billionths.and_then(|cpus| u64::try_from(cpus.as_nanos()).ok()) {
-        host.insert("NanoCpus".to_owned(), billionths.into());
-    }
-    if let Some(pids) = limits.pids {
-        host.insert("PidsLimit".to_owned(), pids.into());
-    }
+/// So many processors in billionths of one.
+fn billionths(cpus: f64) -> Option<u64> {
+    u64::try_from(Duration::try_from_secs_f64(cpus).ok()?.as_nanos()).ok()
 }
 
 /// The variables of a container, all of them, as Docker's interface has them. Of the same name, what a runner sets comes before what the task brings, and

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use disbatch_adapter::sections::{Http, HttpEngine};
+use disbatch_adapter::{Callback, Worker};
 use reqwest::Url;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
@@ -22,55 +24,8 @@ pub struct RequestInput {
     #[serde(default)]
     storage: Value,
     /// What is for this program.
-    pub worker: Worker,
+    pub worker: Worker<Http, HttpEngine>,
     callback: Option<Callback>,
-}
-
-/// What this program is told.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub struct Worker {
-    /// What the manifest says.
-    pub settings: Settings,
-    engine_config: Option<EngineConfig>,
-    /// The named secrets of the plugin.
-    pub secrets: BTreeMap<String, String>,
-    variables: BTreeMap<String, String>,
-    callback: Option<Callback>,
-}
-
-/// The key `http` of the manifest.
-#[derive(Deserialize)]
-#[serde(default)]
-pub struct Settings {
-    /// Where the service is.
-    pub url: Option<String>,
-    /// What it is asked with besides.
-    pub headers: BTreeMap<String, String>,
-    /// How often it is asked again where it cannot be reached.
-    pub connect_retries: u32,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self { url: None, headers: BTreeMap::new(), connect_retries: 5 }
-    }
-}
-
-/// The key `engines.http` of the configuration.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct EngineConfig {
-    allow: Option<Vec<String>>,
-}
-
-/// How the service calls back.
-#[derive(Clone, Deserialize)]
-pub struct Callback {
-    /// What it shows; null if its addresses say enough.
-    pub token: Option<String>,
-    /// Where it says things about the task.
-    pub url: String,
 }
 
 impl RequestInput {
@@ -93,13 +48,8 @@ impl RequestInput {
         if self.params.is_null() { &self.parameters } else { &self.params }
     }
 
-    /// One of the variables that tell about the task. `None`: it is not there, or empty.
-    pub fn variable(&self, name: &str) -> Option<&str> {
-        self.worker.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
-    }
-
     pub fn id(&self) -> Option<&str> {
-        self.variable("RUN_ID").or_else(|| self.id.get("$oid").and_then(Value::as_str))
+        self.worker.variable("RUN_ID").or_else(|| self.id.get("$oid").and_then(Value::as_str))
     }
 
     /// What an earlier run has stored.
@@ -107,7 +57,7 @@ impl RequestInput {
         if !self.storage.is_null() {
             return self.storage.clone();
         }
-        let text = self.variable("JOB_STORAGE").unwrap_or("null");
+        let text = self.worker.variable("JOB_STORAGE").unwrap_or("null");
         serde_json::from_str(text).unwrap_or_default()
     }
 
@@ -195,7 +145,7 @@ fn headers(told: &RequestInput) -> Result<HeaderMap, String> {
     // Whoever names another trace means that one alone: a state of this one would be none of it.
     if TRACE.iter().all(|(name, _)| !headers.contains_key(*name)) {
         for (name, variable) in TRACE {
-            let value = told.variable(variable).and_then(|value| HeaderValue::from_str(value).ok());
+            let value = told.worker.variable(variable).and_then(|value| HeaderValue::from_str(value).ok());
             headers.extend(value.map(|value| (HeaderName::from_static(name), value)));
         }
     }
@@ -234,18 +184,18 @@ fn body(told: &RequestInput) -> Result<Value, String> {
     let callback = told.callback()?;
     let url = callback.url.trim_end_matches('/');
     let of = |what: &str| format!("{url}/{what}");
-    let number = |name: &str| told.variable(name).and_then(|text| text.parse::<i64>().ok());
+    let number = |name: &str| told.worker.variable(name).and_then(|text| text.parse::<i64>().ok());
     let mut body = json!({
         "runId": told.id(),
-        "jobId": told.variable("JOB_ID"),
-        "tenant": told.variable("TENANT_ID"),
+        "jobId": told.worker.variable("JOB_ID"),
+        "tenant": told.worker.variable("TENANT_ID"),
         "attempt": number("DISBATCH_ATTEMPT"),
         "job": job(told.params()),
         "storage": told.storage(),
         "callbacks": { "log": of("log"), "status": of("status"), "job_storage": of("job_storage") },
         "token": callback.token,
-        "lastSuccessStart": told.variable("LAST_SUCCESS_START"),
-        "lastSuccessFinish": told.variable("LAST_SUCCESS_FINISH"),
+        "lastSuccessStart": told.worker.variable("LAST_SUCCESS_START"),
+        "lastSuccessFinish": told.worker.variable("LAST_SUCCESS_FINISH"),
     });
     if let Some(secure) = told.secure_params.as_ref().filter(|secure| !secure.is_empty()) {
         body["secureParams"] = Value::Object(secure.clone());
@@ -291,7 +241,7 @@ mod tests {
             "_id": { "$oid": "a" }, "parameters": { "x": 1 }, "worker": { "variables": variables },
             "callback": callback,
         }));
-        assert_eq!((told.id(), told.variable("TENANT_ID")), (Some("r"), None));
+        assert_eq!((told.id(), told.worker.variable("TENANT_ID")), (Some("r"), None));
         assert_eq!((told.params(), told.storage()), (&json!({ "x": 1 }), json!({ "n": 1 })));
         assert_eq!(told.callback().unwrap().token.as_deref(), Some("t"));
     }

@@ -41,12 +41,9 @@ where
 {
     let watch =
         Watch { api, which, version: None, events: None, begun: Instant::now(), pauses: Pauses::default() };
-    stream::unfold(Some(watch), |watch: Option<Watch<K>>| async move {
-        let mut watch = watch?;
-        match watch.next().await {
-            Ok(change) => Some((Ok(change), Some(watch))),
-            Err(error) => Some((Err(error), None)),
-        }
+    stream::try_unfold(watch, |mut watch: Watch<K>| async move {
+        let next = watch.next().await;
+        next.map(|change| Some((change, watch)))
     })
 }
 

@@ -11,10 +11,9 @@ use disbatch_adapter::{Control, note};
 use k8s_openapi::api::batch::v1::Job;
 use kube::Error;
 use kube::api::DeleteParams;
-use serde_json::json;
 use tokio::time::sleep;
 
-use super::cluster::{Cluster, JobRef, Pauses, Removed, describe, is_passing, patiently, soon};
+use super::cluster::{Cluster, JobRef, Pauses, describe, is_passing, patiently, soon};
 use super::job::{ATTEMPT, DATABASE, STEP, Wanted};
 use super::verdict;
 
@@ -52,7 +51,7 @@ async fn find(cluster: &Cluster, wanted: &Wanted, control: &mut Control) -> Resu
     let (mut has_secret, mut tried): (Option<String>, Option<String>) = (None, None);
     loop {
         let look = async || cluster.jobs_of(&wanted.selector).await;
-        let jobs = asked("look for jobs of the task", look).await?;
+        let jobs = patiently("look for jobs of the task", look).await?;
         if let Some(tried) = &tried
             && let Some(claimed) = begun_after_all(&jobs, tried)?
         {
@@ -63,7 +62,7 @@ async fn find(cluster: &Cluster, wanted: &Wanted, control: &mut Control) -> Resu
             Choice::Remove(job) => {
                 control.progress("waiting for the end of an earlier job of this task");
                 let remove = async || cluster.remove(&job, DeleteParams::foreground()).await;
-                if asked("remove an earlier job", remove).await? == Removed::Done {
+                if patiently("remove an earlier job", remove).await? {
                     tried = tried.filter(|tried| *tried != job.uid);
                     sleep(LOOK_AGAIN).await;
                 }
@@ -80,10 +79,11 @@ async fn find(cluster: &Cluster, wanted: &Wanted, control: &mut Control) -> Resu
                 if has_secret.as_ref() != Some(&job.uid) {
                     let secret = wanted.secret(&job.uid);
                     let make = async || cluster.create_secret(&wanted.name, &secret).await;
-                    asked("make the secret of the task", make).await?;
+                    patiently("make the secret of the task", make).await?;
                     has_secret = Some(job.uid.clone());
                 }
-                if begin(cluster, &job).await? {
+                let begin = async || cluster.begin(&job).await;
+                if patiently("let the job of the task begin", begin).await? {
                     return Ok(Claimed { job: JobRef { version: None, ..job }, adopted: None });
                 }
                 tried = Some(job.uid);
@@ -105,34 +105,17 @@ fn begun_after_all(jobs: &[Job], uid: &str) -> Result<Option<Claimed>, String> {
 
 /// Makes the job. If it is there already, because an answer was lost, it will be found, unless it is that of another task.
 async fn make(cluster: &Cluster, wanted: &Wanted) -> Result<(), String> {
-    let made = patiently("make the job of the task", async || cluster.create_job(&wanted.job).await);
-    match made.await? {
-        Err(Error::Api(status)) if status.is_already_exists() => {
-            let look = async || cluster.job_named(&wanted.name).await;
-            let found = asked("look for jobs of the task", look).await?;
-            if found.is_some_and(|job| !is_of_database(&job, wanted)) {
-                return Err(format!("the job {} is of a task of another database", wanted.name));
-            }
-            sleep(LOOK_AGAIN).await;
-            Ok(())
-        }
-        made => refused("make the job of the task", made).map(drop),
+    let make = async || cluster.create_job(&wanted.job).await;
+    if patiently("make the job of the task", make).await? {
+        return Ok(());
     }
-}
-
-/// Lets a job begin if it is as it was seen. Tells whether it was.
-async fn begin(cluster: &Cluster, job: &JobRef) -> Result<bool, String> {
-    let patch = json!({
-        "metadata": { "uid": job.uid, "resourceVersion": job.version },
-        "spec": { "suspend": false },
-    });
-    let begun = patiently("let the job of the task begin", async || {
-        cluster.patch_job(&job.name, &patch).await.map(drop)
-    });
-    match begun.await? {
-        Err(Error::Api(status)) if status.is_conflict() || status.is_not_found() => Ok(false),
-        begun => refused("let the job of the task begin", begun).map(|()| true),
+    let look = async || cluster.job_named(&wanted.name).await;
+    let found = patiently("look for jobs of the task", look).await?;
+    if found.is_some_and(|job| !is_of_database(&job, wanted)) {
+        return Err(format!("the job {} is of a task of another database", wanted.name));
     }
+    sleep(LOOK_AGAIN).await;
+    Ok(())
 }
 
 /// Removes what was made and has not begun. The cluster would keep it for ever.
@@ -154,10 +137,7 @@ async fn is_withdrawn(cluster: &Cluster, wanted: &Wanted) -> Result<bool, Error>
     let jobs = cluster.jobs_of(&wanted.selector).await?;
     let own = jobs.iter().find(|job| is_own(job, wanted) && is_waiting(job));
     match own {
-        Some(job) => {
-            let removed = cluster.remove(&JobRef::unchanged(job), DeleteParams::background()).await?;
-            Ok(removed == Removed::Done)
-        }
+        Some(job) => cluster.remove(&JobRef::unchanged(job), DeleteParams::background()).await,
         None => Ok(true),
     }
 }
@@ -190,15 +170,6 @@ async fn is_all_gone(cluster: &Cluster, wanted: &Wanted) -> Result<bool, Error> 
         }
     }
     Ok(is_gone)
-}
-
-/// Asks until there is an answer, which is to be no refusal.
-async fn asked<T>(what: &str, ask: impl AsyncFnMut() -> Result<T, Error>) -> Result<T, String> {
-    refused(what, patiently(what, ask).await?)
-}
-
-fn refused<T>(what: &str, answer: Result<T, Error>) -> Result<T, String> {
-    answer.map_err(|error| format!("cannot {what}: {}", describe(&error)))
 }
 
 /// What is to be done next, from what jobs there are for a task.

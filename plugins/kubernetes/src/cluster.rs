@@ -3,18 +3,18 @@
 use std::path::Path;
 use std::time::Duration;
 
+use disbatch_adapter::sections::KubernetesEngine;
 use disbatch_adapter::with_causes;
 use futures::FutureExt;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions, Request};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::Status;
 use kube::{Api, Client, Config, Error};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
-
-use super::input::EngineConfig;
 
 /// Who makes changes, for those who look at objects.
 const MANAGER: &str = "disbatch";
@@ -47,7 +47,7 @@ pub struct Cluster {
 impl Cluster {
     /// Finds the cluster: by the node's kubeconfig, else by that of the environment or the user, else by what a pod has. Asks it
     /// nothing yet.
-    pub async fn find(of_node: &EngineConfig, namespace: Option<&str>) -> Result<Self, String> {
+    pub async fn find(of_node: &KubernetesEngine, namespace: Option<&str>) -> Result<Self, String> {
         let config = config(of_node).await?;
         let namespace = namespace.unwrap_or(&config.default_namespace).to_owned();
         let client = Client::try_from(config)
@@ -71,24 +71,20 @@ impl Cluster {
         Ok(in_time(self.jobs.list(&named(name))).await?.items.pop())
     }
 
-    pub async fn create_job(&self, job: &Value) -> Result<Job, Error> {
-        self.create(self.jobs.resource_url(), job).await
+    /// Makes a job. Returns whether there was none of its name.
+    pub async fn create_job(&self, job: &Value) -> Result<bool, Error> {
+        unless(self.create::<Job>(self.jobs.resource_url(), job).await, Status::is_already_exists)
     }
 
     /// Makes a secret, in place of one of the same name.
     pub async fn create_secret(&self, name: &str, secret: &Value) -> Result<(), Error> {
         let url = self.secrets.resource_url();
-        let created: Result<Secret, Error> = self.create(url, secret).await;
-        match created {
-            Err(Error::Api(status)) if status.is_already_exists() => {
-                match in_time(self.secrets.delete(name, &DeleteParams::default())).await {
-                    Err(Error::Api(status)) if status.is_not_found() => {}
-                    other => drop(other?),
-                }
-                self.create::<Secret>(url, secret).await.map(drop)
-            }
-            other => other.map(drop),
+        if unless(self.create::<Secret>(url, secret).await, Status::is_already_exists)? {
+            return Ok(());
         }
+        let deleted = in_time(self.secrets.delete(name, &DeleteParams::default())).await;
+        unless(deleted, Status::is_not_found)?;
+        self.create::<Secret>(url, secret).await.map(drop)
     }
 
     /// Asks for something to be made, and to be refused if there is a key that the cluster does not know: it would pass over what
@@ -103,26 +99,38 @@ impl Cluster {
         in_time(self.client.request(request)).await
     }
 
-    pub async fn patch_job(&self, name: &str, patch: &Value) -> Result<Job, Error> {
-        in_time(self.jobs.patch(name, &PatchParams::default(), &Patch::Merge(patch))).await
+    /// Lets a job begin if it is as it was seen. Returns whether it was.
+    pub async fn begin(&self, job: &JobRef) -> Result<bool, Error> {
+        let patch = json!({
+            "metadata": { "uid": job.uid, "resourceVersion": job.version },
+            "spec": { "suspend": false },
+        });
+        let params = PatchParams::default();
+        let begun = in_time(self.jobs.patch(&job.name, &params, &Patch::Merge(&patch))).await;
+        unless(begun, |status| status.is_conflict() || status.is_not_found())
     }
 
     /// Removes a job, if it still is what is meant. In the foreground it is there until its pods are gone; in the background, for one
-    /// whose pods have ended, the cluster cleans up when it has the time.
-    ///
-    /// # Errors
-    /// As the client has them. That it is gone or is another one is none.
-    pub async fn remove(&self, job: &JobRef, how: DeleteParams) -> Result<Removed, Error> {
+    /// whose pods have ended, the cluster cleans up when it has the time. Returns whether it is gone or going; if it is not, it is
+    /// not as it was seen any more.
+    pub async fn remove(&self, job: &JobRef, how: DeleteParams) -> Result<bool, Error> {
         let params = how.preconditions(Preconditions {
             uid: Some(job.uid.clone()),
             resource_version: job.version.clone(),
         });
         match soon(self.jobs.delete(&job.name, &params)).await {
-            Ok(_) => Ok(Removed::Done),
-            Err(Error::Api(status)) if status.is_not_found() => Ok(Removed::Done),
-            Err(Error::Api(status)) if status.is_conflict() => Ok(Removed::Changed),
-            Err(error) => Err(error),
+            Err(Error::Api(status)) if status.is_not_found() => Ok(true),
+            removed => unless(removed, Status::is_conflict),
         }
+    }
+}
+
+/// Whether the cluster has done what it was asked for: not where it refuses it for this reason.
+fn unless<T>(answer: Result<T, Error>, is_reason: impl Fn(&Status) -> bool) -> Result<bool, Error> {
+    match answer {
+        Ok(_) => Ok(true),
+        Err(Error::Api(status)) if is_reason(&status) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -153,15 +161,7 @@ impl JobRef {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Removed {
-    /// It is gone or going.
-    Done,
-    /// It is not as it was seen.
-    Changed,
-}
-
-async fn config(of_node: &EngineConfig) -> Result<Config, String> {
+async fn config(of_node: &KubernetesEngine) -> Result<Config, String> {
     let kubeconfig = match &of_node.kubeconfig {
         Some(path) => {
             Kubeconfig::read_from(path).map_err(|error| format!("engines.kubernetes.kubeconfig: {error}"))?
@@ -270,25 +270,28 @@ fn silent(longest: Duration) -> Error {
 ///
 /// # Errors
 /// The cluster refuses, or has been away for too long.
-pub async fn patiently<T>(
-    what: &str,
-    mut ask: impl AsyncFnMut() -> Result<T, Error>,
-) -> Result<Result<T, Error>, String> {
+pub async fn patiently<T>(what: &str, ask: impl AsyncFnMut() -> Result<T, Error>) -> Result<T, String> {
     let begun = Instant::now();
+    let answer = persistently(|| begun.elapsed() < PATIENCE, ask).await;
+    answer.map_err(|error| format!("cannot {what}: {}", describe(&error)))
+}
+
+/// Asks again after what passes, as long as `goes_on`.
+pub async fn persistently<T>(
+    mut goes_on: impl FnMut() -> bool,
+    mut ask: impl AsyncFnMut() -> Result<T, Error>,
+) -> Result<T, Error> {
     let mut pauses = Pauses::default();
     loop {
         match ask().await {
-            Err(error) if is_passing(&error) && begun.elapsed() < PATIENCE => pauses.pause().await,
-            Err(error) if is_passing(&error) => return Err(format!("cannot {what}: {}", describe(&error))),
-            answer => return Ok(answer),
+            Err(error) if is_passing(&error) && goes_on() => pauses.pause().await,
+            answer => return answer,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use kube::core::Status;
-
     use super::*;
 
     fn refusal(code: u16, message: &str) -> Error {

@@ -13,9 +13,9 @@ use tokio::sync::watch::{self, Sender};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::changes::{Change, changes};
-use super::cluster::{Cluster, JobRef, Pauses, describe, is_passing, named};
+use super::cluster::{Cluster, JobRef, describe, named, persistently};
 use super::log::{self, Heard};
-use super::verdict::{self, Ended, Seen, Stage, Trouble};
+use super::verdict::{self, DELETED, Ended, POD_DELETED, Seen, Stage, Trouble};
 
 /// How long something is tried again that should not be in the way, as an image that cannot be fetched.
 const TROUBLE_TAKES: Duration = Duration::from_secs(300);
@@ -31,9 +31,6 @@ const OUTPUT_TAKES: Duration = Duration::from_secs(60);
 
 /// What the cluster calls the end of a job whose pod has ended badly. The pod knows more.
 const OF_THE_POD: &str = "BackoffLimitExceeded";
-
-/// What a pod calls it that was deleted. Its job may know more.
-const DELETED: &str = "Deleted";
 
 /// Whom is followed.
 pub struct Following<'a> {
@@ -120,14 +117,11 @@ impl Following<'_> {
 
     /// Has the job go, with its pods.
     async fn remove(&self) -> Result<(), String> {
-        let mut pauses = Pauses::default();
-        loop {
-            match self.cluster.remove(self.job, DeleteParams::foreground()).await {
-                // Without conditions there is nothing else that could come of it but that it is another one.
-                Ok(_) => return Ok(()),
-                Err(error) if is_passing(&error) => pauses.pause().await,
-                Err(error) => return Err(format!("cannot remove the job: {}", describe(&error))),
-            }
+        let remove = async || self.cluster.remove(self.job, DeleteParams::foreground()).await;
+        match persistently(|| true, remove).await {
+            // Without conditions there is nothing else that could come of it but that it is another one.
+            Ok(_) => Ok(()),
+            Err(error) => Err(format!("cannot remove the job: {}", describe(&error))),
         }
     }
 }
@@ -177,7 +171,7 @@ impl<'a> View<'a> {
             Change::One(job) => Some(job).filter(is_ours),
             Change::Gone(job) if is_ours(&job) => None,
             Change::Gone(_) => return,
-            Change::Trouble(why) => return self.say(&format!("the cluster cannot be asked: {why}")),
+            Change::Trouble(why) => return self.is_away(&why),
         };
         if job.is_none() {
             self.gone.get_or_insert_with(Instant::now);
@@ -207,7 +201,7 @@ impl<'a> View<'a> {
             Change::One(pod) => (Some(pod).filter(|pod| self.is_ours(pod)), false),
             Change::Gone(pod) if self.is_ours(&pod) => (Some(pod), true),
             Change::Gone(_) => return,
-            Change::Trouble(why) => return self.say(&format!("the cluster cannot be asked: {why}")),
+            Change::Trouble(why) => return self.is_away(&why),
         };
         let is_over = |seen: &Option<Seen>| matches!(seen, Some(Seen { stage: Stage::Ended(_), .. }));
         if is_over(&self.seen) {
@@ -221,8 +215,7 @@ impl<'a> View<'a> {
             && !is_over(&self.seen)
             && let Some(seen) = &mut self.seen
         {
-            let why = "somebody has deleted the pod in the cluster".to_owned();
-            seen.stage = Stage::Ended(Ended::without_code(DELETED, why));
+            seen.stage = Stage::Ended(Ended::without_code(DELETED, POD_DELETED.to_owned()));
         }
         self.tell();
     }
@@ -244,13 +237,13 @@ impl<'a> View<'a> {
                 } else {
                     self.troubled.get_or_insert_with(Instant::now);
                 }
-                self.say(&format!("waiting: {why}"));
+                self.control.progress(&format!("waiting: {why}"));
             }
             Stage::Running => {
                 self.troubled = None;
                 self.has_begun = true;
                 let node = seen.node.as_deref().unwrap_or("a node of the cluster");
-                self.say(&format!("runs on {node}"));
+                self.control.progress(&format!("runs on {node}"));
             }
             Stage::Ended(ended) => self.has_begun |= ended.has_run,
         }
@@ -259,8 +252,8 @@ impl<'a> View<'a> {
         self.tell.send_replace(heard);
     }
 
-    fn say(&mut self, message: &str) {
-        self.control.progress(message);
+    fn is_away(&mut self, why: &str) {
+        self.control.progress(&format!("the cluster cannot be asked: {why}"));
     }
 
     /// When there is something to decide if nothing happens.

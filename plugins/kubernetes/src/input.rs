@@ -1,23 +1,17 @@
 //! What the runner tells, as far as a job is about it.
 //!
-//! What the manifest of the plugin and the configuration of the node say, checked when they were read: keys that are not
-//! known here are not looked at.
+//! What the manifest of the plugin and the configuration of the node say was checked when they were read.
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use disbatch_adapter::{Line, seconds};
-use serde::Deserialize;
+use disbatch_adapter::sections::{Kubernetes, KubernetesEngine};
+use disbatch_adapter::{Line, Worker, seconds};
 use serde_json::{Map, Value};
 use zeroize::Zeroizing;
 
-pub type Worker = disbatch_adapter::Worker<Settings, EngineConfig>;
-
 /// All that the runner tells.
 pub struct JobInput {
-    pub worker: Worker,
+    pub worker: Worker<Kubernetes, KubernetesEngine>,
     /// The task as a line for the container. Secure parameters are in it.
     pub task: Zeroizing<String>,
     /// The secure parameters as JSON, if there are some.
@@ -29,18 +23,11 @@ pub struct JobInput {
     pub timeout: Option<Duration>,
 }
 
-impl fmt::Debug for JobInput {
-    /// Shows nothing of parameters and secrets.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "JobInput({}, attempt {})", self.task_id, self.worker.attempt())
-    }
-}
-
 impl JobInput {
     /// Reads the line. An error shows nothing of what is in it.
     pub fn parse(line: &[u8]) -> Result<Self, String> {
         let wrong = |what: String| format!("this is not the task of a job of Kubernetes: {what}");
-        let line: Line<'_, Settings, EngineConfig> = Line::parse(line).map_err(wrong)?;
+        let line: Line<'_, Kubernetes, KubernetesEngine> = Line::parse(line).map_err(wrong)?;
         let task = line.task().map_err(wrong)?;
         let has_secrets = !line.field::<Map<String, Value>>("secure_params").is_empty();
         let secure_params = line.raw("secure_params").filter(|_| has_secrets);
@@ -92,10 +79,8 @@ pub mod tests {
         assert_eq!((told.task_id.as_str(), told.worker.attempt(), told.step), ("0a", 0, Some(2)));
         let times = (told.timeout, told.worker.grace());
         assert_eq!(times, (Some(Duration::from_secs(30)), Duration::from_secs(7)));
-        assert!(!format!("{told:?}").contains('x'));
-        assert!(
-            JobInput::parse(b"{}").unwrap_err().starts_with("this is not the task of a job of Kubernetes: ")
-        );
+        let why = JobInput::parse(b"{}").err().unwrap();
+        assert!(why.starts_with("this is not the task of a job of Kubernetes: "), "{why}");
     }
 
     #[test]
@@ -104,48 +89,4 @@ pub mod tests {
             assert!(told(&json!({}), &json!({}), &none).secure_params.is_none());
         }
     }
-}
-
-/// The section `kubernetes` of a manifest.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub struct Settings {
-    /// The image. Empty: `pod` has it.
-    pub image: String,
-    /// In place of the image's entry point.
-    pub command: Option<Vec<String>>,
-    /// In place of the image's arguments.
-    pub args: Option<Vec<String>>,
-    pub env: BTreeMap<String, String>,
-    pub namespace: Option<String>,
-    /// What is merged over the pod that is made.
-    pub pod: Option<Map<String, Value>>,
-    /// The secret of the cluster with which images are fetched.
-    pub image_pull_secret: Option<String>,
-    pub service_account: Option<String>,
-    /// Requests and limits of the container.
-    pub resources: Option<Map<String, Value>>,
-    /// After so many seconds the cluster removes a job that has ended and is still there.
-    pub ttl: Option<u32>,
-}
-
-/// The key `engines.kubernetes` of the configuration.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub struct EngineConfig {
-    /// How the cluster is reached. Looked for when unset.
-    pub kubeconfig: Option<PathBuf>,
-    /// The namespace of tasks whose plugin and tenant have none.
-    pub namespace: Option<String>,
-    pub tenant_namespaces: Option<TenantNamespaces>,
-}
-
-/// Which namespace a tenant has.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(untagged)]
-pub enum TenantNamespaces {
-    /// By the tenant's name, which stands in the place of `{tenant}`.
-    Named(String),
-    /// Each its own.
-    Each(BTreeMap<String, String>),
 }

@@ -2,11 +2,12 @@
 //! and in which namespace they are. Pure.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
+use disbatch_adapter::sections::TenantNamespaces;
+use disbatch_adapter::without_nulls;
 use serde_json::{Value, json};
 
-use super::input::{JobInput, TenantNamespaces};
+use super::input::JobInput;
 use super::pod::{self, Environment, FOLDER, TASK_KEY};
 
 /// After so many seconds the cluster removes a job that has ended and is still there, unless the manifest says otherwise.
@@ -35,13 +36,6 @@ pub struct Wanted {
     pub job: Value,
     secret: BTreeMap<String, String>,
     labels: BTreeMap<&'static str, String>,
-}
-
-impl fmt::Debug for Wanted {
-    /// Shows nothing of parameters and secrets.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Wanted({})", self.name)
-    }
 }
 
 impl Wanted {
@@ -139,39 +133,28 @@ fn template(
 /// What is made where the manifest says nothing else in `pod`.
 fn made(told: &JobInput, name: &str, main: &str) -> Value {
     let settings = &told.worker.settings;
-    let mut container = json!({
+    let container = without_nulls(json!({
         "name": main,
+        "image": Some(&settings.image).filter(|image| !image.is_empty()),
+        "command": settings.command,
+        "args": settings.args,
+        "resources": settings.resources,
         "terminationMessagePath": pod::LAST_WORDS,
         "volumeMounts": [{ "name": VOLUME, "mountPath": FOLDER, "readOnly": true }],
-    });
-    if !settings.image.is_empty() {
-        container["image"] = settings.image.clone().into();
-    }
-    for (key, words) in [("command", &settings.command), ("args", &settings.args)] {
-        if let Some(words) = words {
-            container[key] = words.clone().into();
-        }
-    }
-    if let Some(resources) = &settings.resources {
-        container["resources"] = Value::Object(resources.clone());
-    }
+    }));
     let items = json!([{ "key": TASK_KEY, "path": TASK_KEY }]);
-    let mut spec = json!({
+    let spec = without_nulls(json!({
         "restartPolicy": RESTART,
         // Who has no account of its own needs none.
         "automountServiceAccountToken": settings.service_account.is_some(),
+        "serviceAccountName": settings.service_account,
+        "imagePullSecrets": settings.image_pull_secret.as_ref().map(|name| json!([{ "name": name }])),
         // Else every service of the namespace would be in its variables.
         "enableServiceLinks": false,
         "terminationGracePeriodSeconds": told.worker.grace().as_secs().max(1),
         "containers": [container],
         "volumes": [{ "name": VOLUME, "secret": { "secretName": name, "defaultMode": 0o444, "items": items } }],
-    });
-    if let Some(account) = &settings.service_account {
-        spec["serviceAccountName"] = account.clone().into();
-    }
-    if let Some(secret) = &settings.image_pull_secret {
-        spec["imagePullSecrets"] = json!([{ "name": secret }]);
-    }
+    }));
     json!({ "metadata": {}, "spec": spec })
 }
 
@@ -356,7 +339,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused() {
-        let error = |settings: Value| wanted(settings, json!({})).unwrap_err();
+        let error = |settings: Value| wanted(settings, json!({})).err().unwrap();
         assert!(error(json!({})).starts_with("kubernetes.image must be given"));
         let again = json!({ "image": "i", "pod": { "restartPolicy": "OnFailure" } });
         assert!(error(again).starts_with("kubernetes.pod: restartPolicy"));

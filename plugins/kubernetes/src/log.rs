@@ -7,17 +7,15 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::AsFd;
 use std::pin::pin;
 use std::time::Duration;
 
+use disbatch_adapter::Output;
 use futures::AsyncReadExt;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::LogParams;
 use kube::{Api, Error};
-use tokio::fs::File;
-use tokio::io::AsyncWriteExt;
 use tokio::sync::watch::Receiver;
 use tokio::time::{sleep, timeout};
 
@@ -56,8 +54,7 @@ struct Copying<'a> {
     lines: Lines,
     /// Whether something has come since the last time that nothing could be read.
     has_read: bool,
-    /// `None`: nobody reads it.
-    target: Option<File>,
+    target: Output,
 }
 
 #[derive(Debug, PartialEq)]
@@ -77,12 +74,10 @@ pub async fn copy(pods: &Api<Pod>, container: &str, mut heard: Receiver<Heard>) 
         Err(_) => return Ok(()),
     };
     let (Some(pod), true) = (begun.pod, begun.has_begun) else { return Ok(()) };
-    let target = io::stdout().as_fd().try_clone_to_owned();
-    let target = target.map_err(|error| format!("cannot pass on the output: {error}"))?;
-    let target = Some(File::from_std(target.into()));
+    let target = Output::to(io::stdout()).map_err(|error| format!("cannot pass on the output: {error}"))?;
     let mut copy = Copying { pods, container, heard, lines: Lines::default(), has_read: false, target };
     let copied = copy.run(&pod).await;
-    copy.flush().await;
+    copy.target.flush().await;
     copied
 }
 
@@ -151,23 +146,8 @@ impl Copying<'_> {
                 }
                 Err(error) => return Err(Error::ReadEvents(error)),
             }
-            self.write(&text).await;
+            self.target.write(&text).await;
             text.clear();
-        }
-    }
-
-    async fn write(&mut self, text: &[u8]) {
-        if let Some(target) = &mut self.target
-            && target.write_all(text).await.is_err()
-        {
-            // The pod goes on; it may do more than to write.
-            self.target = None;
-        }
-    }
-
-    async fn flush(&mut self) {
-        if let Some(target) = &mut self.target {
-            let _nobody_reads = target.flush().await;
         }
     }
 }

@@ -18,12 +18,12 @@ mod verdict;
 
 use std::process::ExitCode;
 
-use disbatch_adapter::{CANNOT_RUN, Control, Stop, TOLD_TO_END, block_on, note, with_task};
+use disbatch_adapter::{CANNOT_RUN, Control, Stop, TOLD_TO_END, block_on, note, with_task, without_nulls};
 use kube::api::DeleteParams;
 use serde_json::{Map, Value, json};
 
 use claim::Claimed;
-use cluster::{Cluster, Pauses, describe, is_passing};
+use cluster::{Cluster, describe, persistently};
 use follow::{Following, JobOutcome};
 use input::JobInput;
 use job::Wanted;
@@ -74,51 +74,35 @@ async fn work(line: &[u8]) -> Result<u8, String> {
 
 /// Removes a job that has ended. If it cannot be, the cluster does it later.
 async fn remove(cluster: &Cluster, claimed: &Claimed) {
-    let mut pauses = Pauses::default();
-    for left in (0..REMOVALS).rev() {
-        match cluster.remove(&claimed.job, DeleteParams::background()).await {
-            Ok(_) => return,
-            Err(error) if is_passing(&error) && left > 0 => pauses.pause().await,
-            Err(error) => {
-                note(&format_args!(
-                    "the job {} is left for the cluster: {}",
-                    claimed.job.name,
-                    describe(&error)
-                ));
-                return;
-            }
-        }
+    let mut left = REMOVALS;
+    let goes_on = || {
+        left -= 1;
+        left > 0
+    };
+    let remove = async || cluster.remove(&claimed.job, DeleteParams::background()).await;
+    if let Err(error) = persistently(goes_on, remove).await {
+        note(&format_args!("the job {} is left for the cluster: {}", claimed.job.name, describe(&error)));
     }
 }
 
 /// What has run, and where.
-fn facts(cluster: &Cluster, claimed: &Claimed, outcome: &JobOutcome) -> Value {
-    let mut facts = json!({
+fn facts(cluster: &Cluster, claimed: &Claimed, outcome: &JobOutcome) -> Map<String, Value> {
+    let (seen, ended) = (outcome.seen.as_ref(), &outcome.ended);
+    without_nulls(json!({
         "namespace": cluster.namespace,
         "job": claimed.job.name,
-        "oom": outcome.ended.oom,
-    });
-    let seen = outcome.seen.as_ref();
-    let of_pod = [
-        ("pod", seen.map(|seen| seen.pod.clone())),
-        ("node", seen.and_then(|seen| seen.node.clone())),
-        ("digest", seen.and_then(|seen| seen.digest.clone())),
-        ("reason", Some(outcome.ended.reason.clone()).filter(|reason| !reason.is_empty())),
-        ("adopted_from_attempt", claimed.adopted.clone()),
-    ];
-    for (key, value) in of_pod {
-        if let Some(value) = value {
-            facts[key] = value.into();
-        }
-    }
-    if let Some(code) = outcome.ended.code {
-        facts["exit_code"] = code.into();
-    }
-    facts
+        "pod": seen.map(|seen| &seen.pod),
+        "node": seen.and_then(|seen| seen.node.as_ref()),
+        "digest": seen.and_then(|seen| seen.digest.as_ref()),
+        "exit_code": ended.code,
+        "oom": ended.oom,
+        "reason": Some(&ended.reason).filter(|reason| !reason.is_empty()),
+        "adopted_from_attempt": claimed.adopted,
+    }))
 }
 
 /// Passes on what the container has said last, and says what there is to know of it.
-fn report(outcome: &JobOutcome, control: &mut Control, facts: &Value) {
+fn report(outcome: &JobOutcome, control: &mut Control, facts: &Map<String, Value>) {
     let last_words = outcome.ended.last_words.as_deref().unwrap_or_default();
     for line in last_words.lines().map(str::trim).filter(|line| line.starts_with('{')) {
         match serde_json::from_str::<Map<String, Value>>(line) {

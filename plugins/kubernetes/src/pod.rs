@@ -1,7 +1,7 @@
 //! What a manifest gives as `pod`: which forms it may have, and how it is merged over the pod that is made; the variables of a pod, and what
 //! of them is in its secret. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use disbatch_adapter::{CONTROL_VARIABLE, Filled, fill};
 use serde_json::{Map, Value, json};
@@ -184,9 +184,9 @@ fn given(told: &JobInput) -> Result<BTreeMap<String, Filled>, String> {
         given.insert(name.clone(), fill(&format!("kubernetes.env.{name}"), value, &told.worker.secrets)?);
     }
     // Not those: they are about this node.
-    let own: BTreeSet<&str> = [CONTROL_VARIABLE, "DISBATCH_WORK_DIR", SECURE_PARAMS].into();
+    let own = [CONTROL_VARIABLE, "DISBATCH_WORK_DIR", SECURE_PARAMS];
     for (name, value) in &told.worker.variables {
-        if !own.contains(name.as_str()) {
+        if !own.contains(&name.as_str()) {
             given.insert(name.clone(), plain(value));
         }
     }

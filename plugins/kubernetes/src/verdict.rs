@@ -28,6 +28,12 @@ const TROUBLE: [&str; 9] = [
 /// The condition of a pod that has to go although its task has not ended.
 const DISRUPTED: &str = "DisruptionTarget";
 
+/// What a pod calls it that was deleted. Its job may know more.
+pub const DELETED: &str = "Deleted";
+
+/// What there is to say of that.
+pub const POD_DELETED: &str = "somebody has deleted the pod in the cluster";
+
 /// What was seen of a pod.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Seen {
@@ -192,10 +198,7 @@ fn interruption(pod: &Pod, status: &PodStatus) -> Option<(String, String)> {
         let why = format!("the pod failed: {}", said(&reason, status.message.as_deref()));
         return Some((reason, why));
     }
-    pod.metadata.deletion_timestamp.as_ref().map(|_| {
-        let why = "somebody has deleted the pod in the cluster".to_owned();
-        ("Deleted".to_owned(), why)
-    })
+    pod.metadata.deletion_timestamp.as_ref().map(|_| (DELETED.to_owned(), POD_DELETED.to_owned()))
 }
 
 /// How a pod failed whose container says nothing of it.

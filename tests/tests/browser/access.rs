@@ -51,7 +51,7 @@ impl Closed {
 }
 
 pub fn name_of(role: Role) -> anyhow::Result<UserName> {
-    Ok(role.name().parse()?)
+    Ok(role.as_str().parse()?)
 }
 
 /// Fills in the form.

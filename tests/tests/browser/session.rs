@@ -20,7 +20,7 @@ fn dialog(browser: &Browser) -> Part<'_> {
 async fn at_page(browser: &Browser, site: &Closed, path: &str, role: Role) -> anyhow::Result<()> {
     browser.open(&site.url(path)).await?;
     until_at(browser, "/login").await?;
-    log_in(browser, role.name(), PASSWORD).await?;
+    log_in(browser, role.as_str(), PASSWORD).await?;
     until_at(browser, path).await?;
     browser.script("globalThis.stillTheSame = true", json!([])).await.map(drop)
 }

@@ -133,7 +133,9 @@ async fn params_that_look_like_extended_json_are_given_as_they_are() -> anyhow::
     ];
     let store = world.store();
     // A queue whose very name looks so is in nobody's way.
-    store.create_queue(QueueId(ObjectId::new()), doc! { "$oid": "q1" }.into(), "Printer".into()).await?;
+    store
+        .insert_queue(doc! { "_id": QueueId(ObjectId::new()), "name": { "$oid": "q1" }, "plugin": "Printer" })
+        .await?;
     let submitted = store.submit_tasks(queue, params.to_vec(), &TaskOptions::default()).await?;
     let _den = world.den_at_work("node1").await?;
     for (id, params) in submitted.ids.into_iter().zip(params) {

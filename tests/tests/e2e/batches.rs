@@ -12,7 +12,7 @@ use disbatch_core::task::{
 };
 use disbatch_tests::World;
 
-use crate::claims::{LEASE, claimant, enlarge, queue, run_of, start, success};
+use crate::claims::{LEASE, claimant, enlarge, queue, start, success};
 
 const STORED: Written = Written::Finished(Finished::Stored);
 const NOT_RUNNING: Written = Written::Finished(Finished::NotRunning);
@@ -39,7 +39,7 @@ impl Scene {
         let slots: Vec<u64> = (0..u64::from(tasks)).collect();
         let batch = store.claim_tasks(&queue, &claimant("n1"), &slots, &mut Ahead::default()).await?;
         let starts = (1u32..).zip(&batch.claims).map(|(pid, claim)| start(claim, &store, pid)).collect();
-        let runs = batch.claims.iter().map(run_of).collect();
+        let runs = batch.claims.iter().map(Claim::run).collect();
         Ok(Self { world, store, claims: batch.claims, starts, runs })
     }
 

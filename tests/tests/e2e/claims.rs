@@ -10,7 +10,7 @@ use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::model::{NodeName, Queue, QueueId, Selector, Status, TaskId};
 use disbatch_core::slots::Holder;
 use disbatch_core::store::Store;
-use disbatch_core::task::{Ahead, Claim, Claimant, Finish, Finished, Run, RunWrite, Start, Written};
+use disbatch_core::task::{Ahead, Claim, Claimant, Finish, Finished, RunWrite, Start, Written};
 use disbatch_tests::{World, eventually};
 use futures::TryStreamExt;
 use mongodb::IndexModel;
@@ -42,16 +42,6 @@ pub fn start(claim: &Claim, store: &Store, pid: u32) -> Start {
         lease: LEASE,
         pid,
         waiting: None,
-    }
-}
-
-pub fn run_of(claim: &Claim) -> Run {
-    Run {
-        task: claim.task,
-        queue: claim.queue,
-        node: claim.node.clone(),
-        attempt: claim.attempt,
-        instance: Some(claim.instance.clone()),
     }
 }
 
@@ -248,7 +238,7 @@ async fn work(store: Store, queue: QueueId, number: u64) -> anyhow::Result<Vec<T
         for written in store.write_runs(&starts).await? {
             assert_eq!(written?, Written::Started);
         }
-        let end = |claim: &Claim| RunWrite::Finish { run: run_of(claim), finish: success("done\n") };
+        let end = |claim: &Claim| RunWrite::Finish { run: claim.run(), finish: success("done\n") };
         let ends: Vec<RunWrite> = batch.claims.iter().map(end).collect();
         for written in store.write_runs(&ends).await? {
             assert_eq!(written?, Written::Finished(Finished::Stored));
@@ -331,7 +321,7 @@ async fn everything_around_a_claim_is_found_by_index_in_every_order() -> anyhow:
         assert_eq!((looks[&scene.queue.id].running, looks[&other].running), (81, 0));
         let starts: Vec<_> = claims.iter().map(|claim| RunWrite::Start(start(claim, &store, 1))).collect();
         store.write_runs(&starts).await?;
-        let run = run_of(&claims[0]);
+        let run = claims[0].run();
         store.write_runs(&[RunWrite::Renew { run: run.clone(), lease: LEASE }]).await?;
         store.finish_task(&run, &success("")).await?;
         store.running_on_node(&scene.den.node, &[]).await?;

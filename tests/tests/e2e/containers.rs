@@ -64,7 +64,7 @@ impl Setup {
     /// Waits until the output of the first attempt at a task is this, and returns its container.
     async fn until_printed(&self, task: TaskId, text: &str) -> anyhow::Result<Container> {
         eventually("output while it runs", || async {
-            let (stdout, _) = self.world.store().assemble_live(task, 1).await?;
+            let (stdout, _) = self.world.live(task, 1).await?;
             Ok((stdout == text.as_bytes()).then_some(()))
         })
         .await?;

@@ -12,7 +12,7 @@ use disbatch_core::store::Store;
 use disbatch_core::task::{Ahead, Batch, Claim, Claimant, RunWrite, TaskOptions};
 use disbatch_tests::World;
 
-use crate::claims::{claimant, queue, run_of, start, success};
+use crate::claims::{claimant, queue, start, success};
 
 /// A queue, and one DEN's view of it.
 struct Scene {
@@ -102,7 +102,7 @@ fn tasks(claims: &[Claim]) -> Vec<TaskId> {
 /// Starts the claimed tasks and ends them.
 async fn run(store: &Store, claims: &[Claim]) -> anyhow::Result<()> {
     let starts: Vec<RunWrite> = claims.iter().map(|claim| RunWrite::Start(start(claim, store, 1))).collect();
-    let end = |claim: &Claim| RunWrite::Finish { run: run_of(claim), finish: success("done\n") };
+    let end = |claim: &Claim| RunWrite::Finish { run: claim.run(), finish: success("done\n") };
     let ends: Vec<RunWrite> = claims.iter().map(end).collect();
     for writes in [starts, ends] {
         for written in store.write_runs(&writes).await? {

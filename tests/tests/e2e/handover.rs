@@ -12,7 +12,7 @@ use disbatch_tests::{Script, Server, World, eventually};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::claims::{claimant, index_slots, queue, run_of, start, success};
+use crate::claims::{claimant, index_slots, queue, start, success};
 
 const STORED: Written = Written::Finished(Finished::Stored);
 
@@ -70,7 +70,7 @@ impl Scene {
     }
 
     pub fn end(&self) -> RunWrite {
-        RunWrite::Finish { run: run_of(&self.running), finish: success("done\n") }
+        RunWrite::Finish { run: self.running.run(), finish: success("done\n") }
     }
 
     pub async fn write(&self, writes: &[RunWrite]) -> anyhow::Result<Vec<Written>> {
@@ -171,7 +171,7 @@ async fn a_runner_without_its_den_begins_what_nobody_has_given_back() -> anyhow:
     // An answer that was lost.
     assert!(matches!(store.start_task(&again).await?, Started::Running(..)));
     assert_eq!(store.unclaim_task(claim, "a test").await?, Unclaimed::NotClaimed, "it has been begun");
-    assert_eq!(store.finish_task(&run_of(claim), &success("")).await?, Finished::Stored);
+    assert_eq!(store.finish_task(&claim.run(), &success("")).await?, Finished::Stored);
     scene.world.end().await?;
     let scene = Scene::new().await?;
     let (store, claim) = (&scene.store, &scene.running);
@@ -204,7 +204,7 @@ async fn the_slot_of_a_task_that_ends_goes_to_the_next_in_the_same_command() -> 
         }
     }
     assert_eq!(told, stored);
-    assert_eq!(scene.store.finish_task(&run_of(&claim), &success("")).await?, Finished::Stored);
+    assert_eq!(scene.store.finish_task(&claim.run(), &success("")).await?, Finished::Stored);
     scene.world.end().await
 }
 

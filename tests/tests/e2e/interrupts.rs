@@ -129,7 +129,7 @@ async fn what_the_page_shows_counts_on() -> anyhow::Result<()> {
     let task = world.submit(queue, vec![doc! { "to": 500 }]).await?[0];
     world.until_status(task, 0).await?;
     eventually("some output", || async {
-        let (stdout, _) = world.store().assemble_live(task, 1).await?;
+        let (stdout, _) = world.live(task, 1).await?;
         Ok((!stdout.is_empty()).then_some(()))
     })
     .await?;

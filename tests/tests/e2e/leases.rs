@@ -180,7 +180,7 @@ async fn a_limit_without_a_lease_is_kept_soon_after_a_den_has_started() -> anyho
 async fn running(world: &World, queue: QueueId) -> anyhow::Result<(TaskId, Pid)> {
     let ids = world.submit(queue, vec![doc! {}]).await?;
     eventually("output while it runs", || async {
-        let (stdout, _) = world.store().assemble_live(ids[0], 1).await?;
+        let (stdout, _) = world.live(ids[0], 1).await?;
         Ok((stdout == b"started\n").then_some(()))
     })
     .await?;

@@ -45,7 +45,7 @@ fn request() -> CancelRequest {
 
 async fn until_printed(world: &World, task: TaskId, text: &str) -> anyhow::Result<()> {
     eventually("output while it runs", || async {
-        let (stdout, _) = world.store().assemble_live(task, 1).await?;
+        let (stdout, _) = world.live(task, 1).await?;
         Ok((stdout == text.as_bytes()).then_some(()))
     })
     .await

@@ -146,9 +146,9 @@ async fn output_is_there_while_the_task_runs_and_gone_from_there_afterwards() ->
     let id = world.submit(queue, vec![params]).await?[0];
     let _den = world.den("n1")?;
     world.until_status(id, 0).await?;
-    let (store, attempt) = (world.store(), attempt_of(&world, id).await?);
+    let attempt = attempt_of(&world, id).await?;
     eventually("live output", || async {
-        let (out, err) = store.assemble_live(id, attempt).await?;
+        let (out, err) = world.live(id, attempt).await?;
         Ok((out == b"so far\n" && err == b"hm\n").then_some(()))
     })
     .await?;
@@ -229,9 +229,9 @@ async fn what_a_task_had_printed_outlives_its_runner() -> anyhow::Result<()> {
     let id = world.submit(queue, vec![params]).await?[0];
     let den = world.den("n1")?;
     let running = world.until_status(id, 0).await?;
-    let (store, attempt) = (world.store(), attempt_of(&world, id).await?);
+    let attempt = attempt_of(&world, id).await?;
     eventually("live output", || async {
-        let (out, err) = store.assemble_live(id, attempt).await?;
+        let (out, err) = world.live(id, attempt).await?;
         Ok((!out.is_empty() && !err.is_empty()).then_some(()))
     })
     .await?;

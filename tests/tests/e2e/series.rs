@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use crate::claims::{claimant, queue, run_of, start, success};
+use crate::claims::{claimant, queue, start, success};
 use crate::detour;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -108,7 +108,7 @@ async fn what_two_processes_do_is_counted_in_its_minutes() -> anyhow::Result<()>
     clock.set(later(begun, 70));
     let exit = Some(doc! { "duration": 0.25 });
     let good = Finish { exit: exit.clone(), ..success("out") };
-    let write = |claim: &Claim| RunWrite::Finish { run: run_of(claim), finish: good.clone() };
+    let write = |claim: &Claim| RunWrite::Finish { run: claim.run(), finish: good.clone() };
     one.write_runs(&first.iter().map(write).collect::<Vec<_>>()).await?;
     let ends = [
         Finish { status: Status::Failed, exit: exit.clone(), ..success("") },
@@ -116,7 +116,7 @@ async fn what_two_processes_do_is_counted_in_its_minutes() -> anyhow::Result<()>
         Finish { status: Status::Terminated, ..success("") },
     ];
     for (claim, finish) in second.iter().zip(&ends) {
-        assert_eq!(two.finish_task(&run_of(claim), finish).await?, Finished::Stored);
+        assert_eq!(two.finish_task(&claim.run(), finish).await?, Finished::Stored);
     }
     futures::try_join!(one.flush_series(), two.flush_series())?;
 

@@ -14,7 +14,7 @@ use disbatch_tests::{Script, World, eventually};
 use nix::sys::signal::Signal;
 use tokio::time::{Instant, interval};
 
-use crate::claims::{claimant, enlarge, queue, run_of, success};
+use crate::claims::{claimant, enlarge, queue, success};
 use crate::handover::Scene;
 
 const SHORT: Script<'_> = Script { name: "Short", text: "#!/bin/sh\nexec sleep 0.2\n" };
@@ -110,7 +110,7 @@ async fn the_next_is_not_started_in_a_slot_that_was_not_freed() -> anyhow::Resul
     // Its end is too large to be stored as it is.
     let size = bson::serialize_to_vec(&scene.world.task(scene.running.task).await?)?.len();
     enlarge(&scene.world, scene.running.task, size + 40).await?;
-    let end = RunWrite::Finish { run: run_of(&scene.running), finish: success(&"x".repeat(5_000)) };
+    let end = RunWrite::Finish { run: scene.running.run(), finish: success(&"x".repeat(5_000)) };
     let written = scene.write(&[end, RunWrite::Take(take)]).await?;
     assert_eq!(written[1], Written::NotClaimed);
     assert_eq!(scene.world.status(next).await?, -2);

@@ -42,7 +42,7 @@ async fn what_takes_too_long_is_told_to_be_unknown() -> anyhow::Result<()> {
     assert!(page("/audit?by=some").await?.contains("It took too long"));
     fail(&world, "off", doc! {}).await?;
     let found = store.find_audit(&query).await?.context("it takes no time")?;
-    assert_eq!(found.entries.len(), 1);
+    assert_eq!(found.rows.len(), 1);
     world.end().await?;
     server.stop().await
 }

@@ -32,7 +32,7 @@ fn quiet_user() -> anyhow::Result<Option<&'static str>> {
 
 async fn until_printed(world: &World, task: TaskId) -> anyhow::Result<()> {
     eventually("output while it runs", || async {
-        let (stdout, _) = world.store().assemble_live(task, 1).await?;
+        let (stdout, _) = world.live(task, 1).await?;
         Ok((stdout == b"begun\n").then_some(()))
     })
     .await

@@ -189,7 +189,7 @@ async fn a_task_that_is_cancelled_in_the_middle_begins_no_more_steps() -> anyhow
         let id = submit(&world, queue, doc! { "a": 1 }, plan).await?;
         until_runs(&world, id, 1).await?;
         eventually("its output", || async {
-            let (stdout, _) = world.store().assemble_live(id, 1).await?;
+            let (stdout, _) = world.live(id, 1).await?;
             Ok((stdout == b"first\nwaiting\n").then_some(()))
         })
         .await?;
@@ -245,7 +245,7 @@ async fn a_killed_runner_ends_the_step_that_ran_and_keeps_the_output_of_all() ->
     let _den = world.den("n1")?;
     until_runs(&world, id, 1).await?;
     eventually("its output", || async {
-        let (stdout, _) = world.store().assemble_live(id, 1).await?;
+        let (stdout, _) = world.live(id, 1).await?;
         Ok((stdout == b"first\nsecond\n").then_some(()))
     })
     .await?;

@@ -161,7 +161,7 @@ impl Arena {
         let store = Store::with_clock(database.clone(), Arc::new(SystemClock));
         store.ensure_indexes().await?;
         let id: QueueId = new_queue_id();
-        store.create_queue(id, "bench".into(), "Bench".into()).await?;
+        store.insert_queue(doc! { "_id": id, "name": "bench", "plugin": "Bench" }).await?;
         let queue = store.find_queue(&Selector::Id(id.0)).await?.context("the queue is gone")?;
         let mongod = server_pid(&database).await?;
         let (stop, mut followers) = (CancellationToken::new(), JoinSet::new());
@@ -219,7 +219,7 @@ impl Arena {
     async fn ask_in_vain(&self, name: &str) -> anyhow::Result<f64> {
         let all = async {
             let id = new_queue_id();
-            self.store.create_queue(id, name.into(), "Bench".into()).await?;
+            self.store.insert_queue(doc! { "_id": id, "name": name, "plugin": "Bench" }).await?;
             let queue = self.store.find_queue(&Selector::Id(id.0)).await?.context("the queue is gone")?;
             let (claimant, places): (_, Vec<u64>) = (claimant(0), (0..PLACES).collect());
             let mut ahead = Ahead::default();

@@ -11,18 +11,18 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, bail, ensure};
 use bson::DateTime;
 use disbatch_values::files::{ContentHasher, ContentId, EntryPath, Patterns};
-use disbatch_wire::files::FileEntry;
+use disbatch_wire::files::{FileEntry, FileSearch};
 use futures::{StreamExt, stream};
 use indicatif::HumanBytes;
 use nix::fcntl::OFlag;
 use reqwest::{Response, StatusCode};
 
 use super::scan::hash;
-use super::{Progress, Wanted, page};
+use super::{Progress, page};
 use crate::Signals;
 use crate::api::{ApiError, Client, segment};
 use crate::args::GetFiles;
-use crate::command::life::{Connection, Pause, advise};
+use crate::command::life::{Connection, FIRST_PAUSE, advise};
 use crate::output::{print, shown_name};
 use crate::status::INTERRUPTED;
 
@@ -93,8 +93,8 @@ struct Download<'a> {
 impl Download<'_> {
     /// Brings all files that match. Returns the number of the version that they are of.
     async fn all(&self) -> anyhow::Result<i64> {
-        let mut wanted = Wanted { version: self.options.number, ..Wanted::default() };
-        let mut page_now = page(self.connection, &self.options.name, wanted).await?;
+        let mut wanted = FileSearch { version: self.options.number, ..FileSearch::default() };
+        let mut page_now = page(self.connection, &self.options.name, &wanted).await?;
         let version = page_now.set.version;
         ensure!(version > 0, "the DCI does not say which version it has");
         // There may be a newer one in a moment.
@@ -105,9 +105,11 @@ impl Download<'_> {
             .with_context(|| format!("cannot make the folder {}", self.options.folder.display()))?;
         loop {
             self.some(page_now.entries, version).await?;
-            let Some(next) = page_now.next else { return Ok(version) };
-            page_now =
-                page(self.connection, &self.options.name, Wanted { after: Some(&next), ..wanted }).await?;
+            wanted.after = page_now.next;
+            if wanted.after.is_none() {
+                return Ok(version);
+            }
+            page_now = page(self.connection, &self.options.name, &wanted).await?;
         }
     }
 
@@ -174,7 +176,7 @@ impl Download<'_> {
 
     /// Goes on with a file until all of it has come, however often the connection is lost.
     async fn fill(&self, part: &mut Part, address: &str) -> anyhow::Result<()> {
-        let (mut pause, mut empty) = (Pause::default(), 0_usize);
+        let (mut pause, mut empty) = (FIRST_PAUSE, 0_usize);
         while !part.is_whole() {
             let before = part.length();
             let lost = match self.connection.client.stream(address, before).await {
@@ -189,7 +191,7 @@ impl Download<'_> {
                 Err(error) => Some(error),
             };
             if part.length() > before {
-                (pause, empty) = (Pause::default(), 0);
+                (pause, empty) = (FIRST_PAUSE, 0);
             }
             ensure!(empty < MOST_EMPTY, "the DCI sends nothing of it");
             if let Some(error) = lost {

@@ -6,46 +6,39 @@ use anyhow::{Context, bail};
 use disbatch_wire::task_actions::{CancelResult, RerunResult, RetryResult};
 use serde_json::{Map, Value, json};
 
-use crate::api::{ApiError, Client, given, read, segment};
+use crate::api::{ApiError, Client, fields, read, segment};
 use crate::args::{AnswerOptions, BulkAction, RerunOptions, Tasks};
 use crate::command::arrays;
 use crate::command::life::show::who;
 use crate::command::life::{advise, carry_out, details, with_reason};
 use crate::output::{facts, plain, print, say, visible};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Act {
-    Cancel,
-    Retry,
+/// Has a task cancelled or retried.
+pub async fn send(
+    client: &Client,
+    action: BulkAction,
+    id: &str,
+    reason: Option<&str>,
+) -> Result<Value, ApiError> {
+    client.post(&format!("/tasks/{id}/{}", action.as_str()), &with_reason(reason)).await
 }
 
-impl Act {
-    pub async fn send(self, client: &Client, id: &str, reason: Option<&str>) -> Result<Value, ApiError> {
-        let action = self.of_array().as_str();
-        client.post(&format!("/tasks/{id}/{action}"), &Value::Object(with_reason(reason))).await
-    }
+/// What came of a cancellation.
+pub fn cancelled(answer: Value) -> serde_json::Result<String> {
+    let done = match &*read::<CancelResult>(answer)?.outcome {
+        "requested" => "runs, and was asked to end",
+        "terminated" => "ended; its web service is told when it calls back",
+        _ => "cancelled",
+    };
+    Ok(done.to_owned())
+}
 
-    /// The same act with all tasks of an array.
-    const fn of_array(self) -> BulkAction {
-        match self {
-            Self::Cancel => BulkAction::Cancel,
-            Self::Retry => BulkAction::Retry,
-        }
-    }
-
-    fn done(self, answer: Value) -> serde_json::Result<String> {
-        Ok(match self {
-            Self::Cancel => match &*read::<CancelResult>(answer)?.outcome {
-                "requested" => "runs, and was asked to end".to_owned(),
-                "terminated" => "ended; its web service is told when it calls back".to_owned(),
-                _ => "cancelled".to_owned(),
-            },
-            Self::Retry => match read::<RetryResult>(answer)? {
-                RetryResult { id, retry_of: Some(_), .. } => format!("is archived: submitted again as {id}"),
-                RetryResult { status, .. } => again(status).to_owned(),
-            },
-        })
-    }
+/// What came of a retry.
+pub fn retried(answer: Value) -> serde_json::Result<String> {
+    Ok(match read::<RetryResult>(answer)? {
+        RetryResult { id, retry_of: Some(_), .. } => format!("is archived: submitted again as {id}"),
+        RetryResult { status, .. } => again(status).to_owned(),
+    })
 }
 
 /// How a task is that is tried again.
@@ -55,13 +48,7 @@ fn again(status: Option<i64>) -> &'static str {
 
 /// Runs a task again, or elements of an array, with others that come after.
 pub async fn rerun(client: &Client, options: &RerunOptions) -> anyhow::Result<ExitCode> {
-    let text = |text: &Option<String>| text.clone().map(Value::from);
-    let body = Value::Object(given([
-        ("reason", text(&options.reason)),
-        ("downstream", Some(json!(options.downstream))),
-        ("params", options.params.clone()),
-        ("elements", text(&options.elements)),
-    ]));
+    let body = Value::Object(fields(options)?);
     let id = segment(&options.id);
     if options.elements.is_none() {
         let answer = client.post(&format!("/tasks/{id}/rerun"), &body).await;
@@ -88,21 +75,26 @@ fn told(id: &str, rerun: RerunResult) -> anyhow::Result<ExitCode> {
 }
 
 /// Does it with one task or array after the other. One that refuses does not keep the others from it.
-pub async fn run(client: &Client, act: Act, tasks: &Tasks) -> anyhow::Result<ExitCode> {
+pub async fn run(
+    client: &Client,
+    action: BulkAction,
+    tasks: &Tasks,
+    done: fn(Value) -> serde_json::Result<String>,
+) -> anyhow::Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
     for id in &tasks.ids {
-        let error = match act.send(client, id, tasks.reason.as_deref()).await {
+        let error = match send(client, action, id, tasks.reason.as_deref()).await {
             Ok(answer) => {
-                print(&format!("{id} {}\n", act.done(answer)?))?;
+                print(&format!("{id} {}\n", done(answer)?))?;
                 continue;
             }
             Err(error) => error,
         };
         if let Some(array) = arrays::in_place_of_task(client, id, &error).await.map_err(advise)? {
             say(&format!("disbatch: {id} is {}", arrays::what(&array)));
-            let path = format!("/arrays/{id}/{}", act.of_array().as_str());
+            let path = format!("/arrays/{id}/{}", action.as_str());
             let body = with_reason(tasks.reason.as_deref());
-            let of_array = carry_out(client, (&path, Value::Object(body)), act.of_array(), false).await?;
+            let of_array = carry_out(client, (&path, body), action, false).await?;
             code = if of_array == ExitCode::SUCCESS { code } else { of_array };
         } else {
             code = refused(id, error)?;

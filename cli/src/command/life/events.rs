@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::api::{ApiError, Client, query, read};
 use crate::args::{EventsOptions, ListingOptions, TagFilter};
-use crate::command::life::{Connection, Pause, advise};
+use crate::command::life::{Connection, FIRST_PAUSE, advise};
 use crate::output::{document, print, visible};
 
 /// Prints events until somebody ends it, or until there were as many as `--limit` says. Goes on where it was if the connection is lost.
@@ -16,12 +16,12 @@ pub async fn run(client: &Client, which: &EventsOptions, options: &ListingOption
     let connection = Connection::new(client);
     let mut left = options.limit.filter(|limit| *limit > 0).unwrap_or(i64::MAX);
     let mut after = which.after.clone();
-    let mut pause = Pause::default();
+    let mut pause = FIRST_PAUSE;
     loop {
         let lost = match client.stream(&path(which, after.clone()), 0).await {
             Ok(response) => {
                 connection.answered();
-                pause = Pause::default();
+                pause = FIRST_PAUSE;
                 follow(response, &mut after, &mut left, options).await?
             }
             Err(error) => Some(error),

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::api::{ApiError, Client, query, read};
 use crate::args::LogsOptions;
 use crate::command::arrays;
-use crate::command::life::{Connection, Pause, advise, details};
+use crate::command::life::{Connection, FIRST_PAUSE, advise, details};
 use crate::output::{TaskOutput, plain, say, visible};
 use crate::status;
 
@@ -52,7 +52,7 @@ pub async fn copy(
     let path = format!("/tasks/{id}/{}{options}", stream.name);
     let mut offset = 0;
     let mut output = TaskOutput::new(stream.to_stderr, stream.raw);
-    let mut pause = Pause::default();
+    let mut pause = FIRST_PAUSE;
     loop {
         let lost = match connection.client.stream(&path, offset).await {
             Ok(response) => {
@@ -60,7 +60,7 @@ pub async fn copy(
                 let before = offset;
                 let lost = copy_answer(response, &mut offset, &mut output).await?;
                 if offset > before {
-                    pause = Pause::default();
+                    pause = FIRST_PAUSE;
                 }
                 lost
             }

@@ -8,10 +8,9 @@ use anyhow::{Context, bail};
 use disbatch_wire::history::{
     AuditEntry, AuditObject, AuditSearch, Moment, MomentEvent, MomentSearch, RanThen,
 };
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::api::{ApiError, Client, fields, query, read};
+use crate::api::{ApiError, Client, address, read};
 use crate::args::{BundleOptions, Format, ListingOptions, seconds};
 use crate::command::life::{advise, details};
 use crate::command::print_document;
@@ -62,13 +61,6 @@ pub async fn audit(client: &Client, which: AuditSearch, options: &ListingOptions
         if options.format() == Format::Table { print(&format!("{more}\n"))? } else { say(&more) }
     }
     Ok(())
-}
-
-/// A path with what is given of a search.
-fn address(path: &str, search: &impl Serialize) -> serde_json::Result<String> {
-    let given = fields(search)?;
-    let pairs = given.iter().map(|(name, value)| (name.as_str(), Some(plain(Some(value)))));
-    Ok(format!("{path}{}", query(pairs)))
 }
 
 /// The key of the last entry of a full page.

@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 
 use crate::Signals;
 use crate::api::{ApiError, Client, read};
-use crate::args::{RunOptions, WaitOptions};
+use crate::args::{BulkAction, RunOptions, WaitOptions};
 use crate::command::life::follow::{Follower, STDERR, STDOUT, Stream};
 use crate::command::life::{Connection, act, advise};
 use crate::command::{arrays, create_tasks};
@@ -98,7 +98,7 @@ fn detach(id: &str) -> ExitCode {
 }
 
 async fn cancel(client: &Client, id: &str) {
-    match act::Act::Cancel.send(client, id, Some("interrupted")).await {
+    match act::send(client, BulkAction::Cancel, id, Some("interrupted")).await {
         Ok(_) => eprintln!("disbatch: cancelling the task; ^C again does not wait for its end"),
         Err(error) => say(&format!("disbatch: the task could not be cancelled: {}", error.reason())),
     }
@@ -155,21 +155,19 @@ impl Waiting<'_> {
         let mut ends: FuturesUnordered<_> = ends.collect();
         let mut codes = vec![0; ids.len()];
         while let Some((place, id, end)) = ends.next().await {
-            let end = end.map_err(advise)?;
-            let line = format!("{id} {}\n", end.told);
-            let end = end.status;
-            self.bar.suspend(|| print(&line))?;
+            let (status, told) = end.map_err(advise)?;
+            self.bar.suspend(|| print(&format!("{id} {told}\n")))?;
             if any {
-                return Ok(Some(status::exit_code(end)));
+                return Ok(Some(status::exit_code(status)));
             }
             self.bar.inc(1);
-            codes[place] = status::exit_code(end);
+            codes[place] = status::exit_code(status);
         }
         Ok(Some(codes.into_iter().find(|code| *code != 0).unwrap_or(0)))
     }
 
-    /// How a task or an array ends.
-    async fn end_of(&self, id: &str) -> Result<End, ApiError> {
+    /// How a task or an array ends: the status that the exit status is made of, and words for people.
+    async fn end_of(&self, id: &str) -> Result<(i64, String), ApiError> {
         loop {
             // It is never closed, so that there always is a turn.
             let turn = self.turns.acquire().await;
@@ -184,7 +182,7 @@ impl Waiting<'_> {
             };
             drop(turn);
             if let Some(status) = status::code(&state).filter(|status| status::has_ended(*status)) {
-                return Ok(End { status, told: status::word(status) });
+                return Ok((status, status::word(status)));
             }
             if let Some(progress) = state.get("progress") {
                 self.bar.set_message(progress_text(progress));
@@ -193,7 +191,7 @@ impl Waiting<'_> {
     }
 
     /// How an array ends, which no request waits for.
-    async fn end_of_array(&self, id: &str, array: &Array) -> Result<End, ApiError> {
+    async fn end_of_array(&self, id: &str, array: &Array) -> Result<(i64, String), ApiError> {
         say(&format!("disbatch: {id} is {}", arrays::what(array)));
         let mut turns = tokio::time::interval(SHORT_POLL);
         loop {
@@ -201,19 +199,11 @@ impl Waiting<'_> {
             let path = format!("/arrays/{id}?.limit=1");
             let array: Array = read(self.connection.get(&path).await?).unwrap_or_default();
             if array.state == "done" {
-                return Ok(End { status: arrays::worst(&array), told: arrays::summary(&array) });
+                return Ok((arrays::worst(&array), arrays::summary(&array)));
             }
             self.bar.set_message(visible(&arrays::summary(&array)));
         }
     }
-}
-
-/// How something has ended.
-struct End {
-    /// The status that the exit status is made of.
-    status: i64,
-    /// The same in words.
-    told: String,
 }
 
 /// How far a plugin says it is: `33.3 % one file of three`.

@@ -12,10 +12,9 @@ use super::{path, uses};
 use crate::api::{Client, given, query, read};
 use crate::args::{BackfillOptions, ListingOptions, PreviewOptions, RunsOptions, ScheduleFilter, seconds};
 use crate::command::life::{advise, agreed};
-use crate::command::{print_document, print_list};
 use crate::output::{self, Column, Cut, Screen, Table, document, facts, known, plain, print, visible};
 
-const SCHEDULES: Table<Schedule> = Table {
+pub const SCHEDULES: Table<Schedule> = Table {
     columns: &[
         Column { title: "ID", cell: |schedule| schedule.id.clone(), cut: Cut::Late },
         Column { title: "Name", cell: |schedule| schedule.name.clone(), cut: Cut::Early },
@@ -28,11 +27,7 @@ const SCHEDULES: Table<Schedule> = Table {
     noun: "schedules",
 };
 
-pub async fn list(client: &Client, filter: &ScheduleFilter, options: &ListingOptions) -> anyhow::Result<()> {
-    print_list(client, &address(filter, options.limit), &SCHEDULES, options).await
-}
-
-fn address(filter: &ScheduleFilter, limit: Option<i64>) -> String {
+pub fn address(filter: &ScheduleFilter, limit: Option<i64>) -> String {
     let paused = match (filter.paused, filter.active) {
         (true, _) => Some("true".to_owned()),
         (false, true) => Some("false".to_owned()),
@@ -56,12 +51,8 @@ fn next(schedule: &Schedule) -> String {
     if schedule.paused { "paused".to_owned() } else { known(&schedule.next) }
 }
 
-/// Prints what a person wants to know of a schedule.
-pub async fn show(client: &Client, schedule: &str, options: &ListingOptions) -> anyhow::Result<()> {
-    print_document(client, &path(schedule)?, options, text).await
-}
-
-fn text(schedule: &Schedule) -> String {
+/// What a person wants to know of a schedule.
+pub fn text(schedule: &Schedule) -> String {
     let time = |seconds: u64| if seconds == 0 { String::new() } else { seconds::words(seconds as f64) };
     let counts = &schedule.counts;
     let success = schedule.last_success.as_ref().and_then(|success| success.finish.clone());

@@ -1,14 +1,13 @@
 //! The key `engines`: which ways to run plugins this node has, besides programs; and the key `plugins`: names, or an object that says of each
 //! how it is run, as Disbatch 4.4 has it.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Deserializer, Serialize};
+use disbatch_values::sections::{ContainerEngine, HttpEngine, KubernetesEngine};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::OnByDefault;
-use super::reports::address;
 use super::sections::Names;
 use crate::plugin::{Engine, Program, ProgramType};
 
@@ -35,70 +34,6 @@ pub struct PerlEngine {
     pub interpreter: Option<String>,
     /// Folders in which modules are looked for before those of the interpreter; relative to the configuration.
     pub lib: Vec<PathBuf>,
-}
-
-/// How containers are run.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ContainerEngine {
-    #[serde(skip_serializing)]
-    pub enabled: OnByDefault,
-    /// The path or the address of the container engine's socket; looked for when unset.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub socket: Option<String>,
-    /// Networks of the container engine, by name, that plugins of the database may have besides [`Self::HARMLESS`].
-    #[serde(skip_serializing)]
-    pub networks: Vec<String>,
-}
-
-impl ContainerEngine {
-    /// Networks that lead to nothing of the node itself: none, and the engine's usual one by its names.
-    pub const HARMLESS: [&str; 3] = ["none", "bridge", "default"];
-
-    /// Whether a plugin that the database defines may have this network here.
-    pub fn lends(&self, network: &str) -> bool {
-        Self::HARMLESS.contains(&network) || self.networks.iter().any(|known| known == network)
-    }
-}
-
-/// How web services are asked.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct HttpEngine {
-    #[serde(skip_serializing)]
-    pub enabled: OnByDefault,
-    /// The address of the web server that they call back.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "address")]
-    pub callback_url: Option<String>,
-    /// The hosts that may be asked; when unset those that plugins name, and none that tasks name.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub allow: Option<Vec<String>>,
-}
-
-/// How Kubernetes is used.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct KubernetesEngine {
-    #[serde(skip_serializing)]
-    pub enabled: OnByDefault,
-    /// How the cluster is reached; relative to the configuration. Looked for when unset.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kubeconfig: Option<PathBuf>,
-    /// The namespace of tasks whose plugin and tenant have none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tenant_namespaces: Option<TenantNamespaces>,
-}
-
-/// Which namespace a tenant has.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged, expecting = "expected an object of tenants and namespaces, or text with {tenant}")]
-pub enum TenantNamespaces {
-    /// By the tenant's name, which stands in the place of `{tenant}`.
-    Named(String),
-    /// Each its own.
-    Each(BTreeMap<String, String>),
 }
 
 impl Engines {

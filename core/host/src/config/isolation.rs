@@ -6,6 +6,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use disbatch_documents::PluginName;
+use disbatch_values::memory;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -43,14 +44,8 @@ const ALWAYS: [&str; 25] = [
 /// What tells Disbatch, or the system's manager of services, secrets and ways: it is passed on only if it is named.
 const OURS: [&str; 4] = ["DISBATCH_*", "NOTIFY_SOCKET", "WATCHDOG_*", "CREDENTIALS_DIRECTORY"];
 
-/// The least memory that a plugin can be given: less, and no program starts.
-const LEAST_MEMORY: u64 = 1024 * 1024;
-
 /// The fewest descriptors: four that it is given, and some for the libraries that it loads.
 const FEWEST_FILES: u64 = 8;
-
-/// No limit is larger: the kernel reckons with signed numbers in places.
-const MOST: u64 = i64::MAX.unsigned_abs();
 
 /// Which variables of its runner a plugin gets besides those that every plugin gets.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -130,25 +125,25 @@ impl<'de> Deserialize<'de> for RunAs {
 
 /// The most that a plugin may use. `None`: as much as its runner may.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct Limits {
     /// Bytes of memory: of all processes of a task where there are control groups, else of address space of each process.
-    #[serde(default, deserialize_with = "memory", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "memory::limit", skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
     /// Seconds of processor time of each process.
-    #[serde(default, deserialize_with = "count", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "count", skip_serializing_if = "Option::is_none")]
     pub cpu_seconds: Option<u64>,
     /// Open descriptors of each process.
-    #[serde(default, deserialize_with = "files", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "files", skip_serializing_if = "Option::is_none")]
     pub open_files: Option<u64>,
     /// Processes and threads: of a task where there are control groups, else of the user.
-    #[serde(default, deserialize_with = "count", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "count", skip_serializing_if = "Option::is_none")]
     pub processes: Option<u64>,
     /// Bytes of each file that is written.
-    #[serde(default, deserialize_with = "bytes", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "bytes", skip_serializing_if = "Option::is_none")]
     pub file_size: Option<u64>,
     /// Bytes of a core dump. None are written unless this is set.
-    #[serde(default, deserialize_with = "bytes", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "bytes", skip_serializing_if = "Option::is_none")]
     pub core: Option<u64>,
 }
 
@@ -168,16 +163,8 @@ impl Limits {
     }
 }
 
-/// A limit of memory in bytes, or as text with a unit.
-///
-/// # Errors
-/// It is something else, or too little.
-pub fn memory<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    size(&Value::deserialize(deserializer)?, LEAST_MEMORY).map_err(D::Error::custom)
-}
-
 fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    size(&Value::deserialize(deserializer)?, 0).map_err(D::Error::custom)
+    memory::bytes(&Value::deserialize(deserializer)?, 0).map_err(D::Error::custom)
 }
 
 fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
@@ -188,40 +175,13 @@ fn files<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::E
     number(&Value::deserialize(deserializer)?, FEWEST_FILES).map_err(D::Error::custom)
 }
 
-/// A number of bytes, or text with a unit.
-fn size(value: &Value, least: u64) -> Result<Option<u64>, String> {
-    let size = match value {
-        Value::Null => return Ok(None),
-        Value::String(text) => with_unit(text),
-        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.as_u64(),
-    };
-    let expected =
-        || format!("expected a number of bytes, at least {least}, or text such as \"512M\", got {value}");
-    size.filter(|size| (least..=MOST).contains(size)).map(Some).ok_or_else(expected)
-}
-
 fn number(value: &Value, least: u64) -> Result<Option<u64>, String> {
     if value.is_null() {
         return Ok(None);
     }
     let number = value.as_u64().or_else(|| value.as_str()?.parse().ok());
     let expected = || format!("expected a whole number, at least {least}, got {value}");
-    number.filter(|number| (least..=MOST).contains(number)).map(Some).ok_or_else(expected)
-}
-
-/// `512`, `512K`, `512M`, `512G` or `512T`, each 1024 times as much as the one before. `iB` may follow.
-fn with_unit(text: &str) -> Option<u64> {
-    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (digits, unit) = text.split_at(end);
-    let factor: u64 = match unit.trim().to_ascii_uppercase().trim_end_matches("IB") {
-        "" => 1,
-        "K" => 1 << 10,
-        "M" => 1 << 20,
-        "G" => 1 << 30,
-        "T" => 1 << 40,
-        _ => return None,
-    };
-    digits.parse::<u64>().ok()?.checked_mul(factor)
+    number.filter(|number| (least..=memory::MOST).contains(number)).map(Some).ok_or_else(expected)
 }
 
 /// A folder of control groups (version 2) that the node may write.
@@ -403,17 +363,11 @@ mod tests {
             core: Some(0),
         };
         assert_eq!(parse(text).unwrap().limits, expected);
-        for (text, bytes) in [("7", 7), ("7k", 7 << 10), ("7KiB", 7 << 10), ("1T", 1 << 40)] {
-            assert_eq!(with_unit(text), Some(bytes), "{text}");
-        }
-        for text in ["", "M", "-1", "1.5G", "7 parsecs", "99999999999T", "1e3"] {
-            assert_eq!(with_unit(text).filter(|bytes| *bytes <= MOST), None, "{text}");
-        }
     }
 
     #[test]
     fn limits_survive_the_way_to_another_process() {
-        let limits = Limits { memory: Some(LEAST_MEMORY), core: Some(0), ..Limits::default() };
+        let limits = Limits { memory: Some(1 << 20), core: Some(0), ..Limits::default() };
         let text = serde_json::to_string(&limits).unwrap();
         assert_eq!(text, r#"{"memory":1048576,"core":0}"#);
         assert_eq!(serde_json::from_str::<Limits>(&text).unwrap(), limits);

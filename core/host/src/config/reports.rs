@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use disbatch_values::config::{address, is_address};
 use ipnet::IpNet;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
@@ -198,20 +199,6 @@ pub struct Notifications {
     /// Private addresses that messages may be sent to: `host`, `host:port`, `*.domain`, a network such as `10.0.0.0/8`, or `*` for all.
     #[serde(deserialize_with = "places")]
     pub allow: Vec<String>,
-}
-
-fn is_address(url: &str) -> bool {
-    ["http://", "https://"].iter().any(|scheme| url.starts_with(scheme))
-}
-
-pub(super) fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    let url = Option::<String>::deserialize(deserializer)?;
-    match url {
-        Some(url) if !is_address(&url) => {
-            Err(D::Error::custom(format!("expected an address with http:// or https://, got {url:?}")))
-        }
-        url => Ok(url),
-    }
 }
 
 fn places<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {

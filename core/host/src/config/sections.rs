@@ -5,58 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use disbatch_documents::QueueId;
+use disbatch_values::config::{Flag, OnByDefault};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
-
-/// A switch: `true`, `false`, or Perl's 1, 0, "1", "0", "" and null.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Flag(pub bool);
-
-impl Flag {
-    fn from_value(value: &Value) -> Option<bool> {
-        match value {
-            Value::Bool(flag) => Some(*flag),
-            Value::Null => Some(false),
-            Value::Number(number) => match number.as_i64() {
-                Some(0) => Some(false),
-                Some(1) => Some(true),
-                _ => None,
-            },
-            Value::String(text) => match text.as_str() {
-                "" | "0" => Some(false),
-                "1" => Some(true),
-                _ => None,
-            },
-            Value::Array(_) | Value::Object(_) => None,
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Flag {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = Value::deserialize(deserializer)?;
-        Self::from_value(&value)
-            .map(Self)
-            .ok_or_else(|| D::Error::custom(format!("expected true, false, 1 or 0, got {value}")))
-    }
-}
-
-/// A switch that is on unless it is switched off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct OnByDefault(pub bool);
-
-impl Default for OnByDefault {
-    fn default() -> Self {
-        Self(true)
-    }
-}
-
-impl<'de> Deserialize<'de> for OnByDefault {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Flag::deserialize(deserializer).map(|Flag(on)| Self(on))
-    }
-}
 
 /// A time in seconds within these bounds.
 pub(super) fn seconds<E: Error>(value: &Value, bounds: RangeInclusive<f64>) -> Result<Duration, E> {
@@ -78,8 +30,8 @@ pub(super) fn idle<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
 }
 
 /// A pause between rounds.
-fn every<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    seconds(&Value::deserialize(deserializer)?, 0.1..=86_400.0)
+fn every<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    seconds(&Value::deserialize(deserializer)?, 0.1..=86_400.0).map(Some)
 }
 
 /// A command: a program and its arguments.
@@ -171,9 +123,9 @@ pub struct Ssl {
 
 #[derive(Deserialize)]
 struct SslOptions {
-    #[serde(rename = "SSL_ca_file", default)]
+    #[serde(rename = "SSL_ca_file")]
     ca_file: Option<PathBuf>,
-    #[serde(rename = "SSL_verify_mode", default)]
+    #[serde(rename = "SSL_verify_mode")]
     verify_mode: Option<u8>,
 }
 
@@ -255,55 +207,27 @@ pub(super) fn names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<St
 }
 
 /// `QueueBalance`'s switches.
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(default)]
 pub struct Balance {
     pub enabled: Flag,
-    pub log: Flag,
+    pub log: OnByDefault,
     /// Whether it logs its arithmetic.
     pub verbose: Flag,
     /// Whether it only says what it would do.
     pub pretend: Flag,
 }
 
-impl Default for Balance {
-    fn default() -> Self {
-        Self { enabled: Flag(false), log: Flag(true), verbose: Flag(false), pretend: Flag(false) }
-    }
-}
-
-/// Archiving and deleting ended tasks by the policy of their queues.
-#[derive(Debug, Clone, Copy, Deserialize)]
+/// What a DEN does now and then for all: as janitor it archives and deletes ended tasks by the policy of their queues, as auditor it compares
+/// counters with tasks.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(default)]
-pub struct Janitor {
+pub struct Chore {
     /// Whether this DEN takes part.
-    pub enabled: Flag,
-    /// How often it looks.
+    pub enabled: OnByDefault,
+    /// How often it looks; as an auditor, after which time all counters are audited again.
     #[serde(deserialize_with = "every")]
-    pub every: Duration,
-}
-
-impl Default for Janitor {
-    fn default() -> Self {
-        Self { enabled: Flag(true), every: Duration::from_secs(60) }
-    }
-}
-
-/// Whether and how often this DEN compares counters with tasks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct Auditor {
-    /// Whether this DEN takes part.
-    pub enabled: Flag,
-    /// After which time all counters are audited again.
-    #[serde(deserialize_with = "every")]
-    pub every: Duration,
-}
-
-impl Default for Auditor {
-    fn default() -> Self {
-        Self { enabled: Flag(true), every: Duration::from_secs(300) }
-    }
+    pub every: Option<Duration>,
 }
 
 /// The id of a queue as text.

@@ -5,15 +5,15 @@ mod warm;
 
 use disbatch_documents::{PluginName, Version, VersionError};
 use disbatch_values::json::to_strict;
+use disbatch_values::sections::is_default;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use super::Engine;
 use crate::config::Limits;
 
-pub use sections::{
-    CallbackAuth, Container, ContainerLimits, Http, Kubernetes, Mount, Perl, Program, ProgramType, Pull,
-};
+pub use disbatch_values::sections::{CallbackAuth, Container, Http, Kubernetes};
+pub use sections::{Perl, Program, ProgramType};
 pub use warm::{Batch, Warm};
 
 /// The contents of a `plugin.json`.
@@ -63,29 +63,24 @@ pub struct Manifest {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shadow: bool,
     /// JSON Schema of a task's `params`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub params: Option<Value>,
     /// What forms of new tasks and schedules begin with.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub template: Option<Template>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub perl: Option<Perl>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub program: Option<Program>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<Container>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub http: Option<Http>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<Kubernetes>,
     /// Keys that nothing reads.
     #[serde(skip)]
     pub unknown_keys: Vec<String>,
-}
-
-/// Whether this is what a manifest need not say.
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,7 @@ use nix::unistd::Pid;
 use super::find::find_program;
 use super::{Manifest, Perl};
 use crate::config::Engines;
+use crate::lock;
 
 /// How a module is run.
 #[derive(Debug)]
@@ -156,7 +157,7 @@ impl FolderQuery {
 
 /// Where an interpreter looks for modules. It is asked once, and again after a while if it says nothing.
 fn folders_of(interpreter: &Path) -> Result<Vec<PathBuf>, Unknown> {
-    let mut known = lock();
+    let mut known = lock(&KNOWN);
     let now = Instant::now();
     if known.get(interpreter).is_none_or(|known| known.is_to_be_asked(now)) {
         let asked = ask_beside(interpreter.to_owned());
@@ -177,10 +178,6 @@ fn folders_of(interpreter: &Path) -> Result<Vec<PathBuf>, Unknown> {
     }
 }
 
-fn lock() -> MutexGuard<'static, BTreeMap<PathBuf, FolderQuery>> {
-    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Asks it in a thread of its own: to start a program may take for ever, too.
 fn ask_beside(interpreter: PathBuf) -> Result<(), Unknown> {
     let work = move || {
@@ -188,7 +185,7 @@ fn ask_beside(interpreter: PathBuf) -> Result<(), Unknown> {
         if let Err(why) = &heard {
             tracing::debug!("cannot ask for folders of modules: {why}");
         }
-        lock().insert(interpreter, FolderQuery::Heard(heard, Instant::now()));
+        lock(&KNOWN).insert(interpreter, FolderQuery::Heard(heard, Instant::now()));
         TOLD.notify_all();
     };
     match thread::Builder::new().name("perl".to_owned()).spawn(work) {
@@ -328,7 +325,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = interpreter(folder.path(), "#!/bin/sh\nexit 1\n");
         let discover = |heard: Result<Vec<PathBuf>, Unknown>, plugins: &str| {
-            lock().insert(path.clone(), FolderQuery::Heard(heard, Instant::now()));
+            lock(&KNOWN).insert(path.clone(), FolderQuery::Heard(heard, Instant::now()));
             let engines = format!(r#"{{"perl":{{"interpreter":"{}"}}}}"#, path.display());
             let text =
                 format!(r#"{{"mongohost":"h","database":"d","engines":{engines},"plugins":{plugins}}}"#);

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bson::{Bson, Document, doc};
+use bson::{Bson, Document};
 use disbatch_documents::{PluginName, VersionError};
+use serde::{Deserialize, Serialize};
 
 use super::{Engine, Manifest, ManifestError, Plugin, Plugins};
 use crate::plugin::find::adapter_program;
@@ -85,23 +86,16 @@ const MOST: usize = 50;
 const LONGEST: usize = 1_000;
 
 /// A plugin that a node cannot run, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// The plugin, if its name is known: a manifest that cannot be read may name none.
-    pub plugin: Option<String>,
     /// The file or program, and what is wrong with it.
     pub why: String,
+    /// The plugin, if its name is known: a manifest that cannot be read may name none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plugin: Option<String>,
 }
 
 impl Report {
-    fn document(&self) -> Document {
-        let mut document = doc! { "why": &self.why };
-        if let Some(plugin) = &self.plugin {
-            document.insert("plugin", plugin);
-        }
-        document
-    }
-
     /// All that a node has told.
     pub fn of_node(node: &Document) -> Vec<Self> {
         let listed = node.get_array(PROBLEMS).map(Vec::as_slice).unwrap_or_default();
@@ -115,7 +109,7 @@ impl Report {
 
 /// As a node has them.
 pub fn documents(reports: &[Report]) -> Vec<Document> {
-    reports.iter().map(Report::document).collect()
+    reports.iter().filter_map(|report| bson::serialize_to_document(report).ok()).collect()
 }
 
 impl Plugins {
@@ -203,6 +197,8 @@ pub(super) fn insert(plugins: &mut BTreeMap<PluginName, Arc<Plugin>>, name: Plug
 
 #[cfg(test)]
 mod tests {
+    use bson::doc;
+
     use super::*;
 
     #[test]

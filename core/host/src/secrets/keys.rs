@@ -234,14 +234,9 @@ fn mac(key: &[u8; MAC_LENGTH], parts: &[&[u8]]) -> Zeroizing<[u8; LENGTH]> {
 }
 
 fn of_hex(text: &str) -> Option<Zeroizing<[u8; LENGTH]>> {
-    if text.len() != 2 * LENGTH || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return None;
-    }
     // Not by a copy, of which something would be left.
     let mut bytes = Zeroizing::new([0_u8; LENGTH]);
-    for (at, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;
-    }
+    hex::decode_to_slice(text, bytes.as_mut_slice()).ok()?;
     Some(bytes)
 }
 

@@ -1,23 +1,10 @@
 //! What an expression means, in words.
 
+use jiff::civil::Date;
+
 use super::{CronExpr, Days, EVERY_HOUR, Weekdays, numbers};
 use crate::text::list;
 
-const WEEKDAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
-const MONTHS: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-];
 const WHICH: [&str; 5] = ["first", "second", "third", "fourth", "fifth"];
 
 /// All minutes of an hour, and all seconds of a minute.
@@ -46,8 +33,7 @@ impl CronExpr {
             days => words.push_str(&format!(", {days}")),
         }
         if self.months != EVERY_MONTH {
-            let name = |month: u8| usize::from(month).checked_sub(1).and_then(|at| MONTHS.get(at).copied());
-            words.push_str(&format!(", in {}", ranges(self.months, name)?));
+            words.push_str(&format!(", in {}", ranges(self.months, month)?));
         }
         Some(words)
     }
@@ -125,20 +111,25 @@ fn of_week(days: Weekdays) -> Option<String> {
     }
     let which = WHICH.into_iter().zip(days.nth).chain([("last", days.last)]);
     for (which, days) in which.filter(|(_, days)| *days != 0) {
-        let days: Vec<&str> = numbers(days).into_iter().filter_map(weekday).collect();
+        let days: Vec<String> = numbers(days).into_iter().filter_map(weekday).collect();
         words.push(format!("the {which} {} of the month", list(&days)));
     }
     Some(words.join(" or "))
 }
 
 /// The name of a day, of which Sunday is 0 and 7.
-fn weekday(day: u8) -> Option<&'static str> {
-    WEEKDAYS.get(usize::from(day % 7)).copied()
+fn weekday(day: u8) -> Option<String> {
+    // The second of January 2000 was a Sunday.
+    Some(Date::new(2000, 1, i8::try_from(day).ok()? + 2).ok()?.strftime("%A").to_string())
+}
+
+fn month(month: u8) -> Option<String> {
+    Some(Date::new(2000, i8::try_from(month).ok()?, 1).ok()?.strftime("%B").to_string())
 }
 
 /// Numbers in words, three and more in a row from the first to the last. Those without a name are numbers.
-fn ranges(set: u64, name: fn(u8) -> Option<&'static str>) -> Option<String> {
-    let name = |number: u8| name(number).map_or_else(|| number.to_string(), str::to_owned);
+fn ranges(set: u64, name: fn(u8) -> Option<String>) -> Option<String> {
+    let name = |number: u8| name(number).unwrap_or_else(|| number.to_string());
     let mut runs: Vec<(u8, u8)> = Vec::new();
     for number in numbers(set) {
         match runs.last_mut() {

@@ -197,8 +197,7 @@ impl Store {
     /// Lets the task wait for its next attempt, unless somebody wants its end, has made it, or there is no room for that.
     async fn let_wait(&self, task: &Task, finish: &Finish, pause: Duration) -> Result<Made, StoreError> {
         let unasked = with(still_ending(task), doc! { "cancel": { "$not": { "$type": "object" } } });
-        let why = format!("{}; to be tried again", finish.note.as_deref().unwrap_or("failed"));
-        let update = deferred(self, pause, &why).set(DETACHED, false).compute(FREED, "$$NOW").pipeline();
+        let update = deferred(self, pause, finish).set(DETACHED, false).compute(FREED, "$$NOW").pipeline();
         let changed = match self.tasks().update_one(unasked, update).await.map_err(StoreError::from) {
             Err(error) if error.is_too_large() => {
                 tracing::error!(task = %task.id, %error, "a task has no room for another attempt");

@@ -27,7 +27,6 @@ disbatch_values::words! {
     }
 }
 
-/// How a task is to end.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Ending {
     pub status: Status,

@@ -34,7 +34,6 @@ pub struct Once {
 }
 
 impl Once {
-    /// The client's key.
     pub(super) fn key(&self) -> &str {
         &self.key
     }

@@ -95,8 +95,8 @@ impl Store {
     /// The task of `queue` that has the key `unique` and has not ended.
     #[operation(queue = %queue)]
     pub async fn find_unique(&self, queue: QueueId, unique: &str) -> Result<Option<TaskId>, StoreError> {
-        let found =
-            self.tasks().find_one(keys::with_unique(queue, unique)).projection(doc! { "_id": 1 }).await?;
+        let key = Key::Unique { queue, text: unique.to_owned() };
+        let found = self.tasks().find_one(key.counted()).projection(doc! { "_id": 1 }).await?;
         Ok(found.and_then(|task| task.get_object_id("_id").ok()).map(TaskId))
     }
 
@@ -219,24 +219,21 @@ impl Store {
         self.insert_made(&self.inbox(), pipeline).await
     }
 
-    /// Inserts `task` if there is a document like `cause`.
-    ///
-    /// # Errors
-    /// There is a task with its id (a duplicate key).
+    /// Inserts `task` if there is a document like `cause`. Returns whether nothing was in the way: no task with its id, and none that has a
+    /// key of its own.
     pub(crate) async fn insert_because<T: Send + Sync>(
         &self,
         causes: &Collection<T>,
         cause: Document,
         task: Document,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let task = doc! { "$replaceWith": { "$literal": task } };
-        self.insert_made(causes, vec![doc! { "$match": cause }, task]).await
+        let inserted = self.insert_made(causes, vec![doc! { "$match": cause }, task]).await;
+        let inserted = StoreError::unless_duplicate(inserted).inspect_err(|_| self.doubt_counters())?;
+        Ok(inserted.is_some())
     }
 
     /// Inserts the tasks that `pipeline` makes of documents in `causes`.
-    ///
-    /// # Errors
-    /// One of them is there (a duplicate key), and maybe some are not that come after it.
     async fn insert_made<T: Send + Sync>(
         &self,
         causes: &Collection<T>,

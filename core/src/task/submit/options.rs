@@ -13,9 +13,7 @@ use crate::model::{
 use crate::secrets::{self, Sealed};
 use crate::store::put;
 use crate::tags::{self, TAGS};
-use crate::task::transition::millis;
 
-/// When a task may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartAt {
     /// Not before this time.
@@ -28,7 +26,7 @@ impl StartAt {
     pub(super) fn time(self, now: DateTime) -> DateTime {
         match self {
             Self::At(at) => at,
-            Self::In(delay) => DateTime::from_millis(now.timestamp_millis().saturating_add(millis(delay))),
+            Self::In(delay) => now.saturating_add_duration(delay),
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::access::Who;
 use crate::error::HttpError;
 use crate::params::Params;
 use crate::state::State;
-use crate::{allowance, files, json, values};
+use crate::{allowance, arrays, files, json, values};
 
 /// The option that names a submission, and is no part of it.
 const KEY: &str = "idempotency_key";
@@ -55,37 +55,12 @@ pub fn once(params: &Params, queue: QueueId, keys: &Keys) -> Result<Option<Once>
     let mut fields: BTreeMap<&str, &Value> =
         params.fields.iter().map(|(name, value)| (name.as_str(), value)).collect();
     fields.insert("queue", &queue_id);
-    let ours = [
-        "run_at",
-        "delay",
-        "timeout",
-        "deadline",
-        "grace",
-        "max_attempts",
-        "backoff",
-        "unique",
-        "steps",
-        "files",
-        "after",
-        "after_when",
-        "after_failed",
-        "chain",
-        "locks",
-        "tenant",
-        "array",
-        "array_key",
-        "array_cap",
-        "array_final",
-        "array_final_when",
-        "group",
-        "priority",
-        TAGS,
-    ];
+    let of_tasks = request::names();
     let options: BTreeMap<&str, &Value> = params
         .options
         .iter()
         .map(|(name, value)| (name.as_str(), value))
-        .filter(|(name, _)| ours.contains(name))
+        .filter(|(name, _)| of_tasks.contains(*name) || *name == "tenant" || arrays::OPTIONS.contains(name))
         .collect();
     // A hash of this is stored. Secure parameters stand in it as what only those can make who have the key of the
     // server: whoever reads the database could else try short ones until the hash is the same.

@@ -16,7 +16,7 @@ use crate::access::{NamedSchedule, Sight, Who, may_change_schedule, no_such_sche
 use crate::api::{Answer, create_tasks, redirect};
 use crate::error::HttpError;
 use crate::json::date_text;
-use crate::openapi::{JSON_OR_FORM, JSON_OR_PAGE, OfSearch};
+use crate::openapi::{JSON_OR_FORM, JSON_OR_PAGE, OfRead};
 use crate::params::Params;
 use crate::schedules::view::{Run, find_runs};
 use crate::schedules::{Given, moment};
@@ -42,12 +42,10 @@ impl From<BackfillError> for HttpError {
 /// When a schedule makes its next tasks, also if it is paused, and when the clock is changed meanwhile.
 #[utoipa::path(
     get, path = "/schedules/{id}/preview", tag = "schedules", operation_id = "previewSchedule",
-    params(("id" = String, Path, description = "Its id, or its name.", example = "nightly"), PreviewOptions),
+    params(PreviewOptions),
     responses(
         (status = 200, description = "The times.", body = SchedulePreview),
         (status = 400, description = "An option is wrong."),
-        (status = 404, description = "There is no such schedule."),
-        OfSearch,
     ),
 )]
 pub async fn preview(state: Data<State>, named: NamedSchedule, params: Params) -> Answer {
@@ -76,7 +74,7 @@ pub async fn preview(state: Data<State>, named: NamedSchedule, params: Params) -
 pub async fn preview_new(request: HttpRequest, state: Data<State>, who: Who, params: Params) -> Answer {
     if params.is_on("html") {
         let preview = Preview::of_request(&state, &params, None).await?;
-        return Ok(js::ok(&json!({ "html": preview.html()? })));
+        return Ok(js::ok(&json!({ "html": ui::html(&preview)? })));
     }
     if accept::wants_html(&request) {
         let rendered = match changed(&state, &who, &params).await {
@@ -104,34 +102,30 @@ async fn changed(state: &State, who: &Who, params: &Params) -> Result<Option<Sch
 /// Has a schedule make a task now: whether it is paused or not, and whatever other tasks of it do.
 #[utoipa::path(
     post, path = "/schedules/{id}/run", tag = "schedules", operation_id = "runSchedule",
-    params(("id" = String, Path, description = "Its id, or its name.", example = "nightly")),
     responses(
         (status = 200, description = "The task is made.", body = ScheduleRun),
-        (status = 404, description = "There is no such schedule."),
         (status = 409, description = "Its queue accepts no tasks."),
     ),
 )]
 pub async fn run(state: Data<State>, who: Who, named: NamedSchedule, params: Params) -> Answer {
-    let run = async {
-        params.only(&[])?;
-        let schedule = schedules::find(&state, &named).await?;
-        check(&state, &who, &schedule.settings).await?;
-        let task = changes::run_schedule(&state, &who, &schedule).await?;
-        let task = task.ok_or_else(|| no_such_schedule(&named.name))?;
-        Ok(ScheduleRun { id: schedule.id.to_string(), task: task.to_string() })
-    };
-    redirect::reply(&params, run.await)
+    params.only(&[])?;
+    let schedule = schedules::find(&state, &named).await?;
+    check(&state, &who, &schedule.settings).await?;
+    let task = changes::run_schedule(&state, &who, &schedule).await?;
+    let task = task.ok_or_else(|| no_such_schedule(&named.name))?;
+    redirect::reply(&params, &ScheduleRun { id: schedule.id.to_string(), task: task.to_string() })
 }
 
 /// The runs of a schedule, the latest first, archived ones among them: its tasks, for which time each is, and what became of it. `.before` goes
 /// on behind the last one of an answer, which `next` names.
 #[utoipa::path(
     get, path = "/schedules/{id}/runs", tag = "schedules", operation_id = "runsOfSchedule",
-    params(("id" = String, Path, description = "Its id, or its name.", example = "nightly"), RunsSearch),
+    params(RunsSearch),
     responses(
         (status = 200, description = "The runs.", body = RunsOfSchedule),
         (status = 400, description = "A parameter makes no sense."),
         (status = 404, description = "There is no such schedule."),
+        OfRead,
     ),
 )]
 pub async fn runs(state: Data<State>, who: Who, named: NamedSchedule, params: Params) -> Answer {
@@ -178,14 +172,12 @@ fn told(run: &Run) -> RunOfSchedule {
 /// are not among them. With the option `.preview`, only says which times these are.
 #[utoipa::path(
     post, path = "/schedules/{id}/backfill", tag = "schedules", operation_id = "backfillSchedule",
-    params(("id" = String, Path, description = "Its id, or its name.", example = "nightly")),
     request_body(content = Backfill, content_type = JSON_OR_FORM),
     responses(
         (status = 200, description = "The tasks are made; with `.preview` the times, as a page if `Accept` asks for HTML.",
             body = Backfilled, content_type = JSON_OR_PAGE),
         (status = 303, description = "The tasks are made; to the schedule's page, if `Accept` asks for HTML."),
         (status = 400, description = "A parameter is wrong."),
-        (status = 404, description = "There is no such schedule."),
         (status = 409, description = "Its queue accepts no tasks."),
     ),
 )]

@@ -366,7 +366,7 @@ mod tests {
             Grant { scope: Scope::Tenant("acme".into()), role: Role::Submitter },
         ];
         let rows = rows(Some(Role::Viewer), &grants, &names);
-        let told: Vec<_> = rows.iter().map(|(place, role)| (place.name.as_str(), role.name())).collect();
+        let told: Vec<_> = rows.iter().map(|(place, role)| (place.name.as_str(), role.as_str())).collect();
         let of_gone = format!("Queue {gone}, which is not there");
         let expected = [
             ("Everywhere", "viewer"),

@@ -19,7 +19,7 @@ fn html(params: &Params, entries: &[Document]) -> String {
     let known =
         ObjectNames { queues: [(queue().id.0, "<mail>".to_owned())].into(), tasks: Called::default() };
     let key = AuditKey { at: DateTime::from_millis(5), id: queue().id.0 };
-    let found = EntriesPage { entries: entries.to_vec(), next: Some(key), previous: None };
+    let found = EntriesPage { rows: entries.to_vec(), next: Some(key), previous: None };
     page(form(params, vec![queue()]), Some(found), &known).render().unwrap()
 }
 
@@ -102,33 +102,26 @@ fn odd_entries_are_shown_as_far_as_they_go() {
     assert!(self::html(&params(json!({"by": "x"})), &[]).contains("No entry matches."));
 }
 
-fn row(entry: &Document) -> Row {
-    Row::of(entry, &ObjectNames::default())
-}
-
 #[test]
 fn it_is_told_how_somebody_was_recognised() {
     let of = |via: &str| {
-        let entry = doc! { "by": "alice", "user": "alice", "via": via, "from": "x", "token_name": "t" };
-        let row = row(&entry);
-        (row.who, row.how)
+        whom(&doc! { "by": "alice", "user": "alice", "via": via, "from": "x", "token_name": "t" })
     };
     assert_eq!(of("session"), ("alice".into(), "in a session from x".into()));
     assert_eq!(of("token"), ("alice".into(), "with the token t from x".into()));
     assert_eq!(of("telepathy"), ("alice".into(), "from x".into()));
-    let anybody = row(&doc! { "by": "the REST API from x", "via": "open", "from": "x" });
-    assert_eq!((anybody.who.as_str(), anybody.how.as_str()), ("anonymous", "from x"));
-    let old = row(&doc! { "by": "the REST API from x" });
-    assert_eq!((old.who.as_str(), old.how.as_str()), ("the REST API from x", ""));
+    let anybody = whom(&doc! { "by": "the REST API from x", "via": "open", "from": "x" });
+    assert_eq!(anybody, ("anonymous".into(), "from x".into()));
+    let old = whom(&doc! { "by": "the REST API from x" });
+    assert_eq!(old, ("the REST API from x".into(), String::new()));
 }
 
 #[test]
 fn objects_lead_to_their_pages() {
     let id = ObjectId::parse_str("6b0003bb686c8275d70dc2f1").unwrap();
-    let of = |object: Document| {
-        let row = row(&doc! { "object": object });
-        let thing = row.object.map(|thing| (thing.name, thing.address.unwrap_or_default()));
-        (row.kind, thing)
+    let of = |of: Document| {
+        let (kind, thing) = object(&doc! { "object": of }, &ObjectNames::default());
+        (kind, thing.map(|thing| (thing.name, thing.address.unwrap_or_default())))
     };
     let with = |kind: &str, name: &str, address: &str| {
         (kind.to_owned(), Some((name.to_owned(), address.to_owned())))
@@ -145,9 +138,8 @@ fn objects_lead_to_their_pages() {
     assert_eq!(known.words(&format!("queue {hex}, all")), format!("queue {hex}, all"), "a whole word");
     assert_eq!(known.words(&format!("queue {hex} all")), "queue mail all");
     assert_eq!(of(doc! { "kind": "counters" }), ("counters".to_owned(), None));
-    let old = row(&doc! { "job": id });
-    let address = old.object.unwrap().address;
-    assert_eq!((old.kind.as_str(), address), ("bulk job", Some(format!("/bulk/{hex}"))));
+    let (kind, old) = object(&doc! { "job": id }, &ObjectNames::default());
+    assert_eq!((kind.as_str(), old.unwrap().address), ("bulk job", Some(format!("/bulk/{hex}"))));
 }
 
 #[test]
@@ -155,7 +147,7 @@ fn changes_are_told_field_by_field() {
     let of = |what: &str, before: Document, after: Document| {
         let entry = doc! { "what": what, "before": before, "after": after };
         let told = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-        let changes = row(&entry).changes.into_iter();
+        let changes = changes(&entry, &ObjectNames::default()).into_iter();
         changes.map(|c| format!("{} {} {}", c.field, told(c.old), told(c.new))).collect::<Vec<_>>()
     };
     let before = doc! { "threads": 1, "reason": "x" };
@@ -174,11 +166,9 @@ fn flags_and_ids_are_told_as_people_say_them() {
         "before": { "queue": other, "paused": Bson::Null, "locks": [] },
         "after": { "queue": queue, "paused": true, "accepting": false, "deep": { "of": [queue] } },
     };
-    let row = Row::of(
-        &entry,
-        &ObjectNames { queues: [(queue, "mail".to_owned())].into(), tasks: Called::default() },
-    );
-    let changes = row.changes.iter().map(|change| {
+    let known = ObjectNames { queues: [(queue, "mail".to_owned())].into(), tasks: Called::default() };
+    let changes = changes(&entry, &known);
+    let changes = changes.iter().map(|change| {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         (change.field.as_str(), text(&change.old), text(&change.new))
     });
@@ -196,8 +186,8 @@ fn flags_and_ids_are_told_as_people_say_them() {
 fn submissions_lead_to_their_first_task() {
     let id = ObjectId::new();
     let entry = doc! { "what": "tasks submit", "count": 1200_i64, "tasks": [id], "collection": "people" };
-    let row = row(&entry);
-    assert_eq!(row.result, "1,200 submitted, made of the collection people");
-    assert_eq!(row.task, Some((id, end_of(id))));
+    assert_eq!(super::result(&entry), "1,200 submitted, made of the collection people");
+    assert_eq!(first_task(&entry), Some(id));
+    assert_eq!(ObjectNames::default().task(&id), end_of(id));
     assert_eq!(super::result(&doc! { "what": "login refused", "count": 3_i64 }), "3 refused");
 }

@@ -9,18 +9,17 @@ use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::oid::ObjectId;
 use bson::{Bson, Document};
-use disbatch_core::bulk::{BulkError, BulkJob, State as JobState};
+use disbatch_core::bulk::{BulkJob, State as JobState};
 use disbatch_core::tags::{ANY_TAGS, TAGS, stored};
 
 use crate::error::HttpError;
-use crate::json::date_text;
 use crate::openapi::{EventStream, OfFixed};
 use crate::state::State;
 use crate::ui::live::Part;
 use crate::ui::names::{Called, names};
-use crate::ui::parts::{Pill, When, limit_span, rough};
+use crate::ui::parts::{Pill, limit_span};
+use crate::ui::schedules::words::utc;
 use crate::ui::tasks::statuses::word;
-use crate::ui::tasks::title;
 use crate::ui::{Rendered, live};
 use crate::values::CREATED;
 use crate::{bulk, ui};
@@ -28,29 +27,10 @@ use crate::{bulk, ui};
 #[derive(Template)]
 #[template(path = "bulk/page.html")]
 struct JobPage {
-    panel: Panel,
-    details: Details,
-}
-
-/// How far a job is.
-#[derive(Debug, Clone, Template)]
-#[template(path = "bulk/panel.html")]
-pub struct Panel {
     view: View,
 }
 
-impl HtmlSafe for Panel {}
-
-/// What there is to know of a job besides.
-#[derive(Debug, Clone, Template)]
-#[template(path = "bulk/details.html")]
-pub struct Details {
-    view: View,
-}
-
-impl HtmlSafe for Details {}
-
-#[derive(Debug, Clone, Template)]
+#[derive(Debug, Template)]
 #[template(path = "bulk/row.html")]
 pub struct Row {
     view: View,
@@ -58,42 +38,30 @@ pub struct Row {
 
 impl HtmlSafe for Row {}
 
-#[derive(Debug, Clone)]
+/// A job. Its blocks are the parts of its page that change by themselves.
+#[derive(Debug, Template)]
+#[template(path = "bulk/job.html", blocks = ["panel", "details"])]
 struct View {
-    id: String,
-    title: &'static str,
+    job: BulkJob,
     conditions: Vec<(&'static str, String)>,
-    reason: String,
-    by: String,
-    state: Pill,
-    running: bool,
-    seen: u64,
-    done: u64,
-    skipped: u64,
-    total: Option<u64>,
-    left: String,
-    /// The first tasks that could not be acted on, and what they are called.
-    errors: Vec<(BulkError, String)>,
-    failure: Option<String>,
-    created: When,
-    updated: When,
+    /// What the tasks are called that could not be acted on.
+    called: Called,
 }
 
 impl Row {
     /// `names` are those of queues.
-    pub fn of(job: &BulkJob, names: &HashMap<ObjectId, String>) -> Self {
-        Self { view: view(job, names, &Called::default()) }
+    pub fn of(job: BulkJob, names: &HashMap<ObjectId, String>) -> Self {
+        Self { view: View::of(job, names, Called::default()) }
     }
 
-    pub fn id(&self) -> &str {
-        &self.view.id
+    /// The id of its element.
+    pub fn key(&self) -> String {
+        format!("bulk-{}", self.view.job.id)
     }
 }
 
 pub async fn render(state: Data<State>, id: Path<String>) -> Rendered {
-    let view = read(&state, &id).await?;
-    let panel = Panel { view: view.clone() };
-    ui::render(StatusCode::OK, &JobPage { panel, details: Details { view } })
+    ui::render(StatusCode::OK, &JobPage { view: read(&state, &id).await? })
 }
 
 /// What of a job's page changes, as Server-Sent Events: each message has elements that take the place of those with the
@@ -104,16 +72,13 @@ pub async fn render(state: Data<State>, id: Path<String>) -> Rendered {
     responses(EventStream, OfFixed),
 )]
 pub async fn live(request: HttpRequest, state: Data<State>, id: Path<String>) -> HttpResponse {
-    live::of_one(&request, &state, ("bulk", id.into_inner()), changes)
+    live::of_one(&request, &state, ("bulk", id.into_inner()), parts)
 }
 
-async fn changes(state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
-    parts(read(state, id).await?)
-}
-
-fn parts(view: View) -> Result<Vec<Part>, HttpError> {
-    let panel = Part::new(format!("job-{}", view.id), &Panel { view: view.clone() })?;
-    Ok(vec![panel, Part::new(format!("details-{}", view.id), &Details { view })?])
+async fn parts(state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
+    let view = read(state, id).await?;
+    let panel = Part::new(format!("job-{}", view.job.id), &view.as_panel())?;
+    Ok(vec![panel, Part::new(format!("details-{}", view.job.id), &view.as_details())?])
 }
 
 async fn read(state: &State, id: &str) -> Result<View, HttpError> {
@@ -122,30 +87,21 @@ async fn read(state: &State, id: &str) -> Result<View, HttpError> {
     })?;
     let failed = job.errors.iter().map(|error| error.id);
     let called = state.titles(&queues).await?.read(&state.store, failed).await?;
-    Ok(view(&job, &names(&queues), &called))
+    Ok(View::of(job, &names(&queues), called))
 }
 
-fn view(job: &BulkJob, names: &HashMap<ObjectId, String>, called: &Called) -> View {
-    let count = |number: i64| u64::try_from(number).unwrap_or(0);
-    let (done, skipped) = (count(job.done), count(job.skipped));
-    let called = |error: &BulkError| (error.clone(), called.of(&error.id).to_owned());
-    View {
-        id: job.id.to_hex(),
-        title: title(job.action),
-        conditions: conditions(&job.filter, names),
-        reason: job.reason.clone().unwrap_or_default(),
-        by: job.by.clone(),
-        state: Pill { tone: job.state.as_str(), word: job.state.as_str() },
-        running: job.state == JobState::Running,
-        seen: done.saturating_add(skipped),
-        done,
-        skipped,
-        total: job.total.map(count),
-        left: left(job).map(rough).unwrap_or_default(),
-        errors: job.errors.iter().map(called).collect(),
-        failure: job.failure.clone(),
-        created: When::at(job.created),
-        updated: When::at(job.updated),
+impl View {
+    fn of(job: BulkJob, names: &HashMap<ObjectId, String>, called: Called) -> Self {
+        Self { conditions: conditions(&job.filter, names), job, called }
+    }
+
+    fn state(&self) -> Pill {
+        Pill { tone: self.job.state.as_str(), word: self.job.state.as_str() }
+    }
+
+    /// How many tasks it has looked at.
+    fn seen(&self) -> i64 {
+        self.job.done.saturating_add(self.job.skipped)
     }
 }
 
@@ -168,13 +124,7 @@ pub fn conditions(filter: &Document, names: &HashMap<ObjectId, String>) -> Vec<(
     let status =
         status.map(|all| all.iter().map(|code| word(&code.to_string())).collect::<Vec<_>>().join(", "));
     let age = filter.get_f64("older_than").ok().map(limit_span);
-    let time = |name: &str| {
-        filter
-            .get_datetime(name)
-            .ok()
-            .and_then(|at| date_text(*at))
-            .map(|at| format!("{} UTC", at.replace('T', " ")))
-    };
+    let time = |name: &str| filter.get_datetime(name).ok().map(|at| format!("{} UTC", utc(*at)));
     let ids = filter.get_array("ids").ok().map(|ids| format!("{} given", ids.len()));
     let array = filter.get_object_id("array").ok().map(|id| id.to_hex());
     let text = |name: &str| filter.get_str(name).ok().map(str::to_owned);
@@ -204,7 +154,7 @@ pub fn conditions(filter: &Document, names: &HashMap<ObjectId, String>) -> Vec<(
 #[cfg(test)]
 pub mod tests {
     use bson::{DateTime, doc};
-    use disbatch_core::bulk::Action;
+    use disbatch_core::bulk::{Action, BulkError};
     use disbatch_core::model::TaskId;
 
     use super::*;
@@ -244,9 +194,7 @@ pub mod tests {
     fn page(job: &BulkJob) -> String {
         let names = HashMap::from([(ObjectId::parse_str(QUEUE).unwrap(), "q<1>".to_owned())]);
         let called = Called::from([(TaskId(job.id), "convert <a>".to_owned())]);
-        let view = view(job, &names, &called);
-        let panel = Panel { view: view.clone() };
-        JobPage { panel, details: Details { view } }.render().unwrap()
+        JobPage { view: View::of(job.clone(), &names, called) }.render().unwrap()
     }
 
     #[test]

@@ -98,18 +98,18 @@ fn asks(facts: &QueueFacts) -> Option<Alarm> {
 /// What is wrong with a queue in which tasks wait, or most of whose tasks fail. The first thing only.
 fn of_queue(facts: &QueueFacts, nodes: &[(NodeState, &Document)], now: DateTime) -> Option<Alarm> {
     let waits = facts.oldest.and_then(|since| of_waiting(facts, nodes, now, since));
-    waits.or_else(|| of_failing(facts))
+    let (kind, alone, detail) = waits.or_else(|| of_failing(facts))?;
+    let id = facts.queue.id;
+    let link = match kind {
+        Kind::Rate | Kind::Stuck => (format!("/tasks?queue={id}&status=-2"), "The tasks"),
+        Kind::Failing | Kind::Unusual => (format!("/tasks?queue={id}&status=2"), "The tasks"),
+        _ => (format!("/queues/{id}"), "The queue"), // It is the queue that has to be changed.
+    };
+    Some(Alarm { kind, name: short(&facts.queue), alone, detail, link: Some(link) })
 }
 
-/// An alarm that leads to the page of the queue, or to its tasks with a status.
-fn alarm(facts: &QueueFacts, kind: Kind, tasks: Option<&str>, (alone, detail): (String, String)) -> Alarm {
-    let id = facts.queue.id;
-    let link = match tasks {
-        None => (format!("/queues/{id}"), "The queue"),
-        Some(status) => (format!("/tasks?queue={id}&status={status}"), "The tasks"),
-    };
-    Alarm { kind, name: short(&facts.queue), alone, detail, link: Some(link) }
-}
+/// What is wrong, with the sentence for it alone, and what is to be known of it among others.
+type Wrong = (Kind, String, String);
 
 /// What keeps tasks waiting that have waited since then.
 fn of_waiting(
@@ -117,51 +117,47 @@ fn of_waiting(
     nodes: &[(NodeState, &Document)],
     now: DateTime,
     since: DateTime,
-) -> Option<Alarm> {
+) -> Option<Wrong> {
     let (queue, name) = (&facts.queue, short(&facts.queue));
     let waited = now.timestamp_millis().saturating_sub(since.timestamp_millis()) / 1000;
     let waited = u64::try_from(waited).unwrap_or(0);
-    let of_queue = |kind, alone, detail| Some(alarm(facts, kind, None, (alone, detail)));
-    let of_tasks = |kind, alone, detail| Some(alarm(facts, kind, Some("-2"), (alone, detail)));
-    let nothing = String::new;
+    let alone = |kind, alone| Some((kind, alone, String::new()));
     if queue.is_paused() {
-        return of_queue(Kind::Paused, format!("{name} is paused, and tasks wait in it."), nothing());
+        return alone(Kind::Paused, format!("{name} is paused, and tasks wait in it."));
     }
     if queue.thread_limit() == 0 {
-        return of_queue(Kind::NoThreads, format!("Tasks wait in {name}, whose threads are 0."), nothing());
+        return alone(Kind::NoThreads, format!("Tasks wait in {name}, whose threads are 0."));
     }
     match Lacking::of(queue, nodes.iter().copied()) {
         Some(Lacking::Plugin | Lacking::UsablePlugin(_)) => {
-            let alone = format!("Tasks wait in {name}, which has no usable plugin.");
-            return of_queue(Kind::NoPlugin, alone, nothing());
+            return alone(Kind::NoPlugin, format!("Tasks wait in {name}, which has no usable plugin."));
         }
         Some(Lacking::NodeWith(plugin)) => {
             let alone = format!("Tasks wait in {name}, and no node that is alive has {}.", lacking(&plugin));
-            return of_queue(Kind::NoNode, alone, plugin.to_string());
+            return Some((Kind::NoNode, alone, plugin.to_string()));
         }
         Some(Lacking::Node) | None => {} // That is said once for all queues.
     }
     if let Some(text) = by_rate(facts).filter(|_| waited > STUCK_SECONDS) {
-        return of_tasks(Kind::Rate, format!("{name}: {text}."), text);
+        return Some((Kind::Rate, format!("{name}: {text}."), text));
     }
     let last = facts.hour.iter().rev().take(STUCK_MINUTES);
     if facts.running == 0 && waited > STUCK_SECONDS && sum(last).total() == 0 {
         let waited = rough(waited);
         let alone = format!("Nothing of {name} runs, though a task has waited for {waited}.");
-        return of_tasks(Kind::Stuck, alone, waited);
+        return Some((Kind::Stuck, alone, waited));
     }
     None
 }
 
 /// That many tasks of a queue have failed.
-fn of_failing(facts: &QueueFacts) -> Option<Alarm> {
+fn of_failing(facts: &QueueFacts) -> Option<Wrong> {
     let name = short(&facts.queue);
-    let failed = |kind, alone, detail| Some(alarm(facts, kind, Some("2"), (alone, detail)));
     let ended = facts.last_hour();
     if ended.total() >= MANY && ended.failed >= ended.total().div_ceil(2) {
         let (part, all) = (grouped(ended.failed), grouped(ended.total()));
         let alone = format!("{part} of the {all} tasks of {name} that ended within the last hour failed.");
-        return failed(Kind::Failing, alone, format!("{part} of {all}"));
+        return Some((Kind::Failing, alone, format!("{part} of {all}")));
     }
     let (lately, before) = unusual(&facts.hour)?;
     let (part, all) = (grouped(lately.failed), grouped(lately.total()));
@@ -169,7 +165,7 @@ fn of_failing(facts: &QueueFacts) -> Option<Alarm> {
     let alone = format!(
         "{part} of the {all} tasks of {name} that ended within the last {LATELY} minutes failed; {before}."
     );
-    failed(Kind::Unusual, alone, format!("{part} of {all}; {before}"))
+    Some((Kind::Unusual, alone, format!("{part} of {all}; {before}")))
 }
 
 /// What a queue comes to whose tasks wait for nothing but its rate.
@@ -261,7 +257,7 @@ struct Notice {
     /// What several alarms are about: its name, its address, and what is to be known of it.
     about: Vec<(String, Option<String>, String)>,
     /// How many are not named.
-    more: usize,
+    more: u64,
 }
 
 impl Notice {
@@ -287,15 +283,10 @@ impl Notice {
             let Alarm { alone, link, .. } = alarms.pop()?;
             return Some(Self::alone(meant, alone, link));
         }
-        let (text, more) = (kind.of_many(alarms.len()), alarms.len().saturating_sub(NAMED));
+        let (text, more) = (kind.of_many(alarms.len()), alarms.len().saturating_sub(NAMED) as u64);
         let about = |alarm: Alarm| (alarm.name, alarm.link.map(|(address, _)| address), alarm.detail);
         let about = alarms.into_iter().take(NAMED).map(about).collect();
         Some(Self { meant, text, link: None, about, more })
-    }
-
-    /// How many are not named, in words.
-    fn and_more(&self) -> String {
-        format!(" and {} more", grouped(self.more as u64))
     }
 }
 
@@ -320,7 +311,7 @@ mod tests {
                 detail => format!("{name} ({detail})"),
             };
             let about: Vec<String> = self.about.iter().map(about).collect();
-            let more = if self.more > 0 { self.and_more() } else { String::new() };
+            let more = if self.more > 0 { format!(" and {} more", self.more) } else { String::new() };
             let of = if about.is_empty() { "" } else { ": " };
             format!("{}{of}{}{more}", self.text, about.join(", "))
         }

@@ -44,6 +44,7 @@ pub struct Memory {
     hour: Kept<HashMap<QueueId, Vec<Ended>>>,
     oldest: Kept<HashMap<QueueId, Oldest>>,
     asks: Kept<HashMap<QueueId, (u64, TaskId)>>,
+    /// In the order of the spans.
     throughput: [Kept<Vec<Point>>; Span::ALL.len()],
     shares: [Kept<Vec<Share>>; Span::ALL.len()],
 }
@@ -185,7 +186,7 @@ impl Memory {
         span: Span,
     ) -> Result<std::sync::Arc<Vec<Point>>, StoreError> {
         let since = span.since(store.now());
-        of_span(&self.throughput, span).get(span.every(), store.series(None, since, span.step())).await
+        self.throughput[span as usize].get(span.every(), store.series(None, since, span.step())).await
     }
 
     /// Which queues did how much of it.
@@ -194,15 +195,7 @@ impl Memory {
             let hour = self.hour.get(HOUR_KEPT, store.last_hour()).await?;
             largest(store, span, &hour).await
         };
-        of_span(&self.shares, span).get(span.every(), largest).await
-    }
-}
-
-fn of_span<T>([hour, day, week]: &[T; Span::ALL.len()], span: Span) -> &T {
-    match span {
-        Span::Hour => hour,
-        Span::Day => day,
-        Span::Week => week,
+        self.shares[span as usize].get(span.every(), largest).await
     }
 }
 

@@ -9,6 +9,7 @@ use bson::DateTime;
 use disbatch_core::model::{Queue, QueueId};
 use disbatch_core::series::{Ended, Point};
 use disbatch_core::store::{Store, StoreError};
+use disbatch_core::task::long_ago;
 use futures::future::try_join_all;
 use serde_json::Value;
 
@@ -62,8 +63,7 @@ impl Span {
 
     /// When it began that ends now.
     pub fn since(self, now: DateTime) -> DateTime {
-        let length = i64::try_from(self.length().as_millis()).unwrap_or(i64::MAX);
-        DateTime::from_millis(now.timestamp_millis().saturating_sub(length))
+        long_ago(now, self.length())
     }
 }
 
@@ -149,10 +149,7 @@ pub async fn largest(
 ) -> Result<Vec<Share>, StoreError> {
     let (queues, totals) = futures::try_join!(store.list_queues(), store.read_counters())?;
     let lately = |queue: &&Queue| hour.get(&queue.id).map_or(0, |steps| sum(steps).total());
-    let ever = |queue: &&Queue| {
-        let kept = totals.as_ref().and_then(|totals| totals.of_queue(queue.id));
-        kept.unwrap_or(0)
-    };
+    let ever = |queue: &&Queue| totals.as_ref().and_then(|totals| totals.of_queue(queue.id)).unwrap_or(0);
     let candidates: BTreeSet<QueueId> =
         most(&queues, lately).chain(most(&queues, ever)).map(|queue| queue.id).collect();
     let since = span.since(store.now());

@@ -77,8 +77,7 @@ pub(super) fn chart(of: Of, span: Span, points: &[Point]) -> Value {
         points.iter().map(value).collect::<Vec<_>>()
     });
     let most = lines.iter().flatten().flatten().copied().fold(0.0, f64::max);
-    let (_, size, unit) =
-        UNITS.into_iter().find(|(from, ..)| most >= *from).unwrap_or((0.0, 1.0, "milliseconds"));
+    let (_, size, unit) = UNITS.into_iter().find(|(from, ..)| most >= *from).unwrap_or(UNITS[3]);
     let series = PERCENTILES.into_iter().zip(lines).map(|((_, label, kind, tone), values)| {
         let values: Vec<Option<f64>> = values.into_iter().map(|value| value.map(|ms| ms / size)).collect();
         (label, kind, tone, json!(values))

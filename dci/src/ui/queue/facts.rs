@@ -120,10 +120,10 @@ impl Facts {
     /// What `reader` may know.
     pub async fn gather(state: &State, queue: Queue, reader: Reader) -> Result<Self, StoreError> {
         let (store, id) = (&state.store, queue.id);
-        let (tallies, nodes, server, points, oldest, head, rate, rules, lists) = futures::try_join!(
+        let (tallies, nodes, now, points, oldest, head, rate, rules, lists) = futures::try_join!(
             tallies(store, id),
             store.list_nodes(),
-            store.server_time(),
+            Now::read(store),
             charts::points(store, id, Span::Hour),
             store.longest_waiting(id),
             store.head_of_queue(&queue),
@@ -136,7 +136,7 @@ impl Facts {
             sum.merge(&point.numbers);
             sum
         });
-        let (intake, now) = (intake(&rules, &queue), Now { server, host: store.now() });
+        let intake = intake(&rules, &queue);
         let sides = match Canary::of(&queue) {
             Some(canary) => store.canary_sides(id, &canary).await?,
             None => Sides::default(),
@@ -173,32 +173,6 @@ impl Facts {
         QueueState::of(&self.queue, &work)
     }
 
-    /// Whether more run than are shown.
-    fn runs_more(&self) -> bool {
-        self.tasks(&[-1, 0]) > self.lists.running.len() as u64
-    }
-
-    /// Whether more can be claimed than are shown.
-    fn waits_more(&self) -> bool {
-        self.tasks(&[-2]) > self.lists.next.len() as u64
-    }
-
-    /// In which order tasks are shown that wait, and what that says of the next one.
-    fn order(&self) -> (&'static str, &'static str) {
-        match self.queue.policy() {
-            Policy::Sorted(Sort::Fifo) => ("Next", "The oldest comes first."),
-            Policy::Sorted(Sort::Default) => {
-                ("Next", "Roughly the oldest comes first: the queue has no order.")
-            }
-            Policy::Sorted(Sort::Lifo) => ("Next", "The newest comes first."),
-            Policy::Priority => ("Next", "The highest priority comes first, and then the oldest."),
-            Policy::Fair => (
-                "Waiting, oldest first",
-                "Groups share the queue: which task is next depends on whose turn it is.",
-            ),
-        }
-    }
-
     /// How long tasks waited and ran within the last hour.
     fn times(&self) -> [(&'static str, &Histogram); 2] {
         [("Wait", &self.hour.waited), ("Run time", &self.hour.ran)]
@@ -209,7 +183,7 @@ impl Facts {
     }
 
     pub fn plugin(&self) -> String {
-        plain(self.queue.plugin.as_ref())
+        plain(self.queue.rest.get("plugin"))
     }
 
     /// What keeps its tasks from running, or from coming, and whether that is as somebody wanted it.

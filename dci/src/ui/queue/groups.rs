@@ -6,9 +6,10 @@ use actix_web::web::Data;
 use askama::Template;
 use askama::filters::HtmlSafe;
 use disbatch_core::counters::count::Amount;
-use disbatch_core::fair::{GroupFilter, GroupPage, GroupRow, Settings, Share};
+use disbatch_core::fair::{GroupFilter, GroupPage, Settings, Share};
 use disbatch_core::model::{Policy, Queue, Sort};
 use disbatch_core::text;
+use disbatch_wire::queues::QueueGroup;
 
 use super::charts::length;
 use crate::access::NamedQueue;
@@ -32,7 +33,7 @@ const LONGEST_NAME: usize = 80;
 struct GroupsPage<'a> {
     queue: &'a Queue,
     filter: &'a GroupFilter,
-    about: About,
+    about: About<'a>,
     table: Table<'a>,
     /// Whether it changes by itself: that is the first page of all.
     live: bool,
@@ -42,9 +43,9 @@ struct GroupsPage<'a> {
 /// How groups share the queue.
 #[derive(Template)]
 #[template(path = "groups/about.html")]
-struct About {
-    words: String,
-    waiting: String,
+struct About<'a> {
+    queue: &'a Queue,
+    page: &'a GroupPage,
 }
 
 #[derive(Template)]
@@ -56,11 +57,11 @@ struct Table<'a> {
 #[derive(Template)]
 #[template(path = "groups/row.html")]
 struct Row<'a> {
-    row: &'a GroupRow,
+    row: &'a QueueGroup,
     picture: Picture,
 }
 
-impl HtmlSafe for About {}
+impl HtmlSafe for About<'_> {}
 impl HtmlSafe for Table<'_> {}
 impl HtmlSafe for Row<'_> {}
 
@@ -86,10 +87,10 @@ async fn parts(state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
     let queue = queues::find(state, &NamedQueue::parse(id)).await?;
     let filter = queues::group_filter(&Params::default())?;
     let page = state.store.queue_groups(&queue, &filter).await?;
-    parts_of(&About::of(&queue, &page), &Table::of(&page))
+    parts_of(&About { queue: &queue, page: &page }, &Table::of(&page))
 }
 
-fn parts_of(about: &About, table: &Table<'_>) -> Result<Vec<Part>, HttpError> {
+fn parts_of(about: &About<'_>, table: &Table<'_>) -> Result<Vec<Part>, HttpError> {
     let mut parts = vec![Part::new("groups-about", about)?];
     parts.extend(Part::table("groups", table, &table.rows, Row::key)?);
     Ok(parts)
@@ -108,47 +109,11 @@ fn page_of<'a>(queue: &'a Queue, filter: &'a GroupFilter, page: &'a GroupPage) -
     GroupsPage {
         queue,
         filter,
-        about: About::of(queue, page),
+        about: About { queue, page },
         table: Table::of(page),
         live: *filter == usual,
         next: next.unwrap_or_default(),
     }
-}
-
-impl About {
-    fn of(queue: &Queue, page: &GroupPage) -> Self {
-        let settings = Settings::of(queue);
-        let words = match (queue.policy(), settings.share) {
-            (Policy::Fair, Share::Turns) => {
-                let last = page.turns.last.as_deref();
-                let last = last.map(|last| format!("; the last turn was that of {}", named(last)));
-                format!(
-                    "Groups take turns: in each round, each that waits has one, for as many tasks as its weight says. \
-                     This is round {}{}.",
-                    page.turns.round,
-                    last.unwrap_or_default()
-                )
-            }
-            (Policy::Fair, Share::Use) => format!(
-                "The group comes next that has used the least for its weight. What was used counts half after {}.",
-                length(settings.half_life())
-            ),
-            (Policy::Priority, _) => not_fair("the one with the highest priority comes next"),
-            (Policy::Sorted(Sort::Lifo), _) => not_fair("the newest comes next"),
-            (Policy::Sorted(Sort::Fifo | Sort::Default), _) => not_fair("the oldest comes next"),
-        };
-        let waiting = match page.waiting {
-            Amount::Exactly(1) => "1 group waits".to_owned(),
-            groups => format!("{} groups wait", Tally::new(Vec::new(), groups).words()),
-        };
-        Self { words, waiting }
-    }
-}
-
-fn not_fair(order: &str) -> String {
-    format!(
-        "This queue is not fair: of all its tasks, {order}, whosever it is. Its policy can be set to fair."
-    )
 }
 
 fn named(group: &str) -> String {
@@ -169,8 +134,9 @@ impl Row<'_> {
     }
 }
 
-fn waiting(row: &GroupRow) -> Tally {
-    Tally::new(Vec::new(), row.waiting)
+fn waiting(row: &QueueGroup) -> Tally {
+    let amount = if row.more_waiting { Amount::MoreThan(row.waiting) } else { Amount::Exactly(row.waiting) };
+    Tally::new(Vec::new(), amount)
 }
 
 /// Seconds for people.
@@ -205,7 +171,7 @@ struct All {
 }
 
 impl All {
-    fn of(rows: &[GroupRow]) -> Self {
+    fn of(rows: &[QueueGroup]) -> Self {
         let mut all = Self {
             waiting: rows.iter().map(|row| waiting(row).least()).max().unwrap_or(0),
             running: rows.iter().map(|row| row.running).max().unwrap_or(0),
@@ -218,11 +184,11 @@ impl All {
         all
     }
 
-    fn received(&self, row: &GroupRow) -> f64 {
+    fn received(&self, row: &QueueGroup) -> f64 {
         part(row.started, self.started)
     }
 
-    fn due(&self, row: &GroupRow) -> f64 {
+    fn due(&self, row: &QueueGroup) -> f64 {
         part(u64::from(row.weight), self.weight)
     }
 }
@@ -232,7 +198,7 @@ fn part(of: u64, all: u64) -> f64 {
 }
 
 impl Picture {
-    fn of(row: &GroupRow, all: &All) -> Self {
+    fn of(row: &QueueGroup, all: &All) -> Self {
         let (received, due) = (all.received(row), all.due(row));
         let of_part = |one: f64| if all.part > 0.0 { one / all.part } else { 0.0 };
         let width = |part: f64| format!("{:.1}", 100.0 * part);
@@ -257,7 +223,6 @@ impl Picture {
 mod tests {
     use bson::oid::ObjectId;
     use bson::{Document, doc};
-    use disbatch_core::fair::{Turns, Why};
 
     use super::*;
     use crate::ui::live::assert_on_page;
@@ -269,24 +234,25 @@ mod tests {
         bson::deserialize_from_document(queue).unwrap()
     }
 
-    fn row(group: &str, waiting: u64, started: u64) -> GroupRow {
-        GroupRow {
+    fn row(group: &str, waiting: u64, started: u64) -> QueueGroup {
+        QueueGroup {
             group: group.to_owned(),
-            waiting: Amount::Exactly(waiting),
+            waiting,
+            more_waiting: false,
             running: 1,
             started,
             finished: started,
             used: 12.5,
             weight: 1,
-            since_start: None,
+            started_ago: None,
             turn_in: Some(2),
-            why: Why::After(2),
+            why: "2 turns come before its next one".to_owned(),
         }
     }
 
-    fn page(rows: Vec<GroupRow>) -> GroupPage {
-        let turns = Turns { round: 7, last: Some("<zoe>".to_owned()) };
-        GroupPage { rows, more: true, waiting: Amount::Exactly(2), turns }
+    fn page(rows: Vec<QueueGroup>) -> GroupPage {
+        let last = Some("<zoe>".to_owned());
+        GroupPage { rows, more: true, waiting: Amount::Exactly(2), round: 7, last }
     }
 
     fn filter() -> GroupFilter {
@@ -348,17 +314,18 @@ mod tests {
 
     #[test]
     fn nothing_divides_by_nothing() {
-        let none = GroupRow {
+        let none = QueueGroup {
             group: "a".to_owned(),
-            waiting: Amount::Exactly(0),
+            waiting: 0,
+            more_waiting: false,
             running: 0,
             started: 0,
             finished: 0,
             used: f64::NAN,
             weight: 1,
-            since_start: None,
+            started_ago: None,
             turn_in: None,
-            why: Why::After(2),
+            why: "2 turns come before its next one".to_owned(),
         };
         let all = All::of(std::slice::from_ref(&none));
         let picture = Picture::of(&none, &all);

@@ -40,46 +40,25 @@ const CONTROLS: [(&str, &[&str]); 11] = [
     ("ended", &["retention.archive_after", "retention.delete_after"]),
 ];
 
-/// Settings that are one of a few words.
-const WORDS: [(&str, &[(&str, &str)]); 5] = [
-    (
-        "sort",
-        &[
-            ("", "not set: the oldest first, as far as the index has it"),
-            ("fifo", "fifo: the oldest first"),
-            ("lifo", "lifo: the newest first"),
-        ],
-    ),
-    (
-        "policy",
-        &[
-            ("", "not set: by the order above"),
-            ("fifo", "fifo: the oldest first"),
-            ("lifo", "lifo: the newest first"),
-            ("priority", "priority: the highest priority first"),
-            ("fair", "fair: groups share it"),
-        ],
-    ),
-    (
-        "share",
-        &[
-            ("", "not set: turns"),
-            ("turns", "turns: as many tasks for each group"),
-            ("use", "use: as much time for each group"),
-        ],
-    ),
-    (
-        "on_orphan",
-        &[("", "not set: fail"), ("fail", "fail: it is lost"), ("requeue", "requeue: it is tried again")],
-    ),
-    (
-        "on_lost_lease",
-        &[
-            ("", "not set: keep on, or stop if orphans are requeued"),
-            ("keep", "keep: the plugin goes on"),
-            ("stop", "stop: the plugin is ended"),
-        ],
-    ),
+/// Settings that are one of a few words, with what each means.
+const WORDS: [(&str, &str, &str); 17] = [
+    ("sort", "", "not set: the oldest first, as far as the index has it"),
+    ("sort", "fifo", "fifo: the oldest first"),
+    ("sort", "lifo", "lifo: the newest first"),
+    ("policy", "", "not set: by the order above"),
+    ("policy", "fifo", "fifo: the oldest first"),
+    ("policy", "lifo", "lifo: the newest first"),
+    ("policy", "priority", "priority: the highest priority first"),
+    ("policy", "fair", "fair: groups share it"),
+    ("share", "", "not set: turns"),
+    ("share", "turns", "turns: as many tasks for each group"),
+    ("share", "use", "use: as much time for each group"),
+    ("on_orphan", "", "not set: fail"),
+    ("on_orphan", "fail", "fail: it is lost"),
+    ("on_orphan", "requeue", "requeue: it is tried again"),
+    ("on_lost_lease", "", "not set: keep on, or stop if orphans are requeued"),
+    ("on_lost_lease", "keep", "keep: the plugin goes on"),
+    ("on_lost_lease", "stop", "stop: the plugin is ended"),
 ];
 
 #[derive(Template)]
@@ -103,8 +82,8 @@ impl Settings<'_> {
             INDEX => stored(self.stored(name)).join(", "),
             _ => {
                 let value = plain(self.stored(name));
-                let words = words(name);
-                if words.is_empty() || words.iter().any(|(word, _)| *word == value) {
+                let mut words = words(name).peekable();
+                if words.peek().is_none() || words.any(|(word, _)| word == value) {
                     value
                 } else {
                     String::new()
@@ -117,7 +96,7 @@ impl Settings<'_> {
     fn stored(&self, name: &str) -> Option<&Bson> {
         match name.split_once('.') {
             Some((whole, part)) => self.queue.rest.get_document(whole).ok()?.get(part),
-            None => self.queue.stored(name),
+            None => self.queue.rest.get(name),
         }
     }
 
@@ -139,7 +118,7 @@ impl Settings<'_> {
     /// The values that a control has, and what they are called.
     fn choices(&self, name: &str) -> Vec<(String, String)> {
         if name != "plugin" {
-            return words(name).iter().map(|(word, label)| (word.to_string(), label.to_string())).collect();
+            return words(name).map(|(word, label)| (word.to_owned(), label.to_owned())).collect();
         }
         let now = self.value(name);
         let unknown =
@@ -182,7 +161,7 @@ impl Settings<'_> {
             "title" => format!("tasks called {value}"),
             "version" => format!("version {value}"),
             "nodes.names" => format!("on {value}"),
-            "sort" => words(name).iter().find(|(word, _)| *word == value)?.1.to_owned(),
+            "sort" => words(name).find(|(word, _)| *word == value)?.1.to_owned(),
             "scheme" => format!("priority ratio {value}"),
             "share" => format!("by {value}"),
             "weights" => "with weights".to_owned(),
@@ -237,8 +216,9 @@ impl Settings<'_> {
     }
 }
 
-fn words(name: &str) -> &'static [(&'static str, &'static str)] {
-    WORDS.into_iter().find(|(known, _)| *known == name).map_or(&[], |(_, words)| words)
+/// The words that a setting can be, with what they mean; none if it is something else.
+fn words(name: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    WORDS.into_iter().filter(move |(known, ..)| *known == name).map(|(_, word, label)| (word, label))
 }
 
 #[cfg(test)]

@@ -41,10 +41,7 @@ use crate::{arrays, changes, json};
     ),
 )]
 pub async fn handle(state: Data<State>, who: Who, named: NamedQueue, params: Params) -> Answer {
-    let submitted = async {
-        submit(&state, &who, &named, &zone::options(params.clone(), &["run_at", "deadline"])?).await
-    };
-    redirect::or_page(redirect::is_form(&params), submitted.await)
+    submit(&state, &who, &named, &zone::options(params, &["run_at", "deadline"])?).await
 }
 
 async fn submit(state: &State, who: &Who, named: &NamedQueue, params: &Params) -> Answer {

@@ -10,7 +10,7 @@ use askama::filters::HtmlSafe;
 use bson::{Bson, Document};
 use disbatch_compare::Text;
 use disbatch_compare::diff::{self, Row};
-use disbatch_core::canary::{LEAST, Side, WORSE_BELOW, percent, probability};
+use disbatch_core::canary::{LEAST, Side, WORSE_BELOW, percent};
 use disbatch_core::explain::Reader;
 use disbatch_core::model::{CANARY_RETURNED, Canary, Queue, Status, Version, number};
 use disbatch_core::plugin::VERSIONS;
@@ -29,6 +29,9 @@ use crate::{json, ui};
 
 /// With so much of a queue's tasks a version can be tried by a button.
 const SHARES: [f64; 3] = [0.05, 0.25, 0.5];
+
+/// More nodes that have a version are not named.
+const NAMED: usize = 5;
 
 /// The panel; nothing in it where there is nothing to choose.
 #[derive(Debug, Template)]
@@ -80,7 +83,7 @@ impl Versions {
     pub fn of(queue: &Queue, (nodes, now): (&[Document], &Now), (reader, sides): (Reader, Sides)) -> Self {
         let pinned = queue.pinned_version().ok().flatten();
         let canary = Canary::of(queue);
-        let plugin = plain(queue.plugin.as_ref());
+        let plugin = plain(queue.rest.get("plugin"));
         let mut on: BTreeMap<Version, BTreeSet<String>> = BTreeMap::new();
         for node in nodes.iter().filter(|node| NodeState::of(node, now) == NodeState::Alive) {
             for version in versions_of(node, &plugin) {
@@ -183,39 +186,6 @@ fn versions_of(node: &Document, plugin: &str) -> impl Iterator<Item = Version> {
     let listed = node.get_array(VERSIONS).map(Vec::as_slice).unwrap_or_default();
     let of_plugin = listed.iter().filter_map(Bson::as_str).filter_map(|text| text.split_once('@'));
     of_plugin.filter(move |(name, _)| *name == plugin).filter_map(|(_, version)| version.parse().ok())
-}
-
-impl VersionChoice {
-    /// Which nodes have it.
-    fn words(&self) -> String {
-        const NAMED: usize = 5;
-        let names: Vec<&str> = self.nodes.iter().take(NAMED).map(String::as_str).collect();
-        match self.nodes.len() {
-            count if count > NAMED => format!("{count} nodes"),
-            _ => names.join(", "),
-        }
-    }
-}
-
-impl Tried {
-    /// What is compared with the others.
-    fn title(&self) -> String {
-        format!("Version {}, {} of the tasks", self.canary.version, percent(self.canary.share))
-    }
-
-    /// What is to be said of the comparison.
-    fn verdict(&self) -> String {
-        let Sides { canary, others } = self.sides;
-        if canary.ended < LEAST {
-            let left = LEAST - canary.ended;
-            return format!("It is not judged yet: {left} more of its attempts must end before that.");
-        }
-        let p = probability(canary, others);
-        format!(
-            "By chance alone, as many failures or more would be among its attempts with a probability of {p:.4}. \
-             Below {WORSE_BELOW} it is taken back."
-        )
-    }
 }
 
 #[derive(Template)]

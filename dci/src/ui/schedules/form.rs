@@ -9,7 +9,7 @@ use actix_web::web::Data;
 use askama::Template;
 use askama::filters::HtmlSafe;
 use disbatch_core::accounts::Role;
-use disbatch_core::model::Queue;
+use disbatch_core::model::{Queue, QueueId};
 use disbatch_core::plugin::Template as Prefilled;
 use disbatch_core::schedules::{Fold, Gap, Overlap, Schedule, Spec, Zone};
 use disbatch_core::tags::TAGS;
@@ -17,7 +17,6 @@ use disbatch_wire::liberal::list;
 use disbatch_wire::schedules::PreviewOptions;
 use serde_json::{Map, Value};
 
-use super::Choice;
 use super::words::Timeline;
 use crate::access::{NamedSchedule, Who, may_change_schedule};
 use crate::error::HttpError;
@@ -25,7 +24,6 @@ use crate::openapi::JSON_OR_PAGE;
 use crate::params::{Lenient, Params};
 use crate::schedules::Given;
 use crate::state::State;
-use crate::ui::names::label;
 use crate::ui::queue::{form_of, template_of};
 use crate::ui::schema::Form;
 use crate::ui::{Rendered, text};
@@ -43,7 +41,8 @@ struct FormPage {
     message: Option<String>,
     values: Values,
     /// Each with whether the form is another one for it.
-    queues: Vec<(Choice, bool)>,
+    queues: Vec<(Queue, bool)>,
+    chosen: Option<QueueId>,
     /// What the plugin of the chosen queue describes.
     form: Option<Form>,
     has_keys: bool,
@@ -67,51 +66,8 @@ impl FormPage {
         self.schedule.as_ref().map_or_else(|| "/schedules".to_owned(), place)
     }
 
-    /// Where what is in the fields of the plugin becomes JSON.
-    fn reader(&self) -> String {
-        let chosen = self.queues.iter().find(|(queue, _)| queue.chosen);
-        chosen.map(|(queue, _)| format!("/ui/queues/{}/tasks", queue.value)).unwrap_or_default()
-    }
-
-    fn has_chosen(&self) -> bool {
-        self.queues.iter().any(|(queue, _)| queue.chosen)
-    }
-
     fn has_templates(&self) -> bool {
         self.queues.iter().any(|(_, has_template)| *has_template)
-    }
-
-    /// Whether it has secure parameters, which stay if no others are given.
-    fn keeps_secure(&self) -> bool {
-        self.schedule.as_ref().is_some_and(|schedule| schedule.settings.options.secure_params.is_some())
-    }
-
-    /// What can be chosen in a field, of which the first is the default.
-    fn choices<const N: usize>(&self, field: &str, all: [(&str, &str); N]) -> [Choice; N] {
-        all.map(|(value, meaning)| Choice::of(value, meaning, self.of(field)))
-    }
-
-    fn gaps(&self) -> [Choice; 2] {
-        self.choices("gap", [(Gap::After.as_str(), "run right after"), (Gap::Skip.as_str(), "skip")])
-    }
-
-    fn folds(&self) -> [Choice; 3] {
-        let all = [
-            (Fold::First.as_str(), "run the first time"),
-            (Fold::Last.as_str(), "run the last time"),
-            (Fold::Both.as_str(), "run both times"),
-        ];
-        self.choices("fold", all)
-    }
-
-    fn overlaps(&self) -> [Choice; 4] {
-        let all = [
-            (Overlap::Skip.as_str(), "leave this one out"),
-            (Overlap::Queue.as_str(), "wait for the end of the earlier one"),
-            (Overlap::Allow.as_str(), "run both"),
-            (Overlap::Cancel.as_str(), "cancel the earlier one"),
-        ];
-        self.choices("overlap", all)
     }
 
     /// The names of the calendars, and whether they are chosen in a field.
@@ -133,7 +89,7 @@ pub async fn new(state: Data<State>, who: Who, Lenient(params): Lenient) -> Rend
     let (queues, plugins) = futures::try_join!(state.store.queues_within(&reach), state.catalogue())?;
     let chosen = queues.iter().find(|known| known.id.to_string() == queue);
     let values = chosen.map(|queue| Values::of_template(queue, &template_of(&plugins, queue)));
-    let page = page(&state, &who, None, values.unwrap_or_default(), Preview::empty()).await?;
+    let page = page(&state, &who, None, values.unwrap_or_default(), Preview::default()).await?;
     ui::render(StatusCode::OK, &page)
 }
 
@@ -189,18 +145,21 @@ async fn page(
     let wanted = values.of("queue");
     let is_wanted = |name: String| !wanted.is_empty() && name == wanted;
     let is_chosen = |queue: &Queue| is_wanted(queue.id.to_string()) || is_wanted(queue.display_name());
-    let queue = |queue: &Queue| {
-        let (value, label, chosen) = (queue.id.to_string(), label(queue), is_chosen(queue));
-        let has_template = template_of(&plugins, queue) != Prefilled::default();
-        (Choice { value, label, chosen }, has_template || form_of(&plugins, queue).is_some())
+    let chosen = queues.iter().find(|queue| is_chosen(queue));
+    let form = chosen.and_then(|queue| form_of(&plugins, queue));
+    let chosen = chosen.map(|queue| queue.id);
+    let with_template = |queue: Queue| {
+        let is_prefilled = template_of(&plugins, &queue) != Prefilled::default();
+        let has_template = is_prefilled || form_of(&plugins, &queue).is_some();
+        (queue, has_template)
     };
-    let form = queues.iter().find(|queue| is_chosen(queue)).and_then(|queue| form_of(&plugins, queue));
     let params = serde_json::from_str(values.of("params")).unwrap_or_default();
     Ok(FormPage {
         schedule: schedule.cloned(),
         message: None,
         form: form.map(|form| form.with(&params)).filter(|form| !form.fields.is_empty()),
-        queues: queues.iter().map(queue).collect(),
+        queues: queues.into_iter().map(with_template).collect(),
+        chosen,
         has_keys: !state.keys.is_empty(),
         calendars: calendars.into_iter().map(|calendar| calendar.name).collect(),
         values,
@@ -212,23 +171,13 @@ async fn page(
 #[derive(Debug, Default, Template)]
 #[template(path = "schedules/preview.html")]
 pub struct Preview {
-    wrong: bool,
-    said: String,
+    wrong: Option<String>,
     timeline: Option<Timeline>,
 }
 
 impl HtmlSafe for Preview {}
 
 impl Preview {
-    pub fn empty() -> Self {
-        Self { said: "Fill in the times to see when it would run.".to_owned(), ..Self::default() }
-    }
-
-    /// That of times that make no sense.
-    pub fn wrong(why: &str) -> Self {
-        Self { wrong: true, said: why.to_owned(), timeline: None }
-    }
-
     /// Of what a request says, for a schedule that there is or for a new one.
     pub async fn of_request(
         state: &State,
@@ -237,15 +186,10 @@ impl Preview {
     ) -> Result<Self, HttpError> {
         let has_times = params.fields.get("cron").is_some_and(|cron| !list(cron).is_empty());
         if !has_times {
-            return Ok(Self::empty());
+            return Ok(Self::default());
         }
         let spec = Given::read(params).and_then(|given| given.spec());
         Self::gather(state, spec, schedule).await
-    }
-
-    /// As an element of a page.
-    pub fn html(&self) -> Result<String, HttpError> {
-        ui::html(self)
     }
 
     /// Of times that are understood, or are not.
@@ -262,8 +206,10 @@ impl Preview {
             Err(error) => Err(error),
         };
         match found {
-            Ok(timeline) => Ok(Self { timeline: Some(timeline), ..Self::default() }),
-            Err(error) if error.status() == StatusCode::BAD_REQUEST => Ok(Self::wrong(error.message())),
+            Ok(timeline) => Ok(Self { wrong: None, timeline: Some(timeline) }),
+            Err(error) if error.status() == StatusCode::BAD_REQUEST => {
+                Ok(Self { wrong: Some(error.message().to_owned()), timeline: None })
+            }
             Err(error) => Err(error),
         }
     }
@@ -367,11 +313,14 @@ mod tests {
     use super::*;
 
     fn form(values: Values, schedule: Option<Schedule>, message: Option<&str>, preview: Preview) -> String {
+        let id = ObjectId::parse_str(super::super::tests::ID).unwrap();
+        let queue = bson::deserialize_from_document(doc! { "_id": id, "name": "q<1>" }).unwrap();
         let page = FormPage {
             schedule,
             message: message.map(str::to_owned),
             values,
-            queues: vec![(Choice::of("6b", "q<1>", "6b"), true)],
+            queues: vec![(queue, true)],
+            chosen: Some(QueueId(id)),
             form: Some(Form::of(
                 &json!({ "properties": { "<key>": { "type": "string" } }, "required": ["<key>"] }),
             )),
@@ -392,7 +341,7 @@ mod tests {
             "name": "<n>", "cron": "0 3 * * *\n@monthly", "params": "{\"a\":\"<b>\"}", "options.timeout": "60",
             "calendars.only": ["", "<fairs>"],
         }));
-        let wrong = Preview::wrong("cron: <no>");
+        let wrong = Preview { wrong: Some("cron: <no>".to_owned()), timeline: None };
         let html = form(Values::of_request(&filled), None, Some("no & no"), wrong);
         for part in [
             "value=\"&#60;n&#62;\"",
@@ -404,7 +353,7 @@ mod tests {
             "cron: &#60;no&#62;",
             "q&#60;1&#62;</option>",
             "data-template",
-            "<fieldset class=\"all js-only\" data-params=\"/ui/queues/6b/tasks\" disabled>",
+            "<fieldset class=\"all js-only\" data-params=\"/ui/queues/6b0003bb686c8275d8014444/tasks\" disabled>",
             "name=\"/&#60;key&#62;\"",
             "name=\".then\" value=\"/schedules/{id}\"",
             "formaction=\"/schedules/preview\"",
@@ -425,7 +374,7 @@ mod tests {
             "_id": ObjectId::parse_str(super::super::tests::ID).unwrap(), "name": "<nightly>", "queue": ObjectId::new(),
             "rev": 3, "secure_params": { "key": "0011223344556677", "data": data },
         });
-        let html = form(Values::default(), schedule.ok(), None, Preview::empty());
+        let html = form(Values::default(), schedule.ok(), None, Preview::default());
         for part in [
             "name=\".rev\" value=\"3\"",
             "name=\".schedule\" value=\"6b0003bb686c8275d8014444\"",
@@ -439,7 +388,7 @@ mod tests {
     #[test]
     fn choices_name_what_they_mean() {
         let filled = Values::of_request(&request(json!({ "gap": "skip" })));
-        let html = form(filled, None, None, Preview::empty());
+        let html = form(filled, None, None, Preview::default());
         assert!(html.contains("<option value=\"after\">run right after</option>"), "{html}");
         assert!(html.contains("<option value=\"skip\" selected>skip</option>"), "{html}");
     }

@@ -7,7 +7,7 @@ use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use askama::Template;
-use askama::filters::{HtmlSafe, HtmlSafeOutput};
+use askama::filters::HtmlSafe;
 use bson::{Bson, DateTime, doc};
 use disbatch_core::accounts::Role;
 use disbatch_core::model::{Queue, ScheduleId, Selector, Status, TaskId};
@@ -55,11 +55,6 @@ struct Facts {
 }
 
 impl SchedulePage {
-    /// Attributes of the body of the page.
-    fn roles(&self) -> HtmlSafeOutput<String> {
-        viewer::roles_with(self.role)
-    }
-
     /// Whether the page's reader may have it make tasks.
     fn submits(&self) -> bool {
         self.role >= Some(Role::Submitter)
@@ -130,23 +125,10 @@ impl Facts {
         self.runs.iter().find(|run| run.code == Some(Status::Succeeded.code()))
     }
 
-    fn strip(&self) -> Strip {
-        Strip::of(&self.runs)
-    }
-
-    fn timeline(&self) -> Timeline {
-        Timeline::of(&self.schedule.settings.spec, &self.times, self.now)
-    }
-
     /// How long the newest run took that succeeded.
     fn took(&self) -> Option<String> {
         let success = self.schedule.last_success?;
         Some(between(success.start?, success.finish))
-    }
-
-    /// For which time a run was.
-    fn there(&self, run: &Run) -> String {
-        run.time.map(|time| words::there(&self.schedule.settings.spec.zone, time)).unwrap_or_default()
     }
 
     /// When it makes tasks. What is not set is left out.
@@ -306,12 +288,6 @@ struct ConfirmPage<'a> {
     rows: Vec<(String, When)>,
     /// What is sent when it is meant so.
     hidden: Vec<(&'static str, String)>,
-}
-
-impl ConfirmPage<'_> {
-    fn count(&self) -> u64 {
-        self.rows.len() as u64
-    }
 }
 
 /// The page for the times from one time to another that have no task yet.

@@ -32,11 +32,6 @@ pub fn meaning(spec: &Spec) -> Option<String> {
     Some(words.join("; ")).filter(|words| !words.is_empty())
 }
 
-/// A number that is not below 0.
-pub fn count(number: &i64) -> u64 {
-    u64::try_from(*number).unwrap_or(0)
-}
-
 /// Whether a schedule makes tasks by itself.
 pub fn state(schedule: &Schedule) -> Pill {
     match (schedule.paused, schedule.next) {

@@ -155,11 +155,7 @@ fn choices(schema: &Value) -> Option<Vec<Choice>> {
         (None, Some(value)) => vec![value.clone()],
         (None, None) => return None,
     };
-    let choice = |value: &Value| Choice {
-        value: value.to_string(),
-        label: value.as_str().map_or_else(|| value.to_string(), str::to_owned),
-        chosen: false,
-    };
+    let choice = |value: &Value| Choice { value: value.to_string(), label: as_text(value), chosen: false };
     Some(values.iter().map(choice).collect())
 }
 
@@ -221,7 +217,6 @@ fn fill_one(field: &mut Field, value: &Value) {
     if value.is_null() && !matches!(field.kind, Kind::Json(_) | Kind::Choice(_)) {
         return empty(field);
     }
-    let as_text = || value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     match &mut field.kind {
         Kind::Group(fields) => {
             if let Some(values) = value.as_object() {
@@ -237,17 +232,20 @@ fn fill_one(field: &mut Field, value: &Value) {
             choices.iter_mut().for_each(|choice| choice.chosen = values.contains(&choice.value));
         }
         Kind::Lines(_) => {
-            let line = |item: &Value| item.as_str().map_or_else(|| item.to_string(), str::to_owned);
-            let lines: Vec<String> = value.as_array().into_iter().flatten().map(line).collect();
+            let lines: Vec<String> = value.as_array().into_iter().flatten().map(as_text).collect();
             field.value = lines.join("\n");
         }
         Kind::Json(_) => field.value = as_json(value),
         Kind::Text(text) => {
-            field.value = as_text();
+            field.value = as_text(value);
             text.long |= field.value.contains('\n');
         }
-        Kind::Number(_) | Kind::Flag => field.value = as_text(),
+        Kind::Number(_) | Kind::Flag => field.value = as_text(value),
     }
+}
+
+fn as_text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// Text as it is where that is no other JSON.

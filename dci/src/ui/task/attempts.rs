@@ -2,17 +2,16 @@
 //! the last lines that it wrote to stderr.
 
 use askama::Template;
-use askama::filters::HtmlSafe;
 use bson::{Bson, Document};
 use disbatch_core::model::{Status, TaskId, number};
 use disbatch_core::output::StreamName;
 use disbatch_core::store::{Store, StoreError};
 
 use super::facts::QueueLink;
-use super::life::status;
 use super::output::{Of, without_controls};
+use crate::ui::links::Link;
 use crate::ui::parts::{When, cut, limit_span, precise_seconds};
-use crate::ui::{StatusView, integer, plain};
+use crate::ui::{StatusView, in_document, integer, plain};
 
 /// The last so many have a tab; there may be thousands.
 const MOST: usize = 20;
@@ -31,25 +30,18 @@ impl<'a> Choice<'a> {
     /// The one that is asked for, or else the last one. As long as a task waits for its next attempt, that is an earlier one. `None`:
     /// there is no such attempt.
     pub fn of(task: &Document, attempts: &'a [Document], asked: Option<i64>) -> Option<Self> {
-        let earlier = asked.and_then(|asked| attempts.iter().find(|attempt| number_of(attempt) == asked));
-        let is_last = |asked| !matches!(current(task), Current::Waiting) && asked == number_of(task);
-        (earlier.is_some() || asked.is_none_or(is_last)).then(|| Self::with(task, attempts, earlier))
-    }
-
-    fn with(task: &Document, attempts: &'a [Document], earlier: Option<&'a Document>) -> Self {
-        let of = |attempt: &'a Document, fixed| Self {
-            of: Of::Earlier(number_of(attempt)),
-            earlier: Some(attempt),
-            fixed,
+        let named = asked.and_then(|asked| attempts.iter().find(|attempt| number_of(attempt) == asked));
+        let is_last = |asked| has_own(task) && asked == number_of(task);
+        if named.is_none() && !asked.is_none_or(is_last) {
+            return None;
+        }
+        let earlier = named.or_else(|| attempts.last().filter(|_| !has_own(task)));
+        let of = match earlier {
+            Some(earlier) => Of::Earlier(number_of(earlier)),
+            None if Status::stored(task) == Some(Status::Running) => Of::Running(number_of(task)),
+            None => Of::Task,
         };
-        if let Some(attempt) = earlier {
-            return of(attempt, true);
-        }
-        match (current(task), attempts.last()) {
-            (Current::Waiting, Some(last)) => of(last, false),
-            (Current::Running(attempt), _) => Self { of: Of::Running(attempt), earlier: None, fixed: false },
-            _ => Self { of: Of::Task, earlier: None, fixed: false },
-        }
+        Some(Self { of, earlier, fixed: named.is_some() })
     }
 
     pub fn earlier_number(&self) -> Option<i64> {
@@ -58,27 +50,14 @@ impl<'a> Choice<'a> {
 
     /// The number of the attempt, if there is one yet.
     pub fn number(&self, task: &Document) -> Option<i64> {
-        let of_task = || (!matches!(current(task), Current::Waiting)).then(|| number_of(task));
-        self.earlier_number().or_else(of_task)
+        self.earlier_number().or_else(|| has_own(task).then(|| number_of(task)))
     }
 }
 
-/// Where a task is between its attempts.
-enum Current {
-    Running(i64),
-    Waiting,
-    Ended,
-}
-
-fn current(task: &Document) -> Current {
-    let attempt = number_of(task);
-    match status(task) {
-        Some(Status::Running) => Current::Running(attempt),
-        // What was cancelled between two attempts has the output of none.
-        Some(Status::Cancelled) => Current::Waiting,
-        Some(status) if status.has_ended() => Current::Ended,
-        _ => Current::Waiting, // It has not begun, or nobody knows what it means.
-    }
+/// Whether a task itself tells of an attempt: it runs, or has ended. What was cancelled between two attempts has the output of none.
+fn has_own(task: &Document) -> bool {
+    let status = Status::stored(task).filter(|status| *status != Status::Cancelled);
+    status.is_some_and(|status| status == Status::Running || status.has_ended())
 }
 
 fn number_of(document: &Document) -> i64 {
@@ -92,10 +71,8 @@ pub struct Tabs {
     id: String,
     tabs: Vec<Tab>,
     /// The earlier one that is shown; else the last one.
-    pub chosen: Option<i64>,
+    chosen: Option<i64>,
 }
-
-impl HtmlSafe for Tabs {}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Tab {
@@ -106,21 +83,19 @@ struct Tab {
 }
 
 impl Tabs {
-    /// Those of a task, of which the last one is shown.
-    pub fn of(id: &str, task: &Document, attempts: &[Document]) -> Self {
+    pub fn of(id: &str, task: &Document, attempts: &[Document], chosen: Option<i64>) -> Self {
         let earlier = attempts.iter().map(|attempt| Tab {
             number: number_of(attempt),
             status: StatusView::of(attempt),
             earlier: true,
         });
         let last = Tab { number: number_of(task).max(1), status: StatusView::of(task), earlier: false };
-        let has_own = !matches!(current(task), Current::Waiting);
-        let mut tabs: Vec<Tab> = earlier.chain(has_own.then_some(last)).collect();
+        let mut tabs: Vec<Tab> = earlier.chain(has_own(task).then_some(last)).collect();
         tabs.drain(..tabs.len().saturating_sub(MOST));
         if tabs.len() < 2 {
             tabs.clear();
         }
-        Self { id: id.to_owned(), tabs, chosen: None }
+        Self { id: id.to_owned(), tabs, chosen }
     }
 
     fn is_chosen(&self, tab: &Tab) -> bool {
@@ -142,11 +117,9 @@ pub fn words(task: &Document, most: Option<i64>) -> Option<String> {
 /// Only failures count towards the bound: an attempt that was interrupted, given back or ended by hand costs none, so that there may be more attempts than that.
 pub fn failures(task: &Document, most: Option<i64>) -> Option<String> {
     let earlier = integer(task, "failures").unwrap_or(0).max(0);
-    let timed_out = || {
-        task.get_document("exit").is_ok_and(|exit| exit.get_str("reason").is_ok_and(|why| why == "timeout"))
-    };
+    let timed_out = || in_document(task, "exit", "reason").and_then(Bson::as_str) == Some("timeout");
     // The failure that ends a task is not counted among those after which it was tried again.
-    let (count, is_last) = match status(task) {
+    let (count, is_last) = match Status::stored(task) {
         Some(Status::Failed) => (earlier.saturating_add(1), true),
         Some(Status::Terminated) if timed_out() => (earlier.saturating_add(1), true),
         Some(Status::Deferred) => (earlier, true),
@@ -192,14 +165,10 @@ pub struct Failed {
     ended: When,
 }
 
-impl HtmlSafe for Failed {}
-
 /// A task that has ended without success, so that those that come after it are cancelled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Culprit {
-    /// Its page; empty if it has none for who looks.
-    pub address: String,
-    pub name: String,
+    pub task: Link,
     pub how: &'static str,
 }
 
@@ -220,7 +189,9 @@ impl Culprit {
 impl Failed {
     /// Why this task has failed, with the end of what it has written to stderr.
     pub fn of(task: &Document, queue: &QueueLink, stderr: &str, mut because_of: Vec<Culprit>) -> Self {
-        let Some(status) = status(task).filter(|status| is_bad(*status)) else { return Self::default() };
+        let Some(status) = Status::stored(task).filter(|status| is_bad(*status)) else {
+            return Self::default();
+        };
         let sentence = sentence(status, task, queue.most_attempts(task));
         let end = end(task);
         let note = plain(end.and_then(|end| end.get("note")));
@@ -268,7 +239,7 @@ impl Failed {
 
 /// Whether a task or an attempt has not done what it should.
 pub fn has_failed(document: &Document) -> bool {
-    status(document).is_some_and(is_bad)
+    Status::stored(document).is_some_and(is_bad)
 }
 
 /// Whether a status is the end of a task that has not done what it should.
@@ -305,7 +276,7 @@ fn sentence(status: Status, task: &Document, most: Option<i64>) -> String {
 
 /// ` after 12.0 s`
 fn after(task: &Document) -> String {
-    let seconds = task.get_document("exit").ok().and_then(|exit| exit.get("duration")).and_then(number);
+    let seconds = in_document(task, "exit", "duration").and_then(number);
     seconds.map(|seconds| format!(" after {}", precise_seconds(seconds))).unwrap_or_default()
 }
 
@@ -349,7 +320,7 @@ fn signal_name(signal: i64) -> String {
 /// ` Attempt 6 · failure 2 of 4.`, if there may have been several.
 fn attempts(task: &Document, most: Option<i64>) -> String {
     match words(task, most) {
-        Some(words) if words != "1" && status(task) != Some(Status::Cancelled) => {
+        Some(words) if words != "1" && Status::stored(task) != Some(Status::Cancelled) => {
             format!(" Attempt {words}.")
         }
         _ => String::new(), // The only one, or one that never began.
@@ -410,7 +381,7 @@ mod tests {
     fn each_attempt_has_a_tab() {
         let attempts = [doc! { "attempt": 1, "status": 2 }, doc! { "attempt": 2, "status": -3 }];
         let task = doc! { "status": 0, "attempt": 3 };
-        let html = Tabs { chosen: Some(2), ..Tabs::of("6b", &task, &attempts) }.render().unwrap();
+        let html = Tabs::of("6b", &task, &attempts, Some(2)).render().unwrap();
         assert!(
             html.contains(
                 "<a href=\"/tasks/6b?.attempt=2#output\" data-attempt=\"2\" aria-current=\"true\">"
@@ -419,14 +390,14 @@ mod tests {
         );
         assert_eq!(html.matches("<a ").count(), 3);
         assert_eq!(html.matches("aria-current").count(), 1);
-        let running = Tabs::of("6b", &task, &attempts).render().unwrap();
+        let running = Tabs::of("6b", &task, &attempts, None).render().unwrap();
         assert!(
             running.contains("<a href=\"/tasks/6b#output\" data-attempt=\"3\" aria-current=\"true\">"),
             "{running}"
         );
-        let waiting = Tabs::of("6b", &doc! { "status": -7, "attempt": 2 }, &attempts);
+        let waiting = Tabs::of("6b", &doc! { "status": -7, "attempt": 2 }, &attempts, None);
         assert_eq!(waiting.tabs.len(), 2);
-        let alone = Tabs::of("6b", &doc! { "status": 1 }, &[]).render().unwrap();
+        let alone = Tabs::of("6b", &doc! { "status": 1 }, &[], None).render().unwrap();
         assert!(alone.contains("id=\"task-attempts\"") && !alone.contains("<a "), "{alone}");
     }
 
@@ -490,10 +461,9 @@ mod tests {
     fn who_was_cancelled_because_of_others_is_told_which() {
         let history = vec![doc! { "status": -5, "note": "a task that it comes after ended as failed (2)" }];
         let task = doc! { "status": -5, "history": history };
-        let culprit = |name: &str, status| Culprit {
-            address: if name.is_empty() { String::new() } else { format!("/tasks/{name}") },
-            name: format!("import <{name}>"),
-            how: Culprit::how(status),
+        let culprit = |name: &str, status| {
+            let address = (!name.is_empty()).then(|| format!("/tasks/{name}"));
+            Culprit { task: Link { name: format!("import <{name}>"), address }, how: Culprit::how(status) }
         };
         let html = |task: &Document, because_of: Vec<Culprit>| {
             Failed::of(task, &QueueLink::default(), "", because_of).render().unwrap()

@@ -1,7 +1,6 @@
 //! What there is to know of a task: what is shown at its head, and everything else that is stored.
 
 use askama::Template;
-use askama::filters::HtmlSafe;
 use bson::{Bson, Document};
 use disbatch_core::accounts::Role;
 use disbatch_core::config::TraceUrl;
@@ -14,6 +13,7 @@ use super::life::{exit, who_and_why};
 use crate::api::answers::form_of;
 use crate::json::{self, Dates};
 use crate::ui::files::place;
+use crate::ui::links::Link;
 use crate::ui::parts::{When, limit_span, waited};
 use crate::ui::schema::Field;
 use crate::ui::tasks::tags_of;
@@ -55,17 +55,8 @@ impl QueueLink {
     }
 }
 
-/// A set that a task gets or leaves.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct FileLink {
-    /// Which of the two.
-    title: &'static str,
-    name: String,
-    /// Its page; that of the version, if that is known.
-    address: String,
-    /// Which version, and which of its files.
-    about: String,
-}
+/// A set that a task gets or leaves: which of the two, it with its page or that of its version, and which version and files.
+type FileLink = (&'static str, Link, String);
 
 /// What is shown at the head of the page.
 #[derive(Debug, Clone, PartialEq, Template)]
@@ -89,8 +80,6 @@ pub struct Facts {
     incomplete: bool,
 }
 
-impl HtmlSafe for Facts {}
-
 /// What came out, and what is known besides.
 #[derive(Debug, Clone, Default, PartialEq, Template)]
 #[template(path = "task/outcome.html")]
@@ -100,8 +89,6 @@ pub struct OutcomeView {
     attempts: Vec<Document>,
     others: Vec<(String, JsonText)>,
 }
-
-impl HtmlSafe for OutcomeView {}
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JsonText {
@@ -247,7 +234,8 @@ fn link(title: &'static str, part: &Document, version: Option<i64>, unknown: &st
         Some(version) => (format!("?.version={version}"), format!("version {version}")),
         None => (String::new(), unknown.to_owned()),
     };
-    FileLink { title, address: format!("{}{option}", place(&name)), name, about: format!("{words}{of}") }
+    let address = format!("{}{option}", place(&name));
+    (title, Link::to(name, address), format!("{words}{of}"))
 }
 
 /// The id of its array, and what it is in that.
@@ -263,21 +251,18 @@ fn array(task: &Document) -> Option<(String, String)> {
 /// What it comes after, and what it holds while it runs.
 fn gates(task: &Document) -> Vec<(&'static str, String)> {
     let all = |field: &str| task.get_array(field).map(Vec::as_slice).unwrap_or_default();
-    let mut gates = Vec::new();
-    let (after, when) = (all("after").len(), plain(task.get("after_when")));
-    match (after, when.as_str()) {
-        (0, _) => {}
-        (1, "finished") => gates.push(("Comes after", "1 task, however it ends".to_owned())),
-        (1, _) => gates.push(("Comes after", "1 task, if that succeeds".to_owned())),
-        (_, "finished") => gates.push(("Comes after", format!("{after} tasks, however they end"))),
-        (_, "any") => gates.push(("Comes after", format!("the first of {after} tasks that succeeds"))),
-        (_, _) => gates.push(("Comes after", format!("{after} tasks, if all succeed"))),
-    }
+    let after = match (all("after").len(), plain(task.get("after_when")).as_str()) {
+        (0, _) => None,
+        (1, "finished") => Some("1 task, however it ends".to_owned()),
+        (1, _) => Some("1 task, if that succeeds".to_owned()),
+        (several, "finished") => Some(format!("{several} tasks, however they end")),
+        (several, "any") => Some(format!("the first of {several} tasks that succeeds")),
+        (several, _) => Some(format!("{several} tasks, if all succeed")),
+    };
     let locks: Vec<String> = all("locks").iter().map(|lock| plain(Some(lock))).collect();
-    if !locks.is_empty() {
-        gates.push(("Locks", locks.join(", ")));
-    }
-    gates
+    let locks = (!locks.is_empty()).then(|| locks.join(", "));
+    let after = after.map(|after| ("Comes after", after));
+    after.into_iter().chain(locks.map(|locks| ("Locks", locks))).collect()
 }
 
 /// What a task asks a person, with the form of its answer; or the answer that it has had.
@@ -287,8 +272,6 @@ pub struct AnswerBox {
     id: String,
     stage: Stage,
 }
-
-impl HtmlSafe for AnswerBox {}
 
 #[derive(Debug, Clone, PartialEq)]
 enum Stage {
@@ -439,15 +422,15 @@ mod tests {
             "input": { "name": "data", "patterns": ["*.py", "bin/*"], "taken": 3_i64 },
             "output": { "name": "a b", "version": 7_i64 },
         } };
-        let told: Vec<(String, String)> =
-            links(&task).into_iter().map(|link| (link.address, link.about)).collect();
+        let told: Vec<(Option<String>, String)> =
+            links(&task).into_iter().map(|(_, link, about)| (link.address, about)).collect();
         let expected =
             [("/files/data?.version=3", "version 3: *.py, bin/*"), ("/files/a%20b?.version=7", "version 7")];
-        assert_eq!(told, expected.map(|(address, about)| (address.to_owned(), about.to_owned())));
+        assert_eq!(told, expected.map(|(address, about)| (Some(address.to_owned()), about.to_owned())));
         let waits = doc! { "files": { "input": { "name": "data" }, "output": { "name": "result" } } };
-        let about: Vec<String> = links(&waits).into_iter().map(|link| link.about).collect();
+        let about: Vec<String> = links(&waits).into_iter().map(|(.., about)| about).collect();
         assert_eq!(about, ["the newest version", "when it has succeeded"]);
-        assert_eq!(links(&doc! { "files": "odd" }), []);
+        assert!(links(&doc! { "files": "odd" }).is_empty());
     }
 
     fn html(task: &Document) -> String {

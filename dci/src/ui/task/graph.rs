@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use askama::Template;
-use askama::filters::HtmlSafe;
 use bson::Document;
 use bson::oid::ObjectId;
 use disbatch_core::accounts::Reach;
@@ -14,6 +13,7 @@ use super::attempts::Culprit;
 use crate::access::Sight;
 use crate::error::HttpError;
 use crate::state::State;
+use crate::ui::links::Link;
 use crate::ui::names::{Called, end_of, names};
 use crate::{gates, ui};
 
@@ -56,18 +56,14 @@ pub struct Graph {
     pub culprits: Vec<Culprit>,
 }
 
-impl HtmlSafe for Graph {}
-
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Node {
     x: usize,
     y: usize,
-    /// Its page; empty if it has none for who looks.
-    address: String,
     name: String,
     below: String,
-    /// What it is called in a sentence.
-    task: String,
+    /// What it is called in a sentence, with its page if it has one for who looks.
+    task: Link,
     class: &'static str,
     here: bool,
     title: String,
@@ -111,8 +107,7 @@ impl Graph {
         let directly_before = graph.tasks.iter().zip(&nodes).filter(|(task, _)| task.distance == -1);
         let culprits = directly_before.filter(|(task, _)| has_failed(task));
         let culprit = |(task, node): (&Neighbour, &Node)| Culprit {
-            address: node.address.clone(),
-            name: node.task.clone(),
+            task: node.task.clone(),
             how: Culprit::how(task.status),
         };
         let culprits = culprits.map(culprit).collect();
@@ -151,10 +146,9 @@ fn node(
     let class = task.status.map_or("gone", Status::word);
     let word = task.status.map_or("gone", ui::word);
     if !gates::is_seen(task, sight) {
-        let task = "a task of another queue".to_owned();
+        let task = Link::nowhere("a task of another queue");
         let (name, title) = ("another queue".to_owned(), format!("A task of another queue: {word}"));
-        let (address, below) = (String::new(), word.to_owned());
-        return Node { x, y, address, name, below, task, class, here: false, title };
+        return Node { x, y, name, below: word.to_owned(), task, class, here: false, title };
     }
     let id = task.id.to_string();
     let queue = task.queue.and_then(|queue| names.get(&queue.0)).cloned().unwrap_or_default();
@@ -162,17 +156,15 @@ fn node(
     let title = called.of(&task.id);
     let name = if title.is_empty() { end_of(&id) } else { fitted(title, NAME) };
     let of_sentence = if title.is_empty() { format!("the task {}", end_of(&id)) } else { title.to_owned() };
-    let address =
-        if task.status.is_some() && task.id != here { format!("/tasks/{id}") } else { String::new() };
+    let address = (task.status.is_some() && task.id != here).then(|| format!("/tasks/{id}"));
     let of = if queue.is_empty() { String::new() } else { format!(" of {queue}") };
     let words = if title.is_empty() { id } else { format!("{id}, {title}") };
     Node {
         x,
         y,
-        address,
         name,
         below,
-        task: of_sentence,
+        task: Link { name: of_sentence, address },
         class,
         here: task.id == here,
         title: format!("Task {words}{of}: {word}"),
@@ -306,7 +298,7 @@ mod tests {
         ] {
             assert!(html.contains(part), "{part} is not in {html}");
         }
-        assert_eq!((graph.culprits[0].name.as_str(), graph.culprits[0].how), (long, "failed"));
+        assert_eq!((graph.culprits[0].task.name.as_str(), graph.culprits[0].how), (long, "failed"));
     }
 
     #[test]

@@ -5,14 +5,15 @@ use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::{Bson, Document};
 use disbatch_core::explain::{Explanation, Gate};
-use disbatch_core::model::{SHADOW_OF, Status, TaskId};
+use disbatch_core::model::{SHADOW_OF, Status, TaskId, number};
 
 use super::attempts;
 use super::facts::QueueLink;
 use crate::ui::bulk::encoded;
+use crate::ui::links::Link;
 use crate::ui::names::{Called, end_of};
 use crate::ui::parts::{self, When, precise_seconds};
-use crate::ui::{StatusView, asks, integer, plain};
+use crate::ui::{StatusView, asks, in_document, plain};
 
 /// So many characters of what a task is called are in its tab.
 const TAB: usize = 60;
@@ -42,8 +43,6 @@ pub struct Head {
     may_be_changed: bool,
 }
 
-impl HtmlSafe for Head {}
-
 /// Why a task does not run, or how it does.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Template)]
 #[template(path = "task/why.html")]
@@ -66,8 +65,6 @@ pub struct Why {
     here: String,
 }
 
-impl HtmlSafe for Why {}
-
 /// How far the plugin says it is.
 #[derive(Debug, Clone, Default, PartialEq, Template)]
 #[template(path = "task/progress.html")]
@@ -78,11 +75,9 @@ pub struct Progress {
     message: String,
 }
 
-impl HtmlSafe for Progress {}
-
 impl Head {
     pub fn of(id: &str, task: &Document, queue: &QueueLink, title: String) -> Self {
-        let status = status(task);
+        let status = Status::stored(task);
         let has_ended = status.is_some_and(Status::has_ended);
         let running = status == Some(Status::Running);
         let live = status.is_some_and(|status| Status::LIVE.contains(&status));
@@ -126,7 +121,7 @@ fn tab(id: &str, title: &str, status: Option<Status>, queue: &QueueLink) -> Stri
 
 /// After which failure a task waits, and when the next one is due.
 fn retries(task: &Document, most: Option<i64>) -> Option<(String, When)> {
-    let is_deferred = status(task) == Some(Status::Deferred);
+    let is_deferred = Status::stored(task) == Some(Status::Deferred);
     let words = attempts::failures(task, most).filter(|_| is_deferred)?;
     Some((words, When::of(task.get("run_at"))))
 }
@@ -194,16 +189,16 @@ impl Why {
     }
 }
 
-/// What sentences about a task may name.
-fn names(task: &Document, queue: &QueueLink, called: &Called) -> Vec<Name> {
-    let name = |text: String, address: String| Name { shown: text.clone(), text, address };
+/// What sentences about a task may name: as they have it, and what is shown of it.
+fn names(task: &Document, queue: &QueueLink, called: &Called) -> Vec<(String, Link)> {
+    let name = |text: String, address: String| (text.clone(), Link::to(text, address));
     let of_queue = queue.id.as_ref().filter(|_| queue.there && !queue.name.is_empty());
     let of_queue = of_queue.map(|id| name(format!("queue {}", queue.name), format!("/queues/{id}")));
     let lock = task.get_str("needs_lock").ok();
     let lock = lock.map(|lock| name(format!("lock {lock}"), format!("/locks/{}", encoded(lock))));
     let tasks = called.iter().map(|(id, title)| {
         let shown = if title.is_empty() { end_of(id) } else { parts::cut(title, TAB) };
-        Name { text: id.to_string(), shown, address: format!("/tasks/{id}") }
+        (id.to_string(), Link::to(shown, format!("/tasks/{id}")))
     });
     of_queue.into_iter().chain(lock).chain(tasks).collect()
 }
@@ -215,7 +210,7 @@ fn help(gate: &str, task: &Document, queue: &QueueLink) -> Vec<(&'static str, St
     let of_tasks = |status: i32| queue.id.as_ref().map(|id| format!("/tasks?queue={id}&status={status}"));
     let link = |text: &'static str, address: Option<String>| address.map(|address| (text, address, None));
     let helps = match gate {
-        "status" if status(task) == Some(Status::Deferred) => {
+        "status" if Status::stored(task) == Some(Status::Deferred) => {
             [Some(("Run now", "#now".to_owned(), Some("now"))), None]
         }
         "status" if task.get_str("gate").is_ok_and(|gate| gate == "admission") => {
@@ -239,13 +234,11 @@ fn help(gate: &str, task: &Document, queue: &QueueLink) -> Vec<(&'static str, St
 impl Progress {
     /// So far, of a task that has not ended.
     pub fn of(task: &Document) -> Self {
-        let progress = task.get_document("progress").ok();
-        let percent =
-            progress.and_then(|progress| progress.get("percent")).and_then(disbatch_core::model::number);
+        let percent = in_document(task, "progress", "percent").and_then(number);
         Self {
-            live: status(task).is_some_and(|status| !status.has_ended()),
+            live: Status::stored(task).is_some_and(|status| !status.has_ended()),
             percent: percent.filter(|percent| percent.is_finite()),
-            message: plain(progress.and_then(|progress| progress.get("message"))),
+            message: plain(in_document(task, "progress", "message")),
         }
     }
 }
@@ -262,14 +255,9 @@ pub fn outputs(attempt: &Document) -> impl Iterator<Item = &'static str> {
     ["stdout", "stderr"].into_iter().filter(has_output)
 }
 
-/// The status of a task, if it is a number.
-pub fn status(task: &Document) -> Option<Status> {
-    integer(task, "status").map(Status::from_code)
-}
-
 /// How a plugin ended: what, and how much of it.
 pub fn exit(exit: &Document) -> Vec<(&'static str, String)> {
-    let number = |field: &str| exit.get(field).and_then(disbatch_core::model::number);
+    let number = |field: &str| exit.get(field).and_then(number);
     let seconds = |field: &str| number(field).map(precise_seconds);
     let text = |field: &str| Some(plain(exit.get(field))).filter(|text| !text.is_empty());
     #[expect(
@@ -292,63 +280,42 @@ pub fn exit(exit: &Document) -> Vec<(&'static str, String)> {
     facts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
-/// What a sentence may name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Name {
-    /// As the sentence has it.
-    text: String,
-    /// What is shown of it.
-    shown: String,
-    address: String,
-}
-
 /// Text, parts of which are links.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Template)]
-#[template(
-    source = "{% for (text, address) in pieces %}{% if address.is_empty() %}{{ text }}{% else %}<a href=\"{{ address }}\">{{ text }}</a>{% endif %}{% endfor %}",
-    ext = "html"
-)]
+#[template(path = "task/linked.html")]
 struct Linked {
-    /// Each piece with its address; empty if it leads nowhere.
-    pieces: Vec<(String, String)>,
+    pieces: Vec<Link>,
 }
 
 impl HtmlSafe for Linked {}
 
 impl Linked {
     /// A sentence, in which names lead on.
-    fn of(text: &str, names: &[Name]) -> Self {
-        let mut linked = Self::default();
+    fn of(text: &str, names: &[(String, Link)]) -> Self {
+        let mut pieces = Vec::new();
         let (mut plain, mut at) = (0, 0);
         while let Some(rest) = text.get(at..) {
             let Some(next) = rest.chars().next() else { break };
             let is_start = text.get(..at).is_some_and(|before| !before.ends_with(is_of_word));
             match found(rest, names).filter(|_| is_start) {
-                Some(name) => {
-                    linked.push(text.get(plain..at), "");
-                    linked.push(Some(&name.shown), &name.address);
-                    at += name.text.len();
+                Some((name, link)) => {
+                    pieces.push(Link::nowhere(text.get(plain..at).unwrap_or_default()));
+                    pieces.push(link.clone());
+                    at += name.len();
                     plain = at;
                 }
                 None => at += next.len_utf8(),
             }
         }
-        linked.push(text.get(plain..), "");
-        linked
-    }
-
-    fn push(&mut self, text: Option<&str>, address: &str) {
-        if let Some(text) = text.filter(|text| !text.is_empty()) {
-            self.pieces.push((text.to_owned(), address.to_owned()));
-        }
+        pieces.push(Link::nowhere(text.get(plain..).unwrap_or_default()));
+        Self { pieces }
     }
 }
 
 /// The name that text begins with.
-fn found<'a>(text: &str, names: &'a [Name]) -> Option<&'a Name> {
-    let is_whole =
-        |name: &Name| text.strip_prefix(name.text.as_str()).is_some_and(|rest| !rest.starts_with(is_of_word));
-    names.iter().find(|name| is_whole(name))
+fn found<'a>(text: &str, names: &'a [(String, Link)]) -> Option<&'a (String, Link)> {
+    let is_whole = |name: &str| text.strip_prefix(name).is_some_and(|rest| !rest.starts_with(is_of_word));
+    names.iter().find(|(name, _)| is_whole(name))
 }
 
 /// The ids in text: of tasks, and of what else has one.
@@ -380,7 +347,7 @@ mod tests {
             assert_eq!(html.contains("href=\"#retry\""), head.may_be_retried, "{html}");
             assert_eq!(html.contains("href=\"#now\""), head.may_run_now, "{html}");
             assert_eq!(html.contains("href=\"#priority\""), head.may_be_prioritised, "{html}");
-            let status = status(&task).map(Status::code);
+            let status = Status::stored(&task).map(Status::code);
             assert_eq!(head.may_be_prioritised, matches!(status, Some(-7 | -4 | -2)), "{html}");
             assert_eq!(head.may_run_now, status == Some(-7), "{html}");
             (head.may_be_cancelled, head.may_be_retried)
@@ -554,8 +521,8 @@ mod tests {
         assert!(!shown(doc! { "status": -7 }).contains("<progress"));
     }
 
-    fn name(text: &str, shown: &str, address: &str) -> Name {
-        Name { text: text.to_owned(), shown: shown.to_owned(), address: address.to_owned() }
+    fn name(text: &str, shown: &str, address: &str) -> (String, Link) {
+        (text.to_owned(), Link::to(shown, address))
     }
 
     #[test]

@@ -9,8 +9,6 @@ use disbatch_core::live::LiveStream;
 use disbatch_core::model::TaskId;
 use disbatch_core::output::StreamName;
 use disbatch_core::store::StoreError;
-use futures::TryStreamExt;
-use futures::stream::BoxStream;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -132,14 +130,10 @@ fn number(params: &Params, name: &str) -> Result<Option<u64>, HttpError> {
 
 /// The output, as it comes.
 struct Reader {
-    of: ReaderOf,
+    tail: Tail,
+    is_live: bool,
     /// Whether nothing was missing so far.
     exact: bool,
-}
-
-enum ReaderOf {
-    Stored(BoxStream<'static, Result<Vec<u8>, StoreError>>),
-    Live(Tail),
 }
 
 impl Reader {
@@ -154,10 +148,10 @@ impl Reader {
         let no_task = || HttpError::not_found(format!("no task with id {id}"));
         let task: TaskId = id.parse().map_err(|_| no_task())?;
         let seen = store.observe_task(task).await?.ok_or_else(no_task)?;
-        let is_latest = attempt.is_none_or(|attempt| attempt == seen.attempt());
-        if seen.is_running() && is_latest {
-            let of = LiveStream { task, attempt: seen.attempt(), stream };
-            return Ok(Self { of: ReaderOf::Live(Tail::new(store.clone(), of, from)), exact: true });
+        let of = LiveStream { task, attempt: seen.attempt(), stream };
+        let mut tail = Tail::new(store.clone(), of, from);
+        if seen.is_running() && attempt.is_none_or(|attempt| attempt == seen.attempt()) {
+            return Ok(Self { tail, is_live: true, exact: true });
         }
         let source = match attempt {
             None => Source::of_task(store, task, stream).await?,
@@ -165,23 +159,23 @@ impl Reader {
                 .await?
                 .ok_or_else(|| HttpError::not_found(format!("task {id} has no attempt {attempt}")))?,
         };
-        Ok(Self { of: ReaderOf::Stored(source.read(store, from).await?), exact: true })
+        tail.settle(Some(source)).await?;
+        Ok(Self { tail, is_live: false, exact: true })
     }
 
     /// The next bytes; nothing at the end of what there is.
     async fn next(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
-        let tail = match &mut self.of {
-            ReaderOf::Stored(bytes) => return bytes.try_next().await,
-            ReaderOf::Live(tail) => tail,
-        };
+        let (tail, is_live) = (&mut self.tail, self.is_live);
+        let parts = if is_live { tail.live().await? } else { Vec::from_iter(tail.rest().await?) };
+        let is_end = parts.is_empty();
         let mut all = Vec::new();
-        for part in tail.live().await? {
+        for part in parts {
             match part {
-                Part::Bytes { bytes, .. } => all.extend(bytes),
-                Part::Gap { .. } => self.exact = false,
+                Part::Bytes(bytes) => all.extend(bytes),
+                Part::Gap(_) => self.exact = false,
             }
         }
-        Ok(Some(all).filter(|all| !all.is_empty()))
+        Ok((!is_end).then_some(all))
     }
 }
 

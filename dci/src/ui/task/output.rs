@@ -71,11 +71,8 @@ impl Output {
                 Err(error @ StoreError::DamagedOutput { .. }) => {
                     // What can be read is at its start.
                     let excerpt = output::excerpt(store, *file, SHOWN_BYTES).await?;
-                    let bytes = excerpt.text.into_bytes();
-                    (
-                        OutputEnd { offset: 0, bytes },
-                        Some(excerpt.damage.unwrap_or_else(|| error.to_string())),
-                    )
+                    let damage = excerpt.damage.unwrap_or_else(|| error.to_string());
+                    (OutputEnd { offset: 0, bytes: excerpt.text.into_bytes() }, Some(damage))
                 }
                 Err(error) => return Err(error),
             },
@@ -83,11 +80,11 @@ impl Output {
         };
         let exit = document.get_document("exit").ok().filter(|_| !matches!(of, Of::Running(_)));
         let times = exit.and_then(|exit| Times::read(exit, stream));
-        let output = Self { times, ..Self::of(&id.to_string(), stream, end, damage, live) };
-        Ok(match of {
-            Of::Earlier(attempt) => Self { attempt: format!("?.attempt={attempt}"), ..output },
-            _ => output,
-        })
+        let attempt = match of {
+            Of::Earlier(attempt) => format!("?.attempt={attempt}"),
+            Of::Running(_) | Of::Task => String::new(),
+        };
+        Ok(Self { attempt, times, ..Self::of(&id.to_string(), stream, end, damage, live) })
     }
 
     /// What is shown of the end of a stream.

@@ -18,8 +18,8 @@ fn shown(task: &Document, stdout: &str) -> String {
     let queue =
         QueueLink { id: Some(QUEUE.into()), name: "q<1>".into(), there: true, ..QueueLink::default() };
     let now = DateTime::from_millis(1_795_163_167_344);
-    let look = view((ID, task), &queue, None, now, Known::default());
-    let live = status(task).is_some_and(|status| !status.has_ended());
+    let look = view((ID, task), &queue, None, now, Known::default()).unwrap();
+    let live = Status::stored(task).is_some_and(|status| !status.has_ended());
     page(ID, task, queue, look, (outputs(stdout, live), &Choice::of(task, &[], None).unwrap()))
         .render()
         .unwrap()
@@ -123,8 +123,8 @@ fn every_part_is_on_the_page_under_its_id() {
     let task = doc! { "status": 0, "ctime": DateTime::from_millis(0), "cancel": { "reason": "<x>" } };
     let html = shown(&task, "");
     let now = DateTime::from_millis(1000);
-    let look = view((ID, &task), &QueueLink::default(), None, now, Known::default());
-    assert_on_page(&look.parts().unwrap(), &html);
+    let look = view((ID, &task), &QueueLink::default(), None, now, Known::default()).unwrap();
+    assert_on_page(&look.parts, &html);
 }
 
 #[test]

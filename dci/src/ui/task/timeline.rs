@@ -2,16 +2,15 @@
 //! they are, and a table.
 
 use askama::Template;
-use askama::filters::HtmlSafe;
 use bson::{Bson, DateTime, Document};
 use disbatch_core::model::{STEPS, Status};
 use disbatch_core::output::StreamName;
 use disbatch_core::task::Submission;
 
 use super::attempts::has_failed;
-use super::life::{exit, status};
+use super::life::exit;
 use crate::ui::parts::{When, cut, precise, time_of};
-use crate::ui::{self, StatusView, integer, plain};
+use crate::ui::{self, StatusView, plain};
 
 /// How wide pictures are, in units of their own.
 const WIDTH: i64 = 1000;
@@ -30,8 +29,6 @@ pub struct Timeline {
     /// When the last attempt ended, or else began; nothing of a task that has failed.
     then: When,
 }
-
-impl HtmlSafe for Timeline {}
 
 /// A state in the picture.
 #[derive(Debug, Clone, PartialEq)]
@@ -57,15 +54,14 @@ struct Step {
 /// A change, before it is known how long it lasted.
 struct Change<'a> {
     at: Option<i64>,
-    code: Option<i64>,
+    status: Option<Status>,
     entry: Option<&'a Document>,
 }
 
 impl Timeline {
     pub fn of(task: &Document, now: DateTime) -> Self {
         let changes = changes(task);
-        let has_ended =
-            changes.last().and_then(|last| last.code).map(Status::from_code).is_some_and(Status::has_ended);
+        let has_ended = changes.last().and_then(|last| last.status).is_some_and(Status::has_ended);
         let end = (!has_ended).then_some(now.timestamp_millis());
         let mut lasted: Vec<Option<i64>> = Vec::new();
         for (place, change) in changes.iter().enumerate() {
@@ -77,11 +73,12 @@ impl Timeline {
         let pairs: Vec<(&Change<'_>, Option<i64>)> = changes.iter().zip(lasted).collect();
         let mut steps: Vec<Step> = pairs.iter().map(|(change, lasted)| step(change, *lasted, task)).collect();
         // Of the status that it has now, the task tells more.
-        let is_now = changes.last().is_some_and(|last| last.code.is_some() && last.code == code(task));
-        if let Some(last) = steps.last_mut().filter(|_| is_now) {
+        let current = Status::stored(task);
+        let is_current = current.is_some() && changes.last().is_some_and(|last| last.status == current);
+        if let Some(last) = steps.last_mut().filter(|_| is_current) {
             last.status = Some(StatusView::of(task));
         }
-        let began = changes.iter().rposition(|change| change.code == Some(Status::Running.code()));
+        let began = changes.iter().rposition(|change| change.status == Some(Status::Running));
         // Of one that has failed, the box on top leads there.
         let then = began.filter(|_| !has_failed(task));
         let then = then.and_then(|began| steps.get(began + 1).or(steps.get(began)));
@@ -93,31 +90,27 @@ impl Timeline {
 /// From its birth on, the oldest first.
 fn changes(task: &Document) -> Vec<Change<'_>> {
     let history = task.get_array("history").map(Vec::as_slice).unwrap_or_default();
-    let entry = |entry| Change { at: millis(entry, "at"), code: code(entry), entry: Some(entry) };
+    let entry = |entry| Change { at: millis(entry, "at"), status: Status::stored(entry), entry: Some(entry) };
     let mut changes: Vec<Change<'_>> = history.iter().filter_map(Bson::as_document).map(entry).collect();
     let has_history = !changes.is_empty();
     let submission = Submission::of(task);
     if let Some(Submission { at, status }) = submission {
         let at = Some(at.timestamp_millis());
-        changes.insert(0, Change { at, code: Some(status.code()), entry: None });
+        changes.insert(0, Change { at, status: Some(status), entry: None });
     }
-    let now = code(task).map(Status::from_code);
+    let now = Status::stored(task);
     let has_more = now.is_some() && now != submission.map(|submission| submission.status);
     if !has_history
         && has_more
-        && let (Some(at), Some(code)) = (millis(task, "mtime"), code(task))
+        && let Some(at) = millis(task, "mtime")
     {
-        changes.push(Change { at: Some(at), code: Some(code), entry: None });
+        changes.push(Change { at: Some(at), status: now, entry: None });
     }
     changes
 }
 
 fn millis(document: &Document, field: &str) -> Option<i64> {
     time_of(document.get(field)).map(DateTime::timestamp_millis)
-}
-
-fn code(document: &Document) -> Option<i64> {
-    integer(document, "status")
 }
 
 fn step(change: &Change<'_>, lasted: Option<i64>, task: &Document) -> Step {
@@ -128,8 +121,8 @@ fn step(change: &Change<'_>, lasted: Option<i64>, task: &Document) -> Step {
             Some(entry) => When::exact(entry.get("at")),
             None => When::exact(change.at.map(|at| Bson::DateTime(DateTime::from_millis(at))).as_ref()),
         },
-        status: match (change.code, change.entry) {
-            (Some(code), _) => Some(StatusView::from_code(code)),
+        status: match (change.status, change.entry) {
+            (Some(status), _) => Some(StatusView::from_code(status.code())),
             (None, Some(entry)) => Some(StatusView::of(entry)),
             (None, None) => None,
         },
@@ -142,9 +135,8 @@ fn step(change: &Change<'_>, lasted: Option<i64>, task: &Document) -> Step {
 
 /// The states side by side. Short ones are wider than their share, so that they can be seen.
 fn stretches(pairs: &[(&Change<'_>, Option<i64>)]) -> Vec<Stretch> {
-    let status = |change: &Change<'_>| change.code.map(Status::from_code);
     let all: Vec<(Option<Status>, i64)> =
-        pairs.iter().filter_map(|(change, lasted)| Some((status(change), (*lasted)?))).collect();
+        pairs.iter().filter_map(|(change, lasted)| Some((change.status, (*lasted)?))).collect();
     let total: i128 = all.iter().map(|(_, lasted)| i128::from(*lasted)).sum();
     let count = i128::try_from(all.len()).unwrap_or(i128::MAX);
     let free = (i128::from(WIDTH) - count * i128::from(LEAST)).max(0);
@@ -163,16 +155,16 @@ fn stretches(pairs: &[(&Change<'_>, Option<i64>)]) -> Vec<Stretch> {
 
 /// How long it was in each state altogether.
 fn words(pairs: &[(&Change<'_>, Option<i64>)]) -> String {
-    let mut sums: Vec<(i64, i64)> = Vec::new();
+    let mut sums: Vec<(Status, i64)> = Vec::new();
     for (change, lasted) in pairs {
-        let (Some(code), Some(lasted)) = (change.code, *lasted) else { continue };
-        match sums.iter_mut().find(|(known, _)| *known == code) {
+        let (Some(status), Some(lasted)) = (change.status, *lasted) else { continue };
+        match sums.iter_mut().find(|(known, _)| *known == status) {
             Some((_, sum)) => *sum = sum.saturating_add(lasted),
-            None => sums.push((code, lasted)),
+            None => sums.push((status, lasted)),
         }
     }
-    let of = |(code, lasted): &(i64, i64)| {
-        let verb = match Status::from_code(*code) {
+    let of = |(status, lasted): &(Status, i64)| {
+        let verb = match *status {
             Status::Queued => "waited",
             Status::Deferred => "waited for its time for",
             Status::Claimed => "started for",
@@ -197,8 +189,6 @@ pub struct Steps {
     words: String,
 }
 
-impl HtmlSafe for Steps {}
-
 #[derive(Debug, Clone, PartialEq)]
 struct Row {
     number: usize,
@@ -222,16 +212,16 @@ impl Steps {
             task.get_array(STEPS).into_iter().flatten().filter_map(Bson::as_document).collect();
         let count = i64::try_from(steps.len()).unwrap_or(i64::MAX).max(1);
         let edge = |index: usize| i64::try_from(index).unwrap_or(i64::MAX).saturating_mul(WIDTH) / count;
-        let is_over = status(task).is_some_and(Status::has_ended);
+        let is_over = Status::stored(task).is_some_and(Status::has_ended);
         let row = |(index, step): (usize, &&Document)| Row {
             number: index + 1,
             left: edge(index),
             width: edge(index + 1) - edge(index),
-            tone: tone(status(step)),
+            tone: tone(Status::stored(step)),
             name: plain(step.get("name")),
             plugin: plain(step.get("plugin")),
             params: params(step),
-            status: match status(step) {
+            status: match Status::stored(step) {
                 Some(Status::Queued) if is_over => StatusView { word: "not run", ..StatusView::of(step) },
                 _ => StatusView::of(step),
             },
@@ -271,7 +261,7 @@ fn params(step: &Document) -> String {
 }
 
 fn lasted(step: &Document, now: DateTime) -> String {
-    let runs = status(step) == Some(Status::Running);
+    let runs = Status::stored(step) == Some(Status::Running);
     match (millis(step, "started"), millis(step, "ended").or(runs.then_some(now.timestamp_millis()))) {
         (Some(from), Some(until)) => precise(until.saturating_sub(from)),
         _ => String::new(), // It has not begun, or nobody knows when it ended.
@@ -291,8 +281,8 @@ fn steps_in_words(steps: &[&Document]) -> String {
     if steps.is_empty() {
         return String::new();
     }
-    let succeeded = steps.iter().filter(|step| status(step) == Some(Status::Succeeded)).count();
-    let other = steps.iter().find_map(|step| match status(step) {
+    let succeeded = steps.iter().filter(|step| Status::stored(step) == Some(Status::Succeeded)).count();
+    let other = steps.iter().find_map(|step| match Status::stored(step) {
         None | Some(Status::Succeeded | Status::Queued) => None,
         Some(Status::Running) => Some(format!("; {} is running", plain(step.get("name")))),
         Some(status) => Some(format!("; {}: {}", plain(step.get("name")), ui::word(status))),

@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::search::tags_of;
 use super::statuses::words;
 use crate::ui::parts::{self, When, cut, precise_seconds};
-use crate::ui::{StatusView, integer, names, plain, text};
+use crate::ui::{StatusView, in_document, integer, names, plain, text};
 
 /// Params and results are shown up to so many characters.
 const EXCERPT: usize = 160;
@@ -250,10 +250,6 @@ fn queue(value: Option<&Bson>, names: &HashMap<ObjectId, String>) -> Cell {
         }
         other => Cell::Queue(None, plain(other)),
     }
-}
-
-fn in_document<'a>(task: &'a Document, field: &str, name: &str) -> Option<&'a Bson> {
-    task.get_document(field).ok()?.get(name)
 }
 
 fn exit(task: &Document) -> String {

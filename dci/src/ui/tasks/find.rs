@@ -5,7 +5,6 @@
 //! contain: only so many tasks are looked at for that, and whoever wants to know more goes on behind them.
 
 use std::collections::{BTreeSet, HashMap};
-use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{DateTime, Document, doc};
@@ -21,6 +20,7 @@ use tokio::time::Instant;
 
 use super::columns::{Column, Row, params};
 use super::search::{Search, is_usual};
+use crate::api::find_tasks::{AT_ONCE, LOOKED_AT, MOST_QUEUES, PATIENCE};
 use crate::counts;
 use crate::error::HttpError;
 use crate::params::Params;
@@ -28,9 +28,6 @@ use crate::query::{Listing, Refusal};
 use crate::ui::names::{Titles, names};
 use crate::ui::plain;
 use crate::values::TAG_NAMES;
-
-/// The most queues that are asked for tasks of a status.
-const MOST_QUEUES: usize = 200;
 
 #[derive(Debug, Default)]
 pub struct ResultPage {
@@ -261,15 +258,6 @@ fn statuses_are_numbers(params: &Params) -> bool {
     }
 }
 
-/// At most so many tasks are looked at for what their params contain.
-const LOOKED_AT: usize = 5_000;
-
-/// So many of them are read at once.
-const AT_ONCE: usize = 500;
-
-/// Looking at them takes about so long at most.
-const PATIENCE: Duration = Duration::from_secs(2);
-
 /// What comes of looking at one task after the other for what params contain: no index knows.
 struct Look<'a> {
     plan: &'a Plan,
@@ -282,23 +270,18 @@ impl Plan {
     /// Looks at so many tasks for what their params contain.
     async fn look(&self, store: &Store) -> Result<ResultPage, HttpError> {
         let mut look = Look { plan: self, began: Instant::now(), rows: Vec::new(), looked_at: 0 };
-        let next = match &self.page {
+        let (next, is_first) = match &self.page {
             Some(page) => {
-                self.look_in_order(store, &mut look, page).await?.map(|id| ("after", id.to_string()))
+                let next = self.look_in_order(store, &mut look, page).await?;
+                (next.map(|id| ("after", id.to_string())), page.position == Position::First)
             }
-            None => self.look_along(store, &mut look).await?.map(|skip| ("skip", skip.to_string())),
+            None => {
+                let next = self.look_along(store, &mut look).await?;
+                (next.map(|skip| ("skip", skip.to_string())), self.query.skip == 0)
+            }
         };
-        let is_first = match &self.page {
-            Some(page) => page.position == Position::First,
-            None => self.query.skip == 0,
-        };
-        Ok(ResultPage {
-            rows: look.rows,
-            next,
-            is_first,
-            looked_at: Some(look.looked_at),
-            ..ResultPage::default()
-        })
+        let looked_at = Some(look.looked_at);
+        Ok(ResultPage { rows: look.rows, next, is_first, looked_at, ..ResultPage::default() })
     }
 
     /// Returns behind which task to go on.

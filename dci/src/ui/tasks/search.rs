@@ -256,14 +256,12 @@ pub fn tags_of(task: &Document) -> Vec<(String, String)> {
     stored(task.get(TAGS)).into_iter().map(link).collect()
 }
 
-pub fn address(path: &str, pairs: impl IntoIterator<Item = (String, String)>) -> String {
-    let pairs = pairs.into_iter().map(|(name, value)| format!("{}={}", encoded(&name), encoded(&value)));
+pub fn address(path: &str, pairs: impl IntoIterator<Item = (impl AsRef<str>, impl AsRef<str>)>) -> String {
+    let pairs = pairs.into_iter();
+    let pairs = pairs.map(|(name, value)| format!("{}={}", encoded(name.as_ref()), encoded(value.as_ref())));
     let query: Vec<String> = pairs.collect();
     if query.is_empty() { path.to_owned() } else { format!("{path}?{}", query.join("&")) }
 }
-
-/// A day in milliseconds.
-const DAY: i64 = 86_400_000;
 
 /// The words, and what people read.
 const WORDS: [(&str, &str); 4] =
@@ -279,13 +277,8 @@ pub struct Asked {
     pub until: String,
 }
 
-/// A choice, and the address with it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CreatedChoice {
-    pub title: &'static str,
-    pub address: String,
-    pub is_on: bool,
-}
+/// A choice, the address with it, and whether it is made.
+pub type CreatedChoice = (&'static str, String, bool);
 
 impl Asked {
     /// As the parameters of a request have it. Times are more than a word.
@@ -314,7 +307,8 @@ impl Asked {
         let any = [("", "any time")];
         let choice = |(word, title): (&'static str, &'static str)| {
             let asked = Self::word(word);
-            CreatedChoice { title, is_on: *self == asked, address: address(asked) }
+            let is_on = *self == asked;
+            (title, address(asked), is_on)
         };
         any.into_iter().chain(WORDS).map(choice).collect()
     }
@@ -340,13 +334,13 @@ impl Asked {
         let given =
             |name, value: &String| time(name, value).and_then(utc).unwrap_or_else(|| value.clone().into());
         let values = match self.word.as_str() {
-            "hour" => between(before(now, DAY / 24), None),
+            "hour" => between(now.saturating_add_millis(-zone::DAY / 24), None),
             "today" => between(midnight(now), None),
             "yesterday" => {
                 let today = midnight(now);
-                between(midnight(before(today, DAY / 2)), Some(today))
+                between(midnight(today.saturating_add_millis(-zone::DAY / 2)), Some(today))
             }
-            "week" => between(before(now, 7 * DAY), None),
+            "week" => between(now.saturating_add_millis(-7 * zone::DAY), None),
             _ => [given(CREATED[0], &self.since), given(CREATED[1], &self.until)],
         };
         for (name, value) in CREATED.into_iter().zip(values) {
@@ -373,10 +367,6 @@ impl Asked {
             (None, since, until) => format!("created {} to {}", plain_time(since), plain_time(until)),
         }
     }
-}
-
-fn before(at: DateTime, millis: i64) -> DateTime {
-    DateTime::from_millis(at.timestamp_millis().saturating_sub(millis))
 }
 
 /// The beginning of a day in the zone of the reader.

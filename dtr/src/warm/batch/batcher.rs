@@ -53,23 +53,11 @@ pub(super) struct Lane {
     pub(super) end: Option<(Reason, Instant)>,
 }
 
-enum Event {
-    Order(Order),
-    ToldToEnd,
-    Kill,
-    TellGuard,
-    Ready(Option<Ready>),
-    Report(Option<Report>),
-    Idle(bool),
-    Hear,
-    Look,
-}
-
 impl Batcher {
     /// Both sides. Processes are started by `guards`.
     pub fn new(guards: Guards) -> (Batches, Self) {
         let (sender, orders) = mpsc::unbounded_channel();
-        let batches = Batches { orders: sender, marks: Mutex::default() };
+        let batches = Batches { orders: sender, seen: Mutex::default() };
         let batcher = Self {
             orders,
             guards,
@@ -87,44 +75,7 @@ impl Batcher {
     pub async fn drive(&mut self, lifecycle: &Lifecycle) -> Infallible {
         loop {
             self.give(lifecycle).await;
-            match self.next(lifecycle).await {
-                Event::Order(order) => {
-                    self.note(order);
-                    while let Ok(order) = self.orders.try_recv() {
-                        self.note(order);
-                    }
-                    self.grant();
-                }
-                Event::ToldToEnd => self.end_all(),
-                Event::Kill => self.kill(),
-                Event::TellGuard => {
-                    if let Some(Running { process, .. }) = &mut self.running
-                        && let Some(until) = process.leash.tell_kept_back()
-                    {
-                        process.guard.tell(ToGuard::Until(until));
-                    }
-                }
-                Event::Ready(ready) => {
-                    self.deal_with(ready);
-                    consume_budget().await;
-                }
-                Event::Report(Some(Report::Exited(exit))) => self.bury(exit, true),
-                Event::Report(None) => {
-                    if let Some(running) = &self.running {
-                        Box::pin(running.process.guard.clear_up()).await;
-                    }
-                    self.bury(Exit::unknown(), false);
-                }
-                Event::Report(Some(Report::Pid(_) | Report::Error(_) | Report::NotDirect)) => {}
-                Event::Idle(has_ended) => {
-                    if has_ended {
-                        tracing::debug!("the warm plugin has ended");
-                        self.running = None;
-                    }
-                }
-                Event::Hear => self.hear_all(),
-                Event::Look => {}
-            }
+            self.deal_with_next(lifecycle).await;
         }
     }
 
@@ -135,52 +86,71 @@ impl Batcher {
         }
     }
 
-    async fn next(&mut self, lifecycle: &Lifecycle) -> Event {
-        let (due, kill_at) = (self.due, self.kill_at());
-        let look = until(due);
+    /// Waits for what comes first, and deals with that.
+    async fn deal_with_next(&mut self, lifecycle: &Lifecycle) {
+        let (look, kill) = (until(self.due), until(self.kill_at()));
         let Self { orders, running, lanes, unheard, is_told_to_end, .. } = self;
-        let has_tasks = !lanes.is_empty();
-        let order = async {
-            match orders.recv().await {
-                Some(order) => order,
-                None => std::future::pending().await,
-            }
-        };
-        let Some(running) = running else {
-            return tokio::select! {
-                biased;
-                order = order => Event::Order(order),
-                () = look => Event::Look,
+        if lanes.is_empty() || running.is_none() {
+            let idle = async {
+                match running {
+                    Some(running) => running.process.idle().await,
+                    None => std::future::pending().await,
+                }
             };
-        };
-        if !has_tasks {
             return tokio::select! {
                 biased;
-                order = order => Event::Order(order),
-                () = look => Event::Look,
-                has_ended = running.process.idle() => Event::Idle(has_ended),
+                Some(order) = orders.recv() => self.obey(order),
+                () = look => {}
+                has_ended = idle => {
+                    if has_ended {
+                        tracing::debug!("the warm plugin has ended");
+                        self.running = None;
+                    }
+                }
             };
         }
+        let Some(running) = running else { return };
         let is_overheard = unheard.is_too_much();
         let heard_at = running.heard_at.filter(|_| !is_overheard);
         let is_listened_to = !is_overheard && heard_at.is_none();
         let tell_in = running.process.leash.must_tell_in(boot_time());
-        let kill = until(kill_at);
-        let hear = until(heard_at);
         let Process { pipes, guard, .. } = &mut running.process;
         tokio::select! {
             biased;
-            order = order => Event::Order(order),
-            () = lifecycle.ending(), if !*is_told_to_end => Event::ToldToEnd,
-            () = kill => Event::Kill,
-            () = sleep(tell_in.unwrap_or_default()), if tell_in.is_some() => Event::TellGuard,
-            ready = pipes.ready(is_listened_to, None), if !running.has_closed_all => Event::Ready(ready),
-            () = unheard.fewer.notified(), if is_overheard => Event::Look,
-            () = hear => Event::Hear,
+            Some(order) = orders.recv() => self.obey(order),
+            () = lifecycle.ending(), if !*is_told_to_end => self.end_all(),
+            () = kill => self.kill(),
+            () = sleep(tell_in.unwrap_or_default()), if tell_in.is_some() => {
+                if let Some(until) = running.process.leash.tell_kept_back() {
+                    running.process.guard.tell(ToGuard::Until(until));
+                }
+            }
+            ready = pipes.ready(is_listened_to, None), if !running.has_closed_all => {
+                self.deal_with(ready);
+                consume_budget().await;
+            }
+            () = unheard.fewer.notified(), if is_overheard => {}
+            () = until(heard_at) => self.hear_all(),
             // Also when output has used up what a task of the runtime may do at a time.
-            report = tokio::task::unconstrained(guard.report()) => Event::Report(report),
-            () = look => Event::Look,
+            report = tokio::task::unconstrained(guard.report()) => match report {
+                Some(Report::Exited(exit)) => self.bury(exit, true),
+                Some(Report::Pid(_) | Report::Error(_) | Report::NotDirect) => {}
+                None => {
+                    Box::pin(running.process.guard.clear_up()).await;
+                    self.bury(Exit::unknown(), false);
+                }
+            },
+            () = look => {}
         }
+    }
+
+    /// Takes this order, and all that have come since.
+    fn obey(&mut self, order: Order) {
+        self.note(order);
+        while let Ok(order) = self.orders.try_recv() {
+            self.note(order);
+        }
+        self.grant();
     }
 
     fn note(&mut self, order: Order) {
@@ -290,7 +260,7 @@ impl Batcher {
         let Some(running) = &mut self.running else { return };
         running.heard_at = None;
         let mut bytes = Vec::new();
-        running.process.pipes.take_from(Ready::Control, |read| bytes.extend_from_slice(read));
+        running.process.pipes.take_from(Ready::Control, false, |read| bytes.extend_from_slice(read));
         self.hear(&bytes);
     }
 
@@ -337,7 +307,7 @@ impl Batcher {
     fn bury(&mut self, exit: Exit, guarded: bool) {
         let mut last = Vec::new();
         if let Some(running) = &mut self.running {
-            running.process.pipes.take_all_from(Ready::Control, |read| last.extend_from_slice(read));
+            running.process.pipes.take_from(Ready::Control, true, |read| last.extend_from_slice(read));
             running.take_stray(Ready::Stderr, true);
         }
         self.hear(&last);

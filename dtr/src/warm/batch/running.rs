@@ -91,17 +91,14 @@ impl Running {
     /// Reads what belongs to no task. The end of standard error is kept. `all`: until nothing is left.
     pub(super) fn take_stray(&mut self, ready: Ready, all: bool) {
         let (errors, mut read) = (&mut self.errors, 0);
-        let mut take = |bytes: &[u8]| {
+        let take = |bytes: &[u8]| {
             read += bytes.len() as u64;
             if matches!(ready, Ready::Stderr) {
                 errors.extend_from_slice(&bytes[bytes.len().saturating_sub(LAST_WORDS)..]);
                 errors.drain(..errors.len().saturating_sub(LAST_WORDS));
             }
         };
-        match all {
-            true => self.process.pipes.take_all_from(ready, &mut take),
-            false => self.process.pipes.take_from(ready, &mut take),
-        }
+        self.process.pipes.take_from(ready, all, take);
         self.process.pipes.stray += read;
         self.process.tell_of_stray();
     }

@@ -28,7 +28,7 @@ async fn without_a_right_to_keys_the_index_of_an_earlier_release_does() -> anyho
     let den = connected(secured.database_as("disbatchd", "d").await?);
     let web = connected(secured.database_as("disbatch_web", "w").await?);
     let queue = new_queue_id();
-    web.create_queue(queue, "q".into(), "P".into()).await?;
+    web.insert_queue(doc! { "_id": queue, "name": "q", "plugin": "P" }).await?;
     let options = TaskOptions { unique: Some("k".to_owned()), ..TaskOptions::default() };
     let submit = async || web.submit_tasks(queue, vec![doc! { "a": 1 }], &options).await;
     let refused = submit().await;

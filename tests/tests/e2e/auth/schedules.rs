@@ -28,7 +28,7 @@ async fn schedules_are_made_fired_and_read_by_those_who_have_to() -> anyhow::Res
     let runner = connected(secured.database_as("task_runner", "t").await?);
     den.ensure_indexes().await?;
     let queue = new_queue_id();
-    web.create_queue(queue, "q".into(), "P".into()).await?;
+    web.insert_queue(doc! { "_id": queue, "name": "q", "plugin": "P" }).await?;
     web.set_calendar(&Calendar::read(&doc! { "name": "holidays" })?).await?;
     let settings = Settings {
         name: "s".to_owned(),

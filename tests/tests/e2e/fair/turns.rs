@@ -9,7 +9,7 @@ use disbatch_core::task::{Ahead, RunWrite};
 use disbatch_tests::eventually;
 
 use super::{Scene, groups, run, tasks};
-use crate::claims::{claimant, run_of, start, success};
+use crate::claims::{claimant, start, success};
 
 /// A user has submitted twenty documents before ninety-nine others come: with four places, nobody waits for them.
 async fn many_users(scene: &Scene) -> anyhow::Result<BTreeSet<String>> {
@@ -134,7 +134,7 @@ async fn what_is_tried_again_goes_first_in_its_group() -> anyhow::Result<()> {
     for written in store.write_runs(&[RunWrite::Start(start(&claims[0], &store, 1))]).await? {
         written?;
     }
-    store.retry_later(&run_of(&claims[0]), &success("no\n"), Duration::ZERO).await?;
+    store.retry_later(&claims[0].run(), &success("no\n"), Duration::ZERO).await?;
     eventually("the task to be due", || async { Ok((store.sweep_tasks().await?.due == 1).then_some(())) })
         .await?;
     let stored = scene.world.task(poor).await?;

@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use serde_json::json;
 
 use super::text;
-use crate::claims::{claimant, queue, run_of, start};
+use crate::claims::{claimant, queue, start};
 
 /// Says what `params.say` has on the control channel, and prints `params.print`.
 const SAYS: Script<'_> = Script {
@@ -45,7 +45,7 @@ async fn what_comes_late_does_not_replace_what_was_saved_since() -> anyhow::Resu
     let task = world.submit(id, vec![doc! {}]).await?[0];
     let queue = queue(&world, id).await?;
     let claims = store.claim_tasks(&queue, &claimant("n1"), &[0], &mut Ahead::default()).await?.claims;
-    let run = run_of(&claims[0]);
+    let run = claims[0].run();
     let saved = async || anyhow::Ok(text(&world.task(task).await?, "storage").to_owned());
     let begin = RunWrite::Start(start(&claims[0], &store, 1));
     assert_eq!(write(&store, begin.clone()).await?, Written::Started);

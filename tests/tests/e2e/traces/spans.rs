@@ -271,7 +271,7 @@ async fn what_nobody_wants_to_see_is_not_sent_and_what_has_died_is_once() -> any
     // A runner that is killed before it has begun its task does not lose it: that is given back.
     let pid = async |task: TaskId| -> anyhow::Result<Pid> {
         eventually("its plugin to begin", || async {
-            Ok((world.store().assemble_live(task, 1).await?.0 == b"begun\n").then_some(()))
+            Ok((world.live(task, 1).await?.0 == b"begun\n").then_some(()))
         })
         .await?;
         let pid = world.task(task).await?.get("pid").and_then(whole_number).context("no pid")?;

@@ -16,7 +16,7 @@ use disbatch_tests::{World, eventually};
 use futures::TryStreamExt;
 
 use super::{external, note, pieces, until_no_pieces};
-use crate::claims::{LEASE, claimant, enlarge, queue, run_of, start, success};
+use crate::claims::{LEASE, claimant, enlarge, queue, start, success};
 use crate::detour::Held;
 
 /// How long a service may be silent.
@@ -65,7 +65,7 @@ impl Scene {
         let claim = batch.claims.first().context("nothing waits")?;
         match self.store.start_task(&start(claim, &self.store, 1)).await? {
             Started::Running(_, run) => {
-                assert_eq!(run, run_of(claim));
+                assert_eq!(run, claim.run());
                 Ok(run)
             }
             Started::NotClaimed => bail!("it is not claimed"),
