@@ -20,6 +20,8 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 DEMO_DATA := .disbatch/demo
 # That of a version manager is a shell script, which takes longer than most plugins of the tests.
 REAL_PYTHON := PATH="$$(dirname "$$(python3 -c 'import sys; print(sys.executable)')"):$$PATH"
+# Tests wait for seconds more often than they compute.
+TESTS_AT_ONCE := NEXTEST_TEST_THREADS=$${NEXTEST_TEST_THREADS:-$$(($$(nproc) + 2))}
 
 .DEFAULT_GOAL := help
 .PHONY: help prepare prepare-browser prepare-clients release dist check-packages mdbook docs demo test screenshots faults lint fmt-check clippy deny advisories bench fuzz fuzz-targets fmt clean-data
@@ -68,7 +70,7 @@ test: prepare-browser prepare-clients ## Make the docs, and run all tests agains
 	$(BUILD_TESTS)
 	@cargo nextest --version >/dev/null 2>&1 || $(INSTALL_NEXTEST)
 	@$(MAKE) --no-print-directory docs
-	$(REAL_PYTHON) DISBATCH_REQUIRE_DOCS=1 target/debug/disbatch-mongod run -- cargo nextest run $(ALL) $(ARGS)
+	$(REAL_PYTHON) DISBATCH_REQUIRE_DOCS=1 $(TESTS_AT_ONCE) target/debug/disbatch-mongod run -- cargo nextest run $(ALL) $(ARGS)
 
 screenshots: prepare-browser ## Make pictures of all pages, into docs/images (ARGS=--help)
 	$(BUILD_TESTS)

@@ -147,6 +147,24 @@ impl ApiError {
             (None, _) => self.to_string(),
         }
     }
+
+    /// What is wrong in the DCI's words, and what to do about it.
+    pub fn with_advice(&self) -> String {
+        let reason = self.reason();
+        match self.status() {
+            Some(StatusCode::NOT_FOUND) if reason.starts_with("nothing is at") => {
+                format!("{reason}: the DCI is older than this command")
+            }
+            // Neither a password nor a server that is away is the matter.
+            Some(_) if self.is_about_tasks() => reason,
+            // The error itself says what to do.
+            Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS) => {
+                self.to_string()
+            }
+            Some(status) if status.is_client_error() => reason,
+            _ => self.to_string(), // The address is what matters.
+        }
+    }
 }
 
 impl Client {
@@ -205,7 +223,7 @@ impl Client {
         Ok(self.ask("getting", Method::GET, path, range).await?.1)
     }
 
-    pub async fn post(&self, path: &str, body: &Value) -> Result<Value, ApiError> {
+    pub async fn post(&self, path: &str, body: &impl Serialize) -> Result<Value, ApiError> {
         self.send("posting", Method::POST, path, |request| request.json(body)).await
     }
 
@@ -219,7 +237,7 @@ impl Client {
         self.send("posting", Method::POST, path, |request| request.form(fields)).await
     }
 
-    pub async fn put(&self, path: &str, body: &Value) -> Result<Value, ApiError> {
+    pub async fn put(&self, path: &str, body: &impl Serialize) -> Result<Value, ApiError> {
         self.send("putting", Method::PUT, path, |request| request.json(body)).await
     }
 
@@ -363,9 +381,10 @@ pub fn query<'a>(pairs: impl IntoIterator<Item = (&'a str, Option<String>)>) -> 
     if given.is_empty() { String::new() } else { format!("?{}", given.join("&")) }
 }
 
-/// A path with what is given of a search.
-pub fn address(path: &str, search: &impl Serialize) -> serde_json::Result<String> {
-    let given = fields(search)?;
+/// A path with what is given of a search, and of how much may be found.
+pub fn address(path: &str, search: &impl Serialize, limit: Option<i64>) -> serde_json::Result<String> {
+    let mut given = fields(search)?;
+    given.extend(limit.map(|limit| (".limit".to_owned(), limit.into())));
     let pairs = given.iter().map(|(name, value)| (name.as_str(), Some(output::plain(Some(value)))));
     Ok(format!("{path}{}", query(pairs)))
 }
@@ -421,15 +440,29 @@ mod tests {
         assert_eq!(of("<html>"), "");
     }
 
+    fn refused(status: u16, body: &str) -> ApiError {
+        let (status, shown) = (StatusCode::from_u16(status).unwrap(), CredentialKind::Nothing);
+        ApiError::Refused { action: "getting", url: "http://h/x".into(), status, body: body.into(), shown }
+    }
+
     #[test]
     fn errors_read_as_those_of_the_perl_client() {
-        let refused = ApiError::Refused {
-            action: "posting",
-            url: "http://h/queues".into(),
-            status: StatusCode::BAD_REQUEST,
-            body: "{\"error\":\"x\"}".into(),
-            shown: CredentialKind::Nothing,
-        };
-        assert_eq!(refused.to_string(), "Error posting http://h/queues (400 Bad Request): {\"error\":\"x\"}");
+        let refused = refused(400, "{\"error\":\"x\"}");
+        assert_eq!(refused.to_string(), "Error getting http://h/x (400 Bad Request): {\"error\":\"x\"}");
+    }
+
+    #[test]
+    fn errors_say_what_to_do() {
+        for (error, text) in [
+            (refused(409, r#"{"error":"the task has ended"}"#), "the task has ended"),
+            (refused(400, r#"{"error":"unknown param","param":"a"}"#), "unknown param 'a'"),
+            (refused(404, r#"{"error":"nothing is at /x"}"#), "older than this command"),
+            (refused(401, "no"), "Give --token"),
+            (refused(403, r#"{"error":"this needs the role operator"}"#), "disbatch user grant"),
+            (refused(429, r#"{"error":"wait 3 s"}"#), "wait 3 s\"}\nPasswords"),
+            (refused(500, r#"{"error":"internal"}"#), "Error getting http://h/x (500"),
+        ] {
+            assert!(error.with_advice().contains(text), "{text}");
+        }
     }
 }

@@ -14,6 +14,7 @@ mod tasks;
 mod tenants;
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
@@ -22,11 +23,10 @@ use anyhow::Context;
 use clap_complete::generate;
 use serde_json::Value;
 
-use crate::api::{Answer, Client};
+use crate::api::{Answer, ApiError, Client};
 use crate::args::{self, Arguments, Command, ListingOptions, Shell, print_usage};
 use crate::become_local;
 use crate::output::{Table, document, plain, print};
-use life::advise;
 
 /// Does what the command line asks for, which consists of `words`.
 pub async fn run(arguments: Arguments, words: &[OsString]) -> anyhow::Result<ExitCode> {
@@ -44,7 +44,7 @@ pub async fn run(arguments: Arguments, words: &[OsString]) -> anyhow::Result<Exi
         Command::Plugin(_) | Command::Dev(_) | Command::Replay(_) => Err(become_local(words)),
         command => {
             let client = Client::new(&arguments.connection.with_file()?)?;
-            Box::pin(ask(&client, command, &arguments.listing)).await
+            Box::pin(ask(&client, command, &arguments.listing)).await.map_err(with_advice)
         }
     }
 }
@@ -87,6 +87,23 @@ async fn ask(client: &Client, command: Command, listing: &ListingOptions) -> any
     Ok(ExitCode::SUCCESS)
 }
 
+/// The error with what a DCI says in its own words, and with what to do about that.
+fn with_advice(error: anyhow::Error) -> anyhow::Error {
+    if !error.is::<ApiError>() {
+        return error;
+    }
+    let words = |cause: &(dyn Error + 'static)| match cause.downcast_ref::<ApiError>() {
+        Some(error) => error.with_advice(),
+        None => cause.to_string(),
+    };
+    anyhow::Error::msg(error.chain().map(words).collect::<Vec<_>>().join(": "))
+}
+
+/// An error in the words of the Perl client, which has these commands, too.
+fn in_perls_words(error: ApiError) -> anyhow::Error {
+    anyhow::Error::msg(error.to_string())
+}
+
 /// Prints the list at a path of the DCI.
 async fn print_list<T: Answer>(
     client: &Client,
@@ -94,7 +111,7 @@ async fn print_list<T: Answer>(
     table: &Table<T>,
     options: &ListingOptions,
 ) -> anyhow::Result<()> {
-    table.print(&client.get(path, None).await.map_err(advise)?, options)
+    table.print(&client.get(path, None).await?, options)
 }
 
 /// Prints the document at a path of the DCI; `as_text` makes it readable for people.
@@ -104,7 +121,7 @@ async fn print_document<T: Answer>(
     options: &ListingOptions,
     as_text: impl FnOnce(&T) -> String,
 ) -> anyhow::Result<()> {
-    print(&document(&client.get(path, None).await.map_err(advise)?, options, as_text)?)
+    print(&document(&client.get(path, None).await?, options, as_text)?)
 }
 
 /// The queue that a command is about.

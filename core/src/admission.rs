@@ -26,7 +26,7 @@ use disbatch_operation::operation;
 
 pub use follow::follow;
 pub use rules::{Action, Rule, Rules, Scope, Whose};
-pub use standing::{Left, Standing};
+pub use standing::Standing;
 
 use crate::lock;
 use crate::model::{QueueId, Status, Task};

@@ -19,6 +19,7 @@ use disbatch_values::words;
 pub use disbatch_wire::bulk::BulkAction as Action;
 use mongodb::options::ReturnDocument;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use crate::audit::{Actor, AuditEntry, Object, ObjectKind, Verb};
 use crate::model::{ArrayId, QueueId, TaskId};
@@ -44,31 +45,25 @@ pub enum Queues {
 }
 
 /// Which tasks. All that is given must be so. It is stored and shown as it is here.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[skip_serializing_none]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BulkFilter {
     /// Of which queue; `None`: of any, as `ids` says which.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<Queues>,
     /// With one of these statuses. Empty: any that the action applies to; a retry leaves out those that
     /// succeeded.
     #[serde(rename = "status", skip_serializing_if = "Vec::is_empty")]
     pub statuses: Vec<i64>,
     /// Not changed for so long.
-    #[serde(with = "seconds", skip_serializing_if = "Option::is_none")]
+    #[serde(with = "seconds")]
     pub older_than: Option<Duration>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ids: Option<Vec<TaskId>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub array: Option<ArrayId>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<ObjectId>,
     /// Given to this node.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     /// With all of these.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -77,40 +72,14 @@ pub struct BulkFilter {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub any_tags: Vec<String>,
     /// Made at this time or later.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub created_since: Option<DateTime>,
     /// Made before this time.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub created_until: Option<DateTime>,
-    /// Also archived ones, if the action is for these.
-    #[serde(skip_serializing_if = "Clone::clone")]
-    pub archive: bool,
+    /// Whether archived ones, too, if the action is for these: they are unless this is false.
+    pub archive: Option<bool>,
     /// Also those that have succeeded, of which a retry leaves alone whose status nobody asks for.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub succeeded: bool,
-}
-
-impl Default for BulkFilter {
-    /// Nothing is asked for: neither a queue nor ids.
-    fn default() -> Self {
-        Self {
-            queue: None,
-            statuses: Vec::new(),
-            older_than: None,
-            ids: None,
-            array: None,
-            schedule: None,
-            node: None,
-            group: None,
-            tenant: None,
-            tags: Vec::new(),
-            any_tags: Vec::new(),
-            created_since: None,
-            created_until: None,
-            archive: true,
-            succeeded: false,
-        }
-    }
 }
 
 /// A length of time as it is stored.

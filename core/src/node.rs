@@ -20,6 +20,7 @@ use crate::store::error::typed;
 use crate::store::{Altered, Store, StoreError, collect, count_of, integer, millis, put, with};
 use crate::task::archive::server_time_before;
 
+pub use disbatch_wire::nodes::NodeStats as Stats;
 pub use removal::{Death, Removed};
 pub use shares::Peer;
 
@@ -114,41 +115,27 @@ pub(crate) fn beats(node: &Document) -> Vec<(Holder, DateTime)> {
     told.filter_map(|(holder, at)| Some((Holder(holder.parse().ok()?), *at.as_datetime()?))).collect()
 }
 
-/// What the host of a node is like. What its system does not tell is unknown.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Stats {
-    /// The load average of one minute.
-    pub load: Option<f64>,
-    pub cpus: Option<u64>,
-    /// Its memory: bytes.
-    pub memory: Option<u64>,
-    /// How much of it could be given to new processes without swapping: bytes.
-    pub memory_available: Option<u64>,
+/// What the document of a node says of its host.
+pub fn stats_of(node: &Document) -> Stats {
+    let Ok(stats) = node.get_document("stats") else { return Stats::default() };
+    Stats {
+        load: stats.get("load").and_then(number),
+        cpus: count_of(stats, "cpus"),
+        memory: count_of(stats, "memory"),
+        memory_available: count_of(stats, "memory_available"),
+    }
 }
 
-impl Stats {
-    /// What the document of a node says.
-    pub fn of_node(node: &Document) -> Self {
-        let Ok(stats) = node.get_document("stats") else { return Self::default() };
-        Self {
-            load: stats.get("load").and_then(number),
-            cpus: count_of(stats, "cpus"),
-            memory: count_of(stats, "memory"),
-            memory_available: count_of(stats, "memory_available"),
-        }
+/// As a node has it in `stats`.
+fn stats_document(stats: &Stats) -> Document {
+    let mut document = Document::new();
+    put(&mut document, "load", stats.load);
+    let counts =
+        [("cpus", stats.cpus), ("memory", stats.memory), ("memory_available", stats.memory_available)];
+    for (name, count) in counts {
+        put(&mut document, name, count.map(integer));
     }
-
-    /// As a node has it in `stats`.
-    fn document(&self) -> Document {
-        let mut stats = Document::new();
-        put(&mut stats, "load", self.load);
-        let counts =
-            [("cpus", self.cpus), ("memory", self.memory), ("memory_available", self.memory_available)];
-        for (name, count) in counts {
-            put(&mut stats, name, count.map(integer));
-        }
-        stats
-    }
+    document
 }
 
 /// An update that removes these fields, too.
@@ -287,7 +274,7 @@ impl Store {
         if beat.holder.is_none() {
             unset.insert(HOLDERS, "");
         }
-        let stats = beat.stats.document();
+        let stats = stats_document(&beat.stats);
         put(&mut fields, "stats", (!stats.is_empty()).then_some(stats));
         // `seen` is the server's time: it decides, and `timestamp` is for people and Perl programs.
         let mut dates = doc! { "seen": true };
@@ -474,12 +461,12 @@ mod tests {
         let stats =
             Stats { load: Some(0.5), cpus: Some(2), memory: Some(1 << 33), memory_available: Some(0) };
         for stats in [stats, Stats { memory: None, load: None, ..stats }, Stats::default()] {
-            assert_eq!(Stats::of_node(&doc! { "stats": stats.document() }), stats);
+            assert_eq!(stats_of(&doc! { "stats": stats_document(&stats) }), stats);
         }
-        assert!(Stats::default().document().is_empty());
+        assert!(stats_document(&Stats::default()).is_empty());
         let odd = doc! { "stats": { "load": "high", "cpus": -1, "memory": 1.5 } };
-        assert_eq!(Stats::of_node(&odd), Stats::default());
-        assert_eq!(Stats::of_node(&doc! { "stats": 1 }), Stats::default());
+        assert_eq!(stats_of(&odd), Stats::default());
+        assert_eq!(stats_of(&doc! { "stats": 1 }), Stats::default());
     }
 
     #[test]

@@ -43,18 +43,15 @@ impl<K> Position<K> {
         matches!(self, Self::Before(_))
     }
 
-    /// Whether there is a next page and a previous one, as far as it is known: `more` rows may be left in the direction of reading.
-    pub const fn has_neighbours(&self, more: bool) -> (bool, bool) {
-        match self {
+    /// The page, from what was found in the direction of reading, which is one more than the limit if there is more.
+    pub fn page<T>(&self, limit: usize, mut rows: Vec<T>, key: impl Fn(&T) -> Option<K>) -> Page<T, K> {
+        let more = rows.len() > limit;
+        // Whether there is a next page and a previous one, as far as it is known.
+        let (has_next, has_previous) = match self {
             Self::First => (more, false),
             Self::After(_) => (more, true),
             Self::Before(_) => (true, more),
-        }
-    }
-
-    /// The page, from what was found in the direction of reading, which is one more than the limit if there is more.
-    pub fn page<T>(&self, limit: usize, mut rows: Vec<T>, key: impl Fn(&T) -> Option<K>) -> Page<T, K> {
-        let (has_next, has_previous) = self.has_neighbours(rows.len() > limit);
+        };
         rows.truncate(limit);
         if self.is_backwards() {
             rows.reverse();
@@ -62,5 +59,26 @@ impl<K> Position<K> {
         let next = rows.last().filter(|_| has_next).and_then(&key);
         let previous = rows.first().filter(|_| has_previous).and_then(&key);
         Page { rows, next, previous }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_know_their_neighbours() {
+        // Three rows are one more than there is room for.
+        let page = |position: Position<u8>, rows: &[u8]| {
+            let page = position.page(2, rows.to_vec(), |row| Some(*row));
+            (page.rows, page.previous, page.next)
+        };
+        assert_eq!(page(Position::First, &[1, 2]), (vec![1, 2], None, None));
+        assert_eq!(page(Position::First, &[1, 2, 3]), (vec![1, 2], None, Some(2)));
+        assert_eq!(page(Position::After(0), &[1, 2, 3]), (vec![1, 2], Some(1), Some(2)));
+        assert_eq!(page(Position::After(0), &[1, 2]), (vec![1, 2], Some(1), None));
+        assert_eq!(page(Position::Before(9), &[8, 7, 6]), (vec![7, 8], Some(7), Some(8)));
+        assert_eq!(page(Position::Before(9), &[8, 7]), (vec![7, 8], None, Some(8)));
+        assert_eq!(page(Position::After(0), &[]), (vec![], None, None));
     }
 }

@@ -46,7 +46,7 @@ pub use pages::Created;
 pub use question::Pause;
 pub use read_ahead::{Ahead, Share};
 pub use retry::Retried;
-pub use run::{Renewed, Run, STORAGE, Start, Started, Wishes};
+pub use run::{Interim, Renewed, Run, STORAGE, Start, Started, Wishes};
 pub use search::TaskQuery;
 pub use steer::{CancelRequest, Cancelled, Prioritised};
 pub use submit::{Once, StartAt, SubmitError, Submitted, SubmittedArray, TaskOptions, within_budget};

@@ -1,12 +1,10 @@
 //! From the parameters of a request to a rule of admission, and from a rule to what clients see.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use bson::DateTime;
-use bson::oid::ObjectId;
 use disbatch_core::accounts::Role;
-use disbatch_core::admission::{Action, Left, NewRule, Rule, Scope, Standing};
+use disbatch_core::admission::{Action, NewRule, Rule, Scope, Standing};
 use disbatch_core::counters::count::Amount;
 use disbatch_core::model::{Queue, QueueId, Selector};
 use disbatch_wire::admission::{AdmissionLift, AdmissionRule, TaskLeft, TaskStranded};
@@ -18,7 +16,7 @@ use crate::error::HttpError;
 use crate::json::date_text;
 use crate::params::Params;
 use crate::state::State;
-use crate::ui::names::names;
+use crate::ui::names::{QueueNames, names};
 use crate::ui::parts::grouped;
 use crate::values;
 
@@ -130,7 +128,7 @@ pub async fn shown(state: &State, who: &Who) -> Result<Vec<RuleState>, HttpError
 async fn show(
     state: &State,
     (mut rule, is_whole): (Rule, bool),
-    names: &HashMap<ObjectId, String>,
+    names: &QueueNames,
     now: DateTime,
 ) -> Result<RuleState, HttpError> {
     let standing = match rule.action {
@@ -148,14 +146,7 @@ async fn show(
     let runs = standing.is_some_and(|standing| standing.running != Some(Amount::Exactly(0)));
     let stranded = if runs { state.store.stranded_tasks(&rule.scope).await? } else { Vec::new() };
     let is_left = standing.is_some_and(|standing| !standing.is_idle());
-    let left = if is_left { state.store.tasks_left(&rule.scope).await? } else { Vec::new() };
-    let named = |Left { task, queue, status, node }: Left| TaskLeft {
-        task: task.to_string(),
-        queue: names.get(&queue.0).cloned().unwrap_or_else(|| queue.to_string()),
-        status: status.code(),
-        node,
-    };
-    let left = left.into_iter().map(named).collect();
+    let left = if is_left { state.store.tasks_left(&rule.scope, names).await? } else { Vec::new() };
     Ok(RuleState { name, standing, stranded, left, is_recent: age.is_none_or(|age| age < SETTLING), rule })
 }
 

@@ -89,7 +89,7 @@ async fn filter(state: &State, action: Action, fields: &Map<String, Value>) -> R
     let older_than = fields.get("older_than").map(seconds).transpose()?;
     let ids = fields.get("ids").map(ids).transpose()?;
     let node = fields.get("node").map(node).transpose()?;
-    let archive = fields.get("archive").map_or(Ok(true), |value| values::flag("archive", value))?;
+    let archive = fields.get("archive").map(|value| values::flag("archive", value)).transpose()?;
     let text = |name: &str| fields.get(name).map(|value| values::text(name, value)).transpose();
     let (group, tenant) = (text("group")?, text("tenant")?);
     let [tags, any_tags] = values::TAG_NAMES
@@ -131,7 +131,8 @@ async fn filter(state: &State, action: Action, fields: &Map<String, Value>) -> R
         any_tags,
         created_since,
         created_until,
-        archive,
+        // What is usual is not stored.
+        archive: archive.filter(|archive| !archive),
         ..BulkFilter::default()
     })
 }

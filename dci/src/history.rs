@@ -1,7 +1,6 @@
 //! From the parameters of a request to a search in the audit, or to a moment of the past, and from an entry, or from what is known of that
 //! moment, to what clients see.
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -23,6 +22,7 @@ use crate::error::HttpError;
 use crate::json::{self, Dates};
 use crate::params::Params;
 use crate::state::State;
+use crate::ui::names::QueueNames;
 use crate::ui::zone;
 use crate::{bulk, values};
 
@@ -178,7 +178,7 @@ fn around(given: &str) -> Result<Duration, HttpError> {
     fits.ok_or_else(wrong)
 }
 
-pub fn moment_view(question: &Question, past: &Past, names: &HashMap<ObjectId, String>) -> Moment {
+pub fn moment_view(question: &Question, past: &Past, names: &QueueNames) -> Moment {
     let ran = |ran: &Ran| view_of_ran(ran, names);
     Moment {
         at: stamp(question.at),
@@ -197,7 +197,7 @@ fn stamp(at: DateTime) -> String {
     at.try_to_rfc3339_string().unwrap_or_default()
 }
 
-fn view_of_ran(ran: &Ran, names: &HashMap<ObjectId, String>) -> RanThen {
+fn view_of_ran(ran: &Ran, names: &QueueNames) -> RanThen {
     RanThen {
         task: ran.task.to_string(),
         queue: ran.queue.map(|queue| queue.to_string()),
@@ -220,7 +220,7 @@ fn view_of_limits(limits: &Limits) -> MomentLimits {
     }
 }
 
-fn view_of_event(event: &Event, names: &HashMap<ObjectId, String>) -> MomentEvent {
+fn view_of_event(event: &Event, names: &QueueNames) -> MomentEvent {
     MomentEvent {
         at: stamp(event.at),
         kind: event.kind.as_str().to_owned(),

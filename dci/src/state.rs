@@ -192,7 +192,7 @@ impl State {
     pub async fn titles(&self, queues: &[Queue]) -> Result<Titles, StoreError> {
         let is_known = |queue: &Queue| {
             let here = |name: PluginName| self.manifests.get(&name).is_some();
-            names::has_template(queue) || queue.effective_plugin().ok().flatten().is_none_or(here)
+            names::template(queue).is_some() || queue.effective_plugin().ok().flatten().is_none_or(here)
         };
         if queues.iter().all(is_known) {
             return Ok(Titles::of(queues, |name| self.manifests.get(name).map(|plugin| &plugin.manifest)));

@@ -15,7 +15,6 @@ pub mod balance;
 pub mod bulk;
 pub mod docs;
 pub mod files;
-pub mod links;
 pub mod live;
 pub mod locks;
 pub mod login;
@@ -107,7 +106,12 @@ pub fn refusal(error: &HttpError, rendered: Rendered) -> HttpResponse {
     response
 }
 
-pub fn render(status: StatusCode, template: &impl Template) -> Rendered {
+/// A page where all is well.
+pub fn render(template: &impl Template) -> Rendered {
+    render_with(StatusCode::OK, template)
+}
+
+pub fn render_with(status: StatusCode, template: &impl Template) -> Rendered {
     html(template).map(|html| (status, html))
 }
 

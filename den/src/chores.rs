@@ -2,6 +2,7 @@
 //! one that has the lease.
 
 mod auditor;
+mod balance;
 mod clockwork;
 mod gates;
 mod inbox;
@@ -12,25 +13,20 @@ mod shadows;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use disbatch_core::balance;
-use disbatch_core::config::{Config, Role};
+use disbatch_core::config::Config;
 use disbatch_core::lease::LeaseName;
-use disbatch_core::metrics::Metrics;
 use disbatch_core::metrics::labels::Worker;
 use disbatch_core::model::NodeName;
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::wake::{self, Hints};
 use tokio::task::JoinSet;
-use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
+use tokio::time::{Interval, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 pub use self::clockwork::Clockwork;
 
 /// How long the end of the node waits for them: they give their leases back.
 const LAST_MOMENT: Duration = Duration::from_secs(2);
-
-/// How long `QueueBalance` waits for a name server that is away.
-const AWAY: Duration = Duration::from_secs(30);
 
 /// Does a round of a chore, and notes how long that took.
 pub async fn measured<T>(
@@ -95,8 +91,7 @@ impl Chores {
             tracing::info!("auditor.enabled is off: counters are not audited from here");
         }
         if with_balance && config.balance.enabled.0 {
-            let (config, metrics) = (config.clone(), Arc::clone(store.metrics()));
-            running.spawn(balance_queues(config, metrics, instance.clone(), stop.clone()));
+            running.spawn(balance::run(leader(balance::LEASE), config.clone()));
         } else if with_balance {
             tracing::warn!("--balance: QueueBalance does not run, as balance.enabled is not set");
         }
@@ -131,28 +126,6 @@ impl Leader {
     pub async fn resign(&self) {
         if let Err(error) = self.store.release_lease(self.lease, &self.instance).await {
             tracing::debug!(%error, lease = ?self.lease, "cannot give a lease back: it will run out");
-        }
-    }
-}
-
-/// `QueueBalance` next to the node: a task of its own, with a connection of its own as its own user.
-async fn balance_queues(config: Config, metrics: Arc<Metrics>, instance: String, stop: CancellationToken) {
-    loop {
-        match Store::connect(&config, Role::QueueBalance).await {
-            Ok(store) => {
-                let store = store.counting_in(metrics);
-                return balance::run::run(store, config.balance, instance, stop).await;
-            }
-            // A name server that is away is waited for.
-            Err(error) if error.is_transient() => {
-                if stop.run_until_cancelled(sleep(AWAY)).await.is_none() {
-                    return;
-                }
-            }
-            Err(error) => {
-                tracing::error!(%error, "QueueBalance does not run");
-                return;
-            }
         }
     }
 }

@@ -267,6 +267,10 @@ impl Node {
                     self.ended(&exit);
                 }
             }
+            // The next pass begins with it, and goes on here.
+            if self.pace.wants_beat(Instant::now()) {
+                break;
+            }
         }
         while let Some(claim) = self.runners.refused.pop() {
             self.give_back(claim, "its runner was about to end").await?;

@@ -20,7 +20,7 @@ use disbatch_core::link::{self, Ask, ToDen};
 use disbatch_core::measure::cause;
 use disbatch_core::metrics::labels::{Cause, Label};
 use disbatch_core::model::{Queue, Status, TRACE, Task, TaskId, date_time};
-use disbatch_core::store::{Store, of_millis};
+use disbatch_core::store::Store;
 use disbatch_core::task::{Claim, Finish, Run, Waiting};
 use disbatch_traces::{Attempt, Ended, Tracer};
 use tokio::io::BufReader;
@@ -64,34 +64,14 @@ pub enum Event {
     FewAhead,
 }
 
-/// What a runner has said came out of its task.
-#[derive(Debug, Clone)]
-pub struct Report {
-    pub finish: Finish,
-    /// After which pause it is to be tried again, if it is.
-    pub again: Option<Duration>,
-}
-
-impl Report {
-    /// The result that is to be stored, if that is what is asked for.
-    fn of(ask: &Ask) -> Option<Self> {
-        let (finish, again) = match ask {
-            Ask::Finish(finish) => (finish, None),
-            Ask::RetryLater { finish, pause_ms } => (finish, Some(of_millis(*pause_ms))),
-            _ => return None, // All else is about an attempt that goes on, here or at a web service.
-        };
-        Some(Self { finish: (**finish).clone(), again })
-    }
-}
-
 #[derive(Debug)]
 pub struct Exit {
     /// The claim that it had, unless that was over.
     pub claim: Option<Claim>,
     /// Whether it had taken that task.
     pub begun: bool,
-    /// The result that it had sent, and that could not be stored yet.
-    pub result: Option<Report>,
+    /// The end that it had asked for, and that could not be stored yet.
+    pub result: Option<Ask>,
     pub process: ProcessId,
     pub status: Result<ExitStatus, String>,
     /// Whether it was ever able to work.

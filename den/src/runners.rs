@@ -34,8 +34,8 @@ pub struct Runners {
     pub has_lost_track: bool,
     /// Tasks whose runner has ended without starting them: with which that happens again are left alone for a while.
     pub unstarted: HashSet<TaskId>,
-    /// The runner, by its serial, some of whose processes did not die when it did.
-    pub undying: Option<u64>,
+    /// When processes of a task last did not die in time.
+    pub undying: Option<Instant>,
     /// A claim failed without an answer: there may be tasks claimed in our name that nobody launches.
     pub uncertain: bool,
 }

@@ -211,7 +211,7 @@ fn kind(write: &RunWrite) -> Write {
         RunWrite::Start(_) | RunWrite::Take(_) => Write::Start,
         RunWrite::Finish { .. } => Write::End,
         RunWrite::Renew { .. } => Write::Renew,
-        RunWrite::Progress { .. } | RunWrite::Storage { .. } | RunWrite::Steps { .. } => Write::Output,
+        RunWrite::Interim { .. } => Write::Output,
     }
 }
 

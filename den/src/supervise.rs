@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use bson::Bson;
 use disbatch_core::clock::boot_time;
+use disbatch_core::link::Ask;
 use disbatch_core::model::{Status, Task, TaskId};
 use disbatch_core::store::StoreError;
 use disbatch_core::task::{Buried, Claim, Evidence, Unclaimed, is_detached, long_ago, unleased_limit};
@@ -15,16 +16,19 @@ use disbatch_core::task::{Buried, Claim, Evidence, Unclaimed, is_detached, long_
 use crate::node::Node;
 use crate::pace::is_due;
 use crate::processes::{self, Wanted};
-use crate::runner::{self, Exit, trace_buried};
+use crate::runner::{Exit, trace_buried};
 
 /// How long the processes of a killed runner are waited for at most.
 const DEATH_TAKES: Duration = Duration::from_secs(10);
 
-/// The same for those of its further tasks, if those of one did not die: the node does nothing else meanwhile.
-const NEXT_DEATH_TAKES: Duration = Duration::from_secs(1);
-
 /// How long a guard has to kill a plugin whose runner is dead.
 const GUARD_TAKES: Duration = Duration::from_secs(2);
+
+/// How long they are waited for if others did not die a moment ago: the node does nothing else meanwhile. What a guard has left is still killed.
+const NEXT_DEATH_TAKES: Duration = Duration::from_secs(3);
+
+/// So long ago is a moment ago.
+const UNDYING_FOR: Duration = Duration::from_secs(60);
 
 /// How often they are looked for.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -180,11 +184,7 @@ impl Node {
         if is_its_run {
             let except = self.runners.launcher.at_other_work(task);
             let wanted = Wanted { runner: stored.pid(), except: &except, ..Wanted::of(task, &self.ours) };
-            let serial = exit.process.serial;
-            let patience = if self.runners.undying == Some(serial) { NEXT_DEATH_TAKES } else { DEATH_TAKES };
-            if !self.await_death(wanted, patience).await {
-                self.runners.undying = Some(serial);
-            }
+            await_death(wanted, &mut self.runners.undying).await;
             let why = format!("its runner died ({how})");
             self.bury(&stored, Evidence::ProcessGone, &why).await?;
         } else {
@@ -214,19 +214,23 @@ impl Node {
     }
 
     /// A run whose task cannot be read: not by its runner, and by nobody else either.
-    async fn end_unreadable(&self, claim: &Claim, exit: &Exit, error: StoreError) -> Result<(), StoreError> {
+    async fn end_unreadable(
+        &mut self,
+        claim: &Claim,
+        exit: &Exit,
+        error: StoreError,
+    ) -> Result<(), StoreError> {
         let task = claim.task;
         let except = self.runners.launcher.at_other_work(task);
         let runner = i32::try_from(exit.process.pid).ok();
         let wanted = Wanted { runner, except: &except, ..Wanted::of(task, &self.ours) };
-        self.await_death(wanted, DEATH_TAKES).await;
+        await_death(wanted, &mut self.runners.undying).await;
         self.store.end_run_unfit(claim, error).await
     }
 
     /// Stores what a dead runner had sent.
-    async fn store_result(&self, claim: &Claim, result: &runner::Report) -> Result<(), StoreError> {
-        let run = claim.run();
-        let stored = self.store.end_attempt(&run, &result.finish, result.again).await;
+    async fn store_result(&self, claim: &Claim, result: &Ask) -> Result<(), StoreError> {
+        let stored = self.store.carry_out(&claim.run(), result).await;
         tracing::info!(task = %claim.task, stored = ?stored, "the result of a runner that has ended");
         stored?;
         self.store.remove_live(claim.task, Some(claim.attempt)).await
@@ -266,7 +270,7 @@ impl Node {
         let left = processes::of_task(wanted).len();
         if left > 0 {
             tracing::warn!(task = %task.id, processes = left, "its lease has run out: killing what is left of it");
-            self.await_death(wanted, DEATH_TAKES).await;
+            await_death(wanted, &mut self.runners.undying).await;
         }
         let why = "its runner was gone, or silent for longer than its lease";
         self.bury(task, Evidence::LeaseExpired, why).await
@@ -302,25 +306,35 @@ impl Node {
         }
         Ok(())
     }
+}
 
-    /// Kills what is left of a task's processes and waits until nothing is. A warm runner that has another task by
-    /// now, or none, is left alone: this loop gives out no task meanwhile, so that stays so. Tells whether nothing was left in time.
-    async fn await_death(&self, wanted: Wanted<'_>, patience: Duration) -> bool {
-        let begun = Instant::now();
-        loop {
-            let left = match begun.elapsed() < GUARD_TAKES {
-                true => processes::kill_runners(wanted),
-                false => processes::kill_all(wanted),
-            };
-            if left == 0 {
-                return true;
-            }
-            if begun.elapsed() > patience {
-                tracing::error!(task = %wanted.task, "processes of the task do not die");
-                return false;
-            }
-            tokio::time::sleep(LOOK_AGAIN).await;
+/// How long to wait at `now` for processes to die, if some did not at `undying`.
+fn patience(undying: Option<Instant>, now: Instant) -> Duration {
+    match undying {
+        Some(at) if now.saturating_duration_since(at) < UNDYING_FOR => NEXT_DEATH_TAKES,
+        _ => DEATH_TAKES,
+    }
+}
+
+/// Kills what is left of a task's processes and waits until nothing is, or for as long as that is given: `undying` tells when that was so last.
+/// A warm runner that has another task by now, or none, is left alone: the node's loop gives out no task meanwhile, so that stays so.
+async fn await_death(wanted: Wanted<'_>, undying: &mut Option<Instant>) {
+    let begun = Instant::now();
+    let patience = patience(*undying, begun);
+    loop {
+        let left = match begun.elapsed() < GUARD_TAKES {
+            true => processes::kill_runners(wanted),
+            false => processes::kill_all(wanted),
+        };
+        if left == 0 {
+            return;
         }
+        if begun.elapsed() > patience {
+            tracing::error!(task = %wanted.task, "processes of the task do not die");
+            *undying = Some(Instant::now());
+            return;
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
     }
 }
 
@@ -352,6 +366,15 @@ fn describe(exit: &Exit) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_many_processes_that_do_not_die_only_the_first_are_waited_for_long() {
+        let begun = Instant::now();
+        assert_eq!(patience(None, begun), DEATH_TAKES);
+        assert_eq!(patience(Some(begun), begun + UNDYING_FOR / 2), NEXT_DEATH_TAKES);
+        assert_eq!(patience(Some(begun), begun + UNDYING_FOR), DEATH_TAKES);
+        assert!(NEXT_DEATH_TAKES > GUARD_TAKES, "a plugin whose guard is dead, too, is killed");
+    }
 
     #[test]
     fn a_gap_starts_the_time_anew() {

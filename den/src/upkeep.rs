@@ -54,7 +54,7 @@ impl Node {
             self.clockwork.knows(schemas);
         }
         again |= self.wake_chores(&outlook, hints);
-        self.judge(&outlook).await?;
+        again |= self.judge(&outlook).await?;
         if self.supervision.is_inspection_due() {
             self.lease_unowned().await?;
             self.remove_left_folders().await?;
@@ -196,10 +196,10 @@ impl Node {
         Ok(again)
     }
 
-    /// Dead nodes, and runs whose lease has run out.
-    async fn judge(&mut self, outlook: &Outlook) -> Result<(), StoreError> {
+    /// Dead nodes, and runs whose lease has run out. Returns whether there may be more of them.
+    async fn judge(&mut self, outlook: &Outlook) -> Result<bool, StoreError> {
         if !self.supervision.may_judge() {
-            return Ok(());
+            return Ok(false);
         }
         if outlook.silent_nodes {
             for node in self.store.mark_dead_nodes().await? {
@@ -208,13 +208,13 @@ impl Node {
             self.look_after_deaths().await?;
         }
         if !outlook.lapsed {
-            return Ok(());
+            return Ok(false);
         }
         let expired = self.store.expired_runs().await?;
         let (of_services, expired): (Vec<Task>, Vec<Task>) = expired.into_iter().partition(is_detached);
         end_lapsed(&self.store, of_services);
         if expired.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let living = self.store.living_nodes().await?;
         for task in &expired {
@@ -230,8 +230,12 @@ impl Node {
                 };
                 self.bury(task, Evidence::LeaseExpired, &why).await?;
             }
+            // However many there are, the heartbeat must not starve.
+            if self.pace.wants_beat(Instant::now()) {
+                return Ok(true);
+            }
         }
-        Ok(())
+        Ok(false)
     }
 }
 

@@ -83,7 +83,7 @@ pub async fn deliver(work: &Work<'_>, outcome: &Outcome, early: &Early) -> Resul
         recorded: outcome.recorded.clone(),
         trial: work.begun.known_queue().and_then(|queue| Trial::of(queue, task)),
     };
-    let finished = ledger.finish(run, &finish, outcome.again).await?;
+    let finished = ledger.finish(run, finish, outcome.again).await?;
     // The DEN may still have been at it before.
     Box::pin(ledger.remove_files(&delivery.abandoned)).await;
     Ok(match finished {

@@ -14,14 +14,12 @@ use bson::{Bson, Document, doc};
 use disbatch_core::config::{Config, Role};
 use disbatch_core::lifecycle::Lifecycle;
 use disbatch_core::link::{Answer, Ask};
-use disbatch_core::live::{LiveStream, Piece};
+use disbatch_core::live::Piece;
 use disbatch_core::model::{Status, Task};
 use disbatch_core::output::{Encoding, StreamName};
 use disbatch_core::recordings::CommonPart;
 use disbatch_core::store::{Store, StoreError, millis, of_millis};
-use disbatch_core::task::{
-    Commit, Detached, Finish, Finished, Renewed, Run, STORAGE, Start, Started, Wishes,
-};
+use disbatch_core::task::{Finish, Finished, Renewed, Run, STORAGE, Start, Started, Wishes};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
@@ -129,11 +127,10 @@ impl Ledger {
 
     /// Renews the lease of `run` through the DEN. `None`: without it, see [`Ledger::renew`].
     pub async fn ask_to_renew(&self, lease: Duration) -> Option<Hold> {
-        match self.ask(Ask::Renew, lease / 3).await? {
-            Answer::Held { until_ms, wishes } => Some(Hold::Held { until: of_millis(until_ms), wishes }),
-            Answer::Lost => Some(Hold::Lost),
-            other => self.misunderstood(&other),
-        }
+        Some(match self.ask(&Ask::Renew, lease / 3).await? {
+            Answer::Held { until_ms, wishes } => Hold::Held { until: of_millis(until_ms), wishes },
+            _ => Hold::Lost, // There is no other answer to that.
+        })
     }
 
     pub async fn renew(&self, run: &Run, lease: Duration) -> Result<Hold, StoreError> {
@@ -145,26 +142,17 @@ impl Ledger {
     }
 
     pub async fn progress(&self, run: &Run, progress: Document) -> Result<(), StoreError> {
-        if self.ask_for(Ask::Progress(progress.clone())).await {
-            return Ok(());
-        }
-        self.store().await?.record_progress(run, progress).await
+        self.carry_out(run, &Ask::Progress(progress)).await.map(drop)
     }
 
     pub async fn save_storage(&self, run: &Run, storage: Bson) -> Result<(), StoreError> {
-        let (saved, number) = (doc! { STORAGE: storage.clone() }.into(), self.next_number());
-        if self.ask_for(Ask::Storage { saved, number }).await {
-            return Ok(());
-        }
-        self.store().await?.save_storage(run, storage, number).await
+        let (saved, number) = (doc! { STORAGE: storage }.into(), self.next_number());
+        self.carry_out(run, &Ask::Storage { saved, number }).await.map(drop)
     }
 
     pub async fn record_steps(&self, run: &Run, states: &[Document]) -> Result<(), StoreError> {
-        let number = self.next_number();
-        if self.ask_for(Ask::Steps { states: states.to_vec(), number }).await {
-            return Ok(());
-        }
-        self.store().await?.record_steps(run, states, number).await
+        let ask = Ask::Steps { states: states.to_vec(), number: self.next_number() };
+        self.carry_out(run, &ask).await.map(drop)
     }
 
     /// Stores a report, as the user `plugin` where there is one: the runner's own may lack the privilege. Keeps trying.
@@ -190,32 +178,21 @@ impl Ledger {
     }
 
     /// Writes live output, and removes what is too old of it.
-    pub async fn write_live(&self, of: LiveStream, piece: &Piece) -> Result<(), StoreError> {
+    pub async fn write_live(&self, run: &Run, stream: StreamName, piece: &Piece) -> Result<(), StoreError> {
         let offset = i64::try_from(piece.offset).unwrap_or(i64::MAX);
-        if self.ask_for(Ask::Live { stream: of.stream, offset, bytes: piece.bytes.clone() }).await {
-            return Ok(());
-        }
-        let store = self.store().await?;
-        store.append_live(of, piece.offset, &piece.bytes).await?;
-        store.trim_live(of, piece.end()).await
+        let ask = Ask::Live { stream, offset, bytes: piece.bytes.clone() };
+        self.carry_out(run, &ask).await.map(drop)
     }
 
     /// Removes the live output of `run`. Keeps trying for a while.
     pub async fn remove_live(&self, run: &Run) -> Result<(), StoreError> {
-        if self.ask_for(Ask::RemoveLive { task: run.task, attempt: run.attempt }).await {
-            return Ok(());
-        }
-        let remove = async |store: &Store| store.remove_live(run.task, Some(run.attempt)).await;
-        self.insist("removing the live output", REMOVAL, remove).await
+        let ask = Ask::RemoveLive { task: run.task, attempt: run.attempt };
+        self.insist_on(run, &ask, "removing the live output", REMOVAL).await.map(drop)
     }
 
     /// Whether a file of this length is stored through the DEN, if it is there.
     pub fn takes(&self, length: u64) -> bool {
-        self.is_linked() && length <= LARGEST_UPLOAD
-    }
-
-    fn is_linked(&self) -> bool {
-        self.0.link.as_ref().is_some_and(|(link, _)| link.is_up())
+        length <= LARGEST_UPLOAD && self.0.link.as_ref().is_some_and(|(link, _)| link.is_up())
     }
 
     /// Stores a small file through the DEN. Tells whether it has; if not, it still may.
@@ -228,7 +205,8 @@ impl Ledger {
             .await
             .map_err(StoreError::Spool)?;
         let encoding = file.from.encoding();
-        Ok(self.ask_for(Ask::Upload { file: file.id, stream: file.stream, encoding, bytes }).await)
+        let ask = Ask::Upload { file: file.id, stream: file.stream, encoding, bytes };
+        Ok(self.ask(&ask, ANSWER_TAKES).await.is_some())
     }
 
     /// Stores a file. Keeps trying.
@@ -270,7 +248,7 @@ impl Ledger {
     /// Keeps what recordings have in common. Tells whether they may name it: nothing depends on that.
     pub async fn keep_common(&self, part: &CommonPart, text: &str) -> bool {
         let ask = Ask::KeepCommon { part: part.clone(), text: text.to_owned() };
-        if let Some(answer) = self.ask(ask, ANSWER_TAKES).await {
+        if let Some(answer) = self.ask(&ask, ANSWER_TAKES).await {
             return answer == Answer::Done;
         }
         let keep = async { Ok::<_, StoreError>(self.store().await?.keep_common(part, text).await) };
@@ -281,30 +259,16 @@ impl Ledger {
     pub async fn finish(
         &self,
         run: &Run,
-        finish: &Finish,
+        finish: Finish,
         again: Option<Duration>,
     ) -> Result<Finished, StoreError> {
-        // What the task has put out is in it: not copied where nobody takes the copy.
-        if self.is_linked() {
-            let copy = Box::new(finish.clone());
-            let ask = match again {
-                None => Ask::Finish(copy),
-                Some(pause) => Ask::RetryLater { finish: copy, pause_ms: millis(pause) },
-            };
-            if let Some(finished) = self.ask_to_end(ask).await {
-                return Ok(finished);
-            }
-        }
-        let end = async |store: &Store| store.end_attempt(run, finish, again).await;
-        Box::pin(self.insist("storing the result", Patience::Endless, end)).await
-    }
-
-    async fn ask_to_end(&self, ask: Ask) -> Option<Finished> {
-        match self.ask(ask, ANSWER_TAKES).await? {
-            Answer::Stored => Some(Finished::Stored),
-            Answer::NotRunning => Some(Finished::NotRunning),
-            other => self.misunderstood(&other),
-        }
+        let finish = Box::new(finish);
+        let ask = match again {
+            None => Ask::Finish(finish),
+            Some(pause) => Ask::RetryLater { finish, pause_ms: millis(pause) },
+        };
+        let answer = self.insist_on(run, &ask, "storing the result", Patience::Endless).await?;
+        Ok(if answer == Answer::Stored { Finished::Stored } else { Finished::NotRunning })
     }
 
     /// Whether what the plugin commits can be seen, so that it may be started.
@@ -316,25 +280,18 @@ impl Ledger {
     /// Decides what the attempt comes to: the status with which the plugin, which has ended, has ended its task in a transaction of its own. Keeps
     /// trying, also while such a transaction has not ended.
     pub async fn settle_commit(&self, run: &Run) -> Result<Option<Status>, StoreError> {
-        match self.ask(Ask::Settle, ANSWER_TAKES).await {
-            Some(Answer::Committed(status)) => return Ok(status),
-            Some(other) => drop(self.misunderstood::<()>(&other)),
-            None => {} // There is no DEN any more.
-        }
-        let settle = async |store: &Store| store.settle_commit_of(run).await;
         loop {
-            match Box::pin(self.insist("settling the commit", Patience::Endless, &settle)).await? {
-                Commit::Done(status) => return Ok(Some(status)),
-                Commit::Never => return Ok(None),
-                // That has waited for a while.
-                Commit::Open => {}
+            let answer = self.insist_on(run, &Ask::Settle, "settling the commit", Patience::Endless).await?;
+            if let Answer::Committed(status) = answer {
+                return Ok(status);
             }
+            // A transaction of the plugin has not ended, which has been waited for.
         }
     }
 
     /// Tells the DEN that a task that was taken away is over here.
     pub async fn let_go(&self) {
-        self.ask_for(Ask::LetGo).await;
+        self.ask(&Ask::LetGo, ANSWER_TAKES).await;
     }
 
     /// Writes what this process has noted for the counters and for numbers over time, if it has moved tasks by itself. What
@@ -359,26 +316,38 @@ impl Ledger {
         }
     }
 
-    /// Asks for something to be done. Tells whether it is.
-    async fn ask_for(&self, ask: Ask) -> bool {
+    /// Has the DEN do what is asked for about `run`, or does it without it.
+    async fn carry_out(&self, run: &Run, ask: &Ask) -> Result<Answer, StoreError> {
         match self.ask(ask, ANSWER_TAKES).await {
-            Some(Answer::Done) => true,
-            Some(other) => self.misunderstood::<()>(&other).is_some(),
-            None => false,
+            Some(answer) => Ok(answer),
+            None => self.store().await?.carry_out(run, ask).await,
         }
     }
 
-    async fn ask(&self, ask: Ask, patience: Duration) -> Option<Answer> {
+    /// The same, and keeps trying.
+    async fn insist_on(
+        &self,
+        run: &Run,
+        ask: &Ask,
+        what: &str,
+        patience: Patience,
+    ) -> Result<Answer, StoreError> {
+        if let Some(answer) = self.ask(ask, ANSWER_TAKES).await {
+            return Ok(answer);
+        }
+        let carry_out = async |store: &Store| store.carry_out(run, ask).await;
+        Box::pin(self.insist(what, patience, carry_out)).await
+    }
+
+    /// What the DEN answers. `None`: there is no DEN any more, or it makes no sense.
+    async fn ask(&self, ask: &Ask, patience: Duration) -> Option<Answer> {
         let (link, of) = self.0.link.as_ref()?;
-        link.ask(*of, ask, patience).await
-    }
-
-    /// An answer to another question than was asked.
-    fn misunderstood<T>(&self, answer: &Answer) -> Option<T> {
-        tracing::error!(?answer, "the DEN gives an answer that makes no sense");
-        if let Some((link, _)) = &self.0.link {
-            link.close();
+        let answer = link.ask(*of, ask, patience).await?;
+        if ask.is_answered_by(&answer) {
+            return Some(answer);
         }
+        tracing::error!(?answer, "the DEN gives an answer that makes no sense");
+        link.close();
         None
     }
 }
@@ -395,14 +364,8 @@ impl Ledger {
         silence: Duration,
     ) -> Result<bool, StoreError> {
         let ask = Ask::Register { token: fingerprint.to_owned(), timeout_ms: millis(silence) };
-        match self.ask(ask, ANSWER_TAKES).await {
-            Some(Answer::Done) => return Ok(true),
-            Some(Answer::Lost) => return Ok(false),
-            Some(other) => drop(self.misunderstood::<()>(&other)),
-            None => {} // There is no DEN any more.
-        }
-        let register = async |store: &Store| store.register_external(run, fingerprint, silence).await;
-        self.insist("registering the task for its web service", START_PATIENCE, register).await
+        let registering = "registering the task for its web service";
+        Ok(self.insist_on(run, &ask, registering, START_PATIENCE).await? == Answer::Done)
     }
 
     /// Takes the task of `run` back from its web service, so that it can be ended here. Tells whether that is so: a service that
@@ -422,14 +385,8 @@ impl Ledger {
     /// Hands the task of `run` over to the web service that has taken it. Tells whether it is the service's, or over. Keeps
     /// trying.
     pub async fn detach(&self, run: &Run) -> Result<bool, StoreError> {
-        if let Some(finished) = self.ask_to_end(Ask::Detach).await {
-            return Ok(finished == Finished::Stored);
-        }
-        let detach = async |store: &Store| store.detach_external(run).await;
-        Ok(match self.insist("handing the task over", Patience::Endless, detach).await? {
-            Detached::Done | Detached::Ended => true,
-            Detached::NotRunning => false,
-        })
+        let answer = self.insist_on(run, &Ask::Detach, "handing the task over", Patience::Endless).await?;
+        Ok(answer == Answer::Stored)
     }
 
     /// What a program has answered in the database. Keeps trying.

@@ -115,7 +115,7 @@ impl Link {
 
     /// Asks something about the assignment `of`, and waits so long for the answer. `None`: there is none, and never
     /// will be: the link is given up.
-    pub async fn ask(&self, of: i64, ask: Ask, patience: Duration) -> Option<Answer> {
+    pub async fn ask(&self, of: i64, ask: &Ask, patience: Duration) -> Option<Answer> {
         if !self.is_up() {
             return None;
         }
@@ -267,7 +267,7 @@ fn put<T>(posts: &mut Posts<T>, number: i64, letter: T, own: &Waker) {
 impl Shared {
     /// Sends, or keeps for later what the socket has no room for. Never waits. What is said while the tasks are worked on goes out when all
     /// of them have had their turn: several may have something to say.
-    fn send(&self, message: &ToDen) -> io::Result<()> {
+    fn send(&self, message: &ToDen<&Ask>) -> io::Result<()> {
         let message = encode(message)?;
         if self.gathers.load(Ordering::Relaxed) {
             self.socket.keep(&message);

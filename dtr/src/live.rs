@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use disbatch_core::live::{CHUNK_BYTES, FULL_BYTES, LiveStream, Piece};
+use disbatch_core::live::{CHUNK_BYTES, FULL_BYTES, Piece};
 use disbatch_core::output::StreamName;
 use disbatch_core::store::StoreError;
 use disbatch_core::task::Run;
@@ -99,10 +99,7 @@ impl<'a> Live<'a> {
         if self.stop.run_until_cancelled(self.await_first()).await.is_none() {
             return;
         }
-        let mut writers = StreamName::ALL.map(|stream| {
-            let of = LiveStream { task: self.run.task, attempt: self.run.attempt, stream };
-            Writer { of, tap: self.tap(stream), open: None }
-        });
+        let mut writers = StreamName::ALL.map(|stream| Writer { stream, tap: self.tap(stream), open: None });
         let mut failing = false;
         loop {
             self.wrote.store(true, Ordering::Release);
@@ -145,7 +142,7 @@ impl<'a> Live<'a> {
 
     async fn write(&self, writers: &mut [Writer; 2]) -> Result<(), StoreError> {
         for writer in writers {
-            writer.write(self.ledger).await?;
+            writer.write(self.ledger, self.run).await?;
         }
         Ok(())
     }
@@ -222,18 +219,18 @@ impl Tap {
 
 /// One stream on its way to the database: whole chunks, of which the last may still grow.
 struct Writer {
-    of: LiveStream,
+    stream: StreamName,
     tap: Tap,
     /// The last chunk, while it is short enough to grow.
     open: Option<Piece>,
 }
 
 impl Writer {
-    async fn write(&mut self, ledger: &Ledger) -> Result<(), StoreError> {
+    async fn write(&mut self, ledger: &Ledger, run: &Run) -> Result<(), StoreError> {
         let Some(new) = self.tap.peek() else { return Ok(()) };
         let end = new.end();
         let whole = joined(self.open.as_ref(), new);
-        ledger.write_live(self.of, &whole).await?;
+        ledger.write_live(run, self.stream, &whole).await?;
         self.tap.forget_before(end);
         self.open = last_chunk(whole);
         Ok(())

@@ -132,7 +132,7 @@ impl Den {
         self.number += 1;
         let assignment = assignment(plugin, self.lease, self.number);
         self.tell(ToRunner::Assign(Box::new(assignment.clone()))).await;
-        let taken = timeout(DEADLINE, read(&mut self.link)).await.expect("it is taken").unwrap();
+        let taken = timeout(DEADLINE, read::<ToDen>(&mut self.link)).await.expect("it is taken").unwrap();
         assert!(matches!(taken, Some(ToDen::Taken { of }) if of == self.number), "{taken:?}");
         assignment
     }
@@ -151,8 +151,8 @@ impl Den {
 
     /// The next question.
     async fn asked(&mut self) -> (i64, Ask) {
-        let message = timeout(DEADLINE, read(&mut self.link)).await.expect("a question is due").unwrap();
-        match message.expect("the link is up") {
+        let message = timeout(DEADLINE, read::<ToDen>(&mut self.link)).await;
+        match message.expect("a question is due").unwrap().expect("the link is up") {
             ToDen::Ask { id, of, ask } => {
                 assert_eq!(of, self.number, "{ask:?}");
                 (id, ask)

@@ -5,7 +5,7 @@ use disbatch_core::balance::BalanceDocument;
 use disbatch_core::balance::plan::Settings;
 use disbatch_core::bulk::BulkJob;
 use disbatch_core::model::{Canary, Node, Queue, Rules, Task};
-use disbatch_core::node::Stats;
+use disbatch_core::node::stats_of;
 use disbatch_dci::input::{Dates, page_of_task, shown, shown_job, shown_node, shown_queue, shown_task};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -34,7 +34,7 @@ pub fn check(bytes: &[u8]) -> bool {
     }
     check_json(&Bson::Document(document.clone()).into_relaxed_extjson());
     check_page(&document);
-    let _stats = Stats::of_node(&document);
+    let _stats = stats_of(&document);
     let known = [
         check_task(bytes, &document),
         check_queue(bytes, &document),

@@ -71,7 +71,7 @@ pub struct PluginProblem {
 }
 
 /// What the host of a node is like. What its system does not tell is missing.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
     "cpus": 4, "load": 0.52, "memory": 8_342_396_928_i64, "memory_available": 4_108_640_256_i64,
 })))]

@@ -322,6 +322,7 @@ pub struct ScheduleRun {
 }
 
 /// The times whose tasks are to be made.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"from": "2026-11-01", "to": "2026-11-08", ".preview": true})))]
 #[cfg_attr(feature = "cli", derive(clap::Args))]
@@ -331,17 +332,15 @@ pub struct Backfill {
     #[cfg_attr(feature = "cli", arg(long, value_name = "WHEN"))]
     pub from: When,
     /// Up to this one; now unless given.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Value>))]
     #[cfg_attr(feature = "cli", arg(long, value_name = "WHEN"))]
     pub to: Option<When>,
     /// At most so many, the earliest first.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>, minimum = 1, maximum = 1000))]
     #[cfg_attr(feature = "cli", arg(id = "most", long, value_name = "N"))]
     pub limit: Option<Whole<1, 1000>>,
     /// Only say which times these are.
-    #[serde(rename = ".preview", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = ".preview")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<bool>))]
     #[cfg_attr(feature = "cli", arg(skip))]
     pub preview: Option<Value>,

@@ -4,13 +4,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use serde::{Serialize, Serializer};
 
 use crate::args::life::status;
 use crate::args::seconds;
 use crate::args::task::parse_id;
 
 /// Which tasks. All that is given must be so.
-#[derive(Debug, Clone, Default, PartialEq, Args)]
+#[derive(Debug, Clone, Default, PartialEq, Args, Serialize)]
 #[command(next_help_heading = "Which tasks, in place of a JSON object")]
 pub struct TaskFilter {
     /// Of this queue, by name or id [default: of all queues]
@@ -19,39 +20,47 @@ pub struct TaskFilter {
     /// In these statuses, by word or number, with commas between them
     #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = status,
         allow_hyphen_values = true)]
+    #[serde(serialize_with = "commas", skip_serializing_if = "Vec::is_empty")]
     pub status: Vec<i64>,
     /// On this node
     #[arg(long, value_name = "NODE")]
     pub node: Option<String>,
     #[command(flatten)]
+    #[serde(flatten)]
     pub tags: TagFilter,
     #[command(flatten)]
+    #[serde(flatten)]
     pub created: CreatedFilter,
     /// Changed last since then: so long ago (90s, 5m, 2h, 7d), or ISO 8601
     #[arg(long, value_name = "WHEN", value_parser = when)]
+    #[serde(skip)]
     pub since: Option<When>,
     /// Changed last until then
     #[arg(long, value_name = "WHEN", value_parser = when)]
+    #[serde(skip)]
     pub until: Option<When>,
     /// With this text in their parameters
     #[arg(long, value_name = "TEXT")]
     pub text: Option<String>,
     /// Older than this one: those that the list before did not have
     #[arg(long, value_name = "ID", value_parser = parse_id)]
+    #[serde(rename = ".after")]
     pub after: Option<String>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Args)]
+#[derive(Debug, Clone, Default, PartialEq, Args, Serialize)]
 pub struct TagFilter {
     /// With this tag, as customer=7; repeated for others that they must have, too
     #[arg(long, value_name = "TAG")]
+    #[serde(rename = "tags", skip_serializing_if = "Vec::is_empty")]
     pub tag: Vec<String>,
     /// With this tag, or another one that is given so
     #[arg(long, value_name = "TAG")]
+    #[serde(rename = "any_tags", skip_serializing_if = "Vec::is_empty")]
     pub any_tag: Vec<String>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Args)]
+#[derive(Debug, Clone, Default, PartialEq, Args, Serialize)]
 pub struct CreatedFilter {
     /// Made since then: so long ago (90s, 5m, 2h, 7d), or ISO 8601
     #[arg(long, value_name = "WHEN", value_parser = when)]
@@ -71,11 +80,16 @@ impl When {
     }
 }
 
-impl TagFilter {
-    /// As the DCI reads them, whatever is in them. `None`: any tasks.
-    pub fn json(tags: &[String]) -> Option<String> {
-        (!tags.is_empty()).then(|| serde_json::Value::from(tags).to_string())
+impl Serialize for When {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text())
     }
+}
+
+/// Statuses as the DCI reads them in an address.
+pub(in crate::args) fn commas<S: Serializer>(statuses: &[i64], serializer: S) -> Result<S::Ok, S::Error> {
+    let statuses: Vec<String> = statuses.iter().map(ToString::to_string).collect();
+    serializer.serialize_str(&statuses.join(","))
 }
 
 /// A point in time.
@@ -109,26 +123,31 @@ impl TaskFilter {
     }
 }
 
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Default, Args, Serialize)]
 pub struct LocksOptions {
     /// Show this lock, with those who wait for it [default: all locks]
     #[arg(conflicts_with_all = ["prefix", "after"])]
+    #[serde(skip)]
     pub name: Option<String>,
     /// Only those whose names begin so; those of arrays begin with array:
     #[arg(long, value_name = "TEXT")]
+    #[serde(rename = ".prefix")]
     pub prefix: Option<String>,
     /// Only those whose names come after this one
     #[arg(long, value_name = "NAME")]
+    #[serde(rename = ".after")]
     pub after: Option<String>,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Serialize)]
 pub struct GraphOptions {
     /// The task's id
     #[arg(value_name = "ID", value_parser = parse_id)]
+    #[serde(skip)]
     pub id: String,
     /// How far to go in both directions [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20))]
+    #[serde(rename = ".depth")]
     pub depth: Option<u32>,
 }
 
@@ -165,7 +184,7 @@ pub enum ArrayCommand {
     Retry(ArrayAct),
 }
 
-#[derive(Debug, Default, Args)]
+#[derive(Debug, Default, Args, Serialize)]
 pub struct ArrayFilter {
     /// Those of this queue, by its name or id
     #[arg(long, value_name = "QUEUE")]
@@ -175,19 +194,23 @@ pub struct ArrayFilter {
     pub state: Option<String>,
     /// Those that are older than this one
     #[arg(long, value_name = "ID", value_parser = parse_id)]
+    #[serde(rename = ".before")]
     pub before: Option<String>,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Serialize)]
 pub struct ShownArray {
     /// The array's id
     #[arg(value_name = "ID", value_parser = parse_id)]
+    #[serde(skip)]
     pub id: String,
     /// Show its tasks, too: as many as --limit says, or 100
     #[arg(long)]
+    #[serde(skip)]
     pub elements: bool,
     /// Begin with the task at this place, counted from 0
     #[arg(long, value_name = "N", requires = "elements")]
+    #[serde(rename = ".from")]
     pub from: Option<u32>,
 }
 

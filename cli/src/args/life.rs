@@ -9,7 +9,9 @@ use disbatch_wire::history::{AuditSearch, MomentSearch};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::args::find::{BatchOptions, CreatedFilter, GraphOptions, LocksOptions, SetTaskOptions, TagFilter};
+use crate::args::find::{
+    BatchOptions, CreatedFilter, GraphOptions, LocksOptions, SetTaskOptions, TagFilter, commas,
+};
 use crate::args::seconds;
 use crate::args::task::{OneTask, TaskOptions, Tasks, parse_id};
 
@@ -258,7 +260,7 @@ pub struct ExplainOptions {
     pub queue: Option<String>,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Serialize)]
 pub struct EventsOptions {
     /// Only tasks of these queues, by name or id, with commas between them
     #[arg(long, value_name = "QUEUE")]
@@ -266,9 +268,11 @@ pub struct EventsOptions {
     /// Only changes to these statuses, by word or number, with commas between them
     #[arg(long, value_name = "STATUS", value_delimiter = ',', value_parser = status,
         allow_hyphen_values = true)]
+    #[serde(serialize_with = "commas", skip_serializing_if = "Vec::is_empty")]
     pub status: Vec<i64>,
     /// Only ends of tasks
     #[arg(long)]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ended: bool,
     /// Only tasks of this schedule, by name or id
     #[arg(long, value_name = "SCHEDULE")]
@@ -280,9 +284,11 @@ pub struct EventsOptions {
     #[arg(long, value_name = "TENANT")]
     pub tenant: Option<String>,
     #[command(flatten)]
+    #[serde(flatten)]
     pub tags: TagFilter,
     /// Begin after the event with this id, which `--format json` prints as "after" [default: with what happens now]
     #[arg(long, value_name = "ID")]
+    #[serde(rename = ".after")]
     pub after: Option<String>,
 }
 

@@ -9,7 +9,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::api::{Client, read, segment};
 use crate::args::{DrainOptions, Drained, ListingOptions};
-use crate::command::life::{Connection, advise, steer};
+use crate::command::life::{Connection, steer};
 use crate::output::{Column, Cut, Table, known, print, say, shown_name};
 use crate::status;
 
@@ -29,7 +29,7 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// Prints the rules that there are.
 pub async fn run(client: &Client, options: &ListingOptions) -> anyhow::Result<()> {
-    let answer = client.get("/admission", None).await.map_err(advise)?;
+    let answer = client.get("/admission", None).await?;
     TABLE.print(answer.get("rules").unwrap_or(&Value::Null), options)
 }
 
@@ -50,8 +50,7 @@ pub async fn drain(client: &Client, options: &DrainOptions) -> anyhow::Result<()
         action,
         reason: options.reason.clone(),
     };
-    let made = client.post("/admission", &serde_json::to_value(change)?).await.map_err(advise)?;
-    let rule: AdmissionRule = read(made)?;
+    let rule: AdmissionRule = read(client.post("/admission", &change).await?)?;
     print(&format!("{}\n", told(&rule)))?;
     if options.wait { wait(client, &rule).await } else { Ok(()) }
 }
@@ -63,7 +62,7 @@ pub async fn undrain(client: &Client, what: &Drained) -> anyhow::Result<()> {
     }
     let (scope, value) = scope(what);
     let value = value.map(|value| format!("&value={}", segment(value))).unwrap_or_default();
-    let answer = client.delete(&format!("/admission?scope={scope}{value}")).await.map_err(advise)?;
+    let answer = client.delete(&format!("/admission?scope={scope}{value}")).await?;
     let held = match read::<AdmissionLifted>(answer)?.released {
         0 => String::new(),
         1 => "; 1 held task goes on".to_owned(),
@@ -88,7 +87,7 @@ async fn wait(client: &Client, rule: &AdmissionRule) -> anyhow::Result<()> {
     told_of.1.iter().for_each(|line| say(line));
     loop {
         turns.tick().await;
-        let answer = connection.get("/admission").await.map_err(advise)?;
+        let answer = connection.get("/admission").await?;
         let rules = answer.get("rules").and_then(Value::as_array).into_iter().flatten();
         let mut rules = rules.filter_map(|rule| read::<AdmissionRule>(rule.clone()).ok());
         let Some(now) = rules.find(|other| (&other.scope, &other.value) == (&rule.scope, &rule.value)) else {

@@ -6,8 +6,8 @@ use disbatch_values::status::Status;
 use disbatch_wire::arrays::{Array, ArrayElement, ArrayFinal};
 use reqwest::StatusCode;
 
-use crate::api::{ApiError, Client, query, read};
-use crate::args::{ArrayAct, ArrayCommand, ArrayFilter, BulkAction, ListingOptions, ShownArray};
+use crate::api::{ApiError, Client, address, read};
+use crate::args::{ArrayAct, ArrayCommand, BulkAction, ListingOptions, ShownArray};
 use crate::command::life::{carry_out, with_reason};
 use crate::command::{print_document, print_list};
 use crate::output::{Column, Cut, Screen, Table, facts, known, plain, shows_marks};
@@ -20,7 +20,7 @@ pub async fn run(
 ) -> anyhow::Result<ExitCode> {
     match command {
         ArrayCommand::List(filter) => {
-            print_list(client, &address(&filter, listing.limit), &TABLE, listing).await?;
+            print_list(client, &address("/arrays", &filter, listing.limit)?, &TABLE, listing).await?;
         }
         ArrayCommand::Show(shown) => show(client, &shown, listing).await?,
         ArrayCommand::Cancel(which) => return act(client, BulkAction::Cancel, &which).await,
@@ -32,7 +32,7 @@ pub async fn run(
 /// Has a bulk job do something with the tasks of an array.
 async fn act(client: &Client, action: BulkAction, which: &ArrayAct) -> anyhow::Result<ExitCode> {
     let path = format!("/arrays/{}/{}", which.id, action.as_str());
-    carry_out(client, (&path, with_reason(which.reason.as_deref())), action, which.detach).await
+    carry_out(client, (&path, &with_reason(which.reason.as_deref())), action, which.detach).await
 }
 
 /// The array with this id, where `error` says that there is no task with it. `None`: there is no such array, either.
@@ -106,16 +106,6 @@ const TABLE: Table<Array> = Table {
     noun: "arrays",
 };
 
-fn address(filter: &ArrayFilter, limit: Option<i64>) -> String {
-    let pairs = [
-        ("queue", filter.queue.clone()),
-        ("state", filter.state.clone()),
-        (".before", filter.before.clone()),
-        (".limit", limit.map(|limit| limit.to_string())),
-    ];
-    format!("/arrays{}", query(pairs))
-}
-
 const ELEMENTS: Table<ArrayElement> = Table {
     columns: &[
         Column { title: "Place", cell: |e| e.index.to_string(), cut: Cut::Never },
@@ -136,15 +126,8 @@ pub(super) async fn show(
         let facts = text(array, shows_marks());
         if shown.elements { facts + &elements(array, Screen::of_stdout()) } else { facts }
     };
-    print_document(client, &address_of_array(shown, options.limit), options, text).await
-}
-
-fn address_of_array(shown: &ShownArray, limit: Option<i64>) -> String {
-    let pairs = [
-        (".from", shown.from.map(|from| from.to_string())),
-        (".limit", limit.map(|limit| limit.to_string())),
-    ];
-    format!("/arrays/{}{}", shown.id, query(pairs))
+    let path = address(&format!("/arrays/{}", shown.id), shown, options.limit)?;
+    print_document(client, &path, options, text).await
 }
 
 fn text(array: &Array, in_unicode: bool) -> String {
@@ -298,6 +281,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::args::ArrayFilter;
 
     #[test]
     fn an_array_that_cannot_be_counted_has_no_number() {
@@ -344,10 +328,11 @@ mod tests {
 
     #[test]
     fn only_what_is_asked_for_is_in_the_address() {
-        assert_eq!(address(&ArrayFilter::default(), None), "/arrays");
+        assert_eq!(address("/arrays", &ArrayFilter::default(), None).unwrap(), "/arrays");
         let filter =
             ArrayFilter { queue: Some("a b".into()), state: Some("open".into()), before: Some("6b".into()) };
-        assert_eq!(address(&filter, Some(5)), "/arrays?queue=a%20b&state=open&.before=6b&.limit=5");
+        let address = address("/arrays", &filter, Some(5)).unwrap();
+        assert_eq!(address, "/arrays?.before=6b&.limit=5&queue=a%20b&state=open");
     }
 
     fn array() -> Array {
@@ -399,9 +384,9 @@ mod tests {
     #[test]
     fn only_what_is_asked_for_is_in_the_address_of_an_array() {
         let mut shown = ShownArray { id: "6b".into(), elements: false, from: None };
-        assert_eq!(address_of_array(&shown, None), "/arrays/6b");
+        assert_eq!(address("/arrays/6b", &shown, None).unwrap(), "/arrays/6b");
         (shown.elements, shown.from) = (true, Some(200));
-        assert_eq!(address_of_array(&shown, Some(50)), "/arrays/6b?.from=200&.limit=50");
+        assert_eq!(address("/arrays/6b", &shown, Some(50)).unwrap(), "/arrays/6b?.from=200&.limit=50");
     }
 
     fn strip(counts: &[(i64, usize)], count: usize) -> Strip {

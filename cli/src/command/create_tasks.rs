@@ -8,12 +8,12 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use disbatch_wire::arrays::Array;
 use disbatch_wire::task_actions::{BatchAnswer, BatchResult};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::api::{Client, given, read};
 use crate::args::{FileOptions, ListingOptions, TaskOptions};
-use crate::command::life::advise;
-use crate::command::{oid, pairs, required};
+use crate::command::{in_perls_words, oid, pairs, required};
 use crate::input::{contents, is_stdin};
 use crate::output::{document, item, print, visible};
 
@@ -42,14 +42,13 @@ pub async fn run(
     let text = text.unwrap_or_default();
     let mut body = body(&queue, &text, collection)?;
     body.extend(options.fields()?);
-    let body = Value::Object(body);
     submit(client, &queue, &body).await?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Posts new tasks and prints their ids.
-pub async fn submit(client: &Client, queue: &str, body: &Value) -> anyhow::Result<()> {
-    let answer = client.post("/tasks", body).await?;
+async fn submit(client: &Client, queue: &str, body: &impl Serialize) -> anyhow::Result<()> {
+    let answer = client.post("/tasks", body).await.map_err(in_perls_words)?;
     if let Some(array) = answer.get("array") {
         return print(&told(&item(array), queue));
     }
@@ -116,7 +115,7 @@ pub async fn run_batch(client: &Client, file: &Path, options: &ListingOptions) -
     let name = if is_stdin(file) { "standard input".to_owned() } else { file.display().to_string() };
     let entries = contents(file).with_context(|| format!("cannot read {name}"))?;
     let body = batch_request(&entries).with_context(|| file.display().to_string())?;
-    let answer = client.post_json("/tasks/batch", body).await.map_err(advise)?;
+    let answer = client.post_json("/tasks/batch", body).await?;
     print(&document(&answer, options, batch_text)?)?;
     let BatchAnswer { refused, .. } = read(answer)?;
     Ok(if refused == 0 { ExitCode::SUCCESS } else { ExitCode::from(crate::status::FAILED) })

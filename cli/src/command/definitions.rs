@@ -11,8 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::api::{ApiError, Client, read, segment};
 use crate::args::{ListingOptions, WorkersCommand};
-use crate::command::life::advise;
-use crate::command::{print_document, print_list};
+use crate::command::{in_perls_words, print_document, print_list};
 use crate::input;
 use crate::output::{Column, Cut, Table, known, list, plain, pretty, print, say, shown_name, visible};
 use crate::status::FAILED;
@@ -41,14 +40,12 @@ pub async fn run(
         WorkersCommand::Set { worker, file, rev } => {
             let mut body = object(&file)?;
             body.extend(rev.map(|rev| (".rev".to_owned(), rev.into())));
-            let stored = client.put(&path(&worker)?, &Value::Object(body)).await.map_err(advise)?;
-            let Definition { rev, .. } = read(stored)?;
+            let Definition { rev, .. } = read(client.put(&path(&worker)?, &body).await?)?;
             print(&format!("Set worker {}, revision {rev}\n", shown_name(&worker)))?;
         }
         WorkersCommand::Check { file } => return check(client, &file).await,
         WorkersCommand::Rm { worker } => {
-            let gone = client.delete(&path(&worker)?).await.map_err(advise)?;
-            print(&removed(&worker, &read(gone)?))?;
+            print(&removed(&worker, &read(client.delete(&path(&worker)?).await?)?))?;
         }
         WorkersCommand::Import { file, replace } => import(client, &file, replace).await?,
     }
@@ -58,8 +55,7 @@ pub async fn run(
 async fn check(client: &Client, file: &Path) -> anyhow::Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
     for definition in definitions(file)? {
-        let told = client.post("/workers/validate", &definition).await.map_err(advise)?;
-        let check: DefinitionCheck = read(told)?;
+        let check: DefinitionCheck = read(client.post("/workers/validate", &definition).await?)?;
         if check.valid {
             let (name, engine) = (check.name.unwrap_or_default(), check.engine.unwrap_or_default());
             let (name, engine) = (shown_name(&name), visible(&engine));
@@ -93,10 +89,10 @@ fn definitions(path: &Path) -> anyhow::Result<Vec<Value>> {
 async fn import(client: &Client, file: &Path, replace: bool) -> anyhow::Result<()> {
     let mut body = body(&input::read(file)?)?;
     body.insert("replace".to_owned(), replace.into());
-    match client.post("/workers/import", &Value::Object(body)).await {
+    match client.post("/workers/import", &body).await {
         Ok(told) => print(&imported(&read(told)?)),
         Err(ApiError::Refused { status: StatusCode::BAD_REQUEST, body, .. }) => bail!("{}", problems(&body)),
-        Err(error) => Err(advise(error)),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -187,7 +183,7 @@ fn text(definition: &Definition) -> String {
 
 /// Prints the plugins that queues may be created with, one per line.
 pub async fn list_plugins(client: &Client, options: &ListingOptions) -> anyhow::Result<()> {
-    let plugins = client.get("/plugins", None).await?;
+    let plugins = client.get("/plugins", None).await.map_err(in_perls_words)?;
     print(&list(&plugins, options, |names: &[String]| {
         names.iter().map(|plugin| format!("{}\n", shown_name(plugin))).collect()
     })?)

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::api::{Client, address, read, segment};
 use crate::args::{FilesCommand, Format, ListFiles, ListingOptions, RemoveFiles};
-use crate::command::life::{Connection, advise};
+use crate::command::life::Connection;
 use crate::output::{Column, Cut, Table, document, known, print, progress_bar, shown_name};
 
 /// So many files are asked for at once: as many as a DCI tells.
@@ -40,8 +40,7 @@ pub async fn run(
 async fn remove(client: &Client, options: &RemoveFiles) -> anyhow::Result<()> {
     let name = &options.name;
     let version = options.number.map(|number| format!("?.version={number}")).unwrap_or_default();
-    let gone = client.delete(&format!("/files/{name}{version}")).await.map_err(advise)?;
-    let FileSetDeleted { deleted, .. } = read(gone)?;
+    let FileSetDeleted { deleted, .. } = read(client.delete(&format!("/files/{name}{version}")).await?)?;
     match options.number {
         Some(number) => print(&format!("Removed version {number} of {}\n", shown_name(name))),
         None => print(&format!("Removed {}: {deleted} versions\n", shown_name(name))),
@@ -50,9 +49,8 @@ async fn remove(client: &Client, options: &RemoveFiles) -> anyhow::Result<()> {
 
 /// The version of a set, with those of its files that are wanted and that one page has.
 async fn page(connection: &Connection<'_>, name: &str, wanted: &FileSearch) -> anyhow::Result<FileSetPage> {
-    let wanted = FileSearch { limit: i64::try_from(PAGE).ok(), ..wanted.clone() };
-    let path = address(&format!("/files/{name}"), &wanted)?;
-    Ok(read(connection.get(&path).await.map_err(advise)?)?)
+    let path = address(&format!("/files/{name}"), wanted, i64::try_from(PAGE).ok())?;
+    Ok(read(connection.get(&path).await?)?)
 }
 
 /// How often a line is printed where a bar cannot be shown.
@@ -130,7 +128,7 @@ async fn sets(client: &Client) -> anyhow::Result<Vec<Value>> {
     loop {
         let last = all.last().map(|set| read::<FileSetVersion>(set.clone())).transpose()?;
         let after = last.map(|last| format!("&.after={}", segment(&last.name))).unwrap_or_default();
-        let page = client.get(&format!("/files?.limit={PAGE}{after}"), None).await.map_err(advise)?;
+        let page = client.get(&format!("/files?.limit={PAGE}{after}"), None).await?;
         let Value::Array(page) = page else { return Ok(all) };
         let is_last = page.len() < PAGE;
         all.extend(page);
@@ -146,7 +144,7 @@ async fn versions(client: &Client, name: &str) -> anyhow::Result<Vec<Value>> {
     loop {
         let last = all.last().map(|version| read::<FileSetVersion>(version.clone())).transpose()?;
         let before = last.map(|last| format!("&.before={}", last.version)).unwrap_or_default();
-        let mut page = client.get(&format!("/files/{name}?.limit=1{before}"), None).await.map_err(advise)?;
+        let mut page = client.get(&format!("/files/{name}?.limit=1{before}"), None).await?;
         match page.get_mut("versions").map(Value::take) {
             Some(Value::Array(page)) if !page.is_empty() => all.extend(page),
             _ => return Ok(all), // There are no more.

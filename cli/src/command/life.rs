@@ -14,8 +14,6 @@ use std::cell::Cell;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::anyhow;
-use reqwest::StatusCode;
 use serde_json::Value;
 
 use crate::api::{ApiError, Client, given};
@@ -49,10 +47,10 @@ pub async fn run(
             return bulk::run(client, BulkAction::Archive, &options.which).await;
         }
         LifeCommand::Archive(options) => return act::archive(client, &options.ids).await,
-        LifeCommand::Events(options) => events::run(client, &options, listing).await?,
+        LifeCommand::Events(options) => events::run(client, options, listing).await?,
         LifeCommand::Locks(options) => locks::run(client, &options, listing).await?,
         LifeCommand::Graph(options) => locks::graph(client, &options, listing).await?,
-        LifeCommand::Audit(options) => history::audit(client, *options, listing).await?,
+        LifeCommand::Audit(options) => history::audit(client, &options, listing).await?,
         LifeCommand::Batch(options) => return create_tasks::run_batch(client, &options.file, listing).await,
         LifeCommand::SetTask(options) => return steer::set_task(client, &options).await,
         LifeCommand::BulkJobs { cancel } => bulk::jobs(client, cancel, listing).await?,
@@ -69,24 +67,6 @@ pub async fn run(
         LifeCommand::Admission => admission::run(client, listing).await?,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// What is wrong in the DCI's words, and what to do about it.
-pub(super) fn advise(error: ApiError) -> anyhow::Error {
-    let reason = error.reason();
-    match error.status() {
-        Some(StatusCode::NOT_FOUND) if reason.starts_with("nothing is at") => {
-            anyhow!("{reason}: the DCI is older than this command")
-        }
-        // Neither a password nor a server that is away is the matter.
-        Some(_) if error.is_about_tasks() => anyhow!("{reason}"),
-        // The error itself says what to do.
-        Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS) => {
-            error.into()
-        }
-        Some(status) if status.is_client_error() => anyhow!("{reason}"),
-        _ => error.into(), // The address is what matters.
-    }
 }
 
 /// A task with all that is known of it.
@@ -177,31 +157,5 @@ impl<'a> Connection<'a> {
         let since = since.map(|status| format!("&.since={status}")).unwrap_or_default();
         let path = format!("/tasks/{id}/wait?.timeout={seconds}{since}");
         self.persist(async || self.client.get_within(&path, time + LATE).await).await
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::api::CredentialKind;
-
-    fn refused(status: u16, body: &str) -> ApiError {
-        let (status, shown) = (StatusCode::from_u16(status).unwrap(), CredentialKind::Nothing);
-        ApiError::Refused { action: "getting", url: "http://h/x".into(), status, body: body.into(), shown }
-    }
-
-    #[test]
-    fn errors_say_what_to_do() {
-        for (error, text) in [
-            (refused(409, r#"{"error":"the task has ended"}"#), "the task has ended"),
-            (refused(400, r#"{"error":"unknown param","param":"a"}"#), "unknown param 'a'"),
-            (refused(404, r#"{"error":"nothing is at /x"}"#), "older than this command"),
-            (refused(401, "no"), "Give --token"),
-            (refused(403, r#"{"error":"this needs the role operator"}"#), "disbatch user grant"),
-            (refused(429, r#"{"error":"wait 3 s"}"#), "wait 3 s\"}\nPasswords"),
-            (refused(500, r#"{"error":"internal"}"#), "Error getting http://h/x (500"),
-        ] {
-            assert!(advise(error).to_string().contains(text), "{text}");
-        }
     }
 }

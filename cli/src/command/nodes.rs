@@ -9,8 +9,7 @@ use serde_json::Value;
 
 use crate::api::{Client, read, segment};
 use crate::args::{ListingOptions, NodesCommand};
-use crate::command::life::advise;
-use crate::command::pairs;
+use crate::command::{in_perls_words, pairs};
 use crate::output::{
     Column, Cut, Table, date, document, known, plain, print, shown_name, shows_marks, visible,
 };
@@ -38,10 +37,10 @@ pub async fn run(
     options: &ListingOptions,
 ) -> anyhow::Result<()> {
     if let Some(NodesCommand::Rm { node }) = command {
-        client.delete(&format!("/nodes/{}", segment(node))).await.map_err(advise)?;
+        client.delete(&format!("/nodes/{}", segment(node))).await?;
         return print(&format!("Removed node {}\n", shown_name(node)));
     }
-    let nodes = client.get("/nodes?.details=1", None).await?;
+    let nodes = client.get("/nodes?.details=1", None).await.map_err(in_perls_words)?;
     TABLE.print(&nodes, options)
 }
 
@@ -53,7 +52,7 @@ fn state(node: &Node) -> String {
 
 /// `0.52 of 4`
 fn load(node: &Node) -> String {
-    let NodeStats { load, cpus, .. } = node.stats.clone().unwrap_or_default();
+    let NodeStats { load, cpus, .. } = node.stats.unwrap_or_default();
     match (load, cpus) {
         (Some(load), Some(cpus)) => format!("{load:.2} of {cpus}"),
         (Some(load), None) => format!("{load:.2}"),
@@ -77,7 +76,7 @@ pub async fn update(client: &Client, node: Option<String>, fields: Vec<String>) 
     let fields: BTreeMap<String, Value> =
         pairs(fields)?.into_iter().map(|(field, text)| (field, value(text))).collect();
     let body = serde_json::to_value(fields)?;
-    client.post(&format!("/nodes/{}", segment(&node)), &body).await.map_err(advise)?;
+    client.post(&format!("/nodes/{}", segment(&node)), &body).await?;
     print(&format!("Updated node {node}: {body}\n"))
 }
 
@@ -91,7 +90,7 @@ fn value(text: String) -> Value {
 
 /// Prints what the checks of the whole have found. The exit status is that of monitoring systems: 0 fine, 1 warnings, 2 errors.
 pub async fn doctor(client: &Client, options: &ListingOptions) -> anyhow::Result<ExitCode> {
-    let answer = client.get("/doctor", None).await.map_err(advise)?;
+    let answer = client.get("/doctor", None).await?;
     let marks = if shows_marks() { ["✓", "!", "✗", "-"] } else { ["ok", "warning", "error", "skipped"] };
     print(&document(&answer, options, |answer| text(answer, marks))?)?;
     Ok(ExitCode::from(match answer.get("level").and_then(Value::as_str) {

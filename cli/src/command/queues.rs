@@ -9,8 +9,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::api::{Client, given, segment};
 use crate::args::{Format, GroupsOptions, ListingOptions, ShadowOptions, seconds};
-use crate::command::life::advise;
-use crate::command::{oid, pairs, required};
+use crate::command::{in_perls_words, oid, pairs, required};
 use crate::output::{Column, Cut, Screen, Table, document, list, plain, print, say, visible};
 
 /// Counting tasks more often than this would be work for the database and nothing for the eye.
@@ -32,7 +31,8 @@ const QUEUES: Table<Queue> = Table {
 /// Prints all queues, once or until ^C.
 pub async fn run(client: &Client, watch: Option<f64>, options: &ListingOptions) -> anyhow::Result<()> {
     let Some(seconds) = watch else {
-        return print(&render(&client.get("/queues", None).await?, options, Screen::of_stdout())?);
+        let queues = client.get("/queues", None).await.map_err(in_perls_words)?;
+        return print(&render(&queues, options, Screen::of_stdout())?);
     };
     let period = Duration::try_from_secs_f64(seconds).ok().filter(|period| *period >= SHORTEST);
     let period = period.with_context(|| format!("--watch takes seconds from 0.1 on, not {seconds}"))?;
@@ -52,7 +52,7 @@ async fn watching(client: &Client, period: Duration, options: &ListingOptions) -
         let screen = Screen::of_stdout();
         let text = match client.get("/queues", None).await {
             Ok(queues) => render(&queues, options, screen)?,
-            Err(error) if first => return Err(error.into()),
+            Err(error) if first => return Err(in_perls_words(error)),
             Err(error) if screen.size.is_some() => format!("{}\n", visible(&error.to_string())),
             Err(error) => {
                 say(&error.to_string());
@@ -87,7 +87,7 @@ pub async fn create(
     let threads = threads.map(|threads| threads.to_string());
     let fields = [("threads", threads), ("sort", sort), ("name", name.clone()), ("plugin", plugin)];
     let fields = fields.into_iter().filter_map(|(field, value)| Some((field.to_owned(), value?)));
-    let answer = client.post_form("/queues", &fields.collect()).await?;
+    let answer = client.post_form("/queues", &fields.collect()).await.map_err(in_perls_words)?;
     print(&format!("Created queue {}: {}\n", name.unwrap_or_default(), oid(answer.get("id"))))
 }
 
@@ -95,13 +95,13 @@ pub async fn create(
 pub async fn update(client: &Client, queue: Option<String>, fields: Vec<String>) -> anyhow::Result<()> {
     let queue = required(queue)?;
     let fields = pairs(fields)?;
-    client.post_form(&format!("/queues/{}", segment(&queue)), &fields).await?;
+    client.post_form(&format!("/queues/{}", segment(&queue)), &fields).await.map_err(in_perls_words)?;
     print(&format!("Updated queue {queue}: {}\n", serde_json::to_string(&fields)?))
 }
 
 pub async fn delete(client: &Client, queue: Option<String>) -> anyhow::Result<()> {
     let queue = required(queue)?;
-    client.delete(&format!("/queues/{}", segment(&queue))).await?;
+    client.delete(&format!("/queues/{}", segment(&queue))).await.map_err(in_perls_words)?;
     print(&format!("Deleted queue {queue}\n"))
 }
 
@@ -121,7 +121,7 @@ const GROUPS: Table<QueueGroup> = Table {
 /// Prints groups of a queue in the order of their names.
 pub async fn groups(client: &Client, which: &GroupsOptions, options: &ListingOptions) -> anyhow::Result<()> {
     let path = format!("/queues/{}/groups", segment(&which.queue));
-    let page = client.get(&path, Some(&groups_asked_for(which, options))).await.map_err(advise)?;
+    let page = client.get(&path, Some(&groups_asked_for(which, options))).await?;
     print(&document(&page, options, |page| groups_text(page, Screen::of_stdout()))?)
 }
 
@@ -166,7 +166,7 @@ const PAIRS: Table<ShadowPair> = Table {
 pub async fn shadow(client: &Client, which: &ShadowOptions, options: &ListingOptions) -> anyhow::Result<()> {
     let path = format!("/queues/{}/shadow", segment(&which.queue));
     let asked = options.limit.map(|limit| json!({ ".limit": limit }));
-    let found = client.get(&path, asked.as_ref()).await.map_err(advise)?;
+    let found = client.get(&path, asked.as_ref()).await?;
     print(&document(&found, options, |found| shadow_text(found, which.differences, Screen::of_stdout()))?)
 }
 

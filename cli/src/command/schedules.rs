@@ -19,7 +19,6 @@ use crate::args::{
     CalendarCommand, CalendarRules, ListingOptions, NewSchedule, ScheduleCommand, ScheduleSettings,
     ScheduleUpdate,
 };
-use crate::command::life::advise;
 use crate::command::{print_document, print_list};
 use crate::input;
 use crate::output::{Column, Cut, Table, known, print, shown_name, visible};
@@ -60,7 +59,7 @@ fn path(schedule: &str) -> anyhow::Result<String> {
 async fn create(client: &Client, new: NewSchedule) -> anyhow::Result<()> {
     let mut body = fields_of(&new.settings.with_secure_params()?)?;
     body.insert("name".to_owned(), new.name.into());
-    let made: Schedule = read(client.post("/schedules", &Value::Object(body)).await.map_err(advise)?)?;
+    let made: Schedule = read(client.post("/schedules", &body).await?)?;
     print(&format!("Created schedule {}: {}\n{}", shown_name(&made.name), made.id, next(&made)))
 }
 
@@ -71,28 +70,27 @@ async fn update(client: &Client, change: ScheduleUpdate) -> anyhow::Result<()> {
     unset(&mut body, &change.unset)?;
     anyhow::ensure!(!body.is_empty(), "nothing is to be changed: see disbatch schedule update --help");
     body.extend(change.rev.map(|rev| (".rev".to_owned(), Value::from(rev))));
-    let changed = client.post(&path(&change.schedule)?, &Value::Object(body)).await.map_err(advise)?;
-    let changed: Schedule = read(changed)?;
+    let changed: Schedule = read(client.post(&path(&change.schedule)?, &body).await?)?;
     let (name, rev) = (shown_name(&changed.name), changed.rev);
     print(&format!("Updated schedule {name}, revision {rev}\n{}", next(&changed)))
 }
 
 async fn delete(client: &Client, schedule: &str) -> anyhow::Result<()> {
-    client.delete(&path(schedule)?).await.map_err(advise)?;
+    client.delete(&path(schedule)?).await?;
     print(&format!("Deleted schedule {schedule}; its tasks are still there\n"))
 }
 
 async fn pause(client: &Client, schedule: &str, paused: bool) -> anyhow::Result<()> {
     let (act, done) = if paused { ("pause", "Paused") } else { ("resume", "Resumed") };
     let path = format!("{}/{act}", path(schedule)?);
-    let answer = client.post(&path, &json!({})).await.map_err(advise)?;
-    print(&format!("{done} schedule {schedule}\n{}", next(&read(answer)?)))
+    let changed = read(client.post(&path, &json!({})).await?)?;
+    print(&format!("{done} schedule {schedule}\n{}", next(&changed)))
 }
 
 /// Prints the task alone, so that other commands can take it.
 async fn run_now(client: &Client, schedule: &str) -> anyhow::Result<()> {
     let path = format!("{}/run", path(schedule)?);
-    let answer = client.post(&path, &json!({})).await.map_err(advise)?;
+    let answer = client.post(&path, &json!({})).await?;
     let ScheduleRun { task, .. } =
         serde_json::from_value(answer).context("the DCI did not say which task it has created")?;
     print(&format!("{task}\n"))
@@ -207,12 +205,12 @@ pub async fn run_calendar(
             print_document(client, &calendar_path(&calendar)?, listing, calendar_text).await
         }
         CalendarCommand::Set { calendar, days } => {
-            client.post(&calendar_path(&calendar)?, &serde_json::to_value(&days)?).await.map_err(advise)?;
+            client.post(&calendar_path(&calendar)?, &days).await?;
             let count = days.dates.len() + days.recurring.len();
             print(&format!("Set calendar {calendar}: {count} days\n"))
         }
         CalendarCommand::Delete { calendar } => {
-            client.delete(&calendar_path(&calendar)?).await.map_err(advise)?;
+            client.delete(&calendar_path(&calendar)?).await?;
             print(&format!("Deleted calendar {calendar}\n"))
         }
     }

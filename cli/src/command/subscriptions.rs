@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 
 use crate::api::{Client, read, segment};
 use crate::args::{ListingOptions, SubscriptionCommand};
-use crate::command::life::advise;
 use crate::command::{print_document, print_list};
 use crate::output::{Column, Cut, Table, print, visible};
 
@@ -40,17 +39,16 @@ pub async fn run(
             if let Some(file) = address_file {
                 settings.url = Some(line(&file)?);
             }
-            client.post(&path(&subscription)?, &serde_json::to_value(&settings)?).await.map_err(advise)?;
+            client.post(&path(&subscription)?, &settings).await?;
             print(&format!("Set subscription {subscription}\n"))
         }
         SubscriptionCommand::Test { subscription } => {
-            let sent =
-                client.post(&format!("{}/test", path(&subscription)?), &json!({})).await.map_err(advise)?;
-            let SubscriptionTest { task, .. } = read(sent)?;
+            let path = format!("{}/test", path(&subscription)?);
+            let SubscriptionTest { task, .. } = read(client.post(&path, &json!({})).await?)?;
             print(&format!("Task {task} delivers a test\n"))
         }
         SubscriptionCommand::Delete { subscription } => {
-            client.delete(&path(&subscription)?).await.map_err(advise)?;
+            client.delete(&path(&subscription)?).await?;
             print(&format!("Deleted subscription {subscription}\n"))
         }
     }

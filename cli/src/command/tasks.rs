@@ -4,10 +4,9 @@ use anyhow::{Context, bail};
 use disbatch_wire::search::FoundTasks;
 use serde_json::{Value, json};
 
-use crate::api::{Client, given, query, read};
-use crate::args::{Format, ListingOptions, TagFilter, TaskFilter, When, seconds};
-use crate::command::life::advise;
-use crate::command::oid;
+use crate::api::{self, Client, fields, given, read};
+use crate::args::{Format, ListingOptions, TaskFilter, When, seconds};
+use crate::command::{in_perls_words, oid};
 use crate::output::{Column, Cut, Screen, Table, list, plain, pretty, print, say, shown_json};
 use crate::status;
 
@@ -25,7 +24,7 @@ pub async fn run(
         return find(client, which, options).await;
     }
     let body = request(filter.as_deref(), options)?;
-    show(&client.get("/tasks", Some(&body)).await?, options)
+    show(&client.get("/tasks", Some(&body)).await.map_err(in_perls_words)?, options)
 }
 
 /// Prints what the DCI found.
@@ -71,7 +70,7 @@ fn request(filter: Option<&str>, options: &ListingOptions) -> anyhow::Result<Val
 /// Prints the tasks that any fields pick, as JSON, or how many there are.
 pub async fn search(client: &Client, filter: Option<String>, options: &ListingOptions) -> anyhow::Result<()> {
     let body = search_request(filter.as_deref(), options)?;
-    show(&client.post("/tasks/search", &body).await?, options)
+    show(&client.post("/tasks/search", &body).await.map_err(in_perls_words)?, options)
 }
 
 /// What to look for. What is not an object is for the DCI to refuse, as long as it is JSON that Perl takes.
@@ -109,7 +108,7 @@ const TABLE: Table = Table {
 /// Prints tasks of one queue or all, the newest first.
 async fn find(client: &Client, which: &TaskFilter, options: &ListingOptions) -> anyhow::Result<()> {
     check(options)?;
-    let found: FoundTasks = read(client.get(&address(which, options.limit), None).await.map_err(advise)?)?;
+    let found: FoundTasks = read(client.get(&address(which, options.limit)?, None).await?)?;
     let more = more(&found);
     let tasks = Value::from(found.tasks);
     print(&table(&tasks, options)?)?;
@@ -145,33 +144,17 @@ fn check(options: &ListingOptions) -> anyhow::Result<()> {
     }
 }
 
-fn address(which: &TaskFilter, limit: Option<i64>) -> String {
-    let at = |when: &Option<When>| match when {
-        Some(When::At(time)) => Some(time.clone()),
-        _ => None, // An age has a parameter of its own.
-    };
-    let ago = |when: &Option<When>| match when {
-        Some(When::Ago(age)) => Some(seconds::value(*age).to_string()),
-        _ => None, // Likewise a time.
-    };
-    let statuses: Vec<String> = which.status.iter().map(ToString::to_string).collect();
-    let pairs = [
-        ("queue", which.queue.clone()),
-        ("status", Some(statuses.join(",")).filter(|statuses| !statuses.is_empty())),
-        ("node", which.node.clone()),
-        ("tags", TagFilter::json(&which.tags.tag)),
-        ("any_tags", TagFilter::json(&which.tags.any_tag)),
-        ("created_since", which.created.created_since.as_ref().map(When::text)),
-        ("created_until", which.created.created_until.as_ref().map(When::text)),
-        ("since", at(&which.since)),
-        ("newer_than", ago(&which.since)),
-        ("until", at(&which.until)),
-        ("older_than", ago(&which.until)),
-        ("text", which.text.clone()),
-        (".after", which.after.clone()),
-        (".limit", limit.map(|limit| limit.to_string())),
-    ];
-    format!("/tasks/find{}", query(pairs))
+/// Where these tasks are. An age has a parameter of its own.
+fn address(which: &TaskFilter, limit: Option<i64>) -> serde_json::Result<String> {
+    let mut search = fields(which)?;
+    for (when, at, ago) in [(&which.since, "since", "newer_than"), (&which.until, "until", "older_than")] {
+        let changed = when.as_ref().map(|when| match when {
+            When::At(time) => (at.to_owned(), Value::from(time.as_str())),
+            When::Ago(age) => (ago.to_owned(), seconds::value(*age)),
+        });
+        search.extend(changed);
+    }
+    api::address("/tasks/find", &search, limit)
 }
 
 /// How to go on where the list has an end and the tasks have not.
@@ -196,7 +179,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::args::CreatedFilter;
+    use crate::args::{CreatedFilter, TagFilter};
 
     #[test]
     fn options_become_keys_with_a_dot_and_the_filter_wins() {
@@ -245,7 +228,7 @@ mod tests {
 
     #[test]
     fn what_is_given_is_in_the_address() {
-        assert_eq!(address(&TaskFilter::default(), None), "/tasks/find");
+        assert_eq!(address(&TaskFilter::default(), None).unwrap(), "/tasks/find");
         let which = TaskFilter {
             queue: Some("a b".into()),
             status: vec![2, -6],
@@ -259,8 +242,8 @@ mod tests {
             ..TaskFilter::default()
         };
         assert_eq!(
-            address(&which, Some(5)),
-            "/tasks/find?queue=a%20b&status=2%2C-6&tags=%5B%22a%3D1%22%2C%22b%22%5D&created_since=60s&newer_than=3600&until=2026-11-20T00:00:00Z&.limit=5"
+            address(&which, Some(5)).unwrap(),
+            "/tasks/find?.limit=5&created_since=60s&newer_than=3600&queue=a%20b&status=2%2C-6&tags=%5B%22a%3D1%22%2C%22b%22%5D&until=2026-11-20T00:00:00Z"
         );
     }
 

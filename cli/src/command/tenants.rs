@@ -4,7 +4,6 @@ use disbatch_wire::tenants::Tenant;
 
 use crate::api::{Client, read, segment};
 use crate::args::{ListingOptions, TenantCommand};
-use crate::command::life::advise;
 use crate::command::{print_document, print_list};
 use crate::output::{Column, Cut, Table, print, shown_name};
 
@@ -27,11 +26,10 @@ pub async fn run(client: &Client, command: TenantCommand, listing: &ListingOptio
             print_document(client, &path(&tenant)?, listing, |found| TABLE.facts(found)).await
         }
         TenantCommand::Set { tenant, limits } => {
-            let body = serde_json::to_value(&limits)?;
-            print(&TABLE.facts(&read(client.post(&path(&tenant)?, &body).await.map_err(advise)?)?))
+            print(&TABLE.facts(&read(client.post(&path(&tenant)?, &limits).await?)?))
         }
         TenantCommand::Delete { tenant } => {
-            client.delete(&path(&tenant)?).await.map_err(advise)?;
+            client.delete(&path(&tenant)?).await?;
             print(&format!("Tenant {} has no limits any more\n", shown_name(&tenant)))
         }
     }

@@ -27,7 +27,7 @@ async fn arrays_are_listed_and_shown() -> anyhow::Result<()> {
     with_elements["elements"] = value!([{ "id": OTHER, "index": 2, "value": 2, "status": 2 }]);
     let one = format!("GET /arrays/{ID}");
     let server = Server::start(vec![
-        ("GET /arrays?queue=mail&state=open&.limit=5", vec![json(value!([array()]))]),
+        ("GET /arrays?.limit=5&queue=mail&state=open", vec![json(value!([array()]))]),
         ("GET /arrays", vec![json(value!([]))]),
         (&one, vec![json(array())]),
         (&format!("{one}?.from=2&.limit=1"), vec![json(with_elements)]),

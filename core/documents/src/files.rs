@@ -127,12 +127,11 @@ impl TaskFiles {
         for (key, value) in object.iter().filter(|(_, value)| **value != Bson::Null) {
             match key.as_str() {
                 "input" | "Input" => {
-                    let part = Part::read(value, unknown).map_err(|why| format!("{key}{why}"))?;
-                    let Part { name, version, patterns } = part;
-                    files.input = Some(FileInput { name, version, patterns });
+                    let part = FileInput::read(value, unknown).map_err(|why| format!("{key}{why}"))?;
+                    files.input = Some(part);
                 }
                 "output" | "Output" => {
-                    let part = Part::read(value, unknown).map_err(|why| format!("{key}{why}"))?;
+                    let part = FileInput::read(value, unknown).map_err(|why| format!("{key}{why}"))?;
                     if part.version.is_some() && unknown == Unknown::Refused {
                         return Err(format!("{key}.version: a new version gets its number by itself"));
                     }
@@ -155,15 +154,8 @@ enum Unknown {
     Ignored,
 }
 
-/// What is said of files that are taken or left.
-struct Part {
-    name: SetName,
-    version: Option<i64>,
-    patterns: Vec<String>,
-}
-
-impl Part {
-    /// What is wrong begins with the key below this one.
+impl FileInput {
+    /// What is said of files that are taken, or that are left. What is wrong begins with the key below this one.
     fn read(value: &Bson, unknown: Unknown) -> Result<Self, String> {
         let Bson::Document(object) = value else { return Err(": expected an object".to_owned()) };
         let (mut name, mut version, mut patterns) = (None, None, Vec::new());

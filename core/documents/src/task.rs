@@ -3,6 +3,7 @@
 
 use bson::{Bson, Document};
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_with::skip_serializing_none;
 
 use super::document::{Stored, required};
 use super::{PluginName, QueueId, Status, TaskId};
@@ -11,6 +12,7 @@ use super::{PluginName, QueueId, Status, TaskId};
 pub const AWAITING: &str = "awaiting";
 
 /// A document of `tasks`.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Task {
     #[serde(rename = "_id")]
@@ -18,28 +20,20 @@ pub struct Task {
     pub queue: QueueId,
     pub status: Status,
     /// The node that claimed it; null, or -1 in old data, before that.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<Bson>,
     /// What the plugin is to do. See [`Task::params`].
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub params: Option<Bson>,
     /// The Disbatch 3 name of `params`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub parameters: Option<Bson>,
     /// Null, text, or the id of a GridFS file.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub stdout: Option<Bson>,
     /// Null, text, or the id of a GridFS file.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub stderr: Option<Bson>,
     /// When it was created.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ctime: Option<Bson>,
     /// When it last changed its status.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub mtime: Option<Bson>,
     /// True once the output is stored, false if storing it failed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub complete: Option<Bson>,
     /// Fields that this release does not know.
     #[serde(flatten)]

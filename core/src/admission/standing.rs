@@ -1,15 +1,16 @@
 //! What a rule has come to: what of its tasks still waits or runs.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use disbatch_operation::operation;
-use disbatch_wire::admission::TaskStranded;
+use disbatch_wire::admission::{TaskLeft, TaskStranded};
 
 use super::{GATE, Scope};
 use crate::counters::count::Amount;
-use crate::model::{Queue, QueueId, Status, TaskId};
+use crate::model::{Queue, Status};
 use crate::store::{Store, StoreError, collect, with};
 use crate::task::{DETACHED, TaskQuery, attached};
 
@@ -39,16 +40,6 @@ pub struct Standing {
     pub stopped: Option<Amount>,
     /// Those that are claimed or run.
     pub running: Option<Amount>,
-}
-
-/// A task that is still to come to its end.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Left {
-    pub task: TaskId,
-    pub queue: QueueId,
-    /// Where it stands.
-    pub status: Status,
-    pub node: Option<String>,
 }
 
 impl Standing {
@@ -82,9 +73,13 @@ impl Store {
     }
 
     /// Some of the tasks of a scope that are still to come to their end: the oldest that are claimed or run, and then such as
-    /// wait in queues that start tasks.
+    /// wait in queues that start tasks. Queues are told by these names, and those without one by their ids.
     #[operation]
-    pub async fn tasks_left(&self, scope: &Scope) -> Result<Vec<Left>, StoreError> {
+    pub async fn tasks_left(
+        &self,
+        scope: &Scope,
+        names: &HashMap<ObjectId, String>,
+    ) -> Result<Vec<TaskLeft>, StoreError> {
         let queues = self.list_queues().await?;
         let running = with(of_scope(scope, &queues), doc! { "status": { "$in": [-1, 0] } });
         let mut waiting = with(of_scope(scope, &queues), not_held());
@@ -93,7 +88,8 @@ impl Store {
         for filter in [running, waiting] {
             let more = MOST_LEFT.saturating_sub(i64::try_from(left.len()).unwrap_or(MOST_LEFT));
             if more > 0 {
-                left.extend(self.find_patiently(filter, more).await?.iter().filter_map(left_of));
+                let found = self.find_patiently(filter, more).await?;
+                left.extend(found.iter().filter_map(|task| left_of(task, names)));
             }
         }
         Ok(left)
@@ -165,11 +161,12 @@ fn ids<'a>(queues: impl Iterator<Item = &'a Queue>) -> Vec<ObjectId> {
     queues.map(|queue| queue.id.0).collect()
 }
 
-fn left_of(task: &Document) -> Option<Left> {
-    Some(Left {
-        task: TaskId(task.get_object_id("_id").ok()?),
-        queue: QueueId(task.get_object_id("queue").ok()?),
-        status: Status::stored(task)?,
+fn left_of(task: &Document, names: &HashMap<ObjectId, String>) -> Option<TaskLeft> {
+    let queue = task.get_object_id("queue").ok()?;
+    Some(TaskLeft {
+        task: task.get_object_id("_id").ok()?.to_hex(),
+        queue: names.get(&queue).cloned().unwrap_or_else(|| queue.to_hex()),
+        status: Status::stored(task)?.code(),
         node: task.get_str("node").ok().map(str::to_owned),
     })
 }

@@ -1,19 +1,14 @@
-//! The loop of `QueueBalance`: every 30 seconds it sets `threads` of the queues that it is told about.
+//! A round of `QueueBalance`, which sets `threads` of the queues that it is told about.
 //!
-//! Any number of loops may be started, and one at a time works: the one that has the lease (see [`crate::lease`]), a document of
-//! its own collection, so that `balance` keeps having one document. A round ends well before the lease does, so no two rounds
-//! overlap.
+//! Any number of DENs may want to, and one at a time works: the one that has the lease (see [`crate::lease`]), a document of
+//! its own collection, so that `balance` keeps having one document.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use bson::{Bson, DateTime, Document, doc};
-use disbatch_metrics::labels::Worker;
-use disbatch_operation::operation;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::plan::{Demand, Settings, WeekMinute, allot};
 use crate::config::Balance;
@@ -21,33 +16,8 @@ use crate::lease::LeaseName;
 use crate::model::{Queue, QueueId, Selector, Status, to_bson};
 use crate::store::{Store, StoreError, collect, collections};
 
-/// How long a lease lasts unless it is prolonged.
-pub const LEASE: Duration = Duration::from_secs(30);
-
-const NAME: LeaseName = LeaseName::in_collection(collections::BALANCE_LEASE.name, "queuebalance", LEASE);
-
-const INTERVAL: Duration = Duration::from_secs(30);
-
-/// How often the lease is prolonged, or looked after by those who do not have it.
-const LOOK: Duration = Duration::from_secs(5);
-
-/// How long a round may take: with a lease of 30 seconds it is over before anyone else can begin one.
-const ROUND: Duration = Duration::from_secs(15);
-
-impl Store {
-    /// Takes the lease for `instance`, or prolongs it. Returns whether `instance` has it for the next
-    /// [`LEASE`]; if not, someone else has.
-    #[operation]
-    pub async fn take_balance_lease(&self, instance: &str) -> Result<bool, StoreError> {
-        self.take_lease(NAME, instance).await
-    }
-
-    /// Gives the lease back if `instance` has it, so that the next one need not wait for its end.
-    #[operation]
-    pub async fn release_balance_lease(&self, instance: &str) -> Result<(), StoreError> {
-        self.release_lease(NAME, instance).await
-    }
-}
+pub const LEASE: LeaseName =
+    LeaseName::in_collection(collections::BALANCE_LEASE.name, "queuebalance", Duration::from_secs(30));
 
 /// What `/monitoring` says about a round.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,100 +27,9 @@ pub struct Report {
     pub message: String,
 }
 
-/// Balances until `stop`, whenever it has the lease. `instance` tells this loop from all others.
-pub async fn run(store: Store, settings: Balance, instance: String, stop: CancellationToken) {
-    let mut balancer =
-        Balancer { store, settings, instance, leads: false, due: None, failing: false, last: None };
-    let mut next = Instant::now();
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => break,
-            () = tokio::time::sleep_until(next) => {}
-        }
-        let began = Instant::now();
-        let looked = balancer.look(began).await;
-        balancer.note(looked);
-        next = next_look(balancer.due, began);
-    }
-    if let Err(error) = balancer.store.release_balance_lease(&balancer.instance).await {
-        tracing::debug!(%error, "cannot give the lease of QueueBalance back: it will run out");
-    }
-}
-
-struct Balancer {
-    store: Store,
-    settings: Balance,
-    instance: String,
-    leads: bool,
-    /// When the next round is due; at once if `None`.
-    due: Option<Instant>,
-    failing: bool,
-    /// How the last round went, so that the same is not said every time.
-    last: Option<Report>,
-}
-
-fn is_due(due: Option<Instant>, now: Instant) -> bool {
-    due.is_none_or(|due| due <= now)
-}
-
-/// The time of the look after one that began at `now`: no later than a round is due.
-fn next_look(due: Option<Instant>, now: Instant) -> Instant {
-    let look = now + LOOK;
-    due.filter(|due| now < *due).map_or(look, |due| due.min(look))
-}
-
-impl Balancer {
-    /// Looks at `now`, which is the time before it asks for anything.
-    async fn look(&mut self, now: Instant) -> Result<(), StoreError> {
-        // The lease is counted from before it was asked for: the answer may have taken its time.
-        let end = now + ROUND;
-        let leads = self.store.take_balance_lease(&self.instance).await?;
-        if leads != std::mem::replace(&mut self.leads, leads) {
-            let what = if leads { "QueueBalance works here" } else { "QueueBalance works elsewhere" };
-            tracing::info!(instance = self.instance, "{what}");
-        }
-        if !leads || !is_due(self.due, now) {
-            return Ok(());
-        }
-        self.due = Some(now + INTERVAL);
-        let rounded =
-            tokio::time::timeout_at(end, round(&self.store, self.settings, &TimeZone::system())).await;
-        self.store.measure_worker(Worker::Balance, now.elapsed(), matches!(rounded, Ok(Ok(_))));
-        match rounded {
-            Ok(result) => {
-                let report = result?;
-                if report.status != "OK" && self.last.as_ref() != Some(&report) {
-                    tracing::warn!(status = report.status, "{}", report.message);
-                }
-                self.last = Some(report);
-            }
-            Err(_) => tracing::error!(limit_s = ROUND.as_secs(), "a round of QueueBalance took too long"),
-        }
-        Ok(())
-    }
-
-    /// Says once that the database is away, and once that it is back.
-    fn note(&mut self, looked: Result<(), StoreError>) {
-        match looked {
-            Ok(()) if std::mem::replace(&mut self.failing, false) => {
-                tracing::info!("QueueBalance has the database back");
-            }
-            Ok(()) => {}
-            Err(error) => {
-                self.due = None;
-                if std::mem::replace(&mut self.failing, true) {
-                    tracing::debug!(%error, "QueueBalance still cannot work with the database");
-                } else {
-                    tracing::error!(%error, "QueueBalance cannot work with the database");
-                }
-            }
-        }
-    }
-}
-
-/// One round: reads the settings, sets `threads`, and writes down how it went. `zone` is that of the limits.
-pub async fn round(store: &Store, settings: Balance, zone: &TimeZone) -> Result<Report, StoreError> {
-    let report = balance(store, settings, zone).await?;
+/// One round: reads the settings, sets `threads`, and writes down how it went.
+pub async fn round(store: &Store, settings: Balance) -> Result<Report, StoreError> {
+    let report = balance(store, settings, &TimeZone::system()).await?;
     // Perl's monitoring reckons with seconds.
     let seconds = store.now().timestamp_millis() / 1000;
     store
@@ -332,23 +211,6 @@ mod tests {
             "mail has 4 queued and 0 running, and gets 3; video has 1 queued and 2 running, and gets 1"
         );
         assert_eq!(summary(&[], &[], &[]), "no queue is in its tiers");
-    }
-
-    #[test]
-    fn a_round_begins_every_thirty_seconds() {
-        let begin = tokio::time::Instant::now();
-        let (mut now, mut due, mut rounds) = (begin, None, Vec::new());
-        while now < begin + 3 * INTERVAL {
-            if is_due(due, now) {
-                due = Some(now + INTERVAL);
-                rounds.push((now - begin).as_secs());
-            }
-            // Each look takes its time.
-            now = next_look(due, now).max(now + Duration::from_millis(20));
-            assert!(now - begin <= 3 * INTERVAL);
-        }
-        assert_eq!(rounds, [0, 30, 60]);
-        assert!(is_due(None, now) && next_look(None, now) == now + LOOK);
     }
 
     #[test]

@@ -37,13 +37,7 @@ impl BulkFilter {
 
     /// Whether `action` is for archived tasks too.
     pub(super) const fn reaches_archive(&self, action: Action) -> bool {
-        action.reaches_archive() && self.archive
-    }
-
-    /// What tasks must have in fields that are texts.
-    fn texts(&self) -> impl Iterator<Item = (&'static str, &String)> {
-        let all = [("node", &self.node), ("group", &self.group), ("tenant", &self.tenant)];
-        all.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?)))
+        action.reaches_archive() && !matches!(self.archive, Some(false))
     }
 
     /// What [`BulkFilter::document`] made. `None`: something else made it.
@@ -62,20 +56,16 @@ impl BulkFilter {
         all.extend(self.ids.as_ref().map(|ids| doc! { "_id": { "$in": ids } }));
         all.extend(self.array.map(|array| doc! { "array.id": array }));
         all.extend(self.schedule.map(|schedule| doc! { "schedule": schedule }));
-        let created = self.created().ids();
+        let created = Created { since: self.created_since, until: self.created_until }.ids();
         if !created.is_empty() {
             all.push(doc! { "_id": created });
         }
         all.extend(tags::query(&self.tags, &self.any_tags));
-        all.extend(self.texts().map(|(name, value)| doc! { name: value }));
+        let texts = [("node", &self.node), ("group", &self.group), ("tenant", &self.tenant)];
+        all.extend(texts.into_iter().filter_map(|(name, value)| Some(doc! { name: value.as_ref()? })));
         let unchanged = |age| doc! { "$expr": unchanged_since(server_time_before(now, age)) };
         all.extend(self.older_than.map(unchanged));
         doc! { "$and": all }
-    }
-
-    /// When they were made.
-    const fn created(&self) -> Created {
-        Created { since: self.created_since, until: self.created_until }
     }
 
     fn status(&self, action: Action) -> Document {
@@ -115,13 +105,11 @@ impl Store {
 
     /// The same as the counters say, which know of queues and statuses, and nothing of the archive.
     async fn counted_bulk(&self, action: Action, filter: &BulkFilter) -> Result<Option<i64>, StoreError> {
+        let BulkFilter { queue, statuses, archive, succeeded, .. } = filter.clone();
+        let known = BulkFilter { queue, statuses, archive, succeeded, ..BulkFilter::default() };
         // Queues that are gone may have tasks that nobody has counted.
-        let Some(Queues::One(queue)) = filter.queue else { return Ok(None) };
-        let more = filter.older_than.is_some() || filter.ids.is_some() || filter.texts().next().is_some();
-        let more = more || !filter.created().is_any();
-        let more = more || filter.array.is_some() || filter.schedule.is_some();
-        let more = more || tags::query(&filter.tags, &filter.any_tags).is_some();
-        if more || filter.reaches_archive(action) {
+        let Some(Queues::One(queue)) = queue else { return Ok(None) };
+        if *filter != known || filter.reaches_archive(action) {
             return Ok(None);
         }
         let Some(totals) = self.read_counters().await? else { return Ok(None) };
@@ -242,7 +230,7 @@ mod tests {
             any_tags: vec!["b".into()],
             created_since: Some(DateTime::from_millis(1_000)),
             created_until: Some(DateTime::from_millis(2_000)),
-            archive: false,
+            archive: Some(false),
             succeeded: true,
         };
         let keys = "queue status older_than ids array schedule node group tenant tags any_tags \
@@ -290,7 +278,7 @@ mod tests {
     #[test]
     fn only_deleting_reaches_archived_tasks_and_only_if_it_is_to() {
         let (usual, without) =
-            (BulkFilter::default(), BulkFilter { archive: false, ..BulkFilter::default() });
+            (BulkFilter::default(), BulkFilter { archive: Some(false), ..BulkFilter::default() });
         for action in Action::ALL {
             assert_eq!(usual.reaches_archive(action), action == Action::Delete, "{action:?}");
             assert!(!without.reaches_archive(action), "{action:?}");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 
-use super::{Stats, until_silent};
+use super::{Stats, stats_of, until_silent};
 use crate::model::{Labels, Node, NodeSelector, Queue, QueueId, drawn};
 use crate::plugin::VERSIONS;
 use crate::store::error::typed;
@@ -27,7 +27,7 @@ pub struct Contender {
     pub room: Option<u64>,
     /// More than that it has shown not to take.
     pub most: Option<u64>,
-    /// What its host can do, as [`Stats::power`] tells.
+    /// What its host can do, as `power` tells.
     pub power: Option<u64>,
 }
 
@@ -37,21 +37,15 @@ impl Contender {
     }
 }
 
-impl Stats {
-    /// How much the host can do: its processors, of which a loaded one counts fewer, a quarter of them at least. In
-    /// thousandths. `None`: that is not known.
-    pub fn power(&self) -> Option<u64> {
-        let cpus = self.cpus.filter(|cpus| *cpus > 0)?.min(1 << 20);
-        #[expect(clippy::cast_precision_loss, reason = "there are not that many processors")]
-        let of_each = self.load.unwrap_or(0.0) * 100.0 / cpus as f64;
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "it is between 0 and 300"
-        )]
-        let of_each = of_each.clamp(0.0, 300.0) as u64;
-        Some((cpus * 100_000 / (100 + of_each)).max(1))
-    }
+/// How much a host can do: its processors, of which a loaded one counts fewer, a quarter of them at least. In thousandths.
+/// `None`: that is not known.
+fn power(stats: Stats) -> Option<u64> {
+    let cpus = stats.cpus.filter(|cpus| *cpus > 0)?.min(1 << 20);
+    #[expect(clippy::cast_precision_loss, reason = "there are not that many processors")]
+    let of_each = stats.load.unwrap_or(0.0) * 100.0 / cpus as f64;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is between 0 and 300")]
+    let of_each = of_each.clamp(0.0, 300.0) as u64;
+    Some((cpus * 100_000 / (100 + of_each)).max(1))
 }
 
 /// The share of each of the contenders, in their order, whose sum is `threads` where they can run as many, and no more unless there are more
@@ -153,7 +147,7 @@ impl Peer {
         Some(Self {
             name: node.node.as_str()?.to_owned(),
             seen: node.rest.get("seen").and_then(Bson::as_datetime).copied(),
-            power: Stats::of_node(&node.rest).power(),
+            power: power(stats_of(&node.rest)),
             maxthreads: node.thread_limit(),
             running: count_of(&node.rest, "running").unwrap_or(0),
             is_draining: node.is_draining() || node.state() != Some("alive"),
@@ -244,7 +238,7 @@ mod tests {
 
     fn host(cpus: u64, load: f64) -> Contender {
         let stats = Stats { cpus: Some(cpus), load: Some(load), ..Stats::default() };
-        Contender { power: stats.power(), ..Contender::default() }
+        Contender { power: power(stats), ..Contender::default() }
     }
 
     #[test]
@@ -289,7 +283,7 @@ mod tests {
     fn contender() -> impl Strategy<Value = Contender> {
         let some = |most: u64| prop::option::of(0..most);
         (some(60), some(60), some(9), prop::option::of(0.0..40.0)).prop_map(|(room, most, cpus, load)| {
-            Contender { room, most, power: Stats { cpus, load, ..Stats::default() }.power() }
+            Contender { room, most, power: power(Stats { cpus, load, ..Stats::default() }) }
         })
     }
 

@@ -6,6 +6,7 @@ use bson::oid::ObjectId;
 use bson::{DateTime, Document};
 use disbatch_values::words;
 use serde::{Deserialize, Serialize};
+use serde_with::skip_serializing_none;
 
 use super::About;
 use super::state::State;
@@ -91,18 +92,16 @@ impl Channel {
 }
 
 /// What people say.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// What is told besides what the numbers say, in order.
     pub events: Vec<Kind>,
     /// Told when so many tasks of a schedule or queue have failed one after the other.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub failures_in_row: Option<i64>,
     /// Told when the first task of a queue has waited for so many seconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub waits_longer: Option<f64>,
     /// Told when a task has run for so many seconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub runs_longer: Option<f64>,
     /// Of these queues alone, if there are any here.
     #[serde(default)]
@@ -118,13 +117,10 @@ pub struct Settings {
     pub tags: Vec<String>,
     pub channel: Channel,
     /// Where. `None`: it is secret.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// Who logs in at a mail server.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// Whom mail is from.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
     /// Whom mail is to.
     #[serde(default)]
@@ -134,10 +130,8 @@ pub struct Settings {
     /// How many seconds after the first event of a message it is made, so that others get into it.
     pub delay: f64,
     /// The template of the first line. `None`: the usual one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     /// The template of the text. `None`: the usual one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     pub enabled: bool,
 }

@@ -4,12 +4,12 @@ use disbatch_operation::operation;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use bson::{Bson, Document, doc};
+use bson::{Document, doc};
 use futures::future::join;
 
 use super::run::{INTERRUPT, Wishes};
 use super::statements::Statement;
-use super::{Finish, Finished, Renewed, Run, Start, Take};
+use super::{Finish, Finished, Interim, Renewed, Run, Start, Take};
 use crate::model::{Status, Task, TaskId};
 use crate::store::collections::TASKS;
 use crate::store::error::typed;
@@ -27,12 +27,8 @@ pub enum RunWrite {
     Renew { run: Run, lease: Duration },
     /// End a task, see [`Store::finish_task`].
     Finish { run: Run, finish: Finish },
-    /// Record how far a task is, see [`Store::record_progress`].
-    Progress { run: Run, progress: Document },
-    /// Keep what a plugin has saved, see [`Store::save_storage`]. `number`: which of the run's it is.
-    Storage { run: Run, storage: Bson, number: i64 },
-    /// Record how far the steps of a task are, see [`Store::record_steps`]. `number`: which of the run's these are.
-    Steps { run: Run, states: Vec<Document>, number: i64 },
+    /// Keep something of a run in its task, see [`Store::keep_interim`].
+    Interim { run: Run, interim: Interim },
 }
 
 /// What became of it.
@@ -55,11 +51,7 @@ impl RunWrite {
         match self {
             Self::Start(start) => start.task,
             Self::Take(take) => take.task,
-            Self::Renew { run, .. }
-            | Self::Finish { run, .. }
-            | Self::Progress { run, .. }
-            | Self::Storage { run, .. }
-            | Self::Steps { run, .. } => run.task,
+            Self::Renew { run, .. } | Self::Finish { run, .. } | Self::Interim { run, .. } => run.task,
         }
     }
 
@@ -69,9 +61,7 @@ impl RunWrite {
             Self::Take(take) => take.statement(),
             Self::Renew { run, lease } => run.renewal(*lease),
             Self::Finish { run, finish } => finish.statement(run, store.now()),
-            Self::Progress { run, progress } => run.progress(progress.clone(), store.now()),
-            Self::Storage { run, storage, number } => run.storage(storage.clone(), *number),
-            Self::Steps { run, states, number } => run.states_of_steps(states, *number),
+            Self::Interim { run, interim } => interim.statement(run, store.now()),
         }
     }
 
@@ -81,7 +71,7 @@ impl RunWrite {
             Self::Start(_) | Self::Take(_) => Written::Started,
             Self::Renew { .. } => Written::Renewed(Renewed::Held(wishes)),
             Self::Finish { .. } => Written::Finished(Finished::Stored),
-            Self::Progress { .. } | Self::Storage { .. } | Self::Steps { .. } => Written::Done,
+            Self::Interim { .. } => Written::Done,
         }
     }
 }
@@ -158,7 +148,7 @@ impl Store {
                 self.end_unfit(run.task, &run.like(), Status::Terminated, error).await?;
                 Ok(Written::Renewed(Renewed::Lost))
             }
-            RunWrite::Progress { run, .. } | RunWrite::Storage { run, .. } | RunWrite::Steps { run, .. } => {
+            RunWrite::Interim { run, .. } => {
                 tracing::warn!(task = %run.task, %error, "what a plugin says cannot be kept in its task");
                 Ok(Written::Done)
             }
@@ -180,10 +170,7 @@ impl Store {
                 }
             }
             RunWrite::Finish { run, finish } => self.note_finish(run, finish),
-            RunWrite::Renew { .. }
-            | RunWrite::Progress { .. }
-            | RunWrite::Storage { .. }
-            | RunWrite::Steps { .. } => {}
+            RunWrite::Renew { .. } | RunWrite::Interim { .. } => {}
         }
     }
 
@@ -242,7 +229,7 @@ impl Store {
             RunWrite::Finish { run, finish } => {
                 Written::Finished(self.recognise_finish(run, finish, task).await?)
             }
-            RunWrite::Progress { .. } | RunWrite::Storage { .. } | RunWrite::Steps { .. } => Written::Done,
+            RunWrite::Interim { .. } => Written::Done,
         })
     }
 }

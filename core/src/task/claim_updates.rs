@@ -103,25 +103,6 @@ impl Store {
         Ok(all)
     }
 
-    /// Starts those for which a runner is ready, with one update, and returns the others.
-    async fn start_those_with_runners(
-        &self,
-        queue: &Queue,
-        claimant: &Claimant,
-        tries: Vec<Try>,
-    ) -> Result<(Vec<Claim>, Vec<Try>), StoreError> {
-        let is_ready = |one: &Try| one.slot.runner.is_some() && one.group_slot.is_none();
-        let (ready, mut others): (Vec<Try>, Vec<Try>) = tries.into_iter().partition(is_ready);
-        if ready.is_empty() || claimant.lease.is_none() {
-            others.extend(ready);
-            return Ok((Vec::new(), others));
-        }
-        let tasks = ready.into_iter().map(|one| (one.task, one.slot)).collect();
-        let (claims, left) = self.start_queued(queue, claimant, tasks).await?;
-        others.extend(left.into_iter().map(|(task, slot)| Try { task, slot, group_slot: None }));
-        Ok((claims, others))
-    }
-
     /// What has no room for its own end is not begun: nobody could store what comes of it. Nor is what no runner can read.
     async fn end_those_that_cannot_run(&self, all: &mut ClaimOutcome) -> Result<(), StoreError> {
         for claim in std::mem::take(&mut all.claims) {

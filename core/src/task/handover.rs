@@ -15,7 +15,7 @@ use disbatch_operation::operation;
 use futures::TryStreamExt;
 
 use super::claim::{BATCH_READ, Claim, Claimant, claimable};
-use super::claim_updates::{Slot, by_id, unfit, within};
+use super::claim_updates::{Slot, Try, by_id, unfit, within};
 use super::run::started_by;
 use super::statements::Statement;
 use super::transition::{Transition, server_time_in};
@@ -107,30 +107,37 @@ impl Store {
         Ok(queued)
     }
 
-    /// Starts those of `tasks` that need nothing but a runner, each in a slot for which one is ready, with one update. Returns the claims,
-    /// and the slots of those tasks that were not started: they are to be claimed.
-    pub(crate) async fn start_queued(
+    /// Starts those that need nothing but a runner, and for which one is ready, with one update. Returns the claims, and the others: they are to
+    /// be claimed.
+    pub(super) async fn start_those_with_runners(
         &self,
         queue: &Queue,
         claimant: &Claimant,
-        tasks: Vec<(ObjectId, Slot)>,
-    ) -> Result<(Vec<Claim>, Vec<(ObjectId, Slot)>), StoreError> {
-        let ids: Vec<ObjectId> = tasks.iter().map(|(task, _)| *task).collect();
+        tries: Vec<Try>,
+    ) -> Result<(Vec<Claim>, Vec<Try>), StoreError> {
+        let is_ready = |one: &Try| one.slot.runner.is_some() && one.group_slot.is_none();
+        let (ready, mut others): (Vec<Try>, Vec<Try>) = tries.into_iter().partition(is_ready);
+        if ready.is_empty() || claimant.lease.is_none() {
+            others.extend(ready);
+            return Ok((Vec::new(), others));
+        }
+        let ids: Vec<ObjectId> = ready.iter().map(|one| one.task).collect();
         let mut documents = self.documents_of(&ids).await?;
-        let (mut queued, mut slots, mut left) = (Vec::new(), Vec::new(), Vec::new());
-        for (id, slot) in tasks {
-            match documents.remove(&id).and_then(|document| Queued::plain(queue, id, document)) {
-                Some(one) => {
-                    queued.push(one);
-                    slots.push(slot);
+        let (mut queued, mut slots) = (Vec::new(), Vec::new());
+        for one in ready {
+            match documents.remove(&one.task).and_then(|document| Queued::plain(queue, one.task, document)) {
+                Some(task) => {
+                    queued.push(task);
+                    slots.push(one.slot);
                 }
-                None => left.push((id, slot)),
+                None => others.push(one),
             }
         }
         same_time(&mut queued);
         let started = self.start_read(queue, claimant, queued.into_iter().zip(slots)).await?;
-        left.extend(started.lost.into_iter().map(|(task, slot)| (task.0, slot)));
-        Ok((started.claims, left))
+        let lost = |(task, slot): (TaskId, Slot)| Try { task: task.0, slot, group_slot: None };
+        others.extend(started.lost.into_iter().map(lost));
+        Ok((started.claims, others))
     }
 
     /// Starts tasks that were read before, each in a slot for which a runner is ready, with one update.

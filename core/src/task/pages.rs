@@ -30,6 +30,7 @@ use super::search::AT_ONCE;
 use crate::counters::count::Amount;
 use crate::model::document::readable;
 use crate::model::{NodeName, Phase, QueueId, TaskId, whole_number};
+use crate::paging::Page;
 pub use crate::paging::Position;
 use crate::secrets::concealed;
 use crate::store::{Rows, Store, StoreError, attended, collect_ids, put};
@@ -96,14 +97,6 @@ pub struct PageQuery {
     pub limit: usize,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Page {
-    /// Its tasks in order.
-    pub ids: Vec<TaskId>,
-    /// Whether there is more in the direction that was asked for.
-    pub more: bool,
-}
-
 /// What an index is asked for.
 struct Question {
     filter: Document,
@@ -114,16 +107,6 @@ impl PageQuery {
     /// Whether ids are read from low to high.
     fn ascends(&self) -> bool {
         (self.order == Order::Oldest) != self.position.is_backwards()
-    }
-
-    /// Behind which task the next page begins, as far as it is known that there is one.
-    pub fn following(&self, found: &Page) -> Option<TaskId> {
-        found.ids.last().copied().filter(|_| self.position.has_neighbours(found.more).0)
-    }
-
-    /// Before which task the previous page ends, likewise.
-    pub fn preceding(&self, found: &Page) -> Option<TaskId> {
-        found.ids.first().copied().filter(|_| self.position.has_neighbours(found.more).1)
     }
 
     fn question(&self, mut filter: Document, index: Option<Document>) -> Question {
@@ -202,8 +185,9 @@ fn id(seconds: u32, rest: u8) -> ObjectId {
 }
 
 impl Store {
+    /// The ids of a page of tasks.
     #[operation]
-    pub async fn find_page(&self, page: &PageQuery) -> Result<Page, StoreError> {
+    pub async fn find_page(&self, page: &PageQuery) -> Result<Page<TaskId, TaskId>, StoreError> {
         let mut found = BTreeSet::new();
         match (page.of.with_tags(), &page.of.queues, &page.of.node, &page.of.statuses) {
             (Some(filter), ..) => self.ask(page, page.question(filter, None), &mut found).await?,
@@ -233,12 +217,7 @@ impl Store {
         if !page.ascends() {
             ids.reverse();
         }
-        let more = ids.len() > page.limit;
-        ids.truncate(page.limit);
-        if page.position.is_backwards() {
-            ids.reverse();
-        }
-        Ok(Page { ids, more })
+        Ok(page.position.page(page.limit, ids, |id| Some(*id)))
     }
 
     /// How many tasks of a queue were made between two times, counted up to `bound` by the indexes of their pages.
@@ -375,22 +354,6 @@ mod tests {
         }
         let asked = page(Order::Newest, Position::After(task)).question(doc! { "queue": 1 }, None);
         assert_eq!(asked.filter, doc! { "queue": 1, "_id": { "$lt": task } });
-    }
-
-    #[test]
-    fn pages_know_their_neighbours() {
-        let ids: Vec<TaskId> = [1, 2].map(|byte| TaskId(ObjectId::from_bytes([byte; 12]))).to_vec();
-        let neighbours = |position, more| {
-            let (page, found) = (page(Order::Oldest, position), Page { ids: ids.clone(), more });
-            (page.preceding(&found), page.following(&found))
-        };
-        let (first, last) = (Some(ids[0]), Some(ids[1]));
-        assert_eq!(neighbours(Position::First, false), (None, None));
-        assert_eq!(neighbours(Position::First, true), (None, last));
-        assert_eq!(neighbours(Position::After(ids[0]), true), (first, last));
-        assert_eq!(neighbours(Position::After(ids[0]), false), (first, None));
-        assert_eq!(neighbours(Position::Before(ids[0]), true), (first, last));
-        assert_eq!(neighbours(Position::Before(ids[0]), false), (None, last));
     }
 
     #[test]

@@ -17,8 +17,9 @@ use serde::{Deserialize, Serialize};
 use super::Waiting;
 use super::external::{DETACHED, attached, is_detached};
 use super::statements::Statement;
+use super::steps::stated;
 use super::transition::{Transition, count_in, server_time_in};
-use crate::model::{FILES, NodeName, QueueId, Status, Task, TaskId, whole_number};
+use crate::model::{FILES, NodeName, QueueId, STEPS, Status, Task, TaskId, whole_number};
 use crate::store::collections::{REPORTS, TASKS};
 use crate::store::error::typed;
 use crate::store::{Store, StoreError, collect_ids, put, with};
@@ -109,23 +110,41 @@ impl Run {
         Statement::of(self.task.0, self.like(), transition)
     }
 
-    /// What its plugin says about its progress, if this run still has the task.
-    pub(super) fn progress(&self, mut progress: Document, now: DateTime) -> Statement {
-        progress.insert("at", now);
-        let transition = Transition::within().set("progress", progress);
-        Statement::of(self.task.0, self.like(), transition)
-    }
-
-    /// What its plugin has saved, if this run still has the task, and nothing newer is there.
-    pub(super) fn storage(&self, storage: Bson, number: i64) -> Statement {
-        self.saving("saves.storage", number, Transition::within().set(STORAGE, storage))
-    }
-
     /// A transition within this run that only takes place if none of the same kind with this number or a higher one has:
     /// `number_in` keeps it. What was asked of a DEN may come after what the runner has written by itself since.
-    pub(super) fn saving(&self, number_in: &str, number: i64, transition: Transition) -> Statement {
+    fn saving(&self, number_in: &str, number: i64, transition: Transition) -> Statement {
         let like = with(self.like(), doc! { number_in: { "$not": { "$gte": number } } });
         Statement::of(self.task.0, like, transition.set(number_in, number))
+    }
+}
+
+/// What a task has of its run while that goes on. `number`: which of the run's it is, if only a higher one may take its place.
+#[derive(Debug, Clone)]
+pub enum Interim {
+    /// How far it is.
+    Progress(Document),
+    /// What its plugin has saved, in place of what it had saved before.
+    Storage { storage: Bson, number: i64 },
+    /// How far its steps are: the fields of each besides its name, plugin and params.
+    Steps { states: Vec<Document>, number: i64 },
+}
+
+impl Interim {
+    /// Keeps it, if `run` still has the task, and nothing newer is there.
+    pub(super) fn statement(&self, run: &Run, now: DateTime) -> Statement {
+        let within = Transition::within();
+        match self {
+            Self::Progress(progress) => {
+                let progress = with(progress.clone(), doc! { "at": now });
+                Statement::of(run.task.0, run.like(), within.set("progress", progress))
+            }
+            Self::Storage { storage, number } => {
+                run.saving("saves.storage", *number, within.set(STORAGE, storage.clone()))
+            }
+            Self::Steps { states, number } => {
+                run.saving("saves.steps", *number, within.compute(STEPS, stated(states)))
+            }
+        }
     }
 }
 
@@ -232,29 +251,20 @@ impl Store {
         Ok(())
     }
 
-    /// Records how far a running task has come. Nothing happens if this run has ended.
-    #[operation(task = %run.task)]
-    pub async fn record_progress(&self, run: &Run, progress: Document) -> Result<(), StoreError> {
-        let (filter, update) = run.progress(progress, self.now()).alone();
-        self.tasks().update_one(filter, update).await?;
-        Ok(())
-    }
-
     #[operation]
     pub async fn insert_report(&self, report: Document) -> Result<(), StoreError> {
         self.database().collection::<Document>(REPORTS.name).insert_one(report).await?;
         Ok(())
     }
 
-    /// Keeps what the plugin of a running task has saved, in place of what it had saved before. Nothing happens if this run
-    /// has ended, or something with this `number` or a higher one was kept for it before.
+    /// Keeps something of a run in its task. Nothing happens if this run has ended, or something newer of the kind was kept for it before.
     ///
     /// # Errors
     /// The database cannot be reached, or the document would be too large
     /// ([`crate::store::WriteFailure::is_too_large`]).
     #[operation(task = %run.task)]
-    pub async fn save_storage(&self, run: &Run, storage: Bson, number: i64) -> Result<(), StoreError> {
-        let (filter, update) = run.storage(storage, number).alone();
+    pub async fn keep_interim(&self, run: &Run, interim: &Interim) -> Result<(), StoreError> {
+        let (filter, update) = interim.statement(run, self.now()).alone();
         self.tasks().update_one(filter, update).await?;
         Ok(())
     }

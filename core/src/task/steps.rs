@@ -4,36 +4,9 @@
 //! nothing depends on the ones before it having been heard.
 
 use bson::{Bson, Document, doc};
-use disbatch_operation::operation;
 
-use super::Run;
-use super::statements::Statement;
-use super::transition::Transition;
 use crate::budget::{self, size_of_field};
 use crate::model::{STEPS, Status};
-use crate::store::{Store, StoreError};
-
-impl Run {
-    /// The states of all steps in their order, if this run still has the task, and nothing newer is there.
-    pub(super) fn states_of_steps(&self, states: &[Document], number: i64) -> Statement {
-        self.saving(
-            "saves.steps",
-            number,
-            Transition::within().compute(STEPS, stated(&within_budget(states))),
-        )
-    }
-}
-
-impl Store {
-    /// Records how far the steps of a running task are: the fields of each besides its name, plugin and params. Nothing
-    /// happens if this run has ended, or states with this `number` or a higher one were recorded for it before.
-    #[operation(task = %run.task)]
-    pub async fn record_steps(&self, run: &Run, states: &[Document], number: i64) -> Result<(), StoreError> {
-        let (filter, update) = run.states_of_steps(states, number).alone();
-        self.tasks().update_one(filter, update).await?;
-        Ok(())
-    }
-}
 
 /// The states, with so much of them as there is room for: of many steps that told much, how each has ended.
 fn within_budget(states: &[Document]) -> Vec<Document> {
@@ -62,9 +35,9 @@ fn all(each: Document) -> Document {
     doc! { "$cond": [{ "$isArray": "$steps" }, map, "$steps"] }
 }
 
-/// The steps with these states.
-fn stated(states: &[Document]) -> Document {
-    let state = doc! { "$arrayElemAt": [{ "$literal": states.to_vec() }, "$$n"] };
+/// The steps with these states, as far as there is room for them.
+pub(super) fn stated(states: &[Document]) -> Document {
+    let state = doc! { "$arrayElemAt": [{ "$literal": within_budget(states) }, "$$n"] };
     let one = doc! { "$let": {
         "vars": { "step": { "$arrayElemAt": ["$steps", "$$n"] } },
         "in": { "$mergeObjects": [asked_for("$$step"), state] },

@@ -12,7 +12,7 @@ use bson::{Bson, DateTime, Document, doc};
 
 use crate::budget;
 use crate::model::{AWAITING, Status};
-use crate::store::{millis, put};
+use crate::store::{millis, put, with};
 
 /// The largest count that a double can tell from its neighbours.
 const MOST_COUNTED: i64 = 1 << 53;
@@ -218,27 +218,23 @@ impl Transition {
 
     /// The update that gives fields what `set` has for them. It has as few stages as can be: the server makes a document of each.
     fn stages(self, mut set: Document) -> Vec<Document> {
-        // Another stage sees what this one has set.
-        let is_computed = OF_ENTRIES.iter().any(|field| self.computed.contains_key(field));
-        let entry = match self.history {
-            History::Same => None,
-            _ => Some(history(self.note, self.history, if is_computed { None } else { Some(&set) })),
+        // An entry of what is computed is for another stage, which sees what this one has set.
+        let is_later =
+            self.history != History::Same && OF_ENTRIES.iter().any(|field| self.computed.contains_key(field));
+        let mut last = match self.history {
+            History::Same => Document::new(),
+            which => doc! { "history": history(self.note, which, (!is_later).then_some(&set)) },
         };
         set.extend(self.computed);
-        let mut entry = entry.map(|history| doc! { "history": history });
-        if !is_computed {
-            set.extend(entry.take().unwrap_or_default());
-        }
         // Removing a part of what is not there would make it, and what has parts of its own here is not set as a whole.
         let has_parts = |field: &str| {
             set.keys().any(|key| key.strip_prefix(field).is_some_and(|rest| rest.starts_with('.')))
         };
         let stays = |field: &&str| field.contains('.') || has_parts(field);
         let (parts, fields): (Vec<_>, Vec<_>) = self.unset.into_iter().partition(stays);
-        let last = entry.as_mut().unwrap_or(&mut set);
         last.extend(fields.into_iter().map(|field| (field.to_owned(), Bson::from("$$REMOVE"))));
-        let mut stages = vec![doc! { "$set": set }];
-        stages.extend(entry.map(|entry| doc! { "$set": entry }));
+        let sets = if is_later { vec![set, last] } else { vec![with(set, last)] };
+        let mut stages: Vec<Document> = sets.into_iter().map(|set| doc! { "$set": set }).collect();
         if !parts.is_empty() {
             stages.push(doc! { "$unset": parts });
         }

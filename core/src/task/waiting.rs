@@ -75,7 +75,7 @@ impl Store {
     pub async fn longest_blocked(&self, queue: QueueId) -> Result<Option<DateTime>, StoreError> {
         let of = Selection { statuses: Some(vec![Status::Blocked.code()]), ..Selection::of_queue(queue) };
         let page = PageQuery { of, order: Order::Oldest, position: Position::First, limit: 1 };
-        Ok(self.find_page(&page).await?.ids.first().map(|id| id.0.timestamp()))
+        Ok(self.find_page(&page).await?.rows.first().map(|id| id.0.timestamp()))
     }
 
     /// Since when the task of `queue` waits that has waited longest of those that can be claimed; `None`: none can.
@@ -83,7 +83,7 @@ impl Store {
     pub async fn longest_waiting(&self, queue: QueueId) -> Result<Option<DateTime>, StoreError> {
         let of = Selection { statuses: Some(vec![Status::Queued.code()]), ..Selection::of_queue(queue) };
         let page = PageQuery { of, order: Order::Oldest, position: Position::First, limit: LOOKED_AT };
-        let ids = self.find_page(&page).await?.ids;
+        let ids = self.find_page(&page).await?.rows;
         if ids.is_empty() {
             return Ok(None);
         }

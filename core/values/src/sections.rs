@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 
 use crate::config::{OnByDefault, address, is_address};
 use crate::memory;
@@ -51,6 +52,7 @@ const LEAST_CPUS: f64 = 0.001;
 const MOST_CPUS: f64 = 4096.0;
 
 /// The key `container` of a manifest.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Container {
@@ -58,10 +60,8 @@ pub struct Container {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub image: String,
     /// In place of the image's command.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
     /// In place of the image's entry point.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub entrypoint: Option<Vec<String>>,
     /// Further variables. `{{secret:NAME}}` in a value stands for a named secret of the node.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -70,10 +70,8 @@ pub struct Container {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<Mount>,
     /// The network, as the container engine names it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<String>,
     /// The user in the container.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// Where the private folder is in it, and where it begins.
     #[serde(skip_serializing_if = "is_default")]
@@ -82,16 +80,12 @@ pub struct Container {
     #[serde(skip_serializing_if = "is_default")]
     pub pull: Pull,
     /// The named secret of the node with which it is fetched: `user:password`, or what Docker keeps in `config.json`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub registry_secret: Option<String>,
     /// The most that it may use.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<ContainerLimits>,
     /// The socket of the container engine; as the node is configured when unset.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub socket: Option<String>,
     /// What Docker's interface takes to create a container. The keys above come before what is in it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<Map<String, Value>>,
     /// Whether a task may bring that itself, as its parameter `Container.Config`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -136,17 +130,16 @@ pub enum Pull {
 }
 
 /// The most that a container may use.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ContainerLimits {
     /// Bytes of memory.
-    #[serde(deserialize_with = "memory::limit", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "memory::limit")]
     pub memory: Option<u64>,
     /// Processors: 0.5 is half the time of one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<f64>,
     /// Processes and threads.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pids: Option<u32>,
 }
 
@@ -211,11 +204,11 @@ const LONGEST_TIMEOUT: u64 = 365 * 86_400;
 const CONNECT_RETRIES: u32 = 5;
 
 /// The key `http` of a manifest: a web service.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Http {
     /// Where it is asked; when unset the task's parameter `url`, if the node allows that address.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// What it is asked with besides.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -300,6 +293,7 @@ const CONTAINERS: [&str; 4] =
     ["/spec/containers", "/containers", "/template/spec/containers", "/spec/template/spec/containers"];
 
 /// The key `kubernetes` of a manifest: a job of Kubernetes.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Kubernetes {
@@ -307,31 +301,23 @@ pub struct Kubernetes {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub image: String,
     /// In place of the image's entry point.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
     /// In place of the image's arguments.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub args: Option<Vec<String>>,
     /// Further variables. `{{secret:NAME}}` in a value stands for a named secret of the node.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
     /// The namespace; as the node is configured when unset.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// What is merged over the pod that is made.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<Map<String, Value>>,
     /// The secret of the cluster with which images are fetched.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub image_pull_secret: Option<String>,
     /// The service account of the pod.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub service_account: Option<String>,
     /// Requests and limits of the container, as Kubernetes has them.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<Map<String, Value>>,
     /// After so many seconds the cluster removes a job that has ended and was not removed by us.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl: Option<u32>,
 }
 
@@ -355,13 +341,13 @@ fn has_image(pod: &Map<String, Value>) -> bool {
 }
 
 /// The key `engines.container` of the configuration: how containers are run.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ContainerEngine {
     #[serde(skip_serializing)]
     pub enabled: OnByDefault,
     /// The path or the address of the container engine's socket; looked for when unset.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub socket: Option<String>,
     /// Networks of the container engine, by name, that plugins of the database may have besides [`Self::HARMLESS`].
     #[serde(skip_serializing)]
@@ -379,32 +365,30 @@ impl ContainerEngine {
 }
 
 /// The key `engines.http`: how web services are asked.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HttpEngine {
     #[serde(skip_serializing)]
     pub enabled: OnByDefault,
     /// The address of the web server that they call back.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "address")]
+    #[serde(deserialize_with = "address")]
     pub callback_url: Option<String>,
     /// The hosts that may be asked; when unset those that plugins name, and none that tasks name.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub allow: Option<Vec<String>>,
 }
 
 /// The key `engines.kubernetes`: how Kubernetes is used.
+#[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct KubernetesEngine {
     #[serde(skip_serializing)]
     pub enabled: OnByDefault,
     /// How the cluster is reached; relative to the configuration. Looked for when unset.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub kubeconfig: Option<PathBuf>,
     /// The namespace of tasks whose plugin and tenant have none.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant_namespaces: Option<TenantNamespaces>,
 }
 

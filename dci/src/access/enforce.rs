@@ -230,7 +230,7 @@ const CHALLENGE: &str = "Basic realm=\"disbatch\", charset=\"UTF-8\"";
 pub fn refuse_unknown(request: &HttpRequest) -> HttpResponse {
     if accept::wants_html(request) {
         if *request.method() == Method::GET {
-            let way = format!("/login?then={}", ui::bulk::encoded(here(request)));
+            let way = format!("/login?then={}", ui::names::encoded(here(request)));
             return HttpResponse::SeeOther().insert_header((LOCATION, way)).finish();
         }
         return ui::page(Err(HttpError::unauthorized(

@@ -64,7 +64,10 @@ pub async fn set(state: Data<State>, who: Who, params: Params) -> Answer {
     ),
 )]
 pub async fn lift(state: Data<State>, who: Who, params: Params) -> Answer {
-    json::of(&lift_named(&state, &who, &params).await?)
+    let scope = admission::scope(&state, &who, params.given()?).await?;
+    let released = changes::lift_rule(&state, &who, scope).await?;
+    let released = released.ok_or_else(|| HttpError::not_found("there is no rule for that"))?;
+    json::of(&AdmissionLifted { lifted: true, released })
 }
 
 /// Lifts a rule, and leads to the list of rules. HTML forms know no `DELETE`.
@@ -78,12 +81,5 @@ pub async fn lift(state: Data<State>, who: Who, params: Params) -> Answer {
     ),
 )]
 pub async fn lift_by_form(state: Data<State>, who: Who, params: Params) -> Answer {
-    redirect::lead(lift_named(&state, &who, &params).await, "/admission")
-}
-
-async fn lift_named(state: &State, who: &Who, params: &Params) -> Result<AdmissionLifted, HttpError> {
-    let scope = admission::scope(state, who, params.given()?).await?;
-    let released = changes::lift_rule(state, who, scope).await?;
-    let released = released.ok_or_else(|| HttpError::not_found("there is no rule for that"))?;
-    Ok(AdmissionLifted { lifted: true, released })
+    redirect::lead(lift(state, who, params).await, "/admission")
 }

@@ -18,7 +18,7 @@ use crate::json::Dates;
 use crate::openapi::JSON_OR_FORM;
 use crate::params::Params;
 use crate::state::State;
-use crate::ui::schema::{Form, Problem};
+use crate::ui::schema::{Form, refused};
 use crate::{changes, json, ui};
 
 /// Answers what a task has asked. The task is queued again, and its next attempt gets the answer. Who may is what the question says: operators of the
@@ -51,19 +51,16 @@ pub async fn answer(state: Data<State>, who: Who, id: Path<String>, params: Para
     ),
 )]
 pub async fn link(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
-    let link = make_link(&state, &who, &id, &params).await?;
-    if redirect::is_form(&params) { ui::answers::made(&link) } else { json::of(&link) }
-}
-
-async fn make_link(state: &State, who: &Who, id: &str, params: &Params) -> Result<AnswerLink, HttpError> {
-    let (task, awaiting) = awaiting(state, task_actions::task_id(id)?).await?;
-    check(state, who, &task, &awaiting).await?;
+    let (task, awaiting) = awaiting(&state, task_actions::task_id(&id)?).await?;
+    check(&state, &who, &task, &awaiting).await?;
     params.only(&[])?;
     let token = Token::new().map_err(|error| HttpError::internal(&error.to_string()))?.in_address();
     let path = format!("/answers/{}-{}", task.id, token.text());
-    let until = changes::link_to_answer(state, who, &task, (awaiting, token)).await?;
+    let until = changes::link_to_answer(&state, &who, &task, (awaiting, token)).await?;
     let until = until.ok_or_else(|| not_awaited(Status::Deferred, None))?;
-    Ok(AnswerLink { id: task.id.to_string(), path, until: json::date_text(until).unwrap_or_default() })
+    let until = json::date_text(until).unwrap_or_default();
+    let link = AnswerLink { id: task.id.to_string(), path, until };
+    if redirect::is_form(&params) { ui::answers::made(&link) } else { json::of(&link) }
 }
 
 pub async fn awaiting(state: &State, id: TaskId) -> Result<(Task, Awaiting), HttpError> {
@@ -108,25 +105,12 @@ pub fn value(awaiting: &Awaiting, params: &Params) -> Result<Map<String, Value>,
             None => return Err(HttpError::bad_param("missing param", "value")),
         }
     };
-    let problem = |problem: schema::Problem| Problem { pointer: problem.pointer, text: problem.text };
-    awaiting
-        .check(&value)
-        .map_err(|problems| refused(&problems.into_iter().map(problem).collect::<Vec<_>>()))?;
+    awaiting.check(&value).map_err(|problems| refused(&problems))?;
     Ok(value)
 }
 
 pub fn form_of(awaiting: &Awaiting) -> Form {
     Form::of(&schema::as_plugins_get(&awaiting.form))
-}
-
-/// What is wrong with which fields, for people and for the page's script.
-pub fn refused(problems: &[Problem]) -> HttpError {
-    let name = |pointer: &str| if pointer.is_empty() { "it".to_owned() } else { pointer[1..].to_owned() };
-    let told: Vec<String> =
-        problems.iter().map(|one| format!("{} {}", name(&one.pointer), one.text)).collect();
-    let fields: Map<String, Value> =
-        problems.iter().map(|one| (one.pointer.clone(), Value::from(one.text.as_str()))).collect();
-    HttpError::with_body(StatusCode::BAD_REQUEST, json!({ "error": told.join("; "), "fields": fields }))
 }
 
 pub fn result(id: TaskId, replied: Replied) -> Result<AnswerResult, HttpError> {

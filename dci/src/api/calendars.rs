@@ -8,7 +8,7 @@ use disbatch_core::audit::{Object, ObjectKind, Verb};
 use disbatch_core::schedules::Calendar as Stored;
 use disbatch_core::store::Store;
 use disbatch_wire::calendars::{Calendar, CalendarDays, NewCalendar};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::access::{Who, viewer};
 use crate::api::{Answer, redirect};
@@ -16,7 +16,7 @@ use crate::error::HttpError;
 use crate::openapi::{JSON_OR_FORM, JSON_OR_PAGE};
 use crate::params::Params;
 use crate::state::State;
-use crate::ui::bulk::encoded;
+use crate::ui::names::encoded;
 use crate::ui::{self, Rendered};
 use crate::{changes, json, values};
 
@@ -33,7 +33,7 @@ pub async fn list(state: Data<State>) -> Answer {
 
 pub async fn render(state: Data<State>) -> Rendered {
     let page = CalendarsPage { calendars: all(&state).await?, operates: viewer::may(Role::Operator) };
-    ui::render(StatusCode::OK, &page)
+    ui::render(&page)
 }
 
 async fn all(state: &State) -> Result<Vec<Calendar>, HttpError> {
@@ -96,7 +96,12 @@ pub async fn set(state: Data<State>, who: Who, name: Path<String>, params: Param
     ),
 )]
 pub async fn delete(state: Data<State>, who: Who, name: Path<String>) -> Answer {
-    json::of(&remove(&state, &who, name.into_inner()).await?)
+    let (of, object) = (name.clone(), Object::with_name(ObjectKind::Calendar, name.as_str()));
+    let delete = |store: Store| async move { store.delete_calendar(&of).await };
+    if !changes::remove(&state, &who, (Verb::CalendarDelete, object), delete).await? {
+        return Err(not_found(&name));
+    }
+    Ok(json::ok(&json!({ "name": *name, "deleted": true })))
 }
 
 /// Deletes a calendar that no schedule goes by, and leads to the list of calendars. HTML forms know no `DELETE`.
@@ -109,7 +114,7 @@ pub async fn delete(state: Data<State>, who: Who, name: Path<String>) -> Answer 
     ),
 )]
 pub async fn delete_by_form(state: Data<State>, who: Who, name: Path<String>) -> Answer {
-    redirect::lead(remove(&state, &who, name.into_inner()).await, "/calendars")
+    redirect::lead(delete(state, who, name).await, "/calendars")
 }
 
 async fn store(state: &State, who: &Who, calendar: Stored) -> Result<Calendar, HttpError> {
@@ -117,13 +122,6 @@ async fn store(state: &State, who: &Who, calendar: Stored) -> Result<Calendar, H
     let set = |store: Store| async move { store.set_calendar(&calendar).await };
     changes::alter(state, who, (Verb::CalendarSet, object), set).await?;
     Ok(view)
-}
-
-async fn remove(state: &State, who: &Who, name: String) -> Result<Value, HttpError> {
-    let (of, object) = (name.clone(), Object::with_name(ObjectKind::Calendar, name.as_str()));
-    let delete = |store: Store| async move { store.delete_calendar(&of).await };
-    let gone = changes::remove(state, who, (Verb::CalendarDelete, object), delete).await?;
-    if gone { Ok(json!({ "name": name, "deleted": true })) } else { Err(not_found(&name)) }
 }
 
 fn read(name: &str, params: &Params) -> Result<Stored, HttpError> {
@@ -155,6 +153,8 @@ struct CalendarsPage {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     fn of(fields: Value) -> Result<Value, String> {

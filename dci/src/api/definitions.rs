@@ -128,7 +128,14 @@ pub async fn put_by_form(state: Data<State>, who: Who, name: Path<String>, param
     ),
 )]
 pub async fn delete(state: Data<State>, who: Who, name: Path<String>) -> Answer {
-    json::of(&remove(&state, &who, &name).await?)
+    let plugin = named(&name)?;
+    let (of, object) = (plugin.clone(), Object::with_name(ObjectKind::Worker, name.as_str()));
+    let delete = |store: Store| async move { store.delete_worker(&of, None).await };
+    if !changes::remove(&state, &who, (Verb::WorkerDelete, object), delete).await? {
+        return Err(not_found(&name));
+    }
+    let queues = queues_of(&state, &plugin).await?;
+    json::of(&DefinitionDeleted { name: name.into_inner(), deleted: true, queues })
 }
 
 /// Removes a worker, and leads to the list of workers.
@@ -140,7 +147,7 @@ pub async fn delete(state: Data<State>, who: Who, name: Path<String>) -> Answer 
     ),
 )]
 pub async fn delete_by_form(state: Data<State>, who: Who, name: Path<String>) -> Answer {
-    redirect::lead(remove(&state, &who, &name).await, "/workers")
+    redirect::lead(delete(state, who, name).await, "/workers")
 }
 
 /// Tells whether a definition could be stored, and which plugin it makes. Nothing is stored.
@@ -182,16 +189,6 @@ async fn store(state: &State, who: &Who, (new, place): (NewDefinition, Place), p
     let stored = serde_json::to_value(view(&find(state, name.as_str()).await?, who)).unwrap_or_default();
     let made = || json::made(StatusCode::CREATED, &ui::plugins::worker_place(&name), &stored);
     redirect::answer(params, if is_new { made() } else { json::ok(&stored) })
-}
-
-async fn remove(state: &State, who: &Who, name: &str) -> Result<DefinitionDeleted, HttpError> {
-    let plugin = named(name)?;
-    let (of, object) = (plugin.clone(), Object::with_name(ObjectKind::Worker, name));
-    let delete = |store: Store| async move { store.delete_worker(&of, None).await };
-    if !changes::remove(state, who, (Verb::WorkerDelete, object), delete).await? {
-        return Err(not_found(name));
-    }
-    Ok(DefinitionDeleted { name: name.to_owned(), deleted: true, queues: queues_of(state, &plugin).await? })
 }
 
 /// The names of the queues that have this plugin.

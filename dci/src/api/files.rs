@@ -200,23 +200,14 @@ pub async fn content(
     ),
 )]
 pub async fn remove(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {
-    json::of(&delete(&state, &who, &name, &params).await?)
-}
-
-pub async fn delete(
-    state: &State,
-    who: &Who,
-    name: &str,
-    params: &Params,
-) -> Result<FileSetDeleted, HttpError> {
     let FileVersion { version } = params.search()?;
-    let set = files::find(state, who, (name, version), Role::Submitter).await?;
-    let deleted = changes::delete_files(state, who, files::named(name)?, version).await?;
+    let set = files::find(&state, &who, (name.as_str(), version), Role::Submitter).await?;
+    let deleted = changes::delete_files(&state, &who, files::named(&name)?, version).await?;
     if deleted == 0 {
         // Somebody else was faster.
-        return Err(files::not_found(name));
+        return Err(files::not_found(&name));
     }
-    Ok(FileSetDeleted { name: set.name, deleted })
+    json::of(&FileSetDeleted { name: set.name, deleted })
 }
 
 fn content_id(id: &str) -> Result<ContentId, HttpError> {

@@ -1,6 +1,5 @@
 //! `GET /tasks/find`
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use actix_web::web::Data;
@@ -23,10 +22,11 @@ use crate::error::HttpError;
 use crate::json::Dates;
 use crate::params::Params;
 use crate::state::State;
+use crate::ui::names::{QueueNames, names};
 use crate::ui::plain;
 use crate::ui::tasks::{MOST_BYTES, TOO_LARGE, params_of, statuses, unless_large};
 use crate::values::CREATED;
-use crate::{bulk, json, ui, values};
+use crate::{bulk, json, values};
 
 /// Tasks of all queues that the client may see, or of one, the newest first: by status, node, tags, time of the last change, and text in
 /// their params. Archived tasks are not among them.
@@ -44,7 +44,7 @@ use crate::{bulk, json, ui, values};
 pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
     let search = Search::of(&state, &who, &params).await?;
     let found = scan(&state.store, &search).await?;
-    let names: HashMap<ObjectId, String> = ui::names::names(&search.queues);
+    let names = names(&search.queues);
     json::of(&FoundTasks {
         tasks: found.tasks.iter().map(|task| view(task, &names)).collect(),
         looked_at: found.looked_at as u64,
@@ -53,7 +53,7 @@ pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
 }
 
 /// A task as clients see it. Large params are left out.
-fn view(task: &Document, names: &HashMap<ObjectId, String>) -> Value {
+fn view(task: &Document, names: &QueueNames) -> Value {
     let mut view = json::from_document(task, Dates::Text);
     let status = Status::stored(task);
     let queue = task.get_object_id("queue").ok();
@@ -100,9 +100,9 @@ async fn scan(store: &Store, search: &Search) -> Result<ScanResult, HttpError> {
         let page = PageQuery { of: search.of.clone(), order: Order::Newest, position, limit };
         let page = store.find_page(&page).await.map_err(HttpError::from_search)?;
         let projection = Some(search.projection.clone());
-        let tasks = store.stream_page(&page.ids, search.filter.clone(), projection).await;
+        let tasks = store.stream_page(&page.rows, search.filter.clone(), projection).await;
         let mut tasks = tasks.map_err(HttpError::from_search)?;
-        let last = page.ids.last().copied();
+        let last = page.rows.last().copied();
         while let Some(task) = tasks.try_next().await.map_err(HttpError::from_search)? {
             if !contains(&task, &search.text) {
                 continue;
@@ -110,14 +110,14 @@ async fn scan(store: &Store, search: &Search) -> Result<ScanResult, HttpError> {
             let id = task.get_object_id("_id").ok().map(TaskId);
             found.tasks.push(task);
             if found.tasks.len() >= search.limit {
-                let place = page.ids.iter().position(|one| Some(*one) == id).unwrap_or(page.ids.len());
+                let place = page.rows.iter().position(|one| Some(*one) == id).unwrap_or(page.rows.len());
                 found.looked_at += place + 1;
-                found.next = id.filter(|_| page.more || id != last);
+                found.next = id.filter(|_| page.next.is_some() || id != last);
                 return Ok(found);
             }
         }
-        found.looked_at += page.ids.len();
-        let Some(last) = last.filter(|_| page.more) else { return Ok(found) };
+        found.looked_at += page.rows.len();
+        let Some(last) = page.next else { return Ok(found) };
         if found.looked_at >= LOOKED_AT || began.elapsed() >= PATIENCE {
             found.next = Some(last);
             return Ok(found);
@@ -321,6 +321,8 @@ fn projection(with_all_params: bool) -> Document {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use serde_json::json;
 
     use super::*;

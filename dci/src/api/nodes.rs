@@ -119,13 +119,8 @@ fn change(params: &Params) -> Result<NodeChange, HttpError> {
     ),
 )]
 pub async fn remove(state: Data<State>, who: Who, name: Path<String>) -> Answer {
-    delete(&state, &who, &name).await?;
-    Ok(json::ok(&legacy::delete_result(1)))
-}
-
-pub async fn delete(state: &State, who: &Who, name: &str) -> Result<(), HttpError> {
-    match changes::delete_node(state, who, Selector::parse(name)).await? {
-        Removed::Gone(_) => Ok(()),
+    match changes::delete_node(&state, &who, Selector::parse(&name)).await? {
+        Removed::Gone(_) => Ok(json::ok(&legacy::delete_result(1))),
         Removed::Alive => {
             Err(HttpError::conflict(format!("the DEN of node '{name}' is alive: end it first")))
         }

@@ -183,17 +183,13 @@ fn settings(params: &Params) -> Result<Document, HttpError> {
     ),
 )]
 pub async fn remove(state: Data<State>, who: Who, named: NamedQueue) -> Answer {
-    Ok(json::ok(&delete(&state, &who, &named).await?))
-}
-
-pub async fn delete(state: &State, who: &Who, named: &NamedQueue) -> Result<Value, HttpError> {
-    let deleted = changes::delete_queue(state, who, named.selector.clone()).await?;
+    let deleted = changes::delete_queue(&state, &who, named.selector).await?;
     let result = legacy::delete_result(deleted);
     if deleted == 0 {
         let body = legacy::with(result, "error", format!("no queue '{}'", named.name));
         return Err(HttpError::with_body(StatusCode::BAD_REQUEST, body));
     }
-    Ok(result)
+    Ok(json::ok(&result))
 }
 
 /// So many groups are answered unless somebody wants another number.

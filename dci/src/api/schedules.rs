@@ -122,7 +122,13 @@ pub async fn update(state: Data<State>, who: Who, named: NamedSchedule, params: 
     ),
 )]
 pub async fn delete(state: Data<State>, who: Who, named: NamedSchedule) -> Answer {
-    json::of(&remove(&state, &who, &named).await?)
+    let schedule = schedules::find(&state, &named).await?;
+    may_change_schedule(&who, &schedule, &state).await?;
+    if !changes::delete_schedule(&state, &who, schedule.id).await? {
+        return Err(no_such_schedule(&named.name));
+    }
+    let (id, name) = (schedule.id.to_string(), schedule.settings.name);
+    json::of(&ScheduleDeleted { id, name, deleted: true })
 }
 
 /// Deletes a schedule, whose tasks stay, and leads to the list of schedules. HTML forms know no `DELETE`.
@@ -135,7 +141,7 @@ pub async fn delete(state: Data<State>, who: Who, named: NamedSchedule) -> Answe
     ),
 )]
 pub async fn delete_by_form(state: Data<State>, who: Who, named: NamedSchedule) -> Answer {
-    redirect::lead(remove(&state, &who, &named).await, "/schedules")
+    redirect::lead(delete(state, who, named).await, "/schedules")
 }
 
 /// Has a schedule make no tasks by itself. Those that it has made go on, and it can be told to make one.
@@ -180,15 +186,6 @@ async fn set_paused(
         return Err(no_such_schedule(&named.name));
     }
     told(state, &schedules::find(state, &named.found(schedule.id.0)).await?).await
-}
-
-async fn remove(state: &State, who: &Who, named: &NamedSchedule) -> Result<ScheduleDeleted, HttpError> {
-    let schedule = schedules::find(state, named).await?;
-    may_change_schedule(who, &schedule, state).await?;
-    if !changes::delete_schedule(state, who, schedule.id).await? {
-        return Err(no_such_schedule(&named.name));
-    }
-    Ok(ScheduleDeleted { id: schedule.id.to_string(), name: schedule.settings.name, deleted: true })
 }
 
 async fn change(

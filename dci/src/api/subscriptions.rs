@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use askama::Template;
 use bson::DateTime;
@@ -49,7 +48,7 @@ pub async fn render(state: Data<State>) -> Rendered {
         enabled: true,
         ..Subscription::default()
     };
-    ui::render(StatusCode::OK, &SubscriptionsPage { subscriptions: all(&state).await?, new })
+    ui::render(&SubscriptionsPage { subscriptions: all(&state).await?, new })
 }
 
 /// One subscription.
@@ -101,7 +100,12 @@ pub async fn set_by_form(state: Data<State>, who: Who, mut params: Params) -> An
     ),
 )]
 pub async fn delete(state: Data<State>, who: Who, name: Path<String>) -> Answer {
-    json::of(&remove(&state, &who, name.into_inner()).await?)
+    let (of, object) = (name.clone(), Object::with_name(ObjectKind::Subscription, name.as_str()));
+    let delete = |store: Store| async move { store.delete_subscription(&of).await };
+    if !changes::remove(&state, &who, (Verb::SubscriptionDelete, object), delete).await? {
+        return Err(not_found(&name));
+    }
+    json::of(&SubscriptionDeleted { name: name.into_inner(), deleted: true })
 }
 
 /// Deletes a subscription, and leads to the list of subscriptions. HTML forms know no `DELETE`.
@@ -114,7 +118,7 @@ pub async fn delete(state: Data<State>, who: Who, name: Path<String>) -> Answer 
     ),
 )]
 pub async fn delete_by_form(state: Data<State>, who: Who, name: Path<String>) -> Answer {
-    redirect::lead(remove(&state, &who, name.into_inner()).await, "/subscriptions")
+    redirect::lead(delete(state, who, name).await, "/subscriptions")
 }
 
 /// Sends a message that says nothing but that messages arrive, at once and also if the subscription is switched off. A page's form leads to
@@ -124,20 +128,16 @@ pub async fn delete_by_form(state: Data<State>, who: Who, name: Path<String>) ->
     responses((status = 200, description = "The task that delivers it is made.", body = SubscriptionTest)),
 )]
 pub async fn test(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {
-    let task = send_test(&state, &who, &name).await?;
+    let found = state.store.find_subscription(&name).await?.ok_or_else(|| not_found(&name))?;
+    let store = state.store.clone();
+    state.store.make_notification_queue().await?;
+    let submission = async move { store.test_subscription(&found).await };
+    let ids = changes::submit(&state, &who, QUEUE, None, submission).await?;
+    let task = ids.first().ok_or_else(|| HttpError::internal("no task was made"))?.to_string();
     if redirect::is_form(&params) {
         return Ok(redirect::see(&format!("/tasks/{task}")));
     }
     json::of(&SubscriptionTest { task })
-}
-
-async fn send_test(state: &State, who: &Who, name: &str) -> Result<String, HttpError> {
-    let found = state.store.find_subscription(name).await?.ok_or_else(|| not_found(name))?;
-    let store = state.store.clone();
-    state.store.make_notification_queue().await?;
-    let submission = async move { store.test_subscription(&found).await };
-    let ids = changes::submit(state, who, QUEUE, None, submission).await?;
-    ids.first().map(ToString::to_string).ok_or_else(|| HttpError::internal("no task was made"))
 }
 
 async fn store(state: &State, who: &Who, name: String, params: &Params) -> Result<Subscription, HttpError> {
@@ -154,13 +154,6 @@ async fn store(state: &State, who: &Who, name: String, params: &Params) -> Resul
     let set = |store: Store| async move { store.set_subscription(&of, &settings, secret.as_ref()).await };
     changes::alter(state, who, (Verb::SubscriptionSet, object), set).await?;
     one(state, &name).await
-}
-
-async fn remove(state: &State, who: &Who, name: String) -> Result<SubscriptionDeleted, HttpError> {
-    let (of, object) = (name.clone(), Object::with_name(ObjectKind::Subscription, name.as_str()));
-    let delete = |store: Store| async move { store.delete_subscription(&of).await };
-    let gone = changes::remove(state, who, (Verb::SubscriptionDelete, object), delete).await?;
-    if gone { Ok(SubscriptionDeleted { name, deleted: true }) } else { Err(not_found(&name)) }
 }
 
 async fn all(state: &State) -> Result<Vec<Subscription>, HttpError> {

@@ -73,16 +73,12 @@ pub async fn cancel_task(state: Data<State>, who: Who, id: Path<String>, params:
     ),
 )]
 pub async fn retry_task(state: Data<State>, who: Who, id: Path<String>, params: Params) -> Answer {
-    redirect::reply(&params, &retry(&state, &who, &id, &params).await?)
-}
-
-async fn retry(state: &State, who: &Who, id: &str, params: &Params) -> Result<RetryResult, HttpError> {
-    let task_id = task_id(id)?;
+    let task_id = task_id(&id)?;
     let Reason { reason } = params.given()?;
     let Some(task) = state.store.find_task(task_id).await? else {
-        return like_archived(state, who, task_id).await;
+        return redirect::reply(&params, &like_archived(&state, &who, task_id).await?);
     };
-    let status = match changes::retry_task(state, who, &task, reason.text()).await? {
+    let status = match changes::retry_task(&state, &who, &task, reason.text()).await? {
         Retried::Queued => Status::Queued,
         Retried::Blocked => Status::Blocked,
         Retried::NotEnded(Status::Deferred) if Awaiting::of(&task).is_some() => {
@@ -90,12 +86,13 @@ async fn retry(state: &State, who: &Who, id: &str, params: &Params) -> Result<Re
                 "the task waits for an answer: it goes on with that, and not before",
             ));
         }
-        other => return Err(refusal(id, other)),
+        other => return Err(refusal(&id, other)),
     };
     // A task of Perl's has no number; what it did was its first attempt all the same.
     let before = if task.status == Status::Deferred { 0 } else { 1 };
     let attempt = task.attempt().unwrap_or(0).max(before) + 1;
-    Ok(RetryResult { id: task_id.to_string(), status: Some(status.code()), attempt, retry_of: None })
+    let (id, status) = (task_id.to_string(), Some(status.code()));
+    redirect::reply(&params, &RetryResult { id, status, attempt, retry_of: None })
 }
 
 /// Makes a new task like an archived one, which stays where it is.

@@ -67,11 +67,9 @@ pub async fn list(state: Data<State>, who: Who, params: Params) -> Answer {
         return respond(state, tasks, shape, sight).await;
     };
     let found = state.store.find_page(&page).await.map_err(HttpError::from_search)?;
-    let tasks = state.store.stream_page(&found.ids, query.filter, query.projection).await;
+    let tasks = state.store.stream_page(&found.rows, query.filter, query.projection).await;
     let mut answer = respond(state, tasks.map_err(HttpError::from_search)?, shape, sight).await?;
-    for (name, id) in
-        [("disbatch-after", page.following(&found)), ("disbatch-before", page.preceding(&found))]
-    {
+    for (name, id) in [("disbatch-after", found.next), ("disbatch-before", found.previous)] {
         if let Some(id) = id.and_then(|id| HeaderValue::from_str(&id.to_string()).ok()) {
             answer.headers_mut().insert(HeaderName::from_static(name), id);
         }

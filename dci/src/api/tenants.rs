@@ -1,6 +1,5 @@
 //! Tenants: how much of the system each may take, and takes.
 
-use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use askama::Template;
 use disbatch_core::audit::{Object, ObjectKind, Verb};
@@ -34,7 +33,7 @@ pub async fn list(state: Data<State>) -> Answer {
 }
 
 pub async fn render(state: Data<State>) -> Rendered {
-    ui::render(StatusCode::OK, &TenantsPage { tenants: all(&state).await? })
+    ui::render(&TenantsPage { tenants: all(&state).await? })
 }
 
 /// What a tenant may take, and what it takes now. Numbers above 10,000 are told as 10,001.
@@ -86,7 +85,10 @@ pub async fn set(state: Data<State>, who: Who, name: Path<String>, params: Param
     ),
 )]
 pub async fn delete(state: Data<State>, who: Who, name: Path<String>) -> Answer {
-    json::of(&remove_limits(&state, &who, &name).await?)
+    let (of, object) = (name.clone(), Object::with_name(ObjectKind::Tenant, name.clone()));
+    let delete = |store: Store| async move { store.delete_tenant(&of).await };
+    let gone = changes::remove(&state, &who, (Verb::TenantDelete, object), delete).await?;
+    if gone { json::of(&TenantDeleted { deleted: 1 }) } else { Err(no_tenant(&name)) }
 }
 
 /// Removes the limits of a tenant, and leads to the list of tenants. HTML forms know no `DELETE`.
@@ -98,14 +100,7 @@ pub async fn delete(state: Data<State>, who: Who, name: Path<String>) -> Answer 
     ),
 )]
 pub async fn delete_by_form(state: Data<State>, who: Who, name: Path<String>) -> Answer {
-    redirect::lead(remove_limits(&state, &who, &name).await, "/tenants")
-}
-
-async fn remove_limits(state: &State, who: &Who, name: &str) -> Result<TenantDeleted, HttpError> {
-    let (of, object) = (name.to_owned(), Object::with_name(ObjectKind::Tenant, name.to_owned()));
-    let delete = |store: Store| async move { store.delete_tenant(&of).await };
-    let gone = changes::remove(state, who, (Verb::TenantDelete, object), delete).await?;
-    if gone { Ok(TenantDeleted { deleted: 1 }) } else { Err(no_tenant(name)) }
+    redirect::lead(delete(state, who, name).await, "/tenants")
 }
 
 fn no_tenant(name: &str) -> HttpError {

@@ -23,7 +23,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use crate::error::HttpError;
 use crate::raw::{Asked, pieces, unsatisfiable};
-use crate::ui::bulk::encoded;
+use crate::ui::names::encoded;
 
 /// So many are made at once; the others wait. Each of them has a few chunks in memory.
 const AT_ONCE: usize = 32;

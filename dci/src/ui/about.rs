@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use askama::Template;
 use bson::Document;
@@ -63,7 +62,7 @@ pub async fn handle(state: Data<State>) -> Rendered {
         sizes,
     )?;
     let database = (store.database_name(), &server);
-    ui::render(StatusCode::OK, &page(database, (&nodes, &now), &health, sizes.as_ref().as_deref()))
+    ui::render(&page(database, (&nodes, &now), &health, sizes.as_ref().as_deref()))
 }
 
 fn page<'a>(

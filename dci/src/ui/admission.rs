@@ -1,7 +1,6 @@
 //! `GET /admission` for people: whose tasks are taken at the moment, and whether it is safe to upgrade. What every page says while
 //! new tasks are rejected or held, whosever they are.
 
-use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
@@ -16,8 +15,8 @@ use crate::error::HttpError;
 use crate::openapi::EventStream;
 use crate::state::State;
 use crate::ui::Rendered;
-use crate::ui::links::Link;
 use crate::ui::live::{self, Part};
+use crate::ui::names::Link;
 use crate::ui::parts::{Pill, When};
 use crate::{admission, ui};
 
@@ -57,7 +56,7 @@ struct Row {
 
 pub async fn render(state: Data<State>, who: Who) -> Rendered {
     let shown = Rules::of(&admission::shown(&state, &who).await?);
-    ui::render(StatusCode::OK, &AdmissionPage { shown, operates: viewer::may_somewhere(Role::Operator) })
+    ui::render(&AdmissionPage { shown, operates: viewer::may_somewhere(Role::Operator) })
 }
 
 /// What of the page changes, as Server-Sent Events like those of `/ui/overview`.
@@ -73,7 +72,7 @@ pub async fn live(request: HttpRequest, state: Data<State>, who: Who) -> HttpRes
     let reader = format!("admission for {:?} {:?}", who.name, who.rights);
     live::respond(&request, &state, reader, async move |state: &State| {
         let shown = Rules::of(&admission::shown(state, &who).await?);
-        Ok(vec![Part::new("admission-rules", &shown)?])
+        Ok(vec![Part::new(&shown)?])
     })
 }
 
@@ -174,7 +173,7 @@ impl Intake<'_> {
 /// The bar as a part of a page that changes by itself.
 pub async fn intake(state: &State, sees_all: bool) -> Result<Part, HttpError> {
     let rule = state.store.rule_for_all().await?;
-    Part::new("intake", &Intake { rule: rule.as_ref(), sees_all })
+    Part::new(&Intake { rule: rule.as_ref(), sees_all })
 }
 
 /// Who made a rule, without the address; nothing if nobody was asked.
@@ -258,7 +257,7 @@ mod tests {
         assert!(html.contains("class=\"verdict tone-good\""), "{html}");
         let headline = headline([].into_iter());
         let shown = Rules { headline, rows: vec![row("all", true)], verdict: verdict("good", "Safe") };
-        live::assert_on_page(&[Part::new("admission-rules", &shown).unwrap()], &html);
+        live::assert_on_page(&[Part::new(&shown).unwrap()], &html);
     }
 
     fn intake_html(action: Action, by: &str, sees_all: bool) -> String {

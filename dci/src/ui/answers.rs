@@ -96,14 +96,14 @@ pub async fn send(
         let from = address::text(&request, state.access.proxy.as_ref());
         let replied = changes::answer_by_link(&state, (&of, &from), &task, (awaiting, value)).await?;
         answers::result(task.id, replied)?;
-        ui::render(StatusCode::OK, &AnswerPage { stage: Stage::Done })
+        ui::render(&AnswerPage { stage: Stage::Done })
     };
     private(ui::page(sent.await))
 }
 
 /// The page with a link that was made by a form.
 pub fn made(link: &AnswerLink) -> Answer {
-    Ok(private(ui::page(ui::render(StatusCode::OK, &AnswerPage { stage: Stage::Link(link) }))))
+    Ok(private(ui::page(ui::render(&AnswerPage { stage: Stage::Link(link) }))))
 }
 
 struct Holder {
@@ -137,7 +137,7 @@ async fn holder(request: &HttpRequest, state: &State, id: &str) -> Result<Holder
 
 fn asks(awaiting: &Awaiting, status: StatusCode, message: Option<String>) -> Rendered {
     let stage = Stage::Asks { awaiting, fields: answers::form_of(awaiting).fields, message };
-    ui::render(status, &AnswerPage { stage })
+    ui::render_with(status, &AnswerPage { stage })
 }
 
 /// The address is a secret: the page is not kept. To other sites no address is told; were it told to nobody, browsers would not say whose form it is.

@@ -1,16 +1,14 @@
 //! `GET /arrays` and `GET /arrays/:id` for people: how far arrays are, and a picture of their elements.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
-use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::doc;
-use bson::oid::ObjectId;
 use disbatch_core::accounts::Role;
-use disbatch_core::arrays::{Array, ArrayRow, ArrayState, Cell as ArrayCell, Counts, Element, FinalWhen};
+use disbatch_core::arrays::{Array, ArrayRow, ArrayState, Cell, Counts, Element, FinalWhen};
 use disbatch_core::model::{Queue, Selector, Status, TaskId};
 use disbatch_core::store::{Store, StoreError};
 
@@ -20,10 +18,9 @@ use crate::openapi::{EventStream, OfFixed};
 use crate::params::Params;
 use crate::state::State;
 use crate::ui::live::{self, Part};
-use crate::ui::names::{Called, label, names};
+use crate::ui::names::{Called, QueueNames, address, label, names};
 use crate::ui::parts::{cut, grouped};
-use crate::ui::tasks::address;
-use crate::ui::tasks::columns::{Cell, Column};
+use crate::ui::tasks::columns::ran;
 use crate::ui::{Rendered, StatusView, integer, plain, text};
 use crate::{arrays, ui};
 
@@ -31,8 +28,7 @@ use crate::{arrays, ui};
 #[template(path = "arrays.html")]
 struct ArraysPage<'a> {
     found: &'a [ArrayRow],
-    /// The names of queues.
-    names: HashMap<ObjectId, String>,
+    names: QueueNames,
     next: String,
 }
 
@@ -78,7 +74,7 @@ pub async fn list(state: Data<State>, who: Who, params: Params) -> Rendered {
     let (found, queues) =
         futures::try_join!(state.store.list_arrays(&filter, limit), state.store.queues_within(&reach))?;
     let search = search_of(&params, limit);
-    ui::render(StatusCode::OK, &ArraysPage::of(&found, &queues, &search, limit))
+    ui::render(&ArraysPage::of(&found, &queues, &search, limit))
 }
 
 pub async fn one(state: Data<State>, id: Path<String>, params: Params) -> Rendered {
@@ -116,7 +112,7 @@ pub async fn one(state: Data<State>, id: Path<String>, params: Params) -> Render
         },
         next: last.filter(|after| *after < array.count).map(address).unwrap_or_default(),
     };
-    ui::render(StatusCode::OK, &page)
+    ui::render(&page)
 }
 
 /// What of an array's page changes, as Server-Sent Events: each message has elements that take the place of those with the
@@ -127,12 +123,10 @@ pub async fn one(state: Data<State>, id: Path<String>, params: Params) -> Render
     responses(EventStream, OfFixed),
 )]
 pub async fn live(request: HttpRequest, state: Data<State>, id: Path<String>) -> HttpResponse {
-    live::of_one(&request, &state, ("array", id.into_inner()), parts)
-}
-
-async fn parts(state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
-    let array = arrays::find(state, id).await?;
-    Ok(vec![Part::new(format!("array-{}", array.id), &panel(state, &array).await?)?])
+    live::of_one(&request, &state, ("array", id.into_inner()), async |state, id| {
+        let array = arrays::find(state, id).await?;
+        Ok(vec![Part::new(&panel(state, &array).await?)?])
+    })
 }
 
 async fn panel<'a>(state: &State, array: &'a Array) -> Result<Panel<'a>, HttpError> {
@@ -189,15 +183,6 @@ fn standing(array: &Array, counts: &Option<Counts>) -> (&'static str, String) {
         (_, 0, _) => (state, state.to_owned()),
         (ArrayState::Done, ..) => ("failed", format!("ended, {} failed", grouped(bad))),
         _ => ("failed", format!("{state}, {} failed", grouped(bad))),
-    }
-}
-
-/// A number of how the plugin of an element ended.
-fn exit(column: Column, element: &Element) -> String {
-    let task = doc! { "exit": element.exit.clone() };
-    match column.cell(&task, &HashMap::new(), "") {
-        Cell::Number(text) => text,
-        _ => String::new(), // Other columns are of something else.
     }
 }
 
@@ -271,7 +256,7 @@ impl Picture {
                 title = format!("{title}, {value}");
             }
             title = format!("{title}: {}", told(&within));
-            let ran = exit(Column::Ran, element);
+            let ran = ran(element.exit.as_ref());
             if element.status.is_some_and(Status::has_ended) && !ran.is_empty() {
                 title = format!("{title}, ran {ran}");
             }
@@ -281,7 +266,7 @@ impl Picture {
     }
 
     /// The picture of an array of which each square has `size` elements.
-    fn of(array: &Array, cells: &[ArrayCell], size: u32) -> Self {
+    fn of(array: &Array, cells: &[Cell], size: u32) -> Self {
         let count = array.count;
         let mut by_cell: BTreeMap<u32, Vec<(Status, i64)>> = BTreeMap::new();
         for cell in cells {
@@ -345,6 +330,7 @@ fn class(within: &[(Status, i64)]) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use bson::oid::ObjectId;
     use bson::{Bson, DateTime};
     use disbatch_core::model::{ArrayId, QueueId};
 
@@ -483,7 +469,7 @@ mod tests {
 
     #[test]
     fn many_elements_share_a_square_that_shows_the_worst() {
-        let cell = |number, status, tasks| ArrayCell { number, status, tasks };
+        let cell = |number, status, tasks| Cell { number, status, tasks };
         let cells =
             [cell(0, Status::Succeeded, 249), cell(0, Status::Failed, 1), cell(1, Status::Queued, 250)];
         let picture = Picture::of(&Array { count: 100_000, ..array(4) }, &cells, 250);

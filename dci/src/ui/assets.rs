@@ -87,10 +87,8 @@ pub static VERSION: LazyLock<String> =
     LazyLock::new(|| format!("{:016x}", digest(VERSIONS.concat().as_bytes())));
 
 fn find(name: &str) -> Option<(&'static Asset, &'static str)> {
-    ASSETS.iter().zip(VERSIONS.iter()).find_map(|(asset, version)| {
-        let found: (&'static Asset, &'static str) = (asset, version);
-        (asset.name == name).then_some(found)
-    })
+    let (asset, version) = ASSETS.iter().zip(VERSIONS.iter()).find(|(asset, _)| asset.name == name)?;
+    Some((asset, version.as_str()))
 }
 
 pub fn is_at(path: &str) -> bool {

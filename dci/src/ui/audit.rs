@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use askama::Template;
 use bson::oid::ObjectId;
@@ -14,9 +13,7 @@ use disbatch_wire::options::field_names;
 
 use crate::params::{Lenient, Params};
 use crate::state::State;
-use crate::ui::bulk::encoded;
-use crate::ui::links::Link;
-use crate::ui::names::{Called, end_of, names};
+use crate::ui::names::{self, Link, Names, QueueNames, encoded, end_of};
 use crate::ui::parts::{cut, grouped};
 use crate::ui::{Rendered, plain, text, zone};
 use crate::{history, ui};
@@ -29,7 +26,7 @@ const LIMIT: usize = 100;
 struct AuditPage<'a> {
     form: Form,
     entries: Vec<Document>,
-    known: &'a ObjectNames,
+    known: &'a Names,
     /// The same with only what changes something, or with all again.
     changes: String,
     /// Whether the search was broken off, as it took too long.
@@ -73,12 +70,11 @@ pub async fn render(state: Data<State>, Lenient(params): Lenient) -> Rendered {
     let query = history::audit_query(&params, LIMIT, &zone::now())?;
     let (found, queues) = futures::try_join!(state.store.find_audit(&query), state.store.list_queues())?;
     let tasks = found.iter().flat_map(|found| &found.rows).flat_map(tasks_of);
-    let tasks = state.titles(&queues).await?.read(&state.store, tasks).await?;
-    let known = ObjectNames { queues: names(&queues), tasks };
-    ui::render(StatusCode::OK, &page(form(&params, queues), found, &known))
+    let known = Names::read(&state, &queues, tasks).await?;
+    ui::render(&page(form(&params, queues), found, &known))
 }
 
-fn page(form: Form, found: Option<EntriesPage>, known: &ObjectNames) -> AuditPage<'_> {
+fn page(form: Form, found: Option<EntriesPage>, known: &Names) -> AuditPage<'_> {
     let too_long = found.is_none();
     let found = found.unwrap_or_default();
     let changes = if form.is_of_changes() { "" } else { CHANGES };
@@ -117,9 +113,7 @@ fn form(params: &Params, mut queues: Vec<Queue>) -> Form {
 fn address(form: &Form, field: &str, value: &str) -> String {
     let others = field_names::<AuditSearch>().iter().filter(|name| **name != field);
     let others = others.map(|name| (*name, form.field(name)));
-    let given = others.chain([(field, value)]).filter(|(_, value)| !value.is_empty());
-    let pairs: Vec<String> = given.map(|(name, value)| format!("{name}={}", encoded(value))).collect();
-    if pairs.is_empty() { "/audit".to_owned() } else { format!("/audit?{}", pairs.join("&")) }
+    names::address("/audit", others.chain([(field, value)]).filter(|(_, value)| !value.is_empty()))
 }
 
 /// A longer change is folded: characters.
@@ -128,15 +122,8 @@ const LONG: usize = 100;
 /// So much of a field's name is shown.
 const NAME: usize = 60;
 
-/// What ids stand for.
-#[derive(Debug, Default)]
-struct ObjectNames {
-    /// The names of the queues that there are.
-    queues: HashMap<ObjectId, String>,
-    tasks: Called,
-}
-
-impl ObjectNames {
+/// What ids of entries stand for.
+impl Names {
     /// A task by what it is called, or else by the end of its id.
     fn task(&self, id: &ObjectId) -> String {
         let called = self.tasks.of(&TaskId(*id));
@@ -196,7 +183,7 @@ fn whom(entry: &Document) -> (String, String) {
 }
 
 /// What it was done to: its kind, and it by name, with its page if it has one.
-fn object(entry: &Document, names: &ObjectNames) -> (String, Option<Link>) {
+fn object(entry: &Document, names: &Names) -> (String, Option<Link>) {
     let Ok(object) = entry.get_document("object") else {
         // Entries of older releases are of bulk jobs.
         let job = entry.get_object_id("job").ok().map(|id| page_of("/bulk", id, end_of(id)));
@@ -230,7 +217,7 @@ fn page_of(place: &str, id: ObjectId, name: String) -> Link {
 }
 
 /// A queue by the name that it has now. What is gone has no page.
-fn queue(id: ObjectId, otherwise: String, names: &HashMap<ObjectId, String>) -> Link {
+fn queue(id: ObjectId, otherwise: String, names: &QueueNames) -> Link {
     match names.get(&id) {
         Some(name) => page_of("/queues", id, name.clone()),
         None => Link::nowhere(otherwise),
@@ -238,7 +225,7 @@ fn queue(id: ObjectId, otherwise: String, names: &HashMap<ObjectId, String>) -> 
 }
 
 /// What has changed, field by field. What was made has nothing before, and what is gone nothing after.
-fn changes(entry: &Document, names: &ObjectNames) -> Vec<Change> {
+fn changes(entry: &Document, names: &Names) -> Vec<Change> {
     let part = |name: &str| entry.get_document(name).ok().cloned().unwrap_or_default();
     let (before, after) = (part("before"), part("after"));
     let what = entry.get_str("what").unwrap_or_default();
@@ -267,7 +254,7 @@ fn yes_or_no(is: bool) -> String {
 }
 
 /// A value for people: queues and tasks by their names, and other ids without what is around them.
-fn told(value: &Bson, names: &ObjectNames) -> String {
+fn told(value: &Bson, names: &Names) -> String {
     match value {
         Bson::String(text) if text.is_empty() => "\"\"".to_owned(),
         Bson::Boolean(is) => yes_or_no(*is),
@@ -276,7 +263,7 @@ fn told(value: &Bson, names: &ObjectNames) -> String {
 }
 
 /// The same value, with texts in the place of ids.
-fn named(value: &Bson, names: &ObjectNames) -> Bson {
+fn named(value: &Bson, names: &Names) -> Bson {
     match value {
         Bson::ObjectId(id) => Bson::String(names.any(*id)),
         Bson::String(text) => Bson::String(names.words(text)),
@@ -315,7 +302,7 @@ fn first_task(entry: &Document) -> Option<ObjectId> {
 }
 
 /// To which tasks, for a bulk job: what of them, and how it must be.
-fn about(entry: &Document, names: &ObjectNames) -> Vec<(String, Link)> {
+fn about(entry: &Document, names: &Names) -> Vec<(String, Link)> {
     let part = |(name, value): (&String, &Bson)| {
         let (what, value) = match (name.as_str(), value) {
             ("queue", Bson::ObjectId(id)) => ("queue", queue(*id, id.to_hex(), &names.queues)),

@@ -5,7 +5,6 @@
 use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write as _;
 
-use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use askama::Template;
 use askama::filters::HtmlSafe;
@@ -74,7 +73,7 @@ struct Item {
 
 pub async fn render(state: Data<State>) -> Rendered {
     let (stored, known) = futures::try_join!(state.store.stored_balance(), balance::known_queues(&state))?;
-    ui::render(StatusCode::OK, &page(stored, &known, state.balance, state.store.now()))
+    ui::render(&page(stored, &known, state.balance, state.store.now()))
 }
 
 fn page(stored: Option<Document>, known: &[String], config: Balance, now: DateTime) -> BalancePage {

@@ -2,8 +2,6 @@
 
 pub mod job;
 
-use std::collections::HashMap;
-
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
@@ -15,7 +13,6 @@ use disbatch_core::bulk::{Action, BulkJob, BulkRequest};
 use disbatch_core::model::Queue;
 use disbatch_core::paging::{self, Position};
 use disbatch_core::store::{Store, StoreError};
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 use crate::access::Who;
@@ -25,12 +22,11 @@ use crate::openapi::{EventStream, OfFixed};
 use crate::params::{Lenient, Params};
 use crate::state::State;
 use crate::ui::live::{self, Part};
-use crate::ui::names::names;
-use crate::ui::tasks::address;
+use crate::ui::names::{Called, QueueNames, address, encoded, names};
 use crate::ui::tasks::statuses::{Statuses, given};
 use crate::ui::{Rendered, text};
 use crate::{bulk, ui};
-use job::{Row, conditions};
+use job::{View, conditions};
 
 #[derive(Template)]
 #[template(path = "bulk.html")]
@@ -84,7 +80,7 @@ impl Form<'_> {
 #[derive(Debug, Template)]
 #[template(path = "bulk/jobs.html")]
 struct Jobs {
-    rows: Vec<Row>,
+    rows: Vec<View>,
 }
 
 impl HtmlSafe for Jobs {}
@@ -117,7 +113,7 @@ async fn page(state: &State, params: &Params, error: Option<&HttpError>) -> Rend
         next: place("after", found.next),
         live: page.address("/ui/bulk", page.place()),
     };
-    ui::render(error.map_or(StatusCode::OK, HttpError::status), &shown)
+    ui::render_with(error.map_or(StatusCode::OK, HttpError::status), &shown)
 }
 
 /// What of the page changes, as Server-Sent Events: each message has elements that take the place of those with the
@@ -130,37 +126,35 @@ async fn page(state: &State, params: &Params, error: Option<&HttpError>) -> Rend
     responses(EventStream, OfFixed)
 )]
 pub async fn live(request: HttpRequest, state: Data<State>, Lenient(params): Lenient) -> HttpResponse {
-    live::of_search(&request, &state, ("jobs", params), parts)
-}
-
-async fn parts(state: &State, params: &Params) -> Result<Vec<Part>, HttpError> {
-    let page = Page::of(params)?;
-    let (queues, found) = futures::try_join!(state.store.list_queues(), page.find(&state.store))?;
-    Jobs::of(found.rows, &names(&queues)).parts()
+    live::of_search(&request, &state, ("jobs", params), async |state, params| {
+        let page = Page::of(params)?;
+        let (queues, found) = futures::try_join!(state.store.list_queues(), page.find(&state.store))?;
+        Jobs::of(found.rows, &names(&queues)).parts()
+    })
 }
 
 impl Jobs {
-    fn of(jobs: Vec<BulkJob>, names: &HashMap<ObjectId, String>) -> Self {
-        Self { rows: jobs.into_iter().map(|job| Row::of(job, names)).collect() }
+    fn of(jobs: Vec<BulkJob>, names: &QueueNames) -> Self {
+        Self { rows: jobs.into_iter().map(|job| View::of(job, names, Called::default())).collect() }
     }
 
     /// The list, whenever there are others, and each of them.
     fn parts(&self) -> Result<Vec<Part>, HttpError> {
-        Part::table("jobs", self, &self.rows, Row::key)
+        Part::table(self, self.rows.iter().map(View::as_row))
     }
 }
 
 /// The page that asks whether these tasks are meant.
 pub async fn confirm(state: &State, params: &Params, wanted: &BulkRequest, count: Option<i64>) -> Rendered {
     let names = names(&state.store.list_queues().await?);
-    ui::render(StatusCode::OK, &confirmation(params, wanted, count, &names))
+    ui::render(&confirmation(params, wanted, count, &names))
 }
 
 fn confirmation<'a>(
     params: &Params,
     wanted: &'a BulkRequest,
     count: Option<i64>,
-    names: &HashMap<ObjectId, String>,
+    names: &QueueNames,
 ) -> ConfirmPage<'a> {
     let each = |(name, value): (&String, &Value)| -> Vec<(String, String)> {
         let values = match value {
@@ -181,14 +175,6 @@ fn confirmation<'a>(
         hidden: given.into_iter().filter(|(name, _)| name != "reason").collect(),
         back: format!("/bulk?{}", pairs.join("&")),
     }
-}
-
-/// What does not stand for itself in a query string.
-const NOT_IN_QUERIES: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'*');
-
-/// A value in a query string.
-pub fn encoded(value: &str) -> String {
-    utf8_percent_encode(value, NOT_IN_QUERIES).to_string()
 }
 
 /// Which page of the list of jobs it is, the latest first.
@@ -265,7 +251,7 @@ mod tests {
 
     fn jobs(states: &[JobState]) -> Jobs {
         let names = names(&[queue()]);
-        Jobs { rows: states.iter().map(|state| Row::of(job(*state), &names)).collect() }
+        Jobs::of(states.iter().map(|state| job(*state)).collect(), &names)
     }
 
     fn page(form: Form<'_>, message: Option<&str>, jobs: Jobs) -> String {
@@ -349,7 +335,7 @@ mod tests {
         let show = |action, count| {
             let filter = BulkFilter { queue: Some(Queues::All), ..BulkFilter::default() };
             let wanted = BulkRequest { action, filter, reason: None, who: someone(), rerun: None };
-            confirmation(&params(json!({})), &wanted, Some(count), &HashMap::new()).render().unwrap()
+            confirmation(&params(json!({})), &wanted, Some(count), &QueueNames::new()).render().unwrap()
         };
         assert!(show(Action::Delete, 643).contains("<input required pattern=\"643\""));
         assert!(
@@ -363,10 +349,10 @@ mod tests {
             let filter = BulkFilter { queue: Some(Queues::All), archive, ..BulkFilter::default() };
             let wanted =
                 BulkRequest { action: Action::Delete, filter, reason: None, who: someone(), rerun: None };
-            confirmation(&params(json!({})), &wanted, Some(2), &HashMap::new()).render().unwrap()
+            confirmation(&params(json!({})), &wanted, Some(2), &QueueNames::new()).render().unwrap()
         };
-        assert!(show(true).contains("Archived tasks that match are counted, and deleted, too."));
-        assert!(show(false).contains("Archived tasks are left alone."));
+        assert!(show(None).contains("Archived tasks that match are counted, and deleted, too."));
+        assert!(show(Some(false)).contains("Archived tasks are left alone."));
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! `GET /docs`: the description of the API for people.
 
-use actix_web::http::StatusCode;
 use askama::Template;
 use serde_json::{Map, Value};
 
@@ -43,7 +42,7 @@ pub async fn handle() -> Rendered {
 }
 
 fn show(description: &Value) -> Rendered {
-    ui::render(StatusCode::OK, &Docs { whole: description })
+    ui::render(&Docs { whole: description })
 }
 
 /// An example as it is sent.

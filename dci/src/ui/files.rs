@@ -1,7 +1,6 @@
 //! `GET /files` for people: the sets of files that tasks take and leave; and `GET /files/:name`: a version, its files, and the
 //! versions that there are besides.
 
-use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use askama::Template;
 use disbatch_core::accounts::Role;
@@ -13,7 +12,7 @@ use crate::files::Page;
 use crate::openapi::JSON_OR_PAGE;
 use crate::params::Params;
 use crate::state::State;
-use crate::ui::bulk::encoded;
+use crate::ui::names::encoded;
 use crate::ui::{Rendered, text};
 use crate::{api, files, ui};
 
@@ -39,7 +38,7 @@ pub async fn render(state: Data<State>, who: Who, params: Params) -> Rendered {
     let next =
         last.map(|last| format!("/files?.limit={}&.after={}", query.limit, encoded(&last.latest.name)));
     let page = FilesPage { next: next.unwrap_or_default(), stores: files::may_store(&who).is_ok(), sets };
-    ui::render(StatusCode::OK, &page)
+    ui::render(&page)
 }
 
 #[derive(Template)]
@@ -55,7 +54,7 @@ pub async fn render_one(state: Data<State>, who: Who, name: Path<String>, params
     let page = files::page(&state, &who, &name, &params).await?;
     let stores = files::role_on(&who, page.set.tenant.as_deref()) >= Some(Role::Submitter);
     let prefix = text(params.options.get("prefix"));
-    ui::render(StatusCode::OK, &SetPage { page, prefix, stores })
+    ui::render(&SetPage { page, prefix, stores })
 }
 
 impl SetPage {
@@ -90,7 +89,7 @@ impl SetPage {
     ),
 )]
 pub async fn remove(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {
-    redirect::lead(api::files::delete(&state, &who, &name, &params).await, "/files")
+    redirect::lead(api::files::remove(state, who, name, params).await, "/files")
 }
 
 #[cfg(test)]

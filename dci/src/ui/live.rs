@@ -35,28 +35,29 @@ pub struct Part {
     /// What tells whether it has changed.
     stamp: u64,
     /// The id of the table that it is a row of.
-    within: Option<&'static str>,
+    within: Option<String>,
 }
 
 impl Part {
-    /// The element with this id, sent whenever it has changed.
-    pub fn new(id: impl Into<String>, template: &impl Template) -> Result<Self, HttpError> {
-        let html = ui::html(template)?;
-        Ok(Self { id: id.into(), stamp: assets::digest(html.as_bytes()), html, within: None })
+    /// An element, whose first tag has its id, sent whenever it has changed.
+    pub fn new(element: &impl Template) -> Result<Self, HttpError> {
+        let html = ui::html(element)?;
+        let id = html.split(" id=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap_or_default();
+        Ok(Self { id: id.to_owned(), stamp: assets::digest(html.as_bytes()), html, within: None })
     }
 
-    /// A table, which is sent when there are other rows in it, and each of its rows, of which `key` tells the id.
-    pub fn table<R: Template>(
-        id: &'static str,
+    /// A table, which is sent when there are other rows in it, and each of its rows.
+    pub fn table(
         table: &impl Template,
-        rows: &[R],
-        key: impl Fn(&R) -> String,
+        rows: impl IntoIterator<Item = impl Template>,
     ) -> Result<Vec<Self>, HttpError> {
-        let keys: Vec<String> = rows.iter().map(&key).collect();
-        let whole = Self { stamp: assets::digest(keys.join(",").as_bytes()), ..Self::new(id, table)? };
-        let rows = keys.into_iter().zip(rows);
-        let rows = rows.map(|(key, row)| Ok(Self { within: Some(id), ..Self::new(key, row)? }));
-        std::iter::once(Ok(whole)).chain(rows).collect()
+        let whole = Self::new(table)?;
+        let rows = rows.into_iter();
+        let rows = rows.map(|row| Ok(Self { within: Some(whole.id.clone()), ..Self::new(&row)? }));
+        let rows = rows.collect::<Result<Vec<Self>, HttpError>>()?;
+        let ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
+        let stamp = assets::digest(ids.join(",").as_bytes());
+        Ok(std::iter::once(Self { stamp, ..whole }).chain(rows).collect())
     }
 }
 
@@ -80,6 +81,9 @@ const OVERDUE: Duration = Duration::from_secs(10);
 
 /// What is told then.
 const SILENCE: &str = "the database does not answer";
+
+/// Finds out what a page looks like.
+type Finding = LocalBoxFuture<'static, Result<Vec<Part>, HttpError>>;
 
 /// What a page looks like, or why that is not known.
 type PageState = Result<Vec<Part>, String>;
@@ -123,10 +127,7 @@ impl Feeds {
         self.closing.send_replace(true);
     }
 
-    fn look_at<F>(self: &Arc<Self>, name: String, find: F) -> Viewer
-    where
-        F: Fn() -> LocalBoxFuture<'static, Result<Vec<Part>, HttpError>> + 'static,
-    {
+    fn look_at(self: &Arc<Self>, name: String, find: impl Fn() -> Finding + 'static) -> Viewer {
         let mut feeds = self.feeds();
         let looks = match feeds.get(&name) {
             Some(feed) => feed.subscribe(),
@@ -141,10 +142,7 @@ impl Feeds {
     }
 
     /// Finds out what a page looks like until nobody looks at it.
-    async fn keep<F>(self: Arc<Self>, name: String, find: F)
-    where
-        F: Fn() -> LocalBoxFuture<'static, Result<Vec<Part>, HttpError>> + 'static,
-    {
+    async fn keep(self: Arc<Self>, name: String, find: impl Fn() -> Finding + 'static) {
         let broken_off = Forget { feeds: &self, name: &name };
         let mut failures = 0;
         loop {
@@ -253,7 +251,7 @@ impl Viewer {
         let is_new = |part: &&Part| self.sent.get(&part.id) != Some(&part.stamp);
         let changed: Vec<&Part> = parts.iter().filter(is_new).collect();
         let is_sent = |id: &str| changed.iter().any(|part| part.id == id);
-        let of_itself = |part: &&&Part| !part.within.is_some_and(is_sent);
+        let of_itself = |part: &&&Part| !part.within.as_deref().is_some_and(is_sent);
         let frames: String = changed.iter().filter(of_itself).map(|part| frame(None, &part.html)).collect();
         self.sent = parts.iter().map(|part| (part.id.clone(), part.stamp)).collect();
         (!frames.is_empty()).then_some(frames)
@@ -355,7 +353,7 @@ mod tests {
 
         /// Whether the part with this id has it in it.
         pub fn is_within(&self, id: &str) -> bool {
-            self.within == Some(id)
+            self.within.as_deref() == Some(id)
         }
 
         pub fn stamp(&self) -> u64 {
@@ -368,7 +366,8 @@ mod tests {
         for part in parts {
             let id = format!(" id=\"{}\"", part.id);
             assert_eq!(html.matches(&id).count(), 1, "{id} in {html}");
-            assert!(part.html.contains(&id), "{part:?}");
+            let tag = part.html.trim_start().split('>').next().unwrap();
+            assert!(tag.contains(&id), "{part:?}");
         }
     }
 
@@ -380,7 +379,7 @@ mod tests {
     }
 
     fn part(id: &'static str, text: &str) -> Part {
-        Part::new(id, &Paragraph { id, text: text.into() }).unwrap()
+        Part::new(&Paragraph { id, text: text.into() }).unwrap()
     }
 
     fn viewer() -> Viewer {
@@ -461,9 +460,7 @@ mod tests {
     #[test]
     fn a_table_is_sent_when_it_has_other_rows_and_else_its_rows_alone() {
         let paragraph = |id, text: &str| Paragraph { id, text: text.into() };
-        let table = |text: &str, rows: &[Paragraph]| {
-            Ok(Part::table("a", &paragraph("a", text), rows, |row| row.id.to_owned()).unwrap())
-        };
+        let table = |text: &str, rows: &[Paragraph]| Ok(Part::table(&paragraph("a", text), rows).unwrap());
         let mut viewer = viewer();
         let whole = viewer.news(&table("1", &[paragraph("x", "1")])).unwrap();
         assert_eq!(whole, "data: <p id=\"a\">1</p>\n\n", "it has its row in it");

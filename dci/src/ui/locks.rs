@@ -1,27 +1,21 @@
 //! `GET /locks` and `GET /locks/:name` for people: who holds what, and who waits.
 
-use std::collections::HashMap;
-
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 use askama::filters::HtmlSafe;
-use bson::oid::ObjectId;
 use disbatch_core::accounts::Role;
 use disbatch_core::gates::{LockDetails, LockFilter, LockMode, LockRow, Relative};
 use disbatch_core::model::{Queue, Status};
-use disbatch_core::store::StoreError;
 
 use crate::access::{Sight, Who};
 use crate::error::HttpError;
 use crate::openapi::{EventStream, OfFixed};
 use crate::params::{Lenient, Params};
 use crate::state::State;
-use crate::ui::bulk::encoded;
-use crate::ui::links::Link;
 use crate::ui::live::Part;
-use crate::ui::names::{Called, name_of, names};
+use crate::ui::names::{Link, Names, encoded, name_of};
 use crate::ui::parts::When;
 use crate::ui::{Rendered, StatusView, live};
 use crate::{gates, ui};
@@ -88,35 +82,17 @@ struct Task {
     since: When,
 }
 
-struct Names {
-    queues: HashMap<ObjectId, String>,
-    tasks: Called,
-}
-
-impl Names {
-    /// Those of these queues, and of the tasks of locks.
-    async fn read<'a>(
-        state: &State,
-        queues: &[Queue],
-        tasks: impl Iterator<Item = &'a (LockMode, Relative)>,
-    ) -> Result<Self, StoreError> {
-        let ids = tasks.filter_map(|(_, task)| task.id);
-        let tasks = state.titles(queues).await?.read(&state.store, ids).await?;
-        Ok(Self { queues: names(queues), tasks })
-    }
-}
-
 pub async fn list(state: Data<State>, who: Who, params: Params) -> Rendered {
     let (sight, queues) = seen(&state, &who).await?;
     let asked = gates::filter(&params)?;
     let table = Table::gather(&state, &sight, &queues, &asked).await?;
-    ui::render(StatusCode::OK, &LocksPage::of(table, asked))
+    ui::render(&LocksPage::of(table, asked))
 }
 
 /// One lock. It has a page when it is free, too: whoever comes from a task wants to know that.
 pub async fn one(state: Data<State>, who: Who, name: Path<String>) -> Rendered {
     let (sight, queues) = seen(&state, &who).await?;
-    ui::render(StatusCode::OK, &LockPage { panel: panel(&state, &sight, &name, &queues).await? })
+    ui::render(&LockPage { panel: panel(&state, &sight, &name, &queues).await? })
 }
 
 /// What of the page of locks changes, as Server-Sent Events like those of `/ui/overview`.
@@ -131,7 +107,7 @@ pub async fn live(request: HttpRequest, state: Data<State>, Lenient(params): Len
     live::of_search(&request, &state, ("locks", params), async |state, params| {
         let queues = state.store.list_queues().await?;
         let table = Table::gather(state, &Sight::All, &queues, &gates::filter(params)?).await?;
-        Ok(vec![Part::new("locks", &table)?])
+        Ok(vec![Part::new(&table)?])
     })
 }
 
@@ -144,7 +120,7 @@ pub async fn live(request: HttpRequest, state: Data<State>, Lenient(params): Len
 pub async fn live_one(request: HttpRequest, state: Data<State>, name: Path<String>) -> HttpResponse {
     live::of_one(&request, &state, ("lock", name.into_inner()), async |state, name| {
         let queues = state.store.list_queues().await?;
-        Ok(vec![Part::new("lock", &panel(state, &Sight::All, name, &queues).await?)?])
+        Ok(vec![Part::new(&panel(state, &Sight::All, name, &queues).await?)?])
     })
 }
 
@@ -152,7 +128,7 @@ async fn panel(state: &State, sight: &Sight, name: &str, queues: &[Queue]) -> Re
     let sees_all = matches!(sight, Sight::All);
     match gates::lock(state, sight, name).await {
         Ok(lock) => {
-            let tasks = lock.row.holders.iter().chain(&lock.waiters);
+            let tasks = lock.row.holders.iter().chain(&lock.waiters).filter_map(|(_, task)| task.id);
             Ok(Panel::of(&lock, sees_all, &Names::read(state, queues, tasks).await?))
         }
         Err(error) if error.status() == StatusCode::NOT_FOUND => Ok(Panel::free(name, sees_all)),
@@ -190,7 +166,8 @@ impl Table {
         asked: &(LockFilter, i64),
     ) -> Result<Self, HttpError> {
         let rows = gates::locks(state, sight, asked).await?;
-        let names = Names::read(state, queues, rows.iter().filter_map(|row| row.holders.first())).await?;
+        let first = rows.iter().filter_map(|row| row.holders.first()?.1.id);
+        let names = Names::read(state, queues, first).await?;
         let row =
             |lock: LockRow| Row { first: lock.holders.first().map(|task| Task::of(task, &names)), lock };
         let searched = asked.0.prefix.as_ref().is_some_and(|prefix| !prefix.is_empty());
@@ -245,11 +222,15 @@ fn waiting(tasks: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use bson::DateTime;
+    use bson::oid::ObjectId;
     use disbatch_core::model::{QueueId, TaskId};
 
     use super::*;
     use crate::ui::live::assert_on_page;
+    use crate::ui::names::Called;
 
     fn relative(id: Option<u8>) -> Relative {
         Relative {
@@ -280,7 +261,7 @@ mod tests {
             waiters: vec![],
             sees_all: true,
         };
-        let parts = [Part::new("lock", &panel).unwrap()];
+        let parts = [Part::new(&panel).unwrap()];
         let html = LockPage { panel }.render().unwrap();
         for part in [
             "db:1",

@@ -1,6 +1,5 @@
 //! `GET /login`, `POST /login` and `POST /logout`: how people say who they are, and that they leave.
 
-use actix_web::http::StatusCode;
 use actix_web::http::header::{CACHE_CONTROL, HeaderValue, LOCATION};
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
@@ -53,7 +52,7 @@ enum LoginState {
 )]
 pub async fn handle(request: HttpRequest, state: Data<State>, Lenient(params): Lenient) -> HttpResponse {
     let next = own(params.fields.get("then"));
-    let page = |known| ui::render(StatusCode::OK, &LoginPage { known, name: "", next, message: None });
+    let page = |known| ui::render(&LoginPage { known, name: "", next, message: None });
     let mut response = ui::page(known(&request, &state).await.and_then(page));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
@@ -136,7 +135,7 @@ fn refused(error: &HttpError, params: &Params) -> HttpResponse {
         next: own(params.options.get("then")),
         message: Some(error.message()),
     };
-    ui::refusal(error, ui::render(error.status(), &page))
+    ui::refusal(error, ui::render_with(error.status(), &page))
 }
 
 /// Who it is, if anybody is asked.

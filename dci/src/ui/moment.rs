@@ -1,9 +1,8 @@
 //! `GET /moments` for people: what happened at 03:12?
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use askama::Template;
 use bson::DateTime;
@@ -14,9 +13,7 @@ use disbatch_core::moment::{Event, Limits, MOST_AROUND, Past, Question, Ran};
 use crate::access::Who;
 use crate::params::Lenient;
 use crate::state::State;
-use crate::ui::bulk::encoded;
-use crate::ui::links::Link;
-use crate::ui::names::{end_of, names, place};
+use crate::ui::names::{self, Link, QueueNames, end_of, place};
 use crate::ui::parts::{When, precise};
 use crate::ui::{Rendered, plain, zone};
 use crate::{history, ui};
@@ -56,11 +53,11 @@ struct EventRow<'a> {
 pub async fn render(state: Data<State>, who: Who, Lenient(params): Lenient) -> Rendered {
     let asked = history::asked_moment(&state, &who, &params, &zone::now()).await?;
     let past = state.store.moment(&asked.question).await?;
-    ui::render(StatusCode::OK, &page(&asked.question, asked.queues, &past))
+    ui::render(&page(&asked.question, asked.queues, &past))
 }
 
 fn page<'a>(question: &'a Question, mut queues: Vec<Queue>, past: &'a Past) -> MomentPage<'a> {
-    let names = names(&queues);
+    let names = names::names(&queues);
     queues.sort_by_cached_key(Queue::display_name);
     let ran = past.running(question.at).count();
     MomentPage {
@@ -86,15 +83,10 @@ fn span(length: &Duration) -> String {
 
 /// The address of another moment.
 fn address(question: &Question, at: DateTime, around: Duration) -> String {
-    let at = at.try_to_rfc3339_string().unwrap_or_default();
-    let mut address = format!("/moments?at={}&around={}", encoded(&at), span(&around));
-    if let Some(queue) = question.queue {
-        address.push_str(&format!("&queue={queue}"));
-    }
-    if let Some(node) = &question.node {
-        address.push_str(&format!("&node={}", encoded(node.as_str())));
-    }
-    address
+    let at = [("at", at.try_to_rfc3339_string().unwrap_or_default()), ("around", span(&around))];
+    let queue = question.queue.map(|queue| ("queue", queue.to_string()));
+    let node = question.node.as_ref().map(|node| ("node", node.as_str().to_owned()));
+    names::address("/moments", at.into_iter().chain(queue).chain(node))
 }
 
 /// Ways to other moments: what they are called, and their addresses.
@@ -128,14 +120,14 @@ fn words(question: &Question, past: &Past, ran: usize) -> String {
     )
 }
 
-fn queue_link(queue: ObjectId, names: &HashMap<ObjectId, String>) -> Link {
+fn queue_link(queue: ObjectId, names: &QueueNames) -> Link {
     match names.get(&queue) {
         Some(name) => Link::to(name, place(queue, name)),
         None => Link::nowhere(end_of(queue)),
     }
 }
 
-fn row<'a>(ran: &'a Ran, names: &HashMap<ObjectId, String>) -> Row<'a> {
+fn row<'a>(ran: &'a Ran, names: &QueueNames) -> Row<'a> {
     let ended = match (ran.until, ran.then) {
         (Some(until), Some(then)) => {
             let lasted = until.timestamp_millis().saturating_sub(ran.since.timestamp_millis());
@@ -159,7 +151,7 @@ fn settings(limits: &Limits) -> String {
     if settings.is_empty() { "none".to_owned() } else { settings.join(", ") }
 }
 
-fn told<'a>(event: &'a Event, names: &HashMap<ObjectId, String>) -> EventRow<'a> {
+fn told<'a>(event: &'a Event, names: &QueueNames) -> EventRow<'a> {
     let task = event.task.map(|task| Link::to(end_of(task), format!("/tasks/{task}")));
     let queue = event.queue.map(|queue| queue_link(queue.0, names));
     let node = event.node.as_deref().map(Link::node);
@@ -208,7 +200,7 @@ struct Within<'a> {
 }
 
 /// All lanes, those with names first.
-fn lanes(question: &Question, past: &Past, names: &HashMap<ObjectId, String>) -> Vec<Lane> {
+fn lanes(question: &Question, past: &Past, names: &QueueNames) -> Vec<Lane> {
     let by_node = question.queue.is_some();
     let name = |queue: Option<ObjectId>, node: Option<&str>| match (by_node, queue) {
         (true, _) => node.unwrap_or("no node").to_owned(),

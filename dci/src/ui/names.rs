@@ -1,5 +1,5 @@
-//! What queues and tasks are called on pages. Titles of tasks are made from their params when they are shown, as their queue
-//! has it.
+//! What queues and tasks are called on pages, and where the pages of things are. Titles of tasks are made from their params when they
+//! are shown, as their queue has it.
 //!
 //! `import {file.name}` has the parameter `name` of the object `file` in the place of its braces. Without such a template
 //! a task is called by its `command`, if it has one. The plugin of a queue says it for queues that do not.
@@ -9,22 +9,94 @@ use std::fmt::Display;
 
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
+use disbatch_core::accounts::Role;
 use disbatch_core::model::{PluginName, Queue, QueueId, Selector, TaskId};
 use disbatch_core::plugin::Manifest;
 use disbatch_core::store::{Store, StoreError};
 use futures::TryStreamExt;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::plain;
 use super::tasks::unless_large;
-use crate::ui::bulk::encoded;
+use crate::access::viewer;
+use crate::state::State;
 use crate::ui::parts::cut;
 
-pub fn names(queues: &[Queue]) -> HashMap<ObjectId, String> {
+/// What does not stand for itself in a query string.
+const NOT_IN_QUERIES: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'*');
+
+/// A value in a query string.
+pub fn encoded(value: &str) -> String {
+    utf8_percent_encode(value, NOT_IN_QUERIES).to_string()
+}
+
+pub fn address(path: &str, pairs: impl IntoIterator<Item = (impl AsRef<str>, impl AsRef<str>)>) -> String {
+    let pairs = pairs.into_iter();
+    let pairs = pairs.map(|(name, value)| format!("{}={}", encoded(name.as_ref()), encoded(value.as_ref())));
+    let query: Vec<String> = pairs.collect();
+    if query.is_empty() { path.to_owned() } else { format!("{path}?{}", query.join("&")) }
+}
+
+/// A thing by its name, with the page that it has: `{{ ui::link(thing) }}` in a template, see macros.html.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Link {
+    pub name: String,
+    /// None: it has no page.
+    pub address: Option<String>,
+}
+
+impl Link {
+    pub fn to(name: impl Into<String>, address: impl Into<String>) -> Self {
+        Self { name: name.into(), address: Some(address.into()) }
+    }
+
+    /// What has no page.
+    pub fn nowhere(name: impl Into<String>) -> Self {
+        Self { name: name.into(), address: None }
+    }
+
+    /// A queue that rights or rules are about, by the name that it has. `None`: it is gone.
+    pub fn queue(queue: QueueId, name: Option<&String>) -> Self {
+        match name {
+            Some(name) => Self::to(format!("Queue {name}"), format!("/queues/{queue}")),
+            None => Self::nowhere(format!("Queue {queue}, which is not there")),
+        }
+    }
+
+    /// Pages of nodes are for those who see all queues.
+    pub fn node(name: &str) -> Self {
+        let address = viewer::may(Role::Viewer).then(|| format!("/nodes/{}", encoded(name)));
+        Self { name: name.to_owned(), address }
+    }
+}
+
+/// What queues are called, by their ids.
+pub type QueueNames = HashMap<ObjectId, String>;
+
+/// What queues and tasks are called.
+#[derive(Debug, Default)]
+pub struct Names {
+    pub queues: QueueNames,
+    pub tasks: Called,
+}
+
+impl Names {
+    pub async fn read(
+        state: &State,
+        queues: &[Queue],
+        tasks: impl IntoIterator<Item = TaskId>,
+    ) -> Result<Self, StoreError> {
+        let tasks = state.titles(queues).await?.read(&state.store, tasks).await?;
+        Ok(Self { queues: names(queues), tasks })
+    }
+}
+
+pub fn names(queues: &[Queue]) -> QueueNames {
     queues.iter().map(|queue| (queue.id.0, label(queue))).collect()
 }
 
 /// What a queue is called, or its id if it is not there.
-pub fn name_of(names: &HashMap<ObjectId, String>, queue: QueueId) -> String {
+pub fn name_of(names: &QueueNames, queue: QueueId) -> String {
     names.get(&queue.0).cloned().unwrap_or_else(|| queue.to_string())
 }
 
@@ -160,12 +232,8 @@ pub fn end_of(id: impl std::fmt::Display) -> String {
     end.map_or_else(|| id.clone(), |end| format!("…{end}"))
 }
 
-/// Whether it says by itself what its tasks are called.
-pub fn has_template(queue: &Queue) -> bool {
-    template(queue).is_some()
-}
-
-fn template(queue: &Queue) -> Option<&str> {
+/// What it says by itself of what its tasks are called.
+pub fn template(queue: &Queue) -> Option<&str> {
     queue.rest.get(TITLE).and_then(Bson::as_str).filter(|template| !template.trim().is_empty())
 }
 

@@ -1,14 +1,11 @@
 //! `GET /nodes/:node` for people: one machine, what runs there, and what it was like over time.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::HttpRequest;
-use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use askama::Template;
-use bson::oid::ObjectId;
 use bson::{Bson, Document};
 use disbatch_core::model::{NodeName, QueueId, number};
 use disbatch_core::node::Addresses;
@@ -23,9 +20,8 @@ use crate::error::HttpError;
 use crate::openapi::{EventStream, JSON_OR_PAGE};
 use crate::params::Lenient;
 use crate::state::State;
-use crate::ui::bulk::encoded;
 use crate::ui::live::{self, Part};
-use crate::ui::names::{Titles, names};
+use crate::ui::names::{QueueNames, Titles, encoded, name_of, names};
 use crate::ui::node_work::{Hours, OfQueue, last_hour};
 use crate::ui::nodes::{NodeRow, as_it_is};
 use crate::ui::overview::throughput::Span;
@@ -50,7 +46,7 @@ pub async fn render(state: Data<State>, name: Path<String>, Lenient(params): Len
     let span = Span::of(&params);
     let (facts, points) =
         futures::try_join!(Facts::gather(&state, node.clone()), points(&state.store, &node, span),)?;
-    ui::render(StatusCode::OK, &page(&facts, span, &points))
+    ui::render(&page(&facts, span, &points))
 }
 
 fn page<'a>(facts: &'a Facts, span: Span, points: &[NodePoint]) -> NodePage<'a> {
@@ -75,7 +71,9 @@ fn page<'a>(facts: &'a Facts, span: Span, points: &[NodePoint]) -> NodePage<'a> 
 )]
 pub async fn live(request: HttpRequest, state: Data<State>, id: Path<String>) -> Answer {
     nodes::find(&state, &id).await?;
-    Ok(live::of_one(&request, &state, ("node", id.into_inner()), parts))
+    Ok(live::of_one(&request, &state, ("node", id.into_inner()), async |state, id| {
+        Facts::gather(state, nodes::find(state, id).await?).await?.parts()
+    }))
 }
 
 /// Removes a node that is not alive, and leads to the list: for browsers that run no script.
@@ -89,12 +87,7 @@ pub async fn live(request: HttpRequest, state: Data<State>, id: Path<String>) ->
     ),
 )]
 pub async fn remove(state: Data<State>, who: Who, id: Path<String>) -> Answer {
-    redirect::lead(nodes::delete(&state, &who, &id).await, "/nodes")
-}
-
-async fn parts(state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
-    let node = nodes::find(state, id).await?;
-    Facts::gather(state, node).await?.parts()
+    redirect::lead(nodes::remove(state, who, id).await, "/nodes")
 }
 
 /// What a node was like over time: `of` is `running`, how many runners lived there, `load`, or `memory`, how much of it
@@ -134,15 +127,14 @@ struct Facts {
     node: NodeRow,
     /// The same as stored.
     document: Document,
-    /// Those that are claimed or running there.
+    /// Those that are claimed or running there, the oldest first.
     tasks: Vec<Document>,
     more: bool,
     /// Those that failed there last.
     failed: Vec<Document>,
     /// What all nodes did within the last hour.
     hours: Arc<Hours>,
-    /// The names of queues.
-    queues: HashMap<ObjectId, String>,
+    queues: QueueNames,
     titles: Titles,
 }
 
@@ -179,16 +171,10 @@ impl Facts {
         )?;
         let more = tasks.len() > MOST;
         tasks.truncate(MOST);
+        // Ids begin with the time of their creation.
+        tasks.sort_by_key(|task| task.get_object_id("_id").ok());
         let (node, queues) = (NodeRow::of(0, &document, &now), names(&queues));
         Ok(Self { node, document, tasks, more, failed, hours, queues, titles })
-    }
-
-    /// The tasks that are claimed or running there.
-    fn rows(&self) -> Vec<Row> {
-        let mut rows: Vec<Row> = self.tasks.iter().map(|task| self.row(task)).collect();
-        // Ids begin with the time of their creation.
-        rows.sort_by(|one, other| one.id.cmp(&other.id));
-        rows
     }
 
     fn addresses(&self) -> Vec<(&'static str, String)> {
@@ -215,14 +201,14 @@ impl Facts {
     fn row(&self, task: &Document) -> Row {
         let queue = task.get("queue");
         let queue_id = queue.and_then(Bson::as_object_id);
-        let name = queue_id.and_then(|id| self.queues.get(&id)).cloned();
+        let name = queue_id.map(|id| name_of(&self.queues, QueueId(id)));
         let progress = task.get("progress").and_then(Bson::as_document);
         let percent = progress.and_then(|progress| progress.get("percent")).and_then(number);
         let message = progress.and_then(|progress| progress.get_str("message").ok());
         Row {
             id: task.get_object_id("_id").map(|id| id.to_hex()).unwrap_or_default(),
             title: self.titles.of_task(task),
-            queue: name.or_else(|| queue_id.map(|id| id.to_hex())).unwrap_or_else(|| plain(queue)),
+            queue: name.unwrap_or_else(|| plain(queue)),
             queue_id: queue_id.map(|id| id.to_hex()),
             params: cut(&plain(task.get("params")), PARAMS),
             error: how_it_failed(task),
@@ -235,15 +221,15 @@ impl Facts {
 
     fn parts(&self) -> Result<Vec<Part>, HttpError> {
         let mut parts = vec![
-            Part::new("node-head", &self.as_head())?,
-            Part::new("node-notices", &self.as_notices())?,
-            Part::new("node-facts", &self.as_facts())?,
-            Part::new("node-tasks", &self.as_tasks())?,
-            Part::new("node-work", &self.as_work())?,
-            Part::new("node-failures", &self.as_failures())?,
+            Part::new(&self.as_head())?,
+            Part::new(&self.as_notices())?,
+            Part::new(&self.as_facts())?,
+            Part::new(&self.as_tasks())?,
+            Part::new(&self.as_work())?,
+            Part::new(&self.as_failures())?,
         ];
         if self.node.is_known {
-            parts.push(Part::new("node-controls", &self.as_controls())?);
+            parts.push(Part::new(&self.as_controls())?);
         }
         Ok(parts)
     }
@@ -310,11 +296,10 @@ impl Of {
 /// The charts of what was noted, for the page of a node.
 fn charts_of((place, tasks): (String, String), span: Span, points: &[NodePoint]) -> Charts {
     let charts = CHARTS.map(|of| {
-        let words = words(of, span, points);
         // Hundredths, as loads are small.
         let value = |point: &NodePoint| (whole((of.value)(point).unwrap_or_default() * 100.0), 0);
-        let picture = Spark::new(&points.iter().map(value).collect::<Vec<_>>(), words.clone());
-        Chart { of: of.name, title: of.title, picture, words }
+        let picture = Spark::new(&points.iter().map(value).collect::<Vec<_>>(), words(of, span, points));
+        Chart { of: of.name, title: of.title, picture }
     });
     Charts { place, tasks, span, charts: charts.into() }
 }

@@ -178,7 +178,8 @@ impl OfQueue {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Template)]
 #[template(path = "nodes/load.html")]
 pub struct Load {
-    words: String,
+    /// Nothing if it is not known.
+    pub words: String,
     /// The class of what it looks like; nothing if it is as it should be.
     tone: &'static str,
 }
@@ -198,17 +199,9 @@ impl Load {
         Self { words: format!("{load:.2} of {cpus}"), tone }
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.words.is_empty()
-    }
-
     /// Whether somebody should know.
     pub fn is_far_too_high(&self) -> bool {
         self.tone == "bad"
-    }
-
-    pub fn words(&self) -> &str {
-        &self.words
     }
 }
 
@@ -284,8 +277,8 @@ mod tests {
         let tone = |load: f64| Load::of(Some(load), Some(2)).tone;
         assert_eq!([1.9, 2.0, 2.1, 4.0, 9.2].map(tone), ["", "", "busy", "busy", "bad"]);
         assert!(Load::of(Some(9.2), Some(2)).is_far_too_high());
-        assert_eq!(Load::of(Some(1.256), Some(4)).words(), "1.26 of 4");
-        assert_eq!(Load::of(Some(1.256), None).words(), "1.26");
-        assert!(Load::of(None, Some(4)).is_empty());
+        assert_eq!(Load::of(Some(1.256), Some(4)).words, "1.26 of 4");
+        assert_eq!(Load::of(Some(1.256), None).words, "1.26");
+        assert!(Load::of(None, Some(4)).words.is_empty());
     }
 }

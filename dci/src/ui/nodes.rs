@@ -2,23 +2,21 @@
 //!
 //! The entry of a node tells what its DEN said last, which for one that has ended is of another time.
 
-use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::{Bson, DateTime, Document};
 use disbatch_core::model::{Labels, Node, count, date_time};
-use disbatch_core::node::Stats;
+use disbatch_core::node::{Stats, stats_of};
 use disbatch_core::store::{Store, StoreError};
 use disbatch_values::words;
 
 use crate::error::HttpError;
 use crate::openapi::{EventStream, OfFixed};
 use crate::state::State;
-use crate::ui::bulk::encoded;
-use crate::ui::links::Link;
 use crate::ui::live::{self, Part};
+use crate::ui::names::{Link, encoded};
 use crate::ui::node_work::{Hours, Load, Work, last_hour};
 use crate::ui::parts::{Pill, When, bytes, cut};
 use crate::ui::{self, Rendered, plain};
@@ -30,7 +28,7 @@ struct NodesPage {
 }
 
 pub async fn render(state: Data<State>) -> Rendered {
-    ui::render(StatusCode::OK, &NodesPage { table: table(&state).await? })
+    ui::render(&NodesPage { table: table(&state).await? })
 }
 
 /// What of the page of nodes changes, as Server-Sent Events like those of `/ui/overview`.
@@ -74,7 +72,7 @@ impl NodeTable {
 
     /// The table, whenever there are others, and each of them.
     pub fn parts(&self) -> Result<Vec<Part>, HttpError> {
-        Part::table("nodes", self, &self.rows, |row| row.key.clone())
+        Part::table(self, &self.rows)
     }
 }
 
@@ -136,7 +134,7 @@ impl NodeRow {
         // An entry without a usable id is shown as far as it goes.
         let node: Option<Node> = bson::deserialize_from_document(document.clone()).ok();
         let id = document.get_object_id("_id").map(|id| id.to_hex());
-        let stats = Stats::of_node(document);
+        let stats = stats_of(document);
         let name = plain(document.get("node"));
         Self {
             full: false,

@@ -13,14 +13,13 @@ use crate::api::Answer;
 use crate::error::HttpError;
 use crate::json;
 use crate::openapi::{EventStream, OfFixed};
-use crate::params::{Lenient, Params};
+use crate::params::Lenient;
 use crate::state::State;
 use crate::ui::live::{self, Part};
 use crate::ui::nodes::{NodeState, NodeTable};
 use crate::ui::parts::{Spark, grouped};
 use crate::ui::queue_state::Tally;
 use crate::ui::{self, Rendered};
-use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
@@ -107,7 +106,7 @@ pub async fn render(state: Data<State>, who: Who, Lenient(params): Lenient) -> R
         span,
         picture: throughput::picture(span, &points),
     };
-    ui::render(StatusCode::OK, &overview)
+    ui::render(&overview)
 }
 
 /// What of the page changes, as Server-Sent Events: each message has elements that take the place of those with the
@@ -128,7 +127,9 @@ pub async fn live(
     Lenient(params): Lenient,
 ) -> HttpResponse {
     if who.is_everywhere(Role::Viewer) {
-        return live::of_search(&request, &state, ("overview", params), parts);
+        return live::of_search(&request, &state, ("overview", params), async |state, params| {
+            shown(&Facts::gather(state).await?, Order::of(params)).parts()
+        });
     }
     let order = Order::of(&params);
     let name = format!("overview {} for {:?}", order.query(), who.rights);
@@ -155,19 +156,14 @@ async fn parts_for(state: &State, who: &Who, order: Order) -> Result<Vec<Part>, 
     let mut facts = Facts::gather(state).await?;
     facts.limit(|queue| who.sees(queue));
     let shown = shown(&facts, order);
-    let parts = async {
-        Ok::<_, HttpError>([vec![Part::new("figures", &shown.figures)?], shown.queues.parts()?].concat())
-    };
+    let parts =
+        async { Ok::<_, HttpError>([vec![Part::new(&shown.figures)?], shown.queues.parts()?].concat()) };
     Viewer::with(who.rights.clone()).look(parts).await
-}
-
-async fn parts(state: &State, params: &Params) -> Result<Vec<Part>, HttpError> {
-    shown(&Facts::gather(state).await?, Order::of(params)).parts()
 }
 
 impl OverviewParts<'_> {
     fn parts(&self) -> Result<Vec<Part>, HttpError> {
-        let first = vec![Part::new("attention", &self.attention)?, Part::new("figures", &self.figures)?];
+        let first = vec![Part::new(&self.attention)?, Part::new(&self.figures)?];
         Ok([first, self.queues.parts()?, self.nodes.parts()?].concat())
     }
 }

@@ -206,10 +206,8 @@ pub struct Chart {
     /// What it is of, as addresses have it.
     pub of: &'static str,
     pub title: &'static str,
-    /// What is seen without script.
+    /// What is seen without script. Its label is the same in words.
     pub picture: Spark,
-    /// The same in words.
-    pub words: String,
 }
 
 #[derive(Debug, Template)]
@@ -262,18 +260,7 @@ pub fn precise_seconds(seconds: f64) -> String {
 
 /// A limit in seconds, in its two largest units at most, as people set it: `2 h`, `90 s`.
 pub fn limit_span(seconds: f64) -> String {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a float cast saturates")]
-    let whole = seconds as u64;
-    if seconds < 120.0 {
-        return format!("{seconds} s");
-    }
-    let units = [(86_400, 3600, "d", "h"), (3600, 60, "h", "min"), (60, 1, "min", "s")];
-    let fits = |(large, ..): &(u64, u64, &str, &str)| whole >= *large;
-    let (large, small, one, other) = units.into_iter().find(fits).unwrap_or((60, 1, "min", "s"));
-    match whole % large / small {
-        0 => format!("{} {one}", whole / large),
-        rest => format!("{} {one} {rest} {other}", whole / large),
-    }
+    if seconds < 120.0 { format!("{seconds} s") } else { disbatch_wire::seconds::words(seconds) }
 }
 
 /// How long a task waited from when its first attempt could have started until its last one did.

@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use askama::Template;
 use bson::{Bson, Document};
@@ -17,9 +16,7 @@ use crate::access::{Who, viewer};
 use crate::api::definitions::{find, queues_of, view};
 use crate::catalogue::Catalogue;
 use crate::state::State;
-use crate::ui::bulk::encoded;
-use crate::ui::links::Link;
-use crate::ui::names::{label, place_of};
+use crate::ui::names::{Link, encoded, label, place_of};
 use crate::ui::nodes::{self, NodeState, Now};
 use crate::ui::parts::{Pill, When, when};
 use crate::ui::schema::Form;
@@ -61,7 +58,7 @@ pub async fn render(state: Data<State>, who: Who) -> Rendered {
         // They work for others, too.
         nodes.clear();
     }
-    ui::render(StatusCode::OK, &page(&plugins, &queues, (&nodes, &now)))
+    ui::render(&page(&plugins, &queues, (&nodes, &now)))
 }
 
 fn page<'a>(known: &'a Catalogue, queues: &[Queue], (nodes, now): (&[Document], &Now)) -> PluginsPage<'a> {
@@ -157,7 +154,7 @@ pub async fn render_workers(state: Data<State>, who: Who) -> Rendered {
     let (workers, nodes, now) = futures::try_join!(store.workers(), store.list_nodes(), Now::read(store))?;
     let mut on = nodes_by_plugin(&nodes, &now);
     let workers = workers.iter().map(|stored| Worker::of(stored, &who, &mut on)).collect();
-    ui::render(StatusCode::OK, &DefinitionsPage { workers, administers: viewer::may(Role::Admin) })
+    ui::render(&DefinitionsPage { workers, administers: viewer::may(Role::Admin) })
 }
 
 impl Worker {
@@ -200,7 +197,7 @@ pub async fn render_worker(state: Data<State>, who: Who, name: Path<String>) -> 
         params: params.map(Form::of),
         administers: viewer::may(Role::Admin),
     };
-    ui::render(StatusCode::OK, &page)
+    ui::render(&page)
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ pub mod submit;
 pub mod versions;
 
 use actix_web::HttpRequest;
-use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use askama::Template;
 use bson::doc;
@@ -116,7 +115,7 @@ pub async fn render(state: Data<State>, who: Who, named: NamedQueue, Lenient(par
     let charts = charts::first(queue.id, span, &points);
     let page = page(&facts, plugins.names(), (form_of(&plugins, &queue), again), charts);
     let tab = Some(Tab::of(&params)).filter(|tab| page.tabs().contains(tab)).unwrap_or(Tab::Now);
-    ui::render(StatusCode::OK, &QueuePage { tab, template, has_keys: !state.keys.is_empty(), ..page })
+    ui::render(&QueuePage { tab, template, has_keys: !state.keys.is_empty(), ..page })
 }
 
 /// The parameters of the task that is to be run again with others, if the address names one: of this queue, unless whoever
@@ -230,7 +229,7 @@ pub async fn chart(state: Data<State>, named: NamedQueue, Lenient(params): Lenie
     ),
 )]
 pub async fn remove(state: Data<State>, who: Who, named: NamedQueue) -> Answer {
-    redirect::lead(queues::delete(&state, &who, &named).await, "/")
+    redirect::lead(queues::remove(state, who, named).await, "/")
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@ pub mod form;
 pub mod one;
 pub mod words;
 
-use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
@@ -21,7 +20,7 @@ use crate::openapi::{EventStream, OfFixed};
 use crate::params::{Lenient, Params};
 use crate::state::State;
 use crate::ui::live::Part;
-use crate::ui::names::{name_of, names};
+use crate::ui::names::{encoded, name_of, names};
 use crate::ui::{Rendered, StatusView, live, text};
 use crate::{schedules, ui};
 use one::Strip;
@@ -89,7 +88,7 @@ pub async fn render(state: Data<State>, who: Who, params: Params) -> Rendered {
         paused,
         table,
     };
-    ui::render(StatusCode::OK, &page)
+    ui::render(&page)
 }
 
 /// What of the page of schedules changes, as Server-Sent Events like those of `/ui/overview`.
@@ -101,13 +100,11 @@ pub async fn render(state: Data<State>, who: Who, params: Params) -> Rendered {
     responses(EventStream, OfFixed)
 )]
 pub async fn live(request: HttpRequest, state: Data<State>, Lenient(params): Lenient) -> HttpResponse {
-    live::of_search(&request, &state, ("schedules", params), parts)
-}
-
-async fn parts(state: &State, params: &Params) -> Result<Vec<Part>, HttpError> {
-    let query = shown(schedules::query(state, Reach::All, params).await?);
-    let queues = state.store.list_queues().await?;
-    Table::gather(state, &query, &queues).await?.parts()
+    live::of_search(&request, &state, ("schedules", params), async |state, params| {
+        let query = shown(schedules::query(state, Reach::All, params).await?);
+        let queues = state.store.list_queues().await?;
+        Table::gather(state, &query, &queues).await?.parts()
+    })
 }
 
 /// The search with as many as a page shows.
@@ -118,7 +115,7 @@ fn shown(query: ScheduleQuery) -> ScheduleQuery {
 fn address(queue: &str, paused: &str) -> String {
     let pairs = [("queue", queue), ("paused", paused)];
     let pairs = pairs.into_iter().filter(|(_, value)| !value.is_empty());
-    let pairs = pairs.map(|(name, value)| format!("{name}={}", ui::bulk::encoded(value)));
+    let pairs = pairs.map(|(name, value)| format!("{name}={}", encoded(value)));
     pairs.collect::<Vec<_>>().join("&")
 }
 
@@ -126,19 +123,16 @@ impl Table {
     async fn gather(state: &State, query: &ScheduleQuery, queues: &[Queue]) -> Result<Self, HttpError> {
         let found = state.store.list_schedules(query).await?;
         let names = names(queues);
-        let row = |schedule: Schedule| {
-            let names = &names;
-            async move {
-                let runs = one::last_runs(&state.store, schedule.id, RUNS).await?;
-                let queue = schedule.settings.queue;
-                let queue_name = name_of(names, queue);
-                let tenant = queues.iter().find(|other| other.id == queue).and_then(Queue::tenant);
-                let tenant = tenant.map(str::to_owned);
-                let now = state.store.now();
-                let asked_for = runs.first().filter(|_| schedule.last.is_none()).map(one::status);
-                let strip = Strip::of(&runs);
-                Ok::<Row, HttpError>(Row { now, strip, asked_for, queue_name, tenant, schedule })
-            }
+        let row = async |schedule: Schedule| {
+            let runs = one::last_runs(&state.store, schedule.id, RUNS).await?;
+            let queue = schedule.settings.queue;
+            let queue_name = name_of(&names, queue);
+            let tenant = queues.iter().find(|other| other.id == queue).and_then(Queue::tenant);
+            let tenant = tenant.map(str::to_owned);
+            let now = state.store.now();
+            let asked_for = runs.first().filter(|_| schedule.last.is_none()).map(one::status);
+            let strip = Strip::of(&runs);
+            Ok::<Row, HttpError>(Row { now, strip, asked_for, queue_name, tenant, schedule })
         };
         let rows = futures::stream::iter(found).map(row).buffered(AT_ONCE).try_collect().await?;
         let searched = query.queue.is_some() || query.paused.is_some() || query.tenant.is_some();
@@ -147,7 +141,7 @@ impl Table {
 
     /// The table, whenever there are others, and each of them.
     fn parts(&self) -> Result<Vec<Part>, HttpError> {
-        Part::table("schedules", self, &self.rows, |row| format!("schedule-{}", row.schedule.id))
+        Part::table(self, &self.rows)
     }
 }
 

@@ -6,9 +6,13 @@
 mod parse;
 mod read;
 
+use actix_web::http::StatusCode;
 use askama::Template;
 use askama::filters::HtmlSafe;
-use serde_json::{Map, Value};
+use disbatch_core::schema::Problem;
+use serde_json::{Map, Value, json};
+
+use crate::error::HttpError;
 
 /// The parameters of a plugin.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -93,13 +97,6 @@ struct Lines {
     most: Option<u64>,
 }
 
-/// What is wrong with a field.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
-    pub pointer: String,
-    pub text: String,
-}
-
 impl Form {
     /// The form for a schema. One that makes no sense has no fields.
     pub fn of(schema: &Value) -> Self {
@@ -166,6 +163,15 @@ impl Number {
         let from_whole = self.least.is_none_or(|(least, _)| least.fract() == 0.0);
         if self.integer && self.step.is_none() && from_whole { "1" } else { "any" }
     }
+}
+
+/// What is wrong with which fields, for people and for the page's script.
+pub fn refused(problems: &[Problem]) -> HttpError {
+    let words = |one: &Problem| format!("{} {}", one.pointer.strip_prefix('/').unwrap_or("it"), one.text);
+    let told: Vec<String> = problems.iter().map(words).collect();
+    let fields: Map<String, Value> =
+        problems.iter().map(|one| (one.pointer.clone(), Value::from(one.text.as_str()))).collect();
+    HttpError::with_body(StatusCode::BAD_REQUEST, json!({ "error": told.join("; "), "fields": fields }))
 }
 
 /// What a value is, and what it must be like.

@@ -1,7 +1,6 @@
 //! `GET /search`: one field for everything that has a name or an id. Pages have it as JSON for their palette, and without script it is a page.
 
 use actix_web::HttpRequest;
-use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use askama::Template;
 use bson::oid::ObjectId;
@@ -20,8 +19,7 @@ use crate::error::HttpError;
 use crate::openapi::JSON_OR_PAGE;
 use crate::params::Lenient;
 use crate::state::State;
-use crate::ui::bulk::encoded;
-use crate::ui::names::{label, place_of};
+use crate::ui::names::{encoded, label, place_of};
 use crate::ui::{self, plain, text};
 use crate::{accept, gates, json};
 
@@ -87,7 +85,7 @@ pub async fn handle(request: HttpRequest, state: Data<State>, who: Who, Lenient(
         Some(next) => redirect::see(next),
         None => {
             let page = SearchPage { wanted: &wanted, found: &found, tasks: &tasks };
-            ui::page(ui::render(StatusCode::OK, &page))
+            ui::page(ui::render(&page))
         }
     })
 }

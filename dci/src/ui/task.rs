@@ -130,7 +130,7 @@ pub async fn render(
         look(&state, &id, (&task, &attempts, choice.earlier_number()), None, &reach),
     )?;
     let (look, queue) = look;
-    ui::render(StatusCode::OK, &page(&id, &task, queue, look, ([stdout, stderr], &choice)))
+    ui::render(&page(&id, &task, queue, look, ([stdout, stderr], &choice)))
 }
 
 /// What of the page changes, as Server-Sent Events: each message has elements that take the place of those with the
@@ -225,17 +225,17 @@ fn view(
     let why = Why::of((id, task), queue, &known.called, known.explained);
     let facts = Facts::of(task, queue.clone(), known.schedule, known.traces);
     let parts = vec![
-        Part::new("task-head", &head)?,
-        Part::new("task-answer", &AnswerBox::of(id, task))?,
-        Part::new("task-failed", &failed)?,
-        Part::new("task-progress", &Progress::of(task))?,
-        Part::new("task-why", &why)?,
-        Part::new("task-graph", &known.graph)?,
-        Part::new("task-steps", &Steps::of(task, now))?,
-        Part::new("task-facts", &facts)?,
-        Part::new("task-attempts", &Tabs::of(id, task, known.attempts, known.chosen))?,
-        Part::new("task-timeline", &Timeline::of(task, now))?,
-        Part::new("task-outcome", &OutcomeView::of(id, task, known.attempts))?,
+        Part::new(&head)?,
+        Part::new(&AnswerBox::of(id, task))?,
+        Part::new(&failed)?,
+        Part::new(&Progress::of(task))?,
+        Part::new(&why)?,
+        Part::new(&known.graph)?,
+        Part::new(&Steps::of(task, now))?,
+        Part::new(&facts)?,
+        Part::new(&Tabs::of(id, task, known.attempts, known.chosen))?,
+        Part::new(&Timeline::of(task, now))?,
+        Part::new(&OutcomeView::of(id, task, known.attempts))?,
     ];
     Ok(Look { title: head.title, tab: head.tab, parts })
 }

@@ -29,7 +29,7 @@ use crate::params::{Lenient, Params};
 use crate::query::Refusal;
 use crate::state::State;
 use crate::ui::live::{self, Part};
-use crate::ui::names::names;
+use crate::ui::names::{QueueNames, address, names};
 use crate::ui::{self, Rendered, parts, text, zone};
 use actions::Actions;
 use columns::{Column, Row, Table};
@@ -38,7 +38,7 @@ use search::{Chip, Search};
 use statuses::{Tally, words};
 
 pub use actions::title;
-pub use search::{address, tags_of};
+pub use search::tags_of;
 
 pub use columns::{MOST_BYTES, TOO_LARGE, params as params_of, unless_large};
 
@@ -92,7 +92,7 @@ impl HtmlSafe for Newer {}
 
 /// A table of one task, with all columns that there are.
 pub fn html_of(task: &Document) -> Result<String, HttpError> {
-    let row = Row::of(task, &Column::ALL, &HashMap::new(), "");
+    let row = Row::of(task, &Column::ALL, &QueueNames::new(), "");
     ui::html(&Table { columns: Column::ALL.to_vec(), rows: vec![row] })
 }
 
@@ -126,7 +126,7 @@ pub async fn render(state: Data<State>, who: Who, params: Params) -> Rendered {
         queues: &queues,
         search: &search,
     };
-    ui::render(status, &page)
+    ui::render_with(status, &page)
 }
 
 /// The choice of statuses. Whoever sees tasks of tenants sees some of queues that are not theirs, and no counts.
@@ -169,17 +169,17 @@ async fn changes(state: &State, params: &Params) -> Result<Vec<Part>, HttpError>
     // What is made for everybody is not in the zone of a reader, save its days.
     let days = Zone::named(&text(params.options.get("zone"))).unwrap_or_default();
     let counted = zone::within(days.clone(), tally(state, &search, &queues, &Reach::All)).await?;
-    let mut parts = vec![Part::new("statuses", &counted)?];
+    let mut parts = vec![Part::new(&counted)?];
     for TaskId(id) in &ids {
         let row = rows.remove(id).unwrap_or_else(|| Row::of_gone(*id, &search.columns));
-        parts.push(Part::new(format!("task-{id}"), &row)?);
+        parts.push(Part::new(&row)?);
     }
     if params.is_on("newest") {
         let known =
             SearchContext { indexes: &indexes, queues: &queues, titles: &titles, now: state.store.now() };
         let plan = zone::within(days, async { Plan::of(&search, params, known) }).await.map_err(in_words)?;
         let there = plan.has_newer(&state.store, ids.first().copied()).await?;
-        parts.push(Part::new("newer", &Newer { there, first: search.address(None) })?);
+        parts.push(Part::new(&Newer { there, first: search.address(None) })?);
     }
     Ok(parts)
 }
@@ -223,12 +223,7 @@ fn of_others(search: &Search, names: BTreeSet<String>) -> Vec<(String, String)> 
     names.into_iter().map(given).collect()
 }
 
-fn shown(
-    search: &Search,
-    found: ResultPage,
-    names: &HashMap<ObjectId, String>,
-    now: DateTime,
-) -> SearchResult {
+fn shown(search: &Search, found: ResultPage, names: &QueueNames, now: DateTime) -> SearchResult {
     let looked = found.looked_at.map(|tasks| Looked {
         at: tasks as u64,
         of_all: found.of_all.map(|all| all.parse::<u64>().map_or(all, parts::grouped)).unwrap_or_default(),

@@ -3,10 +3,8 @@
 
 use std::collections::HashMap;
 
-use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use askama::Template;
-use bson::oid::ObjectId;
 use disbatch_core::accounts::{Role, Token, User};
 use disbatch_wire::accounts;
 
@@ -18,7 +16,7 @@ use crate::json::date_text;
 use crate::openapi::JSON_OR_PAGE;
 use crate::state::State;
 use crate::ui::account::facts;
-use crate::ui::names::names;
+use crate::ui::names::{QueueNames, names};
 use crate::ui::{self, Rendered};
 
 /// All of them, with the names of queues by id, and how many tokens somebody has.
@@ -26,7 +24,7 @@ use crate::ui::{self, Rendered};
 #[template(path = "users.html")]
 struct Facts {
     users: Vec<User>,
-    names: HashMap<ObjectId, String>,
+    names: QueueNames,
     tokens: HashMap<String, u64>,
 }
 
@@ -44,7 +42,7 @@ pub async fn handle(state: Data<State>, who: Who) -> Answer {
 }
 
 pub async fn render(state: Data<State>, who: Who) -> Rendered {
-    ui::render(StatusCode::OK, &Facts::gather(&state, &who).await?)
+    ui::render(&Facts::gather(&state, &who).await?)
 }
 
 impl Facts {
@@ -85,6 +83,7 @@ fn counted(tokens: &[Token]) -> HashMap<String, u64> {
 #[cfg(test)]
 mod tests {
     use bson::DateTime;
+    use bson::oid::ObjectId;
     use disbatch_core::accounts::{Grant, PasswordHash, Rights, Scope};
     use disbatch_core::model::QueueId;
     use serde_json::{Value, json};

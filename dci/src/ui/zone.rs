@@ -148,7 +148,7 @@ pub async fn choose(params: Params) -> Answer {
 
 fn page(zone: &str, next: &str, message: Option<String>) -> Rendered {
     let status = if message.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
-    ui::render(status, &ZonePage { zone, next, message })
+    ui::render_with(status, &ZonePage { zone, next, message })
 }
 
 #[cfg(test)]

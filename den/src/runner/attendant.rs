@@ -10,20 +10,19 @@ use std::os::unix::net::UnixStream as StdStream;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use bson::Bson;
 use disbatch_core::link::{self, Answer, Ask, Assignment, Go, ToDen, ToRunner};
 use disbatch_core::model::Status;
 use disbatch_core::store::{StoreError, millis};
-use disbatch_core::task::{Claim, Claimant, RunWrite, STORAGE, Slot, Start, Take, Waiting, Written};
+use disbatch_core::task::{Claim, Claimant, RunWrite, Slot, Start, Take, Waiting, Written};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
-use super::answers::{alone, deadline_in, outdated, plugin_until, remove_live, written};
+use super::answers::{alone, deadline_in, plugin_until, remove_live, written};
 use super::outgoing::{LISTENS_WITHIN, Outgoing, Then};
-use super::{Event, Exit, Mail, ProcessId, Report, Services, Traced, Work};
+use super::{Event, Exit, Mail, ProcessId, Services, Traced, Work};
 use crate::handover::{Next, UnderWay};
 use crate::launch::TaskContext;
 use crate::runners::{Held, Hold};
@@ -40,8 +39,8 @@ struct Lane {
     taken_until: Option<Instant>,
     /// It was to have been taken.
     is_overdue: bool,
-    /// What came out, from the moment when the runner says so until it is stored.
-    result: Option<Report>,
+    /// The end that the runner asks for, from that moment on until it is stored.
+    result: Option<Ask>,
     /// What is told of it in traces, until it has been.
     traced: Option<Traced>,
     /// Its runner has said how it ends, not that a web service goes on with it.
@@ -298,11 +297,11 @@ impl Attendant {
             return self.alone(id, of, async move { remove_live(&store, task, attempt).await });
         }
         let Some(lane) = self.lanes.get_mut(&of) else {
-            return self.alone(id, of, async move { outdated(&ask) });
+            return self.alone(id, of, async move { ask.late_answer() });
         };
         let run = lane.work.claim.run();
         let lease = lane.work.lease;
-        let result = Report::of(&ask);
+        let result = ask.finish().is_some().then(|| ask.clone());
         lane.ends = result.is_some();
         lane.result = result.or(lane.result.take());
         lane.is_external |= matches!(ask, Ask::Register { .. });
@@ -313,12 +312,6 @@ impl Attendant {
         }
         let write = match ask {
             Ask::Renew => RunWrite::Renew { run, lease },
-            Ask::Progress(progress) => RunWrite::Progress { run, progress },
-            Ask::Steps { states, number } => RunWrite::Steps { run, states, number },
-            Ask::Storage { mut saved, number } => {
-                let storage = saved.remove(STORAGE).unwrap_or(Bson::Null);
-                RunWrite::Storage { run, storage, number }
-            }
             Ask::Finish(finish) => {
                 tracing::debug!(task = %run.task, status = %finish.status, "its runner has sent the result");
                 let end = RunWrite::Finish { run, finish: *finish };
@@ -327,10 +320,13 @@ impl Attendant {
                     None => end,
                 }
             }
-            ask => {
-                let store = self.services.store.clone();
-                return self.alone(id, of, async move { alone(&store, &run, ask).await });
-            }
+            ask => match ask.interim() {
+                Some(interim) => RunWrite::Interim { run, interim },
+                None => {
+                    let store = self.services.store.clone();
+                    return self.alone(id, of, async move { alone(&store, &run, &ask).await });
+                }
+            },
         };
         self.write(write, move |attendant, outcome| attendant.answer(id, of, written(outcome, lease)));
     }
@@ -434,8 +430,8 @@ impl Attendant {
         let is_stored = *answer == Answer::Stored;
         if let Some(lane) = self.lanes.get_mut(&of).filter(|_| is_stored) {
             lane.is_over |= lane.ends;
-            if let (Some(tracer), Some(Report { finish, .. })) = (&self.services.tracer, &lane.result)
-                && let Some(traced) = lane.traced.take()
+            if let (Some(tracer), Some(result)) = (&self.services.tracer, &lane.result)
+                && let (Some(finish), Some(traced)) = (result.finish(), lane.traced.take())
             {
                 traced.end(tracer, finish, self.services.store.now());
             }

@@ -204,8 +204,9 @@ async fn of_tasks(browser: &Browser, site: &Closed, queues: [ObjectId; 2]) -> an
         anyhow::Ok(browser.script(offered, json!([])).await?)
     };
     ensure!(open(&own).await? == true && open(&others).await? == false, "who may retry what");
-    browser.script("document.querySelector('#to-retry').hidden = false", json!([])).await?;
-    page.click("link", "Retry").await?;
+    // At once: the next change that the page is told of hides it again.
+    let retry = "const link = document.querySelector('#to-retry'); link.hidden = false; link.click()";
+    browser.script(retry, json!([])).await?;
     let dialog = browser.part("dialog[open]", "Run this task again?");
     dialog.click("button", "Yes, queue it again").await?;
     dialog.until_text("operator").await?;

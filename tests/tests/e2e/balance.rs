@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 use bson::{Bson, Document, doc};
+use disbatch_core::balance::run::LEASE;
 use disbatch_core::model::QueueId;
 use disbatch_tests::{Script, World, eventually};
 use futures::future::try_join_all;
@@ -43,7 +44,7 @@ async fn of_eight_contenders_one_has_the_lease() -> anyhow::Result<()> {
     for _ in 0..20 {
         let attempts = contenders.iter().map(|name| {
             let store = world.store();
-            async move { anyhow::Ok((name, store.take_balance_lease(name).await?)) }
+            async move { anyhow::Ok((name, store.take_lease(LEASE, name).await?)) }
         });
         let winners: Vec<&String> =
             try_join_all(attempts).await?.into_iter().filter(|(_, won)| *won).map(|(name, _)| name).collect();
@@ -56,16 +57,16 @@ async fn of_eight_contenders_one_has_the_lease() -> anyhow::Result<()> {
 
     // Those who do not have it cannot give it back.
     let other = contenders.iter().find(|name| *name != winner).context("another")?;
-    world.store().release_balance_lease(other).await?;
-    assert!(!world.store().take_balance_lease(other).await?);
-    world.store().release_balance_lease(winner).await?;
-    assert!(world.store().take_balance_lease(other).await?);
+    world.store().release_lease(LEASE, other).await?;
+    assert!(!world.store().take_lease(LEASE, other).await?);
+    world.store().release_lease(LEASE, winner).await?;
+    assert!(world.store().take_lease(LEASE, other).await?);
 
     // One whose owner is dead runs out, and again one of all gets it.
     lease.update_one(doc! {}, doc! { "$set": { "until": bson::DateTime::from_millis(1) } }).await?;
     let attempts = contenders.iter().filter(|name| *name != other).map(|name| {
         let store = world.store();
-        async move { anyhow::Ok(store.take_balance_lease(name).await?) }
+        async move { anyhow::Ok(store.take_lease(LEASE, name).await?) }
     });
     assert_eq!(try_join_all(attempts).await?.into_iter().filter(|won| *won).count(), 1);
     world.end().await

@@ -7,8 +7,8 @@ use bson::{Bson, Document, doc};
 use disbatch_core::model::{Status, TaskId};
 use disbatch_core::store::{Store, StoreError};
 use disbatch_core::task::{
-    Ahead, CancelRequest, Claim, Finish, Finished, Renewed, Retried, Run, RunWrite, Start, Started, Wishes,
-    Written,
+    Ahead, CancelRequest, Claim, Finish, Finished, Interim, Renewed, Retried, Run, RunWrite, Start, Started,
+    Wishes, Written,
 };
 use disbatch_tests::World;
 
@@ -197,7 +197,7 @@ async fn each_of_a_mixed_batch_is_told_its_own_outcome() -> anyhow::Result<()> {
     let before = scene.world.task(scene.task(3)).await?;
     let progress = |number: usize| {
         let run = scene.runs[number].clone();
-        RunWrite::Progress { run, progress: doc! { "percent": 50 } }
+        RunWrite::Interim { run, interim: Interim::Progress(doc! { "percent": 50 }) }
     };
     let writes = [
         scene.renew(2),

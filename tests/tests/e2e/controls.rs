@@ -325,9 +325,11 @@ async fn a_draining_node_claims_nothing() -> anyhow::Result<()> {
     let queue = world.queue(DEMO, doc! { "threads": 1 }).await?;
     let _den = world.den_at_work("n1").await?;
     dci.posted("/nodes/n1", &json!({ "draining": true })).await?;
-    eventually("the node to drain", || async {
-        let node = dci.get("/nodes/n1?.details=1").await?;
-        Ok((node["state"] == "draining").then_some(()))
+    assert_eq!(dci.get("/nodes/n1?.details=1").await?["state"], "draining");
+    let nodes = world.database().collection::<Document>("nodes");
+    eventually("its DEN to know", || async {
+        let entry = nodes.find_one(doc! { "node": "n1", "state": "draining" }).await?;
+        Ok(entry.map(drop))
     })
     .await?;
     assert!(dci.get("/nodes/n1").await?.get("draining").is_none());

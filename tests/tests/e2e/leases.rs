@@ -5,7 +5,9 @@ use std::time::Duration;
 use anyhow::Context;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::model::{NodeName, QueueId, Selector, Status, TaskId, whole_number};
-use disbatch_core::task::{Ahead, Buried, Claim, Claimant, Evidence, Finish, Finished, Run, Start, Started};
+use disbatch_core::task::{
+    Ahead, Buried, Claim, Claimant, Evidence, Finish, Finished, Interim, Run, Start, Started,
+};
 use disbatch_tests::{Den, Script, World, always, eventually};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -105,7 +107,7 @@ async fn a_runner_whose_task_was_taken_away_changes_nothing() -> anyhow::Result<
     assert_eq!(store.finish_task(&first, &success()).await?, Finished::NotRunning);
     assert_eq!(store.retry_later(&first, &success(), Duration::ZERO).await?, Finished::NotRunning);
     assert_eq!(store.renew_lease(&first, LEASE).await?, disbatch_core::task::Renewed::Lost);
-    store.record_progress(&first, doc! { "percent": 99 }).await?;
+    store.keep_interim(&first, &Interim::Progress(doc! { "percent": 99 })).await?;
     assert_eq!(world.task(first.task).await?, before);
     assert_eq!(store.list_attempts(first.task).await?.len(), 1, "what it had printed was kept once");
     assert_eq!(store.finish_task(&second, &success()).await?, Finished::Stored);

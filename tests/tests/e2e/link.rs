@@ -147,7 +147,8 @@ async fn runners_take_one_task_after_another_and_leave_when_there_are_no_more() 
     let tasks = world.until_all_ended(queue).await?;
     let runners: Result<BTreeSet<&str>, _> = tasks.iter().map(|task| task.get_str("stdout")).collect();
     let runners = runners?;
-    assert!(runners.len() <= 4, "40 tasks by {} runners", runners.len());
+    // On a busy machine one may be idle for long enough to leave between two tasks.
+    assert!(runners.len() <= 10, "40 tasks by {} runners", runners.len());
     let is_there = |runner: &&&str| Path::new("/proc").join(runner.trim()).exists();
     eventually("all but one to leave", || async {
         Ok((runners.iter().filter(is_there).count() <= 1).then_some(()))

@@ -31,9 +31,9 @@ async fn turn(
     let mut seen = Vec::new();
     for number in 0.. {
         let found = store.find_page(&page).await?;
-        ensure!(found.ids.len() <= 10, "{} tasks on a page", found.ids.len());
-        seen.extend(&found.ids);
-        let Some(next) = page.following(&found) else { break };
+        ensure!(found.rows.len() <= 10, "{} tasks on a page", found.rows.len());
+        seen.extend(&found.rows);
+        let Some(next) = found.next else { break };
         page.position = Position::After(next);
         meanwhile(number).await?;
     }
@@ -176,9 +176,9 @@ async fn pages_go_both_ways_for_every_selection() -> anyhow::Result<()> {
         }
         let page = |position| PageQuery { of: of(queue, None), order: Order::Oldest, position, limit: 10 };
         let before = store.find_page(&page(Position::Before(all[30]))).await?;
-        assert_eq!((before.ids, before.more), (all[20..30].to_vec(), true));
+        assert_eq!((before.rows, before.previous), (all[20..30].to_vec(), Some(all[20])));
         let first = store.find_page(&page(Position::Before(all[7]))).await?;
-        assert_eq!((first.ids, first.more), (all[..7].to_vec(), false));
+        assert_eq!((first.rows, first.previous), (all[..7].to_vec(), None));
     }
     world.end().await
 }

@@ -258,8 +258,8 @@ async fn a_search_looks_at_tasks_with_the_rarest_tag_alone() -> anyhow::Result<(
         let page = PageQuery { of, order: Order::Newest, position: Position::First, limit: 25 };
         let find = async |store: Store| anyhow::Ok(store.find_page(&page).await?);
         let (read, plans) = plans(&world, find).await?;
-        assert_eq!((read.ids.len(), read.more), (found, found == 25));
-        assert!(read.ids.is_sorted_by(|a, b| a.0 > b.0));
+        assert_eq!((read.rows.len(), read.next.is_some()), (found, found == 25));
+        assert!(read.rows.is_sorted_by(|a, b| a.0 > b.0));
         let find = doc! { "find": "tasks.archive", "filter": filter, "limit": 25 };
         let explain = doc! { "explain": find, "verbosity": "executionStats" };
         let archived = world.database().run_command(explain).await?;

@@ -11,7 +11,9 @@ use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::callbacks::{Heard, Report, Token};
 use disbatch_core::model::{NodeName, QueueId, Selector, Status};
 use disbatch_core::node::{Beat, Draining, NodeChange};
-use disbatch_core::task::{Ahead, CancelRequest, Claim, Claimant, Detached, Finish, Run, Start, Started};
+use disbatch_core::task::{
+    Ahead, CancelRequest, Claim, Claimant, Detached, Finish, Interim, Run, Start, Started,
+};
 use disbatch_core::wake::{Hints, Listener, News, Peaks, follow_changes};
 use disbatch_mongod::locate;
 use disbatch_mongod::server::{Options, Server};
@@ -162,7 +164,7 @@ async fn what_others_do_wakes_nobody() -> anyhow::Result<()> {
 
     let run = begin(&world, queue).await?;
     store.renew_lease(&run, LEASE).await?;
-    store.record_progress(&run, doc! { "percent": 99 }).await?;
+    store.keep_interim(&run, &Interim::Progress(doc! { "percent": 99 })).await?;
     let finish = Finish {
         status: Status::Succeeded,
         stdout: "done".into(),

@@ -58,6 +58,13 @@ fn stdout(task: &Document) -> &str {
     task.get_str("stdout").unwrap_or_default()
 }
 
+/// How often it was given back before any runner had heard of it, as a busy machine may bring about.
+fn untold(task: &Document) -> anyhow::Result<i32> {
+    let notes =
+        task.get_array("history")?.iter().filter_map(|entry| entry.as_document()?.get_str("note").ok());
+    Ok(i32::try_from(notes.filter(|note| *note == "its runner was not told of it").count())?)
+}
+
 fn stderr(task: &Document) -> &str {
     task.get_str("stderr").unwrap_or_default()
 }
@@ -95,7 +102,7 @@ say(id, result={'id': id}, status=1 + int(id[-1], 16) % 2 * 6, done={'id': id})"
         let words: Vec<&str> = stdout(task).split(' ').collect();
         assert_eq!((words[2], stderr(task)), (&*id, &*id), "{task}");
         assert_eq!(task.get_document("result")?, &doc! { "id": id });
-        assert_eq!(task.get_i32("attempt")?, 1, "{task}");
+        assert_eq!(task.get_i32("attempt")? - untold(task)?, 1, "{task}");
         let exit = task.get_document("exit")?;
         assert!(exit.get_i64("peak_memory")? > 1 << 20 && exit.get_f64("duration")? > 0.0, "{exit}");
         pids.insert(words[0].to_owned());

@@ -22,7 +22,7 @@ use super::{Progress, page};
 use crate::Signals;
 use crate::api::{ApiError, Client, segment};
 use crate::args::GetFiles;
-use crate::command::life::{Connection, FIRST_PAUSE, advise};
+use crate::command::life::{Connection, FIRST_PAUSE};
 use crate::output::{print, shown_name};
 use crate::status::INTERRUPTED;
 
@@ -195,7 +195,7 @@ impl Download<'_> {
             }
             ensure!(empty < MOST_EMPTY, "the DCI sends nothing of it");
             if let Some(error) = lost {
-                self.connection.pause(error, &mut pause).await.map_err(advise)?;
+                self.connection.pause(error, &mut pause).await?;
             }
         }
         Ok(())

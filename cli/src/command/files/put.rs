@@ -28,7 +28,7 @@ use super::scan::{LocalFile, Scan, chunk};
 use crate::Signals;
 use crate::api::{ApiError, Client, given, read};
 use crate::args::PutFiles;
-use crate::command::life::{Connection, advise};
+use crate::command::life::Connection;
 use crate::output::{print, say, shown_name};
 use crate::status::INTERRUPTED;
 
@@ -101,8 +101,8 @@ struct Stored<'f> {
 impl Upload<'_> {
     async fn all(&self, files: &[LocalFile]) -> anyhow::Result<FileSetVersion> {
         let name = &self.options.name;
-        let opened = self.post(&format!("/files/{name}"), &opening(self.options)).await.map_err(advise)?;
-        let FileSetVersion { id, .. } = read(opened)?;
+        let FileSetVersion { id, .. } =
+            read(self.post(&format!("/files/{name}"), &opening(self.options)).await?)?;
         let stored = self.contents(files, &id).await?;
         Ok(read(self.insist(&format!("/files/versions/{id}/commit"), &json!({}), &stored).await?)?)
     }
@@ -121,7 +121,7 @@ impl Upload<'_> {
             };
             let gone = missing_contents(&error);
             if gone.is_empty() {
-                return Err(advise(error));
+                return Err(error.into());
             }
             Box::pin(self.again(files, &gone)).await?;
         }
@@ -207,7 +207,7 @@ impl Upload<'_> {
     /// Sends what is missing of a content. Returns whether it is there then; if not, it was another one, or has gone away.
     async fn send(&self, found: &LocalFile, (id, length): (ContentId, u64)) -> anyhow::Result<bool> {
         let path = format!("/files/contents/{id}");
-        let told: ContentChunks = read(self.connection.get(&path).await.map_err(advise)?)?;
+        let told: ContentChunks = read(self.connection.get(&path).await?)?;
         if told.done {
             self.progress.advance(length);
             return Ok(true);
@@ -232,7 +232,7 @@ impl Upload<'_> {
                 Some(StatusCode::UNPROCESSABLE_ENTITY | StatusCode::CONFLICT | StatusCode::NOT_FOUND) => {
                     Ok(false)
                 }
-                _ => Err(advise(error)),
+                _ => Err(error.into()),
             },
         }
     }
@@ -248,8 +248,7 @@ impl Upload<'_> {
         let Some(bytes) = chunk(Arc::clone(file), n, size).await? else { return Ok(false) };
         let path = format!("/files/contents/{id}/{n}?length={length}");
         let client = self.connection.client;
-        let sent = self.connection.persist(async || client.put_bytes(&path, bytes.clone()).await).await;
-        sent.map_err(advise)?;
+        self.connection.persist(async || client.put_bytes(&path, bytes.clone()).await).await?;
         self.sent.set(self.sent.get().saturating_add(size));
         self.progress.advance(size);
         Ok(true)

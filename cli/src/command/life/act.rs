@@ -10,7 +10,7 @@ use crate::api::{ApiError, Client, fields, read, segment};
 use crate::args::{AnswerOptions, BulkAction, RerunOptions, Tasks};
 use crate::command::arrays;
 use crate::command::life::show::who;
-use crate::command::life::{advise, carry_out, details, with_reason};
+use crate::command::life::{carry_out, details, with_reason};
 use crate::output::{facts, plain, print, say, visible};
 
 /// Has a task cancelled or retried.
@@ -48,7 +48,7 @@ fn again(status: Option<i64>) -> &'static str {
 
 /// Runs a task again, or elements of an array, with others that come after.
 pub async fn rerun(client: &Client, options: &RerunOptions) -> anyhow::Result<ExitCode> {
-    let body = Value::Object(fields(options)?);
+    let body = fields(options)?;
     let id = segment(&options.id);
     if options.elements.is_none() {
         let answer = client.post(&format!("/tasks/{id}/rerun"), &body).await;
@@ -56,12 +56,12 @@ pub async fn rerun(client: &Client, options: &RerunOptions) -> anyhow::Result<Ex
             Ok(answer) => return told(&options.id, read(answer)?),
             Err(error) => error,
         };
-        let Some(array) = arrays::in_place_of_task(client, &options.id, &error).await.map_err(advise)? else {
-            return Err(advise(error));
+        let Some(array) = arrays::in_place_of_task(client, &options.id, &error).await? else {
+            return Err(error.into());
         };
         say(&format!("disbatch: {} is {}", options.id, arrays::what(&array)));
     }
-    carry_out(client, (&format!("/arrays/{id}/rerun"), body), BulkAction::Retry, false).await
+    carry_out(client, (&format!("/arrays/{id}/rerun"), &body), BulkAction::Retry, false).await
 }
 
 /// What came of a task's rerun.
@@ -90,11 +90,11 @@ pub async fn run(
             }
             Err(error) => error,
         };
-        if let Some(array) = arrays::in_place_of_task(client, id, &error).await.map_err(advise)? {
+        if let Some(array) = arrays::in_place_of_task(client, id, &error).await? {
             say(&format!("disbatch: {id} is {}", arrays::what(&array)));
             let path = format!("/arrays/{id}/{}", action.as_str());
             let body = with_reason(tasks.reason.as_deref());
-            let of_array = carry_out(client, (&path, body), action, false).await?;
+            let of_array = carry_out(client, (&path, &body), action, false).await?;
             code = if of_array == ExitCode::SUCCESS { code } else { of_array };
         } else {
             code = refused(id, error)?;
@@ -106,7 +106,7 @@ pub async fn run(
 /// Moves one task after the other to the archive.
 pub async fn archive(client: &Client, ids: &[String]) -> anyhow::Result<ExitCode> {
     each(ids, async |id| {
-        let answer = client.post(&format!("/tasks/{id}/archive"), &serde_json::json!({})).await?;
+        let answer = client.post(&format!("/tasks/{id}/archive"), &json!({})).await?;
         Ok(plain(answer.get("outcome")))
     })
     .await
@@ -130,9 +130,9 @@ pub async fn each(
 /// Says why it was not done with a task. Others may fare better, unless it has nothing to do with the task.
 fn refused(id: &str, error: ApiError) -> anyhow::Result<ExitCode> {
     if error.status().is_none_or(|status| !matches!(status.as_u16(), 404 | 409)) {
-        return Err(advise(error));
+        return Err(error.into());
     }
-    say(&format!("{id}: {}", advise(error)));
+    say(&format!("{id}: {}", error.with_advice()));
     Ok(ExitCode::from(crate::status::FAILED))
 }
 
@@ -140,7 +140,7 @@ fn refused(id: &str, error: ApiError) -> anyhow::Result<ExitCode> {
 pub async fn answer(client: &Client, options: &AnswerOptions) -> anyhow::Result<()> {
     let id = &options.id;
     if options.link {
-        let link = client.post(&format!("/tasks/{id}/answer/link"), &json!({})).await.map_err(advise)?;
+        let link = client.post(&format!("/tasks/{id}/answer/link"), &json!({})).await?;
         let (path, until) = (plain(link.get("path")), plain(link.get("until")));
         return print(&format!(
             "{}\nIt holds until {until}, or until it is answered.\n",
@@ -150,11 +150,11 @@ pub async fn answer(client: &Client, options: &AnswerOptions) -> anyhow::Result<
     match value(options)? {
         Some(value) => {
             let body = json!({ "value": value });
-            client.post(&format!("/tasks/{id}/answer"), &body).await.map_err(advise)?;
+            client.post(&format!("/tasks/{id}/answer"), &body).await?;
             print(&format!("{id} answered\n"))
         }
         None => {
-            let task = details(client, id).await.map_err(advise)?;
+            let task = details(client, id).await?;
             print(&asked(&task)?)
         }
     }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use disbatch_wire::bulk::{BulkAction, BulkFilter, BulkJob, NewBulk, NewBulkAnswer};
-use serde_json::Value;
+use serde::Serialize;
 
 use crate::Signals;
 use crate::api::{Client, read};
 use crate::args::{BulkWhich, ListingOptions, USAGE, seconds};
-use crate::command::life::{Connection, advise};
+use crate::command::life::Connection;
 use crate::command::{oid, print_list};
 use crate::output::{Column, Cut, Table, known, print, progress_bar, say};
 use crate::status;
@@ -28,8 +28,7 @@ pub async fn run(client: &Client, action: BulkAction, which: &BulkWhich) -> anyh
     let request = request(action, which);
     if which.preview || !which.yes {
         let preview = NewBulk { preview: Some(1), reason: None, ..request.clone() };
-        let answer = client.post("/bulk", &serde_json::to_value(preview)?).await.map_err(advise)?;
-        let answer: NewBulkAnswer = serde_json::from_value(answer)?;
+        let answer: NewBulkAnswer = serde_json::from_value(client.post("/bulk", &preview).await?)?;
         // Counting may take too long for an answer.
         let count = answer.count.map_or_else(|| "very many".to_owned(), |count| count.to_string());
         if which.preview {
@@ -51,18 +50,18 @@ pub async fn run(client: &Client, action: BulkAction, which: &BulkWhich) -> anyh
             return Ok(ExitCode::from(crate::status::FAILED));
         }
     }
-    carry_out(client, ("/bulk", serde_json::to_value(request)?), action, which.detach).await
+    carry_out(client, ("/bulk", &request), action, which.detach).await
 }
 
 /// Has a request begin a bulk job, and shows how far that is until it ends. With `detach`, only its id.
 pub(in crate::command) async fn carry_out(
     client: &Client,
-    (path, body): (&str, Value),
+    (path, body): (&str, &impl Serialize),
     action: BulkAction,
     detach: bool,
 ) -> anyhow::Result<ExitCode> {
     let signals = Signals::listen().context("cannot listen for signals")?;
-    let answer = client.post(path, &body).await.map_err(advise)?;
+    let answer = client.post(path, body).await?;
     let id = oid(answer.get("id"));
     if detach {
         print(&format!("{id}\n"))?;
@@ -118,7 +117,7 @@ async fn follow(client: &Client, id: &str) -> anyhow::Result<BulkJob> {
     let mut turns = tokio::time::interval(ASK_EVERY);
     loop {
         turns.tick().await;
-        let job: BulkJob = read(connection.get(&path).await.map_err(advise)?)?;
+        let job: BulkJob = read(connection.get(&path).await?)?;
         bar.set_length(number(job.total.unwrap_or(0)));
         bar.set_position(number(job.done + job.skipped));
         if job.state != "running" {
@@ -165,7 +164,7 @@ const TABLE: Table<BulkJob> = Table {
 /// Prints the bulk jobs, or cancels one.
 pub async fn jobs(client: &Client, cancel: Option<String>, options: &ListingOptions) -> anyhow::Result<()> {
     if let Some(id) = cancel {
-        client.post(&format!("/bulk/{id}/cancel"), &serde_json::json!({})).await.map_err(advise)?;
+        client.post(&format!("/bulk/{id}/cancel"), &serde_json::json!({})).await?;
         return print(&format!("Cancelled bulk job {id}; what it has done is not undone\n"));
     }
     print_list(client, "/bulk", &TABLE, options).await
@@ -173,7 +172,7 @@ pub async fn jobs(client: &Client, cancel: Option<String>, options: &ListingOpti
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::args::{CreatedFilter, TagFilter, When};

@@ -6,23 +6,22 @@ use disbatch_wire::history::TaskEvent;
 use reqwest::Response;
 use serde_json::Value;
 
-use crate::api::{ApiError, Client, query, read};
-use crate::args::{EventsOptions, ListingOptions, TagFilter};
-use crate::command::life::{Connection, FIRST_PAUSE, advise};
+use crate::api::{ApiError, Client, address, read};
+use crate::args::{EventsOptions, ListingOptions};
+use crate::command::life::{Connection, FIRST_PAUSE};
 use crate::output::{document, print, visible};
 
 /// Prints events until somebody ends it, or until there were as many as `--limit` says. Goes on where it was if the connection is lost.
-pub async fn run(client: &Client, which: &EventsOptions, options: &ListingOptions) -> anyhow::Result<()> {
+pub async fn run(client: &Client, mut which: EventsOptions, options: &ListingOptions) -> anyhow::Result<()> {
     let connection = Connection::new(client);
     let mut left = options.limit.filter(|limit| *limit > 0).unwrap_or(i64::MAX);
-    let mut after = which.after.clone();
     let mut pause = FIRST_PAUSE;
     loop {
-        let lost = match client.stream(&path(which, after.clone()), 0).await {
+        let lost = match client.stream(&address("/events", &which, None)?, 0).await {
             Ok(response) => {
                 connection.answered();
                 pause = FIRST_PAUSE;
-                follow(response, &mut after, &mut left, options).await?
+                follow(response, &mut which.after, &mut left, options).await?
             }
             Err(error) => Some(error),
         };
@@ -30,25 +29,9 @@ pub async fn run(client: &Client, which: &EventsOptions, options: &ListingOption
             return Ok(());
         }
         if let Some(error) = lost {
-            connection.pause(error, &mut pause).await.map_err(advise)?;
+            connection.pause(error, &mut pause).await?;
         }
     }
-}
-
-fn path(which: &EventsOptions, after: Option<String>) -> String {
-    let statuses: Vec<String> = which.status.iter().map(ToString::to_string).collect();
-    let pairs = [
-        ("queue", which.queue.clone()),
-        ("status", (!statuses.is_empty()).then(|| statuses.join(","))),
-        ("ended", which.ended.then(|| "1".to_owned())),
-        ("schedule", which.schedule.clone()),
-        ("group", which.group.clone()),
-        ("tenant", which.tenant.clone()),
-        ("tags", TagFilter::json(&which.tags.tag)),
-        ("any_tags", TagFilter::json(&which.tags.any_tag)),
-        (".after", after),
-    ];
-    format!("/events{}", query(pairs))
 }
 
 /// Prints the events of one answer. Returns why it ended, unless the DCI has ended it.
@@ -138,6 +121,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::args::TagFilter;
 
     #[test]
     fn events_come_in_pieces_of_any_size() {
@@ -173,11 +157,11 @@ mod tests {
             group: None,
             tenant: None,
             tags: TagFilter { tag: vec!["a".to_owned()], ..TagFilter::default() },
-            after: None,
+            after: Some("82A".to_owned()),
         };
         assert_eq!(
-            path(&which, Some("82A".to_owned())),
-            "/events?queue=mail%2Cpost&status=2%2C-6&ended=1&tags=%5B%22a%22%5D&.after=82A"
+            address("/events", &which, None).unwrap(),
+            "/events?.after=82A&ended=true&queue=mail%2Cpost&status=2%2C-6&tags=%5B%22a%22%5D"
         );
     }
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::api::{ApiError, Client, query, read};
 use crate::args::LogsOptions;
 use crate::command::arrays;
-use crate::command::life::{Connection, FIRST_PAUSE, advise, details};
+use crate::command::life::{Connection, FIRST_PAUSE, details};
 use crate::output::{TaskOutput, plain, say, visible};
 use crate::status;
 
@@ -135,8 +135,8 @@ impl<'a> Follower<'a> {
     /// Goes on until the task has ended. Returns its status.
     pub async fn until_the_end(&mut self) -> anyhow::Result<i64> {
         loop {
-            let task = self.connection.persist(async || details(self.connection.client, self.id).await).await;
-            let task = task.map_err(advise)?;
+            let client = self.connection.client;
+            let task = self.connection.persist(async || details(client, self.id).await).await?;
             let status = status::code(&task).context("the task has no status")?;
             let shown = self.show(&task, status).await?;
             if status::has_ended(status) {
@@ -199,7 +199,7 @@ impl<'a> Follower<'a> {
         }
         let mut time = WITHOUT_A_WORD;
         loop {
-            let state = self.connection.state(self.id, Some(status), time).await.map_err(advise)?;
+            let state = self.connection.state(self.id, Some(status), time).await?;
             if status::code(&state) != Some(status) {
                 return Ok(());
             }
@@ -281,8 +281,8 @@ async fn of_array_or(
     error: ApiError,
 ) -> anyhow::Result<()> {
     let id = &options.id;
-    let array = arrays::in_place_of_task(connection.client, id, &error).await.map_err(advise)?;
-    let Some(array) = array else { bail!(advise(error)) };
+    let array = arrays::in_place_of_task(connection.client, id, &error).await?;
+    let Some(array) = array else { return Err(error.into()) };
     let what = arrays::what(&array);
     if options.follow || options.attempt.is_some() {
         bail!(
@@ -293,7 +293,7 @@ async fn of_array_or(
     let mut from = 0;
     loop {
         let path = format!("/arrays/{id}?.from={from}&.limit=100");
-        let page = connection.get(&path).await.map_err(advise)?;
+        let page = connection.get(&path).await?;
         let elements = read::<Array>(page)?.elements.unwrap_or_default();
         for element in &elements {
             of_element(connection, streams, element).await?;

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::api::{ApiError, Client, address, read};
 use crate::args::{BundleOptions, Format, ListingOptions, seconds};
-use crate::command::life::{advise, details};
+use crate::command::life::details;
 use crate::command::print_document;
 use crate::output::{Column, Cut, Screen, Table, known, plain, print, say, visible};
 use crate::status;
@@ -30,7 +30,7 @@ const TABLE: Table = Table {
 
 /// Prints the statuses that a task has been in, as far as they are kept.
 pub async fn statuses(client: &Client, id: &str, options: &ListingOptions) -> anyhow::Result<()> {
-    let task = details(client, id).await.map_err(advise)?;
+    let task = details(client, id).await?;
     let history: Value = task.get("history").cloned().unwrap_or_else(|| json!([]));
     TABLE.print(&history, options)
 }
@@ -51,9 +51,9 @@ const AUDIT: Table<AuditEntry> = Table {
 };
 
 /// Prints who has changed what, the latest first.
-pub async fn audit(client: &Client, which: AuditSearch, options: &ListingOptions) -> anyhow::Result<()> {
-    let path = address("/audit", &AuditSearch { limit: options.limit, ..which })?;
-    let entries = client.get(&path, None).await.map_err(advise)?;
+pub async fn audit(client: &Client, which: &AuditSearch, options: &ListingOptions) -> anyhow::Result<()> {
+    let path = address("/audit", which, options.limit)?;
+    let entries = client.get(&path, None).await?;
     AUDIT.print(&entries, options)?;
     let most = options.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(DEFAULT_LIMIT);
     if let Some(key) = last(&entries, most) {
@@ -116,7 +116,7 @@ const RUNNING: Table<RanThen> = Table {
 
 /// Prints what is known of a moment.
 pub async fn at(client: &Client, which: &MomentSearch, options: &ListingOptions) -> anyhow::Result<()> {
-    let path = address("/moments", which)?;
+    let path = address("/moments", which, None)?;
     print_document(client, &path, options, |found| told(found, Screen::of_stdout())).await
 }
 
@@ -153,8 +153,8 @@ const ATTEMPTS: Table = Table {
 
 /// Prints the attempts of a task: those that are over, and the one that the task is in or ended with.
 pub async fn attempts(client: &Client, id: &str, options: &ListingOptions) -> anyhow::Result<()> {
-    let mut attempts = client.get(&format!("/tasks/{id}/attempts"), None).await.map_err(advise)?;
-    let task = details(client, id).await.map_err(advise)?;
+    let mut attempts = client.get(&format!("/tasks/{id}/attempts"), None).await?;
+    let task = details(client, id).await?;
     if let Some(attempts) = attempts.as_array_mut() {
         attempts.extend(latest(&task, attempts.last()));
     }
@@ -222,7 +222,7 @@ pub async fn bundle(client: &Client, options: &BundleOptions) -> anyhow::Result<
     }
     let attempt = options.attempt.map(|attempt| format!("?.attempt={attempt}")).unwrap_or_default();
     let path = format!("/tasks/{}/bundle{attempt}", options.id);
-    let mut answer = client.stream(&path, 0).await.map_err(advise)?;
+    let mut answer = client.stream(&path, 0).await?;
     while let Some(bytes) = answer
         .chunk()
         .await
@@ -253,15 +253,14 @@ mod tests {
 
     #[test]
     fn only_what_is_given_is_asked() {
-        let address = |which: &AuditSearch| address("/audit", which).unwrap();
-        assert_eq!(address(&AuditSearch::default()), "/audit");
+        let address = |which: &AuditSearch, limit| address("/audit", which, limit).unwrap();
+        assert_eq!(address(&AuditSearch::default(), None), "/audit");
         let which = AuditSearch {
             queue: Some("mail".into()),
             what: Some("queue update".into()),
-            limit: Some(5),
             ..AuditSearch::default()
         };
-        assert_eq!(address(&which), "/audit?.limit=5&queue=mail&what=queue%20update");
+        assert_eq!(address(&which, Some(5)), "/audit?.limit=5&queue=mail&what=queue%20update");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use disbatch_wire::locks::{GraphNode, Lock, LockDetails, LockTask, TaskGraph};
 
-use crate::api::{Client, query, segment};
+use crate::api::{Client, address, segment};
 use crate::args::{GraphOptions, ListingOptions, LocksOptions};
 use crate::command::{print_document, print_list};
 use crate::output::{Column, Cut, Screen, Table, known};
@@ -36,12 +36,7 @@ pub async fn run(client: &Client, which: &LocksOptions, options: &ListingOptions
         let path = format!("/locks/{}", segment(name));
         return print_document(client, &path, options, |lock| details(lock, Screen::of_stdout())).await;
     }
-    let pairs = [
-        (".prefix", which.prefix.clone()),
-        (".after", which.after.clone()),
-        (".limit", options.limit.map(|limit| limit.to_string())),
-    ];
-    print_list(client, &format!("/locks{}", query(pairs)), &LOCKS, options).await
+    print_list(client, &address("/locks", which, options.limit)?, &LOCKS, options).await
 }
 
 fn details(lock: &LockDetails, screen: Screen) -> String {
@@ -86,11 +81,7 @@ const GRAPH: Table<GraphRow> = Table {
 
 /// Prints the tasks that a task comes after, and those that come after it.
 pub async fn graph(client: &Client, which: &GraphOptions, options: &ListingOptions) -> anyhow::Result<()> {
-    let pairs = [
-        (".depth", which.depth.map(|depth| depth.to_string())),
-        (".limit", options.limit.map(|limit| limit.to_string())),
-    ];
-    let path = format!("/tasks/{}/graph{}", which.id, query(pairs));
+    let path = address(&format!("/tasks/{}/graph", which.id), which, options.limit)?;
     print_document(client, &path, options, |graph| graph_text(graph, Screen::of_stdout())).await
 }
 

@@ -15,7 +15,7 @@ use crate::Signals;
 use crate::api::{ApiError, Client, read};
 use crate::args::{BulkAction, RunOptions, WaitOptions};
 use crate::command::life::follow::{Follower, STDERR, STDOUT, Stream};
-use crate::command::life::{Connection, act, advise};
+use crate::command::life::{Connection, act};
 use crate::command::{arrays, create_tasks};
 use crate::output::{plain, print, progress_bar, say, visible};
 use crate::status;
@@ -84,7 +84,7 @@ fn not_created(error: ApiError, options: &RunOptions) -> anyhow::Error {
         return anyhow!("no parameters are given: write name=text, or one JSON object");
     }
     let lost = matches!(error, ApiError::Unreachable { .. });
-    let error = advise(error);
+    let error = anyhow::Error::from(error);
     if lost && options.task.idempotency_key.is_some() {
         return error.context("no answer; the same command can be repeated and creates no second task");
     }
@@ -155,7 +155,7 @@ impl Waiting<'_> {
         let mut ends: FuturesUnordered<_> = ends.collect();
         let mut codes = vec![0; ids.len()];
         while let Some((place, id, end)) = ends.next().await {
-            let (status, told) = end.map_err(advise)?;
+            let (status, told) = end?;
             self.bar.suspend(|| print(&format!("{id} {told}\n")))?;
             if any {
                 return Ok(Some(status::exit_code(status)));

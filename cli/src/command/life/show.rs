@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use crate::api::{Client, read, segment};
 use crate::args::{ExplainOptions, Format, ListingOptions, ShownArray, seconds};
+use crate::command::life::details;
 use crate::command::life::history::exit;
 use crate::command::life::run::progress_text;
-use crate::command::life::{advise, details};
 use crate::command::{arrays, oid, print_document};
 use crate::output::{document, facts, plain, print, shows_marks, texts, visible};
 use crate::status;
@@ -17,12 +17,12 @@ use crate::status;
 pub async fn run(client: &Client, id: &str, options: &ListingOptions) -> anyhow::Result<()> {
     let mut task = match details(client, id).await {
         Ok(task) => task,
-        Err(error) => match arrays::in_place_of_task(client, id, &error).await.map_err(advise)? {
+        Err(error) => match arrays::in_place_of_task(client, id, &error).await? {
             Some(_) => {
                 let shown = ShownArray { id: id.to_owned(), elements: false, from: None };
                 return arrays::show(client, &shown, options).await;
             }
-            None => return Err(advise(error)),
+            None => return Err(error.into()),
         },
     };
     if options.format() == Format::Table {

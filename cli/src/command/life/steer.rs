@@ -8,7 +8,6 @@ use serde_json::{Map, Value, json};
 use crate::api::{Client, given, segment};
 use crate::args::{QueueAndReason, SetTaskOptions, seconds};
 use crate::command::life::act::each;
-use crate::command::life::advise;
 use crate::output::print;
 
 /// Lets none of a queue's tasks start.
@@ -57,12 +56,12 @@ pub async fn undrain(client: &Client, node: &str) -> anyhow::Result<()> {
 }
 
 async fn set_node(client: &Client, node: &str, change: &Value) -> anyhow::Result<()> {
-    client.post(&format!("/nodes/{}", segment(node)), change).await.map_err(advise)?;
+    client.post(&format!("/nodes/{}", segment(node)), change).await?;
     Ok(())
 }
 
 pub async fn set(client: &Client, queue: &str, fields: &Value) -> anyhow::Result<()> {
-    client.post(&format!("/queues/{}", segment(queue)), fields).await.map_err(advise)?;
+    client.post(&format!("/queues/{}", segment(queue)), fields).await?;
     Ok(())
 }
 
@@ -124,7 +123,7 @@ fn value(path: &str, text: &str) -> Result<Value, String> {
 /// Gives tasks that wait another priority, one after the other.
 pub async fn set_task(client: &Client, options: &SetTaskOptions) -> anyhow::Result<ExitCode> {
     let reason = options.reason.clone().map(Value::from);
-    let body = Value::Object(given([("reason", reason), ("priority", Some(options.priority.into()))]));
+    let body = given([("reason", reason), ("priority", Some(options.priority.into()))]);
     each(&options.ids, async |id| {
         client.post(&format!("/tasks/{id}/priority"), &body).await?;
         Ok(format!("has the priority {}", options.priority))

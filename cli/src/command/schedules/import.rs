@@ -13,7 +13,6 @@ use serde_json::{Map, Value, json};
 use super::path;
 use crate::api::{ApiError, Client, given};
 use crate::args::ImportedJobs;
-use crate::command::life::advise;
 use crate::input;
 use crate::output::{items, plain, print, shown_name};
 
@@ -58,7 +57,7 @@ struct ImportOutcome<'a> {
 /// one is refused, the others are taken back before they have made a task. Those without their secure parameters stay paused.
 pub async fn run(client: &Client, options: &ImportedJobs) -> anyhow::Result<()> {
     let jobs = input::documents(input::parse(&input::read(&options.file)?)?)?;
-    let queues = client.get("/queues?.details=true", None).await.map_err(advise)?;
+    let queues = client.get("/queues?.details=true", None).await?;
     let new = schedules(&jobs, &items(&queues), options.queue.as_deref())?;
     let mut outcome = ImportOutcome::default();
     for schedule in &new {
@@ -68,12 +67,12 @@ pub async fn run(client: &Client, options: &ImportedJobs) -> anyhow::Result<()> 
             Err(error) => {
                 take_back(client, &outcome.made).await?;
                 let job = shown_name(&schedule.name);
-                return Err(advise(error)).with_context(|| format!("nothing is made, because of job {job}"));
+                return Err(error).with_context(|| format!("nothing is made, because of job {job}"));
             }
         }
     }
     for (_, id) in outcome.made.iter().filter(|(schedule, _)| !schedule.had_secrets) {
-        client.post(&format!("{}/resume", path(id)?), &json!({})).await.map_err(advise)?;
+        client.post(&format!("{}/resume", path(id)?), &json!({})).await?;
     }
     print(&outcome.text())
 }
@@ -81,7 +80,7 @@ pub async fn run(client: &Client, options: &ImportedJobs) -> anyhow::Result<()> 
 async fn take_back(client: &Client, made: &[(&New, String)]) -> anyhow::Result<()> {
     for (schedule, id) in made {
         let name = shown_name(&schedule.name);
-        let removed = client.delete(&path(id)?).await.map_err(advise);
+        let removed = client.delete(&path(id)?).await;
         removed.with_context(|| format!("schedule {name} was made, is paused, and cannot be deleted"))?;
     }
     Ok(())

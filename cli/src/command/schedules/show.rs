@@ -3,15 +3,15 @@
 use std::process::ExitCode;
 
 use disbatch_wire::schedules::{
-    Backfilled, CalendarUse, ClockChange, LastTime, MissingTime, NextTime, RunOfSchedule, RunsOfSchedule,
-    Schedule, SchedulePreview,
+    Backfill, Backfilled, CalendarUse, ClockChange, LastTime, MissingTime, NextTime, RunOfSchedule,
+    RunsOfSchedule, Schedule, SchedulePreview,
 };
 use serde_json::{Value, json};
 
 use super::{path, uses};
 use crate::api::{Client, given, query, read};
 use crate::args::{BackfillOptions, ListingOptions, PreviewOptions, RunsOptions, ScheduleFilter, seconds};
-use crate::command::life::{advise, agreed};
+use crate::command::life::agreed;
 use crate::output::{self, Column, Cut, Screen, Table, document, facts, known, plain, print, visible};
 
 pub const SCHEDULES: Table<Schedule> = Table {
@@ -28,15 +28,11 @@ pub const SCHEDULES: Table<Schedule> = Table {
 };
 
 pub fn address(filter: &ScheduleFilter, limit: Option<i64>) -> String {
-    let paused = match (filter.paused, filter.active) {
-        (true, _) => Some("true".to_owned()),
-        (false, true) => Some("false".to_owned()),
-        (false, false) => None,
-    };
+    let paused = (filter.paused || filter.active).then_some(filter.paused);
     let pairs = [
         ("queue", filter.queue.clone()),
         ("tenant", filter.tenant.clone()),
-        ("paused", paused),
+        ("paused", paused.map(|paused| paused.to_string())),
         (".limit", limit.map(|limit| limit.to_string())),
     ];
     format!("/schedules{}", query(pairs))
@@ -117,8 +113,7 @@ pub async fn runs(client: &Client, options: &RunsOptions, listing: &ListingOptio
     let pairs =
         [(".limit", listing.limit.map(|limit| limit.to_string())), (".before", options.before.clone())];
     let address = format!("{}/runs{}", path(&options.schedule)?, query(pairs));
-    let RunsOfSchedule { runs, next } =
-        serde_json::from_value(client.get(&address, None).await.map_err(advise)?)?;
+    let RunsOfSchedule { runs, next } = serde_json::from_value(client.get(&address, None).await?)?;
     RUNS.print(&serde_json::to_value(runs)?, listing)?;
     if let Some(next) = next {
         output::say(&format!("there are earlier ones: --before {next}"));
@@ -168,10 +163,10 @@ pub async fn preview(
                 (".limit", Some(options.next.into())),
                 (".after", options.after.clone().map(Value::from)),
             ]);
-            client.post("/schedules/preview", &Value::Object(body)).await
+            client.post("/schedules/preview", &body).await
         }
     };
-    print(&document(&answer.map_err(advise)?, listing, |answer| preview_text(answer, Screen::of_stdout()))?)
+    print(&document(&answer?, listing, |answer| preview_text(answer, Screen::of_stdout()))?)
 }
 
 fn preview_text(SchedulePreview { zone, times, changes }: &SchedulePreview, screen: Screen) -> String {
@@ -192,9 +187,8 @@ pub async fn backfill(
 ) -> anyhow::Result<ExitCode> {
     let path = format!("{}/backfill", path(&options.schedule)?);
     if options.preview || !options.yes {
-        let mut body = serde_json::to_value(&options.times)?;
-        body[".preview"] = true.into();
-        let answer = client.post(&path, &body).await.map_err(advise)?;
+        let preview = Backfill { preview: Some(true.into()), ..options.times.clone() };
+        let answer = client.post(&path, &preview).await?;
         if options.preview {
             let text = |missing: &Backfilled| {
                 TIMES.render(missing.times.as_deref().unwrap_or_default(), Screen::of_stdout())
@@ -212,7 +206,7 @@ pub async fn backfill(
             return Ok(ExitCode::from(crate::status::FAILED));
         }
     }
-    let answer = client.post(&path, &serde_json::to_value(&options.times)?).await.map_err(advise)?;
+    let answer = client.post(&path, &options.times).await?;
     print(&document(&answer, listing, |answer| told(answer, &options.schedule))?)?;
     Ok(ExitCode::SUCCESS)
 }

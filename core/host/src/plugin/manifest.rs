@@ -8,6 +8,7 @@ use disbatch_values::json::to_strict;
 use disbatch_values::sections::is_default;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
+use serde_with::skip_serializing_none;
 
 use super::Engine;
 use crate::config::Limits;
@@ -17,6 +18,7 @@ pub use sections::{Perl, Program, ProgramType};
 pub use warm::{Batch, Warm};
 
 /// The contents of a `plugin.json`.
+#[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// The name that queues refer to, `My::Plugin` for instance.
@@ -40,12 +42,7 @@ pub struct Manifest {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub command_in_params: bool,
     /// Whether one process takes many tasks, and how long it is kept. None: each task has a process of its own.
-    #[serde(
-        default,
-        deserialize_with = "warm::deserialize",
-        serialize_with = "warm::serialize",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "warm::deserialize", serialize_with = "warm::serialize")]
     pub warm: Option<Warm>,
     /// The most that it may use. What the node allows at most holds as well.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -63,20 +60,13 @@ pub struct Manifest {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shadow: bool,
     /// JSON Schema of a task's `params`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub params: Option<Value>,
     /// What forms of new tasks and schedules begin with.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub template: Option<Template>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub perl: Option<Perl>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub program: Option<Program>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<Container>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub http: Option<Http>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<Kubernetes>,
     /// Keys that nothing reads.
     #[serde(skip)]

@@ -1,11 +1,8 @@
 //! What there is to know about whoever asks, and what they may do, for people and for programs; and the page that has it.
 
-use std::collections::HashMap;
-
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use askama::Template;
-use bson::oid::ObjectId;
 use disbatch_core::accounts::{Grant, Role, Scope, Session, Token, UserName};
 use disbatch_core::model::{Queue, QueueId};
 use disbatch_core::store::StoreError;
@@ -17,8 +14,7 @@ use crate::error::HttpError;
 use crate::json::date_text;
 use crate::params::Params;
 use crate::state::State;
-use crate::ui::links::Link;
-use crate::ui::names::{names, short};
+use crate::ui::names::{Link, QueueNames, names, short};
 use crate::ui::parts::cut;
 use crate::ui::{self, Rendered};
 
@@ -48,7 +44,7 @@ impl Facts {
         Ok(Self { who: who.clone(), queues, sessions, tokens })
     }
 
-    pub fn names(&self) -> HashMap<ObjectId, String> {
+    pub fn names(&self) -> QueueNames {
         names(&self.queues)
     }
 
@@ -150,11 +146,7 @@ const fn words(role: &Role) -> &'static str {
 }
 
 /// Somebody's roles with where they are good for something: the one for everywhere, and those on some queues, whose names are by id.
-pub fn rows(
-    everywhere: Option<Role>,
-    grants: &[Grant],
-    names: &HashMap<ObjectId, String>,
-) -> Vec<(Link, Role)> {
+pub fn rows(everywhere: Option<Role>, grants: &[Grant], names: &QueueNames) -> Vec<(Link, Role)> {
     let all = everywhere.map(|role| (Link::nowhere("Everywhere"), role));
     let some = grants.iter().map(|grant| match &grant.scope {
         Scope::Queue(queue) => (Link::queue(*queue, names.get(&queue.0)), grant.role),
@@ -163,7 +155,7 @@ pub fn rows(
     all.into_iter().chain(some).collect()
 }
 
-pub fn wire_grants(grants: &[Grant], names: &HashMap<ObjectId, String>) -> Vec<accounts::Grant> {
+pub fn wire_grants(grants: &[Grant], names: &QueueNames) -> Vec<accounts::Grant> {
     grants.iter().map(|grant| grant.to_wire(|queue| names.get(&queue.0).cloned())).collect()
 }
 
@@ -247,7 +239,7 @@ pub(super) fn said(params: &Params) -> Option<&'static str> {
 }
 
 pub(super) async fn render(state: &State, who: &Who, status: StatusCode, notes: Notes) -> Rendered {
-    ui::render(status, &AccountPage { facts: &Facts::gather(state, who).await?, notes })
+    ui::render_with(status, &AccountPage { facts: &Facts::gather(state, who).await?, notes })
 }
 
 /// The page with what was wrong with a form.
@@ -266,8 +258,9 @@ pub(super) async fn refused(
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeSet, HashMap};
 
+    use bson::oid::ObjectId;
     use bson::{DateTime, doc};
     use disbatch_core::accounts::{Key, Rights};
     use serde_json::json;

@@ -16,8 +16,7 @@ fn queue() -> Queue {
 }
 
 fn html(params: &Params, entries: &[Document]) -> String {
-    let known =
-        ObjectNames { queues: [(queue().id.0, "<mail>".to_owned())].into(), tasks: Called::default() };
+    let known = Names { queues: [(queue().id.0, "<mail>".to_owned())].into(), ..Names::default() };
     let key = AuditKey { at: DateTime::from_millis(5), id: queue().id.0 };
     let found = EntriesPage { rows: entries.to_vec(), next: Some(key), previous: None };
     page(form(params, vec![queue()]), Some(found), &known).render().unwrap()
@@ -26,7 +25,7 @@ fn html(params: &Params, entries: &[Document]) -> String {
 #[test]
 fn a_search_that_takes_too_long_says_so_and_keeps_what_was_asked() {
     let params = params(json!({"by": "<nobody>"}));
-    let html = page(form(&params, vec![]), None, &ObjectNames::default()).render().unwrap();
+    let html = page(form(&params, vec![]), None, &Names::default()).render().unwrap();
     for part in ["It took too long", "value=\"&#60;nobody&#62;\"", "maxlength=\"200\""] {
         assert!(html.contains(part), "{part} is not in {html}");
     }
@@ -120,7 +119,7 @@ fn it_is_told_how_somebody_was_recognised() {
 fn objects_lead_to_their_pages() {
     let id = ObjectId::parse_str("6b0003bb686c8275d70dc2f1").unwrap();
     let of = |of: Document| {
-        let (kind, thing) = object(&doc! { "object": of }, &ObjectNames::default());
+        let (kind, thing) = object(&doc! { "object": of }, &Names::default());
         (kind, thing.map(|thing| (thing.name, thing.address.unwrap_or_default())))
     };
     let with = |kind: &str, name: &str, address: &str| {
@@ -134,11 +133,11 @@ fn objects_lead_to_their_pages() {
     assert_eq!(of(doc! { "kind": "balance" }), with("balance", "QueueBalance", "/balance"));
     let rule = doc! { "kind": "admission", "name": format!("queue {hex}") };
     assert_eq!(of(rule), with("admission", &format!("queue {hex}"), "/admission"));
-    let known = ObjectNames { queues: [(id, "mail".to_owned())].into(), tasks: Called::default() };
+    let known = Names { queues: [(id, "mail".to_owned())].into(), ..Names::default() };
     assert_eq!(known.words(&format!("queue {hex}, all")), format!("queue {hex}, all"), "a whole word");
     assert_eq!(known.words(&format!("queue {hex} all")), "queue mail all");
     assert_eq!(of(doc! { "kind": "counters" }), ("counters".to_owned(), None));
-    let (kind, old) = object(&doc! { "job": id }, &ObjectNames::default());
+    let (kind, old) = object(&doc! { "job": id }, &Names::default());
     assert_eq!((kind.as_str(), old.unwrap().address), ("bulk job", Some(format!("/bulk/{hex}"))));
 }
 
@@ -147,7 +146,7 @@ fn changes_are_told_field_by_field() {
     let of = |what: &str, before: Document, after: Document| {
         let entry = doc! { "what": what, "before": before, "after": after };
         let told = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-        let changes = changes(&entry, &ObjectNames::default()).into_iter();
+        let changes = changes(&entry, &Names::default()).into_iter();
         changes.map(|c| format!("{} {} {}", c.field, told(c.old), told(c.new))).collect::<Vec<_>>()
     };
     let before = doc! { "threads": 1, "reason": "x" };
@@ -166,7 +165,7 @@ fn flags_and_ids_are_told_as_people_say_them() {
         "before": { "queue": other, "paused": Bson::Null, "locks": [] },
         "after": { "queue": queue, "paused": true, "accepting": false, "deep": { "of": [queue] } },
     };
-    let known = ObjectNames { queues: [(queue, "mail".to_owned())].into(), tasks: Called::default() };
+    let known = Names { queues: [(queue, "mail".to_owned())].into(), ..Names::default() };
     let changes = changes(&entry, &known);
     let changes = changes.iter().map(|change| {
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
@@ -188,6 +187,6 @@ fn submissions_lead_to_their_first_task() {
     let entry = doc! { "what": "tasks submit", "count": 1200_i64, "tasks": [id], "collection": "people" };
     assert_eq!(super::result(&entry), "1,200 submitted, made of the collection people");
     assert_eq!(first_task(&entry), Some(id));
-    assert_eq!(ObjectNames::default().task(&id), end_of(id));
+    assert_eq!(Names::default().task(&id), end_of(id));
     assert_eq!(super::result(&doc! { "what": "login refused", "count": 3_i64 }), "3 refused");
 }

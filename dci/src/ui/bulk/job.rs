@@ -1,22 +1,18 @@
 //! A bulk job: as a row of the list, and `GET /bulk/:id` for people.
 
-use std::collections::HashMap;
-
-use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
-use askama::filters::HtmlSafe;
-use bson::oid::ObjectId;
 use bson::{Bson, Document};
 use disbatch_core::bulk::{BulkJob, State as JobState};
+use disbatch_core::model::QueueId;
 use disbatch_core::tags::{ANY_TAGS, TAGS, stored};
 
 use crate::error::HttpError;
 use crate::openapi::{EventStream, OfFixed};
 use crate::state::State;
 use crate::ui::live::Part;
-use crate::ui::names::{Called, names};
+use crate::ui::names::{Called, Names, QueueNames, name_of};
 use crate::ui::parts::{Pill, limit_span};
 use crate::ui::schedules::words::utc;
 use crate::ui::tasks::statuses::word;
@@ -30,38 +26,18 @@ struct JobPage {
     view: View,
 }
 
+/// A job. Its blocks are the parts of its page that change by themselves, and a row of the list.
 #[derive(Debug, Template)]
-#[template(path = "bulk/row.html")]
-pub struct Row {
-    view: View,
-}
-
-impl HtmlSafe for Row {}
-
-/// A job. Its blocks are the parts of its page that change by themselves.
-#[derive(Debug, Template)]
-#[template(path = "bulk/job.html", blocks = ["panel", "details"])]
-struct View {
+#[template(path = "bulk/job.html", blocks = ["panel", "details", "row"])]
+pub struct View {
     job: BulkJob,
     conditions: Vec<(&'static str, String)>,
     /// What the tasks are called that could not be acted on.
     called: Called,
 }
 
-impl Row {
-    /// `names` are those of queues.
-    pub fn of(job: BulkJob, names: &HashMap<ObjectId, String>) -> Self {
-        Self { view: View::of(job, names, Called::default()) }
-    }
-
-    /// The id of its element.
-    pub fn key(&self) -> String {
-        format!("bulk-{}", self.view.job.id)
-    }
-}
-
 pub async fn render(state: Data<State>, id: Path<String>) -> Rendered {
-    ui::render(StatusCode::OK, &JobPage { view: read(&state, &id).await? })
+    ui::render(&JobPage { view: read(&state, &id).await? })
 }
 
 /// What of a job's page changes, as Server-Sent Events: each message has elements that take the place of those with the
@@ -72,13 +48,10 @@ pub async fn render(state: Data<State>, id: Path<String>) -> Rendered {
     responses(EventStream, OfFixed),
 )]
 pub async fn live(request: HttpRequest, state: Data<State>, id: Path<String>) -> HttpResponse {
-    live::of_one(&request, &state, ("bulk", id.into_inner()), parts)
-}
-
-async fn parts(state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
-    let view = read(state, id).await?;
-    let panel = Part::new(format!("job-{}", view.job.id), &view.as_panel())?;
-    Ok(vec![panel, Part::new(format!("details-{}", view.job.id), &view.as_details())?])
+    live::of_one(&request, &state, ("bulk", id.into_inner()), async |state, id| {
+        let view = read(state, id).await?;
+        Ok(vec![Part::new(&view.as_panel())?, Part::new(&view.as_details())?])
+    })
 }
 
 async fn read(state: &State, id: &str) -> Result<View, HttpError> {
@@ -86,12 +59,12 @@ async fn read(state: &State, id: &str) -> Result<View, HttpError> {
         state.store.list_queues().await.map_err(HttpError::from)
     })?;
     let failed = job.errors.iter().map(|error| error.id);
-    let called = state.titles(&queues).await?.read(&state.store, failed).await?;
-    Ok(View::of(job, &names(&queues), called))
+    let names = Names::read(state, &queues, failed).await?;
+    Ok(View::of(job, &names.queues, names.tasks))
 }
 
 impl View {
-    fn of(job: BulkJob, names: &HashMap<ObjectId, String>, called: Called) -> Self {
+    pub fn of(job: BulkJob, names: &QueueNames, called: Called) -> Self {
         Self { conditions: conditions(&job.filter, names), job, called }
     }
 
@@ -115,9 +88,9 @@ fn left(job: &BulkJob) -> Option<u64> {
     (job.state == JobState::Running && rest > 0).then(|| u64::try_from(seconds).unwrap_or(u64::MAX))
 }
 
-pub fn conditions(filter: &Document, names: &HashMap<ObjectId, String>) -> Vec<(&'static str, String)> {
+pub fn conditions(filter: &Document, names: &QueueNames) -> Vec<(&'static str, String)> {
     let queue = filter.get("queue").map(|queue| match queue {
-        Bson::ObjectId(id) => names.get(id).cloned().unwrap_or_else(|| id.to_hex()),
+        Bson::ObjectId(id) => name_of(names, QueueId(*id)),
         _ => "all".to_owned(), // `*` is the only other.
     });
     let status = filter.get_array("status").ok();
@@ -153,6 +126,9 @@ pub fn conditions(filter: &Document, names: &HashMap<ObjectId, String>) -> Vec<(
 
 #[cfg(test)]
 pub mod tests {
+    use std::collections::HashMap;
+
+    use bson::oid::ObjectId;
     use bson::{DateTime, doc};
     use disbatch_core::bulk::{Action, BulkError};
     use disbatch_core::model::TaskId;

@@ -3,7 +3,7 @@
 use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::{DateTime, Document};
-use disbatch_core::node::Stats;
+use disbatch_core::node::{Stats, stats_of};
 use disbatch_core::series::Ended;
 
 use super::facts::{Facts, QueueFacts};
@@ -77,9 +77,9 @@ fn silent((state, node): &(NodeState, &Document)) -> Option<Alarm> {
 
 /// A node whose processors have far too much to do.
 fn overloaded((state, node): &(NodeState, &Document)) -> Option<Alarm> {
-    let Stats { load, cpus, .. } = Stats::of_node(node);
+    let Stats { load, cpus, .. } = stats_of(node);
     let load = Load::of(load, cpus);
-    let words = load.words().to_owned();
+    let words = load.words.clone();
     let alone = |name: &str| format!("The load of node {name} is {words} processors.");
     (state.is_up() && load.is_far_too_high()).then(|| of_node(node, Kind::Overloaded, alone, words.clone()))
 }

@@ -144,11 +144,16 @@ struct Heading {
     sorted: Option<&'static str>,
 }
 
+/// Its blocks are the tables that it is made of.
 #[derive(Debug, Template)]
-#[template(path = "overview/queues.html")]
+#[template(path = "overview/queues.html", blocks = ["busy", "idle"])]
 pub struct QueueTable<'a> {
-    busy: Busy<'a>,
-    idle: Idle<'a>,
+    busy: Vec<Row<'a>>,
+    /// Those that have nothing to do, where there are many.
+    idle: Vec<Row<'a>>,
+    order: Order,
+    /// Whether there are no queues at all.
+    is_first: bool,
 }
 
 impl HtmlSafe for QueueTable<'_> {}
@@ -164,62 +169,29 @@ enum Row<'a> {
 
 impl HtmlSafe for Row<'_> {}
 
-impl Row<'_> {
-    /// The id of its element.
-    fn key(&self) -> String {
-        match self {
-            Self::Queue(queue) => format!("queue-{}", queue.queue.id),
-            Self::Group(group) => group.key(),
-        }
-    }
-}
-
-#[derive(Debug, Template)]
-#[template(path = "overview/busy.html")]
-struct Busy<'a> {
-    rows: Vec<Row<'a>>,
-    order: Order,
-    /// Whether there are no queues at all.
-    is_first: bool,
-}
-
-impl HtmlSafe for Busy<'_> {}
-
-/// Those that have nothing to do, where there are many.
-#[derive(Debug, Template)]
-#[template(path = "overview/idle.html")]
-struct Idle<'a> {
-    rows: Vec<Row<'a>>,
-    order: Order,
-}
-
-impl HtmlSafe for Idle<'_> {}
-
 impl<'a> QueueTable<'a> {
     /// Queues, which come in order of name.
     pub fn of(queues: &'a [QueueFacts], order: Order) -> Self {
         let folds = queues.len() > FEW && order.by.is_none();
         let (idle, mut busy): (Vec<_>, Vec<_>) = queues.iter().partition(|queue| folds && queue.is_idle());
         order.sort(&mut busy);
-        let rows = match order.groups {
+        let busy = match order.groups {
             Some(groups) => in_groups(queues, &busy, groups),
             None => busy.into_iter().map(Row::Queue).collect(),
         };
         let idle = idle.into_iter().map(Row::Queue).collect();
-        let is_first = queues.is_empty();
-        Self { busy: Busy { rows, order, is_first }, idle: Idle { rows: idle, order } }
+        Self { busy, idle, order, is_first: queues.is_empty() }
     }
 
     /// Whether groups are worth it.
     pub fn can_be_grouped(&self) -> bool {
-        let (busy, idle) = (&self.busy, &self.idle);
-        busy.order.groups.is_some() || busy.rows.len() + idle.rows.len() > TOO_FEW_FOR_GROUPS
+        self.order.groups.is_some() || self.busy.len() + self.idle.len() > TOO_FEW_FOR_GROUPS
     }
 
     /// The tables, whenever there are other queues in them, and each queue.
     pub fn parts(&self) -> Result<Vec<Part>, HttpError> {
-        let busy = Part::table("queues", &self.busy, &self.busy.rows, Row::key)?;
-        let idle = Part::table("queues-idle", &self.idle, &self.idle.rows, Row::key)?;
+        let busy = Part::table(&self.as_busy(), &self.busy)?;
+        let idle = Part::table(&self.as_idle(), &self.idle)?;
         Ok([busy, idle].concat())
     }
 }
@@ -326,11 +298,6 @@ impl Group {
             oldest: queues.iter().filter_map(|queue| queue.waits_since()).min(),
         }
     }
-
-    /// The id of its element.
-    fn key(&self) -> String {
-        if self.is_rest { "group".to_owned() } else { format!("group-{}", self.name) }
-    }
 }
 
 /// All queues in their groups, in order of these.
@@ -392,7 +359,7 @@ mod tests {
             Row::Queue(queue) => queue.queue.display_name(),
             Row::Group(group) => format!("[{}]", group.name),
         };
-        (table.busy.rows.iter().map(name).collect(), table.idle.rows.len())
+        (table.busy.iter().map(name).collect(), table.idle.len())
     }
 
     #[test]

@@ -84,7 +84,7 @@ pub fn chart(span: Span, points: &[Point]) -> Value {
 }
 
 /// What a chart says of itself: its unit, how often it is worth to look, and the same in words.
-pub fn about(span: Span, points: &[Point]) -> (&'static str, Duration, String) {
+fn about(span: Span, points: &[Point]) -> (&'static str, Duration, String) {
     (span.about().2, span.every(), words(&ends(points), span.words()))
 }
 
@@ -94,7 +94,7 @@ pub fn picture(span: Span, points: &[Point]) -> Spark {
 }
 
 /// What ended in each step.
-pub fn ends(points: &[Point]) -> Vec<Ended> {
+fn ends(points: &[Point]) -> Vec<Ended> {
     points.iter().map(|point| point.numbers.ended).collect()
 }
 
@@ -112,7 +112,7 @@ pub fn spark(numbers: &[Ended], when: &str) -> Spark {
     Spark::new(&pairs, words(numbers, when))
 }
 
-pub fn words(numbers: &[Ended], when: &str) -> String {
+fn words(numbers: &[Ended], when: &str) -> String {
     let sum = sum(numbers);
     match (sum.total(), sum.failed) {
         (0, _) => format!("No task ended within {when}."),
@@ -194,8 +194,7 @@ pub fn chart_of_shares(span: Span, points: &[Point], shares: &[Share]) -> Value 
         let failed = points.iter().map(|point| point.numbers.ended.failed).collect();
         series.push(("Failed".to_owned(), "bars", "bad", until_now(failed)));
     }
-    let about = about(span, points);
-    drawn(points.iter().map(|point| point.at), about, series)
+    drawn(points.iter().map(|point| point.at), about(span, points), series)
 }
 
 /// The last step is not over yet.

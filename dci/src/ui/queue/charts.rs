@@ -47,16 +47,17 @@ impl Of {
 
 pub(super) fn first(queue: QueueId, span: Span, points: &[Point]) -> Charts {
     let charts = ALL.map(|(of, name, title)| {
-        let words = words(of, span, points);
         let slow = |point: &Point| {
             let slow = times(of, point).percentile(95).unwrap_or_default().as_millis();
             (u64::try_from(slow).unwrap_or(u64::MAX), 0)
         };
         let picture = match of {
             Of::Ended => throughput::picture(span, points),
-            Of::Waited | Of::Ran => Spark::new(&points.iter().map(slow).collect::<Vec<_>>(), words.clone()),
+            Of::Waited | Of::Ran => {
+                Spark::new(&points.iter().map(slow).collect::<Vec<_>>(), words(of, span, points))
+            }
         };
-        Chart { of: name, title, picture, words }
+        Chart { of: name, title, picture }
     });
     let tasks = format!("/tasks?queue={queue}");
     Charts { place: format!("/queues/{queue}"), tasks, span, charts: charts.into() }
@@ -115,10 +116,8 @@ fn times(of: Of, point: &Point) -> &Histogram {
     }
 }
 
+/// How long tasks waited or ran.
 fn words(of: Of, span: Span, points: &[Point]) -> String {
-    if of == Of::Ended {
-        return throughput::words(&throughput::ends(points), span.words());
-    }
     let mut all = Histogram::default();
     points.iter().for_each(|point| all.merge(times(of, point)));
     let (did, had) = if of == Of::Waited { ("was started", "had waited") } else { ("ended", "had run") };
@@ -205,7 +204,7 @@ mod tests {
         let queue = QueueId(bson::oid::ObjectId::from_bytes([1; 12]));
         for (chart, (of, name, _)) in first(queue, Span::Hour, &[]).charts.iter().zip(ALL) {
             assert_eq!((Of::named(name), chart.of), (of, name));
-            assert_eq!(chart.words, words(of, Span::Hour, &[]));
+            assert_eq!(chart.picture.label, words(of, Span::Hour, &[]));
         }
     }
 }

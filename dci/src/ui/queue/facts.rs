@@ -147,15 +147,15 @@ impl Facts {
 
     pub fn parts(&self) -> Result<Vec<Part>, HttpError> {
         Ok(vec![
-            Part::new("queue-head", &self.as_head())?,
-            Part::new("queue-notices", &self.as_notices())?,
-            Part::new("queue-controls", &self.as_controls())?,
-            Part::new("queue-figures", &self.as_figures())?,
-            Part::new("queue-versions", &self.versions)?,
-            Part::new("queue-statuses", &self.as_statuses())?,
-            Part::new("queue-running", &self.as_running())?,
-            Part::new("queue-failed", &self.as_failed())?,
-            Part::new("queue-next", &self.as_next())?,
+            Part::new(&self.as_head())?,
+            Part::new(&self.as_notices())?,
+            Part::new(&self.as_controls())?,
+            Part::new(&self.as_figures())?,
+            Part::new(&self.versions)?,
+            Part::new(&self.as_statuses())?,
+            Part::new(&self.as_running())?,
+            Part::new(&self.as_failed())?,
+            Part::new(&self.as_next())?,
         ])
     }
 

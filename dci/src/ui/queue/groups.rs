@@ -1,7 +1,6 @@
 //! `GET /queues/:queue/groups` for people: what each group has waiting and running, what it got, and when its turn is.
 
 use actix_web::HttpRequest;
-use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use askama::Template;
 use askama::filters::HtmlSafe;
@@ -18,9 +17,8 @@ use crate::error::HttpError;
 use crate::openapi::EventStream;
 use crate::params::{Lenient, Params};
 use crate::state::State;
-use crate::ui::assets::digest;
-use crate::ui::bulk::encoded;
 use crate::ui::live::{self, Part};
+use crate::ui::names::address;
 use crate::ui::parts::{cut, grouped};
 use crate::ui::queue_state::Tally;
 use crate::ui::{self, Rendered};
@@ -33,24 +31,18 @@ const LONGEST_NAME: usize = 80;
 struct GroupsPage<'a> {
     queue: &'a Queue,
     filter: &'a GroupFilter,
-    about: About<'a>,
-    table: Table<'a>,
+    groups: Groups<'a>,
     /// Whether it changes by itself: that is the first page of all.
     live: bool,
     next: String,
 }
 
-/// How groups share the queue.
+/// How groups share the queue, and each of them. Its blocks are the parts of the page that change by themselves.
 #[derive(Template)]
-#[template(path = "groups/about.html")]
-struct About<'a> {
+#[template(path = "groups/parts.html", blocks = ["about", "table"])]
+struct Groups<'a> {
     queue: &'a Queue,
     page: &'a GroupPage,
-}
-
-#[derive(Template)]
-#[template(path = "groups/table.html")]
-struct Table<'a> {
     rows: Vec<Row<'a>>,
 }
 
@@ -61,15 +53,13 @@ struct Row<'a> {
     picture: Picture,
 }
 
-impl HtmlSafe for About<'_> {}
-impl HtmlSafe for Table<'_> {}
 impl HtmlSafe for Row<'_> {}
 
 pub async fn render(state: Data<State>, named: NamedQueue, Lenient(params): Lenient) -> Rendered {
     let queue = queues::find(&state, &named).await?;
     let filter = queues::group_filter(&params)?;
     let page = state.store.queue_groups(&queue, &filter).await?;
-    ui::render(StatusCode::OK, &page_of(&queue, &filter, &page))
+    ui::render(&page_of(&queue, &filter, &page))
 }
 
 /// What of the page of a queue's groups changes, as Server-Sent Events like those of `/ui/overview`.
@@ -80,37 +70,26 @@ pub async fn render(state: Data<State>, named: NamedQueue, Lenient(params): Leni
 )]
 pub async fn live(request: HttpRequest, state: Data<State>, named: NamedQueue) -> Answer {
     let id = queues::find(&state, &named).await?.id.to_string();
-    Ok(live::of_one(&request, &state, ("groups", id), parts))
-}
-
-async fn parts(state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
-    let queue = queues::find(state, &NamedQueue::parse(id)).await?;
-    let filter = queues::group_filter(&Params::default())?;
-    let page = state.store.queue_groups(&queue, &filter).await?;
-    parts_of(&About { queue: &queue, page: &page }, &Table::of(&page))
-}
-
-fn parts_of(about: &About<'_>, table: &Table<'_>) -> Result<Vec<Part>, HttpError> {
-    let mut parts = vec![Part::new("groups-about", about)?];
-    parts.extend(Part::table("groups", table, &table.rows, Row::key)?);
-    Ok(parts)
+    Ok(live::of_one(&request, &state, ("groups", id), async |state, id| {
+        let queue = queues::find(state, &NamedQueue::parse(id)).await?;
+        let filter = queues::group_filter(&Params::default())?;
+        let page = state.store.queue_groups(&queue, &filter).await?;
+        Groups::of(&queue, &page).parts()
+    }))
 }
 
 fn page_of<'a>(queue: &'a Queue, filter: &'a GroupFilter, page: &'a GroupPage) -> GroupsPage<'a> {
     let next = page.rows.last().filter(|_| page.more).map(|last| {
-        let waiting = if filter.waiting { "&.waiting=1" } else { "" };
-        let (after, prefix) = (encoded(&last.group), encoded(filter.prefix.as_deref().unwrap_or_default()));
-        format!(
-            "/queues/{}/groups?.after={after}&.prefix={prefix}&.limit={}{waiting}",
-            queue.id, filter.limit
-        )
+        let (prefix, limit) = (filter.prefix.clone().unwrap_or_default(), filter.limit.to_string());
+        let given = [(".after", last.group.clone()), (".prefix", prefix), (".limit", limit)].into_iter();
+        let waiting = filter.waiting.then(|| (".waiting", "1".to_owned()));
+        address(&format!("/queues/{}/groups", queue.id), given.chain(waiting))
     });
     let usual = GroupFilter { limit: queues::GROUPS_SHOWN, ..GroupFilter::default() };
     GroupsPage {
         queue,
         filter,
-        about: About { queue, page },
-        table: Table::of(page),
+        groups: Groups::of(queue, page),
         live: *filter == usual,
         next: next.unwrap_or_default(),
     }
@@ -120,17 +99,16 @@ fn named(group: &str) -> String {
     if group.is_empty() { "no group".to_owned() } else { cut(group, LONGEST_NAME) }
 }
 
-impl<'a> Table<'a> {
-    fn of(page: &'a GroupPage) -> Self {
+impl<'a> Groups<'a> {
+    fn of(queue: &'a Queue, page: &'a GroupPage) -> Self {
         let all = All::of(&page.rows);
-        Self { rows: page.rows.iter().map(|row| Row { row, picture: Picture::of(row, &all) }).collect() }
+        let rows = page.rows.iter().map(|row| Row { row, picture: Picture::of(row, &all) }).collect();
+        Self { queue, page, rows }
     }
-}
 
-impl Row<'_> {
-    /// The id of its element.
-    fn key(&self) -> String {
-        format!("group-{:x}", digest(self.row.group.as_bytes()))
+    fn parts(&self) -> Result<Vec<Part>, HttpError> {
+        let about = Part::new(&self.as_about())?;
+        Ok([vec![about], Part::table(&self.as_table(), &self.rows)?].concat())
     }
 }
 
@@ -288,7 +266,7 @@ mod tests {
         let (queue, filter) = (queue(doc! {}), filter());
         let page = page(vec![row("a", 1, 1), row("b", 2, 2)]);
         let shown = page_of(&queue, &filter, &page);
-        let parts = parts_of(&shown.about, &shown.table).unwrap();
+        let parts = shown.groups.parts().unwrap();
         let html = shown.render().unwrap();
         assert_eq!(parts.len(), 4);
         assert_on_page(&parts, &html);

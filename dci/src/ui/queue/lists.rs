@@ -1,7 +1,5 @@
 //! The tasks of a queue that somebody is most likely to look for: those that run, those that failed last, and those that are next.
 
-use std::collections::HashMap;
-
 use bson::{Bson, Document, doc};
 use disbatch_core::model::{Policy, Queue, Sort, Status, TaskId};
 use disbatch_core::store::{Store, StoreError};
@@ -11,7 +9,7 @@ use futures::TryStreamExt;
 
 use crate::ui::names::{Titles, title_of};
 use crate::ui::parts::{When, cut};
-use crate::ui::tasks::columns::{Cell, Column, params};
+use crate::ui::tasks::columns::{Column, params, progress};
 use crate::ui::{StatusView, plain};
 
 /// So many that run are shown.
@@ -51,7 +49,7 @@ impl Lists {
             let statuses = Some(statuses.iter().map(|status| status.code()).collect());
             let of = Selection { statuses, ..Selection::of_queue(queue.id) };
             let page = PageQuery { of, order, position: Position::First, limit };
-            Ok::<_, StoreError>(store.find_page(&page).await?.ids)
+            Ok::<_, StoreError>(store.find_page(&page).await?.rows)
         };
         let next = async {
             match queue.policy() {
@@ -130,17 +128,13 @@ fn projection() -> Document {
 
 impl Line {
     fn of(task: &Document, at: &[&str], template: Option<&str>) -> Self {
-        let progress = match Column::Progress.cell(task, &HashMap::new(), "") {
-            Cell::Progress(percent, words) => (percent, words),
-            _ => (None, String::new()), // There is no other cell of that column.
-        };
         Self {
             id: task.get_object_id("_id").map(|id| id.to_hex()).unwrap_or_default(),
             title: title(task, template),
             status: StatusView::of(task),
             node: plain(task.get("node")),
             at: When::of(at.iter().find_map(|name| task.get(*name).filter(|value| **value != Bson::Null))),
-            progress,
+            progress: progress(task),
             error: how_it_failed(task),
         }
     }

@@ -1,7 +1,6 @@
 //! `POST /ui/queues/:id/tasks`: tasks from the forms of a queue's page, with or without script.
 
 use actix_web::HttpResponse;
-use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use disbatch_core::arrays::{Array, NewArray};
 use disbatch_core::model::{Queue, TaskId};
@@ -12,7 +11,7 @@ use crate::api::{Answer, create_tasks, queues, redirect};
 use crate::error::HttpError;
 use crate::params::Params;
 use crate::state::State;
-use crate::ui::schema::{Form, Problem};
+use crate::ui::schema::{Form, refused};
 use crate::ui::zone;
 use crate::{arrays, changes, json};
 
@@ -41,11 +40,8 @@ use crate::{arrays, changes, json};
     ),
 )]
 pub async fn handle(state: Data<State>, who: Who, named: NamedQueue, params: Params) -> Answer {
-    submit(&state, &who, &named, &zone::options(params, &["run_at", "deadline"])?).await
-}
-
-async fn submit(state: &State, who: &Who, named: &NamedQueue, params: &Params) -> Answer {
-    let queue = queues::find(state, named).await?;
+    let params = &zone::options(params, &["run_at", "deadline"])?;
+    let queue = queues::find(&state, &named).await?;
     if params.is_on("preview") {
         let form = super::form_of(&*state.catalogue().await?, &queue).unwrap_or_default();
         return Ok(json::ok_pretty(&Value::Object(form.draft(&params.fields))));
@@ -54,23 +50,23 @@ async fn submit(state: &State, who: &Who, named: &NamedQueue, params: &Params) -
         return Err(create_tasks::accepts_nothing(&queue));
     }
     let options = create_tasks::options::of(params, queue.id, &state.keys)?;
-    create_tasks::check_upstream(state, who, &options).await?;
-    create_tasks::options::check_steps(state, who, &queue, &options.steps).await?;
-    let options = create_tasks::options::with_tenant(options, params, who, &queue)?;
-    create_tasks::options::check_files(who, options.files.as_ref(), options.tenant.as_deref())?;
-    create_tasks::options::check_input(state, who, &options).await?;
+    create_tasks::check_upstream(&state, &who, &options).await?;
+    create_tasks::options::check_steps(&state, &who, &queue, &options.steps).await?;
+    let options = create_tasks::options::with_tenant(options, params, &who, &queue)?;
+    create_tasks::options::check_files(&who, options.files.as_ref(), options.tenant.as_deref())?;
+    create_tasks::options::check_input(&state, &who, &options).await?;
     if arrays::is_asked(params) {
         let own = arrays::key_of(params)?;
-        let of_all = wanted(state, &queue, params, Some(&own)).await?;
+        let of_all = wanted(&state, &queue, params, Some(&own)).await?;
         let array = wanted_array(params, of_all)?;
-        let (array, checked) = create_tasks::fit::check_array(state, &queue, &options.steps, array).await?;
+        let (array, checked) = create_tasks::fit::check_array(&state, &queue, &options.steps, array).await?;
         checked.map_err(create_tasks::fit::for_form)?;
-        let made = changes::submit_array(state, who, queue.id, array, (options, None)).await?;
+        let made = changes::submit_array(&state, &who, queue.id, array, (options, None)).await?;
         return Ok(answer_of_array(&made.array, redirect::is_form(params)));
     }
     arrays::refuse(params)?;
-    let tasks = create_tasks::task_params(Value::Array(wanted(state, &queue, params, None).await?))?;
-    let ids = create_tasks::submit(state, who, &queue, tasks, (options, None)).await;
+    let tasks = create_tasks::task_params(Value::Array(wanted(&state, &queue, params, None).await?))?;
+    let ids = create_tasks::submit(&state, &who, &queue, tasks, (options, None)).await;
     let ids = ids.map_err(create_tasks::fit::for_form)?;
     Ok(answer(&queue, &ids, redirect::is_form(params)))
 }
@@ -127,15 +123,6 @@ fn of_text(text: &str) -> Result<Vec<Value>, HttpError> {
     lines.map(value).collect()
 }
 
-/// What is wrong with which fields, for people and for the page's script.
-fn refused(problems: &[Problem]) -> HttpError {
-    let told: Vec<String> =
-        problems.iter().map(|one| format!("{} {}", one.pointer.trim_start_matches('/'), one.text)).collect();
-    let fields: Map<String, Value> =
-        problems.iter().map(|one| (one.pointer.clone(), Value::from(one.text.as_str()))).collect();
-    HttpError::with_body(StatusCode::BAD_REQUEST, json!({ "error": told.join("; "), "fields": fields }))
-}
-
 fn answer(queue: &Queue, ids: &[TaskId], is_form: bool) -> HttpResponse {
     if is_form {
         let next = match ids {
@@ -165,6 +152,7 @@ fn answer_of_array(array: &Array, is_form: bool) -> HttpResponse {
 #[cfg(test)]
 mod tests {
     use actix_web::http::header::LOCATION;
+    use disbatch_core::schema::Problem;
 
     use super::*;
 

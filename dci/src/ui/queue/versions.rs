@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use askama::Template;
 use askama::filters::HtmlSafe;
@@ -118,7 +117,7 @@ impl Versions {
 
     /// What brings back what is there now, as forms are sent.
     fn undo(&self) -> String {
-        let encoded = crate::ui::bulk::encoded;
+        let encoded = crate::ui::names::encoded;
         let version = self.pinned.as_ref().map(Version::as_str).unwrap_or_default();
         let canary = match &self.canary {
             None => "canary=".to_owned(),
@@ -212,7 +211,7 @@ fn render_shadow(found: &Comparisons) -> Rendered {
     let [task_failed, shadow_failed] = found.failed();
     counts.extend([("only the task failed", task_failed), ("only the shadow failed", shadow_failed)]);
     let pairs = found.all.iter().map(pair).collect();
-    ui::render(StatusCode::OK, &ShadowPage { found, counts, pairs })
+    ui::render(&ShadowPage { found, counts, pairs })
 }
 
 fn pair(compared: &Compared) -> Pair<'_> {

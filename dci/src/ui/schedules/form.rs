@@ -90,7 +90,7 @@ pub async fn new(state: Data<State>, who: Who, Lenient(params): Lenient) -> Rend
     let chosen = queues.iter().find(|known| known.id.to_string() == queue);
     let values = chosen.map(|queue| Values::of_template(queue, &template_of(&plugins, queue)));
     let page = page(&state, &who, None, values.unwrap_or_default(), Preview::default()).await?;
-    ui::render(StatusCode::OK, &page)
+    ui::render(&page)
 }
 
 /// The form for changes of a schedule.
@@ -107,7 +107,7 @@ pub async fn edit(state: Data<State>, who: Who, named: NamedSchedule) -> Rendere
     may_change_schedule(&who, &schedule, &state).await?;
     let preview = Preview::gather(&state, Ok(schedule.settings.spec.clone()), Some(&schedule)).await?;
     let values = Values::of_schedule(&json::value_of(&schedules::view(&schedule, None))?);
-    ui::render(StatusCode::OK, &page(&state, &who, Some(&schedule), values, preview).await?)
+    ui::render(&page(&state, &who, Some(&schedule), values, preview).await?)
 }
 
 /// The form as it was filled in, with what is wrong with it, if something is.
@@ -126,7 +126,7 @@ pub async fn again(
     let preview = Preview::of_request(state, params, schedule).await?;
     let mut page = page(state, who, schedule, Values::of_request(params), preview).await?;
     page.message = error.map(|error| error.message().to_owned());
-    ui::render(error.map_or(StatusCode::OK, HttpError::status), &page)
+    ui::render_with(error.map_or(StatusCode::OK, HttpError::status), &page)
 }
 
 async fn page(

@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use actix_web::HttpRequest;
-use actix_web::http::StatusCode;
 use actix_web::web::Data;
 use askama::Template;
 use askama::filters::HtmlSafe;
@@ -69,7 +68,7 @@ impl SchedulePage {
 pub async fn render(state: Data<State>, who: Who, named: NamedSchedule) -> Rendered {
     let facts = Facts::gather(&state, &named).await?;
     let (role, own) = (viewer::role_on(&facts.queue), owns_schedule(&who, &facts.schedule));
-    ui::render(StatusCode::OK, &SchedulePage { facts, role, own })
+    ui::render(&SchedulePage { facts, role, own })
 }
 
 /// What of the page of a schedule changes, as Server-Sent Events like those of `/ui/overview`.
@@ -80,11 +79,9 @@ pub async fn render(state: Data<State>, who: Who, named: NamedSchedule) -> Rende
 )]
 pub async fn live(request: HttpRequest, state: Data<State>, named: NamedSchedule) -> Answer {
     let id = schedules::find(&state, &named).await?.id.to_string();
-    Ok(live::of_one(&request, &state, ("schedule", id), parts))
-}
-
-async fn parts(state: &State, id: &str) -> Result<Vec<Part>, HttpError> {
-    Facts::gather(state, &NamedSchedule::parse(id)).await?.parts()
+    Ok(live::of_one(&request, &state, ("schedule", id), async |state, id| {
+        Facts::gather(state, &NamedSchedule::parse(id)).await?.parts()
+    }))
 }
 
 impl Facts {
@@ -107,12 +104,12 @@ impl Facts {
 
     fn parts(&self) -> Result<Vec<Part>, HttpError> {
         Ok(vec![
-            Part::new("schedule-head", &self.as_head())?,
-            Part::new("schedule-controls", &self.as_controls())?,
-            Part::new("schedule-figures", &self.as_figures())?,
-            Part::new("schedule-next", &self.as_next())?,
-            Part::new("schedule-runs", &self.as_runs())?,
-            Part::new("schedule-settings", &self.as_settings())?,
+            Part::new(&self.as_head())?,
+            Part::new(&self.as_controls())?,
+            Part::new(&self.as_figures())?,
+            Part::new(&self.as_next())?,
+            Part::new(&self.as_runs())?,
+            Part::new(&self.as_settings())?,
         ])
     }
 
@@ -310,7 +307,7 @@ pub fn confirm(
             .collect(),
         hidden: hidden.into_iter().filter(|(_, value)| !value.is_empty()).collect(),
     };
-    ui::render(StatusCode::OK, &page)
+    ui::render(&page)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use disbatch_core::store::{Store, StoreError};
 
 use super::facts::QueueLink;
 use super::output::{Of, without_controls};
-use crate::ui::links::Link;
+use crate::ui::names::Link;
 use crate::ui::parts::{When, cut, limit_span, precise_seconds};
 use crate::ui::{StatusView, in_document, integer, plain};
 

@@ -13,7 +13,7 @@ use super::life::{exit, who_and_why};
 use crate::api::answers::form_of;
 use crate::json::{self, Dates};
 use crate::ui::files::place;
-use crate::ui::links::Link;
+use crate::ui::names::Link;
 use crate::ui::parts::{When, limit_span, waited};
 use crate::ui::schema::Field;
 use crate::ui::tasks::tags_of;

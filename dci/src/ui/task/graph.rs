@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use askama::Template;
 use bson::Document;
-use bson::oid::ObjectId;
 use disbatch_core::accounts::Reach;
 use disbatch_core::gates::{Neighbour, Neighbours};
 use disbatch_core::model::{Status, TaskId};
@@ -13,8 +12,7 @@ use super::attempts::Culprit;
 use crate::access::Sight;
 use crate::error::HttpError;
 use crate::state::State;
-use crate::ui::links::Link;
-use crate::ui::names::{Called, end_of, names};
+use crate::ui::names::{Link, Names, end_of};
 use crate::{gates, ui};
 
 /// How far the picture reaches in both directions.
@@ -33,9 +31,6 @@ const ABOVE: usize = 14;
 
 /// Around all of it.
 const MARGIN: usize = 8;
-
-/// What queues and tasks are called.
-type Names<'a> = (&'a HashMap<ObjectId, String>, &'a Called);
 
 /// So many letters are in a box beside each other: of a name, and of what is below it.
 const NAME: usize = 21;
@@ -85,12 +80,12 @@ impl Graph {
         let graph = state.store.neighbours(id, DEPTH, MOST).await?;
         let queues = state.store.queues_within(reach).await?;
         let tasks = graph.tasks.iter().map(|task| task.id);
-        let called = state.titles(&queues).await?.read(&state.store, tasks).await?;
+        let names = Names::read(state, &queues, tasks).await?;
         let sight = Sight::of(&state.store, reach).await?;
-        Ok(Self::of(&graph, id, &sight, (&names(&queues), &called)))
+        Ok(Self::of(&graph, id, &sight, &names))
     }
 
-    fn of(graph: &Neighbours, here: TaskId, sight: &Sight, names: Names<'_>) -> Self {
+    fn of(graph: &Neighbours, here: TaskId, sight: &Sight, names: &Names) -> Self {
         if graph.tasks.len() < 2 {
             return Self::default();
         }
@@ -137,12 +132,7 @@ fn tasks(count: usize) -> String {
     if count == 1 { "1 task".to_owned() } else { format!("{count} tasks") }
 }
 
-fn node(
-    task: &Neighbour,
-    (x, y): (usize, usize),
-    here: TaskId,
-    (sight, (names, called)): (&Sight, Names<'_>),
-) -> Node {
+fn node(task: &Neighbour, (x, y): (usize, usize), here: TaskId, (sight, names): (&Sight, &Names)) -> Node {
     let class = task.status.map_or("gone", Status::word);
     let word = task.status.map_or("gone", ui::word);
     if !gates::is_seen(task, sight) {
@@ -151,9 +141,9 @@ fn node(
         return Node { x, y, name, below: word.to_owned(), task, class, here: false, title };
     }
     let id = task.id.to_string();
-    let queue = task.queue.and_then(|queue| names.get(&queue.0)).cloned().unwrap_or_default();
+    let queue = task.queue.and_then(|queue| names.queues.get(&queue.0)).cloned().unwrap_or_default();
     let below = if queue.is_empty() { word.to_owned() } else { fitted(&format!("{word}, {queue}"), BELOW) };
-    let title = called.of(&task.id);
+    let title = names.tasks.of(&task.id);
     let name = if title.is_empty() { end_of(&id) } else { fitted(title, NAME) };
     let of_sentence = if title.is_empty() { format!("the task {}", end_of(&id)) } else { title.to_owned() };
     let address = (task.status.is_some() && task.id != here).then(|| format!("/tasks/{id}"));
@@ -235,9 +225,11 @@ fn path(from: (usize, usize), to: (usize, usize)) -> String {
 mod tests {
     use std::collections::HashSet;
 
+    use bson::oid::ObjectId;
     use disbatch_core::model::QueueId;
 
     use super::*;
+    use crate::ui::names::Called;
 
     fn id(number: u8) -> TaskId {
         TaskId(ObjectId::from_bytes([number; 12]))
@@ -255,9 +247,10 @@ mod tests {
             edges: vec![(0, 2, false), (1, 2, true)],
             more: true,
         };
-        let names = HashMap::from([(mine.0, "<mail>".to_owned()), (other.0, "secret".to_owned())]);
-        let called = Called::from([(id(1), "send <b>".to_owned()), (id(2), "secret".to_owned())]);
-        let graph = Graph::of(&graph, id(3), &Sight::Only(HashSet::from([mine])), (&names, &called));
+        let queues = HashMap::from([(mine.0, "<mail>".to_owned()), (other.0, "secret".to_owned())]);
+        let tasks = Called::from([(id(1), "send <b>".to_owned()), (id(2), "secret".to_owned())]);
+        let names = Names { queues, tasks };
+        let graph = Graph::of(&graph, id(3), &Sight::Only(HashSet::from([mine])), &names);
         assert!(graph.nodes[2].x > graph.nodes[0].x && graph.nodes[0].y < graph.nodes[1].y);
         let html = graph.render().unwrap();
         for part in [
@@ -285,10 +278,10 @@ mod tests {
             edges: vec![(0, 1, false)],
             more: false,
         };
-        let names = HashMap::from([(mine.0, "reports of the quarter for all".to_owned())]);
+        let queues = HashMap::from([(mine.0, "reports of the quarter for all".to_owned())]);
         let long = "convert the very long name of a file.png";
-        let called = Called::from([(id(1), long.to_owned()), (id(3), "写".repeat(20))]);
-        let graph = Graph::of(&graph, id(3), &Sight::All, (&names, &called));
+        let tasks = Called::from([(id(1), long.to_owned()), (id(3), "写".repeat(20))]);
+        let graph = Graph::of(&graph, id(3), &Sight::All, &Names { queues, tasks });
         let html = graph.render().unwrap();
         for part in [
             ">convert the very lon…</text>",
@@ -305,7 +298,7 @@ mod tests {
     fn a_task_alone_has_no_picture() {
         let queue = QueueId(ObjectId::from_bytes([7; 12]));
         let alone = Neighbours { tasks: vec![task(1, queue, Some(1), 0)], ..Neighbours::default() };
-        let graph = Graph::of(&alone, id(1), &Sight::All, (&HashMap::new(), &Called::default()));
+        let graph = Graph::of(&alone, id(1), &Sight::All, &Names::default());
         assert_eq!(graph, Graph::default());
         let html = graph.render().unwrap();
         assert!(html.contains("id=\"task-graph\"") && !html.contains("<svg"), "{html}");

@@ -9,9 +9,7 @@ use disbatch_core::model::{SHADOW_OF, Status, TaskId, number};
 
 use super::attempts;
 use super::facts::QueueLink;
-use crate::ui::bulk::encoded;
-use crate::ui::links::Link;
-use crate::ui::names::{Called, end_of};
+use crate::ui::names::{Called, Link, encoded, end_of};
 use crate::ui::parts::{self, When, precise_seconds};
 use crate::ui::{StatusView, asks, in_document, plain};
 

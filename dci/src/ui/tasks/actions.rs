@@ -1,17 +1,15 @@
 //! What can be done to all tasks that a search finds: as `POST /bulk` has it, after a look at how many they are.
 
-use std::collections::HashMap;
-
 use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::DateTime;
-use bson::oid::ObjectId;
 use disbatch_core::bulk::Action;
 use disbatch_core::tags::{ANY_TAGS, TAGS};
 use disbatch_core::task::Created;
 
 use super::search::Search;
 use crate::json::date_text;
+use crate::ui::names::QueueNames;
 use crate::values::CREATED;
 
 /// Forms, one for each action that makes sense.
@@ -37,12 +35,7 @@ type Form = (Action, Vec<(&'static str, String)>);
 impl Actions {
     /// Those for what `search` finds. None, and why, where it asks for something that `POST /bulk` does not know. None for
     /// everything either: that is nothing to be done by mistake.
-    pub fn of(
-        search: &Search,
-        count: Option<&str>,
-        names: &HashMap<ObjectId, String>,
-        now: DateTime,
-    ) -> Self {
+    pub fn of(search: &Search, count: Option<&str>, names: &QueueNames, now: DateTime) -> Self {
         let of_some: Vec<Action> =
             Action::ALL.into_iter().filter(|action| statuses(*action, search).is_some()).collect();
         if let Some(note) = impossible(search) {
@@ -136,7 +129,7 @@ mod tests {
     fn of(fields: Value, options: Value) -> Actions {
         let map = |value: Value| value.as_object().unwrap().clone();
         let search = Search::of(&Params { fields: map(fields), options: map(options) });
-        Actions::of(&search, Some("10,000+"), &HashMap::new(), DateTime::from_millis(1_795_163_067_344))
+        Actions::of(&search, Some("10,000+"), &QueueNames::new(), DateTime::from_millis(1_795_163_067_344))
     }
 
     fn names(actions: &Actions) -> Vec<&str> {

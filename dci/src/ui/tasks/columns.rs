@@ -1,6 +1,5 @@
 //! A table of tasks, whose rows change by themselves: it shows of each what its visitor chooses.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
 use askama::Template;
@@ -14,9 +13,10 @@ use disbatch_core::task::ERROR;
 use serde_json::Value;
 
 use super::search::tags_of;
-use super::statuses::words;
+use super::statuses::given;
+use crate::ui::names::{self, QueueNames};
 use crate::ui::parts::{self, When, cut, precise_seconds};
-use crate::ui::{StatusView, in_document, integer, names, plain, text};
+use crate::ui::{StatusView, in_document, integer, plain};
 
 /// Params and results are shown up to so many characters.
 const EXCERPT: usize = 160;
@@ -131,10 +131,7 @@ impl Column {
 
     /// Those that an option names, in their order; the usual ones of these statuses if it names none.
     pub fn chosen(option: Option<&Value>, statuses: &[String]) -> Vec<Self> {
-        let named: Vec<String> = match option {
-            Some(Value::Array(values)) => values.iter().flat_map(|value| words(&text(Some(value)))).collect(),
-            option => words(&text(option)),
-        };
+        let named = given(option);
         let chosen: Vec<Self> =
             Self::ALL.into_iter().filter(|column| named.contains(&column.name())).collect();
         if chosen.is_empty() { Self::usual(statuses) } else { chosen }
@@ -154,7 +151,8 @@ impl Column {
     }
 
     /// A field of a task. In params, `hit` is marked, which is in lower case.
-    pub fn cell(self, task: &Document, names: &HashMap<ObjectId, String>, hit: &str) -> Cell {
+    pub fn cell(self, task: &Document, names: &QueueNames, hit: &str) -> Cell {
+        let ended = task.get_document("exit").ok();
         match self {
             Self::Queue => queue(task.get("queue"), names),
             Self::Status => Cell::Status(StatusView::of(task)),
@@ -163,15 +161,11 @@ impl Column {
             Self::Changed => Cell::Time(When::of(task.get("mtime"))),
             Self::Due => Cell::Time(When::of(task.get("run_at"))),
             Self::Waited => Cell::Number(parts::waited(task).unwrap_or_default()),
-            Self::Ran => {
-                let seconds = in_document(task, "exit", "duration").and_then(number);
-                Cell::Number(seconds.map(precise_seconds).unwrap_or_default())
-            }
-            Self::Exit => Cell::Number(exit(task)),
+            Self::Ran => Cell::Number(ran(ended)),
+            Self::Exit => Cell::Number(exit(ended)),
             Self::Progress => {
-                let percent = in_document(task, "progress", "percent").and_then(number);
-                let message = plain(in_document(task, "progress", "message"));
-                Cell::Progress(percent.filter(|percent| percent.is_finite()), cut(&message, EXCERPT))
+                let (percent, words) = progress(task);
+                Cell::Progress(percent, words)
             }
             Self::Attempt => Cell::Number(plain(task.get("attempt"))),
             Self::Result => Cell::Code(cut(&plain(task.get("result")), EXCERPT)),
@@ -209,7 +203,7 @@ impl HtmlSafe for Row {}
 
 impl Row {
     /// The row of a task. `names` are those of queues; `hit` is marked in its params, and is in lower case.
-    pub fn of(task: &Document, columns: &[Column], names: &HashMap<ObjectId, String>, hit: &str) -> Self {
+    pub fn of(task: &Document, columns: &[Column], names: &QueueNames, hit: &str) -> Self {
         let cells = columns.iter().map(|column| (*column, column.cell(task, names, hit))).collect();
         let id = task.get_object_id("_id").map(ObjectId::to_hex).unwrap_or_default();
         let status = integer(task, "status");
@@ -242,7 +236,7 @@ pub fn params(task: &Document) -> Option<&Bson> {
     task.get("params").filter(|params| **params != Bson::Null).or_else(|| task.get("parameters"))
 }
 
-fn queue(value: Option<&Bson>, names: &HashMap<ObjectId, String>) -> Cell {
+fn queue(value: Option<&Bson>, names: &QueueNames) -> Cell {
     match value {
         Some(Bson::ObjectId(id)) => {
             let name = names.get(id).cloned().unwrap_or_else(|| format!("{id} (deleted)"));
@@ -252,8 +246,22 @@ fn queue(value: Option<&Bson>, names: &HashMap<ObjectId, String>) -> Cell {
     }
 }
 
-fn exit(task: &Document) -> String {
-    let known = |name: &str| plain(in_document(task, "exit", name));
+/// How far its plugin says it is: percents, if they are known, and words.
+pub fn progress(task: &Document) -> (Option<f64>, String) {
+    let percent = in_document(task, "progress", "percent").and_then(number);
+    let message = plain(in_document(task, "progress", "message"));
+    (percent.filter(|percent| percent.is_finite()), cut(&message, EXCERPT))
+}
+
+/// How long a plugin ran that has ended so.
+pub fn ran(ended: Option<&Document>) -> String {
+    let seconds = ended.and_then(|exit| exit.get("duration")).and_then(number);
+    seconds.map(precise_seconds).unwrap_or_default()
+}
+
+/// Its exit code or signal.
+pub fn exit(ended: Option<&Document>) -> String {
+    let known = |name: &str| plain(ended.and_then(|exit| exit.get(name)));
     match (known("code"), known("signal")) {
         (code, _) if !code.is_empty() => code,
         (_, signal) if !signal.is_empty() => format!("signal {signal}"),
@@ -336,6 +344,8 @@ fn hits(text: &str, hit: &str) -> Vec<Range<usize>> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use bson::DateTime;
     use serde_json::json;
 

@@ -4,9 +4,8 @@
 //! are those of each queue, which the server merges. What remains comes in the order of the server, with `.skip`. No index knows what params
 //! contain: only so many tasks are looked at for that, and whoever wants to know more goes on behind them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
-use bson::oid::ObjectId;
 use bson::{DateTime, Document, doc};
 use disbatch_core::accounts::{Reach, tasks_within};
 use disbatch_core::model::{Queue, QueueId, TaskId};
@@ -25,7 +24,7 @@ use crate::counts;
 use crate::error::HttpError;
 use crate::params::Params;
 use crate::query::{Listing, Refusal};
-use crate::ui::names::{Titles, names};
+use crate::ui::names::{QueueNames, Titles, names};
 use crate::ui::plain;
 use crate::values::TAG_NAMES;
 
@@ -57,8 +56,7 @@ pub struct Plan {
     /// In lower case.
     text: String,
     columns: Vec<Column>,
-    /// The names of queues.
-    names: HashMap<ObjectId, String>,
+    names: QueueNames,
     titles: Titles,
 }
 
@@ -151,10 +149,10 @@ impl Plan {
         let found = store.find_page(page).await.map_err(HttpError::from_search)?;
         let id = |option, id: Option<TaskId>| id.map(|id| (option, id.to_string()));
         Ok(ResultPage {
-            previous: id("before", page.preceding(&found)),
-            next: id("after", page.following(&found)),
+            previous: id("before", found.previous),
+            next: id("after", found.next),
             is_newest: page.position == Position::First && page.order == Order::Newest,
-            rows: self.rows(self.tasks(store, &found.ids).await?).await?,
+            rows: self.rows(self.tasks(store, &found.rows).await?).await?,
             ..ResultPage::default()
         })
     }
@@ -201,7 +199,7 @@ impl Plan {
     pub async fn has_newer(&self, store: &Store, first: Option<TaskId>) -> Result<bool, StoreError> {
         let Some(page) = &self.page else { return Ok(false) };
         let newest = PageQuery { position: Position::First, order: Order::Newest, limit: 1, ..page.clone() };
-        let newest = store.find_page(&newest).await?.ids.first().copied();
+        let newest = store.find_page(&newest).await?.rows.first().copied();
         Ok(newest.is_some_and(|newest| first.is_none_or(|first| newest.0 > first.0)))
     }
 }
@@ -295,16 +293,17 @@ impl Plan {
         loop {
             let some = PageQuery { position, limit: AT_ONCE, ..page.clone() };
             let found = store.find_page(&some).await.map_err(HttpError::from_search)?;
-            let last = found.ids.last().copied();
-            let mut tasks = self.tasks(store, &found.ids).await?;
+            let last = found.rows.last().copied();
+            let more = if position.is_backwards() { found.previous } else { found.next }.is_some();
+            let mut tasks = self.tasks(store, &found.rows).await?;
             while let Some(task) = tasks.try_next().await.map_err(HttpError::from_search)? {
                 look.at(&task);
                 if look.is_over() {
                     let id = task.get_object_id("_id").ok().map(TaskId);
-                    return Ok(id.filter(|_| found.more || id != last));
+                    return Ok(id.filter(|_| more || id != last));
                 }
             }
-            let Some(last) = last.filter(|_| found.more) else { return Ok(None) };
+            let Some(last) = last.filter(|_| more) else { return Ok(None) };
             // It may be that nothing of this page is there any more.
             if look.is_over() {
                 return Ok(Some(last));
@@ -349,6 +348,7 @@ impl Look<'_> {
 #[cfg(test)]
 mod tests {
     use bson::Bson;
+    use bson::oid::ObjectId;
     use futures::stream;
     use serde_json::json;
 

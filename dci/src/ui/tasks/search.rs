@@ -1,7 +1,5 @@
 //! What is looked for: read from an address, and written into others, so that an address is all that there is to keep.
 
-use std::collections::HashMap;
-
 use bson::oid::ObjectId;
 use bson::{DateTime, Document};
 use disbatch_core::tags::{ANY_TAGS, TAGS, stored};
@@ -14,7 +12,7 @@ use crate::error::HttpError;
 use crate::json::date_text;
 use crate::params::Params;
 use crate::query;
-use crate::ui::bulk::encoded;
+use crate::ui::names::{QueueNames, address};
 use crate::ui::{text, zone};
 use crate::values::{CREATED, tag_line, tag_list};
 
@@ -177,7 +175,7 @@ impl Search {
     }
 
     /// Which tasks are found, in words. `names` are those of queues.
-    pub fn scope(&self, names: &HashMap<ObjectId, String>) -> String {
+    pub fn scope(&self, names: &QueueNames) -> String {
         let statuses: Vec<String> = self.statuses.iter().map(|status| word(status)).collect();
         let queue = ObjectId::parse_str(&self.queue).ok().and_then(|id| names.get(&id).cloned());
         let queue = queue.unwrap_or_else(|| {
@@ -209,7 +207,7 @@ impl Search {
     }
 
     /// The restrictions for people, save statuses and words for times, which have a place of their own. `names` are those of queues.
-    pub fn chips(&self, names: &HashMap<ObjectId, String>) -> Vec<Chip> {
+    pub fn chips(&self, names: &QueueNames) -> Vec<Chip> {
         let all = self.pairs();
         let has_place =
             |(_, (name, _)): &(usize, &(String, String))| matches!(name.as_str(), "status" | ".created");
@@ -254,13 +252,6 @@ pub fn tags_of(task: &Document) -> Vec<(String, String)> {
         (tag, address("/tasks", [(TAGS.to_owned(), line)]))
     };
     stored(task.get(TAGS)).into_iter().map(link).collect()
-}
-
-pub fn address(path: &str, pairs: impl IntoIterator<Item = (impl AsRef<str>, impl AsRef<str>)>) -> String {
-    let pairs = pairs.into_iter();
-    let pairs = pairs.map(|(name, value)| format!("{}={}", encoded(name.as_ref()), encoded(value.as_ref())));
-    let query: Vec<String> = pairs.collect();
-    if query.is_empty() { path.to_owned() } else { format!("{path}?{}", query.join("&")) }
 }
 
 /// The words, and what people read.
@@ -392,6 +383,8 @@ pub fn plain_time(given: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use super::*;
 
     const QUEUE: &str = "6b0003bb686c8275d70dc2f1";

@@ -4,7 +4,7 @@ use anyhow::Context;
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use disbatch_core::model::TaskId;
 use disbatch_core::store::Store;
-use disbatch_core::task::{Ahead, RunWrite, Written};
+use disbatch_core::task::{Ahead, Interim, RunWrite, Written};
 use disbatch_tests::{Script, World, eventually};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -49,11 +49,12 @@ async fn what_comes_late_does_not_replace_what_was_saved_since() -> anyhow::Resu
     let saved = async || anyhow::Ok(text(&world.task(task).await?, "storage").to_owned());
     let begin = RunWrite::Start(start(&claims[0], &store, 1));
     assert_eq!(write(&store, begin.clone()).await?, Written::Started);
-    store.save_storage(&run, "second".into(), 2).await?;
-    let late = RunWrite::Storage { run: run.clone(), storage: "first".into(), number: 1 };
+    store.keep_interim(&run, &Interim::Storage { storage: "second".into(), number: 2 }).await?;
+    let first = Interim::Storage { storage: "first".into(), number: 1 };
+    let late = RunWrite::Interim { run: run.clone(), interim: first };
     assert_eq!(write(&store, late.clone()).await?, Written::Done);
     assert_eq!(saved().await?, "second");
-    store.save_storage(&run, "third".into(), 3).await?;
+    store.keep_interim(&run, &Interim::Storage { storage: "third".into(), number: 3 }).await?;
     assert_eq!(saved().await?, "third");
     // The next run counts from 1 again, whoever has queued the task.
     world.set(task, doc! { "status": -1 }).await?;
