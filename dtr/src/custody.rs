@@ -49,6 +49,14 @@ impl Asked {
         Self { boot: Duration::ZERO, ..self }
     }
 
+    /// When a lease that was asked for then is renewed: after a third of it, or up to a sixth of it sooner, at a moment that all
+    /// runners of this host have in common. Renewals of many tasks meet at their DEN so, which writes them in one operation.
+    fn renewed_at(&self, lease: Duration) -> Instant {
+        let third = lease / 3;
+        let beyond = millis(self.boot + third).checked_rem(millis(lease / 6)).unwrap_or_default();
+        self.at + third.saturating_sub(of_millis(beyond))
+    }
+
     /// Until when a plugin may live whose lease was asked for then.
     pub fn plugin_until(&self, lease: Duration) -> Duration {
         self.boot.saturating_add(plugin_share(lease))
@@ -131,7 +139,7 @@ impl<'a> Custody<'a> {
             (ends_at(begun, self.rules.timeout), Reason::Timeout),
             (ends_at(begun, self.begun.until_deadline), Reason::Deadline),
         ];
-        let mut renew_at = begun + self.begun.lease / 3;
+        let mut renew_at = self.begun.asked.renewed_at(self.begun.lease);
         while !self.is_lost() {
             let next = ends.iter().filter_map(|(at, _)| *at).fold(renew_at, Instant::min);
             let is_nudged = tokio::select! {
@@ -157,8 +165,7 @@ impl<'a> Custody<'a> {
 
     /// Renews the lease. Returns when to do so again.
     async fn renew(&self) -> Instant {
-        let asked = Instant::now();
-        let lease = self.begun.lease;
+        let (asked, lease) = (Asked::now(), self.begun.lease);
         let answer = match self.ledger.ask_to_renew(lease).await {
             Some(hold) => Ok(Ok(hold)),
             None => {
@@ -178,12 +185,12 @@ impl<'a> Custody<'a> {
                 } else if wishes.interrupt {
                     self.supervisor.interrupt();
                 }
-                asked + lease / 3
+                asked.renewed_at(lease)
             }
             Ok(Ok(Hold::Lost)) => {
                 self.is_lost.set(true);
                 self.stop(Reason::LeaseLost);
-                asked + lease
+                asked.at + lease
             }
             Ok(Err(error)) => self.failed(Some(&error)),
             Err(_) => self.failed(None),
@@ -230,5 +237,20 @@ mod tests {
         assert_eq!(again.boot, asked.boot);
         assert!(again.at.duration_since(asked.at) < Duration::from_secs(1));
         assert_eq!(again.plugin_until(lease), asked.plugin_until(lease));
+    }
+
+    #[test]
+    fn runners_that_started_at_any_time_renew_together() {
+        let (lease, at) = (Duration::from_secs(30), Instant::now());
+        let renewed = |boot: Duration| {
+            let after = Asked { at, boot }.renewed_at(lease) - at;
+            assert!(after > lease / 6 && after <= lease / 3, "{boot:?}: after {after:?}");
+            boot + after
+        };
+        let seconds = Duration::from_secs_f64;
+        let starts = [100.001, 101.5, 104.999].map(seconds);
+        assert_eq!(starts.map(|start| renewed(start).as_secs()), [110; 3]);
+        assert_eq!([100.0, 110.0].map(seconds).map(renewed), [110.0, 120.0].map(seconds), "and go on so");
+        assert_eq!(Asked { at, boot: seconds(9.0) }.renewed_at(Duration::ZERO), at);
     }
 }

@@ -23,9 +23,9 @@ const NAME: &str = "footprint";
 
 const METHOD: &str = "a node that has run 64 tasks, 8 at once, and then nothing for 10 s: memory from \
     /proc/PID/smaps_rollup, the DEN's CPU time from /proc/PID/stat over 20 s, the server's opcounters over the same \
-    20 s, less what they count in 20 s without the DEN. Then 500 tasks of /bin/sleep, all running: memory \
-    of each kind of process, all of them together, and the connections of the node, which the server lists ($currentOp), \
-    without the benchmark's own";
+    20 s, less what they count in 20 s without the DEN. Then 500 tasks of /bin/sleep, submitted in ten parts a second apart, \
+    all running: memory of each kind of process, all of them together, the connections of the node, which the server lists \
+    ($currentOp), without the benchmark's own, and the server's opcounters over 20 s";
 
 pub const FIGURE: Figure = Figure {
     name: NAME,
@@ -37,6 +37,9 @@ pub const FIGURE: Figure = Figure {
 
 const SETTLE: Duration = Duration::from_secs(10);
 const LOOK_FOR: Duration = Duration::from_secs(20);
+/// Tasks are submitted in so many parts, one after the other, so that not all of their leases are from the same moment.
+const PARTS: u32 = 10;
+const PART_EVERY: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 const DEADLINE: Duration = Duration::from_secs(300);
 
@@ -61,6 +64,8 @@ static RUNNERS_PSS: Series = Series::fixed(NAME, "runners_pss_mib", "all DTRs, P
 static GUARDS: Series = Series::fixed(NAME, "guards_rss_mib", "all guards, RSS, MiB");
 static GUARDS_PSS: Series = Series::fixed(NAME, "guards_pss_mib", "all guards, PSS, MiB");
 static CONNECTIONS: Series = Series::fixed(NAME, "connections", "connections to the database");
+static RUNNING_OPERATIONS: Series =
+    Series::fixed(NAME, "running_operations_per_second", "database operations/s while they run");
 
 async fn measure(turn: Turn<'_>) -> anyhow::Result<Vec<Sample>> {
     let mut samples = Vec::new();
@@ -147,8 +152,12 @@ async fn loaded(turn: Turn<'_>, node: &mut Node, count: u32) -> anyhow::Result<V
 
 async fn run_and_look(turn: Turn<'_>, node: &mut Node, count: u32) -> anyhow::Result<Vec<Sample>> {
     let queue = node.create_queue(SLEEPS, count).await?;
-    let params = (0..count).map(|_| Document::new()).collect();
-    node.store.submit_tasks(queue, params, &TaskOptions::default()).await?;
+    for part in 0..PARTS {
+        let tasks = count / PARTS + u32::from(part < count % PARTS);
+        let params = (0..tasks).map(|_| Document::new()).collect();
+        node.store.submit_tasks(queue, params, &TaskOptions::default()).await?;
+        sleep(PART_EVERY).await;
+    }
     let all = usize::try_from(count)?;
     wait_for(node, "not all tasks run", async |node| {
         let plugins = Family::of(node.pid())?.plugins.len();
@@ -161,6 +170,7 @@ async fn run_and_look(turn: Turn<'_>, node: &mut Node, count: u32) -> anyhow::Re
     ensure!(family.plugins.len() == all, "{} of {count} plugins are left", family.plugins.len());
     let (runners, guards) = (memory(&family.runners), memory(&family.guards));
     Ok(vec![
+        RUNNING_OPERATIONS.sample(operations_per_second(node).await?),
         CONNECTIONS.sample(connections(node).await?),
         TASKS.sample(f64::from(count)),
         DEN.sample(memory(&[node.pid()]).rss),

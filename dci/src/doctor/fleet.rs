@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bson::{Bson, DateTime, Document};
 use disbatch_core::model::{Node, Queue, whole_number};
-use disbatch_core::node::Peer;
+use disbatch_core::node::{HOLDERS, Peer};
 use disbatch_core::plugin::Report;
 
 use super::{Check, Findings, Level};
@@ -69,8 +69,14 @@ impl<'a> Fleet<'a> {
             let subject = name(node);
             match state {
                 NodeState::Dead | NodeState::Gone => {
-                    let text =
-                        "its DEN was not heard of for longer than its lease, and has not said that it ends";
+                    let mut text =
+                        "its DEN was not heard of for longer than its lease, and has not said that it ends"
+                            .to_owned();
+                    if !node.contains_key(HOLDERS) {
+                        text.push_str(
+                            "; it did not hold slots: all nodes count tasks for limits until it is deleted",
+                        );
+                    }
                     let advice =
                         "Start it, or delete the node if it is not to come back: disbatch nodes --help.";
                     check.add(Level::Warning, Some(&subject), text, advice);
@@ -270,6 +276,19 @@ mod tests {
         assert_eq!(found(&plugins), [("warning", "n3")]);
         assert!(plugins[0].1.text.contains("Q: no such program"), "{plugins:?}");
         assert_eq!(found(&schedules(&[("s".to_owned(), at(-90))])), [("error", "s")]);
+    }
+
+    #[test]
+    fn a_dead_node_that_has_others_count_is_told_apart() {
+        let has_others_count = |node: Document| {
+            let findings = Fleet::new(&[node], now()).nodes();
+            findings.iter().any(|(_, finding)| finding.text.contains("all nodes count tasks"))
+        };
+        let held = node("n1", doc! { "seen": at(-900), HOLDERS: { "h": at(-900) } });
+        assert!(!has_others_count(held));
+        assert!(has_others_count(node("n1", doc! { "seen": at(-900) })), "an earlier release");
+        let perl = doc! { "_id": bson::oid::ObjectId::new(), "node": "n1", "timestamp": at(-900) };
+        assert!(has_others_count(perl), "Perl's");
     }
 
     #[test]

@@ -5,13 +5,13 @@
 //! ([`Line`]).
 
 pub mod hosts;
-mod output;
 
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt::Display;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -19,12 +19,11 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
+use tokio::io::AsyncWriteExt;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use zeroize::Zeroizing;
 
 pub use disbatch_values::sections;
-
-pub use output::Output;
 
 /// The exit code where no container has run, as Docker's own client has it.
 pub const CANNOT_RUN: u8 = 125;
@@ -89,6 +88,32 @@ impl Stop {
 pub fn note(what: &dyn Display) {
     // Nobody is left to tell when standard error is closed.
     let _nobody_reads = writeln!(io::stderr(), "disbatch: {what}");
+}
+
+/// A stream of this process, as one of what an adapter runs: without the buffer that the standard library has for it: who looks on sees what is there at once. Where nobody reads it any
+/// more, what is written is lost: what the adapter runs goes on, as it may do more than to write.
+#[derive(Debug)]
+pub struct Output(Option<tokio::fs::File>);
+
+impl Output {
+    pub fn to(stream: impl AsFd) -> io::Result<Self> {
+        let file = tokio::fs::File::from_std(stream.as_fd().try_clone_to_owned()?.into());
+        Ok(Self(Some(file)))
+    }
+
+    pub async fn write(&mut self, bytes: &[u8]) {
+        if let Some(file) = &mut self.0
+            && file.write_all(bytes).await.is_err()
+        {
+            self.0 = None;
+        }
+    }
+
+    pub async fn flush(&mut self) {
+        if let Some(file) = &mut self.0 {
+            let _nobody_reads = file.flush().await;
+        }
+    }
 }
 
 /// An error with its causes, in one line.

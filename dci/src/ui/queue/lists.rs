@@ -71,7 +71,7 @@ impl Lists {
         };
         let (running, failed, next) = futures::try_join!(
             first(&[Status::Claimed, Status::Running], Order::Oldest, RUNNING),
-            first(&[Status::Failed], Order::Newest, FEW),
+            first(&[Status::Failed, Status::Orphaned], Order::Newest, FEW),
             next,
         )?;
         let all: Vec<TaskId> = running.iter().chain(&failed).chain(&next).copied().collect();
