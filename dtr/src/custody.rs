@@ -114,12 +114,14 @@ pub struct Custody<'a> {
     is_lost: Cell<bool>,
     is_over: Cell<bool>,
     is_failing: Cell<bool>,
+    /// Its DEN did not answer last.
+    is_alone: Cell<bool>,
 }
 
 impl<'a> Custody<'a> {
     pub fn new(ledger: &'a Ledger, (begun, rules): (&'a Begun, Rules), supervisor: Supervisor) -> Self {
-        let (is_lost, is_over, is_failing) = Default::default();
-        Self { ledger, begun, rules, supervisor, is_lost, is_over, is_failing }
+        let (is_lost, is_over, is_failing, is_alone) = Default::default();
+        Self { ledger, begun, rules, supervisor, is_lost, is_over, is_failing, is_alone }
     }
 
     /// Whether somebody has taken the task away.
@@ -157,17 +159,24 @@ impl<'a> Custody<'a> {
                 }
             }
             if is_nudged || renew_at <= now {
-                renew_at = Box::pin(self.renew()).await;
+                renew_at = Box::pin(self.renew(is_nudged)).await;
             }
         }
         std::future::pending().await
     }
 
-    /// Renews the lease. Returns when to do so again.
-    async fn renew(&self) -> Instant {
+    /// Renews the lease, at once if it `is_nudged`. Returns when to do so again.
+    async fn renew(&self, is_nudged: bool) -> Instant {
         let (asked, lease) = (Asked::now(), self.begun.lease);
         let answer = match self.ledger.ask_to_renew(lease).await {
-            Some(hold) => Ok(Ok(hold)),
+            Some(hold) => {
+                self.is_alone.set(false);
+                Ok(Ok(hold))
+            }
+            // All runners of a DEN miss it at the same moment: each connects to the database at one of its own.
+            None if !self.is_alone.replace(true) && !is_nudged && asked.at.elapsed() < lease / 30 => {
+                return asked.at + apart(lease);
+            }
             None => {
                 // The DEN may have taken so long to say nothing that the plugin has little time left.
                 self.bridge();
@@ -185,7 +194,7 @@ impl<'a> Custody<'a> {
                 } else if wishes.interrupt {
                     self.supervisor.interrupt();
                 }
-                asked.renewed_at(lease)
+                if self.is_alone.get() { asked.at + lease / 3 } else { asked.renewed_at(lease) }
             }
             Ok(Ok(Hold::Lost)) => {
                 self.is_lost.set(true);
@@ -219,6 +228,11 @@ impl<'a> Custody<'a> {
         tracing::warn!(reason = reason.as_str(), "the plugin has to end");
         self.supervisor.end(End { reason, grace: self.rules.grace });
     }
+}
+
+/// A part of a twelfth of a lease, another one in each of 64 runners.
+fn apart(lease: Duration) -> Duration {
+    lease / (12 * 64) * (std::process::id() % 64)
 }
 
 fn ends_at(begun: Instant, after: Option<Duration>) -> Option<Instant> {

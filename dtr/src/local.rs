@@ -361,7 +361,12 @@ mod tests {
     async fn how_it_ends_is_told_as_a_task_would_have_it() {
         let (out, _, _, ended) = Box::pin(rehearse("echo x; exit 3", json!({}), None)).await;
         assert_eq!((out.as_str(), ended.status), ("x\n", 2));
-        let endless = rehearse("exec sleep 1000", json!({}), Some(Duration::from_millis(200)));
+    }
+
+    /// By itself: the guard of a rehearsal removes the folders of its process when it ends.
+    #[tokio::test]
+    async fn what_takes_too_long_is_told_as_a_task_would_have_it() {
+        let endless = rehearse("exec sleep 1000", json!({}), Some(Duration::from_secs(2)));
         let (_, _, _, ended) = Box::pin(endless).await;
         assert_eq!((ended.status, ended.note.as_deref()), (-3, Some("it took longer than its timeout")));
         assert_eq!(ended.exit.unwrap()["reason"], json!("timeout"));

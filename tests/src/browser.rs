@@ -22,7 +22,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use bson::Binary;
 use serde_json::{Value, json};
-use tokio::time::{Instant, interval};
+use tokio::time::{Instant, sleep};
 
 use crate::PATIENCE;
 use process::Process;
@@ -197,9 +197,8 @@ impl Browser {
         mut look: impl AsyncFnMut() -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
         let deadline = Instant::now() + PATIENCE;
-        let mut looks = interval(LOOK);
         loop {
-            looks.tick().await;
+            let began = Instant::now();
             let error = match look().await {
                 Ok(value) => return Ok(value),
                 Err(error) => error,
@@ -210,6 +209,8 @@ impl Browser {
             if Instant::now() > deadline {
                 bail!("waited {} s in vain: {what}: {error:#}\n{}", PATIENCE.as_secs(), self.sight().await);
             }
+            // Of a large page each takes long, and the page is to come to its own work meanwhile.
+            sleep(began.elapsed().max(LOOK)).await;
         }
     }
 

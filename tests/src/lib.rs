@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use tokio::time::{Instant, interval};
+use tokio::time::{Instant, sleep};
 
 /// How long a test waits for something that should happen within moments, on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -35,17 +35,21 @@ where
     F: FnMut() -> Fut,
     Fut: Future<Output = anyhow::Result<Option<T>>>,
 {
-    let deadline = Instant::now() + PATIENCE;
-    let mut looks = interval(Duration::from_millis(20));
+    let began = Instant::now();
     loop {
-        looks.tick().await;
         if let Some(value) = condition().await? {
             return Ok(value);
         }
-        if Instant::now() > deadline {
+        if began.elapsed() > PATIENCE {
             bail!("waited {} s in vain: {what}", PATIENCE.as_secs());
         }
+        sleep(until_next_look(began)).await;
     }
+}
+
+/// A part of what has been waited for: what takes long is not to keep the machine busy with looks.
+fn until_next_look(began: Instant) -> Duration {
+    (began.elapsed() / 16).clamp(Duration::from_millis(20), Duration::from_millis(150))
 }
 
 /// Watches that `condition` holds for `duration`, for things that must not happen.
@@ -55,12 +59,11 @@ where
     Fut: Future<Output = anyhow::Result<bool>>,
 {
     let end = Instant::now() + duration;
-    let mut looks = interval(Duration::from_millis(50));
     while Instant::now() < end {
-        looks.tick().await;
         if !condition().await? {
             bail!("does not hold: {what}");
         }
+        sleep(Duration::from_millis(50)).await;
     }
     Ok(())
 }

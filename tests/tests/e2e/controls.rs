@@ -297,8 +297,9 @@ async fn a_paused_queue_runs_nothing_and_a_closed_one_takes_nothing() -> anyhow:
     let (world, dci) = served().await?;
     let queue = world.queue(DEMO, doc! { "threads": 2 }).await?;
     let path = format!("/queues/{queue}");
-    let _den = world.den_at_work("n1").await?;
+    // Before there is a DEN: one may act for a second under what it knew.
     dci.posted(&path, &json!({ "paused": true, "reason": "moving house" })).await?;
+    let _den = world.den_at_work("n1").await?;
     let task = submit(&dci, queue, json!({})).await?;
     let waits = || async { Ok(world.status(task).await? == -2) };
     always("a paused queue waits", Duration::from_secs(2), waits).await?;
