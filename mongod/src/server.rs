@@ -206,7 +206,8 @@ fn arguments(options: &Options, port: u16) -> Vec<OsString> {
     add("--logpath", log_file(&options.data).as_os_str());
     add("--bind_ip", OsStr::new("127.0.0.1"));
     add("--port", OsStr::new(&port.to_string()));
-    add("--wiredTigerCacheSizeGB", OsStr::new("0.25"));
+    // One of tests has the writes of thousands of databases at once: the largest documents did not always find room in less.
+    add("--wiredTigerCacheSizeGB", OsStr::new(if options.ephemeral { "1" } else { "0.25" }));
     // Without this, 300 MB of journal are laid out before the first write.
     // Files of collections that nobody uses are closed soon: many databases have more of them than a process may have open.
     let files = "file_manager=(close_idle_time=20,close_scan_interval=5,close_handle_minimum=500)";

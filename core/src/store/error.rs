@@ -71,6 +71,12 @@ impl WriteFailure {
         matches!(self.code, 91 | 112 | 189 | 10_058 | 10_107 | 11_600 | 11_602 | 13_435 | 13_436)
     }
 
+    /// Whether the server's cache is full of what has still to be written to disk: it has undone the write, and asks for it again later.
+    pub fn is_out_of_cache(&self) -> bool {
+        // TemporarilyUnavailable, TransactionTooLargeForCache
+        matches!(self.code, 365 | 388)
+    }
+
     /// Whether a document would exceed the server's 16 MiB.
     pub fn is_too_large(&self) -> bool {
         matches!(self.code, 10_334 | 17_419 | 17_420 | 17_280)
@@ -90,13 +96,14 @@ impl StoreError {
         Self::of_write(&failure).unwrap_or_else(|| Self::Unconfirmed { reason: what.to_owned() })
     }
 
-    /// Whether trying again later may help: the server was away or busy electing a primary.
+    /// Whether trying again later may help: the server was away, busy electing a primary, or its cache was full.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Unconfirmed { .. } => true,
             Self::Database(error) => {
                 error.contains_label(mongodb::error::RETRYABLE_WRITE_ERROR)
                     || error.contains_label(mongodb::error::RETRYABLE_ERROR)
+                    || self.write_failure().is_some_and(|failure| failure.is_out_of_cache())
             }
             Self::Refused { .. }
             | Self::Document { .. }
@@ -307,7 +314,7 @@ pub enum Blame {
 
 /// Codes of the server's own troubles (`error_codes.yml` of MongoDB). Those that say that it is no primary are in
 /// [`WriteFailure::is_refusal`].
-const OF_DATABASE: [i32; 44] = [
+const OF_DATABASE: [i32; 43] = [
     6,      // HostUnreachable
     7,      // HostNotFound
     13,     // Unauthorized
@@ -344,7 +351,6 @@ const OF_DATABASE: [i32; 44] = [
     262,    // ExceededTimeLimit
     290,    // TransactionExceededLifetimeLimitSeconds
     317,    // ConnectionPoolExpired
-    365,    // TemporarilyUnavailable
     391,    // ReauthenticationRequired
     462,    // IngressRequestRateLimitExceeded
     8_000,  // AtlasError
@@ -448,6 +454,15 @@ mod tests {
         assert_eq!(away.blame(), Blame::Database);
         let io = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
         assert_eq!(StoreError::from(Error::from(io)).blame(), Blame::Database);
+    }
+
+    #[test]
+    fn a_full_cache_is_waited_for() {
+        for error in [command(365), write(365), command(388), write(388)] {
+            assert!(error.is_transient(), "{error}");
+            assert_eq!(error.blame(), Blame::Database);
+        }
+        assert!(!write(11_000).is_transient());
     }
 
     #[test]
