@@ -175,7 +175,7 @@ impl<'a> Custody<'a> {
             }
             // All runners of a DEN miss it at the same moment: each connects to the database at one of its own.
             None if !self.is_alone.replace(true) && !is_nudged && asked.at.elapsed() < lease / 30 => {
-                return asked.at + apart(lease);
+                return asked.at + apart(lease, std::process::id());
             }
             None => {
                 // The DEN may have taken so long to say nothing that the plugin has little time left.
@@ -231,8 +231,8 @@ impl<'a> Custody<'a> {
 }
 
 /// A part of a twelfth of a lease, another one in each of 64 runners.
-fn apart(lease: Duration) -> Duration {
-    lease / (12 * 64) * (std::process::id() % 64)
+fn apart(lease: Duration, process: u32) -> Duration {
+    lease / (12 * 64) * (process % 64)
 }
 
 fn ends_at(begun: Instant, after: Option<Duration>) -> Option<Instant> {
@@ -266,5 +266,14 @@ mod tests {
         assert_eq!(starts.map(|start| renewed(start).as_secs()), [110; 3]);
         assert_eq!([100.0, 110.0].map(seconds).map(renewed), [110.0, 120.0].map(seconds), "and go on so");
         assert_eq!(Asked { at, boot: seconds(9.0) }.renewed_at(Duration::ZERO), at);
+    }
+
+    #[test]
+    fn runners_that_lose_their_den_at_once_renew_apart() {
+        let lease = Duration::from_secs(30);
+        let mut pauses: Vec<Duration> = (1_000..1_064).map(|process| apart(lease, process)).collect();
+        pauses.sort_unstable();
+        assert!(pauses.windows(2).all(|next| next[1] - next[0] > Duration::from_millis(39)), "{pauses:?}");
+        assert!(pauses[63] < lease / 12, "none comes much later for it");
     }
 }

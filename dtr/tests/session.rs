@@ -28,6 +28,13 @@ const DEADLINE: Duration = Duration::from_secs(30);
 
 const LEASE: Duration = Duration::from_secs(30);
 
+#[test]
+fn it_is_linked_for_one_address() {
+    let program = fs::read(env!("CARGO_BIN_EXE_dtr")).unwrap();
+    // `e_type` of its ELF header: EXEC, not DYN.
+    assert_eq!((&program[..4], &program[16..18]), (&b"\x7fELF"[..], &[2_u8, 0][..]));
+}
+
 /// The DEN's side of a warm runner. Nobody answers for the database.
 struct Den {
     folder: TempDir,

@@ -79,6 +79,10 @@
 //! `tests/linked.rs` and `tests/linked_must_fail.rs` do the same for [`link`] and [`mark`], `tests/limits.rs` for [`limits`],
 //! `tests/slot_holds.rs` for [`holds`], `tests/keys.rs` for [`keys`], and `tests/commits.rs` for [`commits`].
 
+/// All that the checker does is to make and drop states.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 pub mod commits;
 mod den;
 pub mod holds;
