@@ -216,7 +216,9 @@ impl From<StoreError> for HttpError {
     fn from(error: StoreError) -> Self {
         if error.is_transient() {
             tracing::warn!(%error, "a request failed");
-            return Self::unavailable("the database cannot be reached");
+            let is_full = error.write_failure().as_ref().is_some_and(WriteFailure::is_out_of_cache);
+            let why = if is_full { "the database's cache is full" } else { "the database cannot be reached" };
+            return Self::unavailable(why);
         }
         if let StoreError::Refused { .. } = error {
             tracing::error!(%error, "a request failed");
@@ -322,5 +324,21 @@ mod tests {
             (response.status().as_u16(), response.headers().get(RETRY_AFTER).unwrap().as_bytes()),
             (429, &b"2"[..])
         );
+    }
+
+    #[test]
+    fn a_full_cache_is_told_from_a_database_that_is_away() {
+        let told = |error: mongodb::error::Error| {
+            let error = HttpError::from(StoreError::from(error));
+            (error.status(), error.to_string())
+        };
+        let full = bson::doc! { "code": 388, "errmsg": "transaction is too large" };
+        let full = mongodb::error::ErrorKind::Write(mongodb::error::WriteFailure::WriteError(
+            bson::deserialize_from_document(full).unwrap(),
+        ));
+        let unavailable = StatusCode::SERVICE_UNAVAILABLE;
+        assert_eq!(told(full.into()), (unavailable, "the database's cache is full".to_owned()));
+        let away = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        assert_eq!(told(away.into()), (unavailable, "the database cannot be reached".to_owned()));
     }
 }
