@@ -198,6 +198,9 @@ fn choose_port(options: &Options) -> anyhow::Result<u16> {
     }
 }
 
+/// How much of what is stored the server keeps in memory.
+pub(crate) const CACHE_GB: &str = "--wiredTigerCacheSizeGB";
+
 /// The command line: what a private server on a small machine needs, and the durability of any other.
 fn arguments(options: &Options, port: u16) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = Vec::new();
@@ -206,8 +209,9 @@ fn arguments(options: &Options, port: u16) -> Vec<OsString> {
     add("--logpath", log_file(&options.data).as_os_str());
     add("--bind_ip", OsStr::new("127.0.0.1"));
     add("--port", OsStr::new(&port.to_string()));
-    // One of tests has the writes of thousands of databases at once: the largest documents did not always find room in less.
-    add("--wiredTigerCacheSizeGB", OsStr::new(if options.ephemeral { "1" } else { "0.25" }));
+    if !options.arguments.iter().any(|argument| argument == CACHE_GB) {
+        add(CACHE_GB, OsStr::new("0.25"));
+    }
     // Without this, 300 MB of journal are laid out before the first write.
     // Files of collections that nobody uses are closed soon: many databases have more of them than a process may have open.
     let files = "file_manager=(close_idle_time=20,close_scan_interval=5,close_handle_minimum=500)";
@@ -411,7 +415,10 @@ mod tests {
         assert!(
             line.starts_with("--dbpath /data/db --logpath /data/mongod.log --bind_ip 127.0.0.1 --port 4711")
         );
-        assert!(!line.contains("--replSet"));
+        assert!(!line.contains("--replSet") && line.contains("--wiredTigerCacheSizeGB 0.25"));
+        let larger = Options { arguments: vec![CACHE_GB.into(), "1".into()], ..options(Path::new("/data")) };
+        let line = joined(&larger);
+        assert!(line.ends_with("--wiredTigerCacheSizeGB 1") && !line.contains("0.25"), "{line}");
         let line = joined(&Options { replica_set: true, ..standalone });
         assert!(line.contains("--replSet disbatch --oplogSize 128"), "{line}");
     }

@@ -12,7 +12,7 @@ use mongodb::Database;
 use tokio::sync::OnceCell;
 
 use crate::locate;
-use crate::server::{Options, Server};
+use crate::server::{CACHE_GB, Options, Server};
 
 /// The URI of a standalone server that the tests are to use.
 pub const STANDALONE: &str = "DISBATCH_TEST_STANDALONE";
@@ -50,7 +50,8 @@ async fn shared(variable: &str, cell: &OnceCell<Server>, replica_set: bool) -> a
 
 /// Starts a server whose data is removed when it ends.
 pub async fn start_ephemeral(replica_set: bool) -> anyhow::Result<Server> {
-    start_ephemeral_with(replica_set, Vec::new()).await
+    // It has the writes of thousands of databases at once: the largest documents did not always find room in less.
+    start_ephemeral_with(replica_set, vec![CACHE_GB.into(), "1".into()]).await
 }
 
 /// Starts a server with further arguments, whose data is removed when it ends.
