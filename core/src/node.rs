@@ -415,10 +415,20 @@ fn alive() -> Document {
     doc! { "seen": { "$type": "date" }, "$expr": { "$gte": [until_silent(), "$$NOW"] } }
 }
 
+/// Nodes whose DEN was heard of within half of its lease.
+pub(crate) fn heard_in_half_a_lease() -> Document {
+    with(alive(), doc! { "$expr": { "$gte": [until_part_of_lease(2), "$$NOW"] } })
+}
+
 /// Of an odd entry it is the time itself, so that no entry is in the way of the others.
 fn until_silent() -> Document {
+    until_part_of_lease(1)
+}
+
+fn until_part_of_lease(divisor: i32) -> Document {
     let lease = doc! { "$convert": { "input": "$lease_ms", "to": "int", "onError": 0, "onNull": 0 } };
-    doc! { "$cond": [{ "$eq": [{ "$type": "$seen" }, "date"] }, { "$add": ["$seen", lease] }, "$$NOW"] }
+    let until = doc! { "$add": ["$seen", { "$divide": [lease, divisor] }] };
+    doc! { "$cond": [{ "$eq": [{ "$type": "$seen" }, "date"] }, until, "$$NOW"] }
 }
 
 fn silent_nodes() -> Document {

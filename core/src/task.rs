@@ -9,6 +9,7 @@ mod batch;
 mod claim;
 mod claim_updates;
 pub(crate) mod commit;
+pub(crate) mod cover;
 mod delete;
 mod external;
 mod finish;

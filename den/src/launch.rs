@@ -27,6 +27,7 @@ use tokio::process::Command;
 use tokio::sync::mpsc;
 
 use crate::claims::OfSchedule;
+use crate::cover::Cover;
 use crate::handover::Handover;
 use crate::holdings::Holdings;
 use crate::runner::{self, Event, Exit, ProcessId, Runner, Services, Work};
@@ -123,6 +124,10 @@ impl Launcher {
         self.services.store.metrics().runner_deaths.of(cause).inc();
     }
 
+    pub fn cover(&self) -> &Cover {
+        &self.services.cover
+    }
+
     pub fn tracer(&self) -> Option<&Tracer> {
         self.services.tracer.as_ref()
     }
@@ -137,8 +142,9 @@ impl Launcher {
     ) -> io::Result<(Self, mpsc::UnboundedReceiver<Event>)> {
         let (events, inbox) = mpsc::unbounded_channel();
         let handover = Handover::new(events.clone(), Holdings::default());
+        let scribe = Scribe::start(store.clone());
         let services =
-            Services { store: store.clone(), scribe: Scribe::start(store.clone()), handover, events, tracer };
+            Services { store: store.clone(), scribe, cover: Cover::default(), handover, events, tracer };
         let launcher = Self {
             program: runner_of(config)?,
             arguments: arguments(config, node),

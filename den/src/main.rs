@@ -3,6 +3,7 @@
 mod capacity;
 mod chores;
 mod claims;
+mod cover;
 mod handover;
 mod holdings;
 mod launch;

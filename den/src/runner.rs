@@ -29,6 +29,7 @@ use tokio::net::unix::OwnedReadHalf;
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
+use crate::cover::Cover;
 use crate::handover::Handover;
 use crate::launch::TaskContext;
 use crate::runners::{Held, Hold};
@@ -135,6 +136,7 @@ pub struct Services {
     /// For what is not written together with others.
     pub store: Store,
     pub scribe: Scribe,
+    pub cover: Cover,
     pub handover: Handover,
     /// Where the node learns of it.
     pub events: mpsc::UnboundedSender<Event>,

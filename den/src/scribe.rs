@@ -151,9 +151,12 @@ impl Desk {
         self.lately -= self.lately.div_ceil(FORGOTTEN_IN);
         let (mut batch, mut later) = (Vec::new(), VecDeque::new());
         let mut held: HashSet<TaskId> = HashSet::new();
+        let mut covers = None;
         for job in self.waiting.drain(..) {
             let task = job.write.task();
-            if batch.len() >= most || self.busy.contains(&task) || held.contains(&task) {
+            let is_free = batch.len() < most && !self.busy.contains(&task) && !held.contains(&task);
+            // Covers go by themselves: mostly they change nothing, of which the server's total would say that something was lost.
+            if !is_free || *covers.get_or_insert(job.write.is_cover()) != job.write.is_cover() {
                 held.insert(task);
                 later.push_back(job);
             } else {
@@ -210,7 +213,7 @@ fn kind(write: &RunWrite) -> Write {
     match write {
         RunWrite::Start(_) | RunWrite::Take(_) => Write::Start,
         RunWrite::Finish { .. } => Write::End,
-        RunWrite::Renew { .. } => Write::Renew,
+        RunWrite::Renew { .. } | RunWrite::Cover { .. } => Write::Renew,
         RunWrite::Interim { .. } => Write::Output,
     }
 }
@@ -234,13 +237,11 @@ fn measure(
             metrics.write_backlog.of(kind(write)).dec();
         }
         match (write, outcome) {
-            (RunWrite::Renew { .. }, Ok(Written::Renewed(Renewed::Held { .. }))) => {
-                metrics.lease_renewals.of(Renewal::Held).inc();
-            }
-            (RunWrite::Renew { .. }, Ok(_)) => metrics.lease_renewals.of(Renewal::Lost).inc(),
-            (RunWrite::Renew { .. }, Err(_)) => metrics.lease_renewals.of(Renewal::Failed).inc(),
             (RunWrite::Take(_), Ok(Written::NotClaimed | Written::SlotTaken)) => metrics.claim_lost.inc(),
-            _ => {} // Tasks are counted where they are written.
+            _ if kind(write) != Write::Renew => {} // Tasks are counted where they are written.
+            (_, Ok(Written::Renewed(Renewed::Held { .. }))) => metrics.lease_renewals.of(Renewal::Held).inc(),
+            (_, Ok(_)) => metrics.lease_renewals.of(Renewal::Lost).inc(),
+            (_, Err(_)) => metrics.lease_renewals.of(Renewal::Failed).inc(),
         }
     }
 }
@@ -295,6 +296,14 @@ mod tests {
         };
         let write = RunWrite::Renew { run, lease: Duration::from_secs(task.into()) };
         Job { write, then: None, tell: Box::new(|_, _| {}) }
+    }
+
+    fn cover(task: u8) -> Job {
+        let mut job = renewal(task);
+        if let RunWrite::Renew { run, lease } = job.write {
+            job.write = RunWrite::Cover { run, lease };
+        }
+        job
     }
 
     fn tasks(batch: &[Job]) -> Vec<u8> {
@@ -352,5 +361,17 @@ mod tests {
         desk.done(first.iter().map(|job| job.write.task()).collect());
         assert_eq!(tasks(&desk.next(0).unwrap()), [1]);
         assert!(desk.waiting.is_empty());
+    }
+
+    #[test]
+    fn covers_go_by_themselves_and_in_order() {
+        let mut desk = Desk::default();
+        desk.waiting.extend([cover(1), renewal(2), cover(2), renewal(1), cover(3)]);
+        let first = desk.next(0).unwrap();
+        assert_eq!(tasks(&first), [1, 3]);
+        desk.done(vec![first[0].write.task(), first[1].write.task()]);
+        assert_eq!(tasks(&desk.next(0).unwrap()), [2, 1]);
+        desk.done([renewal(2), renewal(1)].iter().map(|job| job.write.task()).collect());
+        assert_eq!(tasks(&desk.next(0).unwrap()), [2]);
     }
 }

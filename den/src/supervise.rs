@@ -64,6 +64,8 @@ pub struct Supervision {
     continuity: Continuity,
     /// When it was last looked for what other programs and dead runners have left.
     inspected: Option<Instant>,
+    /// When it was last looked for silent nodes whose runs need a lease.
+    looked_at_silent: Option<Instant>,
     /// Names that no node has, in which something is claimed or running without a lease, and since when that is seen.
     unknown: HashMap<String, Instant>,
     /// When they were asked for last.
@@ -118,6 +120,22 @@ impl Supervision {
 }
 
 impl Node {
+    /// Runs for which nobody answers any more get a lease: those of this node whose runners are silent, and those of silent nodes.
+    pub(crate) async fn uncover(&mut self, occupied: bool, for_all: bool) -> Result<(), StoreError> {
+        let (lease, now, mut runs) = (self.config.lease(), Instant::now(), 0);
+        if occupied {
+            let answered = self.runners.launcher.cover().within(lease * 2 / 3, now);
+            runs += self.store.uncover_own(&self.name, &answered, lease).await?;
+        }
+        if for_all && is_due(&mut self.supervision.looked_at_silent, lease / 3, now) {
+            runs += self.store.uncover_silent(&self.name, lease).await?;
+        }
+        if runs > 0 {
+            tracing::info!(runs, "their nodes or runners are silent: they get a lease, which runs out");
+        }
+        Ok(())
+    }
+
     /// Claims and runs that nobody can have get a lease. A name counts as gone when no node has had it for as long as that.
     pub(crate) async fn lease_unowned(&mut self) -> Result<(), StoreError> {
         let now = Instant::now();

@@ -56,6 +56,7 @@ impl Node {
         again |= self.wake_chores(&outlook, hints);
         again |= self.judge(&outlook).await?;
         if self.supervision.is_inspection_due() {
+            self.uncover(outlook.occupied, for_all).await?;
             self.lease_unowned().await?;
             self.remove_left_folders().await?;
             self.inspect_unleased().await?;

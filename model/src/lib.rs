@@ -58,7 +58,7 @@
 //! nothing is left of a runner.
 //!
 //! And all of it is about DENs that count after each claim. [`limits`] is about when they need not. [`holds`] is about slots that
-//! documents of their own give to DENs, in place of an index over running tasks.
+//! documents of their own give to DENs, in place of an index over running tasks. [`cover`] is about runs that have no lease.
 //!
 //! [`keys`] is about something else: which of several tasks has a key that only one live task may have. And [`commits`] is about tasks that
 //! their plugins end in transactions of their own.
@@ -77,13 +77,14 @@
 //! [`protocol::Rules`] are the rules, each of which can be left out. `tests/holds.rs` goes through all states with all
 //! rules; `tests/must_fail.rs` leaves out one rule at a time and expects the checker to find what goes wrong.
 //! `tests/linked.rs` and `tests/linked_must_fail.rs` do the same for [`link`] and [`mark`], `tests/limits.rs` for [`limits`],
-//! `tests/slot_holds.rs` for [`holds`], `tests/keys.rs` for [`keys`], and `tests/commits.rs` for [`commits`].
+//! `tests/slot_holds.rs` for [`holds`], `tests/cover.rs` for [`cover`], `tests/keys.rs` for [`keys`], and `tests/commits.rs` for [`commits`].
 
 /// All that the checker does is to make and drop states.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 pub mod commits;
+pub mod cover;
 mod den;
 pub mod holds;
 pub mod keys;

@@ -6,6 +6,7 @@ use super::facts::name;
 use super::{Facts, Gate, counted, moment, span_until};
 use crate::model::{Node, Status, date_time, number, whole_number};
 use crate::store::millis;
+use crate::task::cover::is_covered;
 use crate::task::{EXTERNAL, INTERRUPT, is_detached};
 
 pub(super) fn claimed(facts: &Facts) -> Vec<Gate> {
@@ -68,6 +69,10 @@ fn lease(facts: &Facts) -> Gate {
             "Its runner renews no lease, as one of another program: whether it still lives is not known.";
         return Gate::new("lease", true, text);
     };
+    if is_covered(until) {
+        let text = "Its DEN answers for it as long as it hears its runner; then it gets a lease.";
+        return Gate::new("lease", true, text);
+    }
     if until < facts.now {
         let text = format!(
             "The lease of its runner ran out at {} ({} ago): it has died or cannot reach the database.",

@@ -182,6 +182,12 @@ impl StoreError {
             || matches!(self, Self::Database(error) if waited(error))
     }
 
+    /// Whether it was asked of a server that stands alone what only members of replica sets can tell.
+    pub(crate) fn is_no_replica_set(&self) -> bool {
+        // NotAReplicaSet
+        self.write_failure().is_some_and(|failure| failure.code == 123)
+    }
+
     /// Whether this kind of server never has change streams.
     pub fn has_no_change_streams(&self) -> bool {
         // "The $changeStream stage is only supported on replica sets"

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use bson::{Document, doc};
 use futures::future::join;
+use mongodb::options::ReadConcern;
 
 use super::run::{INTERRUPT, Wishes};
 use super::statements::Statement;
 use super::{Finish, Finished, Interim, Renewed, Run, Start, Take};
 use crate::model::{Status, Task, TaskId};
+use crate::slots::STARTS_TAKE;
 use crate::store::collections::TASKS;
 use crate::store::error::typed;
 use crate::store::{Store, StoreError, collect};
@@ -25,6 +27,8 @@ pub enum RunWrite {
     Take(Take),
     /// Prolong a lease, see [`Store::renew_lease`].
     Renew { run: Run, lease: Duration },
+    /// The same without a write, if the run is [covered](super::cover) by its DEN already.
+    Cover { run: Run, lease: Duration },
     /// End a task, see [`Store::finish_task`].
     Finish { run: Run, finish: Finish },
     /// Keep something of a run in its task, see [`Store::keep_interim`].
@@ -51,8 +55,16 @@ impl RunWrite {
         match self {
             Self::Start(start) => start.task,
             Self::Take(take) => take.task,
-            Self::Renew { run, .. } | Self::Finish { run, .. } | Self::Interim { run, .. } => run.task,
+            Self::Renew { run, .. }
+            | Self::Cover { run, .. }
+            | Self::Finish { run, .. }
+            | Self::Interim { run, .. } => run.task,
         }
+    }
+
+    /// Whether it is [`RunWrite::Cover`].
+    pub const fn is_cover(&self) -> bool {
+        matches!(self, Self::Cover { .. })
     }
 
     fn statement(&self, store: &Store) -> Statement {
@@ -60,6 +72,7 @@ impl RunWrite {
             Self::Start(start) => start.statement(),
             Self::Take(take) => take.statement(),
             Self::Renew { run, lease } => run.renewal(*lease),
+            Self::Cover { run, lease } => run.cover(*lease),
             Self::Finish { run, finish } => finish.statement(run, store.now()),
             Self::Interim { run, interim } => interim.statement(run, store.now()),
         }
@@ -69,7 +82,7 @@ impl RunWrite {
     fn matched(&self, wishes: Wishes) -> Written {
         match self {
             Self::Start(_) | Self::Take(_) => Written::Started,
-            Self::Renew { .. } => Written::Renewed(Renewed::Held(wishes)),
+            Self::Renew { .. } | Self::Cover { .. } => Written::Renewed(Renewed::Held(wishes)),
             Self::Finish { .. } => Written::Finished(Finished::Stored),
             Self::Interim { .. } => Written::Done,
         }
@@ -107,7 +120,8 @@ impl Store {
         )
         .await;
         let report = report?;
-        if report.complete {
+        let has_covers = writes.iter().any(RunWrite::is_cover);
+        if report.complete && !has_covers {
             let wishes = self.wishes_among(writes).await?;
             writes.iter().for_each(|write| self.note_write(write));
             let written =
@@ -115,7 +129,12 @@ impl Store {
             return Ok(writes.iter().map(written).collect());
         }
         let mut failures: HashMap<usize, StoreError> = report.failures.into_iter().collect();
-        let tasks = self.read_back(writes).await?;
+        let concern = has_covers.then(ReadConcern::linearizable);
+        let tasks = match self.read_back(writes, concern).await {
+            // It stands alone, so that there is no other primary.
+            Err(error) if error.is_no_replica_set() => self.read_back(writes, None).await?,
+            tasks => tasks?,
+        };
         let mut written = Vec::with_capacity(writes.len());
         for (number, write) in writes.iter().enumerate() {
             written.push(match failures.remove(&number) {
@@ -144,7 +163,7 @@ impl Store {
             RunWrite::Finish { run, finish } => {
                 Ok(Written::Finished(self.finish_unfit(run, finish, error).await?))
             }
-            RunWrite::Renew { run, .. } => {
+            RunWrite::Renew { run, .. } | RunWrite::Cover { run, .. } => {
                 self.end_unfit(run.task, &run.like(), Status::Terminated, error).await?;
                 Ok(Written::Renewed(Renewed::Lost))
             }
@@ -170,7 +189,7 @@ impl Store {
                 }
             }
             RunWrite::Finish { run, finish } => self.note_finish(run, finish),
-            RunWrite::Renew { .. } | RunWrite::Interim { .. } => {}
+            RunWrite::Renew { .. } | RunWrite::Cover { .. } | RunWrite::Interim { .. } => {}
         }
     }
 
@@ -197,10 +216,20 @@ impl Store {
     }
 
     /// The tasks as they are now, without what may be large and tells nothing.
-    async fn read_back(&self, writes: &[RunWrite]) -> Result<HashMap<TaskId, Task>, StoreError> {
+    async fn read_back(
+        &self,
+        writes: &[RunWrite],
+        concern: Option<ReadConcern>,
+    ) -> Result<HashMap<TaskId, Task>, StoreError> {
         let ids: Vec<_> = writes.iter().map(|write| write.task().0).collect();
         let without = doc! { "params": 0, "parameters": 0, "history": 0, "result": 0 };
-        let found = collect(self.tasks().find(doc! { "_id": { "$in": ids } }).projection(without)).await?;
+        let tasks = self.tasks();
+        let mut found = tasks.find(doc! { "_id": { "$in": ids } }).projection(without);
+        if let Some(concern) = concern {
+            // A server that is no primary any more waits for ever.
+            found = found.read_concern(concern).max_time(STARTS_TAKE);
+        }
+        let found = collect(found).await?;
         let tasks = found.into_iter().filter_map(|document| typed::<Task>(TASKS.name, document).ok());
         Ok(tasks.map(|task| (task.id, task)).collect())
     }
@@ -217,6 +246,9 @@ impl Store {
                 Written::Started
             }
             RunWrite::Start(_) | RunWrite::Take(_) => Written::NotClaimed,
+            RunWrite::Cover { run, lease } => {
+                Written::Renewed(self.recognise_cover(run, *lease, task).await?)
+            }
             RunWrite::Renew { run, .. } => Written::Renewed(match task {
                 Some(task) if run.has(task) => Renewed::Held(Wishes::of(&task.rest, run)),
                 _ => Renewed::Lost,

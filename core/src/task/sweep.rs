@@ -126,7 +126,7 @@ impl Store {
     }
 
     /// The ids of some of the tasks that `filter` finds, whatever they are.
-    async fn some_ids(&self, filter: Document) -> Result<Vec<Bson>, StoreError> {
+    pub(super) async fn some_ids(&self, filter: Document) -> Result<Vec<Bson>, StoreError> {
         let filter = self.without_left_alone(filter);
         let found = collect(self.tasks().find(filter).projection(doc! { "_id": 1 }).limit(AT_ONCE)).await?;
         Ok(found.into_iter().filter_map(|mut task| task.remove("_id")).collect())

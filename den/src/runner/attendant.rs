@@ -13,7 +13,7 @@ use std::time::Duration;
 use disbatch_core::link::{self, Answer, Ask, Assignment, Go, ToDen, ToRunner};
 use disbatch_core::model::Status;
 use disbatch_core::store::{StoreError, millis};
-use disbatch_core::task::{Claim, Claimant, RunWrite, Slot, Start, Take, Waiting, Written};
+use disbatch_core::task::{Claim, Claimant, Run, RunWrite, Slot, Start, Take, Waiting, Written};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::net::unix::OwnedWriteHalf;
@@ -311,6 +311,7 @@ impl Attendant {
             traced.ended.get_or_insert_with(|| self.services.store.now());
         }
         let write = match ask {
+            Ask::Renew if !lane.is_external => return self.cover((id, of), run, lease),
             Ask::Renew => RunWrite::Renew { run, lease },
             Ask::Finish(finish) => {
                 tracing::debug!(task = %run.task, status = %finish.status, "its runner has sent the result");
@@ -329,6 +330,18 @@ impl Attendant {
             },
         };
         self.write(write, move |attendant, outcome| attendant.answer(id, of, written(outcome, lease)));
+    }
+
+    /// Answers for a run, which needs no lease of its own then.
+    fn cover(&mut self, (id, of): (i64, i64), run: Run, lease: Duration) {
+        let (cover, task, asked) = (self.services.cover.clone(), run.task, Instant::now().into_std());
+        self.write(RunWrite::Cover { run, lease }, move |attendant, outcome| {
+            let answer = written(outcome, lease);
+            if matches!(answer, Answer::Held { .. }) {
+                cover.answered(task, asked);
+            }
+            attendant.answer(id, of, answer);
+        });
     }
 
     /// The task that may have the slot of that one, once that has ended.

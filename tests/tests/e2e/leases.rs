@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use serde_json::json;
 
 /// Says that it works, and goes on until it is killed.
-const ENDLESS: Script<'_> =
+pub const ENDLESS: Script<'_> =
     Script { name: "Endless", text: "#!/bin/sh\necho started\nwhile :; do sleep 0.1; done\n" };
 
 const LEASE: Duration = Duration::from_secs(60);
@@ -179,7 +179,7 @@ async fn a_limit_without_a_lease_is_kept_soon_after_a_den_has_started() -> anyho
 }
 
 /// A task that runs under `den`, its first output written, and the process of its runner.
-async fn running(world: &World, queue: QueueId) -> anyhow::Result<(TaskId, Pid)> {
+pub async fn running(world: &World, queue: QueueId) -> anyhow::Result<(TaskId, Pid)> {
     let ids = world.submit(queue, vec![doc! {}]).await?;
     eventually("output while it runs", || async {
         let (stdout, _) = world.live(ids[0], 1).await?;
@@ -191,7 +191,7 @@ async fn running(world: &World, queue: QueueId) -> anyhow::Result<(TaskId, Pid)>
 }
 
 /// Processes that carry the task's id in their environment: its plugin and what that started.
-fn plugins_of(task: TaskId) -> usize {
+pub fn plugins_of(task: TaskId) -> usize {
     let variable = format!("DISBATCH_TASK_ID={task}");
     let carries = |entry: &std::fs::DirEntry| {
         let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
@@ -200,7 +200,7 @@ fn plugins_of(task: TaskId) -> usize {
     std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok).filter(carries).count()
 }
 
-async fn world_with_short_lease() -> anyhow::Result<(World, QueueId, Den)> {
+pub async fn world_with_short_lease() -> anyhow::Result<(World, QueueId, Den)> {
     let world = World::new().await?;
     world.configure(json!({ "lease": 3 }))?;
     let queue = world.script_queue(ENDLESS, 1).await?;

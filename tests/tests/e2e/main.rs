@@ -24,6 +24,7 @@ mod containers;
 mod controls;
 mod counters;
 mod counts;
+mod cover;
 mod descriptors;
 mod detour;
 mod dev;
