@@ -415,9 +415,10 @@ fn alive() -> Document {
     doc! { "seen": { "$type": "date" }, "$expr": { "$gte": [until_silent(), "$$NOW"] } }
 }
 
-/// Nodes whose DEN was heard of within half of its lease.
-pub(crate) fn heard_in_half_a_lease() -> Document {
-    with(alive(), doc! { "$expr": { "$gte": [until_part_of_lease(2), "$$NOW"] } })
+/// A condition: the DEN of the node was heard of within half of its lease.
+pub(crate) fn is_heard_in_half_a_lease() -> Document {
+    let is_time = doc! { "$eq": [{ "$type": "$seen" }, "date"] };
+    doc! { "$and": [is_time, { "$gte": [until_part_of_lease(2), "$$NOW"] }] }
 }
 
 /// Of an odd entry it is the time itself, so that no entry is in the way of the others.

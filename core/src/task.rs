@@ -38,6 +38,7 @@ pub use batch::{RunWrite, Written};
 pub use claim::{Batch, Claim, Claimant, Unclaimed};
 pub use claim_updates::Slot;
 pub use commit::{Commit, name_of as commit_name, note_of as commit_note};
+pub use cover::SilentOwners;
 pub use external::{Detached, EXTERNAL, is_detached};
 pub use finish::{COMMAND_FIELDS, Finish, Finished};
 pub use handover::{MOST_READ_AHEAD, Queued, StartedAhead, Take};

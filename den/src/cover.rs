@@ -1,4 +1,4 @@
-//! For which runs this DEN answers, so that they need no lease: those whose runners have asked it lately. See [`disbatch_core::task`].
+//! For which runs this DEN answers, so that they need no lease: those whose runners have asked it lately. See `core/src/task/cover.rs`.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

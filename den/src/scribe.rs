@@ -151,12 +151,13 @@ impl Desk {
         self.lately -= self.lately.div_ceil(FORGOTTEN_IN);
         let (mut batch, mut later) = (Vec::new(), VecDeque::new());
         let mut held: HashSet<TaskId> = HashSet::new();
-        let mut covers = None;
+        let mut renewals = None;
         for job in self.waiting.drain(..) {
             let task = job.write.task();
             let is_free = batch.len() < most && !self.busy.contains(&task) && !held.contains(&task);
-            // Covers go by themselves: mostly they change nothing, of which the server's total would say that something was lost.
-            if !is_free || *covers.get_or_insert(job.write.is_cover()) != job.write.is_cover() {
+            // Renewals go by themselves: all tasks of their operation are read, and at a server that asks a majority for it.
+            let is_renewal = job.write.is_renewal();
+            if !is_free || *renewals.get_or_insert(is_renewal) != is_renewal {
                 held.insert(task);
                 later.push_back(job);
             } else {
@@ -213,7 +214,7 @@ fn kind(write: &RunWrite) -> Write {
     match write {
         RunWrite::Start(_) | RunWrite::Take(_) => Write::Start,
         RunWrite::Finish { .. } => Write::End,
-        RunWrite::Renew { .. } | RunWrite::Cover { .. } => Write::Renew,
+        RunWrite::Renew { .. } => Write::Renew,
         RunWrite::Interim { .. } => Write::Output,
     }
 }
@@ -282,7 +283,7 @@ async fn write(
 mod tests {
     use bson::oid::ObjectId;
     use disbatch_core::model::{NodeName, QueueId};
-    use disbatch_core::task::Run;
+    use disbatch_core::task::{Interim, Run};
 
     use super::*;
 
@@ -298,10 +299,10 @@ mod tests {
         Job { write, then: None, tell: Box::new(|_, _| {}) }
     }
 
-    fn cover(task: u8) -> Job {
+    fn progress(task: u8) -> Job {
         let mut job = renewal(task);
-        if let RunWrite::Renew { run, lease } = job.write {
-            job.write = RunWrite::Cover { run, lease };
+        if let RunWrite::Renew { run, .. } = job.write {
+            job.write = RunWrite::Interim { run, interim: Interim::Progress(bson::Document::new()) };
         }
         job
     }
@@ -364,14 +365,13 @@ mod tests {
     }
 
     #[test]
-    fn covers_go_by_themselves_and_in_order() {
+    fn renewals_go_by_themselves_and_in_order() {
         let mut desk = Desk::default();
-        desk.waiting.extend([cover(1), renewal(2), cover(2), renewal(1), cover(3)]);
-        let first = desk.next(0).unwrap();
-        assert_eq!(tasks(&first), [1, 3]);
-        desk.done(vec![first[0].write.task(), first[1].write.task()]);
+        desk.waiting.extend([renewal(1), progress(2), renewal(2), progress(1), renewal(3)]);
+        assert_eq!(tasks(&desk.next(0).unwrap()), [1, 3]);
+        desk.busy.clear();
         assert_eq!(tasks(&desk.next(0).unwrap()), [2, 1]);
-        desk.done([renewal(2), renewal(1)].iter().map(|job| job.write.task()).collect());
+        desk.busy.clear();
         assert_eq!(tasks(&desk.next(0).unwrap()), [2]);
     }
 }

@@ -64,9 +64,7 @@ pub struct Supervision {
     continuity: Continuity,
     /// When it was last looked for what other programs and dead runners have left.
     inspected: Option<Instant>,
-    /// When it was last looked for silent nodes whose runs need a lease.
-    looked_at_silent: Option<Instant>,
-    /// Names that no node has, in which something is claimed or running without a lease, and since when that is seen.
+    /// Names that no node has, in which something is claimed or running, and since when that is seen.
     unknown: HashMap<String, Instant>,
     /// When they were asked for last.
     asked_for_owners: Option<Instant>,
@@ -98,14 +96,15 @@ impl Supervision {
         is_due(&mut self.inspected, interval, Instant::now())
     }
 
-    /// Whether to ask for names that no node has. It is asked only to do that.
+    /// Whether to ask for names in which tasks run and of whom nothing is heard. It is asked only to do that.
     fn wants_owners(&mut self, now: Instant) -> bool {
-        self.may_judge() && is_due(&mut self.asked_for_owners, self.lease, now)
+        is_due(&mut self.asked_for_owners, self.lease / 3, now)
     }
 
     /// These are the names that no node has.
     fn found_unknown(&mut self, names: HashSet<String>, now: Instant) {
-        self.unknown.retain(|name, _| names.contains(name));
+        // After an outage the programs of Perl Disbatch must have had the time to write theirs again.
+        self.unknown.retain(|name, _| names.contains(name) && self.continuity.lasts(self.lease));
         for name in names {
             self.unknown.entry(name).or_insert(now);
         }
@@ -120,31 +119,33 @@ impl Supervision {
 }
 
 impl Node {
-    /// Runs for which nobody answers any more get a lease: those of this node whose runners are silent, and those of silent nodes.
-    pub(crate) async fn uncover(&mut self, occupied: bool, for_all: bool) -> Result<(), StoreError> {
-        let (lease, now, mut runs) = (self.config.lease(), Instant::now(), 0);
-        if occupied {
-            let answered = self.runners.launcher.cover().within(lease * 2 / 3, now);
-            runs += self.store.uncover_own(&self.name, &answered, lease).await?;
-        }
-        if for_all && is_due(&mut self.supervision.looked_at_silent, lease / 3, now) {
-            runs += self.store.uncover_silent(&self.name, lease).await?;
-        }
+    /// Runs of this node for which nobody answers any more, as their runners are silent, get a lease.
+    pub(crate) async fn uncover_own(&self) -> Result<(), StoreError> {
+        let lease = self.config.lease();
+        let answered = self.runners.launcher.cover().within(lease * 2 / 3, Instant::now());
+        let runs = self.store.uncover_own(&self.name, &answered, lease).await?;
         if runs > 0 {
-            tracing::info!(runs, "their nodes or runners are silent: they get a lease, which runs out");
+            tracing::warn!(runs, "their runners are silent: they get a lease, which runs out");
         }
         Ok(())
     }
 
-    /// Claims and runs that nobody can have get a lease. A name counts as gone when no node has had it for as long as that.
+    /// Claims and runs of silent nodes, and those that nobody can have, get a lease. A name counts as gone when no node has had it for as long as one.
     pub(crate) async fn lease_unowned(&mut self) -> Result<(), StoreError> {
-        let now = Instant::now();
-        if self.supervision.wants_owners(now) {
-            let unknown = self.store.unknown_owners().await?;
-            self.supervision.found_unknown(unknown, now);
+        let (lease, now) = (self.config.lease(), Instant::now());
+        if !self.supervision.wants_owners(now) {
+            return Ok(());
         }
+        let owners = self.store.silent_owners().await?;
+        if !owners.silent.is_empty() {
+            let runs = self.store.uncover_silent(&owners.silent, lease).await?;
+            if runs > 0 {
+                tracing::warn!(runs, nodes = ?owners.silent, "their nodes are silent: they get a lease, which runs out");
+            }
+        }
+        self.supervision.found_unknown(owners.unknown, now);
         let gone = self.supervision.gone(now);
-        let tasks = self.store.lease_unowned(self.config.lease(), &gone).await?;
+        let tasks = self.store.lease_unowned(lease, &gone).await?;
         if tasks > 0 {
             tracing::warn!(
                 tasks,

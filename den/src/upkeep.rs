@@ -56,8 +56,12 @@ impl Node {
         again |= self.wake_chores(&outlook, hints);
         again |= self.judge(&outlook).await?;
         if self.supervision.is_inspection_due() {
-            self.uncover(outlook.occupied, for_all).await?;
-            self.lease_unowned().await?;
+            if outlook.occupied {
+                self.uncover_own().await?;
+            }
+            if for_all {
+                self.lease_unowned().await?;
+            }
             self.remove_left_folders().await?;
             self.inspect_unleased().await?;
             if self.supervision.may_judge() {

@@ -50,7 +50,7 @@ impl Asked {
     }
 
     /// When a lease that was asked for then is renewed: after a third of it, or up to a sixth of it sooner, at a moment that all
-    /// runners of this host have in common. Renewals of many tasks meet at their DEN so, which writes them in one operation.
+    /// runners of this host have in common. Renewals of many tasks meet at their DEN so, which reads these together.
     fn renewed_at(&self, lease: Duration) -> Instant {
         let third = lease / 3;
         let beyond = millis(self.boot + third).checked_rem(millis(lease / 6)).unwrap_or_default();

@@ -70,7 +70,7 @@ fn lease(facts: &Facts) -> Gate {
         return Gate::new("lease", true, text);
     };
     if is_covered(until) {
-        let text = "Its DEN answers for it as long as it hears its runner; then it gets a lease.";
+        let text = "Its DEN answers for it, as long as it hears its runner: it has no lease that ends.";
         return Gate::new("lease", true, text);
     }
     if until < facts.now {

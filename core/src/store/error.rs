@@ -182,6 +182,11 @@ impl StoreError {
             || matches!(self, Self::Database(error) if waited(error))
     }
 
+    /// Whether the server refuses for now, see [`WriteFailure::is_refusal`].
+    pub(crate) fn is_refusal(&self) -> bool {
+        self.write_failure().is_some_and(|failure| failure.is_refusal())
+    }
+
     /// Whether it was asked of a server that stands alone what only members of replica sets can tell.
     pub(crate) fn is_no_replica_set(&self) -> bool {
         // NotAReplicaSet

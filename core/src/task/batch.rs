@@ -6,16 +6,19 @@ use std::time::Duration;
 
 use bson::{Document, doc};
 use futures::future::join;
-use mongodb::options::ReadConcern;
+use mongodb::options::{ReadConcern, ReadPreference};
 
-use super::run::{INTERRUPT, Wishes};
+use super::external::DETACHED;
+use super::run::INTERRUPT;
 use super::statements::Statement;
 use super::{Finish, Finished, Interim, Renewed, Run, Start, Take};
 use crate::model::{Status, Task, TaskId};
-use crate::slots::STARTS_TAKE;
 use crate::store::collections::TASKS;
 use crate::store::error::typed;
 use crate::store::{Store, StoreError, collect};
+
+/// For so long the server may ask a majority whether it is the primary.
+const CONFIRMED_WITHIN: Duration = Duration::from_secs(4);
 
 /// A write that concerns one task.
 #[derive(Debug, Clone)]
@@ -25,10 +28,8 @@ pub enum RunWrite {
     Start(Start),
     /// Start a queued task in the slot of another one, see [`Take`].
     Take(Take),
-    /// Prolong a lease, see [`Store::renew_lease`].
+    /// Answer for the run as its DEN, in place of a lease: see [`super::cover`].
     Renew { run: Run, lease: Duration },
-    /// The same without a write, if the run is [covered](super::cover) by its DEN already.
-    Cover { run: Run, lease: Duration },
     /// End a task, see [`Store::finish_task`].
     Finish { run: Run, finish: Finish },
     /// Keep something of a run in its task, see [`Store::keep_interim`].
@@ -55,36 +56,32 @@ impl RunWrite {
         match self {
             Self::Start(start) => start.task,
             Self::Take(take) => take.task,
-            Self::Renew { run, .. }
-            | Self::Cover { run, .. }
-            | Self::Finish { run, .. }
-            | Self::Interim { run, .. } => run.task,
+            Self::Renew { run, .. } | Self::Finish { run, .. } | Self::Interim { run, .. } => run.task,
         }
     }
 
-    /// Whether it is [`RunWrite::Cover`].
-    pub const fn is_cover(&self) -> bool {
-        matches!(self, Self::Cover { .. })
+    /// Whether it is [`RunWrite::Renew`].
+    pub const fn is_renewal(&self) -> bool {
+        matches!(self, Self::Renew { .. })
     }
 
     fn statement(&self, store: &Store) -> Statement {
         match self {
             Self::Start(start) => start.statement(),
             Self::Take(take) => take.statement(),
-            Self::Renew { run, lease } => run.renewal(*lease),
-            Self::Cover { run, lease } => run.cover(*lease),
+            Self::Renew { run, lease } => run.cover(*lease),
             Self::Finish { run, finish } => finish.statement(run, store.now()),
             Self::Interim { run, interim } => interim.statement(run, store.now()),
         }
     }
 
-    /// What it is if its statement has found its task. `wishes`: what others want of the run.
-    fn matched(&self, wishes: Wishes) -> Written {
+    /// What it is if its statement has found its task. `None`: the task is to be read.
+    const fn matched(&self) -> Option<Written> {
         match self {
-            Self::Start(_) | Self::Take(_) => Written::Started,
-            Self::Renew { .. } | Self::Cover { .. } => Written::Renewed(Renewed::Held(wishes)),
-            Self::Finish { .. } => Written::Finished(Finished::Stored),
-            Self::Interim { .. } => Written::Done,
+            Self::Start(_) | Self::Take(_) => Some(Written::Started),
+            Self::Renew { .. } => None,
+            Self::Finish { .. } => Some(Written::Finished(Finished::Stored)),
+            Self::Interim { .. } => Some(Written::Done),
         }
     }
 }
@@ -120,21 +117,14 @@ impl Store {
         )
         .await;
         let report = report?;
-        let has_covers = writes.iter().any(RunWrite::is_cover);
-        if report.complete && !has_covers {
-            let wishes = self.wishes_among(writes).await?;
+        if report.complete
+            && let Some(written) = writes.iter().map(RunWrite::matched).collect::<Option<Vec<_>>>()
+        {
             writes.iter().for_each(|write| self.note_write(write));
-            let written =
-                |write: &RunWrite| Ok(write.matched(wishes.get(&write.task()).copied().unwrap_or_default()));
-            return Ok(writes.iter().map(written).collect());
+            return Ok(written.into_iter().map(Ok).collect());
         }
         let mut failures: HashMap<usize, StoreError> = report.failures.into_iter().collect();
-        let concern = has_covers.then(ReadConcern::linearizable);
-        let tasks = match self.read_back(writes, concern).await {
-            // It stands alone, so that there is no other primary.
-            Err(error) if error.is_no_replica_set() => self.read_back(writes, None).await?,
-            tasks => tasks?,
-        };
+        let tasks = self.read_back(writes).await?;
         let mut written = Vec::with_capacity(writes.len());
         for (number, write) in writes.iter().enumerate() {
             written.push(match failures.remove(&number) {
@@ -163,7 +153,7 @@ impl Store {
             RunWrite::Finish { run, finish } => {
                 Ok(Written::Finished(self.finish_unfit(run, finish, error).await?))
             }
-            RunWrite::Renew { run, .. } | RunWrite::Cover { run, .. } => {
+            RunWrite::Renew { run, .. } => {
                 self.end_unfit(run.task, &run.like(), Status::Terminated, error).await?;
                 Ok(Written::Renewed(Renewed::Lost))
             }
@@ -189,49 +179,53 @@ impl Store {
                 }
             }
             RunWrite::Finish { run, finish } => self.note_finish(run, finish),
-            RunWrite::Renew { .. } | RunWrite::Cover { .. } | RunWrite::Interim { .. } => {}
+            RunWrite::Renew { .. } | RunWrite::Interim { .. } => {}
         }
     }
 
-    /// What is wanted of those runs among them that are renewed, if anything is.
-    async fn wishes_among(&self, writes: &[RunWrite]) -> Result<HashMap<TaskId, Wishes>, StoreError> {
-        let renewed = |write: &RunWrite| match write {
-            RunWrite::Renew { run, .. } => Some((run.task, run.clone())),
-            _ => None,
+    /// The tasks as they are now, without what may be large and tells nothing. What a DEN is to answer for is read as only a primary can: it
+    /// has a majority confirm that it is one.
+    async fn read_back(&self, writes: &[RunWrite]) -> Result<HashMap<TaskId, Task>, StoreError> {
+        let find = |concern: Option<ReadConcern>| self.find_back(writes, concern);
+        let found = match writes.iter().any(RunWrite::is_renewal) {
+            false => find(None).await?,
+            true => match find(Some(ReadConcern::linearizable())).await {
+                // It stands alone, so that there is no other primary.
+                Err(error) if error.is_no_replica_set() => find(None).await?,
+                Err(error) if error.is_out_of_time() || error.is_refusal() => {
+                    return Err(StoreError::Unconfirmed { reason: error.to_string() });
+                }
+                found => found?,
+            },
         };
-        let renewed: HashMap<_, _> = writes.iter().filter_map(renewed).collect();
-        if renewed.is_empty() {
-            return Ok(HashMap::new());
-        }
-        let ids: Vec<_> = renewed.keys().map(|task| task.0).collect();
-        let wanted = doc! { "_id": { "$in": ids }, "$or": [
-            { "cancel": { "$type": "object" } }, { INTERRUPT: { "$exists": true } },
-        ] };
-        let found = collect(self.tasks().find(wanted).projection(doc! { "cancel": 1, INTERRUPT: 1 })).await?;
-        let wishes = |task: Document| {
-            let run = renewed.get(&TaskId(task.get_object_id("_id").ok()?))?;
-            Some((run.task, Wishes::of(&task, run)))
-        };
-        Ok(found.into_iter().filter_map(wishes).collect())
+        let tasks = found.into_iter().filter_map(|document| typed::<Task>(TASKS.name, document).ok());
+        Ok(tasks.map(|task| (task.id, task)).collect())
     }
 
-    /// The tasks as they are now, without what may be large and tells nothing.
-    async fn read_back(
+    async fn find_back(
         &self,
         writes: &[RunWrite],
         concern: Option<ReadConcern>,
-    ) -> Result<HashMap<TaskId, Task>, StoreError> {
+    ) -> Result<Vec<Document>, StoreError> {
         let ids: Vec<_> = writes.iter().map(|write| write.task().0).collect();
-        let without = doc! { "params": 0, "parameters": 0, "history": 0, "result": 0 };
+        let fields = if writes.iter().all(RunWrite::is_renewal) {
+            doc! {
+                "queue": 1, "status": 1, "node": 1, "attempt": 1, "instance": 1, DETACHED: 1, "lease_until": 1,
+                "cancel": 1, INTERRUPT: 1,
+            }
+        } else {
+            doc! { "params": 0, "parameters": 0, "history": 0, "result": 0 }
+        };
+        // All in one answer: each asks a majority.
+        let at_once = u32::try_from(ids.len()).unwrap_or(u32::MAX);
         let tasks = self.tasks();
-        let mut found = tasks.find(doc! { "_id": { "$in": ids } }).projection(without);
+        let mut found = tasks.find(doc! { "_id": { "$in": ids } }).projection(fields).batch_size(at_once);
         if let Some(concern) = concern {
             // A server that is no primary any more waits for ever.
-            found = found.read_concern(concern).max_time(STARTS_TAKE);
+            found = found.read_concern(concern).max_time(CONFIRMED_WITHIN);
+            found = found.selection_criteria(ReadPreference::Primary.into());
         }
-        let found = collect(found).await?;
-        let tasks = found.into_iter().filter_map(|document| typed::<Task>(TASKS.name, document).ok());
-        Ok(tasks.map(|task| (task.id, task)).collect())
+        collect(found).await
     }
 
     /// What became of a write, by the state in which its task is now.
@@ -246,13 +240,9 @@ impl Store {
                 Written::Started
             }
             RunWrite::Start(_) | RunWrite::Take(_) => Written::NotClaimed,
-            RunWrite::Cover { run, lease } => {
+            RunWrite::Renew { run, lease } => {
                 Written::Renewed(self.recognise_cover(run, *lease, task).await?)
             }
-            RunWrite::Renew { run, .. } => Written::Renewed(match task {
-                Some(task) if run.has(task) => Renewed::Held(Wishes::of(&task.rest, run)),
-                _ => Renewed::Lost,
-            }),
             RunWrite::Finish { run, finish } if task.is_some_and(|task| finish.is_held_by(task, run)) => {
                 // By this update, or by an earlier one that had no answer and so was not counted.
                 self.note_write(write);

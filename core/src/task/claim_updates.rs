@@ -248,7 +248,10 @@ impl Try {
             .compute("attempt", doc! { "$add": [count_in("attempt"), 1] })
             .compute("lease_until", lease);
         let like = with(claimable(queue.id), within(claimant.fence));
-        Statement { starts: claimant.fence.is_some(), ..Statement::of(self.task, like, transition) }
+        Statement {
+            within: claimant.fence.map(|_| STARTS_TAKE),
+            ..Statement::of(self.task, like, transition)
+        }
     }
 }
 

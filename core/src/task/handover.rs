@@ -21,6 +21,7 @@ use super::statements::Statement;
 use super::transition::{Transition, server_time_in};
 use super::{Ahead, RunWrite, Waiting, Written};
 use crate::model::{NodeName, PLUGIN_VERSION, Queue, QueueId, Status, Task, TaskId, Version, whole_number};
+use crate::slots::STARTS_TAKE;
 use crate::store::{Store, StoreError, integer, with};
 
 /// So many bytes of documents are read ahead of a queue at once, and one document more.
@@ -277,7 +278,7 @@ impl Take {
             .set("attempt", FIRST)
             .set_some(PLUGIN_VERSION, self.version.as_ref().map(Version::as_str))
             .compute("lease_until", server_time_in(self.lease));
-        Statement { follows: true, starts: true, ..Statement::of(self.task.0, like, transition) }
+        Statement { follows: true, within: Some(STARTS_TAKE), ..Statement::of(self.task.0, like, transition) }
     }
 
     /// Whether it is this start that the task runs by.

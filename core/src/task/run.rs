@@ -104,12 +104,6 @@ impl Run {
             && !is_detached(task)
     }
 
-    /// A longer lease, if this run still has the task.
-    pub(super) fn renewal(&self, lease: Duration) -> Statement {
-        let transition = Transition::within().compute("lease_until", server_time_in(lease));
-        Statement::of(self.task.0, self.like(), transition)
-    }
-
     /// A transition within this run that only takes place if none of the same kind with this number or a higher one has:
     /// `number_in` keeps it. What was asked of a DEN may come after what the runner has written by itself since.
     fn saving(&self, number_in: &str, number: i64, transition: Transition) -> Statement {
@@ -233,10 +227,10 @@ impl Store {
     /// Prolongs a run's lease, by the server's clock, and tells what is wanted of it.
     #[operation(task = %run.task)]
     pub async fn renew_lease(&self, run: &Run, lease: Duration) -> Result<Renewed, StoreError> {
-        let (filter, update) = run.renewal(lease).alone();
+        let longer = Transition::within().compute("lease_until", server_time_in(lease));
         let renewed = self
             .tasks()
-            .find_one_and_update(filter, update)
+            .find_one_and_update(run.filter(), longer.pipeline())
             .projection(doc! { "cancel": 1, INTERRUPT: 1 })
             .return_document(ReturnDocument::After)
             .await?;

@@ -14,6 +14,7 @@
 //! with ever fewer tasks, until it is known which one it is about; that one ends, or is set aside ([`super::aside`]).
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::raw::{RawArrayBuf, RawDocumentBuf, cstr};
@@ -22,7 +23,6 @@ use mongodb::options::{UpdateModifications, WriteConcern};
 
 use super::transition::Transition;
 use crate::model::{Status, TaskId, whole_number};
-use crate::slots::STARTS_TAKE;
 use crate::store::{Store, StoreError, WriteFailure, collect_ids, count_of, millis, with};
 
 /// So many tasks share a statement at most: each of them looks for its values among all.
@@ -46,13 +46,13 @@ pub(super) struct Statement {
     pub transition: Transition,
     /// It takes a slot that one before it frees: it is made only if none before it has failed.
     pub follows: bool,
-    /// It is a start: the server is to make it soon, or not at all.
-    pub starts: bool,
+    /// The server is to make it within so long, or not at all.
+    pub within: Option<Duration>,
 }
 
 impl Statement {
     pub(super) const fn of(task: ObjectId, like: Document, transition: Transition) -> Self {
-        Self { task, like, transition, follows: false, starts: false }
+        Self { task, like, transition, follows: false, within: None }
     }
 
     /// The filter and the update, for an operation of its own.
@@ -62,7 +62,7 @@ impl Statement {
 
     fn is_like(&self, other: &Self) -> bool {
         self.follows == other.follows
-            && self.starts == other.starts
+            && self.within == other.within
             && self.like == other.like
             && self.transition.is_like(&other.transition)
     }
@@ -300,7 +300,7 @@ struct Sent {
 struct Encoded {
     statement: RawDocumentBuf,
     follows: bool,
-    starts: bool,
+    within: Option<Duration>,
     /// The numbers of what it is for.
     numbers: Vec<usize>,
 }
@@ -322,8 +322,8 @@ impl Encoded {
             (doc! { "q": filter, "u": update, "multi": true, "hint": { "_id": 1 } }, MOST_ALIKE_BYTES)
         };
         let statement = RawDocumentBuf::try_from(&statement).map_err(unencodable)?;
-        let (follows, starts, numbers) = (first.follows, first.starts, group.to_vec());
-        Ok((statement.as_bytes().len() <= most).then_some(Self { statement, follows, starts, numbers }))
+        let (follows, within, numbers) = (first.follows, first.within, group.to_vec());
+        Ok((statement.as_bytes().len() <= most).then_some(Self { statement, follows, within, numbers }))
     }
 }
 
@@ -360,8 +360,8 @@ struct Command {
     bytes: usize,
     /// It ends at the first statement that fails: one of them is to follow others only if these were made.
     is_ordered: bool,
-    /// The server ends it after a while: tasks are started by it.
-    is_bounded: bool,
+    /// The server ends it after so long.
+    within: Option<Duration>,
 }
 
 impl Command {
@@ -375,7 +375,7 @@ impl Command {
         self.statements.push(encoded.statement);
         self.numbers.push(encoded.numbers);
         self.is_ordered |= encoded.follows;
-        self.is_bounded |= encoded.starts;
+        self.within = self.within.into_iter().chain(encoded.within).min();
     }
 
     fn finish(
@@ -387,8 +387,8 @@ impl Command {
         command.append(cstr!("update"), collection);
         command.append(cstr!("updates"), self.statements);
         command.append(cstr!("ordered"), self.is_ordered);
-        if self.is_bounded {
-            command.append(cstr!("maxTimeMS"), millis(STARTS_TAKE));
+        if let Some(within) = self.within {
+            command.append(cstr!("maxTimeMS"), millis(within));
         }
         if let Some(concern) = concern {
             let concern = bson::serialize_to_raw_document_buf(concern).map_err(unencodable)?;

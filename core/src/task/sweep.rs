@@ -7,7 +7,7 @@
 //! Held tasks are blocked (-4) at the gate `admission`, as a rule held them when they were submitted. They go on as soon as no
 //! rule does any more, each by one update on the condition that it is still held and that no rule is about it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use bson::oid::ObjectId;
@@ -147,24 +147,6 @@ impl Store {
         }
         odd.retain(|id| id.as_object_id().is_none());
         Ok((odd.len(), odd.pop()))
-    }
-
-    /// The names in which tasks are claimed or running without a lease, and that no node has: programs of Perl Disbatch write the entry
-    /// of their node before they claim, and every second.
-    #[operation]
-    pub async fn unknown_owners(&self) -> Result<HashSet<String>, StoreError> {
-        let unleased = with(taken(), doc! { "lease_until": Bson::Null });
-        let pipeline = [doc! { "$match": unleased }, doc! { "$group": { "_id": "$node" } }];
-        let found = collect(self.tasks().aggregate(pipeline)).await?;
-        let name = |group: &Document| group.get_str("_id").map(str::to_owned).ok();
-        let mut owners: HashSet<String> = found.iter().filter_map(name).collect();
-        if !owners.is_empty() {
-            let names: Vec<&String> = owners.iter().collect();
-            for known in self.nodes().distinct("node", doc! { "node": { "$in": names } }).await? {
-                known.as_str().map(|name| owners.remove(name));
-            }
-        }
-        Ok(owners)
     }
 
     /// Gives a lease to claims and runs whose lease is no time, and to those without one that are in nobody's name, or in that of

@@ -311,8 +311,7 @@ impl Attendant {
             traced.ended.get_or_insert_with(|| self.services.store.now());
         }
         let write = match ask {
-            Ask::Renew if !lane.is_external => return self.cover((id, of), run, lease),
-            Ask::Renew => RunWrite::Renew { run, lease },
+            Ask::Renew => return self.renew((id, of), run, lease),
             Ask::Finish(finish) => {
                 tracing::debug!(task = %run.task, status = %finish.status, "its runner has sent the result");
                 let end = RunWrite::Finish { run, finish: *finish };
@@ -333,9 +332,9 @@ impl Attendant {
     }
 
     /// Answers for a run, which needs no lease of its own then.
-    fn cover(&mut self, (id, of): (i64, i64), run: Run, lease: Duration) {
+    fn renew(&mut self, (id, of): (i64, i64), run: Run, lease: Duration) {
         let (cover, task, asked) = (self.services.cover.clone(), run.task, Instant::now().into_std());
-        self.write(RunWrite::Cover { run, lease }, move |attendant, outcome| {
+        self.write(RunWrite::Renew { run, lease }, move |attendant, outcome| {
             let answer = written(outcome, lease);
             if matches!(answer, Answer::Held { .. }) {
                 cover.answered(task, asked);

@@ -231,7 +231,7 @@ async fn each_of_a_mixed_batch_is_told_its_own_outcome() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn renewals_prolong_the_lease_and_see_cancel_requests() -> anyhow::Result<()> {
+async fn renewals_end_no_lease_and_see_cancel_requests() -> anyhow::Result<()> {
     let scene = Scene::running(3).await?;
     let request = CancelRequest { by: "a test".to_owned(), reason: None };
     scene.store.cancel_task(scene.task(1), &request).await?;
@@ -240,11 +240,9 @@ async fn renewals_prolong_the_lease_and_see_cancel_requests() -> anyhow::Result<
         scene.runs.iter().map(|run| RunWrite::Renew { run: run.clone(), lease: long }).collect();
     let held = |cancel| Written::Renewed(Renewed::Held(Wishes { cancel, interrupt: false }));
     assert_eq!(scene.write(&renewals).await?, [held(false), held(true), held(false)]);
-    let now = scene.store.server_time().await?.timestamp_millis();
     for number in 0..3 {
-        let until =
-            scene.world.task(scene.task(number)).await?.get_datetime("lease_until")?.timestamp_millis();
-        assert!((3_500_000..=3_600_000).contains(&(until - now)), "{until}");
+        let until = *scene.world.task(scene.task(number)).await?.get_datetime("lease_until")?;
+        assert!(until.to_string().starts_with("9000-01-01 1:00"), "{until}");
     }
     scene.world.end().await
 }

@@ -325,6 +325,9 @@ async fn everything_around_a_claim_is_found_by_index_in_every_order() -> anyhow:
         store.write_runs(&[RunWrite::Renew { run: run.clone(), lease: LEASE }]).await?;
         store.finish_task(&run, &success("")).await?;
         store.running_on_node(&scene.den.node, &[]).await?;
+        store.uncover_own(&scene.den.node, &[], LEASE).await?;
+        assert!(!store.silent_owners().await?.silent.is_empty());
+        store.uncover_silent(&[scene.den.node.to_string()], LEASE).await?;
         store.sweep_tasks().await?;
         scene.world.database().run_command(doc! { "profile": 0 }).await?;
         check_profile(&scene.world, 81).await?;
