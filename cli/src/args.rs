@@ -7,10 +7,9 @@ mod life;
 mod options;
 mod plugins;
 mod schedules;
+mod settings;
 mod shape;
-mod subscriptions;
 mod task;
-mod tenants;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -40,9 +39,8 @@ pub use schedules::{
     BackfillOptions, CalendarCommand, CalendarRules, ImportedJobs, NewSchedule, PreviewOptions, RunsOptions,
     ScheduleCommand, ScheduleFilter, ScheduleSettings, ScheduleUpdate,
 };
-pub use subscriptions::SubscriptionCommand;
+pub use settings::{SubscriptionCommand, TenantCommand};
 pub use task::{TaskOptions, Tasks};
-pub use tenants::TenantCommand;
 
 const EXIT_CODES: &str = "Exit status: 0 done, 1 no or unknown command, 2 wrong option value, \
      130 interrupted, 255 anything else. That of run and wait tells how the task has ended: 0 succeeded, \

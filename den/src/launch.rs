@@ -27,12 +27,12 @@ use tokio::process::Command;
 use tokio::sync::mpsc;
 
 use crate::claims::OfSchedule;
-use crate::cover::Cover;
 use crate::handover::Handover;
 use crate::holdings::Holdings;
 use crate::runner::{self, Event, Exit, ProcessId, Runner, Services, Work};
 use crate::runners::{Held, Hold, Lanes, Promised};
 use crate::scribe::Scribe;
+use crate::supervise::Cover;
 
 #[derive(Debug)]
 struct Process {

@@ -3,7 +3,6 @@
 mod capacity;
 mod chores;
 mod claims;
-mod cover;
 mod handover;
 mod holdings;
 mod launch;

@@ -29,11 +29,11 @@ use tokio::net::unix::OwnedReadHalf;
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
-use crate::cover::Cover;
 use crate::handover::Handover;
 use crate::launch::TaskContext;
 use crate::runners::{Held, Hold};
 use crate::scribe::Scribe;
+use crate::supervise::Cover;
 use attendant::Attendant;
 
 /// A runner's process. The system may use its number again; the serial is its own.

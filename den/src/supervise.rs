@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bson::Bson;
@@ -13,6 +14,7 @@ use disbatch_core::model::{Status, Task, TaskId};
 use disbatch_core::store::StoreError;
 use disbatch_core::task::{Buried, Claim, Evidence, Unclaimed, is_detached, long_ago, unleased_limit};
 
+use crate::lock;
 use crate::node::Node;
 use crate::pace::is_due;
 use crate::processes::{self, Wanted};
@@ -53,6 +55,25 @@ impl Continuity {
     /// Whether that has been so for `lease`.
     fn lasts(&self, lease: Duration) -> bool {
         self.since.is_some_and(|since| self.last.saturating_sub(since) >= lease)
+    }
+}
+
+/// For which runs this DEN answers, so that they need no lease: those whose runners have asked it lately. See `core/src/task/cover.rs`. Clones
+/// share it.
+#[derive(Debug, Clone, Default)]
+pub struct Cover(Arc<Mutex<HashMap<TaskId, Instant>>>);
+
+impl Cover {
+    /// The runner of a task has asked at that time whether its plugin may go on.
+    pub fn asked(&self, task: TaskId, asked: Instant) {
+        lock(&self.0).insert(task, asked);
+    }
+
+    /// Those whose runners have asked within so long. The others are forgotten.
+    fn within(&self, time: Duration, now: Instant) -> Vec<TaskId> {
+        let mut answered = lock(&self.0);
+        answered.retain(|_, asked| now.saturating_duration_since(*asked) < time);
+        answered.keys().copied().collect()
     }
 }
 

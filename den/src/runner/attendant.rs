@@ -13,7 +13,7 @@ use std::time::Duration;
 use disbatch_core::link::{self, Answer, Ask, Assignment, Go, ToDen, ToRunner};
 use disbatch_core::model::Status;
 use disbatch_core::store::{StoreError, millis};
-use disbatch_core::task::{Claim, Claimant, Run, RunWrite, Slot, Start, Take, Waiting, Written};
+use disbatch_core::task::{Claim, Claimant, RunWrite, Slot, Start, Take, Waiting, Written};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::net::unix::OwnedWriteHalf;
@@ -311,7 +311,11 @@ impl Attendant {
             traced.ended.get_or_insert_with(|| self.services.store.now());
         }
         let write = match ask {
-            Ask::Renew => return self.renew((id, of), run, lease),
+            Ask::Renew => {
+                // Before it is written: who looks for runs without a lease is to know of it.
+                self.services.cover.asked(run.task, Instant::now().into_std());
+                RunWrite::Renew { run, lease }
+            }
             Ask::Finish(finish) => {
                 tracing::debug!(task = %run.task, status = %finish.status, "its runner has sent the result");
                 let end = RunWrite::Finish { run, finish: *finish };
@@ -329,18 +333,6 @@ impl Attendant {
             },
         };
         self.write(write, move |attendant, outcome| attendant.answer(id, of, written(outcome, lease)));
-    }
-
-    /// Answers for a run, which needs no lease of its own then.
-    fn renew(&mut self, (id, of): (i64, i64), run: Run, lease: Duration) {
-        let (cover, task, asked) = (self.services.cover.clone(), run.task, Instant::now().into_std());
-        self.write(RunWrite::Renew { run, lease }, move |attendant, outcome| {
-            let answer = written(outcome, lease);
-            if matches!(answer, Answer::Held { .. }) {
-                cover.answered(task, asked);
-            }
-            attendant.answer(id, of, answer);
-        });
     }
 
     /// The task that may have the slot of that one, once that has ended.
