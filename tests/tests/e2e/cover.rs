@@ -44,14 +44,14 @@ async fn covered() -> anyhow::Result<(World, QueueId, Den, TaskId, Pid)> {
 async fn a_run_that_goes_on_is_not_written_to_while_its_den_lives() -> anyhow::Result<()> {
     let world = World::new().await?;
     // A runner that is late gets a lease for a moment: longer than this machine may be busy.
-    world.configure(json!({ "lease": 6 }))?;
+    world.configure(json!({ "lease": 9 }))?;
     let queue = world.script_queue(ENDLESS, 1).await?;
     let _den = world.den("n1")?;
     let (task, _) = running(&world, queue).await?;
     eventually("no lease", || async { Ok(is_covered(&world, task).await?.then_some(())) }).await?;
     let before = world.task(task).await?;
     let unchanged = || async { Ok(world.task(task).await? == before && plugins_of(task) > 0) };
-    always("it goes on, beyond its lease", Duration::from_secs(8), unchanged).await?;
+    always("it goes on, beyond its lease", Duration::from_secs(10), unchanged).await?;
     let facts = world.store().facts_of_task(task).await?.context("it is there")?;
     let told = explain(&facts, Reader::OfAll);
     assert!(told.gates.iter().any(|gate| gate.text.contains("Its DEN answers for it")), "{told:?}");
