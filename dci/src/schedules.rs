@@ -90,10 +90,22 @@ pub async fn settings(
     let options = given.options(params, queue.id, &state.keys, before.map(|before| &before.options))?;
     options::check_steps(state, who, &queue, &options.steps).await?;
     let settings = given.settings(before, (&queue, options), who.name.as_deref())?;
+    if before.is_some_and(|before| would_tell(before, &settings)) && !who.is_everywhere(Role::Operator) {
+        let why = ".secure_params has to be given again when the params or steps change, except by operators of all queues";
+        return Err(HttpError::bad_request(why));
+    }
     check_tenant(who, &queue, &settings)?;
     options::check_files(who, settings.options.files.as_ref(), settings.tenant.as_deref())?;
     fit::check_schedule(state, &queue, &settings).await?;
     Ok((Some(settings), given.paused()))
+}
+
+/// Whether secure parameters that are kept would be told to something else: params may say whom a plugin talks to.
+fn would_tell(before: &Settings, after: &Settings) -> bool {
+    let sealed = &before.options.secure_params;
+    sealed.is_some()
+        && *sealed == after.options.secure_params
+        && (before.params != after.params || before.options.steps != after.options.steps)
 }
 
 /// Sees to it that nobody has tasks made for a tenant for whom they could not submit any.

@@ -374,10 +374,10 @@ impl Store {
         }
         // The task after all elements has the array open for a while when it is reset: as long as this job runs is enough.
         self.hold_array(array.id, job.id).await?;
-        let error =
-            |id: &TaskId| doc! { "id": id, "error": "it runs, or is about to: it does not wait again" };
+        let error = |(id, _): &(TaskId, _)| doc! { "id": id, "error": "it runs, or is about to: it does not wait again" };
         let most = usize::try_from(ERRORS).unwrap_or(0);
-        let mut errors: Vec<Document> = plan.busy.iter().take(most).map(error).collect();
+        let busy = plan.busy.iter().filter(|(_, queue)| rerun.queues.contains(queue));
+        let mut errors: Vec<Document> = busy.take(most).map(error).collect();
         if plan.too_many {
             errors.push(
                 doc! { "id": array.id, "error": "too many tasks come after it: none of them waits again" },

@@ -49,8 +49,8 @@ pub struct Waiter {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
     pub waiters: Vec<Waiter>,
-    /// What would have to be reset, but is about to run or runs.
-    pub busy: Vec<TaskId>,
+    /// What would have to be reset, but is about to run or runs, and its queue.
+    pub busy: Vec<(TaskId, QueueId)>,
     /// There are more than can be reset.
     pub too_many: bool,
 }
@@ -233,7 +233,7 @@ fn plan(
         if task.status == Status::Blocked || (is_meant && task.status.has_ended()) {
             reset.insert(*id);
         } else if is_meant {
-            busy.push(TaskId(*id));
+            busy.push((TaskId(*id), task.queue));
         }
     }
     // Each after all that it waits for: nobody comes after itself, so some can always be done.
@@ -305,7 +305,7 @@ mod tests {
     fn what_runs_is_in_the_way_of_all_and_not_of_what_has_failed() {
         let found = BTreeMap::from([(id(1), task(0, &[9])), (id(2), task(-5, &[1]))]);
         let of = |downstream| plan(BTreeMap::from([(id(9), task(2, &[]))]), found.clone(), downstream);
-        assert_eq!(of(Downstream::All).busy, [TaskId(id(1))]);
+        assert_eq!(of(Downstream::All).busy, [(TaskId(id(1)), QueueId(id(99)))]);
         let failed = of(Downstream::Failed);
         assert_eq!((failed.busy.len(), order(&failed)), (0, vec![(2, vec![])]));
     }

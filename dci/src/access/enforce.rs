@@ -1,6 +1,7 @@
 //! Stands before every handler: what its route needs, and what those get who may not. Answers that go on and on end when whoever
 //! reads them may not any more.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::pin::Pin;
 use std::time::Duration;
@@ -290,13 +291,30 @@ pub fn limit_stream(
 
 /// Waits until they may not read any more.
 async fn is_over(who: Who, state: State) {
+    let mut seen = BTreeSet::new();
     loop {
+        // The rights stay as they are when a queue goes to another tenant.
+        if let Ok(now) = queues_seen(&who, &state).await {
+            if !seen.is_subset(&now) {
+                return;
+            }
+            seen = now;
+        }
         tokio::time::sleep(LOOK).await;
         // Not to know is no reason to end anything: without a database there is nothing to be read either.
         if matches!(may_still(&who, &state).await, Ok(false)) {
             return;
         }
     }
+}
+
+/// The queues that they see; none, if these are all there are and will be.
+async fn queues_seen(who: &Who, state: &State) -> Result<BTreeSet<QueueId>, StoreError> {
+    if who.is_everywhere(Role::Viewer) {
+        return Ok(BTreeSet::new());
+    }
+    let queues = state.store.queues_within(&who.reach(Role::Viewer)).await?;
+    Ok(queues.into_iter().map(|queue| queue.id).collect())
 }
 
 /// Whether they are still let in, with the same rights. Whoever has others asks again, and is let through or not.

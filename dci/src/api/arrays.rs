@@ -170,7 +170,7 @@ async fn begin_rerun(state: &State, who: &Who, id: &str, params: &Params) -> Res
     let succeeded = which == Some("all");
     let array = arrays::find(state, id).await?;
     let with = match &with {
-        Some(value) => Some(new_params(state, &array, value).await?),
+        Some(value) => Some(new_params(state, who, &array, value).await?),
         None => None,
     };
     let mut what = OfElements { action: Action::Retry, reason: reason.text(), succeeded, rerun: None };
@@ -199,7 +199,12 @@ fn is_like(one: &Rerun, other: &Rerun) -> bool {
 }
 
 /// Other parameters for elements, as those of one of them are checked: but for what each is for they have the same.
-async fn new_params(state: &State, array: &Array, value: &Value) -> Result<(String, Document), HttpError> {
+async fn new_params(
+    state: &State,
+    who: &Who,
+    array: &Array,
+    value: &Value,
+) -> Result<(String, Document), HttpError> {
     let nothing = || HttpError::conflict("the array has no element to retry");
     let first = state.store.array_elements(array, 0, 1).await?.into_iter().next().ok_or_else(nothing)?;
     let task = state.store.find_task(first.id).await?.ok_or_else(nothing)?;
@@ -213,7 +218,7 @@ async fn new_params(state: &State, array: &Array, value: &Value) -> Result<(Stri
         let item = first.value.unwrap_or(Bson::Null).into_relaxed_extjson();
         params.insert(array.key.clone(), item);
     }
-    let mut params = task_actions::new_params(state, &task, &params).await?;
+    let mut params = task_actions::new_params(state, who, &task, &params).await?;
     params.remove(&array.key);
     Ok((array.key.clone(), params))
 }

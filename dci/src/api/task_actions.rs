@@ -159,7 +159,7 @@ pub async fn rerun_task(state: Data<State>, who: Who, id: Path<String>, params: 
     let downstream = downstream(wanted.downstream)?;
     let task = state.store.find_task(task_id).await?.ok_or_else(|| not_found(&id))?;
     let with = match &wanted.params.0 {
-        Some(value) => Some(new_params(&state, &task, value).await?),
+        Some(value) => Some(new_params(&state, &who, &task, value).await?),
         None => None,
     };
     let plan = state.store.plan_rerun(task_id, downstream).await?;
@@ -192,8 +192,13 @@ pub(super) fn downstream(Set(word): Set<Value>) -> Result<Downstream, HttpError>
     })
 }
 
-/// Other parameters for a task, as they are checked where a new one gets them.
-pub(super) async fn new_params(state: &State, task: &Task, value: &Value) -> Result<Document, HttpError> {
+/// Other parameters for a task, as they are checked where a new one gets them: it is another task in all but its name.
+pub(super) async fn new_params(
+    state: &State,
+    who: &Who,
+    task: &Task,
+    value: &Value,
+) -> Result<Document, HttpError> {
     let options = TaskOptions::of_task(task);
     let options =
         options.map_err(|why| HttpError::conflict(format!("the task cannot have other params: {why}")))?;
@@ -205,10 +210,25 @@ pub(super) async fn new_params(state: &State, task: &Task, value: &Value) -> Res
     let Some(queue) = state.store.find_queue(&Selector::Id(task.queue.0)).await? else {
         return Err(HttpError::conflict("the queue of the task is gone"));
     };
+    who.check(Role::Submitter, &queue).map_err(|error| error.hidden_as(may_not_have_others))?;
+    if !queue.is_accepting() {
+        return Err(create_tasks::accepts_nothing(&queue));
+    }
+    create_tasks::options::check_steps(state, who, &queue, &options.steps).await?;
+    if options.secure_params.is_some() && !who.is_everywhere(Role::Operator) {
+        let why =
+            "to give other params to a task with secure parameters needs the role operator on all queues";
+        return Err(HttpError::forbidden(why));
+    }
     let (mut checked, fits) = create_tasks::fit::check(state, &queue, &options.steps, vec![params]).await?;
     fits?;
     within_budget(&options, &checked).map_err(SubmitError::from)?;
     checked.pop().ok_or_else(|| HttpError::internal("no params"))
+}
+
+/// Who has a role on the task alone, and none on its queue, could submit none with these params.
+fn may_not_have_others() -> HttpError {
+    HttpError::forbidden("to give a task other params needs the role submitter on its queue")
 }
 
 /// Whether all of a plan may be done, by everybody and by `who`. Returns the queues that it is about.
@@ -217,7 +237,8 @@ pub(super) async fn check(state: &State, who: &Who, plan: &Plan) -> Result<Vec<Q
         let why = format!("more than {MOST_DOWNSTREAM} tasks come after it: run parts of them again");
         return Err(HttpError::conflict(why));
     }
-    let mut queues: Vec<_> = plan.waiters.iter().map(|waiter| waiter.queue).collect();
+    let of_busy = plan.busy.iter().map(|(_, queue)| *queue);
+    let mut queues: Vec<_> = plan.waiters.iter().map(|waiter| waiter.queue).chain(of_busy).collect();
     queues.sort_unstable();
     queues.dedup();
     for queue in &queues {
@@ -226,7 +247,7 @@ pub(super) async fn check(state: &State, who: &Who, plan: &Plan) -> Result<Vec<Q
     if plan.busy.is_empty() {
         return Ok(queues);
     }
-    let ids: Vec<String> = plan.busy.iter().take(NAMED).map(ToString::to_string).collect();
+    let ids: Vec<String> = plan.busy.iter().take(NAMED).map(|(id, _)| id.to_string()).collect();
     let error =
         format!("{} tasks that come after it run or are about to: cancel them, or wait", plan.busy.len());
     Err(HttpError::with_body(StatusCode::CONFLICT, json!({ "error": error, "tasks": ids })))

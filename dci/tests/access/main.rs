@@ -17,6 +17,7 @@ mod moments;
 mod names;
 mod others;
 mod params;
+mod reruns;
 mod sessions;
 mod shadows;
 mod steps;

@@ -183,7 +183,7 @@ async fn what_runs_is_in_the_way_and_what_is_blocked_waits_again() -> anyhow::Re
     // It has been told of the ends of both.
     scene.world.set(d, doc! { "waiting_for": [b.0], "gate": "after" }).await?;
     let plan = scene.plan(a, Downstream::All).await?;
-    assert_eq!(plan.busy, [b]);
+    assert_eq!(plan.busy, [(b, scene.queue)]);
     let plan = scene.plan(c, Downstream::Failed).await?;
     assert_eq!((plan.busy.len(), plan.waiters.len()), (0, 1));
     assert_eq!(scene.world.store().retry_task(c, "again").await?, Retried::Queued);
