@@ -193,6 +193,19 @@ impl Tail {
         Ok(parts)
     }
 
+    /// The same up to the first gap. `None`: it is here.
+    pub async fn live_until_gap(&mut self) -> Result<Option<Vec<u8>>, StoreError> {
+        let mut bytes = Vec::new();
+        for piece in self.store.read_live(self.of, self.position, AT_ONCE).await? {
+            if piece.offset > self.position {
+                return Ok(Some(bytes).filter(|bytes| !bytes.is_empty()));
+            }
+            self.position = piece.end();
+            bytes.extend(piece.bytes);
+        }
+        Ok(Some(bytes))
+    }
+
     /// The attempt is over: the rest is in `source`.
     pub async fn settle(&mut self, source: Option<Source>) -> Result<(), StoreError> {
         self.rest = match source {

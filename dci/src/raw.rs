@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use actix_web::http::header::{
-    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_RANGE, IF_RANGE, RANGE,
+    ACCEPT_RANGES, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_RANGE, HeaderName, IF_RANGE, RANGE,
 };
 use actix_web::http::{Method, StatusCode};
 use actix_web::web::{Bytes, Data};
@@ -29,6 +29,9 @@ const BINARY: &str = "application/octet-stream";
 /// Bytes are handed on in pieces of at most so many, which the server copies.
 pub const PIECE: usize = 32 * 1024;
 
+/// The byte that a followed answer begins with.
+const BEGIN: HeaderName = HeaderName::from_static("disbatch-from");
+
 /// What is longer is sent as it is, whatever the client takes.
 const COMPRESSED: u64 = 1024 * 1024;
 
@@ -41,9 +44,11 @@ pub async fn respond(
     stream: StreamName,
 ) -> Answer {
     let task = task_actions::task_id(id)?;
-    let OutputOptions { follow, attempt } = params.options()?;
-    if attempt.is_some_and(|attempt| attempt < 0) {
-        return Err(HttpError::bad_request("'.attempt' must not be negative"));
+    let OutputOptions { follow, attempt, from } = params.options()?;
+    for (name, value) in [("attempt", attempt), ("from", from)] {
+        if value.is_some_and(|value| value < 0) {
+            return Err(HttpError::bad_request(format!("'.{name}' must not be negative")));
+        }
     }
     let follows = follow && request.method() == Method::GET;
     // Interest is registered before the first look, so that no change is missed.
@@ -52,10 +57,20 @@ pub async fn respond(
     if let Some(waiter) = waiter
         && goes_on(&seen, attempt)
     {
-        let follow = Follow::new(state, waiter, (task, stream), attempt);
-        return Ok(builder(StatusCode::OK, TEXT)
-            .insert_header((CONTENT_ENCODING, "identity"))
-            .streaming(follow.stream()));
+        let mut answer = builder(StatusCode::OK, TEXT);
+        answer.insert_header((CONTENT_ENCODING, "identity"));
+        let begin = match from.and_then(|from| u64::try_from(from).ok()) {
+            Some(from) => {
+                let of = LiveStream { task, attempt: attempt.unwrap_or(seen.attempt()), stream };
+                let kept = Asked::From(from, None).within(&state.store.live_extent(of).await?);
+                let begin = kept.map_or(from, |kept| kept.start);
+                answer.insert_header((BEGIN, begin));
+                Some(begin)
+            }
+            None => None,
+        };
+        let follow = Follow::new(state, waiter, (task, stream), (attempt, begin));
+        return Ok(answer.streaming(follow.stream()));
     }
     let is_latest = attempt.is_none_or(|attempt| attempt == seen.attempt());
     if seen.is_running() && is_latest {
@@ -273,6 +288,8 @@ struct Follow {
     stream: StreamName,
     /// The attempt that was asked for.
     attempt: Option<i64>,
+    /// The byte to begin with, for who counts bytes: they get no lines in place of what is missing.
+    begin: Option<u64>,
     /// Its output; none until an attempt runs.
     tail: Option<Tail>,
     last: Option<u8>,
@@ -285,9 +302,9 @@ impl Follow {
         state: Data<State>,
         waiter: Waiter,
         (task, stream): (TaskId, StreamName),
-        attempt: Option<i64>,
+        (attempt, begin): (Option<i64>, Option<u64>),
     ) -> Self {
-        Self { state, waiter, task, stream, attempt, tail: None, last: None, over: false }
+        Self { state, waiter, task, stream, attempt, begin, tail: None, last: None, over: false }
     }
 
     /// The bytes. Errors break the connection, since the answer has begun.
@@ -310,7 +327,14 @@ impl Follow {
                 continue;
             }
             if let Some(tail) = &mut self.tail {
-                let bytes = rendered(&tail.live().await?, &mut self.last);
+                let bytes = if self.begin.is_some() {
+                    let bytes = tail.live_until_gap().await?;
+                    Bytes::from(
+                        bytes.ok_or_else(|| HttpError::unavailable("some output is not kept any more"))?,
+                    )
+                } else {
+                    rendered(&tail.live().await?, &mut self.last)
+                };
                 if !bytes.is_empty() {
                     return Ok(bytes);
                 }
@@ -339,7 +363,7 @@ impl Follow {
         }
         let Some(attempt) = self.attempt else { return Ok(false) };
         let of = LiveStream { task: self.task, attempt, stream: self.stream };
-        let tail = self.tail.get_or_insert_with(|| Tail::new(store.clone(), of, 0));
+        let tail = self.tail.get_or_insert_with(|| Tail::new(store.clone(), of, self.begin.unwrap_or(0)));
         if !seen.is_over(attempt) {
             return Ok(false);
         }

@@ -32,7 +32,11 @@ fn bytes(text: &str) -> Vec<Reply> {
 }
 
 fn stream(name: &str, attempt: i64) -> String {
-    format!("GET /tasks/{ID}/{name}?.follow=1&.attempt={attempt}")
+    stream_from(name, attempt, 0)
+}
+
+fn stream_from(name: &str, attempt: i64, from: u64) -> String {
+    format!("GET /tasks/{ID}/{name}?.follow=1&.attempt={attempt}&.from={from}")
 }
 
 fn wait(since: i64, seconds: i64) -> String {
@@ -90,30 +94,23 @@ async fn output_goes_on_where_the_connection_broke() -> anyhow::Result<()> {
     let server = Server::start(vec![
         ("POST /tasks", vec![created()]),
         (DETAILS, vec![task(1, 1)]),
-        (
-            &stream("stdout", 1),
-            vec![
-                Reply::Broken(b"0123".to_vec()),
-                Reply::Nothing,
-                // One DCI knows ranges, another sends everything again.
-                Reply::Broken(b"012345".to_vec()),
-                Reply::Part(6, b"6789".to_vec()),
-            ],
-        ),
-        (
-            &stream("stderr", 1),
-            vec![Reply::Broken(b"all".to_vec()), Reply::Json(416, value!({ "error": "no such range" }))],
-        ),
+        (&stream("stdout", 1), vec![Reply::Broken(b"0123".to_vec())]),
+        // One DCI begins where it is asked to, another sends everything again, and of what has ended there are ranges.
+        (&stream_from("stdout", 1, 4), vec![Reply::Nothing, Reply::BrokenFrom(4, b"4".to_vec())]),
+        (&stream_from("stdout", 1, 5), vec![Reply::Broken(b"012345".to_vec())]),
+        (&stream_from("stdout", 1, 6), vec![Reply::Part(6, b"6789".to_vec())]),
+        (&stream("stderr", 1), vec![Reply::Broken(b"all".to_vec())]),
+        (&stream_from("stderr", 1, 3), vec![Reply::Json(416, value!({ "error": "no such range" }))]),
     ])
     .await?;
     let outcome = server.expect(&["run", "mail"], 0).await?;
     ensure!(outcome.text() == "0123456789", "{outcome:?}");
     ensure!(outcome.stderr.contains("all") && outcome.stderr.contains("trying again"), "{outcome:?}");
     let asked = server.asked();
-    let ranges =
-        asked.iter().filter(|asked| asked.line == stream("stdout", 1)).map(|asked| asked.range.clone());
+    let of_stdout = asked.iter().filter(|asked| asked.line.contains("/stdout"));
+    let ranges = of_stdout.map(|asked| asked.range.clone());
     let range = |text: &str| Some(text.to_owned());
-    let expected = [None, range("bytes=4-"), range("bytes=4-"), range("bytes=6-")];
+    let expected = [None, range("bytes=4-"), range("bytes=4-"), range("bytes=5-"), range("bytes=6-")];
     ensure!(ranges.collect::<Vec<_>>() == expected, "{asked:?}");
     Ok(())
 }
@@ -126,8 +123,8 @@ async fn why_a_task_waits_is_told() -> anyhow::Result<()> {
         (&wait(-2, 5), vec![state(-2)]),
         (&format!("GET /tasks/{ID}/explain"), vec![json(value!({ "summary": "The queue is paused." }))]),
         (&wait(-2, 50), vec![state(-5)]),
-        (&format!("GET /tasks/{ID}/stdout?.follow=1"), bytes("")),
-        (&format!("GET /tasks/{ID}/stderr?.follow=1"), bytes("")),
+        (&format!("GET /tasks/{ID}/stdout?.follow=1&.from=0"), bytes("")),
+        (&format!("GET /tasks/{ID}/stderr?.follow=1&.from=0"), bytes("")),
     ])
     .await?;
     let outcome = server.expect(&["run", "mail", "a=b"], 105).await?;
@@ -315,5 +312,26 @@ async fn a_terminal_is_told_text_and_colours() -> anyhow::Result<()> {
     ensure!(piped.stdout == hostile, "{piped:?}");
     let told = in_a_terminal(&server, &["cancel", ID]).await?;
     ensure!(told.contains("paused: \u{fffd}[2J") && !told.contains('\u{1b}'), "{told:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn output_that_is_not_kept_any_more_is_said_to_be_missing_and_nothing_else_is() -> anyhow::Result<()> {
+    let server = Server::start(vec![
+        ("POST /tasks", vec![created()]),
+        (DETAILS, vec![task(1, 1)]),
+        (&stream("stdout", 1), vec![Reply::BrokenFrom(100, b"ab".to_vec())]),
+        // Where there is a gap the connection breaks.
+        (&stream_from("stdout", 1, 102), vec![Reply::BrokenFrom(150, b"cd".to_vec())]),
+        (&stream_from("stdout", 1, 152), vec![Reply::Part(152, b"ef".to_vec())]),
+        (&stream("stderr", 1), bytes("")),
+    ])
+    .await?;
+    let outcome = server.expect(&["run", "mail"], 0).await?;
+    ensure!(outcome.text() == "abcdef", "{outcome:?}");
+    for missing in [100, 48] {
+        let said = format!("disbatch: {missing} bytes of the output are missing here");
+        ensure!(outcome.stderr.contains(&said), "{outcome:?}");
+    }
     Ok(())
 }

@@ -20,6 +20,8 @@ pub enum Reply {
     Part(u64, Vec<u8>),
     /// The beginning of a stream; then the connection breaks.
     Broken(Vec<u8>),
+    /// The same of a stream that is followed from an offset on.
+    BrokenFrom(u64, Vec<u8>),
     /// The beginning of a stream; then nothing more happens.
     Stalled(Vec<u8>),
     /// The connection ends without an answer.
@@ -170,6 +172,10 @@ async fn answer(stream: TcpStream, play: Arc<Mutex<Play>>) -> anyhow::Result<()>
         }
         Reply::Broken(bytes) | Reply::Stalled(bytes) => {
             [head("200 OK", bytes.len() + 99, ""), bytes.clone()].concat()
+        }
+        Reply::BrokenFrom(offset, bytes) => {
+            [head("200 OK", bytes.len() + 99, &format!("Disbatch-From: {offset}\r\n")), bytes.clone()]
+                .concat()
         }
         Reply::Nothing | Reply::Silence => Vec::new(),
     };

@@ -201,6 +201,30 @@ async fn output_is_followed_from_before_the_start_to_the_stored_end() -> anyhow:
 }
 
 #[tokio::test]
+async fn whoever_counts_bytes_is_told_where_they_begin_and_gets_nothing_in_place_of_others()
+-> anyhow::Result<()> {
+    let world = World::new().await?;
+    let task = world.running().await?;
+    world.print(task, 1, 10, b"0123456789").await?;
+    world.print(task, 1, 30, b"abc").await?;
+    let follow = async |from: i64| world.get(&format!("/tasks/{task}/stdout?.follow=1&.from={from}")).await;
+    for (from, begin, text) in [(0, "10", "0123456789"), (12, "12", "23456789"), (20, "30", "abc")] {
+        let mut answer = follow(from).await?;
+        assert_eq!(answer.headers()["disbatch-from"], begin);
+        assert_eq!(until(&mut answer, text).await?, text);
+        if begin != "30" {
+            assert!(rest(answer).await.is_err(), "there is a gap");
+        }
+    }
+    let mut last = follow(33).await?;
+    assert_eq!(last.headers()["disbatch-from"], "33");
+    world.print(task, 1, 30, b"abcdef").await?;
+    assert_eq!(until(&mut last, "def").await?, "def");
+    assert_eq!(follow(-1).await?.status(), StatusCode::BAD_REQUEST);
+    world.end().await
+}
+
+#[tokio::test]
 async fn output_of_a_runner_that_shows_nothing_comes_at_the_end() -> anyhow::Result<()> {
     let world = World::new().await?;
     let task = world.task(doc! { "status": 0, "node": "perl" }).await?;

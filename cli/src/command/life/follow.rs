@@ -23,6 +23,9 @@ const WITHOUT_A_WORD: Duration = Duration::from_secs(5);
 /// How long one request waits for a change.
 const LONG_POLL: Duration = Duration::from_secs(50);
 
+/// The header with the byte that a followed answer begins with.
+const BEGIN: &str = "disbatch-from";
+
 /// A stream of a task's output, and where it goes.
 #[derive(Debug, Clone, Copy)]
 pub struct Stream {
@@ -48,12 +51,17 @@ pub async fn copy(
     follow: bool,
 ) -> anyhow::Result<u64> {
     let attempt = attempt.map(|attempt| attempt.to_string());
-    let options = query([(".follow", follow.then(|| "1".to_owned())), (".attempt", attempt)]);
-    let path = format!("/tasks/{id}/{}{options}", stream.name);
-    let mut offset = 0;
+    let mut offset: u64 = 0;
     let mut output = TaskOutput::new(stream.to_stderr, stream.raw);
     let mut pause = FIRST_PAUSE;
     loop {
+        let follows = |value: String| follow.then_some(value);
+        let options = query([
+            (".follow", follows("1".to_owned())),
+            (".attempt", attempt.clone()),
+            (".from", follows(offset.to_string())),
+        ]);
+        let path = format!("/tasks/{id}/{}{options}", stream.name);
         let lost = match connection.client.stream(&path, offset).await {
             Ok(response) => {
                 connection.answered();
@@ -82,7 +90,8 @@ async fn copy_answer(
     let url = response.url().to_string();
     let mut position = match response.status() {
         StatusCode::PARTIAL_CONTENT => range_start(&response).unwrap_or(*offset),
-        _ => 0, // Everything from the beginning, whatever was asked for.
+        // Everything from the beginning, whatever was asked for, if it does not say otherwise.
+        _ => response.headers().get(BEGIN).and_then(|from| from.to_str().ok()?.parse().ok()).unwrap_or(0),
     };
     if position > *offset {
         eprintln!("disbatch: {} bytes of the output are missing here", position - *offset);
