@@ -47,12 +47,19 @@ pub async fn locks(
 }
 
 pub async fn lock(state: &State, sight: &Sight, name: &str) -> Result<core::LockDetails, HttpError> {
-    let lock = state.store.lock(name).await?;
-    let seen = match sight {
-        Sight::All => lock,
-        Sight::Only(_) => lock.and_then(|lock| lock.concealed(|queue| sight.sees(queue))),
+    let is_seen = match sight {
+        Sight::All => true,
+        Sight::Only(_) => {
+            // Of those whose names begin so, it is the first.
+            let its_name = LockFilter { prefix: Some(name.to_owned()), after: None };
+            locks(state, sight, &(its_name, 1)).await?.iter().any(|row| row.name == name)
+        }
     };
-    seen.ok_or_else(|| HttpError::not_found("nobody holds this lock or waits for it"))
+    let mut lock = if is_seen { state.store.lock(name).await? } else { None };
+    if let Some(lock) = &mut lock {
+        lock.conceal(|queue| sight.sees(queue));
+    }
+    lock.ok_or_else(|| HttpError::not_found("nobody holds this lock or waits for it"))
 }
 
 pub fn of_row(row: &LockRow) -> Lock {

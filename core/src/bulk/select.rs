@@ -128,7 +128,9 @@ impl Store {
     pub(super) async fn newest_task(&self, archive: bool) -> Result<ObjectId, StoreError> {
         let mut newest = ObjectId::from_bytes([0; 12]);
         for collection in self.bulk_collections(archive) {
-            let last = collection.find_one(doc! {}).sort(doc! { "_id": -1 }).projection(doc! { "_id": 1 });
+            // What others have inserted may have ids of types that come after these.
+            let ours = doc! { "_id": { "$type": "objectId" } };
+            let last = collection.find_one(ours).sort(doc! { "_id": -1 }).projection(doc! { "_id": 1 });
             let last = last.await?.and_then(|task| task.get_object_id("_id").ok());
             newest = newest.max(last.unwrap_or(newest));
         }

@@ -1,6 +1,7 @@
 //! Gates as people and programs look at them: who holds a lock and who waits for it, and what a blocked task waits for.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
@@ -22,6 +23,9 @@ const SHOWN: usize = 20;
 /// So many tasks that wait before another are counted; whether it is more does not matter.
 const COUNTED: u64 = 1_000;
 
+/// So long it is looked for the locks of some queues.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LockFilter {
     /// Those whose names begin so. Without it, those of arrays are left out.
@@ -31,17 +35,18 @@ pub struct LockFilter {
 }
 
 impl LockFilter {
-    fn document(&self) -> Document {
+    /// Finds what has their names in `field`.
+    fn document(&self, field: &str) -> Document {
         let mut all = Vec::new();
         match self.prefix.as_deref() {
             Some(prefix) if !prefix.is_empty() => {
                 // Names have no character beyond.
-                all.push(doc! { "_id": { "$gte": prefix, "$lt": format!("{prefix}\u{7f}") } });
+                all.push(doc! { field: { "$gte": prefix, "$lt": format!("{prefix}\u{7f}") } });
             }
             _ => all
-                .push(doc! { "_id": { "$not": { "$gte": OF_ARRAYS, "$lt": format!("{OF_ARRAYS}\u{7f}") } } }),
+                .push(doc! { field: { "$not": { "$gte": OF_ARRAYS, "$lt": format!("{OF_ARRAYS}\u{7f}") } } }),
         }
-        all.extend(self.after.as_ref().map(|after| doc! { "_id": { "$gt": after } }));
+        all.extend(self.after.as_ref().map(|after| doc! { field: { "$gt": after } }));
         doc! { "$and": all }
     }
 }
@@ -55,8 +60,6 @@ pub struct LockRow {
     pub held_by: u64,
     /// How many tasks wait for it; 1,000 stands for that and more.
     pub waiting: u64,
-    /// The queues of all who hold it.
-    queues: Vec<QueueId>,
 }
 
 /// A lock, with the first of those who wait for it.
@@ -72,21 +75,13 @@ impl LockRow {
     pub fn conceal(&mut self, sees: &impl Fn(Option<QueueId>) -> bool) {
         self.holders.iter_mut().for_each(|(_, holder)| holder.conceal(sees));
     }
-
-    /// Whether one of the tasks that hold it is of a queue that who asks may see.
-    fn is_of(&self, sees: &impl Fn(Option<QueueId>) -> bool) -> bool {
-        self.queues.iter().any(|queue| sees(Some(*queue)))
-    }
 }
 
 impl LockDetails {
-    /// Conceals tasks of queues that who asks may not see. `None`: all are of such queues, so that who asks may not know
-    /// of the lock.
-    pub fn concealed(mut self, sees: impl Fn(Option<QueueId>) -> bool) -> Option<Self> {
-        let is_of = self.row.is_of(&sees) || self.waiters.iter().any(|(_, waiter)| sees(waiter.queue));
+    /// Conceals tasks of queues that who asks may not see.
+    pub fn conceal(&mut self, sees: impl Fn(Option<QueueId>) -> bool) {
         self.row.conceal(&sees);
         self.waiters.iter_mut().for_each(|(_, waiter)| waiter.conceal(&sees));
-        is_of.then_some(self)
     }
 }
 
@@ -94,7 +89,7 @@ impl Store {
     /// Locks in the order of their names, at most so many.
     #[operation]
     pub async fn locks_list(&self, filter: &LockFilter, limit: i64) -> Result<Vec<LockRow>, StoreError> {
-        self.lock_rows(filter.document(), limit).await
+        self.lock_rows(filter.document("_id"), limit).await
     }
 
     /// One lock. `None`: nobody holds it or waits for it.
@@ -116,10 +111,18 @@ impl Store {
         filter: &LockFilter,
         limit: i64,
     ) -> Result<Vec<LockRow>, StoreError> {
-        let of_queues = doc! { "queue": { "$in": queues }, "status": Status::Blocked };
-        let names = self.tasks().distinct("needs_lock", of_queues).await?;
+        let mut waiting = filter.document("needs_lock");
+        waiting.extend(doc! { "needs_lock": { "$type": "string" }, "queue": { "$in": queues }, "status": Status::Blocked });
+        let first = [
+            doc! { "$match": waiting },
+            doc! { "$group": { "_id": "$needs_lock" } },
+            doc! { "$sort": { "_id": 1 } },
+            doc! { "$limit": limit },
+        ];
+        let names = collect(self.tasks().aggregate(first).max_time(PATIENCE)).await?;
+        let names: Vec<&Bson> = names.iter().filter_map(|name| name.get("_id")).collect();
         let either = doc! { "$or": [{ "holders.queue": { "$in": queues } }, { "_id": { "$in": names } }] };
-        self.lock_rows(doc! { "$and": [filter.document(), either] }, limit).await
+        self.lock_rows(doc! { "$and": [filter.document("_id"), either] }, limit).await
     }
 
     async fn lock_rows(&self, filter: Document, limit: i64) -> Result<Vec<LockRow>, StoreError> {
@@ -138,9 +141,8 @@ impl Store {
         let held = Holder::all(lock);
         let waiting = doc! { "status": Status::Blocked, "needs_lock": name };
         let waiting = self.tasks().count_documents(waiting).limit(COUNTED).await?;
-        let queues = held.iter().filter_map(|holder| holder.queue).map(QueueId).collect();
         let holders = self.told(&held).await?;
-        Ok(Some(LockRow { name: name.to_owned(), holders, held_by: held.len() as u64, waiting, queues }))
+        Ok(Some(LockRow { name: name.to_owned(), holders, held_by: held.len() as u64, waiting }))
     }
 }
 
@@ -308,37 +310,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_without_a_task_that_one_may_see_is_none() {
-        let queue = QueueId(ObjectId::new());
-        let relative = |queue| Relative {
-            id: Some(TaskId(ObjectId::new())),
-            queue,
-            status: Some(Status::Running),
-            node: None,
-            since: None,
-        };
-        let details = |held, waits| LockDetails {
-            row: LockRow {
-                name: "db".to_owned(),
-                holders: vec![(LockMode::Exclusive, relative(held))],
-                held_by: 1,
-                waiting: 1,
-                queues: held.into_iter().collect(),
-            },
-            waiters: vec![(LockMode::Exclusive, relative(waits))],
-        };
-        let sees = |asked: Option<QueueId>| asked == Some(queue);
-        assert_eq!(details(None, None).concealed(sees), None);
-        let waits = details(None, Some(queue)).concealed(sees).unwrap();
-        assert_eq!((waits.row.holders[0].1.id, waits.waiters[0].1.id.is_some()), (None, true));
-        assert!(details(Some(queue), None).concealed(sees).is_some());
-    }
-
-    #[test]
     fn locks_of_arrays_are_found_when_they_are_asked_for() {
-        let all = LockFilter::default().document().to_string();
+        let all = LockFilter::default().document("_id").to_string();
         assert!(all.contains("$not") && all.contains("array:"), "{all}");
-        let some = LockFilter { prefix: Some("db".to_owned()), after: Some("db1".to_owned()) }.document();
+        let some =
+            LockFilter { prefix: Some("db".to_owned()), after: Some("db1".to_owned()) }.document("_id");
         let expected =
             doc! { "$and": [{ "_id": { "$gte": "db", "$lt": "db\u{7f}" } }, { "_id": { "$gt": "db1" } }] };
         assert_eq!(some, expected);

@@ -292,15 +292,21 @@ fn gaps(question: &Question, is_cut: bool) -> Vec<String> {
     gaps.into_iter().filter(|(is_so, _)| *is_so).map(|(_, gap)| gap.to_owned()).collect()
 }
 
-/// At most so many tasks, the newest first. `None`: it would take too long.
+/// At most [`MOST_TASKS`]. `None`: it would take too long.
 async fn read(
     collection: &Collection<Stored>,
     these: Document,
     hint: Document,
 ) -> Result<Option<Vec<Document>>, StoreError> {
     let only: Document = FIELDS.iter().map(|field| ((*field).to_owned(), 1.into())).collect();
-    let found = collection.find(these).projection(only).hint(Hint::Keys(hint)).limit(MOST_TASKS);
-    StoreError::unless_out_of_time(collect(found.max_time(PATIENCE)).await)
+    let find =
+        || collection.find(these.clone()).projection(only.clone()).limit(MOST_TASKS).max_time(PATIENCE);
+    let found = match collect(find().hint(Hint::Keys(hint))).await {
+        // The index is not there (yet).
+        Err(error) if error.is_no_index() => collect(find()).await,
+        found => found,
+    };
+    StoreError::unless_out_of_time(found)
 }
 
 /// The least id of so long before a time and so many seconds after that.

@@ -315,7 +315,8 @@ async fn an_attempt_keeps_when_the_pieces_of_its_output_came() -> anyhow::Result
     let ([[first, 0], [last, 6]], [[problem, 0]]) = (&out.pieces[..], &err.pieces[..]) else {
         anyhow::bail!("other pieces: {exit}");
     };
-    assert!(first + 600 <= *problem && problem + 600 <= *last, "{exit}");
+    // Each is noted when it is read, which on a busy machine is a little later.
+    assert!(first + 500 <= *problem && problem + 500 <= *last, "{exit}");
 
     // The next attempt has its own, and those of the first one go with it.
     let id = TaskId(task.get_object_id("_id")?);
