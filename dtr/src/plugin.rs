@@ -1,6 +1,7 @@
 //! One plugin process from its start to its end: a single owner for its pipes, its exit and its signals.
 
 mod engine_input;
+mod rest;
 mod told;
 
 use std::convert::Infallible;
@@ -21,7 +22,7 @@ use disbatch_core::secrets::{FIELD, NamedSecrets, SecureParams};
 use disbatch_core::task::Run;
 use disbatch_shell::Params;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use tokio_util::io::InspectReader;
 
 use crate::capture::Captures;
@@ -46,7 +47,8 @@ pub use told::{About, Adapter, Callback, Worker, secret_variable, variables};
 use engine_input::Given;
 use told::{SECURE_PARAMS, WORK_DIR};
 
-/// How long pipes may stay open after the plugin's end before they are left to whoever holds them.
+/// How long pipes may stay open after the plugin's end before they are left to whoever holds them. The time in which what the plugin
+/// has said waits for the database does not count.
 pub const PIPES_GRACE: Duration = Duration::from_secs(2);
 
 /// What is wished for when the runner is told to end.
@@ -256,28 +258,18 @@ async fn feed_and_listen(
         None::<Infallible>
     };
     let ending = Ending::default();
-    let mut watch = Watch { guard: &mut guard, leash: None, ending, stops, told_to_stop: false };
+    let mut watch = Watch { guard: &mut guard, leash: None, relay, ending, stops, told_to_stop: false };
     let Ok(exited) = watch.until_exit(pin!(streams), &Notify::new(), say).await?;
     control.told_to_stop = watch.told_to_stop;
     ear.finish(relay);
-    if exited.abandoned {
-        captures.stderr.note(&abandoned_note());
+    if let Some(note) = &exited.abandoned {
+        captures.stderr.note(note);
     }
     for note in control.notes().chain(ear.notes()).chain(facts::notes(&exited.exit, exited.guarded)) {
         captures.stderr.note(&note);
     }
     let facts = ExitFacts::of(&exited.exit, exited.reason);
     Ok(Ended { exit: exited.exit.exit_status(), facts, control })
-}
-
-/// Says that a process that outlived the plugin holds its pipes.
-pub fn abandoned_note() -> String {
-    tracing::warn!("a process that outlived the plugin holds its pipes; not waiting for it");
-    let grace = PIPES_GRACE.as_secs();
-    format!(
-        "disbatch: a process that outlived the plugin holds its output open; stopped reading {grace} s after the \
-         plugin's end\n"
-    )
 }
 
 /// Who has a say while a plugin works, or is started.
@@ -294,8 +286,8 @@ pub struct Exited {
     pub reason: Option<Reason>,
     /// Whether the guard lived to tell.
     pub guarded: bool,
-    /// Whether a process that outlived it holds its pipes.
-    pub abandoned: bool,
+    /// Why its pipes were left before their end, if they were: a line for the task's standard error.
+    pub abandoned: Option<String>,
 }
 
 /// A plugin that has a task, and what is under way to end it.
@@ -303,6 +295,8 @@ pub struct Watch<'a> {
     pub guard: &'a mut Guarded,
     /// If it takes several tasks: until when the guard lets it live.
     pub leash: Option<&'a mut Leash>,
+    /// Where its reports wait for the database.
+    pub relay: &'a Relay,
     pub ending: Ending,
     /// Whether it can be told to stop.
     pub stops: bool,
@@ -373,8 +367,8 @@ impl Watch<'_> {
             }
         };
         let reason = self.ending.reason.filter(|_| exit.ordered || !guarded);
-        let abandoned = !drained && timeout(PIPES_GRACE, streams).await.is_err();
-        Ok(Ok(Exited { exit, reason, guarded, abandoned }))
+        let exited = Exited { exit, reason, guarded, abandoned: None };
+        Ok(Ok(if drained { exited } else { self.until_drained(streams, exited, say).await }))
     }
 
     /// Tells a plugin that can stop to do so, once, and lets it take its time.

@@ -2,6 +2,8 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -34,6 +36,8 @@ pub struct Relay {
     storage: watch::Sender<Option<Bson>>,
     steps: watch::Sender<Option<Vec<Document>>>,
     reports: mpsc::Sender<Document>,
+    /// How many there were.
+    reported: Arc<AtomicUsize>,
     /// The step whose plugin this is for, if the task has several.
     step: Option<OfStep>,
     /// What records the attempt, if that is wanted.
@@ -52,7 +56,8 @@ pub struct Inbox {
 pub fn channel() -> (Relay, Inbox) {
     let (progress, storage, steps) = Default::default();
     let (reports, reports_inbox) = mpsc::channel(WAITING_REPORTS);
-    let relay = Relay { progress, storage, steps, reports, step: None, recorder: None };
+    let reported = Arc::default();
+    let relay = Relay { progress, storage, steps, reports, reported, step: None, recorder: None };
     let inbox = Inbox {
         progress: relay.progress.subscribe(),
         storage: relay.storage.subscribe(),
@@ -114,9 +119,20 @@ impl Relay {
     }
 
     pub async fn report(&self, report: Document) {
+        self.reported.fetch_add(1, Ordering::Relaxed);
         if self.reports.send(report).await.is_err() {
             tracing::error!("a report came after the end of the task and is lost");
         }
+    }
+
+    /// How many reports there were so far, with those that wait.
+    pub fn reported(&self) -> usize {
+        self.reported.load(Ordering::Relaxed)
+    }
+
+    /// Whether the next report has to wait for the database.
+    pub fn is_held_up(&self) -> bool {
+        self.reports.capacity() == 0
     }
 }
 

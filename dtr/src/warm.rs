@@ -26,12 +26,10 @@ use crate::capture::Captures;
 use crate::confine::Confinement;
 use crate::control::Control;
 use crate::facts::{self, ExitFacts};
-use crate::guard::protocol::Spawn;
+use crate::guard::protocol::{Exit, Spawn};
 use crate::guard::{self, Guards, LEASE_IS_OVER};
 use crate::isolation::Isolation;
-use crate::plugin::{
-    Ended, Exited, Job, NotBegun, Say, abandoned_note, append_task, secret_variable, variables,
-};
+use crate::plugin::{Ended, Exited, Job, NotBegun, Say, append_task, secret_variable, variables};
 use crate::relay::Relay;
 use crate::secrets::Wiped;
 use crate::storage::Ear;
@@ -224,10 +222,15 @@ impl Said<'_> {
     /// It has ended with its process.
     fn ended_with_process(mut self, exited: &Exited) -> Ended {
         let facts = ExitFacts::of(&exited.exit, exited.reason);
+        if self.control.done.is_some() && facts.reason.is_none() {
+            // It was done before, and was heard to be so after its process had ended.
+            let Exit { duration, cpu, peak_memory: memory, .. } = exited.exit;
+            return self.answered(duration, Usage { cpu, memory }, None);
+        }
         let mut notes: Vec<String> = facts::notes(&exited.exit, exited.guarded).collect();
         let mut exit = exited.exit.exit_status();
-        if exited.abandoned {
-            self.captures.stderr.note(&abandoned_note());
+        if let Some(note) = &exited.abandoned {
+            self.captures.stderr.note(note);
         }
         if exit.code().is_some() && facts.reason.is_none() && self.control.done.is_none() {
             notes.push("disbatch: the plugin ended without saying that the task is done\n".to_owned());

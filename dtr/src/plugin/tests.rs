@@ -1,5 +1,6 @@
 mod direct;
 mod engines;
+mod rest;
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::*;
 use crate::capture::Capture;
@@ -98,8 +99,17 @@ impl Setup {
         guards: &mut Guards,
         interfere: impl FnOnce(Supervisor) -> F,
     ) -> Result<Ran, NotBegun> {
-        let (supervisor, mut supervision) = supervision::channel();
         let (relay, _inbox) = relay::channel();
+        self.run_saying((guards, &relay), interfere).await
+    }
+
+    /// The same where its reports, and what is saved, go there.
+    async fn run_saying<F: Future<Output = ()>>(
+        &self,
+        (guards, relay): (&mut Guards, &Relay),
+        interfere: impl FnOnce(Supervisor) -> F,
+    ) -> Result<Ran, NotBegun> {
+        let (supervisor, mut supervision) = supervision::channel();
         let job = Job {
             task: &self.task,
             json: None,
@@ -115,7 +125,7 @@ impl Setup {
         let mut captures = Captures::new(None, None);
         let run = async {
             let mut say = Say { supervision: &mut supervision, lifecycle: &lifecycle };
-            execute(&self.plugin, (job, None), guards, &mut captures, &relay, &mut say).await
+            execute(&self.plugin, (job, None), guards, &mut captures, relay, &mut say).await
         };
         let both = async { tokio::join!(run, interfere(supervisor)).0 };
         let Ended { exit, facts, control } = timeout(DEADLINE, both).await.expect("it ends")?;

@@ -140,14 +140,15 @@ impl Process {
             ending.kill_in(LEAVING);
         }
         let hang_up = Notify::new();
-        let (guard, leash) = (&mut self.guard, Some(&mut self.leash));
-        let mut watch = Watch { guard, leash, ending, stops: false, told_to_stop: false };
+        let (guard, leash, relay) = (&mut self.guard, Some(&mut self.leash), said.relay);
+        let mut watch = Watch { guard, leash, relay, ending, stops: false, told_to_stop: false };
         let follow = self.pipes.follow(said, &hang_up).map(|is_done| is_done.then_some(()));
         let ended = watch.until_exit(pin!(follow), &hang_up, say).await?;
         Ok(match ended {
             Err(()) => self.done(said, began.elapsed()),
             Ok(_) if watch.ending.reason.is_none() && self.pipes.is_unread()(line) => Fate::NotBegun,
             Ok(exited) => {
+                self.pipes.take_rest(said);
                 let cpu = self.meter.rest(exited.exit.cpu);
                 let exit = Exit { duration: began.elapsed(), cpu, ..exited.exit };
                 Fate::Ended(Exited { exit, ..exited })

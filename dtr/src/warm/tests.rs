@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 use std::fs;
+use std::pin::pin;
 use std::time::Duration;
 
 use bson::oid::ObjectId;
@@ -18,7 +19,7 @@ use tokio::time::{sleep, timeout};
 
 use super::*;
 use crate::facts::final_status;
-use crate::plugin::About;
+use crate::plugin::{About, PIPES_GRACE};
 use crate::relay::{self, Inbox};
 use crate::supervision::{self, End, Reason, Supervisor};
 
@@ -98,6 +99,18 @@ impl Setup {
         params: Document,
         interfere: impl AsyncFnOnce((Supervisor, &Path)),
     ) -> Result<Came, NotBegun> {
+        let (relay, inbox) = relay::channel();
+        let (ended, stdout, stderr) = self.run_saying(params, &relay, interfere).await?;
+        Ok(Came { ended, stdout, stderr, inbox })
+    }
+
+    /// The same where its reports go there. Returns what it wrote, too.
+    async fn run_saying(
+        &mut self,
+        params: Document,
+        relay: &Relay,
+        interfere: impl AsyncFnOnce((Supervisor, &Path)),
+    ) -> Result<(Ended, String, String), NotBegun> {
         let id = TaskId(bson::oid::ObjectId::new());
         let task = doc! { "_id": id, "queue": self.queue.id, "status": 0, "params": params };
         let task: Task = bson::deserialize_from_document(task).unwrap();
@@ -105,7 +118,6 @@ impl Setup {
             Run { task: id, queue: self.queue.id, node: NodeName::new("n1"), attempt: 1, instance: None };
         let folder: TempDir = tempfile::tempdir().unwrap();
         let (supervisor, mut supervision) = supervision::channel();
-        let (relay, inbox) = relay::channel();
         let mut captures = Captures::new(None, None);
         let name = "Test".parse().unwrap();
         let job = Job {
@@ -124,14 +136,12 @@ impl Setup {
             (&self.plugin, self.limits),
             (job, &mut self.guards),
             &mut captures,
-            &relay,
+            relay,
             &mut say,
         );
         let both = async { tokio::join!(work, interfere((supervisor, folder.path()))).0 };
         let ended = timeout(DEADLINE, both).await.expect("it ends")?;
-        drop(relay);
-        let (stdout, stderr) = (captures.stdout.text().await?, captures.stderr.text().await?);
-        Ok(Came { ended, stdout, stderr, inbox })
+        Ok((ended, captures.stdout.text().await?, captures.stderr.text().await?))
     }
 }
 
@@ -391,6 +401,26 @@ async fn a_process_that_dies_takes_its_task_along_and_no_other() {
         assert!(came.stderr.starts_with(note), "{}", came.stderr);
     }
     assert_eq!(setup.run("pass").await.status(), Status::Succeeded);
+}
+
+#[tokio::test]
+async fn a_task_that_was_done_is_heard_of_however_long_its_reports_wait_for_the_database() {
+    let mut setup = Setup::new(Warm::default());
+    let (relay, mut database) = relay::channel();
+    let what = "
+for n in range(2000): say(report={'n': n})
+say(status=5); print('out'); print('err', file=sys.stderr); after = 'os._exit(3)'";
+    let mut run = pin!(setup.run_saying(doc! { "do": what }, &relay, async |_| {}));
+    assert!(timeout(2 * PIPES_GRACE, run.as_mut()).await.is_err(), "there is more to be read");
+    let read = async {
+        for n in 0..2000 {
+            assert_eq!(database.next_report().await, Some(doc! { "n": n }));
+        }
+    };
+    let (ran, ()) = tokio::join!(run, read);
+    let (ended, stdout, stderr) = ran.unwrap();
+    assert_eq!((ended.control.status, ended.exit.code()), (Some(5.into()), Some(0)));
+    assert_eq!((stdout.as_str(), stderr.as_str()), ("out\n", "err\n"));
 }
 
 #[tokio::test]

@@ -325,7 +325,7 @@ impl Batcher {
                 let lapsed = exit.lapsed && lane.until <= now;
                 let exit = Exit { duration: lane.began.elapsed(), cpu, lapsed, ..exit };
                 let last_words = Arc::clone(if lane.end.is_none() { &with_others } else { &alone });
-                Fate::Ended(Exited { exit, reason, guarded, abandoned: false }, last_words)
+                Fate::Ended(Exited { exit, reason, guarded, abandoned: None }, last_words)
             };
             let _ended = lane.words.send(Word::Over(fate));
         }
