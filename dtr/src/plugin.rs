@@ -149,9 +149,10 @@ pub async fn execute(
     say: &mut Say<'_>,
 ) -> Result<Ended, NotBegun> {
     let job = Job { secure_params: secure_params.as_ref().or(job.secure_params), ..job };
+    let stops = job.about.interruptible;
     if let Some(params) = command_of(plugin, &job, guards.isolation()) {
         let started = start(plugin, job, Some(params), guards, relay).await?;
-        match follow(started, None, captures, relay, say).await {
+        match follow(started, (None, stops), captures, relay, say).await {
             Err(NotBegun::NotDirect) => captures.reopen(),
             ended => return ended,
         }
@@ -159,7 +160,7 @@ pub async fn execute(
     // What was said meanwhile holds for the program, too.
     let job = Job { until: say.supervision.so_far().until.unwrap_or(job.until), ..job };
     let started = start(plugin, job, None, guards, relay).await?;
-    let ended = follow(started, Some(job), captures, relay, say);
+    let ended = follow(started, (Some(job), stops), captures, relay, say);
     // They are in its environment and in what is being sent to it, which is overwritten then. It may run for days.
     drop(secure_params);
     ended.await
@@ -216,17 +217,16 @@ async fn start(
 /// Follows a plugin that was started to its end. What it writes comes into `captures`, and after it the runner's notes.
 ///
 /// What is sent to it is made of `job` at once: nobody has to keep secure parameters until its end. Without one, it is sent
-/// nothing.
+/// nothing. `stops`: whether it can be told to stop.
 fn follow<'a, 's>(
     started: (Guarded, Streams),
-    job: Option<Job<'_>>,
+    (job, stops): (Option<Job<'_>>, bool),
     captures: &'a mut Captures,
     relay: &'a Relay,
     say: &'a mut Say<'s>,
 ) -> impl Future<Output = Result<Ended, NotBegun>> + use<'a, 's> {
     let input = job.as_ref().map(input).transpose();
     let may_detach = job.as_ref().is_some_and(|job| job.about.callback.is_some());
-    let stops = job.is_some_and(|job| job.about.interruptible);
     let control = Control::default().that_may_detach(may_detach);
     async move { feed_and_listen(started, (input?, control, stops), captures, relay, say).await }
 }

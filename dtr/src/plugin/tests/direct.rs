@@ -69,6 +69,19 @@ async fn signals_have_their_default_effect() {
 }
 
 #[tokio::test]
+async fn a_command_is_told_to_stop_where_its_plugin_can_be_interrupted() {
+    let mut setup = shell(json!({ "command": "echo > \"$DISBATCH_WORK_DIR/ready\"; exec sleep 1000" }));
+    setup.about.interruptible = true;
+    let interrupt = async |supervisor: Supervisor| {
+        setup.file("ready").await;
+        supervisor.interrupt();
+    };
+    let ran = setup.run(interrupt).await.unwrap();
+    assert_eq!((ran.control.told_to_stop, ran.facts.signal()), (true, Some(15)));
+    assert_eq!(ran.facts.reason, None, "it was not to end");
+}
+
+#[tokio::test]
 async fn secure_parameters_are_in_a_variable_of_the_command_only_where_that_is_asked_for() {
     let mut guards = Guards::default();
     for asked_for in [false, true] {
