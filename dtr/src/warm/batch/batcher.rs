@@ -53,6 +53,15 @@ pub(super) struct Lane {
     pub(super) end: Option<(Reason, Instant)>,
 }
 
+impl Lane {
+    /// It is to end, and its process is killed at that moment if it has not. Of several requests the first gives the reason, and
+    /// the earliest moment counts.
+    fn end_by(&mut self, reason: Reason, kill_at: Instant) {
+        let (reason, earlier) = self.end.unwrap_or((reason, kill_at));
+        self.end = Some((reason, earlier.min(kill_at)));
+    }
+}
+
 impl Batcher {
     /// Both sides. Processes are started by `guards`.
     pub fn new(guards: Guards) -> (Batches, Self) {
@@ -194,9 +203,7 @@ impl Batcher {
         let is_first = lane.end.is_none();
         // There is no grace when somebody else has the task.
         let grace = if end.reason == Reason::LeaseLost { Duration::ZERO } else { end.grace };
-        let kill_at = Instant::now() + grace;
-        let (reason, earlier) = lane.end.unwrap_or((end.reason, kill_at));
-        lane.end = Some((reason, earlier.min(kill_at)));
+        lane.end_by(end.reason, Instant::now() + grace);
         if is_first && !grace.is_zero() {
             let (reason, grace_s) = (end.reason.as_str(), grace.as_secs_f64());
             tracing::warn!(%task, reason, grace_s, "telling the plugin to end one of its tasks");
@@ -213,7 +220,7 @@ impl Batcher {
         }
         let kill_at = Instant::now() + TOLD_TO_END.grace;
         for lane in self.lanes.values_mut() {
-            lane.end.get_or_insert((TOLD_TO_END.reason, kill_at));
+            lane.end_by(TOLD_TO_END.reason, kill_at);
         }
         if let Some(running) = &self.running {
             running.process.guard.tell(ToGuard::Term);
@@ -328,6 +335,34 @@ impl Batcher {
                 Fate::Ended(Exited { exit, reason, guarded, abandoned: None }, last_words)
             };
             let _ended = lane.words.send(Word::Over(fate));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::oid::ObjectId;
+
+    use super::*;
+
+    #[test]
+    fn a_runner_that_is_told_to_end_does_not_wait_for_the_longer_grace_of_a_task() {
+        let now = Instant::now();
+        for (end, reason) in [
+            (None, Reason::Runner),
+            (Some((Reason::Cancel, now + 100 * TOLD_TO_END.grace)), Reason::Cancel),
+            (Some((Reason::Timeout, now)), Reason::Timeout),
+        ] {
+            let (_batches, mut batcher) = Batcher::new(Guards::default());
+            let (words, _heard) = mpsc::unbounded_channel();
+            let lane = Lane { words, until: Duration::ZERO, began: now, line: (0, 0), end };
+            let task = TaskId(ObjectId::new());
+            batcher.lanes.insert(task, lane);
+            batcher.end_all();
+            let (seen, kill_at) = batcher.lanes[&task].end.unwrap();
+            assert_eq!(seen, reason);
+            let latest = end.map_or(Instant::now() + TOLD_TO_END.grace, |(_, earlier)| earlier);
+            assert!(kill_at <= latest.min(Instant::now() + TOLD_TO_END.grace), "{reason:?}");
         }
     }
 }
