@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,6 +73,21 @@ def test_a_batch_one_by_one_and_at_once() -> None:
     _, _, _, said = plugin("run_batch(lambda tasks: 1 / 0)", both, DISBATCH_WARM="1")
     assert [one["done"] for one in said if "done" in one] == [{"exit": 1}, {"exit": 1}]
     assert "ZeroDivisionError" in said[0]["stderr"]
+
+
+def test_long_text_of_a_batch_is_in_lines_that_the_runner_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "🦀" * 300_000 + "\x01" * 300_000
+    with open(tmp_path / "control", "w+b") as control:
+        monkeypatch.setenv("DISBATCH_CONTROL_FD", str(control.fileno()))
+        task = Task({"_id": "a"}, in_batch=True)
+        task.print(text)
+        task.log("half \udc80")
+        control.seek(0)
+        lines = list(control)
+    assert max(len(line) for line in lines) < 2 * 1024 * 1024
+    said = [json.loads(line) for line in lines]
+    assert "".join(one.get("stdout", "") for one in said) == text + "\n"
+    assert said[-1] == {"id": "a", "stderr": "half ?\n"}
 
 
 def test_only_what_can_be_stored_is_sent() -> None:

@@ -6,7 +6,7 @@ import { parse, stringify } from "./json.js";
 import type { Json } from "./types.js";
 
 const MAX_SAVED = 1024 * 1024;
-// A control line has at most 2 MiB; text may grow sixfold as JSON.
+// In UTF-16 units. A control line has at most 2 MiB; a unit has six bytes at most as JSON.
 const MAX_TEXT = 256 * 1024;
 // What the environment of one task has and that of the next may lack.
 const OPTIONAL = [
@@ -213,11 +213,13 @@ export class Task {
   /** @internal */
   write(stream: "stdout" | "stderr", text: string): void {
     if (!this.inBatch) return write(stream === "stdout" ? 1 : 2, text);
-    for (let first = 0; first < text.length; ) {
-      let end = Math.min(text.length, first + MAX_TEXT);
+    // As if it were written: the runner takes no half of a character.
+    const whole = Buffer.from(text).toString();
+    for (let first = 0; first < whole.length; ) {
+      let end = Math.min(whole.length, first + MAX_TEXT);
       // Both halves of a character go together.
-      if (end < text.length && /[\uD800-\uDBFF]/.test(text.charAt(end - 1))) end--;
-      send({ id: this.id, [stream]: text.slice(first, end) });
+      if (end < whole.length && /[\uD800-\uDBFF]/.test(whole.charAt(end - 1))) end--;
+      send({ id: this.id, [stream]: whole.slice(first, end) });
       first = end;
     }
   }

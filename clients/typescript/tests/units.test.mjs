@@ -116,6 +116,15 @@ test("a batch one by one and at once", async () => {
   assert.deepEqual(dones(bad.said), [{ exit: 1 }, { exit: 1 }]);
 });
 
+test("long text of a batch is in lines that the runner takes", async () => {
+  const one = `${stringify({ tasks: [line("a", 1)] })}\n`;
+  const program = 'await runBatch(([task]) => task.print("a" + "🦀".repeat(300_000) + "\\u0001".repeat(300_000) + "\\ud83e"));';
+  const { said } = await plugin(program, one, warm);
+  assert.ok(said.every((line) => Buffer.byteLength(stringify(line)) < 2 * 1024 * 1024));
+  const whole = said.map(({ stdout = "" }) => stdout).join("");
+  assert.ok(whole === `a${"🦀".repeat(300_000)}${"\u0001".repeat(300_000)}\ufffd\n`, `${whole.length}`);
+});
+
 test("only what can be stored is sent", () => {
   const task = new Task({ params: { a: 1 }, secure_params: { password: "horse" } });
   assert.equal(task.secureParams.password, "horse");

@@ -15,6 +15,9 @@ use crate::{Error, SecureParams};
 /// A larger result is refused.
 pub const MAX_RESULT_BYTES: usize = 1024 * 1024;
 
+/// So much text is in a line of the control channel at most: a runner takes 2 MiB, and as JSON a byte may be six.
+const MAX_TEXT: usize = 256 * 1024;
+
 /// The task that this process was started for or, if it is warm, was given now.
 #[derive(Debug)]
 pub struct Task {
@@ -161,7 +164,7 @@ impl Task {
     /// prints by itself belongs to none of them.
     pub fn print(&mut self, text: &str) {
         match self.control.is_among_others() {
-            true => self.control.send(&json!({ "stdout": text })),
+            true => self.say("stdout", text),
             // Nobody reads it who has closed it.
             false => drop(io::stdout().write_all(text.as_bytes())),
         }
@@ -170,8 +173,19 @@ impl Task {
     /// The same for its standard error.
     pub fn print_error(&mut self, text: &str) {
         match self.control.is_among_others() {
-            true => self.control.send(&json!({ "stderr": text })),
+            true => self.say("stderr", text),
             false => drop(io::stderr().write_all(text.as_bytes())),
+        }
+    }
+
+    /// The same by the control channel, in as many lines as it takes.
+    fn say(&mut self, stream: &str, mut text: &str) {
+        while !text.is_empty() {
+            let most = text.len().min(MAX_TEXT);
+            let end = (1..=most).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(most);
+            let (piece, rest) = text.split_at(end);
+            self.control.send(&json!({ stream: piece }));
+            text = rest;
         }
     }
 

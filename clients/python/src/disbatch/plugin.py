@@ -24,7 +24,7 @@ from datetime import datetime, timezone
 from typing import Any, NoReturn, TextIO
 
 MAX_SAVED = 1024 * 1024
-# A control line has at most 2 MiB; text may grow sixfold as JSON.
+# In characters. A control line has at most 2 MiB; a character has six bytes at most as JSON.
 MAX_TEXT = 256 * 1024
 # What the environment of one task has and that of the next may lack.
 OPTIONAL = ("JOB_PARAMS", "JOB_STORAGE", "JOB_SECURE_PARAMS", "DISBATCH_COMMIT", "DISBATCH_DATABASE", "DISBATCH_ARRAY_ID", "DISBATCH_ARRAY_INDEX", "DISBATCH_ARRAY_VALUE")
@@ -41,7 +41,8 @@ class _Control:
     def send(self, message: Mapping[str, Any]) -> None:
         if self._fd is None:
             return
-        line = json.dumps(message, default=_extended, allow_nan=False).encode() + b"\n"
+        # In ASCII an emoji has twelve bytes in place of four. The runner takes no surrogate alone, as names of files may have: that is `?`.
+        line = json.dumps(message, default=_extended, allow_nan=False, ensure_ascii=False).encode(errors="replace") + b"\n"
         with self._lock:
             while line:
                 line = line[os.write(self._fd, line) :]

@@ -1,5 +1,4 @@
 use std::collections::BTreeMap;
-use std::io::Read;
 
 use super::*;
 use crate::control;
@@ -20,12 +19,13 @@ fn a_task_is_committed_under_the_name_of_its_attempt() {
 /// What a runner reads when `work` is done with an empty task.
 fn sent(work: impl FnOnce(&mut Task)) -> Vec<Value> {
     let mut task: Task = "{}".parse().unwrap();
-    let (control, mut reader) = control::tests::connected();
+    let (control, reader) = control::tests::connected();
+    // A pipe does not hold much.
+    let heard = std::thread::spawn(move || io::read_to_string(reader).unwrap());
     task.control = control;
     work(&mut task);
     drop(task);
-    let mut text = String::new();
-    reader.read_to_string(&mut text).unwrap();
+    let text = heard.join().unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
@@ -136,6 +136,22 @@ fn only_what_can_be_stored_is_sent() {
             json!({ "report": { "task_id": { "$oid": "6b0003bb686c8275d8013333" } } }),
         ]
     );
+}
+
+#[test]
+fn long_text_of_a_batch_is_in_lines_that_the_runner_takes() {
+    // Characters of one to four bytes, and such as are longer as JSON.
+    let text = format!("a{}{}", "ü€🦀".repeat(100_000), "\u{1}\n\"".repeat(400_000));
+    let lines = sent(|task| {
+        task.is_one_of(true);
+        task.print(&text);
+        task.print_error(&text);
+    });
+    assert!(lines.iter().all(|line| line.to_string().len() < 2 * 1024 * 1024));
+    for stream in ["stdout", "stderr"] {
+        let whole: String = lines.iter().filter_map(|line| line[stream].as_str()).collect();
+        assert!(whole == text, "{stream}: {} of {} bytes", whole.len(), text.len());
+    }
 }
 
 #[test]
