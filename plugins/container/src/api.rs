@@ -186,11 +186,16 @@ impl Engine {
     /// # Errors
     /// See [`Error`]. Some engines prepare the container for this, and what is wrong with it shows here.
     pub async fn attach(&self, id: &str) -> Result<(FromContainer, ToContainer), Error> {
-        let (from, _) = self.streams(id, "stdout=1&stderr=1").await?;
+        let from = self.output(id).await?;
         let (mut again, to) = self.streams(id, "stdin=1").await?;
         // Podman sends the output by this one again, and waits until it is read.
         tokio::spawn(async move { tokio::io::copy(&mut again, &mut tokio::io::sink()).await });
         Ok((from, to))
+    }
+
+    /// Connects to what a container writes from now on.
+    pub async fn output(&self, id: &str) -> Result<FromContainer, Error> {
+        Ok(self.streams(id, "stdout=1&stderr=1").await?.0)
     }
 
     async fn streams(&self, id: &str, which: &str) -> Result<(FromContainer, ToContainer), Error> {

@@ -11,6 +11,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::{Gid, Uid};
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::api::{Engine, Error, FromContainer, Signposts, ToContainer, is_usable};
@@ -104,6 +105,15 @@ struct Container<'a> {
     create: &'a Create,
 }
 
+/// How the way to a container is, by its engine.
+#[derive(Debug, Default)]
+struct Way {
+    /// Whether nothing more comes of what it writes.
+    is_over: Cell<bool>,
+    /// Whether the engine has been away.
+    was_away: Cell<bool>,
+}
+
 struct Ended {
     code: i64,
     /// Whether it was made to.
@@ -155,9 +165,10 @@ impl Container<'_> {
             let _closed = to.shutdown().await;
             std::future::pending::<io::Result<()>>().await
         };
+        let (way, (again, more)) = (Way::default(), unbounded_channel());
         let streams = async {
             tokio::select! {
-                copied = output::copy(from, &mut targets) => copied,
+                copied = copy(from, more, &mut targets, &way) => copied,
                 never = feed => never,
             }
         };
@@ -167,12 +178,13 @@ impl Container<'_> {
             stopped.set(true);
             self.stop().await;
         };
-        let wait = self.wait();
+        let wait = self.wait(again, &way);
         tokio::pin!(streams, end, wait);
         let (mut copied, mut is_asked) = (None, false);
         let code = loop {
             tokio::select! {
                 code = &mut wait => break code,
+                // Not before `wait`, which may connect to them once more.
                 ended = &mut streams, if copied.is_none() => copied = Some(ended),
                 () = &mut end, if !is_asked => is_asked = true,
                 never = channel.relay() => match never {},
@@ -183,6 +195,9 @@ impl Container<'_> {
             copied = timeout(OUTPUT_TAKES, streams).await.ok();
         }
         match copied {
+            Some(Ok(())) if way.was_away.get() => {
+                note(&"the container engine was away: what the container wrote meanwhile may be missing");
+            }
             Some(Ok(())) => {}
             Some(Err(error)) => note(&format_args!("the output of the container broke off: {error}")),
             None => note(&format_args!("the output of the container did not come to its end")),
@@ -190,12 +205,13 @@ impl Container<'_> {
         Ok((code, stopped.get()))
     }
 
-    /// Waits for the end, also where the engine is started anew meanwhile.
-    async fn wait(&self) -> Result<i64, Error> {
+    /// Waits for the end, also where the engine is started anew meanwhile. Then another connection to what the container writes goes to
+    /// `again`, if the one before is over.
+    async fn wait(&self, again: UnboundedSender<FromContainer>, way: &Way) -> Result<i64, Error> {
         let mut away_since = None;
         loop {
             match self.engine.wait(self.id).await {
-                Err(error) if error.is_lost() => {}
+                Err(error) if error.is_lost() => way.was_away.set(true),
                 ended => return ended,
             }
             let since = *away_since.get_or_insert_with(Instant::now);
@@ -203,8 +219,13 @@ impl Container<'_> {
             match self.engine.inspect(self.id).await {
                 Ok(found) if found.state.running || found.state.paused => away_since = None,
                 Ok(found) => return Ok(found.state.exit_code),
-                Err(error) if error.is_lost() && since.elapsed() < ENGINE_TAKES => {}
+                Err(error) if error.is_lost() && since.elapsed() < ENGINE_TAKES => continue,
                 Err(error) => return Err(error),
+            }
+            if way.is_over.get()
+                && let Ok(from) = self.engine.output(self.id).await
+            {
+                let _nobody_listens = again.send(from);
             }
         }
     }
@@ -267,6 +288,22 @@ impl Container<'_> {
         } else if u8::try_from(code).is_err() {
             note(&format_args!("the container ended with exit code {code}"));
         }
+    }
+}
+
+/// Copies what a container writes, by one connection after the other, until there are no more.
+async fn copy(
+    mut from: FromContainer,
+    mut more: UnboundedReceiver<FromContainer>,
+    targets: &mut Targets,
+    way: &Way,
+) -> io::Result<()> {
+    loop {
+        let copied = output::copy(from, targets).await;
+        way.is_over.set(true);
+        let Some(next) = more.recv().await else { return copied };
+        way.is_over.set(false);
+        from = next;
     }
 }
 

@@ -138,9 +138,15 @@ impl Adapter {
 
     /// Waits for its end. Returns its exit code and its standard error.
     pub async fn end(self) -> (Option<i32>, String) {
+        let (code, [_, stderr]) = self.end_with_output().await;
+        (code, stderr)
+    }
+
+    /// The same with its standard output before its standard error.
+    pub async fn end_with_output(self) -> (Option<i32>, [String; 2]) {
         let ended = timeout(LONGEST, self.child.wait_with_output()).await.unwrap();
-        let Output { status, stderr, .. } = ended.unwrap();
-        (status.code(), String::from_utf8(stderr).unwrap())
+        let Output { status, stdout, stderr } = ended.unwrap();
+        (status.code(), [stdout, stderr].map(|bytes| String::from_utf8(bytes).unwrap()))
     }
 }
 
@@ -166,10 +172,11 @@ async fn answer(mut stream: UnixStream, answers: Arc<Answers>, asked: Sender<Vec
         all.push(Asked { what: what.clone(), body: String::from_utf8(body).unwrap() });
     });
     let Some((status, body)) = answers(&what, before) else { return std::future::pending().await };
-    let length = body.len();
-    let text = format!(
-        "HTTP/1.1 {status} Said\r\nApi-Version: 1.41\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
-    );
+    let head = match status {
+        101 => "Connection: Upgrade\r\nUpgrade: tcp".to_owned(),
+        _ => format!("Api-Version: 1.41\r\nContent-Length: {}\r\nConnection: close", body.len()),
+    };
+    let text = format!("HTTP/1.1 {status} Said\r\n{head}\r\n\r\n{body}");
     // The adapter may have ended.
     let _hung_up = stream.write_all(text.as_bytes()).await;
 }

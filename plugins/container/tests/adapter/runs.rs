@@ -107,3 +107,35 @@ async fn what_a_container_leaves_belongs_to_the_user_of_its_adapter() {
         assert_eq!(user(false, of_root).await, Value::Null, "root can remove everything");
     }
 }
+
+const ATTACH: &str = "POST /containers/new/attach";
+
+/// A connection to a container that writes this, and no more.
+fn writes(text: &str) -> Answer {
+    let length = char::from(u8::try_from(text.len()).unwrap());
+    Some((101, format!("\u{1}\0\0\0\0\0\0{length}{text}")))
+}
+
+#[tokio::test]
+async fn a_container_is_heard_when_its_engine_is_back_and_what_may_be_missing_is_said() {
+    let away = "disbatch: the container engine was away: what the container wrote meanwhile may be missing\n";
+    for (lives, stdout) in [(true, "before\nafter\n"), (false, "before\n")] {
+        let state = json!({ "State": { "Running": lives, "ExitCode": 0 } }).to_string();
+        let engine = Engine::start(move |what, before| match (what, before) {
+            (ATTACH, 0) => writes("before\n"),
+            // That of its input.
+            (ATTACH, 1) => Some((101, String::new())),
+            (ATTACH, _) => writes("after\n"),
+            ("POST /containers/new/start", _) => Some((204, String::new())),
+            // It is away when it was asked for the first time after the start, and once more.
+            ("POST /containers/new/wait", 0 | 1) | ("GET /containers/new/json", 1) => {
+                Some((200, String::new()))
+            }
+            ("POST /containers/new/wait", _) => Some((200, r#"{"StatusCode":0}"#.to_owned())),
+            ("GET /containers/new/json", _) => Some((200, state.clone())),
+            (what, _) => usual(what),
+        });
+        let ended = engine.adapter(false).end_with_output().await;
+        assert_eq!(ended, (Some(0), [stdout.to_owned(), away.to_owned()]), "it lives: {lives}");
+    }
+}
