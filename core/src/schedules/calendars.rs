@@ -121,10 +121,19 @@ impl Store {
     pub async fn set_calendar(&self, calendar: &Calendar) -> Result<Altered, StoreError> {
         let (this, after) = (doc! { "_id": &calendar.name }, calendar.document());
         let before = self.calendars().find_one_and_replace(this, after.clone()).upsert(true).await?;
-        for schedule in self.schedules_by(&calendar.name).await? {
-            self.reckon(schedule).await?;
-        }
+        self.reckon_all(&calendar.name).await?;
         Ok(Altered { before, after })
+    }
+
+    /// Stores a calendar, and sets the next times of the schedules that go by one of its name. `None`: there is one.
+    #[operation(calendar = %calendar.name)]
+    pub async fn create_calendar(&self, calendar: &Calendar) -> Result<Option<Altered>, StoreError> {
+        let after = calendar.document();
+        if StoreError::unless_duplicate(self.calendars().insert_one(&after).await)?.is_none() {
+            return Ok(None);
+        }
+        self.reckon_all(&calendar.name).await?;
+        Ok(Some(Altered { before: None, after }))
     }
 
     /// Deletes a calendar that no schedule goes by. Returns what it was; `None`: there is none with this name.
@@ -151,6 +160,13 @@ impl Store {
     async fn schedules_by(&self, calendar: &str) -> Result<Vec<Schedule>, StoreError> {
         let found = collect(self.schedules().find(doc! { "calendars.name": calendar })).await?;
         Ok(found.into_iter().filter_map(super::document::readable).collect())
+    }
+
+    async fn reckon_all(&self, calendar: &str) -> Result<(), StoreError> {
+        for schedule in self.schedules_by(calendar).await? {
+            self.reckon(schedule).await?;
+        }
+        Ok(())
     }
 
     /// Sets the next time of a schedule, as its calendars have changed. A time that is due stays, and is looked at when it

@@ -64,10 +64,12 @@ pub async fn create(state: Data<State>, who: Who, mut params: Params) -> Answer 
     let name = params.fields.remove("name").filter(|name| !values::is_unset(name));
     let name = values::text("name", &name.ok_or_else(|| HttpError::bad_request("name must be given"))?)?;
     let calendar = read(&name, &params)?;
-    if state.store.find_calendar(&name).await?.is_some() {
-        return Err(HttpError::conflict(format!("there is a calendar '{name}' already")));
-    }
-    let made = json::value_of(&store(&state, &who, calendar).await?)?;
+    let made = json::value_of(&view(&calendar))?;
+    let (what, taken) = (set_of(&calendar), format!("there is a calendar '{name}' already"));
+    let create = |store: Store| async move {
+        store.create_calendar(&calendar).await?.ok_or_else(|| HttpError::conflict(taken))
+    };
+    changes::alter(&state, &who, what, create).await?;
     let place = format!("/calendars/{}", encoded(&name));
     redirect::answer(&params, json::made(StatusCode::CREATED, &place, &made))
 }
@@ -118,10 +120,15 @@ pub async fn delete_by_form(state: Data<State>, who: Who, name: Path<String>) ->
 }
 
 async fn store(state: &State, who: &Who, calendar: Stored) -> Result<Calendar, HttpError> {
-    let (view, object) = (view(&calendar), Object::with_name(ObjectKind::Calendar, calendar.name.as_str()));
+    let (view, what) = (view(&calendar), set_of(&calendar));
     let set = |store: Store| async move { store.set_calendar(&calendar).await };
-    changes::alter(state, who, (Verb::CalendarSet, object), set).await?;
+    changes::alter(state, who, what, set).await?;
     Ok(view)
+}
+
+/// What the audit says of a calendar that is stored.
+fn set_of(calendar: &Stored) -> (Verb, Object) {
+    (Verb::CalendarSet, Object::with_name(ObjectKind::Calendar, calendar.name.as_str()))
 }
 
 fn read(name: &str, params: &Params) -> Result<Stored, HttpError> {

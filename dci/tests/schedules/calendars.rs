@@ -39,6 +39,24 @@ async fn calendars_are_made_changed_and_deleted() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn of_those_who_make_a_calendar_at_once_one_does() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    for round in 0..5 {
+        let name = format!("holidays {round}");
+        let days = |n: i32| json!({ "name": name, "dates": [format!("2026-12-{}", 10 + n)] });
+        let calls = (0..8).map(|n| world.call(Method::POST, "/calendars", days(n)));
+        let answers = futures::future::try_join_all(calls).await?;
+        let (made, refused): (Vec<_>, Vec<_>) = answers.iter().partition(|(status, _)| *status == 201);
+        ensure!(made.len() == 1 && refused.iter().all(|(status, _)| *status == 409), "{answers:?}");
+        let place = format!("/calendars/holidays%20{round}");
+        assert_eq!(world.call(Method::GET, &place, Value::Null).await?, (200, made[0].1.clone()));
+    }
+    let audit = world.database.database.collection::<bson::Document>("audit");
+    assert_eq!(audit.count_documents(bson::doc! { "what": "calendar set" }).await?, 5);
+    world.end().await
+}
+
+#[tokio::test]
 async fn a_calendar_that_is_gone_by_stays() -> anyhow::Result<()> {
     let world = World::new().await?;
     world.call(Method::POST, "/calendars/fairs", json!({ "dates": ["2030-05-07", "2030-05-08"] })).await?;
