@@ -80,15 +80,14 @@ impl Store {
     }
 
     /// Gives a subscription these settings and secrets, and no others; makes it if there is none. One that is switched on begins anew: what
-    /// happened while it was off is not told.
+    /// happened while it was off is not told. It needs [`Store::make_notification_queue`].
     #[operation]
     pub async fn set_subscription(
         &self,
         name: &str,
         settings: &Settings,
         secret: Option<&Sealed>,
-    ) -> Result<Altered, SubscriptionError> {
-        self.make_notification_queue().await?;
+    ) -> Result<Altered, StoreError> {
         let stored =
             bson::serialize_to_document(settings).map_err(|error| StoreError::unfit(&error.to_string()))?;
         let goes_on = doc! { "$eq": ["$settings.enabled", true] };
@@ -116,8 +115,7 @@ impl Store {
             .find_one_and_update(doc! { "_id": name }, update)
             .upsert(true)
             .return_document(ReturnDocument::Before)
-            .await
-            .map_err(StoreError::from)?;
+            .await?;
         let field = secret.map_or(Bson::Null, Sealed::field);
         let after = shown(doc! { "_id": name, "settings": stored, secrets::FIELD: field });
         Ok(Altered { before: before.map(shown), after })
@@ -138,11 +136,11 @@ impl Store {
         self.submit_tasks(QUEUE, vec![params], &options).await
     }
 
-    /// Makes the queue of messages, if there is none.
+    /// Makes the queue of messages, and returns it. `None`: there is one.
     #[operation]
-    pub async fn make_notification_queue(&self) -> Result<(), SubscriptionError> {
+    pub async fn make_notification_queue(&self) -> Result<Option<Document>, SubscriptionError> {
         if self.find_queue(&Selector::Id(QUEUE.0)).await?.is_some() {
-            return Ok(());
+            return Ok(None);
         }
         let queue = doc! {
             "_id": QUEUE, "name": QUEUE_NAME, "plugin": PLUGIN, "threads": 4,
@@ -151,11 +149,11 @@ impl Store {
             "on_orphan": "requeue",
             "retention": { "delete_after": 30 * 86_400 },
         };
-        if StoreError::unless_duplicate(self.insert_queue(queue).await)?.is_some() {
-            return Ok(());
+        if StoreError::unless_duplicate(self.insert_queue(queue.clone()).await)?.is_some() {
+            return Ok(Some(queue));
         }
         match self.find_queue(&Selector::Id(QUEUE.0)).await? {
-            Some(_) => Ok(()), // Somebody else was faster.
+            Some(_) => Ok(None), // Somebody else was faster.
             None => Err(SubscriptionError::QueueName),
         }
     }

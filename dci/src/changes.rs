@@ -27,8 +27,8 @@ pub use accounts::{
 };
 pub use files::{SentChunk, add_files, commit_files, delete_files, finish_content, open_files, put_chunk};
 pub use fleet::{
-    create_queue, define_plugin, delete_node, delete_queue, import_definitions, lift_rule, set_rule,
-    update_node, update_queue,
+    create_queue, define_plugin, delete_node, delete_queue, import_definitions, lift_rule,
+    make_notification_queue, set_rule, update_node, update_queue,
 };
 pub use schedules::{
     backfill_schedule, create_schedule, delete_schedule, pause_schedule, run_schedule, update_schedule,

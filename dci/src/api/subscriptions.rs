@@ -130,7 +130,7 @@ pub async fn delete_by_form(state: Data<State>, who: Who, name: Path<String>) ->
 pub async fn test(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {
     let found = state.store.find_subscription(&name).await?.ok_or_else(|| not_found(&name))?;
     let store = state.store.clone();
-    state.store.make_notification_queue().await?;
+    changes::make_notification_queue(&state, &who).await?;
     let submission = async move { store.test_subscription(&found).await };
     let ids = changes::submit(&state, &who, QUEUE, None, submission).await?;
     let task = ids.first().ok_or_else(|| HttpError::internal("no task was made"))?.to_string();
@@ -149,6 +149,7 @@ async fn store(state: &State, who: &Who, name: String, params: &Params) -> Resul
     let before = state.store.find_subscription(&name).await?;
     let given = params.whole::<SubscriptionSettings>()?;
     let (settings, secret) = settings(state, &given, before.as_ref()).await?;
+    changes::make_notification_queue(state, who).await?;
     let object = Object::with_name(ObjectKind::Subscription, name.as_str());
     let of = name.clone();
     let set = |store: Store| async move { store.set_subscription(&of, &settings, secret.as_ref()).await };

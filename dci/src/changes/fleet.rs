@@ -6,6 +6,7 @@ use disbatch_core::audit::{Actor, AuditEntry, Object, ObjectKind, Verb};
 use disbatch_core::definitions::{DefinitionError, NewDefinition, Place};
 use disbatch_core::model::{QueueId, STOPPED, Selector};
 use disbatch_core::node::{NodeChange, Removed, Updated};
+use disbatch_core::notifications::SubscriptionError;
 use disbatch_core::store::{Altered, Store, StoreError};
 use disbatch_wire::definitions::DefinitionsImported;
 
@@ -22,6 +23,15 @@ pub async fn create_queue(state: &State, who: &Who, id: QueueId, fields: Documen
         Ok(((), Some(entry(who, Verb::QueueCreate, None, Some(made)))))
     };
     noted(state, actor(who), create).await
+}
+
+/// Makes the queue of messages, if there is none.
+pub async fn make_notification_queue(state: &State, who: &Who) -> Result<(), SubscriptionError> {
+    let make = |store: Store, who: Actor| async move {
+        let made = store.make_notification_queue().await?;
+        Ok(((), made.map(|made| entry(who, Verb::QueueCreate, None, Some(made)))))
+    };
+    noted(state, actor(who), make).await
 }
 
 /// Sets fields of a queue, and removes those whose new value is null, if those of `stored` still have these values. The caller has

@@ -57,6 +57,7 @@ pub async fn subscribe(world: &World) -> anyhow::Result<()> {
         enabled: true,
     };
     settings.check()?;
+    world.store.make_notification_queue().await?;
     world.store.set_subscription(SUBSCRIPTION, &settings, None).await?;
     let soon = doc! { "base": 0.2, "factor": 1.5, "max": 2.0 };
     let patient = doc! { "max_attempts": 1_000_i64, "timeout": 20.0, "backoff": soon };

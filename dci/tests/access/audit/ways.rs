@@ -162,3 +162,20 @@ async fn every_way_to_do_something_with_tasks_leaves_one_entry() -> anyhow::Resu
     }
     world.database.drop_database().await
 }
+
+#[tokio::test]
+async fn the_first_subscription_leaves_an_entry_about_the_queue_of_messages_too() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let body = json!({ "channel": "webhook", "url": "https://hooks.example/x", "events": ["failed"] });
+    let first = world.request(Method::POST, "/subscriptions/first", Some("operator")).json(&body);
+    let (status, mut entries) = super::left(&world, first).await?;
+    entries.sort_by_key(|entry| entry["what"].as_str().map(str::to_owned));
+    let what: Vec<&Value> = entries.iter().map(|entry| &entry["what"]).collect();
+    assert_eq!((status, what), (200, vec![&json!("queue create"), &json!("subscription set")]));
+    let made = (&entries[0]["object"]["name"], &entries[0]["after"]["plugin"], &entries[0]["user"]);
+    let expected = (json!("notifications"), json!("Disbatch::Plugin::Notify"), json!("operator"));
+    assert_eq!(made, (&expected.0, &expected.1, &expected.2));
+    let second = change(&world, Method::POST, "/subscriptions/second", body).await?;
+    assert_eq!(second["what"], "subscription set");
+    world.database.drop_database().await
+}
