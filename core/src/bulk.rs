@@ -5,7 +5,7 @@
 //! the progress after each batch, in one conditional update; that update also brings back whether the job has
 //! been cancelled or taken over. Tasks are taken in the order of their ids, and `position` is the last one that
 //! is done with; `pending` are the tasks of the batch that is being worked on. Whoever takes a job over tries those
-//! again, which does no harm, as each action looks at the task's status, and goes on behind them.
+//! again, which does no harm, as each action looks at the task's status, counts those that are done, and goes on behind them.
 
 mod run;
 mod select;

@@ -174,13 +174,15 @@ impl Worker {
         let mut next =
             async || batches.try_next().await.map(Option::unwrap_or_default).map_err(|error| error.1);
         let mut batch: Vec<TaskId> = job.pending.iter().copied().map(TaskId).collect();
+        let mut resumed = !batch.is_empty();
         if batch.is_empty() {
             batch = next().await?;
             let Some(current) = self.report(job, None, &batch).await? else { return Ok(None) };
             *job = current;
         }
         while !batch.is_empty() && job.state == State::Running {
-            let outcome = self.act(job, &batch).await?;
+            let outcome = self.act(job, &batch, resumed).await?;
+            resumed = false;
             let following = next().await?;
             let seen = Some((&batch, &outcome));
             let Some(current) = self.report(job, seen, &following).await? else { return Ok(None) };
@@ -202,26 +204,26 @@ impl Worker {
         }
     }
 
-    /// Acts on a batch. A task that is in the archive too comes twice.
-    async fn act(&self, job: &BulkJob, batch: &[TaskId]) -> Result<BatchOutcome, StoreError> {
+    /// Acts on a batch. A task that is in the archive too comes twice. `resumed`: whoever was at it before may have done some of it.
+    async fn act(&self, job: &BulkJob, batch: &[TaskId], resumed: bool) -> Result<BatchOutcome, StoreError> {
         let mut batch = batch.to_vec();
         batch.dedup();
-        let still = self.store.bulk_still(job, &batch).await?;
-        let tasks: Vec<TaskId> = batch.iter().copied().filter(|id| still.contains(&id.0)).collect();
         let all = integer(batch.len());
-        let changed = match job.action {
-            Action::Archive => self.store.archive_tasks(&tasks).await?.moved,
-            Action::Delete => self.store.delete_tasks(&tasks).await?,
-            Action::Cancel | Action::Retry => {
-                let mut outcome = self.one_by_one(job, &tasks).await?;
-                outcome.skipped += all - integer(tasks.len());
-                return Ok(outcome);
-            }
+        let still = self.store.bulk_still(job, &batch).await?;
+        let (tasks, others): (Vec<_>, Vec<_>) = batch.into_iter().partition(|id| still.contains(&id.0));
+        let before = if resumed { self.store.bulk_changed(job, &others).await? } else { 0 };
+        let of = |changed: u64| BatchOutcome { done: integer(changed), ..BatchOutcome::default() };
+        let mut outcome = match job.action {
+            Action::Archive => of(self.store.archive_tasks(&tasks).await?.moved),
+            Action::Delete => of(self.store.delete_tasks(&tasks).await?),
+            Action::Cancel | Action::Retry => self.one_by_one(job, &tasks).await?,
         };
-        let done = integer(changed);
-        Ok(BatchOutcome { done, skipped: (all - done).max(0), errors: Vec::new() })
+        outcome.done += before;
+        outcome.skipped = (all - outcome.done).max(0);
+        Ok(outcome)
     }
 
+    /// The rest is skipped, which is not counted here.
     async fn one_by_one(&self, job: &BulkJob, tasks: &[TaskId]) -> Result<BatchOutcome, StoreError> {
         let one = |id: TaskId| async move {
             let acted = match job.action {
@@ -239,11 +241,8 @@ impl Worker {
         while let Some((id, acted)) = acted.try_next().await? {
             match acted {
                 Acted::Done => outcome.done += 1,
-                Acted::Skipped => outcome.skipped += 1,
-                Acted::Failed(error) => {
-                    outcome.skipped += 1;
-                    outcome.errors.push(BulkError { id, error });
-                }
+                Acted::Skipped => {}
+                Acted::Failed(error) => outcome.errors.push(BulkError { id, error }),
             }
         }
         Ok(outcome)

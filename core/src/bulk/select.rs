@@ -13,8 +13,9 @@ use bson::{Bson, Document, doc};
 use futures::{Stream, TryStreamExt};
 
 use super::{Action, BulkFilter, BulkJob, Queues};
+use crate::budget::{CANCEL, NOTE, cut};
 use crate::model::TaskId;
-use crate::store::collections::BULK;
+use crate::store::collections::{BULK, TASKS};
 use crate::store::{Store, StoreError, attended, collect_ids, integer, put};
 use crate::tags;
 use crate::task::archive::{server_time_before, unchanged_since};
@@ -178,6 +179,29 @@ impl Store {
         Ok(still)
     }
 
+    /// How many of these tasks, for which the job is not any more, it has changed itself: its worker was broken off before it could say so.
+    pub(super) async fn bulk_changed(&self, job: &BulkJob, tasks: &[TaskId]) -> Result<i64, StoreError> {
+        let ids: Vec<Bson> = tasks.iter().map(|id| id.0.into()).collect();
+        let mark = match job.action {
+            // As it is written, see `CancelRequest`.
+            Action::Cancel => doc! { "cancel.by": cut(&job.by, CANCEL / 4) },
+            Action::Retry => doc! { "history.note": job.retry_note() },
+            Action::Archive | Action::Delete => {
+                let live = self.ids_in(TASKS.name, &ids).await?;
+                let archived = self.ids_in(archive::COLLECTION, &ids).await?;
+                let kept = job.action == Action::Archive;
+                let is_changed = |id: &&TaskId| !live.contains(&id.0) && archived.contains(&id.0) == kept;
+                return Ok(integer(tasks.iter().filter(is_changed).count()));
+            }
+        };
+        let query = doc! { "$and": [{ "_id": { "$in": ids } }, mark] };
+        let mut changed = BTreeSet::new();
+        for collection in self.bulk_collections(true) {
+            changed.extend(collect_ids(collection.find(query.clone()).projection(doc! { "_id": 1 })).await?);
+        }
+        Ok(integer(changed.len()))
+    }
+
     fn bulk_collections(&self, archive: bool) -> Vec<mongodb::Collection<crate::store::Stored>> {
         let archive = archive.then(|| self.archive());
         std::iter::once(self.tasks()).chain(archive).collect()
@@ -202,9 +226,10 @@ impl BulkJob {
         })
     }
 
-    /// What the history of a task says that this job has retried.
+    /// What the history of a task says that this job has retried. It is looked for, so it has to have room there.
     pub(super) fn retry_note(&self) -> String {
-        let reason = self.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        let short = |reason: &String| format!(": {}", cut(reason, NOTE / 2));
+        let reason = self.reason.as_ref().map(short).unwrap_or_default();
         format!("tried again by {}{reason} (bulk job {})", self.by, self.id)
     }
 }

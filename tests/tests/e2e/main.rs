@@ -13,6 +13,7 @@ mod balance;
 mod batches;
 mod bulk;
 mod bulk_filters;
+mod bulk_taken_over;
 mod cgroups;
 mod check_config;
 mod claim;
