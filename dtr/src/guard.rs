@@ -12,6 +12,7 @@
 //! | spawn | start a plugin in this folder, with this environment, confined in this way, and with the descriptors that come along |
 //! | until | the plugin may live until this time, unless there is another such order |
 //! | term | SIGTERM to the plugin's process group; its descendants have to end too |
+//! | stop | SIGTERM to the plugin's process group, which stops in its own time |
 //! | kill | SIGKILL to the group and all descendants of the plugin |
 //!
 //! Times are those since the machine was started, that of suspension included (`CLOCK_BOOTTIME`): a runner
@@ -23,7 +24,8 @@
 //! tasks saves waking it up.
 //!
 //! Of each plugin it reports the process, or why it cannot be started; and how it ended, see [`protocol::Report`]. When the
-//! plugin ends by itself, what it has left running is left alone. When it was to end, the last report comes after
+//! plugin ends by itself, what it has left running is left alone. So it is when it was told to stop, but those of its group, who
+//! were told the same, have ten seconds before the last report. When it was to end, that comes after
 //! its last descendant is gone, or cannot be killed. What earlier plugins have left running is not a descendant, although
 //! the guard has adopted it: the guard remembers what was left. All else that it adopts comes from a plugin, whatever it
 //! carries ([`family`]).

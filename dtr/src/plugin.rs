@@ -375,7 +375,7 @@ impl Watch<'_> {
     fn stop(&mut self) {
         if self.stops && !std::mem::replace(&mut self.told_to_stop, true) {
             tracing::info!("its node is to be empty: telling the plugin to stop");
-            self.guard.tell(Order::Term);
+            self.guard.tell(Order::Stop);
         }
     }
 }

@@ -189,7 +189,8 @@ impl Guard {
     fn is_over(&self, ward: &Ward) -> bool {
         ward.ended.is_some()
             && match ward.killing_since {
-                None => !ward.ordered || self.family(ward).is_empty(),
+                None if ward.ordered => self.family(ward).is_empty(),
+                None => !ward.is_stopping(),
                 Some(since) => boot_time().saturating_sub(since) > KILL_LIMIT || self.family(ward).is_empty(),
             }
     }
@@ -325,11 +326,15 @@ impl Guard {
                 ward.ordered = true;
                 let _gone = killpg(ward.pid, Signal::SIGTERM);
             }
-            Order::Kill if ward.ended.is_none() || ward.ordered => {
+            Order::Stop if ward.ended.is_none() => {
+                ward.told_to_stop = true;
+                let _gone = killpg(ward.pid, Signal::SIGTERM);
+            }
+            Order::Kill if ward.ended.is_none() || ward.ordered || ward.is_stopping() => {
                 ward.ordered = true;
                 ward.killing_since.get_or_insert(boot_time());
             }
-            Order::Term | Order::Kill => {}
+            Order::Term | Order::Stop | Order::Kill => {}
         }
         Ok(())
     }

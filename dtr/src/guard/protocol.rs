@@ -59,6 +59,8 @@ pub enum Order {
     Until(Duration),
     /// Ask the plugin to end.
     Term,
+    /// Ask the plugin to stop. It takes its time, and ends by itself.
+    Stop,
     /// End the plugin and all its descendants.
     Kill,
 }
@@ -355,6 +357,7 @@ mod tests {
             ToGuard::Spawn(9, Box::new(direct)),
             ToGuard::Order(7, Order::Until(Duration::from_millis(1_500))),
             ToGuard::Order(8, Order::Term),
+            ToGuard::Order(8, Order::Stop),
             ToGuard::Order(u64::MAX, Order::Kill),
         ]
     }

@@ -327,6 +327,37 @@ async fn who_was_told_to_end_and_left_something_behind_has_not_ended() {
 }
 
 #[tokio::test]
+async fn who_was_told_to_stop_and_left_something_behind_is_over() {
+    let script = "trap 'exit 0' TERM; setsid sh -c 'echo $$; exec sleep 1000' & while :; do sleep 0.02; done";
+    let guard = Guard::start(Settings::default()).unwrap();
+    let mut plugin = Plugin::script(&guard, script);
+    plugin.pid().await;
+    let left: i32 = plugin.line().await.parse().unwrap();
+    plugin.guarded.tell(Order::Stop);
+    let (exit, status) = plugin.exit().await;
+    assert_eq!((exit.ordered, exit.alone, status.code()), (false, false, Some(0)));
+    assert!(runs(left), "it is left alone, as if the plugin had not been told");
+    kill(Pid::from_raw(left), Signal::SIGKILL).unwrap();
+}
+
+#[tokio::test]
+async fn who_was_told_to_stop_is_waited_for_with_its_group() {
+    let script = "(trap 'until [ -e go ]; do sleep 0.02; done; exit' TERM; echo ready
+        while :; do sleep 0.02; done) & wait";
+    let guard = Guard::start(Settings::default()).unwrap();
+    let mut plugin = Plugin::script(&guard, script);
+    let pid = plugin.pid().await;
+    assert_eq!(plugin.line().await, "ready");
+    plugin.guarded.tell(Order::Stop);
+    eventually("the plugin itself obeys", || !Path::new(&format!("/proc/{pid}")).exists()).await;
+    assert!(timeout(Duration::from_millis(200), plugin.guarded.report()).await.is_err());
+    fs::write(plugin.folder.path().join("go"), "").unwrap();
+    let (exit, status) = plugin.exit().await;
+    assert_eq!((exit.ordered, status.signal()), (false, Some(15)));
+    assert_eq!(plugin.family(), 0);
+}
+
+#[tokio::test]
 async fn who_ignores_term_is_killed_with_all_descendants() {
     let guard = Guard::start(Settings::default()).unwrap();
     let mut plugin = Plugin::script(&guard, &format!("trap '' TERM; {SPREADING}"));

@@ -30,6 +30,9 @@ use crate::confine::{self, COMPLAINTS_FD};
 
 const PATH: &str = "PATH";
 
+/// What was told to stop together with a plugin is waited for as long as this after the plugin's end.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+
 /// The descriptors of this process by which plugins get those of theirs that are not standard streams. Nothing is behind
 /// them, and nobody inherits them, except while a plugin is started.
 pub struct Low {
@@ -158,6 +161,8 @@ pub struct Ward {
     pub until: Duration,
     /// Whether it was told to end.
     pub ordered: bool,
+    /// Whether it was told to stop, in its own time.
+    pub told_to_stop: bool,
     /// Whether its time was over.
     pub lapsed: bool,
     /// Since when it is being killed, by [`boot_time`](disbatch_core::clock::boot_time).
@@ -216,6 +221,7 @@ impl Ward {
             is_warm: spawn.is_warm(),
             until: spawn.until,
             ordered: false,
+            told_to_stop: false,
             lapsed: false,
             killing_since: None,
             ended: None,
@@ -247,6 +253,15 @@ impl Ward {
         self.ended = Some(self.child.wait4()?);
         self.duration = self.started.elapsed();
         Ok(())
+    }
+
+    /// Whether it has ended, and others of its group that were told to stop have not: they may still save what there is to
+    /// save. What is in another group was told nothing.
+    pub fn is_stopping(&self) -> bool {
+        self.told_to_stop
+            && self.ended.is_some()
+            && self.started.elapsed() < self.duration + STOP_LIMIT
+            && killpg(self.pid, None).is_ok()
     }
 
     /// Whether it did not end by itself.

@@ -258,6 +258,25 @@ async fn a_cancelled_plugin_ends_in_its_own_way() {
 }
 
 #[tokio::test]
+async fn an_interrupted_plugin_is_over_whatever_it_has_left_behind() {
+    let mut setup = Setup::script(
+        "trap 'exit 0' TERM; setsid sh -c 'echo $$ > left; exec sleep 1000' & while :; do sleep 0.02; done",
+    );
+    setup.about.interruptible = true;
+    // Its end would be that of the folder.
+    let mut guards = Guards::default();
+    let interrupt = async |supervisor: Supervisor| {
+        setup.file("left").await;
+        supervisor.interrupt();
+    };
+    let ended = setup.run_under(&mut guards, interrupt).await.unwrap();
+    let left = setup.file("left").await;
+    assert_eq!((ended.exit.code(), ended.facts.reason), (Some(0), None));
+    assert!(ended.control.told_to_stop && runs(&left), "as what any plugin leaves");
+    kill(Pid::from_raw(left.parse().unwrap()), Signal::SIGKILL).unwrap();
+}
+
+#[tokio::test]
 async fn a_stubborn_plugin_is_killed_after_its_grace() {
     let setup = Setup::script("trap 'echo term' TERM; echo > ready; while :; do sleep 0.02; done");
     let cancel = async |supervisor: Supervisor| {

@@ -92,7 +92,7 @@ impl Guard {
                 self.waiting[at].wanted.spawn.until = time;
                 Ok(())
             }
-            Order::Term | Order::Kill => {
+            Order::Term | Order::Stop | Order::Kill => {
                 let waiting = self.waiting.swap_remove(at);
                 self.report(number, Err(waiting.refusal))
             }
