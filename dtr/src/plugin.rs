@@ -36,7 +36,6 @@ use crate::isolation::Isolation;
 use crate::local::Prepared;
 use crate::relay::Relay;
 use crate::secrets::{Wiped, append_within};
-use crate::steps::OfStep;
 use crate::storage::Ear;
 use crate::supervision::{End, Ending, Reason, Supervision, Wish};
 use crate::warm::Leash;
@@ -74,6 +73,8 @@ pub struct Job<'a> {
     pub run: &'a Run,
     /// Its private folder; [`folder::HOME`] if it has none.
     pub folder: &'a Path,
+    /// Whether an earlier plugin of the task has had that folder.
+    pub folder_is_used: bool,
     /// Until when the plugin may live at first, by [`crate::boot_time`].
     pub until: Duration,
     pub about: &'a About,
@@ -82,11 +83,6 @@ pub struct Job<'a> {
 impl Job<'_> {
     pub fn private_folder(&self) -> Option<&Path> {
         Some(self.folder).filter(|folder| *folder != Path::new(folder::HOME))
-    }
-
-    /// Whether no other plugin has had the private folder before.
-    pub fn is_first(&self) -> bool {
-        self.about.step.as_ref().is_none_or(OfStep::is_first)
     }
 }
 
@@ -408,7 +404,7 @@ fn spawn(plugin: &Plugin, job: Job<'_>, isolation: &Isolation) -> io::Result<Spa
         descriptors: 0,
         confinement: isolation
             .confinement(&plugin.manifest)
-            .map(|confinement| Confinement { handed_over: !job.is_first(), ..confinement }),
+            .map(|confinement| Confinement { handed_over: job.folder_is_used, ..confinement }),
         direct: None,
     })
 }

@@ -19,11 +19,6 @@ pub struct OfStep {
 }
 
 impl OfStep {
-    /// Whether no other plugin has had the private folder before.
-    pub fn is_first(&self) -> bool {
-        self.number <= 1
-    }
-
     /// Whether no other plugin of the task comes after it.
     pub fn is_last(&self) -> bool {
         self.number >= self.of
@@ -115,14 +110,10 @@ mod tests {
     }
 
     #[test]
-    fn a_step_knows_whether_it_is_the_first_or_the_last() {
+    fn a_step_knows_whether_it_is_the_last() {
         let of = |number, of| OfStep { number, of, name: String::new() };
-        let ends = |step: OfStep| (step.is_first(), step.is_last());
-        assert_eq!(
-            [ends(of(1, 1)), ends(of(1, 2)), ends(of(2, 2))],
-            [(true, true), (true, false), (false, true)]
-        );
-        assert_eq!(ends(second()), (false, false));
+        assert_eq!([of(1, 1), of(1, 2), of(2, 2)].map(|step| step.is_last()), [true, false, true]);
+        assert!(!second().is_last());
     }
 
     #[test]

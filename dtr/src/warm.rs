@@ -185,7 +185,7 @@ fn admit(job: &Job<'_>, isolation: &Isolation) -> io::Result<()> {
         return Err(io::Error::other(LEASE_IS_OVER));
     }
     // Where another plugin of the task has had the folder, it belongs to its user already.
-    match job.private_folder().filter(|_| job.is_first()) {
+    match job.private_folder().filter(|_| !job.folder_is_used) {
         Some(folder) => isolation.hand_over(folder),
         None => Ok(()),
     }

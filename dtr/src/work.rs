@@ -140,6 +140,7 @@ impl Kit {
             name: &part.name,
             run: &begun.run,
             folder,
+            folder_is_used: false,
             until: begun.lease,
             about: &part.about,
         };

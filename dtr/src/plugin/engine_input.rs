@@ -91,7 +91,7 @@ pub struct Given {
 
 /// Makes what a plugin is given for a job, and the files that it needs in the private folder.
 pub fn prepare(plugin: &Plugin, job: &Job<'_>, isolation: &Isolation) -> io::Result<Given> {
-    if plugin.answers && !job.is_first() {
+    if plugin.answers && job.folder_is_used {
         // What an earlier plugin has put there is not this one's.
         remove_file(job.folder, &answer::file_name(job.task.id))?;
     }

@@ -48,6 +48,7 @@ struct Setup {
     name: PluginName,
     run: Run,
     folder: TempDir,
+    folder_is_used: bool,
     until: Duration,
 }
 
@@ -81,6 +82,7 @@ impl Setup {
                 .prefix(&PrivateFolder::of(TaskId(id), mark()).name())
                 .tempdir()
                 .unwrap(),
+            folder_is_used: false,
             until: boot_time() + PATIENT,
         }
     }
@@ -118,6 +120,7 @@ impl Setup {
             name: &self.name,
             run: &self.run,
             folder: self.folder.path(),
+            folder_is_used: self.folder_is_used,
             until: self.until,
             about: &self.about,
         };

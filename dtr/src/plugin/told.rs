@@ -277,6 +277,7 @@ mod tests {
             name: &name,
             run: &run,
             folder: Path::new("/tmp/x"),
+            folder_is_used: false,
             until: Duration::ZERO,
             about,
         };

@@ -128,6 +128,7 @@ impl Setup {
             name: &name,
             run: &run,
             folder: folder.path(),
+            folder_is_used: false,
             until: boot_time() + self.until,
             about: &self.about,
         };
@@ -579,6 +580,7 @@ fn secure_parameters_are_in_the_task_and_in_no_variable() {
         name: &name,
         run: &run,
         folder: Path::new("/tmp"),
+        folder_is_used: false,
         until: Duration::ZERO,
         about: &About::default(),
     };

@@ -54,9 +54,12 @@ impl Work<'_> {
         let live = Some(live).filter(|_| is_apart);
         let recorder = Recorder::of(queue, (&self.begun.task, self.begun.run.attempt), parts, &kit.commons);
         let relay = relay.recorded_by(recorder.clone());
-        let is_filled = files.is_some();
-        let stage =
-            Stage { work: self, queue, secure_params, kit, supervision, until, live, files, is_filled };
+        let stage = Stage {
+            is_filled: files.is_some(),
+            files,
+            live,
+            ..Stage::new(self, (queue, secure_params), kit, (supervision, until))
+        };
         // By itself, so that what is around it is small: it is moved into its place several times.
         let stage = Box::pin(stage.run_all(parts, &mut captures, relay));
         let ((verdict, written), complaints) = inbox.beside(stage, (self.ledger, &self.begun.run)).await;
@@ -101,9 +104,8 @@ impl Work<'_> {
             (Err(refused), _) => return Outcome::unable_to_start(&refused.why),
             (_, Err(why)) => return Outcome::unable_to_start(&why),
         };
-        let (live, files) = (None, None);
         let stage =
-            Stage { work: self, queue, secure_params, kit, supervision, until, live, files, is_filled };
+            Stage { is_filled, ..Stage::new(self, (queue, secure_params), kit, (supervision, until)) };
         match stage.run_all(&parts, &mut captures, relay).await.0 {
             Ok(verdict) => Outcome::of(verdict, captures),
             Err((reason, why)) => Outcome::not_begun(reason, &why),
@@ -127,9 +129,22 @@ struct Stage<'a> {
     files: Option<Exchange<'a>>,
     /// Whether files of the task are in its private folder.
     is_filled: bool,
+    /// Whether a plugin has had the private folder.
+    folder_is_used: bool,
 }
 
 impl<'a> Stage<'a> {
+    /// Without files, and without anybody who is shown what a plugin prints. The next plugin may live until that time at first.
+    fn new(
+        work: &'a Work<'a>,
+        (queue, secure_params): (&'a Queue, Option<SecureParams>),
+        kit: &'a Kit,
+        (supervision, until): (Supervision, Duration),
+    ) -> Self {
+        let (live, files, is_filled, folder_is_used) = (None, None, false, false);
+        Self { work, queue, secure_params, kit, supervision, until, live, files, is_filled, folder_is_used }
+    }
+
     /// What came of the plugins, or why the only one cannot run; and how many bytes were put into the task meanwhile. When
     /// this is done, nothing more comes over the relay.
     async fn run_all(
@@ -283,9 +298,11 @@ impl<'a> Stage<'a> {
             name: &part.name,
             run: &begun.run,
             folder,
+            folder_is_used: self.folder_is_used,
             until: self.until,
             about: &about,
         };
+        self.folder_is_used |= job.private_folder().is_some();
         let mut own = part.plugin.answers.then(|| Captures::new(self.live, None));
         let printed = own.as_mut().unwrap_or(&mut *captures);
         printed.be_recorded(relay.recorder.as_ref());

@@ -34,6 +34,14 @@ for line in sys.stdin:
     say(done={"id": env["DISBATCH_TASK_ID"]})
 "#;
 
+/// A warm plugin whose tasks have no folder.
+const BARE: &str = r#"#!/usr/bin/env python3
+import json, os, sys
+for line in sys.stdin:
+    print(os.getcwd(), flush=True)
+    os.write(3, json.dumps({"done": {"id": json.loads(line)["task"]["_id"]["$oid"]}}).encode() + b"\n")
+"#;
+
 fn step(name: &str, what: &str) -> Step {
     Step { name: name.to_owned(), plugin: None, params: doc! { "do": what } }
 }
@@ -328,5 +336,35 @@ async fn a_step_gives_nothing_away_that_its_plugin_has_put_in_the_place_of_the_f
     assert_eq!(statuses(&task), [1, 2]);
     assert!(text(&task, "stderr").contains("the private folder is another one by now"), "{task}");
     assert_eq!(fs::metadata(&target)?.uid(), 0);
+    world.end().await
+}
+
+#[tokio::test]
+async fn the_first_step_that_has_the_folder_gets_it_as_its_user() -> anyhow::Result<()> {
+    if !Uid::effective().is_root() {
+        skipped("only root can run plugins as another user");
+        return Ok(());
+    }
+    let world = World::new().await?;
+    world.configure(json!({ "run_as": "nobody" }))?;
+    fs::set_permissions(world.path(), Permissions::from_mode(0o755))?;
+    for (name, text, warm) in [("Bare", BARE, json!({ "folder": false })), ("Warm", WARM, json!(true))] {
+        let manifest = json!({ "name": name, "command": ["./run"], "warm": warm });
+        Script { name, text }.install_as(&world.plugins(), &manifest)?;
+    }
+    SHELL.install(&world.plugins())?;
+    let queue = world.queue("Bare", doc! { "threads": 1 }).await?;
+    let cold = Step { plugin: Some("Sh".parse()?), ..step("cold", "stat -c %U .; echo >> made") };
+    let what = "print(os.stat('.').st_uid == os.getuid()); open('made', 'a').write('x')";
+    let warm = Step { plugin: Some("Warm".parse()?), ..step("warm", what) };
+    let _den = world.den("n1")?;
+    for (second, third, expected) in
+        [(&cold, &warm, "/\nnobody\nTrue\n"), (&warm, &cold, "/\nTrue\nnobody\n")]
+    {
+        let plan = vec![step("bare", ""), second.clone(), third.clone()];
+        let id = submit(&world, queue, doc! { "a": 1 }, plan).await?;
+        let task = world.until_status(id, 1).await?;
+        assert_eq!((text(&task, "stdout"), statuses(&task)), (expected, vec![1, 1, 1]), "{task}");
+    }
     world.end().await
 }

@@ -79,7 +79,7 @@ async fn the_answer_of_an_earlier_step_is_gone() {
         with_manifest(Setup::script("cat > /dev/null; ls"), json!({ "name": "Test", "engine": "program" }));
     let name = answer::file_name(setup.task.id);
     fs::write(setup.folder.path().join(&name), "old").unwrap();
-    setup.about.step = Some(OfStep { number: 2, of: 2, name: "b".to_owned() });
+    setup.folder_is_used = true;
     let ended = setup.run(nothing).await.unwrap();
     assert_eq!(ended.stdout.text().await.unwrap(), format!("{}.json\n", setup.task.id));
 }
