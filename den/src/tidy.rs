@@ -14,8 +14,8 @@ use disbatch_core::cgroup;
 use disbatch_core::config::Config;
 use disbatch_core::model::{NodeName, TaskId};
 use disbatch_core::plugin::{Engine, Plugin, adapter_program};
-use disbatch_core::private_folder::PrivateFolder;
-use disbatch_core::remove_tree::remove_tree;
+use disbatch_core::private_folder::{LEFT, PrivateFolder};
+use disbatch_core::remove_tree::{is_being_removed, remove_tree};
 use disbatch_core::store::StoreError;
 use tokio::process::Command;
 use tokio::sync::{Notify, watch};
@@ -180,26 +180,23 @@ async fn run(order: &Order) -> Result<(), String> {
     Err(if said.trim().is_empty() { status.to_string() } else { said.trim().replace('\n', "; ") })
 }
 
-/// What the names of folders end with that are being removed.
-const LEFT: &str = "left";
-
 impl Node {
     /// Removes private folders of tasks that nobody has claimed and of which no process is left, and their live output. Also the
     /// control groups of runners that are gone.
     ///
     /// A task that this database does not know may be another's: its folder is left alone.
     ///
-    /// A runner removes its own, and its guard does when the runner is dead. Where both died, or the runner did before it had a guard, the
-    /// folder is left for the DEN. A runner that lives may use a folder again for its next task. Both give it another name first, which only
-    /// one of them can; so nothing is removed that has got another task's files meanwhile.
+    /// A runner removes its own, and its guard does when the runner is dead: that may take minutes, and is left to them. Where both died, or the
+    /// runner did before it had a guard, the folder is left for the DEN. A runner that lives may use a folder again for its next task. Both give it
+    /// another name first, which only one of them can; so nothing is removed that has got another task's files meanwhile.
     pub(crate) async fn remove_left_folders(&self) -> Result<(), StoreError> {
         cgroup::remove_left(&self.config);
         let living = self.runners.launcher.tasks();
         let mut left = Vec::new();
         for (task, folder) in private_folders(&self.config.temp_folder(), &self.ours) {
             match task {
-                Some(task) if !living.contains(&task) => left.push((task, folder)),
-                Some(_) => {}
+                Some(task) if living.contains(&task) || is_being_removed(&folder) => {}
+                Some(task) => left.push((task, folder)),
                 // It is empty. Should its runner live, it makes another one.
                 None => drop(tokio::fs::remove_dir(&folder).await),
             }

@@ -3,6 +3,9 @@
 //!
 //! Runner and plugin leave files for each other in it. It belongs to the plugin's user, who may put anything in the place of
 //! anything. So nothing is written through a link, and nothing is read but a file of theirs.
+//!
+//! A runner that goes on removes what tasks have left beside the next ones, in threads: while it removed a large folder itself, its DEN
+//! would hear nothing of it. What is left when it ends is removed by its guard, or by the DEN.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -10,17 +13,19 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::thread;
 
 use bson::oid::ObjectId;
 use disbatch_core::identity::Identity;
 use disbatch_core::model::TaskId;
-use disbatch_core::private_folder::PrivateFolder;
+use disbatch_core::private_folder::{LEFT, PrivateFolder};
 use disbatch_core::remove_tree::remove_tree;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat};
 use nix::sys::stat::Mode;
 use nix::unistd::{Uid, UnlinkatFlags, unlinkat};
 use tempfile::TempDir;
+use tokio::sync::Semaphore;
 
 use crate::lock;
 use crate::setup::Failure;
@@ -48,6 +53,12 @@ pub const NEW_FILE: OFlag = OFlag::O_WRONLY
 /// So many random characters make a name that nobody has.
 const RANDOM: usize = 6;
 
+/// While so many folders are being removed, no further one is filled.
+const MOST_REMOVED: usize = 2;
+
+/// How many more there may be of these.
+static ROOM: Semaphore = Semaphore::const_new(MOST_REMOVED);
+
 static PARENT: OnceLock<PathBuf> = OnceLock::new();
 
 /// Where private folders are made: in the system's folder for temporary files, unless that was said otherwise.
@@ -64,6 +75,12 @@ pub fn make_in(parent: PathBuf) {
 pub fn provide(parent: &Path) -> Result<(), Failure> {
     let made = fs::DirBuilder::new().recursive(true).mode(PARENT_MODE).create(parent);
     made.map_err(|source| Failure::Folder { folder: parent.to_owned(), source })
+}
+
+/// Waits until there is room for what the next task may leave.
+pub async fn room() {
+    // It is never closed.
+    drop(ROOM.acquire().await);
 }
 
 /// Makes private folders. One that a task has left empty is the next task's, under its name: some file systems take
@@ -142,8 +159,10 @@ impl Lodging {
     /// The end of the task. `left`: whether everyone has left the folder, so that the next task may have it.
     pub fn end(self, left: bool) -> Folders {
         let mut folders = self.folders.into_inner().unwrap_or_else(PoisonError::into_inner);
-        if let Some(folder) = self.made.into_inner().filter(|_| left) {
-            folders.keep(folder);
+        match self.made.into_inner() {
+            Some(folder) if left => folders.keep(folder),
+            Some(folder) => folder.remove_beside(),
+            None => {}
         }
         folders
     }
@@ -193,7 +212,7 @@ impl Folder {
         std::env::set_current_dir(HOME)
     }
 
-    /// Moves it to `idle` if it is empty and as it was made, and leaves it.
+    /// Leaves it. If it is empty and as it was made, it is `idle` from now on, and else it is removed.
     ///
     /// One that belongs to another user is not used again: that user can put anything in its place at any time.
     fn set_aside(self, idle: &Path) -> io::Result<bool> {
@@ -204,8 +223,36 @@ impl Folder {
             && fs::read_dir(&self.0)?.next().is_none();
         if is_as_new {
             self.move_to(idle)?;
+        } else {
+            self.remove_beside();
         }
         Ok(is_as_new)
+    }
+
+    /// Leaves it, and has it removed while the runner goes on.
+    fn remove_beside(mut self) {
+        let Some(left) = self.leave() else { return };
+        let (beside, room) = (left.clone(), ROOM.try_acquire().ok());
+        let work = move || {
+            remove(&beside);
+            drop(room);
+        };
+        if thread::Builder::new().name("removal".to_owned()).spawn(work).is_err() {
+            // There are too many processes now.
+            remove(&left);
+        }
+    }
+
+    /// Leaves it. Returns where it is now, if there is still something to be removed.
+    fn leave(&mut self) -> Option<PathBuf> {
+        let folder = std::mem::take(&mut self.0);
+        if folder.as_os_str().is_empty() {
+            return None;
+        }
+        move_away(&folder).unwrap_or_else(|error| {
+            warn(&error, &folder);
+            None
+        })
     }
 }
 
@@ -232,25 +279,44 @@ fn enter(folder: TempDir) -> io::Result<Folder> {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        if self.0.as_os_str().is_empty() {
-            return;
-        }
-        if let Err(error) = leave(&self.0) {
-            tracing::warn!(%error, folder = %self.0.display(), "cannot remove the task's private folder");
+        if let Some(left) = self.leave() {
+            remove(&left);
         }
     }
 }
 
-fn leave(folder: &Path) -> io::Result<()> {
+/// Goes home, and gives a folder in which there is something a name that no task gets: the next attempt may have the old one at
+/// once. Returns that name.
+fn move_away(folder: &Path) -> io::Result<Option<PathBuf>> {
     std::env::set_current_dir(HOME)?;
     // Most are empty, and gone with this.
-    match fs::remove_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => remove_tree(folder),
+    let moved = match fs::remove_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
+            let mut left = folder.as_os_str().to_owned();
+            left.push(format!(".{}.{LEFT}", ObjectId::new()));
+            fs::rename(folder, &left).map(|()| Some(left.into()))
+        }
         // The plugin's user may have put something else there. A link is removed, and not what it leads to.
-        Err(error) if error.kind() == io::ErrorKind::NotADirectory => fs::remove_file(folder),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => fs::remove_file(folder).map(|()| None),
+        other => other.map(|()| None),
+    };
+    match moved {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        moved => moved,
     }
+}
+
+/// Removes what a task has left, unless somebody else has.
+fn remove(left: &Path) {
+    if let Err(error) = remove_tree(left)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        warn(&error, left);
+    }
+}
+
+fn warn(error: &io::Error, folder: &Path) {
+    tracing::warn!(%error, folder = %folder.display(), "cannot remove the task's private folder");
 }
 
 /// Makes the file `name`, in place of what there is of that name. Only `user` can read it, or the runner's own user.
@@ -303,10 +369,15 @@ fn take_away(folder: &OwnedFd, name: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::{chown, symlink};
+    use std::time::{Duration, Instant};
 
+    use futures::FutureExt;
     use nix::unistd::mkfifo;
 
     use super::*;
+
+    /// Nothing here takes so long.
+    const DEADLINE: Duration = Duration::from_secs(30);
 
     const MOST: u64 = 100;
 
@@ -372,9 +443,43 @@ mod tests {
         let (full, open) = (folders.make(task(1)).unwrap(), folders.make(task(2)).unwrap());
         fs::create_dir(full.path().join("folder")).unwrap();
         fs::set_permissions(open.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let path = full.path().to_owned();
         folders.keep(full);
         folders.keep(open);
+        assert!(!path.exists());
+        let until = Instant::now() + DEADLINE;
+        while of_mark(mark()).next().is_some() {
+            assert!(Instant::now() < until);
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn what_a_task_has_left_is_first_given_a_name_that_no_task_gets() {
+        let mut folder = Folder::make(task(1)).unwrap();
+        let path = folder.path().to_owned();
+        fs::write(path.join("file"), "").unwrap();
+        let left = folder.leave().unwrap();
+        assert_eq!(std::env::current_dir().unwrap(), Path::new(HOME));
+        assert!(left.extension().is_some_and(|end| end == LEFT) && left.join("file").exists());
+        assert_eq!(
+            of_mark(mark()).collect::<Vec<_>>(),
+            std::slice::from_ref(&left),
+            "the guard would find it"
+        );
+        let name = left.file_name().unwrap().to_str().unwrap();
+        assert_eq!(PrivateFolder::parse(name).unwrap().task, Some(task(1)), "and so would the DEN");
+        assert_eq!(Folder::make(task(1)).unwrap().path(), path, "the next attempt has the old one");
+        remove(&left);
         assert_eq!(of_mark(mark()).count(), 0);
+    }
+
+    #[test]
+    fn no_folder_is_filled_while_too_many_are_removed() {
+        let removals: Vec<_> = (0..MOST_REMOVED).map(|_| ROOM.try_acquire().unwrap()).collect();
+        assert!(room().now_or_never().is_none());
+        drop(removals);
+        assert!(room().now_or_never().is_some());
     }
 
     #[test]

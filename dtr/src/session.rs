@@ -178,7 +178,9 @@ impl Place<'_> {
     /// A task among others. It has no folder unless it turns out to need one.
     async fn lane(self, taken: Taken) -> Result<Ending, Failure> {
         let folder = Lodging::new(taken.assignment.run.task, Folders::default());
-        self.carry_out(taken, &folder).await?.0
+        let carried_out = self.carry_out(taken, &folder).await;
+        drop(folder.end(false));
+        carried_out?.0
     }
 
     /// Carries out a task. Returns besides whether everybody has left its folder.

@@ -296,6 +296,18 @@ async fn one_runner_takes_many_tasks() {
 }
 
 #[tokio::test]
+async fn what_tasks_leave_goes_beside_the_next_ones() {
+    let mut den = Den::start();
+    den.plugin("Full", "ls; mkdir -p a/b; for n in 1 2 3 4 5; do echo > a/b/$n; done");
+    for _ in 0..20 {
+        let finish = den.run("Full").await;
+        assert_eq!((finish.status, text(&finish.stdout)), (Status::Succeeded, ""), "its folder is empty");
+    }
+    let tmp = den.file("tmp");
+    eventually("all of it is gone", || fs::read_dir(&tmp).unwrap().next().is_none()).await;
+}
+
+#[tokio::test]
 async fn the_plugin_is_told_of_a_running_task() {
     let mut den = Den::start();
     den.plugin("Cat", "cat");

@@ -1,10 +1,13 @@
 //! The names of the private folders that runners make for tasks, by which others tell whose they are.
 //!
 //! They are `disbatch-`, the task's id or `idle`, `-`, and what their runner is known by, perhaps with something random
-//! after it.
+//! after it. Those that are being removed end with `.` and [`LEFT`], and are used by nobody any more.
 use disbatch_documents::TaskId;
 
 pub const PREFIX: &str = "disbatch-";
+
+/// What the names of folders end with that are being removed.
+pub const LEFT: &str = "left";
 
 /// In the place of an id: the folder is empty, and waits for its runner's next task.
 const IDLE: &str = "idle";

@@ -4,9 +4,11 @@
 //! for any tree. A removal that descends takes some of both for each level, until the process ends for lack of them.
 //!
 //! Folders of this process's user that it may not change, as a plugin can leave them, are made such that it may.
+//!
+//! Whoever removes a folder has a lock on it, which goes with the process. It only tells others that they need not do the same.
 
 use std::ffi::{CStr, CString};
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -35,13 +37,19 @@ const MOST_LOOKS: usize = 1_000_000;
 /// Something in it may not be removed, or it is filled all the while.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
     let name = CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other)?;
-    let top = match open(AT_FDCWD, &name) {
-        Ok(top) => top,
+    let dir = match open(AT_FDCWD, &name) {
+        Ok(dir) => dir,
         Err(Errno::ENOTDIR | Errno::ELOOP) => return fs::remove_file(path),
         Err(error) => return Err(error.into()),
     };
-    Top { at: top.as_fd().try_clone_to_owned()?, dir: top, moved: 0 }.clear()?;
+    Top::new(dir)?.clear()?;
     fs::remove_dir(path)
+}
+
+/// Whether somebody is removing this folder.
+pub fn is_being_removed(folder: &Path) -> bool {
+    let open = openat(AT_FDCWD, folder, FOLDER, Mode::empty());
+    open.is_ok_and(|open| matches!(File::from(open).try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
 /// The folder that is to be removed.
@@ -53,6 +61,13 @@ struct Top {
 }
 
 impl Top {
+    fn new(dir: Dir) -> io::Result<Self> {
+        let at = File::from(dir.as_fd().try_clone_to_owned()?);
+        // Others can lock it, too: that keeps nobody from removing it.
+        let _told = at.try_lock();
+        Ok(Self { dir, at: at.into(), moved: 0 })
+    }
+
     fn clear(mut self) -> io::Result<()> {
         for _ in 0..MOST_LOOKS {
             let (at, moved) = (&self.at, &mut self.moved);
@@ -222,6 +237,21 @@ mod tests {
             "no link is followed"
         );
         lock(&outside, 0o700);
+    }
+
+    #[test]
+    fn others_can_tell_what_is_being_removed() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("folder");
+        fs::create_dir_all(folder.join("a")).unwrap();
+        assert!(!is_being_removed(&folder));
+        let name = CString::new(folder.as_os_str().as_bytes()).unwrap();
+        let top = Top::new(open(AT_FDCWD, &name).unwrap()).unwrap();
+        assert!(is_being_removed(&folder) && !is_being_removed(parent.path()));
+        top.clear().unwrap();
+        assert!(!is_being_removed(&folder) && fs::read_dir(&folder).unwrap().next().is_none());
+        fs::remove_dir(&folder).unwrap();
+        assert!(!is_being_removed(&folder));
     }
 
     #[test]

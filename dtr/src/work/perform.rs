@@ -153,6 +153,10 @@ impl<'a> Stage<'a> {
         captures: &mut Captures,
         relay: Relay,
     ) -> (Result<Verdict, (Option<Reason>, String)>, u64) {
+        if self.is_filled || parts.iter().any(|part| part.plugin.manifest.has_folder()) {
+            // Else what tasks leave could come faster than it goes.
+            folder::room().await;
+        }
         if self.files.is_some()
             && let Err(verdict) = Box::pin(self.bring_files(captures, &relay)).await
         {
