@@ -2,6 +2,7 @@
 //! again, or look again and again.
 //! They may choose fields, and are told whether these have changed since they have seen them.
 
+mod changes;
 mod feed;
 
 use std::collections::{BTreeMap, HashMap};
@@ -21,6 +22,7 @@ use crate::store::{Rows, Store, StoreError, Stored, attended};
 use crate::task::TaskQuery;
 use crate::text::hex;
 
+pub(crate) use changes::{Changes, text_of, time_of};
 pub(crate) use feed::{AWAIT, LOST};
 pub use feed::{Feed, FeedError, FeedFilter, Position, StatusChange};
 

@@ -6,15 +6,14 @@ use std::time::Duration;
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, Timestamp, doc};
 use disbatch_operation::operation;
-use mongodb::change_stream::ChangeStream;
+use mongodb::options::ChangeStreamOptions;
 use serde::Deserialize;
 
 use super::state::Position;
 use super::{About, End, QUEUE};
 use crate::inbox::REFUSED;
 use crate::model::{SHADOW_OF, Status, TaskId, whole_number};
-use crate::observe::{AWAIT, LOST};
-use crate::store::collections::TASKS;
+use crate::observe::{AWAIT, Changes, LOST, text_of, time_of};
 use crate::store::{Store, StoreError, collect};
 use crate::tags::{self, TAGS};
 
@@ -43,7 +42,7 @@ impl FollowError {
 /// The changes of tasks from some time on.
 #[derive(Debug)]
 pub struct Follower {
-    changes: ChangeStream<Document>,
+    changes: Changes,
 }
 
 /// A change of a task.
@@ -140,7 +139,7 @@ impl Store {
         let entries = doc! { "$filter": {
             "input": { "$objectToArray": "$updateDescription.updatedFields" }, "cond": is_of_history,
         } };
-        let pipeline = [
+        let pipeline = vec![
             doc! { "$match": { "$or": [
                 { "$and": [{ "operationType": "update" }, followed("updateDescription.updatedFields")] },
                 { "$and": [{ "operationType": "replace" }, followed("fullDocument")] },
@@ -152,11 +151,10 @@ impl Store {
                 "entries": entries, "history": now("history"), "replaced": { "$eq": ["$operationType", "replace"] },
             } },
         ];
-        let tasks = self.database().collection::<Document>(TASKS.name);
-        let watch =
-            tasks.watch().pipeline(pipeline).start_at_operation_time(since).max_await_time(AWAIT).await;
-        let changes = watch.map_err(FollowError::of)?;
-        Ok(Follower { changes: changes.with_type() })
+        let options =
+            ChangeStreamOptions::builder().start_at_operation_time(since).max_await_time(AWAIT).build();
+        let changes = Changes::open(self, pipeline, options).await.map_err(FollowError::of)?;
+        Ok(Follower { changes })
     }
 
     /// What the tasks of these changes have come to, as far as it is to be told: those of tasks that are gone are not, nor are those
@@ -211,7 +209,7 @@ impl Follower {
     pub async fn followed(&mut self, most: usize) -> Result<Vec<Followed>, FollowError> {
         let mut found = Vec::new();
         while found.len() < most {
-            let next = self.changes.next_if_any().await.map_err(FollowError::of)?;
+            let next = self.changes.next().await.map_err(FollowError::of)?;
             let Some(change) = next else { break };
             found.extend(Followed::of(change));
         }
@@ -220,33 +218,14 @@ impl Follower {
 
     /// After all that was returned, and after what is not followed.
     pub fn position(&self) -> Option<Position> {
-        let token = bson::serialize_to_bson(&self.changes.resume_token()?).ok()?;
-        let token = token.as_document()?.get_str("_data").ok()?.to_owned();
+        let token = text_of(&self.changes.place()?)?;
         Some(Position { time: time_of(&token)?, token })
     }
-}
-
-/// The time that a token begins with, as an index has it: its type, seconds, and a number.
-fn time_of(token: &str) -> Option<Timestamp> {
-    let (kind, rest) = token.split_at_checked(2)?;
-    let (time, rest) = rest.split_at_checked(8)?;
-    let increment = rest.get(..8)?;
-    let number = |digits: &str| u32::from_str_radix(digits, 16).ok();
-    (kind == "82").then_some(Timestamp { time: number(time)?, increment: number(increment)? })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_token_begins_with_its_time() {
-        let token = "8269226F0B000000012B042C0100296E5A1004";
-        assert_eq!(time_of(token), Some(Timestamp { time: 0x6922_6F0B, increment: 1 }));
-        for odd in ["", "82", "8369226F0B00000001", "8269226F0B", "82é"] {
-            assert_eq!(time_of(odd), None, "{odd}");
-        }
-    }
 
     #[test]
     fn the_attempt_is_that_of_the_new_entry() {

@@ -6,13 +6,12 @@ use std::time::Duration;
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use disbatch_operation::operation;
-use mongodb::change_stream::ChangeStream;
 use mongodb::change_stream::event::ResumeToken;
-use mongodb::options::FullDocumentType;
+use mongodb::options::{ChangeStreamOptions, FullDocumentType};
 use serde::Deserialize;
 
+use super::changes::{Changes, text_of};
 use crate::model::{QueueId, Status, TaskId};
-use crate::store::collections::TASKS;
 use crate::store::{Store, StoreError, all_of};
 use crate::tags::TAGS;
 use crate::task::archive;
@@ -77,10 +76,7 @@ impl Position {
 
     /// As a word of hexadecimal digits.
     pub fn text(&self) -> Option<String> {
-        match bson::serialize_to_bson(&self.0).ok()? {
-            Bson::Document(token) => token.get_str("_data").ok().map(str::to_owned),
-            _ => None, // No server makes any other.
-        }
+        text_of(&self.0)
     }
 }
 
@@ -115,7 +111,7 @@ pub enum FeedError {
 /// The changes that a follower gets.
 #[derive(Debug)]
 pub struct Feed {
-    changes: ChangeStream<Bson>,
+    changes: Changes,
 }
 
 impl Store {
@@ -140,16 +136,14 @@ impl Store {
             fields.insert(name, format!("$fullDocument.{name}"));
         }
         let pipeline =
-            [doc! { "$match": changed }, doc! { "$project": fields }, doc! { "$match": filter.query() }];
-        let tasks = self.database().collection::<Document>(TASKS.name);
-        let watch = tasks
-            .watch()
-            .pipeline(pipeline)
-            .full_document(FullDocumentType::UpdateLookup)
-            .max_await_time(AWAIT);
+            vec![doc! { "$match": changed }, doc! { "$project": fields }, doc! { "$match": filter.query() }];
         let asked = position.is_some();
-        let changes = watch.resume_after(position.map(|Position(token)| token)).await;
-        let changes = changes.map_err(|error| {
+        let options = ChangeStreamOptions::builder()
+            .full_document(FullDocumentType::UpdateLookup)
+            .max_await_time(AWAIT)
+            .resume_after(position.map(|Position(token)| token))
+            .build();
+        let changes = Changes::open(self, pipeline, options).await.map_err(|error| {
             let error = StoreError::from(error);
             match error.write_failure() {
                 Some(failure) if LOST.contains(&failure.code) => FeedError::Lost,
@@ -159,7 +153,7 @@ impl Store {
                 _ => FeedError::Store(error),
             }
         })?;
-        Ok(Feed { changes: changes.with_type() })
+        Ok(Feed { changes })
     }
 }
 
@@ -170,8 +164,8 @@ impl Feed {
     /// The database cannot be reached, or the log has been overtaken.
     #[operation]
     pub async fn next_change(&mut self) -> Result<Option<StatusChange>, StoreError> {
-        while let Some(change) = self.changes.next_if_any().await? {
-            match bson::deserialize_from_bson(change) {
+        while let Some(change) = self.changes.next().await? {
+            match bson::deserialize_from_document(change) {
                 Ok(change) => return Ok(Some(change)),
                 Err(error) => {
                     tracing::warn!(%error, "a change of a task cannot be read, followers do not get it")
@@ -183,7 +177,7 @@ impl Feed {
 
     /// After all that [`Feed::next_change`] returned, and after what the filter left out.
     pub fn position(&self) -> Option<Position> {
-        self.changes.resume_token().map(Position)
+        self.changes.place().map(Position)
     }
 }
 

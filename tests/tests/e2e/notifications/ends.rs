@@ -1,10 +1,16 @@
 //! Which ends of tasks are failures.
 
+use std::time::Duration;
+
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use disbatch_core::model::QueueId;
-use disbatch_tests::Script;
+use disbatch_core::notifications::Followed;
+use disbatch_core::observe::FeedFilter;
+use disbatch_core::shadow::place_before;
+use disbatch_tests::{Script, World, eventually};
 use serde_json::json;
+use tokio::sync::Mutex;
 
 use super::{Scene, WORKER, count_of, soon, tasks_of};
 
@@ -15,8 +21,8 @@ const STAYS: Script<'_> = Script { name: "Stays", text: "#!/bin/sh\nexec sleep 6
 const OWN: Script<'_> =
     Script { name: "Own", text: "#!/bin/sh\nread -r line\necho '{\"status\": 7}' >&3\nexit 0\n" };
 
-async fn queue(scene: &Scene, plugin: &str, name: &str) -> anyhow::Result<QueueId> {
-    scene.world.queue(plugin, doc! { "name": name, "threads": 2 }).await
+async fn queue(world: &World, plugin: &str, name: &str) -> anyhow::Result<QueueId> {
+    world.queue(plugin, doc! { "name": name, "threads": 2 }).await
 }
 
 #[tokio::test]
@@ -27,9 +33,9 @@ async fn a_failure_is_an_end_that_nobody_wanted() -> anyhow::Result<()> {
         script.install(&world.plugins())?;
     }
     scene.subscribe("each", &json!({ "events": ["failed"] })).await?;
-    let slow = queue(&scene, STAYS.name, "slow").await?;
-    let cancelled = queue(&scene, STAYS.name, "cancelled").await?;
-    let (own, again) = (queue(&scene, OWN.name, "own").await?, queue(&scene, WORKER.name, "again").await?);
+    let slow = queue(world, STAYS.name, "slow").await?;
+    let cancelled = queue(world, STAYS.name, "cancelled").await?;
+    let (own, again) = (queue(world, OWN.name, "own").await?, queue(world, WORKER.name, "again").await?);
     world.update_queue(slow, doc! { "timeout": 1 }).await?;
     world.update_queue(cancelled, doc! { "threads": 1 }).await?;
     world.update_queue(again, doc! { "max_attempts": 3, "backoff": soon() }).await?;
@@ -91,4 +97,34 @@ async fn what_the_inbox_refuses_has_failed() -> anyhow::Result<()> {
     let messages = scene.until_events("failed", 1).await?;
     assert!(tasks_of(&messages, "failed", "imports").contains(&refused.to_hex()), "{messages:?}");
     scene.world.end().await
+}
+
+/// As `mongorestore --drop` does it.
+#[tokio::test]
+async fn what_comes_after_all_tasks_were_dropped_is_followed() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let store = world.store();
+    let queue = queue(&world, WORKER.name, "imports").await?;
+    world.submit(queue, vec![doc! {}]).await?;
+    let since = place_before(store.server_time().await?, Duration::ZERO);
+    let before = store.follow_ends(since).await?;
+    let feed = Mutex::new(store.feed(&FeedFilter::default(), None).await?);
+    world.tasks().drop().await?;
+    let task = world.submit(queue, vec![doc! {}]).await?[0];
+    world.set(task, doc! { "status": 2 }).await?;
+    // The second one meets the drop as soon as it begins, as after a restart.
+    for follower in [before, store.follow_ends(since).await?] {
+        let follower = Mutex::new(follower);
+        eventually("the end to be followed", || async {
+            let ends = follower.lock().await.followed(10).await?;
+            Ok(ends.iter().filter_map(Followed::ended).find(|ended| *ended == task))
+        })
+        .await?;
+    }
+    eventually("the feed to have the task", || async {
+        let change = feed.lock().await.next_change().await?;
+        Ok(change.filter(|change| change.task == task))
+    })
+    .await?;
+    world.end().await
 }
