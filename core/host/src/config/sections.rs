@@ -239,10 +239,12 @@ fn id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<QueueId, D::Error> {
     String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
 }
 
+/// Ids of queues. An empty list is like no list, as it is to Perl Disbatch.
 pub(super) fn queue_ids<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Vec<QueueId>>, D::Error> {
     let ids = Option::<Vec<TextId>>::deserialize(deserializer)?;
+    let ids = ids.filter(|ids| !ids.is_empty());
     Ok(ids.map(|ids| ids.into_iter().map(|id| id.0).collect()))
 }
 
@@ -296,6 +298,12 @@ mod tests {
             }
             assert!(parse(key, "null").unwrap().node_increase.is_none(), "null is like not given");
         }
+    }
+
+    #[test]
+    fn an_empty_list_of_queues_is_like_no_list() {
+        let config = parse(r#""activequeues":[],"ignorequeues":["6b0003bb686c8275d70dc2f1"]"#).unwrap();
+        assert_eq!((config.activequeues, config.ignorequeues.map(|ids| ids.len())), (None, Some(1)));
     }
 
     #[test]
