@@ -222,6 +222,9 @@ impl Config {
         if let Some(plugins) = &mut config.plugins {
             unknown_keys.append(&mut plugins.unknown_keys);
         }
+        if let Some(ssl) = &mut config.attributes.ssl {
+            unknown_keys.append(&mut ssl.unknown_keys);
+        }
         config.engines = std::mem::take(&mut config.engines).within(path.parent().unwrap_or(Path::new(".")));
         config.unknown_keys = unknown_keys;
         config.path = path.to_owned();

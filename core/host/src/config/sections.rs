@@ -119,6 +119,8 @@ pub struct Ssl {
     pub ca_file: Option<PathBuf>,
     /// Whether the server's certificate is checked at all.
     pub verify: bool,
+    /// What nothing reads of it, by path.
+    pub(super) unknown_keys: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -131,12 +133,16 @@ struct SslOptions {
 
 fn ssl<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Ssl>, D::Error> {
     let value = Value::deserialize(deserializer)?;
+    let mut unknown_keys = Vec::new();
     if value.is_object() {
-        let options = SslOptions::deserialize(value).map_err(D::Error::custom)?;
-        return Ok(Some(Ssl { ca_file: options.ca_file, verify: options.verify_mode != Some(0) }));
+        let note_unknown = |key: serde_ignored::Path<'_>| unknown_keys.push(format!("attributes.ssl.{key}"));
+        let options: SslOptions =
+            serde_ignored::deserialize(value, note_unknown).map_err(D::Error::custom)?;
+        let verify = options.verify_mode != Some(0);
+        return Ok(Some(Ssl { ca_file: options.ca_file, verify, unknown_keys }));
     }
     match Flag::from_value(&value) {
-        Some(true) => Ok(Some(Ssl { ca_file: None, verify: true })),
+        Some(true) => Ok(Some(Ssl { ca_file: None, verify: true, unknown_keys })),
         Some(false) => Ok(None),
         None => Err(D::Error::custom(format!(
             "expected 1, 0, or an object with SSL_ca_file or SSL_verify_mode, got {value}"

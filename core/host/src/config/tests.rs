@@ -50,7 +50,7 @@ fn a_perl_file_is_accepted_unchanged() {
     assert!(config.unknown_keys.is_empty(), "{:?}", config.unknown_keys);
     assert_eq!(
         config.attributes.ssl,
-        Some(Ssl { ca_file: Some("/etc/ssl/certs/ca.crt".into()), verify: false })
+        Some(Ssl { ca_file: Some("/etc/ssl/certs/ca.crt".into()), verify: false, unknown_keys: vec![] })
     );
     assert_eq!(config.log.level, Level::Trace);
     assert_eq!(config.log.file.as_deref(), Some(Path::new("/var/log/disbatchd.log")));
@@ -98,6 +98,12 @@ fn unknown_keys_are_collected_with_their_path() {
     let config =
         parse_whole(r#"{"mongohost":"h","database":"d","treads":1,"balance":{"enabeld":1}}"#).unwrap();
     assert_eq!(config.unknown_keys, ["balance.enabeld", "treads"]);
+    let ssl =
+        r#""attributes":{"ssl":{"SSL_cert_file":"/me.pem","SSL_CA_file":"/ca.pem","SSL_verify_mode":1}}"#;
+    let config = parse(ssl).unwrap();
+    assert_eq!(config.unknown_keys, ["attributes.ssl.SSL_CA_file", "attributes.ssl.SSL_cert_file"]);
+    let ssl = config.attributes.ssl.unwrap();
+    assert_eq!((ssl.ca_file, ssl.verify, ssl.unknown_keys.len()), (None, true, 0));
 }
 
 #[test]
