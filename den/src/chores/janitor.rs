@@ -1,6 +1,7 @@
 //! The janitor next to the node: archives and deletes ended tasks as their queues want it, and finishes what
 //! movers and deleters that were killed have left. Every DEN has one; whoever holds the lease works.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use disbatch_core::callbacks::LogSweep;
@@ -25,8 +26,11 @@ pub const EVERY: Duration = Duration::from_secs(60);
 /// So many tasks at once.
 const BATCH: usize = 500;
 
-/// So many batches in a round at most; the next round goes on.
+/// So many batches in a round at most, so that all else has its turn; the next round goes on.
 const BATCHES: usize = 100;
+
+/// How soon the next round begins then.
+const SOON: Duration = Duration::from_secs(1);
 
 /// For so long keys are looked at in a round.
 const KEYS_TAKE: Duration = Duration::from_secs(10);
@@ -43,8 +47,24 @@ struct Round {
     batches: usize,
 }
 
+impl Round {
+    /// Whether there is more that can be done.
+    const fn is_cut_short(&self) -> bool {
+        self.batches >= BATCHES && self.archived + self.deleted > 0
+    }
+}
+
+/// What a policy wants.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Delete(Place, Duration),
+    Archive(Duration),
+}
+
 struct Worker {
     leader: Leader,
+    /// The queue that has had the last turn.
+    last: Option<QueueId>,
     /// How far it has looked through what web services have logged.
     logs: LogSweep,
     /// The same of live output.
@@ -58,19 +78,24 @@ struct Worker {
 pub async fn run(leader: Leader, every: Duration) {
     let (stop, mut rounds) = (leader.stop.clone(), rounds(every));
     let (logs, live, keys) = (LogSweep::default(), LiveSweep::default(), KeySweep::default());
-    let mut worker = Worker { leader, logs, live, keys, odd_ids: 0 };
+    let mut worker = Worker { leader, last: None, logs, live, keys, odd_ids: 0 };
     while stop.run_until_cancelled(rounds.tick()).await.is_some() {
         let began = Instant::now();
         match worker.round().await {
             Ok(round) if round == Round::default() => {}
-            Ok(round) => tracing::info!(
-                archived = round.archived,
-                deleted = round.deleted,
-                finished = round.finished,
-                seconds = began.elapsed().as_secs_f32(),
-                more_to_come = round.batches >= BATCHES,
-                "ended tasks were archived or deleted"
-            ),
+            Ok(round) => {
+                tracing::info!(
+                    archived = round.archived,
+                    deleted = round.deleted,
+                    finished = round.finished,
+                    seconds = began.elapsed().as_secs_f32(),
+                    more_to_come = round.is_cut_short(),
+                    "ended tasks were archived or deleted"
+                );
+                if round.is_cut_short() {
+                    rounds.reset_after(SOON.min(every));
+                }
+            }
             Err(error) => tracing::warn!(%error, "the janitor could not work"),
         }
     }
@@ -91,9 +116,7 @@ impl Worker {
     async fn work(&mut self, round: &mut Round) -> Result<(), StoreError> {
         let moves = self.leader.store.finish_archiving().await?;
         round.finished = moves.moved + moves.stayed + self.leader.store.finish_deleting().await?;
-        for (queue, retention) in self.leader.store.queues_with_retention().await? {
-            self.tidy(queue.id, retention, round).await?;
-        }
+        self.tidy(round).await?;
         let swept = self.leader.store.sweep_callback_logs(&mut self.logs).await;
         // A user that an older release made may not look there.
         let swept = StoreError::unless_forbidden(swept)?.unwrap_or(0);
@@ -158,31 +181,45 @@ impl Worker {
         Ok(())
     }
 
-    /// What the policy of a queue wants. What is to be deleted need not be archived first.
-    async fn tidy(&self, queue: QueueId, retention: Retention, round: &mut Round) -> Result<(), StoreError> {
-        if let Some(age) = retention.delete_after {
-            for place in [Place::Tasks, Place::Archive] {
-                while let Some(began) = self.may_go_on(round).await? {
-                    let old = self.leader.store.ended_before(queue, place, age, BATCH).await?;
-                    let deleted = self.leader.store.delete_tasks(&old).await?;
-                    round.deleted += deleted;
-                    if !self.is_more(old.len(), deleted, began, round).await {
-                        break;
-                    }
-                }
+    /// What the policies of queues want. These take turns, with a batch in each, so that none keeps the others waiting; the first is the
+    /// one behind that which had the last turn.
+    async fn tidy(&mut self, round: &mut Round) -> Result<(), StoreError> {
+        let found = self.leader.store.queues_with_retention().await?.into_iter();
+        let mut queues: VecDeque<_> = found.map(|(queue, policy)| (queue.id, steps_of(policy))).collect();
+        let last = queues.iter().position(|(queue, _)| self.last == Some(*queue));
+        queues.rotate_left(last.map_or(0, |last| last + 1));
+        while let Some((queue, mut steps)) = queues.pop_front() {
+            let Some(began) = self.may_go_on(round).await? else { break };
+            let Some(step) = steps.pop() else { continue };
+            self.last = Some(queue);
+            let (found, done) = self.take(queue, step, round).await?;
+            if self.is_more(found, done, began, round).await {
+                steps.push(step);
             }
-        }
-        if let Some(age) = retention.archive_after {
-            while let Some(began) = self.may_go_on(round).await? {
-                let old = self.leader.store.ended_before(queue, Place::Tasks, age, BATCH).await?;
-                let moved = self.leader.store.archive_tasks(&old).await?.moved;
-                round.archived += moved;
-                if !self.is_more(old.len(), moved, began, round).await {
-                    break;
-                }
+            if !steps.is_empty() {
+                queues.push_back((queue, steps));
             }
         }
         Ok(())
+    }
+
+    /// Takes a batch of a queue. Returns how many tasks it has, and how many of these have gone.
+    async fn take(&self, queue: QueueId, step: Step, round: &mut Round) -> Result<(usize, u64), StoreError> {
+        let store = &self.leader.store;
+        match step {
+            Step::Delete(place, age) => {
+                let old = store.ended_before(queue, place, age, BATCH).await?;
+                let deleted = store.delete_tasks(&old).await?;
+                round.deleted += deleted;
+                Ok((old.len(), deleted))
+            }
+            Step::Archive(age) => {
+                let old = store.ended_before(queue, Place::Tasks, age, BATCH).await?;
+                let moved = store.archive_tasks(&old).await?.moved;
+                round.archived += moved;
+                Ok((old.len(), moved))
+            }
+        }
     }
 
     /// Prolongs the lease for another batch, unless it is time to stop.
@@ -205,4 +242,11 @@ impl Worker {
         let pause = sleep(began.elapsed().max(SHORTEST_PAUSE));
         self.leader.stop.run_until_cancelled(pause).await.is_some()
     }
+}
+
+/// What a policy wants, the first thing last. What is to be deleted need not be archived first.
+fn steps_of(policy: Retention) -> Vec<Step> {
+    let delete = |place| policy.delete_after.map(|age| Step::Delete(place, age));
+    let archive = policy.archive_after.map(Step::Archive);
+    [archive, delete(Place::Archive), delete(Place::Tasks)].into_iter().flatten().collect()
 }

@@ -103,7 +103,7 @@ async fn number_of(world: &World, collection: &str) -> anyhow::Result<u64> {
 }
 
 /// Tasks that have ended with this status, an hour ago.
-async fn ended(world: &World, queue: QueueId, status: i32, many: usize) -> anyhow::Result<Vec<TaskId>> {
+pub async fn ended(world: &World, queue: QueueId, status: i32, many: usize) -> anyhow::Result<Vec<TaskId>> {
     let ids = world.submit(queue, vec![doc! {}; many]).await?;
     let at = DateTime::from_millis(world.store().now().timestamp_millis() - 3_600_000);
     let end = doc! { "$set": { "status": status, "mtime": at, "node": "n1", "complete": true } };

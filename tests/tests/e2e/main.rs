@@ -45,6 +45,7 @@ mod imports;
 mod inbox;
 mod interrupts;
 mod isolation;
+mod janitor;
 mod keys;
 mod layers;
 mod lean;
