@@ -31,6 +31,8 @@ pub struct SweptFiles {
     pub contents: u64,
     /// How many bytes these had, or were to have.
     pub bytes: u64,
+    /// Whether there may be more.
+    pub more: bool,
 }
 
 impl Store {
@@ -39,12 +41,14 @@ impl Store {
     #[operation]
     pub async fn sweep_files(&self) -> Result<SweptFiles, StoreError> {
         let mut swept = SweptFiles { versions: self.give_up_versions().await?, ..SweptFiles::default() };
-        swept.entries = self.remove_entries().await?;
+        (swept.entries, swept.more) = self.remove_entries().await?;
         let old = doc! { "loose": { "$type": "date" }, "$expr": is_older("$loose") };
         let only = doc! { "filename": 1, "state": 1, "length": 1, "loose": 1 };
         let contents = self.contents_collection();
         let found = contents.find(old).projection(only).sort(doc! { "loose": 1 }).limit(MOST);
-        for content in collect(found).await? {
+        let found = collect(found).await?;
+        swept.more |= integer(found.len()) == MOST;
+        for content in found {
             if self.sweep_content(&content).await? {
                 swept.contents += 1;
                 swept.bytes += count_of(&content, "length").unwrap_or(0);
@@ -68,8 +72,8 @@ impl Store {
     }
 
     /// Removes entries of versions that are gone. A version without any is remembered for a while, so that its number is not
-    /// used again at once; the server removes it.
-    async fn remove_entries(&self) -> Result<u64, StoreError> {
+    /// used again at once; the server removes it. Returns how many, and whether there may be more.
+    async fn remove_entries(&self) -> Result<(u64, bool), StoreError> {
         let sets = self.filesets_collection();
         let left = doc! { "state": SetState::Gone, "emptied": Bson::Null };
         let found = collect(sets.find(left).projection(doc! { "_id": 1 }).limit(MOST)).await?;
@@ -77,29 +81,30 @@ impl Store {
         for set in found.iter().filter_map(id_of) {
             loop {
                 if pages >= MOST_PAGES {
-                    return Ok(removed);
+                    return Ok((removed, true));
                 }
                 pages += 1;
-                let count = self.remove_page(set).await?;
-                if count == 0 {
+                let (had, count) = self.remove_page(set).await?;
+                removed += count;
+                if had < MOST_AT_ONCE {
                     break;
                 }
-                removed += count;
             }
             let emptied = doc! { "$currentDate": { "emptied": true } };
             sets.update_one(doc! { "_id": set, "state": SetState::Gone }, emptied).await?;
         }
-        Ok(removed)
+        Ok((removed, integer(found.len()) == MOST))
     }
 
-    /// Removes some of the entries of a version that is gone. Returns how many.
-    async fn remove_page(&self, set: ObjectId) -> Result<u64, StoreError> {
+    /// Removes some of the entries of a version that is gone. Returns how many it had of these, and how many were removed: others may do the
+    /// same.
+    async fn remove_page(&self, set: ObjectId) -> Result<(usize, u64), StoreError> {
         let most = integer(MOST_AT_ONCE);
         let only = doc! { "file": 1 };
         let found =
             collect(self.entries_collection().find(doc! { "set": set }).projection(only).limit(most)).await?;
         if found.is_empty() {
-            return Ok(0);
+            return Ok((0, 0));
         }
         let ids: Vec<ObjectId> = found.iter().filter_map(id_of).collect();
         let files: Vec<&str> = found.iter().filter_map(|entry| entry.get_str("file").ok()).collect();
@@ -107,7 +112,7 @@ impl Store {
         let named = doc! { "filename": { "$in": files }, "state": DONE };
         self.contents_collection().update_many(named, doc! { "$currentDate": { "loose": true } }).await?;
         let removed = self.entries_collection().delete_many(doc! { "_id": { "$in": ids } }).await?;
-        Ok(removed.deleted_count)
+        Ok((found.len(), removed.deleted_count))
     }
 
     /// Removes a content or an upload that is as it was found, if it is still so, and no version has it. Returns whether it

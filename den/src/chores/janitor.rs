@@ -32,8 +32,8 @@ const BATCHES: usize = 100;
 /// How soon the next round begins then.
 const SOON: Duration = Duration::from_secs(1);
 
-/// For so long keys are looked at in a round.
-const KEYS_TAKE: Duration = Duration::from_secs(10);
+/// For so long keys are looked at in a round, and for so long files.
+const SWEEP_TAKES: Duration = Duration::from_secs(10);
 
 /// Pauses are a part of the time that the work takes, so that it never has more than half of the database.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
@@ -149,7 +149,7 @@ impl Worker {
             if swept > 0 {
                 tracing::debug!(keys = swept, "keys that no task has any more were removed");
             }
-            if self.keys.is_through() || begun.elapsed() > KEYS_TAKE {
+            if self.keys.is_through() || begun.elapsed() > SWEEP_TAKES {
                 return Ok(());
             }
         }
@@ -165,20 +165,26 @@ impl Worker {
         Ok(())
     }
 
-    /// What of file sets nobody needs any more.
+    /// What of file sets nobody needs any more: all of it, or as much as can be removed in a while.
     async fn sweep_files(&self) -> Result<(), StoreError> {
-        // A user that an older release made may not.
-        let swept = StoreError::unless_forbidden(self.leader.store.sweep_files().await)?.unwrap_or_default();
-        if swept != SweptFiles::default() {
-            tracing::info!(
-                versions = swept.versions,
-                entries = swept.entries,
-                contents = swept.contents,
-                bytes = swept.bytes,
-                "files that nobody needs any more were removed"
-            );
+        let begun = Instant::now();
+        loop {
+            let swept = self.leader.store.sweep_files().await;
+            // A user that an older release made may not.
+            let swept = StoreError::unless_forbidden(swept)?.unwrap_or_default();
+            if swept != SweptFiles::default() {
+                tracing::info!(
+                    versions = swept.versions,
+                    entries = swept.entries,
+                    contents = swept.contents,
+                    bytes = swept.bytes,
+                    "files that nobody needs any more were removed"
+                );
+            }
+            if !swept.more || begun.elapsed() > SWEEP_TAKES {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
     /// What the policies of queues want. These take turns, with a batch in each, so that none keeps the others waiting; the first is the

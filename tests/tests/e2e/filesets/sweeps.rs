@@ -1,7 +1,10 @@
 //! Sweeps: what nobody needs goes, and what a version has stays, whoever does what at the same time.
 
+use bson::oid::ObjectId;
 use bson::{Document, doc};
 use disbatch_core::files::{Check, Committed, ContentId, NewSet, Sender, SetState, SweptFiles};
+use disbatch_tests::eventually;
+use serde_json::json;
 
 use super::{
     CHUNK, OLD, age, alice, chunk, count, done, entry, files_of, latest, named, noise, put, send, send_as,
@@ -100,6 +103,35 @@ async fn versions_that_were_given_up_or_have_run_out_go() -> anyhow::Result<()> 
     assert_eq!(state(stale.id).await?, Some(SetState::Gone));
     assert_eq!(state(short.id).await?, Some(SetState::Gone));
     assert_eq!((versions(&world, "done").await?, versions(&world, "gone").await?), (1, 2));
+    world.end().await
+}
+
+#[tokio::test]
+async fn a_round_of_the_janitor_removes_more_than_a_sweep_does() -> anyhow::Result<()> {
+    let world = world().await?;
+    world.configure(json!({ "janitor": { "every": 3600 } }))?;
+    let set =
+        |version: i32| doc! { "_id": ObjectId::new(), "name": "a", "version": version, "state": "gone" };
+    let sets: Vec<Document> = (0..250).map(set).collect();
+    let entry = |set: &Document| doc! { "set": set.get("_id").cloned(), "path": "x", "file": "f" };
+    let entries: Vec<Document> = sets.iter().map(entry).collect();
+    let content = |n: i32| doc! { "filename": n.to_string(), "state": "done", "length": 1_i64, "loose": OLD };
+    let contents: Vec<Document> = (0..1_100).map(content).collect();
+    for (name, documents) in [("filesets", sets), ("filesets.entries", entries), ("filesets.files", contents)]
+    {
+        world.database().collection::<Document>(name).insert_many(documents).await?;
+    }
+    let swept = world.store().sweep_files().await?;
+    // One look is enough for each version.
+    assert_eq!((swept.entries, swept.contents, swept.more), (100, 500, true));
+    let _den = world.den("n1")?;
+    eventually("the rest to be removed", || async {
+        let entries = count(&world, "filesets.entries", doc! {}).await?;
+        let contents = count(&world, "filesets.files", doc! {}).await?;
+        Ok((entries + contents == 0).then_some(()))
+    })
+    .await?;
+    assert!(!world.store().sweep_files().await?.more);
     world.end().await
 }
 
