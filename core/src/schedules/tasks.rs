@@ -25,8 +25,8 @@ pub(super) const ASKED_FOR: &str = "asked_for";
 /// So many tasks are settled at once.
 const AT_ONCE: i64 = 100;
 
-/// So many rounds are done at once: more is left for the next call.
-const ROUNDS: usize = 20;
+/// So many rounds are done at once: more is left for the next call, so that schedules can fire in between.
+const ROUNDS: usize = 2;
 
 impl Store {
     /// Makes the task of a time that has fired, and removes it from those that are to be made. Whatever of it was done

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use disbatch_core::lease::LeaseName;
 use disbatch_core::metrics::labels::Worker;
-use disbatch_core::schedules::Fired;
 use disbatch_core::schema::Schemas;
 use disbatch_core::store::{Store, StoreError};
 use tokio::sync::{Notify, watch};
@@ -93,11 +92,15 @@ pub async fn fire_schedules(clockwork: Clockwork, store: Store, stop: Cancellati
 
 /// Does what there is to do. Returns whether there may be more.
 async fn work(store: &Store, clockwork: &Clockwork) -> Result<bool, StoreError> {
-    let (settled, more) = store.settle_scheduled().await?;
-    let fired = match clockwork.fires_not {
-        true => Fired::default(),
-        false => Box::pin(store.fire_schedules(&clockwork.schemas().await)).await?,
-    };
+    // What fires has its time; an end can be told later. Neither waits for the other to succeed.
+    let fired = if clockwork.fires_not { Ok(false) } else { fire(store, clockwork).await };
+    let settled = settle(store).await;
+    let more = fired?;
+    Ok(settled? || more)
+}
+
+async fn fire(store: &Store, clockwork: &Clockwork) -> Result<bool, StoreError> {
+    let fired = Box::pin(store.fire_schedules(&clockwork.schemas().await)).await?;
     if fired.fired + fired.skipped + fired.completed > 0 {
         tracing::info!(
             fired = fired.fired,
@@ -106,10 +109,15 @@ async fn work(store: &Store, clockwork: &Clockwork) -> Result<bool, StoreError> 
             "schedules were due"
         );
     }
+    Ok(fired.more)
+}
+
+async fn settle(store: &Store) -> Result<bool, StoreError> {
+    let (settled, more) = store.settle_scheduled().await?;
     if settled > 0 {
         tracing::debug!(tasks = settled, "schedules were told of the ends of tasks");
     }
-    Ok(more || fired.more)
+    Ok(more)
 }
 
 pub const LEASE_OF_ARRAYS: LeaseName = LeaseName::new("arrays", Duration::from_secs(15));

@@ -10,9 +10,12 @@ use disbatch_core::plugin::Manifest;
 use disbatch_core::schedules::{Firing, Overlap, Settings};
 use disbatch_core::schema::Schemas;
 use disbatch_core::store::Store;
-use disbatch_tests::eventually;
+use disbatch_tests::{PATIENCE, eventually};
+use futures::TryStreamExt;
 use futures::future::try_join_all;
+use mongodb::change_stream::event::OperationType;
 use nix::sys::signal::Signal;
+use tokio::time::timeout;
 
 use super::{Scene, later, minute};
 
@@ -253,6 +256,35 @@ async fn a_schedule_whose_parameters_fit_no_more_does_not_fire_and_says_why() ->
     scene.world.end().await
 }
 
+/// A task that has ended, of which its schedule has to be told.
+async fn insert_ended(scene: &Scene, time: DateTime) -> anyhow::Result<()> {
+    let now = scene.store.now();
+    let ended = doc! {
+        "queue": scene.queue.0, "schedule": scene.schedule.id, "scheduled_for": time, "status": 1, "params": {},
+        "unsettled": true, "mtime": now, "ctime": now,
+    };
+    scene.world.tasks().insert_one(ended).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_time_does_not_wait_for_ends_to_be_told() -> anyhow::Result<()> {
+    let scene = Scene::new(|_| {}).await?;
+    let newest = scene.away(0).await?;
+    insert_ended(&scene, later(newest, -5)).await?;
+    let tasks = scene.world.tasks();
+    let fired_or_told = doc! { "$match": { "$or": [
+        { "operationType": "insert" }, { "updateDescription.removedFields": "unsettled" },
+    ] } };
+    let mut changes = tasks.watch().pipeline([fired_or_told]).await?;
+    let _den = scene.world.den("n1")?;
+    for expected in [OperationType::Insert, OperationType::Update] {
+        let change = timeout(PATIENCE, changes.try_next()).await.context("nothing happens")??;
+        assert_eq!(change.context("there are no more changes")?.operation_type, expected);
+    }
+    scene.world.end().await
+}
+
 #[tokio::test]
 async fn a_node_that_is_told_so_fires_nothing_and_others_do() -> anyhow::Result<()> {
     let scene = Scene::new(|_| {}).await?;
@@ -264,11 +296,7 @@ async fn a_node_that_is_told_so_fires_nothing_and_others_do() -> anyhow::Result<
     })
     .await?;
     // It tells schedules of the ends of tasks as others do.
-    let told = doc! {
-        "queue": scene.queue.0, "schedule": scene.schedule.id, "scheduled_for": later(newest, -5), "status": 1,
-        "params": {}, "unsettled": true, "mtime": scene.store.now(), "ctime": scene.store.now(),
-    };
-    scene.world.tasks().insert_one(told).await?;
+    insert_ended(&scene, later(newest, -5)).await?;
     let settled = doc! { "scheduled_for": later(newest, -5), "unsettled": { "$exists": false } };
     eventually("the end to be told", || async { Ok(scene.world.tasks().find_one(settled.clone()).await?) })
         .await?;
