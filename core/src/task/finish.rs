@@ -221,9 +221,9 @@ impl Store {
         pause: Duration,
     ) -> Result<Finished, StoreError> {
         let keeping = Box::pin(self.keep_attempt(run, finish));
-        let kept = match join(keeping, self.keep_recordings(finish.recorded_of(run))).await.0 {
+        let not_kept = match join(keeping, self.keep_recordings(finish.recorded_of(run))).await.0 {
             Err(error) if error.is_about_one() => return self.last_attempt(run, finish, &error).await,
-            kept => kept?,
+            not_kept => not_kept?,
         };
         let mut filter = run.filter();
         let update = match &finish.pause {
@@ -237,14 +237,17 @@ impl Store {
         let updated = self.tasks().update_one(filter, update.pipeline()).await;
         let deferred = match updated.map_err(StoreError::from) {
             Err(error) if error.is_about_one() => {
-                if kept {
-                    self.forget_attempt(run.task, run.attempt).await?;
+                if not_kept.is_none() {
+                    self.forget_attempt_of(run).await?;
                 }
                 return self.last_attempt(run, finish, &error).await;
             }
             deferred => deferred?,
         };
         if deferred.matched_count == 1 {
+            if let Some(outcome) = not_kept {
+                self.keep_instead(run, outcome).await;
+            }
             self.moved(run.queue, Some(Status::Running), Some(Status::Deferred), 1);
             self.measure_attempt(run.queue, finish);
             self.note_attempt(run, finish.status, finish.ran());
@@ -258,20 +261,15 @@ impl Store {
             self.doubt_counters();
             return Ok(Finished::Stored);
         }
-        if let Some(finished) = self.end_instead_of_pause(run, finish, stored.as_ref()).await? {
-            if kept {
-                self.forget_attempt(run.task, run.attempt).await?;
-            }
-            return Ok(finished);
-        }
+        let ended = self.end_instead_of_pause(run, finish, stored.as_ref()).await?;
         // Somebody has stored the same, and the task has gone on from there.
-        if self.was_tried_again(run, finish).await? && !self.ends_with(run).await? {
+        if ended.is_none() && self.was_tried_again(run, finish).await? && !self.ends_with(run).await? {
             return Ok(Finished::Stored);
         }
-        if kept {
-            self.forget_attempt(run.task, run.attempt).await?;
+        if not_kept.is_none() {
+            self.forget_attempt_of(run).await?;
         }
-        Ok(Finished::NotRunning)
+        Ok(ended.unwrap_or(Finished::NotRunning))
     }
 
     /// Ends a task that cannot be tried again because of what it is like.

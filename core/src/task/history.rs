@@ -12,7 +12,7 @@ use super::sweep::DUE;
 use super::transition::ERROR;
 use super::{Finish, Run};
 use crate::model::{PLUGIN_VERSION, Phase, STEPS, Status, Task, TaskId, date_time, whole_number};
-use crate::store::{Store, StoreError, collect, put};
+use crate::store::{Store, StoreError, Stored, collect, put, with};
 
 /// How a task began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,9 +84,13 @@ fn entries(task: &Document) -> &[Bson] {
 }
 
 impl Store {
-    /// Keeps the outcome of an attempt. Whoever comes second changes nothing. Returns whether this call
-    /// has kept it.
-    pub(super) async fn keep_attempt(&self, run: &Run, finish: &Finish) -> Result<bool, StoreError> {
+    /// Keeps the outcome of an attempt. Whoever comes second changes nothing, and gets back what was not kept, for
+    /// [`Store::keep_instead`].
+    pub(super) async fn keep_attempt(
+        &self,
+        run: &Run,
+        finish: &Finish,
+    ) -> Result<Option<Document>, StoreError> {
         let only = doc! { "started": 1, STEPS: 1, PLUGIN_VERSION: 1 };
         let stored = self.tasks().find_one(doc! { "_id": run.task }).projection(only).await?;
         let mut outcome = doc! {
@@ -101,7 +105,27 @@ impl Store {
         put(&mut outcome, "result", finish.result.as_ref());
         put(&mut outcome, "note", finish.note.as_ref());
         put(&mut outcome, ERROR, finish.error());
-        self.insert_attempt(run.task, run.attempt, outcome).await
+        let is_kept = self.insert_attempt(run.task, run.attempt, outcome.clone()).await?;
+        Ok((!is_kept).then_some(outcome))
+    }
+
+    /// Keeps the outcome with which this caller has let the task of `run` wait for its next attempt, in place of that of a burial
+    /// that came to nothing, whose files it removes. An outcome that the run itself has kept stays.
+    pub(super) async fn keep_instead(&self, run: &Run, outcome: Document) {
+        let attempt = doc! { "task": run.task, "attempt": run.attempt };
+        let buried = with(attempt.clone(), doc! { "status": Status::Orphaned });
+        let kept: Result<(), StoreError> = async {
+            let instead = Stored(with(attempt, outcome.clone()));
+            let Some(before) = self.attempts().find_one_and_replace(buried, instead).await? else {
+                // Who had kept it may have removed it.
+                return self.insert_attempt(run.task, run.attempt, outcome).await.map(|_| ());
+            };
+            self.discard_output(&files_in(&before)).await
+        }
+        .await;
+        if let Err(error) = kept {
+            tracing::warn!(task = %run.task, %error, "what a burial had kept of an attempt stays in place of its outcome");
+        }
     }
 
     /// Keeps the outcome that an ended task holds, before it is tried again by hand.
@@ -136,6 +160,17 @@ impl Store {
     /// Removes an attempt that this caller has kept, if its outcome is in the task itself after all. An outcome from
     /// which somebody else has gone on meanwhile stays: there is no other copy.
     pub(super) async fn forget_attempt(&self, task: TaskId, attempt: i64) -> Result<(), StoreError> {
+        self.forget_kept((task, attempt), None).await
+    }
+
+    /// The same for a run, also if that goes on: how it ends is not known yet.
+    pub(super) async fn forget_attempt_of(&self, run: &Run) -> Result<(), StoreError> {
+        self.forget_kept((run.task, run.attempt), Some(run)).await
+    }
+
+    async fn forget_kept(&self, (task, attempt): (TaskId, i64), run: Option<&Run>) -> Result<(), StoreError> {
+        // Before the task: what somebody puts in its place who goes on from there is another one.
+        let Some(kept) = self.find_attempt(task, attempt).await? else { return Ok(()) };
         let stored = self.find_task(task).await?;
         // One that was cancelled while it waited for its next attempt has the number of the last one, and nothing of it.
         let is_there = |task: &Task| {
@@ -143,8 +178,14 @@ impl Store {
                 && task.status != Status::Cancelled
                 && task.attempt().unwrap_or(0).max(1) == attempt.max(1)
         };
-        if stored.as_ref().is_some_and(is_there) {
-            self.attempts().delete_one(doc! { "task": task, "attempt": attempt }).await?;
+        let goes_on = |task: &Task| {
+            let attempt = task.rest.get("attempt");
+            task.status == Status::Running && run.is_some_and(|run| run.is_of(attempt))
+        };
+        if stored.is_some_and(|task| is_there(&task) || goes_on(&task)) {
+            let of_kept = |field: &str| kept.get(field).cloned();
+            let same = doc! { "_id": of_kept("_id"), "status": of_kept("status"), "ended": of_kept("ended") };
+            self.attempts().delete_one(same).await?;
         }
         Ok(())
     }
@@ -175,6 +216,12 @@ impl Store {
         // There mostly is none, and who may look at least need not remove anything then.
         if error.is_forbidden() && self.find_result(task).await?.is_none() { Ok(()) } else { Err(error) }
     }
+}
+
+/// The files that an outcome refers to.
+pub(super) fn files_in(outcome: &Document) -> Vec<Bson> {
+    let file = |stream: &str| outcome.get_object_id(stream).ok().map(Bson::from);
+    ["stdout", "stderr"].into_iter().filter_map(file).collect()
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use super::aside::Unfit;
 use super::commit::{Commit, note_of as commit_note};
 use super::external::{DETACHED, attached, unheard};
 use super::finish::deferred;
+use super::history::files_in;
 use super::steps::closed;
 use super::transition::{Transition, is_past};
 use super::{Finish, Run};
@@ -133,8 +134,6 @@ impl Store {
                 self.measure_burial(task.queue, evidence, buried);
                 return Ok(buried);
             }
-        } else if !buried.as_ref().is_ok_and(|what| what.status().is_some()) {
-            self.discard_output(&sealed).await?;
         }
         let buried = buried.inspect_err(|_| self.doubt_counters())?;
         self.measure_burial(task.queue, evidence, buried);
@@ -149,6 +148,7 @@ impl Store {
             // What it was storing when it died. Should it only have been stopped, it removes these itself.
             self.discard_uploads(&run, &found).await?;
         }
+        self.discard_sealed(&run, &sealed, buried).await?;
         Ok(buried)
     }
 
@@ -191,8 +191,7 @@ impl Store {
         };
         let kept = StoreError::unless_forbidden(self.find_attempt(run.task, run.attempt).await)?;
         let Some(kept) = kept.map(Option::unwrap_or_default) else { return Ok(()) };
-        let is_kept = |file: &Bson| ["stdout", "stderr"].iter().any(|stream| kept.get(stream) == Some(file));
-        let stray: Vec<Bson> = files.iter().filter(|file| !is_kept(file)).cloned().collect();
+        let stray = strays(files, &kept);
         self.discard_output(&stray).await?;
         // The server may still be at work on chunks that the runner had sent before it died.
         let store = self.clone();
@@ -203,6 +202,17 @@ impl Store {
             }
         });
         Ok(())
+    }
+
+    /// Removes the files that a burial has made, unless the task or the kept outcome of its attempt refers to them: of several burials at
+    /// once, one may have kept the outcome and another one moved the task.
+    async fn discard_sealed(&self, run: &Run, sealed: &[Bson], what: Buried) -> Result<(), StoreError> {
+        let is_in_task = what.status().is_some() && what != Buried::Again;
+        if is_in_task || sealed.iter().all(|value| value.as_object_id().is_none()) {
+            return Ok(());
+        }
+        let kept = StoreError::unless_forbidden(self.find_attempt(run.task, run.attempt).await)?.flatten();
+        self.discard_output(&strays(sealed, &kept.unwrap_or_default())).await
     }
 
     async fn bury_for_good(
@@ -244,15 +254,21 @@ impl Store {
             recorded: None,
             trial: None, // That is noted for all burials.
         };
-        let kept = self.keep_attempt(run, &finish).await?;
+        let not_kept = self.keep_attempt(run, &finish).await?;
         let update = deferred(self, pause, &finish).pipeline();
-        if self.tasks().update_one(filter.clone(), update).await?.matched_count == 1 {
+        let moved = self.tasks().update_one(filter.clone(), update).await.map_err(StoreError::from);
+        if moved.as_ref().is_ok_and(|moved| moved.matched_count == 1) {
+            if let Some(outcome) = not_kept {
+                self.keep_instead(run, outcome).await;
+            }
             return Ok(Buried::Again);
         }
-        if kept {
-            self.forget_attempt(run.task, run.attempt).await?;
+        // After another error nobody knows whether it has moved, and what was kept stays.
+        let is_refused = |error: &StoreError| error.is_forbidden() || error.is_about_one();
+        if not_kept.is_none() && moved.as_ref().err().is_none_or(is_refused) {
+            self.forget_attempt_of(run).await?;
         }
-        Ok(Buried::NotRunning)
+        moved.map(|_| Buried::NotRunning)
     }
 
     /// Whether the runner of a run has another task by a lease that is not over: that of a plugin that takes batches.
@@ -383,6 +399,12 @@ fn poisonous(rules: &Rules, task: &Task, why: &str) -> String {
 /// The time so long before `now`.
 pub fn long_ago(now: DateTime, duration: Duration) -> DateTime {
     DateTime::from_millis(now.timestamp_millis().saturating_sub(millis(duration)))
+}
+
+/// Those of these files that a kept outcome does not refer to.
+fn strays(files: &[Bson], kept: &Document) -> Vec<Bson> {
+    let named = files_in(kept);
+    files.iter().filter(|file| !named.contains(file)).cloned().collect()
 }
 
 /// The id of a task, whatever it is.

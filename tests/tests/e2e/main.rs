@@ -14,6 +14,7 @@ mod batches;
 mod bulk;
 mod bulk_filters;
 mod bulk_taken_over;
+mod burials;
 mod cgroups;
 mod check_config;
 mod claim;

@@ -160,7 +160,7 @@ impl Store {
         let mut kept = false;
         let mut made = Made::ByAnother;
         if let Some(pause) = again {
-            kept = self.keep_attempt(&run, &finish).await?;
+            kept = self.keep_attempt(&run, &finish).await?.is_none();
             made = self.let_wait(task, &finish, pause).await?;
         }
         if made == Made::ByAnother {
