@@ -231,7 +231,7 @@ impl Follower {
                     self.last = Some(last);
                     return Ok(stream);
                 }
-                Err(error) if may_pass(&error) => {
+                Err(error) if error.is_transient() => {
                     self.last = Some(last);
                     return Err(error);
                 }
@@ -275,11 +275,6 @@ impl Follower {
         }
         if standalone { RETRY_STANDALONE_AFTER } else { self.retry.failed(crate::clock::chance()) }
     }
-}
-
-/// Whether the same question may be answered later.
-fn may_pass(error: &StoreError) -> bool {
-    error.is_transient() || error.write_failure().is_some_and(|failure| failure.is_refusal())
 }
 
 fn broken(kind: std::io::ErrorKind, what: &str) -> StoreError {

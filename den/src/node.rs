@@ -250,7 +250,7 @@ impl Node {
             match self.settle(&exit).await {
                 Ok(()) => self.ended(&exit),
                 // It never will be stored: then the run is judged without it, and nothing waits behind it.
-                Err(error) if !error.is_transient() && exit.result.is_some() => {
+                Err(error) if error.is_about_one() && exit.result.is_some() => {
                     tracing::error!(%error, "cannot store what a dead runner had sent");
                     self.runners.exits.push(Exit { result: None, ..exit });
                 }

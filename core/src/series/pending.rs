@@ -220,9 +220,7 @@ impl Store {
             return Ok(());
         }
         // The same may be written later, but a runner does not get another chance.
-        let may_pass =
-            error.is_transient() || error.write_failure().is_some_and(|failure| failure.is_refusal());
-        if self.series.goes_on() && may_pass {
+        if self.series.goes_on() && error.is_transient() {
             self.series.with(|series| series.pending.put_back(left));
         } else {
             self.lost(left.len(), &error.to_string());

@@ -68,13 +68,12 @@ impl WriteFailure {
 
     /// Whether the server refuses every write for now: it is no primary, is shutting down, or is busy.
     pub fn is_refusal(&self) -> bool {
-        matches!(self.code, 91 | 112 | 189 | 10_058 | 10_107 | 11_600 | 11_602 | 13_435 | 13_436)
+        REFUSALS.contains(&self.code)
     }
 
     /// Whether the server's cache is full of what has still to be written to disk: it has undone the write, and asks for it again later.
     pub fn is_out_of_cache(&self) -> bool {
-        // TemporarilyUnavailable, TransactionTooLargeForCache
-        matches!(self.code, 365 | 388)
+        OUT_OF_CACHE.contains(&self.code)
     }
 
     /// Whether a document would exceed the server's 16 MiB.
@@ -96,14 +95,14 @@ impl StoreError {
         Self::of_write(&failure).unwrap_or_else(|| Self::Unconfirmed { reason: what.to_owned() })
     }
 
-    /// Whether trying again later may help: the server was away, busy electing a primary, or its cache was full.
+    /// Whether trying again later may help: the server was away, busy electing a primary, or its cache was full, for instance.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Unconfirmed { .. } => true,
             Self::Database(error) => {
                 error.contains_label(mongodb::error::RETRYABLE_WRITE_ERROR)
                     || error.contains_label(mongodb::error::RETRYABLE_ERROR)
-                    || self.write_failure().is_some_and(|failure| failure.is_out_of_cache())
+                    || self.code().is_some_and(passes)
             }
             Self::Refused { .. }
             | Self::Document { .. }
@@ -176,10 +175,7 @@ impl StoreError {
     /// Whether the server has broken off the operation, as it took longer than it was allowed to.
     pub fn is_out_of_time(&self) -> bool {
         // MaxTimeMSExpired
-        const EXPIRED: i32 = 50;
-        let waited = |error: &mongodb::error::Error| matches!(error.kind.as_ref(), ErrorKind::Write(DriverWriteFailure::WriteConcernError(failed)) if failed.code == EXPIRED);
-        self.write_failure().is_some_and(|failure| failure.code == EXPIRED)
-            || matches!(self, Self::Database(error) if waited(error))
+        self.code() == Some(50)
     }
 
     /// Whether the server refuses for now, see [`WriteFailure::is_refusal`].
@@ -197,6 +193,18 @@ impl StoreError {
     pub fn has_no_change_streams(&self) -> bool {
         // "The $changeStream stage is only supported on replica sets"
         self.write_failure().is_some_and(|failure| failure.code == 40_573)
+    }
+
+    /// The code of what the server says: of why it rejected an operation, or of why it has not confirmed a write that it has made.
+    fn code(&self) -> Option<i32> {
+        let Self::Database(error) = self else { return None };
+        let unconfirmed = match error.kind.as_ref() {
+            ErrorKind::Write(DriverWriteFailure::WriteConcernError(late)) => Some(late),
+            ErrorKind::InsertMany(many) => many.write_concern_error.as_ref(),
+            _ => None,
+        };
+        let rejected = || self.write_failure().map(|failure| failure.code);
+        unconfirmed.map(|late| late.code).or_else(rejected)
     }
 
     /// How the server rejected a write, if that is what happened.
@@ -226,7 +234,6 @@ impl StoreError {
             | Self::Spool(_) => Blame::Document,
             Self::Database(_) if self.is_transient() => Blame::Database,
             Self::Database(error) => match self.write_failure() {
-                Some(failure) if failure.is_refusal() => Blame::Database,
                 Some(failure) => of_code(failure.code),
                 None => of_kind(&error.kind),
             },
@@ -323,51 +330,61 @@ pub enum Blame {
     Unclear,
 }
 
-/// Codes of the server's own troubles (`error_codes.yml` of MongoDB). Those that say that it is no primary are in
-/// [`WriteFailure::is_refusal`].
-const OF_DATABASE: [i32; 43] = [
+/// Codes with which a server refuses every write for now: it is no primary, is shutting down, or is busy.
+const REFUSALS: [i32; 9] = [91, 112, 189, 10_058, 10_107, 11_600, 11_602, 13_435, 13_436];
+
+/// Codes with which it has undone a write because its cache was full: TemporarilyUnavailable, TransactionTooLargeForCache.
+const OUT_OF_CACHE: [i32; 2] = [365, 388];
+
+/// Codes of other troubles that pass by themselves (`error_codes.yml` of MongoDB): a server that is away from its router, or starts; a wait that was too
+/// long; an operation that was broken off.
+const PASSING: [i32; 22] = [
     6,      // HostUnreachable
     7,      // HostNotFound
-    13,     // Unauthorized
-    18,     // AuthenticationFailed
-    20,     // IllegalOperation: transaction numbers, by a server that is no replica set
-    23,     // AlreadyInitialized
     24,     // LockTimeout
-    26,     // NamespaceNotFound
     43,     // CursorNotFound
     46,     // LockBusy
-    50,     // MaxTimeMSExpired
-    59,     // CommandNotFound
     64,     // WriteConcernFailed
-    74,     // NodeNotFound
-    79,     // UnknownReplWriteConcern
     82,     // NoProgressMade
     89,     // NetworkTimeout
     90,     // CallbackCanceled
     94,     // NotYetInitialized
     95,     // NotPrimaryOrSecondary
-    100,    // UnsatisfiableWriteConcern
     133,    // FailedToSatisfyReadPreference
     134,    // ReadConcernMajorityNotAvailableYet
-    136,    // CappedPositionLost
-    146,    // ExceededMemoryLimit
     175,    // QueryPlanKilled
     202,    // NetworkInterfaceExceededTimeLimit
-    211,    // KeyNotFound: of the cluster time
-    213,    // CursorInUse
-    234,    // RetryChangeStream
     237,    // CursorKilled
-    246,    // SnapshotUnavailable
-    251,    // NoSuchTransaction
     262,    // ExceededTimeLimit
-    290,    // TransactionExceededLifetimeLimitSeconds
     317,    // ConnectionPoolExpired
-    391,    // ReauthenticationRequired
     462,    // IngressRequestRateLimitExceeded
-    8_000,  // AtlasError
     9_001,  // SocketException
     11_601, // Interrupted
     13_388, // StaleConfig
+];
+
+/// Codes of other troubles of the server, or of how it is set up: it may be waited for an end of them in vain.
+const OF_DATABASE: [i32; 21] = [
+    13,     // Unauthorized
+    18,     // AuthenticationFailed
+    20,     // IllegalOperation: transaction numbers, by a server that is no replica set
+    23,     // AlreadyInitialized
+    26,     // NamespaceNotFound
+    50,     // MaxTimeMSExpired
+    59,     // CommandNotFound
+    74,     // NodeNotFound
+    79,     // UnknownReplWriteConcern
+    100,    // UnsatisfiableWriteConcern
+    136,    // CappedPositionLost
+    146,    // ExceededMemoryLimit
+    211,    // KeyNotFound: of the cluster time
+    213,    // CursorInUse
+    234,    // RetryChangeStream
+    246,    // SnapshotUnavailable
+    251,    // NoSuchTransaction
+    290,    // TransactionExceededLifetimeLimitSeconds
+    391,    // ReauthenticationRequired
+    8_000,  // AtlasError
     14_031, // OutOfDiskSpace
 ];
 
@@ -396,6 +413,11 @@ const OF_DOCUMENT: [i32; 19] = [
 
 /// From here on codes are those of single checks in the server: of expressions that met another type, and of sizes.
 const CHECKS: i32 = 10_000;
+
+/// Whether what has this code passes by itself.
+fn passes(code: i32) -> bool {
+    REFUSALS.contains(&code) || OUT_OF_CACHE.contains(&code) || PASSING.contains(&code)
+}
 
 fn of_code(code: i32) -> Blame {
     match code {
@@ -442,6 +464,14 @@ mod tests {
         StoreError::from(Error::from(ErrorKind::Write(failure)))
     }
 
+    /// A write that was made, and that a majority has not confirmed.
+    fn late(code: i32) -> StoreError {
+        let error = doc! { "code": code, "codeName": "Name", "errmsg": "what it says" };
+        let error = bson::deserialize_from_document(error).unwrap();
+        let failure = mongodb::error::WriteFailure::WriteConcernError(error);
+        StoreError::from(Error::from(ErrorKind::Write(failure)))
+    }
+
     #[test]
     fn the_size_and_the_types_of_a_document_are_its_own_fault() {
         for code in [10_334, 17_419, 17_420, 17_280, 2, 14, 28, 121, 171, 16_554, 16_020, 7_157_723] {
@@ -456,8 +486,7 @@ mod tests {
 
     #[test]
     fn a_server_that_is_away_busy_or_full_is_nobodys_fault() {
-        let refusals = [91, 112, 189, 10_058, 10_107, 11_600, 11_602, 13_435, 13_436];
-        for code in refusals.into_iter().chain(OF_DATABASE) {
+        for code in REFUSALS.into_iter().chain(PASSING).chain(OF_DATABASE) {
             assert_eq!(command(code).blame(), Blame::Database, "{code}");
             assert!(!write(code).is_about_one(), "{code}");
         }
@@ -465,6 +494,20 @@ mod tests {
         assert_eq!(away.blame(), Blame::Database);
         let io = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
         assert_eq!(StoreError::from(Error::from(io)).blame(), Blame::Database);
+    }
+
+    /// A server that stands alone gives no labels, nor does the driver to a command that is not its own.
+    #[test]
+    fn what_passes_is_waited_for_whether_it_has_a_label_or_not() {
+        for code in REFUSALS.into_iter().chain(PASSING) {
+            assert!(command(code).is_transient() && write(code).is_transient(), "{code}");
+            assert!(late(code).is_transient(), "{code}");
+        }
+        // They would be waited for in vain, or say by themselves how long.
+        for code in [20, 26, 50, 79, 100, 121] {
+            assert!(!command(code).is_transient() && !late(code).is_transient(), "{code}");
+        }
+        assert!(late(50).is_out_of_time() && !late(50).is_about_one());
     }
 
     #[test]
