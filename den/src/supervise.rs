@@ -158,11 +158,9 @@ impl Node {
             return Ok(());
         }
         let owners = self.store.silent_owners().await?;
-        if !owners.silent.is_empty() {
-            let runs = self.store.uncover_silent(&owners.silent, lease).await?;
-            if runs > 0 {
-                tracing::warn!(runs, nodes = ?owners.silent, "their nodes are silent: they get a lease, which runs out");
-            }
+        let runs = self.store.uncover_silent(&owners.silent, lease).await?;
+        if runs > 0 {
+            tracing::warn!(runs, nodes = ?owners.silent, "their nodes are silent, or none: they get a lease, which runs out");
         }
         self.supervision.found_unknown(owners.unknown, now);
         let gone = self.supervision.gone(now);

@@ -81,10 +81,13 @@ impl Store {
         self.uncover(doc! { "node": node }, doc! { "_id": { "$nin": answered } }, lease).await
     }
 
-    /// The same for those of these nodes.
+    /// The same for those of these nodes, and for those in whose name no DEN answers, since it is none: somebody has written it by hand.
     #[operation]
     pub async fn uncover_silent(&self, nodes: &[String], lease: Duration) -> Result<usize, StoreError> {
-        self.uncover(doc! { "node": { "$in": nodes } }, Document::new(), lease).await
+        // As ranges of the index of nodes, which pass over the covered runs of all others.
+        let unanswered =
+            doc! { "$or": [{ "node": { "$in": nodes } }, { "node": { "$not": { "$gt": "" } } }] };
+        self.uncover(unanswered, Document::new(), lease).await
     }
 
     /// In whose names tasks are claimed or running of whom nothing is heard.

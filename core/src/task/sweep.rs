@@ -158,6 +158,7 @@ impl Store {
         let nobodys = doc! {
             "lease_until": Bson::Null, "$expr": { "$ne": [{ "$type": "$node" }, "string"] },
         };
+        let gone: Vec<&str> = gone.iter().copied().chain([""]).collect();
         let of_gone = doc! { "lease_until": Bson::Null, "node": { "$in": gone } };
         let unowned = with(taken(), doc! { "$or": [odd, nobodys, of_gone] });
         let leased = Transition::within().compute("lease_until", server_time_in(lease));

@@ -311,6 +311,9 @@ async fn everything_around_a_claim_is_found_by_index_in_every_order() -> anyhow:
         let store = scene.world.store();
         let ended = |_| doc! { "_id": ObjectId::new(), "queue": scene.queue.id, "status": 1, "node": "n1" };
         scene.world.tasks().insert_many((0..2_000).map(ended)).await?;
+        let until = DateTime::from_millis(221_845_392_000_000 + 60_000);
+        let covered = |_| doc! { "_id": ObjectId::new(), "queue": ObjectId::new(), "status": 0, "node": "n9", "lease_until": until };
+        scene.world.tasks().insert_many((0..500).map(covered)).await?;
         let other = scene.world.queue("Demo", doc! { "threads": 5 }).await?;
         scene.world.submit(other, vec![doc! {}; 2_000]).await?;
         scene.world.database().run_command(doc! { "profile": 2 }).await?;

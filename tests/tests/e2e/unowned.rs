@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Context;
 use bson::oid::ObjectId;
 use bson::raw::cstr;
-use bson::{Bson, Document, doc};
+use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::explain::{Reader, explain};
 use disbatch_core::model::{QueueId, TaskId};
 use disbatch_tests::{Dci, Script, World, always, eventually};
@@ -33,7 +33,7 @@ async fn until_status(world: &World, id: &Bson, status: i32) -> anyhow::Result<(
 async fn what_no_process_can_have_gives_its_slot_back() -> anyhow::Result<()> {
     let world = World::new().await?;
     world.configure(json!({ "lease": 1 }))?;
-    let queue = world.script_queue(QUICK, 20).await?;
+    let queue = world.script_queue(QUICK, 50).await?;
     // Of Perl Disbatch: there is an entry of its node, and it has no leases.
     let nodes = world.database().collection::<Document>("nodes");
     nodes.insert_one(doc! { "node": "perl", "timestamp": world.store().now() }).await?;
@@ -43,11 +43,16 @@ async fn what_no_process_can_have_gives_its_slot_back() -> anyhow::Result<()> {
     let lists = Bson::from(vec![Bson::from("perl"), Bson::Null]);
     let any = Bson::RegularExpression(bson::Regex { pattern: cstr!(".").into(), options: cstr!("").into() });
     let owners = [None, Some(Bson::Null), Some(5.into()), Some(doc! { "a": 1 }.into()), Some("gone".into())];
-    for node in owners.into_iter().chain([Some(lists), Some(any)]) {
+    // As a DEN has it in place of a lease, which then answers for the run.
+    let covered = DateTime::from_millis(221_845_392_000_000 + 1_000);
+    for node in owners.into_iter().chain([Some("".into()), Some(lists), Some(any)]) {
         for (status, all) in [(-1, &mut claims), (0, &mut runs)] {
-            let mut fields = doc! { "status": status };
-            fields.extend(node.clone().map(|node| ("node".to_owned(), node)));
-            all.push(insert(&world, queue, fields).await?);
+            for until in [None, Some(covered)] {
+                let mut fields = doc! { "status": status };
+                fields.extend(node.clone().map(|node| ("node".to_owned(), node)));
+                fields.extend(until.map(|until| ("lease_until".to_owned(), Bson::from(until))));
+                all.push(insert(&world, queue, fields).await?);
+            }
         }
     }
     // One that no program of ours can read.
