@@ -63,8 +63,8 @@ impl Asked {
     }
 }
 
-/// Requests to look at the task at once: SIGUSR1, or a word over the link, which the DEN sends when somebody has asked
-/// for its end. Clones share them.
+/// Requests to look at the task at once: a word over the link, or SIGUSR1 where there is none any more, which the DEN sends when somebody
+/// has asked for its end. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Nudges(watch::Sender<()>);
 

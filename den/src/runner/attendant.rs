@@ -157,8 +157,11 @@ impl Attendant {
             Mail::Assign(work) => self.assign(*work),
             Mail::Look(task) => {
                 let has_it = |lane: &Lane| lane.work.claim.task == task;
-                if let Some((of, _)) = self.lanes.iter().find(|(_, lane)| has_it(lane)) {
-                    self.outgoing.tell(&ToRunner::Look { of: *of }, None);
+                match self.lanes.iter().find(|(_, lane)| has_it(lane)) {
+                    Some((of, _)) if self.listening => self.outgoing.tell(&ToRunner::Look { of: *of }, None),
+                    // It has closed its link for good, and goes on without: long before that it was ready for the signal.
+                    Some(_) => self.signal(Signal::SIGUSR1),
+                    None => {}
                 }
             }
             Mail::Close => self.outgoing.is_given_up = true,
@@ -493,12 +496,16 @@ impl Attendant {
             lane.taken_until = lane.taken_until.map(|until| until + LISTENS_WITHIN);
         }
         self.outgoing.is_given_up = true;
-        // Its number is its own as long as it has not been waited for.
+        self.signal(Signal::SIGKILL);
+    }
+
+    /// Sends the process a signal, if it is there: its number is its own as long as it has not been waited for.
+    fn signal(&self, signal: Signal) {
         if self.exited.is_none()
             && let Ok(pid) = i32::try_from(self.process.pid)
-            && let Err(error) = kill(Pid::from_raw(pid), Signal::SIGKILL)
+            && let Err(error) = kill(Pid::from_raw(pid), signal)
         {
-            tracing::debug!(%error, pid, "cannot kill it");
+            tracing::debug!(%error, pid, ?signal, "cannot send a runner a signal");
         }
     }
 

@@ -1,6 +1,7 @@
 //! MongoDB goes away and comes back. Nothing is lost, nothing runs twice.
 
 use bson::doc;
+use disbatch_core::task::{CancelRequest, Cancelled};
 use disbatch_mongod::locate;
 use disbatch_mongod::server::{Options, Server};
 use disbatch_tests::{Script, World, eventually};
@@ -96,5 +97,38 @@ async fn plugins_outlive_their_lease_or_not_as_their_queue_wants_it() -> anyhow:
     assert_eq!(task.get_str("stdout")?, "done\n", "delivered when the database was back");
     let task = world.until_status(stopped, -6).await?;
     assert!(!task.contains_key("slot"));
+    server.stop().await
+}
+
+/// A runner whose DEN does not answer in time goes on without it, for good, although the DEN lives.
+#[tokio::test]
+async fn who_cancels_after_an_outage_does_not_wait_for_the_next_renewal() -> anyhow::Result<()> {
+    let data = tempfile::tempdir()?;
+    let server = start(data.path(), None).await?;
+    let world = World::at(server.uri()).await?;
+    // The next renewal is many minutes away.
+    world.configure(serde_json::json!({ "lease": 3600 }))?;
+    let go = world.path().join("go");
+    let text = format!(
+        "#!/bin/sh\nuntil [ -e {} ]; do sleep 0.05; done\n\
+        echo '{{\"progress\":{{\"percent\":50}}}}' >> \"/dev/fd/$DISBATCH_CONTROL_FD\"\nwhile :; do sleep 0.1; done\n",
+        go.display()
+    );
+    let queue = world.script_queue(Script { name: "Half", text: &text }, 1).await?;
+    let id = world.submit(queue, vec![doc! {}]).await?[0];
+    let den = world.den("n1")?;
+    world.until_status(id, 0).await?;
+    let process = Pid::from_raw(i32::try_from(server.pid())?);
+    kill(process, Signal::SIGSTOP)?;
+    std::fs::write(go, "")?;
+    eventually("the runner to give its DEN up", || async {
+        Ok(den.log()?.contains("cannot go on with the help of the DEN").then_some(()))
+    })
+    .await?;
+    kill(process, Signal::SIGCONT)?;
+    let request = CancelRequest { by: "ann".to_owned(), reason: None };
+    assert_eq!(world.store().cancel_task(id, &request).await?, Cancelled::Requested);
+    world.until_status(id, -3).await?;
+    den.end_with(Signal::SIGTERM).await?;
     server.stop().await
 }
