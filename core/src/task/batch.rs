@@ -216,8 +216,8 @@ impl Store {
         } else {
             doc! { "params": 0, "parameters": 0, "history": 0, "result": 0 }
         };
-        // All in one answer: each asks a majority.
-        let at_once = u32::try_from(ids.len()).unwrap_or(u32::MAX);
+        // All in one answer: each asks a majority. A full one does not say that it is the last.
+        let at_once = u32::try_from(ids.len() + 1).unwrap_or(u32::MAX);
         let tasks = self.tasks();
         let mut found = tasks.find(doc! { "_id": { "$in": ids } }).projection(fields).batch_size(at_once);
         if let Some(concern) = concern {

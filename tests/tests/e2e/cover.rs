@@ -169,6 +169,29 @@ async fn a_server_that_stands_alone_is_a_primary() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn what_a_den_answers_for_is_read_in_one_answer() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let first = run_of_living_den(&world).await?;
+    let queue = world.script_queue(ENDLESS, 1).await?;
+    world.submit(queue, vec![doc! {}]).await?;
+    let both = [first, run(&world, queue, "n1").await?];
+    let renewals = both.map(|run| RunWrite::Renew { run, lease: LEASE });
+    world.database().run_command(doc! { "profile": 2 }).await?;
+    for _ in 0..2 {
+        for written in world.store().write_runs(&renewals).await? {
+            assert_eq!(written?, HELD);
+        }
+    }
+    world.database().run_command(doc! { "profile": 0 }).await?;
+    let profile = world.database().collection::<Document>("system.profile");
+    let tasks = format!("{}.tasks", world.database().name());
+    let count = async |op: &str| profile.count_documents(doc! { "ns": &tasks, "op": op }).await;
+    assert!(count("query").await? > 0);
+    assert_eq!(count("getmore").await?, 0);
+    world.end().await
+}
+
+#[tokio::test]
 async fn a_den_answers_for_its_own_runs_alone() -> anyhow::Result<()> {
     let world = World::new().await?;
     let run = run_of_living_den(&world).await?;
