@@ -13,7 +13,7 @@ use bson::{Document, doc};
 
 use super::Settings;
 use super::order::{Candidate, Range, Scheme};
-use super::read::{candidate, has_no_priority};
+use super::read::{any_id, candidate, has_no_priority};
 use super::unindexed_tasks::{self, Plain};
 use super::window::{SKIPPED, Spread, is_due};
 use crate::clock::chance;
@@ -311,10 +311,12 @@ impl Line {
     fn filter(&self, past: Option<(i64, ObjectId)>) -> Document {
         let least = self.range.least.unwrap_or(i64::MIN);
         match past {
-            None => doc! { "priority": { "$gte": least, "$lte": self.range.most.unwrap_or(i64::MAX) } },
+            None => doc! {
+                "priority": { "$gte": least, "$lte": self.range.most.unwrap_or(i64::MAX) }, "_id": any_id(),
+            },
             Some((priority, task)) => doc! { "$or": [
                 { "priority": priority, "_id": { "$gt": task } },
-                { "priority": { "$gte": least, "$lt": priority } },
+                { "priority": { "$gte": least, "$lt": priority }, "_id": any_id() },
             ] },
         }
     }

@@ -27,6 +27,11 @@ fn only() -> Document {
     doc! { "_id": 1, "group": 1, "priority": 1, "again": 1 }
 }
 
+/// Ids from the first ObjectId that there can be on, so that documents with ids of another kind are not in the way: nobody claims these.
+pub(super) fn any_id() -> Document {
+    doc! { "$gte": ObjectId::from_bytes([0; 12]) }
+}
+
 /// The index of tasks that wait and have a group. The status is the same for all of them; it stands here so that the
 /// server finds that the index alone tells all that is asked.
 pub(crate) fn index_of_groups() -> Document {
@@ -137,7 +142,7 @@ impl Store {
         is_plain: fn(&RawDocumentBuf) -> bool,
     ) -> Result<(usize, Option<ObjectId>, Vec<Candidate>), StoreError> {
         let mut filter = claimable(queue.id);
-        put(&mut filter, "_id", reading.past.map(|past| doc! { "$gt": past }));
+        filter.insert("_id", reading.past.map_or_else(any_id, |past| doc! { "$gt": past }));
         let index = doc! { "node": 1, "status": 1, "queue": 1, "_id": 1 };
         let found = self.by_index(index, filter, only(), doc! { "_id": 1 }, reading.limit).await?;
         let last = found.last().and_then(|task| task.get_object_id("_id").ok());
@@ -218,7 +223,7 @@ fn waiting_groups(queue: QueueId, names: Names<'_>, most: usize) -> Vec<Document
     put(&mut between, "$lt", names.before);
     let first = |field: &str| doc! { "$first": format!("${field}") };
     vec![
-        doc! { "$match": { "queue": queue, "status": Status::Queued, "group": between } },
+        doc! { "$match": { "queue": queue, "status": Status::Queued, "group": between, "_id": any_id() } },
         doc! { "$sort": index_of_groups() },
         doc! { "$group": {
             "_id": "$group", "task": first("_id"), "priority": first("priority"), "again": first("again"),
@@ -228,7 +233,8 @@ fn waiting_groups(queue: QueueId, names: Names<'_>, most: usize) -> Vec<Document
 }
 
 fn tasks_of_group(queue: QueueId, want: &Want, range: Range) -> Vec<Document> {
-    let mut filter = doc! { "queue": queue, "status": Status::Queued, "group": &*want.group };
+    let mut filter =
+        doc! { "queue": queue, "status": Status::Queued, "group": &*want.group, "_id": any_id() };
     if want.free {
         // As `claimable`, but in a way that leads the server to no other index.
         filter.insert("$expr", doc! { "$eq": [{ "$ifNull": ["$node", -1] }, -1] });

@@ -1,9 +1,9 @@
 //! Whose task is claimed next.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
-use bson::{Document, doc};
+use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::model::TaskId;
 use disbatch_core::task::{Ahead, RunWrite};
 use disbatch_tests::eventually;
@@ -220,4 +220,36 @@ async fn tasks_that_a_node_has_do_not_hold_up_their_group() -> anyhow::Result<()
     });
     assert_eq!(claimed.await?, free);
     scene.into_inner().world.end().await
+}
+
+/// Other programs may have inserted tasks under ids of any kind: nobody claims these, and they are in nobody's way.
+#[tokio::test]
+async fn tasks_without_an_object_id_hold_up_nobody() -> anyhow::Result<()> {
+    let fair = doc! { "policy": "fair" };
+    let by_use = doc! { "policy": "fair", "share": "use" };
+    for fields in [fair, by_use, doc! { "policy": "priority" }] {
+        let mut scene = Scene::new(fields).await?;
+        let odd =
+            |id: Bson| doc! { "_id": id, "queue": scene.id, "status": -2, "node": Bson::Null, "params": {} };
+        let ranked = |id: Bson| {
+            let mut task = odd(id);
+            task.extend(doc! { "group": "a", "priority": 9_i64 });
+            task
+        };
+        // Before all ids that are such, and behind them: more than are read at once.
+        let numbers = (0_i32..300)
+            .map(|number| odd(number.into()))
+            .chain((300_i32..600).map(|number| ranked(number.into())));
+        let dates = (0..9).map(|at| ranked(DateTime::from_millis(at).into()));
+        scene.world.tasks().insert_many(numbers.chain(dates)).await?;
+        let mut expected: HashSet<TaskId> = scene.submit("a", Some(1), 3).await?.into_iter().collect();
+        expected.extend(scene.submit_as_perl(3).await?);
+        let mut had = HashSet::new();
+        for _ in 0..3 {
+            had.extend(tasks(&scene.claim(2).await?));
+        }
+        assert_eq!(had, expected);
+        scene.world.end().await?;
+    }
+    Ok(())
 }
