@@ -158,7 +158,11 @@ impl Store {
         if let Ok(result) = &changed
             && result.matched_count == 1
         {
-            return Ok(self.retried(&task, status).await);
+            let retried = self.retried(&task, status).await;
+            if let Some(Gate::Array(array)) = gate {
+                Box::pin(self.keep_open(array)).await?;
+            }
+            return Ok(retried);
         }
         if kept {
             self.forget_attempt(id, attempt).await?;
@@ -175,6 +179,18 @@ impl Store {
         }
         changed.inspect_err(|_| self.doubt_counters())?;
         self.not_retried(id).await
+    }
+
+    /// Opens an array once more if it is done: whoever has a task wait for it may have stood still since it was opened, and nobody looks at one
+    /// that is done.
+    async fn keep_open(&self, array: ArrayId) -> Result<(), StoreError> {
+        loop {
+            let done = doc! { "_id": array, "state": "done" };
+            let is_open = self.arrays().find_one(done).projection(doc! { "_id": 1 }).await?.is_none();
+            if is_open || self.reopen_array(array).await? != Reopened::Busy {
+                return Ok(());
+            }
+        }
     }
 
     /// Counts a task that waits again, and has it look at once whether it has to.

@@ -11,6 +11,8 @@ use disbatch_tests::{Dci, Script, World, eventually};
 use mongodb::options::ReadConcern;
 use serde_json::{Value, json};
 
+use crate::wake::{fail, fallible};
+
 /// Fails for the item 3 as long as the file `broken` is there.
 const ELEMENT: &str = r#"#!/usr/bin/env python3
 import json, os, sys
@@ -396,4 +398,42 @@ async fn a_final_task_that_is_tried_again_waits_for_elements_that_are_too() -> a
     assert_eq!(store.pass_arrays().await?.closed, 1);
     assert_eq!(world.status(last).await?, -2);
     world.end().await
+}
+
+#[tokio::test]
+async fn a_final_task_does_not_wait_for_an_array_that_was_done_while_it_was_tried_again() -> anyhow::Result<()>
+{
+    let data = tempfile::tempdir()?;
+    let server = fallible(data.path()).await?;
+    let world = World::at(server.uri()).await?;
+    world.store().ensure_indexes().await?;
+    let queue = world.queue("Demo", doc! { "threads": 0 }).await?;
+    let store = world.store();
+    let id = submit(&world, queue, &array("0-2", Some(FinalWhen::Finished))?).await?;
+    set_elements(&world, id, doc! {}, doc! { "status": 2, "complete": true }).await?;
+    store.pass_arrays().await?;
+    let last = last_of(&world, id).await?;
+    world.set(last, doc! { "status": 2, "complete": true }).await?;
+    let pass_later = async || {
+        let arrays = world.database().collection::<Document>("arrays");
+        arrays.update_one(doc! { "_id": id }, doc! { "$unset": { "hold_until": "" } }).await?;
+        anyhow::Ok(store.pass_arrays().await?.closed)
+    };
+    // The array is open, and the task does not wait for it yet.
+    let slow = doc! {
+        "failCommands": ["update"], "namespace": format!("{}.tasks", world.database().name()),
+        "blockConnection": true, "blockTimeMS": 1500,
+    };
+    fail(&world, doc! { "times": 1 }, slow).await?;
+    let meanwhile = async {
+        let entered = doc! { "waitForFailPoint": "failCommand", "timesEntered": 1, "maxTimeMS": 20_000 };
+        world.database().client().database("admin").run_command(entered).await?;
+        pass_later().await
+    };
+    let (retried, closed) = futures::join!(store.retry_task(last, "again"), meanwhile);
+    assert_eq!((retried?, closed?), (Retried::Blocked, 1));
+    pass_later().await?;
+    assert_eq!(world.status(last).await?, -2, "all elements have ended");
+    world.end().await?;
+    server.stop().await
 }
