@@ -8,7 +8,7 @@
 //! rule does any more, each by one update on the condition that it is still held and that no rule is about it.
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
@@ -24,6 +24,9 @@ use crate::store::{Store, StoreError, collect, collect_ids, put, with};
 
 /// So many tasks are moved, released or given a lease at once.
 const AT_ONCE: i64 = 1_000;
+
+/// A sweep begins nothing more after so long: a DEN does nothing else meanwhile.
+const SWEEP_TAKES: Duration = Duration::from_millis(500);
 
 /// What the history says of a deferred task whose time has come.
 pub(super) const DUE: &str = "its time has come";
@@ -51,9 +54,16 @@ pub(super) fn undeferred(to: Status, now: DateTime, note: &str) -> Transition {
 impl Store {
     /// Queues deferred tasks whose time has come (-7 -> -2, or -4 if they have locks), gives back claims whose lease has
     /// run out (-1 -> -2), and cancels what waits beyond its deadline, or that of its question (-> -5). All times are the server's.
+    /// Of many it moves as many as it can within half a second: the others are found again.
     #[operation]
     pub async fn sweep_tasks(&self) -> Result<Swept, StoreError> {
-        let now = self.now();
+        self.sweep_for(SWEEP_TAKES).await
+    }
+
+    /// The same within so long, but at least once: those of one queue that are in the same status.
+    #[operation]
+    pub async fn sweep_for(&self, time: Duration) -> Result<Swept, StoreError> {
+        let (now, until) = (self.now(), Instant::now().checked_add(time));
         let due = |has_locks: bool| {
             doc! {
                 "status": Status::Deferred, "run_at": { "$type": "date" }, "$expr": is_past("run_at"),
@@ -72,11 +82,11 @@ impl Store {
             (cancelled("its deadline passed before it ran"), cancelled("nobody has answered in time"));
         // One that fails is not to break off the others.
         let (queued, blocked, given_back, overdue, unanswered) = futures::join!(
-            self.move_all(due(false), &queued, Status::Queued),
-            self.move_all(due(true), &to_locks, Status::Blocked),
-            self.move_all(claimed, &back, Status::Queued),
-            self.move_all(overdue(), &late, Status::Cancelled),
-            self.move_all(unanswered(), &unheard, Status::Cancelled),
+            self.move_until(until, due(false), &queued, Status::Queued),
+            self.move_until(until, due(true), &to_locks, Status::Blocked),
+            self.move_until(until, claimed, &back, Status::Queued),
+            self.move_until(until, overdue(), &late, Status::Cancelled),
+            self.move_until(until, unanswered(), &unheard, Status::Cancelled),
         );
         let (queued, blocked) = (queued?, blocked?);
         Ok(Swept { due: queued + blocked, blocked, given_back: given_back?, overdue: overdue? + unanswered? })
@@ -87,6 +97,17 @@ impl Store {
     /// like ends with `to`, or as -3 if that is no end. Returns how many have moved.
     pub(super) async fn move_all(
         &self,
+        filter: Document,
+        update: &[Document],
+        to: Status,
+    ) -> Result<u64, StoreError> {
+        self.move_until(None, filter, update, to).await
+    }
+
+    /// The same, but no more after `until`.
+    async fn move_until(
+        &self,
+        until: Option<Instant>,
         filter: Document,
         update: &[Document],
         to: Status,
@@ -107,6 +128,9 @@ impl Store {
                     self.moved(QueueId(queue), Some(Status::from_code(status)), Some(to), moved);
                 }
                 all += moved;
+                if until.is_some_and(|until| Instant::now() >= until) {
+                    return Ok(all);
+                }
             }
             let is_all = i64::try_from(found.len()).is_ok_and(|found| found < AT_ONCE);
             if is_all || all == before {

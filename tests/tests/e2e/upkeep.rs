@@ -81,6 +81,23 @@ async fn a_look_tells_what_there_is_to_do_and_what_was_done_is_gone() -> anyhow:
 }
 
 #[tokio::test]
+async fn a_sweep_without_time_for_more_leaves_the_rest_to_the_next() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let store = world.store();
+    store.ensure_indexes().await?;
+    for _ in 0..3 {
+        let queue = world.queue("P", doc! { "threads": 1 }).await?;
+        for task in world.submit(queue, vec![doc! {}; 2]).await? {
+            world.set(task, doc! { "status": -7, "run_at": ago(&world, 1) }).await?;
+        }
+    }
+    for expected in [2, 2, 2, 0] {
+        assert_eq!(store.sweep_for(Duration::ZERO).await?.due, expected, "those of a queue");
+    }
+    world.end().await
+}
+
+#[tokio::test]
 async fn a_silent_node_is_seen_once() -> anyhow::Result<()> {
     let world = World::new().await?;
     let store = world.store();
