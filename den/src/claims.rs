@@ -72,7 +72,9 @@ impl Node {
             let asked = boot_time();
             let batch = self.measured_batch(&queues, &mut round, &mut result).await?;
             more = !batch.is_empty();
-            let confirmed = self.confirm(batch, &mut round).await?;
+            let mut confirmed = self.confirm(batch, &mut round).await?;
+            // Those first that were started for a runner: for the others any will do.
+            confirmed.sort_by_key(|claim| claim.runner().is_none());
             let mut schedules = self.schedules_of(&confirmed).await?;
             for claim in confirmed {
                 if claim.lacks_locks() {

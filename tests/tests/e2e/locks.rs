@@ -9,7 +9,8 @@ use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::explain::{Reader, explain};
 use disbatch_core::gates::{LockFilter, LockRequest};
-use disbatch_core::model::{QueueId, TaskId};
+use disbatch_core::model::{QueueId, Selector, TaskId};
+use disbatch_core::node::{Draining, NodeChange};
 use disbatch_core::task::{Retried, StartAt, TaskOptions};
 use disbatch_tests::{Script, World, always, eventually};
 use futures::TryStreamExt;
@@ -361,6 +362,47 @@ async fn a_task_that_is_queued_again_while_its_lock_is_taken_back_does_not_run_w
     until_sent_to_its_lock(&world, task).await?;
     end(&world, next, 1).await?;
     world.until_status(task, 1).await?;
+    world.end().await
+}
+
+/// What has locks is claimed first and started then: any runner will do for it, but for one that another task was started for.
+#[tokio::test]
+async fn tasks_with_locks_take_no_runner_from_others() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let store = world.store();
+    store.ensure_indexes().await?;
+    let plain = world.script_queue(QUICK, 1).await?;
+    let mut locked = Vec::new();
+    for _ in 0..3 {
+        locked.push(world.queue(QUICK.name, doc! { "threads": 1 }).await?);
+    }
+    let den = world.den_at_work("n1").await?;
+    let node = Selector::Name("n1".to_owned());
+    let draining = |draining| NodeChange { draining: Some(draining), ..NodeChange::default() };
+    // Whose turn it is first differs.
+    for _ in 0..5 {
+        store.update_node(&node, draining(Draining::Yes)).await?;
+        eventually("the node to drain", || async {
+            let entry = store.find_node(&node).await?.unwrap_or_default();
+            Ok((entry.get_str("state").ok() == Some("draining")).then_some(()))
+        })
+        .await?;
+        let mut tasks = world.submit(plain, vec![doc! {}]).await?;
+        for (number, queue) in locked.iter().enumerate() {
+            tasks.push(submit(&world, *queue, &[format!("lock{number}").as_str()]).await?);
+        }
+        eventually("all of them to wait at once", || async {
+            pass(&store).await?;
+            Ok((statuses(&world, &tasks).await? == [-2; 4]).then_some(()))
+        })
+        .await?;
+        store.update_node(&node, draining(Draining::No)).await?;
+        for task in tasks {
+            world.until_status(task, 1).await?;
+        }
+    }
+    let log = den.log()?;
+    assert!(!log.contains("cannot start a runner"), "{log}");
     world.end().await
 }
 
