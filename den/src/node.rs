@@ -178,6 +178,7 @@ impl Node {
     /// One pass of the loop. Whatever woke it, the heartbeat comes first: however many runners end, it must not
     /// starve.
     async fn look(&mut self, lifecycle: &Lifecycle) -> Result<(), StoreError> {
+        self.runners.deaths.pass_begins(Instant::now());
         let mut claim = self.runners.have_news() || self.pace.may_start(Instant::now());
         self.news |= self.hints.take();
         self.take_arrivals();
@@ -248,7 +249,8 @@ impl Node {
     async fn settle_all(&mut self) -> Result<(), StoreError> {
         while let Some(exit) = self.runners.exits.pop() {
             match self.settle(&exit).await {
-                Ok(()) => self.ended(&exit),
+                Ok(true) => self.ended(&exit),
+                Ok(false) => self.runners.dying.push(exit),
                 // It never will be stored: then the run is judged without it, and nothing waits behind it.
                 Err(error) if error.is_about_one() && exit.result.is_some() => {
                     tracing::error!(%error, "cannot store what a dead runner had sent");
@@ -272,6 +274,7 @@ impl Node {
                 break;
             }
         }
+        self.runners.exits.append(&mut self.runners.dying);
         while let Some(claim) = self.runners.refused.pop() {
             self.give_back(claim, "its runner was about to end").await?;
         }

@@ -13,6 +13,7 @@ use crate::launch::Launcher;
 use crate::lock;
 use crate::pace::Backoff;
 use crate::runner::{Event, Exit};
+use crate::supervise::Deaths;
 
 /// The runners, and what is to be settled about them.
 #[derive(Debug)]
@@ -34,8 +35,10 @@ pub struct Runners {
     pub has_lost_track: bool,
     /// Tasks whose runner has ended without starting them: with which that happens again are left alone for a while.
     pub unstarted: HashSet<TaskId>,
-    /// When processes of a task last did not die in time.
-    pub undying: Option<Instant>,
+    /// Runs that are to be ended when their processes are gone.
+    pub deaths: Deaths,
+    /// Ends of runners of such.
+    pub dying: Vec<Exit>,
     /// A claim failed without an answer: there may be tasks claimed in our name that nobody launches.
     pub uncertain: bool,
 }
@@ -54,7 +57,8 @@ impl Runners {
             doubtful: Vec::new(),
             has_lost_track: false,
             unstarted: HashSet::new(),
-            undying: None,
+            deaths: Deaths::default(),
+            dying: Vec::new(),
             uncertain: false,
         }
     }

@@ -26,11 +26,11 @@ const DEATH_TAKES: Duration = Duration::from_secs(10);
 /// How long a guard has to kill a plugin whose runner is dead.
 const GUARD_TAKES: Duration = Duration::from_secs(2);
 
-/// How long they are waited for if others did not die a moment ago: the node does nothing else meanwhile. What a guard has left is still killed.
-const NEXT_DEATH_TAKES: Duration = Duration::from_secs(3);
+/// How long a pass of the node's loop waits for them: what is left then is waited for in later ones.
+const PASS_WAITS: Duration = Duration::from_millis(500);
 
-/// So long ago is a moment ago.
-const UNDYING_FOR: Duration = Duration::from_secs(60);
+/// Nobody waits any more for what was not looked at for so long.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
 /// How often they are looked for.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -175,22 +175,23 @@ impl Node {
         Ok(())
     }
 
-    /// Finds out what an ended runner left behind.
-    pub(crate) async fn settle(&mut self, exit: &Exit) -> Result<(), StoreError> {
+    /// Finds out what an ended runner left behind. Returns whether that is done: if not, processes of its task live, and it is to be settled later.
+    pub(crate) async fn settle(&mut self, exit: &Exit) -> Result<bool, StoreError> {
         let Some(claim) = &exit.claim else {
             if !exit.proven && !exit.status.as_ref().is_ok_and(ExitStatus::success) {
                 let pause = self.runners.launches.failed(Instant::now());
                 let how = describe(exit);
                 tracing::error!(retry_in_s = pause.as_secs(), "a runner ended before it had a task ({how})");
             }
-            return Ok(());
+            return Ok(true);
         };
         let (task, how) = (claim.task, describe(exit));
         let why = format!("its runner ended without starting it ({how})");
         if let Some(result) = &exit.result {
             // Whether it has stored that by itself is recognised.
             self.runners.launches.worked();
-            return self.store_result(claim, result).await;
+            self.store_result(claim, result).await?;
+            return Ok(true);
         }
         // A runner of another program says by its exit status that it has stored the result.
         let is_stored = exit.begun && exit.status.as_ref().is_ok_and(ExitStatus::success);
@@ -198,22 +199,22 @@ impl Node {
         let may_have_begun = claim.is_started && exit.begun;
         if !is_stored && !may_have_begun && self.store.unclaim_task(claim, &why).await? == Unclaimed::Queued {
             self.given_back_by(exit, claim, &why).await;
-            return Ok(());
+            return Ok(true);
         }
         self.runners.unstarted.remove(&task);
         // It got as far as its task, so launching works.
         self.runners.launches.worked();
         if self.runners.launcher.has_another(task, exit.process.serial) {
-            return Ok(());
+            return Ok(true);
         }
         let stored = match self.store.find_task(task).await {
             Err(error) if error.is_about_one() => return self.end_unreadable(claim, exit, error).await,
             stored => stored?,
         };
-        let Some(stored) = stored else { return Ok(()) };
+        let Some(stored) = stored else { return Ok(true) };
         if is_detached(&stored) {
             // It has handed the task over to a web service.
-            return Ok(());
+            return Ok(true);
         }
         let is_its_run = stored.status == Status::Running
             && stored.attempt() == Some(claim.attempt)
@@ -222,14 +223,16 @@ impl Node {
         if is_its_run {
             let except = self.runners.launcher.at_other_work(task);
             let wanted = Wanted { runner: stored.pid(), except: &except, ..Wanted::of(task, &self.ours) };
-            await_death(wanted, &mut self.runners.undying).await;
+            if !await_death(wanted, Some(claim.attempt), &mut self.runners.deaths).await {
+                return Ok(false);
+            }
             let why = format!("its runner died ({how})");
             self.bury(&stored, Evidence::ProcessGone, &why).await?;
         } else {
             // It may have died after it had stored its result, and before it had tidied up.
             self.store.remove_live(task, Some(claim.attempt)).await?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// A runner has ended without beginning its task, which was given back.
@@ -251,19 +254,22 @@ impl Node {
         }
     }
 
-    /// A run whose task cannot be read: not by its runner, and by nobody else either.
+    /// A run whose task cannot be read: not by its runner, and by nobody else either. Returns whether it is ended.
     async fn end_unreadable(
         &mut self,
         claim: &Claim,
         exit: &Exit,
         error: StoreError,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let task = claim.task;
         let except = self.runners.launcher.at_other_work(task);
         let runner = i32::try_from(exit.process.pid).ok();
         let wanted = Wanted { runner, except: &except, ..Wanted::of(task, &self.ours) };
-        await_death(wanted, &mut self.runners.undying).await;
-        self.store.end_run_unfit(claim, error).await
+        if !await_death(wanted, Some(claim.attempt), &mut self.runners.deaths).await {
+            return Ok(false);
+        }
+        self.store.end_run_unfit(claim, error).await?;
+        Ok(true)
     }
 
     /// Stores what a dead runner had sent.
@@ -298,8 +304,8 @@ impl Node {
     }
 
     /// A run of this node that has not renewed its lease: its processes are killed first, and it is ended
-    /// once they are gone.
-    pub(crate) async fn end_expired(&mut self, task: &Task) -> Result<(), StoreError> {
+    /// once they are gone. Returns whether that is so.
+    pub(crate) async fn end_expired(&mut self, task: &Task) -> Result<bool, StoreError> {
         let except = self.runners.launcher.at_other_work(task.id);
         // One with other tasks is not dead. That its plugin leaves this one alone is seen to by its guard.
         let has_others = self.store.has_run_beside(task).await?;
@@ -307,11 +313,16 @@ impl Node {
         let wanted = Wanted { runner, except: &except, ..Wanted::of(task.id, &self.ours) };
         let left = processes::of_task(wanted).len();
         if left > 0 {
-            tracing::warn!(task = %task.id, processes = left, "its lease has run out: killing what is left of it");
-            await_death(wanted, &mut self.runners.undying).await;
+            if !self.runners.deaths.since.contains_key(&(task.id, task.attempt())) {
+                tracing::warn!(task = %task.id, processes = left, "its lease has run out: killing what is left of it");
+            }
+            if !await_death(wanted, task.attempt(), &mut self.runners.deaths).await {
+                return Ok(false);
+            }
         }
         let why = "its runner was gone, or silent for longer than its lease";
-        self.bury(task, Evidence::LeaseExpired, why).await
+        self.bury(task, Evidence::LeaseExpired, why).await?;
+        Ok(true)
     }
 
     /// Ends a run. One that cannot be ended is left alone for a while, and keeps no other from it.
@@ -346,31 +357,51 @@ impl Node {
     }
 }
 
-/// How long to wait at `now` for processes to die, if some did not at `undying`.
-fn patience(undying: Option<Instant>, now: Instant) -> Duration {
-    match undying {
-        Some(at) if now.saturating_duration_since(at) < UNDYING_FOR => NEXT_DEATH_TAKES,
-        _ => DEATH_TAKES,
+/// Runs whose processes were killed and are not gone.
+#[derive(Debug, Default)]
+pub struct Deaths {
+    /// Since when they are waited for, by task and attempt.
+    since: HashMap<(TaskId, Option<i64>), Instant>,
+    /// Until when this pass of the node's loop waits.
+    until: Option<Instant>,
+}
+
+impl Deaths {
+    /// A pass of the node's loop begins.
+    pub fn pass_begins(&mut self, now: Instant) {
+        self.until = Some(now + PASS_WAITS);
+        self.since.retain(|_, since| now.saturating_duration_since(*since) < FORGOTTEN_AFTER);
+    }
+
+    /// So many processes of a run are left at `now`. Returns whether it may be ended: none is, or they were waited for in vain. `None`: they are to be looked for
+    /// again in this pass.
+    fn may_end(&mut self, run: (TaskId, Option<i64>), left: usize, now: Instant) -> Option<bool> {
+        let since = *self.since.entry(run).or_insert(now);
+        let is_vain = left > 0 && now.saturating_duration_since(since) > DEATH_TAKES;
+        if is_vain {
+            tracing::error!(task = %run.0, "processes of the task do not die");
+        }
+        if left == 0 || is_vain {
+            self.since.remove(&run);
+            return Some(true);
+        }
+        self.until.is_none_or(|until| now >= until).then_some(false)
     }
 }
 
-/// Kills what is left of a task's processes and waits until nothing is, or for as long as that is given: `undying` tells when that was so last.
-/// A warm runner that has another task by now, or none, is left alone: the node's loop gives out no task meanwhile, so that stays so.
-async fn await_death(wanted: Wanted<'_>, undying: &mut Option<Instant>) {
-    let begun = Instant::now();
-    let patience = patience(*undying, begun);
+/// Kills what is left of the processes of a task's attempt, and waits until nothing is, as far as the pass has the time. Returns whether its end may be
+/// written; if not, the same is to be done in the next pass.
+/// A warm runner that has another task by now, or none, is left alone: the node's loop gives out no task meanwhile, so that stays so for this pass.
+async fn await_death(wanted: Wanted<'_>, attempt: Option<i64>, deaths: &mut Deaths) -> bool {
+    let run = (wanted.task, attempt);
     loop {
-        let left = match begun.elapsed() < GUARD_TAKES {
+        let since = deaths.since.get(&run).map(Instant::elapsed).unwrap_or_default();
+        let left = match since < GUARD_TAKES {
             true => processes::kill_runners(wanted),
             false => processes::kill_all(wanted),
         };
-        if left == 0 {
-            return;
-        }
-        if begun.elapsed() > patience {
-            tracing::error!(task = %wanted.task, "processes of the task do not die");
-            *undying = Some(Instant::now());
-            return;
+        if let Some(may_end) = deaths.may_end(run, left, Instant::now()) {
+            return may_end;
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     }
@@ -406,12 +437,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_many_processes_that_do_not_die_only_the_first_are_waited_for_long() {
-        let begun = Instant::now();
-        assert_eq!(patience(None, begun), DEATH_TAKES);
-        assert_eq!(patience(Some(begun), begun + UNDYING_FOR / 2), NEXT_DEATH_TAKES);
-        assert_eq!(patience(Some(begun), begun + UNDYING_FOR), DEATH_TAKES);
-        assert!(NEXT_DEATH_TAKES > GUARD_TAKES, "a plugin whose guard is dead, too, is killed");
+    fn processes_that_do_not_die_are_waited_for_a_moment_in_each_pass_and_together() {
+        let run = |number: u8| (TaskId([number; 12].into()), Some(1));
+        let (mut deaths, begun) = (Deaths::default(), Instant::now());
+        deaths.pass_begins(begun);
+        assert_eq!(deaths.may_end(run(1), 3, begun), None);
+        let at = begun + PASS_WAITS;
+        assert_eq!(deaths.may_end(run(1), 3, at), Some(false));
+        assert_eq!(deaths.may_end(run(2), 1, at), Some(false), "the pass has waited long enough");
+        let at = begun + DEATH_TAKES;
+        deaths.pass_begins(at);
+        assert_eq!(deaths.may_end(run(1), 1, at), None);
+        assert_eq!(deaths.may_end(run(2), 0, at), Some(true));
+        assert_eq!(deaths.may_end(run(1), 1, at + LOOK_AGAIN), Some(true), "it is not waited for ever");
+        assert_eq!(deaths.may_end(run(1), 1, at + LOOK_AGAIN), None, "it has begun anew");
+        deaths.pass_begins(at + FORGOTTEN_AFTER * 2);
+        assert!(deaths.since.is_empty());
+        assert!(DEATH_TAKES > GUARD_TAKES, "a plugin whose guard is dead, too, is killed");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use disbatch_core::cgroup;
 use disbatch_core::config::Config;
@@ -18,7 +18,7 @@ use disbatch_core::private_folder::{LEFT, PrivateFolder};
 use disbatch_core::remove_tree::{is_being_removed, remove_tree};
 use disbatch_core::store::StoreError;
 use tokio::process::Command;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
 use crate::node::Node;
@@ -180,6 +180,9 @@ async fn run(order: &Order) -> Result<(), String> {
     Err(if said.trim().is_empty() { status.to_string() } else { said.trim().replace('\n', "; ") })
 }
 
+/// One look's folders at a time are removed, beside the node's loop: that may take long. What is left meanwhile is found again.
+static REMOVAL: Semaphore = Semaphore::const_new(1);
+
 impl Node {
     /// Removes private folders of tasks that nobody has claimed and of which no process is left, and their live output. Also the
     /// control groups of runners that are gone.
@@ -191,6 +194,7 @@ impl Node {
     /// another name first, which only one of them can; so nothing is removed that has got another task's files meanwhile.
     pub(crate) async fn remove_left_folders(&self) -> Result<(), StoreError> {
         cgroup::remove_left(&self.config);
+        let Ok(removal) = REMOVAL.try_acquire() else { return Ok(()) };
         let living = self.runners.launcher.tasks();
         let mut left = Vec::new();
         for (task, folder) in private_folders(&self.config.temp_folder(), &self.ours) {
@@ -203,7 +207,12 @@ impl Node {
         }
         let ids: Vec<TaskId> = left.iter().map(|(task, _)| *task).collect();
         let without_run = self.store.without_run(&ids).await?;
+        let mut taken = Vec::new();
         for (task, folder) in left {
+            // However many there are, the heartbeat must not starve.
+            if !taken.is_empty() && self.pace.wants_beat(Instant::now()) {
+                break;
+            }
             let Some(stored) = without_run.iter().find(|stored| stored.id == task) else { continue };
             // In this order: a runner makes its folder before it starts its task.
             if !processes::of_task(Wanted::of(task, &self.ours)).is_empty() {
@@ -211,29 +220,39 @@ impl Node {
             }
             // It may have died after it had stored its result, and before it had tidied up.
             self.store.remove_live(task, stored.attempt()).await?;
-            match remove(&folder).await {
-                Ok(()) => {
-                    tracing::info!(%task, folder = %folder.display(), "removed what a dead runner left")
-                }
-                Err(error) => tracing::debug!(%error, %task, "cannot remove what a dead runner left"),
+            match take(&folder).await {
+                Ok(folder) => taken.push((task, folder)),
+                Err(error) => tracing::debug!(%error, %task, "cannot take what a dead runner left"),
             }
         }
+        tokio::spawn(async move {
+            for (task, folder) in taken {
+                match remove(folder.clone()).await {
+                    Ok(()) => {
+                        tracing::info!(%task, folder = %folder.display(), "removed what a dead runner left");
+                    }
+                    Err(error) => tracing::debug!(%error, %task, "cannot remove what a dead runner left"),
+                }
+            }
+            drop(removal);
+        });
         Ok(())
     }
 }
 
-async fn remove(folder: &Path) -> io::Result<()> {
+/// Gives a folder the name that nobody else gives it, unless it has it.
+async fn take(folder: &Path) -> io::Result<PathBuf> {
     if folder.extension().is_some_and(|extension| extension == LEFT) {
-        return remove_for_good(folder.to_owned()).await;
+        return Ok(folder.to_owned());
     }
     let mut ours = folder.as_os_str().to_owned();
     ours.push(".");
     ours.push(LEFT);
     tokio::fs::rename(folder, &ours).await?;
-    remove_for_good(ours.into()).await
+    Ok(ours.into())
 }
 
-async fn remove_for_good(folder: PathBuf) -> io::Result<()> {
+async fn remove(folder: PathBuf) -> io::Result<()> {
     tokio::task::spawn_blocking(move || remove_tree(&folder)).await.map_err(io::Error::other)?
 }
 
@@ -360,11 +379,14 @@ mod tests {
     #[tokio::test]
     async fn a_folder_that_cannot_be_removed_at_once_is_removed_later() {
         let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("disbatch-6b0003bb686c8275d70dc2f1-Ab3");
         let begun = parent.path().join("disbatch-6b0003bb686c8275d70dc2f1-Ab3.left");
-        fs::create_dir_all(begun.join("folder")).unwrap();
-        remove(&begun).await.unwrap();
+        fs::create_dir_all(folder.join("folder")).unwrap();
+        assert_eq!(take(&folder).await.unwrap(), begun);
+        assert!(begun.join("folder").exists() && !folder.exists());
+        assert_eq!(take(&begun).await.unwrap(), begun, "as whoever finds it later does");
+        remove(begun.clone()).await.unwrap();
         assert!(!begun.exists());
-        let gone = remove(&parent.path().join("disbatch-6b0003bb686c8275d70dc2f1-Ab3")).await;
-        assert_eq!(gone.unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(take(&folder).await.unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

@@ -222,10 +222,11 @@ impl Node {
             return Ok(false);
         }
         let living = self.store.living_nodes().await?;
+        let mut again = false;
         for task in &expired {
             let node = task.node.as_ref().and_then(Bson::as_str).unwrap_or_default();
             if node == self.name.as_str() {
-                self.end_expired(task).await?;
+                again |= !self.end_expired(task).await?;
             } else if !living.iter().any(|alive| alive.as_str() == node) {
                 let why = match node {
                     "" => "it was in no node's name, and its lease is over".to_owned(),
@@ -240,7 +241,7 @@ impl Node {
                 return Ok(true);
             }
         }
-        Ok(false)
+        Ok(again)
     }
 }
 
