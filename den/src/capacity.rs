@@ -98,6 +98,8 @@ pub struct Capacity {
     clear: HashSet<QueueId>,
     /// Whose turn it is first in the next round.
     turn: usize,
+    /// Queues that the last round has not come to: they come first in the next.
+    pub passed_over: HashSet<QueueId>,
     /// Where to begin among the free slots of a queue: another number for each DEN.
     spread: u64,
 }
@@ -117,6 +119,7 @@ impl Capacity {
             watch: Watch::default(),
             clear: HashSet::new(),
             turn: 0,
+            passed_over: HashSet::new(),
             spread: random_part(instance),
         }
     }
@@ -198,6 +201,7 @@ impl Capacity {
             queues.iter().map(|queue| self.demand(queue, on_node, launcher.places(queue.id))).collect();
         self.turn = self.turn.wrapping_add(1);
         let mut round = Round::new(self.maxthreads, on_node, &demands, self.turn, self.spread);
+        round.begin_with(&std::mem::take(&mut self.passed_over));
         for queue in queues {
             round.prefer(queue.id, self.holdings.of(queue.id));
         }

@@ -38,6 +38,9 @@ pub type OfSchedule = Result<Option<ForRun>, String>;
 /// So many claims are confirmed together.
 const BATCH: usize = 64;
 
+/// So few queues are asked one by one whether they have something again.
+const FEW: usize = 8;
+
 impl Node {
     /// Claims as many tasks as the limits allow and has runners execute them.
     pub(crate) async fn claim_and_launch(&mut self, lifecycle: &Lifecycle) -> Result<(), StoreError> {
@@ -66,8 +69,11 @@ impl Node {
         self.forget_grants();
         self.look_at_others(queues.iter().map(|queue| queue.id).collect()).await?;
         let mut round = self.capacity.round(&queues, &self.runners.launcher);
+        let mut result = match self.leave_out_dry(&mut round).await? {
+            true => ClaimRound::Empty,
+            false => ClaimRound::Gated,
+        };
         let mut more = true;
-        let mut result = ClaimRound::Gated;
         while more && !lifecycle.is_draining() {
             let asked = boot_time();
             let batch = self.measured_batch(&queues, &mut round, &mut result).await?;
@@ -90,9 +96,36 @@ impl Node {
                     more &= self.launch((claim, schedule), &queues, asked).await?;
                 }
             }
+            // However many queues there are, the heartbeat must not starve: it comes next, and then those whose turn is to come.
+            if self.pace.wants_beat(Instant::now()) {
+                self.capacity.passed_over = round.to_come();
+                self.round_goes_on = !self.capacity.passed_over.is_empty();
+                more = false;
+            }
         }
         self.store.metrics().claim_rounds.of(result).inc();
         Ok(())
+    }
+
+    /// Queues that had nothing may have something now, and nobody knows which.
+    pub(crate) fn wake_dry(&mut self) {
+        self.once_dry.extend(self.dry.drain());
+    }
+
+    /// Asks those queues of a round together that had nothing when they were asked last, where these are many, and leaves out what has nothing still: to ask one
+    /// alone takes a slot first. Returns whether it has asked.
+    async fn leave_out_dry(&mut self, round: &mut Round) -> Result<bool, StoreError> {
+        let mut asked: Vec<QueueId> = round.to_come().into_iter().collect();
+        asked.retain(|id| self.once_dry.remove(id));
+        if asked.len() <= FEW {
+            return Ok(false);
+        }
+        let filled = self.store.queues_with_tasks(&asked).await?;
+        for id in asked.into_iter().filter(|id| !filled.contains(id)) {
+            self.dry.insert(id);
+            round.leave(id);
+        }
+        Ok(true)
     }
 
     /// Claims up to a batch of tasks, and notes what came of it. `result` is that of the round so far.
@@ -156,9 +189,10 @@ impl Node {
         queues: &[Queue],
         round: &mut Round,
     ) -> Result<(Vec<Claim>, bool), StoreError> {
-        let (mut batch, mut has_asked) = (Vec::new(), false);
+        let (mut batch, mut has_asked, mut is_first) = (Vec::new(), false, true);
         let mut promised = Promised::default();
         while batch.len() < BATCH
+            && (std::mem::take(&mut is_first) || !self.pace.wants_beat(Instant::now()))
             && let Some((id, mut slots)) = round.next_batch(BATCH - batch.len())
         {
             let Some(queue) = queues.iter().find(|queue| queue.id == id) else { break };

@@ -71,6 +71,10 @@ pub struct Node {
     pub(crate) ahead: Ahead,
     /// Queues that had nothing to claim when it was last looked.
     pub(crate) dry: HashSet<QueueId>,
+    /// Those of which that was so, and that may have something now.
+    pub(crate) once_dry: HashSet<QueueId>,
+    /// A round of claims was broken off, and is to go on at once.
+    pub(crate) round_goes_on: bool,
     rivals: Rivals,
     /// What looks after schedules, to be woken when there is something to do.
     pub(crate) clockwork: Clockwork,
@@ -118,6 +122,8 @@ impl Node {
             interrupt: false,
             ahead: Ahead::default(),
             dry: HashSet::new(),
+            once_dry: HashSet::new(),
+            round_goes_on: false,
             rivals: Rivals::default(),
             clockwork: Clockwork::default(),
             database: Backoff::new(INTERVAL, Duration::from_secs(30)),
@@ -233,14 +239,16 @@ impl Node {
         Ok(())
     }
 
-    /// New tasks that were told of come next in their queues, without a look for them.
+    /// New tasks that were told of come next in their queues, without a look for them, and without one at other queues.
     fn take_arrivals(&mut self) {
         let arrivals = self.hints.take_arrivals();
         if arrivals.count > 0 && arrivals.tasks.is_empty() {
             self.ahead.many_came();
+            self.wake_dry();
         }
         for (queue, tasks) in arrivals.tasks {
             self.ahead.came(queue, &tasks);
+            self.dry.remove(&queue);
         }
     }
 
@@ -299,7 +307,7 @@ impl Node {
                 tracing::warn!(tasks = unknown, "gave back tasks whose claim had not been answered");
             }
             self.ahead.look_back_everywhere();
-            self.dry.clear();
+            self.wake_dry();
             self.runners.uncertain = !is_known && self.runners.launcher.has_lanes();
         }
         Ok(())
@@ -349,10 +357,12 @@ impl Node {
         if std::mem::take(&mut self.news.freed) && self.pace.situation.waiting {
             // What was seen of them has the place that is free now.
             self.capacity.others.clear();
+            self.wake_dry();
             self.news.inserted = true;
         }
-        if self.news.may_claim() {
-            self.dry.clear();
+        // Of new tasks it was told in which queues they are.
+        if (News { inserted: false, ..self.news }).may_claim() {
+            self.wake_dry();
         }
         if self.news.inserted {
             // They may come first there, before what was read ahead.

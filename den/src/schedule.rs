@@ -176,6 +176,17 @@ impl Round {
         }
     }
 
+    /// These queues come first, in the order that they have here.
+    pub fn begin_with(&mut self, queues: &HashSet<QueueId>) {
+        self.open.sort_by_key(|open| !queues.contains(&open.queue));
+    }
+
+    /// The queues whose turn is still to come, before all have had as many; none where there is no room.
+    pub fn to_come(&self) -> HashSet<QueueId> {
+        let to_come = self.open.iter().skip(self.turn).filter(|_| self.room > 0);
+        to_come.map(|open| open.queue).collect()
+    }
+
     /// The queue to claim from next, and places for its tasks, `most` of them at most. Tell what came of it with
     /// [`Round::claimed`].
     pub fn next_batch(&mut self, most: usize) -> Option<(QueueId, Vec<u64>)> {
@@ -288,6 +299,24 @@ mod tests {
         assert_eq!(claimed, [queue(2), queue(0)]);
         let claimed = play((Some(5), 0), &[(9, 0, 9), (9, 0, 9)], 0, 4);
         assert_eq!(claimed, [queue(0), queue(0), queue(1), queue(1), queue(0)]);
+    }
+
+    #[test]
+    fn a_round_that_is_broken_off_is_gone_on_with() {
+        let demands: Vec<Demand> =
+            (0..5).map(|number| Demand { queue: queue(number), ..demand(100, 0, &[]) }).collect();
+        let mut round = Round::new(None, 0, &demands, 0, 0);
+        assert_eq!(round.to_come().len(), 5);
+        for (expected, (tasks, more)) in [(0, (12, true)), (1, (0, false)), (2, (12, true))] {
+            assert_eq!(round.next_batch(64).map(|(id, _)| id), Some(queue(expected)));
+            round.claimed(tasks, more);
+        }
+        assert_eq!(round.to_come(), HashSet::from([queue(3), queue(4)]));
+        let mut next = Round::new(None, 0, &demands, 1, 0);
+        next.begin_with(&round.to_come());
+        let order: Vec<QueueId> = next.open.iter().map(|open| open.queue).collect();
+        assert_eq!(order, [3, 4, 1, 2, 0].map(queue));
+        assert!(Round::new(Some(3), 3, &demands, 0, 0).to_come().is_empty(), "there is no room");
     }
 
     #[test]

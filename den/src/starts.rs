@@ -176,10 +176,11 @@ impl Node {
         !due.is_empty()
     }
 
-    /// Sees to it that the node wakes when something may be started that may not be now.
+    /// Sees to it that the node wakes when something may be started that may not be now, or a round is to go on.
     pub(crate) fn plan_starts(&mut self) {
         let now = Instant::now();
-        let next = match self.revive_queues(now) {
+        let goes_on = std::mem::take(&mut self.round_goes_on);
+        let next = match self.revive_queues(now) || goes_on {
             true => Some(now),
             false => {
                 [self.capacity.starts.next(now), self.capacity.sharing.next(now)].into_iter().flatten().min()

@@ -69,7 +69,7 @@ impl Node {
             }
         }
         if outlook.claimable {
-            self.dry.clear();
+            self.wake_dry();
         }
         self.capacity.inherited = match self.capacity.maxthreads {
             Some(_) if outlook.occupied => {
@@ -124,6 +124,7 @@ impl Node {
         self.refresh_workers().await?;
         self.availability.keep_only(&queues);
         self.ahead.keep_only(&queues);
+        self.once_dry.retain(|id| queues.iter().any(|queue| queue.id == *id));
         if self.capacity.keep_only(&queues) {
             self.pace.hurry();
         }

@@ -5,11 +5,13 @@
 //! that belongs to it, and that asks again.
 
 use disbatch_operation::operation;
+use std::collections::HashSet;
 use std::time::Duration;
 
+use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 
-use super::claim::{claimable_of_any, occupying};
+use super::claim::{claimable, claimable_of_any, occupying};
 use super::orphan::stale_claims;
 use super::sweep::{stale_slots, taken, waiting};
 use crate::definitions::Definition;
@@ -23,6 +25,9 @@ use crate::store::{Store, StoreError, collect, in_one, millis, of_millis, put, w
 
 /// The collections of Disbatch 4 that are looked at.
 const OF_DISBATCH: [&str; 3] = [TASKS.name, NODES.name, QUEUES.name];
+
+/// So many queues are asked for in one operation.
+const IN_A_COMMAND: usize = 100;
 
 /// Times farther away than this (in the year 10,000) cannot be reckoned with: milliseconds.
 const FARTHEST: i64 = 253_402_300_800_000;
@@ -189,6 +194,26 @@ impl Store {
         Ok(outlook)
     }
 
+    /// Those of these queues that have a task which could be claimed, whatever their policies are.
+    #[operation(queues = queues.len())]
+    pub async fn queues_with_tasks(&self, queues: &[QueueId]) -> Result<HashSet<QueueId>, StoreError> {
+        let any = |queue: &QueueId| {
+            let id = self.not_left_alone(doc! { "$gte": ObjectId::from_bytes([0; 12]) });
+            let pipeline = vec![
+                doc! { "$match": with(claimable(*queue), doc! { "_id": id }) },
+                doc! { "$limit": 1 },
+                doc! { "$project": { "_id": 0, "queue": { "$literal": *queue } } },
+            ];
+            (TASKS.name, pipeline)
+        };
+        let mut found = HashSet::new();
+        for some in queues.chunks(IN_A_COMMAND) {
+            let tasks = collect(self.tasks().aggregate(in_one(some.iter().map(any)))).await?;
+            found.extend(tasks.iter().filter_map(|task| task.get_object_id("queue").ok()).map(QueueId));
+        }
+        Ok(found)
+    }
+
     /// Those of `tasks` that exist and are neither claimed nor running.
     #[operation]
     pub async fn without_run(&self, tasks: &[TaskId]) -> Result<Vec<Task>, StoreError> {
@@ -315,8 +340,6 @@ fn left_until(field: &str, later: Duration) -> Document {
 
 #[cfg(test)]
 mod tests {
-    use bson::oid::ObjectId;
-
     use super::*;
 
     #[test]

@@ -100,3 +100,33 @@ async fn an_idle_den_that_polls_asks_no_more_than_twice_a_second() -> anyhow::Re
     assert!((10..=24).contains(&looks), "it looks for tasks every second: {counts:?}");
     world.end().await
 }
+
+#[tokio::test]
+async fn a_new_task_has_no_queue_asked_but_its_own() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let queue = world.script_queue(QUICK, 2).await?;
+    let mut others = Vec::new();
+    for _ in 0..20 {
+        others.push(world.queue(QUICK.name, doc! { "threads": 2 }).await?);
+    }
+    let _den = world.den_at_work("n1").await?;
+    let run = async |tasks: usize| {
+        for _ in 0..tasks {
+            let task = world.submit(queue, vec![doc! {}]).await?[0];
+            world.until_status(task, 1).await?;
+        }
+        anyhow::Ok(())
+    };
+    // When the second is claimed, all queues have been asked once.
+    run(2).await?;
+    world.database().run_command(doc! { "profile": 2 }).await?;
+    run(10).await?;
+    world.database().run_command(doc! { "profile": 0 }).await?;
+    let profile = world.database().collection::<Document>("system.profile");
+    let asked = doc! {
+        "command.find": "tasks", "command.filter.status": -2, "command.filter.queue": { "$in": others },
+    };
+    let asked: Vec<Document> = profile.find(asked).await?.try_collect().await?;
+    assert!(asked.is_empty(), "{} times, as {:?}", asked.len(), asked.first());
+    world.end().await
+}

@@ -1,5 +1,6 @@
 //! What time brings about: one look tells whether there is any of it, and costs the same in a large database.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use bson::oid::ObjectId;
@@ -93,6 +94,40 @@ async fn a_sweep_without_time_for_more_leaves_the_rest_to_the_next() -> anyhow::
     }
     for expected in [2, 2, 2, 0] {
         assert_eq!(store.sweep_for(Duration::ZERO).await?.due, expected, "those of a queue");
+    }
+    world.end().await
+}
+
+/// More of them than are asked for in one operation.
+#[tokio::test]
+async fn of_many_queues_it_is_found_together_which_have_something() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let store = world.store();
+    store.ensure_indexes().await?;
+    let queues: Vec<QueueId> = (0..120).map(|_| QueueId(ObjectId::new())).collect();
+    let task = |queue: usize, fields: Document| {
+        let mut task =
+            doc! { "_id": ObjectId::new(), "queue": queues[queue], "status": -2, "node": Bson::Null };
+        task.extend(fields);
+        task
+    };
+    let tasks = [
+        task(3, doc! {}),
+        task(3, doc! {}),
+        task(110, doc! { "node": -1, "group": "a", "priority": 5 }),
+        task(5, doc! { "status": 1 }),
+        task(6, doc! { "node": "elsewhere" }),
+        task(7, doc! { "_id": 7 }),
+    ];
+    world.tasks().insert_many(tasks).await?;
+    let look = async |store: Store| anyhow::Ok(store.queues_with_tasks(&queues).await?);
+    let (found, plans) = plans(&world, look).await?;
+    assert_eq!(found, HashSet::from([queues[3], queues[110]]));
+    assert_eq!(plans.len(), queues.len());
+    for plan in plans {
+        let stages = stages(&plan);
+        assert!(stages.contains(&"IXSCAN") && !stages.contains(&"COLLSCAN"), "{plan}");
+        assert!(most(&plan, "totalKeysExamined").is_some_and(|keys| keys <= 6), "{plan}");
     }
     world.end().await
 }
