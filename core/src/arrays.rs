@@ -2,7 +2,7 @@
 //! after the last of them.
 //!
 //! An array is a document of `arrays`, which is there before its tasks. Its elements have ids that follow from its own, so that
-//! whoever inserts them twice finds that they are there. As long as elements are missing it is `filling`, and
+//! whoever inserts them twice finds that they are there; they do not leave before it is noted that they are. As long as elements are missing it is `filling`, and
 //! whoever fills it has it until `lease_until`; when that is past, any DEN goes on at `next_index`.
 //!
 //! That so many run at once at most is a lock with so many places (see [`crate::gates`]), which each element asks for.
@@ -22,7 +22,7 @@ use bson::{Bson, DateTime, Document};
 
 pub(crate) use close::KEPT;
 pub use close::{ArraysPassed, Reopened};
-pub(crate) use fill::first_lease;
+pub(crate) use fill::{first_lease, in_doubt};
 pub use items::{ArrayError, Items, MOST_ELEMENTS, Range, element_id};
 pub(crate) use items::{final_id, new_id};
 pub use show::{ArrayFilter, ArrayRow, Cell, Counts, Element};

@@ -190,7 +190,8 @@ pub fn size_of_field(name: &str, value: &Bson) -> usize {
     value.map_or(TOO_MANY, |value| value + name.len() + 2)
 }
 
-fn size(document: &Document) -> Option<usize> {
+/// How many bytes a document takes. `None`: it cannot be stored.
+pub(crate) fn size(document: &Document) -> Option<usize> {
     RawDocumentBuf::try_from(document).ok().map(|raw| raw.as_bytes().len())
 }
 

@@ -1,12 +1,17 @@
 //! Inserts the elements of an array, a batch at a time. Whoever does it has the array as long as its lease lasts.
+//!
+//! The server inserts a batch in the operation in which it sees that the array has come to it (`next_index`), and until the array has come
+//! to the next one, its elements are in doubt (`task/submit/doubt.rs`) and so in `tasks`. So whoever inserts them once more, however late, makes
+//! none again that has ended and left.
 
 use disbatch_operation::operation;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use mongodb::options::ReturnDocument;
 
-use super::items::{Items, element_id};
+use super::items::{Items, element_id, final_id};
 use crate::model::{ArrayId, QueueId, Status, TaskId, whole_number};
 use crate::store::{Store, StoreError, put, with};
 use crate::tags::{self, TagIndex};
@@ -16,14 +21,12 @@ use disbatch_metrics::labels::Source;
 /// So long nobody else goes on with an array without a sign of progress.
 const LEASE: Duration = Duration::from_secs(20);
 
-/// Whoever has not got on for so long looks again where the array is. Elements may have come and gone by then.
-const FRESH: Duration = Duration::from_secs(10);
-
 /// So many elements are inserted at once.
 const BATCH: u32 = 1_000;
 
-/// They have so many bytes together at most, unless a single one has more: each has all parameters of its array.
-const MOST_BYTES: usize = 8 * 1024 * 1024;
+/// They have so many bytes together at most, unless a single one has more: each has all parameters of its array, and they are copied on the
+/// way.
+const MOST_BYTES: usize = 1024 * 1024;
 
 /// So many arrays that somebody else has left are filled in a row.
 const IN_A_ROW: u64 = 20;
@@ -53,6 +56,15 @@ pub(crate) fn first_lease(now: DateTime) -> DateTime {
     now.saturating_add_duration(LEASE)
 }
 
+/// The tasks of an array that is being filled that may be there although that is not noted: those of a batch.
+pub(crate) fn in_doubt(array: &Document) -> Vec<ObjectId> {
+    let next = array.get("next_index").and_then(whole_number).and_then(|next| u32::try_from(next).ok());
+    let Some((id, next)) = array.get_object_id("_id").ok().map(ArrayId).zip(next) else { return Vec::new() };
+    let last = (next == 0).then(|| final_id(id));
+    let elements = (next..next.saturating_add(BATCH)).map(|place| element_id(id, place));
+    elements.chain(last).map(|task| task.0).collect()
+}
+
 impl Filling {
     fn stored(array: &Document) -> Option<Self> {
         let number = |name: &str| array.get(name).and_then(whole_number).and_then(|n| u32::try_from(n).ok());
@@ -71,6 +83,11 @@ impl Filling {
             tag_index: TagIndex::stored(array.get(tags::INDEX)),
             last: array.get_document("last").ok().cloned(),
         })
+    }
+
+    /// Matches the array as long as nobody has noted more.
+    fn same(&self) -> Document {
+        doc! { "_id": self.id, "filling": true, "next_index": i64::from(self.next) }
     }
 
     /// The elements from this place on: at most so many, of at most so many bytes, and one at least if there are any.
@@ -143,7 +160,7 @@ impl Store {
     }
 
     /// Goes on with an array that was read just now. Returns whether all is done; else somebody else has got on with it
-    /// meanwhile, or it has taken long.
+    /// meanwhile.
     async fn fill(&self, array: &Document) -> Result<bool, StoreError> {
         let Some(mut filling) = Filling::stored(array) else {
             tracing::error!(array = ?array.get("_id"), "an array cannot be understood: it stays as it is");
@@ -152,60 +169,53 @@ impl Store {
             self.arrays().update_one(odd, doc! { "$unset": { "work": "", "filling": "" } }).await?;
             return Ok(true);
         };
-        let mut fresh = Instant::now();
         if filling.next == 0
             && let Some(last) = filling.last.take()
         {
-            self.insert_of_array(filling.queue, vec![last]).await?;
+            self.insert_of_array(&filling, vec![last]).await?;
         }
         loop {
             let elements = filling.elements(filling.next, self.now());
             let inserted = u32::try_from(elements.len()).unwrap_or(u32::MAX);
-            if fresh.elapsed() > FRESH {
-                return Ok(false);
-            }
             if inserted > 0 {
-                self.insert_of_array(filling.queue, elements).await?;
+                self.insert_of_array(&filling, elements).await?;
             }
             let next = filling.next.saturating_add(inserted);
             let is_last = next >= filling.count || inserted == 0;
             if !self.move_on(&filling, next, is_last).await? {
+                // What was counted here may be what the other one has inserted.
+                self.doubt_counters();
                 return Ok(false);
             }
             if is_last {
                 return Ok(true);
             }
             filling.next = next;
-            fresh = Instant::now();
         }
     }
 
     /// Notes that there are all elements up to this one, unless somebody else has noted more.
     async fn move_on(&self, filling: &Filling, next: u32, is_last: bool) -> Result<bool, StoreError> {
-        let same = doc! { "_id": filling.id, "filling": true, "next_index": i64::from(filling.next) };
         let set = doc! { "next_index": i64::from(next), "lease_until": server_time_in(LEASE) };
         let mut update = vec![doc! { "$set": set }];
         if is_last {
             let of_filling = ["filling", "lease_until", "template", "items", "params", tags::INDEX, "last"];
             update.push(doc! { "$unset": of_filling.to_vec() });
         }
-        Ok(self.arrays().update_one(same, update).await?.matched_count == 1)
+        Ok(self.arrays().update_one(filling.same(), update).await?.matched_count == 1)
     }
 
-    /// Inserts tasks that are alike, some of which may be there.
-    async fn insert_of_array(&self, queue: QueueId, tasks: Vec<Document>) -> Result<(), StoreError> {
+    /// Inserts tasks that are alike, some of which may be there, if nobody has noted more.
+    async fn insert_of_array(&self, filling: &Filling, tasks: Vec<Document>) -> Result<(), StoreError> {
         let status = tasks.first().and_then(Status::stored);
         let ids = tasks.iter().filter_map(|task| task.get_object_id("_id").ok());
         let ids: Vec<TaskId> = ids.map(TaskId).collect();
-        match self.new_tasks().insert_many(tasks).ordered(false).await.map_err(StoreError::from) {
-            Ok(_) => self.submitted(queue, status, ids.len() as u64, Source::Array),
-            Err(error) => {
-                // Which of them were there, and counted, nobody knows.
-                self.doubt_counters();
-                if !error.is_duplicate_only() {
-                    return Err(error);
-                }
-            }
+        let inserted = self.insert_missing_because(&self.arrays(), &filling.same(), tasks).await;
+        if inserted.inspect_err(|_| self.doubt_counters())? {
+            self.submitted(filling.queue, status, ids.len() as u64, Source::Array);
+        } else {
+            // Which of them were there, and counted, nobody knows.
+            self.doubt_counters();
         }
         if status == Some(Status::Blocked) {
             self.link_at_once(&ids).await;
@@ -248,6 +258,21 @@ mod tests {
         assert_eq!(elements[1].get_document("array").unwrap(), &second);
         assert_eq!(elements[1].get_i32("timeout").unwrap(), 5);
         assert_eq!(elements[1].get("tags"), Some(&Bson::from(["a", "item=7"].as_slice())));
+    }
+
+    #[test]
+    fn all_that_a_batch_has_is_in_doubt() {
+        let filling = filling(Items::parse("0-2499").unwrap().0);
+        let in_doubt = |next: i64| in_doubt(&doc! { "_id": filling.id, "next_index": next });
+        for from in [0_u32, 1_000, 2_000] {
+            let doubted = in_doubt(from.into());
+            for element in filling.elements(from, DateTime::from_millis(0)) {
+                assert!(doubted.contains(&element.get_object_id("_id").unwrap()), "{from}: {element}");
+            }
+            assert_eq!(doubted.contains(&final_id(filling.id).0), from == 0);
+        }
+        assert!(!in_doubt(1_000).contains(&element_id(filling.id, 999).0));
+        assert!(super::in_doubt(&doc! { "_id": filling.id }).is_empty());
     }
 
     #[test]

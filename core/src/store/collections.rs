@@ -12,9 +12,6 @@ use crate::notifications::Subscription;
 use crate::task::{aside, commit};
 use crate::{fair, inbox, rate, secrets, series};
 
-/// How long an idempotency key is remembered.
-const SUBMISSIONS_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
-
 /// How long it is remembered that a task was deleted, for movers that had read it before.
 const TOMBSTONES_KEPT: Duration = Duration::from_secs(3600);
 
@@ -346,7 +343,7 @@ collections! {
         .runner(&[INSERT, UPDATE]);
     /// See [`crate::task`].
     SUBMISSIONS as submissions: Document = Collection::new("submissions", "submissions with an idempotency key")
-        .indexed(|| vec![Index::on(doc! { "at": 1 }).expire(SUBMISSIONS_KEPT)])
+        .indexed(indexes::of_submissions)
         .den(&[INDEX, INSERT, REMOVE, UPDATE])
         .web(&[INSERT, REMOVE, UPDATE]);
     /// Producers insert there and do nothing else, see [`crate::users`]. A DEN leaves what it does not understand, and moves the rest. Whoever removes

@@ -7,8 +7,8 @@
 //!
 //! A move is three steps for a batch of tasks:
 //!
-//! Those whose end others have not been told of yet (see [`crate::gates`]) are left where they are. The schedules of tasks
-//! are told before (see [`crate::schedules`]).
+//! Those whose end others have not been told of yet (see [`crate::gates`]) are left where they are, and so are those that
+//! somebody may still insert (`submit/doubt.rs`). The schedules of tasks are told before (see [`crate::schedules`]).
 //!
 //! 1. The server copies those that have ended (`$merge` by `_id`, replacing an older copy), acknowledged by a
 //!    majority. A copy says that it is `moving`.
@@ -95,7 +95,7 @@ impl Store {
         if ids.is_empty() {
             return Ok(Archived::default());
         }
-        let ids: Vec<ObjectId> = ids.iter().map(|id| id.0).collect();
+        let ids = self.out_of_doubt(ids).await?;
         let of_batch = doc! { "_id": { "$in": &ids } };
         self.settle_before_leaving(&ids).await?;
         self.copy_each(&ids).await?;
@@ -260,7 +260,8 @@ impl Store {
         Ok(documents.into_iter().filter_map(readable).collect())
     }
 
-    /// Up to `limit` tasks of `queue` in `place` that ended longer than `age` ago, by the server's clock.
+    /// Up to `limit` tasks of `queue` in `place` that ended longer than `age` ago, by the server's clock, and may leave as far as their
+    /// submission goes: others are not to wait behind those of one that nobody completes.
     #[operation(queue = %queue, ?place)]
     pub async fn ended_before(
         &self,
@@ -270,10 +271,15 @@ impl Store {
         limit: usize,
     ) -> Result<Vec<TaskId>, StoreError> {
         let collection = self.database().collection::<Document>(place.collection());
+        let settled = match place {
+            Place::Tasks => doc! { "_id": { "$nin": self.in_doubt(Some(queue)).await? } },
+            Place::Archive => Document::new(),
+        };
         let mut found: Vec<TaskId> = Vec::new();
         for status in self.ended_statuses(queue, place).await? {
             let Some(room) = limit.checked_sub(found.len()).filter(|room| *room > 0) else { break };
-            let pipeline = old_tasks(queue, &status, age, room);
+            let these = with(doc! { "queue": queue, "status": &status }, settled.clone());
+            let pipeline = old_tasks(these, age, room);
             let old = collect_ids(collection.aggregate(pipeline).hint(by_queue_and_status())).await?;
             found.extend(old.into_iter().map(TaskId));
         }
@@ -317,9 +323,9 @@ fn by_queue_and_status() -> Hint {
     Hint::Keys(doc! { "queue": 1, "status": 1 })
 }
 
-fn old_tasks(queue: QueueId, status: &Bson, age: Duration, limit: usize) -> Vec<Document> {
+fn old_tasks(these: Document, age: Duration, limit: usize) -> Vec<Document> {
     vec![
-        doc! { "$match": { "queue": queue, "status": status } },
+        doc! { "$match": these },
         // Before the age is looked at: this is what bounds the work.
         doc! { "$limit": LOOKED_AT },
         doc! { "$match": { "$expr": unchanged_since(server_time_before("$$NOW", age)) } },

@@ -44,7 +44,7 @@ impl Store {
         if ids.is_empty() {
             return Ok(0);
         }
-        let ids: Vec<ObjectId> = ids.iter().map(|id| id.0).collect();
+        let ids = self.out_of_doubt(ids).await?;
         let of_batch = doc! { "_id": { "$in": &ids } };
         // What is in `tasks` counts, so it is noted last.
         self.note_deletion(archive::COLLECTION, of_batch.clone()).await?;

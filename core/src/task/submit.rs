@@ -3,8 +3,10 @@
 //! Submissions are acknowledged by a majority, which is also what lets change streams deliver them at once.
 
 mod array;
+mod doubt;
 mod idempotency;
 mod insert;
+mod noted;
 mod options;
 
 use disbatch_operation::operation;
@@ -19,6 +21,7 @@ pub use idempotency::Once;
 pub(crate) use insert::Given;
 pub use options::{StartAt, TaskOptions};
 
+use self::insert::Cause;
 use crate::admission::{Admitted, Scope};
 use crate::budget::{self, OverBudget};
 use crate::gates::MOST_LINKS;
@@ -363,7 +366,7 @@ impl Store {
         match template.fields.get_str("unique") {
             Ok(key) => {
                 let tasks: Vec<Document> = counted.collect();
-                self.insert_unique(template.queue, key, tasks, false).await?;
+                self.insert_unique(template.queue, key, tasks, Cause::Request).await?;
             }
             Err(_) => {
                 let collection = self.new_tasks();

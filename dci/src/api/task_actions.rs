@@ -296,7 +296,7 @@ pub async fn archive_task(state: Data<State>, who: Who, id: Path<String>, params
         ArchivedOne::NotEnded(status) => return Err(wrong_state(status, "has not ended")),
         ArchivedOne::Awaited => {
             return Err(HttpError::conflict(
-                "other tasks wait to be told of its end: try again in a few seconds",
+                "other tasks wait to be told of its end, or its submission is not complete: try again in a few seconds",
             ));
         }
         ArchivedOne::NoSuchTask => return Err(not_found(&id)),

@@ -61,6 +61,7 @@ mod mixed_fleet;
 mod moments;
 mod nodes;
 mod notifications;
+mod once;
 mod outage;
 mod output;
 mod pages;

@@ -8,6 +8,9 @@ use super::Index;
 use crate::task::pages;
 use crate::{arrays, fair, live, tags};
 
+/// How long an idempotency key is remembered.
+const SUBMISSIONS_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
+
 /// How long it is remembered that there was a version of a file set, so that its number does not come again at once.
 const FILE_SETS_KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 
@@ -170,6 +173,14 @@ pub(in crate::store) fn of_arrays() -> Vec<Index> {
         Index::on(doc! { "work": 1 }).only(doc! { "work": true }),
         Index::on(doc! { "looked": 1 }).only(doc! { "state": "done" }),
         Index::on(doc! { "gone": 1 }).expire(arrays::KEPT).only(doc! { "state": "done" }),
+    ]
+}
+
+/// Those that are not done: a few.
+pub(in crate::store) fn of_submissions() -> Vec<Index> {
+    vec![
+        Index::on(doc! { "at": 1 }).expire(SUBMISSIONS_KEPT),
+        Index::on(doc! { "state": 1 }).only(doc! { "state": "pending" }),
     ]
 }
 

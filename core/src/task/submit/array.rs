@@ -213,6 +213,6 @@ fn id_in(note: &Note) -> Result<ArrayId, SubmitError> {
 impl Note {
     /// Of a new array. `id`: that of the note.
     fn of_array(id: impl Into<Bson>) -> Self {
-        Self { id: id.into(), ids: vec![new_id().0], sources: None, done: false }
+        Self { id: id.into(), ids: vec![new_id().0], sources: None, next: 0, done: false }
     }
 }

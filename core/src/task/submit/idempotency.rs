@@ -4,6 +4,8 @@
 //! note is marked as done. Whoever repeats the request, also after the first one was killed on the way, finds
 //! the note and inserts what is missing, so that all get the same ids.
 //!
+//! How they are inserted is in `noted.rs`.
+//!
 //! Each queue has keys of its own: who submits to one neither meets the keys of others nor learns of their tasks.
 
 use disbatch_operation::operation;
@@ -13,13 +15,12 @@ use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use sha2::{Digest, Sha256};
 
-use super::{BATCH, FINDING, SubmitError, Submitted, TaskOptions, blocked, within_budget};
+use super::{BATCH, FINDING, SubmitError, Submitted, TaskOptions, within_budget};
 use crate::admission::Admitted;
-use crate::model::{QueueId, Status, TaskId};
+use crate::model::{QueueId, TaskId};
 use crate::store::collections::TaskSource;
-use crate::store::{Store, StoreError, Stored, collect, ids_in, integer, put};
+use crate::store::{Store, StoreError, Stored, collect, count_of, ids_in, integer, put};
 use crate::text::hex;
-use disbatch_metrics::labels::Source;
 
 /// So many tasks may be submitted with one key: their ids have to fit into one document, twice.
 const MOST: usize = 100_000;
@@ -62,12 +63,15 @@ pub(super) struct Note {
     pub(super) ids: Vec<ObjectId>,
     /// The documents that the tasks are made of, if they are, in the order of `ids`.
     pub(super) sources: Option<Vec<Bson>>,
+    /// So many of them are known to be there, or to have been.
+    pub(super) next: usize,
     pub(super) done: bool,
 }
 
 impl Note {
     fn new(id: impl Into<Bson>, sources: Option<Vec<Bson>>, tasks: usize) -> Self {
-        Self { id: id.into(), ids: (0..tasks).map(|_| ObjectId::new()).collect(), sources, done: false }
+        let ids = (0..tasks).map(|_| ObjectId::new()).collect();
+        Self { id: id.into(), ids, sources, next: 0, done: false }
     }
 
     /// What was submitted under it, before this request if it was done then.
@@ -110,8 +114,8 @@ impl Store {
         if note.done {
             return Ok(note.submitted());
         }
-        self.complete(queue, &note, params, (options, admitted)).await?;
-        self.mark_done(&note.id, &note.ids).await?;
+        self.complete(queue, &note, (params, note.next), (options, admitted)).await?;
+        self.finish_note(&note.id, &note.ids).await?;
         Ok(note.submitted())
     }
 
@@ -164,7 +168,7 @@ impl Store {
         let pairs: Vec<(ObjectId, Bson)> =
             note.ids.into_iter().zip(note.sources.unwrap_or_default()).collect();
         let mut made = Vec::new();
-        for batch in pairs.chunks(BATCH) {
+        for (number, batch) in pairs.chunks(BATCH).enumerate() {
             let ids: Vec<&Bson> = batch.iter().map(|(_, source)| source).collect();
             let filter = doc! { "_id": { "$in": ids } };
             let found = collect(self.database().collection::<Stored>(source.name()).find(filter)).await?;
@@ -174,18 +178,24 @@ impl Store {
                 batch.iter().filter_map(|(id, source)| Some((*id, *found.get(&key_of(Some(source)))?)));
             let (ids, params): (Vec<ObjectId>, Vec<Document>) =
                 documents.map(|(id, document)| (id, params(document))).unzip();
-            if let Err(over) = within_budget(options, &params) {
-                if made.is_empty() {
-                    self.forget_note(&note.id).await?;
+            let (next, end) = (number * BATCH, (number + 1) * BATCH);
+            let part = Note { id: note.id.clone(), ids, sources: None, next, done: false };
+            if next >= note.next {
+                if let Err(over) = within_budget(options, &params) {
+                    if made.is_empty() {
+                        self.forget_note(&note.id).await?;
+                    }
+                    return Err(over.into());
                 }
-                return Err(over.into());
+                self.complete(queue, &part, (params, 0), (options, admitted)).await?;
+                if end < pairs.len() && !self.move_note_on(&note.id, next, end).await? {
+                    self.doubt_counters();
+                }
             }
-            let part = Note { id: note.id.clone(), ids, sources: None, done: false };
-            self.complete(queue, &part, params, (options, admitted)).await?;
             made.extend(part.ids);
         }
-        self.mark_done(&note.id, &made).await?;
-        Ok(Note { id: note.id, ids: made, sources: None, done: false }.submitted())
+        self.finish_note(&note.id, &made).await?;
+        Ok(Note { id: note.id, ids: made, sources: None, next: note.next, done: false }.submitted())
     }
 
     /// Whether this request was submitted to `queue` before, as far as that is remembered. Another one with the same key was
@@ -217,6 +227,7 @@ impl Store {
             id: found.get("_id").cloned().unwrap_or(Bson::Null),
             ids: ids_in(&found, "ids").collect(),
             sources: found.get_array("sources").ok().cloned(),
+            next: count_of(&found, "next").and_then(|next| usize::try_from(next).ok()).unwrap_or(0),
             done: found.get_str("state").ok() == Some("done"),
         }))
     }
@@ -266,64 +277,20 @@ impl Store {
         theirs.ok_or(error.into())
     }
 
-    /// Inserts those tasks of `note` that are not there yet. If there are not to be any, the note goes too.
-    async fn complete(
-        &self,
-        queue: QueueId,
-        note: &Note,
-        params: Vec<Document>,
-        (options, admitted): (&TaskOptions, &Admitted),
-    ) -> Result<(), SubmitError> {
-        let outcome = self.insert_missing(queue, note, params, (options, admitted)).await;
-        if let Err(SubmitError::NotUnique { .. } | SubmitError::UniqueForSeveral) = &outcome {
-            self.forget_note(&note.id).await?;
+    /// Marks a note as done, if nobody else has.
+    ///
+    /// # Errors
+    /// Somebody else has given the submission up, so that the rest of its tasks was not inserted.
+    async fn finish_note(&self, note: &Bson, ids: &[ObjectId]) -> Result<(), StoreError> {
+        if self.mark_done(note, ids).await? {
+            return Ok(());
         }
-        outcome
-    }
-
-    async fn insert_missing(
-        &self,
-        queue: QueueId,
-        note: &Note,
-        params: Vec<Document>,
-        (options, admitted): (&TaskOptions, &Admitted),
-    ) -> Result<(), SubmitError> {
-        let template = self.template(queue, options, note.ids.len()).await?;
-        let mut tasks = template.tasks(note.ids.iter().copied().zip(params), admitted);
-        let mut any_blocked = false;
-        loop {
-            let batch: Vec<Document> = tasks.by_ref().take(BATCH).collect();
-            if batch.is_empty() {
-                break;
-            }
-            let (count, blocked) = (batch.len() as u64, blocked(&batch));
-            any_blocked |= blocked > 0;
-            let are_new = if let Ok(key) = template.fields.get_str("unique") {
-                self.insert_unique(queue, key, batch, false).await?
-            } else {
-                // The driver takes what it is given, so that long texts are not there once more.
-                let inserted = self.new_tasks().insert_many(batch).ordered(false).await;
-                match inserted.map_err(StoreError::from) {
-                    Err(error) if !error.is_duplicate_only() => {
-                        self.doubt_counters();
-                        return Err(error.into());
-                    }
-                    inserted => inserted.is_ok(),
-                }
-            };
-            if are_new {
-                self.submitted(queue, Some(template.status), count - blocked, Source::Api);
-                self.submitted(queue, Some(Status::Blocked), blocked, Source::Api);
-            } else {
-                // Which of them are there from before, and counted, nobody knows.
-                self.doubt_counters();
-            }
-        }
-        if any_blocked {
-            let ids: Vec<TaskId> = note.ids.iter().copied().map(TaskId).collect();
-            self.link_at_once(&ids).await;
-        }
-        Ok(())
+        // What was counted here may be what the other one has inserted.
+        self.doubt_counters();
+        let done = doc! { "_id": note, "state": "done" };
+        let done = self.submissions().find_one(done).projection(doc! { "_id": 1 }).await?;
+        let given_up = || StoreError::Unconfirmed { reason: "a submission was given up".to_owned() };
+        done.map(drop).ok_or_else(given_up)
     }
 
     /// Forgets what was to be done, and is not.
@@ -333,10 +300,12 @@ impl Store {
         Ok(())
     }
 
-    pub(super) async fn mark_done(&self, note: &Bson, ids: &[ObjectId]) -> Result<(), StoreError> {
-        let done = doc! { "$set": { "state": "done", "ids": ids }, "$unset": { "sources": "" } };
-        self.submissions().update_one(doc! { "_id": note, "state": "pending" }, done).await?;
-        Ok(())
+    /// Returns whether it was pending.
+    pub(super) async fn mark_done(&self, note: &Bson, ids: &[ObjectId]) -> Result<bool, StoreError> {
+        let unset = doc! { "sources": "", "next": "" };
+        let done = doc! { "$set": { "state": "done", "ids": ids }, "$unset": unset };
+        let pending = doc! { "_id": note, "state": "pending" };
+        Ok(self.submissions().update_one(pending, done).await?.matched_count == 1)
     }
 }
 

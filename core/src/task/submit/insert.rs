@@ -1,5 +1,6 @@
 //! Tasks that are inserted on a condition: with a `unique` key, which no other one of their queue may have until they have ended; or because
-//! of another document, as one of the inbox ([`crate::inbox`]), whose id they have: the server inserts them in the operation in which it sees that one.
+//! of another document, as one of the inbox ([`crate::inbox`]), whose id they have, or the note of their submission: the server inserts them in
+//! the operation in which it sees that one.
 
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use crate::keys::{self, Key, Settled};
 use crate::model::{QueueId, Status, TRACE, TaskId, TraceContext};
 use crate::store::collections::TASKS;
 use crate::store::{Store, StoreError, Stored, put};
+use crate::task::archive::ids_of;
 
 /// How often the task is inserted where the index of an earlier release refuses it, and nobody has the key when it is looked at.
 const TRIES: usize = 100;
@@ -36,15 +38,25 @@ pub(crate) struct Given {
     pub trace: Option<TraceContext>,
 }
 
+/// Because of what a task is inserted.
+pub(super) enum Cause {
+    /// Somebody asks for it, once.
+    Request,
+    /// Its document is in the inbox.
+    Inbox,
+    /// The note of its submission is like this.
+    Note(Document),
+}
+
 impl Store {
     /// Inserts a task with a key that no other task of the queue may have while it is on its way: see [`crate::keys`]. What is there
-    /// already under its id goes on. Returns whether it is new. `of_inbox`: the server inserts it, as its document is in the inbox.
+    /// already under its id goes on. Returns whether it is new.
     pub(super) async fn insert_unique(
         &self,
         queue: QueueId,
         text: &str,
         documents: Vec<Document>,
-        of_inbox: bool,
+        cause: Cause,
     ) -> Result<bool, SubmitError> {
         let own = documents.iter().find_map(|task| task.get_object_id("_id").ok()).map(TaskId);
         let Some(own) = own else { return Ok(false) };
@@ -62,9 +74,15 @@ impl Store {
         let mut tries = 0;
         let is_new = loop {
             tries += 1;
-            let inserted = match of_inbox {
-                true => self.insert_of_inbox(&documents).await,
-                false => self.new_tasks().insert_many(&documents).await.map(drop).map_err(StoreError::from),
+            let inserted = match &cause {
+                Cause::Inbox => self.insert_of_inbox(&documents).await,
+                Cause::Note(note) => {
+                    let made = because(note.clone(), documents.clone());
+                    self.insert_made(&self.submissions(), made).await
+                }
+                Cause::Request => {
+                    self.new_tasks().insert_many(&documents).await.map(drop).map_err(StoreError::from)
+                }
             };
             let Err(error) = inserted else { break true };
             if !error.is_duplicate_key() {
@@ -134,7 +152,8 @@ impl Store {
         key: &str,
     ) -> Result<(), SubmitError> {
         let ids: Vec<_> = tasks.iter().map(|task| task.id.0).collect();
-        let note = Note { id: id_of(queue, key).into(), ids: ids.clone(), sources: None, done: false };
+        let note =
+            Note { id: id_of(queue, key).into(), ids: ids.clone(), sources: None, next: 0, done: false };
         let noted = self.take_note(queue, &Once::new(key.to_owned(), OF_INBOX), note).await?;
         if noted.ids != ids {
             return Err(noted
@@ -144,7 +163,9 @@ impl Store {
         }
         let inserted = self.insert_given(queue, tasks, with).await;
         match &inserted {
-            Ok(()) => self.mark_done(&noted.id, &ids).await?,
+            Ok(()) => {
+                self.mark_done(&noted.id, &ids).await?;
+            }
             Err(SubmitError::NotUnique { .. }) => self.forget_note(&noted.id).await?,
             Err(_) => {}
         }
@@ -166,7 +187,7 @@ impl Store {
         }
         let blocked = blocked(&tasks);
         if let Ok(key) = template.fields.get_str("unique") {
-            self.insert_unique(queue, key, tasks, true).await?;
+            self.insert_unique(queue, key, tasks, Cause::Inbox).await?;
         } else if let Err(error) = self.insert_of_inbox(&tasks).await {
             // How many of them are there nobody knows.
             self.doubt_counters();
@@ -227,10 +248,45 @@ impl Store {
         cause: Document,
         task: Document,
     ) -> Result<bool, StoreError> {
-        let task = doc! { "$replaceWith": { "$literal": task } };
-        let inserted = self.insert_made(causes, vec![doc! { "$match": cause }, task]).await;
+        let inserted = self.insert_made(causes, because(cause, vec![task])).await;
         let inserted = StoreError::unless_duplicate(inserted).inspect_err(|_| self.doubt_counters())?;
         Ok(inserted.is_some())
+    }
+
+    /// Inserts those of `tasks` that are not there, if there is a document like `cause`. As long as there is, they are in doubt
+    /// ([`Store::in_doubt`]), so that those that were inserted before are there. Returns whether none was. If there is no such document,
+    /// nothing happens, which is not told.
+    pub(crate) async fn insert_missing_because<T: Send + Sync>(
+        &self,
+        causes: &Collection<T>,
+        cause: &Document,
+        mut tasks: Vec<Document>,
+    ) -> Result<bool, StoreError> {
+        let mut are_new = true;
+        loop {
+            let ids = ids_of(&tasks);
+            // One that is alone may be large, and is not needed again: if one is there, it is that.
+            let made = if tasks.len() > 1 { tasks.clone() } else { std::mem::take(&mut tasks) };
+            let inserted = self.insert_made(causes, because(cause.clone(), made)).await;
+            let Err(error) = inserted else { return Ok(are_new) };
+            if error.is_out_of_time() {
+                return Err(StoreError::Unconfirmed {
+                    reason: "the server had no time for new tasks".to_owned(),
+                });
+            }
+            if !error.is_duplicate_key() {
+                return Err(error);
+            }
+            are_new = false;
+            let there = self.ids_in(TASKS.name, &ids).await?;
+            tasks.retain(|task| task.get_object_id("_id").is_ok_and(|id| !there.contains(&id)));
+            if tasks.is_empty() {
+                return Ok(false);
+            }
+            if tasks.len() == ids.len() {
+                return Err(error);
+            }
+        }
     }
 
     /// Inserts the tasks that `pipeline` makes of documents in `causes`.
@@ -247,6 +303,16 @@ impl Store {
         let _nothing = inserted.max_time(INSERTING).await?;
         Ok(())
     }
+}
+
+/// Stages that make these tasks if there is a document like `cause`.
+fn because(cause: Document, tasks: Vec<Document>) -> Vec<Document> {
+    vec![
+        doc! { "$match": cause },
+        doc! { "$project": { "_id": 0, "task": { "$literal": tasks } } },
+        doc! { "$unwind": "$task" },
+        doc! { "$replaceWith": "$task" },
+    ]
 }
 
 fn but_id(task: &Document) -> impl Iterator<Item = (&String, &Bson)> {
