@@ -26,7 +26,7 @@ use disbatch_operation::operation;
 use futures::{StreamExt, TryStreamExt};
 use mongodb::options::WriteConcern;
 
-use crate::model::{TaskId, whole_number};
+use crate::model::{Status, TaskId, whole_number};
 use crate::output::{Encoding, StreamName};
 use crate::store::{Store, StoreError, collect, count_of, integer, put, with};
 use crate::task::long_ago;
@@ -182,7 +182,8 @@ impl Store {
     }
 
     /// Stores the live output of an attempt for good, and returns what the task's `stdout` and `stderr` are to
-    /// hold: null, text, or the id of a GridFS file. The live output stays: remove it once the task holds these.
+    /// hold: null, text, or the id of a GridFS file, which is noted in the task while that runs. The live output stays: remove it once the
+    /// task holds these.
     ///
     /// Each call makes files of its own. If the task turns out not to be ours to end, remove them with
     /// [`Store::discard_output`].
@@ -236,6 +237,9 @@ impl Store {
             Err(error) => (error.into_bytes(), Encoding::Binary),
         };
         let id = ObjectId::new();
+        // Should this process die, whoever buries the task in its place removes the file.
+        let running = doc! { "_id": of.task, "status": Status::Running };
+        self.note_upload(of.task, running, id).await?;
         match self.put_output(id, (of.task, of.stream), encoding, &bytes[..]).await {
             Ok(()) => Ok(Bson::ObjectId(id)),
             Err(error) => {

@@ -105,8 +105,9 @@ impl Store {
     /// Removes the file `id`, complete or not.
     #[operation]
     pub async fn delete_output(&self, id: ObjectId) -> Result<(), StoreError> {
-        self.files().delete_one(doc! { "_id": id }).await?;
+        // A file is found as long as its document is there, so that goes last.
         self.chunks().delete_many(doc! { "files_id": id }).await?;
+        self.files().delete_one(doc! { "_id": id }).await?;
         Ok(())
     }
 }

@@ -137,16 +137,7 @@ impl Store {
     async fn store_log(&self, run: &Run, still: &Document, is_text: bool) -> Result<Bson, StoreError> {
         let encoding = if is_text { Encoding::Text } else { Encoding::Binary };
         let id = ObjectId::new();
-        let note = doc! { "$addToSet": { "uploads": id } };
-        match self.tasks().update_one(still.clone(), note).await.map_err(StoreError::from) {
-            // If this process dies, the file stays for ever. Without it the log would be lost whatever comes.
-            Err(error) if error.is_too_large() => {
-                tracing::warn!(task = %run.task, %error, "a task has no room to note where its log is stored");
-            }
-            noted => {
-                noted?;
-            }
-        }
+        self.note_upload(run.task, still.clone(), id).await?;
         let mut stored = self.put_log(run, id, encoding).await;
         let is_no_text = |error: &StoreError| matches!(error, StoreError::Spool(error) if error.kind() == io::ErrorKind::InvalidData);
         if stored.as_ref().is_err_and(is_no_text) && encoding == Encoding::Text {

@@ -245,6 +245,24 @@ impl Store {
         Ok(())
     }
 
+    /// The same for whoever stores output in the place of a run, if the task is like `still`. Where that cannot be noted, the file stays
+    /// for ever should this process die; without it the output would be lost whatever comes.
+    pub(crate) async fn note_upload(
+        &self,
+        task: TaskId,
+        still: Document,
+        file: ObjectId,
+    ) -> Result<(), StoreError> {
+        let note = doc! { "$addToSet": { "uploads": file } };
+        match self.tasks().update_one(still, note).await.map_err(StoreError::from) {
+            Err(error) if error.is_about_one() => {
+                tracing::warn!(%task, %error, "it cannot be noted in a task where its output is stored");
+                Ok(())
+            }
+            noted => noted.map(drop),
+        }
+    }
+
     #[operation]
     pub async fn insert_report(&self, report: Document) -> Result<(), StoreError> {
         self.database().collection::<Document>(REPORTS.name).insert_one(report).await?;

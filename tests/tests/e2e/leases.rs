@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bson::{Bson, DateTime, Document, doc};
+use disbatch_core::live::LiveStream;
 use disbatch_core::model::{NodeName, QueueId, Selector, Status, TaskId, whole_number};
+use disbatch_core::output::StreamName;
 use disbatch_core::task::{
     Ahead, Buried, Claim, Claimant, Evidence, Finish, Finished, Interim, Run, Start, Started,
 };
@@ -12,6 +14,8 @@ use disbatch_tests::{Den, Script, World, always, eventually};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
+
+use crate::detour::Held;
 
 /// Says that it works, and goes on until it is killed.
 pub const ENDLESS: Script<'_> =
@@ -126,6 +130,34 @@ async fn a_lease_that_was_renewed_meanwhile_keeps_the_task_with_its_runner() -> 
     store.renew_lease(&run, LEASE).await?;
     assert_eq!(store.bury(&seen, Evidence::LeaseExpired, "silent").await?, Buried::NotRunning);
     assert_eq!(world.status(run.task).await?, 0);
+    world.end().await
+}
+
+#[tokio::test]
+async fn who_dies_while_it_buries_a_task_leaves_no_output_behind() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let queue = world.script_queue(ENDLESS, 1).await?;
+    world.submit(queue, vec![doc! {}]).await?;
+    let store = world.store();
+    let run = run(&world, queue, "n1").await?;
+    let of = LiveStream { task: run.task, attempt: run.attempt, stream: StreamName::Stdout };
+    store.append_live(of, 0, "x".repeat(2 << 20).as_bytes()).await?;
+    expire(&world, run.task).await?;
+    let seen = store.expired_runs().await?.pop().expect("one has expired");
+    // It comes as far as to all chunks of a file.
+    let way = Held::at(&world, "tasks.files").await?;
+    tokio::select! {
+        buried = way.store.bury(&seen, Evidence::LeaseExpired, "silent") => anyhow::bail!("{buried:?}"),
+        reached = way.reached() => reached?,
+    }
+    let chunks = world.database().collection::<Document>("tasks.chunks");
+    assert!(chunks.count_documents(doc! {}).await? > 0);
+    assert_eq!(store.bury(&seen, Evidence::LeaseExpired, "silent").await?, Buried::Orphaned);
+    let task = world.task(run.task).await?;
+    let file = task.get_object_id("stdout")?;
+    assert_eq!(chunks.count_documents(doc! { "files_id": { "$ne": file } }).await?, 0);
+    assert_eq!(world.file(file).await?.get_i32("length")?, 2 << 20);
+    assert!(!world.chunks(file).await?.is_empty() && !task.contains_key("uploads"));
     world.end().await
 }
 

@@ -14,6 +14,8 @@ use futures::TryStreamExt;
 use nix::sys::resource::{UsageWho, getrusage};
 use serde_json::{Value, json};
 
+use crate::detour::Held;
+
 /// Does in an exec plugin what the recorded plugin did in Perl. Modes that return something other than
 /// a hash, or that die in Perl's way, have no counterpart.
 const PEER: &str = r#"#!/usr/bin/env python3
@@ -350,5 +352,25 @@ async fn one_task_is_written_as_its_options_say() -> anyhow::Result<()> {
     assert_eq!((&terse["stdout"], &terse["stderr"]), (&plain["stdout"], &json!("[terse mode]")));
     assert!(plain["ctime"].is_string() && get("?.epoch=1").await?["ctime"].is_f64());
     assert!(plain.get("history").is_none() && get("?.details=1&.pretty=1").await?["history"].is_array());
+    world.end().await
+}
+
+#[tokio::test]
+async fn a_file_is_found_until_its_chunks_are_gone() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let (store, id) = (world.store(), ObjectId::new());
+    let of = (TaskId(ObjectId::new()), StreamName::Stdout);
+    store.put_output(id, of, Encoding::Text, &b"text"[..]).await?;
+    let way = Held::at(&world, "tasks.chunks").await?;
+    let removing = async { anyhow::Ok(way.store.delete_output(id).await?) };
+    let meanwhile = async {
+        way.reached().await?;
+        world.file(id).await.context("whoever removed it may have died")?;
+        way.release();
+        anyhow::Ok(())
+    };
+    tokio::try_join!(removing, meanwhile)?;
+    assert_eq!(world.chunks(id).await?.len(), 0);
+    assert!(world.file(id).await.is_err());
     world.end().await
 }
