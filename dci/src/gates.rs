@@ -36,12 +36,13 @@ pub async fn locks(
 ) -> Result<Vec<LockRow>, HttpError> {
     let store = &state.store;
     let mut rows = match sight {
-        Sight::All => store.locks_list(filter, *limit).await?,
+        Sight::All => store.locks_list(filter, *limit).await,
         Sight::Only(queues) => {
             let queues: Vec<_> = queues.iter().copied().collect();
-            store.locks_of_queues(&queues, filter, *limit).await?
+            store.locks_of_queues(&queues, filter, *limit).await
         }
-    };
+    }
+    .map_err(HttpError::from_search)?;
     rows.iter_mut().for_each(|row| row.conceal(&|queue| sight.sees(queue)));
     Ok(rows)
 }

@@ -50,6 +50,8 @@ pub async fn respond(
             return Err(HttpError::bad_request(format!("'.{name}' must not be negative")));
         }
     }
+    let from = from.and_then(|from| u64::try_from(from).ok());
+    let asked = asked(request).or(from.map(|from| Asked::From(from, None)));
     let follows = follow && request.method() == Method::GET;
     // Interest is registered before the first look, so that no change is missed.
     let waiter = follows.then(|| state.watch.wait_for(task, &state.store));
@@ -59,22 +61,21 @@ pub async fn respond(
     {
         let mut answer = builder(StatusCode::OK, TEXT);
         answer.insert_header((CONTENT_ENCODING, "identity"));
-        let begin = match from.and_then(|from| u64::try_from(from).ok()) {
-            Some(from) => {
+        let begin = match from {
+            Some(from) if attempt.is_some() || seen.is_running() => {
                 let of = LiveStream { task, attempt: attempt.unwrap_or(seen.attempt()), stream };
                 let kept = Asked::From(from, None).within(&state.store.live_extent(of).await?);
-                let begin = kept.map_or(from, |kept| kept.start);
-                answer.insert_header((BEGIN, begin));
-                Some(begin)
+                Some(kept.map_or(from, |kept| kept.start))
             }
-            None => None,
+            from => from, // There is nothing of it yet.
         };
+        answer.insert_header((BEGIN, begin.unwrap_or(0)));
         let follow = Follow::new(state, waiter, (task, stream), (attempt, begin));
         return Ok(answer.streaming(follow.stream()));
     }
     let is_latest = attempt.is_none_or(|attempt| attempt == seen.attempt());
     if seen.is_running() && is_latest {
-        return live(request, &state, LiveStream { task, attempt: seen.attempt(), stream }).await;
+        return live(asked, &state, LiveStream { task, attempt: seen.attempt(), stream }).await;
     }
     let source = match attempt {
         None => Source::of_task(&state.store, task, stream).await?,
@@ -82,7 +83,7 @@ pub async fn respond(
             .await?
             .ok_or_else(|| HttpError::not_found(format!("task {id} has no attempt {attempt}")))?,
     };
-    stored(request, &state, source).await
+    stored(asked, &state, source).await
 }
 
 /// Whether there may be more output later.
@@ -100,14 +101,14 @@ fn builder(status: StatusCode, content_type: &str) -> HttpResponseBuilder {
     response
 }
 
-async fn stored(request: &HttpRequest, state: &State, source: Source) -> Answer {
+async fn stored(asked: Option<Asked>, state: &State, source: Source) -> Answer {
     let (length, content_type) = match &source {
         Source::Text(text) => (Some(text.len() as u64), TEXT),
         Source::File(_, Some(file)) if file.encoding == Encoding::Binary => (Some(file.length), BINARY),
         Source::File(_, file) => (file.map(|file| file.length), TEXT),
     };
     let whole: Vec<Range<u64>> = length.into_iter().map(|length| 0..length).collect();
-    let asked = asked(request).filter(|_| length.is_some());
+    let asked = asked.filter(|_| length.is_some());
     let total = length.unwrap_or_default();
     match asked.map(|asked| asked.within(&whole)) {
         None => {
@@ -147,10 +148,10 @@ pub fn pieces<E: 'static>(
     })
 }
 
-async fn live(request: &HttpRequest, state: &State, of: LiveStream) -> Answer {
+async fn live(asked: Option<Asked>, state: &State, of: LiveStream) -> Answer {
     let extent = state.store.live_extent(of).await?;
     let end = extent.last().map_or(0, |last| last.end);
-    match asked(request).map(|asked| asked.within(&extent)) {
+    match asked.map(|asked| asked.within(&extent)) {
         None => {
             let tail = Tail::new(state.store.clone(), of, 0);
             Ok(builder(StatusCode::OK, TEXT).streaming(until(tail, end)))

@@ -100,6 +100,8 @@ pub struct Capacity {
     turn: usize,
     /// Queues that the last round has not come to: they come first in the next.
     pub passed_over: HashSet<QueueId>,
+    /// When the last round began.
+    pub round_begun: Option<Instant>,
     /// Where to begin among the free slots of a queue: another number for each DEN.
     spread: u64,
 }
@@ -120,6 +122,7 @@ impl Capacity {
             clear: HashSet::new(),
             turn: 0,
             passed_over: HashSet::new(),
+            round_begun: None,
             spread: random_part(instance),
         }
     }
@@ -201,6 +204,7 @@ impl Capacity {
             queues.iter().map(|queue| self.demand(queue, on_node, launcher.places(queue.id))).collect();
         self.turn = self.turn.wrapping_add(1);
         let mut round = Round::new(self.maxthreads, on_node, &demands, self.turn, self.spread);
+        self.round_begun = Some(Instant::now());
         round.begin_with(&std::mem::take(&mut self.passed_over));
         for queue in queues {
             round.prefer(queue.id, self.holdings.of(queue.id));

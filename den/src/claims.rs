@@ -38,6 +38,9 @@ pub type OfSchedule = Result<Option<ForRun>, String>;
 /// So many claims are confirmed together.
 const BATCH: usize = 64;
 
+/// A round goes on for so long, however late the heartbeat is: else a slow database would make it one of a single queue.
+const ROUND_TAKES: Duration = Duration::from_millis(500);
+
 /// So few queues are asked one by one whether they have something again.
 const FEW: usize = 8;
 
@@ -97,7 +100,7 @@ impl Node {
                 }
             }
             // However many queues there are, the heartbeat must not starve: it comes next, and then those whose turn is to come.
-            if self.pace.wants_beat(Instant::now()) {
+            if self.is_round_over() {
                 self.capacity.passed_over = round.to_come();
                 self.round_goes_on = !self.capacity.passed_over.is_empty();
                 more = false;
@@ -105,6 +108,12 @@ impl Node {
         }
         self.store.metrics().claim_rounds.of(result).inc();
         Ok(())
+    }
+
+    /// Whether a round is to be broken off.
+    fn is_round_over(&self) -> bool {
+        let now = Instant::now();
+        self.capacity.round_begun.is_none_or(|begun| now >= begun + ROUND_TAKES) && self.pace.wants_beat(now)
     }
 
     /// Queues that had nothing may have something now, and nobody knows which.
@@ -192,7 +201,7 @@ impl Node {
         let (mut batch, mut has_asked, mut is_first) = (Vec::new(), false, true);
         let mut promised = Promised::default();
         while batch.len() < BATCH
-            && (std::mem::take(&mut is_first) || !self.pace.wants_beat(Instant::now()))
+            && (std::mem::take(&mut is_first) || !self.is_round_over())
             && let Some((id, mut slots)) = round.next_batch(BATCH - batch.len())
         {
             let Some(queue) = queues.iter().find(|queue| queue.id == id) else { break };

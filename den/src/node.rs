@@ -282,7 +282,8 @@ impl Node {
                 break;
             }
         }
-        self.runners.exits.append(&mut self.runners.dying);
+        // Before those that have not been looked at: the last is the next.
+        drop(self.runners.exits.splice(..0, self.runners.dying.drain(..)));
         while let Some(claim) = self.runners.refused.pop() {
             self.give_back(claim, "its runner was about to end").await?;
         }

@@ -143,7 +143,7 @@ async fn prepare_database(store: &Store, lifecycle: &Lifecycle) -> bool {
             prepared = store.ensure_indexes() => match prepared {
                 Ok(()) => return true,
                 // Documents that violate a unique index, say, are the operator's to mend; work goes on.
-                Err(error) if error.write_failure().is_some() && !error.is_transient() => {
+                Err(error) if error.write_failure().is_some() && !error.is_away() => {
                     tracing::error!(%error, "cannot create an index; working without it");
                     return true;
                 }

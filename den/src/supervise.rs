@@ -29,7 +29,7 @@ const GUARD_TAKES: Duration = Duration::from_secs(2);
 /// How long a pass of the node's loop waits for them: what is left then is waited for in later ones.
 const PASS_WAITS: Duration = Duration::from_millis(500);
 
-/// Nobody waits any more for what was not looked at for so long.
+/// Nobody waits any more for what was looked at first so long ago.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
 /// How often they are looked for.
@@ -89,6 +89,8 @@ pub struct Supervision {
     unknown: HashMap<String, Instant>,
     /// When they were asked for last.
     asked_for_owners: Option<Instant>,
+    /// When it was last looked for covered runs in nobody's name.
+    asked_for_nobodys: Option<Instant>,
 }
 
 impl Supervision {
@@ -120,6 +122,11 @@ impl Supervision {
     /// Whether to ask for names in which tasks run and of whom nothing is heard. It is asked only to do that.
     fn wants_owners(&mut self, now: Instant) -> bool {
         is_due(&mut self.asked_for_owners, self.lease / 3, now)
+    }
+
+    /// Whether to look for covered runs in nobody's name, which are few. It is asked only to do that.
+    fn wants_nobodys(&mut self, now: Instant) -> bool {
+        is_due(&mut self.asked_for_nobodys, self.lease * 2, now)
     }
 
     /// These are the names that no node has.
@@ -158,8 +165,10 @@ impl Node {
             return Ok(());
         }
         let owners = self.store.silent_owners().await?;
-        let runs = self.store.uncover_silent(&owners.silent, lease).await?;
-        if runs > 0 {
+        if (self.supervision.wants_nobodys(now) || !owners.silent.is_empty())
+            && let runs = self.store.uncover_silent(&owners.silent, lease).await?
+            && runs > 0
+        {
             tracing::warn!(runs, nodes = ?owners.silent, "their nodes are silent, or none: they get a lease, which runs out");
         }
         self.supervision.found_unknown(owners.unknown, now);
@@ -360,8 +369,8 @@ impl Node {
 /// Runs whose processes were killed and are not gone.
 #[derive(Debug, Default)]
 pub struct Deaths {
-    /// Since when they are waited for, by task and attempt.
-    since: HashMap<(TaskId, Option<i64>), Instant>,
+    /// Since when they are waited for, by task and attempt, and since when all of them are killed.
+    since: HashMap<(TaskId, Option<i64>), (Instant, Option<Instant>)>,
     /// Until when this pass of the node's loop waits.
     until: Option<Instant>,
 }
@@ -370,14 +379,24 @@ impl Deaths {
     /// A pass of the node's loop begins.
     pub fn pass_begins(&mut self, now: Instant) {
         self.until = Some(now + PASS_WAITS);
-        self.since.retain(|_, since| now.saturating_duration_since(*since) < FORGOTTEN_AFTER);
+        self.since.retain(|_, (since, _)| now.saturating_duration_since(*since) < FORGOTTEN_AFTER);
+    }
+
+    /// Processes of a run are to die at `now`. Returns whether its guard has had the time for that, so that all of them are killed.
+    fn is_guard_late(&mut self, run: (TaskId, Option<i64>), now: Instant) -> bool {
+        let (since, killed) = self.since.entry(run).or_insert((now, None));
+        let is_late = now.saturating_duration_since(*since) >= GUARD_TAKES;
+        if is_late {
+            killed.get_or_insert(now);
+        }
+        is_late
     }
 
     /// So many processes of a run are left at `now`. Returns whether it may be ended: none is, or they were waited for in vain. `None`: they are to be looked for
     /// again in this pass.
     fn may_end(&mut self, run: (TaskId, Option<i64>), left: usize, now: Instant) -> Option<bool> {
-        let since = *self.since.entry(run).or_insert(now);
-        let is_vain = left > 0 && now.saturating_duration_since(since) > DEATH_TAKES;
+        let killed = self.since.get(&run).and_then(|(_, killed)| *killed);
+        let is_vain = left > 0 && killed.is_some_and(|at| now.saturating_duration_since(at) > DEATH_TAKES);
         if is_vain {
             tracing::error!(task = %run.0, "processes of the task do not die");
         }
@@ -395,12 +414,12 @@ impl Deaths {
 async fn await_death(wanted: Wanted<'_>, attempt: Option<i64>, deaths: &mut Deaths) -> bool {
     let run = (wanted.task, attempt);
     loop {
-        let since = deaths.since.get(&run).map(Instant::elapsed).unwrap_or_default();
-        let left = match since < GUARD_TAKES {
-            true => processes::kill_runners(wanted),
-            false => processes::kill_all(wanted),
+        let now = Instant::now();
+        let left = match deaths.is_guard_late(run, now) {
+            true => processes::kill_all(wanted),
+            false => processes::kill_runners(wanted),
         };
-        if let Some(may_end) = deaths.may_end(run, left, Instant::now()) {
+        if let Some(may_end) = deaths.may_end(run, left, now) {
             return may_end;
         }
         tokio::time::sleep(LOOK_AGAIN).await;
@@ -440,17 +459,23 @@ mod tests {
     fn processes_that_do_not_die_are_waited_for_a_moment_in_each_pass_and_together() {
         let run = |number: u8| (TaskId([number; 12].into()), Some(1));
         let (mut deaths, begun) = (Deaths::default(), Instant::now());
+        let look = |deaths: &mut Deaths, number, left, at| {
+            (deaths.is_guard_late(run(number), at), deaths.may_end(run(number), left, at))
+        };
         deaths.pass_begins(begun);
-        assert_eq!(deaths.may_end(run(1), 3, begun), None);
+        assert_eq!(look(&mut deaths, 1, 3, begun), (false, None));
         let at = begun + PASS_WAITS;
-        assert_eq!(deaths.may_end(run(1), 3, at), Some(false));
-        assert_eq!(deaths.may_end(run(2), 1, at), Some(false), "the pass has waited long enough");
-        let at = begun + DEATH_TAKES;
+        assert_eq!(look(&mut deaths, 1, 3, at), (false, Some(false)));
+        assert_eq!(look(&mut deaths, 2, 1, at), (false, Some(false)), "the pass has waited long enough");
+        // However late the next look comes, all are killed before they are waited for in vain.
+        let at = begun + DEATH_TAKES * 2;
         deaths.pass_begins(at);
-        assert_eq!(deaths.may_end(run(1), 1, at), None);
-        assert_eq!(deaths.may_end(run(2), 0, at), Some(true));
-        assert_eq!(deaths.may_end(run(1), 1, at + LOOK_AGAIN), Some(true), "it is not waited for ever");
-        assert_eq!(deaths.may_end(run(1), 1, at + LOOK_AGAIN), None, "it has begun anew");
+        assert_eq!(look(&mut deaths, 1, 1, at), (true, None));
+        assert_eq!(look(&mut deaths, 2, 0, at).1, Some(true));
+        let at = at + DEATH_TAKES;
+        deaths.pass_begins(at);
+        assert_eq!(look(&mut deaths, 1, 1, at + LOOK_AGAIN), (true, Some(true)), "it is not waited for ever");
+        assert_eq!(look(&mut deaths, 1, 1, at + LOOK_AGAIN), (false, None), "it has begun anew");
         deaths.pass_begins(at + FORGOTTEN_AFTER * 2);
         assert!(deaths.since.is_empty());
         assert!(DEATH_TAKES > GUARD_TAKES, "a plugin whose guard is dead, too, is killed");

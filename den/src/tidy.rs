@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use disbatch_core::cgroup;
@@ -194,7 +195,6 @@ impl Node {
     /// another name first, which only one of them can; so nothing is removed that has got another task's files meanwhile.
     pub(crate) async fn remove_left_folders(&self) -> Result<(), StoreError> {
         cgroup::remove_left(&self.config);
-        let Ok(removal) = REMOVAL.try_acquire() else { return Ok(()) };
         let living = self.runners.launcher.tasks();
         let mut left = Vec::new();
         for (task, folder) in private_folders(&self.config.temp_folder(), &self.ours) {
@@ -225,9 +225,11 @@ impl Node {
                 Err(error) => tracing::debug!(%error, %task, "cannot take what a dead runner left"),
             }
         }
-        tokio::spawn(async move {
+        // Whoever finds it in vain finds it again: the permit is for the removal alone.
+        let Ok(removal) = REMOVAL.try_acquire() else { return Ok(()) };
+        let work = move || {
             for (task, folder) in taken {
-                match remove(folder.clone()).await {
+                match remove_tree(&folder) {
                     Ok(()) => {
                         tracing::info!(%task, folder = %folder.display(), "removed what a dead runner left");
                     }
@@ -235,7 +237,11 @@ impl Node {
                 }
             }
             drop(removal);
-        });
+        };
+        // Not one of the runtime's, for which the end of this process would wait.
+        if let Err(error) = thread::Builder::new().name("removal".to_owned()).spawn(work) {
+            tracing::debug!(%error, "cannot remove what dead runners left");
+        }
         Ok(())
     }
 }
@@ -250,10 +256,6 @@ async fn take(folder: &Path) -> io::Result<PathBuf> {
     ours.push(LEFT);
     tokio::fs::rename(folder, &ours).await?;
     Ok(ours.into())
-}
-
-async fn remove(folder: PathBuf) -> io::Result<()> {
-    tokio::task::spawn_blocking(move || remove_tree(&folder)).await.map_err(io::Error::other)?
 }
 
 /// The private folders in `parent` that are ours, with their tasks. A folder belongs to the user whom its plugin runs as.
@@ -385,7 +387,7 @@ mod tests {
         assert_eq!(take(&folder).await.unwrap(), begun);
         assert!(begun.join("folder").exists() && !folder.exists());
         assert_eq!(take(&begun).await.unwrap(), begun, "as whoever finds it later does");
-        remove(begun.clone()).await.unwrap();
+        remove_tree(&begun).unwrap();
         assert!(!begun.exists());
         assert_eq!(take(&folder).await.unwrap_err().kind(), io::ErrorKind::NotFound);
     }

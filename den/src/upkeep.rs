@@ -124,7 +124,6 @@ impl Node {
         self.refresh_workers().await?;
         self.availability.keep_only(&queues);
         self.ahead.keep_only(&queues);
-        self.once_dry.retain(|id| queues.iter().any(|queue| queue.id == *id));
         if self.capacity.keep_only(&queues) {
             self.pace.hurry();
         }

@@ -108,19 +108,19 @@ impl<'a> Exchange<'a> {
     }
 }
 
-/// Runs a transfer unless the task has to end meanwhile.
+/// Waits for something unless the task has to end meanwhile.
 pub async fn unless_ended<T>(
-    transfer: impl Future<Output = T>,
+    work: impl Future<Output = T>,
     supervision: &mut Supervision,
     lifecycle: &Lifecycle,
 ) -> Result<T, Reason> {
-    let mut transfer = pin!(transfer);
+    let mut work = pin!(work);
     loop {
         if let Some(end) = supervision.so_far().end {
             return Err(end.reason);
         }
         tokio::select! {
-            done = &mut transfer => return Ok(done),
+            done = &mut work => return Ok(done),
             _ = supervision.next() => {}
             () = lifecycle.ending() => return Err(Reason::Runner),
         }

@@ -192,7 +192,7 @@ pub struct OutputOptions {
     #[cfg_attr(feature = "openapi", param(minimum = 0))]
     pub attempt: Option<i64>,
     /// With `.follow`: from this byte on, counted from 0. The header `Disbatch-From` of the answer is the byte that it begins with: a later one
-    /// if those before are not kept any more. Where some are missing later, the connection breaks: ask again.
+    /// if those before are not kept any more. Where some are missing later, the connection breaks: ask again. Of what has ended it is like a range.
     #[serde(rename = ".from", default, deserialize_with = "options::integer")]
     #[cfg_attr(feature = "openapi", param(minimum = 0))]
     pub from: Option<i64>,

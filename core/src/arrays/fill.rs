@@ -26,7 +26,7 @@ const BATCH: u32 = 1_000;
 
 /// They have so many bytes together at most, unless a single one has more: each has all parameters of its array, and they are copied on the
 /// way.
-const MOST_BYTES: usize = 1024 * 1024;
+const MOST_BYTES: usize = 4 * 1024 * 1024;
 
 /// So many arrays that somebody else has left are filled in a row.
 const IN_A_ROW: u64 = 20;
@@ -61,7 +61,9 @@ pub(crate) fn in_doubt(array: &Document) -> Vec<ObjectId> {
     let next = array.get("next_index").and_then(whole_number).and_then(|next| u32::try_from(next).ok());
     let Some((id, next)) = array.get_object_id("_id").ok().map(ArrayId).zip(next) else { return Vec::new() };
     let last = (next == 0).then(|| final_id(id));
-    let elements = (next..next.saturating_add(BATCH)).map(|place| element_id(id, place));
+    let count = array.get("count").and_then(whole_number).and_then(|count| u32::try_from(count).ok());
+    let elements =
+        (next..next.saturating_add(BATCH).min(count.unwrap_or(u32::MAX))).map(|place| element_id(id, place));
     elements.chain(last).map(|task| task.0).collect()
 }
 
@@ -263,7 +265,8 @@ mod tests {
     #[test]
     fn all_that_a_batch_has_is_in_doubt() {
         let filling = filling(Items::parse("0-2499").unwrap().0);
-        let in_doubt = |next: i64| in_doubt(&doc! { "_id": filling.id, "next_index": next });
+        let in_doubt =
+            |next: i64| in_doubt(&doc! { "_id": filling.id, "next_index": next, "count": 2_500_i64 });
         for from in [0_u32, 1_000, 2_000] {
             let doubted = in_doubt(from.into());
             for element in filling.elements(from, DateTime::from_millis(0)) {

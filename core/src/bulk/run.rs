@@ -127,7 +127,7 @@ impl Worker {
             };
             let ended = match worked {
                 Ok(ended) => ended,
-                Err(error) if error.is_transient() || is_forgotten(&error) => {
+                Err(error) if error.is_transient() => {
                     tracing::warn!(job = %job.id, %error, "a bulk job waits for the database");
                     tokio::select! {
                         () = tokio::time::sleep(PAUSE) => continue,
@@ -318,11 +318,6 @@ impl Worker {
         self.store.bulk().update_one(ours, update).await?;
         Ok(())
     }
-}
-
-/// The server has forgotten the query (43 `CursorNotFound`), or was told to end it: it is asked again.
-fn is_forgotten(error: &StoreError) -> bool {
-    error.write_failure().is_some_and(|failure| matches!(failure.code, 43 | 237 | 175))
 }
 
 /// What a job does besides that tries elements of an array again: when all of them have been queued, tasks that come after them wait

@@ -42,8 +42,6 @@ impl Store {
             Err(SubmitError::Store(error)) if error.is_transient() || error.is_forbidden() => {
                 return Err(error);
             }
-            // The server had no time for it.
-            Err(SubmitError::Store(error)) if error.is_out_of_time() => return Err(error),
             Err(error) => {
                 tracing::error!(
                     schedule = %schedule.settings.name, time = %firing.time, %error, "the task of a schedule cannot be made"

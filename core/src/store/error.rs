@@ -112,6 +112,11 @@ impl StoreError {
         }
     }
 
+    /// Whether it is the server that has to be waited for, and not an operation that was broken off and would take as long again.
+    pub fn is_away(&self) -> bool {
+        self.is_transient() && !self.code().is_some_and(|code| matches!(code, 24 | 262 | 11_601))
+    }
+
     /// What came of an operation to which this user may have no right ([`StoreError::is_forbidden`]). `None`: it was refused for that.
     pub fn unless_forbidden<T>(done: Result<T, impl Into<Self>>) -> Result<Option<T>, Self> {
         match done.map_err(Into::<Self>::into) {

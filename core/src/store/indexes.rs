@@ -170,7 +170,7 @@ impl Store {
                 let documents = self.database().collection::<Document>(collection.name);
                 match documents.create_indexes(indexes.clone()).await.map_err(StoreError::from) {
                     Ok(_) => {}
-                    Err(error) if error.is_transient() => return Err(error),
+                    Err(error) if error.is_away() => return Err(error),
                     Err(_) => {
                         let error = self.ensure_each((collection.name, essential), indexes).await?;
                         refused = refused.or(error);
@@ -230,7 +230,7 @@ impl Store {
             let failure = created.as_ref().err().and_then(StoreError::write_failure);
             match created {
                 Ok(_) => {}
-                Err(error) if error.is_transient() => return Err(error),
+                Err(error) if error.is_away() => return Err(error),
                 // A unique one of an earlier release, which serves as well.
                 Err(_) if !is_unique && failure.as_ref().is_some_and(WriteFailure::is_other_index) => {}
                 Err(error)

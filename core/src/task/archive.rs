@@ -272,7 +272,7 @@ impl Store {
     ) -> Result<Vec<TaskId>, StoreError> {
         let collection = self.database().collection::<Document>(place.collection());
         let settled = match place {
-            Place::Tasks => doc! { "_id": { "$nin": self.in_doubt(Some(queue)).await? } },
+            Place::Tasks => doc! { "_id": { "$nin": self.in_doubt(queue).await? } },
             Place::Archive => Document::new(),
         };
         let mut found: Vec<TaskId> = Vec::new();

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use actix_web::body::{BodySize, BodyStream, BoxBody, MessageBody};
@@ -17,9 +18,10 @@ use bson::oid::ObjectId;
 use disbatch_core::accounts::{Role, UserName};
 use disbatch_core::admission::Rule;
 use disbatch_core::bulk::BulkJob;
-use disbatch_core::model::{Queue, QueueId, TaskId};
+use disbatch_core::model::{Queue, QueueId, Selector, TaskId};
+
 use disbatch_core::store::StoreError;
-use futures::{StreamExt, stream};
+use futures::stream;
 use tokio::time::timeout;
 
 use super::viewer::Viewer;
@@ -282,10 +284,14 @@ pub fn limit_stream(
     if response.response().body().size() != BodySize::Stream {
         return response;
     }
-    let over = is_over(who.clone(), state.clone());
+    let mut over = Box::pin(is_over(who.clone(), state.clone()));
     response.map_body(|_, mut body| {
-        let chunks = stream::poll_fn(move |context| Pin::new(&mut body).poll_next(context));
-        BoxBody::new(BodyStream::new(chunks.take_until(over)))
+        let chunks = stream::poll_fn(move |context| match over.as_mut().poll(context) {
+            // The connection breaks: an end would say that this is all.
+            Poll::Ready(()) => Poll::Ready(Some(Err("who reads this may not any more".into()))),
+            Poll::Pending => Pin::new(&mut body).poll_next(context),
+        });
+        BoxBody::new(BodyStream::new(chunks))
     })
 }
 
@@ -295,8 +301,11 @@ async fn is_over(who: Who, state: State) {
     loop {
         // The rights stay as they are when a queue goes to another tenant.
         if let Ok(now) = queues_seen(&who, &state).await {
-            if !seen.is_subset(&now) {
-                return;
+            for lost in seen.difference(&now) {
+                // One that was deleted takes nothing away from whoever follows another.
+                if matches!(state.store.find_queue(&Selector::Id(lost.0)).await, Ok(Some(_))) {
+                    return;
+                }
             }
             seen = now;
         }

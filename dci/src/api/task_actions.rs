@@ -215,6 +215,11 @@ pub(super) async fn new_params(
         return Err(create_tasks::accepts_nothing(&queue));
     }
     create_tasks::options::check_steps(state, who, &queue, &options.steps).await?;
+    let tenant = options.tenant.as_deref();
+    if let Some(tenant) = tenant.filter(|tenant| queue.tenant() != Some(*tenant)) {
+        create_tasks::options::check_tenant(who, tenant)?;
+    }
+    create_tasks::options::check_files(who, options.files.as_ref(), tenant)?;
     if options.secure_params.is_some() && !who.is_everywhere(Role::Operator) {
         let why =
             "to give other params to a task with secure parameters needs the role operator on all queues";

@@ -52,6 +52,10 @@ async fn who_may_not_submit_a_task_does_not_have_it_run_with_other_params() -> a
 
     let plain = world.task(world.mine).await?;
     ensure!(rerun(&world, "otto", plain, json!({ "params": { "a": 1 } })).await?.0 == 200);
+    let of_acme = world.task(world.mine).await?;
+    set(&world, of_acme, doc! { "tenant": "acme" }).await?;
+    let (code, refused) = rerun(&world, "otto", of_acme, json!({ "params": { "a": 1 } })).await?;
+    ensure!(code == 403 && refused.to_string().contains("acme"), "{code}: {refused}");
     let closed = world.task(world.mine).await?;
     let queues = world.database.database.collection::<Document>("queues");
     queues.update_one(doc! { "_id": world.mine }, doc! { "$set": { "accepting": false } }).await?;

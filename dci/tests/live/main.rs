@@ -221,6 +221,13 @@ async fn whoever_counts_bytes_is_told_where_they_begin_and_gets_nothing_in_place
     world.print(task, 1, 30, b"abcdef").await?;
     assert_eq!(until(&mut last, "def").await?, "def");
     assert_eq!(follow(-1).await?.status(), StatusCode::BAD_REQUEST);
+    world.set(task, doc! { "status": 1, "stdout": "x".repeat(40) }).await?;
+    let ended = follow(33).await?;
+    assert_eq!(
+        (ended.status(), &ended.headers()["content-range"]),
+        (StatusCode::PARTIAL_CONTENT, &"bytes 33-39/40".parse()?)
+    );
+    assert_eq!(ended.text().await?, "xxxxxxx");
     world.end().await
 }
 

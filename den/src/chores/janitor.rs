@@ -143,13 +143,14 @@ impl Worker {
     async fn sweep_keys(&mut self) -> Result<(), StoreError> {
         let begun = Instant::now();
         loop {
+            let began = Instant::now();
             let swept = self.leader.store.sweep_keys(&mut self.keys).await;
             // A user that an older release made may not.
             let Some(swept) = StoreError::unless_forbidden(swept)? else { return Ok(()) };
             if swept > 0 {
                 tracing::debug!(keys = swept, "keys that no task has any more were removed");
             }
-            if self.keys.is_through() || begun.elapsed() > SWEEP_TAKES {
+            if self.keys.is_through() || begun.elapsed() > SWEEP_TAKES || !self.pause(began).await {
                 return Ok(());
             }
         }
@@ -169,6 +170,7 @@ impl Worker {
     async fn sweep_files(&self) -> Result<(), StoreError> {
         let begun = Instant::now();
         loop {
+            let began = Instant::now();
             let swept = self.leader.store.sweep_files().await;
             // A user that an older release made may not.
             let swept = StoreError::unless_forbidden(swept)?.unwrap_or_default();
@@ -181,7 +183,7 @@ impl Worker {
                     "files that nobody needs any more were removed"
                 );
             }
-            if !swept.more || begun.elapsed() > SWEEP_TAKES {
+            if !swept.more || begun.elapsed() > SWEEP_TAKES || !self.pause(began).await {
                 return Ok(());
             }
         }
@@ -245,6 +247,11 @@ impl Worker {
         if found < BATCH || done == 0 {
             return false;
         }
+        self.pause(began).await
+    }
+
+    /// Lets the database do something else for as long as what began then has taken. Returns whether to go on.
+    async fn pause(&self, began: Instant) -> bool {
         let pause = sleep(began.elapsed().max(SHORTEST_PAUSE));
         self.leader.stop.run_until_cancelled(pause).await.is_some()
     }

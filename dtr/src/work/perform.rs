@@ -155,7 +155,10 @@ impl<'a> Stage<'a> {
     ) -> (Result<Verdict, (Option<Reason>, String)>, u64) {
         if self.is_filled || parts.iter().any(|part| part.plugin.manifest.has_folder()) {
             // Else what tasks leave could come faster than it goes.
-            folder::room().await;
+            let lifecycle = &self.work.setup.lifecycle;
+            if let Err(reason) = files::unless_ended(folder::room(), &mut self.supervision, lifecycle).await {
+                return (Ok(in_its_place(Verdict::ordered(reason))), relay.written());
+            }
         }
         if self.files.is_some()
             && let Err(verdict) = Box::pin(self.bring_files(captures, &relay)).await

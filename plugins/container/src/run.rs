@@ -211,11 +211,14 @@ impl Container<'_> {
         let mut away_since = None;
         loop {
             match self.engine.wait(self.id).await {
-                Err(error) if error.is_lost() => way.was_away.set(true),
+                Err(error) if error.is_lost() => {}
                 ended => return ended,
             }
             let since = *away_since.get_or_insert_with(Instant::now);
             sleep(LOOK_AGAIN).await;
+            if way.is_over.get() {
+                way.was_away.set(true);
+            }
             match self.engine.inspect(self.id).await {
                 Ok(found) if found.state.running || found.state.paused => away_since = None,
                 Ok(found) => return Ok(found.state.exit_code),

@@ -181,8 +181,10 @@ impl Task {
     /// The same by the control channel, in as many lines as it takes.
     fn say(&mut self, stream: &str, mut text: &str) {
         while !text.is_empty() {
-            let most = text.len().min(MAX_TEXT);
-            let end = (1..=most).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(most);
+            let mut end = text.len().min(MAX_TEXT);
+            while !text.is_char_boundary(end) {
+                end -= 1;
+            }
             let (piece, rest) = text.split_at(end);
             self.control.send(&json!({ stream: piece }));
             text = rest;

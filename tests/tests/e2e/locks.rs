@@ -378,15 +378,21 @@ async fn tasks_with_locks_take_no_runner_from_others() -> anyhow::Result<()> {
     }
     let den = world.den_at_work("n1").await?;
     let node = Selector::Name("n1".to_owned());
-    let draining = |draining| NodeChange { draining: Some(draining), ..NodeChange::default() };
+    let drain = async |draining: bool| {
+        let change = NodeChange {
+            draining: Some(if draining { Draining::Yes } else { Draining::No }),
+            ..NodeChange::default()
+        };
+        store.update_node(&node, change).await?;
+        eventually("the node to have heard of it", || async {
+            let entry = store.find_node(&node).await?.unwrap_or_default();
+            Ok(((entry.get_str("state").ok() == Some("draining")) == draining).then_some(()))
+        })
+        .await
+    };
     // Whose turn it is first differs.
     for _ in 0..5 {
-        store.update_node(&node, draining(Draining::Yes)).await?;
-        eventually("the node to drain", || async {
-            let entry = store.find_node(&node).await?.unwrap_or_default();
-            Ok((entry.get_str("state").ok() == Some("draining")).then_some(()))
-        })
-        .await?;
+        drain(true).await?;
         let mut tasks = world.submit(plain, vec![doc! {}]).await?;
         for (number, queue) in locked.iter().enumerate() {
             tasks.push(submit(&world, *queue, &[format!("lock{number}").as_str()]).await?);
@@ -396,7 +402,7 @@ async fn tasks_with_locks_take_no_runner_from_others() -> anyhow::Result<()> {
             Ok((statuses(&world, &tasks).await? == [-2; 4]).then_some(()))
         })
         .await?;
-        store.update_node(&node, draining(Draining::No)).await?;
+        drain(false).await?;
         for task in tasks {
             world.until_status(task, 1).await?;
         }

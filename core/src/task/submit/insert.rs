@@ -86,6 +86,10 @@ impl Store {
             };
             let Err(error) = inserted else { break true };
             if !error.is_duplicate_key() {
+                // Of these the driver sends none again.
+                if error.is_transient() && matches!(cause, Cause::Note(_)) && tries < TRIES {
+                    continue;
+                }
                 return Err(error.into());
             }
             let fields = doc! { "status": 1, "gate": 1 };
@@ -262,22 +266,19 @@ impl Store {
         cause: &Document,
         mut tasks: Vec<Document>,
     ) -> Result<bool, StoreError> {
-        let mut are_new = true;
+        let (mut are_new, mut again) = (true, true);
         loop {
             let ids = ids_of(&tasks);
-            // One that is alone may be large, and is not needed again: if one is there, it is that.
-            let made = if tasks.len() > 1 { tasks.clone() } else { std::mem::take(&mut tasks) };
-            let inserted = self.insert_made(causes, because(cause.clone(), made)).await;
+            let inserted = self.insert_made(causes, because(cause.clone(), tasks.clone())).await;
             let Err(error) = inserted else { return Ok(are_new) };
-            if error.is_out_of_time() {
-                return Err(StoreError::Unconfirmed {
-                    reason: "the server had no time for new tasks".to_owned(),
-                });
+            are_new = false;
+            // The driver does not send it again, and what was made by the first finds a duplicate.
+            if error.is_transient() && std::mem::take(&mut again) {
+                continue;
             }
             if !error.is_duplicate_key() {
                 return Err(error);
             }
-            are_new = false;
             let there = self.ids_in(TASKS.name, &ids).await?;
             tasks.retain(|task| task.get_object_id("_id").is_ok_and(|id| !there.contains(&id)));
             if tasks.is_empty() {
@@ -300,8 +301,12 @@ impl Store {
         } });
         let inserted =
             causes.aggregate(pipeline).with_type::<Stored>().write_concern(WriteConcern::majority());
-        let _nothing = inserted.max_time(INSERTING).await?;
-        Ok(())
+        match inserted.max_time(INSERTING).await.map_err(StoreError::from) {
+            Err(error) if error.is_out_of_time() => {
+                Err(StoreError::Unconfirmed { reason: "the server had no time for new tasks".to_owned() })
+            }
+            inserted => inserted.map(drop),
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use crate::store::{Store, StoreError, integer};
 
 /// The tasks that are inserted in one operation have so many bytes together at most, unless a single one has more: they are copied on the
 /// way, and their command has a limit.
-const MOST_BYTES: usize = 1024 * 1024;
+const MOST_BYTES: usize = 4 * 1024 * 1024;
 
 impl Store {
     /// Inserts those tasks of `note` that are not there yet; the first `done` were. If there are not to be any, the note goes too.
