@@ -143,11 +143,7 @@ impl Node {
             if self.database.left(Instant::now()).is_some() {
                 continue;
             }
-            let began = Instant::now();
-            let looked = self.look(lifecycle).await;
-            self.store.measure_worker(Worker::Look, began.elapsed(), looked.is_ok());
-            self.store.metrics().database_up.set_whether(looked.is_ok());
-            match looked {
+            match self.measured_look(lifecycle).await {
                 Ok(()) => {
                     self.database.worked();
                     self.vitals.looked();
@@ -179,6 +175,15 @@ impl Node {
             () = self.hints.noticed() => {}
         }
         self.runners.take_all();
+    }
+
+    /// A pass of the loop, of which monitoring systems are told.
+    async fn measured_look(&mut self, lifecycle: &Lifecycle) -> Result<(), StoreError> {
+        let began = Instant::now();
+        let looked = self.look(lifecycle).await;
+        self.store.measure_worker(Worker::Look, began.elapsed(), looked.is_ok());
+        self.store.metrics().database_up.set_whether(looked.is_ok());
+        looked
     }
 
     /// One pass of the loop. Whatever woke it, the heartbeat comes first: however many runners end, it must not
@@ -454,10 +459,11 @@ impl Node {
                 () = self.something_to_do() => {}
                 () = lifecycle.ending() => return,
             }
+            self.vitals.come_round();
             if self.database.left(Instant::now()).is_some() {
                 continue;
             }
-            let running = match self.look(lifecycle).await {
+            let running = match self.measured_look(lifecycle).await {
                 Ok(()) => self.store.running_on_node(&self.name, &[]).await,
                 Err(error) => Err(error),
             };

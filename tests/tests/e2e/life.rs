@@ -8,6 +8,9 @@ use disbatch_core::node::{Draining, NodeChange};
 use disbatch_core::task::{CancelRequest, Cancelled, Retried};
 use disbatch_tests::{Script, World, always, eventually};
 use nix::sys::signal::Signal;
+use serde_json::json;
+
+use crate::metrics::looks;
 
 /// Prints its attempt, and fails until the third.
 const THIRD_TIME: Script<'_> = Script {
@@ -234,6 +237,7 @@ async fn a_paused_queue_and_a_draining_node_claim_nothing() -> anyhow::Result<()
 #[tokio::test]
 async fn a_den_that_is_told_to_drain_stays_until_its_tasks_have_ended() -> anyhow::Result<()> {
     let world = World::new().await?;
+    world.configure(json!({ "metrics": { "listen": 0 } }))?;
     let gate = world.path().join("gate");
     let text = format!("#!/bin/sh\nuntil [ -e {} ]; do sleep 0.05; done\necho through\n", gate.display());
     let queue = world.script_queue(Script { name: "Gate", text: &text }, 1).await?;
@@ -248,6 +252,9 @@ async fn a_den_that_is_told_to_drain_stays_until_its_tasks_have_ended() -> anyho
         Ok(den.log()?.contains("waiting for running tasks to end").then_some(()))
     })
     .await?;
+    // By that it is told whether it is well.
+    let before = looks(&den).await?;
+    eventually("it to look again", || async { Ok((looks(&den).await? > before).then_some(())) }).await?;
     std::fs::write(gate, "")?;
     eventually("it to end", || async { Ok(den.log()?.contains("ended; running tasks").then_some(())) })
         .await?;

@@ -162,6 +162,11 @@ async fn scrape(url: &str) -> anyhow::Result<Exposition> {
     Exposition::parse(&text, false)
 }
 
+/// How often a DEN has looked after its tasks.
+pub async fn looks(den: &Den) -> anyhow::Result<f64> {
+    scrape(&address_of(den).await?).await?.value("disbatch_worker_seconds_count{worker=\"look\"}")
+}
+
 /// Waits until these are exported.
 pub async fn until(url: &str, expected: &[(String, f64)]) -> anyhow::Result<Exposition> {
     let lacks = RefCell::new(Vec::new());
