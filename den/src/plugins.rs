@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bson::{Bson, RawDocument, RawDocumentBuf};
-use disbatch_core::config::Config;
+use disbatch_core::config::{AllowedPlugins, Config};
 use disbatch_core::definitions::{Definition, manifests};
 use disbatch_core::link::WARM_LANES;
 use disbatch_core::model::{Canary, PluginName, Queue, QueueId, TaskId};
@@ -155,6 +155,13 @@ impl Availability {
         names.into_iter().collect()
     }
 
+    /// The names of all plugins that run here, in order.
+    pub fn names(&self, config: &Config) -> Vec<String> {
+        let found = self.plugins.names().map(PluginName::as_str);
+        let all: BTreeSet<&str> = found.chain(of_another_runner(config)).collect();
+        all.into_iter().map(str::to_owned).collect()
+    }
+
     pub fn in_containers(&self) -> impl Iterator<Item = &Plugin> {
         let plugins = self.plugins.names().filter_map(|name| self.plugins.get(name));
         plugins.filter(|plugin| plugin.manifest.engine == Engine::Container)
@@ -203,10 +210,8 @@ impl Availability {
     }
 
     fn reason_against_plugin(&self, config: &Config, name: &PluginName) -> Option<String> {
-        // Another runner finds plugins by its own rules; the configuration says which there are, and not in which versions.
-        let runs_elsewhere = config.task_runner.is_some()
-            && name.version().is_none()
-            && config.plugins.as_ref().is_some_and(|allowed| allowed.allows(name.as_str()));
+        let runs_elsewhere =
+            name.version().is_none() && of_another_runner(config).any(|of| of == name.as_str());
         if runs_elsewhere || self.plugins.get(name).is_some() {
             return None;
         }
@@ -215,6 +220,12 @@ impl Availability {
             None => format!("{} is not available on this node", name.words()),
         })
     }
+}
+
+/// Another runner finds plugins by its own rules; the configuration says which there are, and not in which versions.
+fn of_another_runner(config: &Config) -> impl Iterator<Item = &str> {
+    let allowed = config.plugins.iter().filter(move |_| config.task_runner.is_some());
+    allowed.flat_map(AllowedPlugins::names)
 }
 
 /// Says which web services show no token when they call back.
@@ -395,6 +406,26 @@ mod tests {
         seen.dedup();
         assert_eq!((seen, both.of_any()), (vec!["Mail@1 4".to_owned(), "Mail@2 8".to_owned()], None));
         assert_eq!((tried("3", 1.0).of(task), tried("9", 1.0).of(task)), (None, None));
+    }
+
+    #[test]
+    fn what_another_runner_finds_is_told_besides() {
+        let folder = tempfile::tempdir().unwrap();
+        executable(&folder.path().join("plugins/My/run"), "#!/bin/sh\n");
+        let manifest = r#"{ "name": "My", "command": ["./run"] }"#;
+        fs::write(folder.path().join("plugins/My/plugin.json"), manifest).unwrap();
+        let found = Plugins::discover(&config(folder.path(), r#""plugin_dirs": ["plugins"]"#));
+        let availability = Availability { plugins: found, ..ignorant() };
+        let names = |keys: &str| {
+            let mut names = availability.names(&config(folder.path(), keys));
+            // Those that Disbatch ships are there, too.
+            names.retain(|name| name.contains("My"));
+            names
+        };
+        let plugins = r#""plugins": ["My::X", "My", "A::My"]"#;
+        assert_eq!(names(plugins), ["My"]);
+        assert_eq!(names(r#""task_runner": "/bin/true""#), ["My"]);
+        assert_eq!(names(&format!(r#"{plugins}, "task_runner": "/bin/true""#)), ["A::My", "My", "My::X"]);
     }
 
     #[tokio::test]

@@ -56,7 +56,7 @@ impl Node {
             lease: self.config.lease(),
             draining: leaving || self.draining,
             running: self.runners.launcher.running(),
-            plugins: texts(plugins.names()),
+            plugins: self.availability.names(&self.config),
             versions: texts(plugins.versions()),
             workers: texts(plugins.names_of_workers()),
             shadows: self.availability.shadows(),
