@@ -63,11 +63,11 @@ impl Attempt {
     fn process(&self, tracer: &Tracer) -> Place {
         let (task, attempt) = (self.run.task.0.bytes(), self.run.attempt);
         let parent = self.context.as_ref().map(TraceContext::place).filter(|_| self.is_first);
-        let root = ids::trace(&task, attempt);
+        let trace = parent.map_or_else(|| ids::trace(&task, attempt), |parent| parent.trace);
         Place {
-            trace: parent.map_or(root, |parent| parent.trace),
+            trace,
             span: ids::span(&task, attempt, "process"),
-            is_sampled: tracer.sampler.samples(parent.map(|parent| parent.is_sampled), &root),
+            is_sampled: tracer.sampler.samples(parent.map(|parent| parent.is_sampled), &trace),
         }
     }
 
@@ -151,5 +151,45 @@ impl Tracer {
                 .map(|node| KeyValue::new("disbatch.told_by", node.clone())),
         );
         attributes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bson::doc;
+    use bson::oid::ObjectId;
+    use disbatch_core::model::{NodeName, QueueId, TaskId};
+    use disbatch_metrics::Metrics;
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::sampler::Sampler;
+
+    #[test]
+    fn of_a_trace_all_spans_are_recorded_or_none() {
+        let sampler = Sampler::of(Some("traceidratio"), Some("0.5")).unwrap();
+        let metrics = Arc::new(Metrics::default());
+        let tracer = Tracer { spans: mpsc::channel(1).0, sampler, metrics, node: None };
+        for (half, is_sampled) in [("0448eb211c80319c", true), ("f448eb211c80319c", false)] {
+            let parent = format!("00-0af7651916cd43dd{half}-b7ad6b7169203331-01");
+            let request = TraceContext::of(Some(&parent), None, None).unwrap();
+            for number in 0..20 {
+                let (sent, _) = tracer.submission(Some(&request), [number; 12]);
+                let run = Run {
+                    task: TaskId(ObjectId::from_bytes([number; 12])),
+                    queue: QueueId(ObjectId::from_bytes([0; 12])),
+                    node: NodeName::new("n"),
+                    attempt: 1,
+                    instance: None,
+                };
+                let names = ("q".to_owned(), "P".to_owned());
+                let task = doc! { "trace": request.field() };
+                let attempt = Attempt::new(run, names, &task, DateTime::from_millis(0));
+                let all = [sent.is_sampled, attempt.process(&tracer).is_sampled];
+                assert_eq!(all, [is_sampled; 2], "{parent} {number}");
+            }
+        }
     }
 }

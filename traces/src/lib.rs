@@ -77,12 +77,12 @@ impl Tracer {
 
     /// The place of a submission of tasks, within the trace of the request if it has one, and the context that its tasks get.
     pub fn submission(&self, request: Option<&TraceContext>, number: [u8; 12]) -> (Place, TraceContext) {
-        let trace = request.map(|request| request.place());
-        let root = ids::trace(&number, 0);
+        let parent = request.map(TraceContext::place);
+        let trace = parent.map_or_else(|| ids::trace(&number, 0), |parent| parent.trace);
         let place = Place {
-            trace: trace.map_or(root, |place| place.trace),
+            trace,
             span: ids::span(&number, 0, "send"),
-            is_sampled: self.sampler.samples(trace.map(|place| place.is_sampled), &root),
+            is_sampled: self.sampler.samples(parent.map(|parent| parent.is_sampled), &trace),
         };
         (place, request.map_or_else(|| TraceContext::new(place), |request| request.at(place)))
     }
