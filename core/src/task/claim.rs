@@ -208,7 +208,6 @@ impl Store {
             batch.taken.extend(outcome.refused.iter().map(|refused| refused.slot.number));
             window.put_back(outcome.refused.iter().map(|refused| refused.task).collect());
             let lost = outcome.lost.len();
-            self.metrics().claim_lost.add((lost + outcome.refused.len()) as u64);
             slots.extend(outcome.lost.iter().map(|lost| lost.slot));
             if window.has_others() || (lost > 0 && self.have_others(&outcome.lost, claimant).await?) {
                 window.met_others(tried, lost);

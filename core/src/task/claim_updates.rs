@@ -100,6 +100,7 @@ impl Store {
         // Boxed, so that its state does not weigh on claims without locks.
         Box::pin(self.look_at_locks(&mut all.claims)).await?;
         all.claims.splice(..0, started);
+        self.metrics().claim_lost.add((all.lost.len() + all.refused.len()) as u64);
         Ok(all)
     }
 

@@ -9,7 +9,7 @@ use disbatch_core::task::{Ahead, RunWrite};
 use disbatch_tests::eventually;
 
 use super::{Scene, groups, run, tasks};
-use crate::claims::{claimant, start, success};
+use crate::claims::{claimant, index_slots, start, success};
 
 /// A user has submitted twenty documents before ninety-nine others come: with four places, nobody waits for them.
 async fn many_users(scene: &Scene) -> anyhow::Result<BTreeSet<String>> {
@@ -249,6 +249,22 @@ async fn tasks_without_an_object_id_hold_up_nobody() -> anyhow::Result<()> {
             had.extend(tasks(&scene.claim(2).await?));
         }
         assert_eq!(had, expected);
+        scene.world.end().await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn places_that_others_were_faster_to_take_are_counted() -> anyhow::Result<()> {
+    for policy in ["fair", "priority"] {
+        let mut scene = Scene::new(doc! { "policy": policy }).await?;
+        index_slots(&scene.world).await?;
+        scene.submit("", None, 2).await?;
+        let (queue, other) = (scene.queue().await?, claimant("n2"));
+        let theirs = scene.store.claim_tasks(&queue, &other, &[0], &mut Ahead::default()).await?;
+        let ours = scene.batch(1).await?;
+        assert_eq!((theirs.claims.len(), ours.claims.len(), ours.taken), (1, 0, vec![0]), "{policy}");
+        assert_eq!(scene.store.metrics().claim_lost.get(), 1.0, "{policy}");
         scene.world.end().await?;
     }
     Ok(())
