@@ -42,7 +42,6 @@ impl Store {
                 (from, to),
                 (Status::Queued, Status::Claimed | Status::Running)
                     | (Status::Claimed | Status::Running, Status::Queued)
-                    | (Status::Running, Status::Deferred)
             );
         if tasks == 0 || !is_known {
             return;
@@ -51,9 +50,13 @@ impl Store {
         match to {
             Status::Claimed | Status::Running => series.claimed.add(tasks),
             Status::Queued => series.returned.add(tasks),
-            Status::Deferred => series.retried.of(RetriedBy::Policy).add(tasks),
             ended => series.ended.of(outcome(ended)).add(tasks),
         }
+    }
+
+    /// A task is to be tried again, as its rules say. One that pauses is deferred, too, and is none of these.
+    pub(crate) fn measure_retry(&self, queue: QueueId) {
+        self.metrics().queues.of(queue.0.bytes()).retried.of(RetriedBy::Policy).inc();
     }
 
     /// An attempt is over, whether or not another one follows.
@@ -83,7 +86,12 @@ impl Store {
         if evidence == Evidence::LeaseExpired {
             self.metrics().leases_lost.of(burial).inc();
         }
-        self.metrics().queues.of(queue.0.bytes()).attempts_failed.of(Cause::Lost).inc();
+        if what == Buried::Again {
+            self.measure_retry(queue);
+        }
+        if what != Buried::Committed(Status::Succeeded) {
+            self.metrics().queues.of(queue.0.bytes()).attempts_failed.of(Cause::Lost).inc();
+        }
     }
 }
 

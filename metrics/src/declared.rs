@@ -88,7 +88,7 @@ declare! {
 
     submitted: By<Source, Counter> = By::default(), "disbatch_tasks_submitted_total", ALL,
         "Tasks that this process has submitted";
-    refused: By<Refusal, Counter> = By::default(), "disbatch_tasks_refused_total", DCI,
+    refused: By<Refusal, Counter> = By::default(), "disbatch_tasks_refused_total", ALL,
         "Submissions that were refused, each counted once, however many tasks it had";
     claimed: Counter = Counter::default(), "disbatch_tasks_claimed_total", DEN,
         "Tasks claimed; those whose claim and start are one write are counted, too";

@@ -249,6 +249,9 @@ impl Store {
                 self.keep_instead(run, outcome).await;
             }
             self.moved(run.queue, Some(Status::Running), Some(Status::Deferred), 1);
+            if finish.pause.is_none() {
+                self.measure_retry(run.queue);
+            }
             self.measure_attempt(run.queue, finish);
             self.note_attempt(run, finish.status, finish.ran());
             self.note_trial(run.queue, finish.trial.filter(|_| finish.pause.is_none()), finish.status);

@@ -6,9 +6,10 @@ use anyhow::Context;
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::live::LiveStream;
+use disbatch_core::metrics::labels::{Cause, RetriedBy};
 use disbatch_core::model::{Status, Task};
 use disbatch_core::output::{Encoding, StreamName};
-use disbatch_core::task::{Buried, Evidence, Finish, Finished, Run};
+use disbatch_core::task::{Buried, Evidence, Finish, Finished, Pause, Run, commit_name};
 use disbatch_tests::World;
 use futures::TryStreamExt;
 use futures::future::try_join_all;
@@ -117,5 +118,34 @@ async fn an_attempt_that_was_the_last_after_all_is_not_kept_beside_its_task() ->
     assert_eq!(store.bury(&seen, Evidence::LeaseExpired, "silent").await?, Buried::Orphaned);
     assert_eq!(store.list_attempts(run.task).await?, Vec::<Document>::new());
     assert_eq!(files(&world).count_documents(doc! {}).await?, 0);
+    world.end().await
+}
+
+#[tokio::test]
+async fn neither_a_pause_is_counted_as_a_retry_nor_a_committed_success_as_lost() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let store = world.store();
+    store.ensure_indexes().await?;
+    // Each run has a queue of its own.
+    let counted = |run: &Run| {
+        let series = store.metrics().queues.of(run.queue.0.bytes());
+        (series.retried.of(RetriedBy::Policy).get(), series.attempts_failed.of(Cause::Lost).get())
+    };
+    let pause = Finish { pause: Some(Pause::Interrupted), ..success() };
+    let failed = Finish { status: Status::Failed, ..success() };
+    for (finish, retries) in [(pause, 0.0), (failed, 1.0)] {
+        let (run, _) = lapsed(&world).await?;
+        assert_eq!(store.retry_later(&run, &finish, Duration::ZERO).await?, Finished::Stored);
+        assert_eq!(counted(&run), (retries, 0.0), "{finish:?}");
+    }
+    let (run, seen) = lapsed(&world).await?;
+    assert_eq!(store.bury(&seen, Evidence::LeaseExpired, "silent").await?, Buried::Again);
+    assert_eq!(counted(&run), (1.0, 1.0));
+    let (run, seen) = lapsed(&world).await?;
+    let committed = doc! { "_id": commit_name(run.task, run.attempt), "status": 1 };
+    world.database().collection::<Document>("tasks.commits").insert_one(committed).await?;
+    let buried = store.bury(&seen, Evidence::LeaseExpired, "silent").await?;
+    assert_eq!(buried, Buried::Committed(Status::Succeeded));
+    assert_eq!(counted(&run), (0.0, 0.0));
     world.end().await
 }

@@ -205,6 +205,7 @@ fn of_den(label: &str) -> Vec<(String, f64)> {
             ("tasks_claimed_total", "", 7.0),
             ("tasks_started_total", "", 7.0),
             ("tasks_returned_total", "", 0.0),
+            ("tasks_refused_total", "reason=\"unique\"", 0.0),
             ("tasks_ended_total", "outcome=\"succeeded\"", 5.0),
             ("tasks_ended_total", "outcome=\"failed\"", 2.0),
             ("tasks_ended_total", "outcome=\"orphaned\"", 0.0),

@@ -207,6 +207,7 @@ impl Store {
         };
         if changed {
             self.moved(task.queue, Some(Status::Running), Some(Status::Deferred), 1);
+            self.measure_retry(task.queue);
             self.measure_attempt(task.queue, finish);
         }
         Ok(if changed { Made::Again } else { Made::ByAnother })
