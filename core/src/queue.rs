@@ -19,7 +19,7 @@ use crate::store::{
     Altered, Store, StoreError, Stored, between, collect, count_of, of_millis, put, setting_or_removing,
     still, with,
 };
-use crate::task::{Waiting, claimable_of_any};
+use crate::task::{SetAside, Waiting, claimable_of_any, is_taken};
 
 /// What is stored of why a queue is paused or accepts no tasks, and of who did it when.
 const OF_STOP: [&str; 2] = ["reason", STOPPED];
@@ -54,11 +54,13 @@ pub struct FirstTask {
     pub task: Option<Task>,
     /// How long it has waited, if it can be claimed.
     pub waited: Option<Duration>,
+    /// Why it is set aside, if it was.
+    pub aside: Option<SetAside>,
 }
 
 impl FirstTask {
     fn fields() -> Document {
-        doc! { "queue": 1, "status": 1, "node": 1, "gate": 1, "group": 1, "ctime": 1, "run_at": 1, "history": 1, SHADOW_OF: 1 }
+        doc! { "queue": 1, "status": 1, "node": 1, "gate": 1, "group": 1, "ctime": 1, "mtime": 1, "run_at": 1, "history": 1, SHADOW_OF: 1 }
     }
 
     fn of(queue: QueueId, task: Document, now: DateTime) -> Self {
@@ -66,7 +68,7 @@ impl FirstTask {
         let task = typed::<Task>(TASKS.name, task).ok();
         let is_queued = task.as_ref().is_some_and(|task| task.status == Status::Queued);
         let since = raw.filter(|_| is_queued).and_then(|raw| Waiting::of_document(queue, &raw));
-        Self { task, waited: since.map(|waiting| between(waiting.since, now)) }
+        Self { task, waited: since.map(|waiting| between(waiting.since, now)), aside: None }
     }
 }
 
@@ -219,9 +221,11 @@ impl Store {
     }
 
     /// The first task that waits of each queue that has one: the first by its id that can be claimed, else one that is blocked, else one that
-    /// is deferred. This is one command, in which the server looks up at most three tasks for each queue, by indexes.
+    /// is deferred, else one that is queued and that DENs pass over. This is one command, in which the server looks up at most four tasks for
+    /// each queue, by indexes, and another one that asks which are set aside.
     #[operation]
     pub async fn first_tasks(&self) -> Result<HashMap<QueueId, FirstTask>, StoreError> {
+        let mut aside = self.all_aside().await?;
         let first = |r#as: &str, filter: Document, order: Option<Document>| {
             let filter = with(filter, doc! { "$expr": { "$eq": ["$queue", "$$queue"] } });
             let mut pipeline = vec![doc! { "$match": filter }];
@@ -229,12 +233,15 @@ impl Store {
             pipeline.extend([doc! { "$limit": 1 }, doc! { "$project": FirstTask::fields() }]);
             doc! { "$lookup": { "from": TASKS.name, "let": { "queue": "$_id" }, "as": r#as, "pipeline": pipeline } }
         };
-        let found_first = doc! { "$first": { "$concatArrays": ["$claimable", "$blocked", "$deferred"] } };
+        let lists = ["$claimable", "$blocked", "$deferred", "$passed_over"];
+        let found_first = doc! { "$first": { "$concatArrays": lists.to_vec() } };
+        let taken = doc! { "$and": [{ "$expr": is_taken(aside.keys()) }] };
         let pipeline = [
             doc! { "$project": { "_id": 1 } },
-            first("claimable", claimable_of_any(), Some(doc! { "_id": 1 })),
+            first("claimable", with(claimable_of_any(), taken), Some(doc! { "_id": 1 })),
             first("blocked", doc! { "status": Status::Blocked }, None),
             first("deferred", doc! { "status": Status::Deferred }, None),
+            first("passed_over", claimable_of_any(), None),
             doc! { "$project": { "first": found_first, "now": "$$NOW" } },
             doc! { "$match": { "first": { "$type": "object" } } },
         ];
@@ -243,7 +250,8 @@ impl Store {
             let queue = QueueId(row.get_object_id("_id").ok()?);
             let now = row.get_datetime("now").ok().copied()?;
             let Some(Bson::Document(task)) = row.remove("first") else { return None };
-            Some((queue, FirstTask::of(queue, task, now)))
+            let aside = task.get_object_id("_id").ok().and_then(|id| aside.remove(&id));
+            Some((queue, FirstTask { aside, ..FirstTask::of(queue, task, now) }))
         };
         Ok(found.into_iter().filter_map(of_queue).collect())
     }

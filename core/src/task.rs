@@ -57,6 +57,7 @@ pub use transition::{ERROR, last_line};
 pub use upkeep::{Outlook, Question};
 pub use waiting::Waiting;
 
+pub(crate) use aside::is_taken;
 pub(crate) use claim::{MOST_PASSES, claimable, claimable_of_any, is_newest_first, occupying};
 pub(crate) use claim_updates::{ClaimOutcome, MOST_ALONE, Try, one_member};
 pub(crate) use external::{DETACHED, Ending, FREED, Reason, attached, silence};

@@ -1,6 +1,7 @@
 //! What holds the head of a queue, in one word and one sentence. The head is the task that would be claimed next: the first by its id
-//! that can be claimed, else the first one that is blocked, else the first one that is deferred. Groups are not looked at: what a
-//! group has to wait for holds the others up for no longer than its turn.
+//! that can be claimed, else the first one that is blocked, else the first one that is deferred, else one that is queued and that DENs pass
+//! over, as its id is of another kind than theirs, or it is set aside. Groups are not looked at: what a group has to wait for holds the
+//! others up for no longer than its turn.
 //!
 //! Of one queue, all is read that is to be said of its head; of all queues, what tells their gates, in a bounded number of operations
 //! that read one task of each.
@@ -16,13 +17,13 @@ use super::facts::{is_waiting, name};
 use super::nodes::{self, Lack};
 use super::{Ahead, Facts, Gate, Reader, Share, of_status, waits};
 use crate::gates::Waits;
-use crate::model::{Node, Queue, QueueId, Status, TaskId};
+use crate::model::{Node, Policy, Queue, QueueId, Status, TaskId};
 use crate::queue::{FirstTask, UnderWay};
 use crate::rate::Standing;
 use crate::store::collections::NODES;
 use crate::store::error::typed;
-use crate::store::{Store, StoreError};
-use crate::task::{claimable, is_newest_first};
+use crate::store::{Store, StoreError, with};
+use crate::task::{claimable, is_newest_first, is_taken};
 use disbatch_values::words;
 
 /// Others may claim or delete the head before it is read; then there is another one.
@@ -99,10 +100,14 @@ fn of_task(facts: &Facts, reader: Reader) -> Holding {
     let closed = closed(facts, reader);
     let gate = closed.as_ref().map_or(Hold::None, |gate| word(facts, gate));
     let text = match closed {
+        None if facts.queue.as_ref().is_some_and(|queue| queue.policy() == Policy::Fair) => {
+            "Nothing but its group keeps its first task from being claimed; what that may have is told of each task."
+                .to_owned()
+        }
         None => {
             "Nothing keeps its first task from being claimed; a DEN should take it within seconds.".to_owned()
         }
-        Some(gate) if gate.name == "status" => format!(
+        Some(gate) if matches!(gate.name.as_str(), "status" | super::ASIDE) => format!(
             "None of its tasks can be claimed yet; the first of them is {}. {}",
             facts.task.id, gate.text
         ),
@@ -123,8 +128,10 @@ fn closed(facts: &Facts, reader: Reader) -> Option<Gate> {
     if matches!(status, Status::Claimed | Status::Running) || status.has_ended() {
         return None;
     }
-    Some(of_status(facts))
-        .filter(Gate::is_closed)
+    let aside = facts.aside.as_ref().filter(|aside| super::still_aside(facts, aside));
+    aside
+        .map(|aside| super::of_aside(status, aside))
+        .or_else(|| Some(of_status(facts)).filter(Gate::is_closed))
         .or_else(|| waits::of_queue(facts, reader).into_iter().find(Gate::is_closed))
         .or_else(|| nodes::gates(facts, reader).into_iter().find(Gate::is_closed))
 }
@@ -180,10 +187,10 @@ impl Heads {
     pub fn holds(self, queues: &[Queue]) -> Vec<Hold> {
         let Self { now, mut first, under_way, mut nodes, mut busy, mut rates } = self;
         let each = |queue: &Queue| {
-            let task = match first.remove(&queue.id) {
+            let (task, aside) = match first.remove(&queue.id) {
                 None => return Hold::Empty,
                 Some(FirstTask { task: None, .. }) => return Hold::Blocked,
-                Some(FirstTask { task: Some(task), .. }) => task,
+                Some(FirstTask { task: Some(task), aside, .. }) => (task, aside),
             };
             let running = under_way.get(&queue.id).map_or(0, |counts| counts.claimed + counts.running);
             let share = Share { node: String::new(), tasks: running, of_others: 0 };
@@ -199,7 +206,7 @@ impl Heads {
                 held_by: None,
                 rate: rates.remove(&queue.id),
                 group_rate: None,
-                aside: None,
+                aside,
             };
             let hold = gate_of(&facts);
             // All queues have the same nodes, which may be many.
@@ -237,11 +244,14 @@ impl Store {
     async fn first_id(&self, queue: &Queue) -> Result<Option<Bson>, StoreError> {
         let order = doc! { "_id": if is_newest_first(queue) { -1 } else { 1 } };
         let of_status = |status: Status| doc! { "queue": queue.id, "status": status };
-        // The last two are in the order of an index.
+        let aside = self.all_aside().await?;
+        let taken = doc! { "$expr": is_taken(aside.keys()) };
+        // Those without an order are in that of an index.
         let looks = [
-            (claimable(queue.id), Some(order)),
+            (with(claimable(queue.id), taken), Some(order)),
             (of_status(Status::Blocked), None),
             (of_status(Status::Deferred), None),
+            (claimable(queue.id), None),
         ];
         for (filter, order) in looks {
             let options = FindOneOptions::builder().projection(doc! { "_id": 1 }).sort(order).build();

@@ -19,7 +19,7 @@ use super::steps::closed;
 use super::transition::Transition;
 use crate::budget::cut;
 use crate::model::{STEPS, Status, TaskId, whole_number};
-use crate::store::{Blame, Store, StoreError, put};
+use crate::store::{Blame, Store, StoreError, collect, integer, put};
 
 /// How long a document of it is kept after the task was last met.
 pub(crate) const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -103,6 +103,13 @@ pub struct SetAside {
     pub at: DateTime,
     /// Why, in a sentence without its full stop.
     pub reason: String,
+}
+
+impl SetAside {
+    fn of(stored: &Document) -> Option<Self> {
+        let at = *stored.get_datetime("at").ok()?;
+        Some(Self { at, reason: stored.get_str("reason").ok()?.to_owned() })
+    }
 }
 
 /// How much of a task is left out, so that there is room for its end.
@@ -248,10 +255,16 @@ impl Store {
         let found = self.asides().find_one(doc! { "_id": task }).await;
         // A user that an older release made may not look there.
         let found = StoreError::unless_forbidden(found)?.flatten();
-        Ok(found.and_then(|found| {
-            let at = *found.get_datetime("at").ok()?;
-            Some(SetAside { at, reason: found.get_str("reason").ok()?.to_owned() })
-        }))
+        Ok(found.as_ref().and_then(SetAside::of))
+    }
+
+    /// All tasks that processes have set aside, and why. Of very many, those that were met last.
+    pub(crate) async fn all_aside(&self) -> Result<HashMap<ObjectId, SetAside>, StoreError> {
+        let asides = self.asides();
+        let newest = asides.find(doc! {}).sort(doc! { "at": -1 }).limit(integer(MOST_LEFT_OUT));
+        let found = StoreError::unless_forbidden(collect(newest).await)?.unwrap_or_default();
+        let one = |stored: &Document| Some((stored.get_object_id("_id").ok()?, SetAside::of(stored)?));
+        Ok(found.iter().filter_map(one).collect())
     }
 
     /// How many tasks this process leaves alone now.
@@ -286,6 +299,16 @@ impl Store {
         StoreError::unless_forbidden(self.asides().delete_many(doc! { "_id": { "$in": tasks } }).await)?;
         Ok(())
     }
+}
+
+/// An expression that tells whether DENs claim a task with such an id: an ObjectId, and none of those that are set aside. It leads the server
+/// to no other index than it would take without it.
+pub(crate) fn is_taken<'a>(aside: impl Iterator<Item = &'a ObjectId>) -> Document {
+    let aside: Vec<&ObjectId> = aside.collect();
+    doc! { "$and": [
+        { "$eq": [{ "$type": "$_id" }, "objectId"] },
+        { "$not": [{ "$in": ["$_id", aside] }] },
+    ] }
 }
 
 fn ended(update: Transition, reason: &str, without: Without) -> Transition {

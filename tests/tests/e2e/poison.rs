@@ -11,7 +11,8 @@ use bson::raw::cstr;
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, DateTime, Document, RawDocumentBuf, doc};
 use disbatch_core::clock::{Clock, SystemClock};
-use disbatch_core::model::{QueueId, TaskId};
+use disbatch_core::explain::{Reader, explain, hold};
+use disbatch_core::model::{QueueId, Selector, TaskId};
 use disbatch_tests::{Den, Script, World, eventually};
 use futures::TryStreamExt;
 use serde_json::json;
@@ -388,9 +389,12 @@ async fn a_task_that_the_server_lets_nobody_change_is_set_aside() -> anyhow::Res
         assert!(aside.reason.contains("Document failed validation"), "{}", aside.reason);
         assert_eq!(world.status(*id).await?, -2);
         let facts = store.facts_of_task(*id).await?.context("it is there")?;
-        let told = disbatch_core::explain::explain(&facts, disbatch_core::explain::Reader::OfAll);
+        let told = explain(&facts, Reader::OfAll);
         assert!(told.summary.contains("set aside"), "{told:?}");
     }
+    let queue = store.find_queue(&Selector::Id(scene.poison.0)).await?.context("it is there")?;
+    let held = hold(&queue, &store.head_of_queue(&queue).await?, Reader::OfAll);
+    assert!(held.gate.as_str() == "blocked" && held.text.contains("set aside"), "{held:?}");
     let nodes = world.database().collection::<Document>("nodes");
     eventually("a node to say so", async || {
         let node = nodes.find_one(doc! { "aside": { "$gte": 3 } }).await?;

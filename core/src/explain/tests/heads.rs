@@ -78,6 +78,19 @@ fn the_queue_may_be_what_holds_it() {
 }
 
 #[test]
+fn a_head_that_no_node_takes_is_not_said_to_be_free() {
+    let aside = Some(crate::task::SetAside { at: at(-1), reason: "too large".to_owned() });
+    let held_aside = held(Facts { aside: aside.clone(), ..facts(doc! {}, doc! {}) });
+    assert_eq!(held_aside.gate, Hold::Blocked);
+    assert!(held_aside.text.contains(". It is set aside since "), "{}", held_aside.text);
+    let changed_since = doc! { "mtime": at(0), "history": [] };
+    assert_eq!(held(Facts { aside, ..facts(changed_since, doc! {}) }).gate, Hold::None);
+    let fair = held(facts(doc! {}, doc! { "policy": "fair" }));
+    assert_eq!(fair.gate, Hold::None);
+    assert!(fair.text.starts_with("Nothing but its group "), "{}", fair.text);
+}
+
+#[test]
 fn nodes_may_be_what_holds_it() {
     let other = || doc! { "plugins": ["Other"] };
     let full = || doc! { "maxthreads": 2 };

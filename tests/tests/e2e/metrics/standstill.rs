@@ -1,6 +1,7 @@
 //! Why a queue does not move: the API, the command line, the page and the metrics say the same.
 
-use disbatch_core::model::QueueId;
+use disbatch_core::explain::Head;
+use disbatch_core::model::{QueueId, Selector};
 
 use super::*;
 
@@ -133,5 +134,28 @@ async fn everybody_says_alike_what_holds_a_queue() -> anyhow::Result<()> {
     let found = until(dci.url(), &expected).await?;
     let lines = found.series.keys().filter(|key| key.starts_with("disbatch_queue_held_by")).count();
     assert_eq!(lines, HELD.len(), "each queue has one gate");
+    world.end().await
+}
+
+/// What nodes pass over is not what a queue waits for.
+#[tokio::test]
+async fn the_first_task_of_a_queue_is_one_that_nodes_take() -> anyhow::Result<()> {
+    let world = World::new().await?;
+    let (store, id) = (world.store(), world.queue("Mixed", doc! { "threads": 1 }).await?);
+    let queue = store.find_queue(&Selector::Id(id.0)).await?.context("it is there")?;
+    let now = store.server_time().await?;
+    let odd = doc! { "_id": "odd", "queue": id, "status": -2, "node": null, "ctime": now, "mtime": now };
+    world.tasks().insert_one(odd).await?;
+    let head = store.head_of_queue(&queue).await?;
+    ensure!(matches!(head, Head::Unreadable(_)), "there is no other: {head:?}");
+    let first = store.first_tasks().await?.remove(&id).context("it is there")?;
+    ensure!(first.task.is_none(), "{first:?}");
+    let ids = world.submit(id, vec![doc! { "a": 1 }; 2]).await?;
+    store.set_aside(ids[0], "nothing can be done with it").await;
+    let head = store.head_of_queue(&queue).await?;
+    ensure!(matches!(&head, Head::Task(facts) if facts.task.id == ids[1]), "{head:?}");
+    let first = store.first_tasks().await?.remove(&id).context("it is there")?;
+    ensure!(first.waited.is_some(), "{first:?}");
+    ensure!(first.task.as_ref().is_some_and(|task| task.id == ids[1]), "{first:?}");
     world.end().await
 }
