@@ -8,6 +8,7 @@ use disbatch_operation::operation;
 
 use crate::config::Role;
 use crate::model::whole_number;
+use crate::schedules::LONGEST_JITTER;
 use crate::store::collections::{self, SCHEDULES, of_all};
 use crate::store::{Store, StoreError, between, collect, count_of, millis};
 
@@ -114,21 +115,27 @@ impl Store {
         Ok(disk().filter(|disk| disk.total > 0))
     }
 
-    /// The names of schedules that should have fired longer ago than `late`, and when.
+    /// The names of schedules that should have fired longer ago than `late`, and for which time. One that cannot fire is looked at again each
+    /// minute (`next`), and stays due for the same (`next_for`), after which it may wait for its jitter.
     #[operation]
     pub async fn late_schedules(&self, late: Duration) -> Result<Vec<(String, DateTime)>, StoreError> {
-        let latest = doc! { "$subtract": ["$$NOW", millis(late)] };
-        let filter = doc! { "next": { "$type": "date" }, "$expr": { "$lt": ["$next", latest] } };
+        let is_date = doc! { "$eq": [{ "$type": "$next_for" }, "date"] };
+        let due = doc! { "$cond": [is_date, "$next_for", "$next"] };
+        let jitter = doc! { "$convert": { "input": "$jitter", "to": "long", "onError": 0, "onNull": 0 } };
+        let jitter = doc! { "$max": [0, { "$min": [jitter, LONGEST_JITTER] }] };
+        let late = doc! { "$add": [millis(late), { "$multiply": [1000, jitter] }] };
+        let latest = doc! { "$subtract": ["$$NOW", late] };
+        let filter = doc! { "next": { "$type": "date" }, "$expr": { "$lt": [due, latest] } };
         let schedules = self.database().collection::<Document>(SCHEDULES.name);
-        let found =
-            schedules.find(filter).projection(doc! { "name": 1, "next": 1 }).limit(MOST).max_time(PATIENCE);
-        let found = collect(found).await?;
+        let only = doc! { "name": 1, "next": 1, "next_for": 1 };
+        let found = collect(schedules.find(filter).projection(only).limit(MOST).max_time(PATIENCE)).await?;
         let one = |schedule: Document| {
             let name = match schedule.get("name") {
                 Some(Bson::String(name)) => name.clone(),
                 other => other.map(ToString::to_string).unwrap_or_default(),
             };
-            Some((name, *schedule.get_datetime("next").ok()?))
+            let due = schedule.get_datetime("next_for").or_else(|_| schedule.get_datetime("next"));
+            Some((name, *due.ok()?))
         };
         Ok(found.into_iter().filter_map(one).collect())
     }

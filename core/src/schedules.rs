@@ -41,6 +41,7 @@ pub(crate) use fire::times;
 pub use manage::{ScheduleQuery, Updated};
 pub use occurrences::Occurrence;
 pub use run::BackfillError;
+pub(crate) use spec::LONGEST_JITTER;
 pub use spec::{CalendarUse, Rule, Spec, SpecError};
 pub(crate) use tasks::may_be_unsettled;
 pub use zone::{Change, Fold, Gap, Zone};

@@ -15,7 +15,7 @@ const MOST_EXPRESSIONS: usize = 20;
 const MOST_CALENDARS: usize = 20;
 
 /// The longest jitter: a day, in seconds.
-const LONGEST_JITTER: i64 = 86_400;
+pub(crate) const LONGEST_JITTER: i64 = 86_400;
 
 /// When a schedule fires.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

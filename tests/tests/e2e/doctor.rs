@@ -71,9 +71,15 @@ async fn schedules_that_nobody_fires_are_late() -> anyhow::Result<()> {
             doc! { "name": "soon", "next": at(300) },
             doc! { "name": "just now", "next": at(-10) },
             doc! { "name": "paused" },
+            // Each round puts them off.
+            doc! { "name": "cannot", "next": at(50), "next_for": at(-200), "jitter": 30 },
+            doc! { "name": "odd", "next": at(50), "next_for": at(-250), "jitter": -5e300 },
+            doc! { "name": "jitter", "next": at(50), "next_for": at(-200), "jitter": 200_i64 },
         ])
         .await?;
     let late = store.late_schedules(std::time::Duration::from_secs(60)).await?;
-    assert_eq!(late, [("late".to_owned(), at(-300))]);
+    let mut late = late.iter().map(|(name, due)| (&name[..], *due)).collect::<Vec<_>>();
+    late.sort_unstable();
+    assert_eq!(late, [("cannot", at(-200)), ("late", at(-300)), ("odd", at(-250))]);
     world.end().await
 }
