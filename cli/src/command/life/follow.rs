@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::api::{ApiError, Client, query, read};
 use crate::args::LogsOptions;
 use crate::command::arrays;
+use crate::command::life::show::asks;
 use crate::command::life::{Connection, FIRST_PAUSE, details};
 use crate::output::{TaskOutput, plain, say, visible};
 use crate::status;
@@ -22,6 +23,9 @@ const WITHOUT_A_WORD: Duration = Duration::from_secs(5);
 
 /// How long one request waits for a change.
 const LONG_POLL: Duration = Duration::from_secs(50);
+
+/// What the history of a task says of an attempt whose runner was told to stop.
+const INTERRUPTED: &str = "interrupted, to go on elsewhere";
 
 /// The header with the byte that a followed answer begins with.
 const BEGIN: &str = "disbatch-from";
@@ -199,12 +203,8 @@ impl<'a> Follower<'a> {
     /// Waits until the status is another one.
     async fn wait(&mut self, task: &Value, status: i64) -> anyhow::Result<()> {
         if status == -7 {
-            let at = plain(task.get("run_at"));
-            let until = if at.is_empty() { String::new() } else { format!(" until {at} UTC") };
-            self.say(&match self.shown {
-                _ if !self.has_begun => format!("the task waits{until}"),
-                n => format!("attempt {n} did not succeed; the task waits{until} for the next one"),
-            });
+            let said = deferred(task, Some(self.shown).filter(|_| self.has_begun));
+            self.say(&said);
         }
         let mut time = WITHOUT_A_WORD;
         loop {
@@ -237,6 +237,25 @@ impl<'a> Follower<'a> {
             text.clone_into(&mut self.said);
             say(&format!("disbatch: {text}"));
         }
+    }
+}
+
+/// What a task waits for that is deferred: for an answer, or for its time, after the attempt that was shown.
+fn deferred(task: &Value, shown: Option<i64>) -> String {
+    let asks = asks(task);
+    if !asks.is_empty() {
+        return format!("the task waits for an answer: {asks}");
+    }
+    let at = plain(task.get("run_at"));
+    let until = if at.is_empty() { String::new() } else { format!(" until {at} UTC") };
+    let last = task.get("history").and_then(Value::as_array).and_then(|history| history.last());
+    let note = last.and_then(|last| last.get("note")).and_then(Value::as_str).unwrap_or_default();
+    match shown {
+        None => format!("the task waits{until}"),
+        Some(n) if note == INTERRUPTED => {
+            format!("attempt {n} was interrupted; the task waits{until} for the next one")
+        }
+        Some(n) => format!("attempt {n} did not succeed; the task waits{until} for the next one"),
     }
 }
 
@@ -327,4 +346,24 @@ async fn of_element(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_a_deferred_task_waits_for_is_no_failure_unless_it_was_one() {
+        let asks = json!({ "awaiting": { "title": "Go on?", "who": ["ann"] }, "run_at": "T" });
+        assert_eq!(deferred(&asks, Some(1)), "the task waits for an answer: Go on? (of ann)");
+        let interrupted = json!({ "history": [{ "note": INTERRUPTED }] });
+        let expected = "attempt 1 was interrupted; the task waits for the next one";
+        assert_eq!(deferred(&interrupted, Some(1)), expected);
+        let failed = json!({ "run_at": "T", "history": [{ "note": INTERRUPTED }, { "status": -7 }] });
+        let expected = "attempt 2 did not succeed; the task waits until T UTC for the next one";
+        assert_eq!(deferred(&failed, Some(2)), expected);
+        assert_eq!(deferred(&failed, None), "the task waits until T UTC");
+    }
 }

@@ -90,7 +90,7 @@ fn text(task: &Value) -> String {
 }
 
 /// What it waits for an answer to, and whose.
-fn asks(task: &Value) -> String {
+pub fn asks(task: &Value) -> String {
     let Some(awaiting) = task.get("awaiting") else { return String::new() };
     format!("{} (of {})", plain(awaiting.get("title")), who(awaiting))
 }
