@@ -188,7 +188,11 @@ pub(super) fn ended(facts: &Facts) -> Vec<Gate> {
         && !good
     {
         // The failure that ends a task is not among those that were counted.
-        let failures = task.failures() + i64::from(task.status == Status::Failed);
+        let reason = task.rest.get_document("exit").ok().and_then(|exit| exit.get_str("reason").ok());
+        let is_late = matches!(reason, Some("timeout" | "silence"));
+        let failed_now = matches!(task.status, Status::Failed | Status::Orphaned)
+            || (task.status == Status::Terminated && is_late);
+        let failures = task.failures() + i64::from(failed_now);
         let times = counted(failures.unsigned_abs(), "time");
         let text = format!("It has failed {times}; at most {most} are allowed.");
         gates.push(Gate::new("attempts", true, text));

@@ -546,6 +546,23 @@ fn an_ended_task_tells_how() {
     let texts: Vec<&str> = failed.gates.iter().map(|gate| gate.text.as_str()).collect();
     assert_eq!(texts[1], "Its plugin was ended by the signal 9, for want of memory.");
     assert_eq!(texts[2], "It has failed 2 times; at most 2 are allowed.");
+    for (status, reason, times) in [
+        (-3, "timeout", "3 times"),
+        (-3, "silence", "3 times"),
+        (-3, "cancel", "2 times"),
+        (-6, "lease", "3 times"),
+        (17, "exit", "2 times"),
+    ] {
+        let exit = doc! { "signal": 15, "reason": reason };
+        let task = doc! { "status": status, "exit": exit, "failures": 2, "max_attempts": 3 };
+        let gates = explain(&facts(task, doc! {})).gates;
+        let told = gates.iter().find(|gate| gate.name == "attempts").map(|gate| gate.text.as_str());
+        assert_eq!(
+            told,
+            Some(&*format!("It has failed {times}; at most 3 are allowed.")),
+            "{status} {reason}"
+        );
+    }
     let limited = doc! { "status": 2, "exit": { "signal": 24, "oom": false, "limit": "cpu_seconds" } };
     let limited = explain(&facts(limited, doc! {}));
     assert_eq!(limited.gates[1].text, "Its plugin was ended by the signal 24, by its limit cpu_seconds.");
