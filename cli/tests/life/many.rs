@@ -26,10 +26,26 @@ async fn a_job_is_followed_to_its_end() -> anyhow::Result<()> {
     let arguments =
         ["bulk", "retry", "--queue", "mail", "--status", "failed,-6", "--older-than", "7d", "--yes"];
     let outcome = server.expect(&[&arguments[..], &["--reason", "disk was full"]].concat(), 0).await?;
-    ensure!(outcome.text() == "retry: 2 tasks, 1 left out as they had changed\n", "{outcome:?}");
+    ensure!(
+        outcome.text() == "retry: 2 tasks, 1 left out, as they had changed or could not be acted on\n",
+        "{outcome:?}"
+    );
     let expected = value!({ "action": "retry", "reason": "disk was full",
         "filter": { "queue": "mail", "status": [2, -6], "older_than": 604_800 } });
     ensure!(server.body("POST /bulk")? == expected, "{:?}", server.asked());
+    Ok(())
+}
+
+#[tokio::test]
+async fn tasks_that_could_not_be_acted_on_are_named() -> anyhow::Result<()> {
+    for (errors, all) in [(9, true), (10, false)] {
+        let mut done = job("done", 2);
+        done["errors"] = vec![value!({ "id": ID, "error": "it runs" }); errors].into();
+        let server = server(vec![done]).await?;
+        let outcome = server.expect(&["bulk", "retry", "--queue", "mail", "--yes"], 0).await?;
+        ensure!(outcome.stderr.matches(&format!("{ID}: it runs\n")).count() == errors, "{outcome:?}");
+        ensure!(outcome.stderr.contains("these are the first 10") != all, "{outcome:?}");
+    }
     Ok(())
 }
 

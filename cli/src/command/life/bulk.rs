@@ -19,6 +19,9 @@ use crate::status;
 /// How often to ask how far a job is.
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
+/// A job tells of so many tasks at most why they could not be acted on.
+const MOST_ERRORS: usize = 10;
+
 /// Does something with many tasks: counts them, asks, starts a job and shows how far it is.
 pub async fn run(client: &Client, action: BulkAction, which: &BulkWhich) -> anyhow::Result<ExitCode> {
     if which.queue.is_none() && which.id.is_empty() {
@@ -131,14 +134,21 @@ fn number(tasks: i64) -> u64 {
     u64::try_from(tasks).unwrap_or(0)
 }
 
-fn report(action: BulkAction, id: &str, job: &BulkJob) -> anyhow::Result<ExitCode> {
+fn done(action: BulkAction, job: &BulkJob) -> String {
     let skipped = match job.skipped {
         0 => String::new(),
-        skipped => format!(", {skipped} left out as they had changed"),
+        skipped => format!(", {skipped} left out, as they had changed or could not be acted on"),
     };
-    print(&format!("{}: {} tasks{skipped}\n", action.as_str(), job.done))?;
+    format!("{}: {} tasks{skipped}\n", action.as_str(), job.done)
+}
+
+fn report(action: BulkAction, id: &str, job: &BulkJob) -> anyhow::Result<ExitCode> {
+    print(&done(action, job))?;
     for error in &job.errors {
         say(&format!("{}: {}", error.id, error.error));
+    }
+    if job.errors.len() == MOST_ERRORS {
+        say(&format!("disbatch: these are the first {MOST_ERRORS}; there may be more"));
     }
     if job.state == "done" {
         return Ok(ExitCode::SUCCESS);
