@@ -30,7 +30,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 pub use access::{Bearer, NewToken, Session, Token, Visitor, is_token};
-pub use disbatch_values::user_name::{NameError, UserName};
+pub use disbatch_values::text::{NameError, UserName};
 pub use disbatch_wire::accounts::Role;
 pub use rights::{Grant, Reach, Rights, Scope, tasks_within};
 pub use users::{RightsChange, User};

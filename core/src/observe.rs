@@ -2,7 +2,6 @@
 //! again, or look again and again.
 //! They may choose fields, and are told whether these have changed since they have seen them.
 
-mod changes;
 mod feed;
 
 use std::collections::{BTreeMap, HashMap};
@@ -22,8 +21,7 @@ use crate::store::{Rows, Store, StoreError, Stored, attended};
 use crate::task::TaskQuery;
 use crate::text::hex;
 
-pub(crate) use changes::{Changes, text_of, time_of};
-pub(crate) use feed::{AWAIT, LOST};
+pub(crate) use feed::{AWAIT, Changes, LOST, text_of, time_of};
 pub use feed::{Feed, FeedError, FeedFilter, Position, StatusChange};
 
 /// What tells one state of the fields from another has so many digits.

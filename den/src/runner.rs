@@ -5,7 +5,6 @@
 //! runner is told only when its link has been read to the end and everything that it asked for has been written:
 //! a result that has arrived here is stored, whether the runner lived to see it or not.
 
-mod answers;
 mod attendant;
 mod outgoing;
 
@@ -16,12 +15,13 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use bson::{DateTime, Document, RawDocumentBuf};
-use disbatch_core::link::{self, Ask, ToDen};
+use disbatch_core::clock::boot_time;
+use disbatch_core::link::{self, Answer, Ask, ToDen, plugin_share};
 use disbatch_core::measure::cause;
 use disbatch_core::metrics::labels::{Cause, Label};
 use disbatch_core::model::{Queue, Status, TRACE, Task, TaskId, date_time};
-use disbatch_core::store::Store;
-use disbatch_core::task::{Claim, Finish, Run, Waiting};
+use disbatch_core::store::{Store, StoreError, millis};
+use disbatch_core::task::{Claim, Finish, Renewed, Run, Waiting, Written};
 use disbatch_traces::{Attempt, Ended, Tracer};
 use tokio::io::BufReader;
 use tokio::net::UnixStream;
@@ -32,7 +32,7 @@ use tokio::sync::mpsc;
 use crate::handover::Handover;
 use crate::launch::TaskContext;
 use crate::runners::{Held, Hold};
-use crate::scribe::Scribe;
+use crate::scribe::{Scribe, WriteOutcome};
 use crate::supervise::Cover;
 use attendant::Attendant;
 
@@ -85,7 +85,7 @@ pub struct Work {
     pub claim: Claim,
     pub known: TaskContext,
     pub lease: Duration,
-    /// When the claim was asked for, by [`boot_time`](disbatch_core::clock::boot_time): the lease that it holds was not given before.
+    /// When the claim was asked for, by [`boot_time`]: the lease that it holds was not given before.
     pub asked: Duration,
 }
 
@@ -243,4 +243,53 @@ pub fn trace_buried(tracer: &Tracer, task: &Task, queue: Option<&Queue>, now: Da
     let ended =
         Ended { at: None, stored: now, ran: None, status: Status::Orphaned, error: Some(word(Cause::Lost)) };
     tracer.attempted(&attempt, ended);
+}
+
+/// Writes what does not go together with others.
+async fn alone(store: &Store, run: &Run, ask: &Ask) -> Answer {
+    match store.carry_out(run, ask).await {
+        // With users that Perl Disbatch has made nobody can see it; nothing else is wrong.
+        Err(error) if matches!(ask, Ask::Live { .. }) && error.is_forbidden() => Answer::Done,
+        done => done.unwrap_or_else(trouble),
+    }
+}
+
+/// Removes what was shown of an attempt that is over.
+async fn remove_live(store: &Store, task: TaskId, attempt: i64) -> Answer {
+    store.remove_live(task, Some(attempt)).await.map_or_else(trouble, |()| Answer::Done)
+}
+
+fn trouble(error: StoreError) -> Answer {
+    Answer::Trouble(error.to_string())
+}
+
+/// What is answered to what was written together with others, about a run with that lease.
+fn written(outcome: WriteOutcome, lease: Duration) -> Answer {
+    match outcome.written {
+        Ok(Written::Renewed(Renewed::Held(wishes))) => {
+            Answer::Held { until_ms: plugin_until(outcome.asked, lease), wishes }
+        }
+        Ok(Written::Renewed(Renewed::Lost)) => Answer::Lost,
+        Ok(Written::Finished(finished)) => finished.into(),
+        Ok(Written::Done) => Answer::Done,
+        Ok(other @ (Written::Started | Written::NotClaimed | Written::SlotTaken)) => {
+            Answer::Trouble(format!("something else was written: {other:?}"))
+        }
+        Err(why) => Answer::Trouble(why),
+    }
+}
+
+/// Until when a plugin may live whose lease was asked for at that time. In milliseconds.
+fn plugin_until(asked: Duration, lease: Duration) -> i64 {
+    millis(asked.saturating_add(plugin_share(lease)))
+}
+
+/// How long there is until the task's deadline, in milliseconds. The server's time is known from the claim's lease,
+/// which began after the claim was asked for: so this is rather too short than too long.
+fn deadline_in(work: &Work) -> Option<i64> {
+    let time = |field| work.claim.document.get_datetime(field).ok().map(|time| time.timestamp_millis());
+    let (deadline, until) = (time("deadline")?, time("lease_until")?);
+    let claimed = until.saturating_sub(millis(work.lease));
+    let since = millis(boot_time().saturating_sub(work.asked));
+    Some(deadline.saturating_sub(claimed).saturating_sub(since).max(0))
 }

@@ -3,7 +3,7 @@
 use bson::oid::ObjectId;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
-use disbatch_values::user_name::UserName;
+use disbatch_values::text::UserName;
 use disbatch_wire::accounts::Role;
 
 /// A token's name has no more characters.

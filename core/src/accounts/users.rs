@@ -4,7 +4,7 @@ use disbatch_operation::operation;
 use std::fmt;
 
 use bson::{Bson, DateTime, Document, doc};
-use disbatch_values::user_name::UserName;
+use disbatch_values::text::UserName;
 
 use super::{Grant, PasswordHash, Rights, Role};
 use crate::store::{Store, StoreError, collect, put};

@@ -1,7 +1,7 @@
 //! Inserts the elements of an array, a batch at a time. Whoever does it has the array as long as its lease lasts.
 //!
 //! The server inserts a batch in the operation in which it sees that the array has come to it (`next_index`), and until the array has come
-//! to the next one, its elements are in doubt (`task/submit/doubt.rs`) and so in `tasks`. So whoever inserts them once more, however late, makes
+//! to the next one, its elements are in doubt (`task/submit/noted.rs`) and so in `tasks`. So whoever inserts them once more, however late, makes
 //! none again that has ended and left.
 
 use disbatch_operation::operation;

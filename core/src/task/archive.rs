@@ -8,7 +8,7 @@
 //! A move is three steps for a batch of tasks:
 //!
 //! Those whose end others have not been told of yet (see [`crate::gates`]) are left where they are, and so are those that
-//! somebody may still insert (`submit/doubt.rs`). The schedules of tasks are told before (see [`crate::schedules`]).
+//! somebody may still insert (`submit/noted.rs`). The schedules of tasks are told before (see [`crate::schedules`]).
 //!
 //! 1. The server copies those that have ended (`$merge` by `_id`, replacing an older copy), acknowledged by a
 //!    majority. A copy says that it is `moving`.

@@ -3,7 +3,6 @@
 //! Submissions are acknowledged by a majority, which is also what lets change streams deliver them at once.
 
 mod array;
-mod doubt;
 mod idempotency;
 mod insert;
 mod noted;

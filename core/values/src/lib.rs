@@ -11,5 +11,4 @@ pub mod sections;
 pub mod secure;
 pub mod status;
 pub mod text;
-pub mod user_name;
 mod words;

@@ -20,9 +20,9 @@ use tokio::net::unix::OwnedWriteHalf;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
-use super::answers::{alone, deadline_in, plugin_until, remove_live, written};
 use super::outgoing::{LISTENS_WITHIN, Outgoing, Then};
 use super::{Event, Exit, Mail, ProcessId, Services, Traced, Work};
+use super::{alone, deadline_in, plugin_until, remove_live, written};
 use crate::handover::{Next, UnderWay};
 use crate::launch::TaskContext;
 use crate::runners::{Held, Hold};
