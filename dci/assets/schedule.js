@@ -1,6 +1,6 @@
 // The form of a schedule: what it would do is shown while it is filled in.
 
-const { find, request, place } = window.disbatch;
+const { find, request, post, place, complain, clearComplaint } = window.disbatch;
 
 const WAIT = 300;
 const form = find("#schedule-form");
@@ -50,22 +50,35 @@ if (fields) {
   const keyOf = (name) => name.split("/")[1].replaceAll("~1", "/").replaceAll("~0", "~");
   // What its fields cannot hold stays in the JSON until they are used.
   const used = new Set();
+  /** Resolves to whether it is written: somebody may have typed on. */
   const write = async () => {
     const number = ++written;
     const body = own();
     body.set(".preview", "1");
-    const answer = await request(fields.dataset.params, { method: "POST", body, headers: { Accept: "application/json" } }).catch(() => null);
-    const read = answer?.ok ? await answer.json().catch(() => null) : null;
-    if (number !== written || !read) return;
+    const read = await post(fields.dataset.params, body);
+    if (number !== written) return false;
     let before = {};
     try { before = JSON.parse(json.value || "{}"); } catch { /* It is written anew. */ }
     const kept = Object.entries(before).filter(([key]) => !used.has(key));
     const now = Object.entries(read).filter(([key]) => used.has(key) || !(key in before));
     json.value = JSON.stringify(Object.fromEntries([...kept, ...now]), null, 3);
+    return true;
   };
   fields.addEventListener("input", ({ target: { name } }) => {
     if (name?.startsWith("/")) used.add(keyOf(name));
-    write();
+    write().catch(() => { /* It is told when it is to be saved. */ });
+  });
+  // What was just typed is not in the JSON yet, and what could not be read is not to be left out without a word.
+  form.addEventListener("htmx:confirm", async (event) => {
+    if (!written || fields.disabled) return;
+    event.preventDefault();
+    form.setAttribute("aria-busy", "true"); // Twice is once.
+    clearComplaint(form);
+    let wrong = null;
+    try { while (!(await write())); } catch (error) { wrong = error.message; }
+    form.removeAttribute("aria-busy");
+    if (wrong === null) event.detail.issueRequest(true);
+    else complain(form, `Not saved. ${wrong}`);
   });
   json.addEventListener("input", () => { fields.disabled = true; });
   queue.addEventListener("change", () => { fields.disabled = fields.hidden = true; });

@@ -249,8 +249,8 @@ document.addEventListener("htmx:beforeSwap", ({ detail }) => {
 });
 document.addEventListener("htmx:afterSwap", () => { tellTimes(); document.dispatchEvent(new CustomEvent("disbatch:changed")); });
 
-// What somebody has typed is not to be lost to an update.
-on("input", "form", (event, form) => { if (isField(event.target)) form.dataset.dirty = ""; });
+// What somebody has typed or ticked is not to be lost to an update.
+on("input", "form", ({ target }, form) => { if (isField(target) || target.matches("[type=checkbox], [type=radio]")) form.dataset.dirty = ""; });
 on("reset", "form", (_, form) => { delete form.dataset.dirty; clearComplaint(form); });
 
 // A field that is saved where it stands: at once with Enter or when it is left, else when nothing has changed for a moment.

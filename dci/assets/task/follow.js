@@ -132,6 +132,7 @@ document.addEventListener("submit", async (event) => {
   const form = event.target;
   if (!form.matches("form[data-again]")) return;
   event.preventDefault();
+  if (form.getAttribute("aria-busy") === "true") return; // Twice is once.
   window.disbatch.clearComplaint(form);
   const { ".then": _, ".form_token": __, params, ...fields } = Object.fromEntries(new FormData(form));
   try {
@@ -142,12 +143,16 @@ document.addEventListener("submit", async (event) => {
     field.focus();
     return;
   }
+  const isDone = () => form.removeAttribute("aria-busy");
+  form.setAttribute("aria-busy", "true");
+  window.addEventListener("pagehide", isDone, { once: true }); // Who comes back may submit another one.
   try {
     const answer = await window.disbatch.post("/tasks", `${JSON.stringify(fields).slice(0, -1)},"params":${params}}`);
     const id = answer["MongoDB::InsertManyResult"].inserted[0]._id.$oid;
     window.disbatch.toastNext("This is the new task.");
     location.assign(`/tasks/${id}`);
   } catch (error) {
+    isDone();
     window.disbatch.complain(form, error.message);
   }
 });

@@ -112,9 +112,16 @@ async fn parameters_are_given_in_the_fields_of_the_plugin() -> anyhow::Result<()
         form.fill("command", "echo all is well").await?;
         let written = "return document.querySelector('#schedule-params').value.includes('echo all is well')";
         browser.until("the parameters as JSON", written).await?;
-        form.click("button", "Create schedule").await?;
+        // What was typed just before is saved, too.
+        let at_once = "const form = document.querySelector('#schedule-form');
+            const field = form.elements['/command'];
+            field.value = 'echo at once';
+            field.dispatchEvent(new Event('input', { bubbles: true }));
+            form.requestSubmit();
+            return true";
+        browser.script(at_once, json!([])).await?;
         browser.page().until_text("nightly is saved.").await?;
-        until_schedule(world, doc! { "name": "nightly", "params": { "command": "echo all is well" } }).await
+        until_schedule(world, doc! { "name": "nightly", "params": { "command": "echo at once" } }).await
     })
     .await?;
     site.end().await

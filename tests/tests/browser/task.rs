@@ -219,7 +219,15 @@ async fn params_have_room_in_the_dialog() -> anyhow::Result<()> {
         browser.page().click("link", "Run again with changes").await?;
         let wide = "const [field, form] = ['#again textarea', '#again form'].map((part) => document.querySelector(part));
             return field.clientWidth > 0.9 * form.clientWidth";
-        browser.until("a field as wide as its form", wide).await.map(drop)
+        browser.until("a field as wide as its form", wide).await?;
+        let twice = "const form = document.querySelector('#again form');
+            form.requestSubmit();
+            form.requestSubmit();
+            return true";
+        browser.script(twice, json!([])).await?;
+        browser.page().until_text("This is the new task.").await?;
+        ensure!(world.count(queue, doc! {}).await? == 2, "twice is once");
+        Ok(())
     })
     .await?;
     site.end().await
