@@ -48,6 +48,14 @@ document.addEventListener("htmx:confirm", (event) => {
   });
 });
 
+// Who is led to what is folded finds it open.
+const unfold = () => {
+  const named = document.getElementById(location.hash.slice(1));
+  if (named?.matches("details")) named.open = true;
+};
+window.addEventListener("hashchange", unfold);
+unfold();
+
 // Tabs: <div data-tabs> with links to the ids of what they show. Without script all of it is shown.
 const panelOf = (tab) => document.getElementById(tab.getAttribute("href").slice(1));
 const tabsIn = (tabs) => findAll("a[href^='#']", tabs);

@@ -140,7 +140,10 @@ const limitControls = () => {
   for (const attribute of ["data-needs", "data-needs-everywhere"]) {
     for (const control of findAll(`[${attribute}]`)) {
       const wanted = control.getAttribute(attribute);
-      const may = attribute === "data-needs" ? has(wanted, control.closest("[data-in-queue]")) : ROLES.indexOf(everywhere) >= ROLES.indexOf(wanted);
+      const row = control.closest("[data-in-queue]");
+      let may = attribute === "data-needs" ? has(wanted, row) : ROLES.indexOf(everywhere) >= ROLES.indexOf(wanted);
+      // What somebody has made is theirs.
+      may ||= control.dataset.owner === reader && has("submitter", row);
       if (may) continue;
       if ("disabled" in control) control.disabled = true; else control.hidden = true;
     }

@@ -173,6 +173,18 @@ pub fn for_submitters() -> HtmlSafeOutput<String> {
     limited("data-needs", Role::Submitter, may_somewhere(Role::Submitter), "disabled")
 }
 
+/// Attributes of a button that operators of the queue may use that it is about, and `owner` if they may submit to it.
+pub fn for_operators_and(owner: Option<&str>) -> HtmlSafeOutput<String> {
+    let is_own = |viewer: &Viewer| viewer.name.is_some() && viewer.name.as_deref() == owner;
+    let is_own = VIEWER.try_with(is_own).unwrap_or(false);
+    let role = if is_own { Role::Submitter } else { Role::Operator };
+    let control = limited("data-needs", Role::Operator, may_somewhere(role), "disabled");
+    match owner.and_then(|owner| escape(owner, Html).ok()) {
+        Some(owner) => HtmlSafeOutput(format!("{control} data-owner=\"{owner}\"")),
+        None => control,
+    }
+}
+
 /// Attributes of a field or a button that operators of everything may use.
 pub fn for_operators_of_all() -> HtmlSafeOutput<String> {
     limited("data-needs-everywhere", Role::Operator, may(Role::Operator), "disabled")
@@ -278,6 +290,25 @@ mod tests {
         let nobody_asked = Viewer::of(&Who::anybody("10.0.0.1".into())).look(async { roles().to_string() });
         assert_eq!((roles().to_string(), nobody_asked.await), (String::new(), String::new()));
         assert_eq!(shown_to_operators().to_string(), " data-needs=\"operator\"");
+    }
+
+    #[tokio::test]
+    async fn what_somebody_has_made_is_theirs_to_change() {
+        let mut who = Who::anybody("10.0.0.1".into());
+        who.name = Some("alice".into());
+        who.rights = Rights::new(Some(Role::Submitter), Vec::new());
+        let owners = [Some("alice"), Some("b\"ob"), None];
+        let shown = Viewer::of(&who)
+            .look(async move { owners.map(|owner| for_operators_and(owner).to_string()) })
+            .await;
+        assert_eq!(
+            shown,
+            [
+                " data-needs=\"operator\" data-owner=\"alice\"",
+                " data-needs=\"operator\" disabled data-owner=\"b&#34;ob\"",
+                " data-needs=\"operator\" disabled",
+            ]
+        );
     }
 
     #[tokio::test]

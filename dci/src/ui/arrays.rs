@@ -9,16 +9,16 @@ use askama::filters::HtmlSafe;
 use bson::doc;
 use disbatch_core::accounts::Role;
 use disbatch_core::arrays::{Array, ArrayRow, ArrayState, Cell, Counts, Element, FinalWhen};
-use disbatch_core::model::{Queue, Selector, Status, TaskId};
+use disbatch_core::model::{ArrayId, Queue, Selector, Status, TaskId};
 use disbatch_core::store::{Store, StoreError};
 
-use crate::access::Who;
+use crate::access::{Who, viewer};
 use crate::error::HttpError;
 use crate::openapi::{EventStream, OfFixed};
-use crate::params::Params;
+use crate::params::{Lenient, Params};
 use crate::state::State;
 use crate::ui::live::{self, Part};
-use crate::ui::names::{Called, QueueNames, address, label, names};
+use crate::ui::names::{Called, QueueNames, Titles, address, label, names};
 use crate::ui::parts::{cut, grouped};
 use crate::ui::tasks::columns::ran;
 use crate::ui::{Rendered, StatusView, integer, plain, text};
@@ -39,13 +39,27 @@ struct ArrayPage<'a> {
     /// What its tasks are called, or their queue if they have no names.
     title: String,
     queue_name: String,
+    elements: Elements,
+    /// Where the changes are told.
+    live: String,
+}
+
+/// Some of the elements of an array.
+#[derive(Template)]
+#[template(path = "array/elements.html")]
+struct Elements {
+    array: ArrayId,
     elements: Vec<Element>,
     called: Called,
-    /// The status of the elements that are shown, if not all are.
+    /// The status of those that are shown, if not all are.
     status: Option<StatusView>,
+    /// Whether pages of nodes are for the reader.
+    sees_nodes: bool,
     previous: String,
     next: String,
 }
+
+impl HtmlSafe for Elements {}
 
 /// How far an array is.
 #[derive(Template)]
@@ -78,55 +92,93 @@ pub async fn list(state: Data<State>, who: Who, params: Params) -> Rendered {
 }
 
 pub async fn one(state: Data<State>, id: Path<String>, params: Params) -> Rendered {
-    let (from, limit) = arrays::extent(&params)?;
     let array = arrays::find(&state, &id).await?;
-    let status: Option<i64> = text(params.fields.get("status")).trim().parse().ok();
-    let elements = match status.map(Status::from_code) {
-        Some(status) => state.store.array_elements_with(&array, status, from, limit).await?,
-        None => state.store.array_elements(&array, from, limit).await?,
-    };
-    let queue = state.store.find_queue(&Selector::Id(array.queue.0)).await?;
-    let titles = state.titles(queue.as_slice()).await?;
-    let called = titles.read(&state.store, elements.iter().map(|element| element.id)).await?;
+    let (queue, titles) = queue_of(&state, &array).await?;
+    let elements = Elements::find(&state, (&array, &titles), &params, viewer::may(Role::Viewer)).await?;
     let queue_name = queue.as_ref().map_or_else(|| array.queue.to_string(), label);
-    let title = match elements.first() {
+    let title = match elements.elements.first() {
         Some(element) => titles.of_array(&state.store, element.id).await?,
         None => String::new(),
     };
-    let only = status.map(|status| format!("&status={status}")).unwrap_or_default();
-    let address = |from: u32| format!("/arrays/{}?.from={from}&.limit={limit}{only}", array.id);
-    let is_full = u32::try_from(elements.len()).is_ok_and(|count| count >= limit);
-    let last = elements.last().filter(|_| is_full).map(|element| element.index.saturating_add(1));
+    let (options, fields) = (&params.options, &params.fields);
+    let asked =
+        [(".from", options.get("from")), (".limit", options.get("limit")), ("status", fields.get("status"))];
+    let asked = asked.map(|(name, value)| (name, text(value))).into_iter();
     let page = ArrayPage {
         title: if title.is_empty() { queue_name.clone() } else { title },
         queue_name,
         panel: panel(&state, &array).await?,
         elements,
-        called,
-        status: status.map(StatusView::from_code),
-        // How far back the page before begins is only known of all elements.
-        previous: match status {
-            _ if from == 0 => String::new(),
-            Some(_) => address(0),
-            None => address(from.saturating_sub(limit)),
-        },
-        next: last.filter(|after| *after < array.count).map(address).unwrap_or_default(),
+        live: address(&format!("/ui/arrays/{}", array.id), asked.filter(|(_, value)| !value.is_empty())),
     };
     ui::render(&page)
 }
 
 /// What of an array's page changes, as Server-Sent Events: each message has elements that take the place of those with the
-/// same ids.
+/// same ids. The parameters are those of the page.
 #[utoipa::path(
     get, path = "/ui/arrays/{id}", tag = "service", operation_id = "arrayEvents",
     params(("id" = String, Path, description = "The array's id.")),
     responses(EventStream, OfFixed),
 )]
-pub async fn live(request: HttpRequest, state: Data<State>, id: Path<String>) -> HttpResponse {
-    live::of_one(&request, &state, ("array", id.into_inner()), async |state, id| {
-        let array = arrays::find(state, id).await?;
-        Ok(vec![Part::new(&panel(state, &array).await?)?])
+pub async fn live(
+    request: HttpRequest,
+    state: Data<State>,
+    id: Path<String>,
+    who: Who,
+    Lenient(params): Lenient,
+) -> HttpResponse {
+    let (id, sees_nodes) = (id.into_inner(), who.is_everywhere(Role::Viewer));
+    let name = format!("array {id} {}", request.query_string());
+    live::respond(&request, &state, name, async move |state: &State| {
+        let array = arrays::find(state, &id).await?;
+        let (_, titles) = queue_of(state, &array).await?;
+        let elements = Elements::find(state, (&array, &titles), &params, sees_nodes).await?;
+        Ok(vec![Part::new(&panel(state, &array).await?)?, Part::new(&elements)?])
     })
+}
+
+/// Its queue, if that is there, and what its tasks are called.
+async fn queue_of(state: &State, array: &Array) -> Result<(Option<Queue>, Titles), StoreError> {
+    let queue = state.store.find_queue(&Selector::Id(array.queue.0)).await?;
+    let titles = state.titles(queue.as_slice()).await?;
+    Ok((queue, titles))
+}
+
+impl Elements {
+    /// Those that the parameters of the page ask for.
+    async fn find(
+        state: &State,
+        (array, titles): (&Array, &Titles),
+        params: &Params,
+        sees_nodes: bool,
+    ) -> Result<Self, HttpError> {
+        let (from, limit) = arrays::extent(params)?;
+        let status: Option<i64> = text(params.fields.get("status")).trim().parse().ok();
+        let elements = match status.map(Status::from_code) {
+            Some(status) => state.store.array_elements_with(array, status, from, limit).await?,
+            None => state.store.array_elements(array, from, limit).await?,
+        };
+        let called = titles.read(&state.store, elements.iter().map(|element| element.id)).await?;
+        let only = status.map(|status| format!("&status={status}")).unwrap_or_default();
+        let address = |from: u32| format!("/arrays/{}?.from={from}&.limit={limit}{only}", array.id);
+        let is_full = u32::try_from(elements.len()).is_ok_and(|count| count >= limit);
+        let last = elements.last().filter(|_| is_full).map(|element| element.index.saturating_add(1));
+        Ok(Self {
+            array: array.id,
+            called,
+            status: status.map(StatusView::from_code),
+            sees_nodes,
+            // How far back the page before begins is only known of all elements.
+            previous: match status {
+                _ if from == 0 => String::new(),
+                Some(_) => address(0),
+                None => address(from.saturating_sub(limit)),
+            },
+            next: last.filter(|after| *after < array.count).map(address).unwrap_or_default(),
+            elements,
+        })
+    }
 }
 
 async fn panel<'a>(state: &State, array: &'a Array) -> Result<Panel<'a>, HttpError> {
@@ -138,8 +190,7 @@ async fn panel<'a>(state: &State, array: &'a Array) -> Result<Panel<'a>, HttpErr
     let counts = counted.as_mut().map(|all| all.remove(&array.id).unwrap_or_default());
     let last = match array.last {
         Some((id, when)) => {
-            let queue = store.find_queue(&Selector::Id(array.queue.0)).await?;
-            let titles = state.titles(queue.as_slice()).await?;
+            let (_, titles) = queue_of(state, array).await?;
             let (task, called) = futures::try_join!(
                 store.find_task_fields(id, doc! { "status": 1 }),
                 titles.read(store, [id])
@@ -332,9 +383,10 @@ fn class(within: &[(Status, i64)]) -> &'static str {
 mod tests {
     use bson::oid::ObjectId;
     use bson::{Bson, DateTime};
-    use disbatch_core::model::{ArrayId, QueueId};
+    use disbatch_core::model::QueueId;
 
     use super::*;
+    use crate::ui::live::assert_on_page;
 
     fn array(count: u32) -> Array {
         Array {
@@ -371,17 +423,26 @@ mod tests {
         let array = array(4);
         let picture = Picture::of_elements(elements);
         let panel = Panel { array: &array, counts: Some(counts.clone()), last, picture };
+        let elements = Elements {
+            array: array.id,
+            elements: vec![element(0, Some(Status::Failed))],
+            called: Called::from([(TaskId(ObjectId::from_bytes([3; 12])), "<make> v".to_owned())]),
+            status: None,
+            sees_nodes: true,
+            previous: String::new(),
+            next: "/arrays/x?.from=1".to_owned(),
+        };
+        let parts = [Part::new(&panel).unwrap(), Part::new(&elements).unwrap()];
         let page = ArrayPage {
             title: "<make>".to_owned(),
             queue_name: "<mail>".to_owned(),
             panel,
-            elements: vec![element(0, Some(Status::Failed))],
-            called: Called::from([(TaskId(ObjectId::from_bytes([3; 12])), "<make> v".to_owned())]),
-            status: None,
-            previous: String::new(),
-            next: "/arrays/x?.from=1".to_owned(),
+            elements,
+            live: "/ui/arrays/010101010101010101010101".to_owned(),
         };
-        page.render().unwrap()
+        let html = page.render().unwrap();
+        assert_on_page(&parts, &html);
+        html
     }
 
     #[test]

@@ -13,6 +13,7 @@ use disbatch_core::bulk::{Action, BulkJob, BulkRequest};
 use disbatch_core::model::Queue;
 use disbatch_core::paging::{self, Position};
 use disbatch_core::store::{Store, StoreError};
+use disbatch_core::tags::{ANY_TAGS, TAGS};
 use serde_json::Value;
 
 use crate::access::Who;
@@ -24,7 +25,9 @@ use crate::state::State;
 use crate::ui::live::{self, Part};
 use crate::ui::names::{Called, QueueNames, address, encoded, names};
 use crate::ui::tasks::statuses::{Statuses, given};
+use crate::ui::tasks::time_field;
 use crate::ui::{Rendered, text};
+use crate::values::{TAG_NAMES, tag_line, tag_list};
 use crate::{bulk, ui};
 use job::{View, conditions};
 
@@ -55,6 +58,15 @@ struct ConfirmPage<'a> {
     back: String,
 }
 
+/// What has a field only where it is given, and what that is called.
+const OTHERS: [(&str, &str); 5] = [
+    (TAGS, "Tags"),
+    (ANY_TAGS, "Any of the tags"),
+    ("group", "Group"),
+    ("schedule", "Schedule"),
+    ("tenant", "Tenant"),
+];
+
 /// What the form has that was sent.
 struct Form<'a> {
     queues: &'a [Queue],
@@ -74,6 +86,31 @@ impl Form<'_> {
     fn is_chosen(&self, queue: &Queue) -> bool {
         let (asked, name) = (self.field("queue"), queue.display_name());
         queue.id.to_string() == asked || (!name.is_empty() && name == asked)
+    }
+
+    /// The queue that is asked for, if it is none of the choices: there may still be tasks of it.
+    fn gone(&self) -> Option<String> {
+        let asked = self.field("queue");
+        let is_choice = asked.is_empty() || asked == "*";
+        (!is_choice && !self.queues.iter().any(|queue| self.is_chosen(queue))).then_some(asked)
+    }
+
+    /// A time, and the type of its field: an age is no time that a browser has a field for.
+    fn time(&self, name: &str) -> (&'static str, String) {
+        let given = self.field(name);
+        let time = time_field(&given);
+        if time.is_empty() && !given.is_empty() { ("text", given) } else { ("datetime-local", time) }
+    }
+
+    /// Those of [`OTHERS`] that are given.
+    fn others(&self) -> Vec<(&'static str, &'static str, String)> {
+        let value = |name: &str| {
+            let given = self.params.fields.get(name);
+            let tags = given.filter(|_| TAG_NAMES.contains(&name)).and_then(tag_list);
+            tags.map_or_else(|| text(given), |tags| tag_line(&tags))
+        };
+        let all = OTHERS.into_iter().map(|(name, title)| (name, title, value(name)));
+        all.filter(|(_, _, value)| !value.is_empty()).collect()
     }
 }
 
@@ -285,6 +322,25 @@ mod tests {
         assert_eq!(html.matches("hx-post=").count(), 1, "only what runs can be stopped");
         let nothing = page(Form { queues: &[], params: &Params::default() }, None, jobs(&[]));
         assert!(nothing.contains("There are no bulk jobs yet.") && !nothing.contains(" style="));
+    }
+
+    #[test]
+    fn the_form_has_all_that_was_given() {
+        let given = params(json!({
+            "queue": "070707070707070707070707", "tags": ["a=1", "b"], "group": "<g>",
+            "created_since": "2026-11-20T03:00:05Z", "created_until": "2h",
+        }));
+        let html = page(Form { queues: &[queue()], params: &given }, None, jobs(&[]));
+        for part in [
+            "<option value=\"070707070707070707070707\" selected>070707070707070707070707 (deleted)</option>",
+            "name=\"tags\" value=\"a=1,b\"",
+            "name=\"group\" value=\"&#60;g&#62;\"",
+            "type=\"datetime-local\" step=\"1\" name=\"created_since\" value=\"2026-11-20T03:00:05\"",
+            "type=\"text\" step=\"1\" name=\"created_until\" value=\"2h\"",
+        ] {
+            assert!(html.contains(part), "{part} is not in {html}");
+        }
+        assert!(!html.contains("name=\"any_tags\"") && !html.contains("name=\"tenant\""), "{html}");
     }
 
     #[test]

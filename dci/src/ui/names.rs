@@ -100,6 +100,12 @@ pub fn name_of(names: &QueueNames, queue: QueueId) -> String {
     names.get(&queue.0).cloned().unwrap_or_else(|| queue.to_string())
 }
 
+/// The queue that a form asks for by its id, if it is none of its choices: there may still be something of it.
+pub fn gone<'a>(queues: &[Queue], asked: &'a str) -> Option<&'a str> {
+    let is_choice = asked.is_empty() || queues.iter().any(|queue| queue.id.to_string() == asked);
+    (!is_choice).then_some(asked)
+}
+
 /// The queue's name, or its id if it has none.
 pub fn label(queue: &Queue) -> String {
     let name = queue.display_name();

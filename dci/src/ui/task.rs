@@ -295,6 +295,7 @@ async fn queue_link(state: &State, task: &Document) -> Result<QueueLink, StoreEr
     let title = titles.template(*id).map(str::to_owned);
     let max_attempts = queue.as_ref().and_then(|queue| Rules::of_queue(queue).max_attempts);
     let name = queue.as_ref().map_or_else(|| format!("{id} (deleted)"), Queue::display_name);
+    let reason = queue.as_ref().and_then(Queue::reason).map(str::to_owned);
     let shadow = queue.as_ref().and_then(Shadow::of).zip(task.get_object_id("_id").ok());
     let shadow = shadow.filter(|(shadow, task)| shadow.has(TaskId(*task)));
     let shadow = match shadow.map(|(_, task)| shadow_id(TaskId(task))) {
@@ -303,7 +304,7 @@ async fn queue_link(state: &State, task: &Document) -> Result<QueueLink, StoreEr
     };
     let queue = queue.unwrap_or_else(|| Queue::without_document(QueueId(*id)));
     let role = viewer::role_on_task(&queue, tenant);
-    Ok(QueueLink { id: Some(id.to_hex()), name, there, title, max_attempts, role, shadow })
+    Ok(QueueLink { id: Some(id.to_hex()), name, there, reason, title, max_attempts, role, shadow })
 }
 
 /// After so long all of an ended task is looked at again: its queue may have another name.

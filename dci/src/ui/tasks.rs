@@ -38,7 +38,7 @@ use search::{Chip, Search};
 use statuses::{Tally, words};
 
 pub use actions::title;
-pub use search::tags_of;
+pub use search::{tags_of, time_field};
 
 pub use columns::{MOST_BYTES, TOO_LARGE, params as params_of, unless_large};
 

@@ -57,6 +57,7 @@ async fn what_failed_of_an_array_is_seen_and_retried() -> anyhow::Result<()> {
         page.click("button", "Retry the 1 that failed").await?;
         page.until_text("Elements without success are retried.").await?;
         page.until_text("done").await?;
+        elements.until_text("There are none from there on.").await?;
         page.click("link", "Run again…").await?;
         let dialog = browser.part("#rerun", "Run elements of this array again?");
         dialog.choose("Elements", "all that have ended").await?;

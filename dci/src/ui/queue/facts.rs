@@ -60,6 +60,8 @@ pub(super) enum Statuses {
 pub(super) struct Facts {
     pub queue: Queue,
     pub tallies: Vec<(Statuses, Tally)>,
+    /// How many tasks are claimed or running, all of them.
+    pub running: u64,
     /// What holds its head.
     pub held: Holding,
     /// Since when the task waits that waits longest.
@@ -120,8 +122,10 @@ impl Facts {
     /// What `reader` may know.
     pub async fn gather(state: &State, queue: Queue, reader: Reader) -> Result<Self, StoreError> {
         let (store, id) = (&state.store, queue.id);
-        let (tallies, nodes, now, points, oldest, head, rate, rules, lists) = futures::try_join!(
+        let only = [id];
+        let (tallies, running, nodes, now, points, oldest, head, rate, rules, lists) = futures::try_join!(
             tallies(store, id),
+            store.count_running(&only),
             store.list_nodes(),
             Now::read(store),
             charts::points(store, id, Span::Hour),
@@ -131,6 +135,7 @@ impl Facts {
             store.admission_rules(),
             async { Lists::gather(store, &queue, &state.titles(std::slice::from_ref(&queue)).await?).await },
         )?;
+        let running = running.get(&id).copied().unwrap_or(0);
         let held = hold(&queue, &head, reader);
         let hour = points.iter().fold(Numbers::default(), |mut sum, point| {
             sum.merge(&point.numbers);
@@ -142,7 +147,7 @@ impl Facts {
             None => Sides::default(),
         };
         let versions = Versions::of(&queue, (&nodes, &now), (reader, sides));
-        Ok(Self { queue, tallies, held, oldest, hour, nodes, now, rate, intake, lists, versions })
+        Ok(Self { queue, tallies, running, held, oldest, hour, nodes, now, rate, intake, lists, versions })
     }
 
     pub fn parts(&self) -> Result<Vec<Part>, HttpError> {
@@ -159,17 +164,17 @@ impl Facts {
         ])
     }
 
-    /// How many tasks have one of these statuses; if there are many more, at least so many.
-    fn tasks(&self, codes: &[i64]) -> u64 {
+    /// How many tasks have one of these statuses.
+    fn tasks(&self, codes: &[i64]) -> Tally {
         let is_asked = |of: &Statuses| matches!(of, Statuses::One(code) if codes.contains(code));
-        self.tallies.iter().filter(|(of, _)| is_asked(of)).map(|(_, tally)| tally.least()).sum()
+        Tally::sum(self.tallies.iter().filter(|(of, _)| is_asked(of)).map(|(_, tally)| tally))
     }
 
     fn state(&self) -> QueueState {
-        let waiting = self.tasks(&[-2, -7, -4]);
+        let waiting = self.tasks(&[-2, -7, -4]).least();
         let lacks = self.lacking().map(|lacking| lacking.word());
         let (rate, intake) = (self.rate, self.intake);
-        let work = Work { waiting, running: self.tasks(&[-1, 0]), rate, intake, lacks };
+        let work = Work { waiting, running: self.running, rate, intake, lacks };
         QueueState::of(&self.queue, &work)
     }
 

@@ -41,6 +41,7 @@ fn facts(fields: Document) -> Facts {
             (Statuses::One(2), Tally::new(vec![2], Amount::MoreThan(1000))),
             (Statuses::Finished, Tally::new(vec![7, 17], Amount::Exactly(9))),
         ],
+        running: 2,
         held: Holding {
             gate: Hold::Empty,
             text: "No task waits.".into(),
@@ -136,6 +137,16 @@ fn the_page_shows_what_the_queue_has_to_do() {
         assert!(html.contains(part), "{part} is not in {html}");
     }
     assert!(!html.contains("<mail>") && !html.contains("<who>") && !html.contains(" style="), "{html}");
+}
+
+#[test]
+fn all_that_run_are_counted_and_more_wait_than_are() {
+    let mut facts = facts(doc! { "name": "q", "plugin": "My::Plugin", "threads": 1_500 });
+    (facts.running, facts.tallies[0].1) = (1_500, Tally::new(vec![-2], Amount::MoreThan(1000)));
+    let html = html_of(Tab::Now, &facts, None);
+    for part in ["Running (1,500)", ">full</span>", "<span class=\"figure\">1,000+</span>"] {
+        assert!(html.contains(part), "{part} is not in {html}");
+    }
 }
 
 #[test]

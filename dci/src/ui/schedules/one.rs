@@ -159,8 +159,6 @@ impl Facts {
             ("owner", settings.owner.clone()),
             ("tenant", settings.tenant.clone()),
             ("revision", Some(schedule.rev.to_string())),
-            ("made", schedule.created.map(words::utc)),
-            ("changed", schedule.changed.map(words::utc)),
         ])
     }
 

@@ -39,6 +39,8 @@ pub struct QueueLink {
     pub name: String,
     /// Whether it is still there.
     pub there: bool,
+    /// Why it is paused or closed.
+    pub reason: Option<String>,
     /// What its tasks are called, if it says that.
     pub title: Option<String>,
     /// How often they are tried at most, if it says that.

@@ -57,8 +57,8 @@ pub struct Why {
     aside: Vec<String>,
     /// What helps: a link, and the dialog that it opens with script.
     helps: Vec<(&'static str, String, Option<&'static str>)>,
-    /// The queue that is to be resumed, if that is what helps.
-    resume: Option<String>,
+    /// The queue that is to be resumed, if that is what helps, and why it is paused.
+    resume: Option<(String, Option<String>)>,
     /// The task's page.
     here: String,
 }
@@ -163,6 +163,7 @@ impl Why {
         }
         let waits = !runs && explanation.gates.iter().any(Gate::is_closed);
         let is_paused = explanation.gates.iter().any(|gate| gate.name == "queue_paused" && !gate.open);
+        let resume = queue.id.clone().filter(|_| is_paused && queue.there);
         // What the summary says is not said twice.
         let gates = explanation.gates.into_iter().filter(|gate| gate.text != explanation.summary);
         // Nodes that cannot claim it are told together.
@@ -181,7 +182,7 @@ impl Why {
             // If no node can, that is what keeps it, and is told above.
             aside: explanation.unable.into_iter().filter(|_| is_claimable).collect(),
             helps,
-            resume: queue.id.clone().filter(|_| is_paused && queue.there),
+            resume: resume.map(|id| (id, queue.reason.clone())),
             here: format!("/tasks/{id}"),
         }
     }
@@ -216,8 +217,8 @@ fn help(gate: &str, task: &Document, queue: &QueueLink) -> Vec<(&'static str, St
         }
         "queue_limit" => [link("Show the tasks that run", of_tasks(0)), link("Change threads", of_queue(""))],
         "queue_threads" => [link("Set threads", of_queue("")), None],
-        "queue_plugin" => [link("Choose a plugin", of_queue("#set-runs")), None],
-        "queue_rate" | "group_rate" => [link("Change the rate", of_queue("#set-rates")), None],
+        "queue_plugin" => [link("Choose a plugin", of_queue("?tab=settings#set-runs")), None],
+        "queue_rate" | "group_rate" => [link("Change the rate", of_queue("?tab=settings#set-rates")), None],
         "nodes_alive" | "nodes_able" => [link("Show nodes", Some("/nodes".to_owned())), None],
         "lock" | "lock_turn" => {
             let lock = task.get_str("needs_lock").ok();
@@ -404,6 +405,7 @@ mod tests {
             id: Some("6b0003bb686c8275d70dc2f1".into()),
             name: "<q>".into(),
             there: true,
+            reason: Some("a & b".into()),
             ..QueueLink::default()
         };
         let unable = vec!["2 nodes do not have the plugin <P>: a, b.".to_owned()];
@@ -431,6 +433,7 @@ mod tests {
             "✗</span> <span>It is full.",
             "href=\"/tasks?queue=6b0003bb686c8275d70dc2f1&#38;status=0\"",
             "Resume queue",
+            "data-undo=\"paused=true&amp;reason=a%20%26%20b\"",
         ] {
             assert!(above.contains(part), "{part} is not in {above}");
         }
@@ -470,7 +473,7 @@ mod tests {
         let deferred = explained(Status::Deferred, vec![("status", false, "It is deferred.")]);
         assert!(deferred.contains("data-dialog=\"now\""), "{deferred}");
         let rate = explained(Status::Queued, vec![("queue_rate", false, "Soon.")]);
-        assert!(rate.contains("#set-rates\""), "{rate}");
+        assert!(rate.contains("?tab=settings#set-rates\""), "{rate}");
         let free = explained(Status::Queued, vec![("queue", true, "It is there.")]);
         assert!(!free.contains("message") && free.contains("What was checked"), "{free}");
     }
