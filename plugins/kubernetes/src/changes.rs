@@ -11,7 +11,7 @@ use kube::{Api, Error, Resource};
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout};
 
-use super::cluster::{Pauses, describe, in_time, is_passing, is_too_old};
+use super::cluster::{PATIENCE, Pauses, describe, in_time, is_passing, is_refusal, is_too_old};
 
 /// After so many seconds the cluster ends a watch, which is begun again.
 const WATCH: u32 = 120;
@@ -39,8 +39,9 @@ pub fn changes<K>(api: Api<K>, which: ListParams) -> impl Stream<Item = Result<C
 where
     K: Resource + Clone + DeserializeOwned + Debug + 'static,
 {
+    let (begun, pauses) = (Instant::now(), Pauses::default());
     let watch =
-        Watch { api, which, version: None, events: None, begun: Instant::now(), pauses: Pauses::default() };
+        Watch { api, which, version: None, events: None, begun, pauses, has_listed: false, refused: None };
     stream::try_unfold(watch, |mut watch: Watch<K>| async move {
         let next = watch.next().await;
         next.map(|change| Some((change, watch)))
@@ -55,6 +56,10 @@ struct Watch<K> {
     events: Option<LocalBoxStream<'static, Result<WatchEvent<K>, Error>>>,
     begun: Instant,
     pauses: Pauses,
+    /// Whether it was allowed to look.
+    has_listed: bool,
+    /// Since when that is refused.
+    refused: Option<Instant>,
 }
 
 impl<K> Watch<K>
@@ -68,6 +73,9 @@ where
                 (false, Some(version)) => self.begin(&version).await.map(|()| None),
                 (false, None) => self.list().await.map(Some),
             };
+            if step.is_ok() {
+                self.refused = None;
+            }
             let error = match step {
                 Ok(Some(change)) => return Ok(change),
                 Ok(None) => continue,
@@ -79,7 +87,7 @@ where
                 self.pauses.pause().await;
                 continue;
             }
-            if !is_passing(&error) {
+            if !is_passing(&error) && !self.may_pass(&error) {
                 return Err(error);
             }
             self.pauses.pause().await;
@@ -87,8 +95,16 @@ where
         }
     }
 
+    /// Whether a refusal may be a mistake that is put right, as what is asked was allowed before: of a token that is renewed, say. For a while.
+    fn may_pass(&mut self, error: &Error) -> bool {
+        self.has_listed
+            && is_refusal(error)
+            && self.refused.get_or_insert_with(Instant::now).elapsed() < PATIENCE
+    }
+
     async fn list(&mut self) -> Result<Change<K>, Error> {
         let found = in_time(self.api.list(&self.which)).await?;
+        self.has_listed = true;
         self.version = Some(found.metadata.resource_version.unwrap_or_default());
         Ok(Change::All(found.items))
     }

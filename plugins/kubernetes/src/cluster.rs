@@ -23,7 +23,7 @@ const MANAGER: &str = "disbatch";
 const OWN_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 
 /// How long the cluster may be away before there is something to lose.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// How long the cluster may take to begin an answer. Some that balance load take connections for a server that is gone, and its
 /// client would wait for ever.
@@ -208,6 +208,11 @@ pub fn is_passing(error: &Error) -> bool {
     }
 }
 
+/// Whether whoever asks is not known, or may not.
+pub fn is_refusal(error: &Error) -> bool {
+    matches!(error, Error::Api(status) if matches!(status.code, 401 | 403))
+}
+
 /// Whether what was seen last is too old for the cluster to go on from.
 pub fn is_too_old(error: &Error) -> bool {
     matches!(error, Error::Api(status) if status.code == 410)
@@ -307,6 +312,9 @@ mod tests {
             assert!(!is_passing(&refusal(code, "")), "{code}");
         }
         assert!(is_too_old(&refusal(410, "")) && !is_too_old(&refusal(404, "")));
+        assert!(
+            is_refusal(&refusal(401, "")) && is_refusal(&refusal(403, "")) && !is_refusal(&refusal(404, ""))
+        );
     }
 
     #[tokio::test]

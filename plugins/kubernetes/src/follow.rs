@@ -20,8 +20,12 @@ use super::verdict::{self, DELETED, Ended, POD_DELETED, Seen, Stage, Trouble};
 /// How long something is tried again that should not be in the way, as an image that cannot be fetched.
 const TROUBLE_TAKES: Duration = Duration::from_secs(300);
 
-/// How long the pod may take to tell what its job has told.
-const SETTLES: Duration = Duration::from_secs(10);
+/// How long the pod may take to tell what its job has told, besides the time that it has to end: the job of a pod that is told to end fails at
+/// once.
+pub const SETTLES: Duration = Duration::from_secs(10);
+
+/// How long it takes until it is said that there is no pod.
+const POD_TAKES: Duration = Duration::from_secs(10);
 
 /// How long what is known of a pod may take to arrive after its job is gone.
 const LINGERS: Duration = Duration::from_secs(2);
@@ -40,6 +44,8 @@ pub struct Following<'a> {
     pub selector: &'a str,
     /// The container that is the task.
     pub container: &'a str,
+    /// How long the pod may take to end when its job has.
+    pub settles: Duration,
 }
 
 /// What came of it.
@@ -107,7 +113,7 @@ impl Following<'_> {
                         view.gone = Some(Instant::now());
                     }
                 }
-                () = until(deadline), if deadline.is_some() => {}
+                () = until(deadline), if deadline.is_some() => view.miss_pod(),
             }
             if let Some(ended) = view.end() {
                 return Ok(JobOutcome { seen: view.seen, ended, stopped: view.stopped });
@@ -147,6 +153,8 @@ struct View<'a> {
     seen: Option<Seen>,
     stopped: bool,
     has_begun: bool,
+    /// When it is to be said that there is no pod, if that was not said yet.
+    misses_pod: Option<Instant>,
     /// Since when there is something in the way.
     troubled: Option<Instant>,
     /// How the job has ended, and when that was seen.
@@ -158,7 +166,8 @@ struct View<'a> {
 impl<'a> View<'a> {
     fn new(following: &'a Following<'a>, control: &'a mut Control, tell: Sender<Heard>) -> Self {
         let (seen, troubled, job_ended, gone) = (None, None, None, None);
-        Self { following, control, tell, seen, stopped: false, has_begun: false, troubled, job_ended, gone }
+        let (stopped, has_begun, misses_pod) = (false, false, Some(Instant::now() + POD_TAKES));
+        Self { following, control, tell, seen, stopped, has_begun, misses_pod, troubled, job_ended, gone }
     }
 
     /// Takes in what has become of the job.
@@ -252,6 +261,16 @@ impl<'a> View<'a> {
         self.tell.send_replace(heard);
     }
 
+    /// Says that there is no pod, when it is time to. Why, as a quota for instance, only events of the job say.
+    fn miss_pod(&mut self) {
+        if self.seen.is_none() && self.misses_pod.is_some_and(|at| at <= Instant::now()) {
+            self.misses_pod = None;
+            let (namespace, job) = (&self.following.cluster.namespace, &self.following.job.name);
+            let how = format!("kubectl -n {namespace} describe job {job}");
+            self.control.progress(&format!("waiting: the cluster has made no pod yet ({how})"));
+        }
+    }
+
     fn is_away(&mut self, why: &str) {
         self.control.progress(&format!("the cluster cannot be asked: {why}"));
     }
@@ -262,8 +281,9 @@ impl<'a> View<'a> {
             return self.gone.map(|since| since + LINGERS);
         }
         let troubled = self.troubled.map(|since| since + TROUBLE_TAKES);
-        let settled = self.job_ended.as_ref().map(|(_, at)| *at + SETTLES);
-        troubled.into_iter().chain(settled).min()
+        let settled = self.job_ended.as_ref().map(|(_, at)| *at + self.following.settles);
+        let misses_pod = self.misses_pod.filter(|_| self.seen.is_none());
+        troubled.into_iter().chain(settled).chain(misses_pod).min()
     }
 
     /// How it ended, if it has.
@@ -291,7 +311,7 @@ impl<'a> View<'a> {
             }
             Some(Stage::Running) | None => {}
         }
-        let (ended, _) = self.job_ended.as_ref().filter(|(_, at)| at.elapsed() >= SETTLES)?;
+        let (ended, _) = self.job_ended.as_ref().filter(|(_, at)| at.elapsed() >= self.following.settles)?;
         let ended = match ended {
             Ok(()) => Ended { code: Some(0), ..Ended::default() },
             Err(ended) => ended.clone(),

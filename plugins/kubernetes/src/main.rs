@@ -24,9 +24,10 @@ use serde_json::{Map, Value, json};
 
 use claim::Claimed;
 use cluster::{Cluster, describe, persistently};
-use follow::{Following, JobOutcome};
+use follow::{Following, JobOutcome, SETTLES};
 use input::JobInput;
 use job::Wanted;
+use verdict::{Seen, Stage};
 
 /// How often it is tried to remove a job that has ended.
 const REMOVALS: u32 = 5;
@@ -60,11 +61,20 @@ async fn work(line: &[u8]) -> Result<u8, String> {
         note(&format_args!("going on with the job {}, of attempt {attempt}", claimed.job.name));
     }
     let container = wanted.container();
-    let following =
-        Following { cluster: &cluster, job: &claimed.job, selector: &wanted.selector, container: &container };
+    let following = Following {
+        cluster: &cluster,
+        job: &claimed.job,
+        selector: &wanted.selector,
+        container: &container,
+        settles: SETTLES + told.worker.grace(),
+    };
     let outcome = Box::pin(following.follow(&mut control, &mut stop)).await;
     if !outcome.as_ref().is_ok_and(|outcome| outcome.stopped) {
-        remove(&cluster, &claimed).await;
+        let has_ended =
+            matches!(&outcome, Ok(JobOutcome { seen: Some(Seen { stage: Stage::Ended(_), .. }), .. }));
+        // The next attempt waits for a job that is there until its pod is gone.
+        let how = if has_ended { DeleteParams::background() } else { DeleteParams::foreground() };
+        remove(&cluster, &claimed, &how).await;
     }
     let outcome = outcome?;
     report(&outcome, &mut control, &facts(&cluster, &claimed, &outcome));
@@ -72,14 +82,14 @@ async fn work(line: &[u8]) -> Result<u8, String> {
     Ok(exit_code(&outcome))
 }
 
-/// Removes a job that has ended. If it cannot be, the cluster does it later.
-async fn remove(cluster: &Cluster, claimed: &Claimed) {
+/// Removes a job that is followed no more. If it cannot be, the cluster does it later.
+async fn remove(cluster: &Cluster, claimed: &Claimed, how: &DeleteParams) {
     let mut left = REMOVALS;
     let goes_on = || {
         left -= 1;
         left > 0
     };
-    let remove = async || cluster.remove(&claimed.job, DeleteParams::background()).await;
+    let remove = async || cluster.remove(&claimed.job, how.clone()).await;
     if let Err(error) = persistently(goes_on, remove).await {
         note(&format_args!("the job {} is left for the cluster: {}", claimed.job.name, describe(&error)));
     }

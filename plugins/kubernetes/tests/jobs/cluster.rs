@@ -217,6 +217,14 @@ impl Pod<'_> {
         self.set(status);
     }
 
+    /// It is told to end, as where its node is drained.
+    pub fn is_drained(&self) {
+        self.cluster.with(|world| {
+            world.mark_deleted(&self.key);
+            world.settle();
+        });
+    }
+
     /// Somebody deletes it.
     pub fn is_deleted(&self) {
         self.cluster.with(|world| {

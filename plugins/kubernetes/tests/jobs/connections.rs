@@ -157,6 +157,29 @@ fn what_is_forbidden_is_said_and_leaves_nothing() {
 }
 
 #[test]
+fn who_was_allowed_to_look_and_is_refused_looks_again() {
+    let cluster = Cluster::start();
+    let adapter = Adapter::start(&cluster, 1);
+    let pod = cluster.pod_of(&job_of(1));
+    pod.runs();
+    adapter.until_written(2, "runs on worker-1");
+    // Two looks before there is a job that has begun, then that at the job that is followed, and its watch.
+    cluster.until("a watch of the job", |world| {
+        let is_look = |asked: &&String| asked.starts_with("GET") && asked.ends_with("/jobs");
+        world.asked.iter().filter(is_look).count() >= 4
+    });
+    for code in [401, 403] {
+        let refusal = Refusal::new(code, "Forbidden", "jobs is forbidden");
+        cluster.trouble("GET", "/jobs", Trouble::Refused(refusal));
+    }
+    cluster.break_streams();
+    adapter.until_written(2, "the cluster cannot be asked: jobs is forbidden (403)");
+    pod.ends(0, "Completed");
+    let outcome = adapter.wait();
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(0), ""));
+}
+
+#[test]
 fn a_log_that_cannot_be_read_is_a_note_and_no_failure() {
     let cluster = Cluster::start();
     for _ in 0..50 {

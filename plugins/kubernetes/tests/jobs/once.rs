@@ -1,5 +1,7 @@
 //! No task runs twice at the same time, whoever dies, and however many try.
 
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 
 use crate::adapter::{Adapter, DATABASE, TASK, job_of, task};
@@ -72,6 +74,31 @@ fn a_job_that_is_going_is_waited_for() {
     let second = Adapter::start(&cluster, 2);
     second.until_written(2, "waiting for the end of an earlier job");
     assert_eq!((pods(&cluster), cluster.count(Kind::Job)), (1, 1));
+    pod.ends(143, "Error");
+    let pod = cluster.pod_of(&job_of(2));
+    pod.runs();
+    pod.ends(0, "Completed");
+    assert_eq!((second.wait().code, pods(&cluster)), (Some(0), 2));
+}
+
+#[test]
+fn a_pod_that_is_drained_has_its_time_and_then_is_waited_for() {
+    let cluster = Cluster::start();
+    cluster.with(|world| world.is_stubborn = true);
+    let mut told = task(&cluster, 1, &json!({}));
+    // Of which the pod has five.
+    told["worker"]["grace"] = json!(8.0);
+    let first = Adapter::start_with(&told);
+    let pod = cluster.pod_of(&job_of(1));
+    pod.runs();
+    first.until_written(2, "runs on");
+    let drained = Instant::now();
+    pod.is_drained();
+    assert_eq!(first.wait().code, Some(125));
+    assert!(drained.elapsed() >= Duration::from_secs(10 + 5));
+    let second = Adapter::start(&cluster, 2);
+    second.until_written(2, "waiting for the end of an earlier job");
+    assert_eq!((pods(&cluster), cluster.count(Kind::Pod), cluster.count(Kind::Job)), (1, 1, 1));
     pod.ends(143, "Error");
     let pod = cluster.pod_of(&job_of(2));
     pod.runs();

@@ -112,6 +112,23 @@ fn a_pod_that_somebody_deletes_is_a_failure() {
 }
 
 #[test]
+fn that_there_is_no_pod_is_said() {
+    let cluster = Cluster::start();
+    cluster.with(|world| world.makes_no_pods = true);
+    let adapter = Adapter::start(&cluster, 1);
+    let how = format!("kubectl -n {NAMESPACE} describe job {}", job_of(1));
+    adapter.until_written(2, &format!("waiting: the cluster has made no pod yet ({how})"));
+    cluster.with(|world| {
+        world.makes_no_pods = false;
+        world.settle();
+    });
+    let pod = cluster.pod_of(&job_of(1));
+    pod.runs();
+    pod.ends(0, "Completed");
+    assert_eq!(adapter.wait().code, Some(0));
+}
+
+#[test]
 fn an_image_that_cannot_be_is_not_waited_for() {
     let cluster = Cluster::start();
     let adapter = Adapter::start(&cluster, 1);

@@ -92,6 +92,8 @@ pub struct World {
     pub pods: BTreeSet<String>,
     /// Whether pods go on when they are to end.
     pub is_stubborn: bool,
+    /// Whether no pods are made, as where a quota is used up.
+    pub makes_no_pods: bool,
 }
 
 impl World {
@@ -195,15 +197,26 @@ impl World {
             return self.set_job_status(key, json!({ "conditions": condition }));
         }
         if job["status"]["startTime"].is_null() {
+            if self.makes_no_pods {
+                return false;
+            }
             self.make_pod(key, &job);
             return self.set_job_status(key, json!({ "startTime": "2026-11-20T08:00:00Z", "active": 1 }));
         }
         if !job["status"]["conditions"].is_null() {
             return false;
         }
-        let of_pod = |key: &Key| self.objects[key]["status"]["phase"].as_str().unwrap_or_default().to_owned();
-        let phases: Vec<String> = pods.iter().map(of_pod).collect();
-        let (kind, reason) = match phases.first().map(String::as_str) {
+        let of_pod = |key: &Key| {
+            let pod = &self.objects[key];
+            let phase = pod["status"]["phase"].as_str().unwrap_or_default();
+            // One that is to go has failed at once, though its container may run on.
+            if phase == "Succeeded" || pod["metadata"]["deletionTimestamp"].is_null() {
+                phase
+            } else {
+                "Failed"
+            }
+        };
+        let (kind, reason) = match pods.first().map(of_pod) {
             Some("Succeeded") => ("Complete", "CompletionsReached"),
             Some("Failed") | None => ("Failed", "BackoffLimitExceeded"),
             Some(_) => return false,
@@ -271,7 +284,7 @@ impl World {
         true
     }
 
-    fn mark_deleted(&mut self, key: &Key) {
+    pub fn mark_deleted(&mut self, key: &Key) {
         let mut object = self.objects[key].clone();
         object["metadata"]["deletionTimestamp"] = "2026-11-20T08:00:00Z".into();
         self.put(key.clone(), object, "MODIFIED");
