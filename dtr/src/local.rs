@@ -59,6 +59,15 @@ pub struct Rehearsal {
     pub keep: Option<PathBuf>,
 }
 
+impl Rehearsal {
+    /// By the name of the database clusters and container engines know what is a task's. A run that is repeated has the id of a task, its attempt and
+    /// its node, and what it makes there must not be taken for theirs.
+    fn without_database(mut self) -> Self {
+        self.config.database = "none".to_owned();
+        self
+    }
+}
+
 /// A plugin that nobody has started yet.
 pub struct Prepared {
     pub program: PathBuf,
@@ -123,7 +132,7 @@ pub async fn run_whole(rehearsal: Rehearsal, most: u64) -> io::Result<(Rehearsed
 
 /// Says what a plugin would be started with in this folder.
 pub fn prepare(rehearsal: Rehearsal, folder: &Path) -> io::Result<Prepared> {
-    let Rehearsal { config, plugin, given, secure_params, files, .. } = rehearsal;
+    let Rehearsal { config, plugin, given, secure_params, files, .. } = rehearsal.without_database();
     if let Some(files) = &files {
         files.place(folder, &config)?;
     }
@@ -143,7 +152,8 @@ async fn perform(
     captures: Captures,
     (streams, say): (&mut Streams, &mut impl FnMut(Word)),
 ) -> io::Result<Performed> {
-    let Rehearsal { config, plugin, given, secure_params, files, timeout, keep } = rehearsal;
+    let Rehearsal { config, plugin, given, secure_params, files, timeout, keep } =
+        rehearsal.without_database();
     // One would have secure parameters in it.
     process::forbid_core_dumps()?;
     let (kit, mut batcher) = Kit::new(&config).map_err(io::Error::other)?;
@@ -355,6 +365,22 @@ mod tests {
             Word::Storage(json!([1])),
         ];
         assert_eq!(words, expected);
+    }
+
+    #[tokio::test]
+    async fn it_does_not_know_the_database_of_the_configuration() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), "true");
+        let manifest = r#"{ "name": "My::Script", "command": ["./run"], "commits": true }"#;
+        fs::write(folder.path().join("plugin.json"), manifest).unwrap();
+        let text = r#"{ "mongohost": "mongodb://127.0.0.1:1", "database": "real", "plugin_dirs": ["."] }"#;
+        let config = Config::parse(text, &folder.path().join("config.json")).unwrap();
+        let (plugin, given) = ("My::Script".parse().unwrap(), Given::Params(Map::new()));
+        let rehearsal =
+            Rehearsal { config, plugin, given, secure_params: None, files: None, timeout: None, keep: None };
+        let prepared = prepare(rehearsal, folder.path()).unwrap();
+        let found = prepared.environment.iter().find(|(name, _)| name == "DISBATCH_DATABASE");
+        assert_eq!(found.map(|(_, value)| value.to_str()), Some(Some("none")));
     }
 
     #[tokio::test]
