@@ -90,13 +90,19 @@ async fn run(arguments: Arguments) -> Result<(), Failure> {
     let address = arguments.listen;
     // Before there is anything to be kept.
     let dumps = process::forbid_core_dumps();
-    let (config, store) = configure(&arguments).await.map_err(unusable)?;
+    let lifecycle = Lifecycle::listen().map_err(unusable)?;
+    let Some((config, store)) = configure(&arguments, &lifecycle).await.map_err(unusable)? else {
+        return Ok(());
+    };
     if let Err(error) = dumps {
         tracing::warn!(%error, "core dumps of this process cannot be forbidden, and would have secrets in them");
     }
     let certificate = arguments.tls(&config).map(Certificate::open).transpose().map_err(unusable)?;
     let keys = Keys::load(&config).map_err(unusable)?;
-    let door = arguments.door(&config, &store).await.map_err(misused)?;
+    let door = tokio::select! {
+        () = lifecycle.draining() => return Ok(()),
+        door = arguments.door(&config, &store) => door.map_err(misused)?,
+    };
     ui::manual::find(&config);
     let watch = tokio::spawn(await_database(store.clone()));
     // The one before this may have been killed.
@@ -104,7 +110,7 @@ async fn run(arguments: Arguments) -> Result<(), Failure> {
     let traces = Tracer::of_environment("disbatch-dci", env!("CARGO_PKG_VERSION"), None, store.metrics());
     let (tracer, sending) = traces.map_err(unusable)?.unzip();
     let state = State::new(&config, store.clone(), door).with_keys(keys).with_tracer(tracer);
-    let served = serve(state, address, certificate).await;
+    let served = serve(state, address, certificate, lifecycle).await;
     watch.abort();
     let _written = tokio::time::timeout(LAST_MOMENT, store.flush()).await;
     if let Some(sending) = sending {
@@ -113,16 +119,37 @@ async fn run(arguments: Arguments) -> Result<(), Failure> {
     served.map_err(|error| Failure(CANNOT_LISTEN, format!("cannot listen on {address}: {error}")))
 }
 
-async fn configure(arguments: &Arguments) -> anyhow::Result<(Config, Store)> {
+/// `None`: a signal came first.
+async fn configure(arguments: &Arguments, lifecycle: &Lifecycle) -> anyhow::Result<Option<(Config, Store)>> {
     // The messages name their cause already, so it is not to be printed again.
     let config = Config::load(&arguments.config).map_err(|error| anyhow!("{error}"))?;
     telemetry::init(&config.log)?;
     config.log_concerns();
-    let store = Store::connect(&config, Role::DisbatchWeb).await;
-    let store =
-        store.map_err(|error| anyhow!("cannot use mongohost of {}: {error}", config.path.display()))?;
+    let store = tokio::select! {
+        () = lifecycle.draining() => return Ok(None),
+        store = connect(&config) => store?,
+    };
     let metrics = Metrics::of(Component::Dci, env!("CARGO_PKG_VERSION"));
-    Ok((config, store.counting_in(Arc::new(metrics))))
+    Ok(Some((config, store.counting_in(Arc::new(metrics)))))
+}
+
+/// Resolves the database's address, waiting for a name server that is away.
+async fn connect(config: &Config) -> anyhow::Result<Store> {
+    let mut failed = false;
+    loop {
+        match Store::connect(config, Role::DisbatchWeb).await {
+            Ok(store) => return Ok(store),
+            Err(error) if error.is_transient() => {
+                if !failed {
+                    tracing::warn!(%error, "cannot find the database, not listening before that");
+                    service_manager::waiting("waits for the address of the database");
+                    failed = true;
+                }
+                sleep(RETRY).await;
+            }
+            Err(error) => return Err(anyhow!("cannot use mongohost of {}: {error}", config.path.display())),
+        }
+    }
 }
 
 /// Checks what can be checked without the database. Changes nothing, and opens no log.
@@ -162,8 +189,12 @@ async fn await_database(store: Store) {
     tracing::info!(database = store.database_name(), "the database is there");
 }
 
-async fn serve(state: State, address: SocketAddr, certificate: Option<Certificate>) -> io::Result<()> {
-    let lifecycle = Lifecycle::listen()?;
+async fn serve(
+    state: State,
+    address: SocketAddr,
+    certificate: Option<Certificate>,
+    lifecycle: Lifecycle,
+) -> io::Result<()> {
     let (watch, feeds) = (Arc::clone(&state.watch), Arc::clone(&state.feeds));
     let (bulk, access) = (state.bulk.clone(), Arc::clone(&state.access));
     let store = state.store.clone();
