@@ -22,7 +22,7 @@ pub(super) use declarations::*;
 /// server knows.
 const FOR_EVER: Duration = Duration::from_secs(2_147_483_647);
 
-/// An index of a collection. Names are MongoDB's default names, as Perl creates them.
+/// An index of a collection. Names are MongoDB's default names, as Perl creates them, see [`Index::name`].
 #[derive(Debug, Default)]
 pub(crate) struct Index {
     pub keys: Document,
@@ -54,9 +54,12 @@ impl Index {
         Self { for_perl: true, ..Self::of_disbatch(keys) }
     }
 
+    /// The default name. Perl's DCI reads the fields of all indexes of tasks out of their names, and answers nothing any more if it
+    /// cannot: it knows one descending field, so that a name tells of no more.
     pub(crate) fn name(&self) -> String {
         let fields: Vec<String> = self.keys.iter().map(|(field, order)| format!("{field}_{order}")).collect();
-        fields.join("_")
+        let name = fields.join("_");
+        if name.matches("_-1").count() > 1 { name.replace("_-1", "_1") } else { name }
     }
 
     /// Whether more than speed depends on it: it keeps limits, or Disbatch 4 has it.
@@ -87,6 +90,7 @@ impl Index {
 
     fn model(self) -> IndexModel {
         let options = IndexOptions::builder()
+            .name(self.name())
             .unique(self.unique.then_some(true))
             .sparse(self.sparse.then_some(true))
             .partial_filter_expression(self.partial)
@@ -262,5 +266,30 @@ mod tests {
         let other = Index::on(doc! { "queue": 1, "unique": 1 });
         assert!(!other.is_among(&[doc! { "queue": 1 }, doc! { "unique": 1, "queue": 1 }]));
         assert!(other.is_among(&[doc! { "queue": 1 }, doc! { "queue": 1, "unique": 1 }]));
+    }
+
+    /// The fields of an index, as `get_indexes` of Perl's DCI finds them in its name.
+    fn fields_for_perl(name: &str) -> Vec<String> {
+        let ascending = match name.find("_-1_") {
+            Some(at) => format!("{}_1_{}", &name[..at], &name[at + 4..]),
+            None => name.strip_suffix("_-1").map_or_else(|| name.to_owned(), |name| format!("{name}_1")),
+        };
+        let fields = ascending.strip_suffix("_1").unwrap_or(&ascending);
+        fields.split("_1_").map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn perl_finds_the_fields_of_all_indexes_of_tasks_in_their_names() {
+        let indexes = of_tasks();
+        for index in &indexes {
+            assert_eq!(fields_for_perl(&index.name()), index.keys.keys().cloned().collect::<Vec<_>>());
+        }
+        assert_eq!(fields_for_perl("a_1_b_-1_c_-1"), ["a", "b", "c_-1"], "of two it knows the first");
+        let of_page = Index::on(doc! { "a": 1, "b": -1 });
+        assert_eq!(of_page.name(), "a_1_b_-1", "as the server names it");
+        let groups = Index::on(crate::fair::index_of_groups());
+        assert_eq!(groups.name(), "queue_1_status_1_group_1_again_1_priority_1__id_1");
+        let names: std::collections::BTreeSet<String> = indexes.iter().map(Index::name).collect();
+        assert_eq!(names.len(), indexes.len(), "each has another");
     }
 }
