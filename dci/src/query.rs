@@ -20,7 +20,7 @@ use crate::error::HttpError;
 use crate::json::{Dates, to_bson};
 use crate::params::Params;
 use crate::values::{CREATED, TAG_NAMES, moment};
-pub use filter::{check_concealed, check_forbidden, collection_filter, search_filter, sort, task_id};
+pub use filter::{check_concealed, check_forbidden, collection_filter, search_filter, sort};
 
 /// So long the server may work on a search that is for more than certain values of fields of an index: regular expressions,
 /// for one, can be made to take very long.
@@ -108,16 +108,17 @@ impl Listing {
         default_limit: Option<i64>,
         now: DateTime,
     ) -> Result<Self, Refusal> {
-        // A field that a form left empty is no restriction.
+        // A field that a form left empty is no restriction. It counts for what an index covers, as with Perl.
+        let names: Vec<&str> = params.fields.keys().map(String::as_str).collect();
         let fields: Vec<(&str, &Value)> = params
             .fields
             .iter()
             .filter(|(_, value)| value.as_str() != Some(""))
             .map(|(name, value)| (name.as_str(), value))
             .collect();
-        let names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
         let indexes = shown_indexes(index_fields);
-        let invalid = not_covered(&names, &with_our_indexes(&indexes));
+        let covering = with_our_indexes(&indexes);
+        let invalid = not_covered(&names, &covering);
         if !invalid.is_empty() {
             return Err(Refusal::NotIndexed { indexes, invalid });
         }
@@ -129,6 +130,8 @@ impl Listing {
         let skip = params.integer("skip")?.unwrap_or(0);
         let skip = u64::try_from(skip).map_err(|_| HttpError::bad_request("'.skip' must not be negative"))?;
         let created = created(params, now)?;
+        let names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
+        let is_indexed = not_covered(&names, &covering).is_empty() && created.is_any();
         let query = TaskQuery {
             filter: created_in(filter::task_filter(&fields)?, created),
             // To MongoDB a negative limit is a positive one without a second batch, and 0 is none.
@@ -137,7 +140,7 @@ impl Listing {
             projection: projection(params)?,
             sort: None,
             archive: params.is_on("archive"),
-            max_time: (fields.iter().any(takes_time) || !created.is_any()).then_some(SEARCH_TIME),
+            max_time: (fields.iter().any(takes_time) || !is_indexed).then_some(SEARCH_TIME),
         };
         let page = page(params, &query, created)?;
         Ok(Self { query, shape, page })

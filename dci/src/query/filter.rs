@@ -61,8 +61,8 @@ pub fn task_filter(fields: &[(&str, &Value)]) -> Result<Document, HttpError> {
             "queue" => ("queue", id(value)?),
             // No task has another value, and its index has no others.
             "schedule" => ("schedule", id(value)?),
-            "status" => ("status", any_of(value, status)?),
-            other => (other, any_of(value, to_bson)?),
+            "node" => ("node", any_of(value, node)?),
+            other => (other, any_of(value, number_or_text)?),
         };
         filter.insert(key, value);
     }
@@ -136,11 +136,18 @@ fn any_of(value: &Value, convert: impl Fn(&Value) -> Bson) -> Result<Bson, HttpE
     }
 }
 
-/// A status in a query string or a form is text.
-fn status(value: &Value) -> Bson {
+/// What looks like a number is one, as for Perl: all that a query string or a form has is text.
+fn number_or_text(value: &Value) -> Bson {
     let Value::String(text) = value else { return to_bson(value) };
-    let integer = text.parse::<i64>().ok().map(|number| to_bson(&Value::from(number)));
-    integer.or_else(|| text.parse::<f64>().ok().map(Bson::Double)).unwrap_or_else(|| to_bson(value))
+    let number = text.trim();
+    let integer = number.parse::<i64>().ok().map(|number| to_bson(&Value::from(number)));
+    integer.or_else(|| number.parse::<f64>().ok().map(Bson::Double)).unwrap_or_else(|| to_bson(value))
+}
+
+/// Names of nodes are text, also those that look like numbers, as those of containers do at times. -1 is what tasks of old have in
+/// place of one.
+fn node(value: &Value) -> Bson {
+    if value.as_str() == Some("-1") { Bson::Int32(-1) } else { to_bson(value) }
 }
 
 fn checked_value(value: &Value) -> Result<Bson, HttpError> {
@@ -227,7 +234,7 @@ pub fn sort(value: Option<&Value>) -> Result<Option<Document>, HttpError> {
     fields.iter().map(field).collect::<Result<_, _>>().map(Some)
 }
 
-pub fn task_id(text: &str) -> Result<TaskId, HttpError> {
+fn task_id(text: &str) -> Result<TaskId, HttpError> {
     text.parse().map_err(|error| HttpError::bad_request(format!("Bad OID passed: {error}")))
 }
 

@@ -24,6 +24,12 @@ fn everything_is_refused_unless_limited_or_counted() {
         assert!(error.to_string().starts_with("refusing to return everything"));
     }
     assert!(parse(json!({"queue": "", "status": ""}), json!({})).is_err());
+    let of_all = parse(json!({"queue": "", "status": "-2"}), json!({})).unwrap().query;
+    assert_eq!((of_all.filter, of_all.max_time), (doc! { "status": -2 }, Some(SEARCH_TIME)));
+    let of_queue = parse(json!({"queue": QUEUE, "status": ""}), json!({})).unwrap().query;
+    assert_eq!(of_queue.max_time, None, "an index has all of them");
+    let error = parse(json!({"status": ""}), json!({"limit": 1})).unwrap_err();
+    assert_eq!(error.to_string(), "non-indexed params given");
     assert_eq!(parse(json!({}), json!({"limit": "2"})).unwrap().query.limit, Some(2));
     assert!(parse(json!({}), json!({"count": 1})).unwrap().shape.count);
 }

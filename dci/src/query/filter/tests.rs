@@ -20,12 +20,17 @@ fn values_get_the_type_of_their_field() {
     assert_eq!(of_task("queue", json!(id.to_hex())).unwrap(), doc! { "queue": id });
     assert_eq!(of_task("status", json!("-2")).unwrap(), doc! { "status": -2_i32 });
     assert_eq!(of_task("status", json!("-2.0")).unwrap(), doc! { "status": -2.0 });
+    assert_eq!(of_task("params.n", json!(" 17")).unwrap(), doc! { "params.n": 17_i32 });
+    assert_eq!(of_task("ctime", json!("1.5e3")).unwrap(), doc! { "ctime": 1500.0 });
+    assert_eq!(of_task("params.a", json!(["5", "x"])).unwrap(), doc! { "params.a": { "$in": [5_i32, "x"] } });
+    assert_eq!(of_task("params.a", json!(id.to_hex())).unwrap(), doc! { "params.a": id.to_hex() });
     assert_eq!(of_task("status", json!("abc")).unwrap(), doc! { "status": "abc" });
     assert_eq!(of_task("status", json!(["-2", 1])).unwrap(), doc! { "status": { "$in": [-2_i32, 1_i32] } });
     let tags = doc! { "tags": { "$all": ["a", "b"] } };
     assert_eq!(of_task("tags", json!("a,b")).unwrap(), tags, "all of them");
     assert_eq!(of_task("node", json!(null)).unwrap(), doc! { "node": null });
     assert_eq!(of_task("node", json!("7")).unwrap(), doc! { "node": "7" });
+    assert_eq!(of_task("node", json!("-1")).unwrap(), doc! { "node": -1_i32 });
     assert_eq!(of_task("status", json!({"$lt": 0})).unwrap(), doc! { "status": { "$lt": 0_i32 } });
 }
 

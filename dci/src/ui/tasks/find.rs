@@ -82,6 +82,8 @@ impl Plan {
             let order = if search.oldest { "id" } else { "-id" };
             asked.options.insert("order".to_owned(), order.into());
         }
+        // No page reads all tasks because a field of its form was left empty.
+        asked.fields.retain(|_, value| *value != "");
         let Listing { mut query, mut page, .. } = Listing::parse(&asked, indexes, None, now)?;
         if let (Some(page), Some(statuses)) = (&mut page, statuses) {
             let all: Vec<QueueId> = queues.iter().map(|queue| queue.id).collect();
