@@ -146,7 +146,7 @@ impl Params {
     fn from_json(body: &[u8]) -> Result<Self, HttpError> {
         match json_value(body)? {
             Value::Object(map) => Ok(Self::from_map(map)),
-            _ => Err(HttpError::bad_request("the body must be a JSON object")),
+            _ => Err(no_object()),
         }
     }
 
@@ -164,6 +164,11 @@ impl Params {
         }
         in_address
     }
+}
+
+/// A body that is JSON, and has no parameters.
+pub fn no_object() -> HttpError {
+    HttpError::bad_request("the body must be a JSON object")
 }
 
 /// Fields as a type of the wire, which has all of them.

@@ -23,7 +23,7 @@ use crate::access::Who;
 use crate::api::{Answer, redirect};
 use crate::error::HttpError;
 use crate::openapi::{InsertManyResult, NewTasks};
-use crate::params::Params;
+use crate::params::{Params, no_object};
 use crate::query::collection_filter;
 use crate::state::State;
 use crate::{arrays, changes, gates, json, legacy, measure};
@@ -49,7 +49,9 @@ const AT_ONCE: usize = 1_000;
             `.idempotency_key` was used for another request."),
     ),
 )]
-pub async fn handle(state: Data<State>, who: Who, params: Params) -> Answer {
+pub async fn handle(state: Data<State>, who: Who, params: Result<Params, HttpError>) -> Answer {
+    // To Perl a list is the parameters of tasks of no queue.
+    let params = params.map_err(|error| if error == no_object() { queue_not_found() } else { error })?;
     if arrays::is_asked(&params) {
         return create_array(&state, &who, &params).await;
     }
@@ -245,7 +247,7 @@ pub fn invalid() -> HttpError {
     HttpError::bad_request("invalid parameters passed")
 }
 
-pub fn not_an_array() -> HttpError {
+fn not_an_array() -> HttpError {
     HttpError::bad_request("'params' must be a JSON array of task params objects")
 }
 
@@ -360,13 +362,7 @@ pub async fn submit_from_collection(
     fields: &Map<String, Value>,
     (options, once): (TaskOptions, Option<Once>),
 ) -> Result<Vec<TaskId>, HttpError> {
-    let Value::Object(filter) = &fields["filter"] else {
-        return Err(HttpError::bad_request("'filter' must be a JSON object"));
-    };
-    let Value::Object(pattern) = &fields["params"] else {
-        return Err(HttpError::bad_request("'params' must be a JSON object"));
-    };
-    let Value::String(name) = &fields["collection"] else { return Err(invalid()) };
+    let (filter, pattern, name) = parts_of_source(fields)?;
     let source = TaskSource::named(name).map_err(|error| match error {
         SourceError::Ours(_) => HttpError::forbidden(error.to_string()),
         SourceError::Name(_) => invalid(), // As Perl says it.
@@ -408,6 +404,20 @@ pub async fn submit_from_collection(
         })
     };
     Box::pin(changes::submit(state, who, queue, Some(collection), submission)).await
+}
+
+type Fields = Map<String, Value>;
+
+/// Filter, pattern and collection, looked at in Perl's order and refused in its words.
+fn parts_of_source(fields: &Fields) -> Result<(&Fields, &Fields, &String), HttpError> {
+    let Some(Value::Object(pattern)) = fields.get("params") else { return Err(invalid()) };
+    let Some(Value::Object(filter)) = fields.get("filter") else {
+        return Err(HttpError::bad_request("'filter' must be a JSON object"));
+    };
+    match fields.get("collection").filter(|name| legacy::is_true(Some(name))) {
+        Some(Value::String(name)) => Ok((filter, pattern, name)),
+        _ => Err(HttpError::bad_request("'collection' required and must be a scalar (string)'")),
+    }
 }
 
 /// What plugins alone are to see is not copied, although it is encrypted, nor looked for.
@@ -463,6 +473,24 @@ mod tests {
         }
         for key in [json!({"a.b": 1}), json!([{"a": [{"": 1}]}])] {
             assert!(message(key).ends_with("keys must not be empty or contain a dot"));
+        }
+    }
+
+    #[test]
+    fn what_tasks_are_made_of_is_refused_in_perls_words() {
+        let message = |fields: Value| match parts_of_source(fields.as_object().unwrap()) {
+            Ok((_, _, name)) => name.clone(),
+            Err(error) => error.to_string(),
+        };
+        let collection = "'collection' required and must be a scalar (string)'";
+        for (fields, words) in [
+            (json!({ "collection": "users", "filter": {}, "params": {} }), "users"),
+            (json!({ "collection": "", "filter": [], "params": [{}] }), "invalid parameters passed"),
+            (json!({ "collection": "", "filter": [], "params": {} }), "'filter' must be a JSON object"),
+            (json!({ "collection": "", "filter": {}, "params": {} }), collection),
+            (json!({ "collection": ["users"], "filter": {}, "params": {} }), collection),
+        ] {
+            assert_eq!(message(fields), words);
         }
     }
 

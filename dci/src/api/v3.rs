@@ -2,6 +2,8 @@
 //! arrays that begin with 1, or with 0 and what is wrong. Some refusals have status 200: clients of that age
 //! look at the array only.
 
+use std::collections::BTreeSet;
+
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
@@ -78,14 +80,21 @@ fn parsed_object(name: &str, value: &Value) -> Result<Map<String, Value>, String
     }
 }
 
+/// The plugins that queues may be created with, and those of queues that there are, as Perl has them.
+async fn plugins(state: &State) -> Result<BTreeSet<String>, StoreError> {
+    let catalogue = state.catalogue().await?;
+    let queues = state.store.list_queues().await?;
+    let of_queues = queues.iter().filter_map(|queue| queue.plugin_name().ok().flatten());
+    Ok(catalogue.names().iter().cloned().chain(of_queues.map(|plugin| plugin.to_string())).collect())
+}
+
 /// The names of the plugins that queues may be created with, as keys and as values.
 #[utoipa::path(
     get, path = "/queue-prototypes-json", tag = "Disbatch::Web::V3", operation_id = "queuePrototypesJson",
     responses((status = 200, description = "The names.", body = Value)),
 )]
 pub async fn queue_prototypes(state: Data<State>) -> Answer {
-    let catalogue = state.catalogue().await?;
-    let plugins = catalogue.names().iter().map(|plugin| (plugin.clone(), Value::from(plugin.as_str())));
+    let plugins = plugins(&state).await?.into_iter().map(|plugin| (plugin.clone(), Value::from(plugin)));
     Ok(json::ok(&Value::Object(plugins.collect::<Map<_, _>>())))
 }
 
@@ -99,14 +108,14 @@ pub async fn queue_prototypes(state: Data<State>) -> Answer {
     ),
 )]
 pub async fn set_queue_attr(state: Data<State>, who: Who, params: Params) -> Answer {
-    let given = |name: &str, article: &str| {
-        let value = params.fields.get(name).filter(|value| !value.is_null() && value.as_str() != Some(""));
-        value.ok_or_else(|| failed(json!({}), format!("You must supply {article} {name}")))
-    };
-    let (id, attr, value) = (given("queueid", "a")?, given("attr", "an")?, given("value", "a")?);
-    if attr != "threads" {
+    if params.fields.get("attr").and_then(Value::as_str) != Some("threads") {
         return Err(failed(json!({}), "Invalid attr".to_owned()));
     }
+    let given = |name: &str| {
+        let value = params.fields.get(name).filter(|value| !value.is_null() && value.as_str() != Some(""));
+        value.ok_or_else(|| failed(json!({}), format!("You must supply a {name}")))
+    };
+    let (value, id) = (given("value")?, given("queueid")?);
     if !legacy::is_non_negative_integer(value) {
         return Err(failed(json!({}), "threads must be a non-negative integer".to_owned()));
     }
@@ -141,9 +150,9 @@ fn failure(result: Value, message: impl Into<Value>) -> Value {
 pub async fn start_queue(state: Data<State>, who: Who, params: Params) -> Answer {
     let [plugin, name] =
         required(&params, ["type", "name"]).ok_or_else(|| refused("type and name required"))?;
-    let plugins = state.catalogue().await?;
-    if !plugin.as_str().is_some_and(|plugin| plugins.allows(plugin)) {
-        return Err(refused("unknown queue type"));
+    let plugins = plugins(&state).await?;
+    if !plugin.as_str().is_some_and(|plugin| plugins.contains(plugin)) {
+        return Err(refused("unknown type"));
     }
     if !name.is_string() && !name.is_number() {
         return Err(refused("name must be a string"));
@@ -271,6 +280,9 @@ pub async fn create_tasks_from_query(state: Data<State>, who: Who, params: Param
     let wishes = (TaskOptions::default(), None);
     let ids = create_tasks::submit_from_collection(&state, &who, &queue, &fields, wishes).await;
     let ids = ids.map_err(in_array)?;
+    if ids.is_empty() {
+        return Err(HttpError::with_body(StatusCode::BAD_REQUEST, json!([0, 0])));
+    }
     Ok(json::ok(&json!([1, ids.len()])))
 }
 
@@ -295,6 +307,9 @@ pub async fn search_tasks(state: Data<State>, params: Params) -> Answer {
         },
     };
     let (limit, skip) = (number(&params, "limit")?, number(&params, "skip")?);
+    if let Some(wrong) = wrong_id(params.fields.get("queue"), &filter) {
+        return Ok(declined(&wrong));
+    }
     let is_on = |name: &str| legacy::is_true(params.fields.get(name));
     let filter = task_filter(filter, params.fields.get("queue"))?;
     if is_on("count") {
@@ -352,7 +367,19 @@ fn number(params: &Params, name: &str) -> Result<u64, HttpError> {
     }
 }
 
-/// The filter, or within the result what is wrong with its operators.
+/// What is wrong with the ids of a search, in Perl's words. Operators are looked at with all others.
+fn wrong_id(queue: Option<&Value>, filter: &Map<String, Value>) -> Option<String> {
+    let given = [queue, filter.get("id")].into_iter().flatten();
+    let mut texts = given.filter(|value| legacy::is_true(Some(value))).filter_map(|value| match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(_) | Value::Bool(_) => Some(value.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    });
+    let wrong = texts.find(|text| text.parse::<TaskId>().is_err())?;
+    Some(format!("Value '{wrong}' is not a valid OID"))
+}
+
+/// The filter, or within the result what is wrong with its operators and ids.
 fn task_filter(
     mut filter: Map<String, Value>,
     queue: Option<&Value>,
@@ -362,14 +389,11 @@ fn task_filter(
     }
     check_forbidden(&filter).map_err(in_array)?;
     query::check_concealed(&filter).map_err(in_array)?;
-    for key in ["queue", "id"] {
-        match filter.get(key) {
-            Some(Value::String(text)) => drop(query::task_id(text).map_err(in_array)?),
-            Some(value @ (Value::Number(_) | Value::Bool(_))) => {
-                return Err(refused(&format!("Bad OID passed: {value} is not an id")));
-            }
-            _ => {} // Operators are looked at with all others.
-        }
+    // Clients that send forms have text where there is a number.
+    if let Some(status @ Value::String(_)) = filter.get_mut("status")
+        && let Some(number) = legacy::integer(status)
+    {
+        *status = number.into();
     }
     if let Some(id) = filter.remove("id") {
         filter.insert("_id".to_owned(), id);
@@ -388,9 +412,39 @@ async fn view(store: &Store, task: Document, terse: bool, details: bool) -> Resu
             shown[format!("{name}_str")] = date_text(at).into();
         }
     }
-    if terse {
-        shown["stdout"] = TERSE.into();
-        shown["stderr"] = TERSE.into();
+    for stream in ["stdout", "stderr"] {
+        // What is in GridFS keeps its id.
+        if terse && !shown[stream]["$oid"].is_string() {
+            shown[stream] = TERSE.into();
+        }
     }
     Ok(shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "6b0003bb686c8275d70dc2f1";
+
+    #[test]
+    fn ids_of_a_search_are_ids() {
+        let wrong = |queue: Value, filter: Value| wrong_id(Some(&queue), filter.as_object().unwrap());
+        let said = |text: &str| Some(format!("Value '{text}' is not a valid OID"));
+        assert_eq!(wrong(json!("zzz"), json!({})), said("zzz"));
+        assert_eq!(wrong(json!(ID), json!({ "id": 5 })), said("5"));
+        for queue in [json!(ID), json!(""), json!("0"), json!(null), json!({ "$in": ["zzz"] })] {
+            assert_eq!(wrong(queue, json!({ "id": ID, "queue": "zzz" })), None);
+        }
+    }
+
+    #[test]
+    fn a_status_may_be_text() {
+        let filter = |status: Value| {
+            let filter = json!({ "status": status });
+            task_filter(filter.as_object().unwrap().clone(), None).unwrap().unwrap()
+        };
+        assert_eq!(filter(json!("-2")), doc! { "status": -2_i32 });
+        assert_eq!(filter(json!({ "$lt": 0 })), doc! { "status": { "$lt": 0_i32 } });
+    }
 }

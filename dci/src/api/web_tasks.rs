@@ -28,12 +28,20 @@ use crate::{arrays, counts, json, legacy, rows};
 )]
 pub async fn create(state: Data<State>, who: Who, named: NamedQueue, body: AnyJson) -> Answer {
     let queue = create_tasks::open_queue(&state, &named.selector).await?;
-    if !body.0.is_array() {
-        return Err(create_tasks::not_an_array());
-    }
-    let tasks = create_tasks::task_params(body.0)?;
+    let tasks = create_tasks::task_params(params_of(body.0)?)?;
     let wishes = (TaskOptions::default(), None);
     create_tasks::answer(create_tasks::submit(&state, &who, &queue, tasks, wishes).await?)
+}
+
+/// The parameters of tasks: the list that is the body, or what Perl takes in its place, as `POST /tasks` does.
+fn params_of(body: Value) -> Result<Value, HttpError> {
+    match body {
+        list @ Value::Array(_) => Ok(list),
+        Value::Object(mut fields) if fields.len() == 1 => {
+            fields.remove("params").ok_or_else(create_tasks::invalid)
+        }
+        _ => Err(create_tasks::invalid()), // Nothing else has them.
+    }
 }
 
 /// Creates one task in the queue for each document of the collection that `filter` finds, with `params` as
@@ -146,6 +154,17 @@ fn task_query(filter: &Map<String, Value>, options: &Map<String, Value>) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parameters_are_a_list_or_called_so() {
+        for params in [json!([{ "a": 1 }]), json!([]), json!({ "a": 1 })] {
+            assert_eq!(params_of(json!({ "params": params })).unwrap(), params);
+        }
+        assert_eq!(params_of(json!([{ "a": 1 }])).unwrap(), json!([{ "a": 1 }]));
+        for wrong in [json!({}), json!({ "commands": "a" }), json!({ "params": [], "b": 1 }), json!("x")] {
+            assert_eq!(params_of(wrong).unwrap_err().to_string(), "invalid parameters passed");
+        }
+    }
 
     #[test]
     fn no_more_than_a_hundred_tasks_are_returned() {

@@ -200,6 +200,48 @@ async fn chosen_fields_that_are_too_much_for_one_answer_are_refused() -> anyhow:
 }
 
 #[tokio::test]
+async fn deprecated_routes_answer_as_perl_does() -> anyhow::Result<()> {
+    let database = TestDatabase::create(disbatch_mongod::testing::server().await?).await?;
+    let config = json!({ "mongohost": database.uri, "database": database.name, "plugins": ["My::Plugin"],
+        "web_extensions": ["Disbatch::Web::Tasks", "Disbatch::Web::V3"] });
+    let server = Server::start(&config).await?;
+    let store = Store::with_clock(database.database.clone(), std::sync::Arc::new(SystemClock));
+    store.ensure_indexes().await?;
+    let queues = database.database.collection::<Document>("queues");
+    queues.insert_one(doc! { "name": "old", "plugin": "My::Old" }).await?;
+    let post = async |path: &str, body: Value| {
+        let response = server.request(Method::POST, path).json(&body).send().await?;
+        anyhow::Ok((response.status().as_u16(), serde_json::from_str::<Value>(&response.text().await?)?))
+    };
+    let none = json!({ "queueid": "old", "collection": "nobody", "jsonfilter": {}, "params": { "a": 1 } });
+    for (path, body, status, said) in [
+        ("/start-queue-json", json!({ "type": "Nope", "name": "x" }), 400, json!([0, "unknown type"])),
+        (
+            "/set-queue-attr-json",
+            json!({ "value": 1 }),
+            400,
+            json!({ "error": "Invalid attr", "success": 0 }),
+        ),
+        ("/queue-create-tasks-from-query-json", none, 400, json!([0, 0])),
+        ("/search-tasks-json", json!({ "queue": "zzz" }), 200, json!([0, "Value 'zzz' is not a valid OID"])),
+        ("/tasks", json!([{ "a": 1 }]), 400, json!({ "error": "queue not found" })),
+        ("/tasks/old", json!({ "a": 1 }), 400, json!({ "error": "invalid parameters passed" })),
+    ] {
+        assert_eq!(post(path, body).await?, (status, said), "{path}");
+    }
+    let (status, made) = post("/tasks/old", json!({ "params": [{ "a": 1 }] })).await?;
+    let made = made["MongoDB::InsertManyResult"]["inserted"].as_array().map(Vec::len);
+    assert_eq!((status, made), (200, Some(1)));
+    let counted = post("/search-tasks-json", json!({ "filter": { "status": "-2" }, "count": 1 })).await?;
+    assert_eq!(counted, (200, json!([1, 1])));
+    let found = server.request(Method::GET, "/tasks?queue=&status=-2&.count=1").send().await?;
+    assert_eq!(found.text().await?, r#"{"count":1}"#);
+    let started = post("/start-queue-json", json!({ "type": "My::Old", "name": "another" })).await?;
+    assert_eq!((started.0, &started.1[0]), (200, &json!(1)), "the plugin of a queue that there is");
+    database.drop_database().await
+}
+
+#[tokio::test]
 async fn what_looks_like_extended_json_hides_nothing() -> anyhow::Result<()> {
     let database = TestDatabase::create(disbatch_mongod::testing::server().await?).await?;
     let config = json!({ "mongohost": database.uri, "database": database.name, "plugins": ["My::Plugin"],
