@@ -77,6 +77,12 @@ is_deeply $said, [{ id => 'b', stdout => "two\n" }, { id => 'b', done => { exit 
 (undef, undef, undef, $said) = plugin('Disbatch::Client::Task->run_batch(sub { die "no\n" })', $both, %warm);
 is_deeply [map { $_->{done} // () } @$said], [{ exit => 1 }, { exit => 1 }], 'which may fail as a whole';
 
+my $one_by_one = join '', map { $JSON->encode($_) . "\n" } { tasks => [line('a', 1)] }, { tasks => [line('b', 2)] }, { cancel => { id => 'b' } };
+for my $run ('run_batch', 'run_warm') {
+    (undef, undef, undef, $said) = plugin("Disbatch::Client::Task->$run(sub { \$_[0]->status(5 + \$_[0]->cancelled) })", $one_by_one, %warm);
+    is_deeply [map { $_->{status} // () } @$said], [5, 6], "$run: a task that waits hears of its cancel";
+}
+
 my $task = Disbatch::Client::Task->new({ params => { a => 1 }, secure_params => { password => 'horse' } });
 is $task->secure_params->{password}, 'horse', 'secure parameters';
 unlike $JSON->encode($task->document), qr/horse/, 'are not part of the document';

@@ -75,6 +75,21 @@ def test_a_batch_one_by_one_and_at_once() -> None:
     assert "ZeroDivisionError" in said[0]["stderr"]
 
 
+def test_a_task_that_waits_hears_of_its_cancel() -> None:
+    text = """
+import threading, time
+def after_all_was_read(tasks):
+    while threading.active_count() > 1: time.sleep(0.01)
+    tasks[0].print(str(tasks[0].cancelled.is_set()))
+run_batch(after_all_was_read)
+"""
+    lines = "".join(json.dumps(one) + "\n" for one in ({"tasks": [line("a", 1)]}, {"tasks": [line("b", 2)]}, {"cancel": {"id": "b"}}))
+    said = plugin(text, lines, DISBATCH_WARM="1")[3]
+    assert [one["stdout"] for one in said if "stdout" in one] == ["False\n", "True\n"]
+    code, _, err, _ = plugin("run_batch(work)", "nonsense\n", DISBATCH_WARM="1")
+    assert code == 1 and "JSONDecodeError" in err
+
+
 def test_long_text_of_a_batch_is_in_lines_that_the_runner_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "🦀" * 300_000 + "\x01" * 300_000
     with open(tmp_path / "control", "w+b") as control:

@@ -1,7 +1,6 @@
 /** Writes a plugin. See docs/plugins.md for what a plugin is. */
 
 import { readFileSync, writeSync } from "node:fs";
-import { createInterface } from "node:readline";
 import { parse, stringify } from "./json.js";
 import type { Json } from "./types.js";
 
@@ -266,10 +265,26 @@ export async function run(work: Work): Promise<never> {
   process.exit(code);
 }
 
+/** Those of standard input. `readline` also ends one at U+2028, which JSON has as it is. */
+async function* lines(): AsyncGenerator<string> {
+  let rest: string[] = [];
+  process.stdin.setEncoding("utf8");
+  for await (const chunk of process.stdin) {
+    const [end = "", ...others] = String(chunk).split("\n");
+    rest.push(end);
+    for (const other of others) {
+      yield rest.join("");
+      rest = [other];
+    }
+  }
+  const last = rest.join("");
+  if (last !== "") yield last;
+}
+
 /** Does task after task, also those of a manifest with `batch`, one at a time; without a runner, the one on standard input. */
 export async function runWarm(work: Work): Promise<never> {
   if (!isWarm()) return run(work);
-  for await (const line of createInterface({ input: process.stdin })) {
+  for await (const line of lines()) {
     const { tasks, inBatch } = read(line);
     for (const task of tasks) {
       const restore = inBatch ? standFor(task) : adopt(task);
@@ -291,7 +306,7 @@ export async function runBatch(work: (tasks: Task[]) => unknown): Promise<never>
   if (!isWarm()) return run((task) => work([task]));
   const known = new Map<string, Task>();
   let before: Promise<unknown> = Promise.resolve();
-  for await (const line of createInterface({ input: process.stdin })) {
+  for await (const line of lines()) {
     const { tasks, cancel } = read(line);
     if (cancel !== undefined) {
       known.get(cancel)?.cancel();
@@ -302,7 +317,8 @@ export async function runBatch(work: (tasks: Task[]) => unknown): Promise<never>
     before = before.then(async () => {
       const [code, why] = await attempt(() => work(tasks));
       for (const task of tasks) {
-        known.delete(task.id);
+        // Its next attempt may wait already.
+        if (known.get(task.id) === task) known.delete(task.id);
         if (task.isDone) continue;
         if (why) task.write("stderr", why);
         task.done(code);

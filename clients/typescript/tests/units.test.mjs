@@ -116,6 +116,18 @@ test("a batch one by one and at once", async () => {
   assert.deepEqual(dones(bad.said), [{ exit: 1 }, { exit: 1 }]);
 });
 
+test("a line ends at a line feed alone", async () => {
+  // Sent as it is, and in more pieces than one.
+  const text = `\u2028\u2029${"x".repeat(200_000)}`;
+  const one = { task: { params: { text } }, env: { DISBATCH_TASK_ID: "a" } };
+  const program = (run, task) => `await ${run}((given) => { const task = ${task}; task.result({ n: task.params.text.length }); });`;
+  for (const [name, task, message] of [["runWarm", "given", one], ["runBatch", "given[0]", { tasks: [one] }]]) {
+    const { code, said } = await plugin(program(name, task), `${stringify(message)}\n`.repeat(2), warm);
+    assert.equal(code, 0);
+    assert.deepEqual(said.filter(({ result }) => result).map(({ result }) => result.n), [text.length, text.length]);
+  }
+});
+
 test("long text of a batch is in lines that the runner takes", async () => {
   const one = `${stringify({ tasks: [line("a", 1)] })}\n`;
   const program = 'await runBatch(([task]) => task.print("a" + "🦀".repeat(300_000) + "\\u0001".repeat(300_000) + "\\ud83e"));';

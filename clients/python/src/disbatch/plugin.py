@@ -270,23 +270,29 @@ def run_batch(work: Callable[[list[Task]], object]) -> NoReturn:
     if not is_warm():
         run(lambda task: work([task]))
     control = _Control()
-    lines: queue.Queue[str | None] = queue.Queue()
+    lines: queue.Queue[tuple[list[Task], bool] | Exception | None] = queue.Queue()
     known: dict[str, Task] = {}
 
     def read() -> None:
-        # Whoever works reads no lines, and is to hear of a cancel all the same.
-        for line in sys.stdin:
-            about = json.loads(line).get("cancel")
-            if about is None:
-                lines.put(line)
-            elif task := known.get(about["id"]):
-                task.cancelled.set()
-        lines.put(None)
+        # Whoever works reads no lines, and is to hear of a cancel all the same. So is a task that waits for its turn.
+        try:
+            for line in sys.stdin:
+                about = json.loads(line).get("cancel")
+                if about is None:
+                    tasks, in_batch = _tasks(line, control)
+                    known.update((task.id, task) for task in tasks)
+                    lines.put((tasks, in_batch))
+                elif task := known.get(about["id"]):
+                    task.cancelled.set()
+            lines.put(None)
+        except Exception as error:
+            lines.put(error)
 
     threading.Thread(target=read, daemon=True).start()
-    while (line := lines.get()) is not None:
-        tasks, in_batch = _tasks(line, control)
-        known.update((task.id, task) for task in tasks)
+    while (one := lines.get()) is not None:
+        if isinstance(one, Exception):
+            raise one
+        tasks, in_batch = one
         code, why = _attempt(lambda: work(tasks))
         for task in tasks:
             if not task.is_done:
@@ -296,7 +302,9 @@ def run_batch(work: Callable[[list[Task]], object]) -> NoReturn:
                     sys.stdout.flush()
                     sys.stderr.flush()
                 task.done(code)
-            known.pop(task.id, None)
+            # Its next attempt may wait already.
+            if known.get(task.id) is task:
+                del known[task.id]
     sys.exit(0)
 
 

@@ -17,7 +17,7 @@ my @OPTIONAL = qw(JOB_PARAMS JOB_STORAGE JOB_SECURE_PARAMS DISBATCH_COMMIT DISBA
 
 my $JSON = JSON::PP->new->utf8->canonical->allow_nonref;
 
-# Of a batch: tasks by their id, lines that were read meanwhile, and what is not a whole line yet.
+# Tasks by their id, the lists of them that were read meanwhile, and what is not a whole line yet.
 my (%known, @lines);
 my ($buffer, $is_at_end) = ('', 0);
 
@@ -139,7 +139,7 @@ sub cancelled {
         my $ready = '';
         vec($ready, fileno(STDIN), 1) = 1;
         last if !select $ready, undef, undef, 0;
-        _read();
+        _read(ref $self);
     }
     return $self->{cancelled} // 0;
 }
@@ -231,12 +231,13 @@ sub run {
 sub run_warm {
     my ($class, $work) = @_;
     return $class->run($work) if !is_warm();
-    while (defined(my $line = _line())) {
-        for my $task ($class->_tasks($line)) {
+    while (my $tasks = $class->_line) {
+        for my $task (@$tasks) {
             my ($code, $why) = $task->{in_batch} ? _stand_for($task, $work) : _adopt($task, $work);
             $task->_write(stderr => $why) if length $why;
             $_->flush for \*STDOUT, \*STDERR;
             $task->done($code);
+            _forget($task);
         }
     }
     exit 0;
@@ -248,12 +249,11 @@ sub run_warm {
 sub run_batch {
     my ($class, $work) = @_;
     return $class->run($work) if !is_warm();
-    while (defined(my $line = _line())) {
-        my @tasks = $class->_tasks($line);
-        $known{ $_->id } = $_ for @tasks;
+    while (my $tasks = $class->_line) {
+        my @tasks = @$tasks;
         my ($code, $why) = _attempt(sub { $work->(@tasks) });
         for my $task (@tasks) {
-            delete $known{ $task->id };
+            _forget($task);
             next if $task->is_done;
             $task->_write(stderr => $why) if length $why;
             $_->flush for \*STDOUT, \*STDERR;
@@ -263,21 +263,32 @@ sub run_batch {
     exit 0;
 }
 
-# The next line with tasks.
+# Its next attempt may wait already.
+sub _forget {
+    my ($task) = @_;
+    delete $known{ $task->id } if ($known{ $task->id } // 0) == $task;
+}
+
+# The tasks of the next line.
 sub _line {
-    _read() while !@lines && !$is_at_end;
+    my ($class) = @_;
+    _read($class) while !@lines && !$is_at_end;
     return shift @lines;
 }
 
-# Reads what there is of standard input; whoever is to end hears of it.
+# Reads what there is of standard input; whoever is to end hears of it, also while it waits for its turn.
 sub _read {
+    my ($class) = @_;
     my $read = sysread STDIN, $buffer, 65536, length $buffer;
     croak "cannot read the tasks: $!" if !defined $read;
     $is_at_end = 1 if !$read;
     while ($buffer =~ s/\A([^\n]*)\n//) {
         my $line = $JSON->decode($1);
         if (my $cancel = $line->{cancel}) { $known{ $cancel->{id} }{cancelled} = 1 if $known{ $cancel->{id} } }
-        else                              { push @lines, $line }
+        else {
+            push @lines, [$class->_tasks($line)];
+            $known{ $_->id } = $_ for @{ $lines[-1] };
+        }
     }
 }
 
