@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::header::{CONTENT_TYPE, RANGE};
+use reqwest::header::{CONTENT_TYPE, LOCATION, RANGE};
 use reqwest::{Certificate, Method, RequestBuilder, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -176,6 +176,8 @@ impl Client {
         let credentials = Credentials::of(options.token, options.username, options.password)?;
         let mut builder = reqwest::Client::builder()
             .user_agent(concat!("disbatch/", env!("CARGO_PKG_VERSION")))
+            // What is posted would be asked for at another address, and nothing be done.
+            .redirect(reqwest::redirect::Policy::none())
             .tcp_keepalive(KEEPALIVE)
             .tcp_keepalive_interval(KEEPALIVE)
             .tcp_keepalive_retries(3)
@@ -289,7 +291,11 @@ impl Client {
         if status.is_success() {
             return Ok((url, response));
         }
-        let body = text(action, &url, response).await?;
+        let elsewhere = response.headers().get(LOCATION).filter(|_| status.is_redirection());
+        let body = match elsewhere.and_then(|location| location.to_str().ok()) {
+            Some(location) => format!("this is at {location}: use that address"),
+            None => text(action, &url, response).await?,
+        };
         Err(ApiError::Refused { action, url, status, body, shown: self.credentials.shown() })
     }
 }
@@ -399,7 +405,30 @@ fn is_on_this_host(url: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
     use super::*;
+
+    #[tokio::test]
+    async fn nobody_is_led_elsewhere() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let answering = tokio::spawn(async move {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let _some = connection.read(&mut [0; 4096]).await.unwrap();
+            let answer = b"HTTP/1.1 303 See Other\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n";
+            connection.write_all(answer).await.unwrap();
+            connection
+        });
+        let options = ConnectionOptions { url: Some(url.clone()), ..ConnectionOptions::default() };
+        let client = Client::new(&options).unwrap();
+        let error = client.post("/queues/q", &json!({"threads": 1})).await.unwrap_err();
+        let _still_open = answering.await.unwrap();
+        let said = "(303 See Other): this is at /x: use that address";
+        assert_eq!(error.to_string(), format!("Error posting {url}/queues/q {said}"));
+    }
 
     #[test]
     fn a_proxy_is_not_asked_for_this_host() {

@@ -96,6 +96,29 @@ def test_a_position_skips_what_was_there() -> None:
     assert position.offset == 3
 
 
+def test_as_many_wait_as_there_are() -> None:
+    async def ask() -> None:
+        many, there, all_there = 101, 0, asyncio.Event()
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal there
+            await reader.readuntil(b"\r\n\r\n")
+            there += 1
+            if there == many:
+                all_there.set()
+            await all_there.wait()
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]")
+            writer.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        async with AsyncClient(f"http://127.0.0.1:{port}", timeout=20, retries=0) as client:
+            assert await asyncio.gather(*(client.queues() for _ in range(many))) == [[]] * many
+        server.close()
+
+    asyncio.run(ask())
+
+
 def test_a_password_is_no_part_of_the_address() -> None:
     with pytest.raises(ValueError, match="username and password") as raised:
         Client("http://alice:horse@localhost")

@@ -45,13 +45,13 @@ impl Call {
         }
     }
 
-    /// Those that are not null; with commas between the elements of a list.
+    /// Those that are not null; with commas between the elements of a list, but for tags, which may have commas.
     pub fn queries(mut self, fields: &Map<String, Value>) -> Self {
         let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         for (name, value) in fields {
             match value {
                 Value::Null => (),
-                Value::Array(all) => {
+                Value::Array(all) if all.is_empty() || !matches!(name.as_str(), "tags" | "any_tags") => {
                     self = self.query(name, all.iter().map(text).collect::<Vec<_>>().join(","))
                 }
                 one => self = self.query(name, text(one)),
@@ -161,8 +161,10 @@ impl Connection {
         }
         // Only where the program has chosen none.
         let _already_installed = rustls::crypto::ring::default_provider().install_default();
-        let mut builder =
-            reqwest::Client::builder().user_agent(concat!("disbatch-rust/", env!("CARGO_PKG_VERSION")));
+        let mut builder = reqwest::Client::builder()
+            .user_agent(concat!("disbatch-rust/", env!("CARGO_PKG_VERSION")))
+            // What is posted would be asked for at another address, and nothing be done.
+            .redirect(reqwest::redirect::Policy::none());
         if let Some(path) = &settings.ca_file {
             let pem = std::fs::read(path).map_err(Error::file(path))?;
             let certificates = Certificate::from_pem_bundle(&pem)
@@ -342,9 +344,9 @@ mod tests {
 
     #[test]
     fn a_query_has_what_is_not_null() {
-        let fields = json!({"a": null, "b": [1, "x y"], "c": true, "d": "e"});
+        let fields = json!({"a": null, "b": [1, "x y"], "c": true, "d": "e", "tags": ["f,g"]});
         let call = at("http://h").unwrap().get(&["x"]).unwrap().queries(fields.as_object().unwrap());
-        assert_eq!(call.url.query(), Some("b=1%2Cx+y&c=true&d=e"));
+        assert_eq!(call.url.query(), Some("b=1%2Cx+y&c=true&d=e&tags=%5B%22f%2Cg%22%5D"));
     }
 
     #[test]

@@ -60,7 +60,10 @@ impl Client {
         options: impl Serialize,
     ) -> Result<String> {
         let mut body = dotted(object("options", &options)?);
-        body.entry(".idempotency_key").or_insert(random_key()?.into());
+        // To the server an empty one is none.
+        if body.get(".idempotency_key").is_none_or(|key| key == "") {
+            body.insert(".idempotency_key".to_owned(), random_key()?.into());
+        }
         body.insert("queue".to_owned(), queue.into());
         body.insert("params".to_owned(), object("params", &params)?.into());
         let answer = self.connection.send(&self.connection.post(&["tasks"], &body)?.repeatable()).await?;
@@ -81,8 +84,8 @@ impl Client {
         options: impl Serialize,
     ) -> Result<Vec<String>> {
         let mut body = dotted(object("options", &options)?);
-        let given = body.get(".idempotency_key").and_then(Value::as_str).map(str::to_owned);
-        let key = given.map_or_else(random_key, Ok)?;
+        let given = body.get(".idempotency_key").and_then(Value::as_str).filter(|key| !key.is_empty());
+        let key = given.map_or_else(random_key, |key| Ok(key.to_owned()))?;
         let parts = parts(params.into_iter().map(|one| object("params", &one)))?;
         if parts.len() > 1 && body.get(".chain").is_some_and(|chain| chain != false) {
             return Err(Error::Invalid("a chain cannot be longer than one request".into()));

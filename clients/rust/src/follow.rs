@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use futures::stream::{BoxStream, StreamExt, try_unfold};
 use reqwest::StatusCode;
-use reqwest::header::{ACCEPT, CONTENT_RANGE, HeaderName, RANGE};
+use reqwest::header::{ACCEPT, HeaderMap, HeaderName, RANGE};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -86,22 +86,38 @@ impl Opened {
 struct Position {
     offset: u64,
     at: u64,
+    /// Bytes before the next one that are not kept.
+    missing: u64,
+    /// The last byte that was handed on.
+    last: Option<u8>,
 }
 
 impl Position {
     /// An answer begins where it says, which need not be where it was asked for.
-    fn answered(&mut self, status: StatusCode, range: Option<&str>) {
-        let start = || range?.strip_prefix("bytes ")?.split('-').next()?.parse().ok();
-        self.at = if status == StatusCode::PARTIAL_CONTENT { start().unwrap_or(self.offset) } else { 0 };
+    fn answered(&mut self, status: StatusCode, headers: &HeaderMap) {
+        let (name, otherwise) = match status {
+            StatusCode::PARTIAL_CONTENT => ("content-range", self.offset),
+            _ => ("disbatch-from", 0),
+        };
+        let said = headers.get(name).and_then(|value| value.to_str().ok());
+        let start = said.and_then(|said| said.trim_start_matches("bytes ").split('-').next()?.parse().ok());
+        self.at = start.unwrap_or(otherwise);
+        self.missing += self.at.saturating_sub(self.offset);
         self.offset = self.offset.max(self.at);
     }
 
-    /// What of it was not there before.
+    /// What of it was not there before, after a line for what is missing, as the server has it where nobody counts bytes.
     fn fresh(&mut self, mut chunk: Vec<u8>) -> Vec<u8> {
         let known = usize::try_from(self.offset - self.at).unwrap_or(usize::MAX).min(chunk.len());
         self.at += chunk.len() as u64;
         self.offset = self.offset.max(self.at);
         chunk.drain(..known);
+        if self.missing > 0 && !chunk.is_empty() {
+            let before = if self.last.is_none_or(|byte| byte == b'\n') { "" } else { "\n" };
+            let line = format!("{before}[{} bytes not kept]\n", std::mem::take(&mut self.missing));
+            chunk = [line.into_bytes(), chunk].concat();
+        }
+        self.last = chunk.last().copied().or(self.last);
         chunk
     }
 }
@@ -157,6 +173,7 @@ impl OutputReader {
     fn call(&self) -> Result<Call> {
         let call = self.opened.connection.get(&["tasks", &self.id, &self.stream.to_string()])?;
         let call = call.maybe(".follow", self.follow.then_some(1)).maybe(".attempt", self.attempt);
+        let call = call.maybe(".from", self.follow.then_some(self.position.offset));
         let call = call.header(ACCEPT, "*/*");
         Ok(match self.position.offset {
             0 => call,
@@ -167,12 +184,11 @@ impl OutputReader {
     async fn piece(&mut self, call: &Call) -> Result<Option<Vec<u8>>> {
         if self.opened.incoming.is_none() {
             let response = &self.opened.open(call).await?.response;
-            let range = response.headers().get(CONTENT_RANGE).and_then(|range| range.to_str().ok());
-            self.position.answered(response.status(), range);
+            self.position.answered(response.status(), response.headers());
         }
         let Some(incoming) = &mut self.opened.incoming else { return Ok(None) };
         let Some(chunk) = incoming.chunk().await? else { return Ok(None) };
-        if self.position.offset == 0 && self.follow {
+        if self.position.last.is_none() && self.follow {
             // One that was not there yet when it was asked for. What comes after a lost connection is to be of the same.
             self.find_attempt().await?;
         }
@@ -288,6 +304,7 @@ impl EventParser {
 
 #[cfg(test)]
 mod tests {
+    use reqwest::header::HeaderValue;
     use serde_json::json;
 
     use super::*;
@@ -310,14 +327,24 @@ mod tests {
     #[test]
     fn a_position_skips_what_was_there() {
         let mut position = Position::default();
-        position.answered(StatusCode::OK, None);
+        let headers = |name: &'static str, value: &'static str| -> HeaderMap {
+            HeaderMap::from_iter([(HeaderName::from_static(name), HeaderValue::from_static(value))])
+        };
+        position.answered(StatusCode::OK, &HeaderMap::new());
         assert_eq!(position.fresh(b"abc".to_vec()), b"abc");
-        position.answered(StatusCode::PARTIAL_CONTENT, Some("bytes 2-9/10"));
+        position.answered(StatusCode::PARTIAL_CONTENT, &headers("content-range", "bytes 2-9/10"));
         assert_eq!(position.fresh(b"c".to_vec()), b"");
         assert_eq!(position.fresh(b"de".to_vec()), b"de");
-        position.answered(StatusCode::OK, None);
+        position.answered(StatusCode::OK, &HeaderMap::new());
         assert_eq!(position.fresh(b"abcdef".to_vec()), b"f");
         assert_eq!(position.offset, 6);
+        position.answered(StatusCode::OK, &headers("disbatch-from", "4"));
+        assert_eq!(position.fresh(b"efgh".to_vec()), b"gh");
+        position.answered(StatusCode::OK, &headers("disbatch-from", "11"));
+        assert_eq!(position.fresh(b"l\n".to_vec()), b"\n[3 bytes not kept]\nl\n");
+        position.answered(StatusCode::OK, &headers("disbatch-from", "15"));
+        assert_eq!(position.fresh(b"p".to_vec()), b"[2 bytes not kept]\np");
+        assert_eq!(position.offset, 16);
     }
 
     #[test]

@@ -93,14 +93,14 @@ export class Client {
 
   /** Submits a task, or with `array` an array of them, and returns its id. */
   async submit(queue: string, params: Json = {}, options: SubmitOptions = {}): Promise<string> {
-    const body = { queue, params, ...dotted({ ...options, idempotencyKey: options.idempotencyKey ?? randomUUID() }) };
+    const body = { queue, params, ...dotted({ ...options, idempotencyKey: options.idempotencyKey || randomUUID() }) };
     const answer = await this.transport.json({ method: "POST", path: "/tasks", body, repeatable: true });
     return answer?.array ? answer.array.id : inserted(answer)[0];
   }
 
   /** Submits a task for each params, 1000 and 8 MiB in one request, and returns their ids in the same order. */
   async submitMany(queue: string, params: Iterable<Json>, options: SubmitOptions = {}): Promise<string[]> {
-    const key = options.idempotencyKey ?? randomUUID();
+    const key = options.idempotencyKey || randomUUID();
     const ids: string[] = [];
     let number = 0;
     for (const part of parts(params)) {
@@ -199,7 +199,7 @@ export class Client {
     const position = new Position();
     let attempt = options.attempt ?? (options.follow ? await this.attempt(id) : undefined);
     for (let tried = 0; ; ) {
-      const query = { ".follow": options.follow ? 1 : undefined, ".attempt": attempt };
+      const query = { ".follow": options.follow ? 1 : undefined, ".attempt": attempt, ".from": options.follow ? position.offset : undefined };
       const headers: Record<string, string> = { accept: "*/*", ...(position.offset > 0 && { range: `bytes=${position.offset}-` }) };
       const call = { ...reading(`/tasks/${segment(id)}/${stream}`, query), headers };
       let answered: number | undefined;
@@ -210,7 +210,7 @@ export class Client {
         });
         for await (const chunk of chunks) {
           // One that was not there yet when it was asked for. What comes after a lost connection is to be of the same.
-          if (options.follow && position.offset === 0) attempt ??= await this.attempt(id);
+          if (options.follow && position.last === undefined) attempt ??= await this.attempt(id);
           const fresh = position.fresh(chunk);
           if (fresh.length === 0) continue;
           tried = 0;

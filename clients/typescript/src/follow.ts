@@ -4,24 +4,38 @@ import { parse } from "./json.js";
 import type { Reply } from "./http.js";
 import type { TaskEvent } from "./types.js";
 
+const NEWLINE = 10;
+
 /** Where in a stream of bytes we are. */
 export class Position {
   offset = 0;
+  /** The last byte that was handed on. */
+  last: number | undefined;
   private at = 0;
+  private missing = 0;
 
   /** An answer begins where it says, which need not be where it was asked for. */
   answered(reply: Reply): void {
-    const range = /^bytes (\d+)-/.exec(reply.headers.get("content-range") ?? "");
-    this.at = reply.status === 206 ? Number(range?.[1] ?? this.offset) : 0;
+    const isPart = reply.status === 206;
+    const begin = /^(?:bytes )?(\d+)/.exec(reply.headers.get(isPart ? "content-range" : "disbatch-from") ?? "");
+    this.at = Number(begin?.[1] ?? (isPart ? this.offset : 0));
+    this.missing += Math.max(0, this.at - this.offset);
     this.offset = Math.max(this.offset, this.at);
   }
 
-  /** What of it was not there before. */
+  /** What of it was not there before, after a line for what is missing, as the server has it where nobody counts bytes. */
   fresh(chunk: Uint8Array): Uint8Array {
     const known = this.offset - this.at;
     this.at += chunk.length;
     this.offset = Math.max(this.offset, this.at);
-    return chunk.subarray(known);
+    let fresh: Uint8Array = chunk.subarray(known);
+    if (fresh.length > 0 && this.missing > 0) {
+      const before = this.last === undefined || this.last === NEWLINE ? "" : "\n";
+      fresh = Buffer.concat([Buffer.from(`${before}[${this.missing} bytes not kept]\n`), fresh]);
+      this.missing = 0;
+    }
+    this.last = fresh.at(-1) ?? this.last;
+    return fresh;
   }
 }
 
@@ -37,7 +51,7 @@ export class EventReader {
     const lines = (this.rest + this.decoder.decode(chunk, { stream: true })).split("\n");
     this.rest = lines.pop() ?? "";
     for (const line of lines) {
-      const [, name = "", value = ""] = /^([^:]*):? ?(.*)$/.exec(line.replace(/\r$/, "")) ?? [];
+      const [, name = "", value = ""] = /^([^:]*):? ?(.*)$/s.exec(line.replace(/\r$/, "")) ?? [];
       if (name === "event") this.event = value;
       else if (name === "data") this.data.push(value);
       else if (name === "id") this.id = value;

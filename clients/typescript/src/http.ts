@@ -256,10 +256,15 @@ function asText(value: Json): string {
   return value instanceof Date ? value.toISOString() : String(value);
 }
 
+/** Texts of tags may have commas. */
+function inQuery(name: string, value: Json): string {
+  return Array.isArray(value) && value.length > 0 && ["tags", "any_tags"].includes(name) ? stringify(value) : asText(value);
+}
+
 function target(call: Call): string {
   const query = Object.entries(call.query ?? {})
     .filter(([, value]) => value !== undefined && value !== null)
-    .map(([key, value]) => `${encodeURIComponent(key)}=${encodeURIComponent(asText(value))}`);
+    .map(([key, value]) => `${encodeURIComponent(key)}=${encodeURIComponent(inQuery(key, value))}`);
   return query.length > 0 ? `${call.path}?${query.join("&")}` : call.path;
 }
 

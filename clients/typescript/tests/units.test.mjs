@@ -32,12 +32,12 @@ test("a password is no part of the address", () => {
 });
 
 test("events may be cut anywhere", () => {
-  const bytes = new TextEncoder().encode('event: output\r\nid: 1\r\ndata: {"text":"ü"}\r\n\r\n: ping\n\nevent: end\ndata: {}\n\n');
+  const bytes = new TextEncoder().encode('event: output\r\nid: 1\r\ndata: {"text":"ü\u2028\u2029"}\r\n\r\n: ping\n\nevent: end\ndata: {}\n\n');
   for (let size = 1; size < bytes.length; size++) {
     const reader = new EventReader();
     const events = [];
     for (let at = 0; at < bytes.length; at += size) events.push(...reader.feed(bytes.subarray(at, at + size)));
-    assert.deepEqual(events.map(({ event, data }) => [event, data.text]), [["output", "ü"], ["end", undefined]]);
+    assert.deepEqual(events.map(({ event, data }) => [event, data.text]), [["output", "ü\u2028\u2029"], ["end", undefined]]);
   }
 });
 

@@ -76,7 +76,8 @@ sub check {
 
 sub submit {
     my ($self, $queue, $params, %options) = @_;
-    $options{idempotency_key} //= Disbatch::Client::Transport::random_key();
+    # To the server an empty one is none.
+    $options{idempotency_key} = Disbatch::Client::Transport::random_key() if !length($options{idempotency_key} // '');
     my $body = { queue => $queue, params => $params // {}, _dotted(%options) };
     my $answer = $self->{transport}->json({ method => 'POST', path => '/tasks', body => $body, repeatable => 1 });
     return $answer->{array}{id} if ref $answer eq 'HASH' && ref $answer->{array} eq 'HASH';
@@ -85,7 +86,8 @@ sub submit {
 
 sub submit_many {
     my ($self, $queue, $params, %options) = @_;
-    my $key = delete $options{idempotency_key} // Disbatch::Client::Transport::random_key();
+    my $key = delete $options{idempotency_key} // '';
+    $key = Disbatch::Client::Transport::random_key() if !length $key;
     my (@ids, $number);
     for my $part (_parts($params)) {
         croak 'a chain cannot be longer than one request' if $number && $options{chain};
@@ -189,12 +191,13 @@ sub output {
     my $follow = $options{follow};
     my $all = '';
     my $take = ref $follow eq 'CODE' ? $follow : sub { $all .= $_[0] };
-    # Where we are, and where the answer is.
-    my ($offset, $at, $tried) = (0, 0, 0);
+    # Where we are, and where the answer is; what is missing before the next byte, and the last byte that was given.
+    my ($offset, $at, $tried, $missing, $last) = (0, 0, 0, 0, '');
     my $attempt = $options{attempt};
     $attempt //= $self->_attempt($id) if $follow;
     while (1) {
-        my $call = _reading('/tasks/' . segment($id) . "/$stream", '.follow' => $follow ? 1 : undef, '.attempt' => $attempt);
+        my @query = ('.follow' => $follow ? 1 : undef, '.attempt' => $attempt, '.from' => $follow ? $offset : undef);
+        my $call = _reading('/tasks/' . segment($id) . "/$stream", @query);
         $call->{headers} = { accept => '*/*', $offset ? (range => "bytes=$offset-") : () };
         my $answered = 0;
         my $done = eval {
@@ -205,15 +208,20 @@ sub output {
                 if (!$answered) {
                     # An answer begins where it says, which need not be where it was asked for.
                     $answered = Time::HiRes::time();
-                    my ($start) = ($response->{headers}{'content-range'} // '') =~ /\Abytes (\d+)-/;
-                    $at = $response->{status} == 206 ? $start // $offset : 0;
-                    $offset = $at if $at > $offset;
+                    my $is_part = $response->{status} == 206;
+                    my ($start) = ($response->{headers}{ $is_part ? 'content-range' : 'disbatch-from' } // '') =~ /\A(?:bytes )?(\d+)/;
+                    $at = $start // ($is_part ? $offset : 0);
+                    ($missing, $offset) = ($missing + $at - $offset, $at) if $at > $offset;
                 }
                 my $known = $offset - $at;
                 $at += length $chunk;
                 return if $at <= $offset;
                 ($offset, $tried) = ($at, 0);
-                $take->($known > 0 ? substr $chunk, $known : $chunk);
+                substr $chunk, 0, $known, '' if $known > 0;
+                # As the server has it where nobody counts bytes.
+                $chunk = ($last =~ /[^\n]\z/ ? "\n" : '') . "[$missing bytes not kept]\n$chunk" if $missing;
+                ($missing, $last) = (0, substr $chunk, -1);
+                $take->($chunk);
             });
             1;
         };

@@ -56,6 +56,8 @@ WORDS = {
     2: "failed",
 }
 ENDED_WITHOUT_RESULT = (-6, -5, -3)
+# Lists whose texts may have commas.
+TAGS = ("tags", "any_tags")
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class Call:
     @property
     def target(self) -> str:
         query = "&".join(
-            f"{quote(key, safe='.')}={quote(as_text(value), safe=',:')}"
+            f"{quote(key, safe='.')}={quote(as_json(value) if key in TAGS and value else as_text(value), safe=',:')}"
             for key, value in self.query.items()
             if value is not None
         )
@@ -136,6 +138,10 @@ def as_text(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ",".join(as_text(part) for part in value)
     return str(plain(value))
+
+
+def as_json(value: Any) -> str:
+    return encode(value).decode() if isinstance(value, (list, tuple)) else as_text(value)
 
 
 def plain(value: Any) -> Any:
@@ -226,7 +232,8 @@ def refusal(call: Call, answer: Answer) -> ApiError:
 
 def submit(queue: str, params: Json, options: Mapping[str, Any]) -> Steps[str]:
     body = {"queue": queue, "params": {} if params is None else params, **dotted(options)}
-    body.setdefault(".idempotency_key", str(uuid.uuid4()))
+    # To the server an empty one is none.
+    body[".idempotency_key"] = body.get(".idempotency_key") or str(uuid.uuid4())
     call = post("/tasks", body, repeatable=True)
     answer = (yield call).json(call)
     if isinstance(answer, dict) and isinstance(answer.get("array"), dict):
@@ -354,7 +361,7 @@ def output_call(id: str, stream: str, follow: bool, attempt: int | None, offset:
     if stream not in ("stdout", "stderr"):
         raise ValueError(f"a task has stdout and stderr, and no {stream!r}")
     headers = {"Accept": "*/*", **({"Range": f"bytes={offset}-"} if offset else {})}
-    query = {".follow": 1 if follow else None, ".attempt": attempt}
+    query = {".follow": 1 if follow else None, ".attempt": attempt, ".from": offset if follow else None}
     return Call("GET", f"/tasks/{segment(id)}/{stream}", query, headers=headers, repeatable=True)
 
 
@@ -368,22 +375,33 @@ class Position:
 
     def __init__(self) -> None:
         self.offset = 0
+        # The last byte that was given.
+        self.last = b""
         self._at = 0
+        self._missing = 0
 
     def answered(self, answer: Answer) -> None:
         """An answer begins where it says, which need not be where it was asked for."""
-        self._at = 0
         if answer.status == 206:
-            start = answer.headers.get("content-range", "").removeprefix("bytes ").split("-")[0]
-            self._at = int(start) if start.isdigit() else self.offset
+            start, otherwise = answer.headers.get("content-range", "").removeprefix("bytes ").split("-")[0], self.offset
+        else:
+            start, otherwise = answer.headers.get("disbatch-from", ""), 0
+        self._at = int(start) if start.isdigit() else otherwise
+        self._missing += max(0, self._at - self.offset)
         self.offset = max(self.offset, self._at)
 
     def new(self, chunk: bytes) -> bytes:
-        """What of it was not there before."""
+        """What of it was not there before, after a line for what is missing, as the server has it where nobody counts bytes."""
         known = self.offset - self._at
         self._at += len(chunk)
         self.offset = max(self.offset, self._at)
-        return chunk[known:]
+        new = chunk[known:]
+        if new and self._missing:
+            before = b"" if self.last in (b"", b"\n") else b"\n"
+            new = b"%s[%d bytes not kept]\n%s" % (before, self._missing, new)
+            self._missing = 0
+        self.last = new[-1:] or self.last
+        return new
 
 
 def events_call(id: str, after: str | None) -> Call:

@@ -82,6 +82,8 @@ class _Base:
             # A proxy of the environment would look for the server on its own host.
             "trust_env": parts.hostname not in ("localhost", "127.0.0.1", "::1"),
             "verify": ssl.create_default_context(cafile=os.fspath(ca_file)) if ca_file is not None else True,
+            # Each wait has a connection for as long as it takes.
+            "limits": httpx.Limits(max_connections=None, max_keepalive_connections=20),
             "auth": httpx.BasicAuth(username, password or "") if username and not token else None,
         }
         self._connect()
@@ -290,7 +292,7 @@ class Client(_Base):
                     position.answered(answer)
                     for chunk in chunks:
                         # One that was not there yet when it was asked for. What comes after a lost connection is to be of the same.
-                        if follow and attempt is None and position.offset == 0:
+                        if follow and attempt is None and not position.last:
                             attempt = self._run(_calls.attempt(id))
                         if new := position.new(chunk):
                             tried = 0
@@ -578,7 +580,7 @@ class AsyncClient(_Base):
                     position.answered(answer)
                     async for chunk in chunks:
                         # One that was not there yet when it was asked for. What comes after a lost connection is to be of the same.
-                        if follow and attempt is None and position.offset == 0:
+                        if follow and attempt is None and not position.last:
                             attempt = await self._run(_calls.attempt(id))
                         if new := position.new(chunk):
                             tried = 0

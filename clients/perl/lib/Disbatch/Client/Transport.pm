@@ -87,12 +87,21 @@ sub as_text {
     return "$value";
 }
 
+# Texts of tags may have commas.
+sub in_query {
+    my ($name, $value) = @_;
+    return as_text($value) if ref $value ne 'ARRAY' || !@$value || $name !~ /\A(?:any_)?tags\z/;
+    my $json = encode($value);
+    utf8::decode($json);
+    return $json;
+}
+
 sub target {
     my ($call) = @_;
     my @query = @{ $call->{query} // [] };
     my @pairs;
     while (my ($name, $value) = splice @query, 0, 2) {
-        push @pairs, escape($name) . '=' . escape(as_text($value), ',:') if defined $value;
+        push @pairs, escape($name) . '=' . escape(in_query($name, $value), ',:') if defined $value;
     }
     return @pairs ? "$call->{path}?" . join '&', @pairs : $call->{path};
 }
