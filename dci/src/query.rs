@@ -117,7 +117,11 @@ impl Listing {
             .map(|(name, value)| (name.as_str(), value))
             .collect();
         let indexes = shown_indexes(index_fields);
-        let covering = with_our_indexes(&indexes);
+        // What only our own indexes cover is not, unless it is a restriction.
+        let is_empty = |name: &str| params.fields.get(name).is_some_and(|value| value.as_str() == Some(""));
+        let mut covering = with_our_indexes(&indexes);
+        covering
+            .retain(|index| indexes.contains(index) || !index.first().is_some_and(|first| is_empty(first)));
         let invalid = not_covered(&names, &covering);
         if !invalid.is_empty() {
             return Err(Refusal::NotIndexed { indexes, invalid });

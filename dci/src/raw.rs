@@ -51,7 +51,8 @@ pub async fn respond(
         }
     }
     let from = from.and_then(|from| u64::try_from(from).ok());
-    let asked = asked(request).or(from.map(|from| Asked::From(from, None)));
+    // From the first byte on is all of it, also where there is none.
+    let asked = asked(request).or(from.filter(|from| *from > 0).map(|from| Asked::From(from, None)));
     let follows = follow && request.method() == Method::GET;
     // Interest is registered before the first look, so that no change is missed.
     let waiter = follows.then(|| state.watch.wait_for(task, &state.store));

@@ -19,7 +19,7 @@ use super::steps::closed;
 use super::transition::Transition;
 use crate::budget::cut;
 use crate::model::{STEPS, Status, TaskId, whole_number};
-use crate::store::{Blame, Store, StoreError, collect, integer, put};
+use crate::store::{Blame, Store, StoreError, collect, integer, millis, put};
 
 /// How long a document of it is kept after the task was last met.
 pub(crate) const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -258,10 +258,12 @@ impl Store {
         Ok(found.as_ref().and_then(SetAside::of))
     }
 
-    /// All tasks that processes have set aside, and why. Of very many, those that were met last.
+    /// All tasks that processes have set aside lately, and why. Of very many, those that were met last.
     pub(crate) async fn all_aside(&self) -> Result<HashMap<ObjectId, SetAside>, StoreError> {
         let asides = self.asides();
-        let newest = asides.find(doc! {}).sort(doc! { "at": -1 }).limit(integer(MOST_LEFT_OUT));
+        // Nobody leaves a task alone for longer than that; the entry stays.
+        let lately = doc! { "$expr": { "$gt": ["$at", { "$subtract": ["$$NOW", millis(LONGEST * 2)] }] } };
+        let newest = asides.find(lately).sort(doc! { "at": -1 }).limit(integer(MOST_LEFT_OUT));
         let found = StoreError::unless_forbidden(collect(newest).await)?.unwrap_or_default();
         let one = |stored: &Document| Some((stored.get_object_id("_id").ok()?, SetAside::of(stored)?));
         Ok(found.iter().filter_map(one).collect())

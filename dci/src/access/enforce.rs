@@ -21,7 +21,7 @@ use disbatch_core::bulk::BulkJob;
 use disbatch_core::model::{Queue, QueueId, Selector, TaskId};
 
 use disbatch_core::store::StoreError;
-use futures::stream;
+use futures::{FutureExt, stream};
 use tokio::time::timeout;
 
 use super::viewer::Viewer;
@@ -284,7 +284,7 @@ pub fn limit_stream(
     if response.response().body().size() != BodySize::Stream {
         return response;
     }
-    let mut over = Box::pin(is_over(who.clone(), state.clone()));
+    let mut over = Box::pin(is_over(who.clone(), state.clone()).fuse());
     response.map_body(|_, mut body| {
         let chunks = stream::poll_fn(move |context| match over.as_mut().poll(context) {
             // The connection breaks: an end would say that this is all.
@@ -301,13 +301,17 @@ async fn is_over(who: Who, state: State) {
     loop {
         // The rights stay as they are when a queue goes to another tenant.
         if let Ok(now) = queues_seen(&who, &state).await {
+            let mut is_known = true;
             for lost in seen.difference(&now) {
                 // One that was deleted takes nothing away from whoever follows another.
-                if matches!(state.store.find_queue(&Selector::Id(lost.0)).await, Ok(Some(_))) {
-                    return;
+                match state.store.find_queue(&Selector::Id(lost.0)).await {
+                    Ok(Some(_)) => return,
+                    found => is_known &= found.is_ok(),
                 }
             }
-            seen = now;
+            if is_known {
+                seen = now;
+            }
         }
         tokio::time::sleep(LOOK).await;
         // Not to know is no reason to end anything: without a database there is nothing to be read either.

@@ -222,6 +222,9 @@ async fn whoever_counts_bytes_is_told_where_they_begin_and_gets_nothing_in_place
     assert_eq!(until(&mut last, "def").await?, "def");
     assert_eq!(follow(-1).await?.status(), StatusCode::BAD_REQUEST);
     world.set(task, doc! { "status": 1, "stdout": "x".repeat(40) }).await?;
+    assert_eq!(follow(0).await?.text().await?, "x".repeat(40));
+    let empty = world.get(&format!("/tasks/{task}/stderr?.follow=1&.from=0")).await?;
+    assert_eq!((empty.status(), empty.text().await?), (StatusCode::OK, String::new()));
     let ended = follow(33).await?;
     assert_eq!(
         (ended.status(), &ended.headers()["content-range"]),

@@ -156,7 +156,8 @@ impl<'a> Stage<'a> {
         if self.is_filled || parts.iter().any(|part| part.plugin.manifest.has_folder()) {
             // Else what tasks leave could come faster than it goes.
             let lifecycle = &self.work.setup.lifecycle;
-            if let Err(reason) = files::unless_ended(folder::room(), &mut self.supervision, lifecycle).await {
+            let room = files::unless_ended(folder::room(), &mut self.supervision, lifecycle).await;
+            if let Some(reason) = room.err().or_else(|| self.must_end()) {
                 return (Ok(in_its_place(Verdict::ordered(reason))), relay.written());
             }
         }

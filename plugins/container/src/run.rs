@@ -228,6 +228,7 @@ impl Container<'_> {
             if way.is_over.get()
                 && let Ok(from) = self.engine.output(self.id).await
             {
+                way.was_away.set(true);
                 let _nobody_listens = again.send(from);
             }
         }

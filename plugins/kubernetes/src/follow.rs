@@ -13,7 +13,7 @@ use tokio::sync::watch::{self, Sender};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::changes::{Change, changes};
-use super::cluster::{Cluster, JobRef, describe, named, persistently};
+use super::cluster::{Cluster, JobRef, PATIENCE, Pauses, describe, is_passing, is_refusal, named};
 use super::log::{self, Heard};
 use super::verdict::{self, DELETED, Ended, POD_DELETED, Seen, Stage, Trouble};
 
@@ -123,11 +123,17 @@ impl Following<'_> {
 
     /// Has the job go, with its pods.
     async fn remove(&self) -> Result<(), String> {
-        let remove = async || self.cluster.remove(self.job, DeleteParams::foreground()).await;
-        match persistently(|| true, remove).await {
-            // Without conditions there is nothing else that could come of it but that it is another one.
-            Ok(_) => Ok(()),
-            Err(error) => Err(format!("cannot remove the job: {}", describe(&error))),
+        let (mut pauses, begun) = (Pauses::default(), Instant::now());
+        loop {
+            match self.cluster.remove(self.job, DeleteParams::foreground()).await {
+                // Without conditions there is nothing else that could come of it but that it is another one.
+                Ok(_) => return Ok(()),
+                // It was allowed to look at it: that of a token that is renewed passes.
+                Err(error) if is_passing(&error) || (is_refusal(&error) && begun.elapsed() < PATIENCE) => {
+                    pauses.pause().await;
+                }
+                Err(error) => return Err(format!("cannot remove the job: {}", describe(&error))),
+            }
         }
     }
 }
@@ -263,7 +269,10 @@ impl<'a> View<'a> {
 
     /// Says that there is no pod, when it is time to. Why, as a quota for instance, only events of the job say.
     fn miss_pod(&mut self) {
-        if self.seen.is_none() && self.misses_pod.is_some_and(|at| at <= Instant::now()) {
+        if self.seen.is_none()
+            && self.job_ended.is_none()
+            && self.misses_pod.is_some_and(|at| at <= Instant::now())
+        {
             self.misses_pod = None;
             let (namespace, job) = (&self.following.cluster.namespace, &self.following.job.name);
             let how = format!("kubectl -n {namespace} describe job {job}");

@@ -19,7 +19,7 @@ use kube::{Api, Error};
 use tokio::sync::watch::Receiver;
 use tokio::time::{sleep, timeout};
 
-use super::cluster::{Pauses, describe, in_time, is_passing};
+use super::cluster::{Pauses, describe, in_time, is_passing, is_refusal};
 
 /// So much is read at once.
 const READ_SIZE: usize = 64 * 1024;
@@ -107,7 +107,7 @@ impl Copying<'_> {
                 if matches!(&error, Error::Api(status) if status.is_not_found()) && is_whole {
                     return Ok(());
                 }
-                if failures == TRIES || !is_passing(&error) {
+                if failures == TRIES || !(is_passing(&error) || is_refusal(&error)) {
                     return Err(format!("the output is not complete: {}", describe(&error)));
                 }
             }

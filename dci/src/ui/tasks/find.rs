@@ -233,7 +233,8 @@ fn is_in_order(params: &Params) -> bool {
     let only = params.fields.iter().all(|(name, value)| {
         *value == ""
             || matches!(name.as_str(), "queue" | "status" | TAGS | ANY_TAGS)
-            || (name == "node" && of_node)
+            // Pages are of nodes with names.
+            || (name == "node" && of_node && *value != "-1")
     });
     let is_plain = |value: &Value| value.is_array() || value.is_string() || value.is_number();
     let is_none = |name: &str| params.options.get(name).is_none_or(|value| *value == "");

@@ -51,7 +51,8 @@ pub async fn answer(request: HttpRequest, body: Bytes, shared: Data<Shared>) -> 
     let shared = shared.into_inner();
     let (method, path) = (request.method().as_str().to_owned(), request.path().to_owned());
     let trouble = shared.with(|world| {
-        world.asked.push(format!("{method} {path}"));
+        let watch = if request.query_string().contains("watch=") { "?watch" } else { "" };
+        world.asked.push(format!("{method} {path}{watch}"));
         let found = world.troubles.iter().position(|(of, part, _)| *of == method && path.contains(part));
         found.and_then(|found| world.troubles.remove(found)).map(|(_, _, trouble)| trouble)
     });
