@@ -163,8 +163,7 @@ fn who_was_allowed_to_look_and_is_refused_looks_again() {
     let pod = cluster.pod_of(&job_of(1));
     pod.runs();
     adapter.until_written(2, "runs on worker-1");
-    cluster
-        .until("a watch of the job", |world| world.asked.iter().any(|asked| asked.ends_with("/jobs?watch")));
+    cluster.until("a watch of the job", |world| world.asked.iter().any(|asked| asked == "watching Job"));
     for code in [401, 403] {
         let refusal = Refusal::new(code, "Forbidden", "jobs is forbidden");
         cluster.trouble("GET", "/jobs", Trouble::Refused(refusal));

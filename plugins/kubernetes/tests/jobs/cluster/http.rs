@@ -51,8 +51,7 @@ pub async fn answer(request: HttpRequest, body: Bytes, shared: Data<Shared>) -> 
     let shared = shared.into_inner();
     let (method, path) = (request.method().as_str().to_owned(), request.path().to_owned());
     let trouble = shared.with(|world| {
-        let watch = if request.query_string().contains("watch=") { "?watch" } else { "" };
-        world.asked.push(format!("{method} {path}{watch}"));
+        world.asked.push(format!("{method} {path}"));
         let found = world.troubles.iter().position(|(of, part, _)| *of == method && path.contains(part));
         found.and_then(|found| world.troubles.remove(found)).map(|(_, _, trouble)| trouble)
     });
@@ -209,7 +208,11 @@ fn watch(shared: &Arc<Shared>, asked: Asked) -> HttpResponse {
         let event = format!("{}\n", json!({ "type": "ERROR", "object": gone.status() }));
         return HttpResponse::Ok().insert_header((CONTENT_TYPE, "application/json")).body(event);
     }
-    streamed(position(shared, asked, version, usize::MAX), next_event)
+    let watching = format!("watching {:?}", asked.kind);
+    let position = position(shared, asked, version, usize::MAX);
+    // Not before: what breaks off when this is seen breaks this off.
+    shared.with(|world| world.asked.push(watching));
+    streamed(position, next_event)
 }
 
 fn next_event(world: &World, position: &mut Position<Asked>) -> Next {
