@@ -141,7 +141,7 @@ impl Lodging {
         if self.made.get().is_none() {
             let mut folders = lock(&self.folders);
             let folder = folders.make(self.task)?;
-            // Nobody else makes one meanwhile: the runner has one thread.
+            // Nobody else makes one meanwhile: only one thread of the runner does.
             let _made = self.made.set(folder);
         }
         Ok(self.made.get().map_or(Path::new(HOME), Folder::path))
