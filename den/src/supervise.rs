@@ -124,9 +124,10 @@ impl Supervision {
         is_due(&mut self.asked_for_owners, self.lease / 3, now)
     }
 
-    /// Whether to look for covered runs in nobody's name, which are few. It is asked only to do that.
+    /// Whether to look for claims and runs that only somebody's own hand can have made: in nobody's name, or with a lease that is no time. It
+    /// is asked only to do that.
     fn wants_nobodys(&mut self, now: Instant) -> bool {
-        is_due(&mut self.asked_for_nobodys, self.lease * 2, now)
+        is_due(&mut self.asked_for_nobodys, self.lease, now)
     }
 
     /// These are the names that no node has.
@@ -165,7 +166,8 @@ impl Node {
             return Ok(());
         }
         let owners = self.store.silent_owners().await?;
-        if (self.supervision.wants_nobodys(now) || !owners.silent.is_empty())
+        let wants_nobodys = self.supervision.wants_nobodys(now);
+        if (wants_nobodys || !owners.silent.is_empty())
             && let runs = self.store.uncover_silent(&owners.silent, lease).await?
             && runs > 0
         {
@@ -173,6 +175,9 @@ impl Node {
         }
         self.supervision.found_unknown(owners.unknown, now);
         let gone = self.supervision.gone(now);
+        if gone.is_empty() && !wants_nobodys {
+            return Ok(());
+        }
         let tasks = self.store.lease_unowned(lease, &gone).await?;
         if tasks > 0 {
             tracing::warn!(

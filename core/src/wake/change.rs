@@ -15,6 +15,7 @@ use crate::task::FREED;
 const QUEUES: &str = collections::QUEUES.name;
 const FREE_SLOTS: &str = SLOTS.name;
 const NODES: &str = collections::NODES.name;
+const SUBSCRIPTIONS: &str = collections::SUBSCRIPTIONS.name;
 
 /// The fields of a queue that say how many of its tasks may run, besides `threads`.
 const LIMITS: [&str; 3] = ["paused", "policy", "group_threads"];
@@ -117,8 +118,13 @@ pub(super) fn pipeline(pace: Pace) -> [Document; 2] {
         { changed("wants"): is_there() },
         { "updateDescription.removedFields": { "$in": ["maxthreads", "draining"] } },
     ] };
-    let mut others = vec![QUEUES, WORKERS, NODES];
-    let mut of_others = vec![doc! { "ns.coll": { "$in": [QUEUES, WORKERS] } }, of_nodes];
+    // The state of one changes with what it follows.
+    let of_subscriptions = doc! { "ns.coll": SUBSCRIPTIONS, "$or": [
+        { "operationType": { "$in": ["insert", "replace"] } },
+        { changed("revision"): is_there() },
+    ] };
+    let mut others = vec![QUEUES, WORKERS, NODES, SUBSCRIPTIONS];
+    let mut of_others = vec![doc! { "ns.coll": { "$in": [QUEUES, WORKERS] } }, of_nodes, of_subscriptions];
     let mut of_interest = Vec::new();
     if pace.is_about_tasks() {
         of_interest.push(of_tasks);
@@ -217,6 +223,7 @@ impl Change {
             // A queue may have its plugin now, or not any more.
             QUEUES | WORKERS => news.queues_changed = true,
             LOCKS => news.gates = true,
+            SUBSCRIPTIONS => news.subscriptions = true,
             FREE_SLOTS => news.freed = true,
             NODES if self.wants => news.wanted = node.is_none() || self.document != node,
             NODES => news.node_changed = node.is_none() || self.document == node,
@@ -256,6 +263,7 @@ mod tests {
         for of in ["queues", "workers"] {
             assert_eq!(news(doc! { "of": of }), News { queues_changed: true, ..nothing });
         }
+        assert_eq!(news(doc! { "of": "subscriptions" }), News { subscriptions: true, ..nothing });
         assert_eq!(news(doc! { "of": "tasks", "gates": true }), News { gates: true, ..nothing });
         assert_eq!(news(doc! { "of": "tasks", "freed": true }), News { freed: true, ..nothing });
         assert_eq!(news(doc! { "of": "locks", "gates": true }), News { gates: true, ..nothing });

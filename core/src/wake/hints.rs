@@ -59,6 +59,8 @@ pub struct News {
     pub freed: bool,
     /// A node wants slots that others have, or wants them no more.
     pub wanted: bool,
+    /// A subscription to notifications is new or changed.
+    pub subscriptions: bool,
 }
 
 impl News {
@@ -74,6 +76,7 @@ impl News {
             gates: true,
             freed: true,
             wanted: true,
+            subscriptions: true,
         }
     }
 
@@ -94,6 +97,7 @@ impl BitOrAssign for News {
         self.gates |= other.gates;
         self.freed |= other.freed;
         self.wanted |= other.wanted;
+        self.subscriptions |= other.subscriptions;
     }
 }
 
@@ -106,6 +110,8 @@ pub struct Hints {
     pub gates_found: Notify,
     /// For whoever looks after the inbox on this node: there may be something in it.
     pub inbox: Notify,
+    /// For whoever notifies from this node: there may be another subscription.
+    pub subscribed: Notify,
     news: Mutex<News>,
     listening: AtomicBool,
     node: Mutex<Option<ObjectId>>,
@@ -264,6 +270,9 @@ impl Hints {
     pub(super) fn tell(&self, news: News) {
         if news.gates {
             self.gates.notify_one();
+        }
+        if news.subscriptions {
+            self.subscribed.notify_one();
         }
         if news != News::default() {
             *self.news.lock().unwrap_or_else(PoisonError::into_inner) |= news;

@@ -1,6 +1,7 @@
 //! The notifier next to the node: notes what subscriptions want to be told, and has messages delivered. Every DEN has one; whoever holds
 //! the lease works. See [`disbatch_core::notifications`] for why nothing is told twice, whoever dies when.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bson::Timestamp;
@@ -11,6 +12,7 @@ use disbatch_core::notifications::{
 };
 use disbatch_core::shadow::place_before;
 use disbatch_core::store::StoreError;
+use disbatch_core::wake::Hints;
 use tokio::time::sleep;
 
 use super::{Leader, measured};
@@ -21,8 +23,11 @@ pub const LEASE: LeaseName = LeaseName::new("notifier", Duration::from_secs(30))
 /// How often the lease is prolonged or asked for, and subscriptions are read anew.
 const TURN: Duration = Duration::from_secs(5);
 
-/// How often it is looked whether there is anything to do, where there was nothing or another DEN does it.
+/// How often it is looked whether there is anything to do, where another DEN does it, or there was nothing and no hint tells of what comes.
 const IDLE: Duration = Duration::from_secs(10);
+
+/// How often where a hint would tell of it.
+const HINTED: Duration = Duration::from_secs(60);
 
 /// How often it is looked for what lasts too long, and the places in the log of changes are stored.
 const LOOK: Duration = Duration::from_secs(10);
@@ -44,6 +49,8 @@ struct Notifier {
     /// The address of the pages.
     url: Option<String>,
     turned: Option<Instant>,
+    /// When it was looked last, no subscription was switched on.
+    has_none: bool,
     looked: Option<Instant>,
     subscriptions: Vec<Subscription>,
     follower: Option<Follower>,
@@ -55,12 +62,13 @@ struct Notifier {
     stuck: Option<Instant>,
 }
 
-pub async fn run(leader: Leader, url: Option<String>) {
+pub async fn run(leader: Leader, hints: Arc<Hints>, url: Option<String>) {
     let (store, stop) = (leader.store.clone(), leader.stop.clone());
     let mut notifier = Notifier {
         leader,
         url,
         turned: None,
+        has_none: false,
         looked: None,
         subscriptions: vec![],
         follower: None,
@@ -69,9 +77,15 @@ pub async fn run(leader: Leader, url: Option<String>) {
         stuck: None,
     };
     let mut pause = Duration::ZERO;
-    while stop.run_until_cancelled(sleep(pause)).await.is_some() {
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => break,
+            () = sleep(pause) => {}
+            () = hints.subscribed.notified() => notifier.turned = None,
+        }
         pause = match measured(&store, labels::Worker::Notify, notifier.round()).await {
             Ok(true) => Duration::ZERO,
+            Ok(false) if notifier.has_none && hints.are_coming() => HINTED,
             Ok(false) if notifier.subscriptions.is_empty() => IDLE,
             Ok(false) => PAUSE,
             Err(error) => {
@@ -123,6 +137,7 @@ impl Notifier {
     async fn turn(&mut self) -> Result<(), StoreError> {
         let mut found = self.leader.store.list_subscriptions().await?;
         found.retain(|one| one.settings.enabled);
+        self.has_none = found.is_empty();
         if found.is_empty() || !self.leader.leads().await? {
             self.forget();
             self.turned = Some(Instant::now());
