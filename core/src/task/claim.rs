@@ -251,7 +251,7 @@ impl Store {
         let untold = self.give_back_untold((node, instance), ready, why).await?;
         let mut filter = doc! { "node": node, "status": Status::Claimed };
         put(&mut filter, "_id", (!except.is_empty()).then(|| doc! { "$nin": except }));
-        Ok(untold + self.move_all(filter, &given_back(self, why), Status::Queued).await?)
+        Ok(untold + self.move_until(None, filter, &given_back(self, why), Status::Queued).await?)
     }
 
     /// Gives back the tasks that were started for runners which have none. Each by its own attempt and time: a repetition that arrives late
@@ -282,7 +282,7 @@ impl Store {
             if ready.iter().any(has_it) {
                 continue;
             }
-            given += self.move_all(task, &given_back(self, why), Status::Queued).await?;
+            given += self.move_until(None, task, &given_back(self, why), Status::Queued).await?;
         }
         Ok(given)
     }

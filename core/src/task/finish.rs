@@ -238,7 +238,7 @@ impl Store {
         let deferred = match updated.map_err(StoreError::from) {
             Err(error) if error.is_about_one() => {
                 if not_kept.is_none() {
-                    self.forget_attempt_of(run).await?;
+                    self.forget_attempt((run.task, run.attempt), Some(run)).await?;
                 }
                 return self.last_attempt(run, finish, &error).await;
             }
@@ -270,7 +270,7 @@ impl Store {
             return Ok(Finished::Stored);
         }
         if not_kept.is_none() {
-            self.forget_attempt_of(run).await?;
+            self.forget_attempt((run.task, run.attempt), Some(run)).await?;
         }
         Ok(ended.unwrap_or(Finished::NotRunning))
     }

@@ -157,18 +157,13 @@ impl Store {
         Ok(inserted.is_some_and(|result| result.upserted_id.is_some()))
     }
 
-    /// Removes an attempt that this caller has kept, if its outcome is in the task itself after all. An outcome from
-    /// which somebody else has gone on meanwhile stays: there is no other copy.
-    pub(super) async fn forget_attempt(&self, task: TaskId, attempt: i64) -> Result<(), StoreError> {
-        self.forget_kept((task, attempt), None).await
-    }
-
-    /// The same for a run, also if that goes on: how it ends is not known yet.
-    pub(super) async fn forget_attempt_of(&self, run: &Run) -> Result<(), StoreError> {
-        self.forget_kept((run.task, run.attempt), Some(run)).await
-    }
-
-    async fn forget_kept(&self, (task, attempt): (TaskId, i64), run: Option<&Run>) -> Result<(), StoreError> {
+    /// Removes an attempt that this caller has kept, if its outcome is in the task itself after all, or if `run` goes on: how that ends
+    /// is not known yet. An outcome from which somebody else has gone on meanwhile stays: there is no other copy.
+    pub(super) async fn forget_attempt(
+        &self,
+        (task, attempt): (TaskId, i64),
+        run: Option<&Run>,
+    ) -> Result<(), StoreError> {
         // Before the task: what somebody puts in its place who goes on from there is another one.
         let Some(kept) = self.find_attempt(task, attempt).await? else { return Ok(()) };
         let stored = self.find_task(task).await?;

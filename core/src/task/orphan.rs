@@ -75,7 +75,7 @@ impl Store {
     pub async fn orphan_stale_claims(&self, node: &NodeName) -> Result<u64, StoreError> {
         let update =
             Transition::to(Status::Orphaned, self.now()).end_of_run().failed("claimed and never started");
-        self.move_all(stale_claims(node, self.now()), &update.pipeline(), Status::Orphaned).await
+        self.move_until(None, stale_claims(node, self.now()), &update.pipeline(), Status::Orphaned).await
     }
 
     /// Ends the run of a task whose runner is known to be dead: as -6, or as -7 where its queue wants it
@@ -266,7 +266,7 @@ impl Store {
         // After another error nobody knows whether it has moved, and what was kept stays.
         let is_refused = |error: &StoreError| error.is_forbidden() || error.is_about_one();
         if not_kept.is_none() && moved.as_ref().err().is_none_or(is_refused) {
-            self.forget_attempt_of(run).await?;
+            self.forget_attempt((run.task, run.attempt), Some(run)).await?;
         }
         moved.map(|_| Buried::NotRunning)
     }
@@ -339,7 +339,7 @@ impl Store {
         let update =
             Transition::to(Status::Orphaned, self.now()).end_of_run().failed("its _id is no ObjectId");
         let these = doc! { "$and": [{ "_id": { "$in": ids } }, still] };
-        self.move_all(these, &update.pipeline(), Status::Orphaned).await?;
+        self.move_until(None, these, &update.pipeline(), Status::Orphaned).await?;
         Ok(())
     }
 }

@@ -165,7 +165,7 @@ impl Store {
             return Ok(retried);
         }
         if kept {
-            self.forget_attempt(id, attempt).await?;
+            self.forget_attempt((id, attempt), None).await?;
         }
         if let Some(mark) = mark {
             self.forget_wish(id, mark).await?;

@@ -94,18 +94,8 @@ impl Store {
 
     /// Moves all tasks that `filter` finds to another status, those of a queue and a status together, so that each
     /// is counted where it belongs. Where there are none, this is one find. One that cannot be moved because of what it is
-    /// like ends with `to`, or as -3 if that is no end. Returns how many have moved.
-    pub(super) async fn move_all(
-        &self,
-        filter: Document,
-        update: &[Document],
-        to: Status,
-    ) -> Result<u64, StoreError> {
-        self.move_until(None, filter, update, to).await
-    }
-
-    /// The same, but no more after `until`.
-    async fn move_until(
+    /// like ends with `to`, or as -3 if that is no end. After `until` no more are moved. Returns how many have moved.
+    pub(super) async fn move_until(
         &self,
         until: Option<Instant>,
         filter: Document,
@@ -240,7 +230,7 @@ impl Store {
         let to_gate = to(Status::Blocked).blocked_anew();
         let behind = to_gate.clone().compute("waiting_for", unsettled).pipeline();
         let mut released =
-            self.move_all(with(free.clone(), of_others(true)), &behind, Status::Blocked).await?;
+            self.move_until(None, with(free.clone(), of_others(true)), &behind, Status::Blocked).await?;
         let alone = with(free, of_others(false));
         let moves = [
             (doc! { "$expr": is_to_come() }, to(Status::Deferred).end_of_block(), Status::Deferred),
@@ -248,7 +238,7 @@ impl Store {
             (has_locks(false), to(Status::Queued).end_of_block(), Status::Queued),
         ];
         for (which, transition, status) in moves {
-            released += self.move_all(with(alone.clone(), which), &transition.pipeline(), status).await?;
+            released += self.move_until(None, with(alone.clone(), which), &transition.pipeline(), status).await?;
         }
         Ok(released)
     }

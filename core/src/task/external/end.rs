@@ -167,7 +167,7 @@ impl Store {
             made = self.end_for_good(task, &run, &finish).await?;
         }
         if kept && made != Made::Again {
-            self.forget_attempt(run.task, run.attempt).await?;
+            self.forget_attempt((run.task, run.attempt), None).await?;
         }
         let is_referred_to = match &made {
             Made::Ended(stdout) => *stdout == finish.stdout,
