@@ -138,11 +138,6 @@ impl Question {
         }
     }
 
-    /// What an attempt that has asked says in the task's history.
-    pub fn note(&self) -> String {
-        format!("asks: {}", self.title)
-    }
-
     /// The transition of a task whose run asks this: neither a success nor a failure.
     fn asked(&self, store: &Store) -> Transition {
         let form: Value = serde_json::from_str(&self.form).unwrap_or_default();
@@ -167,7 +162,6 @@ impl Question {
             .unset(ANSWER)
             .unset_all(COMMAND_FIELDS)
             .unset(ERROR)
-            .note(self.note())
     }
 }
 
@@ -329,14 +323,14 @@ impl Pause {
     /// What such an attempt says in the task's history.
     pub fn note(&self) -> String {
         match self {
-            Self::Ask(question) => question.note(),
+            Self::Ask(question) => format!("asks: {}", question.title),
             Self::Interrupted => "interrupted, to go on elsewhere".to_owned(),
         }
     }
 
     pub(super) fn transition(&self, store: &Store) -> Transition {
         match self {
-            Self::Ask(question) => question.asked(store),
+            Self::Ask(question) => question.asked(store).note(self.note()),
             Self::Interrupted => waits_again(store, Duration::ZERO, &self.note()),
         }
     }

@@ -36,17 +36,9 @@ impl Store {
         once: Option<&Once>,
     ) -> Result<SubmittedArray, SubmitError> {
         check(array, options)?;
-        let noted = match once {
-            Some(once) => self.find_note(queue, once).await?,
-            None => None,
-        };
-        let there = match &noted {
-            Some(note) => self.find_array(id_in(note)?).await?,
-            None => None,
-        };
-        let note = match noted {
-            Some(note) if there.is_some() => note,
-            noted => self.make_array(queue, noted, array, options, once).await?,
+        let note = match self.noted_array(queue, once).await? {
+            (Some(note), true) => note,
+            (noted, _) => self.make_array(queue, noted, array, options, once).await?,
         };
         let id = id_in(&note)?;
         self.fill_array(id).await?;
@@ -76,12 +68,16 @@ impl Store {
         let admitted = match self.admit(queue, options, tasks).await {
             Ok(admitted) => admitted,
             // It may be the same request that there is no room beside.
-            Err(refused) => return self.made_by_others(queue, once).await?.ok_or(refused),
+            Err(refused) => {
+                let (noted, is_there) = self.noted_array(queue, once).await?;
+                return noted.filter(|_| is_there).ok_or(refused);
+            }
         };
+        let new = |id: Bson| Note::new(id, vec![new_id().0]);
         let note = match (noted, once) {
             (Some(note), _) => Ok(note),
-            (None, Some(once)) => self.take_note(queue, once, Note::of_array(id_of(queue, once.key()))).await,
-            (None, None) => Ok(Note::of_array(Bson::Null)),
+            (None, Some(once)) => self.take_note(queue, once, new(id_of(queue, once.key()).into())).await,
+            (None, None) => Ok(new(Bson::Null)),
         };
         let (id, note) = match note.and_then(|note| Ok((id_in(&note)?, note))) {
             Ok(noted) => noted,
@@ -101,12 +97,16 @@ impl Store {
         }
     }
 
-    /// The note of the same request, if its array is there.
-    async fn made_by_others(&self, queue: QueueId, once: Option<&Once>) -> Result<Option<Note>, SubmitError> {
-        let Some(once) = once else { return Ok(None) };
-        let Some(note) = self.find_note(queue, once).await? else { return Ok(None) };
+    /// The note of the same request, and whether its array is there.
+    async fn noted_array(
+        &self,
+        queue: QueueId,
+        once: Option<&Once>,
+    ) -> Result<(Option<Note>, bool), SubmitError> {
+        let Some(once) = once else { return Ok((None, false)) };
+        let Some(note) = self.find_note(queue, once).await? else { return Ok((None, false)) };
         let is_there = self.find_array(id_in(&note)?).await?.is_some();
-        Ok(is_there.then_some(note))
+        Ok((Some(note), is_there))
     }
 
     /// Returns whether the array was not there yet.
@@ -207,12 +207,5 @@ fn id_in(note: &Note) -> Result<ArrayId, SubmitError> {
     match note.ids[..] {
         [id, ..] => Ok(ArrayId(id)),
         [] => Err(SubmitError::AnotherRequest),
-    }
-}
-
-impl Note {
-    /// Of a new array. `id`: that of the note.
-    fn of_array(id: impl Into<Bson>) -> Self {
-        Self { id: id.into(), ids: vec![new_id().0], sources: None, next: 0, done: false }
     }
 }

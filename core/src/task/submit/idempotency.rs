@@ -69,9 +69,8 @@ pub(super) struct Note {
 }
 
 impl Note {
-    fn new(id: impl Into<Bson>, sources: Option<Vec<Bson>>, tasks: usize) -> Self {
-        let ids = (0..tasks).map(|_| ObjectId::new()).collect();
-        Self { id: id.into(), ids, sources, next: 0, done: false }
+    pub(super) fn new(id: impl Into<Bson>, ids: Vec<ObjectId>) -> Self {
+        Self { id: id.into(), ids, sources: None, next: 0, done: false }
     }
 
     /// What was submitted under it, before this request if it was done then.
@@ -97,26 +96,19 @@ impl Store {
                 // Not when a half-done submission is completed: what it came after was there when it began.
                 within_budget(options, &params)?;
                 self.check_after(options, params.len()).await?;
-                let note = Note::new(id_of(queue, &once.key), None, checked(params.len())?);
+                let note = Note::new(id_of(queue, &once.key), new_ids(params.len())?);
                 self.note_admitted(queue, once, note, options).await?
             }
         };
-        let done = self.submit_noted(queue, note, (params, options, &admitted)).await;
-        self.conclude(admitted, done).await
-    }
-
-    async fn submit_noted(
-        &self,
-        queue: QueueId,
-        note: Note,
-        (params, options, admitted): (Vec<Document>, &TaskOptions, &Admitted),
-    ) -> Result<Submitted, SubmitError> {
-        if note.done {
-            return Ok(note.submitted());
+        let done: Result<(), SubmitError> = async {
+            if !note.done {
+                self.complete(queue, &note, (params, note.next), (options, &admitted)).await?;
+                self.finish_note(&note.id, &note.ids).await?;
+            }
+            Ok(())
         }
-        self.complete(queue, &note, (params, note.next), (options, admitted)).await?;
-        self.finish_note(&note.id, &note.ids).await?;
-        Ok(note.submitted())
+        .await;
+        self.conclude(admitted, done.map(|()| note.submitted())).await
     }
 
     /// [`Store::submit_tasks_for`], once for each key. A document that is gone when a half-done submission is
@@ -146,9 +138,8 @@ impl Store {
                     return Err(SubmitError::UniqueForSeveral);
                 }
                 options.check_links(sources.len())?;
-                let tasks = checked(sources.len())?;
-                let note = Note::new(id_of(queue, &once.key), Some(sources), tasks);
-                self.note_admitted(queue, once, note, options).await?
+                let note = Note::new(id_of(queue, &once.key), new_ids(sources.len())?);
+                self.note_admitted(queue, once, Note { sources: Some(sources), ..note }, options).await?
             }
         };
         let done = self.submit_noted_for(queue, note, (source, params), (options, &admitted)).await;
@@ -179,7 +170,7 @@ impl Store {
             let (ids, params): (Vec<ObjectId>, Vec<Document>) =
                 documents.map(|(id, document)| (id, params(document))).unzip();
             let (next, end) = (number * BATCH, (number + 1) * BATCH);
-            let part = Note { id: note.id.clone(), ids, sources: None, next, done: false };
+            let part = Note { next, ..Note::new(note.id.clone(), ids) };
             if next >= note.next {
                 if let Err(over) = within_budget(options, &params) {
                     if made.is_empty() {
@@ -195,7 +186,7 @@ impl Store {
             made.extend(part.ids);
         }
         self.finish_note(&note.id, &made).await?;
-        Ok(Note { id: note.id, ids: made, sources: None, next: note.next, done: false }.submitted())
+        Ok(Note::new(note.id, made).submitted())
     }
 
     /// Whether this request was submitted to `queue` before, as far as that is remembered. Another one with the same key was
@@ -324,8 +315,11 @@ fn hash_of(request: &str) -> String {
     hex(Sha256::digest(request.as_bytes()))
 }
 
-fn checked(tasks: usize) -> Result<usize, SubmitError> {
-    if tasks > MOST { Err(SubmitError::TooManyForKey(MOST)) } else { Ok(tasks) }
+fn new_ids(tasks: usize) -> Result<Vec<ObjectId>, SubmitError> {
+    if tasks > MOST {
+        return Err(SubmitError::TooManyForKey(MOST));
+    }
+    Ok((0..tasks).map(|_| ObjectId::new()).collect())
 }
 
 /// Ids of other programs' documents may be of any type, and not all of these can be compared.

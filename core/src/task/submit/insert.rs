@@ -156,14 +156,11 @@ impl Store {
         key: &str,
     ) -> Result<(), SubmitError> {
         let ids: Vec<_> = tasks.iter().map(|task| task.id.0).collect();
-        let note =
-            Note { id: id_of(queue, key).into(), ids: ids.clone(), sources: None, next: 0, done: false };
+        let note = Note::new(id_of(queue, key), ids.clone());
         let noted = self.take_note(queue, &Once::new(key.to_owned(), OF_INBOX), note).await?;
         if noted.ids != ids {
-            return Err(noted
-                .ids
-                .first()
-                .map_or(SubmitError::AnotherRequest, |id| SubmitError::KeyTaken(TaskId(*id))));
+            let other = noted.ids.first().map(|id| SubmitError::KeyTaken(TaskId(*id)));
+            return Err(other.unwrap_or(SubmitError::AnotherRequest));
         }
         let inserted = self.insert_given(queue, tasks, with).await;
         match &inserted {
