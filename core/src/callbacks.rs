@@ -68,7 +68,7 @@ impl Store {
     /// Whether `token` is the one of `task`, and the task is still with its web service. Changes nothing.
     #[operation(task = %task)]
     pub async fn callback_bearer(&self, task: TaskId, token: &Token) -> Result<Heard, StoreError> {
-        let found = self.stored_task(task, doc! { "status": 1, "attempt": 1, EXTERNAL: 1 }).await?;
+        let found = self.stored_task::<Stored>(task, doc! { "status": 1, "attempt": 1, EXTERNAL: 1 }).await?;
         Ok(found.map_or(Heard::NoSuchTask, |(found, _)| standing(&found, token)))
     }
 

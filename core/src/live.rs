@@ -253,10 +253,13 @@ impl Store {
     /// has come. Returns of how many attempts.
     #[operation]
     pub async fn sweep_live(&self, sweep: &mut LiveSweep) -> Result<u64, StoreError> {
+        let next = sweep.after.map_or_else(Document::new, |task| doc! { "task": { "$gt": task } });
+        let live = self.live();
+        let found = live.find(next).projection(doc! { "_id": 0, "task": 1, "attempt": 1 });
+        let found = found.sort(doc! { "task": 1, "attempt": 1, "stream": 1, "offset": 1 });
         // A user that Perl Disbatch made may not look there.
-        let Some(found) = StoreError::unless_forbidden(self.chunks_after(sweep.after).await)? else {
-            return Ok(0);
-        };
+        let found = StoreError::unless_forbidden(collect(found.limit(integer(LOOKED_AT))).await)?;
+        let Some(found) = found else { return Ok(0) };
         let attempts: BTreeSet<(ObjectId, i64)> = found.iter().filter_map(attempt_of).collect();
         let running = self.running_attempts(attempts.iter().map(|(task, _)| *task).collect()).await?;
         let limit = long_ago(self.now(), YOUNG);
@@ -271,14 +274,6 @@ impl Store {
         let is_all = found.len() < LOOKED_AT;
         sweep.after = attempts.last().filter(|_| !is_all).map(|(task, _)| *task);
         Ok(removed)
-    }
-
-    async fn chunks_after(&self, task: Option<ObjectId>) -> Result<Vec<Document>, StoreError> {
-        let next = task.map_or_else(Document::new, |task| doc! { "task": { "$gt": task } });
-        let live = self.live();
-        let found = live.find(next).projection(doc! { "_id": 0, "task": 1, "attempt": 1 });
-        let found = found.sort(doc! { "task": 1, "attempt": 1, "stream": 1, "offset": 1 });
-        collect(found.limit(integer(LOOKED_AT))).await
     }
 }
 

@@ -111,7 +111,7 @@ impl Store {
     #[operation(task = %id)]
     pub async fn observe_task(&self, id: TaskId) -> Result<Option<Observed>, StoreError> {
         let only = doc! { "queue": 1, "status": 1, "node": 1, "mtime": 1, "attempt": 1, "progress": 1 };
-        if let Some((task, archived)) = self.stored_task(id, only.clone()).await? {
+        if let Some((task, archived)) = self.stored_task::<Stored>(id, only.clone()).await? {
             let of = if archived { ARCHIVE.name } else { TASKS.name };
             return Ok(Some(Observed { task: typed(of, task)?, archived }));
         }
@@ -122,7 +122,7 @@ impl Store {
     /// What a task holds as its output: null, text, or the id of a file. `None`: there is no such task.
     #[operation(task = %id)]
     pub async fn task_output(&self, id: TaskId, stream: StreamName) -> Result<Option<Bson>, StoreError> {
-        let found = self.stored_task(id, doc! { stream.as_str(): 1 }).await?;
+        let found = self.stored_task::<Stored>(id, doc! { stream.as_str(): 1 }).await?;
         Ok(found.map(|(task, _)| output(task, stream)))
     }
 

@@ -15,7 +15,7 @@ use crate::model::{
 use crate::rate::Standing;
 use crate::store::collections::{NODES, TASKS};
 use crate::store::error::typed;
-use crate::store::{Store, StoreError, collect, count_of};
+use crate::store::{Store, StoreError, Stored, collect, count_of};
 use crate::task::{SetAside, occupying};
 
 /// So many tasks ahead are counted; whether it is more does not matter.
@@ -115,7 +115,7 @@ impl Store {
 
     /// The same of a task that is the next one: what comes before it, and what its group may have, is not looked at.
     pub(super) async fn facts_of_head(&self, id: TaskId) -> Result<Option<Facts>, StoreError> {
-        let found = self.stored_task(id, doc! { "params": 0, "parameters": 0 });
+        let found = self.stored_task::<Stored>(id, doc! { "params": 0, "parameters": 0 });
         let (found, now, nodes) = futures::try_join!(found, self.server_time(), self.list_nodes())?;
         let Some(task) = found.map(|(task, _)| typed::<Task>(TASKS.name, task)).transpose()? else {
             return Ok(None);

@@ -188,7 +188,9 @@ impl Store {
         seen: &[Document],
     ) -> Result<u64, StoreError> {
         if collection == TASKS.name {
-            self.remove_left_in_inbox(seen).await?;
+            // What a mover that died has left in the inbox: nobody could see any more that they were made. For a user that an older release
+            // made there is no inbox.
+            StoreError::unless_forbidden(self.remove_moved(ids_of(seen)).await)?;
         }
         let unchanged = |seen: &Document| {
             let field = |name: &str| seen.get(name).cloned().unwrap_or(Bson::Null);
@@ -217,13 +219,6 @@ impl Store {
         };
         let answer = self.database().run_command(command).await?;
         Ok(count_of(&answer, "n").unwrap_or(0))
-    }
-
-    /// Removes what a mover that died has left in the inbox of tasks that are about to leave: nobody could see any more that they were made.
-    async fn remove_left_in_inbox(&self, tasks: &[Document]) -> Result<(), StoreError> {
-        // For a user that an older release made there is no inbox.
-        StoreError::unless_forbidden(self.remove_moved(ids_of(tasks)).await)?;
-        Ok(())
     }
 
     /// Counts tasks that are no longer in `tasks`, of which this process has deleted `deleted`. If these are not all,
@@ -278,8 +273,14 @@ impl Store {
         let mut found: Vec<TaskId> = Vec::new();
         for status in self.ended_statuses(queue, place).await? {
             let Some(room) = limit.checked_sub(found.len()).filter(|room| *room > 0) else { break };
-            let these = with(doc! { "queue": queue, "status": &status }, settled.clone());
-            let pipeline = old_tasks(these, age, room);
+            let pipeline = [
+                doc! { "$match": with(doc! { "queue": queue, "status": &status }, settled.clone()) },
+                // Before the age is looked at: this is what bounds the work.
+                doc! { "$limit": LOOKED_AT },
+                doc! { "$match": { "$expr": unchanged_since(server_time_before("$$NOW", age)) } },
+                doc! { "$limit": integer(room) },
+                doc! { "$project": { "_id": 1 } },
+            ];
             let old = collect_ids(collection.aggregate(pipeline).hint(by_queue_and_status())).await?;
             found.extend(old.into_iter().map(TaskId));
         }
@@ -321,17 +322,6 @@ fn is_in(ids: &HashSet<ObjectId>, document: &Document) -> bool {
 
 fn by_queue_and_status() -> Hint {
     Hint::Keys(doc! { "queue": 1, "status": 1 })
-}
-
-fn old_tasks(these: Document, age: Duration, limit: usize) -> Vec<Document> {
-    vec![
-        doc! { "$match": these },
-        // Before the age is looked at: this is what bounds the work.
-        doc! { "$limit": LOOKED_AT },
-        doc! { "$match": { "$expr": unchanged_since(server_time_before("$$NOW", age)) } },
-        doc! { "$limit": integer(limit) },
-        doc! { "$project": { "_id": 1 } },
-    ]
 }
 
 /// The server's time so long ago.

@@ -207,7 +207,13 @@ impl Store {
         status: Status,
         (reason, without): (&str, Without),
     ) -> Result<Unfit, StoreError> {
-        let update = ended(Transition::to(status, self.now()), reason, without);
+        let update = Transition::to(status, self.now()).end_of_run().end_of_block();
+        let update = match without {
+            Without::Nothing => update.note(reason).compute(STEPS, closed(status)),
+            Without::History => update.without_leavings().forgetful().note(reason),
+            Without::AllButStatus => update.bare(true),
+            Without::Time => update.bare(false),
+        };
         let filter = doc! { "$and": [{ "_id": task }, still.clone()] };
         let only = doc! { "queue": 1, "status": 1 };
         let before = self.tasks().find_one_and_update(filter, update.pipeline()).projection(only).await;
@@ -311,19 +317,6 @@ pub(crate) fn is_taken<'a>(aside: impl Iterator<Item = &'a ObjectId>) -> Documen
         { "$eq": [{ "$type": "$_id" }, "objectId"] },
         { "$not": [{ "$in": ["$_id", aside] }] },
     ] }
-}
-
-fn ended(update: Transition, reason: &str, without: Without) -> Transition {
-    let status = update.status();
-    match without {
-        Without::Nothing => {
-            let update = update.end_of_run().end_of_block().note(reason);
-            status.map_or(update.clone(), |status| update.compute(STEPS, closed(status)))
-        }
-        Without::History => update.end_of_run().end_of_block().without_leavings().forgetful().note(reason),
-        Without::AllButStatus => update.bare(true),
-        Without::Time => update.bare(false),
-    }
 }
 
 #[cfg(test)]

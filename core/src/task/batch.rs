@@ -174,7 +174,7 @@ impl Store {
             }
             RunWrite::Take(take) => {
                 self.moved(take.queue, Some(Status::Queued), Some(Status::Running), 1);
-                if let Some(waiting) = take.waiting() {
+                if let Some(waiting) = &take.waiting {
                     self.note_start(waiting, take.at);
                 }
             }

@@ -73,7 +73,7 @@ pub struct Take {
     /// Until when it may be started, see [`crate::slots`].
     fence: Option<DateTime>,
     /// Since when it has waited, for [`crate::series`].
-    waiting: Option<Waiting>,
+    pub(super) waiting: Option<Waiting>,
     unchanged_since: DateTime,
     version: Option<Version>,
 }
@@ -289,10 +289,6 @@ impl Take {
             && task.pid() == i32::try_from(self.pid).ok()
             && task.attempt() == Some(i64::from(FIRST))
             && task.mtime == Some(Bson::DateTime(self.at))
-    }
-
-    pub(super) fn waiting(&self) -> Option<&Waiting> {
-        self.waiting.as_ref()
     }
 
     /// The task after its start, as far as it can be known without reading it.

@@ -9,6 +9,7 @@ use disbatch_operation::operation;
 use futures::{StreamExt, TryStreamExt};
 use mongodb::action::Action;
 use mongodb::options::FindOptions;
+use serde::de::DeserializeOwned;
 
 use super::claim::occupying;
 use super::pages::MERGED;
@@ -18,7 +19,7 @@ use crate::model::{QueueId, Status, Task, TaskId};
 use crate::secrets::concealed;
 use crate::store::collections::TASKS;
 use crate::store::error::typed;
-use crate::store::{Rows, Store, StoreError, Stored, attended, collect, count_of, integer};
+use crate::store::{Rows, Store, StoreError, attended, collect, count_of, integer};
 
 /// So many tasks are fetched at once: they may have large output, and each client waits for its own.
 pub(super) const AT_ONCE: u32 = 32;
@@ -148,27 +149,23 @@ impl Store {
         id: TaskId,
         projection: Document,
     ) -> Result<Option<Document>, StoreError> {
-        // In this order: a task leaves `tasks` only when it is in the archive.
-        for collection in [self.tasks(), self.archive()] {
-            let collection = collection.clone_with_type::<RawDocumentBuf>();
-            let found = collection.find_one(doc! { "_id": id }).projection(projection.clone()).await?;
-            if let Some(task) = found {
-                let mut task = readable(task);
-                task.remove("moving");
-                return Ok(Some(concealed(task)));
-            }
-        }
-        Ok(None)
+        let found = self.stored_task::<RawDocumentBuf>(id, projection).await?;
+        Ok(found.map(|(task, _)| {
+            let mut task = readable(task);
+            task.remove("moving");
+            concealed(task)
+        }))
     }
 
     /// Fields of a task as they are stored, and whether that is in the archive.
-    pub(crate) async fn stored_task(
+    pub(crate) async fn stored_task<T: DeserializeOwned + Send + Sync>(
         &self,
         id: TaskId,
         only: Document,
-    ) -> Result<Option<(Stored, bool)>, StoreError> {
+    ) -> Result<Option<(T, bool)>, StoreError> {
         // In this order: a task leaves `tasks` only when it is in the archive.
         for (collection, archived) in [(self.tasks(), false), (self.archive(), true)] {
+            let collection = collection.clone_with_type::<T>();
             let found = collection.find_one(doc! { "_id": id }).projection(only.clone()).await?;
             if let Some(task) = found {
                 return Ok(Some((task, archived)));

@@ -238,7 +238,8 @@ impl Store {
             (has_locks(false), to(Status::Queued).end_of_block(), Status::Queued),
         ];
         for (which, transition, status) in moves {
-            released += self.move_until(None, with(alone.clone(), which), &transition.pipeline(), status).await?;
+            released +=
+                self.move_until(None, with(alone.clone(), which), &transition.pipeline(), status).await?;
         }
         Ok(released)
     }

@@ -147,10 +147,6 @@ impl Transition {
         self.note(why).set_some(ERROR, last_line(why))
     }
 
-    pub(super) fn status(&self) -> Option<Status> {
-        Status::stored(&self.values)
-    }
-
     /// Leaves out the earlier entries of the history.
     pub(super) fn forgetful(self) -> Self {
         Self { history: History::Anew, ..self }
