@@ -37,9 +37,6 @@ pub const STATES: usize = 256 * KIB;
 /// The facts that a plugin tells of its run.
 pub const FACTS: usize = 16 * KIB;
 
-/// How a plugin ended, with those facts. Some of it is in fields of its own, too.
-pub const EXIT: usize = 2 * FACTS;
-
 /// A message of progress.
 pub const MESSAGE: usize = 4 * KIB;
 
@@ -55,29 +52,14 @@ const NODE: usize = 300;
 /// An entry without its note and its node.
 const ENTRY: usize = 100;
 
-/// What a claim, a lease, a runner, uploads and a web service leave in a task while it runs.
-const RUN: usize = 16 * KIB;
-
 /// Who wants the end of a task, and why.
 pub const CANCEL: usize = 8 * KIB;
 
 /// What a web service says of the end of its task.
 pub const SAID: usize = 64 * KIB;
 
-/// What stands in place of output that could not be stored, and the notes that it ends with.
-const COMPLAINTS: usize = 32 * KIB;
-
-/// Why a task failed, in a line.
-const ERROR: usize = 4 * crate::task::MOST_OF_LINE;
-
 /// What the answer of a person may have, as JSON.
 pub const REPLY: usize = 64 * KIB;
-
-/// What a task has of a question that waits for an answer, with those who may answer and their links.
-const QUESTION: usize = 64 * KIB + 24 * KIB;
-
-/// What a move to the archive adds, and a mark of those that wait for the task.
-const MARKS: usize = 256;
 
 /// What a task may grow by, by what that is.
 pub const GROWTH: [(&str, usize); 14] = [
@@ -85,16 +67,21 @@ pub const GROWTH: [(&str, usize); 14] = [
     ("result", RESULT),
     (crate::task::STORAGE, STORAGE),
     (STEPS, STATES),
-    ("exit", 2 * EXIT),
+    // How a plugin ended, with its facts. Some of it is in fields of its own, too.
+    ("exit", 2 * 2 * FACTS),
     ("progress", 2 * MESSAGE),
     ("cancel", CANCEL),
-    ("run", RUN),
+    // What a claim, a lease, a runner, uploads and a web service leave in a task while it runs.
+    ("run", 16 * KIB),
     ("message", SAID),
-    ("complaints", COMPLAINTS),
-    (crate::task::ERROR, ERROR),
-    (AWAITING, QUESTION),
+    // What stands in place of output that could not be stored, and the notes that it ends with.
+    ("complaints", 32 * KIB),
+    (crate::task::ERROR, 4 * crate::task::MOST_OF_LINE),
+    // With those who may answer and their links.
+    (AWAITING, 64 * KIB + 24 * KIB),
     (crate::task::question::ANSWER, 3 * REPLY / 2),
-    ("marks", MARKS),
+    // What a move to the archive adds, and a mark of those that wait for the task.
+    ("marks", 256),
 ];
 
 /// Room for what the end of a task adds besides output and result: an entry of its history, its exit, and what it gets later.

@@ -24,9 +24,6 @@ const LONGEST_SECONDS: f64 = 315_360_000.0;
 /// The last second of the year 9999. What is beyond is no time in seconds.
 const LAST_SECOND: f64 = 253_402_300_799.0;
 
-/// What tasks may have.
-const PRIORITIES: RangeInclusive<i64> = -1_000..=1_000;
-
 /// Something that cannot be taken as it was given. Begins with its name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -47,15 +44,21 @@ pub fn text(name: &str, value: &Value) -> Result<String, Invalid> {
     read.map_err(|error| Invalid(format!("{name} {error}")))
 }
 
-/// A number from `least` on.
-pub fn number(name: &str, value: &Value, least: f64) -> Result<f64, Invalid> {
-    let number = match value {
+/// A number, or text that is one.
+fn written(value: &Value) -> Option<f64> {
+    match value {
         Value::Number(number) => number.as_f64(),
         Value::String(text) => text.trim().parse().ok(),
         _ => None, // Nothing else is a number.
-    };
-    let fits = |number: &f64| number.is_finite() && (least..=LONGEST_SECONDS).contains(number);
-    number.filter(fits).ok_or_else(|| wrong(name, &format!("a number from {least} to {LONGEST_SECONDS}")))
+    }
+}
+
+/// A number from `least` on.
+pub fn number(name: &str, value: &Value, least: f64) -> Result<f64, Invalid> {
+    let fits = |number: &f64| (least..=LONGEST_SECONDS).contains(number);
+    written(value)
+        .filter(fits)
+        .ok_or_else(|| wrong(name, &format!("a number from {least} to {LONGEST_SECONDS}")))
 }
 
 pub fn seconds(name: &str, value: &Value) -> Result<Duration, Invalid> {
@@ -72,25 +75,21 @@ pub fn some_seconds(name: &str, value: &Value) -> Result<Duration, Invalid> {
 
 /// An integer from 1 on.
 pub fn positive(name: &str, value: &Value) -> Result<i64, Invalid> {
-    let given = integer(value).filter(|n| !value.is_boolean() && (1..=1_000_000).contains(n));
-    given.ok_or_else(|| wrong(name, "an integer from 1 to 1000000"))
+    whole(name, value, 1..=1_000_000)
+}
+
+fn whole(name: &str, value: &Value, range: RangeInclusive<i64>) -> Result<i64, Invalid> {
+    let given = integer(value).filter(|n| !value.is_boolean() && range.contains(n));
+    given.ok_or_else(|| wrong(name, &format!("an integer from {} to {}", range.start(), range.end())))
 }
 
 /// A point in time: ISO 8601, UTC unless it has a zone, or seconds since 1970.
 pub fn time(name: &str, value: &Value) -> Result<DateTime, Invalid> {
-    let expected = "a time as 2026-11-20T08:24:27Z, or in seconds since 1970";
-    let number = match value {
-        Value::Number(number) => number.as_f64(),
-        Value::String(text) => match text.trim().parse::<f64>() {
-            Ok(seconds) => Some(seconds),
-            Err(_) => return iso_time(text.trim()).ok_or_else(|| wrong(name, expected)),
-        },
-        _ => None, // Nothing else is a time.
-    };
-    let seconds = number.filter(|seconds| (0.0..=LAST_SECOND).contains(seconds));
+    let seconds = written(value).filter(|seconds| (0.0..=LAST_SECOND).contains(seconds));
     #[expect(clippy::cast_possible_truncation, reason = "checked: at most the year 9999")]
     let at = seconds.map(|seconds| DateTime::from_millis((seconds * 1000.0) as i64));
-    at.ok_or_else(|| wrong(name, expected))
+    let at = at.or_else(|| iso_time(value.as_str()?.trim()));
+    at.ok_or_else(|| wrong(name, "a time as 2026-11-20T08:24:27Z, or in seconds since 1970"))
 }
 
 fn iso_time(text: &str) -> Option<DateTime> {
@@ -110,17 +109,20 @@ pub fn word<'a>(name: &str, value: &Value, words: &[&'a str]) -> Result<&'a str,
 /// What texts are separated by, where they are one text.
 pub const SEPARATORS: [char; 3] = [',', '\n', '\r'];
 
-/// The texts of an array, or of text with commas or line breaks between them.
-pub fn list(value: &Value) -> Option<Vec<String>> {
-    let text = |value: &Value| match value {
+fn as_text(value: &Value) -> Option<String> {
+    match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),
         _ => None, // Nothing else is text.
-    };
-    if let Value::Array(texts) = value {
-        return texts.iter().map(text).collect();
     }
-    let text = text(value)?;
+}
+
+/// The texts of an array, or of text with commas or line breaks between them.
+pub fn list(value: &Value) -> Option<Vec<String>> {
+    if let Value::Array(texts) = value {
+        return texts.iter().map(as_text).collect();
+    }
+    let text = as_text(value)?;
     let texts = text.split(SEPARATORS).map(str::trim).filter(|text| !text.is_empty());
     Some(texts.map(str::to_owned).collect())
 }
@@ -131,19 +133,13 @@ pub fn tags(name: &str, value: &Value) -> Result<Vec<String>, Invalid> {
 }
 
 pub fn group(name: &str, value: &Value) -> Result<String, Invalid> {
-    let given = match value {
-        Value::String(text) => text.clone(),
-        Value::Number(number) => number.to_string(),
-        _ => String::new(), // Nothing else is text.
-    };
+    let given = as_text(value).unwrap_or_default();
     check_group(&given).map_err(|error| wrong(name, &error.to_string()))?;
     Ok(given)
 }
 
 pub fn priority(name: &str, value: &Value) -> Result<i64, Invalid> {
-    let given = integer(value).filter(|n| !value.is_boolean() && PRIORITIES.contains(n));
-    let expected = || format!("an integer from {} to {}", PRIORITIES.start(), PRIORITIES.end());
-    given.ok_or_else(|| wrong(name, &expected()))
+    whole(name, value, -1_000..=1_000)
 }
 
 /// How long to wait between attempts: an object of `base`, `factor`, `max` and `jitter`, all optional.

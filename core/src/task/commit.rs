@@ -114,17 +114,17 @@ impl Store {
 
 /// As with a status that is announced, what is none is a failure.
 fn committed(decided: &Document) -> Commit {
-    decided.get("status").map_or(Commit::Never, |status| Commit::Done(status_of(status)))
+    let done = |status: &Bson| {
+        let code = whole_number(status).filter(|code| *code >= 1);
+        Commit::Done(code.map_or(Status::Failed, Status::from_code))
+    };
+    decided.get("status").map_or(Commit::Never, done)
 }
 
 fn unconfirmed(why: &Document) -> StoreError {
     StoreError::Unconfirmed {
         reason: why.get_str("errmsg").unwrap_or("the server does not say why").to_owned(),
     }
-}
-
-fn status_of(value: &Bson) -> Status {
-    whole_number(value).filter(|code| *code >= 1).map_or(Status::Failed, Status::from_code)
 }
 
 /// What a task's history says of an end that its plugin has committed, where its run has ended as `otherwise`.

@@ -323,7 +323,8 @@ impl Store {
                     Ok(id) => {
                         self.end_unfit(TaskId(id), &filter, Status::Orphaned, error).await?;
                     }
-                    Err(_) => odd.extend(id_of(&document)),
+                    Err(_) => odd
+                        .extend(document.get("_id").ok().flatten().map(Bson::try_from).and_then(Result::ok)),
                 },
             }
         }
@@ -405,11 +406,6 @@ pub fn long_ago(now: DateTime, duration: Duration) -> DateTime {
 fn strays(files: &[Bson], kept: &Document) -> Vec<Bson> {
     let named = files_in(kept);
     files.iter().filter(|file| !named.contains(file)).cloned().collect()
-}
-
-/// The id of a task, whatever it is.
-fn id_of(task: &RawDocumentBuf) -> Option<Bson> {
-    Bson::try_from(task.get("_id").ok()??).ok()
 }
 
 fn older_than(limit: DateTime) -> Vec<Document> {

@@ -185,7 +185,9 @@ impl Store {
     }
 
     async fn look(&self, question: &Question<'_>, may: impl Fn(&str) -> bool) -> Result<Outlook, StoreError> {
-        let pipeline = self.outlook_pipeline(question, may);
+        // Those that are about collections that the user may read.
+        let parts = self.parts(question).into_iter().filter(|part| may(part.collection));
+        let pipeline = in_one(parts.map(|part| (part.collection, part.pipeline)));
         let found = collect(self.tasks().aggregate(pipeline)).await?;
         let outlook = Outlook::of(question, found);
         if let Some(queues) = &outlook.queues {
@@ -224,12 +226,6 @@ impl Store {
         let only = doc! { "queue": 1, "status": 1, "attempt": 1 };
         let found = collect(self.tasks().find(filter).projection(only)).await?;
         Ok(found.into_iter().filter_map(|task| typed(TASKS.name, task).ok()).collect())
-    }
-
-    /// The parts that are about collections that the user `may` read.
-    fn outlook_pipeline(&self, question: &Question<'_>, may: impl Fn(&str) -> bool) -> Vec<Document> {
-        let parts = self.parts(question).into_iter().filter(|part| may(part.collection));
-        in_one(parts.map(|part| (part.collection, part.pipeline)))
     }
 
     /// What any DEN may do.
