@@ -16,7 +16,6 @@ use crate::store::StoreError;
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 
-/// The largest document that MongoDB stores.
 pub const DOCUMENT: usize = 16 * MIB;
 
 /// `params` and `.steps` of a new task, together.
@@ -25,7 +24,6 @@ pub const PARAMS: usize = 13 * MIB;
 /// All other options of a new task, with the fields that each has.
 pub const OPTIONS: usize = 256 * KIB;
 
-/// The structured result of an attempt.
 pub const RESULT: usize = MIB;
 
 /// What a plugin saves for its next run.
@@ -37,13 +35,10 @@ pub const STATES: usize = 256 * KIB;
 /// The facts that a plugin tells of its run.
 pub const FACTS: usize = 16 * KIB;
 
-/// A message of progress.
 pub const MESSAGE: usize = 4 * KIB;
 
-/// The entries of a history.
 pub const ENTRIES: i32 = 50;
 
-/// The note of an entry.
 pub const NOTE: usize = 1_000;
 
 /// The name of a node, as far as it is reckoned with.
@@ -95,7 +90,6 @@ pub(crate) fn has_room_for_a_run(bytes: usize) -> bool {
 /// What cannot be stored at all has so many bytes.
 const TOO_MANY: usize = usize::MAX / 1024;
 
-/// Why a task of so many bytes is not run.
 pub(crate) fn no_room(bytes: usize) -> StoreError {
     StoreError::unfit(&format!(
         "the task has {bytes} bytes, which leaves no room for its run: a document has at most {DOCUMENT}"
@@ -111,7 +105,6 @@ pub struct OverBudget {
     /// What is too large, as the submitter calls it.
     pub field: String,
     pub bytes: usize,
-    /// What it may have.
     pub limit: usize,
     /// Whether the size is that of several fields, of which this one is the largest.
     pub all: bool,
@@ -182,7 +175,6 @@ pub(crate) fn size(document: &Document) -> Option<usize> {
     RawDocumentBuf::try_from(document).ok().map(|raw| raw.as_bytes().len())
 }
 
-/// Text with so many bytes at most.
 pub fn cut(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();

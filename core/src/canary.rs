@@ -25,7 +25,6 @@ pub fn percent(part: f64) -> String {
     text::percent(100.0 * part, 2)
 }
 
-/// What became of attempts that have ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Side {
     pub ended: u64,
@@ -40,7 +39,6 @@ impl Side {
     }
 }
 
-/// Whether the canary is to be taken back.
 pub fn is_worse(canary: Side, others: Side) -> bool {
     canary.ended >= LEAST && probability(canary, others) < WORSE_BELOW
 }

@@ -95,7 +95,6 @@ pub enum ToRunner {
     },
 }
 
-/// A task for a runner.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Assignment {
     /// Its number: another one for each assignment of a runner.
@@ -109,7 +108,6 @@ pub struct Assignment {
     /// That the task has been started. None: to be told with [`ToRunner::Go`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub go: Option<Go>,
-    /// How long a lease is, in milliseconds.
     pub lease_ms: i64,
     /// What its schedule knows of earlier runs, if it is a task of a schedule that is still there.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -126,10 +124,8 @@ pub struct Assignment {
     pub lane: bool,
 }
 
-/// The task has been started.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Go {
-    /// The number of the assignment.
     pub of: i64,
     /// Until when the plugin may live at first: milliseconds by `CLOCK_BOOTTIME`.
     pub until_ms: i64,
@@ -182,7 +178,6 @@ pub enum Ask {
     /// [`Answer::Done`].
     Live {
         stream: StreamName,
-        /// Where the bytes begin in it.
         offset: i64,
         #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
@@ -192,10 +187,8 @@ pub enum Ask {
     RemoveLive { task: TaskId, attempt: i64 },
     /// Store a small file of output. Larger ones the runner stores by itself. Answered by [`Answer::Done`].
     Upload {
-        /// Its id, which the task will refer to.
         file: ObjectId,
         stream: StreamName,
-        /// Whether it is text.
         encoding: Encoding,
         #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
@@ -205,7 +198,6 @@ pub enum Ask {
     /// End this attempt, and let the task be tried again after the pause. Answered likewise.
     RetryLater {
         finish: Box<Finish>,
-        /// How long to wait, in milliseconds.
         pause_ms: i64,
     },
     /// Keep what recordings have in common. Answered by [`Answer::Done`], or by [`Answer::Lost`] if that cannot be done.
@@ -228,7 +220,6 @@ pub enum Ask {
     LetGo,
 }
 
-/// What became of a question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
@@ -237,15 +228,12 @@ pub enum Answer {
     Held {
         /// Until when the plugin may live: milliseconds by `CLOCK_BOOTTIME`.
         until_ms: i64,
-        /// What others want of it.
         #[serde(flatten)]
         wishes: Wishes,
     },
-    /// Someone has taken the task away.
     Lost,
     /// The status with which the plugin has ended the task, if it has.
     Committed(Option<Status>),
-    /// The end is stored.
     Stored,
     /// The task is not this run's any more; nothing was stored.
     NotRunning,
@@ -278,18 +266,10 @@ pub async fn read<T: DeserializeOwned>(source: &mut (impl AsyncRead + Unpin)) ->
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// Sends a message.
-///
-/// # Errors
-/// The link is broken, or the message is too long for it.
 pub async fn write<T: Serialize>(target: &mut (impl AsyncWrite + Unpin), message: &T) -> io::Result<()> {
     target.write_all(&encode(message)?).await
 }
 
-/// A message as [`write()`] sends it.
-///
-/// # Errors
-/// It is too long for the link.
 pub fn encode<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
     let bytes = bson::serialize_to_vec(message).map_err(io::Error::other)?;
     if bytes.len() > LONGEST {

@@ -31,7 +31,6 @@ use crate::output::{Encoding, StreamName};
 use crate::store::{Store, StoreError, collect, count_of, integer, put, with};
 use crate::task::long_ago;
 
-/// The longest chunk.
 pub const CHUNK_BYTES: usize = 256 * 1024;
 
 /// The most that is kept of a stream: the newest bytes.
@@ -56,7 +55,6 @@ const YOUNG: Duration = Duration::from_secs(10);
 /// So many chunks are looked at in a round, by the index alone.
 const LOOKED_AT: usize = 2_000;
 
-/// One of the streams of one attempt of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LiveStream {
     pub task: TaskId,
@@ -65,17 +63,14 @@ pub struct LiveStream {
     pub stream: StreamName,
 }
 
-/// Bytes of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
-    /// Where they begin in the stream.
     pub offset: u64,
     /// The bytes, at least one.
     pub bytes: Vec<u8>,
 }
 
 impl Piece {
-    /// Where the next byte is.
     pub fn end(&self) -> u64 {
         self.offset + self.bytes.len() as u64
     }
@@ -84,7 +79,6 @@ impl Piece {
 /// How far a sweeper has come: the next round goes on from there.
 #[derive(Debug, Default)]
 pub struct LiveSweep {
-    /// The last task that was looked at.
     after: Option<ObjectId>,
 }
 
@@ -143,7 +137,6 @@ impl Store {
         Ok(extent)
     }
 
-    /// How many bytes of a stream were written so far.
     #[operation(task = %of.task)]
     pub async fn live_end(&self, of: LiveStream) -> Result<u64, StoreError> {
         let only = doc! { "_id": 0, "end": 1 };
@@ -171,7 +164,6 @@ impl Store {
         Ok(())
     }
 
-    /// Removes the live output of an attempt, or of all attempts.
     #[operation(task = %task)]
     pub async fn remove_live(&self, task: TaskId, attempt: Option<i64>) -> Result<(), StoreError> {
         let mut filter = doc! { "task": task };
@@ -203,7 +195,6 @@ impl Store {
         }
     }
 
-    /// Removes the files that these values of `stdout` and `stderr` refer to.
     #[operation]
     pub async fn discard_output(&self, values: &[Bson]) -> Result<(), StoreError> {
         for value in values {
@@ -312,7 +303,6 @@ pub fn gap_line(missing: u64, last: Option<u8>) -> String {
     format!("{start}[{missing} bytes not kept]\n")
 }
 
-/// Pieces put together.
 #[derive(Debug, Default)]
 struct Assembly {
     bytes: Vec<u8>,

@@ -55,7 +55,6 @@ disbatch_values::words! {
     }
 }
 
-/// How a stream's bytes are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Encoding {
@@ -150,7 +149,6 @@ struct Packer {
     encoding: Encoding,
     /// What has been read and is in no chunk yet.
     buffer: Vec<u8>,
-    /// The source has been read to its end.
     ended: bool,
     digest: Md5,
     length: u64,
@@ -261,7 +259,6 @@ fn length_of_characters(text: &str, count: usize) -> Option<usize> {
     Some(text.len() - characters.as_str().len())
 }
 
-/// The writes of one file.
 struct Writes {
     chunks: Collection<RawDocumentBuf>,
     under_way: JoinSet<Result<(), StoreError>>,

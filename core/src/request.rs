@@ -38,7 +38,6 @@ pub fn flag(name: &str, value: &Value) -> Result<bool, Invalid> {
     read.map_err(|error| Invalid(format!("{name} {error}")))
 }
 
-/// Text that is neither empty nor long.
 pub fn text(name: &str, value: &Value) -> Result<String, Invalid> {
     let read = Text::deserialize(value).map(|Text(text)| text);
     read.map_err(|error| Invalid(format!("{name} {error}")))
@@ -67,13 +66,11 @@ pub fn seconds(name: &str, value: &Value) -> Result<Duration, Invalid> {
     Duration::try_from_secs_f64(seconds).map_err(|_| wrong())
 }
 
-/// A time span in seconds that is not 0.
 pub fn some_seconds(name: &str, value: &Value) -> Result<Duration, Invalid> {
     let given = seconds(name, value)?;
     if given.is_zero() { Err(wrong(name, "more than 0 seconds")) } else { Ok(given) }
 }
 
-/// An integer from 1 on.
 pub fn positive(name: &str, value: &Value) -> Result<i64, Invalid> {
     whole(name, value, 1..=1_000_000)
 }
@@ -154,7 +151,6 @@ pub fn backoff(name: &str, value: &Value) -> Result<Document, Invalid> {
     parts(name, value, &["base", "factor", "max", "jitter"], part)
 }
 
-/// An object of known keys.
 pub fn parts(
     name: &str,
     value: &Value,
@@ -188,7 +184,6 @@ pub fn check_keys(object: &Map<String, Value>) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// Sees to it that the keys of all objects in a value can be stored.
 pub fn check_value(value: &Value) -> Result<(), Invalid> {
     match value {
         Value::Object(object) => check_keys(object),
@@ -231,7 +226,6 @@ pub fn options<'a>(given: impl Fn(&str) -> Option<Cow<'a, Value>>) -> Result<Tas
     })
 }
 
-/// The names of the options that are read.
 pub fn names() -> BTreeSet<String> {
     let names = RefCell::new(BTreeSet::new());
     let note = |name: &str| {
@@ -242,7 +236,6 @@ pub fn names() -> BTreeSet<String> {
     names.into_inner()
 }
 
-/// The file sets that tasks take and leave, as an object that is called `name`.
 pub fn files(name: &str, value: &Value) -> Result<Option<TaskFiles>, Invalid> {
     if !value.is_object() {
         return Err(wrong(name, "an object with input and output"));

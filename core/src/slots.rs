@@ -35,7 +35,6 @@ pub const SILENT: Duration = Duration::from_secs(10);
 pub struct Holder(pub ObjectId);
 
 impl Holder {
-    /// One that there has not been.
     pub fn drawn() -> Self {
         Self(ObjectId::new())
     }
@@ -87,7 +86,6 @@ impl Store {
         Ok(slots.iter().enumerate().filter(|(at, _)| !others.contains(at)).map(|(_, slot)| *slot).collect())
     }
 
-    /// The slots of these queues that are held.
     #[operation]
     pub async fn held_slots(&self, queues: &[QueueId]) -> Result<Vec<HeldSlot>, StoreError> {
         self.held_slots_like(doc! { "queue": { "$in": queues } }).await
@@ -166,7 +164,6 @@ impl Store {
         Ok(found.iter().flat_map(crate::node::beats).collect())
     }
 
-    /// Those of these tasks that are claimed or running, and their slots.
     #[operation]
     pub async fn still_taken(&self, tasks: &[TaskId]) -> Result<HashMap<TaskId, (QueueId, u64)>, StoreError> {
         let found = self.taken_tasks(doc! { "_id": { "$in": tasks } }).await?;

@@ -9,7 +9,6 @@ use crate::store::{Store, StoreError, of_millis};
 use crate::task::{Commit, Detached, Finish, Finished, Interim, Run, STORAGE};
 
 impl Ask {
-    /// What its task is to have of the run meanwhile, if it is that.
     pub fn interim(&self) -> Option<Interim> {
         Some(match self {
             Self::Progress(progress) => Interim::Progress(progress.clone()),
@@ -22,7 +21,6 @@ impl Ask {
         })
     }
 
-    /// What came out, if that is to be stored.
     pub fn finish(&self) -> Option<&Finish> {
         match self {
             Self::Finish(finish) | Self::RetryLater { finish, .. } => Some(finish),

@@ -8,7 +8,6 @@ use super::StreamName;
 use crate::model::whole_number;
 use crate::store::integer;
 
-/// The field of `exit` that has them.
 const OUTPUT: &str = "output";
 
 /// The field of that with the time that marks count from.
@@ -23,7 +22,6 @@ const GAP: u64 = 250;
 /// What takes less time, in milliseconds, is not stored.
 const SHORTEST: u64 = 1_000;
 
-/// A piece of a stream begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Mark {
     /// Milliseconds after the output began.
@@ -69,7 +67,6 @@ impl Marks {
         self.marks.push(Mark { at, offset });
     }
 
-    /// Time and offset of each, one after the other.
     fn numbers(&self) -> Bson {
         self.marks.iter().flat_map(|mark| [mark.at, mark.offset]).map(integer).collect()
     }
@@ -85,7 +82,6 @@ pub fn timed(since: DateTime, [stdout, stderr]: [&Marks; 2]) -> Option<Document>
     })
 }
 
-/// When the pieces of a stream came, as `exit` has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Times {
     pub since: DateTime,

@@ -9,7 +9,6 @@ use mongodb::Cursor;
 use super::{CHUNK_SIZE, Encoding, chunk_bytes, damaged};
 use crate::store::{Rows, Store, StoreError, attended, count_of, integer};
 
-/// What is known about a file of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutputFile {
     /// Its length in bytes.
@@ -17,17 +16,14 @@ pub struct OutputFile {
     pub encoding: Encoding,
 }
 
-/// The end of a file of output.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OutputEnd {
     /// Where the first of these bytes is in the file.
     pub offset: u64,
-    /// The bytes, up to the last of the file.
     pub bytes: Vec<u8>,
 }
 
 impl Store {
-    /// What there is to know about the file `id`, `None` if it does not exist.
     #[operation]
     pub async fn find_output(&self, id: ObjectId) -> Result<Option<OutputFile>, StoreError> {
         let Some(file) = self.files().find_one(doc! { "_id": id }).await? else { return Ok(None) };

@@ -49,7 +49,6 @@ const LOOKED_AT: i64 = 5_000;
 /// Plugins may invent statuses; of a queue, so many are looked at.
 const STATUSES: usize = 64;
 
-/// What a move has done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Archived {
     /// Tasks that are in the archive only now.
@@ -58,7 +57,6 @@ pub struct Archived {
     pub stayed: u64,
 }
 
-/// Matches the status of tasks that have ended.
 pub(crate) fn ended() -> Document {
     doc! { "$or": [{ "status": { "$in": [-3, -5, -6] } }, { "status": { "$gte": 1 } }] }
 }
@@ -204,7 +202,6 @@ impl Store {
         deleted.inspect_err(|_| self.doubt_counters())
     }
 
-    /// Deletes those documents of a collection that are as one of these says. Returns how many.
     pub(crate) async fn delete_each(
         &self,
         collection: &str,
@@ -232,7 +229,6 @@ impl Store {
         gone.into_iter().for_each(|task| self.moved_from(task, None));
     }
 
-    /// Those of `ids` that a collection has.
     pub(crate) async fn ids_in(
         &self,
         collection: &str,
@@ -306,7 +302,6 @@ impl Store {
     }
 }
 
-/// The ids of documents, whatever they are.
 pub(super) fn ids_of(documents: &[Document]) -> Vec<Bson> {
     documents.iter().filter_map(|document| document.get("_id").cloned()).collect()
 }
@@ -324,7 +319,6 @@ fn by_queue_and_status() -> Hint {
     Hint::Keys(doc! { "queue": 1, "status": 1 })
 }
 
-/// The server's time so long ago.
 pub(crate) fn server_time_before(now: impl Into<Bson>, age: Duration) -> Document {
     doc! { "$subtract": [now.into(), millis(age)] }
 }

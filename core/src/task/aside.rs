@@ -39,7 +39,6 @@ const MOST_LEFT_OUT: usize = 1_000;
 /// A reason has so many bytes at most.
 const REASON: usize = 400;
 
-/// The tasks that this process leaves alone.
 #[derive(Debug, Default)]
 pub(crate) struct Memory(Mutex<HashMap<ObjectId, Pause>>);
 
@@ -86,7 +85,6 @@ impl Memory {
     }
 }
 
-/// What became of a task with which an operation cannot be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unfit {
     Ended,
@@ -255,7 +253,6 @@ impl Store {
         }
     }
 
-    /// Whether a task is set aside, and why.
     #[operation(%task)]
     pub async fn find_aside(&self, task: TaskId) -> Result<Option<SetAside>, StoreError> {
         let found = self.asides().find_one(doc! { "_id": task }).await;
@@ -275,17 +272,14 @@ impl Store {
         Ok(found.iter().filter_map(one).collect())
     }
 
-    /// How many tasks this process leaves alone now.
     pub fn count_aside(&self) -> usize {
         self.aside().at(Instant::now()).len()
     }
 
-    /// The tasks that are not to be tried now.
     pub(crate) fn left_alone(&self) -> Vec<Bson> {
         self.aside().at(Instant::now()).into_iter().map(Bson::from).collect()
     }
 
-    /// A filter without those that are not to be tried now.
     pub(crate) fn without_left_alone(&self, filter: Document) -> Document {
         let id = self.not_left_alone(Document::new());
         if id.is_empty() {
@@ -295,14 +289,12 @@ impl Store {
         }
     }
 
-    /// A filter on `_id` without those that are not to be tried now.
     pub(crate) fn not_left_alone(&self, mut id: Document) -> Document {
         let left_alone = self.left_alone();
         put(&mut id, "$nin", (!left_alone.is_empty()).then_some(left_alone));
         id
     }
 
-    /// Removes what was noted of tasks that are gone.
     pub(super) async fn forget_aside(&self, tasks: &[Bson]) -> Result<(), StoreError> {
         StoreError::unless_forbidden(self.asides().delete_many(doc! { "_id": { "$in": tasks } }).await)?;
         Ok(())

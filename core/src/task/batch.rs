@@ -20,7 +20,6 @@ use crate::store::{Store, StoreError, collect};
 /// For so long the server may ask a majority whether it is the primary.
 const CONFIRMED_WITHIN: Duration = Duration::from_secs(4);
 
-/// A write that concerns one task.
 #[derive(Debug, Clone)]
 #[expect(clippy::large_enum_variant, reason = "most writes are those of the largest kind")]
 pub enum RunWrite {
@@ -36,7 +35,6 @@ pub enum RunWrite {
     Interim { run: Run, interim: Interim },
 }
 
-/// What became of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written {
     /// The task runs, and the runner of this start has it.
@@ -60,7 +58,6 @@ impl RunWrite {
         }
     }
 
-    /// Whether it is [`RunWrite::Renew`].
     pub const fn is_renewal(&self) -> bool {
         matches!(self, Self::Renew { .. })
     }
@@ -164,7 +161,6 @@ impl Store {
         }
     }
 
-    /// Notes a start or an end that was made.
     fn note_write(&self, write: &RunWrite) {
         match write {
             RunWrite::Start(start) => {
@@ -228,7 +224,6 @@ impl Store {
         collect(found).await
     }
 
-    /// What became of a write, by the state in which its task is now.
     async fn recognise(&self, write: &RunWrite, task: Option<&Task>) -> Result<Written, StoreError> {
         Ok(match write {
             RunWrite::Start(start) if task.is_some_and(|task| start.is_of(task)) => {

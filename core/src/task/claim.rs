@@ -47,13 +47,10 @@ pub struct Claimant {
 pub struct Claim {
     pub task: TaskId,
     pub queue: QueueId,
-    /// The node in whose name it was claimed.
     pub node: NodeName,
     /// Which claim of the task this is; with the next, the fence of everything that follows.
     pub attempt: i64,
-    /// This start of the DEN.
     pub instance: String,
-    /// The task as it was claimed.
     pub document: RawDocumentBuf,
     /// Whether it has been started, too, for the runner that it says: [`Claim::runner`].
     pub is_started: bool,
@@ -62,10 +59,8 @@ pub struct Claim {
     pub has_lost_locks: bool,
 }
 
-/// What came of a number of claims of one queue.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// The tasks, in the order of the queue.
     pub claims: Vec<Claim>,
     /// Places that other DENs turned out to have.
     pub taken: Vec<u64>,
@@ -79,7 +74,6 @@ pub struct Batch {
     pub grants: HashMap<TaskId, Granted>,
 }
 
-/// What became of a claim that was given back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unclaimed {
     Queued,
@@ -129,7 +123,6 @@ impl Claim {
         }
     }
 
-    /// The group of its task; empty if that has none.
     pub fn group(&self) -> &str {
         crate::fair::group_of(&self.document)
     }
@@ -295,14 +288,12 @@ impl Store {
         Ok(self.tasks().count_documents(filter).await?)
     }
 
-    /// One task. `None`: there is none with this id.
     #[operation(task = %id)]
     pub async fn find_task(&self, id: TaskId) -> Result<Option<Task>, StoreError> {
         let found = self.tasks().find_one(doc! { "_id": id }).await?;
         found.map(|document| typed(TASKS.name, document)).transpose()
     }
 
-    /// Notes claims, for the counters and for numbers over time.
     pub(super) fn note_claims(&self, claims: &[Claim], now: DateTime) {
         for claim in claims {
             self.moved(claim.queue, Some(Status::Queued), Some(claim.status()), 1);
@@ -379,7 +370,6 @@ pub(crate) fn claimable(queue: QueueId) -> Document {
     with(claimable_of_any(), doc! { "queue": queue })
 }
 
-/// The same of any queue.
 pub(crate) fn claimable_of_any() -> Document {
     doc! { "node": { "$in": [Bson::Null, Bson::Int32(-1)] }, "status": Status::Queued }
 }
@@ -389,7 +379,6 @@ pub(crate) fn occupying(node: impl Into<Bson>) -> Document {
     doc! { "node": node.into(), "status": { "$in": [-1, 0] }, DETACHED: attached() }
 }
 
-/// Whether the queue is taken from its end.
 pub(crate) fn is_newest_first(queue: &Queue) -> bool {
     queue.policy() == Policy::Sorted(Sort::Lifo)
 }

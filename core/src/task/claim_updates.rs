@@ -31,13 +31,10 @@ pub struct Slot {
     pub runner: Option<u32>,
 }
 
-/// A task and the place that it is to have.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Try {
     pub task: ObjectId,
-    /// The place in its queue.
     pub slot: Slot,
-    /// The place in its group, where these have such.
     pub group_slot: Option<u64>,
 }
 
@@ -206,7 +203,6 @@ impl Store {
         Ok(outcome)
     }
 
-    /// Whether other DENs have any of these tasks.
     pub(crate) async fn have_others(&self, lost: &[Try], claimant: &Claimant) -> Result<bool, StoreError> {
         let ids: Vec<ObjectId> = lost.iter().map(|lost| lost.task).collect();
         let theirs = doc! { "_id": { "$in": ids }, "node": { "$nin": [Bson::Null, Bson::Int32(-1), Bson::from(&claimant.node)] } };
@@ -261,7 +257,6 @@ pub(super) fn within(fence: Option<DateTime>) -> Option<(String, Bson)> {
     Some(("$expr".to_owned(), doc! { "$lt": ["$$NOW", fence?] }.into()))
 }
 
-/// Matches what this start of a DEN has claimed at that time.
 fn claimed_by(claimant: &Claimant, now: DateTime) -> Document {
     doc! { "status": { "$in": [Status::Claimed, Status::Running] }, "node": &claimant.node, "instance": &claimant.instance, "mtime": now }
 }
@@ -272,7 +267,6 @@ fn unless_locked() -> Document {
     doc! { "$cond": [has_locks, Status::Claimed, Status::Running] }
 }
 
-/// Why a claimed task is not to be begun.
 pub(super) fn unfit(task: &RawDocument) -> Option<StoreError> {
     let bytes = task.as_bytes().len();
     if !budget::has_room_for_a_run(bytes) {

@@ -134,7 +134,6 @@ impl Store {
     }
 }
 
-/// Whether the lease of a run that ends at that time is one of a covered run.
 pub(crate) fn is_covered(until: DateTime) -> bool {
     until >= COVERED
 }

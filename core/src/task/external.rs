@@ -30,7 +30,6 @@ use crate::store::{Store, StoreError, Stored, millis, put, with};
 
 pub(crate) use ending::{Ending, Reason};
 
-/// The field of a task that a web service works on.
 pub const EXTERNAL: &str = "external";
 
 /// The field in it that is true once the runner has handed the task over.

@@ -25,7 +25,6 @@ use crate::store::{Store, StoreError};
 /// these, a task has them for itself, too.
 pub const COMMAND_FIELDS: [&str; 2] = ["cmdExit", "cmdErr"];
 
-/// What a runner stores at the end of an attempt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Finish {
     /// The status that it ended with: at least 1, or -3 if it was terminated, -5 if it was not to run at all.
@@ -36,7 +35,6 @@ pub struct Finish {
     pub stderr: Bson,
     /// Whether all output was stored.
     pub complete: bool,
-    /// The structured result that the plugin gave, if it did.
     #[serde(default, deserialize_with = "optional")]
     pub result: Option<Document>,
     /// How the plugin ended: exit code, signal, times, memory.
@@ -57,7 +55,6 @@ pub struct Finish {
     pub trial: Option<Trial>,
 }
 
-/// What became of the end of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finished {
     Stored,
@@ -167,7 +164,6 @@ impl Store {
         Ok(if elsewhere { Finished::Stored } else { Finished::NotRunning })
     }
 
-    /// Whether the task has ended with this attempt.
     async fn ends_with(&self, run: &Run) -> Result<bool, StoreError> {
         let task = self.find_task(run.task).await?;
         Ok(task.is_some_and(|task| task.status.has_ended() && run.is_of(task.rest.get("attempt"))))
@@ -275,7 +271,6 @@ impl Store {
         Ok(ended.unwrap_or(Finished::NotRunning))
     }
 
-    /// Ends a task that cannot be tried again because of what it is like.
     async fn last_attempt(
         &self,
         run: &Run,
@@ -288,7 +283,6 @@ impl Store {
     }
 }
 
-/// A failed attempt is over, and the task waits for the next.
 pub(super) fn deferred(store: &Store, pause: Duration, finish: &Finish) -> Transition {
     let why = format!("{}; to be tried again", finish.note.as_deref().unwrap_or("failed"));
     waits_again(store, pause, &why).compute("failures", doc! { "$add": [count_in("failures"), 1] })
@@ -301,18 +295,15 @@ pub(super) fn goes_first() -> Document {
 }
 
 impl Finish {
-    /// What is to be kept of the attempt of `run` beside its end.
     pub(super) fn recorded_of<'a>(&'a self, run: &'a Run) -> Vec<(&'a Run, &'a Recorded)> {
         self.recorded.iter().map(|recorded| (run, &**recorded)).collect()
     }
 
-    /// How long the plugin ran, if there was one.
     pub fn ran(&self) -> Option<Duration> {
         let seconds = self.exit.as_ref()?.get("duration").and_then(number)?;
         Duration::try_from_secs_f64(seconds).ok()
     }
 
-    /// The transition, and what the task must be like for it.
     pub(super) fn statement(&self, run: &Run, now: DateTime) -> Statement {
         Statement::of(run.task.0, run.like(), self.transition(now))
     }
@@ -354,7 +345,6 @@ impl Finish {
         if is_made_to { note.or(said) } else { said.or(note).or_else(code) }
     }
 
-    /// Whether the task has ended so, by this run.
     pub(super) fn is_held_by(&self, task: &Task, run: &Run) -> bool {
         task.status == self.status
             && run.is_of(task.rest.get("attempt"))

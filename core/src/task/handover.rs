@@ -27,25 +27,20 @@ use crate::store::{Store, StoreError, integer, with};
 /// So many bytes of documents are read ahead of a queue at once, and one document more.
 pub const MOST_READ_AHEAD: usize = 4 * 1024 * 1024;
 
-/// Which attempt it is.
 const FIRST: i32 = 1;
 
 /// What a task has that needs more than a runner before it begins, or whose start needs more than its document.
 const NOT_PLAIN: [&str; 6] = ["attempt", "deadline", "external", "holds_locks", "locks", "schedule"];
 
-/// A queued task that was read ahead.
 #[derive(Debug)]
 pub struct Queued {
     pub task: TaskId,
-    /// As it was read.
     document: RawDocumentBuf,
     /// Of those that were read together, none had been changed later.
     unchanged_since: DateTime,
-    /// In which version of its plugin it is to run.
     version: Option<Version>,
 }
 
-/// What has come of starts of queued tasks that were sent together.
 #[derive(Debug, Default)]
 pub struct StartedAhead {
     pub claims: Vec<Claim>,
@@ -55,7 +50,6 @@ pub struct StartedAhead {
     pub found_slots_taken: bool,
 }
 
-/// The start of a queued task in a slot that another one frees.
 #[derive(Debug, Clone)]
 pub struct Take {
     pub task: TaskId,
@@ -214,7 +208,6 @@ fn same_time(queued: &mut [Queued]) {
 }
 
 impl Queued {
-    /// As it was read.
     pub fn document(&self) -> &RawDocument {
         &self.document
     }
@@ -281,7 +274,6 @@ impl Take {
         Statement { follows: true, within: Some(STARTS_TAKE), ..Statement::of(self.task.0, like, transition) }
     }
 
-    /// Whether it is this start that the task runs by.
     pub(super) fn is_of(&self, task: &Task) -> bool {
         task.status == Status::Running
             && task.node.as_ref() == Some(&Bson::from(&self.node))

@@ -14,16 +14,13 @@ use super::{Finish, Run};
 use crate::model::{PLUGIN_VERSION, Phase, STEPS, Status, Task, TaskId, date_time, whole_number};
 use crate::store::{Store, StoreError, Stored, collect, put, with};
 
-/// How a task began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Submission {
     pub at: DateTime,
-    /// The status that it had then.
     pub status: Status,
 }
 
 impl Submission {
-    /// What tells of it in a history.
     pub const NOTE: &str = "submitted";
 
     /// That of a task. `None`: nobody has noted when it was, or its history begins earlier.
@@ -45,7 +42,6 @@ pub fn history(task: &Document) -> Option<Vec<Bson>> {
     Some([Bson::from(first)].into_iter().chain(entries(task).iter().cloned()).collect())
 }
 
-/// The status before the first change.
 fn first_status(task: &Document, change: Option<&Document>) -> Status {
     let next = change.and_then(Status::stored);
     let has = |field: &str| task.get(field).is_some_and(|value| *value != Bson::Null);
@@ -191,13 +187,11 @@ impl Store {
         collect(self.attempts().find(doc! { "task": task }).sort(doc! { "attempt": 1 })).await
     }
 
-    /// One earlier attempt of a task as stored.
     #[operation(task = %task, attempt)]
     pub async fn find_attempt(&self, task: TaskId, attempt: i64) -> Result<Option<Document>, StoreError> {
         Ok(self.attempts().find_one(doc! { "task": task, "attempt": attempt }).await?.map(Document::from))
     }
 
-    /// What the program of a task has answered, if it has.
     #[operation(%task)]
     pub async fn find_result(&self, task: TaskId) -> Result<Option<Document>, StoreError> {
         Ok(self.results().find_one(doc! { "_id": task }).await?.map(Document::from))
@@ -213,7 +207,6 @@ impl Store {
     }
 }
 
-/// The files that an outcome refers to.
 pub(super) fn files_in(outcome: &Document) -> Vec<Bson> {
     let file = |stream: &str| outcome.get_object_id(stream).ok().map(Bson::from);
     ["stdout", "stderr"].into_iter().filter_map(file).collect()

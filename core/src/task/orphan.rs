@@ -23,13 +23,11 @@ use crate::store::{Store, StoreError, millis, with};
 /// Orphaned Tasks).
 pub const CLAIM_EXPIRES_AFTER: Duration = Duration::from_secs(5 * 60);
 
-/// How many runs are looked after at once.
 const AT_ONCE: i64 = 1_000;
 
 /// A write that a runner had sent when it died takes effect within this time.
 const LAST_WRITE: Duration = Duration::from_secs(10);
 
-/// How it is known that nobody runs a task any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Evidence {
     ProcessGone,
@@ -39,7 +37,6 @@ pub enum Evidence {
     TooOld(DateTime),
 }
 
-/// What became of a task whose runner died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Buried {
     /// It is -6.
@@ -358,7 +355,6 @@ pub(super) fn stale_claims(node: &NodeName, now: DateTime) -> Document {
 }
 
 impl Run {
-    /// The run that a task says that it is in.
     pub fn of(task: &Task) -> Self {
         let node = task.node.as_ref().and_then(Bson::as_str).unwrap_or_default();
         Self {
@@ -397,12 +393,10 @@ fn poisonous(rules: &Rules, task: &Task, why: &str) -> String {
     format!("{why}; given up after {} failed attempts", failures + 1)
 }
 
-/// The time so long before `now`.
 pub fn long_ago(now: DateTime, duration: Duration) -> DateTime {
     DateTime::from_millis(now.timestamp_millis().saturating_sub(millis(duration)))
 }
 
-/// Those of these files that a kept outcome does not refer to.
 fn strays(files: &[Bson], kept: &Document) -> Vec<Bson> {
     let named = files_in(kept);
     files.iter().filter(|file| !named.contains(file)).cloned().collect()

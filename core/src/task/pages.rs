@@ -55,7 +55,6 @@ pub(crate) fn completed_index() -> Document {
     doc! { "queue": 1, "status": 1, "_id": 1 }
 }
 
-/// Which way pages go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     Oldest,
@@ -97,14 +96,12 @@ pub struct PageQuery {
     pub limit: usize,
 }
 
-/// What an index is asked for.
 struct Question {
     filter: Document,
     index: Option<Document>,
 }
 
 impl PageQuery {
-    /// Whether ids are read from low to high.
     fn ascends(&self) -> bool {
         (self.order == Order::Oldest) != self.position.is_backwards()
     }
@@ -133,7 +130,6 @@ impl PageQuery {
     }
 }
 
-/// Tasks of these queues.
 fn of(queues: &[QueueId]) -> Bson {
     match queues {
         [queue] => queue.into(),
@@ -156,7 +152,6 @@ pub struct Created {
 }
 
 impl Created {
-    /// Whether any task is meant.
     pub fn is_any(self) -> bool {
         self == Self::default()
     }
@@ -177,7 +172,6 @@ fn seconds(at: DateTime) -> u32 {
     u32::try_from(seconds.max(0)).unwrap_or(u32::MAX)
 }
 
-/// The first or the last id of a second.
 fn id(seconds: u32, rest: u8) -> ObjectId {
     let mut bytes = [rest; 12];
     bytes[..4].copy_from_slice(&seconds.to_be_bytes());
@@ -185,7 +179,6 @@ fn id(seconds: u32, rest: u8) -> ObjectId {
 }
 
 impl Store {
-    /// The ids of a page of tasks.
     #[operation]
     pub async fn find_page(&self, page: &PageQuery) -> Result<Page<TaskId, TaskId>, StoreError> {
         let mut found = BTreeSet::new();
@@ -255,7 +248,6 @@ impl Store {
         Ok(())
     }
 
-    /// Asks for all tasks of a queue, likewise.
     async fn ask_all(&self, page: &PageQuery, queue: QueueId) -> Result<BTreeSet<ObjectId>, StoreError> {
         let mut found = BTreeSet::new();
         // Plugins may invent statuses, just now for the first time: these are read once more.

@@ -63,7 +63,6 @@ disbatch_values::words! {
     }
 }
 
-/// What a plugin asks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Question {
     pub title: String,
@@ -79,7 +78,6 @@ pub struct Question {
     on_deadline: OnDeadline,
 }
 
-/// Why something is no question.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unaskable {
     #[error("expected an object, got {0}")]
@@ -138,7 +136,6 @@ impl Question {
         }
     }
 
-    /// The transition of a task whose run asks this: neither a success nor a failure.
     fn asked(&self, store: &Store) -> Transition {
         let form: Value = serde_json::from_str(&self.form).unwrap_or_default();
         let form = form.as_object().map(to_document).unwrap_or_default();
@@ -186,29 +183,24 @@ fn who(value: &Value) -> Result<Vec<String>, Unaskable> {
     Ok(names)
 }
 
-/// The question that a task waits with.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Awaiting {
     pub title: String,
-    /// The schema of the answer.
     pub form: Document,
     pub who: Vec<String>,
     pub deadline: Option<DateTime>,
     pub on_deadline: OnDeadline,
     pub asked: Option<DateTime>,
-    /// The attempt that has asked.
     pub attempt: i64,
     /// The fingerprints of the tokens by which it may be answered without a login, and until when, and whose they are.
     links: Vec<(String, DateTime, String)>,
 }
 
 impl Awaiting {
-    /// That of a task. `None`: it waits for no answer.
     pub fn of(task: &Task) -> Option<Self> {
         Self::stored(&task.rest).filter(|_| task.status == Status::Deferred)
     }
 
-    /// The same of a task as it is stored.
     pub fn of_document(task: &Document) -> Option<Self> {
         Self::stored(task).filter(|_| Status::stored(task) == Some(Status::Deferred))
     }
@@ -268,10 +260,6 @@ impl Awaiting {
         self.links.iter().find(is_it).map(|(_, _, by)| by.as_str())
     }
 
-    /// Whether this may be the answer.
-    ///
-    /// # Errors
-    /// What is wrong with it, each with the field that it is about.
     pub fn check(&self, value: &Map<String, Value>) -> Result<(), Vec<Problem>> {
         let problem = |text: String| vec![Problem { pointer: String::new(), text }];
         let value = Value::Object(value.clone());
@@ -320,7 +308,6 @@ pub enum Pause {
 }
 
 impl Pause {
-    /// What such an attempt says in the task's history.
     pub fn note(&self) -> String {
         match self {
             Self::Ask(question) => format!("asks: {}", question.title),
@@ -336,12 +323,10 @@ impl Pause {
     }
 }
 
-/// An attempt is over, and the task waits for the next.
 pub(super) fn waits_again(store: &Store, pause: Duration, why: &str) -> Transition {
     between_attempts(store).compute("run_at", server_time_in(pause)).compute("again", goes_first()).note(why)
 }
 
-/// The same, without when and why.
 fn between_attempts(store: &Store) -> Transition {
     Transition::to(Status::Deferred, store.now())
         .without_node()

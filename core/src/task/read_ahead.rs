@@ -76,9 +76,7 @@ const CHEAP_SCAN: Duration = Duration::from_millis(50);
 #[derive(Debug, Default)]
 pub struct Ahead {
     queues: HashMap<QueueId, Window>,
-    /// The same of queues that go by priority.
     ranked: HashMap<QueueId, RankedWindow>,
-    /// The same of fair ones.
     fair: HashMap<QueueId, FairWindow>,
 }
 
@@ -96,7 +94,6 @@ impl Ahead {
         }
     }
 
-    /// Something may have been put back anywhere.
     pub fn look_back_everywhere(&mut self) {
         for window in self.queues.values_mut() {
             window.scanned = None;
@@ -151,7 +148,6 @@ impl Ahead {
         }
     }
 
-    /// Forgets all queues but these.
     pub fn keep_only(&mut self, queues: &[Queue]) {
         let is_kept = |id: &QueueId| queues.iter().any(|queue| queue.id == *id);
         self.queues.retain(|id, _| is_kept(id));
@@ -176,7 +172,6 @@ impl Ahead {
     }
 }
 
-/// What has been read ahead of one queue.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     newest_first: bool,
@@ -190,7 +185,6 @@ pub(super) struct Window {
     scanned: Option<(Instant, Duration)>,
     /// Where several claim: the first task of the queue, and when that was seen.
     head: Option<(ObjectId, Instant)>,
-    /// What is tried first.
     share: Option<Share>,
     /// The last id that had been read when it was read from the start.
     seen: Option<ObjectId>,
@@ -210,7 +204,6 @@ pub(super) struct Window {
     told: bool,
 }
 
-/// Where to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Reading {
     /// Past this id; `None`: from the start.
@@ -226,15 +219,12 @@ enum Place {
     Head,
     /// At the head, only to see where it is.
     Look,
-    /// Somewhere behind the head.
     Behind,
 }
 
-/// The search for the next tasks of one call.
 #[derive(Debug)]
 pub(super) struct Search {
     wanted: usize,
-    /// It has been read from the start.
     from_start: bool,
     /// It has been read on as far as there is something.
     past_mark: bool,
@@ -245,7 +235,6 @@ pub(super) struct Search {
 }
 
 impl Search {
-    /// For so many tasks.
     pub(super) fn of(wanted: usize) -> Self {
         Self { wanted, from_start: false, past_mark: false, has_overshot: false, exact: false }
     }
@@ -275,7 +264,6 @@ impl Window {
         (self.ids.is_empty() && !search.from_start && self.may_scan(now)).then_some(start)
     }
 
-    /// Where to read on.
     fn further(&self, search: &Search, limit: usize, (now, chance): (Instant, f64)) -> Reading {
         let Some((head, seen)) = self.head.filter(|_| self.is_contended()) else {
             return Reading { past: self.mark, limit, place: Place::Mark };
@@ -390,7 +378,6 @@ impl Window {
         self.told = true;
     }
 
-    /// Notes the last ids that were read or told of.
     fn remember(&mut self, ids: &[ObjectId]) {
         let new = &ids[ids.len().saturating_sub(REMEMBERED)..];
         self.recent.extend(new);
@@ -398,7 +385,6 @@ impl Window {
         self.recent.drain(..more);
     }
 
-    /// Whether it is time to read from the start.
     fn is_scan_due(&self, now: Instant) -> bool {
         self.scanned.is_none_or(|(at, took)| {
             let every = (took * SCAN_SHARE).clamp(SCAN_EVERY, SCAN_AT_LEAST_EVERY);
@@ -425,7 +411,6 @@ impl Window {
         self.ids.is_empty() && search.from_start
     }
 
-    /// The next ones to try, so many at most.
     pub(super) fn take(&mut self, wanted: usize) -> Vec<ObjectId> {
         self.ids.drain(..wanted.min(self.ids.len())).collect()
     }
@@ -447,7 +432,6 @@ impl Window {
         self.share.is_none() && self.distance > 0
     }
 
-    /// Of `tried` tasks, others were faster to claim `lost`.
     pub(super) fn met_others(&mut self, tried: usize, lost: usize) {
         if self.share.is_some() {
             if lost * 4 > tried {
@@ -496,7 +480,6 @@ fn moved(id: ObjectId, by: u128, back: bool) -> ObjectId {
     ObjectId::from_bytes(bytes)
 }
 
-/// The number of the last id that there can be.
 const LAST: u128 = (1 << 96) - 1;
 
 #[cfg(test)]

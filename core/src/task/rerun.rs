@@ -51,11 +51,9 @@ pub struct Plan {
     pub waiters: Vec<Waiter>,
     /// What would have to be reset, but is about to run or runs, and its queue.
     pub busy: Vec<(TaskId, QueueId)>,
-    /// There are more than can be reset.
     pub too_many: bool,
 }
 
-/// What was read of a task that comes after another.
 #[derive(Debug, Clone)]
 struct DependentTask {
     queue: QueueId,
@@ -205,7 +203,6 @@ fn later(tasks: &BTreeMap<ObjectId, DependentTask>) -> Document {
     doc! { "$or": [{ "after": { "$in": ids } }, { "_id": { "$in": finals } }] }
 }
 
-/// The part of the plan that can be thought.
 fn plan(
     roots: BTreeMap<ObjectId, DependentTask>,
     mut found: BTreeMap<ObjectId, DependentTask>,

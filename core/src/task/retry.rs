@@ -17,7 +17,6 @@ use crate::tags::TAGS;
 use crate::{admission, arrays};
 use disbatch_metrics::labels::RetriedBy;
 
-/// Where a task waits that is tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Gate {
     /// For those that it comes after, if it has not waited for them to the end, and for its locks.
@@ -38,7 +37,6 @@ impl Gate {
     }
 }
 
-/// What came of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retried {
     Queued,
@@ -56,10 +54,8 @@ pub enum Retried {
 }
 
 impl Retried {
-    /// Why a task is not tried again whose key another one has.
     pub const NOT_UNIQUE: &str = "a task of the queue with the same unique key has not ended";
 
-    /// Why one is not that the inbox has refused.
     pub const WAS_REFUSED: &str = "the inbox has refused the task: submit another one";
 }
 
@@ -73,7 +69,6 @@ enum Wish {
     Changed,
 }
 
-/// What is different from the attempt before.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Again {
     /// Its parameters, in place of those that it had.
@@ -204,7 +199,6 @@ impl Store {
         Retried::Queued
     }
 
-    /// The transition of an ended task to another attempt, with what is different.
     async fn begin_with(
         &self,
         task: &Task,
@@ -224,7 +218,6 @@ impl Store {
         Ok(update)
     }
 
-    /// What became of a task that somebody else has changed.
     pub(super) async fn not_retried(&self, id: TaskId) -> Result<Retried, StoreError> {
         let status = self.find_task(id).await?.map(|task| task.status);
         Ok(status.map_or(Retried::NoSuchTask, Retried::NotEnded))
@@ -249,14 +242,12 @@ impl Store {
         }
     }
 
-    /// Takes back the mark of a task that is not tried again.
     async fn forget_wish(&self, task: TaskId, mark: ObjectId) -> Result<(), StoreError> {
         let marked = doc! { "_id": task, WANTS_KEY: mark };
         self.tasks().update_one(marked, doc! { "$unset": { WANTS_KEY: "" } }).await?;
         Ok(())
     }
 
-    /// The transition of an ended task to another attempt.
     fn begin_again(&self, status: Status, gate: Option<Gate>, attempt: i64) -> Transition {
         let had_dependents = doc! { "$ne": [{ "$type": "$dependents" }, "missing"] };
         let is_scheduled = doc! { "$ne": [{ "$type": "$schedule" }, "missing"] };
@@ -302,7 +293,6 @@ impl Store {
     }
 }
 
-/// Whether a task has something to wait for before it can be queued.
 fn waits_at_gates(task: &Task) -> bool {
     let has_some =
         |field: &str| task.rest.get(field).and_then(Bson::as_array).is_some_and(|all| !all.is_empty());

@@ -31,13 +31,11 @@ pub const STORAGE: &str = "storage";
 /// nobody has to remove it.
 pub(crate) const INTERRUPT: &str = "interrupt";
 
-/// What a runner says when it starts a task.
 #[derive(Debug, Clone)]
 pub struct Start {
     pub task: TaskId,
     /// What it is before: claimed, or started for this runner, which cannot tell its DEN that it has taken it.
     pub from: Status,
-    /// The node that claimed it.
     pub node: NodeName,
     /// Which claim it was started for, if the DEN that did says so: the attempt, and the start of that DEN.
     pub claim: Option<(i64, String)>,
@@ -48,14 +46,12 @@ pub struct Start {
     pub at: DateTime,
     /// How long the task is the runner's until it renews that.
     pub lease: Duration,
-    /// The runner's process.
     pub pid: u32,
     /// Where and since when the task has waited, for [`crate::series`]. `None`: it is not noted, unless the task
     /// itself says so, as in [`Store::start_task`].
     pub waiting: Option<Waiting>,
 }
 
-/// What a runner found when it wanted to start its task.
 #[derive(Debug)]
 pub enum Started {
     /// The task is running, and this runner alone has it.
@@ -91,7 +87,6 @@ impl Run {
         }
     }
 
-    /// Whether `task` is at this attempt.
     pub(super) fn is_of(&self, attempt: Option<&Bson>) -> bool {
         attempt.and_then(whole_number) == Some(self.attempt)
     }
@@ -115,7 +110,6 @@ impl Run {
 /// What a task has of its run while that goes on. `number`: which of the run's it is, if only a higher one may take its place.
 #[derive(Debug, Clone)]
 pub enum Interim {
-    /// How far it is.
     Progress(Document),
     /// What its plugin has saved, in place of what it had saved before.
     Storage { storage: Bson, number: i64 },
@@ -124,7 +118,6 @@ pub enum Interim {
 }
 
 impl Interim {
-    /// Keeps it, if `run` still has the task, and nothing newer is there.
     pub(super) fn statement(&self, run: &Run, now: DateTime) -> Statement {
         let within = Transition::within();
         match self {
@@ -142,7 +135,6 @@ impl Interim {
     }
 }
 
-/// Whether a runner still has its task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renewed {
     /// It has, for another lease.
@@ -151,10 +143,8 @@ pub enum Renewed {
     Lost,
 }
 
-/// What others want of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wishes {
-    /// Somebody has asked for the task's end.
     pub cancel: bool,
     /// Its node is to be empty: whoever can go on elsewhere does.
     #[serde(default)]
@@ -162,7 +152,6 @@ pub struct Wishes {
 }
 
 impl Wishes {
-    /// Those that `task` has for `run`.
     pub(super) fn of(task: &Document, run: &Run) -> Self {
         Self { cancel: task.get_document("cancel").is_ok(), interrupt: run.is_of(task.get(INTERRUPT)) }
     }
@@ -306,7 +295,6 @@ impl Store {
 }
 
 impl Start {
-    /// The transition, and what the task must be like for it.
     pub(super) fn statement(&self) -> Statement {
         let mut like = doc! { "status": self.from, "node": &self.node };
         if let Some((attempt, instance)) = &self.claim {
@@ -328,7 +316,6 @@ impl Start {
         transition.compute("attempt", doc! { "$cond": [counted, &before, { "$add": [&before, 1] }] })
     }
 
-    /// Whether it is this start that the task runs by.
     pub(super) fn is_of(&self, task: &Task) -> bool {
         task.status == Status::Running
             && task.node.as_ref() == Some(&Bson::from(&self.node))

@@ -31,15 +31,10 @@ const SMALL: i64 = 4096;
 #[derive(Debug, Clone, Default)]
 pub struct TaskQuery {
     pub filter: Document,
-    /// At most so many; all when `None`.
     pub limit: Option<i64>,
-    /// Leave out so many first.
     pub skip: u64,
-    /// Which fields to return; all when `None`.
     pub projection: Option<Document>,
-    /// The order; the server's when `None`.
     pub sort: Option<Document>,
-    /// Whether archived tasks count too.
     pub archive: bool,
     /// So long the server may work on it, waiting for the client not counted; as long as it takes when `None`.
     pub max_time: Option<Duration>,
@@ -60,7 +55,6 @@ impl Store {
         }))
     }
 
-    /// The tasks that match, as stored.
     #[operation]
     pub async fn search_tasks(&self, query: TaskQuery) -> Result<Vec<Document>, StoreError> {
         self.stream_tasks(query).await?.try_collect().await
@@ -97,7 +91,6 @@ impl Store {
         Ok(tasks.count_documents(filter).optional(max_time, |count, most| count.max_time(most)).await?)
     }
 
-    /// How many tasks a search is for, without its limits.
     #[operation]
     pub async fn count_query(&self, query: TaskQuery) -> Result<u64, StoreError> {
         if query.archive {

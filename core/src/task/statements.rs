@@ -38,7 +38,6 @@ const MOST_BYTES: usize = 16_000_000;
 /// So many statements are in one command at most, by the server's rule.
 const MOST_STATEMENTS: usize = 100_000;
 
-/// A conditional update of one task.
 #[derive(Debug, Clone)]
 pub(super) struct Statement {
     pub task: ObjectId,
@@ -55,7 +54,6 @@ impl Statement {
         Self { task, like, transition, follows: false, within: None }
     }
 
-    /// The filter and the update, for an operation of its own.
     pub(super) fn alone(self) -> (Document, Vec<Document>) {
         (with(doc! { "_id": self.task }, self.like), self.transition.pipeline())
     }
@@ -68,7 +66,6 @@ impl Statement {
     }
 }
 
-/// What became of a number of statements.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     /// Whether each of them has found its task.
@@ -144,7 +141,6 @@ impl Store {
         Ok(failures)
     }
 
-    /// Sends statements, in as many commands as they need.
     async fn send_all(
         &self,
         statements: Vec<Encoded>,
@@ -285,10 +281,8 @@ impl Store {
     }
 }
 
-/// What became of statements that were sent.
 #[derive(Debug, Default)]
 struct Sent {
-    /// How many tasks they have found.
     matched: u64,
     /// Those that failed, by the numbers of what they were for, and why.
     failures: Vec<(Vec<usize>, StoreError)>,
@@ -296,12 +290,10 @@ struct Sent {
     unsent: Vec<usize>,
 }
 
-/// A statement as it is sent.
 struct Encoded {
     statement: RawDocumentBuf,
     follows: bool,
     within: Option<Duration>,
-    /// The numbers of what it is for.
     numbers: Vec<usize>,
 }
 
@@ -351,11 +343,9 @@ fn too_large() -> StoreError {
     StoreError::unfit("the update is larger than a command may be")
 }
 
-/// A command that is being filled.
 #[derive(Default)]
 struct Command {
     statements: RawArrayBuf,
-    /// What each of them is for.
     numbers: Vec<Vec<usize>>,
     bytes: usize,
     /// It ends at the first statement that fails: one of them is to follow others only if these were made.

@@ -13,15 +13,12 @@ use crate::budget::{CANCEL, cut};
 use crate::model::{AWAITING, NodeName, QueueId, Status, TaskId, whole_number};
 use crate::store::{Store, StoreError, collect_ids, put, with};
 
-/// Who wants a task's end, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CancelRequest {
-    /// Who, for the record.
     pub by: String,
     pub reason: Option<String>,
 }
 
-/// What came of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cancelled {
     /// It had not run, and will not.
@@ -59,7 +56,6 @@ fn cannot_be_changed(id: TaskId) -> StoreError {
     StoreError::unfit(&format!("the database refuses every change of the task {id}; see its explanation"))
 }
 
-/// What came of another priority.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Prioritised {
     /// `before`: what it had; `None`: none of its own.
@@ -129,7 +125,6 @@ impl Store {
         }
     }
 
-    /// Cancels a task that waits or is claimed.
     async fn cancel_waiting(&self, id: TaskId, request: &CancelRequest) -> Result<Unfit, StoreError> {
         let waits = doc! { "status": { "$in": [-7, -4, -2, -1] } };
         let waiting = with(doc! { "_id": id }, waits.clone());
@@ -178,7 +173,6 @@ impl Store {
         }
     }
 
-    /// The running tasks of `node` whose end somebody has asked for.
     #[operation]
     pub async fn cancel_requests(&self, node: &NodeName) -> Result<Vec<TaskId>, StoreError> {
         let asked = doc! {
@@ -257,7 +251,6 @@ impl Store {
         Ok(self.status_of(id).await?.map_or(Prioritised::NoSuchTask, Prioritised::NotWaiting))
     }
 
-    /// The status of a task, archived or not.
     async fn status_of(&self, id: TaskId) -> Result<Option<Status>, StoreError> {
         let found = self.find_task_fields(id, doc! { "status": 1 }).await?;
         Ok(found.as_ref().and_then(Status::stored))

@@ -35,7 +35,6 @@ fn all(each: Document) -> Document {
     doc! { "$cond": [{ "$isArray": "$steps" }, map, "$steps"] }
 }
 
-/// The steps with these states, as far as there is room for them.
 pub(super) fn stated(states: &[Document]) -> Document {
     let state = doc! { "$arrayElemAt": [{ "$literal": within_budget(states) }, "$$n"] };
     let one = doc! { "$let": {

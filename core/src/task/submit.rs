@@ -39,7 +39,6 @@ const PROGRESS: usize = 100_000;
 /// So long the server may work on finding the documents that tasks are made of. A filter of a client's may be of any kind.
 const FINDING: Duration = Duration::from_secs(300);
 
-/// What became of a submission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Submitted {
     /// The ids of the new tasks, in the order of their parameters.
@@ -54,7 +53,6 @@ impl Submitted {
     }
 }
 
-/// Tasks were not created, or not all of them.
 #[derive(Debug, thiserror::Error)]
 pub enum SubmitError {
     #[error("a task of the queue with the same unique key has not ended")]
@@ -67,7 +65,6 @@ pub enum SubmitError {
     KeyTaken(TaskId),
     #[error("there are no tasks with these ids: {}", listed(.0))]
     NoSuchTasks(Vec<TaskId>),
-    /// So many tasks cannot come after so many others.
     #[error("the tasks times those that each comes after are more than {most}", most = MOST_LINKS)]
     TooManyLinks,
     /// Tasks that are made of a collection have no order that everybody knows.
@@ -78,12 +75,10 @@ pub enum SubmitError {
     /// A rule says that no such tasks are taken at the moment, and perhaps why, in the words of whoever made it.
     #[error("{}", rejected(.scope, .reason.as_deref()))]
     Rejected { scope: Scope, reason: Option<String> },
-    /// A task would have more than it has room for in its life.
     #[error(transparent)]
     OverBudget(#[from] OverBudget),
     #[error(transparent)]
     OverQuota(#[from] OverQuota),
-    /// Too many do something for their tenant at once.
     #[error(transparent)]
     Busy(#[from] Busy),
     #[error(transparent)]
@@ -141,7 +136,6 @@ impl From<mongodb::error::Error> for SubmitError {
     }
 }
 
-/// What all new tasks of a submission have.
 #[derive(Debug, Clone)]
 struct Template {
     queue: QueueId,
@@ -337,7 +331,6 @@ impl Store {
         Ok(task)
     }
 
-    /// Inserts new tasks if they are admitted.
     async fn insert_new(
         &self,
         template: &Template,

@@ -31,7 +31,6 @@ const SWEEP_TAKES: Duration = Duration::from_millis(500);
 /// What the history says of a deferred task whose time has come.
 pub(super) const DUE: &str = "its time has come";
 
-/// How many tasks a sweep has moved.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Swept {
     /// Deferred tasks whose time has come.
@@ -139,7 +138,6 @@ impl Store {
         self.update_each(self.some_ids(stale_slots()).await?, &stale_slots(), update).await
     }
 
-    /// The ids of some of the tasks that `filter` finds, whatever they are.
     pub(super) async fn some_ids(&self, filter: Document) -> Result<Vec<Bson>, StoreError> {
         let filter = self.without_left_alone(filter);
         let found = collect(self.tasks().find(filter).projection(doc! { "_id": 1 }).limit(AT_ONCE)).await?;
@@ -251,7 +249,6 @@ pub(super) fn waiting() -> Document {
     doc! { "status": { "$in": waiting.to_vec() } }
 }
 
-/// Tasks with a place that they must not have.
 pub(super) fn stale_slots() -> Document {
     doc! { "group_slot": { "$exists": true }, "status": { "$nin": [-1, 0] } }
 }
@@ -290,7 +287,6 @@ fn held() -> Document {
     doc! { "status": Status::Blocked, "gate": GATE }
 }
 
-/// Tasks that come after others, or do not.
 fn of_others(others: bool) -> Document {
     doc! { "after.0": { "$exists": others } }
 }
@@ -300,7 +296,6 @@ fn has_locks(locks: bool) -> Document {
     doc! { "locks.0": { "$exists": locks }, "$expr": { "$not": [is_to_come()] } }
 }
 
-/// A condition: the task is not to start yet.
 fn is_to_come() -> Document {
     doc! { "$gt": ["$run_at", "$$NOW"] }
 }

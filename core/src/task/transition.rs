@@ -43,21 +43,16 @@ const OF_A_BLOCK: [&str; 3] = ["gate", "needs_lock", AWAITING];
 /// An update of a task: to another status, with an entry in its history, or within one.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Transition {
-    /// Fields that get a value.
     values: Document,
-    /// Fields that get what an expression gives.
     computed: Document,
     unset: Vec<&'static str>,
     note: Option<String>,
     history: History,
 }
 
-/// What becomes of a task's history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum History {
-    /// It stays as it is.
     Same,
-    /// It gets an entry.
     Longer,
     /// It has that entry and no other.
     Anew,
@@ -70,7 +65,6 @@ impl Transition {
         if status.has_ended() || status == Status::Deferred { transition.awaited() } else { transition }
     }
 
-    /// No other status.
     pub(crate) fn within() -> Self {
         let (values, computed) = (Document::new(), Document::new());
         Self { values, computed, unset: Vec::new(), note: None, history: History::Same }
@@ -82,7 +76,6 @@ impl Transition {
         self
     }
 
-    /// Sets a field if there is a value for it.
     pub(crate) fn set_some(self, field: &str, value: Option<impl Into<Bson>>) -> Self {
         match value {
             Some(value) => self.set(field, value),
@@ -90,7 +83,6 @@ impl Transition {
         }
     }
 
-    /// Sets a field to what an expression gives.
     pub(crate) fn compute(mut self, field: &str, expression: impl Into<Bson>) -> Self {
         self.computed.insert(field, expression);
         self
@@ -105,7 +97,6 @@ impl Transition {
         self
     }
 
-    /// Back to no node.
     pub(crate) fn without_node(self) -> Self {
         self.set("node", Bson::Null)
     }
@@ -142,12 +133,10 @@ impl Transition {
         self
     }
 
-    /// Says in the history and in the field for that why it has failed.
     pub(crate) fn failed(self, why: &str) -> Self {
         self.note(why).set_some(ERROR, last_line(why))
     }
 
-    /// Leaves out the earlier entries of the history.
     pub(super) fn forgetful(self) -> Self {
         Self { history: History::Anew, ..self }
     }
@@ -178,7 +167,6 @@ impl Transition {
         }
     }
 
-    /// As MongoDB takes it.
     pub(crate) fn pipeline(self) -> Vec<Document> {
         let values = self.values.clone().into_iter();
         let set = values.map(|(field, value)| (field, literal(value).into())).collect();
@@ -266,12 +254,10 @@ pub(super) fn count_in(field: &str) -> Document {
     doc! { "$max": [0, { "$min": [{ "$cond": [is_integer, value, made] }, MOST_COUNTED] }] }
 }
 
-/// The server's time so long from now.
 pub(crate) fn server_time_in(duration: Duration) -> Document {
     doc! { "$add": ["$$NOW", millis(duration)] }
 }
 
-/// A condition: the time in `field` is past, by the server's clock.
 pub(super) fn is_past(field: &str) -> Document {
     doc! { "$lt": [format!("${field}"), "$$NOW"] }
 }

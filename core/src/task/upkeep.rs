@@ -32,7 +32,6 @@ const IN_A_COMMAND: usize = 100;
 /// Times farther away than this (in the year 10,000) cannot be reckoned with: milliseconds.
 const FARTHEST: i64 = 253_402_300_800_000;
 
-/// What a DEN wants to know.
 #[derive(Debug, Clone)]
 pub struct Question<'a> {
     pub node: &'a NodeName,
@@ -42,11 +41,8 @@ pub struct Question<'a> {
     pub occupied: bool,
     /// Whether to look for what any DEN may do. Where there are many, it is enough that some do.
     pub for_all: bool,
-    /// The queues that it would claim from.
     pub claim_from: &'a [QueueId],
-    /// Whether to bring the queues.
     pub queues: bool,
-    /// Whether to bring the nodes that are at work.
     pub peers: bool,
     /// As what this one holds slots. With `for_all` it is told whether others do.
     pub holder: Option<Holder>,
@@ -68,7 +64,6 @@ impl<'a> Question<'a> {
     }
 }
 
-/// What there is to do.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Outlook {
     /// A task could be claimed, if there is a place.
@@ -81,13 +76,10 @@ pub struct Outlook {
     pub lapsed: bool,
     /// When the next of these times comes, counted from now.
     pub next: Option<Duration>,
-    /// The node has old claims without a lease.
     pub stale_claims: bool,
-    /// A task has a place that does not run.
     pub stale_slots: bool,
     /// Another one than the holder that asks holds slots.
     pub held_by_others: bool,
-    /// A node has been silent for longer than its lease.
     pub silent_nodes: bool,
     /// There is something to do at the gates, see [`Store::pass_gates`].
     pub gates: bool,
@@ -99,7 +91,6 @@ pub struct Outlook {
     pub inbox: Option<Duration>,
     /// There is something to do about an array, or will be: see [`Store::pass_arrays`].
     pub arrays: bool,
-    /// All queues, if they were asked for.
     pub queues: Option<Vec<Queue>>,
     /// If queues were asked for: what is another value when a worker has changed. None: there are no workers.
     pub workers: Option<Bson>,
@@ -228,7 +219,6 @@ impl Store {
         Ok(found.into_iter().filter_map(|task| typed(TASKS.name, task).ok()).collect())
     }
 
-    /// What any DEN may do.
     fn parts_for_all(&self, lease: Duration) -> Vec<Part> {
         let deferred = doc! { "status": Status::Deferred };
         let mut parts = vec![
@@ -285,14 +275,12 @@ impl Store {
     }
 }
 
-/// A part of the aggregate.
 struct Part {
     collection: &'static str,
     pipeline: Vec<Document>,
 }
 
 impl Part {
-    /// Whether there is any document that `filter` matches.
     fn any(what: &str, collection: &'static str, filter: Document) -> Self {
         let pipeline = vec![
             doc! { "$match": filter },

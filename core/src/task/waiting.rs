@@ -14,7 +14,6 @@ use crate::store::{Store, StoreError};
 /// So many tasks are looked at. If all of them were tried again, a later one may have waited longer.
 const LOOKED_AT: usize = 50;
 
-/// Where and since when a task has waited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Waiting {
     pub queue: QueueId,

@@ -29,7 +29,6 @@ use crate::task::{CancelRequest, Cancelled, Finish, Run};
 /// How long whoever has noted an end may take to make it, without saying that it is still at work.
 pub(super) const ENDING: Duration = Duration::from_secs(30);
 
-/// What has become of a task whose end was to be made.
 #[derive(Debug, PartialEq)]
 enum Made {
     /// It waits for its next attempt.
@@ -247,7 +246,6 @@ impl Store {
         self.end_with(task, run, &bare, &SPARE).await
     }
 
-    /// Ends the task so, without these fields.
     async fn end_with(
         &self,
         task: &Task,
@@ -268,7 +266,6 @@ impl Store {
         Ok(Made::Ended(finish.stdout.clone()))
     }
 
-    /// Whether the kept attempt of this run has this standard output.
     async fn has_kept(&self, run: &Run, stdout: &Bson) -> Result<bool, StoreError> {
         if stdout.as_object_id().is_none() {
             return Ok(false); // There is nothing to remove.
@@ -303,7 +300,6 @@ fn still_ending(task: &Task) -> Document {
     with(being_ended(task.id), same)
 }
 
-/// Why nothing can be waited for any more.
 fn why_lapsed(task: &Task, external: &Document) -> Reason {
     let (until, lease) = (external.get_datetime("until"), task.rest.get_datetime("lease_until"));
     match (until, lease) {

@@ -18,7 +18,6 @@ disbatch_values::words! {
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) enum Reason {
         Service = "service",
-        /// Somebody has asked for it.
         Cancel = "cancel",
         /// Nothing was heard of the service for too long.
         Silence = "silence",
@@ -31,18 +30,15 @@ disbatch_values::words! {
 pub(crate) struct Ending {
     pub status: Status,
     pub reason: Reason,
-    /// What the service says about it.
     pub message: Option<String>,
     pub result: Option<Document>,
 }
 
 impl Ending {
-    /// The end of a task that is made to end.
     pub(crate) fn ordered(reason: Reason) -> Self {
         Self { status: Status::Terminated, reason, message: None, result: None }
     }
 
-    /// What was noted in `external`, if anything was.
     pub(crate) fn of(external: &Document) -> Option<Self> {
         let end = external.get_document("end").ok()?;
         Some(Self {
@@ -60,7 +56,6 @@ impl Ending {
         end
     }
 
-    /// Why the task has ended so, for its history.
     fn note(&self, external: &Document) -> Option<String> {
         let message = self.message.as_deref().map(|message| cut(message.trim()));
         let message = message.filter(|message| !message.is_empty());
@@ -92,7 +87,6 @@ impl Ending {
         if may_be { rules.after_failure(task.failures(), clock::chance()) } else { None }
     }
 
-    /// What is to be stored, with this output.
     pub(super) fn finish(&self, task: &Task, stdout: Bson) -> Finish {
         let empty = Document::new();
         let external = task.rest.get_document(EXTERNAL).unwrap_or(&empty);

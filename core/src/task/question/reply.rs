@@ -21,15 +21,12 @@ const MOST_LINKS: i32 = 20;
 /// So long a link holds of a question without a deadline.
 const LINK_HOLDS: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// An answer, and whose it is.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reply {
     pub value: Map<String, Value>,
-    /// Who, for the record.
     pub by: String,
 }
 
-/// What came of an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Replied {
     /// It is stored, and the task has this status.

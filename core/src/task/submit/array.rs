@@ -16,11 +16,9 @@ use crate::model::{ArrayId, QueueId, Status};
 use crate::store::{Store, StoreError, Stored, put};
 use crate::tags::{self, TagIndex};
 
-/// What became of the submission of an array.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SubmittedArray {
     pub array: Array,
-    /// Whether all of it had been done before, as its key tells.
     pub is_repetition: bool,
 }
 
@@ -138,7 +136,6 @@ impl Store {
         Ok(StoreError::unless_duplicate(inserted)?.is_some())
     }
 
-    /// What all elements have but their ids, parameters and times.
     async fn element_template(
         &self,
         (id, queue): (ArrayId, QueueId),

@@ -25,7 +25,6 @@ use crate::text::hex;
 /// So many tasks may be submitted with one key: their ids have to fit into one document, twice.
 const MOST: usize = 100_000;
 
-/// What tells a repetition from another request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Once {
     key: String,
@@ -50,15 +49,12 @@ impl Once {
         self
     }
 
-    /// Whether the hash that was noted is that of this request.
     fn is_of(&self, hash: &str) -> bool {
         self.hash == hash || self.before.iter().any(|before| before == hash)
     }
 }
 
-/// What is noted under a key.
 pub(super) struct Note {
-    /// By which it is found again.
     pub(super) id: Bson,
     pub(super) ids: Vec<ObjectId>,
     /// The documents that the tasks are made of, if they are, in the order of `ids`.
@@ -73,7 +69,6 @@ impl Note {
         Self { id: id.into(), ids, sources: None, next: 0, done: false }
     }
 
-    /// What was submitted under it, before this request if it was done then.
     fn submitted(self) -> Submitted {
         Submitted { ids: self.ids.into_iter().map(TaskId).collect(), is_repetition: self.done }
     }
@@ -284,7 +279,6 @@ impl Store {
         done.map(drop).ok_or_else(given_up)
     }
 
-    /// Forgets what was to be done, and is not.
     pub(super) async fn forget_note(&self, note: &Bson) -> Result<(), StoreError> {
         let pending = doc! { "_id": note, "state": "pending" };
         self.submissions().delete_one(pending).await?;
@@ -300,7 +294,6 @@ impl Store {
     }
 }
 
-/// What a note of `queue` has as its id.
 pub(super) fn id_of(queue: QueueId, key: &str) -> Document {
     doc! { "queue": queue, "key": key }
 }

@@ -38,11 +38,8 @@ pub(crate) struct Given {
     pub trace: Option<TraceContext>,
 }
 
-/// Because of what a task is inserted.
 pub(super) enum Cause {
-    /// Somebody asks for it, once.
     Request,
-    /// Its document is in the inbox.
     Inbox,
     /// The note of its submission is like this.
     Note(Document),
@@ -114,7 +111,6 @@ impl Store {
         }
     }
 
-    /// The task of `queue` that has the key `unique` and has not ended.
     #[operation(queue = %queue)]
     pub async fn find_unique(&self, queue: QueueId, unique: &str) -> Result<Option<TaskId>, StoreError> {
         let key = Key::Unique { queue, text: unique.to_owned() };
@@ -287,7 +283,6 @@ impl Store {
         }
     }
 
-    /// Inserts the tasks that `pipeline` makes of documents in `causes`.
     async fn insert_made<T: Send + Sync>(
         &self,
         causes: &Collection<T>,
@@ -307,7 +302,6 @@ impl Store {
     }
 }
 
-/// Stages that make these tasks if there is a document like `cause`.
 fn because(cause: Document, tasks: Vec<Document>) -> Vec<Document> {
     vec![
         doc! { "$match": cause },

@@ -36,13 +36,10 @@ impl StartAt {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TaskOptions {
     pub start: Option<StartAt>,
-    /// How long an attempt may take.
     pub timeout: Option<Duration>,
-    /// When they must have ended.
     pub deadline: Option<DateTime>,
     /// How long their plugins have between SIGTERM and SIGKILL.
     pub grace: Option<Duration>,
-    /// How often each may be tried at most.
     pub max_attempts: Option<i64>,
     /// How long to wait between attempts: what of [`crate::model::Backoff`] is not to be the default.
     pub backoff: Option<Document>,
@@ -52,11 +49,8 @@ pub struct TaskOptions {
     pub group: Option<String>,
     /// Higher ones come first, from -1000 to 1000, in queues that go by priority.
     pub priority: Option<i64>,
-    /// The tasks that they come after.
     pub after: Vec<TaskId>,
-    /// What those must have come to.
     pub after_when: AfterWhen,
-    /// What becomes of these when one of those has failed.
     pub after_failed: AfterFailed,
     /// Each comes after the one before, too. Not for tasks that are made of a collection.
     pub chain: bool,
@@ -109,7 +103,6 @@ impl TaskOptions {
         fields
     }
 
-    /// Whom a task comes after, and how.
     pub(super) fn behind(&self, after: &[TaskId]) -> Document {
         doc! {
             "after": after, "after_when": self.after_when.as_str(), "after_failed": self.after_failed.as_str(),
@@ -136,7 +129,6 @@ impl TaskOptions {
         if links > MOST_LINKS { Err(SubmitError::TooManyLinks) } else { Ok(()) }
     }
 
-    /// How many tasks may be made at most.
     pub(super) fn most_tasks(&self) -> usize {
         MOST_LINKS.checked_div(self.after.len()).unwrap_or(usize::MAX)
     }
