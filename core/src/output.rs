@@ -111,7 +111,6 @@ impl Store {
     }
 }
 
-/// Packs `source` to its end, a batch while earlier ones are being written.
 async fn pack<R: AsyncRead + Unpin>(
     id: ObjectId,
     encoding: Encoding,
@@ -161,7 +160,6 @@ impl Packer {
         Self { id, encoding, buffer, ended: false, digest, length: 0, number: 0 }
     }
 
-    /// Reads `wanted` bytes of `source`, or all that are left.
     async fn fill(&mut self, source: &mut (impl AsyncRead + Unpin), wanted: usize) -> io::Result<()> {
         let read = source.take(wanted as u64).read_to_end(&mut self.buffer).await?;
         self.ended = read < wanted;
@@ -189,14 +187,12 @@ impl Packer {
             Encoding::Text => {
                 let whole = text_of(&buffer, self.ended)?;
                 let mut text = whole;
-                while let Some(length) = length_of_characters(text, CHUNK_SIZE) {
+                while let Some(length) = length_of_characters(text, CHUNK_SIZE)
+                    .or_else(|| (self.ended && !text.is_empty()).then_some(text.len()))
+                {
                     let (chunk, rest) = text.split_at(length);
                     chunks.push(self.chunk(chunk.as_bytes(), |document| document.append(DATA, chunk)));
                     text = rest;
-                }
-                if self.ended && !text.is_empty() {
-                    chunks.push(self.chunk(text.as_bytes(), |document| document.append(DATA, text)));
-                    text = "";
                 }
                 whole.len() - text.len()
             }
@@ -215,7 +211,6 @@ impl Packer {
         Ok(chunks)
     }
 
-    /// The length of what was packed, and its digest, as the document of the file has them.
     fn sums(self) -> (Bson, String) {
         let length = match i32::try_from(self.length) {
             Ok(small) => Bson::Int32(small),

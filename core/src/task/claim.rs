@@ -112,7 +112,6 @@ impl Claim {
         like
     }
 
-    /// The run that it is, or that it becomes when it is started.
     pub fn run(&self) -> Run {
         Run {
             task: self.task,
@@ -218,18 +217,18 @@ impl Store {
     pub async fn unclaim_task(&self, claim: &Claim, why: &str) -> Result<Unclaimed, StoreError> {
         let filter = with(doc! { "_id": claim.task }, claim.like());
         let result = self.tasks().update_one(filter, given_back(self, why)).await.map_err(StoreError::from);
-        let is_given_back = match result {
-            Ok(result) => result.matched_count == 1,
+        match result {
+            Ok(result) if result.matched_count == 1 => {
+                self.moved(claim.queue, Some(claim.status()), Some(Status::Queued), 1);
+                return Ok(Unclaimed::Queued);
+            }
+            Ok(_) => {}
             Err(error) => {
                 self.doubt_counters();
                 Box::pin(self.end_unfit(claim.task, &claim.like(), Status::Terminated, error)).await?;
-                false
             }
-        };
-        if is_given_back {
-            self.moved(claim.queue, Some(claim.status()), Some(Status::Queued), 1);
         }
-        Ok(if is_given_back { Unclaimed::Queued } else { Unclaimed::NotClaimed })
+        Ok(Unclaimed::NotClaimed)
     }
 
     /// Gives back every task that `node` has claimed and no runner has started, save those in `except`; and those that were started for

@@ -48,22 +48,6 @@ pub struct Question<'a> {
     pub holder: Option<Holder>,
 }
 
-impl<'a> Question<'a> {
-    /// For all that there is to do, save claims.
-    pub fn new(node: &'a NodeName, lease: Duration) -> Self {
-        Self {
-            node,
-            lease,
-            occupied: true,
-            for_all: true,
-            claim_from: &[],
-            queues: false,
-            peers: false,
-            holder: None,
-        }
-    }
-}
-
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Outlook {
     /// A task could be claimed, if there is a place.
@@ -72,7 +56,6 @@ pub struct Outlook {
     pub occupied: bool,
     /// A deferred task, a deadline, or the lease of a claim or run: its time has come.
     pub due: bool,
-    /// The lease of a claim or a run is over.
     pub lapsed: bool,
     /// When the next of these times comes, counted from now.
     pub next: Option<Duration>,
@@ -163,7 +146,6 @@ impl Outlook {
 }
 
 impl Store {
-    /// Tells what there is to do for the DEN of a node, in one operation.
     #[operation]
     pub async fn look_around(&self, question: &Question<'_>) -> Result<Outlook, StoreError> {
         match self.look(question, |_| true).await {
@@ -177,9 +159,8 @@ impl Store {
 
     async fn look(&self, question: &Question<'_>, may: impl Fn(&str) -> bool) -> Result<Outlook, StoreError> {
         // Those that are about collections that the user may read.
-        let parts = self.parts(question).into_iter().filter(|part| may(part.collection));
-        let pipeline = in_one(parts.map(|part| (part.collection, part.pipeline)));
-        let found = collect(self.tasks().aggregate(pipeline)).await?;
+        let parts = self.parts(question).into_iter().filter(|(collection, _)| may(collection));
+        let found = collect(self.tasks().aggregate(in_one(parts))).await?;
         let outlook = Outlook::of(question, found);
         if let Some(queues) = &outlook.queues {
             self.measure_queues(queues);
@@ -222,89 +203,79 @@ impl Store {
     fn parts_for_all(&self, lease: Duration) -> Vec<Part> {
         let deferred = doc! { "status": Status::Deferred };
         let mut parts = vec![
-            Part::first("run_at", (TASKS.name, deferred), "run_at", Duration::ZERO),
-            Part::first("deadline", (TASKS.name, waiting()), "deadline", Duration::ZERO),
-            Part::any("stale slots", TASKS.name, stale_slots()),
-            Part::any("silent nodes", NODES.name, silent_nodes_to_find(lease / 2)),
-            Part::any("gates", TASKS.name, crate::keys::left(self.now())),
-            Part::any("unsettled", TASKS.name, crate::schedules::may_be_unsettled()),
-            Part { collection: INBOX.name, pipeline: crate::inbox::age_of_first().into() },
+            first("run_at", (TASKS.name, deferred), "run_at", Duration::ZERO),
+            first("deadline", (TASKS.name, waiting()), "deadline", Duration::ZERO),
+            any("stale slots", TASKS.name, stale_slots()),
+            any("silent nodes", NODES.name, silent_nodes_to_find(lease / 2)),
+            any("gates", TASKS.name, crate::keys::left(self.now())),
+            any("unsettled", TASKS.name, crate::schedules::may_be_unsettled()),
+            (INBOX.name, crate::inbox::age_of_first().into()),
         ];
         let at_gates = crate::gates::to_look_at().into_iter();
-        parts.extend(at_gates.map(|(collection, filter)| Part::any("gates", collection, filter)));
+        parts.extend(at_gates.map(|(collection, filter)| any("gates", collection, filter)));
         let of_schedules = crate::schedules::times().into_iter();
         parts.extend(
-            of_schedules
-                .map(|(field, later)| Part::first("schedule", (SCHEDULES.name, doc! {}), field, later)),
+            of_schedules.map(|(field, later)| first("schedule", (SCHEDULES.name, doc! {}), field, later)),
         );
         parts
     }
 
     fn parts(&self, question: &Question<'_>) -> Vec<Part> {
-        let mut parts = vec![Part::any("occupied", TASKS.name, occupying(question.node))];
+        let mut parts = vec![any("occupied", TASKS.name, occupying(question.node))];
         if question.occupied || question.for_all {
-            parts.push(Part::first("lease", (TASKS.name, taken()), "lease_until", Duration::ZERO));
-            parts.push(Part::any("stale claims", TASKS.name, stale_claims(question.node, self.now())));
+            parts.push(first("lease", (TASKS.name, taken()), "lease_until", Duration::ZERO));
+            parts.push(any("stale claims", TASKS.name, stale_claims(question.node, self.now())));
         }
         if question.for_all {
             parts.extend(self.parts_for_all(question.lease));
         }
         // Whoever has the lease for it does it alone.
-        parts.push(Part::any("arrays", ARRAYS.name, crate::arrays::to_look_at()));
+        parts.push(any("arrays", ARRAYS.name, crate::arrays::to_look_at()));
         if let Some(holder) = question.holder.filter(|_| question.for_all) {
-            parts.push(Part::any("held", SLOTS.name, doc! { "holder": { "$ne": holder.0 } }));
+            parts.push(any("held", SLOTS.name, doc! { "holder": { "$ne": holder.0 } }));
         }
         if !question.claim_from.is_empty() {
             let mut free = with(claimable_of_any(), doc! { "queue": { "$in": question.claim_from } });
             let id = self.not_left_alone(Document::new());
             put(&mut free, "_id", (!id.is_empty()).then_some(id));
-            parts.push(Part::any("claimable", TASKS.name, free));
+            parts.push(any("claimable", TASKS.name, free));
         }
         if question.queues {
             let as_they_are = doc! { "$project": { "_id": 0, "what": "queue", "queue": "$$ROOT" } };
-            parts.push(Part { collection: QUEUES.name, pipeline: vec![as_they_are] });
-            parts.push(Part { collection: crate::definitions::COLLECTION, pipeline: Definition::mark() });
+            parts.push((QUEUES.name, vec![as_they_are]));
+            parts.push((crate::definitions::COLLECTION, Definition::mark()));
         }
         if question.peers {
             let mut pipeline = shares::peer_pipeline();
             pipeline.push(doc! { "$project": { "_id": 0, "what": "peer", "peer": "$$ROOT" } });
-            parts.push(Part { collection: "nodes", pipeline });
-            parts.push(Part::any("strangers", NODES.name, crate::node::strangers()));
+            parts.push(("nodes", pipeline));
+            parts.push(any("strangers", NODES.name, crate::node::strangers()));
         }
         parts
     }
 }
 
-struct Part {
-    collection: &'static str,
-    pipeline: Vec<Document>,
+/// A part of the look: a pipeline, and of which collection it is.
+type Part = (&'static str, Vec<Document>);
+
+fn any(what: &str, collection: &'static str, filter: Document) -> Part {
+    let pipeline = vec![
+        doc! { "$match": filter },
+        doc! { "$limit": 1 },
+        doc! { "$project": { "_id": 0, "what": what } },
+    ];
+    (collection, pipeline)
 }
 
-impl Part {
-    fn any(what: &str, collection: &'static str, filter: Document) -> Self {
-        let pipeline = vec![
-            doc! { "$match": filter },
-            doc! { "$limit": 1 },
-            doc! { "$project": { "_id": 0, "what": what } },
-        ];
-        Self { collection, pipeline }
-    }
-
-    /// How long it is until `later` after the first time in `field` of the documents that `filter` matches.
-    fn first(
-        what: &str,
-        (collection, filter): (&'static str, Document),
-        field: &str,
-        later: Duration,
-    ) -> Self {
-        let pipeline = vec![
-            doc! { "$match": with(filter, doc! { field: { "$type": "date" } }) },
-            doc! { "$sort": { field: 1 } },
-            doc! { "$limit": 1 },
-            doc! { "$project": { "_id": 0, "what": what, "in": left_until(field, later) } },
-        ];
-        Self { collection, pipeline }
-    }
+/// How long it is until `later` after the first time in `field` of the documents that `filter` matches.
+fn first(what: &str, (collection, filter): (&'static str, Document), field: &str, later: Duration) -> Part {
+    let pipeline = vec![
+        doc! { "$match": with(filter, doc! { field: { "$type": "date" } }) },
+        doc! { "$sort": { field: 1 } },
+        doc! { "$limit": 1 },
+        doc! { "$project": { "_id": 0, "what": what, "in": left_until(field, later) } },
+    ];
+    (collection, pipeline)
 }
 
 /// How long it is until `later` after the time in a field, in milliseconds. A list of times counts as past, as it does where tasks are
@@ -326,10 +297,16 @@ fn left_until(field: &str, later: Duration) -> Document {
 mod tests {
     use super::*;
 
+    fn question(node: &NodeName, queues: bool) -> Question<'_> {
+        let lease = Duration::from_secs(30);
+        let (occupied, for_all) = (true, true);
+        Question { node, lease, occupied, for_all, claim_from: &[], queues, peers: false, holder: None }
+    }
+
     #[test]
     fn the_next_time_is_the_nearest_that_is_not_past() {
         let node = NodeName::new("n");
-        let question = Question::new(&node, Duration::from_secs(30));
+        let question = question(&node, false);
         let outlook = |parts: &[(&str, i64)]| {
             let parts = parts.iter().map(|(what, left)| doc! { "what": *what, "in": *left }).collect();
             Outlook::of(&question, parts)
@@ -352,7 +329,7 @@ mod tests {
     #[test]
     fn a_queue_that_cannot_be_read_is_left_out() {
         let node = NodeName::new("n");
-        let question = Question { queues: true, ..Question::new(&node, Duration::from_secs(30)) };
+        let question = question(&node, true);
         let id = ObjectId::new();
         let found = vec![
             doc! { "what": "queue", "queue": { "_id": "no id", "name": "a" } },
