@@ -96,7 +96,6 @@ pub(crate) fn no_room(bytes: usize) -> StoreError {
     ))
 }
 
-/// A part of a new task is larger than its budget.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.words())]
 pub struct OverBudget {
@@ -121,7 +120,6 @@ impl OverBudget {
         )
     }
 
-    /// Of the task with this number among several, counted from 0.
     #[must_use]
     pub fn of_task(self, number: usize) -> Self {
         Self { task: Some(number), ..self }

@@ -32,7 +32,6 @@ pub struct Side {
 }
 
 impl Side {
-    /// Which part of them failed: 0 of none.
     #[expect(clippy::cast_precision_loss, reason = "it is a ratio for people")]
     pub fn rate(self) -> f64 {
         if self.ended == 0 { 0.0 } else { self.failed.min(self.ended) as f64 / self.ended as f64 }

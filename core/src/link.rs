@@ -112,7 +112,6 @@ pub struct Assignment {
     /// What its schedule knows of earlier runs, if it is a task of a schedule that is still there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<ForRun>,
-    /// Why that cannot be read, if it cannot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule_problem: Option<String>,
     /// Those definitions of plugins in the database that the task may need, each as
@@ -196,10 +195,7 @@ pub enum Ask {
     /// End the task. Answered by [`Answer::Stored`] or [`Answer::NotRunning`].
     Finish(Box<Finish>),
     /// End this attempt, and let the task be tried again after the pause. Answered likewise.
-    RetryLater {
-        finish: Box<Finish>,
-        pause_ms: i64,
-    },
+    RetryLater { finish: Box<Finish>, pause_ms: i64 },
     /// Keep what recordings have in common. Answered by [`Answer::Done`], or by [`Answer::Lost`] if that cannot be done.
     KeepCommon { part: CommonPart, text: String },
     /// Decide what this attempt comes to, as its plugin, which has ended, may have ended the task in a transaction of its own. Answered by
@@ -224,7 +220,6 @@ pub enum Ask {
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     Done,
-    /// The runner has the task for another lease.
     Held {
         /// Until when the plugin may live: milliseconds by `CLOCK_BOOTTIME`.
         until_ms: i64,

@@ -66,7 +66,6 @@ pub struct LiveStream {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
     pub offset: u64,
-    /// The bytes, at least one.
     pub bytes: Vec<u8>,
 }
 

@@ -154,7 +154,6 @@ impl Store {
         Ok(found.iter().filter_map(slot_of).collect())
     }
 
-    /// When each holder has shown itself last, by the server's clock.
     #[operation]
     pub async fn beats_of_holders(&self) -> Result<HashMap<Holder, DateTime>, StoreError> {
         let nodes = self.nodes();

@@ -239,7 +239,6 @@ impl Store {
         Ok(collect_ids(found).await?.into_iter().collect())
     }
 
-    /// The queues that do not keep their tasks for ever, with their policy.
     #[operation]
     pub async fn queues_with_retention(&self) -> Result<Vec<(Queue, Retention)>, StoreError> {
         let documents = collect(self.queues().find(doc! { "retention": { "$type": "object" } })).await?;

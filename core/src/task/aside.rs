@@ -173,7 +173,6 @@ impl Store {
         Ok(Unfit::Aside)
     }
 
-    /// What the plugin of a task has committed, if that runs.
     async fn committed_end(&self, task: TaskId, still: &Document) -> Result<Commit, StoreError> {
         let running = doc! { "$and": [{ "_id": task, "status": Status::Running }, still.clone()] };
         let found = self.tasks().find_one(running).projection(doc! { "attempt": 1 }).await?;

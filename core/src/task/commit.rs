@@ -30,7 +30,6 @@ pub(crate) const SETTLED: &str = "settled";
 /// What a plugin has made of its attempt by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Commit {
-    /// It has ended its task with this status.
     Done(Status),
     /// Nothing, and it cannot do so any more.
     Never,
@@ -105,7 +104,6 @@ impl Store {
         Ok(self.visible_commit(&name_of(run.task, run.attempt)).await?.is_some())
     }
 
-    /// [`settle_commit`](Self::settle_commit) for a run.
     #[operation(task = %run.task)]
     pub async fn settle_commit_of(&self, run: &Run) -> Result<Commit, StoreError> {
         self.settle_commit(run.task, run.attempt).await

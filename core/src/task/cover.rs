@@ -90,7 +90,6 @@ impl Store {
         self.uncover(unanswered, Document::new(), lease).await
     }
 
-    /// In whose names tasks are claimed or running of whom nothing is heard.
     #[operation]
     pub async fn silent_owners(&self) -> Result<SilentOwners, StoreError> {
         // The server steps from name to name, as the filter begins with the name.

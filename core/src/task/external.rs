@@ -59,7 +59,6 @@ const SPARE: [&str; 8] = [
     "progress",
 ];
 
-/// What became of a task that its runner wanted to hand over to its web service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detached {
     /// It runs on without the runner.

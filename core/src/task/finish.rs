@@ -33,7 +33,6 @@ pub struct Finish {
     pub stdout: Bson,
     /// Null, text, or the id of a GridFS file.
     pub stderr: Bson,
-    /// Whether all output was stored.
     pub complete: bool,
     #[serde(default, deserialize_with = "optional")]
     pub result: Option<Document>,
@@ -47,7 +46,6 @@ pub struct Finish {
     /// The attempt is neither a success nor a failure, and the task waits for another.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pause: Option<Pause>,
-    /// What was recorded of the attempt, to be kept beside its end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recorded: Option<Box<Recorded>>,
     /// Which version ran it, where the queue tried one.

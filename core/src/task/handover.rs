@@ -55,18 +55,14 @@ pub struct Take {
     pub task: TaskId,
     pub queue: QueueId,
     pub node: NodeName,
-    /// This start of its DEN.
     pub instance: String,
     pub slot: u64,
     /// The process of the runner that is ready for it.
     pub pid: u32,
     /// The time of the start, the same in every repetition.
     pub at: DateTime,
-    /// How long the task is the runner's until it renews that.
     pub lease: Duration,
-    /// Until when it may be started, see [`crate::slots`].
     fence: Option<DateTime>,
-    /// Since when it has waited, for [`crate::series`].
     pub(super) waiting: Option<Waiting>,
     unchanged_since: DateTime,
     version: Option<Version>,
@@ -244,7 +240,6 @@ impl Queued {
         })
     }
 
-    /// The claim that it is once `take` has been made.
     pub fn taken(self, take: &Take) -> Claim {
         Claim {
             task: self.task,

@@ -163,7 +163,6 @@ impl Store {
         self.note_trial(task.queue, queue.and_then(|queue| Trial::of_started(queue, task)), status);
     }
 
-    /// Buries a task with what is left of it: nothing else can be stored.
     async fn bury_unfit(
         &self,
         task: &Task,
@@ -280,7 +279,6 @@ impl Store {
         Ok(found.is_some())
     }
 
-    /// Running tasks whose lease has run out, by the server's clock.
     #[operation]
     pub async fn expired_runs(&self) -> Result<Vec<Task>, StoreError> {
         let filter = doc! {
@@ -348,7 +346,6 @@ pub fn unleased_limit(queue: &Queue) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok().filter(|limit| !limit.is_zero())
 }
 
-/// Tasks that were claimed for `node` without a lease, long ago.
 pub(super) fn stale_claims(node: &NodeName, now: DateTime) -> Document {
     let limit = long_ago(now, CLAIM_EXPIRES_AFTER);
     doc! { "node": node, "status": Status::Claimed, "lease_until": Bson::Null, "$or": older_than(limit) }

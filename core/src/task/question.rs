@@ -47,7 +47,6 @@ const MOST_NAMED: usize = 50;
 /// The longest of these names in bytes.
 const LONGEST_NAME: usize = 200;
 
-/// What names a role and no user.
 const ROLE: &str = "role:";
 
 disbatch_values::words! {
@@ -277,7 +276,6 @@ impl Awaiting {
     }
 }
 
-/// Tasks whose question nobody has answered in time, and that end because of that.
 pub(super) fn unanswered() -> Document {
     doc! {
         "status": Status::Deferred, "run_at": { "$type": "date" }, "$expr": is_past("run_at"),
@@ -301,7 +299,6 @@ pub(super) fn nobodys() -> Document {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pause {
-    /// The task waits for the answer of a person.
     Ask(Box<Question>),
     /// The task goes on at once, where there is a place for it.
     Interrupted,

@@ -196,7 +196,6 @@ pub(super) struct Window {
     distance: usize,
     /// All that there was past the mark has been read.
     ended: bool,
-    /// The last ids that were read or told of.
     recent: VecDeque<ObjectId>,
     /// It was told of a task that is to come before what was read.
     older: bool,
@@ -392,7 +391,6 @@ impl Window {
         })
     }
 
-    /// How many seem to claim, at least.
     fn claimers(&self) -> u32 {
         if let Some(share) = self.share {
             return u32::try_from(share.times()).unwrap_or(u32::MAX);

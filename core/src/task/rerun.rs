@@ -33,7 +33,6 @@ disbatch_values::words! {
     }
 }
 
-/// A task that is to wait again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiter {
     pub id: TaskId,

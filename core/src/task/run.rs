@@ -110,6 +110,7 @@ impl Run {
 /// What a task has of its run while that goes on. `number`: which of the run's it is, if only a higher one may take its place.
 #[derive(Debug, Clone)]
 pub enum Interim {
+    /// How far it is.
     Progress(Document),
     /// What its plugin has saved, in place of what it had saved before.
     Storage { storage: Bson, number: i64 },

@@ -291,7 +291,6 @@ fn of_others(others: bool) -> Document {
     doc! { "after.0": { "$exists": others } }
 }
 
-/// Tasks that may start, and have locks, or have none.
 fn has_locks(locks: bool) -> Document {
     doc! { "locks.0": { "$exists": locks }, "$expr": { "$not": [is_to_come()] } }
 }

@@ -29,7 +29,6 @@ pub const ERROR: &str = "error";
 /// It has so many characters at most.
 pub(crate) const MOST_OF_LINE: usize = 200;
 
-/// What a task has of its runs alone.
 pub(crate) fn of_runs() -> impl Iterator<Item = &'static str> {
     OF_A_RUN.into_iter().chain(LEAVINGS)
 }
@@ -101,7 +100,6 @@ impl Transition {
         self.set("node", Bson::Null)
     }
 
-    /// Removes what belongs to the attempt that ends here.
     pub(crate) fn end_of_run(self) -> Self {
         self.unset_all(OF_A_RUN)
     }
@@ -146,7 +144,6 @@ impl Transition {
         self.unset_all(["history", "progress"])
     }
 
-    /// Removes what runs have left in the task besides what came out.
     pub(super) fn without_leavings(mut self) -> Self {
         self.computed.remove("awaited");
         self.unset_all(LEAVINGS)

@@ -69,7 +69,6 @@ fn since(
 }
 
 impl Store {
-    /// Since when the task of `queue` is there that is the oldest of those that are blocked; `None`: none is.
     #[operation(queue = %queue)]
     pub async fn longest_blocked(&self, queue: QueueId) -> Result<Option<DateTime>, StoreError> {
         let of = Selection { statuses: Some(vec![Status::Blocked.code()]), ..Selection::of_queue(queue) };
@@ -77,7 +76,6 @@ impl Store {
         Ok(self.find_page(&page).await?.rows.first().map(|id| id.0.timestamp()))
     }
 
-    /// Since when the task of `queue` waits that has waited longest of those that can be claimed; `None`: none can.
     #[operation(queue = %queue)]
     pub async fn longest_waiting(&self, queue: QueueId) -> Result<Option<DateTime>, StoreError> {
         let of = Selection { statuses: Some(vec![Status::Queued.code()]), ..Selection::of_queue(queue) };

@@ -31,11 +31,9 @@ pub(super) const ENDING: Duration = Duration::from_secs(30);
 
 #[derive(Debug, PartialEq)]
 enum Made {
-    /// It waits for its next attempt.
     Again,
     /// It has ended with this standard output.
     Ended(Bson),
-    /// Somebody else has made the end.
     ByAnother,
 }
 

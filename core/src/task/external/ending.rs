@@ -14,12 +14,10 @@ use crate::task::Finish;
 const NOTED: usize = 500;
 
 disbatch_values::words! {
-    /// Why a task ends that a web service works on.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) enum Reason {
         Service = "service",
         Cancel = "cancel",
-        /// Nothing was heard of the service for too long.
         Silence = "silence",
         Timeout = "timeout",
         Deadline = "deadline",

@@ -29,7 +29,6 @@ pub struct Reply {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Replied {
-    /// It is stored, and the task has this status.
     Stored(Status),
     /// The task waits for no answer to this question, or not any more: it is in this status, and has this answer.
     NotAwaited(Status, Option<Document>),
@@ -103,7 +102,6 @@ impl Store {
     }
 }
 
-/// Matches a task that still waits for the answer to that question.
 fn open(id: TaskId, awaiting: &Awaiting) -> Document {
     let in_time =
         doc! { "$not": [{ "$lte": [{ "$ifNull": ["$awaiting.deadline", Bson::MaxKey] }, "$$NOW"] }] };

@@ -16,7 +16,6 @@ use crate::tags::{self, TAGS};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartAt {
-    /// Not before this time.
     At(DateTime),
     /// Not before so long from now, by the server's clock.
     In(Duration),
@@ -60,7 +59,6 @@ pub struct TaskOptions {
     pub secure_params: Option<Sealed>,
     /// What is done one after the other, if not the queue's plugin alone does it.
     pub steps: Vec<Step>,
-    /// Which files they get, and which they leave.
     pub files: Option<TaskFiles>,
     /// For whom they are. That of the queue if it has one.
     pub tenant: Option<String>,
