@@ -126,10 +126,8 @@ impl OverBudget {
     }
 }
 
-/// Sees to it that a new task keeps its budgets: its parameters, and the fields that it gets by options.
-///
-/// # Errors
-/// A part does not. Names the largest field of it.
+/// Sees to it that a new task keeps its budgets: its parameters, and the fields that it gets by options. If a part does not, its
+/// largest field is named.
 pub fn check(params: &Document, options: &Document) -> Result<(), OverBudget> {
     let params = size(params).map_or(TOO_MANY, |bytes| bytes + "params".len() + 2);
     let (mut given, mut others) = (vec![("params", params)], Vec::new());

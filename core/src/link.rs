@@ -245,10 +245,9 @@ pub async fn read<T: DeserializeOwned>(source: &mut (impl AsyncRead + Unpin)) ->
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
         Err(error) => return Err(error),
     }
-    let total =
-        usize::try_from(i32::from_le_bytes(length)).ok().filter(|total| (5..=LONGEST).contains(total));
-    let total =
-        total.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a message of impossible length"))?;
+    let total = usize::try_from(i32::from_le_bytes(length)).ok();
+    let total = total.filter(|total| (5..=LONGEST).contains(total));
+    let total = total.ok_or_else(|| invalid("a message of impossible length"))?;
     let mut bytes = Vec::with_capacity(total);
     bytes.extend_from_slice(&length);
     let rest = u64::try_from(total - length.len()).unwrap_or(0);
@@ -256,9 +255,11 @@ pub async fn read<T: DeserializeOwned>(source: &mut (impl AsyncRead + Unpin)) ->
     if bytes.len() < total {
         return Ok(None);
     }
-    bson::deserialize_from_slice(&bytes)
-        .map(Some)
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    bson::deserialize_from_slice(&bytes).map(Some).map_err(invalid)
+}
+
+fn invalid(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
 pub async fn write<T: Serialize>(target: &mut (impl AsyncWrite + Unpin), message: &T) -> io::Result<()> {
@@ -268,7 +269,7 @@ pub async fn write<T: Serialize>(target: &mut (impl AsyncWrite + Unpin), message
 pub fn encode<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
     let bytes = bson::serialize_to_vec(message).map_err(io::Error::other)?;
     if bytes.len() > LONGEST {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "the message is too long"));
+        return Err(invalid("the message is too long"));
     }
     Ok(bytes)
 }

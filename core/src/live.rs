@@ -177,10 +177,7 @@ impl Store {
     /// task holds these.
     ///
     /// Each call makes files of its own. If the task turns out not to be ours to end, remove them with
-    /// [`Store::discard_output`].
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses a file. No file is left then if it could be removed.
+    /// [`Store::discard_output`]. After an error no file is left if it could be removed.
     #[operation(task = %task)]
     pub async fn seal_live(&self, task: TaskId, attempt: i64) -> Result<(Bson, Bson), StoreError> {
         // One after the other, to hold one stream in memory.

@@ -56,11 +56,7 @@ impl Marks {
             return;
         }
         if self.marks.len() == MOST {
-            let mut is_kept = false;
-            self.marks.retain(|_| {
-                is_kept = !is_kept;
-                is_kept
-            });
+            self.marks = self.marks.iter().copied().step_by(2).collect();
             self.gap = self.gap.saturating_mul(2);
             return self.note(Duration::from_millis(at), offset);
         }

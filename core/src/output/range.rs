@@ -38,9 +38,6 @@ impl Store {
 
     /// The chunks of the file `id` in order, as bytes. Text and binary chunks are read alike. A file without
     /// chunks is an empty stream.
-    ///
-    /// # Errors
-    /// The database cannot be reached; within the stream also when a chunk is missing or is no chunk.
     #[operation]
     pub async fn read_output(&self, id: ObjectId) -> Result<Rows<Vec<u8>>, StoreError> {
         self.read_output_from(id, None, 0).await
@@ -70,11 +67,7 @@ impl Store {
     }
 
     /// The last bytes of the file `id`: `most` of them, or all if there are not so many. However long the file is, only
-    /// the chunks with these bytes are read.
-    ///
-    /// # Errors
-    /// The database cannot be reached, one of the chunks is missing or is no chunk, or there is more or less than the
-    /// file says.
+    /// the chunks with these bytes are read. It is an error if there is more or less than the file says.
     #[operation]
     pub async fn read_output_end(&self, id: ObjectId, most: usize) -> Result<OutputEnd, StoreError> {
         let file = self.find_output(id).await?.unwrap_or(OutputFile { length: 0, encoding: Encoding::Text });

@@ -83,11 +83,7 @@ impl Place {
 }
 
 impl Store {
-    /// Moves those of `ids` that have ended to the archive.
-    ///
-    /// # Errors
-    /// The database cannot be reached. What was moved by then is moved; the rest is as it was, or is finished by
-    /// [`Store::finish_archiving`].
+    /// Moves those of `ids` that have ended to the archive. What an error leaves half done [`Store::finish_archiving`] finishes.
     #[operation(tasks = ids.len())]
     pub async fn archive_tasks(&self, ids: &[TaskId]) -> Result<Archived, StoreError> {
         if ids.is_empty() {

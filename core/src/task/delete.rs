@@ -35,10 +35,7 @@ const UNFINISHED: i64 = 200;
 
 impl Store {
     /// Deletes those of `ids` that have ended, or are in the archive, with everything that belongs to them.
-    /// Returns how many.
-    ///
-    /// # Errors
-    /// The database cannot be reached. What was begun is finished by [`Store::finish_deleting`].
+    /// Returns how many. What an error leaves half done [`Store::finish_deleting`] finishes.
     #[operation(tasks = ids.len())]
     pub async fn delete_tasks(&self, ids: &[TaskId]) -> Result<u64, StoreError> {
         if ids.is_empty() {

@@ -31,7 +31,7 @@ pub struct Finish {
     pub status: Status,
     /// Null, text, or the id of a GridFS file.
     pub stdout: Bson,
-    /// Null, text, or the id of a GridFS file.
+    /// Likewise.
     pub stderr: Bson,
     pub complete: bool,
     #[serde(default, deserialize_with = "optional")]
@@ -61,8 +61,6 @@ pub enum Finished {
 }
 
 impl Store {
-    /// Ends the task of `run`.
-    ///
     /// May be called again with the same values when an answer was lost: a task that already holds them
     /// counts as stored.
     #[operation(task = %run.task, status = %finish.status)]
@@ -87,9 +85,6 @@ impl Store {
 
     /// Ends the task of `run` although the server refuses `finish` for what the task is like: without its history, then without
     /// what came out, and at last with its status alone. Files that the task would have referred to are removed.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or the task cannot be ended: it is set aside.
     pub(super) async fn finish_unfit(
         &self,
         run: &Run,

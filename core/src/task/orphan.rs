@@ -324,19 +324,14 @@ impl Store {
             }
         }
         if !odd.is_empty() {
-            self.bury_odd(&filter, odd).await?;
+            // Nothing else can be done with them.
+            tracing::error!(ids = ?odd, "runs of tasks whose _id is no ObjectId: orphaned");
+            let update =
+                Transition::to(Status::Orphaned, self.now()).end_of_run().failed("its _id is no ObjectId");
+            let these = doc! { "$and": [{ "_id": { "$in": odd } }, filter] };
+            self.move_until(None, these, &update.pipeline(), Status::Orphaned).await?;
         }
         Ok(runs)
-    }
-
-    /// Ends runs whose ids are none: nothing else can be done with them.
-    async fn bury_odd(&self, still: &Document, ids: Vec<Bson>) -> Result<(), StoreError> {
-        tracing::error!(?ids, "runs of tasks whose _id is no ObjectId: orphaned");
-        let update =
-            Transition::to(Status::Orphaned, self.now()).end_of_run().failed("its _id is no ObjectId");
-        let these = doc! { "$and": [{ "_id": { "$in": ids } }, still] };
-        self.move_until(None, these, &update.pipeline(), Status::Orphaned).await?;
-        Ok(())
     }
 }
 

@@ -299,9 +299,6 @@ impl Store {
 
     /// The tasks of a page as stored, in its order, a batch at a time. One that does not match `filter` any more is
     /// left out.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the projection; within the stream when it goes away later.
     #[operation]
     pub async fn stream_page(
         &self,

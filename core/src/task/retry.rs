@@ -21,9 +21,7 @@ use disbatch_metrics::labels::RetriedBy;
 enum Gate {
     /// For those that it comes after, if it has not waited for them to the end, and for its locks.
     New,
-    /// For the elements of its array.
     Array(ArrayId),
-    /// Until no rule holds it.
     Admission,
 }
 
@@ -63,15 +61,12 @@ impl Retried {
 enum Wish {
     /// As long as it has this mark, if it has a key.
     Granted(Option<ObjectId>),
-    /// This task has the key.
     Taken(TaskId),
-    /// Somebody else has changed it.
     Changed,
 }
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Again {
-    /// Its parameters, in place of those that it had.
     pub params: Option<Document>,
     /// Those that it waits for, in place of what it has left to wait for.
     pub waits_for: Option<Vec<ObjectId>>,
@@ -148,7 +143,7 @@ impl Store {
         };
         put(&mut filter, WANTS_KEY, mark);
         let status = gate.map_or(Status::Queued, |_| Status::Blocked);
-        let update = self.begin_with(&task, (status, gate, attempt), again).await?.note(note);
+        let update = self.begin_again(&task, (status, gate, attempt), again).await?.note(note);
         let changed = self.tasks().update_one(filter, update.pipeline()).await.map_err(StoreError::from);
         if let Ok(result) = &changed
             && result.matched_count == 1
@@ -199,25 +194,6 @@ impl Store {
         Retried::Queued
     }
 
-    async fn begin_with(
-        &self,
-        task: &Task,
-        (status, gate, attempt): (Status, Option<Gate>, i64),
-        again: Again,
-    ) -> Result<Transition, StoreError> {
-        let mut update = self.begin_again(status, gate, attempt);
-        // The elements of an array are counted, and not waited for one by one.
-        if let Some(ids) = again.waits_for.filter(|_| !matches!(gate, None | Some(Gate::Array(_)))) {
-            update = update.compute("waiting_for", Bson::from(ids));
-        }
-        if let Some(params) = again.params {
-            let tags = self.tags_with(task, &params).await?;
-            update = update.set("params", params).unset("parameters");
-            update = if tags.is_empty() { update.unset(TAGS) } else { update.set(TAGS, tags) };
-        }
-        Ok(update)
-    }
-
     pub(super) async fn not_retried(&self, id: TaskId) -> Result<Retried, StoreError> {
         let status = self.find_task(id).await?.map(|task| task.status);
         Ok(status.map_or(Retried::NoSuchTask, Retried::NotEnded))
@@ -248,7 +224,12 @@ impl Store {
         Ok(())
     }
 
-    fn begin_again(&self, status: Status, gate: Option<Gate>, attempt: i64) -> Transition {
+    async fn begin_again(
+        &self,
+        task: &Task,
+        (status, gate, attempt): (Status, Option<Gate>, i64),
+        again: Again,
+    ) -> Result<Transition, StoreError> {
         let had_dependents = doc! { "$ne": [{ "$type": "$dependents" }, "missing"] };
         let is_scheduled = doc! { "$ne": [{ "$type": "$schedule" }, "missing"] };
         let of_run =
@@ -276,7 +257,16 @@ impl Store {
                 update = update.compute("waiting_for", doc! { "$ifNull": ["$waiting_for", after] });
             }
         }
-        update
+        // The elements of an array are counted, and not waited for one by one.
+        if let Some(ids) = again.waits_for.filter(|_| !matches!(gate, None | Some(Gate::Array(_)))) {
+            update = update.compute("waiting_for", Bson::from(ids));
+        }
+        if let Some(params) = again.params {
+            let tags = self.tags_with(task, &params).await?;
+            update = update.set("params", params).unset("parameters");
+            update = if tags.is_empty() { update.unset(TAGS) } else { update.set(TAGS, tags) };
+        }
+        Ok(update)
     }
 
     /// Where an ended task goes that is tried again. `None`: to its queue.

@@ -44,7 +44,6 @@ pub struct Start {
     pub claimed: Option<DateTime>,
     /// The time of the start, the same in every repetition.
     pub at: DateTime,
-    /// How long the task is the runner's until it renews that.
     pub lease: Duration,
     pub pid: u32,
     /// Where and since when the task has waited, for [`crate::series`]. `None`: it is not noted, unless the task
@@ -54,7 +53,6 @@ pub struct Start {
 
 #[derive(Debug)]
 pub enum Started {
-    /// The task is running, and this runner alone has it.
     Running(Box<Task>, Run),
     /// No such task is claimed for this node: someone else has it, or it was given back. Touch nothing.
     NotClaimed,
@@ -138,7 +136,6 @@ impl Interim {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renewed {
-    /// It has, for another lease.
     Held(Wishes),
     /// Someone has taken it away: kill the plugin, store nothing.
     Lost,
@@ -159,8 +156,6 @@ impl Wishes {
 }
 
 impl Store {
-    /// Starts a claimed task.
-    ///
     /// Of any number of runners for one claim, the update lets one through. May be called again with the
     /// same values when an answer was lost: a task that this call has started counts as started.
     ///

@@ -61,9 +61,6 @@ impl Store {
     }
 
     /// The tasks that match, as stored, a batch at a time: for results of any size.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the filter; within the stream when it goes away later.
     #[operation]
     pub async fn stream_tasks(&self, query: TaskQuery) -> Result<Rows<Document>, StoreError> {
         let tasks = self.raw_tasks();
@@ -225,10 +222,8 @@ impl Store {
     }
 }
 
-/// Where a pipeline notes whether an archived task is in `tasks` too.
 const LIVE: &str = "in_tasks_too";
 
-/// A stage that looks up whether an archived task is in `tasks` too, where it counts.
 fn also_in_tasks() -> Document {
     doc! { "$lookup": { "from": TASKS.name, "localField": "_id", "foreignField": "_id", "as": LIVE } }
 }

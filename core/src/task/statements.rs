@@ -68,7 +68,6 @@ impl Statement {
 
 #[derive(Debug, Default)]
 pub(super) struct Report {
-    /// Whether each of them has found its task.
     pub complete: bool,
     /// Those that failed, by their number, and why.
     pub failures: Vec<(usize, StoreError)>,
@@ -350,7 +349,6 @@ struct Command {
     bytes: usize,
     /// It ends at the first statement that fails: one of them is to follow others only if these were made.
     is_ordered: bool,
-    /// The server ends it after so long.
     within: Option<Duration>,
 }
 

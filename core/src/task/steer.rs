@@ -27,7 +27,6 @@ pub enum Cancelled {
     Requested,
     /// A web service worked on it. It has ended.
     Terminated,
-    /// It has ended before.
     Ended(Status),
     NoSuchTask,
 }

@@ -22,7 +22,6 @@ fn within_budget(states: &[Document]) -> Vec<Document> {
     states
 }
 
-/// What was asked for of a step, and nothing of what became of it.
 fn asked_for(step: &str) -> Document {
     doc! {
         "name": format!("{step}.name"), "plugin": format!("{step}.plugin"), "params": format!("{step}.params"),

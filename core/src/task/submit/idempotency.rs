@@ -75,7 +75,6 @@ impl Note {
 }
 
 impl Store {
-    /// [`Store::submit_tasks`], once for each key.
     #[operation(queue = %queue, tasks = params.len())]
     pub async fn submit_tasks_once(
         &self,

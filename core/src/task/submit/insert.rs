@@ -29,7 +29,6 @@ const OF_INBOX: &str = "inbox";
 /// insert that was broken off never comes after what others did because of that.
 const INSERTING: Duration = Duration::from_secs(10);
 
-/// A task with the id of its document.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Given {
     pub id: TaskId,
@@ -41,7 +40,6 @@ pub(crate) struct Given {
 pub(super) enum Cause {
     Request,
     Inbox,
-    /// The note of its submission is like this.
     Note(Document),
 }
 

@@ -114,7 +114,6 @@ impl Store {
         self.doubted(doc! { "queue": queue }, None).await
     }
 
-    /// Those of `ids` that are not in doubt.
     pub(in crate::task) async fn out_of_doubt(&self, ids: &[TaskId]) -> Result<Vec<ObjectId>, StoreError> {
         let ids: Vec<ObjectId> = ids.iter().map(|id| id.0).collect();
         let in_doubt = self.doubted(Document::new(), Some(&ids)).await?;
