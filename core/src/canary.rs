@@ -8,7 +8,7 @@ use bson::{Bson, doc};
 use disbatch_operation::operation;
 
 use crate::audit::{Actor, AuditEntry, Object, ObjectKind, Verb, Via};
-use crate::model::{CANARY, CANARY_RETURNED, Canary, NodeName, Queue};
+use crate::model::{CANARY, CANARY_RETURNED, Canary, NodeName, Queue, Selector};
 use crate::series::Sides;
 use crate::store::{Altered, Store, StoreError, integer};
 use crate::text;
@@ -90,7 +90,15 @@ impl Store {
         if !is_worse(sides.canary, sides.others) {
             return Ok(None);
         }
-        let returned = self.return_canary(queue, &canary, sides).await?;
+        let returned = doc! {
+            "version": canary.version.as_str(), "share": canary.share, "began": canary.began, "at": self.now(),
+            "failed": integer(sides.canary.failed), "of": integer(sides.canary.ended),
+            "others_failed": integer(sides.others.failed), "others_of": integer(sides.others.ended),
+            "p": probability(sides.canary, sides.others),
+        };
+        let fields = doc! { CANARY: Bson::Null, CANARY_RETURNED: returned };
+        let as_read = [(CANARY.to_owned(), queue.rest.get(CANARY).cloned())];
+        let returned = self.update_queue_from(&Selector::Id(queue.id.0), fields, &as_read).await?;
         let Some(altered) = returned.filter(Altered::is_different) else { return Ok(None) };
         let Altered { before, after } = altered;
         let (id, name) = (Some(queue.id.0), Some(queue.display_name()));
@@ -100,23 +108,6 @@ impl Store {
         let entry = AuditEntry { queue: Some(queue.id), before, after: Some(after), ..entry };
         self.note_audit(&entry).await;
         Ok(Some(sides))
-    }
-
-    async fn return_canary(
-        &self,
-        queue: &Queue,
-        canary: &Canary,
-        sides: Sides,
-    ) -> Result<Option<Altered>, StoreError> {
-        let returned = doc! {
-            "version": canary.version.as_str(), "share": canary.share, "began": canary.began, "at": self.now(),
-            "failed": integer(sides.canary.failed), "of": integer(sides.canary.ended),
-            "others_failed": integer(sides.others.failed), "others_of": integer(sides.others.ended),
-            "p": probability(sides.canary, sides.others),
-        };
-        let fields = doc! { CANARY: Bson::Null, CANARY_RETURNED: returned };
-        let as_read = [(CANARY.to_owned(), queue.rest.get(CANARY).cloned())];
-        self.update_queue_from(&crate::model::Selector::Id(queue.id.0), fields, &as_read).await
     }
 }
 

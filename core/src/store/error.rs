@@ -95,6 +95,11 @@ impl StoreError {
         Self::of_write(&failure).unwrap_or_else(|| Self::Unconfirmed { reason: what.to_owned() })
     }
 
+    /// Nobody knows whether writes were made.
+    pub(crate) fn unconfirmed(why: impl ToString) -> Self {
+        Self::Unconfirmed { reason: why.to_string() }
+    }
+
     /// Whether trying again later may help: the server was away, busy electing a primary, or its cache was full, for instance.
     pub fn is_transient(&self) -> bool {
         match self {

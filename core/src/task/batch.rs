@@ -189,7 +189,7 @@ impl Store {
                 // It stands alone, so that there is no other primary.
                 Err(error) if error.is_no_replica_set() => find(None).await?,
                 Err(error) if error.is_out_of_time() || error.is_refusal() => {
-                    return Err(StoreError::Unconfirmed { reason: error.to_string() });
+                    return Err(StoreError::unconfirmed(error));
                 }
                 found => found?,
             },

@@ -68,11 +68,10 @@ impl Store {
         (tries, most_alone): (Vec<Try>, usize),
     ) -> Result<ClaimOutcome, StoreError> {
         let now = self.now();
-        let mut all = ClaimOutcome::default();
         let left_alone = self.left_alone();
-        let (tries, lost) = tries.into_iter().partition(|one| !left_alone.contains(&one.task.into()));
-        let tries: Vec<Try> = tries;
-        all.lost = lost;
+        let is_left = |one: &Try| left_alone.contains(&one.task.into());
+        let (lost, tries): (Vec<Try>, Vec<Try>) = tries.into_iter().partition(is_left);
+        let mut all = ClaimOutcome { lost, ..ClaimOutcome::default() };
         let mut started = Vec::new();
         if tries.len() > most_alone {
             let (claims, tries) = match most_alone {
@@ -155,9 +154,7 @@ impl Store {
         match claimed.map_err(StoreError::from) {
             Ok(Some(document)) => outcome.claims.push(claim_of(one, queue, claimant, document)),
             Ok(None) => outcome.lost.push(one),
-            Err(error) if error.is_out_of_time() => {
-                return Err(StoreError::Unconfirmed { reason: error.to_string() });
-            }
+            Err(error) if error.is_out_of_time() => return Err(StoreError::unconfirmed(error)),
             Err(error) => {
                 let ours = claimed_by(claimant, now);
                 Box::pin(self.claim_failed((queue, ours), (one, error), &mut outcome)).await?;

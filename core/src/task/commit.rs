@@ -120,9 +120,7 @@ fn committed(decided: &Document) -> Commit {
 }
 
 fn unconfirmed(why: &Document) -> StoreError {
-    StoreError::Unconfirmed {
-        reason: why.get_str("errmsg").unwrap_or("the server does not say why").to_owned(),
-    }
+    StoreError::unconfirmed(why.get_str("errmsg").unwrap_or("the server does not say why"))
 }
 
 /// What a task's history says of an end that its plugin has committed, where its run has ended as `otherwise`.

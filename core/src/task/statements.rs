@@ -23,7 +23,7 @@ use mongodb::options::{UpdateModifications, WriteConcern};
 
 use super::transition::Transition;
 use crate::model::{Status, TaskId, whole_number};
-use crate::store::{Store, StoreError, WriteFailure, collect_ids, count_of, millis, with};
+use crate::store::{Store, StoreError, collect_ids, count_of, millis, with};
 
 /// So many tasks share a statement at most: each of them looks for its values among all.
 const MOST_ALIKE: usize = 256;
@@ -97,8 +97,8 @@ impl Store {
                 }
             }
         }
-        let (unsent, shared) = shared.into_iter().partition(|one| one.follows && !failures.is_empty());
-        let unsent: Vec<Encoded> = unsent;
+        let is_unsent = |one: &Encoded| one.follows && !failures.is_empty();
+        let (unsent, shared): (Vec<Encoded>, _) = shared.into_iter().partition(is_unsent);
         let sent = self.send_all(shared, concern).await?;
         let mut alone: Vec<usize> = sent.failures.into_iter().flat_map(|(numbers, _)| numbers).collect();
         alone.extend(sent.unsent);
@@ -173,12 +173,7 @@ impl Store {
         let (command, mut numbers) = command.finish(self.tasks().name(), concern)?;
         let answer = self.database().run_raw_command(command).await;
         let answer = answer.map_err(|error| match StoreError::from(error) {
-            error
-                if error.is_out_of_time()
-                    || error.write_failure().is_some_and(|failure| failure.is_refusal()) =>
-            {
-                StoreError::Unconfirmed { reason: error.to_string() }
-            }
+            error if error.is_out_of_time() || error.is_refusal() => StoreError::unconfirmed(error),
             error => error,
         })?;
         if let Ok(concern) = answer.get_document("writeConcernError") {
@@ -186,17 +181,13 @@ impl Store {
         }
         let failures = answer.get_array("writeErrors").map(Vec::as_slice).unwrap_or_default();
         for failure in failures.iter().filter_map(Bson::as_document) {
-            let code = failure.get("code").and_then(whole_number).and_then(|code| i32::try_from(code).ok());
-            let refusal = WriteFailure { code: code.unwrap_or_default(), message: String::new() };
-            if refusal.is_refusal() {
-                return Err(unconfirmed(failure));
-            }
+            let refused = StoreError::of_write(failure).filter(|refused| !refused.is_refusal());
+            let refused = refused.ok_or_else(|| unconfirmed(failure))?;
             let index = failure.get("index").and_then(whole_number).and_then(|at| usize::try_from(at).ok());
             let index = index.filter(|at| *at < numbers.len()).ok_or_else(|| unconfirmed(failure))?;
             if is_ordered {
                 sent.unsent.extend(numbers.drain(index + 1..).flatten());
             }
-            let refused = StoreError::of_write(failure).ok_or_else(|| unconfirmed(failure))?;
             sent.failures.push((std::mem::take(&mut numbers[index]), refused));
         }
         sent.matched += count_of(&answer, "n").unwrap_or(0);
@@ -392,8 +383,7 @@ fn size_of(statement: &RawDocumentBuf) -> usize {
 }
 
 fn unconfirmed(failure: &Document) -> StoreError {
-    let reason = failure.get_str("errmsg").unwrap_or("the server says no more").to_owned();
-    StoreError::Unconfirmed { reason }
+    StoreError::unconfirmed(failure.get_str("errmsg").unwrap_or("the server says no more"))
 }
 
 fn unencodable(error: bson::error::Error) -> StoreError {

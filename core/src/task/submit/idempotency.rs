@@ -274,8 +274,7 @@ impl Store {
         self.doubt_counters();
         let done = doc! { "_id": note, "state": "done" };
         let done = self.submissions().find_one(done).projection(doc! { "_id": 1 }).await?;
-        let given_up = || StoreError::Unconfirmed { reason: "a submission was given up".to_owned() };
-        done.map(drop).ok_or_else(given_up)
+        done.map(drop).ok_or_else(|| StoreError::unconfirmed("a submission was given up"))
     }
 
     pub(super) async fn forget_note(&self, note: &Bson) -> Result<(), StoreError> {

@@ -186,7 +186,7 @@ impl Store {
         } else if let Err(error) = self.insert_of_inbox(&tasks).await {
             // How many of them are there nobody knows.
             self.doubt_counters();
-            let moved = || StoreError::Unconfirmed { reason: "another DEN has moved it".to_owned() };
+            let moved = || StoreError::unconfirmed("another DEN has moved it");
             return Err(if error.is_duplicate_key() { moved() } else { error }.into());
         }
         self.submitted(queue, Some(template.status), given.len() as u64 - blocked, Source::Inbox);
@@ -293,7 +293,7 @@ impl Store {
             causes.aggregate(pipeline).with_type::<Stored>().write_concern(WriteConcern::majority());
         match inserted.max_time(INSERTING).await.map_err(StoreError::from) {
             Err(error) if error.is_out_of_time() => {
-                Err(StoreError::Unconfirmed { reason: "the server had no time for new tasks".to_owned() })
+                Err(StoreError::unconfirmed("the server had no time for new tasks"))
             }
             inserted => inserted.map(drop),
         }
