@@ -80,7 +80,7 @@ impl Store {
         encoding: Encoding,
         source: R,
     ) -> Result<(), StoreError> {
-        let mut writes = Writes::to(self.chunks());
+        let mut writes = Writes { chunks: self.chunks().clone_with_type(), under_way: JoinSet::new() };
         let packed = pack(id, encoding, source, &mut writes).await;
         // What is under way must not arrive after an error was told, or after the file is there.
         let written = writes.end().await;
@@ -260,10 +260,6 @@ struct Writes {
 }
 
 impl Writes {
-    fn to(chunks: Collection<Document>) -> Self {
-        Self { chunks: chunks.clone_with_type(), under_way: JoinSet::new() }
-    }
-
     /// Begins to write a batch, as soon as there is room for one more. Fails if an earlier one could not be written.
     async fn add(&mut self, batch: Vec<RawDocumentBuf>) -> Result<(), StoreError> {
         if batch.is_empty() {

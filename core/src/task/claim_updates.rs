@@ -121,10 +121,11 @@ impl Store {
         (one, error): (Try, StoreError),
         outcome: &mut ClaimOutcome,
     ) -> Result<(), StoreError> {
-        match error.write_failure() {
-            Some(failure) if failure.is_duplicate_key() && is_of_group(&failure) => outcome.full.push(one),
-            Some(failure) if failure.is_duplicate_key() => outcome.refused.push(one),
-            _ => {
+        match error.write_failure().filter(WriteFailure::is_duplicate_key) {
+            // The message names the index.
+            Some(failure) if failure.message.contains("group_slot") => outcome.full.push(one),
+            Some(_) => outcome.refused.push(one),
+            None => {
                 // An answer that cannot be read comes after the claim.
                 let still = doc! { "$or": [claimable(queue.id), ours] };
                 self.end_unfit(TaskId(one.task), &still, Status::Terminated, error).await?;
@@ -182,7 +183,8 @@ impl Store {
         let mut documents: HashMap<(ObjectId, u64), RawDocumentBuf> = documents
             .into_iter()
             .filter_map(|document| {
-                Some(((document.get_object_id("_id").ok()?, slot_of(&document)?), document))
+                let slot = u64::try_from(document.get_i64("slot").ok()?).ok()?;
+                Some(((document.get_object_id("_id").ok()?, slot), document))
             })
             .collect();
         let mut failures: HashMap<usize, StoreError> = report.failures.into_iter().collect();
@@ -273,11 +275,6 @@ pub(super) fn unfit(task: &RawDocument) -> Option<StoreError> {
     Some(StoreError::unfit(&format!("the task cannot be read: text in its field '{field}' is not UTF-8")))
 }
 
-/// Whether it is the place in the group that another task has: the message names the index.
-fn is_of_group(failure: &WriteFailure) -> bool {
-    failure.message.contains("group_slot")
-}
-
 fn claim_of(one: Try, queue: &Queue, claimant: &Claimant, document: RawDocumentBuf) -> Claim {
     let field = |name| document.get(name).ok().flatten().and_then(|value| Bson::try_from(value).ok());
     let number = field("attempt");
@@ -292,10 +289,6 @@ fn claim_of(one: Try, queue: &Queue, claimant: &Claimant, document: RawDocumentB
         document,
         has_lost_locks: false,
     }
-}
-
-fn slot_of(document: &RawDocumentBuf) -> Option<u64> {
-    document.get_i64("slot").ok().and_then(|slot| u64::try_from(slot).ok())
 }
 
 pub(super) fn by_id() -> Hint {

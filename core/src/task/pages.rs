@@ -96,10 +96,8 @@ pub struct PageQuery {
     pub limit: usize,
 }
 
-struct Question {
-    filter: Document,
-    index: Option<Document>,
-}
+/// A filter, and the index that is asked.
+type Question = (Document, Option<Document>);
 
 impl PageQuery {
     fn ascends(&self) -> bool {
@@ -113,7 +111,7 @@ impl PageQuery {
             ids.insert(beyond, task);
         }
         put(&mut filter, "_id", (!ids.is_empty()).then_some(ids));
-        Question { filter, index }
+        (filter, index)
     }
 
     /// For tasks of these queues with those of the statuses that the index of a phase has. What has ended without a result is in that of
@@ -226,7 +224,7 @@ impl Store {
         let statuses = self.statuses_of(queue).await?;
         let phases = [Phase::Queued, Phase::Running, Phase::Completed];
         let all = phases.map(|phase| page.of_phase(phase, &[queue], &statuses));
-        let counts: Vec<_> = all.into_iter().flatten().map(|question| (question.filter, bound)).collect();
+        let counts: Vec<_> = all.into_iter().flatten().map(|(filter, _)| (filter, bound)).collect();
         let amounts = self.count_each_up_to(&counts).await?.into_iter();
         Ok(amounts.fold(Amount::Exactly(0), |sum, more| sum.and(more, bound)))
     }
@@ -277,21 +275,21 @@ impl Store {
     async fn ask(
         &self,
         page: &PageQuery,
-        question: Question,
+        (filter, index): Question,
         found: &mut BTreeSet<ObjectId>,
     ) -> Result<(), StoreError> {
         let direction = if page.ascends() { 1 } else { -1 };
         let limit = i64::try_from(page.limit).unwrap_or(i64::MAX - 1).saturating_add(1);
         let tasks = self.tasks();
         let find = |index: Option<Document>| {
-            let find = tasks.find(question.filter.clone()).sort(doc! { "_id": direction });
+            let find = tasks.find(filter.clone()).sort(doc! { "_id": direction });
             let find = find.limit(limit).projection(doc! { "_id": 1 });
             let find = find.optional(page.of.tagged.as_ref(), |find, _| find.max_time(LOOKING));
             find.optional(index, |find, index| find.hint(Hint::Keys(index)))
         };
-        found.extend(match collect_ids(find(question.index.clone())).await {
+        found.extend(match collect_ids(find(index.clone())).await {
             // The index is not there (yet): slower, and just as right.
-            Err(error) if question.index.is_some() && error.is_no_index() => collect_ids(find(None)).await?,
+            Err(error) if index.is_some() && error.is_no_index() => collect_ids(find(None)).await?,
             ids => ids?,
         });
         Ok(())
@@ -342,7 +340,7 @@ mod tests {
             assert_eq!(page(order, position).ascends(), ascends, "{order:?} {position:?}");
         }
         let asked = page(Order::Newest, Position::After(task)).question(doc! { "queue": 1 }, None);
-        assert_eq!(asked.filter, doc! { "queue": 1, "_id": { "$lt": task } });
+        assert_eq!(asked.0, doc! { "queue": 1, "_id": { "$lt": task } });
     }
 
     #[test]
@@ -350,7 +348,7 @@ mod tests {
         let (queue, page) = (QueueId(ObjectId::new()), page(Order::Oldest, Position::First));
         let all: BTreeSet<i64> = [-2, 1, 0, 7].into();
         let asked = |phase: Phase, among: &BTreeSet<i64>| {
-            page.of_phase(phase, &[queue], among).map(|q| q.filter.get("status").cloned())
+            page.of_phase(phase, &[queue], among).map(|(filter, _)| filter.get("status").cloned())
         };
         let statuses = |statuses: &[i64]| Some(Some(Bson::from(doc! { "$in": statuses.to_vec() })));
         assert_eq!(asked(Phase::Queued, &all), statuses(&[-2]));

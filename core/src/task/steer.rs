@@ -46,10 +46,6 @@ impl CancelRequest {
     }
 }
 
-fn runs() -> Document {
-    doc! { "status": Status::Running }
-}
-
 /// The server refuses even its end.
 fn cannot_be_changed(id: TaskId) -> StoreError {
     StoreError::unfit(&format!("the database refuses every change of the task {id}; see its explanation"))
@@ -89,7 +85,8 @@ impl Store {
             let task = match self.find_task(id).await {
                 Err(error) if error.is_about_one() => {
                     // Nobody who runs it could read it either.
-                    return match self.end_unfit(id, &runs(), Status::Terminated, error).await? {
+                    let runs = doc! { "status": Status::Running };
+                    return match self.end_unfit(id, &runs, Status::Terminated, error).await? {
                         Unfit::Ended => Ok(Cancelled::Terminated),
                         Unfit::Changed | Unfit::Aside => Err(cannot_be_changed(id)),
                     };
@@ -165,7 +162,7 @@ impl Store {
             }
         }
         let error = StoreError::unfit("the task has no room for a request to end it");
-        match self.end_unfit(id, &runs(), Status::Terminated, error).await? {
+        match self.end_unfit(id, &doc! { "status": Status::Running }, Status::Terminated, error).await? {
             Unfit::Ended => Ok(None),
             Unfit::Changed => Ok(Some(false)),
             Unfit::Aside => Err(cannot_be_changed(id)),

@@ -39,11 +39,11 @@ impl Store {
         (params, done): (Vec<Document>, usize),
         (options, admitted): (&TaskOptions, &Admitted),
     ) -> Result<(), SubmitError> {
-        let outcome = self.insert_missing(queue, note, (params, done), (options, admitted)).await;
-        if let Err(SubmitError::NotUnique { .. } | SubmitError::UniqueForSeveral) = &outcome {
+        let inserted = self.insert_missing(queue, note, (params, done), (options, admitted)).await;
+        if let Err(SubmitError::NotUnique { .. } | SubmitError::UniqueForSeveral) = &inserted {
             self.forget_note(&note.id).await?;
         }
-        outcome
+        inserted
     }
 
     async fn insert_missing(
