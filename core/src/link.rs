@@ -227,10 +227,8 @@ pub enum Answer {
         wishes: Wishes,
     },
     Lost,
-    /// The status with which the plugin has ended the task, if it has.
     Committed(Option<Status>),
     Stored,
-    /// The task is not this run's any more; nothing was stored.
     NotRunning,
     /// It could not be written, for this reason. The runner does it by itself.
     Trouble(String),

@@ -266,16 +266,11 @@ fn ids(value: &Value) -> Result<Vec<TaskId>, Invalid> {
     let wrong = || Invalid(format!(".after must be 1 to {MOST_AFTER} ids of tasks"));
     let texts = texts(value).filter(|texts| (1..=MOST_AFTER).contains(&texts.len())).ok_or_else(wrong)?;
     let mut known = HashSet::new();
-    let mut ids = Vec::with_capacity(texts.len());
-    for text in texts {
-        let id = text.parse::<TaskId>();
-        let id = id.map_err(|error| Invalid(format!(".after: {error}")))?;
-        if !known.insert(id) {
-            return Err(Invalid(format!(".after names the task {id} twice")));
-        }
-        ids.push(id);
-    }
-    Ok(ids)
+    let id = |text: String| {
+        let id = text.parse::<TaskId>().map_err(|error| Invalid(format!(".after: {error}")))?;
+        if known.insert(id) { Ok(id) } else { Err(Invalid(format!(".after names the task {id} twice"))) }
+    };
+    texts.into_iter().map(id).collect()
 }
 
 fn locks(value: &Value) -> Result<Vec<LockRequest>, Invalid> {

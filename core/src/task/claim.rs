@@ -87,7 +87,6 @@ impl Claim {
         slot.as_i64().or_else(|| slot.as_i32().map(i64::from)).and_then(|slot| u64::try_from(slot).ok())
     }
 
-    /// The process of the runner that it was started for.
     pub fn runner(&self) -> Option<u32> {
         let pid = self.document.get("pid").ok().flatten().filter(|_| self.is_started)?;
         pid.as_i64().and_then(|pid| u32::try_from(pid).ok())
@@ -364,7 +363,6 @@ pub(super) fn given_back(store: &Store, why: &str) -> Vec<Document> {
         .pipeline()
 }
 
-/// Matches the queued tasks of `queue` that no node has.
 pub(crate) fn claimable(queue: QueueId) -> Document {
     with(claimable_of_any(), doc! { "queue": queue })
 }

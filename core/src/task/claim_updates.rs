@@ -45,7 +45,6 @@ pub(crate) struct ClaimOutcome {
     pub refused: Vec<Try>,
     /// Another task has the place in the group.
     pub full: Vec<Try>,
-    /// The task cannot be claimed any more.
     pub lost: Vec<Try>,
 }
 

@@ -38,7 +38,6 @@ pub(crate) const DETACHED: &str = "external.detached";
 /// The field with the time at which the task has left its place in its queue. DENs hear of it, as no runner of theirs tells them.
 pub(crate) const FREED: &str = "freed";
 
-/// The field in it that is true once the service has called back.
 const CALLED: &str = "called";
 
 /// Of so many earlier attempts it is known which token they had, so that their services can be told that they are over.
@@ -230,7 +229,6 @@ pub(super) fn unheard(task: &Task) -> Document {
     }
 }
 
-/// Whether a web service has the task, and no runner.
 pub fn is_detached(task: &Task) -> bool {
     let external = task.rest.get_document(EXTERNAL);
     external.is_ok_and(|external| external.get_bool("detached").unwrap_or(false))

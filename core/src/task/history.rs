@@ -181,7 +181,6 @@ impl Store {
         Ok(())
     }
 
-    /// The earlier attempts of a task as stored, the first one first.
     #[operation(task = %task)]
     pub async fn list_attempts(&self, task: TaskId) -> Result<Vec<Document>, StoreError> {
         collect(self.attempts().find(doc! { "task": task }).sort(doc! { "attempt": 1 })).await

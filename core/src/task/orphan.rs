@@ -39,7 +39,6 @@ pub enum Evidence {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Buried {
-    /// It is -6.
     Orphaned,
     /// It is -7 and will be tried again.
     Again,
@@ -289,7 +288,6 @@ impl Store {
         self.runs(filter).await
     }
 
-    /// Running tasks of `queue` without a lease that have not changed for longer than `limit`.
     #[operation(queue = %queue)]
     pub async fn unleased_runs(&self, queue: QueueId, limit: DateTime) -> Result<Vec<Task>, StoreError> {
         let filter = doc! {

@@ -72,7 +72,6 @@ const OLDER: Duration = Duration::from_secs(2);
 /// Reading from the start is no burden if it takes so long.
 const CHEAP_SCAN: Duration = Duration::from_millis(50);
 
-/// For each queue, what has been read ahead and how far.
 #[derive(Debug, Default)]
 pub struct Ahead {
     queues: HashMap<QueueId, Window>,

@@ -144,7 +144,6 @@ impl Store {
         Ok(plan(roots, found, downstream))
     }
 
-    /// Leaves out of a plan what has this note in its history.
     #[operation]
     pub async fn without_noted(&self, plan: &mut Plan, note: &str) -> Result<(), StoreError> {
         let ids: Vec<ObjectId> = plan.waiters.iter().map(|waiter| waiter.id.0).collect();

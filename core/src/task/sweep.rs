@@ -28,7 +28,6 @@ const AT_ONCE: i64 = 1_000;
 /// A sweep begins nothing more after so long: a DEN does nothing else meanwhile.
 const SWEEP_TAKES: Duration = Duration::from_millis(500);
 
-/// What the history says of a deferred task whose time has come.
 pub(super) const DUE: &str = "its time has come";
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -253,7 +252,6 @@ pub(super) fn stale_slots() -> Document {
     doc! { "group_slot": { "$exists": true }, "status": { "$nin": [-1, 0] } }
 }
 
-/// Those of them whose deadline is over.
 fn overdue() -> Document {
     with(waiting(), doc! { "deadline": { "$type": "date" }, "$expr": is_past("deadline") })
 }

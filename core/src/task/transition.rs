@@ -271,7 +271,6 @@ pub fn last_line(text: &str) -> Option<String> {
     })
 }
 
-/// What a terminal would show of a line.
 fn shown(line: &str) -> String {
     let mut shown = String::new();
     let mut letters = line.chars().peekable();

@@ -50,7 +50,6 @@ pub struct Question<'a> {
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Outlook {
-    /// A task could be claimed, if there is a place.
     pub claimable: bool,
     /// The node has claimed or running tasks, besides those that web services work on.
     pub occupied: bool,

@@ -32,7 +32,6 @@ pub(super) const ENDING: Duration = Duration::from_secs(30);
 #[derive(Debug, PartialEq)]
 enum Made {
     Again,
-    /// It has ended with this standard output.
     Ended(Bson),
     ByAnother,
 }
