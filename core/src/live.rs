@@ -104,7 +104,11 @@ impl Store {
     /// at least one piece if there is any.
     #[operation(task = %of.task)]
     pub async fn read_live(&self, of: LiveStream, from: u64, most: usize) -> Result<Vec<Piece>, StoreError> {
-        let mut cursor = self.live().find(from_on(of, from)).sort(doc! { "offset": 1 }).await?;
+        // The first chunk of interest may begin before `from`. The index finds those that are near enough, and
+        // their ends tell which.
+        let near = from.saturating_sub(CHUNK_BYTES as u64);
+        let near = doc! { "offset": { "$gte": integer(near) }, "end": { "$gt": integer(from) } };
+        let mut cursor = self.live().find(with(key(of), near)).sort(doc! { "offset": 1 }).await?;
         let (mut pieces, mut position, mut read) = (Vec::new(), from, 0);
         while let Some(chunk) = cursor.next().await {
             if let Some(piece) = piece(chunk?, position) {
@@ -271,13 +275,6 @@ fn soon() -> WriteConcern {
 
 fn key(of: LiveStream) -> Document {
     doc! { "task": of.task, "attempt": of.attempt, "stream": of.stream.as_str() }
-}
-
-fn from_on(of: LiveStream, from: u64) -> Document {
-    // The first chunk of interest may begin before `from`. The index finds those that are near enough, and
-    // their ends tell which.
-    let near = from.saturating_sub(CHUNK_BYTES as u64);
-    with(key(of), doc! { "offset": { "$gte": integer(near) }, "end": { "$gt": integer(from) } })
 }
 
 /// A chunk as far as it is new to who has everything before `position`. A chunk that grew while it was read

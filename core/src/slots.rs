@@ -137,7 +137,10 @@ impl Store {
         let open = with(theirs.clone(), doc! { "closed": { "$ne": true } });
         self.slots().update_many(open, doc! { "$set": { "closed": true } }).await?;
         let held = self.held_slots_like(theirs.clone()).await?;
-        let busy = self.slots_in_use(&held).await?;
+        let queues: HashSet<QueueId> = held.iter().map(|slot| slot.queue).collect();
+        // By an index it is in the order of the statuses, so a task that is started meanwhile is not passed by.
+        let taken = self.taken_tasks(doc! { "queue": { "$in": queues } }).await?;
+        let busy: HashSet<(QueueId, u64)> = taken.iter().filter_map(slot_of).collect();
         let free = held.iter().filter(|slot| !busy.contains(&(slot.queue, slot.number)));
         let free: Vec<Document> = free.map(|slot| key(slot.queue, slot.number)).collect();
         if free.is_empty() {
@@ -145,13 +148,6 @@ impl Store {
         }
         let these = with(theirs, doc! { "_id": { "$in": free } });
         Ok(self.slots().delete_many(these).await?.deleted_count)
-    }
-
-    /// The slots that claimed and running tasks have. By an index it is in the order of the statuses, so a task that is started meanwhile is not passed by.
-    async fn slots_in_use(&self, held: &[HeldSlot]) -> Result<HashSet<(QueueId, u64)>, StoreError> {
-        let queues: HashSet<QueueId> = held.iter().map(|slot| slot.queue).collect();
-        let found = self.taken_tasks(doc! { "queue": { "$in": queues } }).await?;
-        Ok(found.iter().filter_map(slot_of).collect())
     }
 
     #[operation]

@@ -227,7 +227,10 @@ impl Try {
         let transition = match self.slot.runner {
             None => Transition::to(Status::Claimed, now),
             Some(pid) => {
-                started_by(Transition::to(Status::Running, now), now, pid).compute("status", unless_locked())
+                // A task with locks is claimed only: whether it holds them is looked at before it is started.
+                let has_locks = doc! { "$ne": [{ "$type": "$locks" }, "missing"] };
+                let status = doc! { "$cond": [has_locks, Status::Claimed, Status::Running] };
+                started_by(Transition::to(Status::Running, now), now, pid).compute("status", status)
             }
         };
         let transition = match queue.version_for(TaskId(self.task)) {
@@ -257,12 +260,6 @@ pub(super) fn within(fence: Option<DateTime>) -> Option<(String, Bson)> {
 
 fn claimed_by(claimant: &Claimant, now: DateTime) -> Document {
     doc! { "status": { "$in": [Status::Claimed, Status::Running] }, "node": &claimant.node, "instance": &claimant.instance, "mtime": now }
-}
-
-/// Running, but a task with locks is claimed only: whether it holds them is looked at before it is started.
-fn unless_locked() -> Document {
-    let has_locks = doc! { "$ne": [{ "$type": "$locks" }, "missing"] };
-    doc! { "$cond": [has_locks, Status::Claimed, Status::Running] }
 }
 
 pub(super) fn unfit(task: &RawDocument) -> Option<StoreError> {

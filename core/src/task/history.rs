@@ -45,6 +45,7 @@ pub fn history(task: &Document) -> Option<Vec<Bson>> {
 fn first_status(task: &Document, change: Option<&Document>) -> Status {
     let next = change.and_then(Status::stored);
     let has = |field: &str| task.get(field).is_some_and(|value| *value != Bson::Null);
+    let failures = task.get("failures").and_then(whole_number);
     // The time of a task that is tried again is that of its next attempt, and tells nothing of its first.
     let was_due = || change.is_some_and(|change| change.get_str("note").is_ok_and(|note| note == DUE));
     let of_fields = || match (has("after"), has("run_at")) {
@@ -58,7 +59,9 @@ fn first_status(task: &Document, change: Option<&Document>) -> Status {
         Some(Status::Deferred) => Status::Blocked,
         Some(Status::Queued) if was_due() => Status::Deferred,
         // A deferred task with locks would have gone on to these.
-        Some(Status::Queued) if has("locks") || is_tried_again(task) => Status::Blocked,
+        Some(Status::Queued) if has("locks") || failures.is_some_and(|failures| failures > 0) => {
+            Status::Blocked
+        }
         // It was not queued before; nothing may be left of what has held it.
         Some(Status::Queued) if of_fields() == Status::Queued => Status::Blocked,
         Some(Status::Blocked) if has("run_at") => Status::Deferred,
@@ -68,11 +71,6 @@ fn first_status(task: &Document, change: Option<&Document>) -> Status {
         }
         Some(_) => of_fields(), // Any change is possible from where it was.
     }
-}
-
-/// Whether the time of a task is that of its next attempt.
-fn is_tried_again(task: &Document) -> bool {
-    task.get("failures").and_then(whole_number).is_some_and(|failures| failures > 0)
 }
 
 fn entries(task: &Document) -> &[Bson] {

@@ -108,7 +108,9 @@ impl Store {
                 Status::Running if !task.rest.get("cancel").is_some_and(|cancel| *cancel != Bson::Null) => {}
                 Status::Running => {
                     if let Some(node) = task.node.as_ref().and_then(Bson::as_str) {
-                        self.call_attention(&NodeName::new(node), id).await?;
+                        // Its DEN sees it with its next heartbeat; nothing depends on it.
+                        let call = doc! { "$addToSet": { "attention": id } };
+                        self.nodes().update_one(doc! { "node": node }, call).await?;
                     }
                     return Ok(Cancelled::Requested);
                 }
@@ -176,13 +178,6 @@ impl Store {
         };
         let found = collect_ids(self.tasks().find(asked).projection(doc! { "_id": 1 })).await?;
         Ok(found.into_iter().map(TaskId).collect())
-    }
-
-    /// Tells the DEN of `node` that the end of `task` was asked for. The DEN sees it with its next
-    /// heartbeat; nothing depends on it.
-    async fn call_attention(&self, node: &NodeName, task: TaskId) -> Result<(), StoreError> {
-        self.nodes().update_one(doc! { "node": node }, doc! { "$addToSet": { "attention": task } }).await?;
-        Ok(())
     }
 
     /// Notes that the DEN of `node` has told the runners of `tasks`.
