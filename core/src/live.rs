@@ -309,7 +309,8 @@ impl Assembly {
         if piece.offset > self.position {
             let torn = torn_end(&self.bytes);
             self.bytes.truncate(self.bytes.len() - torn);
-            let rest = torn_start(bytes);
+            // The rest of a character.
+            let rest = bytes.iter().take(3).take_while(|byte| **byte & 0b1100_0000 == 0b1000_0000).count();
             bytes = &bytes[rest..];
             let missing = piece.offset - self.position + (torn + rest) as u64;
             self.bytes.extend(gap_line(missing, self.bytes.last().copied()).into_bytes());
@@ -338,11 +339,6 @@ pub fn torn_end(bytes: &[u8]) -> usize {
                 .is_err_and(|e| e.valid_up_to() == 0 && e.error_len().is_none())
         })
         .map_or(0, |start| tail.len() - start)
-}
-
-/// How many bytes at the start are the rest of a character.
-fn torn_start(bytes: &[u8]) -> usize {
-    bytes.iter().take(3).take_while(|byte| **byte & 0b1100_0000 == 0b1000_0000).count()
 }
 
 fn attempt_of(chunk: &Document) -> Option<(ObjectId, i64)> {

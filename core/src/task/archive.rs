@@ -51,9 +51,7 @@ const STATUSES: usize = 64;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Archived {
-    /// Tasks that are in the archive only now.
     pub moved: u64,
-    /// Tasks that changed meanwhile and stayed.
     pub stayed: u64,
 }
 

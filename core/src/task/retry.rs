@@ -279,13 +279,10 @@ impl Store {
         if self.is_still_held(task).await? {
             return Ok(Some(Gate::Admission));
         }
-        Ok(waits_at_gates(task).then_some(Gate::New))
+        let has_some =
+            |field: &str| task.rest.get(field).and_then(Bson::as_array).is_some_and(|all| !all.is_empty());
+        let is_linked = task.rest.contains_key("waiting_for");
+        let waits = has_some("waiting_for") || has_some("locks") || (!is_linked && has_some("after"));
+        Ok(waits.then_some(Gate::New))
     }
-}
-
-fn waits_at_gates(task: &Task) -> bool {
-    let has_some =
-        |field: &str| task.rest.get(field).and_then(Bson::as_array).is_some_and(|all| !all.is_empty());
-    let is_linked = task.rest.contains_key("waiting_for");
-    has_some("waiting_for") || has_some("locks") || (!is_linked && has_some("after"))
 }

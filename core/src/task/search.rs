@@ -132,7 +132,6 @@ impl Store {
         }
     }
 
-    /// The same with those of its fields that `projection` leaves.
     #[operation(task = %id)]
     pub async fn find_task_fields(
         &self,

@@ -58,7 +58,6 @@ pub enum Prioritised {
         queue: QueueId,
         before: Option<i64>,
     },
-    /// It waits no more: it is in this status.
     NotWaiting(Status),
     NoSuchTask,
 }

@@ -26,7 +26,6 @@ use crate::store::{Store, StoreError, collect, in_one, millis, of_millis, put, w
 /// The collections of Disbatch 4 that are looked at.
 const OF_DISBATCH: [&str; 3] = [TASKS.name, NODES.name, QUEUES.name];
 
-/// So many queues are asked for in one operation.
 const IN_A_COMMAND: usize = 100;
 
 /// Times farther away than this (in the year 10,000) cannot be reckoned with: milliseconds.

@@ -35,7 +35,6 @@ impl Waiting {
         since(time("ctime"), time("run_at"), history).map(|since| Self { queue, since })
     }
 
-    /// The same by what was made of a document.
     pub(super) fn of_task(task: &Task) -> Option<Self> {
         let created = task.ctime.as_ref().and_then(date_time);
         let due = task.rest.get_datetime("run_at").ok().copied();

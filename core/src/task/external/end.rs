@@ -13,7 +13,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use bson::{Bson, DateTime, Document, doc};
+use bson::{Bson, Document, doc};
 use disbatch_operation::operation;
 
 use super::{DETACHED, EXTERNAL, Ending, FREED, Reason, SPARE};
@@ -181,8 +181,12 @@ impl Store {
             queue.as_ref().and_then(|queue| Trial::of_started(queue, task)),
             finish.status,
         );
-        if let (Some(queue), Some(since)) = (&queue, handed_over(task)) {
-            self.note_stayed_with_service(task, queue, between(since, self.now()));
+        // Since when its service alone has the task: up to then, the DEN of its runner notes how long it has had its place.
+        let external = task.rest.get_document(EXTERNAL);
+        if let (Some(queue), Ok(since)) =
+            (&queue, external.and_then(|external| external.get_datetime("since")))
+        {
+            self.note_stayed_with_service(task, queue, between(*since, self.now()));
         }
         self.remove_log(run.task, run.attempt).await?;
         self.remove_live(run.task, Some(run.attempt)).await?;
@@ -308,16 +312,10 @@ fn why_lapsed(task: &Task, external: &Document) -> Reason {
     }
 }
 
-/// Since when its service alone has the task: up to then, the DEN of its runner notes how long it has had its place. `None`: it has
-/// ended it before.
-fn handed_over(task: &Task) -> Option<DateTime> {
-    task.rest.get_document(EXTERNAL).ok()?.get_datetime("since").ok().copied()
-}
-
 #[cfg(test)]
 mod tests {
-    use bson::deserialize_from_document;
     use bson::oid::ObjectId;
+    use bson::{DateTime, deserialize_from_document};
 
     use super::*;
 
