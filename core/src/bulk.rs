@@ -200,7 +200,7 @@ impl Store {
             "total": total.map_or(Bson::Null, Bson::from),
             "done": 0_i64, "skipped": 0_i64, "errors": [], "position": Bson::Null, "pending": [], "newest": newest,
             "created": "$$NOW", "updated": "$$NOW",
-            "instance": literal(instance.into()), "lease_until": lease_end(),
+            "instance": literal(instance.into()), "lease_until": server_time_in(LEASE),
         };
         if let Some(rerun) = &request.rerun {
             let rerun =
@@ -219,15 +219,9 @@ impl Store {
         Ok(job)
     }
 
-    /// The latest jobs first.
-    #[operation]
-    pub async fn list_bulk(&self, limit: i64) -> Result<Vec<BulkJob>, StoreError> {
-        self.list_bulk_from(Position::First, limit).await
-    }
-
     /// Jobs from a position on, the latest first unless they are read backwards.
     #[operation]
-    pub async fn list_bulk_from(
+    pub async fn list_bulk(
         &self,
         position: Position<ObjectId>,
         limit: i64,
@@ -268,7 +262,7 @@ impl Store {
         let abandoned = doc! {
             "state": State::Running.as_str(), "$expr": { "$lte": ["$lease_until", "$$NOW"] },
         };
-        let take = doc! { "instance": { "$literal": instance }, "lease_until": lease_end() };
+        let take = doc! { "instance": { "$literal": instance }, "lease_until": server_time_in(LEASE) };
         self.change_bulk(abandoned, take).await
     }
 
@@ -300,10 +294,6 @@ impl BulkJob {
         let queue = self.filter.get_object_id("queue").ok().map(QueueId);
         AuditEntry { queue, more, ..AuditEntry::new(who, what, Object::with_id(ObjectKind::Bulk, self.id)) }
     }
-}
-
-fn lease_end() -> Document {
-    server_time_in(LEASE)
 }
 
 #[cfg(test)]

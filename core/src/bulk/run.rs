@@ -13,11 +13,12 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::{Action, BulkError, BulkJob, LEASE, State, lease_end};
+use super::{Action, BulkError, BulkJob, LEASE, State};
 use crate::audit::Verb;
 use crate::model::{ArrayId, QueueId, TaskId};
 use crate::store::{Store, StoreError, integer};
 use crate::task::rerun::Downstream;
+use crate::task::transition::server_time_in;
 use crate::task::{CancelRequest, Cancelled, Retried};
 
 /// So many tasks between two looks at the job.
@@ -152,7 +153,7 @@ impl Worker {
     /// Keeps the job this worker's, however long a single step takes.
     async fn renew(&self, id: ObjectId) -> std::convert::Infallible {
         let ours = doc! { "_id": id, "instance": &*self.instance, "state": State::Running.as_str() };
-        let update = vec![doc! { "$set": { "lease_until": lease_end() } }];
+        let update = vec![doc! { "$set": { "lease_until": server_time_in(LEASE) } }];
         loop {
             tokio::time::sleep(LEASE / 3).await;
             if let Err(error) = self.store.bulk().update_one(ours.clone(), update.clone()).await {
@@ -280,7 +281,7 @@ impl Worker {
     ) -> Result<Option<BulkJob>, StoreError> {
         let ours = doc! { "_id": job.id, "instance": &*self.instance, "position": job.position };
         let pending: Vec<ObjectId> = next.iter().map(|id| id.0).collect();
-        let mut set = doc! { "lease_until": lease_end(), "pending": pending };
+        let mut set = doc! { "lease_until": server_time_in(LEASE), "pending": pending };
         if let Some((batch, outcome)) = seen {
             let errors: Vec<Document> =
                 outcome.errors.iter().map(|error| doc! { "id": error.id, "error": &error.error }).collect();

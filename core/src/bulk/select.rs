@@ -171,12 +171,7 @@ impl Store {
             // It may have ended again since this job retried it, if the job was taken over just then.
             all.push(doc! { "history.note": { "$ne": job.retry_note() } });
         }
-        let query = doc! { "$and": all };
-        let mut still = BTreeSet::new();
-        for collection in self.bulk_collections(job.reaches_archive()?) {
-            still.extend(collect_ids(collection.find(query.clone()).projection(doc! { "_id": 1 })).await?);
-        }
-        Ok(still)
+        self.bulk_found(job.reaches_archive()?, doc! { "$and": all }).await
     }
 
     /// How many of these tasks, for which the job is not any more, it has changed itself: its worker was broken off before it could say so.
@@ -194,12 +189,16 @@ impl Store {
                 return Ok(integer(tasks.iter().filter(is_changed).count()));
             }
         };
-        let query = doc! { "$and": [{ "_id": { "$in": ids } }, mark] };
-        let mut changed = BTreeSet::new();
-        for collection in self.bulk_collections(true) {
-            changed.extend(collect_ids(collection.find(query.clone()).projection(doc! { "_id": 1 })).await?);
-        }
+        let changed = self.bulk_found(true, doc! { "$and": [{ "_id": { "$in": ids } }, mark] }).await?;
         Ok(integer(changed.len()))
+    }
+
+    async fn bulk_found(&self, archive: bool, query: Document) -> Result<BTreeSet<ObjectId>, StoreError> {
+        let mut found = BTreeSet::new();
+        for collection in self.bulk_collections(archive) {
+            found.extend(collect_ids(collection.find(query.clone()).projection(doc! { "_id": 1 })).await?);
+        }
+        Ok(found)
     }
 
     fn bulk_collections(&self, archive: bool) -> Vec<mongodb::Collection<crate::store::Stored>> {

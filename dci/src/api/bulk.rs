@@ -4,6 +4,7 @@ use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::{Data, Path};
 use disbatch_core::bulk::BulkCancelled;
+use disbatch_core::paging::Position;
 use disbatch_wire::bulk::{ArchiveOld, BulkJob, BulkLimit, NewBulk, NewBulkAnswer};
 use serde_json::{Map, Value, json};
 
@@ -28,7 +29,7 @@ pub const DEFAULT_LIMIT: i64 = 20;
     ),
 )]
 pub async fn list(state: Data<State>, params: Params) -> Answer {
-    let jobs = state.store.list_bulk(bulk::limit(&params, DEFAULT_LIMIT)?).await?;
+    let jobs = state.store.list_bulk(Position::First, bulk::limit(&params, DEFAULT_LIMIT)?).await?;
     json::of(&jobs.iter().map(|job| bulk::view(job, false)).collect::<Vec<_>>())
 }
 

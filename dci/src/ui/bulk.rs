@@ -234,7 +234,7 @@ impl Page {
 
     async fn find(self, store: &Store) -> Result<paging::Page<BulkJob, ObjectId>, StoreError> {
         // One more tells whether there are more.
-        let jobs = store.list_bulk_from(self.position, self.limit + 1).await?;
+        let jobs = store.list_bulk(self.position, self.limit + 1).await?;
         let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
         Ok(self.position.page(limit, jobs, |job| Some(job.id)))
     }
