@@ -12,14 +12,14 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use bson::oid::ObjectId;
-use bson::{Bson, DateTime, Document, doc};
+use bson::{DateTime, Document, doc};
 use mongodb::options::ReturnDocument;
 
 pub use limit::Rate;
 use limit::{Take, Taken, nanos};
 
 use crate::model::{Queue, QueueId, whole_number};
-use crate::store::{Store, StoreError, collect, integer, put};
+use crate::store::{Store, StoreError, collect, documents_in, integer, put};
 use crate::task::claimable;
 
 /// A document is of no use any more when all starts are paid for; it stays so much longer.
@@ -56,12 +56,8 @@ struct Origin {
 }
 
 impl Granted {
-    fn unlimited(starts: u64) -> Self {
-        Self { starts, next: None, take: None }
-    }
-
     fn none(next: Duration) -> Self {
-        Self { starts: 0, next: Some(next), take: None }
+        Self { next: Some(next), ..Self::default() }
     }
 }
 
@@ -100,10 +96,9 @@ impl Store {
         group: Option<&str>,
         wanted: u64,
     ) -> Result<Granted, StoreError> {
-        let Some(rate) = rate_of(queue, group) else { return Ok(Granted::unlimited(wanted)) };
-        if wanted == 0 {
-            return Ok(Granted::unlimited(0));
-        }
+        let Some(rate) = rate_of(queue, group).filter(|_| wanted > 0) else {
+            return Ok(Granted { starts: wanted, ..Granted::default() });
+        };
         match self.take_of(&key(queue.id, group), &rate, wanted).await {
             Err(error) if error.is_forbidden() => {
                 tracing::error!(
@@ -272,13 +267,12 @@ fn key(queue: QueueId, group: Option<&str>) -> Document {
 
 fn taken_of(document: &Document) -> Taken<ObjectId> {
     let number = |document: &Document, field: &str| document.get(field).and_then(whole_number);
-    let take = |take: &Bson| {
-        let take = take.as_document()?;
+    let take = |take: &Document| {
         let at = take.get_datetime("at").ok().copied().map(DateTime::timestamp_millis)?;
         Some(Take { id: take.get_object_id("id").ok()?, at, n: number(take, "n")? })
     };
-    let takes = document.get_array("takes").map(Vec::as_slice).unwrap_or_default();
-    Taken { tat: number(document, "tat").unwrap_or(0), takes: takes.iter().filter_map(take).collect() }
+    let takes = documents_in(document, "takes").filter_map(take).collect();
+    Taken { tat: number(document, "tat").unwrap_or(0), takes }
 }
 
 /// A time of the server in nanoseconds since 1970.

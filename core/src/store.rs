@@ -135,6 +135,11 @@ pub(crate) fn ids_in(document: &Document, field: &str) -> impl Iterator<Item = O
     document.get_array(field).into_iter().flatten().filter_map(Bson::as_object_id)
 }
 
+/// The documents in a list that a document has, but for what is none there.
+pub(crate) fn documents_in<'a>(document: &'a Document, field: &str) -> impl Iterator<Item = &'a Document> {
+    document.get_array(field).into_iter().flatten().filter_map(Bson::as_document)
+}
+
 /// All of these conditions; none if there are none.
 pub(crate) fn all_of(conditions: Vec<Document>) -> Document {
     if conditions.is_empty() {

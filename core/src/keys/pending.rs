@@ -13,7 +13,7 @@ use mongodb::options::ReadConcern;
 use super::{BORN, GATE, Hold, Holder, Key, key_document, mark_of, projection};
 use crate::model::{ScheduleId, Status, TaskId};
 use crate::store::collections::KEYS;
-use crate::store::{Store, StoreError, collect, integer, put, with};
+use crate::store::{Store, StoreError, collect, documents_in, integer, put, with};
 
 /// What was submitted a moment ago is left to whoever submits it.
 const YOUNG: Duration = Duration::from_secs(10);
@@ -73,9 +73,8 @@ impl KeySweep {
 /// Matches pending tasks that are older than a moment at `now`.
 pub(crate) fn left(now: DateTime) -> Document {
     let before = now.timestamp_millis() / 1_000 - i64::try_from(YOUNG.as_secs()).unwrap_or_default();
-    let mut id = [0; 12];
-    id[..4].copy_from_slice(&u32::try_from(before).unwrap_or_default().to_be_bytes());
-    with(all_pending(), doc! { "_id": { "$lt": ObjectId::from_bytes(id) } })
+    let first = ObjectId::from_parts(u32::try_from(before).unwrap_or_default(), [0; 5], [0; 3]);
+    with(all_pending(), doc! { "_id": { "$lt": first } })
 }
 
 impl Store {
@@ -224,8 +223,8 @@ impl Store {
         }
         let filter = doc! { "_id": { "$in": schedules.iter().map(|id| id.0).collect::<Vec<_>>() }, "firing.0": { "$exists": true } };
         let found = collect(self.schedules().find(filter).projection(doc! { "firing.task": 1 })).await?;
-        let entries = found.iter().filter_map(|schedule| schedule.get_array("firing").ok()).flatten();
-        Ok(entries.filter_map(|entry| entry.as_document()?.get_object_id("task").ok()).collect())
+        let entries = found.iter().flat_map(|schedule| documents_in(schedule, "firing"));
+        Ok(entries.filter_map(|entry| entry.get_object_id("task").ok()).collect())
     }
 
     /// Those of the tasks that are there, as a majority has them.

@@ -13,7 +13,7 @@ use crate::gates::LockRequest;
 use crate::model::{FILES, QueueId, STEPS, Selector, Step, TaskFiles, TaskId, number, whole_number};
 use crate::secrets::{self, Sealed};
 use crate::store::collections::SCHEDULES;
-use crate::store::{StoreError, setting_or_removing};
+use crate::store::{StoreError, documents_in, setting_or_removing};
 use crate::tags::{self, TAGS};
 use crate::task::{TaskOptions, within_budget};
 use disbatch_wire::schedules::TimeCounts;
@@ -34,14 +34,13 @@ impl Schedule {
         let count = |name: &str| {
             part("counts").and_then(|counts| counts.get(name)).and_then(whole_number).unwrap_or_default()
         };
-        let firing = document.get_array("firing").map(Vec::as_slice).unwrap_or_default();
         Ok(Self {
             id: ScheduleId(id),
             settings: Settings::read(&document)?,
             paused: document.get_bool("paused").unwrap_or(false),
             next: time("next"),
             next_for: time("next_for"),
-            firing: firing.iter().filter_map(Bson::as_document).filter_map(firing_of).collect(),
+            firing: documents_in(&document, "firing").filter_map(firing_of).collect(),
             last: part("last").and_then(last_of),
             counts: TimeCounts { fired: count("fired"), skipped: count("skipped") },
             storage: document.get("storage").cloned(),
