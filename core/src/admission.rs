@@ -80,7 +80,7 @@ impl Admitted {
     pub(crate) fn mark(&self, tasks: &mut [Document]) {
         for task in tasks {
             put(task, "tenant", self.tenant.as_ref());
-            put(task, RESERVED, self.reservation.as_ref().map(Reservation::id));
+            put(task, RESERVED, self.reservation.as_ref().map(|reservation| reservation.id));
             self.tag_index.mark(task);
             // What waits at a gate of another kind has to pass that one first, and comes after other tasks anyway.
             let is_new = task.get("gate").is_none_or(|gate| gate.as_str() == Some("new"));

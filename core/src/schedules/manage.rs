@@ -109,10 +109,7 @@ impl Store {
             document.extend(doc! { "next": settings.spec.due(Some(id), time), "next_for": time });
         }
         document.extend(doc! { "created": now, "changed": now });
-        let reserved = match &settings.tenant {
-            Some(tenant) => self.reserve_schedule::<ScheduleError>(tenant, id.0).await?,
-            None => None,
-        };
+        let reserved = self.reserve_schedule(settings.tenant.as_deref(), id.0).await?;
         let made = self.schedules().insert_one(Stored(document.clone())).await.map_err(StoreError::from);
         self.settle_unless_unknown(reserved, made.as_ref().err()).await;
         StoreError::unless_duplicate(made)?.ok_or_else(name_taken)?;
@@ -149,12 +146,9 @@ impl Store {
             let passed = settings.spec.still_to_fire(&calendars, before.next_for, now);
             update.extend(next_update_after(id, &settings.spec, passed, next));
         }
-        let reserved = match &settings.tenant {
-            Some(tenant) if settings.tenant != before.settings.tenant => {
-                self.reserve_schedule::<ScheduleError>(tenant, id.0).await?
-            }
-            _ => None, // It counts already, or for nobody.
-        };
+        // Else it counts already.
+        let new_tenant = settings.tenant.as_deref().filter(|_| settings.tenant != before.settings.tenant);
+        let reserved = self.reserve_schedule(new_tenant, id.0).await?;
         let changed = self.change(doc! { "_id": id, "rev": rev }, update, told(settings)).await;
         self.settle_unless_unknown(reserved, changed.as_ref().err()).await;
         let name_taken = || ScheduleError::NameTaken(settings.name.clone());

@@ -8,11 +8,12 @@ use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, doc};
 use futures::TryStreamExt;
 
-use super::{Busy, Limits, OverQuota, Quota, check, waiting};
+use super::{Busy, Limits, Quota, check, waiting};
 use crate::admission::{GRACE, RESERVED};
 use crate::counters::count::Amount;
 use crate::lock;
-use crate::store::{Store, StoreError, count_of, integer, millis, with};
+use crate::schedules::ScheduleError;
+use crate::store::{Store, StoreError, count_of, documents_in, integer, millis, with};
 use crate::task::SubmitError;
 
 /// What a tenant has is remembered for so long. Tasks that come without being submitted, as those that are tried again, are not known before that.
@@ -71,16 +72,10 @@ impl Lately {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Reservation {
     tenant: String,
-    id: ObjectId,
+    /// What the tasks that it is for carry.
+    pub(crate) id: ObjectId,
     /// How much of it counts for the day.
     tasks: i64,
-}
-
-impl Reservation {
-    /// What the tasks that it is for carry.
-    pub(crate) const fn id(&self) -> ObjectId {
-        self.id
-    }
 }
 
 /// What a tenant's document has at a moment.
@@ -98,13 +93,12 @@ struct Account {
 impl Account {
     fn of(tenant: &Document) -> Self {
         let now = tenant.get_datetime("now").copied().unwrap_or(DateTime::MIN);
-        let open = tenant.get_array("open").map(Vec::as_slice).unwrap_or_default();
         let is_same_day = tenant.get_str("day").is_ok_and(|day| tenant.get_str("this_day").ok() == Some(day));
         let today = count_of(tenant, "today").filter(|_| is_same_day);
         Self {
             rev: tenant.get("rev").cloned(),
             limits: Limits::stored(tenant),
-            open: open.iter().filter_map(Bson::as_document).filter_map(|one| reservation(one, now)).collect(),
+            open: documents_in(tenant, "open").filter_map(|one| reservation(one, now)).collect(),
             day: tenant.get_str("this_day").unwrap_or_default().to_owned(),
             today: today.unwrap_or(0),
         }
@@ -178,12 +172,13 @@ impl Store {
         Ok(check((tenant, Quota::Queued), Some(most), now, tasks)?)
     }
 
-    /// Reserves room for a schedule that will have this id. `None`: nothing limits the tenant.
-    pub(crate) async fn reserve_schedule<E: From<OverQuota> + From<Busy> + From<StoreError>>(
+    /// Reserves room for a schedule that will have this id. `None`: nothing limits the tenant, or there is none.
+    pub(crate) async fn reserve_schedule(
         &self,
-        tenant: &str,
+        tenant: Option<&str>,
         id: ObjectId,
-    ) -> Result<Option<Reservation>, E> {
+    ) -> Result<Option<Reservation>, ScheduleError> {
+        let Some(tenant) = tenant else { return Ok(None) };
         for turn in 1..=TURNS {
             let Some(account) = self.account(tenant).await? else { return Ok(None) };
             let Some(most) = account.limits.get(Quota::Schedules) else { return Ok(None) };
