@@ -98,13 +98,7 @@ impl Store {
         self.blocked_as(filter, limit, ReadConcern::local()).await
     }
 
-    /// Those who wait for a lock, as a majority has them: who is given a lock because it waits must be seen to wait by
-    /// whoever looks later whether it may have the lock.
-    pub(super) async fn waiting_for_lock(&self, lock: &str, limit: i64) -> Result<Vec<Blocked>, StoreError> {
-        self.blocked_as(doc! { "needs_lock": lock }, limit, ReadConcern::majority()).await
-    }
-
-    async fn blocked_as(
+    pub(super) async fn blocked_as(
         &self,
         filter: Document,
         limit: i64,

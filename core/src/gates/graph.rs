@@ -32,16 +32,10 @@ pub struct Neighbours {
     pub more: bool,
 }
 
-#[derive(Debug, Clone, PartialEq)]
-struct GraphTask {
-    distance: i32,
-    /// `None`: there is none any more.
-    task: Option<Document>,
-}
-
 #[derive(Debug, Default)]
 struct Search {
-    found: BTreeMap<ObjectId, GraphTask>,
+    /// How far tasks are, and what they are; `None`: there is none any more.
+    found: BTreeMap<ObjectId, (i32, Option<Document>)>,
     most: usize,
     more: bool,
 }
@@ -59,18 +53,18 @@ impl Search {
     }
 
     fn add(&mut self, id: ObjectId, distance: i32, task: Option<Document>) {
-        self.found.entry(id).or_insert(GraphTask { distance, task });
+        self.found.entry(id).or_insert((distance, task));
     }
 
     /// The tasks in order, and who comes after whom.
     fn neighbours(self) -> Neighbours {
-        let mut all: Vec<(ObjectId, GraphTask)> = self.found.into_iter().collect();
-        all.sort_by_key(|(id, found)| (found.distance, *id));
+        let mut all: Vec<_> = self.found.into_iter().collect();
+        all.sort_by_key(|(id, (distance, _))| (*distance, *id));
         let places: BTreeMap<ObjectId, usize> =
             all.iter().enumerate().map(|(place, (id, _))| (*id, place)).collect();
         let mut edges = Vec::new();
-        for (place, (_, found)) in all.iter().enumerate() {
-            let Some(task) = &found.task else { continue };
+        for (place, (_, (_, task))) in all.iter().enumerate() {
+            let Some(task) = task else { continue };
             // One that was cancelled waits for nothing any more.
             let waits = Status::stored(task).is_none_or(|status| !status.has_ended());
             let waiting: Vec<ObjectId> = ids_in(task, "waiting_for").filter(|_| waits).collect();
@@ -80,18 +74,13 @@ impl Search {
                 }
             }
         }
-        let tasks = all.into_iter().map(|(id, found)| neighbour(id, &found)).collect();
-        Neighbours { tasks, edges, more: self.more }
-    }
-}
-
-fn neighbour(id: ObjectId, found: &GraphTask) -> Neighbour {
-    let task = found.task.as_ref();
-    Neighbour {
-        id: TaskId(id),
-        queue: task.and_then(|task| task.get_object_id("queue").ok()).map(QueueId),
-        status: task.and_then(Status::stored),
-        distance: found.distance,
+        let neighbour = |(id, (distance, task)): (ObjectId, (i32, Option<Document>))| Neighbour {
+            id: TaskId(id),
+            queue: task.as_ref().and_then(|task| task.get_object_id("queue").ok()).map(QueueId),
+            status: task.as_ref().and_then(Status::stored),
+            distance,
+        };
+        Neighbours { tasks: all.into_iter().map(neighbour).collect(), edges, more: self.more }
     }
 }
 

@@ -14,7 +14,7 @@ use super::blocked::{of_round, round_of};
 use super::request::{LockMode, LockRequest};
 use super::{Parts, Passed, former_holders};
 use crate::model::{Status, whole_number};
-use crate::store::{Store, StoreError, as_majority, collect, with};
+use crate::store::{Store, StoreError, as_majority, collect, documents_in, with};
 use crate::task::transition::Transition;
 use crate::task::{Claim, Unclaimed};
 
@@ -48,8 +48,7 @@ pub(super) struct Plan {
 
 impl Holder {
     /// What a lock has stored. One without a task holds nothing.
-    pub(super) fn stored(value: &Bson) -> Option<Self> {
-        let holder = value.as_document()?;
+    pub(super) fn stored(holder: &Document) -> Option<Self> {
         Some(Self {
             task: holder.get_object_id("task").ok()?,
             round: holder.get("round").and_then(whole_number).unwrap_or(0),
@@ -60,7 +59,7 @@ impl Holder {
     }
 
     pub(super) fn all(lock: &Document) -> Vec<Self> {
-        lock.get_array("holders").into_iter().flatten().filter_map(Self::stored).collect()
+        documents_in(lock, "holders").filter_map(Self::stored).collect()
     }
 
     /// What gives the stored form in an update that is a pipeline.
@@ -327,10 +326,10 @@ mod tests {
         let mut stored = places.expression();
         assert_eq!(stored.get_str("since").unwrap(), "$$NOW");
         stored.insert("since", DateTime::from_millis(5));
-        let read = Holder::stored(&Bson::from(stored.clone())).unwrap();
+        let read = Holder::stored(&stored).unwrap();
         assert_eq!(read, Holder { since: Some(DateTime::from_millis(5)), ..places });
         assert_eq!(read.expression(), stored);
-        assert_eq!(Holder::stored(&Bson::from(doc! { "task": "x" })), None);
+        assert_eq!(Holder::stored(&doc! { "task": "x" }), None);
     }
 
     fn any_mode() -> impl Strategy<Value = LockMode> {

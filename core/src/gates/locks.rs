@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
+use mongodb::options::ReadConcern;
 
 use super::apply::{Way, released};
 use super::blocked::{Blocked, of_round, round_of, waits_for_none};
@@ -179,7 +180,9 @@ impl Store {
         for _ in 0..TRIES {
             let dirty = doc! { "_id": name, "dirty": true };
             let Some(lock) = self.locks().find_one(dirty).await?.as_ref().map(Lock::of) else { break };
-            let waiting = self.waiting_for_lock(name, WAITING).await?;
+            // Who is given a lock because it waits must be seen to wait by whoever looks later whether it may have the lock.
+            let waits = doc! { "needs_lock": name };
+            let waiting = self.blocked_as(waits, WAITING, ReadConcern::majority()).await?;
             let is_all = i64::try_from(waiting.len()).is_ok_and(|found| found < WAITING);
             let free = waiting.iter().filter(|task| task.waiting_for.is_empty());
             let (waiters, waiting): (Vec<Holder>, Vec<&Blocked>) =
@@ -316,7 +319,7 @@ mod tests {
     #[test]
     fn a_holder_is_one_while_its_task_may_still_run() {
         let id = ObjectId::new();
-        let holder = Holder::stored(&Bson::from(doc! { "task": id, "round": 2 })).unwrap();
+        let holder = Holder::stored(&doc! { "task": id, "round": 2 }).unwrap();
         let holds = |task: Document| Holding::of(&task).holds(&holder);
         for status in [-4, -2, -1, 0] {
             assert!(holds(doc! { "status": status, "lock_round": 2, "holds_locks": true }), "{status}");

@@ -100,7 +100,7 @@ impl LockRequest {
         if all.len() > MOST_LOCKS {
             return Err(LockError::TooMany(all.len()));
         }
-        sort(&mut all);
+        all.sort_by(|a, b| a.name.cmp(&b.name));
         match all.windows(2).find(|pair| pair[0].name == pair[1].name) {
             Some(pair) => Err(LockError::Twice(pair[0].name.clone())),
             None => Ok(all),
@@ -109,9 +109,9 @@ impl LockRequest {
 
     /// What a task has stored. What is no text of this kind is left out.
     pub(super) fn stored(task: &Document) -> Vec<Self> {
-        let texts = task.get_array("locks").map(Vec::as_slice).unwrap_or_default();
-        let mut all: Vec<Self> = texts.iter().filter_map(Bson::as_str).filter_map(Self::read).collect();
-        sort(&mut all);
+        let texts = task.get_array("locks").into_iter().flatten().filter_map(Bson::as_str);
+        let mut all: Vec<Self> = texts.filter_map(Self::read).collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
         all.dedup_by(|later, first| later.name == first.name);
         all
     }
@@ -125,10 +125,6 @@ impl LockRequest {
         };
         is_lock_name(name).then(|| Self { name: name.to_owned(), mode })
     }
-}
-
-fn sort(requests: &mut [LockRequest]) {
-    requests.sort_by(|a, b| a.name.cmp(&b.name));
 }
 
 /// Digits without a sign, from 1 on.
