@@ -153,7 +153,7 @@ pub(crate) struct Ranked {
 }
 
 /// Tasks of some priorities.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Line {
     range: Range,
     /// Read and not tried yet, in order.
@@ -196,9 +196,9 @@ impl Ranked {
         if self.lines.is_empty() || self.scheme.as_ref() != scheme {
             let ranges: Vec<Range> = match scheme {
                 Some(scheme) => (0..scheme.times().len()).map(|class| scheme.range(class)).collect(),
-                None => vec![Range::ALL],
+                None => vec![Range::default()],
             };
-            self.lines = ranges.into_iter().map(Line::of).collect();
+            self.lines = ranges.into_iter().map(|range| Line { range, ..Line::default() }).collect();
             self.scheme = scheme.cloned();
         }
     }
@@ -298,10 +298,6 @@ impl Ranked {
 }
 
 impl Line {
-    fn of(range: Range) -> Self {
-        Self { range, tasks: Vec::new(), mark: None, at_end: false, scanned: None, stale: false }
-    }
-
     /// Whether it is to be read from the start.
     fn is_due(&self, now: Instant) -> bool {
         is_due(self.scanned, AGAIN, self.stale || (self.tasks.is_empty() && self.at_end), now)

@@ -64,7 +64,12 @@ impl Store {
             }
             let choices = window.choose(&settings, turns);
             let tried = slots.drain(..choices.len().min(slots.len()));
-            let tries: Vec<Try> = choices.iter().zip(tried).map(|(choice, slot)| choice.at(slot)).collect();
+            let try_one = |(choice, slot): (&Choice, Slot)| Try {
+                task: choice.task.task,
+                slot,
+                group_slot: choice.place,
+            };
+            let tries: Vec<Try> = choices.iter().zip(tried).map(try_one).collect();
             let outcome = self.try_claims(queue, claimant, (tries, MOST_ALONE)).await;
             // Of a claim without an answer nobody knows whether it was made.
             let outcome = outcome.inspect_err(|_| self.doubt_counters())?;
@@ -331,12 +336,6 @@ impl Store {
             }
         }
         by_claim
-    }
-}
-
-impl Choice {
-    fn at(&self, slot: Slot) -> Try {
-        Try { task: self.task.task, slot, group_slot: self.place }
     }
 }
 

@@ -157,7 +157,8 @@ impl Store {
                 return Ok(());
             }
             // What was sent may have been written.
-            self.groups.with(|ledger| ledger.put_back(left));
+            self.groups
+                .with(|ledger| left.into_iter().for_each(|(group, entry)| ledger.add_to(group, entry)));
             return Err(error);
         }
         Ok(())
@@ -188,12 +189,6 @@ impl Ledger {
                 place.insert(more);
             }
             Place::Vacant(_) => {}
-        }
-    }
-
-    fn put_back(&mut self, left: Vec<((QueueId, Arc<str>), Entry)>) {
-        for (group, entry) in left {
-            self.add_to(group, entry);
         }
     }
 }
@@ -265,7 +260,7 @@ mod tests {
         assert_eq!(noted(&ledger), expected);
         let left: Vec<_> = std::mem::take(&mut ledger.groups).into_iter().collect();
         ledger.add(&stay("solo", true), (1, 0), Duration::ZERO);
-        ledger.put_back(left);
+        left.into_iter().for_each(|(group, entry)| ledger.add_to(group, entry));
         assert_eq!(noted(&ledger)[4], ("solo".to_owned(), 2, 0, 0.0));
     }
 

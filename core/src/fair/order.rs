@@ -17,8 +17,8 @@ pub const MOST_CLASSES: usize = 10;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scheme(Vec<u32>);
 
-/// Priorities from one to another, both included.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Priorities from one to another, both included; all of them by default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Range {
     pub least: Option<i64>,
     pub most: Option<i64>,
@@ -67,8 +67,6 @@ impl Scheme {
 }
 
 impl Range {
-    pub const ALL: Self = Self { least: None, most: None };
-
     pub fn has(self, priority: i64) -> bool {
         self.least.is_none_or(|least| priority >= least) && self.most.is_none_or(|most| priority <= most)
     }

@@ -11,7 +11,7 @@ use disbatch_wire::queues::QueueGroup;
 
 use super::ledger::{GROUPS, id_of};
 use super::read::{Names, Running, has_no_group, has_no_priority};
-use super::shares::{Shares, Used, Uses, names_for};
+use super::shares::{Shares, Uses, names_for};
 use super::turns::Pointer;
 use super::unindexed_tasks::Reading;
 use super::window::Want;
@@ -139,9 +139,9 @@ impl Store {
         names.truncate(filter.limit);
         let counts = self.waiting_of(queue.id, &names, plain).await?;
         let asked = names_for(names.iter().map(|name| &**name));
-        let stored = self.used_by(queue.id, &asked, settings.half_life()).await?;
-        let known = GroupUsage { uses: Uses::of(stored.clone(), &running), stored, running };
-        let row = |(name, waiting): (Arc<str>, Amount)| row_of(&name, waiting, (&settings, &order, &known));
+        let uses = Uses::of(self.used_by(queue.id, &asked, settings.half_life()).await?, &running);
+        let known = (&settings, &order, &uses, &running);
+        let row = |(name, waiting): (Arc<str>, Amount)| row_of(&name, waiting, known);
         let rows = names.into_iter().zip(counts).map(row).collect();
         let all = order.names.len() as u64;
         let waiting = if order.cut { Amount::MoreThan(all) } else { Amount::Exactly(all) };
@@ -213,19 +213,13 @@ impl Store {
     }
 }
 
-struct GroupUsage {
-    stored: HashMap<String, Used>,
-    running: HashMap<Arc<str>, Running>,
-    uses: Uses,
-}
-
 fn row_of(
-    name: &Arc<str>,
+    name: &str,
     waiting: Amount,
-    (settings, order, known): (&Settings, &Order, &GroupUsage),
+    (settings, order, uses, running): (&Settings, &Order, &Uses, &HashMap<Arc<str>, Running>),
 ) -> QueueGroup {
-    let used = known.stored.get(&**name).copied().unwrap_or_default();
-    let runs = known.running.get(name).map_or(0, |running| running.places.running);
+    let used = uses.stored.get(name).copied().unwrap_or_default();
+    let runs = running.get(name).map_or(0, |running| running.places.running);
     let turn_in = order.turns_before(name, |group| settings.weight(group));
     let why = match settings.group_threads {
         _ if waiting == Amount::Exactly(0) => Why::Idle,
@@ -234,13 +228,13 @@ fn row_of(
     };
     let (waiting, more_waiting) = waiting.parts();
     QueueGroup {
-        group: name.to_string(),
+        group: name.to_owned(),
         waiting,
         more_waiting,
         running: runs,
         started: used.started,
         finished: used.finished,
-        used: known.uses.of_group(name),
+        used: uses.of_group(name),
         weight: settings.weight(name),
         started_ago: used.since_start.map(|since| since.as_secs_f64()),
         turn_in: turn_in.filter(|_| why != Why::Idle),
@@ -330,6 +324,7 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
+    use super::super::shares::Used;
     use super::*;
 
     fn order(names: &[&str], last: &str, had: u32) -> Order {
@@ -391,8 +386,8 @@ mod tests {
         let mut runs = Running::default();
         runs.places.running = 2;
         let running = HashMap::from([(Arc::from("b"), runs)]);
-        let known = GroupUsage { uses: Uses::of(stored.clone(), &running), stored, running };
-        let row = |name: &str, waiting| row_of(&Arc::from(name), waiting, (&settings, &order, &known));
+        let uses = Uses::of(stored, &running);
+        let row = |name: &str, waiting| row_of(name, waiting, (&settings, &order, &uses, &running));
         let a = row("a", Amount::MoreThan(1_000));
         assert_eq!((a.waiting, a.more_waiting, a.started_ago), (1_000, true, None));
         assert_eq!((a.started, a.finished, a.running, a.turn_in), (9, 7, 0, Some(1)));

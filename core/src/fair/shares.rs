@@ -5,7 +5,7 @@
 //! groups have used by now is what was noted of them, less what is long ago, and what they have running.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -137,7 +137,7 @@ pub(super) struct Used {
 
 #[derive(Debug, Default)]
 pub(super) struct Uses {
-    stored: HashMap<String, Used>,
+    pub stored: HashMap<String, Used>,
     running: HashMap<String, f64>,
     /// How long a task runs, in seconds.
     usual: f64,
@@ -239,14 +239,8 @@ impl Uses {
 
 /// The names under which it is stored what these groups and their tenants have used.
 pub(super) fn names_for<'a>(groups: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for group in groups {
-        let tenant = tenant_of(group);
-        names.extend([group.to_owned(), tenant.to_owned(), total_of(tenant)]);
-    }
-    names.sort_unstable();
-    names.dedup();
-    names
+    let of = |group: &str| [group.to_owned(), tenant_of(group).to_owned(), total_of(tenant_of(group))];
+    Vec::from_iter(groups.flat_map(of).collect::<BTreeSet<_>>())
 }
 
 #[cfg(test)]

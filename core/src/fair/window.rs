@@ -206,17 +206,9 @@ impl Window {
 
     /// Turns that were taken and came to nothing, for `wanted` tasks at most.
     pub(super) fn take_owed(&mut self, wanted: u64, now: Instant) -> Vec<Turn> {
-        let mut turns = Vec::new();
-        let mut left = wanted;
-        self.owed.retain(|(turn, at)| {
-            let fits = left > 0 && now.saturating_duration_since(*at) < OWED;
-            if fits {
-                left -= 1;
-                turns.push(turn.clone());
-            }
-            !fits && now.saturating_duration_since(*at) < OWED
-        });
-        turns
+        self.owed.retain(|(_, at)| now.saturating_duration_since(*at) < OWED);
+        let taken = usize::try_from(wanted).unwrap_or(usize::MAX).min(self.owed.len());
+        self.owed.drain(..taken).map(|(turn, _)| turn).collect()
     }
 
     /// What of the groups of `turns` has to be read.
@@ -277,7 +269,9 @@ impl Window {
             let had = choices.len();
             for _ in 0..turn.tasks {
                 let Some(task) = self.next_task(&turn, settings.scheme.as_ref()) else { break };
-                let place = settings.group_threads.and_then(|threads| self.place(&turn.group, threads));
+                let place = settings.group_threads.and_then(|threads| {
+                    self.places.entry(Arc::clone(&turn.group)).or_default().take(threads, random())
+                });
                 if settings.group_threads.is_some() && place.is_none() {
                     self.put_back(&turn.group, task);
                     break;
@@ -299,10 +293,6 @@ impl Window {
             return Some(found.remove(self.spread.pick(found.len(), chance())));
         }
         order::next(found, scheme, turn.round)
-    }
-
-    fn place(&mut self, group: &Arc<str>, threads: u64) -> Option<u64> {
-        self.places.entry(Arc::clone(group)).or_default().take(threads, random())
     }
 
     /// A turn has been used.
