@@ -52,6 +52,10 @@ impl Question {
         self.queue.is_none() && self.reach == Reach::All
     }
 
+    fn is_about(&self, node: Option<&str>) -> bool {
+        self.node.as_ref().is_none_or(|asked| node == Some(asked.as_str()))
+    }
+
     fn spans(&self, at: DateTime) -> bool {
         self.from() <= at && at <= self.to()
     }

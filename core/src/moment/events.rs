@@ -205,10 +205,8 @@ pub(super) fn of_life(life: &Life, question: &Question) -> Vec<Event> {
         let (then, until) = goes_on(ran)?;
         Some((until, then, ran.node.clone(), ran.note.clone()))
     });
-    let here = |node: &Option<String>| {
-        question.node.as_ref().is_none_or(|asked| node.as_deref() == Some(asked.as_str()))
-    };
-    let told = ends.chain(again).filter(|(at, _, node, _)| question.spans(*at) && here(node));
+    let is_asked = |at: DateTime, node: Option<&str>| question.spans(at) && question.is_about(node);
+    let told = ends.chain(again).filter(|(at, _, node, _)| is_asked(*at, node.as_deref()));
     let told = told.map(|(at, status, node, note)| {
         let what = if status.has_ended() {
             format!("a task ended as {}", status.word())

@@ -131,14 +131,14 @@ impl Store {
         question: &Question,
         nodes: &[Document],
     ) -> Result<Vec<Event>, StoreError> {
-        let is_asked = |name: &str| question.node.as_ref().is_none_or(|node| node.as_str() == name);
         let mut told: Vec<Event> = nodes.iter().filter_map(|node| gone(node, self.now())).collect();
-        told.retain(|event| question.spans(event.at) && event.node.as_deref().is_some_and(is_asked));
+        told.retain(|event| question.spans(event.at) && question.is_about(event.node.as_deref()));
         let margin = 2 * events::SILENCE;
         let from = question.from().timestamp_millis().saturating_sub(margin);
         let until = question.to().min(self.now()).timestamp_millis().saturating_add(1);
         let minutes = self.minutes_of_nodes((from, until)).await?;
-        let minutes: Vec<(String, i64)> = minutes.into_iter().filter(|(node, _)| is_asked(node)).collect();
+        let is_asked = |(node, _): &(String, i64)| question.is_about(Some(node));
+        let minutes: Vec<(String, i64)> = minutes.into_iter().filter(is_asked).collect();
         let of_minutes = events::of_minutes(&minutes, (from, until), question);
         // What its document says is more exact.
         let is_known = |event: &Event| {
@@ -265,8 +265,7 @@ impl Store {
             let settings = rolled_back(node, &changes, question.at, &OF_NODE);
             Some(Limits { of_node: true, name: name.to_owned(), settings, known })
         };
-        let is_asked =
-            |limits: &Limits| question.node.as_ref().is_none_or(|node| node.as_str() == limits.name);
+        let is_asked = |limits: &Limits| question.is_about(Some(&limits.name));
         Ok(nodes.iter().filter_map(of).filter(is_asked).take(MOST_LIMITS).collect())
     }
 }
@@ -313,10 +312,7 @@ async fn read(
 fn id_at(at: DateTime, before: Duration, after: i64) -> ObjectId {
     let before = integer(before.as_secs());
     let seconds = at.timestamp_millis().div_euclid(1000).saturating_sub(before).saturating_add(after);
-    let seconds = u32::try_from(seconds.max(0)).unwrap_or(u32::MAX);
-    let mut bytes = [0; 12];
-    bytes[..4].copy_from_slice(&seconds.to_be_bytes());
-    ObjectId::from_bytes(bytes)
+    ObjectId::from_parts(u32::try_from(seconds.max(0)).unwrap_or(u32::MAX), [0; 5], [0; 3])
 }
 
 /// The end of a DEN that its node's document tells of. Whether another DEN has noticed it yet does not matter.
@@ -338,9 +334,7 @@ fn ran<'a>(lives: impl Iterator<Item = &'a Life>, question: &Question) -> Vec<su
     let overlaps = |ran: &super::Ran| {
         ran.since <= question.to() && ran.until.is_none_or(|until| until >= question.from())
     };
-    let is_asked = |ran: &super::Ran| {
-        question.node.as_ref().is_none_or(|node| ran.node.as_deref() == Some(node.as_str()))
-    };
+    let is_asked = |ran: &super::Ran| question.is_about(ran.node.as_deref());
     let mut all: Vec<_> = lives.flat_map(Life::attempts).filter(overlaps).filter(is_asked).collect();
     all.sort_by_key(|ran| (ran.since, ran.task));
     all
