@@ -1,6 +1,7 @@
 //! Whether a document of the inbox becomes a task that runs, as `POST /tasks` decides it.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::time::{Duration, Instant};
 
 use bson::oid::ObjectId;
@@ -110,12 +111,10 @@ impl Store {
         known: &mut QueueCache,
         selector: Selector,
     ) -> Result<Option<Queue>, StoreError> {
-        if let Some(queue) = known.get(&selector.to_string()) {
-            return Ok(queue.clone());
-        }
-        let queue = self.queue_of_document(&selector).await?;
-        known.insert(selector.to_string(), queue.clone());
-        Ok(queue)
+        Ok(match known.entry(selector.to_string()) {
+            Entry::Occupied(queue) => queue.get().clone(),
+            Entry::Vacant(queue) => queue.insert(self.queue_of_document(&selector).await?).clone(),
+        })
     }
 
     /// Decides about a document, but for what its insertion decides.
@@ -229,8 +228,9 @@ impl Store {
         options: &TaskOptions,
         of_queue: Option<&PluginName>,
     ) -> Result<Option<Refusal>, StoreError> {
-        let mut others = options.steps.iter().filter_map(|step| step.plugin.as_ref());
-        if others.all(|plugin| Some(plugin) == of_queue) {
+        let named = options.steps.iter().filter_map(|step| step.plugin.as_ref());
+        let others: Vec<&PluginName> = named.filter(|plugin| Some(*plugin) != of_queue).collect();
+        if others.is_empty() {
             return Ok(None);
         }
         let queues = self.queues_within(&Reach::All).await?;
@@ -239,9 +239,7 @@ impl Store {
             .filter(|queue| producer.may(queue))
             .filter_map(|queue| queue.plugin_name().ok().flatten())
             .collect();
-        let named = options.steps.iter().filter_map(|step| step.plugin.as_ref());
-        let foreign = named.filter(|plugin| Some(*plugin) != of_queue).find(|plugin| !may.contains(plugin));
-        Ok(foreign.map(|plugin| {
+        Ok(others.into_iter().find(|plugin| !may.contains(plugin)).map(|plugin| {
             let why = format!(
                 "a step of the plugin {plugin} needs a queue of that plugin that its producer may submit to"
             );
