@@ -86,11 +86,9 @@ impl Store {
 
 /// What finds the tasks that these rules are about. Of one that cannot be understood that is not known: all tasks.
 fn about(rules: &[Document]) -> Document {
-    let filters: Option<Vec<Document>> =
-        rules.iter().map(|rule| Scope::stored(rule).map(|scope| scope.filter())).collect();
-    filters
-        .filter(|all| !all.iter().any(Document::is_empty))
-        .map_or_else(Document::new, |of| doc! { "$or": of })
+    let filter = |rule| Scope::stored(rule).map(|scope| scope.filter()).filter(|of| !of.is_empty());
+    let filters: Option<Vec<Document>> = rules.iter().map(filter).collect();
+    filters.map_or_else(Document::new, |of| doc! { "$or": of })
 }
 
 #[cfg(test)]

@@ -135,8 +135,7 @@ impl Store {
             let Some(found) = StoreError::unless_out_of_time(found)? else { return Ok(None) };
             for group in &found {
                 let Ok(key) = group.get_document("_id") else { continue };
-                let numbers =
-                    key.get("status").and_then(whole_number).zip(group.get("tasks").and_then(whole_number));
+                let numbers = status_and_tasks(key, group);
                 if let (Ok(array), Some((status, tasks))) = (key.get_object_id("array"), numbers) {
                     *all.entry(ArrayId(array)).or_default().entry(status).or_insert(0) += tasks;
                 }
@@ -219,13 +218,14 @@ fn without_tasks() -> Document {
     doc! { "template": 0, "items": 0, "params": 0, "last": 0 }
 }
 
+fn status_and_tasks(key: &Document, group: &Document) -> Option<(i64, i64)> {
+    key.get("status").and_then(whole_number).zip(group.get("tasks").and_then(whole_number))
+}
+
 /// What was noted when the array was done.
 fn noted_counts(array: &Document) -> Option<(ArrayId, Counts)> {
     let id = ArrayId(array.get_object_id("_id").ok()?);
-    let count = |group: &Bson| {
-        let group = group.as_document()?;
-        group.get("status").and_then(whole_number).zip(group.get("tasks").and_then(whole_number))
-    };
+    let count = |group: &Bson| group.as_document().and_then(|group| status_and_tasks(group, group));
     let counts: Option<Counts> = array.get_array("counts").ok()?.iter().map(count).collect();
     Some((id, counts?))
 }

@@ -58,10 +58,8 @@ async fn balance(store: &Store, config: Balance, zone: &TimeZone) -> Result<Repo
         }
     }
     let Some(limit) = week_minute(&now).and_then(|now| settings.timetable.limit_at(now)) else {
-        return Ok(report(
-            "WARNING",
-            "QueueBalance: max_tasks has no entry, so there is nothing to go by".into(),
-        ));
+        let nothing = "QueueBalance: max_tasks has no entry, so there is nothing to go by";
+        return Ok(report("WARNING", nothing.to_owned()));
     };
     let (tiers, unknown) = find(&settings.tiers, store.list_queues().await?);
     let mut demands = Vec::new();
@@ -153,17 +151,12 @@ fn find(tiers: &[Vec<String>], queues: Vec<Queue>) -> (Vec<Vec<Queue>>, Vec<Stri
     let mut by_name: HashMap<String, Queue> =
         queues.into_iter().map(|queue| (queue.display_name(), queue)).collect();
     let mut unknown = Vec::new();
-    let mut found = Vec::new();
-    for names in tiers {
-        let mut tier = Vec::new();
-        for name in names {
-            match by_name.remove(name) {
-                Some(queue) => tier.push(queue),
-                None => unknown.push(name.clone()),
-            }
-        }
-        found.push(tier);
-    }
+    let mut queue = |name: &String| {
+        let queue = by_name.remove(name);
+        unknown.extend(queue.is_none().then(|| name.clone()));
+        queue
+    };
+    let found = tiers.iter().map(|names| names.iter().filter_map(&mut queue).collect()).collect();
     (found, unknown)
 }
 

@@ -165,10 +165,9 @@ pub(super) fn seconds(
 ) -> Result<Option<Duration>, SpecError> {
     let Some(value) = given(fields, name) else { return Ok(None) };
     let number = whole_number(value).filter(|number| (0..=most).contains(number));
-    let number = number.and_then(|number| u64::try_from(number).ok()).map(Duration::from_secs);
     let wrong =
         || SpecError::new(name, format!("expected whole seconds from 0 to {most}, not {}", shown(value)));
-    number.ok_or_else(wrong).map(Some)
+    number.map(|number| Some(Duration::from_secs(number.unsigned_abs()))).ok_or_else(wrong)
 }
 
 /// A value in a message.
