@@ -56,9 +56,7 @@ const KEPT: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewRule {
     pub scope: Scope,
-    /// What becomes of them.
     pub action: Action,
-    /// Why, if that was said.
     pub reason: Option<String>,
     /// Who wants it, in words.
     pub by: String,
@@ -318,7 +316,6 @@ struct Remembered {
 }
 
 impl Memory {
-    /// How much tenants had lately.
     pub(crate) const fn lately(&self) -> &Lately {
         &self.1
     }

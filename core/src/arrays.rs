@@ -83,16 +83,13 @@ pub struct Array {
     /// How many of them exist already.
     pub inserted: u32,
     pub cap: Option<u32>,
-    /// The parameter that says which element it is.
     pub key: String,
     pub state: ArrayState,
     pub created: Option<DateTime>,
     pub ended: Option<DateTime>,
     /// Whether all elements had succeeded by then.
     pub succeeded: Option<bool>,
-    /// Who has submitted it.
     pub owner: Option<String>,
-    /// For whom its tasks are.
     pub tenant: Option<String>,
     /// The task that comes after all elements, and when it starts.
     pub last: Option<(TaskId, FinalWhen)>,
@@ -124,7 +121,6 @@ impl Array {
     }
 }
 
-/// Arrays that something is to be done about.
 pub(crate) fn to_look_at() -> Document {
     bson::doc! { "work": true }
 }

@@ -35,9 +35,7 @@ pub struct BalanceDocument {
     pub disabled: Option<i64>,
     /// `OK`, `WARNING` or `CRITICAL`, as the loop has last found it.
     pub status: Option<String>,
-    /// What the loop has last said about itself.
     pub message: Option<String>,
-    /// When the loop has last written.
     pub timestamp: Option<DateTime>,
     /// All other fields, and `max_tasks`, `queues`, `disabled`, `status`, `message` or `timestamp` where they
     /// could not be understood at all.
@@ -66,13 +64,11 @@ impl From<Document> for BalanceDocument {
 }
 
 impl Store {
-    /// The document as stored, for those who show it.
     #[operation]
     pub async fn stored_balance(&self) -> Result<Option<Document>, StoreError> {
         Ok(self.balance().find_one(doc! {}).await?.map(Document::from))
     }
 
-    /// The document, as far as it can be understood.
     #[operation]
     pub async fn balance_document(&self) -> Result<Option<BalanceDocument>, StoreError> {
         Ok(self.stored_balance().await?.map(BalanceDocument::from))

@@ -34,7 +34,6 @@ pub use run::{Rerun, Worker, follow};
 /// How long a job is its DCI's without a sign of progress.
 pub const LEASE: Duration = Duration::from_secs(30);
 
-/// Whose tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Queues {
     /// Of all queues, said in words.
@@ -82,7 +81,6 @@ pub struct BulkFilter {
     pub succeeded: bool,
 }
 
-/// A length of time as it is stored.
 mod seconds {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -173,7 +171,6 @@ pub struct BulkJob {
     pub downstream: Option<i64>,
 }
 
-/// What became of a wish to stop a job.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BulkCancelled {
     /// It stops after the batch that it is at.
@@ -283,7 +280,6 @@ impl BulkJob {
         filter
     }
 
-    /// What the audit says about it.
     fn audit_entry(&self, what: Verb) -> AuditEntry {
         let mut more = doc! { "filter": self.short_filter(), "count": self.total, "job": self.id };
         put(&mut more, "reason", self.reason.as_ref());

@@ -48,7 +48,6 @@ pub(crate) use window::Window as FairWindow;
 use crate::model::{Queue, number, whole_number};
 use crate::store::count_of;
 
-/// A group's name has so many characters at most.
 pub const LONGEST_GROUP: usize = 200;
 
 pub const NO_GROUP: &str = "";
@@ -135,7 +134,6 @@ impl Settings {
         }
     }
 
-    /// How much more than others a group gets.
     pub fn weight(&self, group: &str) -> u32 {
         self.weights.get(group).copied().unwrap_or(1).clamp(1, MOST_WEIGHT)
     }

@@ -56,7 +56,6 @@ pub const MOST_LINKS: usize = 1_000_000;
 /// So many rounds are done at once: more is left for the next call.
 const ROUNDS: usize = 20;
 
-/// So many blocked tasks are looked at again at once.
 const RECHECKED: i64 = 500;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -91,10 +90,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// Notes a part.
-    ///
-    /// # Errors
-    /// The database cannot be reached: so it is for the others.
+    /// An error is that the database cannot be reached: so it is for the others.
     fn note(&mut self, part: Result<Passed, StoreError>) -> Result<(), StoreError> {
         match part {
             Ok(passed) => self.passed.add(passed),
@@ -111,10 +107,6 @@ impl Parts {
         self.failed.as_ref().is_some_and(StoreError::is_forbidden)
     }
 
-    /// What they came to.
-    ///
-    /// # Errors
-    /// That of the first that failed.
     fn end(self) -> Result<Passed, StoreError> {
         self.failed.map_or(Ok(self.passed), Err)
     }
@@ -153,7 +145,6 @@ impl Store {
     }
 }
 
-/// Blocked tasks that nobody has looked at yet.
 fn new_ones() -> Document {
     doc! { "status": Status::Blocked, "gate": "new" }
 }

@@ -43,7 +43,6 @@ pub(crate) const REFUSED: &str = "refused";
 /// Ids that are so old are those of documents that whoever follows the changes should have moved.
 pub const UNNOTICED: Duration = Duration::from_secs(2);
 
-/// The only version that there is.
 const VERSION: i64 = 1;
 
 const FIELDS: [&str; 9] = ["_id", "v", "queue", "params", "options", "key", "by", "trace", LEFT];
@@ -106,7 +105,6 @@ impl Store {
 /// That of refused tasks whose queue nobody knows.
 const NO_QUEUE: QueueId = QueueId(bson::oid::ObjectId::from_bytes([0; 12]));
 
-/// What a document of the inbox asks for.
 #[derive(Debug, Clone, PartialEq)]
 struct Wanted {
     pub queue: Selector,
@@ -118,7 +116,6 @@ struct Wanted {
     pub by: Option<String>,
 }
 
-/// Why a document asks for nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Unread {
     /// A later release may understand it.
@@ -180,7 +177,6 @@ fn read(document: &Document) -> Result<Wanted, Unread> {
     })
 }
 
-/// The queue that a document names.
 fn queue(document: &Document) -> Option<Selector> {
     match document.get("queue")? {
         Bson::String(name) => Some(Selector::parse(name)),

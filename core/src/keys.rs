@@ -62,7 +62,6 @@ const TURNS: u32 = 200;
 /// So long is waited between two of them, as what others have written has to get to a majority of the servers.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What only one task may have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Key {
     /// `unique` of tasks of a queue, as the client has written it.
@@ -72,7 +71,6 @@ pub(crate) enum Key {
 }
 
 impl Key {
-    /// The unique key of a task, if it has one.
     pub(crate) fn unique(queue: QueueId, task: &Document) -> Option<Self> {
         let text = task.get_str("unique").ok()?.to_owned();
         Some(Self::Unique { queue, text })
@@ -88,7 +86,6 @@ impl Key {
         Some(Self::Time { schedule, at: *task.get_datetime("scheduled_for").ok()? })
     }
 
-    /// What its document has as `_id`.
     fn id(&self) -> Document {
         match self {
             Self::Unique { queue, text } => doc! { "queue": queue, "unique": text },
@@ -96,7 +93,6 @@ impl Key {
         }
     }
 
-    /// The schedule that its document is about, if it is a time.
     fn schedule_of(id: &Document) -> Option<ScheduleId> {
         id.get_object_id("schedule").ok().map(ScheduleId)
     }
@@ -129,7 +125,6 @@ impl Key {
     }
 }
 
-/// Whether a task has a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hold {
     /// The key names it, and no other task counts, as long as it is pending or has its mark.
@@ -137,7 +132,6 @@ pub(crate) enum Hold {
     Taken(TaskId),
 }
 
-/// The task that a key names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Holder {
     task: ObjectId,
@@ -151,7 +145,6 @@ impl Holder {
     }
 }
 
-/// How it is with the task that a key names.
 enum Standing {
     /// It counts, or another one does that no key names.
     Counts(TaskId),
@@ -216,13 +209,11 @@ impl Store {
         Ok(self.keys().update_one(still, update).await?.matched_count == 1)
     }
 
-    /// Whether this task is there, or another one that counts.
     pub(crate) async fn has_task(&self, key: &Key, task: TaskId) -> Result<bool, StoreError> {
         let own = self.tasks().find_one(doc! { "_id": task }).projection(doc! { "_id": 1 }).await?;
         Ok(own.is_some() || self.counting(key, task.0).await?.is_some())
     }
 
-    /// A task that counts beside `except`.
     async fn counting(&self, key: &Key, except: ObjectId) -> Result<Option<TaskId>, StoreError> {
         let others = with(key.counted(), doc! { "_id": { "$ne": except } });
         let found = self.tasks().find_one(others).projection(doc! { "_id": 1 }).await?;

@@ -47,7 +47,6 @@ impl Question {
         self.at.saturating_add_millis(self.around_ms())
     }
 
-    /// Whether nodes are told of.
     fn has_nodes(&self) -> bool {
         self.queue.is_none() && self.reach == Reach::All
     }
@@ -83,10 +82,8 @@ impl Ran {
     }
 }
 
-/// What limits a queue or a node had.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
-    /// Whether it is a node, and not a queue.
     pub of_node: bool,
     pub name: String,
     pub settings: Document,

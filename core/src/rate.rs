@@ -48,7 +48,6 @@ pub struct Granted {
     take: Option<Origin>,
 }
 
-/// What was taken, and from which document.
 #[derive(Debug, Clone, PartialEq)]
 struct Origin {
     key: Document,
@@ -205,7 +204,6 @@ impl Store {
         collect(self.rates().aggregate(with_time)).await
     }
 
-    /// The document of a rate of which nothing was taken yet.
     async fn begin_rate(&self, key: &Document) -> Result<(), StoreError> {
         let first = doc! { "_id": key, "tat": 0_i64, "takes": [], "full": self.now() };
         StoreError::unless_duplicate(self.rates().insert_one(first).await)?;
@@ -295,7 +293,6 @@ fn full(rate: &Rate) -> Document {
     doc! { "$toDate": { "$toLong": { "$ceil": { "$divide": [paid(rate), nanos(1)] } } } }
 }
 
-/// A condition: there is a start to take.
 fn has_starts(rate: &Rate) -> Document {
     doc! { "$lte": [paid(rate), { "$add": [nanos_of("$$NOW"), rate.reach() - rate.interval()] }] }
 }

@@ -57,7 +57,6 @@ use disbatch_wire::schedules::TimeCounts;
 /// A name of a schedule or a calendar has so many characters at most.
 pub const LONGEST_NAME: usize = 200;
 
-/// A description has so many characters at most.
 pub const LONGEST_DESCRIPTION: usize = 10_000;
 
 pub const MOST_BACKFILLED: usize = 1_000;
@@ -78,7 +77,6 @@ words! {
     }
 }
 
-/// What people set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// Its name, which no other schedule has.
@@ -99,7 +97,6 @@ pub struct Settings {
     pub owner: Option<String>,
 }
 
-/// A time that fires, and the task that it makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Firing {
     /// The time, without jitter: `scheduled_for` of the task.
@@ -194,7 +191,6 @@ pub enum ScheduleError {
     /// Its tasks would have more than they have room for in their life.
     #[error(transparent)]
     OverBudget(#[from] OverBudget),
-    /// Too many do something for its tenant at once.
     #[error(transparent)]
     Busy(#[from] Busy),
     #[error(transparent)]

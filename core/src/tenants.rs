@@ -23,7 +23,6 @@ pub(crate) use reserve::{Lately, Reservation};
 use crate::model::QueueId;
 use crate::store::{Altered, Store, StoreError, collect, count_of, setting_or_removing};
 
-/// A name has so many characters at most.
 pub const LONGEST_NAME: usize = 200;
 
 /// Up to so many tasks are counted to be shown.
@@ -43,7 +42,6 @@ impl Store {
         Ok(limited.chain(of_queues.into_values()).collect())
     }
 
-    /// What a tenant may take.
     #[operation]
     pub async fn find_tenant(&self, name: &str) -> Result<Limits, StoreError> {
         let found = self.tenants().find_one(doc! { "_id": name }).await?;
@@ -87,7 +85,6 @@ impl Store {
         Ok(self.tenants().find_one_and_delete(doc! { "_id": name }).await?.map(shown))
     }
 
-    /// The tenants of those queues that have one.
     pub(crate) async fn tenants_of_queues(&self) -> Result<HashMap<QueueId, String>, StoreError> {
         let theirs = doc! { "tenant": { "$type": "string" } };
         let found = collect(self.queues().find(theirs).projection(doc! { "tenant": 1 })).await?;
@@ -116,7 +113,6 @@ disbatch_values::words! {
 }
 
 impl Quota {
-    /// Of what there is a limit.
     const fn what(self) -> &'static str {
         match self {
             Self::Queued => "waiting tasks",
@@ -150,13 +146,10 @@ impl Limits {
 )]
 pub struct OverQuota {
     pub tenant: String,
-    /// What there would be too much of.
     pub quota: Quota,
-    /// How much of it there may be.
     pub most: u64,
     /// How much of it there is, with what others are about to add.
     pub now: u64,
-    /// How much more of it was wanted.
     pub wanted: u64,
 }
 
@@ -165,7 +158,6 @@ pub struct OverQuota {
 #[error("too many submissions for the tenant {0} at once: try again")]
 pub struct Busy(pub String);
 
-/// Sees to it that `wanted` more fit.
 fn check((tenant, quota): (&str, Quota), most: Option<u64>, now: u64, wanted: u64) -> Result<(), OverQuota> {
     match most {
         Some(most) if now.saturating_add(wanted) > most => {
@@ -175,12 +167,10 @@ fn check((tenant, quota): (&str, Quota), most: Option<u64>, now: u64, wanted: u6
     }
 }
 
-/// Matches the tasks of a tenant that wait.
 fn waiting(tenant: &str) -> Document {
     doc! { "tenant": tenant, "status": { "$in": WAITING.to_vec() } }
 }
 
-/// Matches the tasks of a tenant that are claimed or run.
 fn running(tenant: &str) -> Document {
     doc! { "tenant": tenant, "status": { "$in": [-1, 0] } }
 }

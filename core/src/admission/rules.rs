@@ -10,7 +10,6 @@ pub use disbatch_wire::admission::AdmissionAction as Action;
 
 use crate::model::{QueueId, Task};
 
-/// Which tasks a rule is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
     All,
@@ -95,13 +94,10 @@ impl Rule {
     }
 }
 
-/// What of a task matters to rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Whose<'a> {
     pub queue: QueueId,
-    /// For whom it is.
     pub tenant: Option<&'a str>,
-    /// Who submits it.
     pub owner: Option<&'a str>,
 }
 

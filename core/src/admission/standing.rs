@@ -14,19 +14,15 @@ use crate::model::{Queue, Status};
 use crate::store::{Store, StoreError, collect, with};
 use crate::task::{DETACHED, TaskQuery, attached};
 
-/// Up to so many tasks are counted.
 const BOUND: u64 = 10_000;
 
 /// A count that takes longer is left out: what a user has submitted is in no index.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// So many tasks of nodes that are not alive are told.
 const MOST_STRANDED: i64 = 5;
 
-/// So many tasks that are left are told.
 const MOST_LEFT: i64 = 5;
 
-/// The statuses of those that wait.
 const WAITING: [i32; 3] = [-7, -4, -2];
 
 /// How many tasks a scope has that have not ended. `None`: counting them took too long.

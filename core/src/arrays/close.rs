@@ -28,14 +28,12 @@ const EVERY: Duration = Duration::from_secs(3600);
 /// for as long as a key is remembered.
 pub(crate) const KEPT: Duration = Duration::from_secs(8 * 24 * 3600);
 
-/// So many are looked at at once.
 const AT_ONCE: i64 = 200;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ArraysPassed {
     /// Arrays that lacked elements, and have them now.
     pub filled: u64,
-    /// Arrays that are done now.
     pub closed: u64,
 }
 

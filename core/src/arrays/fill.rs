@@ -51,7 +51,6 @@ fn bytes_of(document: &Document) -> usize {
     bson::serialize_to_vec(document).map_or(0, |bytes| bytes.len())
 }
 
-/// When the lease ends of whoever makes an array at this time.
 pub(crate) fn first_lease(now: DateTime) -> DateTime {
     now.saturating_add_duration(LEASE)
 }

@@ -51,7 +51,6 @@ impl Range {
     }
 }
 
-/// What the elements of an array are for, in their order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Items {
     Ranges(Vec<Range>),

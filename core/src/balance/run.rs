@@ -131,7 +131,6 @@ impl Store {
     }
 }
 
-/// What each queue has to do, and what it gets.
 fn summary(tiers: &[Vec<Queue>], demands: &[Vec<Demand>], allotted: &[Vec<u64>]) -> String {
     let queues = tiers.iter().flatten().zip(demands.iter().flatten()).zip(allotted.iter().flatten());
     let of = |((queue, demand), threads): ((&Queue, &Demand), &u64)| {

@@ -50,7 +50,6 @@ pub struct Worker {
     runtime: Handle,
 }
 
-/// What a batch came to.
 #[derive(Debug, Default)]
 struct BatchOutcome {
     done: i64,

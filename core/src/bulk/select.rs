@@ -21,10 +21,8 @@ use crate::tags;
 use crate::task::archive::{server_time_before, unchanged_since};
 use crate::task::{Created, archive};
 
-/// How long counting may take.
 const COUNTING: Duration = Duration::from_secs(5);
 
-/// So many are counted.
 const COUNTED: u64 = 10_000;
 
 /// So many ids are fetched at once: they are used up before the server forgets the query.

@@ -129,7 +129,6 @@ impl Store {
     }
 }
 
-/// Notes what came of tries.
 fn settle(ranked: &mut Ranked, choices: &[Choice], outcome: &ClaimOutcome) {
     let now = Instant::now();
     for lost in &outcome.lost {
@@ -158,7 +157,6 @@ struct Line {
     range: Range,
     /// Read and not tried yet, in order.
     tasks: Vec<Candidate>,
-    /// The last one that was read.
     mark: Option<(i64, ObjectId)>,
     /// There is nothing behind the mark.
     at_end: bool,
@@ -167,7 +165,6 @@ struct Line {
     stale: bool,
 }
 
-/// What is to be read of a line.
 #[derive(Debug, Clone, PartialEq)]
 struct Reading {
     pub line: usize,
@@ -177,7 +174,6 @@ struct Reading {
     from_start: bool,
 }
 
-/// What is found out for one call.
 #[derive(Debug, Default)]
 struct Call {
     pub plain: unindexed_tasks::Search,

@@ -62,7 +62,6 @@ struct Entry {
     half_life: Duration,
 }
 
-/// What one process has noted.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     groups: HashMap<(QueueId, Arc<str>), Entry>,

@@ -77,7 +77,6 @@ pub struct Candidate {
     pub task: ObjectId,
     /// Its priority; 0 if it has none.
     pub priority: i64,
-    /// It is tried again.
     pub again: bool,
 }
 

@@ -22,7 +22,6 @@ const BATCH_READ: u32 = 10_000;
 
 const IN_A_COMMAND: usize = 100;
 
-/// What is read of a task.
 fn only() -> Document {
     doc! { "_id": 1, "group": 1, "priority": 1, "again": 1 }
 }
@@ -150,7 +149,6 @@ impl Store {
         Ok((found.len(), last, plain))
     }
 
-    /// Tasks that an index has in this order.
     pub(super) async fn by_index(
         &self,
         index: Document,
@@ -173,7 +171,6 @@ impl Store {
         Ok(found.try_collect().await?)
     }
 
-    /// What each group of a queue has that is claimed or running.
     #[tracing::instrument(skip_all, fields(queue = %queue), err(level = "debug"))]
     pub(crate) async fn running_by_group(
         &self,

@@ -23,7 +23,6 @@ use crate::store::{Store, StoreError, collect, integer, with};
 /// Up to so many groups that wait it is told when their turn is.
 const MOST_WAITING: usize = 10_000;
 
-/// So many tasks of a group are counted.
 const COUNTED: u64 = 1_000;
 
 /// So many tasks of a queue are looked at for those that have no group, or no priority.
@@ -41,13 +40,9 @@ pub struct GroupFilter {
 /// When a group has its next turn, or why it has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Why {
-    /// None of its tasks waits.
     Idle,
-    /// It has as many tasks running as a group may have.
     Full(u64),
-    /// After so many turns of others.
     After(u64),
-    /// Too many groups wait to tell.
     Unknown,
 }
 
@@ -57,13 +52,10 @@ pub struct GroupPage {
     pub rows: Vec<QueueGroup>,
     pub more: bool,
     pub waiting: Amount,
-    /// How often the rotation has begun anew.
     pub round: i64,
-    /// The group that had its turn last.
     pub last: Option<String>,
 }
 
-/// Who waits, and in which order they come.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     names: BTreeSet<Arc<str>>,
@@ -252,7 +244,6 @@ fn ranks(mut shares: Shares, charge: f64) -> HashMap<Arc<str>, u64> {
     ranks
 }
 
-/// What comes before a task of a fair queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Before {
     /// Turns of other groups, if these can be told.

@@ -117,7 +117,6 @@ impl<T> Member<T> {
     }
 }
 
-/// What is left of a number of seconds after some time.
 pub fn decayed(used: f64, after: Duration, half_life: Duration) -> f64 {
     let halves = after.as_secs_f64() / half_life.as_secs_f64().max(f64::MIN_POSITIVE);
     if used.is_finite() { used.max(0.0) * (-halves).exp2() } else { 0.0 }
@@ -131,7 +130,6 @@ pub(super) struct Used {
     pub finished: u64,
     /// Seconds in all.
     pub ran: f64,
-    /// How long ago a task of it was started.
     pub since_start: Option<Duration>,
 }
 
@@ -144,7 +142,6 @@ pub(super) struct Uses {
 }
 
 impl Store {
-    /// What is stored of these groups or totals, by their names.
     pub(super) async fn used_by(
         &self,
         queue: QueueId,

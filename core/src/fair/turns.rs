@@ -66,7 +66,6 @@ struct Gap {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taken {
     pub turns: Vec<Turn>,
-    /// Where the rotation stands after them.
     pub pointer: Pointer,
     /// There may be more, which is not known: read who waits from where the pointer is.
     pub unknown: bool,
@@ -92,7 +91,6 @@ fn is_passed(name: &str, from: &str, to: &str) -> bool {
 }
 
 impl Listed {
-    /// All groups that wait.
     pub fn whole(groups: impl IntoIterator<Item = Arc<str>>) -> Self {
         Self { groups: groups.into_iter().collect(), gap: None }
     }

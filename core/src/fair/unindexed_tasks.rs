@@ -30,7 +30,6 @@ const CHEAP: Duration = Duration::from_millis(50);
 pub(super) struct Plain {
     /// Found and not tried yet, in the order of ids.
     pub found: Vec<Candidate>,
-    /// The last id that was read.
     mark: Option<ObjectId>,
     /// There was nothing behind the mark.
     at_end: bool,

@@ -64,7 +64,6 @@ pub(super) struct Want {
     pub free: bool,
 }
 
-/// Who has which of the places of a group.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Places {
     /// How many of its tasks are claimed or running.
@@ -82,7 +81,6 @@ struct Buffer {
     whole: bool,
 }
 
-/// What is found out for one call.
 #[derive(Debug, Default)]
 pub(super) struct Call {
     pub plain: unindexed_tasks::Search,
@@ -170,7 +168,6 @@ impl Window {
         }
     }
 
-    /// Those without a group wait too, or not.
     pub(super) fn list_plain(&mut self) {
         if self.plain.found.is_empty() {
             self.listed.groups.remove(NO_GROUP);
@@ -181,7 +178,6 @@ impl Window {
         }
     }
 
-    /// What is to be known of a group that waits.
     pub(super) fn waiter(&self, group: &str, settings: &Settings, now: Instant) -> Waiter {
         let rests = self.resting.get(group).is_some_and(|until| *until > now);
         let room = match settings.group_threads {

@@ -136,7 +136,6 @@ impl Store {
     }
 }
 
-/// The transition of a task that waits for no other any more.
 pub(super) fn released(store: &Store, way: Way) -> Transition {
     let nothing = Bson::Array(Vec::new());
     Transition::to(status_of(way), store.now()).without_node().set("waiting_for", nothing)

@@ -10,7 +10,6 @@ use crate::model::{QueueId, Status, whole_number};
 use crate::store::{Store, StoreError, collect, ids_in, with};
 use disbatch_values::words;
 
-/// A task of the status -4.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Blocked {
     pub id: ObjectId,
@@ -198,7 +197,6 @@ impl Parent {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Verdict {
-    /// It may go on.
     Pass,
     /// It waits, for fewer than before if some are settled.
     Wait,
@@ -206,7 +204,6 @@ pub(super) enum Verdict {
     Never(Option<ObjectId>),
 }
 
-/// Judges a task by those that it still waits for.
 fn judge(when: AfterWhen, failed: AfterFailed, parents: &[(ObjectId, Parent)]) -> Verdict {
     let all = |is: fn(Parent) -> bool| parents.iter().all(|(_, parent)| is(*parent));
     let is_lost = |(_, parent): &&(ObjectId, Parent)| parent.is_lost(failed);

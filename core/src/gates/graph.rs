@@ -22,7 +22,6 @@ pub struct Neighbour {
     pub distance: i32,
 }
 
-/// A task, those that it comes after, and those that come after it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Neighbours {
     /// The tasks, in the order of how far they are and of their ids.
@@ -56,7 +55,6 @@ impl Search {
         self.found.entry(id).or_insert((distance, task));
     }
 
-    /// The tasks in order, and who comes after whom.
     fn neighbours(self) -> Neighbours {
         let mut all: Vec<_> = self.found.into_iter().collect();
         all.sort_by_key(|(id, (distance, _))| (*distance, *id));

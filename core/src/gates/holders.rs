@@ -112,7 +112,6 @@ fn places_of(mode: LockMode) -> usize {
 }
 
 impl Store {
-    /// Takes their locks from tasks that hold them no more.
     pub(super) async fn release_holders(&self) -> Result<Passed, StoreError> {
         let only = doc! { "status": 1, "locks": 1, "lock_round": 1 };
         let filter = self.without_left_alone(former_holders());

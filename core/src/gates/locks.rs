@@ -76,7 +76,6 @@ impl Holding {
     }
 }
 
-/// Whether a task in this status keeps its locks.
 pub(super) fn holds_in(status: i64) -> bool {
     matches!(Status::from_code(status), Status::Blocked | Status::Queued | Status::Claimed | Status::Running)
 }
@@ -109,7 +108,6 @@ impl Store {
         parts.end()
     }
 
-    /// Has new tasks of a round wait for a lock. Returns how many.
     async fn enter_lock(&self, lock: &str, round: i64, ids: Vec<Bson>) -> Result<u64, StoreError> {
         let new = doc! {
             "status": Status::Blocked, "gate": "new", "lock_round": of_round(round),
@@ -153,7 +151,6 @@ impl Store {
         }
     }
 
-    /// Gives locks at which something has changed to those who wait for them.
     pub(super) async fn serve_locks(&self) -> Result<Passed, StoreError> {
         let locks = self.locks();
         let dirty = locks.find(dirty_locks()).projection(doc! { "_id": 1 }).limit(LOOKED_AT);

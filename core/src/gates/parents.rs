@@ -51,7 +51,6 @@ impl Store {
         }
     }
 
-    /// Links tasks that nobody has linked yet.
     pub(super) async fn link_new(&self) -> Result<Passed, StoreError> {
         let mut parts = Parts::default();
         parts.note(self.link(Document::new()).await)?;
@@ -95,7 +94,6 @@ impl Store {
         self.apply("new", waiting, &states).await
     }
 
-    /// Lets tasks go on that wait for no other.
     async fn pass_on(&self, tasks: Vec<Blocked>) -> Result<Passed, StoreError> {
         let now = self.time_for(&tasks).await?;
         let mut parts = Parts::default();
@@ -154,7 +152,6 @@ impl Store {
         Ok(states)
     }
 
-    /// Tells those that wait for ended tasks.
     pub(super) async fn tell_of_ends(&self) -> Result<Passed, StoreError> {
         let ended = self.ended_with_dependents().await?;
         let ids: Vec<ObjectId> = ended.iter().filter_map(|task| task.get_object_id("_id").ok()).collect();

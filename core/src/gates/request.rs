@@ -8,7 +8,6 @@ use bson::{Bson, Document};
 
 pub const MOST_LOCKS: usize = 50;
 
-/// A name has so many characters at most.
 const LONGEST_NAME: usize = 100;
 
 const MOST_PLACES: u32 = 1_000_000;
@@ -22,12 +21,9 @@ const RESERVED: [&str; 2] = [OF_ARRAYS, "schedule:"];
 /// So much of what was given is in messages.
 const QUOTED: usize = 120;
 
-/// How a lock is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LockMode {
-    /// By one task alone.
     Exclusive,
-    /// Together with others that share it.
     Shared,
     /// As one of so many places.
     Places(u32),
@@ -62,7 +58,6 @@ pub struct LockRequest {
     mode: LockMode,
 }
 
-/// The text is no lock that a task may ask for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LockError {
     #[error(

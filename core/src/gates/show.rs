@@ -51,7 +51,6 @@ impl LockFilter {
     }
 }
 
-/// A lock, with the first of those who hold it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockRow {
     pub name: String,
@@ -62,7 +61,6 @@ pub struct LockRow {
     pub waiting: u64,
 }
 
-/// A lock, with the first of those who wait for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockDetails {
     pub row: LockRow,
@@ -78,7 +76,6 @@ impl LockRow {
 }
 
 impl LockDetails {
-    /// Conceals tasks of queues that who asks may not see.
     pub fn conceal(&mut self, sees: impl Fn(Option<QueueId>) -> bool) {
         self.row.conceal(&sees);
         self.waiters.iter_mut().for_each(|(_, waiter)| waiter.conceal(&sees));
@@ -86,7 +83,6 @@ impl LockDetails {
 }
 
 impl Store {
-    /// Locks in the order of their names, at most so many.
     #[operation]
     pub async fn locks_list(&self, filter: &LockFilter, limit: i64) -> Result<Vec<LockRow>, StoreError> {
         self.lock_rows(filter.document("_id"), limit).await
@@ -212,7 +208,6 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// Conceals tasks of queues that who asks may not see.
     pub fn conceal(&mut self, sees: impl Fn(Option<QueueId>) -> bool) {
         self.parents.iter_mut().for_each(|parent| parent.conceal(&sees));
         if let Some(lock) = &mut self.lock {
@@ -268,7 +263,6 @@ impl Store {
         Ok(first.map(tell).collect())
     }
 
-    /// Tasks by their ids, archived ones among them.
     async fn relatives(&self, ids: &[ObjectId]) -> Result<HashMap<ObjectId, Relative>, StoreError> {
         let found = self.tasks_by_id(ids, &["queue", "status", "node"]).await?;
         Ok(found.into_iter().map(|(id, task)| (id, Relative::of(id, &task))).collect())

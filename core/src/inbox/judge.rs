@@ -20,7 +20,6 @@ use tokio::task::spawn_blocking;
 /// So long the parameters of a document may take to be checked.
 const CHECKING: Duration = Duration::from_secs(1);
 
-/// So long reasons are stored.
 const LONGEST_REASON: usize = 900;
 
 /// Alike tasks that are to be made, and are submitted together.
@@ -47,7 +46,6 @@ pub(super) struct Refused {
     pub refusal: Refusal,
 }
 
-/// Why it is not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refusal {
     /// What has refused it, in a word.
@@ -81,7 +79,6 @@ impl Refusal {
     }
 }
 
-/// What becomes of a document.
 #[derive(Debug)]
 pub(super) enum Fate {
     /// A group of one.

@@ -26,12 +26,9 @@ const BATCH_BYTES: usize = 8 << 20;
 /// What was left for so long is refused: milliseconds.
 const GIVEN_UP_AFTER: i64 = 60 * 60 * 1000;
 
-/// What was done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// Tasks that were made.
     pub tasks: u64,
-    /// Documents that were refused.
     pub refused: u64,
 }
 
@@ -48,7 +45,6 @@ struct Judged {
     others: Option<Document>,
 }
 
-/// What has come of them.
 #[derive(Debug, Default)]
 struct Round {
     moved: Moved,
@@ -60,7 +56,6 @@ struct Round {
     done: Vec<Bson>,
 }
 
-/// What has come of all that was in the inbox.
 #[derive(Debug, Default)]
 struct Pass {
     moved: Moved,
@@ -76,7 +71,6 @@ impl Moved {
 }
 
 impl Store {
-    /// Whether this user may move what is in the inbox.
     #[operation]
     pub async fn may_move_inbox(&self) -> Result<bool, StoreError> {
         let nothing = doc! { "_id": { "$in": [] } };

@@ -18,13 +18,11 @@ use crate::store::{Store, StoreError, collect, documents_in, integer, put, with}
 /// What was submitted a moment ago is left to whoever submits it.
 const YOUNG: Duration = Duration::from_secs(10);
 
-/// So many pending tasks are settled at once.
 const SETTLED_AT_ONCE: i64 = 100;
 
 /// So many keys are looked at together.
 const LOOKED_AT: usize = 1_000;
 
-/// What became of a pending task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Settled {
     /// It is what it was to be, or more has become of it since.
@@ -51,7 +49,6 @@ fn all_pending() -> Document {
     doc! { "status": Status::Blocked, "gate": GATE }
 }
 
-/// Matches all that are not.
 pub(crate) fn not_pending() -> Document {
     doc! { "$nor": [all_pending()] }
 }
@@ -64,7 +61,6 @@ pub struct KeySweep {
 }
 
 impl KeySweep {
-    /// Whether all keys have been looked at.
     pub fn is_through(&self) -> bool {
         self.after.is_none()
     }

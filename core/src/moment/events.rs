@@ -37,7 +37,6 @@ pub(super) struct Change {
 }
 
 impl Life {
-    /// That of a task as stored. `None`: it has no id.
     pub(super) fn of(task: &Document) -> Option<Self> {
         let told = history(task).or_else(|| task.get_array("history").ok().cloned()).unwrap_or_default();
         let mut changes: Vec<Change> = told.iter().filter_map(Bson::as_document).filter_map(change).collect();
@@ -65,7 +64,6 @@ impl Life {
         self.changes.first().filter(|first| first.note == Submission::NOTE).map(|first| first.at)
     }
 
-    /// Its attempts, each from when it ran until what came next.
     pub(super) fn attempts(&self) -> Vec<Ran> {
         let next = self.changes.iter().skip(1).map(Some).chain([None]);
         let pairs = self.changes.iter().zip(next);
@@ -148,7 +146,6 @@ impl Event {
         Self { node: Some(node.to_owned()), ..Self::new(at, Kind::Node, words.to_owned()) }
     }
 
-    /// What somebody did, from its entry in the audit.
     pub(super) fn of_entry(entry: &Document) -> Option<Self> {
         let AuditKey { at, .. } = AuditKey::of(entry)?;
         let what = entry.get_str("what").unwrap_or_default();

@@ -25,7 +25,6 @@ const MOST_TASKS: i64 = 5_000;
 /// So many entries of the audit, and changes of a queue or of all nodes since.
 const MOST_CHANGES: usize = 500;
 
-/// So many minutes of nodes.
 const MOST_MINUTES: i64 = 20_000;
 
 /// So many events are told, and so many queues and nodes with their limits.
@@ -41,10 +40,8 @@ const FIELDS: [&str; 15] = [
     "held", "failures", "schedule", "_id",
 ];
 
-/// What limits a queue.
 const OF_QUEUE: [&str; 6] = ["threads", "group_threads", "rate", "group_rate", "paused", "accepting"];
 
-/// What limits a node.
 const OF_NODE: [&str; 3] = ["maxthreads", "draining", "interrupt"];
 
 /// Tasks by id, and what is missing.
@@ -201,7 +198,6 @@ impl Store {
         Ok(Some(page.rows.iter().filter(|entry| !submits(entry)).filter_map(Event::of_entry).collect()))
     }
 
-    /// What limits held at the moment: of the queue or the node, or of all.
     async fn limits(
         &self,
         question: &Question,

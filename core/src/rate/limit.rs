@@ -85,7 +85,6 @@ pub(super) fn nanos(millis: i64) -> i64 {
     millis.saturating_mul(NANOS_PER_MILLI)
 }
 
-/// Some starts that were taken at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Take<I> {
     pub id: I,

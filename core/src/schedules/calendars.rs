@@ -27,7 +27,6 @@ pub struct Calendar {
     zone: Option<Zone>,
 }
 
-/// The calendars that schedules go by, by their names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Calendars(BTreeMap<String, Calendar>);
 

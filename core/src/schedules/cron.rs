@@ -5,7 +5,6 @@ mod words;
 
 use jiff::civil::{Date, DateTime, Time};
 
-/// What expressions with names stand for.
 const NAMED: [(&str, &str); 7] = [
     ("@yearly", "0 0 1 1 *"),
     ("@annually", "0 0 1 1 *"),
@@ -52,12 +51,7 @@ pub enum CronError {
     #[error("'{0}' is no name of a cron expression: expected {names}", names = names())]
     Name(String),
     #[error("the field {field}: '{value}' {reason}")]
-    Field {
-        field: &'static str,
-        /// The part that is wrong.
-        value: String,
-        reason: String,
-    },
+    Field { field: &'static str, value: String, reason: String },
     /// No day is like that: February 30, for instance.
     #[error("'{0}' never comes: no month has such a day")]
     Never(String),
@@ -144,7 +138,6 @@ impl CronExpr {
         is_day && self.is_month(date)
     }
 
-    /// The first time of a day, from this hour, minute and second on.
     fn time_from(&self, (hour, minute, second): (i8, i8, i8)) -> Option<Time> {
         let this_hour = first(self.hours, hour)? == hour;
         if this_hour
@@ -177,7 +170,6 @@ fn days(text: &str) -> Result<Option<Days>, CronError> {
     Ok(Some(days))
 }
 
-/// One field of an expression, and which numbers it may have.
 #[derive(Debug)]
 struct Field {
     name: &'static str,
@@ -229,12 +221,10 @@ impl Field {
         text == "*" || text == "?"
     }
 
-    /// What the whole field means.
     fn set(&self, text: &str) -> Result<u64, CronError> {
         text.split(',').try_fold(0, |set, part| Ok(set | self.part(part)?))
     }
 
-    /// What a part of a list means.
     fn part(&self, text: &str) -> Result<u64, CronError> {
         let (range, step) = match text.split_once('/') {
             Some((range, step)) => {
@@ -257,7 +247,6 @@ impl Field {
         Ok(numbers.fold(0, |set, number| set | (1_u64 << number)))
     }
 
-    /// A number, or a name of one.
     fn number(&self, text: &str) -> Result<u8, CronError> {
         let is_named = |name: &&str| name.eq_ignore_ascii_case(text);
         let named = (self.least..).zip(self.names).find(|(_, name)| is_named(name)).map(|(number, _)| number);

@@ -116,7 +116,6 @@ impl Settings {
         check_options(&self.options)
     }
 
-    /// Sees to it that tasks of these can go through their whole life.
     pub(super) fn within_budget(&self) -> Result<(), OverBudget> {
         within_budget(&self.options, std::slice::from_ref(&self.params))
     }
@@ -156,14 +155,12 @@ pub(super) fn understood(document: Document) -> Result<Schedule, StoreError> {
     })
 }
 
-/// A schedule, unless its document cannot be understood.
 pub(super) fn readable(document: Document) -> Option<Schedule> {
     understood(document)
         .inspect_err(|error| tracing::warn!(%error, "ignoring a schedule that cannot be read"))
         .ok()
 }
 
-/// A pipeline that sets the settings and removes those that are not among them.
 pub(super) fn settings_update(settings: &Settings) -> Vec<Document> {
     setting_or_removing(settings.fields(settings.params.clone()))
 }
@@ -281,7 +278,6 @@ fn stored_options(options: &TaskOptions) -> (Document, Option<Bson>) {
     (kept.collect(), sealed)
 }
 
-/// An option, if it is given: `read` has to understand it.
 fn option<'a, T>(
     options: &'a Document,
     name: &str,

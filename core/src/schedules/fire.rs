@@ -19,7 +19,6 @@ use crate::store::{Store, StoreError, Stored, collect, integer, millis, put, wit
 /// So many schedules are looked at in a round.
 const AT_ONCE: i64 = 64;
 
-/// So many of them at the same time.
 const IN_PARALLEL: usize = 8;
 
 /// So many rounds are done at once: more is left for the next call.
@@ -34,7 +33,6 @@ const CHECKING: Duration = Duration::from_secs(1);
 /// A schedule that cannot fire is looked at again after so long.
 const PUT_OFF: Duration = Duration::from_secs(60);
 
-/// The field under which the server tells its time.
 const NOW: &str = "server_time";
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -67,7 +65,6 @@ fn due() -> Document {
     doc! { "next": { "$type": "date" }, "$expr": { "$lte": ["$next", "$$NOW"] } }
 }
 
-/// Finds schedules of which something is left that has fired.
 fn left_over() -> Document {
     let long_ago = doc! { "$subtract": ["$$NOW", millis(LEFT_AFTER)] };
     doc! { "firing_at": { "$type": "date" }, "$expr": { "$lte": ["$firing_at", long_ago] } }
@@ -261,7 +258,6 @@ fn misfit(schedule: &Schedule, queue: &Queue, schemas: &Schemas) -> Option<Strin
     schema::check_task(schemas, of, &params, until).err().map(|misfit| misfit.to_string())
 }
 
-/// What was decided, as one update.
 fn decided(
     schedule: &Schedule,
     decision: &Decision,

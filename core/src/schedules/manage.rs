@@ -16,7 +16,6 @@ const TRIES: usize = 5;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScheduleQuery {
-    /// Of queues that somebody may do something with.
     pub reach: Reach,
     pub queue: Option<QueueId>,
     pub tenant: Option<String>,
@@ -33,7 +32,6 @@ impl Default for ScheduleQuery {
     }
 }
 
-/// What became of a change of settings.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Updated {
     /// They are stored. Neither document has secure parameters.

@@ -47,7 +47,6 @@ pub struct Occurrence {
     pub local: String,
     /// Clocks leave out the time that was meant, and this is when they have gone forward.
     pub moved: bool,
-    /// Clocks show it twice.
     pub twice: bool,
 }
 
@@ -99,7 +98,6 @@ impl Spec {
         self.times(calendars, after).take(limit).map(shown).collect()
     }
 
-    /// A time with its delay.
     pub fn due(&self, schedule: Option<ScheduleId>, time: DateTime) -> DateTime {
         time.saturating_add_duration(self.delay(schedule, time))
     }
@@ -189,7 +187,6 @@ pub(super) fn scattered(bytes: &[u8]) -> u64 {
     digest.iter().take(8).fold(0, |number, byte| (number << 8) | u64::from(*byte))
 }
 
-/// What is known of the tasks of a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Situation {
     /// The time now, by the server's clock.
@@ -203,14 +200,12 @@ pub(super) struct Situation {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Decision {
-    /// The times that fire, in their order.
     pub fire: Vec<DateTime>,
     pub skipped: usize,
     /// How many of these are too late.
     pub late: usize,
     /// The newest time that is passed over, if it is newer than those that fire, and why.
     pub newest: Option<(DateTime, &'static str)>,
-    /// The next time. `None`: there is none any more.
     pub next: Option<DateTime>,
 }
 
@@ -222,7 +217,6 @@ struct Due {
     newest: DateTime,
 }
 
-/// What to do with a schedule that was found due.
 pub(super) fn decide(schedule: &Schedule, calendars: &Calendars, situation: Situation) -> Decision {
     let spec = &schedule.settings.spec;
     let begin = schedule.next_for.unwrap_or(situation.now);

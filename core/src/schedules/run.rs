@@ -26,12 +26,10 @@ const MOST_BYTES: usize = 8 * 1024 * 1024;
 /// So many times are looked at by a backfill: most of them may have a task already.
 const MOST_LOOKED_AT: usize = 100_000;
 
-/// A backfill was refused, or not done to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum BackfillError {
     #[error("to: it is before from")]
     Order,
-    /// More are wanted at once than may be.
     #[error("limit: expected 1 to {most}, not {0}", most = MOST_BACKFILLED)]
     Limit(usize),
     #[error(transparent)]
@@ -63,7 +61,6 @@ impl Store {
         Ok(Some(firing.task))
     }
 
-    /// Inserts a task that somebody has asked for, for this moment.
     async fn insert_wanted(
         &self,
         schedule: &Schedule,
@@ -269,7 +266,6 @@ impl Store {
         Ok(made)
     }
 
-    /// Notes a task that somebody has asked for, as the newest one.
     async fn note_wanted(&self, schedule: &Schedule, firing: Firing) -> Result<(), StoreError> {
         let last = doc! { "for": firing.time, "task": firing.task, "at": firing.time, "outcome": "fired" };
         let update = doc! { "$set": { "last": last }, "$inc": { "counts.fired": 1_i64 } };
@@ -278,7 +274,6 @@ impl Store {
     }
 }
 
-/// All but those at these places.
 fn without_those(firings: Vec<Firing>, places: &BTreeSet<usize>) -> Vec<Firing> {
     let others = firings.into_iter().enumerate().filter(|(place, _)| !places.contains(place));
     others.map(|(_, firing)| firing).collect()

@@ -17,7 +17,6 @@ const MOST_CALENDARS: usize = 20;
 /// The longest jitter: a day, in seconds.
 pub(crate) const LONGEST_JITTER: i64 = 86_400;
 
-/// When a schedule fires.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Spec {
     /// At the times of any of these. None: it makes no tasks by itself, only when somebody asks for one.
@@ -29,11 +28,9 @@ pub struct Spec {
     pub jitter: Duration,
     pub start: Option<DateTime>,
     pub end: Option<DateTime>,
-    /// On the days of these calendars, or not on them.
     pub calendars: Vec<CalendarUse>,
 }
 
-/// How a schedule goes by a calendar.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CalendarUse {
     pub name: String,
@@ -65,7 +62,6 @@ impl SpecError {
 }
 
 impl Spec {
-    /// The times of these expressions, in UTC.
     pub fn new(cron: Vec<CronExpr>) -> Self {
         Self { cron, ..Self::default() }
     }
@@ -112,12 +108,10 @@ impl Spec {
         }
     }
 
-    /// Whether it fires only when somebody asks for it.
     pub fn is_manual(&self) -> bool {
         self.cron.is_empty()
     }
 
-    /// By how much the schedule fires later than at `time`.
     pub fn delay(&self, schedule: Option<ScheduleId>, time: DateTime) -> Duration {
         let longest = u64::try_from(self.jitter.as_millis()).unwrap_or(u64::MAX);
         let (Some(schedule), 1..) = (schedule, longest) else { return Duration::ZERO };
@@ -157,7 +151,6 @@ pub(super) fn word<T: Default>(
     named(text).ok_or_else(|| SpecError::new(name, format!("'{text}' is not {expected}")))
 }
 
-/// A field with a number of seconds.
 pub(super) fn seconds(
     fields: &Document,
     name: &'static str,
@@ -170,7 +163,6 @@ pub(super) fn seconds(
     number.map(|number| Some(Duration::from_secs(number.unsigned_abs()))).ok_or_else(wrong)
 }
 
-/// A value in a message.
 pub(super) fn shown(value: &Bson) -> String {
     match value {
         Bson::Array(_) => "a list".to_owned(),
@@ -183,7 +175,6 @@ pub(super) fn whole(duration: Duration) -> i64 {
     i64::try_from(duration.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// Nothing for none.
 pub(super) fn whole_unless_zero(duration: Duration) -> Option<i64> {
     (!duration.is_zero()).then(|| whole(duration))
 }

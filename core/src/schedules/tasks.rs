@@ -157,7 +157,6 @@ fn in_vain(task: TaskId) -> Document {
     } }
 }
 
-/// An end that a schedule has to be told of.
 #[derive(Debug, Clone, PartialEq)]
 struct End {
     task: TaskId,
@@ -165,7 +164,6 @@ struct End {
     /// When the task changed last, as it is stored.
     mtime: Bson,
     schedule: ScheduleId,
-    /// The time that the task was for.
     time: DateTime,
     success: Option<LastSuccess>,
     storage: Option<Bson>,
@@ -177,7 +175,6 @@ pub(crate) fn may_be_unsettled() -> Document {
     doc! { "unsettled": true, "status": { "$nin": Status::LIVE.to_vec() } }
 }
 
-/// Finds ended tasks that a schedule has to be told of.
 fn unsettled() -> Document {
     doc! { "$or": [
         { "unsettled": true, "status": { "$in": [-6, -5, -3] } },

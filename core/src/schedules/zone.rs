@@ -43,7 +43,6 @@ pub struct Zone {
     rules: TimeZone,
 }
 
-/// A change of the clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
     pub at: DateTime,
@@ -88,7 +87,6 @@ impl Zone {
         Some(Self { name, rules })
     }
 
-    /// The names of all zones, in the order of the alphabet.
     pub fn names() -> Vec<String> {
         let mut names: Vec<String> = jiff::tz::db().available().map(|name| name.to_string()).collect();
         names.retain(|name| Self::named(name).is_some());
@@ -123,7 +121,6 @@ impl Zone {
         self.stretch(seconds(at)).map_or(0, |stretch| stretch.offset)
     }
 
-    /// The changes of the clocks after a time and until another one, at most `limit`.
     pub fn changes(&self, after: DateTime, until: DateTime, limit: usize) -> Vec<Change> {
         let mut changes = Vec::new();
         let mut at = seconds(after);
@@ -137,7 +134,6 @@ impl Zone {
         changes
     }
 
-    /// Whether clocks show the time of `at` twice.
     pub(super) fn is_twice(&self, at: i64) -> bool {
         let Some(stretch) = self.stretch(at) else { return false };
         let local = at.saturating_add(stretch.offset);
@@ -183,7 +179,6 @@ impl Zone {
         last
     }
 
-    /// The date that calendars in the zone show.
     pub(super) fn date(&self, at: i64) -> Option<civil::Date> {
         Some(self.rules.to_datetime(Timestamp::from_second(at).ok()?).date())
     }
@@ -214,7 +209,6 @@ pub(super) fn seconds(at: DateTime) -> i64 {
     at.timestamp_millis().div_euclid(1_000)
 }
 
-/// So many seconds since 1970.
 pub(super) fn time(seconds: i64) -> DateTime {
     DateTime::from_millis(seconds.saturating_mul(1_000))
 }

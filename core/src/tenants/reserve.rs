@@ -78,7 +78,6 @@ pub(crate) struct Reservation {
     tasks: i64,
 }
 
-/// What a tenant's document has at a moment.
 struct Account {
     rev: Option<Bson>,
     limits: Limits,
@@ -86,7 +85,6 @@ struct Account {
     open: Vec<(Quota, ObjectId, u64)>,
     /// The day by the server's clock.
     day: String,
-    /// How many tasks were submitted today.
     today: u64,
 }
 
@@ -149,7 +147,6 @@ impl Store {
         Err(Busy(tenant.to_owned()).into())
     }
 
-    /// Sees to it that so many more tasks may wait.
     async fn check_waiting(
         &self,
         tenant: &str,

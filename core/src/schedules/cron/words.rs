@@ -38,7 +38,6 @@ impl CronExpr {
         Some(words)
     }
 
-    /// When on a day.
     fn times(&self) -> Option<String> {
         let (minutes, hours) = (numbers(self.minutes), numbers(self.hours));
         if self.seconds != 1 {
