@@ -69,11 +69,6 @@ impl Store {
         Ok(self.balance().find_one(doc! {}).await?.map(Document::from))
     }
 
-    #[operation]
-    pub async fn balance_document(&self) -> Result<Option<BalanceDocument>, StoreError> {
-        Ok(self.stored_balance().await?.map(BalanceDocument::from))
-    }
-
     /// Sets fields of the document, which is created if there is none. The caller has validated them.
     #[operation]
     pub async fn save_balance(&self, fields: Document) -> Result<Altered, StoreError> {

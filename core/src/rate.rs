@@ -45,13 +45,8 @@ pub struct Granted {
     /// How long after this answer to ask again: when the next start is possible, or after a few seconds, since others may
     /// give starts back, and somebody may change the rate. `None`: at once.
     pub next: Option<Duration>,
-    take: Option<Origin>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-struct Origin {
-    key: Document,
-    id: ObjectId,
+    /// From which document they were taken, and by which take.
+    take: Option<(Document, ObjectId)>,
 }
 
 impl Granted {
@@ -118,10 +113,10 @@ impl Store {
     /// The database cannot be reached. Then they count as used.
     #[operation(unused)]
     pub async fn return_starts(&self, granted: &Granted, unused: u64) -> Result<(), StoreError> {
-        let Some(origin) = granted.take.as_ref().filter(|_| unused > 0) else { return Ok(()) };
+        let Some((key, take)) = granted.take.as_ref().filter(|_| unused > 0) else { return Ok(()) };
         let unused = integer(unused);
         let still_there = doc! {
-            "_id": &origin.key, "takes": { "$elemMatch": { "id": origin.id, "n": { "$gte": unused } } },
+            "_id": key, "takes": { "$elemMatch": { "id": *take, "n": { "$gte": unused } } },
         };
         self.rates().update_one(still_there, doc! { "$inc": { "takes.$.n": -unused } }).await?;
         Ok(())
@@ -188,7 +183,7 @@ impl Store {
         let Some(ours) = taken.takes.iter().find(|take| take.id == id) else { return Ok(None) };
         let starts = u64::try_from(ours.n).unwrap_or(0);
         let next = taken.wait(rate, ours.at).map(|wait| wait.min(AGAIN));
-        Ok(Some(Granted { starts, next, take: Some(Origin { key: key.clone(), id }) }))
+        Ok(Some(Granted { starts, next, take: Some((key.clone(), id)) }))
     }
 
     /// What was taken, and the server's time in milliseconds since 1970.

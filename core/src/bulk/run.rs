@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::{Action, BulkError, BulkJob, LEASE, State};
+use super::{Action, BulkJob, LEASE, State};
 use crate::audit::Verb;
 use crate::model::{ArrayId, QueueId, TaskId};
 use crate::store::{Store, StoreError, integer};
@@ -54,7 +54,8 @@ pub struct Worker {
 struct BatchOutcome {
     done: i64,
     skipped: i64,
-    errors: Vec<BulkError>,
+    /// As they are stored.
+    errors: Vec<Document>,
 }
 
 enum Acted {
@@ -242,7 +243,7 @@ impl Worker {
             match acted {
                 Acted::Done => outcome.done += 1,
                 Acted::Skipped => {}
-                Acted::Failed(error) => outcome.errors.push(BulkError { id, error }),
+                Acted::Failed(error) => outcome.errors.push(doc! { "id": id, "error": error }),
             }
         }
         Ok(outcome)
@@ -282,8 +283,7 @@ impl Worker {
         let pending: Vec<ObjectId> = next.iter().map(|id| id.0).collect();
         let mut set = doc! { "lease_until": server_time_in(LEASE), "pending": pending };
         if let Some((batch, outcome)) = seen {
-            let errors: Vec<Document> =
-                outcome.errors.iter().map(|error| doc! { "id": error.id, "error": &error.error }).collect();
+            let errors = &outcome.errors;
             set.extend(doc! {
                 "done": { "$add": ["$done", outcome.done] },
                 "skipped": { "$add": ["$skipped", outcome.skipped] },

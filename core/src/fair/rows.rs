@@ -2,7 +2,6 @@
 //! comes before a task that waits.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fmt;
 use std::sync::Arc;
 
 use bson::{Bson, Document, doc};
@@ -37,15 +36,6 @@ pub struct GroupFilter {
     pub limit: usize,
 }
 
-/// When a group has its next turn, or why it has none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Why {
-    Idle,
-    Full(u64),
-    After(u64),
-    Unknown,
-}
-
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupPage {
     /// In the order of their names.
@@ -64,20 +54,6 @@ pub(crate) struct Order {
     pointer: Pointer,
     /// Where use is shared, how many turns come before each.
     ranks: Option<HashMap<Arc<str>, u64>>,
-}
-
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Idle => f.write_str("none of its tasks waits"),
-            Self::Full(1) => f.write_str("its task runs, and a group may have 1 running"),
-            Self::Full(threads) => write!(f, "{threads} of its tasks run, as many as a group may have"),
-            Self::After(0) => f.write_str("its turn is next"),
-            Self::After(1) => f.write_str("1 turn comes before its next one"),
-            Self::After(turns) => write!(f, "{turns} turns come before its next one"),
-            Self::Unknown => write!(f, "more than {MOST_WAITING} groups wait"),
-        }
-    }
 }
 
 impl Order {
@@ -213,11 +189,8 @@ fn row_of(
     let used = uses.stored.get(name).copied().unwrap_or_default();
     let runs = running.get(name).map_or(0, |running| running.places.running);
     let turn_in = order.turns_before(name, |group| settings.weight(group));
-    let why = match settings.group_threads {
-        _ if waiting == Amount::Exactly(0) => Why::Idle,
-        Some(threads) if runs >= threads => Why::Full(threads),
-        _ => turn_in.map_or(Why::Unknown, Why::After),
-    };
+    let is_idle = waiting == Amount::Exactly(0);
+    let full = settings.group_threads.filter(|threads| runs >= *threads);
     let (waiting, more_waiting) = waiting.parts();
     QueueGroup {
         group: name.to_owned(),
@@ -229,8 +202,20 @@ fn row_of(
         used: uses.of_group(name),
         weight: settings.weight(name),
         started_ago: used.since_start.map(|since| since.as_secs_f64()),
-        turn_in: turn_in.filter(|_| why != Why::Idle),
-        why: why.to_string(),
+        turn_in: turn_in.filter(|_| !is_idle),
+        why: if is_idle { "none of its tasks waits".to_owned() } else { why(full, turn_in) },
+    }
+}
+
+/// When a group that waits has its next turn, or why it has none. `full`: as many of its tasks run as may.
+fn why(full: Option<u64>, turn_in: Option<u64>) -> String {
+    match (full, turn_in) {
+        (Some(1), _) => "its task runs, and a group may have 1 running".to_owned(),
+        (Some(threads), _) => format!("{threads} of its tasks run, as many as a group may have"),
+        (None, Some(0)) => "its turn is next".to_owned(),
+        (None, Some(1)) => "1 turn comes before its next one".to_owned(),
+        (None, Some(turns)) => format!("{turns} turns come before its next one"),
+        (None, None) => format!("more than {MOST_WAITING} groups wait"),
     }
 }
 
@@ -354,11 +339,10 @@ mod tests {
 
     #[test]
     fn it_is_said_when_the_turn_is_or_why_there_is_none() {
-        let words = [Why::Idle, Why::Full(1), Why::Full(4), Why::After(0), Why::After(1), Why::After(9)];
+        let whys = [(Some(1), None), (Some(4), None), (None, Some(0)), (None, Some(1)), (None, Some(9))];
         assert_eq!(
-            words.map(|why| why.to_string()),
+            whys.map(|(full, turn_in)| why(full, turn_in)),
             [
-                "none of its tasks waits",
                 "its task runs, and a group may have 1 running",
                 "4 of its tasks run, as many as a group may have",
                 "its turn is next",
@@ -382,11 +366,11 @@ mod tests {
         let a = row("a", Amount::MoreThan(1_000));
         assert_eq!((a.waiting, a.more_waiting, a.started_ago), (1_000, true, None));
         assert_eq!((a.started, a.finished, a.running, a.turn_in), (9, 7, 0, Some(1)));
-        assert_eq!(a.why, Why::After(1).to_string());
+        assert_eq!(a.why, why(None, Some(1)));
         assert!((a.used - 5.0).abs() < 1e-9);
-        assert_eq!(row("b", Amount::Exactly(1)).why, Why::Full(2).to_string());
+        assert_eq!(row("b", Amount::Exactly(1)).why, why(Some(2), None));
         let idle = row("c", Amount::Exactly(0));
         assert_eq!((idle.waiting, idle.more_waiting, idle.turn_in), (0, false, None));
-        assert_eq!(idle.why, Why::Idle.to_string());
+        assert_eq!(idle.why, "none of its tasks waits");
     }
 }

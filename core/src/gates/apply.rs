@@ -15,18 +15,10 @@ use crate::model::{QueueId, Status};
 use crate::store::{Store, StoreError};
 use crate::task::transition::Transition;
 
-/// Where a task goes that waits for no other any more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Way {
-    Queue,
-    /// To its time.
-    Defer,
-    Locks,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Step {
-    Go(Way),
+    /// See [`way_of`].
+    Go(Status),
     /// What is settled is left out.
     Wait,
     Cancel(Option<ObjectId>),
@@ -41,13 +33,12 @@ struct Group {
     round: i64,
 }
 
-impl Way {
-    pub(super) fn of(task: &Blocked, now: DateTime) -> Self {
-        match (task.run_at, task.locks.is_empty()) {
-            (Some(at), _) if at > now => Self::Defer,
-            (_, true) => Self::Queue,
-            (_, false) => Self::Locks,
-        }
+/// What a task is next that waits for no other any more: blocked, if it goes to its locks.
+pub(super) fn way_of(task: &Blocked, now: DateTime) -> Status {
+    match (task.run_at, task.locks.is_empty()) {
+        (Some(at), _) if at > now => Status::Deferred,
+        (_, true) => Status::Queued,
+        (_, false) => Status::Blocked,
     }
 }
 
@@ -68,7 +59,7 @@ impl Store {
         let mut groups: HashMap<Group, Vec<ObjectId>> = HashMap::new();
         for task in tasks {
             let step = match task.verdict(|id| states.get(id).copied()) {
-                Verdict::Pass => Step::Go(Way::of(task, now)),
+                Verdict::Pass => Step::Go(way_of(task, now)),
                 Verdict::Never(culprit) => Step::Cancel(culprit),
                 Verdict::Wait if gate == "new" || has_settled(task, states) => Step::Wait,
                 Verdict::Wait => continue,
@@ -96,7 +87,7 @@ impl Store {
     ) -> Result<Passed, StoreError> {
         let (queue, mut passed) = (group.queue, Passed::default());
         match group.step {
-            Step::Go(Way::Locks) => {
+            Step::Go(Status::Blocked) => {
                 // What comes next for them is the same as for one that is new and waits for no other.
                 let update = doc! { "$set": { "waiting_for": [], "gate": "new" } };
                 passed.linked = self.update_each(ids, &still, update).await?;
@@ -107,7 +98,7 @@ impl Store {
             }
             Step::Go(way) => {
                 let update = released(self, way).note("what it waited for has ended");
-                passed.released = self.unblock((ids, still), update, queue, status_of(way)).await?;
+                passed.released = self.unblock((ids, still), update, queue, way).await?;
             }
             Step::Cancel(culprit) => {
                 let update = Transition::to(Status::Cancelled, self.now()).note(reason(culprit, states));
@@ -136,17 +127,9 @@ impl Store {
     }
 }
 
-pub(super) fn released(store: &Store, way: Way) -> Transition {
+pub(super) fn released(store: &Store, way: Status) -> Transition {
     let nothing = Bson::Array(Vec::new());
-    Transition::to(status_of(way), store.now()).without_node().set("waiting_for", nothing)
-}
-
-pub(super) const fn status_of(way: Way) -> Status {
-    match way {
-        Way::Queue => Status::Queued,
-        Way::Defer => Status::Deferred,
-        Way::Locks => Status::Blocked,
-    }
+    Transition::to(way, store.now()).without_node().set("waiting_for", nothing)
 }
 
 /// Why a task is cancelled. Which task it was is left out: who may see this one may not have to know of that.
@@ -208,12 +191,12 @@ mod tests {
     #[test]
     fn a_task_goes_to_its_time_before_it_goes_to_its_locks() {
         let at = DateTime::from_millis;
-        let way = |fields| Way::of(&task(fields), at(5));
-        assert_eq!(way(doc! {}), Way::Queue);
-        assert_eq!(way(doc! { "locks": ["a"] }), Way::Locks);
-        assert_eq!(way(doc! { "locks": ["a"], "run_at": at(6) }), Way::Defer);
-        assert_eq!(way(doc! { "locks": ["a"], "run_at": at(5) }), Way::Locks);
-        assert_eq!(way(doc! { "run_at": at(4) }), Way::Queue);
+        let way = |fields| way_of(&task(fields), at(5));
+        assert_eq!(way(doc! {}), Status::Queued);
+        assert_eq!(way(doc! { "locks": ["a"] }), Status::Blocked);
+        assert_eq!(way(doc! { "locks": ["a"], "run_at": at(6) }), Status::Deferred);
+        assert_eq!(way(doc! { "locks": ["a"], "run_at": at(5) }), Status::Blocked);
+        assert_eq!(way(doc! { "run_at": at(4) }), Status::Queued);
     }
 
     #[test]
@@ -223,8 +206,8 @@ mod tests {
         let states = States::from([(good, ended(Status::Succeeded)), (bad, ended(Status::Failed))]);
         let of = |step, when| condition(&Group { step, when, queue: None, round: 0 }, &states);
         let none_but = |id: ObjectId| doc! { "waiting_for": { "$not": { "$elemMatch": { "$nin": [id] } } } };
-        assert_eq!(of(Step::Go(Way::Queue), AfterWhen::Succeeded), none_but(good));
-        assert_eq!(of(Step::Go(Way::Queue), AfterWhen::Any), doc! { "waiting_for": { "$in": [good] } });
+        assert_eq!(of(Step::Go(Status::Queued), AfterWhen::Succeeded), none_but(good));
+        assert_eq!(of(Step::Go(Status::Queued), AfterWhen::Any), doc! { "waiting_for": { "$in": [good] } });
         assert_eq!(of(Step::Cancel(Some(bad)), AfterWhen::Succeeded), doc! { "waiting_for": bad });
         assert_eq!(of(Step::Cancel(None), AfterWhen::Any), none_but(bad));
         assert_eq!(settled(AfterWhen::Finished, &states).len(), 2);

@@ -17,7 +17,7 @@ use bson::oid::ObjectId;
 use bson::{Bson, Document, doc};
 use mongodb::options::ReadConcern;
 
-use super::apply::{Way, released};
+use super::apply::released;
 use super::blocked::{Blocked, of_round, round_of, waits_for_none};
 use super::holders::{Holder, plan};
 use super::{Parts, Passed, dirty_locks};
@@ -255,7 +255,7 @@ impl Store {
             };
             let moved = match next {
                 None => {
-                    let update = released(self, Way::Queue).note("it has its locks");
+                    let update = released(self, Status::Queued).note("it has its locks");
                     let moved = self.unblock((ids, still), update, queue, Status::Queued).await?;
                     released_tasks += moved;
                     moved

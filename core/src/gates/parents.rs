@@ -8,7 +8,7 @@ use bson::{Bson, Document, doc};
 use disbatch_operation::operation;
 use mongodb::Collection;
 
-use super::apply::{Way, released, status_of};
+use super::apply::{released, way_of};
 use super::blocked::{AfterWhen, Blocked, Parent, waits_for_none};
 use super::{Parts, Passed, ended_parents, new_ones};
 use crate::model::{QueueId, Status, TaskId};
@@ -97,18 +97,18 @@ impl Store {
     async fn pass_on(&self, tasks: Vec<Blocked>) -> Result<Passed, StoreError> {
         let now = self.time_for(&tasks).await?;
         let mut parts = Parts::default();
-        let mut groups: HashMap<(Way, Option<QueueId>), Vec<Bson>> = HashMap::new();
+        let mut groups: HashMap<(Status, Option<QueueId>), Vec<Bson>> = HashMap::new();
         let mut to_locks = Vec::new();
         for task in tasks {
-            match Way::of(&task, now) {
-                Way::Locks => to_locks.push(task),
+            match way_of(&task, now) {
+                Status::Blocked => to_locks.push(task),
                 way => groups.entry((way, task.queue)).or_default().push(task.id.into()),
             }
         }
         for ((way, queue), ids) in groups {
             let still = doc! { "status": Status::Blocked, "gate": "new", "waiting_for": waits_for_none() };
             let update = released(self, way).note("it waits for nothing");
-            let released = self.unblock((ids, still), update, queue, status_of(way)).await;
+            let released = self.unblock((ids, still), update, queue, way).await;
             let passed = |released| Passed { released, more: released > 0, ..Passed::default() };
             parts.note(released.map(passed))?;
         }

@@ -196,7 +196,7 @@ impl Store {
     pub(crate) async fn settle_reservation(&self, reservation: &Reservation) {
         let update = doc! { "$pull": { "open": { "id": reservation.id } } };
         let settled = self.tenants().update_one(doc! { "_id": &reservation.tenant }, update).await;
-        told(settled.map(drop), reservation);
+        told(settled, reservation);
     }
 
     /// Closes a reservation, unless an error says that what it is for may still come to be there.
@@ -222,7 +222,7 @@ impl Store {
             "open": { "$filter": { "input": "$open", "cond": is_other } },
             "today": { "$cond": [is_same_day, rest, "$today"] },
         } }];
-        told(self.tenants().update_one(open, update).await.map(drop), reservation);
+        told(self.tenants().update_one(open, update).await, reservation);
     }
 
     /// How many tasks a tenant has submitted today, as far as that is counted.
@@ -279,7 +279,7 @@ fn this_day() -> Document {
     doc! { "$dateToString": { "format": "%Y-%m-%d", "date": "$$NOW" } }
 }
 
-fn told(closed: Result<(), mongodb::error::Error>, reservation: &Reservation) {
+fn told<T>(closed: mongodb::error::Result<T>, reservation: &Reservation) {
     if let Err(error) = closed {
         let error = StoreError::from(error);
         tracing::warn!(%error, tenant = reservation.tenant, "cannot close a reservation: it runs out by itself");

@@ -207,7 +207,8 @@ pub async fn monitored(state: &State) -> Result<Value, StoreError> {
     let now = state.store.now();
     let nodes = state.store.list_nodes().await?;
     let balance = if state.balance.enabled.0 {
-        queuebalance(state.store.balance_document().await?.unwrap_or_default(), now)
+        let stored = state.store.stored_balance().await?;
+        queuebalance(stored.map(BalanceDocument::from).unwrap_or_default(), now)
     } else {
         check("OK", "queuebalance disabled")
     };
