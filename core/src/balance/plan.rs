@@ -126,12 +126,12 @@ pub fn allot(limit: u64, tiers: &[Vec<Demand>]) -> Vec<Vec<u64>> {
     let wanted = sum(others.iter().flatten().map(|demand| demand.queued));
     let left = limit.saturating_sub(wanted);
     // The remainder goes to whoever wants more, in the order of the tier; so does every `fill` below.
-    let share = |demand: &Demand| demand.queued.min(left / length(default));
+    let share = |demand: &Demand| demand.queued.min(left / default.len().max(1) as u64);
     let mut allotted = vec![fill(left, default, share)];
     let mut taken = held(default, &allotted[0]);
     for tier in others {
         let left = limit.saturating_sub(taken);
-        let threads = fill(left, tier, |demand| demand.queued.min(left) / length(tier));
+        let threads = fill(left, tier, |demand| demand.queued.min(left) / tier.len().max(1) as u64);
         taken = taken.saturating_add(held(tier, &threads));
         allotted.push(threads);
     }
@@ -157,10 +157,6 @@ fn held(tier: &[Demand], threads: &[u64]) -> u64 {
 
 fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
     numbers.fold(0, u64::saturating_add)
-}
-
-fn length<T>(list: &[T]) -> u64 {
-    u64::try_from(list.len()).unwrap_or(u64::MAX).max(1)
 }
 
 #[cfg(test)]

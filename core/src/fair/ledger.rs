@@ -19,7 +19,6 @@
 
 use disbatch_operation::operation;
 use std::collections::HashMap;
-use std::collections::hash_map::Entry as Place;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -54,7 +53,7 @@ pub struct Stay {
     since: Instant,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Entry {
     started: i64,
     finished: i64,
@@ -128,10 +127,7 @@ impl Store {
         }
     }
 
-    /// Writes what this process has noted of groups and not written.
-    ///
-    /// # Errors
-    /// The database cannot be reached: what it has not acknowledged is kept, and written later.
+    /// Writes what this process has noted of groups and not written. What is not acknowledged is kept, and written later.
     #[operation]
     pub async fn flush_groups(&self) -> Result<(), StoreError> {
         let _one_at_a_time = self.groups.one_at_a_time().await;
@@ -175,20 +171,14 @@ impl Ledger {
     }
 
     fn add_to(&mut self, group: (QueueId, Arc<str>), more: Entry) {
-        let is_full = self.groups.len() >= MOST;
-        match self.groups.entry(group) {
-            Place::Occupied(mut known) => {
-                let entry = known.get_mut();
-                entry.started += more.started;
-                entry.finished += more.finished;
-                entry.seconds += more.seconds;
-                entry.half_life = more.half_life;
-            }
-            Place::Vacant(place) if !is_full => {
-                place.insert(more);
-            }
-            Place::Vacant(_) => {}
+        if self.groups.len() >= MOST && !self.groups.contains_key(&group) {
+            return;
         }
+        let entry = self.groups.entry(group).or_default();
+        entry.started += more.started;
+        entry.finished += more.finished;
+        entry.seconds += more.seconds;
+        entry.half_life = more.half_life;
     }
 }
 

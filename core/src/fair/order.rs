@@ -44,13 +44,11 @@ impl Scheme {
     pub fn preferred(&self, round: i64) -> usize {
         let all: i64 = self.0.iter().copied().map(i64::from).sum();
         let mut position = round.rem_euclid(all.max(1));
-        for (class, times) in self.0.iter().enumerate() {
+        let is_its_turn = |times: &u32| {
             position -= i64::from(*times);
-            if position < 0 {
-                return class;
-            }
-        }
-        0
+            position < 0
+        };
+        self.0.iter().position(is_its_turn).unwrap_or(0)
     }
 
     /// The class of a priority; 0 is the highest.

@@ -6,7 +6,8 @@ use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
 use disbatch_metrics::labels::Source;
 use disbatch_operation::operation;
-use futures::TryStreamExt;
+use futures::future::OptionFuture;
+use futures::{FutureExt, TryStreamExt};
 
 use super::judge::{Fate, Group, QueueCache, Refusal, Refused, id_of};
 use super::{LEFT, NO_QUEUE, REFUSED};
@@ -79,9 +80,6 @@ impl Store {
 
     /// Makes tasks of what is in the inbox and was not left, any number of DENs at once. `schemas`: what plugins want of parameters, as far
     /// as that is known here. `told`: a new document, with which it begins, while the others are read.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or this user has no right to tasks. What was done by then is done.
     #[operation]
     pub async fn move_inbox(
         &self,
@@ -119,16 +117,10 @@ impl Store {
         });
         let mut done = Vec::new();
         while let Some(judged) = next {
-            let ahead = async {
-                match judged.others.clone() {
-                    Some(others) => {
-                        let others = doc! { LEFT: Bson::Null, "_id": others };
-                        self.judge_some(others, schemas).await.map(Some)
-                    }
-                    None => Ok(None),
-                }
-            };
-            let (removed, ahead) = (self.remove_moved(std::mem::take(&mut done)), ahead);
+            let others = judged.others.clone().map(|others| doc! { LEFT: Bson::Null, "_id": others });
+            let ahead = OptionFuture::from(others.map(|others| self.judge_some(others, schemas)));
+            let ahead = ahead.map(Option::transpose);
+            let removed = self.remove_moved(std::mem::take(&mut done));
             let (round, ahead, ()) = futures::try_join!(self.move_judged(&judged), ahead, removed)?;
             self.leave_in_inbox(&round.unknown).await?;
             if leaves_behind {

@@ -67,29 +67,21 @@ impl Store {
         options: &TaskOptions,
         admitted: &Admitted,
     ) -> Result<Firing, SubmitError> {
-        let (mut time, mut tries) = (self.server_time().await?, 0);
-        loop {
-            tries += 1;
+        let mut time = self.server_time().await?;
+        for _ in 0..TRIES {
             let firing = Firing { time, task: TaskId(ObjectId::new()) };
             let mut task = self.task_of(schedule, firing, options, admitted).await?;
             task.insert(ASKED_FOR, true);
             let status = Status::stored(&task);
-            match self.insert_for(schedule.id, firing, task).await {
-                Ok(true) => {
-                    self.count_made(schedule, status, &[firing.task]).await;
-                    return Ok(firing);
-                }
-                Ok(false) if tries < TRIES => time = time.saturating_add_millis(1),
-                Ok(false) => {
-                    let reason = "too many tasks of the schedule are for this moment".to_owned();
-                    return Err(StoreError::Unconfirmed { reason }.into());
-                }
-                Err(error) => {
-                    self.doubt_counters();
-                    return Err(error.into());
-                }
+            let inserted = self.insert_for(schedule.id, firing, task).await;
+            if inserted.inspect_err(|_| self.doubt_counters())? {
+                self.count_made(schedule, status, &[firing.task]).await;
+                return Ok(firing);
             }
+            time = time.saturating_add_millis(1);
         }
+        let reason = "too many tasks of the schedule are for this moment".to_owned();
+        Err(StoreError::Unconfirmed { reason }.into())
     }
 
     /// Inserts a task for a time. Returns whether it is there: no other one has the time.
@@ -110,11 +102,8 @@ impl Store {
 
     /// Makes the tasks for the times from `from` to `to` that have none yet, the oldest first and at most `limit`. Times
     /// that are still to come are not among them. A time counts as done as long as its task is in `tasks` or in the archive.
-    /// Of more than 100,000 times the first ones are looked at.
-    /// Unless overlap is allowed, the tasks run one after the other. They are refused where other new tasks are. `None`: there is no such schedule.
-    ///
-    /// # Errors
-    /// See [`BackfillError`]. Tasks before the one that was refused exist then; repeating it makes the others.
+    /// Of more than 100,000 times the first ones are looked at. Unless overlap is allowed, the tasks run one after the other. They are refused
+    /// where other new tasks are: those before exist then, and repeating it makes the others. `None`: there is no such schedule.
     #[operation(schedule = %id)]
     pub async fn backfill_schedule(
         &self,
