@@ -142,8 +142,7 @@ impl Store {
         Ok(Altered { before: before.and_then(shown), after: fields })
     }
 
-    /// Lifts the rule of a scope. Returns what it was; `None`: there is none. Tasks that it held are released by
-    /// [`Store::release_held`].
+    /// Returns what it was; `None`: there is none. Tasks that it held are released by [`Store::release_held`].
     #[operation(scope = %scope.key())]
     pub async fn lift_rule(&self, scope: &Scope) -> Result<Option<Document>, StoreError> {
         let there = doc! { "_id": scope.key(), "action": { "$exists": true } };

@@ -107,8 +107,7 @@ fn integer(value: &Bson) -> Option<i64> {
     }
 }
 
-/// The revision of a stored document; empty if there is none. It tells one state of what people set together, the timetable and the
-/// tiers, from any other.
+/// Tells one state of what people set together, the timetable and the tiers, from any other. Empty if there is none.
 pub fn revision(stored: Option<&Document>) -> String {
     let Some(stored) = stored else { return String::new() };
     let mut hash = Sha256::new();

@@ -115,11 +115,7 @@ impl Parts {
 impl Store {
     /// Does what there is to do at the gates: links new tasks, tells those that wait of ends, takes locks from tasks that
     /// have ended and gives them to the next. Any number of processes may do so at once. It does so much at most; whether
-    /// there may be more is told.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or this user has no right to the locks. What was done by then is done; while the
-    /// database is there, everything else is done too.
+    /// there may be more is told. Where this user has no right to the locks, everything else is done before that is an error.
     #[operation]
     pub async fn pass_gates(&self) -> Result<Passed, StoreError> {
         let mut all = Parts::default();

@@ -78,11 +78,7 @@ impl Store {
     /// `group_rate`). All of `wanted` are granted where there is no such rate, without a look at the database.
     ///
     /// Whoever takes the same starts at the same time gets others: it is one update whose filter says that there are some.
-    ///
-    /// A user who has no right to take starts gets none.
-    ///
-    /// # Errors
-    /// The database cannot be reached. What may have been taken counts as used.
+    /// A user who has no right to take starts gets none. What may have been taken when this fails counts as used.
     #[operation(queue = %queue.id, wanted)]
     pub async fn take_starts(
         &self,
@@ -107,10 +103,7 @@ impl Store {
     }
 
     /// Gives back `unused` of what was granted: it is as if these had never been taken. Nothing happens if it was long ago,
-    /// with many takes since.
-    ///
-    /// # Errors
-    /// The database cannot be reached. Then they count as used.
+    /// with many takes since. If this fails, they count as used.
     #[operation(unused)]
     pub async fn return_starts(&self, granted: &Granted, unused: u64) -> Result<(), StoreError> {
         let Some((key, take)) = granted.take.as_ref().filter(|_| unused > 0) else { return Ok(()) };

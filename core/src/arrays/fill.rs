@@ -120,10 +120,7 @@ impl Filling {
 }
 
 impl Store {
-    /// Inserts what is missing of an array.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses a task. A DEN goes on later.
+    /// Inserts what is missing of an array. If that fails, a DEN goes on later.
     #[operation(array = %id)]
     pub async fn fill_array(&self, id: ArrayId) -> Result<(), StoreError> {
         loop {

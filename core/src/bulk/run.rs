@@ -271,8 +271,7 @@ impl Worker {
         })
     }
 
-    /// Adds the outcome of a batch to the job, says which tasks are next, renews the lease, and brings back how the
-    /// job is now. `None`: it is someone else's.
+    /// Also renews the lease, and brings back how the job is now. `None`: it is someone else's.
     async fn report(
         &self,
         job: &BulkJob,

@@ -177,10 +177,7 @@ impl Store {
         Ok(found.as_ref().map(pointer_of).unwrap_or_default())
     }
 
-    /// Moves the rotation on. Returns whether it stood where it was said to stand.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or refuses the user ([`StoreError::is_forbidden`]).
+    /// Returns whether it stood where it was said to stand.
     pub(super) async fn move_rotation(
         &self,
         queue: QueueId,

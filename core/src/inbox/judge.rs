@@ -244,10 +244,7 @@ impl Store {
         }))
     }
 
-    /// Those of `after` that are not there, and may still come.
-    ///
-    /// # Errors
-    /// Among others, one is of a queue that its producer may not submit to, which is as if it were not there.
+    /// Those of `after` that are not there, and may still come. One of a queue that its producer may not submit to is an error.
     pub(super) async fn missing_parents(
         &self,
         producer: &Producer,

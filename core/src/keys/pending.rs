@@ -148,10 +148,7 @@ impl Store {
     }
 
     /// Settles pending tasks that their submitters have left. Any number of processes may do so at once. Returns how many, and
-    /// whether there may be more.
-    ///
-    /// # Errors
-    /// The database cannot be reached. One that cannot be settled keeps no other from it.
+    /// whether there may be more. One that cannot be settled keeps no other from it.
     #[operation]
     pub async fn settle_left(&self) -> Result<(u64, bool), StoreError> {
         let fields = doc! { "queue": 1, "unique": 1, "schedule": 1, "scheduled_for": 1 };

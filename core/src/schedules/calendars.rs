@@ -114,8 +114,7 @@ impl Store {
         Ok(Calendars::of(self.calendars_that(doc! { "_id": { "$in": names } }).await?))
     }
 
-    /// Stores a calendar in the place of the one with its name, and sets the next times of the schedules that go by it.
-    /// Repeating it completes one that was broken off.
+    /// Also sets the next times of the schedules that go by it. Repeating it completes one that was broken off.
     #[operation(calendar = %calendar.name)]
     pub async fn set_calendar(&self, calendar: &Calendar) -> Result<Altered, StoreError> {
         let (this, after) = (doc! { "_id": &calendar.name }, calendar.document());
@@ -168,8 +167,7 @@ impl Store {
         Ok(())
     }
 
-    /// Sets the next time of a schedule, as its calendars have changed. A time that is due stays, and is looked at when it
-    /// fires.
+    /// As its calendars have changed. A time that is due stays, and is looked at when it fires.
     async fn reckon(&self, mut schedule: Schedule) -> Result<(), StoreError> {
         for _ in 0..TRIES {
             let now = self.server_time().await?;

@@ -21,8 +21,7 @@ use disbatch_wire::schedules::TimeCounts;
 /// A time may be caught up for a year at most, in seconds.
 const LONGEST_CATCH_UP: i64 = 366 * 86_400;
 
-/// What the tasks of a schedule have besides parameters: the options of a submission that make sense for tasks which are made again
-/// and again. Their names are those of the fields of tasks.
+/// The options of a submission that make sense for tasks which are made again and again, named as the fields of tasks.
 pub const OPTIONS: [&str; 10] =
     ["timeout", "grace", "max_attempts", "backoff", "group", "priority", "locks", TAGS, STEPS, FILES];
 

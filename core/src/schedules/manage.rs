@@ -114,8 +114,7 @@ impl Store {
         Ok(Schedule::read(document)?)
     }
 
-    /// Changes the settings of a schedule, if they still have the number `rev`. Its next time is set anew if when it
-    /// fires has changed.
+    /// If its settings still have the number `rev`. Its next time is set anew if when it fires has changed.
     #[operation(schedule = %id)]
     pub async fn update_schedule(
         &self,
