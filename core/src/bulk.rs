@@ -60,7 +60,6 @@ pub struct BulkFilter {
     pub ids: Option<Vec<TaskId>>,
     pub array: Option<ArrayId>,
     pub schedule: Option<ObjectId>,
-    /// Given to this node.
     pub node: Option<String>,
     pub group: Option<String>,
     pub tenant: Option<String>,

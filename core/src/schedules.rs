@@ -131,7 +131,6 @@ pub struct LastSuccess {
 pub struct Schedule {
     pub id: ScheduleId,
     pub settings: Settings,
-    /// Whether it does nothing until somebody resumes it.
     pub paused: bool,
     /// When it fires next, with jitter. None: it is paused, or has no more times.
     pub next: Option<DateTime>,
@@ -178,11 +177,7 @@ pub enum ScheduleError {
     #[error("there is no calendar '{0}'")]
     NoSuchCalendar(String),
     #[error("schedules go by the calendar '{calendar}': {}", schedules.join(", "))]
-    CalendarInUse {
-        calendar: String,
-        /// Some of their names.
-        schedules: Vec<String>,
-    },
+    CalendarInUse { calendar: String, schedules: Vec<String> },
     /// Its secure parameters were encrypted for the queue that it had, and cannot be read in another.
     #[error("secure parameters have to be given again when the queue changes")]
     SealedForAnotherQueue,

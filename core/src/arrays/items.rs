@@ -33,7 +33,6 @@ pub enum ArrayError {
     Empty,
 }
 
-/// Numbers from the first to the last, so far from each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
     first: i64,

@@ -41,7 +41,10 @@ pub async fn round(store: &Store, settings: Balance) -> Result<Report, StoreErro
 async fn balance(store: &Store, config: Balance, zone: &TimeZone) -> Result<Report, StoreError> {
     let mut documents = store.balance_documents().await?;
     if documents.is_empty() {
-        documents = store.begin_balance().await?;
+        // Unless somebody has made one meanwhile.
+        let empty = doc! { "$setOnInsert": { "max_tasks": {}, "queues": [] } };
+        store.balance().update_one(doc! {}, empty).upsert(true).await?;
+        documents = store.balance_documents().await?;
     }
     let settings = match Settings::read(documents) {
         Ok(settings) => settings,
@@ -110,13 +113,6 @@ impl Store {
     /// All documents of `balance`, of which there should be one.
     async fn balance_documents(&self) -> Result<Vec<Document>, StoreError> {
         collect(self.balance().find(doc! {})).await
-    }
-
-    /// Makes a document to begin with, unless somebody has made one meanwhile.
-    async fn begin_balance(&self) -> Result<Vec<Document>, StoreError> {
-        let empty = doc! { "$setOnInsert": { "max_tasks": {}, "queues": [] } };
-        self.balance().update_one(doc! {}, empty).upsert(true).await?;
-        self.balance_documents().await
     }
 
     /// What a queue has to do. Tasks with an unused negative status wait for nobody, so they do not count. More than

@@ -48,7 +48,6 @@ impl Store {
         if tasks.iter().any(|task| task.run_at.is_some()) { self.server_time().await } else { Ok(self.now()) }
     }
 
-    /// Does with tasks at this gate what follows from the states of those that they wait for.
     pub(super) async fn apply(
         &self,
         gate: &str,
@@ -58,10 +57,11 @@ impl Store {
         let now = self.time_for(tasks).await?;
         let mut groups: HashMap<Group, Vec<ObjectId>> = HashMap::new();
         for task in tasks {
+            let is_settled = |id: &ObjectId| states.get(id).is_some_and(|state| state.is_settled(task.when));
             let step = match task.verdict(|id| states.get(id).copied()) {
                 Verdict::Pass => Step::Go(way_of(task, now)),
                 Verdict::Never(culprit) => Step::Cancel(culprit),
-                Verdict::Wait if gate == "new" || has_settled(task, states) => Step::Wait,
+                Verdict::Wait if gate == "new" || task.waiting_for.iter().any(is_settled) => Step::Wait,
                 Verdict::Wait => continue,
             };
             let group = Group { step, when: task.when, queue: task.queue, round: task.round };
@@ -141,10 +141,6 @@ fn reason(culprit: Option<ObjectId>, states: &States) -> String {
         }
         None => "none of the tasks that it comes after has succeeded".to_owned(),
     }
-}
-
-fn has_settled(task: &Blocked, states: &States) -> bool {
-    task.waiting_for.iter().any(|id| states.get(id).is_some_and(|state| state.is_settled(task.when)))
 }
 
 /// Those that nobody who waits `when` looks at any more.

@@ -184,7 +184,6 @@ impl Parent {
         }
     }
 
-    /// What has become of it, for a history.
     pub(super) fn words(self) -> String {
         match self {
             Self::Live => "has not ended".to_owned(),

@@ -21,7 +21,7 @@ use super::apply::released;
 use super::blocked::{Blocked, of_round, round_of, waits_for_none};
 use super::holders::{Holder, plan};
 use super::{Parts, Passed, dirty_locks};
-use crate::model::{QueueId, Status, whole_number};
+use crate::model::{QueueId, Status};
 use crate::store::{Store, StoreError, as_majority, collect};
 
 /// So many locks are looked at in a round.
@@ -55,7 +55,7 @@ impl Lock {
 /// What a task is like that a lock names as its holder.
 #[derive(Debug)]
 struct Holding {
-    status: Option<i64>,
+    status: Option<Status>,
     round: i64,
     holds: bool,
     needs: Option<String>,
@@ -64,7 +64,7 @@ struct Holding {
 impl Holding {
     fn of(task: &Document) -> Self {
         Self {
-            status: task.get("status").and_then(whole_number),
+            status: Status::stored(task),
             round: round_of(task),
             holds: task.get_bool("holds_locks").unwrap_or(false),
             needs: task.get_str("needs_lock").ok().map(str::to_owned),
@@ -72,12 +72,10 @@ impl Holding {
     }
 
     fn holds(&self, holder: &Holder) -> bool {
-        self.holds && self.round == holder.round && self.status.is_some_and(holds_in)
+        let keeps =
+            matches!(self.status, Some(Status::Blocked | Status::Queued | Status::Claimed | Status::Running));
+        self.holds && self.round == holder.round && keeps
     }
-}
-
-pub(super) fn holds_in(status: i64) -> bool {
-    matches!(Status::from_code(status), Status::Blocked | Status::Queued | Status::Claimed | Status::Running)
 }
 
 /// What is next for tasks that go on together: another lock, the round that they are in, and, where they need no other one, their
@@ -282,7 +280,7 @@ impl Store {
     ) -> Result<bool, StoreError> {
         let needs = |holder: &Holder| {
             let task = tasks.get(&holder.task).filter(|task| task.holds(holder))?;
-            task.needs.as_deref().filter(|_| task.status == Some(Status::Blocked.code()))
+            task.needs.as_deref().filter(|_| task.status == Some(Status::Blocked))
         };
         let later: BTreeSet<&str> =
             holders.iter().filter_map(needs).filter(|needed| *needed > name).collect();

@@ -134,7 +134,7 @@ impl Store {
         let from = question.from().timestamp_millis().saturating_sub(margin);
         let until = question.to().min(self.now()).timestamp_millis().saturating_add(1);
         let minutes = self.minutes_of_nodes((from, until)).await?;
-        let is_asked = |(node, _): &(String, i64)| question.is_about(Some(node));
+        let is_asked = |(node, _): &(String, i64)| question.is_about(Some(node.as_str()));
         let minutes: Vec<(String, i64)> = minutes.into_iter().filter(is_asked).collect();
         let of_minutes = events::of_minutes(&minutes, (from, until), question);
         // What its document says is more exact.
@@ -261,7 +261,7 @@ impl Store {
             let settings = rolled_back(node, &changes, question.at, &OF_NODE);
             Some(Limits { of_node: true, name: name.to_owned(), settings, known })
         };
-        let is_asked = |limits: &Limits| question.is_about(Some(&limits.name));
+        let is_asked = |limits: &Limits| question.is_about(Some(limits.name.as_str()));
         Ok(nodes.iter().filter_map(of).filter(is_asked).take(MOST_LIMITS).collect())
     }
 }

@@ -200,7 +200,6 @@ impl Store {
         self.find_schedule(&Selector::Id(id.0)).await
     }
 
-    /// The first time after `now`, if the calendars exist.
     async fn checked_next(
         &self,
         settings: &Settings,

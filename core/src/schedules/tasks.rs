@@ -77,7 +77,6 @@ impl Store {
         Ok(())
     }
 
-    /// Counts tasks of a schedule that are there now, and links them if they are blocked.
     pub(super) async fn count_made(&self, schedule: &Schedule, status: Option<Status>, tasks: &[TaskId]) {
         self.submitted(schedule.settings.queue, status, tasks.len() as u64, Source::Schedule);
         if status == Some(Status::Blocked) {

@@ -104,10 +104,8 @@ impl Account {
 
     fn open(&self, quota: Quota) -> (Vec<ObjectId>, u64) {
         let of_quota = self.open.iter().filter(|(of, ..)| *of == quota);
-        of_quota.fold((Vec::new(), 0), |(mut ids, sum), (_, id, much)| {
-            ids.push(*id);
-            (ids, sum.saturating_add(*much))
-        })
+        let (ids, much): (Vec<ObjectId>, Vec<u64>) = of_quota.map(|(_, id, much)| (*id, *much)).unzip();
+        (ids, much.into_iter().fold(0, u64::saturating_add))
     }
 }
 
