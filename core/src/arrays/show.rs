@@ -171,9 +171,7 @@ impl Store {
         limit: u32,
     ) -> Result<Vec<Element>, StoreError> {
         let until = from.saturating_add(limit).min(array.count);
-        let places: Vec<(u32, TaskId)> =
-            (from..until).map(|place| (place, element_id(array.id, place))).collect();
-        let ids: Vec<TaskId> = places.iter().map(|(_, id)| *id).collect();
+        let ids: Vec<TaskId> = (from..until).map(|place| element_id(array.id, place)).collect();
         let mut known: HashMap<TaskId, Element> = HashMap::new();
         for collection in [self.archive(), self.tasks()] {
             let found =
@@ -184,7 +182,7 @@ impl Store {
             let known = known.remove(&id).unwrap_or_else(|| Element::missing(id, index));
             Element { index, ..known }
         };
-        Ok(places.into_iter().map(element).collect())
+        Ok((from..until).zip(ids).map(element).collect())
     }
 
     /// The elements with this status from this place on, at most so many. Found by an index.

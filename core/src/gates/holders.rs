@@ -231,19 +231,17 @@ impl Store {
         let update = Transition::to(Status::Blocked, self.now()).without_node().end_of_run().blocked_anew();
         let update = update.note("it was queued without its locks").pipeline();
         let blocked = self.tasks().update_one(claimed, update).await.map_err(StoreError::from);
-        let is_blocked = match blocked {
-            Ok(blocked) => blocked.matched_count == 1,
+        match blocked {
+            Ok(blocked) if blocked.matched_count == 1 => {}
+            Ok(_) => return Ok(Unclaimed::NotClaimed),
             Err(error) if error.is_about_one() => {
                 self.end_unfit(claim.task, &claim.like(), Status::Terminated, error).await?;
-                false
+                return Ok(Unclaimed::NotClaimed);
             }
             Err(error) => {
                 self.doubt_counters();
                 return Err(error);
             }
-        };
-        if !is_blocked {
-            return Ok(Unclaimed::NotClaimed);
         }
         self.moved(claim.queue, Some(claim.status()), Some(Status::Blocked), 1);
         self.link_at_once(&[claim.task]).await;

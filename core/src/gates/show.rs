@@ -37,15 +37,13 @@ pub struct LockFilter {
 impl LockFilter {
     /// Finds what has their names in `field`.
     fn document(&self, field: &str) -> Document {
-        let mut all = Vec::new();
-        match self.prefix.as_deref() {
-            Some(prefix) if !prefix.is_empty() => {
-                // Names have no character beyond.
-                all.push(doc! { field: { "$gte": prefix, "$lt": format!("{prefix}\u{7f}") } });
-            }
-            _ => all
-                .push(doc! { field: { "$not": { "$gte": OF_ARRAYS, "$lt": format!("{OF_ARRAYS}\u{7f}") } } }),
-        }
+        // Names have no character beyond.
+        let beginning = |prefix: &str| doc! { "$gte": prefix, "$lt": format!("{prefix}\u{7f}") };
+        let names = match self.prefix.as_deref() {
+            None | Some("") => doc! { "$not": beginning(OF_ARRAYS) },
+            Some(prefix) => beginning(prefix),
+        };
+        let mut all = vec![doc! { field: names }];
         all.extend(self.after.as_ref().map(|after| doc! { field: { "$gt": after } }));
         doc! { "$and": all }
     }

@@ -276,14 +276,14 @@ impl End {
     fn of(task: &Document) -> Option<Self> {
         let time = |name: &str| task.get(name).and_then(date_time);
         let status = Status::stored(task)?;
-        let success = || Some(LastSuccess { start: time("started"), finish: time("mtime")? });
+        let success = |finish| LastSuccess { start: time("started"), finish };
         Some(Self {
             task: TaskId(task.get_object_id("_id").ok()?),
             status,
             mtime: task.get("mtime").cloned().unwrap_or(Bson::Null),
             schedule: ScheduleId(task.get_object_id("schedule").ok()?),
             time: time("scheduled_for")?,
-            success: if status == Status::Succeeded { success() } else { None },
+            success: time("mtime").filter(|_| status == Status::Succeeded).map(success),
             storage: task.get(STORAGE).cloned(),
         })
     }
