@@ -123,10 +123,6 @@ impl Rules {
         self.0.values()
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     pub fn get(&self, scope: &Scope) -> Option<&Rule> {
         self.0.get(scope)
     }

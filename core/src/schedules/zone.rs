@@ -36,7 +36,7 @@ words! {
     }
 }
 
-/// A zone of the tz database.
+/// A zone of the tz database; UTC by default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Zone {
     name: String,
@@ -65,15 +65,11 @@ pub(super) struct Stretch {
 
 impl Default for Zone {
     fn default() -> Self {
-        Self::utc()
+        Self { name: "UTC".to_owned(), rules: TimeZone::UTC }
     }
 }
 
 impl Zone {
-    pub fn utc() -> Self {
-        Self { name: "UTC".to_owned(), rules: TimeZone::UTC }
-    }
-
     /// The zone with this name, `Europe/Berlin` for instance. Case does not matter. `None`: there is none.
     pub fn named(name: &str) -> Option<Self> {
         let is_character = |c: char| c.is_ascii_alphanumeric() || "/_+-".contains(c);
@@ -256,7 +252,7 @@ mod tests {
         assert_eq!(berlin.local(at("2026-03-29T01:00:00Z")), "2026-03-29T03:00:00+02:00");
         assert_eq!(berlin.local(at("2026-03-29T00:59:59Z")), "2026-03-29T01:59:59+01:00");
         assert_eq!(berlin.offset(at("2026-07-01T00:00:00Z")), 7_200);
-        assert_eq!(Zone::utc().local(at("2026-03-29T01:00:00Z")), "2026-03-29T01:00:00+00:00");
+        assert_eq!(Zone::default().local(at("2026-03-29T01:00:00Z")), "2026-03-29T01:00:00+00:00");
         let told = |time, now| berlin.day_and_time(at(time), at(now));
         assert_eq!(told("2026-03-29T01:00:00Z", "2026-12-31T22:00:00Z"), "Sun 29 Mar 03:00");
         assert_eq!(told("2026-03-29T01:00:05Z", "2026-12-31T23:00:00Z"), "Sun 29 Mar 2026 03:00:05");
@@ -274,7 +270,7 @@ mod tests {
             ]
         );
         assert_eq!(howe.changes(at("2026-01-01T00:00:00Z"), at("2030-01-01T00:00:00Z"), 1).len(), 1);
-        assert_eq!(Zone::utc().changes(at("1970-01-01T00:00:00Z"), at("2100-01-01T00:00:00Z"), 9), []);
+        assert_eq!(Zone::default().changes(at("1970-01-01T00:00:00Z"), at("2100-01-01T00:00:00Z"), 9), []);
     }
 
     #[test]
