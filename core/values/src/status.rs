@@ -7,34 +7,58 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::liberal::integer;
 
-/// The status of a task (Disbatch 4 design, Task Status Codes).
-///
-/// Any integer is legal in the database: positive ones are final and belong to the plugin, unused negative
-/// ones keep a task from being claimed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Status {
-    /// -7: not before its `run_at`.
-    Deferred,
-    /// -6: its runner or node disappeared.
-    Orphaned,
-    /// -5: cancelled before it ran.
-    Cancelled,
-    /// -4: waits for something.
-    Blocked,
-    /// -3: was running and was killed.
-    Terminated,
-    /// -2: waits to be claimed.
-    Queued,
-    /// -1: a DEN has it, its runner has not started it yet.
-    Claimed,
-    /// 0: a runner executes it.
-    Running,
-    /// 1: ended well.
-    Succeeded,
-    /// 2: failed.
-    Failed,
-    /// Any other value.
-    Other(i64),
+/// Declares the statuses that have a word of their own, in the order of a task's life: each with its number in the database, and its word.
+macro_rules! statuses {
+    ($($(#[$doc:meta])* $name:ident = $code:literal $word:literal,)+) => {
+        /// The status of a task (Disbatch 4 design, Task Status Codes).
+        ///
+        /// Any integer is legal in the database: positive ones are final and belong to the plugin, unused negative
+        /// ones keep a task from being claimed.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Status {
+            $($(#[$doc])* $name,)+
+            Other(i64),
+        }
+
+        impl Status {
+            pub const NAMED: [Self; [$($word),+].len()] = [$(Self::$name),+];
+
+            pub const fn code(self) -> i64 {
+                match self {
+                    $(Self::$name => $code,)+
+                    Self::Other(code) => code,
+                }
+            }
+
+            /// A word for people. Other values have none beyond their group.
+            pub const fn word(self) -> &'static str {
+                match self {
+                    $(Self::$name => $word,)+
+                    Self::Other(1..) => "finished",
+                    Self::Other(_) => "held",
+                }
+            }
+        }
+    };
+}
+
+statuses! {
+    Queued = -2 "queued",
+    /// A DEN has it, its runner has not started it yet.
+    Claimed = -1 "claimed",
+    Running = 0 "running",
+    Succeeded = 1 "succeeded",
+    Failed = 2 "failed",
+    /// Not before its `run_at`.
+    Deferred = -7 "deferred",
+    /// Waits for something.
+    Blocked = -4 "blocked",
+    /// Before it ran.
+    Cancelled = -5 "cancelled",
+    /// Was running and was killed.
+    Terminated = -3 "terminated",
+    /// Its runner or node disappeared.
+    Orphaned = -6 "orphaned",
 }
 
 /// The three groups in which Disbatch reports tasks.
@@ -49,42 +73,11 @@ pub enum Phase {
 }
 
 impl Status {
-    /// Those that have a word of their own, in the order of a task's life.
-    pub const NAMED: [Self; 10] = [
-        Self::Queued,
-        Self::Claimed,
-        Self::Running,
-        Self::Succeeded,
-        Self::Failed,
-        Self::Deferred,
-        Self::Blocked,
-        Self::Cancelled,
-        Self::Terminated,
-        Self::Orphaned,
-    ];
-
     /// What a task has that has not ended.
     pub const LIVE: [Self; 5] = [Self::Deferred, Self::Blocked, Self::Queued, Self::Claimed, Self::Running];
 
     /// What a task has that has ended without a result.
     pub const STOPPED: [Self; 3] = [Self::Orphaned, Self::Cancelled, Self::Terminated];
-
-    /// The number in the database.
-    pub const fn code(self) -> i64 {
-        match self {
-            Self::Deferred => -7,
-            Self::Orphaned => -6,
-            Self::Cancelled => -5,
-            Self::Blocked => -4,
-            Self::Terminated => -3,
-            Self::Queued => -2,
-            Self::Claimed => -1,
-            Self::Running => 0,
-            Self::Succeeded => 1,
-            Self::Failed => 2,
-            Self::Other(code) => code,
-        }
-    }
 
     pub fn from_code(code: i64) -> Self {
         Self::NAMED.into_iter().find(|status| status.code() == code).unwrap_or(Self::Other(code))
@@ -112,24 +105,6 @@ impl Status {
 
     pub fn from_word(word: &str) -> Option<Self> {
         Self::NAMED.into_iter().find(|status| status.word() == word)
-    }
-
-    /// A word for people. Other values have none beyond their group.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Deferred => "deferred",
-            Self::Orphaned => "orphaned",
-            Self::Cancelled => "cancelled",
-            Self::Blocked => "blocked",
-            Self::Terminated => "terminated",
-            Self::Queued => "queued",
-            Self::Claimed => "claimed",
-            Self::Running => "running",
-            Self::Succeeded => "succeeded",
-            Self::Failed => "failed",
-            Self::Other(1..) => "finished",
-            Self::Other(_) => "held",
-        }
     }
 }
 
