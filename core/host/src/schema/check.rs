@@ -23,9 +23,8 @@ const STEPS: u32 = 128;
 const LONGEST_TEXT: usize = 64 * 1024;
 
 pub(super) fn check(schema: &Schema, value: &Value, until: Instant) -> Result<(), Wrong> {
-    let mut run =
-        Run { schema, until, steps: 0, depth: 0, is_over: false, place: Vec::new(), problems: Vec::new() };
-    let fits = run.node(0, value, false);
+    let mut run = Run::new(schema, until);
+    let fits = run.node(0, value);
     match (run.is_over, fits) {
         (true, _) => Err(Wrong::TooLong),
         (false, true) => Ok(()),
@@ -43,6 +42,8 @@ enum Part<'a> {
 struct Run<'a> {
     schema: &'a Schema,
     until: Instant,
+    /// Nobody is told what does not fit.
+    is_quiet: bool,
     steps: u32,
     depth: usize,
     /// Nothing that is told counts any more.
@@ -52,18 +53,29 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Whether `value` fits. Quietly: nobody is told why not.
-    fn node(&mut self, id: NodeId, value: &'a Value, quiet: bool) -> bool {
+    fn new(schema: &'a Schema, until: Instant) -> Self {
+        let (place, problems) = (Vec::new(), Vec::new());
+        Self { schema, until, is_quiet: false, steps: 0, depth: 0, is_over: false, place, problems }
+    }
+
+    fn quietly(&mut self, id: NodeId, value: &'a Value) -> bool {
+        let was_quiet = std::mem::replace(&mut self.is_quiet, true);
+        let fits = self.node(id, value);
+        self.is_quiet = was_quiet;
+        fits
+    }
+
+    fn node(&mut self, id: NodeId, value: &'a Value) -> bool {
         let schema = self.schema;
         let Some(rules) = schema.nodes.get(id) else { return true };
         self.depth += 1;
         self.is_over |= self.depth > DEEPEST;
         let mut fits = true;
         for rule in rules {
-            if self.is_over() || self.is_told(fits, quiet) {
+            if self.is_over() || self.is_told(fits) {
                 break;
             }
-            fits &= self.rule(rule, value, quiet);
+            fits &= self.rule(rule, value);
         }
         self.depth -= 1;
         fits
@@ -78,90 +90,82 @@ impl<'a> Run<'a> {
         self.is_over
     }
 
-    fn rule(&mut self, rule: &'a Rule, value: &'a Value, quiet: bool) -> bool {
+    fn rule(&mut self, rule: &'a Rule, value: &'a Value) -> bool {
         match (rule, value) {
-            (Rule::Never, _) => self.problem(quiet, || "is not allowed".to_owned()),
+            (Rule::Never, _) => self.problem(|| "is not allowed".to_owned()),
             (Rule::Types(bits), value) => {
                 bits_of(value) & bits != 0
-                    || self.problem(quiet, || {
+                    || self.problem(|| {
                         format!("must be of type {}, and is {}", types_in_words(*bits), type_of(value))
                     })
             }
             (Rule::Values(values), value) => {
                 values.iter().any(|one| self.same(one, value))
-                    || self.problem(quiet, || format!("must be one of {}", values_in_words(values)))
+                    || self.problem(|| format!("must be one of {}", values_in_words(values)))
             }
             (Rule::Bound(bound, limit), Value::Number(number)) => {
                 is_within(*bound, number, limit)
-                    || self.problem(quiet, || format!("must be {} {limit}", bound_word(*bound)))
+                    || self.problem(|| format!("must be {} {limit}", bound_word(*bound)))
             }
             (Rule::MultipleOf(step), Value::Number(number)) => {
-                is_multiple(number, step) || self.problem(quiet, || format!("must be a multiple of {step}"))
+                is_multiple(number, step) || self.problem(|| format!("must be a multiple of {step}"))
             }
             (Rule::Length(extent), Value::String(text)) => {
                 extent.has(text.chars().count())
-                    || self.problem(quiet, || must_have(*extent, "character", "characters"))
+                    || self.problem(|| must_have(*extent, "character", "characters"))
             }
-            (Rule::Pattern(pattern), Value::String(text)) => self.pattern(pattern, text, quiet),
-            (_, Value::Array(items)) => {
-                self.of_array(rule, items, quiet) && self.of_schemas(rule, value, quiet)
-            }
-            (_, Value::Object(object)) => {
-                self.of_object(rule, object, quiet) && self.of_schemas(rule, value, quiet)
-            }
-            _ => self.of_schemas(rule, value, quiet),
+            (Rule::Pattern(pattern), Value::String(text)) => self.pattern(pattern, text),
+            (_, Value::Array(items)) => self.of_array(rule, items) && self.of_schemas(rule, value),
+            (_, Value::Object(object)) => self.of_object(rule, object) && self.of_schemas(rule, value),
+            _ => self.of_schemas(rule, value),
         }
     }
 
-    fn of_array(&mut self, rule: &'a Rule, items: &'a [Value], quiet: bool) -> bool {
+    fn of_array(&mut self, rule: &'a Rule, items: &'a [Value]) -> bool {
         match rule {
             Rule::Items { first, others } => {
                 let with_schema = |(index, item): (usize, &'a Value)| {
                     Some((index, item, first.get(index).copied().or(*others)?))
                 };
                 let items = items.iter().enumerate().map_while(with_schema);
-                self.all(items, quiet, |run, (index, item, id)| {
-                    run.within(Part::Index(index), |run| run.node(id, item, quiet))
+                self.all(items, |run, (index, item, id)| {
+                    run.within(Part::Index(index), |run| run.node(id, item))
                 })
             }
             Rule::Contains(what, extent) => {
-                let found = items.iter().filter(|item| self.node(*what, item, true)).count();
+                let found = items.iter().filter(|item| self.quietly(*what, item)).count();
                 extent.has(found)
-                    || self.problem(quiet, || {
-                        format!("{} that fit contains", must_have(*extent, "item", "items"))
-                    })
+                    || self.problem(|| format!("{} that fit contains", must_have(*extent, "item", "items")))
             }
             Rule::Count(extent) => {
-                extent.has(items.len()) || self.problem(quiet, || must_have(*extent, "item", "items"))
+                extent.has(items.len()) || self.problem(|| must_have(*extent, "item", "items"))
             }
             Rule::Unique => {
                 let mut seen = BTreeSet::new();
                 let is_new = |item: &Value| !self.is_over() && seen.insert(canonical(item));
-                items.iter().all(is_new)
-                    || self.problem(quiet, || "must not have the same item twice".to_owned())
+                items.iter().all(is_new) || self.problem(|| "must not have the same item twice".to_owned())
             }
             _ => true, // It is about something else, or about all values.
         }
     }
 
-    fn of_object(&mut self, rule: &'a Rule, object: &'a Map<String, Value>, quiet: bool) -> bool {
+    fn of_object(&mut self, rule: &'a Rule, object: &'a Map<String, Value>) -> bool {
         match rule {
             Rule::Required(names) => {
                 let missing = names.iter().filter(|name| !object.contains_key(*name));
-                self.all(missing, quiet, |run, name| {
-                    run.within(Part::Key(name), |run| run.problem(quiet, || "must be given".to_owned()))
+                self.all(missing, |run, name| {
+                    run.within(Part::Key(name), |run| run.problem(|| "must be given".to_owned()))
                 })
             }
-            Rule::Properties(properties) => self.properties(properties, object, quiet),
+            Rule::Properties(properties) => self.properties(properties, object),
             Rule::Keys(extent) => {
-                extent.has(object.len())
-                    || self.problem(quiet, || must_have(*extent, "property", "properties"))
+                extent.has(object.len()) || self.problem(|| must_have(*extent, "property", "properties"))
             }
             Rule::Dependent(name, others) if object.contains_key(name) => {
                 match others.iter().find(|other| !object.contains_key(*other)) {
                     None => true,
                     Some(other) => self.within(Part::Key(other), |run| {
-                        run.problem(quiet, || format!("must be given where {name} is"))
+                        run.problem(|| format!("must be given where {name} is"))
                     }),
                 }
             }
@@ -169,98 +173,90 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn properties(&mut self, rules: &'a Properties, object: &'a Map<String, Value>, quiet: bool) -> bool {
-        self.all(object, quiet, |run, (name, value)| {
+    fn properties(&mut self, rules: &'a Properties, object: &'a Map<String, Value>) -> bool {
+        self.all(object, |run, (name, value)| {
             let patterned = rules.patterned.iter().filter(|(pattern, _)| pattern.matches(name));
             let known: Vec<NodeId> =
                 rules.named.get(name).into_iter().chain(patterned.map(|(_, id)| id)).copied().collect();
             run.within(Part::Key(name), |run| match rules.others {
-                Some(id) if known.is_empty() => run.other(id, (name, value), rules, quiet),
+                Some(id) if known.is_empty() => run.other(id, (name, value), rules),
                 // Each of them says what does not fit.
-                _ => known.into_iter().filter(|id| !run.node(*id, value, quiet)).count() == 0,
+                _ => known.into_iter().filter(|id| !run.node(*id, value)).count() == 0,
             })
         })
     }
 
     /// A property that has no schema of its own.
-    fn other(
-        &mut self,
-        id: NodeId,
-        (name, value): (&str, &'a Value),
-        rules: &'a Properties,
-        quiet: bool,
-    ) -> bool {
+    fn other(&mut self, id: NodeId, (name, value): (&str, &'a Value), rules: &'a Properties) -> bool {
         if !matches!(self.schema.nodes.get(id).map(Vec::as_slice), Some([Rule::Never])) {
-            return self.node(id, value, quiet);
+            return self.node(id, value);
         }
         let known = rules.named.keys().map(String::as_str);
-        self.problem(quiet, || match closest(name, known) {
+        self.problem(|| match closest(name, known) {
             Some(meant) => format!("is unknown: did you mean {meant}?"),
             None => "is unknown".to_owned(),
         })
     }
 
     /// What schemas that are put together ask of a value of any type.
-    fn of_schemas(&mut self, rule: &'a Rule, value: &'a Value, quiet: bool) -> bool {
+    fn of_schemas(&mut self, rule: &'a Rule, value: &'a Value) -> bool {
         match rule {
-            Rule::All(all) => self.all(all, quiet, |run, id| run.node(*id, value, quiet)),
+            Rule::All(all) => self.all(all, |run, id| run.node(*id, value)),
             Rule::Any(any) => {
-                any.iter().any(|id| self.node(*id, value, true))
-                    || self.problem(quiet, || format!("must fit one of the {} schemas of anyOf", any.len()))
+                any.iter().any(|id| self.quietly(*id, value))
+                    || self.problem(|| format!("must fit one of the {} schemas of anyOf", any.len()))
             }
-            Rule::One(one) => match one.iter().filter(|id| self.node(**id, value, true)).take(2).count() {
+            Rule::One(one) => match one.iter().filter(|id| self.quietly(**id, value)).take(2).count() {
                 1 => true,
-                found => self.problem(quiet, || {
+                found => self.problem(|| {
                     let found = if found == 0 { "none" } else { "more than one" };
                     format!("must fit one of the {} schemas of oneOf, and fits {found}", one.len())
                 }),
             },
             Rule::Not(id) => {
-                !self.node(*id, value, true)
-                    || self.problem(quiet, || "must not fit the schema of not".to_owned())
+                !self.quietly(*id, value) || self.problem(|| "must not fit the schema of not".to_owned())
             }
             Rule::If { test, then, otherwise } => {
-                let branch = if self.node(*test, value, true) { then } else { otherwise };
-                branch.is_none_or(|id| self.node(id, value, quiet))
+                let branch = if self.quietly(*test, value) { then } else { otherwise };
+                branch.is_none_or(|id| self.node(id, value))
             }
-            Rule::DependentSchema(name, id) if value.get(name).is_some() => self.node(*id, value, quiet),
-            Rule::Names(id) => self.names(*id, value, quiet),
+            Rule::DependentSchema(name, id) if value.get(name).is_some() => self.node(*id, value),
+            Rule::Names(id) => self.names(*id, value),
             _ => true, // It is about a type that the value has not got.
         }
     }
 
-    fn names(&mut self, id: NodeId, value: &'a Value, quiet: bool) -> bool {
+    fn names(&mut self, id: NodeId, value: &'a Value) -> bool {
         let Value::Object(object) = value else { return true };
         // Names are no values of the parameters, so they are looked at by themselves.
-        self.all(object.keys(), quiet, |run, name| match check_name(run.schema, id, name, run.until) {
+        self.all(object.keys(), |run, name| match check_name(run.schema, id, name, run.until) {
             Some(wrong) => {
-                run.within(Part::Key(name), |run| run.problem(quiet, || format!("has a name that {wrong}")))
+                run.within(Part::Key(name), |run| run.problem(|| format!("has a name that {wrong}")))
             }
             None => true,
         })
     }
 
-    fn pattern(&mut self, pattern: &Pattern, text: &str, quiet: bool) -> bool {
+    fn pattern(&mut self, pattern: &Pattern, text: &str) -> bool {
         if text.len() > LONGEST_TEXT {
-            return self.problem(quiet, || {
+            return self.problem(|| {
                 format!("must have at most {LONGEST_TEXT} bytes to be compared with its pattern")
             });
         }
         pattern.matches(text)
-            || self.problem(quiet, || format!("must match the pattern {}", shortened(&pattern.text)))
+            || self.problem(|| format!("must match the pattern {}", shortened(&pattern.text)))
     }
 
     /// Whether all of these fit, as far as anybody wants to know.
     fn all<T>(
         &mut self,
         items: impl IntoIterator<Item = T>,
-        quiet: bool,
         mut fits: impl FnMut(&mut Self, T) -> bool,
     ) -> bool {
         let mut all_fit = true;
         for item in items {
             all_fit &= fits(self, item);
-            if self.is_over() || self.is_told(all_fit, quiet) {
+            if self.is_over() || self.is_told(all_fit) {
                 break;
             }
         }
@@ -275,13 +271,13 @@ impl<'a> Run<'a> {
     }
 
     /// Whether nobody wants to know more.
-    fn is_told(&self, fits: bool, quiet: bool) -> bool {
-        !fits && (quiet || self.problems.len() >= MOST_PROBLEMS)
+    fn is_told(&self, fits: bool) -> bool {
+        !fits && (self.is_quiet || self.problems.len() >= MOST_PROBLEMS)
     }
 
     /// It does not fit, which is told unless quietly.
-    fn problem(&mut self, quiet: bool, text: impl FnOnce() -> String) -> bool {
-        if !quiet && self.problems.len() < MOST_PROBLEMS {
+    fn problem(&mut self, text: impl FnOnce() -> String) -> bool {
+        if !self.is_quiet && self.problems.len() < MOST_PROBLEMS {
             let pointer = self.place.iter().fold(String::new(), |at, part| match part {
                 Part::Key(key) => below(&at, key),
                 Part::Index(index) => format!("{at}/{index}"),
@@ -312,9 +308,8 @@ impl<'a> Run<'a> {
 /// What is wrong with the name of a property.
 fn check_name(schema: &Schema, id: NodeId, name: &str, until: Instant) -> Option<String> {
     let value = Value::from(name);
-    let mut run =
-        Run { schema, until, steps: 0, depth: 0, is_over: false, place: Vec::new(), problems: Vec::new() };
-    match run.node(id, &value, false) {
+    let mut run = Run::new(schema, until);
+    match run.node(id, &value) {
         true => None,
         false => run.problems.pop().map(|problem| problem.text),
     }
