@@ -165,11 +165,7 @@ impl PasswordHash {
     }
 }
 
-impl fmt::Debug for PasswordHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("PasswordHash")
-    }
-}
+disbatch_values::not_shown!(PasswordHash, _this => "PasswordHash");
 
 #[cfg(test)]
 mod tests {

@@ -11,8 +11,6 @@
 
 mod log;
 
-use std::fmt;
-
 use bson::{Bson, Document, doc};
 use disbatch_operation::operation;
 use mongodb::options::ReturnDocument;
@@ -307,11 +305,7 @@ impl Token {
     }
 }
 
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(not shown)")
-    }
-}
+disbatch_values::not_shown!(Token);
 
 #[cfg(test)]
 mod tests {

@@ -15,10 +15,8 @@ mod bounds;
 mod lex;
 mod manage;
 
-use disbatch_operation::operation;
-use std::fmt;
-
 use bson::{Bson, DateTime, Document, RawDocumentBuf, doc};
+use disbatch_operation::operation;
 use serde_json::{Map, Value};
 
 pub use manage::{HIDDEN, Place, hidden};
@@ -147,11 +145,7 @@ impl Definition {
     }
 }
 
-impl fmt::Debug for Definition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Definition({}, revision {}, not shown)", self.name, self.rev)
-    }
-}
+disbatch_values::not_shown!(Definition, this => "Definition({}, revision {}, not shown)", this.name, this.rev);
 
 impl NewDefinition {
     /// Reads what somebody wants to be stored, for the worker `name` if that is known from elsewhere. What documents of
@@ -204,11 +198,7 @@ impl NewDefinition {
     }
 }
 
-impl fmt::Debug for NewDefinition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "NewDefinition({}, not shown)", self.name)
-    }
-}
+disbatch_values::not_shown!(NewDefinition, this => "NewDefinition({}, not shown)", this.name);
 
 /// The manifests of those workers that have one. What is wrong with the others is logged.
 pub fn manifests<'a>(workers: impl IntoIterator<Item = &'a Definition>) -> Vec<Manifest> {

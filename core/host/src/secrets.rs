@@ -15,7 +15,6 @@
 
 mod keys;
 
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
@@ -126,11 +125,7 @@ impl Sealed {
     }
 }
 
-impl fmt::Debug for Sealed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Sealed({} bytes with the key {})", self.data.len(), self.key)
-    }
-}
+disbatch_values::not_shown!(Sealed, this => "Sealed({} bytes with the key {})", this.data.len(), this.key);
 
 impl Keys {
     /// Encrypts the parameters of tasks of `queue` with the first key.
@@ -204,11 +199,7 @@ impl NamedSecrets {
     }
 }
 
-impl fmt::Debug for NamedSecrets {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "NamedSecrets({}, not shown)", self.0.len())
-    }
-}
+disbatch_values::not_shown!(NamedSecrets, this => "NamedSecrets({}, not shown)", this.0.len());
 
 /// All of a file, without the line break at its end.
 fn read(path: &Path) -> io::Result<String> {

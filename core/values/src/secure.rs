@@ -1,6 +1,5 @@
 //! What only a plugin may see.
 
-use std::fmt;
 use std::hint::black_box;
 use std::io;
 
@@ -38,11 +37,7 @@ impl SecureParams {
     }
 }
 
-impl fmt::Debug for SecureParams {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SecureParams(not shown)")
-    }
-}
+crate::not_shown!(SecureParams);
 
 /// Overwrites JSON that was secret, with all that is in it. What is left of it is empty. Its text is what matters most, and is overwritten in
 /// a way that no compiler leaves out.

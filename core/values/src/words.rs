@@ -28,6 +28,22 @@ macro_rules! words {
     };
 }
 
+/// Has `Debug` say this of what is secret.
+#[macro_export]
+macro_rules! not_shown {
+    ($name:ident, $this:ident => $($text:tt)+) => {
+        impl ::std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                let $this = self;
+                write!(f, $($text)+)
+            }
+        }
+    };
+    ($name:ident) => {
+        $crate::not_shown!($name, _this => concat!(stringify!($name), "(not shown)"));
+    };
+}
+
 /// Shows what wraps text as that text.
 #[macro_export]
 macro_rules! shown_as_text {

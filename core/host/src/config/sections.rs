@@ -191,11 +191,7 @@ impl Auth {
     }
 }
 
-impl std::fmt::Debug for Auth {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Auth(passwords not shown)")
-    }
-}
+disbatch_values::not_shown!(Auth, _this => "Auth(passwords not shown)");
 
 /// Names, of which something may be said besides.
 #[derive(Deserialize)]

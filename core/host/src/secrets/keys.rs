@@ -1,7 +1,6 @@
 //! The keys that a process has, where they come from, and what is done with one.
 
 use std::env::VarError;
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
@@ -108,11 +107,7 @@ impl Keys {
     }
 }
 
-impl fmt::Debug for Keys {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Keys({}, not shown)", self.0.len())
-    }
-}
+disbatch_values::not_shown!(Keys, this => "Keys({}, not shown)", this.0.len());
 
 /// A key to a line; what follows a `#` is a comment.
 fn of_file(path: &Path) -> Result<Vec<Key>, KeysError> {
