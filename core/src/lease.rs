@@ -16,7 +16,7 @@ use crate::task::transition::server_time_in;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeaseName {
     collection: &'static str,
-    id: &'static str,
+    pub(crate) id: &'static str,
     /// How long it lasts unless it is prolonged.
     pub length: Duration,
 }
@@ -70,7 +70,7 @@ impl Store {
         Ok(())
     }
 
-    fn leases(&self, name: LeaseName) -> Collection<Document> {
+    pub(crate) fn leases(&self, name: LeaseName) -> Collection<Document> {
         self.database().collection(name.collection)
     }
 }

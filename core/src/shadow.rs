@@ -15,7 +15,6 @@ use std::time::Duration;
 use bson::oid::ObjectId;
 use bson::{Bson, DateTime, Document, Timestamp, doc};
 use disbatch_operation::operation;
-use mongodb::Collection;
 
 use crate::lease::LeaseName;
 use crate::model::{
@@ -23,16 +22,12 @@ use crate::model::{
 };
 use crate::notifications::Followed;
 use crate::secrets;
-use crate::store::collections::LEASES;
 use crate::store::{Store, StoreError, collect, integer, put};
 use crate::task::{SubmitError, TaskOptions};
 use disbatch_metrics::labels::Source;
 
 /// Who makes them.
 pub const LEASE: LeaseName = LeaseName::new("shadows", Duration::from_secs(20));
-
-/// The id of the lease's document.
-const LEASE_ID: &str = "shadows";
 
 /// The place in the log of changes, in the document of the lease.
 const PLACE: &str = "place";
@@ -83,7 +78,7 @@ impl Store {
     /// Up to where ends have been seen. `None`: nobody has looked.
     #[operation]
     pub async fn shadow_place(&self) -> Result<Option<Timestamp>, StoreError> {
-        let lease = self.shadow_lease().find_one(doc! { "_id": LEASE_ID }).await?;
+        let lease = self.leases(LEASE).find_one(doc! { "_id": LEASE.id }).await?;
         Ok(lease.and_then(|lease| lease.get_timestamp(PLACE).ok()))
     }
 
@@ -91,8 +86,7 @@ impl Store {
     /// may not be there.
     #[operation]
     pub async fn store_shadow_place(&self, instance: &str, place: Timestamp) -> Result<bool, StoreError> {
-        let noted =
-            self.shadow_lease().update_one(leads(instance), doc! { "$set": { PLACE: place } }).await?;
+        let noted = self.leases(LEASE).update_one(leads(instance), doc! { "$set": { PLACE: place } }).await?;
         Ok(noted.matched_count == 1)
     }
 
@@ -165,7 +159,7 @@ impl Store {
         shadow.insert(SHADOW_OF, task.id);
         put(&mut shadow, SHADOW_TENANT, task.rest.get_str("tenant").ok());
         let status = Status::stored(&shadow);
-        let is_made = self.insert_because(&self.shadow_lease(), leads(instance), shadow).await?;
+        let is_made = self.insert_because(&self.leases(LEASE), leads(instance), shadow).await?;
         if is_made {
             self.submitted(other.id, status, 1, Source::Shadow);
         }
@@ -193,15 +187,11 @@ impl Store {
         let pair = |shadow: Document| Some(Pair { task: tasks.remove(&of(&shadow)?)?, shadow });
         Ok(shadows.into_iter().filter_map(pair).collect())
     }
-
-    fn shadow_lease(&self) -> Collection<Document> {
-        self.database().collection(LEASES.name)
-    }
 }
 
 /// The document of the lease, as long as it is that of `instance`.
 fn leads(instance: &str) -> Document {
-    doc! { "_id": LEASE_ID, "instance": instance, "$expr": { "$gt": ["$until", "$$NOW"] } }
+    doc! { "_id": LEASE.id, "instance": instance, "$expr": { "$gt": ["$until", "$$NOW"] } }
 }
 
 /// What cannot be understood has no shadow.

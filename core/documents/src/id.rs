@@ -16,8 +16,8 @@ pub struct IdError {
     value: String,
 }
 
-macro_rules! object_id {
-    ($(#[$doc:meta])* $name:ident) => {
+macro_rules! object_ids {
+    ($($(#[$doc:meta])* $name:ident,)+) => {$(
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         #[serde(transparent)]
@@ -48,29 +48,21 @@ macro_rules! object_id {
                 Bson::ObjectId(id.0)
             }
         }
-    };
+    )+};
 }
 
-object_id!(
+object_ids! {
     /// The `_id` of a document in `tasks`.
-    TaskId
-);
-object_id!(
+    TaskId,
     /// The `_id` of a document in `queues`.
-    QueueId
-);
-object_id!(
+    QueueId,
     /// The `_id` of a document in `schedules`.
-    ScheduleId
-);
-object_id!(
+    ScheduleId,
     /// The `_id` of a document in `arrays`.
-    ArrayId
-);
-object_id!(
+    ArrayId,
     /// The `_id` of a document in `filesets`: a version of a file set.
-    FileSetId
-);
+    FileSetId,
+}
 
 /// The name under which a DEN claims tasks: its host name unless `--node` says otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
