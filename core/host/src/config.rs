@@ -102,10 +102,10 @@ pub struct Config {
     /// Where output is stored. See [`Config::den_gfs`].
     pub gfs: Option<Gfs>,
     /// How long a runner or a node may be silent. See [`Config::lease`].
-    #[serde(deserialize_with = "sections::lease")]
+    #[serde(deserialize_with = "sections::within::<_, 1, 86_400>")]
     pub lease: Option<Duration>,
     /// How long a runner without a task is kept. See [`Config::runner_idle`].
-    #[serde(deserialize_with = "sections::idle")]
+    #[serde(deserialize_with = "sections::within::<_, 0, 86_400>")]
     pub runner_idle: Option<Duration>,
     /// Whether runners stay silent.
     pub quiet: Flag,

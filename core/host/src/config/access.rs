@@ -11,15 +11,17 @@ use disbatch_documents::Queue;
 use ipnet::IpNet;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
 
-use super::sections::seconds;
+use super::sections::within;
 
 /// How long a session may be idle unless configured otherwise.
 const IDLE: Duration = Duration::from_secs(12 * 3600);
 
 /// How long a session lasts unless configured otherwise.
 const WHOLE: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// In seconds.
+const TEN_YEARS: u32 = 315_360_000;
 
 /// How long a session lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,10 +36,10 @@ pub struct SessionLimits {
 #[serde(default)]
 pub struct Access {
     /// How long a session lasts without being used.
-    #[serde(deserialize_with = "length")]
+    #[serde(deserialize_with = "within::<_, 1, TEN_YEARS>")]
     session_idle: Option<Duration>,
     /// How long a session lasts in all.
-    #[serde(deserialize_with = "length")]
+    #[serde(deserialize_with = "within::<_, 1, TEN_YEARS>")]
     session_lifetime: Option<Duration>,
     pub proxy: Option<Proxy>,
 }
@@ -84,11 +86,6 @@ impl<'de> Deserialize<'de> for Network {
             D::Error::custom(format!("expected an address such as 10.0.0.1 or 10.0.0.0/8, got {text:?}"))
         })
     }
-}
-
-/// Ten years at most.
-fn length<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    Option::<Value>::deserialize(deserializer)?.map(|value| seconds(&value, 1.0..=315_360_000.0)).transpose()
 }
 
 /// The names and addresses that requests may use for the DCI, without port, besides those of its own host for itself.

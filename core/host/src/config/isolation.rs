@@ -131,13 +131,13 @@ pub struct Limits {
     #[serde(deserialize_with = "memory::limit", skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
     /// Seconds of processor time of each process.
-    #[serde(deserialize_with = "count", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "count::<_, 1>", skip_serializing_if = "Option::is_none")]
     pub cpu_seconds: Option<u64>,
     /// Open descriptors of each process.
-    #[serde(deserialize_with = "files", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "count::<_, FEWEST_FILES>", skip_serializing_if = "Option::is_none")]
     pub open_files: Option<u64>,
     /// Processes and threads: of a task where there are control groups, else of the user.
-    #[serde(deserialize_with = "count", skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "count::<_, 1>", skip_serializing_if = "Option::is_none")]
     pub processes: Option<u64>,
     /// Bytes of each file that is written.
     #[serde(deserialize_with = "bytes", skip_serializing_if = "Option::is_none")]
@@ -167,21 +167,15 @@ fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::E
     memory::bytes(&Value::deserialize(deserializer)?, 0).map_err(D::Error::custom)
 }
 
-fn count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    number(&Value::deserialize(deserializer)?, 1).map_err(D::Error::custom)
-}
-
-fn files<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    number(&Value::deserialize(deserializer)?, FEWEST_FILES).map_err(D::Error::custom)
-}
-
-fn number(value: &Value, least: u64) -> Result<Option<u64>, String> {
+/// A whole number, or null.
+fn count<'de, D: Deserializer<'de>, const LEAST: u64>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    let value = Value::deserialize(deserializer)?;
     if value.is_null() {
         return Ok(None);
     }
     let number = value.as_u64().or_else(|| value.as_str()?.parse().ok());
-    let expected = || format!("expected a whole number, at least {least}, got {value}");
-    number.filter(|number| (least..=memory::MOST).contains(number)).map(Some).ok_or_else(expected)
+    let expected = || D::Error::custom(format!("expected a whole number, at least {LEAST}, got {value}"));
+    number.filter(|number| (LEAST..=memory::MOST).contains(number)).map(Some).ok_or_else(expected)
 }
 
 /// A folder of control groups (version 2) that the node may write.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 /// A time in seconds within these bounds.
-pub(super) fn seconds<E: Error>(value: &Value, bounds: RangeInclusive<f64>) -> Result<Duration, E> {
+fn seconds<E: Error>(value: &Value, bounds: RangeInclusive<f64>) -> Result<Duration, E> {
     let seconds = value.as_f64().filter(|seconds| bounds.contains(seconds));
     seconds.map(Duration::from_secs_f64).ok_or_else(|| {
         let (least, most) = bounds.into_inner();
@@ -19,14 +19,12 @@ pub(super) fn seconds<E: Error>(value: &Value, bounds: RangeInclusive<f64>) -> R
     })
 }
 
-/// How long a task is its runner's without a sign of life.
-pub(super) fn lease<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    Option::<Value>::deserialize(deserializer)?.map(|value| seconds(&value, 1.0..=86_400.0)).transpose()
-}
-
-/// How long something is kept that is not used.
-pub(super) fn idle<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    Option::<Value>::deserialize(deserializer)?.map(|value| seconds(&value, 0.0..=86_400.0)).transpose()
+/// Such a time, or null.
+pub(super) fn within<'de, D: Deserializer<'de>, const LEAST: u32, const MOST: u32>(
+    deserializer: D,
+) -> Result<Option<Duration>, D::Error> {
+    let bounds = f64::from(LEAST)..=f64::from(MOST);
+    Option::<Value>::deserialize(deserializer)?.map(|value| seconds(&value, bounds)).transpose()
 }
 
 /// A pause between rounds.
