@@ -47,7 +47,6 @@ const LENGTHS: RangeInclusive<usize> = 10..=1024;
 /// An id and a secret of 256 random bits. As text they are 67 letters, digits, hyphens and underscores.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key {
-    /// By which it is found.
     pub id: ObjectId,
     secret: [u8; LENGTH],
 }

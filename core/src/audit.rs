@@ -48,7 +48,6 @@ pub struct AuditEntry {
     pub who: Actor,
     pub what: Verb,
     pub object: Object,
-    /// The queue that it is about.
     pub queue: Option<QueueId>,
     /// The object as it was. Of it and of `after` only the fields that have changed are stored: none that are called
     /// `password`, `secure_params`, `token` or `fingerprint`, at any depth, and no more than 2 KiB of a value.
@@ -59,7 +58,6 @@ pub struct AuditEntry {
 }
 
 impl AuditEntry {
-    /// One that says who did what to what.
     pub fn new(who: Actor, what: Verb, object: Object) -> Self {
         Self { who, what, object, queue: None, before: None, after: None, more: Document::new() }
     }
@@ -147,7 +145,6 @@ impl Via {
 }
 
 impl Actor {
-    /// A user of the web server.
     pub fn new(name: Option<String>, via: Via, from: impl Into<String>) -> Self {
         Self { name, via, from: from.into() }
     }
@@ -157,7 +154,6 @@ impl Actor {
         Self::new(None, Via::CommandLine, format!("{account}@{host}"))
     }
 
-    /// Somebody who was not let in.
     pub fn refused(from: impl Into<String>) -> Self {
         Self::new(None, Via::Refused, from)
     }
@@ -236,7 +232,6 @@ fn trimmed(document: &Document) -> Document {
     trimmed
 }
 
-/// The beginning of a name.
 fn short(name: &str) -> String {
     match name.char_indices().nth(LONGEST_NAME) {
         Some((at, _)) => format!("{}…", name.get(..at).unwrap_or_default()),

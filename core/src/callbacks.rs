@@ -39,7 +39,6 @@ const MOST_SHOWN: u64 = 4_096;
 /// A log of so many bytes may be brought to its place by several at once.
 const LITTLE_LOGGED: i64 = 4 * 1024 * 1024;
 
-/// What became of a callback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heard {
     Done,
@@ -57,7 +56,6 @@ pub enum Heard {
 pub struct Report {
     /// At least 1; or -3 if the service has given it up.
     pub status: Status,
-    /// What there is to say about it.
     pub message: Option<String>,
     pub result: Option<Document>,
 }
@@ -219,7 +217,6 @@ impl Store {
     }
 }
 
-/// Matches a task that this token is for, while something may be said about it.
 fn open(task: TaskId, token: &Token) -> Document {
     doc! {
         "_id": task, "status": Status::Running, "external.token": token.fingerprint(),
@@ -281,19 +278,16 @@ impl Token {
         Self { is_in_address: true, ..self }
     }
 
-    /// Whether it is a part of the address.
     pub fn is_in_address(&self) -> bool {
         self.is_in_address
     }
 
-    /// Reads one. `None`: it is none.
     pub fn parse(text: &str) -> Option<Self> {
         let is_token = text.len() == TOKEN_LENGTH
             && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
         is_token.then(|| Self { text: text.to_owned(), is_in_address: false })
     }
 
-    /// The whole of it, for the service.
     pub fn text(&self) -> &str {
         &self.text
     }

@@ -65,7 +65,6 @@ const TRIES: usize = 4;
 pub(crate) struct Counters {
     /// Tells its flushes from those of others.
     process: ObjectId,
-    /// The part that it writes.
     part: String,
     book: Notebook<Moves>,
 }
@@ -75,7 +74,6 @@ pub(crate) struct Moves {
     pending: Deltas,
     /// Sent, and not answered.
     sent: Option<Flush>,
-    /// The number of the last flush.
     number: i64,
 }
 
@@ -164,7 +162,6 @@ fn statuses_of(counter: i64) -> Document {
     }
 }
 
-/// What has moved since the last flush.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Deltas {
     queues: BTreeMap<ObjectId, OfQueue>,
@@ -199,7 +196,6 @@ impl Deltas {
         self.queues.is_empty() && !self.doubt
     }
 
-    /// The fields to be increased, and by how much.
     fn increments(&self) -> Document {
         let mut fields = Document::new();
         for (queue, of_queue) in &self.queues {

@@ -17,7 +17,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A collection and its size, which may not be known.
 pub type Measured = (&'static str, Option<Size>);
 
-/// How MongoDB is set up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Topology {
     /// One server, which has no change streams.
@@ -60,11 +59,9 @@ pub struct Server {
     /// Its release; empty if it does not tell.
     pub version: String,
     pub topology: Topology,
-    /// How long it took to answer.
     pub answered_in: Duration,
 }
 
-/// How large a collection is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Size {
     /// Its documents; after a crash of the server about so many.
@@ -90,7 +87,6 @@ impl Size {
 }
 
 impl Store {
-    /// Asks the server what it is.
     #[operation]
     pub async fn about_server(&self) -> Result<Server, StoreError> {
         let began = Instant::now();

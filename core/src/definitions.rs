@@ -50,7 +50,6 @@ pub struct Definition {
     pub rev: i64,
     /// Who has changed it last, in words.
     pub by: Option<String>,
-    /// When it was changed last.
     pub at: Option<DateTime>,
     /// What was defined, as it is stored.
     definition: Document,
@@ -100,7 +99,6 @@ impl From<mongodb::error::Error> for DefinitionError {
 }
 
 impl Definition {
-    /// Reads a document of `workers`.
     pub fn read(mut document: Document) -> Result<Self, DefinitionError> {
         let name = match document.remove("_id") {
             Some(Bson::String(name)) => name.parse()?,

@@ -18,7 +18,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// At most so many schedules are named.
 const MOST: i64 = 100;
 
-/// A member of the replica set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
     /// Its host and port.

@@ -58,7 +58,6 @@ pub const ENTRIES: &str = collections::FILE_ENTRIES.name;
 /// The collection of contents, and of uploads that are to become some.
 pub const CONTENTS: &str = collections::FILE_CONTENTS.name;
 
-/// A version has so many files at most.
 pub const MOST_FILES: u64 = 1_000_000;
 
 /// So many entries are added or listed at once at most.
@@ -68,7 +67,6 @@ pub const MOST_AT_ONCE: usize = 1_000;
 const TRIES: usize = 64;
 
 disbatch_values::words! {
-    /// Where a version stands.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
     #[serde(rename_all = "lowercase")]
     pub enum SetState {
@@ -94,7 +92,6 @@ impl From<SetState> for Bson {
     }
 }
 
-/// A version of a file set.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct FileSet {
     #[serde(rename = "_id")]
@@ -113,13 +110,10 @@ pub struct FileSet {
     pub created: DateTime,
     /// When it became whole, by the server's clock.
     pub committed: Option<DateTime>,
-    /// Who has made it, in words.
     pub by: Option<String>,
     /// Whose it is. `None`: that of those who may do something everywhere.
     pub tenant: Option<String>,
-    /// The task that has made it.
     pub task: Option<TaskId>,
-    /// When it goes away by itself.
     pub expires: Option<DateTime>,
     /// How many tickets were taken.
     #[serde(default)]
@@ -155,7 +149,6 @@ pub struct FileEntry {
     pub mtime: DateTime,
 }
 
-/// Which files of a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryQuery<'a> {
     /// Those whose path begins with this text.
@@ -239,7 +232,6 @@ fn ranges(all: &[Range<u64>]) -> String {
     text
 }
 
-/// The id of a document, if it is one.
 fn id_of(document: &Document) -> Option<ObjectId> {
     document.get_object_id("_id").ok()
 }

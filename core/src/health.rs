@@ -16,7 +16,6 @@ pub const READY_WITHIN: Duration = Duration::from_secs(30);
 /// What is answered to the question whether the process is there.
 pub const ALIVE: &str = "ok\n";
 
-/// What is answered when it is ready.
 pub const READY: &str = "ready\n";
 
 /// An answer of the database counts for so long before it is asked again.
@@ -45,7 +44,6 @@ pub struct Looks {
 }
 
 impl Looks {
-    /// Why the process is not ready, if it is not.
     pub async fn unready(&self, store: &Store) -> Option<String> {
         // Whoever comes meanwhile waits for the same answer.
         let looked = timeout(PATIENCE, async {

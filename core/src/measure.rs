@@ -20,7 +20,6 @@ impl Store {
         self.metrics().queues.are(named);
     }
 
-    /// A round of a chore took so long, and was done or not.
     pub fn measure_worker(&self, worker: Worker, took: Duration, is_done: bool) {
         let metrics = self.metrics();
         metrics.worker_seconds.of(worker).observe_time(took);

@@ -27,7 +27,6 @@ pub use shares::Peer;
 /// So many addresses of each kind are told: hosts of containers have hundreds.
 const MOST_ADDRESSES: usize = 16;
 
-/// What an update found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Updated {
     /// Documents that matched: 0 or 1.
@@ -41,11 +40,9 @@ pub struct Updated {
 pub struct NodeChange {
     /// How many tasks may run on it at once; null for no limit.
     pub maxthreads: Option<Bson>,
-    /// Whether it is to claim nothing more.
     pub draining: Option<Draining>,
 }
 
-/// Whether a node is to claim nothing more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Draining {
     No,
@@ -62,7 +59,6 @@ pub struct Beat {
     pub instance: String,
     /// How long it may be silent before others take it for dead.
     pub lease: Duration,
-    /// Whether it claims nothing more.
     pub draining: bool,
     /// How many runners of its own live.
     pub running: usize,
@@ -73,9 +69,7 @@ pub struct Beat {
     pub workers: Vec<String>,
     /// Those that say that they can run without effects.
     pub shadows: Vec<String>,
-    /// Plugins that it cannot run, and why.
     pub problems: Vec<plugin::Report>,
-    /// How it can run plugins.
     pub engines: Vec<plugin::Engine>,
     /// The queues that its configuration restricts it to, and those that it leaves out.
     pub serves: Document,
@@ -84,7 +78,6 @@ pub struct Beat {
     /// The queues of which it would run more at once if there were a free slot.
     pub wants: Vec<QueueId>,
     pub labels: Labels,
-    /// Where its host is to be reached.
     pub addresses: Addresses,
     /// Another DEN that uses its name, too.
     pub rival: Option<String>,
@@ -115,7 +108,6 @@ pub(crate) fn beats(node: &Document) -> Vec<(Holder, DateTime)> {
     told.filter_map(|(holder, at)| Some((Holder(holder.parse().ok()?), *at.as_datetime()?))).collect()
 }
 
-/// What the document of a node says of its host.
 pub fn stats_of(node: &Document) -> Stats {
     let Ok(stats) = node.get_document("stats") else { return Stats::default() };
     Stats {
@@ -126,7 +118,6 @@ pub fn stats_of(node: &Document) -> Stats {
     }
 }
 
-/// As a node has it in `stats`.
 fn stats_document(stats: &Stats) -> Document {
     let mut document = Document::new();
     put(&mut document, "load", stats.load);
@@ -144,16 +135,13 @@ fn with_unset(mut update: Document, unset: Document) -> Document {
     update
 }
 
-/// What nodes can run together.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Offered {
     /// The plugins that their files and configurations have, in order. Those that the database defines are not among them.
     pub plugins: BTreeSet<String>,
     /// All versions of plugins that they have, as `Name@version`.
     pub versions: BTreeSet<String>,
-    /// How they can run plugins.
     pub engines: BTreeSet<Engine>,
-    /// The plugins that say that they can run without effects.
     pub shadows: BTreeSet<String>,
 }
 
@@ -206,7 +194,6 @@ impl Addresses {
         addresses
     }
 
-    /// Those that the document of a node has.
     pub fn of_node(node: &Document) -> Self {
         let of = |kind: &str| {
             let listed = node.get_document("addresses").ok().and_then(|all| all.get_array(kind).ok());
@@ -220,7 +207,6 @@ impl Addresses {
         self.private.iter().chain(&self.public).map(String::as_str)
     }
 
-    /// As a node has them.
     pub fn document(&self) -> Document {
         doc! { "private": &self.private, "public": &self.public }
     }
@@ -345,14 +331,12 @@ impl Store {
         Ok(dead)
     }
 
-    /// The nodes whose DEN is alive by its heartbeat and the server's clock.
     #[operation]
     pub async fn living_nodes(&self) -> Result<HashSet<NodeName>, StoreError> {
         let found = collect(self.nodes().find(alive()).projection(doc! { "node": 1 })).await?;
         Ok(found.iter().filter_map(|node| node.get_str("node").ok()).map(NodeName::new).collect())
     }
 
-    /// What the nodes whose DEN is alive can run.
     #[operation]
     pub async fn offered(&self) -> Result<Offered, StoreError> {
         let only = doc! { "plugins": 1, plugin::VERSIONS: 1, "workers": 1, "engines": 1, SHADOWS: 1 };

@@ -19,13 +19,10 @@ pub(crate) trait Notes: Default + Send + 'static {
     /// How often it is written at most.
     const EVERY: Duration;
 
-    /// Where it is noted.
     fn book(store: &Store) -> &Notebook<Self>;
 
-    /// Whether there is nothing to write.
     fn is_empty(&self) -> bool;
 
-    /// Gives up what was to be written.
     fn give_up(&mut self);
 
     fn flush(store: &Store) -> impl Future<Output = Result<(), StoreError>> + Send;
@@ -60,7 +57,6 @@ impl<N: Notes> Notebook<N> {
         Self::default()
     }
 
-    /// Whether the process goes on after a task.
     pub(crate) fn goes_on(&self) -> bool {
         self.goes_on
     }

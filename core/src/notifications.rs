@@ -38,7 +38,6 @@ use crate::text::hex;
 /// The queue of the tasks that deliver messages. Secrets are encrypted for it.
 pub const QUEUE: QueueId = QueueId(ObjectId::from_bytes(*b"notification"));
 
-/// What it is called when it is made.
 pub const QUEUE_NAME: &str = "notifications";
 
 pub const PLUGIN: &str = "Disbatch::Plugin::Notify";
@@ -73,7 +72,6 @@ impl Store {
         Ok(found.into_iter().filter_map(read).collect())
     }
 
-    /// One. `None`: there is none of this name.
     #[operation]
     pub async fn find_subscription(&self, name: &str) -> Result<Option<Subscription>, StoreError> {
         Ok(self.subscriptions().find_one(doc! { "_id": name }).await?)

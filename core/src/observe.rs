@@ -41,7 +41,6 @@ impl Observed {
         self.task.attempt().unwrap_or(0)
     }
 
-    /// Whether a runner has started it and not stored its end.
     pub fn is_running(&self) -> bool {
         self.task.status == Status::Running
     }
@@ -51,7 +50,6 @@ impl Observed {
         !self.is_running() || self.attempt() != attempt
     }
 
-    /// How far the plugin says it is.
     pub fn progress(&self) -> Option<&Document> {
         self.task.rest.get("progress").and_then(Bson::as_document)
     }
@@ -222,7 +220,6 @@ fn output(mut of: Stored, stream: StreamName) -> Bson {
     of.remove(stream.as_str()).unwrap_or(Bson::Null)
 }
 
-/// A change, as far as it matters.
 #[derive(Debug, Deserialize)]
 struct Change {
     task: Option<Bson>,

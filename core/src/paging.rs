@@ -12,7 +12,6 @@ pub enum Position<K> {
     Before(K),
 }
 
-/// A page that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page<T, K> {
     pub rows: Vec<T>,
@@ -38,7 +37,6 @@ impl<K> Position<K> {
         }
     }
 
-    /// Whether rows are read from the last to the first.
     pub const fn is_backwards(&self) -> bool {
         matches!(self, Self::Before(_))
     }

@@ -47,14 +47,12 @@ pub struct UnderWay {
     pub longest: Option<Duration>,
 }
 
-/// The first task of a queue that waits.
 #[derive(Debug, Clone)]
 pub struct FirstTask {
     /// What tells why it waits. `None`: it cannot be read.
     pub task: Option<Task>,
     /// How long it has waited, if it can be claimed.
     pub waited: Option<Duration>,
-    /// Why it is set aside, if it was.
     pub aside: Option<SetAside>,
 }
 
@@ -268,12 +266,9 @@ impl Store {
     }
 }
 
-/// A queue, and its tasks that are claimed or running.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Look {
-    /// The queue as it is stored now.
     pub queue: Queue,
-    /// How many tasks are claimed or running.
     pub running: u64,
     /// How many of them each node has.
     pub nodes: HashMap<String, u64>,

@@ -31,7 +31,6 @@ const KEEPING_TAKES: Duration = Duration::from_secs(5);
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
-/// What was recorded of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recorded {
     /// The [`Recording`] as JSON, without what is in `common`.
@@ -94,7 +93,6 @@ impl Recorded {
     }
 }
 
-/// Which attempt was recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct RecordedAttempt {
     pub task: TaskId,

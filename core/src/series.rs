@@ -171,7 +171,6 @@ impl Store {
         }
     }
 
-    /// Notes how long the plugin of a task ran that has ended.
     pub(crate) fn note_run(&self, queue: QueueId, ran: Duration) {
         self.note_numbers(queue, self.now(), |numbers| numbers.ran.add(ran, 1));
     }

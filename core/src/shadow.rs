@@ -46,7 +46,6 @@ pub struct Shadowed {
     pub other: Queue,
 }
 
-/// A task, and its shadow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pair {
     pub task: Document,
@@ -137,7 +136,6 @@ impl Store {
         Ok(made)
     }
 
-    /// Returns whether it was made.
     async fn make_shadow(
         &self,
         task: &Task,

@@ -83,7 +83,6 @@ pub(crate) fn still<'a>(fields: impl Iterator<Item = (&'a str, Option<&'a Bson>)
     doc! { "$and": fields.map(same).collect::<Vec<Document>>() }
 }
 
-/// All documents that a query finds.
 pub(crate) fn collect<D: DeserializeOwned>(
     query: impl IntoFuture<Output = mongodb::error::Result<Cursor<D>>>,
 ) -> impl Future<Output = Result<Vec<Document>, StoreError>>
@@ -123,7 +122,6 @@ pub(crate) fn with(mut document: Document, more: impl IntoIterator<Item = (Strin
     document
 }
 
-/// Puts a field into a document, if there is a value for it.
 pub(crate) fn put(document: &mut Document, field: &str, value: Option<impl Into<Bson>>) {
     if let Some(value) = value {
         document.insert(field, value);
@@ -140,7 +138,6 @@ pub(crate) fn documents_in<'a>(document: &'a Document, field: &str) -> impl Iter
     document.get_array(field).into_iter().flatten().filter_map(Bson::as_document)
 }
 
-/// All of these conditions; none if there are none.
 pub(crate) fn all_of(conditions: Vec<Document>) -> Document {
     if conditions.is_empty() {
         Document::new()
@@ -279,12 +276,10 @@ impl Store {
         Self { metrics, ..self }
     }
 
-    /// What the process counts.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
 
-    /// Asks the server for a sign of life.
     #[operation]
     pub async fn ping(&self) -> Result<(), StoreError> {
         self.database.run_command(doc! { "ping": 1 }).await?;
@@ -312,7 +307,6 @@ impl Store {
         &self.database
     }
 
-    /// Who may submit tasks by the inbox.
     pub(crate) fn inbox_config(&self) -> &Inbox {
         &self.inbox
     }
@@ -353,7 +347,6 @@ pub(crate) async fn client_options(config: &Config) -> Result<ClientOptions, Sto
     Ok(options)
 }
 
-/// A user who is kept in `database`.
 pub(crate) fn credential(user: &str, password: &str, database: &str) -> Credential {
     // Without a mechanism, it is negotiated: SCRAM-SHA-256, or SCRAM-SHA-1 where the user has no other.
     let mut credential = Credential::default();

@@ -24,7 +24,6 @@ const MOST: usize = 20;
 /// A tag has so many characters at most.
 const LONGEST: usize = 128;
 
-/// An index names so many parameters at most.
 const MOST_PATHS: usize = 10;
 
 /// Where the paths of an index begin.

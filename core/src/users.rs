@@ -30,7 +30,6 @@ const USER_EXISTS: i32 = 51_003;
 /// Stands for every collection of the database.
 const ANY: &str = "";
 
-/// Whether a user was there already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
     /// It was not.
@@ -99,7 +98,6 @@ impl Administrator {
         Ok(Put::Updated)
     }
 
-    /// Removes the user and the role of `role`, as far as they exist.
     pub async fn drop_user(&self, role: Role) -> Result<(), StoreError> {
         self.done_unless(doc! { "dropUser": role.as_str() }, USER_NOT_FOUND).await?;
         self.done_unless(doc! { "dropRole": role.as_str() }, ROLE_NOT_FOUND).await?;
@@ -129,7 +127,6 @@ pub enum PermissionsError {
     NoSuchUser(String),
 }
 
-/// What one user may do.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Privileges(Permissions);
 
@@ -148,7 +145,6 @@ impl Privileges {
         privileges
     }
 
-    /// What producers of tasks need.
     pub fn of_producer() -> Self {
         Self::only([(INBOX.name.to_owned(), BTreeSet::from(["insert".to_owned()]))].into())
     }

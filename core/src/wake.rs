@@ -155,7 +155,6 @@ struct Follower {
 }
 
 impl Follower {
-    /// Follows the changes until the stream is lost.
     async fn follow(&mut self) -> StoreError {
         loop {
             let pace = self.hints.pace(Stream::Changes);
@@ -302,7 +301,6 @@ impl Retry {
         pause.mul_f64(0.5 + chance.clamp(0.0, 1.0))
     }
 
-    /// The stream works.
     fn worked(&mut self) {
         self.pause = FIRST_PAUSE;
     }

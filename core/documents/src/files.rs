@@ -17,14 +17,12 @@ const WRAPPER: &str = "Fileset";
 /// In the field of a queue, and alone there: its tasks have theirs in [`WRAPPER`] of their parameters, as jobs of etcdq do.
 const FROM_PARAMS: &str = "from_params";
 
-/// The file sets of a task.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TaskFiles {
     pub input: Option<FileInput>,
     pub output: Option<FileOutput>,
 }
 
-/// The files that a task gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileInput {
     pub name: SetName,
@@ -34,12 +32,10 @@ pub struct FileInput {
     pub patterns: Vec<String>,
 }
 
-/// The files that a task leaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileOutput {
     /// In a new version of which set.
     pub name: SetName,
-    /// Which files: those that match one of these. Empty: all.
     pub patterns: Vec<String>,
 }
 
@@ -83,7 +79,6 @@ impl TaskFiles {
         field.map_or(Ok(None), |files| Self::read(files, Unknown::Ignored))
     }
 
-    /// As it is stored.
     pub fn document(&self) -> Document {
         let mut document = Document::new();
         if let Some(input) = &self.input {

@@ -75,7 +75,6 @@ impl NodeName {
         Self(name.into())
     }
 
-    /// The name of this host, as `hostname` prints it.
     pub fn of_this_host() -> std::io::Result<Self> {
         let name = nix::unistd::gethostname()?;
         name.into_string().map(Self).map_err(|name| {
@@ -162,7 +161,6 @@ pub enum Selector {
 }
 
 impl Selector {
-    /// Decides which of the two `text` is.
     pub fn parse(text: &str) -> Self {
         let is_id =
             text.len() == 24 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
@@ -196,7 +194,6 @@ pub const VERSION: &str = "version";
 /// The field of a task, and of its attempts, with the version that the claim has chosen. Absent: the one that its node has found first.
 pub const PLUGIN_VERSION: &str = "plugin_version";
 
-/// A version has so many characters at most.
 pub const LONGEST_VERSION: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -235,7 +232,6 @@ impl FromStr for Version {
 
 disbatch_values::shown_as_text!(Version);
 
-/// Why a queue has no plugin that could run its tasks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnusablePlugin {
     #[error(transparent)]
@@ -287,7 +283,6 @@ impl Queue {
 }
 
 impl Task {
-    /// The version that its claim has chosen, if it has chosen one.
     pub fn plugin_version(&self) -> Option<Version> {
         self.rest.get(PLUGIN_VERSION).and_then(|value| Version::of_field(value).ok())
     }

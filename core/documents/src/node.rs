@@ -20,7 +20,6 @@ pub struct Node {
     pub id: ObjectId,
     /// The node's name, unique.
     pub node: Bson,
-    /// All other fields, as they are stored.
     #[serde(flatten)]
     pub rest: Document,
 }
@@ -47,7 +46,6 @@ impl Node {
         self.rest.get("timestamp").and_then(date_time)
     }
 
-    /// Whether an operator wants it to claim nothing more.
     pub fn is_draining(&self) -> bool {
         self.rest.get("draining").and_then(Bson::as_bool).unwrap_or(false)
     }
@@ -95,20 +93,16 @@ impl Node {
 /// The field of a queue that says which nodes may run its tasks.
 pub const NODES: &str = "nodes";
 
-/// So many labels may a node or a queue have.
 const MOST_LABELS: usize = 50;
 
-/// So many nodes may a queue name.
 const MOST_NAMES: usize = 200;
 
 /// Names and values of labels, and names of nodes, have so many characters at most.
 const LONGEST: usize = 200;
 
-/// What a node is labelled with: names and their values.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Labels(pub BTreeMap<String, String>);
 
-/// Which nodes may run the tasks of a queue.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeSelector {
     /// Labels that a node must have, all of them with these values.
@@ -130,7 +124,6 @@ impl Labels {
         Self(pairs.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect())
     }
 
-    /// As they are stored.
     pub fn document(&self) -> Document {
         self.0.iter().map(|(name, value)| (name.clone(), Bson::from(value.as_str()))).collect()
     }
@@ -218,18 +211,15 @@ impl NodeSelector {
         Ok(Self { labels: Labels::read(labels)?, names, is_odd: false })
     }
 
-    /// Whether it leaves no node out.
     pub fn is_empty(&self) -> bool {
         !self.is_odd && self.labels.0.is_empty() && self.names.is_empty()
     }
 
-    /// Whether a node may run the queue's tasks.
     pub fn admits(&self, node: &str, labels: &Labels) -> bool {
         let has = |(name, value): (&String, &String)| labels.0.get(name) == Some(value);
         !self.is_odd && self.labels.0.iter().all(has) && (self.names.is_empty() || self.names.contains(node))
     }
 
-    /// As it is stored.
     pub fn document(&self) -> Document {
         let mut document = Document::new();
         if !self.labels.0.is_empty() {
@@ -246,7 +236,6 @@ impl NodeSelector {
         self.labels.to_string()
     }
 
-    /// The names as text that can be read again.
     pub fn names_text(&self) -> String {
         self.names.iter().cloned().collect::<Vec<String>>().join(", ")
     }

@@ -18,13 +18,11 @@ pub const STOPPED: &str = "stopped";
 pub struct Queue {
     #[serde(rename = "_id")]
     pub id: QueueId,
-    /// All other fields, as they are stored.
     #[serde(flatten)]
     pub rest: Document,
 }
 
 words! {
-    /// In which order a queue's tasks are claimed.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Sort {
         /// Oldest id first.
@@ -36,10 +34,8 @@ words! {
     }
 }
 
-/// By what it is decided which of a queue's tasks is claimed next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
-    /// By their ids.
     Sorted(Sort),
     Priority,
     /// Groups take turns. See `core/src/fair.rs`.
@@ -59,7 +55,6 @@ impl Queue {
         Self { id, rest: Document::new() }
     }
 
-    /// Whose it is, if it is anybody's.
     pub fn tenant(&self) -> Option<&str> {
         self.rest.get("tenant").and_then(Bson::as_str)
     }
@@ -73,7 +68,6 @@ impl Queue {
         }
     }
 
-    /// The plugin, `None` when the queue names none.
     pub fn plugin_name(&self) -> Result<Option<PluginName>, PluginNameError> {
         match self.rest.get("plugin") {
             None | Some(Bson::Null) => Ok(None),
@@ -88,12 +82,10 @@ impl Queue {
         self.rest.get("threads").and_then(count).unwrap_or(0)
     }
 
-    /// Whether an operator has stopped its claims.
     pub fn is_paused(&self) -> bool {
         self.rest.get("paused").and_then(Bson::as_bool).unwrap_or(false)
     }
 
-    /// Whether it takes new tasks.
     pub fn is_accepting(&self) -> bool {
         self.rest.get("accepting").and_then(Bson::as_bool).unwrap_or(true)
     }
@@ -109,7 +101,6 @@ impl Queue {
         self.rest.get("reason").and_then(Bson::as_str).filter(|reason| !reason.is_empty())
     }
 
-    /// How many may be claimed: none while it is paused.
     pub fn claim_limit(&self) -> u64 {
         if self.is_paused() { 0 } else { self.thread_limit() }
     }
@@ -167,7 +158,6 @@ impl Retention {
         Self { archive_after: seconds("archive_after"), delete_after: seconds("delete_after") }
     }
 
-    /// Whether tasks are kept for ever, where they are.
     pub fn is_none(&self) -> bool {
         self.archive_after.is_none() && self.delete_after.is_none()
     }

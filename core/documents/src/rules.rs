@@ -42,7 +42,6 @@ words! {
     }
 }
 
-/// How long to wait before the next attempt.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Backoff {
     /// Seconds.
@@ -86,22 +85,16 @@ impl Backoff {
     }
 }
 
-/// What applies to a task of a queue.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rules {
-    /// When its runner dies.
     pub on_orphan: OnOrphan,
-    /// When its runner cannot renew its lease.
     pub on_lost_lease: OnLostLease,
-    /// How often it may be tried at most, if that was said.
     pub max_attempts: Option<i64>,
-    /// How long to wait between attempts.
     pub backoff: Backoff,
     /// How long an attempt may take.
     pub timeout: Option<Duration>,
     /// When the task must have ended.
     pub deadline: Option<DateTime>,
-    /// How long its plugin has between SIGTERM and SIGKILL.
     pub grace: Duration,
 }
 

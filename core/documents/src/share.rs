@@ -115,7 +115,6 @@ pub const CANARY_RETURNED: &str = "canary_returned";
 /// When it began, in the field.
 pub const BEGAN: &str = "began";
 
-/// What a queue tries.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Canary {
     pub version: Version,
@@ -147,7 +146,6 @@ impl Canary {
 /// Of which canary's time an attempt is, and what it was run by then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trial {
-    /// When the canary began.
     pub began: DateTime,
     /// Whether it was run by the version that is tried.
     pub is_canary: bool,

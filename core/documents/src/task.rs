@@ -76,12 +76,10 @@ impl Task {
         self.rest.get("failures").and_then(super::whole_number).unwrap_or(0)
     }
 
-    /// The process that runs it, where that is known.
     pub fn pid(&self) -> Option<i32> {
         self.rest.get("pid").and_then(super::whole_number).and_then(|pid| i32::try_from(pid).ok())
     }
 
-    /// Whether somebody has asked for its end.
     pub fn is_to_be_cancelled(&self) -> bool {
         self.rest.get("cancel").is_some_and(|cancel| cancel.as_document().is_some())
     }
@@ -109,16 +107,12 @@ impl Task {
     }
 }
 
-/// The field of a task that has its steps.
 pub const STEPS: &str = "steps";
 
-/// A task has so many at most.
 pub const MOST_STEPS: usize = 100;
 
-/// The name of a step has so many characters at most.
 pub const LONGEST_STEP_NAME: usize = 100;
 
-/// A step of a task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
     pub name: String,
@@ -169,7 +163,6 @@ impl Step {
         Ok(Self { name: name.map_or_else(|| Self::default_name(index), str::to_owned), plugin, params })
     }
 
-    /// The name of a step that was given none. `index` counts from 0.
     pub fn default_name(index: usize) -> String {
         format!("step {}", index + 1)
     }

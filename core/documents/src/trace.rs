@@ -6,7 +6,6 @@ use std::ops::Range;
 use bson::{Bson, Document, doc};
 use disbatch_values::text::{hex, of_hex};
 
-/// The field of a task that has them.
 pub const TRACE: &str = "trace";
 
 /// `00-` with 32 digits, 16 and 2.
@@ -15,7 +14,6 @@ const PARENT: usize = 55;
 /// What others may add to a trace: the recommendation has programs pass on so much.
 const LONGEST_STATE: usize = 512;
 
-/// The recommendation has programs pass on so much.
 const LONGEST_BAGGAGE: usize = 8192;
 
 /// A trace, and the place in it.
@@ -48,13 +46,11 @@ impl TraceContext {
         Self::of_field(task.get_document(TRACE).ok()?)
     }
 
-    /// As the field of a task has it.
     pub fn of_field(field: &Document) -> Option<Self> {
         let text = |name: &str| field.get_str(name).ok();
         Self::of(text("parent"), text("state"), text("baggage"))
     }
 
-    /// As a task has it.
     pub fn field(&self) -> Bson {
         let mut field = doc! { "parent": &self.parent };
         for (name, value) in [("state", &self.state), ("baggage", &self.baggage)] {
@@ -73,7 +69,6 @@ impl TraceContext {
         }
     }
 
-    /// The id of the trace, as it is written.
     pub fn trace_id(&self) -> &str {
         self.parent.get(3..35).unwrap_or_default()
     }
@@ -88,7 +83,6 @@ impl TraceContext {
         Self { parent: place.parent(), state: None, baggage: None }
     }
 
-    /// The headers of HTTP, and their values.
     pub fn headers(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let more = [("tracestate", &self.state), ("baggage", &self.baggage)];
         let more = more.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));
@@ -110,7 +104,6 @@ impl TraceContext {
 pub struct Place {
     pub trace: [u8; 16],
     pub span: [u8; 8],
-    /// Whether the spans of the trace are to be recorded.
     pub is_sampled: bool,
 }
 
@@ -120,7 +113,6 @@ impl Place {
     }
 }
 
-/// The names of [`TraceContext::variables`].
 pub const VARIABLES: [&str; 3] = ["TRACEPARENT", "TRACESTATE", "BAGGAGE"];
 
 /// `00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01`, where neither id is zero. Version ff is none, and one that is

@@ -35,7 +35,6 @@ pub fn name(mark: &str, guard: u32, number: u64, task: Option<TaskId>) -> String
     }
 }
 
-/// What such a name says.
 struct Name<'a> {
     mark: &'a str,
     task: Option<TaskId>,

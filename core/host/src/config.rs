@@ -31,10 +31,8 @@ pub use sections::{Attributes, Auth, Balance, Chore, Gfs, Hook, Indexes, Role, S
 /// Where a process looks when `--config` is not given.
 pub const DEFAULT_PATH: &str = "/etc/disbatch/config.json";
 
-/// How long a runner or a node may be silent unless configured otherwise.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
-/// How long a runner without a task is kept unless configured otherwise.
 const DEFAULT_RUNNER_IDLE: Duration = Duration::from_secs(60);
 
 /// The configuration as read and checked. That `mongohost` and `database` are there is seen to before it is read.
@@ -53,7 +51,6 @@ pub struct Config {
     pub plugins: Option<AllowedPlugins>,
     /// Folders with `plugin.json` manifests, searched before the shipped plugins.
     pub plugin_dirs: Vec<PathBuf>,
-    /// Which ways to run plugins this node has, besides programs.
     pub engines: Engines,
     /// Where private folders of tasks are made. See [`Config::temp_folder`].
     pub temp_dir: Option<PathBuf>,
@@ -70,12 +67,10 @@ pub struct Config {
     pub traces: Traces,
     pub balance: Balance,
     pub janitor: Chore,
-    /// Who may submit tasks by the inbox.
     pub inbox: Inbox,
     /// Whether schedules fire from this node.
     pub schedules: OnByDefault,
     pub auditor: Chore,
-    /// How long it is remembered who did what.
     pub audit: Audit,
     pub secrets: Secrets,
     /// Folder of named secrets, a file each. See [`Config::secrets_folder`].
@@ -107,15 +102,12 @@ pub struct Config {
     /// How long a runner without a task is kept. See [`Config::runner_idle`].
     #[serde(deserialize_with = "sections::within::<_, 0, 86_400>")]
     pub runner_idle: Option<Duration>,
-    /// Whether runners stay silent.
     pub quiet: Flag,
     /// Passed on to the runner as `--testing`.
     pub testing: Flag,
-    /// Who may use the web server.
     pub access: Access,
     /// With which files the web server speaks TLS; plain HTTP when unset.
     pub tls: Option<Tls>,
-    /// The names that requests may use for the web server.
     pub hosts: Option<HostNames>,
     /// Folder of static files; the built-in pages need none.
     pub web_root: Option<PathBuf>,
@@ -136,7 +128,6 @@ pub struct Config {
     pub labels: Labels,
     /// Where its host is to be reached, in place of what its interfaces tell.
     pub addresses: Option<Vec<String>>,
-    /// The command that a DEN runs when a node has died.
     pub on_dead_node: Option<Hook>,
     /// How many tasks this DEN starts in a second at most.
     #[serde(deserialize_with = "sections::increase")]
@@ -151,10 +142,8 @@ pub struct Config {
     /// The file, absolute, as it is passed on to runners.
     #[serde(skip)]
     pub path: PathBuf,
-    /// Whether the file has passwords.
     #[serde(skip)]
     has_passwords: bool,
-    /// Whether every user of this host can read the file.
     #[serde(skip)]
     is_public: bool,
 }
@@ -183,7 +172,6 @@ impl ConfigError {
 }
 
 impl Config {
-    /// Reads and checks a configuration file.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let read_error = |why| ConfigError::Read { path: path.to_owned(), why };
         let text = std::fs::read_to_string(path).map_err(read_error)?;

@@ -15,7 +15,6 @@ pub struct Lifecycle {
 }
 
 impl Lifecycle {
-    /// Starts to listen for SIGTERM and SIGINT.
     pub fn listen() -> io::Result<Self> {
         let lifecycle = Self::default();
         let terminate = signal(SignalKind::terminate())?;

@@ -54,7 +54,6 @@ pub struct Plugin {
     pub handoff: bool,
     /// What its adapter is told of the manifest. None: it has no adapter.
     pub adapter: Option<Value>,
-    /// The folder with its manifest, if it has one.
     pub folder: Option<PathBuf>,
 }
 
@@ -74,7 +73,6 @@ impl Plugin {
     }
 }
 
-/// All plugins that can run on this host.
 #[derive(Debug, Default)]
 pub struct Plugins {
     /// Under their names, and those that have a version under that, too: `Name` comes before `Name@version`.
@@ -83,7 +81,6 @@ pub struct Plugins {
     unsure: BTreeMap<PluginName, Arc<Plugin>>,
     /// Whose the manifests in the folders are, by their paths, be they right or wrong.
     of_files: BTreeMap<PathBuf, PluginName>,
-    /// What was found and cannot run.
     pub problems: Vec<Problem>,
     engines: Engines,
     /// Those that the configuration allows; all if it does not say.
@@ -139,7 +136,6 @@ impl Plugins {
         found.filter(|_| !self.is_put_aside(name))
     }
 
-    /// The names of all plugins, in order.
     pub fn names(&self) -> impl Iterator<Item = &PluginName> {
         self.usable().map(|(name, _)| name).filter(|name| name.version().is_none())
     }

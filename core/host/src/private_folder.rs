@@ -12,7 +12,6 @@ pub const LEFT: &str = "left";
 /// In the place of an id: the folder is empty, and waits for its runner's next task.
 const IDLE: &str = "idle";
 
-/// What the name of a private folder says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PrivateFolder<'a> {
     /// The task that it is for. `None`: it waits for one.
@@ -22,12 +21,10 @@ pub struct PrivateFolder<'a> {
 }
 
 impl<'a> PrivateFolder<'a> {
-    /// Of `task`, by the runner with this mark.
     pub fn of(task: TaskId, mark: &'a str) -> Self {
         Self { task: Some(task), mark }
     }
 
-    /// Of no task now.
     pub fn idle(mark: &'a str) -> Self {
         Self { task: None, mark }
     }

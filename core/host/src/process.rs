@@ -8,7 +8,6 @@ use std::{fs, io};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::close;
 
-/// The last of the standard streams.
 const STDERR: RawFd = 2;
 
 /// Closes all descriptors above the standard streams, but for those that are `kept`: whoever has started this process may

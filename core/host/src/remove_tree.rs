@@ -46,7 +46,6 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
     fs::remove_dir(path)
 }
 
-/// Whether somebody is removing this folder.
 pub fn is_being_removed(folder: &Path) -> bool {
     let open = openat(AT_FDCWD, folder, FOLDER, Mode::empty());
     open.is_ok_and(|open| matches!(File::from(open).try_lock_shared(), Err(TryLockError::WouldBlock)))

@@ -26,13 +26,11 @@ use crate::plugin::Manifest;
 /// A schema has so many bytes of JSON at most.
 pub const LARGEST: usize = 128 * 1024;
 
-/// So many problems of one submission are told.
 pub const MOST_PROBLEMS: usize = 20;
 
 /// So long the parameters of one submission may take to be checked.
 pub const LONGEST_CHECK: Duration = Duration::from_secs(5);
 
-/// A schema that can be checked by.
 #[derive(Debug)]
 pub struct Schema {
     nodes: Vec<Vec<Rule>>,
@@ -54,14 +52,9 @@ pub enum SchemaError {
     },
     /// A keyword has a value that it cannot have.
     #[error("{at}: expected {expected}")]
-    Wrong {
-        /// Where, as a JSON Pointer.
-        at: String,
-        expected: &'static str,
-    },
+    Wrong { at: String, expected: &'static str },
 }
 
-/// What is wrong with a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// Where it is: a JSON Pointer into the parameters.
@@ -165,16 +158,12 @@ pub struct Schemas {
 /// What tasks are made of, as far as schemas are about it.
 #[derive(Debug, Clone, Copy)]
 pub struct OfTask<'a> {
-    /// The plugin of their queue.
     pub plugin: Option<&'a PluginName>,
-    /// Their steps, if they have some.
     pub steps: &'a [Step],
 }
 
-/// Why parameters do not fit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Misfit {
-    /// The plugin whose schema it is.
     pub plugin: PluginName,
     /// The step that has it, counted from 0.
     pub step: Option<usize>,

@@ -104,7 +104,6 @@ impl Sealed {
         }
     }
 
-    /// Those of a field that is stored.
     pub fn stored(field: &Document) -> Result<Self, OpenError> {
         match (field.get("key"), field.get("data")) {
             (Some(Bson::String(key)), Some(Bson::Binary(data))) => {

@@ -9,7 +9,6 @@ use crate::lifecycle::Lifecycle;
 /// By which a process knows that it is meant. They are not for those that it starts.
 pub const VARIABLES: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC"];
 
-/// The process does what it is for.
 pub fn ready() {
     tell(&[NotifyState::Ready, NotifyState::Status("at work")]);
 }

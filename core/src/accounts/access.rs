@@ -40,11 +40,9 @@ pub struct Session {
     pub created: Option<DateTime>,
     /// When it was used, to the minute.
     pub seen: Option<DateTime>,
-    /// When it ends at the latest.
     pub expires: Option<DateTime>,
     /// The address that it began from.
     pub from: String,
-    /// What the browser calls itself.
     pub agent: String,
 }
 
@@ -198,7 +196,6 @@ pub struct NewToken {
     pub lasts: Option<Duration>,
 }
 
-/// A token, for the list of them. See [`NewToken`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Token {
     pub id: ObjectId,
@@ -239,7 +236,6 @@ impl Token {
     }
 }
 
-/// Whom a token lets in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bearer {
     /// Its owner, with the rights that the token leaves them.
@@ -309,7 +305,6 @@ impl Store {
         Ok(self.tokens().delete_one(filter).await?.deleted_count == 1)
     }
 
-    /// Removes all tokens of somebody.
     pub(super) async fn revoke_tokens(&self, user: &UserName) -> Result<(), StoreError> {
         self.tokens().delete_many(doc! { "user": user.as_str() }).await?;
         Ok(())

@@ -8,7 +8,6 @@ use disbatch_wire::accounts::Role;
 
 use crate::model::{Queue, QueueId};
 
-/// Where a grant applies.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
     Queue(QueueId),
@@ -16,7 +15,6 @@ pub enum Scope {
     Tenant(String),
 }
 
-/// A role on some queues.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     pub scope: Scope,
@@ -53,7 +51,6 @@ impl Grant {
     }
 }
 
-/// What somebody may do, and where.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rights {
     everywhere: Option<Role>,

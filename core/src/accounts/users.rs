@@ -34,7 +34,6 @@ impl User {
     }
 }
 
-/// What became of a change of somebody's rights.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RightsChange {
     Made {
@@ -74,7 +73,6 @@ impl Store {
         Ok(found.as_ref().and_then(User::stored))
     }
 
-    /// Everybody, by name.
     #[operation]
     pub async fn list_users(&self) -> Result<Vec<User>, StoreError> {
         let found = collect(self.users().find(doc! {}).sort(doc! { "_id": 1 })).await?;

@@ -24,7 +24,6 @@ pub struct AuditKey {
 }
 
 impl AuditKey {
-    /// The place of an entry as stored.
     pub fn of(entry: &Document) -> Option<Self> {
         Some(Self { at: *entry.get_datetime("at").ok()?, id: entry.get_object_id("_id").ok()? })
     }
@@ -36,7 +35,6 @@ impl fmt::Display for AuditKey {
     }
 }
 
-/// Text that is no place among the entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no place in the audit: expected milliseconds, a hyphen, and 24 hexadecimal digits")]
 pub struct AuditKeyError;
@@ -62,25 +60,18 @@ pub struct AuditQuery {
     pub what: Option<String>,
     /// Only of those whose words have this text.
     pub by: Option<String>,
-    /// Only of the user with this name.
     pub user: Option<String>,
-    /// Only about this queue.
     pub queue: Option<ObjectId>,
-    /// Only about these queues.
     pub within: Option<Vec<ObjectId>>,
-    /// Only what was done to such a thing.
     pub kind: Option<ObjectKind>,
-    /// Only what was done to what has this name.
     pub name: Option<String>,
     /// Only about what has this id.
     pub about: Option<ObjectId>,
-    /// Only from this time on.
     pub from: Option<DateTime>,
     /// Only until before this time.
     pub to: Option<DateTime>,
     /// The latest entry is the first.
     pub position: Position<AuditKey>,
-    /// At most so many entries.
     pub limit: usize,
 }
 
@@ -162,7 +153,6 @@ impl Store {
     }
 }
 
-/// A change of something.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Changed {
     pub at: DateTime,
@@ -172,7 +162,6 @@ pub struct Changed {
 }
 
 impl Changed {
-    /// What an entry says.
     pub(crate) fn of(entry: &Document) -> Option<Self> {
         let part = |name| entry.get_document(name).cloned().unwrap_or_default();
         Some(Self { at: *entry.get_datetime("at").ok()?, before: part("before"), after: part("after") })
@@ -180,7 +169,6 @@ impl Changed {
 }
 
 impl Store {
-    /// When the oldest entry of the audit was made.
     pub(crate) async fn audit_since(&self) -> Result<Option<DateTime>, StoreError> {
         let entries = self.audit();
         let oldest = entries.find_one(doc! {}).sort(doc! { "at": 1, "_id": 1 }).projection(doc! { "at": 1 });

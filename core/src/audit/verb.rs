@@ -52,11 +52,8 @@ verbs! {
         QueueDelete = "queue delete",
         TasksSubmit = "tasks submit",
         TaskCancel = "task cancel",
-        /// A task was queued again.
         TaskRetry = "task retry",
-        /// A task that waits got another priority.
         TaskPriority = "task priority",
-        /// A task was moved to the archive.
         TaskArchive = "task archive",
         TaskAnswer = "task answer",
         /// A link by which that can be answered was made.
@@ -65,7 +62,6 @@ verbs! {
     bulk jobs
     {
         NodeUpdate = "node update",
-        /// A node that is gone was removed.
         NodeDelete = "node delete",
         BalanceUpdate = "balance update",
         /// `QueueBalance` was told to do nothing for a while, or to go on.
@@ -73,13 +69,9 @@ verbs! {
         ScheduleCreate = "schedule create",
         ScheduleUpdate = "schedule update",
         ScheduleDelete = "schedule delete",
-        /// A schedule was told to make no tasks by itself.
         SchedulePause = "schedule pause",
-        /// A schedule was told to make tasks by itself again.
         ScheduleResume = "schedule resume",
-        /// A schedule was told to make a task at once.
         ScheduleRun = "schedule run",
-        /// A schedule was told to make the tasks of a stretch of time.
         ScheduleBackfill = "schedule backfill",
         /// A calendar was made, or its days were changed.
         CalendarSet = "calendar set",
@@ -89,7 +81,6 @@ verbs! {
         SubscriptionDelete = "subscription delete",
         /// A rule that says whose tasks are taken was made or changed.
         AdmissionSet = "admission set",
-        /// Such a rule was lifted.
         AdmissionLift = "admission lift",
         TenantSet = "tenant set",
         TenantDelete = "tenant delete",
@@ -99,15 +90,10 @@ verbs! {
         FilesCommit = "files commit",
         /// A version of a file set was removed, or all of them.
         FilesDelete = "files delete",
-        /// A session was begun.
         Login = "login",
-        /// Somebody has shown a wrong name or password.
         LoginRefused = "login refused",
-        /// A session was ended by whom it was of.
         Logout = "logout",
-        /// Somebody has changed their password.
         PasswordChange = "password change",
-        /// Another session was ended.
         SessionEnd = "session end",
         TokenCreate = "token create",
         TokenRevoke = "token revoke",
@@ -115,7 +101,6 @@ verbs! {
         /// What a user may do, or their password, was changed.
         UserChange = "user change",
         UserRemove = "user remove",
-        /// An audit of the counters was asked for.
         CountersAudit = "counters audit",
     }
 }
@@ -131,7 +116,6 @@ impl Verb {
     }
 }
 
-/// What something was done to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Object {
     pub kind: ObjectKind,
@@ -149,19 +133,14 @@ disbatch_values::words! {
         Balance = "balance",
         Task = "task",
         Bulk = "bulk",
-        /// Somebody who may log in.
         User = "user",
-        /// What a program is let in with.
         Token = "token",
-        /// A browser that somebody has logged in with.
         Session = "session",
         Counters = "counters",
         Schedule = "schedule",
-        /// Days that schedules go by.
         Calendar = "calendar",
         /// A rule that says whose tasks are taken.
         Admission = "admission",
-        /// Who is told what happens.
         Subscription = "subscription",
         Tenant = "tenant",
         /// A plugin that the database defines.
@@ -194,7 +173,6 @@ impl Object {
         Self { kind, id: document.get_object_id("_id").ok(), name }
     }
 
-    /// That of an entry as stored.
     pub fn of_entry(entry: &Document) -> Option<Self> {
         let object = entry.get_document("object").ok()?;
         let kind = ObjectKind::named(object.get_str("kind").ok()?)?;
@@ -202,7 +180,6 @@ impl Object {
         Some(Self { kind, id: object.get_object_id("id").ok(), name })
     }
 
-    /// As entries have it.
     pub(super) fn document(&self) -> Document {
         let mut document = doc! { "kind": self.kind.as_str() };
         put(&mut document, "id", self.id);

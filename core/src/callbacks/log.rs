@@ -23,7 +23,6 @@ use crate::task::{Run, long_ago};
 /// The log of an attempt has so many bytes at most.
 pub const MOST_LOG: u64 = 256 * 1024 * 1024;
 
-/// So many calls add to the log of an attempt at most.
 pub const MOST_CALLS: i64 = 1_000_000;
 
 /// A sheet has the pieces of so many calls at most.
@@ -104,7 +103,6 @@ impl Store {
         Ok(())
     }
 
-    /// Removes a piece that came too late.
     pub(super) async fn withdraw_piece(&self, piece: &Piece) -> Result<(), StoreError> {
         let remove = doc! { "$pull": { "pieces": { "offset": piece.position() } } };
         self.sheets().update_one(piece.key(), remove).await?;
@@ -171,7 +169,6 @@ impl Store {
         Ok(surveyor.finish())
     }
 
-    /// Removes the sheets of an attempt.
     pub(crate) async fn remove_log(&self, task: TaskId, attempt: i64) -> Result<(), StoreError> {
         self.sheets().delete_many(doc! { "task": task, "attempt": attempt }).await?;
         Ok(())
@@ -207,7 +204,6 @@ fn bytes_of(mut sheet: Document) -> Vec<u8> {
     pieces.into_iter().flat_map(|(_, bytes)| bytes).collect()
 }
 
-/// What a log is as a whole.
 #[derive(Debug, PartialEq, Eq)]
 struct Survey {
     length: u64,
@@ -259,7 +255,6 @@ impl Surveyor {
 /// from those behind them.
 #[derive(Debug, Default)]
 pub struct LogSweep {
-    /// The newest that was looked at.
     after: Option<Sheet>,
 }
 

@@ -40,7 +40,6 @@ pub enum Due {
     Nothing,
     /// Queues that have no counters yet.
     New(Vec<QueueId>),
-    /// All queues.
     All {
         queues: Vec<QueueId>,
         /// The time of the server when this was asked.
@@ -48,18 +47,15 @@ pub enum Due {
     },
 }
 
-/// What a window has found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Window {
     /// How many of the queues it has come to.
     pub queues: usize,
     /// For how long it counted.
     pub counting: Duration,
-    /// What it has corrected.
     pub corrections: Vec<Correction>,
 }
 
-/// A counter that had drifted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Correction {
     pub queue: QueueId,
@@ -92,7 +88,6 @@ impl Store {
         Ok(if new.is_empty() { Due::Nothing } else { Due::New(new) })
     }
 
-    /// Asks for an audit of all queues as soon as possible.
     #[operation]
     pub async fn ask_for_audit(&self) -> Result<(), StoreError> {
         let ask = doc! { "$currentDate": { "asked": true } };

@@ -15,7 +15,6 @@ use crate::store::collections::TASKS;
 use crate::store::{Store, StoreError, collect, count_of, in_one, integer, millis, put};
 use crate::task::TaskQuery;
 
-/// A number of tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Amount {
     /// Counted to the last.
@@ -59,13 +58,11 @@ impl Amount {
 }
 
 impl Store {
-    /// How many tasks `queue` has in `phase`, counted up to `bound`.
     #[operation(queue = %queue, ?phase)]
     pub async fn count_phase(&self, queue: QueueId, phase: Phase, bound: u64) -> Result<Amount, StoreError> {
         self.count_up_to(of_phase(queue, phase), bound).await
     }
 
-    /// How many tasks `filter` finds, counted up to `bound`.
     #[operation]
     pub async fn count_up_to(&self, filter: Document, bound: u64) -> Result<Amount, StoreError> {
         self.count_in(TASKS.name, filter, (bound, None)).await

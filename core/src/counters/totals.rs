@@ -17,9 +17,7 @@ pub struct Totals {
     queues: HashMap<ObjectId, Total>,
     /// The number of the last audit that has changed or confirmed something.
     pub(super) version: i64,
-    /// What is known of audits.
     pub audit: AuditNote,
-    /// When somebody last doubted the counters.
     pub(super) doubted: Option<DateTime>,
     /// When an operator last asked for an audit.
     pub(super) asked: Option<DateTime>,
@@ -32,16 +30,13 @@ pub struct AuditNote {
     pub at: Option<DateTime>,
     /// How many tasks it had to add or take away, over all counters.
     pub corrected: u64,
-    /// How many queues it looked at.
     pub queues: u64,
     /// For how long it counted: milliseconds.
     pub counting_ms: u64,
 }
 
-/// The counters of one queue.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Total {
-    /// Tasks by status.
     pub(super) tasks: BTreeMap<i64, i64>,
     /// How many moves were counted since the counters were made.
     pub(super) moves: i64,
@@ -105,7 +100,6 @@ impl Totals {
         self.queues.get(&queue.0).filter(|total| total.is_audited).map(|total| &total.tasks)
     }
 
-    /// All queues that have counters.
     pub(super) fn queues(&self) -> impl Iterator<Item = ObjectId> {
         self.queues.keys().copied()
     }

@@ -44,7 +44,6 @@ pub enum Ahead {
     InGroup(Before),
 }
 
-/// What is known when a task is to be explained.
 #[derive(Debug, Clone)]
 pub struct Facts {
     /// The time of the server.
@@ -53,7 +52,6 @@ pub struct Facts {
     pub queue: Option<Queue>,
     /// Who has claimed or running tasks of the queue.
     pub shares: Vec<Share>,
-    /// All nodes, in order of name.
     pub nodes: Vec<Node>,
     /// How many tasks, of whatever queue, each node has claimed or running.
     pub busy: HashMap<String, u64>,
@@ -90,7 +88,6 @@ impl Facts {
         self.task.node.as_ref().and_then(Bson::as_str)
     }
 
-    /// Whether the DEN of a node is alive, as far as its entry tells.
     pub(super) fn is_alive(&self, node: &Node) -> bool {
         let (from, silence) = match node.last_beat() {
             Some((seen, lease)) => (Some(seen), lease),

@@ -37,7 +37,6 @@ words! {
         None = "none",
         /// No task waits.
         Empty = "empty",
-        /// Somebody has paused the queue.
         Paused = "paused",
         /// As many tasks run as may: of the queue, or on all nodes that could run them.
         Limit = "limit",
@@ -63,14 +62,12 @@ pub enum Head {
     Task(Box<Facts>),
     /// There is one, which cannot be read: why.
     Unreadable(String),
-    /// No task waits.
     Missing,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holding {
     pub gate: Hold,
-    /// Why, in a sentence.
     pub text: String,
     pub head: Option<TaskId>,
     /// When the gate opens, if that is known.
@@ -165,7 +162,6 @@ fn of_waiting(facts: &Facts) -> Hold {
     }
 }
 
-/// What is known of all queues.
 #[derive(Debug)]
 pub struct Heads {
     pub now: DateTime,
@@ -173,7 +169,6 @@ pub struct Heads {
     pub first: HashMap<QueueId, FirstTask>,
     pub under_way: HashMap<QueueId, UnderWay>,
     pub nodes: Vec<Node>,
-    /// How many tasks, of whatever queue, each node has claimed or running.
     pub busy: HashMap<String, u64>,
     pub rates: HashMap<QueueId, Standing>,
 }
@@ -218,7 +213,6 @@ impl Heads {
 }
 
 impl Store {
-    /// What is known of the first task of a queue that waits.
     #[operation(queue = %queue.id)]
     pub async fn head_of_queue(&self, queue: &Queue) -> Result<Head, StoreError> {
         let mut last = Head::Missing;

@@ -23,7 +23,6 @@ pub(super) fn gates(facts: &Facts, reader: Reader) -> Vec<Gate> {
     }
 }
 
-/// What keeps a node from claiming a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Obstacle {
     /// It claims nothing: it is draining, or may run no task.
@@ -106,7 +105,6 @@ fn each(facts: &Facts, living: &[&Node]) -> Vec<Gate> {
     gates
 }
 
-/// What keeps nodes that are alive from claiming the task, a sentence for all that lack the same.
 pub(super) fn unable(facts: &Facts) -> Vec<String> {
     let told = in_groups(&chances(facts), |name, why| format!("{name} cannot claim it: {why}"));
     told.into_iter().map(|text| format!("{text}.")).collect()

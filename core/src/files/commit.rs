@@ -54,7 +54,6 @@ pub enum Committed {
     Incomplete(Vec<ContentId>),
 }
 
-/// What was found when the entries of a version were looked through.
 #[derive(Debug, Default)]
 struct Sums {
     count: u64,
@@ -143,7 +142,6 @@ impl Store {
     }
 }
 
-/// How many versions were settled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SettledFiles {
     /// Those that can be seen now.
@@ -152,7 +150,6 @@ pub struct SettledFiles {
     pub gone: u64,
 }
 
-/// What has become of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     /// It has ended its task well.
@@ -309,7 +306,6 @@ impl Store {
 }
 
 impl Standings {
-    /// What has become of the run that has made a version.
     fn fate_of(&self, version: &Document) -> Fate {
         let Ok(task) = version.get_object_id("task") else { return Fate::Unknown };
         let attempt = version.get("attempt").and_then(whole_number).unwrap_or(0);

@@ -111,7 +111,6 @@ impl Store {
     }
 }
 
-/// A version that has a content.
 #[derive(Debug, Deserialize)]
 struct Having {
     #[serde(rename = "_id")]
@@ -172,7 +171,6 @@ fn versions_with(entries: Document) -> Vec<Document> {
     ]
 }
 
-/// A content that is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Content {
     pub id: ContentId,
@@ -192,7 +190,6 @@ impl Content {
 }
 
 impl Store {
-    /// A content, `None` if it is not there.
     #[operation(%id)]
     pub async fn find_content(&self, id: ContentId) -> Result<Option<Content>, StoreError> {
         let only = doc! { "_id": 1, "length": 1 };
@@ -203,7 +200,6 @@ impl Store {
         }))
     }
 
-    /// Those of these contents that are there.
     #[operation(contents = ids.len())]
     pub async fn find_contents(&self, ids: &[ContentId]) -> Result<BTreeMap<ContentId, Content>, StoreError> {
         let wanted = doc! { "filename": { "$in": ids }, "state": DONE };

@@ -13,10 +13,8 @@ use crate::store::{Store, StoreError, collect, count_of, put, with};
 /// So many sets or versions are listed at once at most.
 const MOST_LISTED: i64 = 1_000;
 
-/// What a new version is to have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NewSet {
-    /// Who makes it, in words.
     pub by: Option<String>,
     /// Whose it is. All versions of a set are of one tenant, or of none.
     pub tenant: Option<String>,

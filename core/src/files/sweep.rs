@@ -20,7 +20,6 @@ const MOST: i64 = 500;
 /// So many pages of entries are removed in one sweep.
 const MOST_PAGES: usize = 100;
 
-/// What a sweep has done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SweptFiles {
     /// Versions that were given up, or that nobody will see, or that had run out.
@@ -31,7 +30,6 @@ pub struct SweptFiles {
     pub contents: u64,
     /// How many bytes these had, or were to have.
     pub bytes: u64,
-    /// Whether there may be more.
     pub more: bool,
 }
 

@@ -35,7 +35,6 @@ pub(super) const PROVEN: &str = "proven";
 /// It is being removed.
 pub(super) const GONE: &str = "gone";
 
-/// Who sends contents.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Sender(String);
 
@@ -45,7 +44,6 @@ impl Sender {
         Self(name.map_or_else(|| "anyone".to_owned(), |name| format!("user/{name}")))
     }
 
-    /// Any runner.
     pub fn runner() -> Self {
         Self("runner".to_owned())
     }
@@ -55,7 +53,6 @@ impl Sender {
     }
 }
 
-/// How far a content is.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ContentState {
     /// Its length, as far as it is known.
@@ -66,12 +63,10 @@ pub struct ContentState {
     pub missing: Vec<Range<u64>>,
 }
 
-/// A part of a content.
 #[derive(Debug, Clone, Copy)]
 pub struct Chunk<'a> {
     /// What the whole content is known by.
     pub of: ContentId,
-    /// How many bytes the whole content has.
     pub length: u64,
     /// Which part: it begins at `n` times [`super::CHUNK_BYTES`].
     pub n: u64,
@@ -79,7 +74,6 @@ pub struct Chunk<'a> {
     pub bytes: &'a [u8],
 }
 
-/// What became of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
     Stored,
@@ -241,7 +235,7 @@ impl Store {
         Err(FilesError::Busy)
     }
 
-    /// Begins an upload. `None`: there is one by now.
+    /// `None`: there is one by now.
     async fn begin_upload(
         &self,
         id: ContentId,
@@ -347,7 +341,6 @@ impl Store {
         Ok(hasher.finish())
     }
 
-    /// The bytes of a chunk, `None` if it is not there.
     pub(super) async fn chunk_of(&self, upload: ObjectId, n: u64) -> Result<Option<Vec<u8>>, StoreError> {
         let wanted = doc! { "files_id": upload, "n": integer(n) };
         let found = self.content_chunks().find_one(wanted).projection(doc! { "_id": 0, "data": 1 }).await?;
@@ -355,7 +348,6 @@ impl Store {
     }
 }
 
-/// A chunk as it is stored.
 pub(super) fn chunk_document(upload: ObjectId, number: i32, bytes: &[u8]) -> RawDocumentBuf {
     let mut document = RawDocumentBuf::new();
     document.append(cstr!("_id"), ObjectId::new());
@@ -373,7 +365,6 @@ pub(super) fn new_upload(id: ContentId, length: i64, sender: &Sender) -> Documen
     }
 }
 
-/// The open upload of a content.
 fn open_of(id: ContentId, sender: &Sender) -> Document {
     doc! { "filename": id, "by": sender.as_str(), "state": OPEN }
 }

@@ -17,7 +17,6 @@ const PERL_SILENCE: Duration = Duration::from_secs(60);
 /// Nodes that died longer ago have nothing run for them: the hook may be new.
 const RECENT: Duration = Duration::from_secs(15 * 60);
 
-/// What became of a node that was to be removed.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Removed {
     Gone(Document),
@@ -33,9 +32,7 @@ pub struct Death {
     /// Its last heartbeat: two deaths of a node differ in it.
     seen: DateTime,
     pub node: String,
-    /// The DEN that has died.
     pub instance: String,
-    /// Where its host was to be reached.
     pub addresses: Addresses,
 }
 

@@ -13,7 +13,6 @@ use crate::store::{Store, StoreError, Stored, collect, put};
 use crate::task::{SubmitError, TaskOptions};
 use disbatch_metrics::labels::Source;
 
-/// What became of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delivered {
     /// There is a task that delivers it.

@@ -39,7 +39,6 @@ impl Held {
     }
 }
 
-/// Something that lasts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Condition {
     pub held: Held,

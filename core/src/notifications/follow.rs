@@ -39,13 +39,11 @@ impl FollowError {
     }
 }
 
-/// The changes of tasks from some time on.
 #[derive(Debug)]
 pub struct Follower {
     changes: Changes,
 }
 
-/// A change of a task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Followed {
     pub position: Position,

@@ -26,7 +26,6 @@ pub struct Position {
     pub token: String,
 }
 
-/// What something happens to.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -37,7 +36,6 @@ pub struct About {
     pub node: Option<String>,
 }
 
-/// Something that has happened.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
     pub kind: Kind,
@@ -84,7 +82,6 @@ pub struct Failing {
     count: i64,
 }
 
-/// A message that is to be delivered.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outbox {
     /// The task that delivers it.
@@ -92,7 +89,6 @@ pub struct Outbox {
     pub message: Document,
 }
 
-/// What a subscription knows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct State {
@@ -226,7 +222,6 @@ impl State {
         }
     }
 
-    /// This is to be told.
     pub fn note(&mut self, event: Event) {
         let Event { kind, about, task, at, detail } = event;
         self.waits.get_or_insert(at);
@@ -250,7 +245,6 @@ impl State {
         }
     }
 
-    /// Whether a message is to be made of what was noted.
     pub fn is_due(&self, settings: &Settings, now: DateTime) -> bool {
         let is_past = |since: DateTime, wait: std::time::Duration| {
             now.timestamp_millis().saturating_sub(since.timestamp_millis()) >= millis(wait)

@@ -12,24 +12,20 @@ use super::About;
 use super::state::State;
 use crate::secrets::{OpenError, Sealed};
 
-/// A name has so many characters at most.
 const LONGEST_NAME: usize = 200;
 
 /// So many queues, schedules, tenants or addresses at most.
 const MOST: usize = 1_000;
 
-/// A template has so many characters at most.
 const LONGEST_TEMPLATE: usize = 10_000;
 
 /// Longer times than a year are a mistake.
 const LONGEST: f64 = 366.0 * 86_400.0;
 
 words! {
-    /// What can be told.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Kind {
-        /// A task has failed for good.
         Failed = "failed",
         /// One has after the one before of its schedule or queue had not.
         FirstFailure = "first_failure",
@@ -37,11 +33,8 @@ words! {
         FailuresInRow = "failures_in_row",
         /// One has succeeded after others had failed, or what lasted too long is over.
         Recovered = "recovered",
-        /// A runner has died with its task.
         Lost = "lost",
-        /// The first task of a queue waits too long.
         WaitsLong = "waits_long",
-        /// A task runs too long.
         RunsLong = "runs_long",
         /// A time of a schedule has passed without a task.
         ScheduleMissed = "schedule_missed",
@@ -70,7 +63,6 @@ impl Kind {
 }
 
 words! {
-    /// How it is told.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum Channel {
@@ -120,9 +112,7 @@ pub struct Settings {
     pub url: Option<String>,
     /// Who logs in at a mail server.
     pub user: Option<String>,
-    /// Whom mail is from.
     pub from: Option<String>,
-    /// Whom mail is to.
     #[serde(default)]
     pub to: Vec<String>,
     /// How many seconds after a message the next one may be.
@@ -229,7 +219,6 @@ impl Settings {
         Ok(())
     }
 
-    /// Whether a kind of event is told.
     pub fn tells(&self, kind: Kind) -> bool {
         match kind {
             Kind::FailuresInRow => self.failures_in_row.is_some(),
@@ -262,12 +251,10 @@ impl Settings {
                 || tenant.is_some_and(|name| self.tenants.iter().any(|one| one == name)))
     }
 
-    /// How long after a message the next one may be.
     pub fn every(&self) -> Duration {
         Duration::try_from_secs_f64(self.every).unwrap_or_default()
     }
 
-    /// How long a message waits for others.
     pub fn delay(&self) -> Duration {
         Duration::try_from_secs_f64(self.delay).unwrap_or_default()
     }
@@ -294,7 +281,6 @@ fn check_address(url: &str, schemes: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-/// A subscription as it is stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Subscription {
     #[serde(rename = "_id")]
@@ -312,7 +298,6 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// Whether a subscription may be called so.
     pub fn is_name(name: &str) -> bool {
         (1..=LONGEST_NAME).contains(&name.chars().count())
             && !name.chars().any(char::is_control)

@@ -98,7 +98,6 @@ pub struct StatusChange {
     pub tags: Option<Bson>,
 }
 
-/// Why there is no feed.
 #[derive(Debug, thiserror::Error)]
 pub enum FeedError {
     /// The changes after this position are not kept any more.
@@ -111,7 +110,6 @@ pub enum FeedError {
     Store(#[from] StoreError),
 }
 
-/// The changes that a follower gets.
 #[derive(Debug)]
 pub struct Feed {
     changes: Changes,

@@ -18,7 +18,6 @@ pub struct Ended {
     pub other: u64,
 }
 
-/// What happened to tasks in a stretch of time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Numbers {
     pub ended: Ended,
@@ -28,7 +27,6 @@ pub struct Numbers {
     pub ran: Histogram,
 }
 
-/// The names of the three counts.
 pub(super) const ENDED: [&str; 3] = ["succeeded", "failed", "other"];
 
 impl Ended {

@@ -27,7 +27,6 @@ const AT_ONCE: usize = 1_000;
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Sample {
     pub running: usize,
-    /// See [`crate::node::Stats`].
     pub load: Option<f64>,
     /// Bytes.
     pub memory_available: Option<u64>,
@@ -59,7 +58,6 @@ impl Pending {
         self.forget();
     }
 
-    /// What a node is like in a minute.
     pub(super) fn sample(&mut self, minute: i64, node: &NodeName, sample: Sample) {
         self.nodes.entry((minute, node.clone())).or_default().sample = Some(sample);
         self.forget();
@@ -134,7 +132,6 @@ impl Pending {
             + oldest_forgotten(&mut self.canaries);
     }
 
-    /// The updates that write it, as the command takes them.
     fn statements(&self) -> Vec<Document> {
         let of_queues = self.queues.iter().map(|((minute, queue), numbers)| added(*queue, *minute, numbers));
         let of_nodes = self.nodes.iter().map(|((minute, node), noted)| of_node(node, *minute, noted));

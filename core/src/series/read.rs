@@ -18,7 +18,6 @@ use crate::store::{Store, StoreError, collect, integer, millis};
 /// How far back [`last_hour`] looks.
 const HOUR: Duration = Duration::from_secs(59 * 60);
 
-/// What happened in one step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Point {
     /// Its beginning.

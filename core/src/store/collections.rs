@@ -29,7 +29,6 @@ enum Source {
     Without(&'static str),
 }
 
-/// A collection of Disbatch.
 #[derive(Debug, Clone, Copy)]
 pub struct Collection {
     pub name: &'static str,
@@ -37,7 +36,6 @@ pub struct Collection {
     pub holds: &'static str,
     source: Source,
     indexes: fn() -> Vec<Index>,
-    /// What each role does with it.
     actions: [Actions; Role::ALL.len()],
 }
 
@@ -85,7 +83,6 @@ impl Collection {
         self.actions[role as usize]
     }
 
-    /// The indexes that a DEN ensures.
     pub(super) fn indexes(&self) -> Vec<Index> {
         (self.indexes)()
     }
@@ -102,7 +99,6 @@ pub const fn of_all(role: Role) -> &'static [&'static str] {
     }
 }
 
-/// A collection that tasks cannot be made of.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SourceError {
     #[error("tasks cannot be made of the collection '{0}', which is Disbatch's own")]
@@ -201,7 +197,6 @@ collections! {
         .den(&[INDEX, INSERT, REMOVE, UPDATE])
         .web(&[INSERT, REMOVE, UPDATE])
         .runner(&[FIND, INSERT, REMOVE, UPDATE]);
-    /// See [`crate::keys`].
     KEYS as keys: Document = Collection::new("tasks.keys", "what only one task may have: unique keys, times of schedules")
         .den(&[INSERT, REMOVE, UPDATE])
         .web(&[INSERT, REMOVE, UPDATE]);
@@ -217,7 +212,6 @@ collections! {
         .den(&[INDEX, INSERT, REMOVE])
         .web(&[INSERT, REMOVE])
         .runner(&[INSERT, REMOVE]);
-    /// See [`crate::live`].
     LIVE as live: Document = Collection::new("tasks.live", "the newest output of running tasks")
         .indexed(indexes::of_live)
         .den(&[INDEX, INSERT, REMOVE, UPDATE])
@@ -241,7 +235,6 @@ collections! {
         .web(&[INSERT, UPDATE])
         .runner(&[FIND, INSERT, UPDATE])
         .plugin(&[INSERT]);
-    /// See [`crate::recordings`].
     RECORDINGS as recordings: Document =
         Collection::new("tasks.recordings", "what attempts were given and what they did, for bundles")
         .indexed(indexes::of_recordings)
@@ -266,10 +259,8 @@ collections! {
     BALANCE as balance: Stored = Collection::new("balance", "what QueueBalance goes by")
         .web(&[INSERT, UPDATE])
         .balance(&[FIND, INSERT, UPDATE]);
-    /// See [`crate::balance`].
     BALANCE_LEASE = Collection::new("balance.lease", "which QueueBalance works")
         .balance(&[FIND, INSERT, UPDATE]);
-    /// See [`crate::bulk`].
     BULK as bulk: Document = Collection::new("bulk", "bulk jobs")
         .indexed(|| vec![Index::on(doc! { "state": 1, "lease_until": 1 })])
         .den(&[INDEX])
@@ -279,18 +270,15 @@ collections! {
         .indexed(indexes::of_audit)
         .den(&["collMod", INDEX, INSERT])
         .web(&[INSERT]);
-    /// See [`crate::counters`].
     COUNTERS = Collection::new("counters", "how many tasks of a queue have which status")
         .den(&[INSERT, UPDATE])
         .web(&[INSERT, UPDATE])
         .runner(&[FIND, INSERT, UPDATE]);
-    /// See [`crate::series`].
     SERIES as series_documents: Document = Collection::new("series", "what happened in each minute")
         .indexed(|| vec![Index::on(doc! { "at": 1 }).expire(series::KEPT)])
         .den(&[INDEX, INSERT, UPDATE])
         .web(&[INSERT, UPDATE])
         .runner(&[INSERT, UPDATE]);
-    /// See [`crate::lease`].
     LEASES = Collection::new("leases", "which DEN does what one does for all")
         .den(&[INSERT, UPDATE]);
     /// A DEN makes the tasks of schedules, and tells these how they have ended.
@@ -307,10 +295,8 @@ collections! {
         Collection::new("subscriptions", "who is told what happens, and what is to be told")
         .den(&[UPDATE])
         .web(&[INSERT, REMOVE, UPDATE]);
-    /// See [`crate::admission`].
     ADMISSION as admission: Document = Collection::new("admission", "what is refused or held, and until when")
         .web(&[INSERT, REMOVE, UPDATE]);
-    /// See [`crate::tenants`].
     TENANTS as tenants: Document = Collection::new("tenants", "tenants and their limits")
         .web(&[INSERT, REMOVE, UPDATE]);
     /// See [`crate::gates`].
@@ -323,11 +309,9 @@ collections! {
         .indexed(indexes::of_arrays)
         .den(&[INDEX, UPDATE])
         .web(&[INSERT, UPDATE]);
-    /// See [`crate::rate`].
     RATES as rates: Document = Collection::new("rates", "how many tasks of a queue or group started lately")
         .indexed(|| vec![Index::on(doc! { "full": 1 }).expire(rate::KEPT)])
         .den(&[INDEX, INSERT, UPDATE]);
-    /// See [`crate::slots`].
     SLOTS as slots: Document = Collection::new("slots", "which slots of queues which DENs hold")
         .indexed(|| vec![Index::on(doc! { "queue": 1 }), Index::on(doc! { "holder": 1 })])
         .den(&[INDEX, INSERT, REMOVE, UPDATE]);
@@ -373,19 +357,16 @@ collections! {
         .den(&[INDEX, UPDATE])
         .web(&[INSERT, UPDATE])
         .runner(&[FIND, INSERT, UPDATE]);
-    /// See [`crate::files`].
     FILE_ENTRIES as entries_collection: Document = Collection::new("filesets.entries", "the files of these versions")
         .indexed(indexes::of_file_entries)
         .den(&[INDEX, REMOVE])
         .web(&[INSERT, REMOVE])
         .runner(&[FIND, INSERT, REMOVE]);
-    /// See [`crate::files`].
     FILE_CONTENTS as contents_collection: Document = Collection::new("filesets.files", "contents of files")
         .indexed(indexes::of_file_contents)
         .den(&[INDEX, REMOVE, UPDATE])
         .web(&[INSERT, REMOVE, UPDATE])
         .runner(&[FIND, INSERT, REMOVE, UPDATE]);
-    /// See [`crate::files`].
     FILE_CHUNKS as content_chunks: RawDocumentBuf = Collection::new("filesets.chunks", "these contents, in pieces")
         .indexed(|| vec![Index::on(doc! { "files_id": 1, "n": 1 }).unique()])
         .den(&[INDEX, REMOVE])
@@ -394,12 +375,10 @@ collections! {
     /// `disbatch user` and `disbatch token` work with the rights of the DCI, too.
     USERS as users: Document = Collection::new("accounts.users", "who may use the DCI")
         .web(&[INSERT, REMOVE, UPDATE]);
-    /// See [`crate::accounts`].
     SESSIONS as sessions: Document = Collection::new("accounts.sessions", "who has logged in")
         .indexed(indexes::of_sessions)
         .den(&[INDEX])
         .web(&[INSERT, REMOVE, UPDATE]);
-    /// See [`crate::accounts`].
     TOKENS as tokens: Document = Collection::new("accounts.tokens", "API tokens")
         .indexed(|| vec![Index::on(doc! { "user": 1 })])
         .den(&[INDEX])

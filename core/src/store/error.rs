@@ -14,20 +14,17 @@ const FIND_AND_MODIFY: &str = "Plan executor error during findAndModify :: cause
 /// The code with which a server refuses a document that would be larger than 16 MiB.
 const TOO_LARGE: i32 = 17_419;
 
-/// An operation on the database failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// No server answers, or none that takes this operation.
     #[error("cannot reach MongoDB: {reason}")]
     Unreachable { reason: String },
-    /// The server does not let us in.
     #[error("MongoDB refused the credentials: {reason}")]
     Refused { reason: String },
     /// The server has not confirmed writes: it is no primary any more, or has not heard from a majority. They may
     /// have been made.
     #[error("MongoDB has not confirmed a write: {reason}")]
     Unconfirmed { reason: String },
-    /// The server rejected the operation.
     #[error("{}", describe(.0))]
     Database(mongodb::error::Error),
     #[error("cannot read document {id} of {collection}: {why}")]
@@ -46,7 +43,6 @@ pub enum StoreError {
 pub struct WriteFailure {
     /// MongoDB's error code: 11000 for a duplicate key.
     pub code: i32,
-    /// The server's words.
     pub message: String,
 }
 
@@ -151,7 +147,6 @@ impl StoreError {
         self.write_failure().is_some_and(|failure| failure.is_duplicate_key())
     }
 
-    /// Whether the collection does not exist yet.
     pub(crate) fn is_no_collection(&self) -> bool {
         self.write_failure().is_some_and(|failure| failure.code == 26)
     }
@@ -234,7 +229,6 @@ impl StoreError {
         Some(WriteFailure { code, message: message.to_owned() })
     }
 
-    /// What an operation that concerns one document failed because of.
     pub fn blame(&self) -> Blame {
         match self {
             Self::Unreachable { .. } | Self::Unconfirmed { .. } | Self::Refused { .. } => Blame::Database,
@@ -424,7 +418,6 @@ const OF_DOCUMENT: [i32; 19] = [
 /// From here on codes are those of single checks in the server: of expressions that met another type, and of sizes.
 const CHECKS: i32 = 10_000;
 
-/// Whether what has this code passes by itself.
 fn passes(code: i32) -> bool {
     REFUSALS.contains(&code) || OUT_OF_CACHE.contains(&code) || PASSING.contains(&code)
 }

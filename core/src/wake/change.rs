@@ -26,7 +26,6 @@ const LIMITS: [&str; 3] = ["paused", "policy", "group_threads"];
 pub(super) struct Change {
     /// Its collection.
     of: String,
-    /// Whether the document is new.
     new: bool,
     /// A task is queued now, or has another priority.
     queued: bool,
@@ -38,7 +37,6 @@ pub(super) struct Change {
     gates: bool,
     /// A task that a web service had has ended, or waits for its next attempt.
     freed: bool,
-    /// A node has changed what it wants.
     wants: bool,
     /// The document, where it is a node or a queue.
     document: Option<ObjectId>,

@@ -130,7 +130,6 @@ pub enum Peak {
     Unknown,
 }
 
-/// What limits were.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Peaks {
     /// Any may have been anything.
@@ -139,12 +138,10 @@ pub struct Peaks {
     pub queues: HashMap<QueueId, Peak>,
 }
 
-/// New tasks that were told of.
 #[derive(Debug, Default)]
 pub struct Arrivals {
     /// By their queues, in the order in which they came. None: there were too many to tell of each.
     pub tasks: HashMap<QueueId, Vec<TaskId>>,
-    /// How many there were.
     pub count: usize,
 }
 
@@ -237,7 +234,6 @@ impl Hints {
         });
     }
 
-    /// How this stream is to be asked.
     pub(super) fn pace(&self, stream: Stream) -> Pace {
         self.listeners.borrow().pace(stream)
     }
@@ -342,7 +338,6 @@ pub(super) enum Stream {
     Inbox,
 }
 
-/// How a stream is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pace {
     /// It is waited for changes at the server.

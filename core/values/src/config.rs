@@ -53,7 +53,6 @@ impl<'de> Deserialize<'de> for OnByDefault {
     }
 }
 
-/// Whether this is an address of the web.
 pub fn is_address(url: &str) -> bool {
     ["http://", "https://"].iter().any(|scheme| url.starts_with(scheme))
 }

@@ -134,7 +134,6 @@ pub struct Gaps {
 }
 
 impl Gaps {
-    /// The chunk `n` is there.
     pub fn there(&mut self, n: u64) {
         if n > self.next {
             self.missing.push(self.next..n);
@@ -155,13 +154,11 @@ impl Gaps {
     }
 }
 
-/// A path has so many bytes at most.
 const LONGEST_PATH: usize = 1024;
 
 /// A part of a path has so many bytes at most, by the rule of file systems.
 const LONGEST_PART: usize = 255;
 
-/// A name has so many characters at most.
 const LONGEST_NAME: usize = 200;
 
 /// Words that stand in the place of a name in addresses.
@@ -262,7 +259,6 @@ impl FromStr for EntryPath {
 
 const MOST_PATTERNS: usize = 100;
 
-/// A pattern has so many bytes at most.
 const LONGEST_PATTERN: usize = 1024;
 
 /// Patterns that tell files of a set apart, of which a path has to match one: `*` and `?` stand for what is within a part of a path, `**` for any parts,
@@ -310,7 +306,6 @@ impl Patterns {
         Ok(Self(Some(builder.build().map_err(too_large)?)))
     }
 
-    /// Whether a path matches one of them.
     pub fn matches(&self, path: &str) -> bool {
         self.0.as_ref().is_none_or(|globs| globs.is_match(path))
     }

@@ -10,7 +10,6 @@ const LEAST: u64 = 1024 * 1024;
 /// No limit is larger: the kernel reckons with signed numbers in places.
 pub const MOST: u64 = i64::MAX.unsigned_abs();
 
-/// Reads a limit of memory.
 pub fn limit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     bytes(&Value::deserialize(deserializer)?, LEAST).map_err(D::Error::custom)
 }

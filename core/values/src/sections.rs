@@ -51,7 +51,6 @@ const LEAST_CPUS: f64 = 0.001;
 /// The most processors that anybody has.
 const MOST_CPUS: f64 = 4096.0;
 
-/// The key `container` of a manifest.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -71,17 +70,14 @@ pub struct Container {
     pub mounts: Vec<Mount>,
     /// The network, as the container engine names it.
     pub network: Option<String>,
-    /// The user in the container.
     pub user: Option<String>,
     /// Where the private folder is in it, and where it begins.
     #[serde(skip_serializing_if = "is_default")]
     pub workdir: Workdir,
-    /// When the image is fetched.
     #[serde(skip_serializing_if = "is_default")]
     pub pull: Pull,
     /// The named secret of the node with which it is fetched: `user:password`, or what Docker keeps in `config.json`.
     pub registry_secret: Option<String>,
-    /// The most that it may use.
     pub limits: Option<ContainerLimits>,
     /// The socket of the container engine; as the node is configured when unset.
     pub socket: Option<String>,
@@ -134,7 +130,6 @@ pub enum Pull {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ContainerLimits {
-    /// Bytes of memory.
     #[serde(deserialize_with = "memory::limit")]
     pub memory: Option<u64>,
     /// Processors: 0.5 is half the time of one.
@@ -152,7 +147,6 @@ fn is_plain_path(path: &str) -> bool {
 }
 
 impl Container {
-    /// The image that the manifest names, if it names one.
     pub fn own_image(&self) -> Option<&str> {
         let of_config = self.config.as_ref().and_then(|config| config.get("Image")).and_then(Value::as_str);
         [Some(self.image.as_str()), of_config].into_iter().flatten().find(|image| !image.is_empty())
@@ -203,7 +197,6 @@ const LONGEST_TIMEOUT: u64 = 365 * 86_400;
 /// How often a connection is tried again unless the manifest says otherwise.
 const CONNECT_RETRIES: u32 = 5;
 
-/// The key `http` of a manifest: a web service.
 #[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -292,7 +285,6 @@ impl Http {
 const CONTAINERS: [&str; 4] =
     ["/spec/containers", "/containers", "/template/spec/containers", "/spec/template/spec/containers"];
 
-/// The key `kubernetes` of a manifest: a job of Kubernetes.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -307,13 +299,12 @@ pub struct Kubernetes {
     /// Further variables. `{{secret:NAME}}` in a value stands for a named secret of the node.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-    /// The namespace; as the node is configured when unset.
+    /// As the node is configured when unset.
     pub namespace: Option<String>,
     /// What is merged over the pod that is made.
     pub pod: Option<Map<String, Value>>,
     /// The secret of the cluster with which images are fetched.
     pub image_pull_secret: Option<String>,
-    /// The service account of the pod.
     pub service_account: Option<String>,
     /// Requests and limits of the container, as Kubernetes has them.
     pub resources: Option<Map<String, Value>>,
@@ -392,12 +383,10 @@ pub struct KubernetesEngine {
     pub tenant_namespaces: Option<TenantNamespaces>,
 }
 
-/// Which namespace a tenant has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "expected an object of tenants and namespaces, or text with {tenant}")]
 pub enum TenantNamespaces {
     /// By the tenant's name, which stands in the place of `{tenant}`.
     Named(String),
-    /// Each its own.
     Each(BTreeMap<String, String>),
 }

@@ -14,31 +14,24 @@ use serde::{Deserialize, Deserializer};
 
 use super::sections::within;
 
-/// How long a session may be idle unless configured otherwise.
 const IDLE: Duration = Duration::from_secs(12 * 3600);
 
-/// How long a session lasts unless configured otherwise.
 const WHOLE: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// In seconds.
 const TEN_YEARS: u32 = 315_360_000;
 
-/// How long a session lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionLimits {
-    /// Without being used.
     pub idle: Duration,
     pub whole: Duration,
 }
 
-/// The section `access`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Access {
-    /// How long a session lasts without being used.
     #[serde(deserialize_with = "within::<_, 1, TEN_YEARS>")]
     session_idle: Option<Duration>,
-    /// How long a session lasts in all.
     #[serde(deserialize_with = "within::<_, 1, TEN_YEARS>")]
     session_lifetime: Option<Duration>,
     pub proxy: Option<Proxy>,
@@ -62,7 +55,6 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Whether the proxy is at this address.
     pub fn is_at(&self, address: IpAddr) -> bool {
         self.addresses.iter().any(|network| network.0.contains(&address.to_canonical()))
     }
@@ -105,7 +97,6 @@ impl<'de> Deserialize<'de> for HostNames {
     }
 }
 
-/// One of them.
 struct HostName(String);
 
 impl<'de> Deserialize<'de> for HostName {
@@ -137,7 +128,6 @@ impl Tls {
     }
 }
 
-/// The section `inbox`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct Inbox {
     /// By the name that documents have as `by`. When unset, whoever can write to the inbox may submit to any queue.

@@ -25,7 +25,6 @@ pub struct Engines {
     pub kubernetes: Option<KubernetesEngine>,
 }
 
-/// How Perl modules are run.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct PerlEngine {
@@ -37,7 +36,6 @@ pub struct PerlEngine {
 }
 
 impl Engines {
-    /// Whether plugins of this engine are run here.
     pub fn is_enabled(&self, engine: Engine) -> bool {
         match engine {
             Engine::Exec | Engine::Program => true,
@@ -74,7 +72,6 @@ impl Engines {
     }
 }
 
-/// The plugins that a queue may be created with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AllowedPlugins {
     entries: Vec<(String, PluginEntry)>,
@@ -91,14 +88,12 @@ pub enum PluginEntry {
     Module,
     /// It is a program with the arguments and the answers of Disbatch 4.4.
     Program(Program),
-    /// It is switched off.
     Off,
     /// What cannot be understood, and why.
     Wrong(String),
 }
 
 impl AllowedPlugins {
-    /// Whether a queue may be created with `plugin`.
     pub fn allows(&self, plugin: &str) -> bool {
         self.names().any(|name| name == plugin)
     }
@@ -108,7 +103,6 @@ impl AllowedPlugins {
         self.entries().filter(|(_, entry)| **entry != PluginEntry::Off).map(|(name, _)| name)
     }
 
-    /// What is said of each.
     pub fn entries(&self) -> impl Iterator<Item = (&str, &PluginEntry)> {
         self.entries.iter().map(|(name, entry)| (name.as_str(), entry))
     }

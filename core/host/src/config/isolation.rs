@@ -53,7 +53,6 @@ const FEWEST_FILES: u64 = 8;
 pub struct PluginEnvironment(Vec<Pattern>);
 
 impl PluginEnvironment {
-    /// Whether a plugin gets the variable of this name from its runner.
     pub fn passes(&self, name: &OsStr) -> bool {
         let is_ours = OURS.iter().any(|ours| matches(ours, name.as_encoded_bytes()));
         let configured = self.0.iter().map(|pattern| pattern.0.as_str());
@@ -87,7 +86,6 @@ impl<'de> Deserialize<'de> for Pattern {
     }
 }
 
-/// The user whom plugins run as.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunAs {
     pub user: String,
@@ -148,7 +146,6 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Of each limit the lower one.
     #[must_use]
     pub fn lower_of(self, other: Self) -> Self {
         let lower = |one: Option<u64>, other: Option<u64>| one.into_iter().chain(other).min();
@@ -188,7 +185,6 @@ pub(super) fn cgroup<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Optio
     }
 }
 
-/// The name of a secret has so many characters at most.
 const LONGEST_NAME: usize = 200;
 
 /// Variables that tell of a task begin so. They have no secret.
@@ -208,7 +204,6 @@ pub struct Secrets {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SecretEnvironment(Vec<NamedSecret>);
 
-/// A secret that plugins find in a variable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedSecret {
     /// The path of its file, relative to the folder of secrets.

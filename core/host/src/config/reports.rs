@@ -13,7 +13,6 @@ use serde_json::{Map, Value};
 /// How much to log, and where: Perl's Log4perl section, of which the level and the file name are used.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Log {
-    /// The least severe events to log.
     pub level: Level,
     /// The file to append to; standard error when unset.
     pub file: Option<PathBuf>,
@@ -22,7 +21,6 @@ pub struct Log {
 /// Log4perl's levels as far as they differ here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Level {
-    /// Nothing.
     Off,
     /// ERROR and FATAL.
     Error,
@@ -98,7 +96,6 @@ const DAYS_KEPT: u64 = 400;
 /// The longest time that the server can be told: days.
 const MOST_DAYS: u64 = 24_855;
 
-/// The section `audit`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 pub struct Audit {
     /// After how many days entries go away.
@@ -157,7 +154,6 @@ fn listen<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAdd
     address.map(Some).ok_or_else(|| D::Error::custom(format!("{expected}, got {value}")))
 }
 
-/// What stands for the id of a trace.
 const TRACE_ID: &str = "{trace_id}";
 
 /// Where people look at traces. Where they are sent is said by the variables of OpenTelemetry.
@@ -167,7 +163,6 @@ pub struct Traces {
     pub url: Option<TraceUrl>,
 }
 
-/// The address of a trace, by its id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TraceUrl(String);
 

@@ -32,7 +32,6 @@ fn every<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>,
     seconds(&Value::deserialize(deserializer)?, 0.1..=86_400.0).map(Some)
 }
 
-/// A command: a program and its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hook {
     /// The program: a path, or a name that is found on `PATH`.
@@ -60,9 +59,7 @@ fn expected_command<E: serde::de::Error>(value: &Value) -> E {
 pub enum Gfs {
     /// In the task up to 15 MiB, else in GridFS.
     Auto,
-    /// Always in GridFS.
     Always,
-    /// Never in GridFS.
     Never,
 }
 
@@ -110,7 +107,6 @@ pub struct Attributes {
     pub ssl: Option<Ssl>,
 }
 
-/// How TLS is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ssl {
     /// Certificates to trust in place of the system's.
@@ -153,15 +149,10 @@ disbatch_values::words! {
     /// privileges it needs.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Role {
-        /// The DEN.
         Disbatchd = "disbatchd",
-        /// The DCI.
         DisbatchWeb = "disbatch_web",
-        /// The DTR.
         TaskRunner = "task_runner",
-        /// The `QueueBalance` loop.
         QueueBalance = "queuebalance",
-        /// What plugins write.
         Plugin = "plugin",
     }
 }
@@ -206,7 +197,6 @@ pub(super) fn names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<St
     })
 }
 
-/// `QueueBalance`'s switches.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(default)]
 pub struct Balance {
@@ -223,7 +213,6 @@ pub struct Balance {
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(default)]
 pub struct Chore {
-    /// Whether this DEN takes part.
     pub enabled: OnByDefault,
     /// How often it looks; as an auditor, after which time all counters are audited again.
     #[serde(deserialize_with = "every")]

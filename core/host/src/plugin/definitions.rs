@@ -7,7 +7,6 @@ use disbatch_documents::PluginName;
 use super::report::insert;
 use super::{Manifest, Plugins, Problem, SHIPPED};
 
-/// The names of the plugins in this repository.
 static SHIPPED_NAMES: LazyLock<Vec<PluginName>> = LazyLock::new(|| {
     SHIPPED.iter().filter_map(|text| Manifest::parse(text).ok()).map(|shipped| shipped.name).collect()
 });
@@ -63,7 +62,6 @@ impl Plugins {
         }
     }
 
-    /// The names of those that the database defines, in order.
     pub fn names_of_workers(&self) -> impl Iterator<Item = &PluginName> {
         self.of_workers.iter()
     }

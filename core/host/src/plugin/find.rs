@@ -55,7 +55,6 @@ fn is_executable(path: &Path) -> bool {
     path.is_file() && nix::unistd::access(path, nix::unistd::AccessFlags::X_OK).is_ok()
 }
 
-/// So many files are named at most.
 pub const MOST_FILES: usize = 200;
 
 impl Plugin {

@@ -17,7 +17,6 @@ pub use disbatch_values::sections::{CallbackAuth, Container, Http, Kubernetes};
 pub use sections::{Perl, Program, ProgramType};
 pub use warm::{Batch, Warm};
 
-/// The contents of a `plugin.json`.
 #[skip_serializing_none]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
@@ -101,7 +100,6 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Reads a manifest that is JSON already.
     pub fn from_value(value: Value) -> Result<Self, ManifestError> {
         Self::read(value)
     }
@@ -111,7 +109,6 @@ impl Manifest {
         Self { engine: Engine::Perl, ..Self::bare(name) }
     }
 
-    /// The manifest of a program of Disbatch 4.4, about which nothing else is known.
     pub fn of_program(name: PluginName, program: Program) -> Self {
         Self { engine: Engine::Program, program: Some(program), ..Self::bare(name) }
     }

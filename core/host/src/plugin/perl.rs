@@ -23,12 +23,9 @@ use super::{Manifest, Perl};
 use crate::config::Engines;
 use crate::lock;
 
-/// How a module is run.
 #[derive(Debug)]
 pub(super) struct PerlCommand {
-    /// The interpreter.
     pub program: PathBuf,
-    /// The arguments of what loads it.
     pub arguments: Vec<String>,
     /// Why it is not known whether the module is there, if it is not: the interpreter says nothing for now.
     pub doubt: Option<String>,
@@ -194,7 +191,6 @@ fn ask_beside(interpreter: PathBuf) -> Result<(), Unknown> {
     }
 }
 
-/// Asks it for so long at most.
 fn ask(interpreter: &Path, longest: Duration) -> Result<Vec<PathBuf>, Unknown> {
     let begun = Instant::now();
     let mut command = Command::new(interpreter);

@@ -23,7 +23,6 @@ pub enum Problem {
         name: PluginName,
         /// As the manifest names it.
         program: String,
-        /// Where it was looked for.
         searched: String,
     },
     /// What runs it is missing or not wanted.
@@ -33,7 +32,6 @@ pub enum Problem {
     #[error("plugin {name} in {path} is hidden by another of the same name{version}", path = path.display())]
     Duplicate {
         name: PluginName,
-        /// The manifest that is not used.
         path: PathBuf,
         /// Why it is not another version.
         version: HiddenVersion,
@@ -96,7 +94,6 @@ pub struct Report {
 }
 
 impl Report {
-    /// All that a node has told.
     pub fn of_node(node: &Document) -> Vec<Self> {
         let listed = node.get_array(PROBLEMS).map(Vec::as_slice).unwrap_or_default();
         let read = |report: &Document| {
@@ -107,13 +104,11 @@ impl Report {
     }
 }
 
-/// As a node has them.
 pub fn documents(reports: &[Report]) -> Vec<Document> {
     reports.iter().filter_map(|report| bson::serialize_to_document(report).ok()).collect()
 }
 
 impl Plugins {
-    /// What keeps plugins from running here, for the node's entry.
     pub fn reports(&self) -> Vec<Report> {
         let report = |problem: &Problem| Report {
             plugin: self.plugin_of(problem).map(ToString::to_string),
@@ -122,7 +117,6 @@ impl Plugins {
         self.problems.iter().take(MOST).map(report).collect()
     }
 
-    /// What keeps the plugin with this name from running.
     pub fn problem_with(&self, plugin: &PluginName) -> Option<&Problem> {
         self.problems.iter().find(|problem| self.plugin_of(problem) == Some(plugin))
     }

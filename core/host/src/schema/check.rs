@@ -19,7 +19,6 @@ const DEEPEST: usize = 300;
 /// The clock is looked at after so many steps.
 const STEPS: u32 = 128;
 
-/// The longest text that is compared with a pattern, in bytes.
 const LONGEST_TEXT: usize = 64 * 1024;
 
 pub(super) fn check(schema: &Schema, value: &Value, until: Instant) -> Result<(), Wrong> {

@@ -13,7 +13,6 @@ use super::{
 /// So many schemas are in a schema at most.
 const MOST_NODES: usize = 8_192;
 
-/// So many patterns are in a schema at most.
 const MOST_PATTERNS: usize = 200;
 
 /// So many bytes a compiled pattern has at most.

@@ -130,7 +130,6 @@ fn of_file(path: &Path) -> Result<Vec<Key>, KeysError> {
     if keys.is_empty() { Err(KeysError::Empty { path: path.to_owned() }) } else { Ok(keys) }
 }
 
-/// The length of a key in bytes.
 const LENGTH: usize = 32;
 
 /// The length of a nonce in bytes. It is so long that random ones never meet.

@@ -17,10 +17,8 @@ const IDLE_S: f64 = 60.0;
 /// The longest time that can be asked for, in seconds: a year.
 const LONGEST_S: f64 = 365.0 * 86_400.0;
 
-/// The most tasks that a process may be given at a time.
 const MOST_AT_A_TIME: u32 = 1000;
 
-/// The longest time that a task may wait for others to be given with, in milliseconds.
 const LONGEST_WAIT_MS: u32 = 60_000;
 
 const MEBIBYTE: u64 = 1024 * 1024;
@@ -34,15 +32,11 @@ const GROWTH_FLOOR: u64 = 64 * MEBIBYTE;
 /// How long one process of a warm plugin is kept.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Warm {
-    /// The most tasks that one process is given.
     pub tasks: u32,
     /// The most memory that it may have after a task, in bytes. None: see [`Warm::most_memory`].
     pub memory: Option<u64>,
-    /// How long it is kept without a task.
     pub idle: Duration,
-    /// Whether each task has a private folder.
     pub folder: bool,
-    /// That a process is given several tasks at a time.
     pub batch: Option<Batch>,
 }
 
@@ -84,7 +78,6 @@ pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
     deserializer.deserialize_any(Value)
 }
 
-/// The key's value as it is read.
 pub fn serialize<S: Serializer>(warm: &Option<Warm>, serializer: S) -> Result<S::Ok, S::Error> {
     let Some(warm) = warm else { return serializer.serialize_bool(false) };
     let mut map = serializer.serialize_map(None)?;
