@@ -14,8 +14,7 @@ use disbatch_wire::explanations::NodeChance;
 use mongodb::options::FindOneOptions;
 
 use super::facts::{is_waiting, name};
-use super::nodes::{self, Lack};
-use super::{Ahead, Facts, Gate, Reader, Share, of_status, waits};
+use super::{Ahead, Facts, Gate, Reader, Share, nodes, of_status, waits};
 use crate::gates::Waits;
 use crate::model::{Node, Policy, Queue, QueueId, Status, TaskId};
 use crate::queue::{FirstTask, UnderWay};
@@ -140,11 +139,7 @@ fn word(facts: &Facts, gate: &Gate) -> Hold {
         "queue_threads" | "queue_limit" => Hold::Limit,
         "queue_rate" | "group_rate" => Hold::Rate,
         "nodes_alive" => Hold::Nodes,
-        "nodes_able" => match nodes::lack(facts) {
-            Lack::Plugin => Hold::Plugin,
-            Lack::Slots => Hold::Limit,
-            Lack::Nodes => Hold::Nodes,
-        },
+        "nodes_able" => nodes::lack(facts),
         // That of the task, or a queue that has just been deleted.
         _ => of_waiting(facts),
     }

@@ -4,7 +4,7 @@ use bson::{Bson, Document};
 use disbatch_wire::explanations::NodeChance;
 
 use super::facts::name;
-use super::{Facts, Gate, Reader, list, moment};
+use super::{Facts, Gate, Hold, Reader, list, moment};
 use crate::model::{Node, NodeSelector};
 use crate::node::Peer;
 use crate::node::shares::{Contender, PATIENCE, shares};
@@ -33,17 +33,6 @@ enum Obstacle {
     Slots,
 }
 
-/// What is lacking where nodes are alive, and none can claim a task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Lack {
-    /// Nodes that serve the queue and claim tasks.
-    Nodes,
-    /// No node that serves the queue has its plugin.
-    Plugin,
-    /// A slot: the nodes that could claim it run as many tasks as they may.
-    Slots,
-}
-
 pub(super) fn chances(facts: &Facts) -> Vec<NodeChance> {
     facts.nodes.iter().filter(|node| facts.is_alive(node)).map(|node| chance(facts, node)).collect()
 }
@@ -53,18 +42,18 @@ fn chance(facts: &Facts, node: &Node) -> NodeChance {
     NodeChance { node: name(Some(&node.node)), able: why.is_empty(), why }
 }
 
-/// What is lacking, if no node can claim the task.
-pub(super) fn lack(facts: &Facts) -> Lack {
+/// What nodes lack that are alive, if none can claim the task.
+pub(super) fn lack(facts: &Facts) -> Hold {
     let living = facts.nodes.iter().filter(|node| facts.is_alive(node));
     let obstacles: Vec<Vec<Obstacle>> =
         living.map(|node| against(facts, node).iter().map(|(obstacle, _)| *obstacle).collect()).collect();
     let serving = || obstacles.iter().filter(|obstacles| !obstacles.contains(&Obstacle::Queue));
     if serving().any(|obstacles| obstacles[..] == [Obstacle::Slots]) {
-        Lack::Slots
+        Hold::Limit
     } else if serving().count() > 0 && serving().all(|obstacles| obstacles.contains(&Obstacle::Plugin)) {
-        Lack::Plugin
+        Hold::Plugin
     } else {
-        Lack::Nodes
+        Hold::Nodes
     }
 }
 

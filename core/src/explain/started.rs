@@ -11,7 +11,7 @@ use crate::task::{EXTERNAL, INTERRUPT, is_detached};
 
 pub(super) fn claimed(facts: &Facts) -> Vec<Gate> {
     let node = facts.node().unwrap_or("An unknown node");
-    let since = changed(facts);
+    let since = since(changed(facts), facts);
     let text = format!("{node} has claimed it{since}; its runner has not started it yet.");
     let (open, lease) = match facts.time("lease_until") {
         Some(until) if until < facts.now => {
@@ -35,13 +35,8 @@ pub(super) fn running(facts: &Facts) -> Vec<Gate> {
         return with_service(facts);
     }
     let node = facts.node().unwrap_or("an unknown node");
-    let since = match facts.time("started") {
-        Some(at) => format!(" since {} ({})", moment(at), span_until(at, facts.now)),
-        None => changed(facts),
-    };
-    let attempt = facts.task.attempt().filter(|attempt| *attempt > 1);
-    let attempt = attempt.map(|attempt| format!(", as attempt {attempt}")).unwrap_or_default();
-    let text = format!("It runs on {node}{since}{attempt}.");
+    let since = since(facts.time("started").or_else(|| changed(facts)), facts);
+    let text = format!("It runs on {node}{since}{}.", attempt(facts));
     let mut gates = vec![Gate::new("running", true, text), lease(facts)];
     gates.extend(cancel(facts));
     gates.extend(interrupt(facts));
@@ -116,9 +111,17 @@ fn state_of_node(facts: &Facts) -> Option<Gate> {
     Some(Gate::new("nodes_alive", alive, format!("The DEN of {this} {is} alive.")))
 }
 
-fn changed(facts: &Facts) -> String {
-    let at = facts.task.mtime.as_ref().and_then(date_time);
+fn changed(facts: &Facts) -> Option<DateTime> {
+    facts.task.mtime.as_ref().and_then(date_time)
+}
+
+fn since(at: Option<DateTime>, facts: &Facts) -> String {
     at.map(|at| format!(" since {} ({})", moment(at), span_until(at, facts.now))).unwrap_or_default()
+}
+
+fn attempt(facts: &Facts) -> String {
+    let attempt = facts.task.attempt().filter(|attempt| *attempt > 1);
+    attempt.map(|attempt| format!(", as attempt {attempt}")).unwrap_or_default()
 }
 
 /// What it waits for, and how long that is done.
@@ -130,10 +133,7 @@ fn with_service(facts: &Facts) -> Vec<Gate> {
         let text = "Its web service has ended it, or somebody has: its output is being put together.";
         return vec![Gate::new("running", true, text)];
     }
-    let since = time("since").map(|at| format!(" since {} ({})", moment(at), span_until(at, facts.now)));
-    let attempt = facts.task.attempt().filter(|attempt| *attempt > 1);
-    let attempt = attempt.map(|attempt| format!(", as attempt {attempt}")).unwrap_or_default();
-    let since = since.unwrap_or_default();
+    let (since, attempt) = (since(time("since"), facts), attempt(facts));
     let text = format!("It waits for its web service{since}{attempt}; no runner is occupied.");
     let mut gates = vec![Gate::new("running", true, text)];
     gates.extend(time("heard").map(|at| heard(at, external.get_bool("called").unwrap_or(false), facts)));
@@ -177,8 +177,7 @@ pub(super) fn ended(facts: &Facts) -> Vec<Gate> {
     };
     let node = facts.node().filter(|_| task.status != Status::Cancelled);
     let node = node.map(|node| format!(" on {node}")).unwrap_or_default();
-    let at = task.mtime.as_ref().and_then(date_time);
-    let at = at.map(|at| format!(" at {}", moment(at))).unwrap_or_default();
+    let at = changed(facts).map(|at| format!(" at {}", moment(at))).unwrap_or_default();
     let note = facts.last_note().map(|note| format!(": {note}")).unwrap_or_default();
     let good = task.status == Status::Succeeded;
     let mut gates = vec![Gate::new("ended", true, format!("{how}{node}{at}{note}."))];

@@ -98,38 +98,24 @@ const MOST_DAYS: u64 = 24_855;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 pub struct Audit {
-    /// After how many days entries go away.
-    #[serde(default)]
-    keep_days: Days,
+    /// After how many days entries go away; 0 stands for no end.
+    #[serde(default, deserialize_with = "days")]
+    keep_days: Option<u64>,
 }
 
 impl Audit {
     /// How long entries are kept: 400 days unless configured otherwise. `None`: for ever.
     pub fn kept(self) -> Option<Duration> {
-        (self.keep_days.0 > 0).then(|| Duration::from_secs(self.keep_days.0.saturating_mul(86_400)))
+        let days = self.keep_days.unwrap_or(DAYS_KEPT);
+        (days > 0).then(|| Duration::from_secs(days.saturating_mul(86_400)))
     }
 }
 
-/// Whole days. 0 stands for no end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Days(u64);
-
-impl Default for Days {
-    fn default() -> Self {
-        Self(DAYS_KEPT)
-    }
-}
-
-impl<'de> Deserialize<'de> for Days {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = Value::deserialize(deserializer)?;
-        let days = value.as_u64().filter(|days| *days <= MOST_DAYS);
-        days.map(Self).ok_or_else(|| {
-            D::Error::custom(format!(
-                "expected a whole number of days from 1 to {MOST_DAYS}, or 0 for ever, got {value}"
-            ))
-        })
-    }
+fn days<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    let expected =
+        format!("expected a whole number of days from 1 to {MOST_DAYS}, or 0 for ever, got {value}");
+    value.as_u64().filter(|days| *days <= MOST_DAYS).map(Some).ok_or_else(|| D::Error::custom(expected))
 }
 
 /// The metrics of a DEN. The DCI has a route for its own.

@@ -42,16 +42,15 @@ pub struct Hook {
 impl<'de> Deserialize<'de> for Hook {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(deserializer)?;
-        let words = Vec::<String>::deserialize(&value).ok().map(Vec::into_iter);
-        let mut words = words.ok_or_else(|| expected_command::<D::Error>(&value))?;
-        let program = words.next().filter(|program| !program.is_empty());
-        let program = program.ok_or_else(|| expected_command::<D::Error>(&value))?;
-        Ok(Self { program, arguments: words.collect() })
+        match Vec::<String>::deserialize(&value).as_deref() {
+            Ok([program, arguments @ ..]) if !program.is_empty() => {
+                Ok(Self { program: program.clone(), arguments: arguments.to_vec() })
+            }
+            _ => {
+                Err(D::Error::custom(format!("expected a list of a program and its arguments, got {value}")))
+            }
+        }
     }
-}
-
-fn expected_command<E: serde::de::Error>(value: &Value) -> E {
-    E::custom(format!("expected a list of a program and its arguments, got {value}"))
 }
 
 /// Where output is stored (DISBATCH `gfs`).

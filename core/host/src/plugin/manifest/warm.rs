@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Unexpected, Visitor};
 use serde::ser::{SerializeMap, Serializer};
-use serde::{Deserialize, Serialize, de};
+use serde::{Deserialize, Serialize};
 
 /// After so many tasks a warm plugin is replaced, unless its manifest says otherwise.
 const TASKS: u32 = 1000;
@@ -20,6 +20,8 @@ const LONGEST_S: f64 = 365.0 * 86_400.0;
 const MOST_AT_A_TIME: u32 = 1000;
 
 const LONGEST_WAIT_MS: u32 = 60_000;
+
+const ANY: u32 = u32::MAX;
 
 const MEBIBYTE: u64 = 1024 * 1024;
 
@@ -45,10 +47,10 @@ pub struct Warm {
 #[serde(deny_unknown_fields, expecting = "an object with max and wait_ms")]
 pub struct Batch {
     /// The most tasks that a process has not answered.
-    #[serde(deserialize_with = "at_a_time")]
+    #[serde(deserialize_with = "count::<_, 1, MOST_AT_A_TIME>")]
     pub max: u32,
     /// How long the first of them may wait for others, in milliseconds.
-    #[serde(default, deserialize_with = "wait")]
+    #[serde(default, deserialize_with = "count::<_, 0, LONGEST_WAIT_MS>")]
     pub wait_ms: u32,
 }
 
@@ -124,24 +126,21 @@ impl<'de> Visitor<'de> for Value {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Limits {
-    #[serde(default = "default_tasks", deserialize_with = "tasks")]
+    #[serde(default = "default_tasks", deserialize_with = "count::<_, 1, ANY>")]
     tasks: u32,
     #[serde(default, deserialize_with = "memory")]
     memory_mb: Option<u64>,
     #[serde(default = "default_idle", deserialize_with = "idle")]
     idle_s: Duration,
-    #[serde(default, deserialize_with = "folder")]
+    #[serde(default, deserialize_with = "given")]
     folder: Option<bool>,
-    #[serde(default, deserialize_with = "batch")]
+    #[serde(default, deserialize_with = "given")]
     batch: Option<Batch>,
 }
 
-fn folder<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::Error> {
-    bool::deserialize(deserializer).map(Some)
-}
-
-fn batch<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Batch>, D::Error> {
-    Batch::deserialize(deserializer).map(Some)
+/// What is not null.
+fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
 }
 
 fn default_tasks() -> u32 {
@@ -200,20 +199,14 @@ impl Visitor<'_> for Seconds {
     }
 }
 
-fn tasks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    deserializer.deserialize_any(Count(1, u32::MAX))
+fn count<'de, D: Deserializer<'de>, const LEAST: u32, const MOST: u32>(
+    deserializer: D,
+) -> Result<u32, D::Error> {
+    deserializer.deserialize_any(Count(LEAST, MOST))
 }
 
-fn at_a_time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    deserializer.deserialize_any(Count(1, MOST_AT_A_TIME))
-}
-
-fn wait<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
-    deserializer.deserialize_any(Count(0, LONGEST_WAIT_MS))
-}
-
-fn memory<'de, D: de::Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    deserializer.deserialize_any(Count(1, u32::MAX)).map(|mebibytes| Some(u64::from(mebibytes) * MEBIBYTE))
+fn memory<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    count::<_, 1, ANY>(deserializer).map(|mebibytes| Some(u64::from(mebibytes) * MEBIBYTE))
 }
 
 fn idle<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
