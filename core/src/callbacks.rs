@@ -51,7 +51,6 @@ pub enum Heard {
     LogFull,
 }
 
-/// How a web service says that its task has ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
     /// At least 1; or -3 if the service has given it up.
@@ -123,9 +122,6 @@ impl Store {
     }
 
     /// Keeps what the service wants to find in the next run of the task's schedule, or in the next attempt.
-    ///
-    /// # Errors
-    /// Among others, the document would be too large ([`crate::store::WriteFailure::is_too_large`]).
     #[operation(task = %task)]
     pub async fn callback_storage(
         &self,

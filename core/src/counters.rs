@@ -127,7 +127,6 @@ impl Store {
         }
     }
 
-    /// Notes that `tasks` new tasks of `queue` are there.
     pub(crate) fn submitted(&self, queue: QueueId, status: Option<Status>, tasks: u64, source: Source) {
         self.moved(queue, None, status, tasks);
         if tasks > 0 {
@@ -304,7 +303,6 @@ impl Store {
         Ok(())
     }
 
-    /// Whether the part of this process knows its flush with this number.
     async fn has_seen(&self, number: i64) -> Result<bool, StoreError> {
         let counters = &self.counters;
         let process = counters.process.to_hex();

@@ -14,7 +14,6 @@ const AT_ONCE: usize = 4;
 /// The server is asked for what it knows anyway. It may still have to wait for a lock.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A collection and its size, which may not be known.
 pub type Measured = (&'static str, Option<Size>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +31,6 @@ pub enum Topology {
 }
 
 impl Topology {
-    /// What a server says when it is greeted.
     fn of(hello: &Document) -> Self {
         let text = |key: &str| hello.get_str(key).ok().map(str::to_owned);
         if hello.get_str("msg").is_ok_and(|message| message == "isdbgrid") {

@@ -62,7 +62,6 @@ pub struct Disk {
     pub used: u64,
 }
 
-/// An index that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexFault {
     pub collection: &'static str,
@@ -82,7 +81,6 @@ pub enum Fault {
     NotUnique,
 }
 
-/// What is not allowed on a collection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Missing {
     /// Its name; none for all collections of the database.
@@ -213,7 +211,6 @@ fn missing(privileges: &[&Document], database: &str, role: Role) -> Vec<Missing>
     of_all.into_iter().chain(each).collect()
 }
 
-/// Whether a privilege allows an action on a collection, or on all of the database.
 fn allows(privilege: &Document, (database, collection): (&str, Option<&str>), action: &str) -> bool {
     let Ok(resource) = privilege.get_document("resource") else { return false };
     let covers = |name: &str, wanted: Option<&str>| match resource.get_str(name) {

@@ -99,7 +99,6 @@ impl Watched {
     }
 }
 
-/// Tells some bytes from others.
 fn digits(bytes: &[u8]) -> String {
     hex(Sha256::digest(bytes)).chars().take(DIGITS).collect()
 }
@@ -139,10 +138,6 @@ impl Store {
 
     /// The ids of tasks as they change, and as their live output grows, from now on. A hint, not a record: a
     /// change that is told may be visible already, and one before this call is not told.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or has no change streams ([`StoreError::has_no_change_streams`]); within the stream
-    /// when it is lost.
     #[operation]
     pub async fn task_changes(&self) -> Result<Rows<TaskId>, StoreError> {
         let of_interest = doc! { "$match": { "$or": [

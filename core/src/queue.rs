@@ -283,13 +283,11 @@ impl Look {
         Self { queue, running: 0, nodes: HashMap::new(), slots: Vec::new(), groups: HashMap::new() }
     }
 
-    /// How many of `running` a group may have.
     fn group_limit(&self) -> Option<u64> {
         let is_fair = self.queue.policy() == Policy::Fair;
         is_fair.then(|| Settings::of(&self.queue).group_threads).flatten()
     }
 
-    /// By how many tasks a group is above its limit.
     pub fn above_limit(&self, group: &str) -> u64 {
         let running = self.groups.get(group).copied().unwrap_or(0);
         self.group_limit().map_or(0, |limit| running.saturating_sub(limit))

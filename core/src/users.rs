@@ -38,7 +38,6 @@ pub enum Put {
     Updated,
 }
 
-/// A connection of somebody who may create users.
 #[derive(Debug, Clone)]
 pub struct Administrator {
     database: Database,
@@ -131,7 +130,6 @@ pub enum PermissionsError {
 pub struct Privileges(Permissions);
 
 impl Privileges {
-    /// What the operations of `role` need.
     pub fn of(role: Role, config: &Config) -> Self {
         let mut privileges = Self::default();
         privileges.allow(ANY, collections::of_all(role).iter().copied());

@@ -42,17 +42,11 @@ pub struct FileOutput {
 impl TaskFiles {
     /// What somebody asks for: `{input: {name, version?, patterns?}, output: {name, patterns?}}`, or the same in `Fileset`
     /// and with capitals. `None`: nothing.
-    ///
-    /// # Errors
-    /// Says what is wrong with which key.
     pub fn parse(value: &Bson) -> Result<Option<Self>, String> {
         Self::read(value, Unknown::Refused)
     }
 
     /// Those of a task: its own, or what its queue says.
-    ///
-    /// # Errors
-    /// They are stored in a way that this release does not know. Says what is wrong with which key.
     pub fn of(task: &Task, queue: Option<&Queue>) -> Result<Option<Self>, String> {
         let of_queue = queue.and_then(|queue| queue.rest.get(FILES));
         match own(task).or(of_queue) {

@@ -124,9 +124,6 @@ pub struct Step {
 
 impl Step {
     /// Those of a task, in their order; none if it is an ordinary one.
-    ///
-    /// # Errors
-    /// They are stored in a way that this release does not know. Says what is wrong with which.
     pub fn of_task(task: &Task) -> Result<Vec<Self>, String> {
         Self::of_field(task.rest.get(STEPS))
     }

@@ -19,7 +19,6 @@ use crate::process::real_user;
 /// What the names of our control groups begin with.
 const PREFIX: &str = "disbatch-";
 
-/// What has to be there to bound a task.
 const CONTROLLERS: [&str; 2] = ["memory", "pids"];
 
 /// The first argument of a guard; the next one is its mark.
@@ -175,7 +174,6 @@ fn marks_of_guards() -> HashSet<String> {
     processes.filter(|process| real_user(process) == Some(own)).filter_map(mark).collect()
 }
 
-/// The mark in the command line of a guard; `None` if it is no guard's.
 fn mark_in(line: &[u8]) -> Option<String> {
     let mut words = line.split(|byte| *byte == 0);
     words.nth(1).filter(|word| *word == GUARD)?;

@@ -124,7 +124,6 @@ pub struct Config {
     /// Queues that this DEN does not serve, unless `activequeues` is set.
     #[serde(deserialize_with = "sections::queue_ids")]
     pub ignorequeues: Option<Vec<QueueId>>,
-    /// What this node is labelled with: queues choose nodes by it.
     pub labels: Labels,
     /// Where its host is to be reached, in place of what its interfaces tell.
     pub addresses: Option<Vec<String>>,

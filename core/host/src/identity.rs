@@ -35,7 +35,6 @@ pub enum IdentityError {
 }
 
 impl Identity {
-    /// The user of `run_as`, if plugins are to run as one.
     pub fn of(config: &Config) -> Result<Option<Self>, ConfigError> {
         let Some(run_as) = &config.run_as else { return Ok(None) };
         let found = Self::find(run_as).and_then(|found| {

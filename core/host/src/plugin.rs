@@ -33,14 +33,12 @@ use crate::config::{AllowedPlugins, Config, Engines, PluginEntry};
 use find::{find_adapter, find_program};
 use report::insert;
 
-/// The manifests of the plugins in this repository.
 const SHIPPED: [&str; 3] = [
     include_str!("../../../plugins/demo/plugin.json"),
     include_str!("../../../plugins/notify/plugin.json"),
     include_str!("../../../plugins/shell/plugin.json"),
 ];
 
-/// A plugin that can run here.
 #[derive(Debug, Clone)]
 pub struct Plugin {
     pub manifest: Manifest,

@@ -32,9 +32,6 @@ const OWN: Mode = Mode::S_IRWXU;
 const MOST_LOOKS: usize = 1_000_000;
 
 /// Removes what is at `path`. A link is removed, and not what it leads to.
-///
-/// # Errors
-/// Something in it may not be removed, or it is filled all the while.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
     let name = CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other)?;
     let dir = match open(AT_FDCWD, &name) {

@@ -318,7 +318,6 @@ fn values_in_words(values: &[Value]) -> String {
     text
 }
 
-/// As much of a text as a message bears.
 fn shortened(text: &str) -> String {
     match text.char_indices().nth(100) {
         None => text.to_owned(),

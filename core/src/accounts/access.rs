@@ -33,7 +33,6 @@ pub struct Visitor<'a> {
     pub agent: &'a str,
 }
 
-/// A session, for the list of them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Session {
     pub id: ObjectId,

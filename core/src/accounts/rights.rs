@@ -150,7 +150,6 @@ impl Rights {
     }
 }
 
-/// Which queues somebody may do something with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reach {
     All,

@@ -31,7 +31,6 @@ macro_rules! verbs {
                 [$(Self::$verb),+].into_iter().chain(bulk).chain([$(Self::$other),+]).collect()
             }
 
-            /// As entries have it.
             pub fn words(self) -> String {
                 match self {
                     $(Self::$verb => $words.to_owned(),)+
@@ -139,7 +138,6 @@ disbatch_values::words! {
         Counters = "counters",
         Schedule = "schedule",
         Calendar = "calendar",
-        /// A rule that says whose tasks are taken.
         Admission = "admission",
         Subscription = "subscription",
         Tenant = "tenant",

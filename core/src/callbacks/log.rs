@@ -43,7 +43,6 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 /// So many old sheets are looked at in a round, by the index alone.
 const LOOKED_AT: usize = 2_000;
 
-/// A piece of the log of one attempt.
 #[derive(Debug)]
 pub(super) struct Piece {
     pub task: TaskId,

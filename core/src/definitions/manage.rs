@@ -35,9 +35,6 @@ pub enum Place {
 impl Store {
     /// Stores a definition. `by`: who wants it, in words. Returns what it was and is, without secrets; one that was there already in
     /// [`Place::Any`] is not different. Whoever stores some asks for [`Store::room_for_workers`] before the first of them.
-    ///
-    /// # Errors
-    /// There is one of its name, or none that has the revision; or the database cannot be reached, or refuses the user.
     #[operation(worker = %new.name)]
     pub async fn define_plugin(
         &self,

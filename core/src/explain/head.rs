@@ -160,7 +160,6 @@ fn of_waiting(facts: &Facts) -> Hold {
 #[derive(Debug)]
 pub struct Heads {
     pub now: DateTime,
-    /// The first task that waits of each queue that has one.
     pub first: HashMap<QueueId, FirstTask>,
     pub under_way: HashMap<QueueId, UnderWay>,
     pub nodes: Vec<Node>,

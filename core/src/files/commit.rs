@@ -198,7 +198,6 @@ impl Store {
         self.settle_versions(left).await
     }
 
-    /// Settles the sealed ones of these versions.
     pub(super) async fn settle_sealed(&self, which: Document) -> Result<SettledFiles, StoreError> {
         self.settle_versions(with(which, doc! { "state": SetState::Sealed })).await
     }

@@ -49,7 +49,6 @@ impl Store {
         Ok(looked.into_iter().filter(|(_, may)| !may).map(|(id, _)| id).collect())
     }
 
-    /// Whether `sender` has sent all of a content that is there.
     pub(super) async fn was_sent(&self, id: ContentId, sender: &Sender) -> Result<bool, StoreError> {
         Ok(!self.all_sent(&[id], sender).await?.is_empty())
     }

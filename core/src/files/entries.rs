@@ -172,7 +172,6 @@ impl Store {
         found.into_iter().map(|entry| typed(ENTRIES, entry)).collect()
     }
 
-    /// The file of a version at a path.
     #[operation(set = %set.id)]
     pub async fn fileset_entry(&self, set: &FileSet, path: &str) -> Result<Option<FileEntry>, StoreError> {
         Ok(self.fileset_entries_at(set, &[path]).await?.pop())

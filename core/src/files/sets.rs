@@ -38,7 +38,6 @@ pub struct SetQuery {
 pub struct SetSummary {
     /// Its newest version that is done.
     pub latest: FileSet,
-    /// How many versions it has that are done.
     pub versions: u64,
     /// How many bytes these say they have. Equal files are stored once.
     pub bytes: u64,
@@ -200,7 +199,6 @@ fn listed(limit: i64) -> i64 {
     if (1..=MOST_LISTED).contains(&limit) { limit } else { MOST_LISTED }
 }
 
-/// The versions that a query is about.
 fn wanted(query: &SetQuery) -> Document {
     let mut wanted = doc! { "state": SetState::Done };
     put(&mut wanted, "tenant", query.tenants.as_ref().map(|tenants| doc! { "$in": tenants }));

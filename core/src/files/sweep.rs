@@ -17,7 +17,6 @@ const KEPT: i64 = 24 * 3600 * 1000;
 /// So many versions or contents are looked at in one sweep.
 const MOST: i64 = 500;
 
-/// So many pages of entries are removed in one sweep.
 const MOST_PAGES: usize = 100;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

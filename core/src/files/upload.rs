@@ -55,7 +55,6 @@ impl Sender {
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ContentState {
-    /// Its length, as far as it is known.
     pub length: Option<u64>,
     /// Whether it need not be sent.
     pub done: bool,
@@ -84,7 +83,6 @@ pub enum Put {
 /// How it is known that an upload is what its name says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Check {
-    /// By reading all of it.
     ReadBack,
     /// Whoever calls has found it out while it sent all of it, and has stored every chunk.
     Computed,
@@ -194,7 +192,6 @@ impl Store {
         Ok(true)
     }
 
-    /// Makes a content of an open upload.
     async fn finish_upload(&self, id: ContentId, sender: &Sender, check: Check) -> Result<(), FilesError> {
         if id == ContentId::of(b"") {
             self.upload_of(id, 0, sender).await?;
@@ -330,7 +327,6 @@ impl Store {
         Ok(gaps.of(chunks_of(length)))
     }
 
-    /// What the chunks of an upload are known by.
     async fn hash_of(&self, upload: ObjectId, length: u64) -> Result<ContentId, StoreError> {
         let mut hasher = ContentHasher::default();
         let chunk = |n| self.chunk_of(upload, n);

@@ -20,14 +20,12 @@ pub const PATIENCE: Duration = Duration::from_secs(1);
 /// Who was not heard of for so long has nothing left to it, although it may be alive.
 const SILENT: Duration = Duration::from_secs(5);
 
-/// A node that could run tasks of a queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Contender {
     /// How many tasks of the queue its `maxthreads` leaves it. `None`: it has none.
     pub room: Option<u64>,
     /// More than that it has shown not to take.
     pub most: Option<u64>,
-    /// What its host can do, as `power` tells.
     pub power: Option<u64>,
 }
 

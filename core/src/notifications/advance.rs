@@ -146,7 +146,6 @@ impl Subscription {
     }
 }
 
-/// What queues and schedules are called.
 struct Names(HashMap<ObjectId, String>);
 
 impl Names {

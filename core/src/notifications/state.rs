@@ -46,7 +46,6 @@ pub struct Event {
     pub detail: Option<String>,
 }
 
-/// What a task has come to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct End {
     pub about: About,
@@ -58,7 +57,6 @@ pub struct End {
     pub status: Status,
 }
 
-/// Events of one kind about the same.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Group {
     pub kind: Kind,
@@ -120,7 +118,6 @@ impl State {
         self.position.as_ref().is_some_and(|position| token <= position.token.as_str())
     }
 
-    /// The log is read from this time on.
     pub fn begin_at(&mut self, time: Timestamp) {
         self.position = Some(Position { time, token: String::new() });
     }

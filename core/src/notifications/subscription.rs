@@ -141,7 +141,6 @@ impl SettingsError {
 }
 
 impl Settings {
-    /// Whether they can be those of a subscription.
     pub fn check(&self) -> Result<(), SettingsError> {
         let kinds = [self.failures_in_row.is_some(), self.waits_longer.is_some(), self.runs_longer.is_some()];
         if self.events.is_empty() && kinds == [false; 3] {
@@ -229,13 +228,11 @@ impl Settings {
         }
     }
 
-    /// Whether anything is told that tasks come to.
     pub fn follows_tasks(&self) -> bool {
         let kinds = [Kind::Failed, Kind::FirstFailure, Kind::FailuresInRow, Kind::Recovered, Kind::Lost];
         kinds.into_iter().any(|kind| self.tells(kind))
     }
 
-    /// Whether it has to know how many have failed in a row.
     pub fn counts_failures(&self) -> bool {
         [Kind::FirstFailure, Kind::FailuresInRow, Kind::Recovered].into_iter().any(|kind| self.tells(kind))
     }

@@ -160,9 +160,6 @@ impl Store {
 
 impl Feed {
     /// The next change, if there is one by now. One that cannot be read is none.
-    ///
-    /// # Errors
-    /// The database cannot be reached, or the log has been overtaken.
     #[operation]
     pub async fn next_change(&mut self) -> Result<Option<StatusChange>, StoreError> {
         while let Some(change) = self.changes.next().await? {

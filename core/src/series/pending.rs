@@ -23,7 +23,6 @@ pub(super) const OF_QUEUES: &str = "queues";
 /// So many documents are in one command at most.
 const AT_ONCE: usize = 1_000;
 
-/// What a node was like.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Sample {
     pub running: usize,
@@ -63,7 +62,6 @@ impl Pending {
         self.forget();
     }
 
-    /// Adds to the numbers of a node, of what it did for a queue in a minute.
     pub(super) fn add_on_node(
         &mut self,
         minute: i64,
@@ -75,7 +73,6 @@ impl Pending {
         self.forget();
     }
 
-    /// Adds an attempt that has ended to the numbers of a canary.
     pub(super) fn add_attempt(&mut self, queue: QueueId, trial: Trial, has_failed: bool) {
         let key = (trial.began.timestamp_millis(), queue.0);
         self.canaries.entry(key).or_default().add(trial.is_canary, has_failed);
@@ -184,10 +181,6 @@ fn of_node(node: &NodeName, minute: i64, noted: &OfNode) -> Document {
 impl Store {
     /// Writes all that this process has noted and not written: counters, numbers over time, and what groups have had. A
     /// process that ends calls this last; others need not.
-    ///
-    /// # Errors
-    /// As of [`Store::flush_counters`], [`Store::flush_series`] and [`Store::flush_groups`]: the first of them if several
-    /// fail.
     #[operation]
     pub async fn flush(&self) -> Result<(), StoreError> {
         let (counters, series, groups) =

@@ -185,7 +185,6 @@ impl Span {
 pub struct NodePoint {
     /// Its beginning.
     pub at: DateTime,
-    /// How many runners lived.
     pub running: Option<f64>,
     /// The load average of one minute.
     pub load: Option<f64>,

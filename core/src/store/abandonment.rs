@@ -36,7 +36,6 @@ pub struct Attended<W> {
 }
 
 impl<W> Attended<W> {
-    /// Notices when `work` is left.
     pub fn new(work: W) -> Self {
         Self { work, waits: false }
     }

@@ -38,7 +38,6 @@ pub enum StoreError {
     Spool(std::io::Error),
 }
 
-/// How the server rejected a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriteFailure {
     /// MongoDB's error code: 11000 for a duplicate key.

@@ -39,7 +39,6 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// An index of ours.
     pub(super) fn on(keys: Document) -> Self {
         Self { keys, ..Self::default() }
     }

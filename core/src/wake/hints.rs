@@ -80,7 +80,6 @@ impl News {
         }
     }
 
-    /// Whether there may be something to claim because of it.
     pub const fn may_claim(self) -> bool {
         self.inserted || self.put_back || self.queues_changed || self.node_changed
     }
@@ -349,7 +348,6 @@ pub(super) enum Pace {
 }
 
 impl Pace {
-    /// Whether it is asked for changes of tasks, too.
     pub(super) fn is_about_tasks(self) -> bool {
         self != Self::Asking
     }

@@ -15,9 +15,6 @@ pub fn limit<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, 
 }
 
 /// A number of bytes, or text with a unit; null is none.
-///
-/// # Errors
-/// It is something else, less than `least`, or too large. Says what is expected.
 pub fn bytes(value: &Value, least: u64) -> Result<Option<u64>, String> {
     let size = match value {
         Value::Null => return Ok(None),

@@ -112,7 +112,6 @@ pub struct Mount {
     pub read_only: bool,
 }
 
-/// When an image is fetched.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pull {
@@ -125,7 +124,6 @@ pub enum Pull {
     Never,
 }
 
-/// The most that a container may use.
 #[skip_serializing_none]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

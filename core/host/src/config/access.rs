@@ -134,7 +134,6 @@ pub struct Inbox {
     producers: Option<BTreeMap<String, Producer>>,
 }
 
-/// An application that puts documents into the inbox.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct Producer {
     /// Who its tasks say has submitted them.

@@ -79,7 +79,6 @@ pub struct AllowedPlugins {
     pub(super) unknown_keys: Vec<String>,
 }
 
-/// What is said of a plugin besides its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PluginEntry {
     /// Nothing: it has a manifest, or is a Perl module.

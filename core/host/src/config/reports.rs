@@ -170,7 +170,6 @@ impl<'de> Deserialize<'de> for TraceUrl {
     }
 }
 
-/// What a node says about messages to people and programs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Notifications {

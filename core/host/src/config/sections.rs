@@ -53,7 +53,6 @@ impl<'de> Deserialize<'de> for Hook {
     }
 }
 
-/// Where output is stored (DISBATCH `gfs`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gfs {
     /// In the task up to 15 MiB, else in GridFS.
@@ -218,7 +217,6 @@ pub struct Chore {
     pub every: Option<Duration>,
 }
 
-/// The id of a queue as text.
 #[derive(Deserialize)]
 #[serde(transparent)]
 struct TextId(#[serde(deserialize_with = "id")] QueueId);
@@ -236,7 +234,6 @@ pub(super) fn queue_ids<'de, D: Deserializer<'de>>(
     Ok(ids.map(|ids| ids.into_iter().map(|id| id.0).collect()))
 }
 
-/// How many tasks may be started in a second.
 pub(super) fn increase<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     let Some(value) = Option::<Value>::deserialize(deserializer)? else { return Ok(None) };
     let tasks = value.as_u64().filter(|tasks| *tasks > 0).map(Some);

@@ -20,18 +20,12 @@ fn installation() -> Vec<PathBuf> {
 
 /// Finds an adapter, which is a program of this installation. One of its name that is in a plugin's folder or in `PATH` may be
 /// anybody's, and would be told what is secret, and be run as the DEN itself.
-///
-/// # Errors
-/// There is none. Says where it was looked for.
 pub(super) fn find_adapter(program: &str) -> Result<PathBuf, String> {
     first_of(&installation(), program)
 }
 
 /// Finds a program. A path with a slash is relative to `own`, the plugin's own folder; where it has none, only an absolute
 /// path finds anything. One without is looked for in that folder, in this installation, and in `PATH`.
-///
-/// # Errors
-/// There is none. Says where it was looked for.
 pub(super) fn find_program(program: &str, own: Option<&Path>) -> Result<PathBuf, String> {
     let mut folders: Vec<PathBuf> = own.map(Path::to_owned).into_iter().collect();
     if !program.contains('/') {

@@ -37,9 +37,6 @@ pub(super) fn is_there(manifest: &Manifest, engines: &Engines) -> bool {
 }
 
 /// How a module is run.
-///
-/// # Errors
-/// The interpreter or the module is missing, or the interpreter does not work. Says which, and where it was looked for.
 pub(super) fn resolve(
     manifest: &Manifest,
     own: Option<&Path>,

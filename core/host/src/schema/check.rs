@@ -31,7 +31,6 @@ pub(super) fn check(schema: &Schema, value: &Value, until: Instant) -> Result<()
     }
 }
 
-/// A part of the way to the value that is looked at.
 #[derive(Clone, Copy)]
 enum Part<'a> {
     Key(&'a str),
