@@ -7,7 +7,7 @@ use bson::{Bson, DateTime, Document, doc};
 use disbatch_operation::operation;
 
 use crate::config::Role;
-use crate::model::whole_number;
+use crate::model::{as_text, whole_number};
 use crate::schedules::LONGEST_JITTER;
 use crate::store::collections::{self, SCHEDULES, of_all};
 use crate::store::{Store, StoreError, between, collect, count_of, millis};
@@ -127,10 +127,7 @@ impl Store {
         let only = doc! { "name": 1, "next": 1, "next_for": 1 };
         let found = collect(schedules.find(filter).projection(only).limit(MOST).max_time(PATIENCE)).await?;
         let one = |schedule: Document| {
-            let name = match schedule.get("name") {
-                Some(Bson::String(name)) => name.clone(),
-                other => other.map(ToString::to_string).unwrap_or_default(),
-            };
+            let name = schedule.get("name").map(as_text).unwrap_or_default();
             let due = schedule.get_datetime("next_for").or_else(|_| schedule.get_datetime("next"));
             Some((name, *due.ok()?))
         };

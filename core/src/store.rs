@@ -70,6 +70,7 @@ pub struct Store {
     metrics: Arc<Metrics>,
     indexes: Indexes,
     inbox: Arc<Inbox>,
+    /// Go on for as long as one of the clones is there.
     _turns: Arc<AbortOnDropHandle<()>>,
 }
 
@@ -266,7 +267,7 @@ impl Store {
             metrics: Arc::default(),
             indexes: Indexes::default(),
             inbox: Arc::default(),
-            _turns: turns(&database),
+            _turns: Arc::new(AbortOnDropHandle::new(tokio::spawn(abandonment::make_turns(database.clone())))),
             database,
         }
     }
@@ -326,11 +327,6 @@ impl Store {
 fn frugal(options: &mut ClientOptions) {
     options.server_monitoring_mode.get_or_insert(ServerMonitoringMode::Poll);
     options.max_idle_time.get_or_insert(RUNNER_IDLE_TIME);
-}
-
-/// Goes on for as long as one of the stores of `database` is there.
-fn turns(database: &Database) -> Arc<AbortOnDropHandle<()>> {
-    Arc::new(AbortOnDropHandle::new(tokio::spawn(abandonment::make_turns(database.clone()))))
 }
 
 /// Where the database is and how it is spoken to, without a user.

@@ -136,10 +136,7 @@ fn at<'a>(params: &'a Document, path: &str) -> Option<&'a Bson> {
 fn text(value: &Bson) -> Option<String> {
     match value {
         Bson::String(text) => Some(text.clone()),
-        Bson::Int32(number) => Some(number.to_string()),
-        Bson::Int64(number) => Some(number.to_string()),
-        Bson::Double(number) => Some(number.to_string()),
-        Bson::Boolean(flag) => Some(flag.to_string()),
+        Bson::Int32(_) | Bson::Int64(_) | Bson::Double(_) | Bson::Boolean(_) => Some(value.to_string()),
         _ => None, // Nothing else is a single value that people write.
     }
 }

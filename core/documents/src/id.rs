@@ -11,10 +11,8 @@ use serde::{Deserialize, Serialize};
 use super::{Canary, Queue, Task};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{value}' is not an id: expected 24 hexadecimal digits")]
-pub struct IdError {
-    value: String,
-}
+#[error("'{0}' is not an id: expected 24 hexadecimal digits")]
+pub struct IdError(String);
 
 macro_rules! object_ids {
     ($($(#[$doc:meta])* $name:ident,)+) => {$(
@@ -33,7 +31,7 @@ macro_rules! object_ids {
             type Err = IdError;
 
             fn from_str(value: &str) -> Result<Self, IdError> {
-                ObjectId::parse_str(value).map(Self).map_err(|_| IdError { value: value.to_owned() })
+                ObjectId::parse_str(value).map(Self).map_err(|_| IdError(value.to_owned()))
             }
         }
 
@@ -93,10 +91,8 @@ impl From<&NodeName> for Bson {
 
 /// The wording is Perl Disbatch's, clients look for it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("plugin value '{value}' must be a valid perl package name, matching /^[\\w:]+$/")]
-pub struct PluginNameError {
-    value: String,
-}
+#[error("plugin value '{0}' must be a valid perl package name, matching /^[\\w:]+$/")]
+pub struct PluginNameError(String);
 
 /// The name of a plugin, `Disbatch::Plugin::Demo` for instance: word characters and colons. Where one of several versions is meant, it is
 /// followed by that: `My::Mail@1.2.0`. Text from outside is always a name alone.
@@ -140,7 +136,7 @@ impl FromStr for PluginName {
 
     fn from_str(value: &str) -> Result<Self, PluginNameError> {
         let legal = !value.is_empty() && value.chars().all(|c| c.is_alphanumeric() || c == '_' || c == ':');
-        if legal { Ok(Self(value.to_owned())) } else { Err(PluginNameError { value: value.to_owned() }) }
+        if legal { Ok(Self(value.to_owned())) } else { Err(PluginNameError(value.to_owned())) }
     }
 }
 
@@ -198,11 +194,9 @@ pub const LONGEST_VERSION: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{value}' is no version of a plugin: it must be text of 1 to {LONGEST_VERSION} letters, digits and '.', '-', '+' and '_'"
+    "'{0}' is no version of a plugin: it must be text of 1 to {LONGEST_VERSION} letters, digits and '.', '-', '+' and '_'"
 )]
-pub struct VersionError {
-    value: String,
-}
+pub struct VersionError(String);
 
 /// A version of a plugin, `1.2.0` for instance. Versions are names: of two, none is the newer one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -212,7 +206,7 @@ impl Version {
     fn of_field(value: &Bson) -> Result<Self, VersionError> {
         match value {
             Bson::String(text) => text.parse(),
-            other => Err(VersionError { value: other.to_string() }),
+            other => Err(VersionError(other.to_string())),
         }
     }
 }
@@ -225,7 +219,7 @@ impl FromStr for Version {
         if (1..=LONGEST_VERSION).contains(&value.len()) && value.bytes().all(is_legal) {
             Ok(Self(value.to_owned()))
         } else {
-            Err(VersionError { value: value.to_owned() })
+            Err(VersionError(value.to_owned()))
         }
     }
 }

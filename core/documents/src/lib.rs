@@ -14,7 +14,7 @@ mod share;
 mod task;
 mod trace;
 
-pub use disbatch_values::liberal::{count, date_time, integer as whole_number, number};
+pub use disbatch_values::liberal::{as_text, count, date_time, integer as whole_number, number};
 pub use disbatch_values::status::{Phase, Status};
 pub use document::{extended, from_extended, into_document, to_bson, to_document};
 pub use files::{FILES, FileInput, FileOutput, TaskFiles};

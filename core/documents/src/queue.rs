@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bson::{Bson, DateTime, Document};
-use disbatch_values::liberal::{count, number};
+use disbatch_values::liberal::{as_text, count, number};
 use disbatch_values::words;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -62,9 +62,8 @@ impl Queue {
     /// The name as text; what else a client has stored, a number for instance, is written out.
     pub fn display_name(&self) -> String {
         match self.rest.get("name") {
-            Some(Bson::String(name)) => name.clone(),
             Some(Bson::Null) | None => String::new(),
-            Some(other) => other.to_string(),
+            Some(name) => as_text(name),
         }
     }
 
@@ -72,8 +71,7 @@ impl Queue {
         match self.rest.get("plugin") {
             None | Some(Bson::Null) => Ok(None),
             Some(Bson::String(name)) if name.is_empty() => Ok(None),
-            Some(Bson::String(name)) => name.parse().map(Some),
-            Some(other) => other.to_string().parse().map(Some),
+            Some(name) => as_text(name).parse().map(Some),
         }
     }
 
@@ -120,8 +118,7 @@ impl Queue {
     /// What `sort` says, where it would decide and nobody knows it.
     pub fn unknown_sort(&self) -> Option<String> {
         let decides = matches!(self.policy(), Policy::Sorted(Sort::Default));
-        let unknown = self.sort_order().err().filter(|_| decides)?;
-        Some(unknown.as_str().map_or_else(|| unknown.to_string(), str::to_owned))
+        self.sort_order().err().filter(|_| decides).map(as_text)
     }
 
     /// Whether a new task may come before those that wait already.

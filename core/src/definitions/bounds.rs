@@ -11,7 +11,7 @@ use futures::TryStreamExt;
 use serde_json::{Map, Value};
 
 use super::{Definition, DefinitionError, LARGEST, MOST, MOST_BYTES, NewDefinition, Place};
-use crate::model::whole_number;
+use crate::model::{as_text, whole_number};
 use crate::plugin::{Container, Manifest, ManifestError};
 use crate::store::{Store, StoreError, Stored, collect, integer};
 
@@ -89,7 +89,7 @@ impl Store {
 }
 
 fn size(worker: &Document) -> (String, usize) {
-    let name = worker.get("_id").map(|id| id.as_str().map_or_else(|| id.to_string(), str::to_owned));
+    let name = worker.get("_id").map(as_text);
     let bytes = worker.get("bytes").and_then(whole_number).and_then(|bytes| usize::try_from(bytes).ok());
     (name.unwrap_or_default(), bytes.unwrap_or_default())
 }

@@ -10,7 +10,7 @@ use crate::admission::Rule;
 use crate::fair::Before;
 use crate::gates::Waits;
 use crate::model::{
-    Node, OnOrphan, Policy, Queue, REQUEUE_ATTEMPTS, Rules, Selector, Sort, Status, Task, TaskId,
+    Node, OnOrphan, Policy, Queue, REQUEUE_ATTEMPTS, Rules, Selector, Sort, Status, Task, TaskId, as_text,
 };
 use crate::rate::Standing;
 use crate::store::collections::{NODES, TASKS};
@@ -226,9 +226,5 @@ pub(super) fn is_waiting(task: &Task) -> bool {
 
 /// A node's name, whatever it was stored as.
 pub(super) fn name(node: Option<&Bson>) -> String {
-    match node {
-        Some(Bson::String(name)) => name.clone(),
-        Some(other) => other.to_string(),
-        None => String::new(),
-    }
+    node.map(as_text).unwrap_or_default()
 }

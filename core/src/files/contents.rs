@@ -43,7 +43,10 @@ impl Store {
     ) -> Result<Vec<ContentId>, StoreError> {
         let sent = self.all_sent(contents, sender).await?;
         let others: BTreeSet<ContentId> = contents.iter().copied().filter(|id| !sent.contains(id)).collect();
-        let look = |id| async move { Ok::<_, StoreError>((id, self.is_in_readable(id, readable).await?)) };
+        let look = |id: ContentId| async move {
+            let may = self.is_in_version(&id.to_string(), readable, &[SetState::Done]).await?;
+            Ok::<_, StoreError>((id, may))
+        };
         let looked: Vec<(ContentId, bool)> =
             stream::iter(others).map(look).buffered(LOOKS_AT_ONCE).try_collect().await?;
         Ok(looked.into_iter().filter(|(_, may)| !may).map(|(id, _)| id).collect())
@@ -75,11 +78,6 @@ impl Store {
             }
         }
         Ok(sent.intersection(&there).copied().collect())
-    }
-
-    /// Whether a version that is done, and of one of these tenants, has the content. `None`: of any, or of none.
-    async fn is_in_readable(&self, id: ContentId, tenants: Option<&[String]>) -> Result<bool, StoreError> {
-        self.is_in_version(&id.to_string(), tenants, &[SetState::Done]).await
     }
 
     /// Whether a version that stands so has the content, of one of these tenants. `None`: of any, or of none. Each version is

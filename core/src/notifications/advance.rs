@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 
 use bson::oid::ObjectId;
-use bson::{Bson, DateTime, Document, doc};
+use bson::{DateTime, Document, doc};
 use disbatch_operation::operation;
 
 use super::{Channel, Group, Kind, QUEUE, QUEUE_NAME, Subscription};
-use crate::model::{Selector, Status, TaskId};
+use crate::model::{Selector, Status, TaskId, as_text};
 use crate::secrets::Sealed;
 use crate::store::{Store, StoreError, Stored, collect, put};
 use crate::task::{SubmitError, TaskOptions};
@@ -183,10 +183,7 @@ async fn named(
     let found =
         collect(collection.find(doc! { "_id": { "$in": ids } }).projection(doc! { "name": 1 })).await?;
     let name = |found: &Document| {
-        let name = match found.get("name")? {
-            Bson::String(name) => name.clone(),
-            other => other.to_string(),
-        };
+        let name = as_text(found.get("name")?);
         Some((found.get_object_id("_id").ok()?, name))
     };
     Ok(found.iter().filter_map(name).collect())

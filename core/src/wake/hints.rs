@@ -6,8 +6,8 @@
 
 use std::collections::HashMap;
 use std::ops::BitOrAssign;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bson::oid::ObjectId;
@@ -163,7 +163,7 @@ impl Hints {
 
     /// What has changed since this was last called.
     pub fn take(&self) -> News {
-        std::mem::take(&mut *self.news.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.news))
     }
 
     /// The new tasks that have come since this was last called.
@@ -270,7 +270,7 @@ impl Hints {
             self.subscribed.notify_one();
         }
         if news != News::default() {
-            *self.news.lock().unwrap_or_else(PoisonError::into_inner) |= news;
+            *lock(&self.news) |= news;
             self.something.notify_one();
         }
     }

@@ -27,10 +27,8 @@ crate::words! {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{value}' is no engine: expected one of {}", Engine::ALL.map(Engine::as_str).join(", "))]
-pub struct EngineError {
-    value: String,
-}
+#[error("'{0}' is no engine: expected one of {all}", all = Engine::ALL.map(Engine::as_str).join(", "))]
+pub struct EngineError(String);
 
 impl Engine {
     /// The program of ours that runs it with the means of another system. `None`: there is no such system.
@@ -54,7 +52,7 @@ impl FromStr for Engine {
     type Err = EngineError;
 
     fn from_str(value: &str) -> Result<Self, EngineError> {
-        Self::named(value).ok_or_else(|| EngineError { value: value.to_owned() })
+        Self::named(value).ok_or_else(|| EngineError(value.to_owned()))
     }
 }
 

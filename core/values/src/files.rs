@@ -23,10 +23,8 @@ pub const LONGEST: u64 = 1 << 40;
 pub struct ContentId([u8; 32]);
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{value}' is no SHA-256: expected 64 hexadecimal digits in lower case")]
-pub struct ContentIdError {
-    value: String,
-}
+#[error("'{0}' is no SHA-256: expected 64 hexadecimal digits in lower case")]
+pub struct ContentIdError(String);
 
 impl ContentId {
     pub fn of(bytes: &[u8]) -> Self {
@@ -46,7 +44,7 @@ impl FromStr for ContentId {
     fn from_str(value: &str) -> Result<Self, ContentIdError> {
         let is_lower_case = !value.contains(|c: char| c.is_ascii_uppercase());
         let bytes = of_hex(value).filter(|_| is_lower_case);
-        bytes.map(Self).ok_or_else(|| ContentIdError { value: value.chars().take(100).collect() })
+        bytes.map(Self).ok_or_else(|| ContentIdError(value.chars().take(100).collect()))
     }
 }
 
@@ -170,13 +168,11 @@ pub struct SetName(String);
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{value}' is no name of a file set: expected up to {most} letters, digits, '.', '_' and '-', beginning with a \
+    "'{0}' is no name of a file set: expected up to {most} letters, digits, '.', '_' and '-', beginning with a \
      letter or a digit, and neither 'contents' nor 'versions'",
     most = LONGEST_NAME
 )]
-pub struct SetNameError {
-    value: String,
-}
+pub struct SetNameError(String);
 
 crate::shown_as_text!(SetName);
 
@@ -191,7 +187,7 @@ impl FromStr for SetName {
         if is_legal {
             Ok(Self(value.to_owned()))
         } else {
-            Err(SetNameError { value: value.chars().take(LONGEST_NAME).collect() })
+            Err(SetNameError(value.chars().take(LONGEST_NAME).collect()))
         }
     }
 }

@@ -14,6 +14,11 @@ pub fn integer(value: &Bson) -> Option<i64> {
     }
 }
 
+/// A name as text; what else somebody has stored as one, a number for instance, is written out.
+pub fn as_text(value: &Bson) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
 /// The number that `value` holds, of any numeric type.
 pub fn number(value: &Bson) -> Option<f64> {
     match value {
