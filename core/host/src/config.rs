@@ -4,6 +4,18 @@
 //! Disbatch are accepted unchanged. Keys that nobody knows are collected for a warning; wrong values are
 //! refused with the path of the key.
 
+/// Reads a type from what the file has. The block says what was expected, if it is something else.
+macro_rules! read_from {
+    ($name:ident, $given:ident: $of:ty => $read:block) => {
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                fn read($given: $of) -> Result<$name, String> $read
+                read(<$of as serde::Deserialize>::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+
 mod access;
 mod engines;
 mod isolation;

@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use disbatch_documents::Queue;
 use ipnet::IpNet;
-use serde::de::Error;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use super::sections::within;
 
@@ -70,46 +69,34 @@ impl fmt::Debug for Network {
     }
 }
 
-impl<'de> Deserialize<'de> for Network {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let network = text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
-        network.map(Self).ok_or_else(|| {
-            D::Error::custom(format!("expected an address such as 10.0.0.1 or 10.0.0.0/8, got {text:?}"))
-        })
-    }
-}
+read_from!(Network, text: String => {
+    let network = text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
+    let expected = || format!("expected an address such as 10.0.0.1 or 10.0.0.0/8, got {text:?}");
+    network.map(Network).ok_or_else(expected)
+});
 
 /// The names and addresses that requests may use for the DCI, without port, besides those of its own host for itself.
 /// At least one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostNames(pub Vec<String>);
 
-impl<'de> Deserialize<'de> for HostNames {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let names = Vec::<HostName>::deserialize(deserializer)?;
-        if names.is_empty() {
-            return Err(D::Error::custom(
-                "expected at least one name; without this key there is no such list",
-            ));
-        }
-        Ok(Self(names.into_iter().map(|name| name.0).collect()))
+read_from!(HostNames, names: Vec<HostName> => {
+    if names.is_empty() {
+        return Err("expected at least one name; without this key there is no such list".to_owned());
     }
-}
+    Ok(HostNames(names.into_iter().map(|name| name.0).collect()))
+});
 
 struct HostName(String);
 
-impl<'de> Deserialize<'de> for HostName {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
-        let is_name = !text.is_empty() && text.bytes().all(is_of_name);
-        if is_name || text.parse::<IpAddr>().is_ok() {
-            return Ok(Self(text));
-        }
-        Err(D::Error::custom(format!("expected a name or an address without scheme and port, got {text:?}")))
+read_from!(HostName, text: String => {
+    let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    let is_name = !text.is_empty() && text.bytes().all(is_of_name);
+    if is_name || text.parse::<IpAddr>().is_ok() {
+        return Ok(HostName(text));
     }
-}
+    Err(format!("expected a name or an address without scheme and port, got {text:?}"))
+});
 
 /// The files with which the DCI speaks TLS. Without them it speaks plain HTTP.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use disbatch_values::sections::{ContainerEngine, HttpEngine, KubernetesEngine};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::OnByDefault;
@@ -107,22 +107,20 @@ impl AllowedPlugins {
     }
 }
 
-impl<'de> Deserialize<'de> for AllowedPlugins {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut unknown_keys = Vec::new();
-        let entries = match Names::deserialize(deserializer)? {
-            Names::List(names) => names.into_iter().map(|name| (name, PluginEntry::Named)).collect(),
-            Names::Keys(map) => map
-                .into_iter()
-                .map(|(name, value)| {
-                    let entry = entry(&name, value, &mut unknown_keys);
-                    (name, entry)
-                })
-                .collect(),
-        };
-        Ok(Self { entries, unknown_keys })
-    }
-}
+read_from!(AllowedPlugins, names: Names => {
+    let mut unknown_keys = Vec::new();
+    let entries = match names {
+        Names::List(names) => names.into_iter().map(|name| (name, PluginEntry::Named)).collect(),
+        Names::Keys(map) => map
+            .into_iter()
+            .map(|(name, value)| {
+                let entry = entry(&name, value, &mut unknown_keys);
+                (name, entry)
+            })
+            .collect(),
+    };
+    Ok(AllowedPlugins { entries, unknown_keys })
+});
 
 /// A value as Perl would take it: what is true is a module.
 fn entry(name: &str, value: Value, unknown_keys: &mut Vec<String>) -> PluginEntry {

@@ -74,17 +74,13 @@ fn matches(pattern: &str, name: &[u8]) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Pattern(String);
 
-impl<'de> Deserialize<'de> for Pattern {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let name = text.strip_suffix('*').unwrap_or(&text);
-        if text.is_empty() || name.contains(['*', '=', '\0']) {
-            let expected = "expected the name of a variable, which may end in *";
-            return Err(D::Error::custom(format!("{expected}, got {text:?}")));
-        }
-        Ok(Self(text))
+read_from!(Pattern, text: String => {
+    let name = text.strip_suffix('*').unwrap_or(&text);
+    if text.is_empty() || name.contains(['*', '=', '\0']) {
+        return Err(format!("expected the name of a variable, which may end in *, got {text:?}"));
     }
-}
+    Ok(Pattern(text))
+});
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunAs {
@@ -100,26 +96,23 @@ struct Names {
     group: Option<String>,
 }
 
-impl<'de> Deserialize<'de> for RunAs {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = Value::deserialize(deserializer)?;
-        let Names { user, group } = match value {
-            Value::String(text) => match text.split_once(':') {
-                Some((user, group)) => Names { user: user.to_owned(), group: Some(group.to_owned()) },
-                None => Names { user: text, group: None },
-            },
-            Value::Object(_) => Names::deserialize(value).map_err(D::Error::custom)?,
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
-                let expected = "expected \"user\", \"user:group\" or an object with user and group";
-                return Err(D::Error::custom(format!("{expected}, got {value}")));
-            }
-        };
-        if user.is_empty() || group.as_deref() == Some("") {
-            return Err(D::Error::custom("the names of user and group must not be empty"));
+read_from!(RunAs, value: Value => {
+    let Names { user, group } = match value {
+        Value::String(text) => match text.split_once(':') {
+            Some((user, group)) => Names { user: user.to_owned(), group: Some(group.to_owned()) },
+            None => Names { user: text, group: None },
+        },
+        Value::Object(_) => Names::deserialize(value).map_err(|error| error.to_string())?,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => {
+            let expected = "expected \"user\", \"user:group\" or an object with user and group";
+            return Err(format!("{expected}, got {value}"));
         }
-        Ok(Self { user, group })
+    };
+    if user.is_empty() || group.as_deref() == Some("") {
+        return Err("the names of user and group must not be empty".to_owned());
     }
-}
+    Ok(RunAs { user, group })
+});
 
 /// The most that a plugin may use. `None`: as much as its runner may.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -234,21 +227,17 @@ struct Narrowed {
     plugins: Vec<PluginName>,
 }
 
-impl<'de> Deserialize<'de> for SecretEnvironment {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let given = Option::<BTreeMap<String, Value>>::deserialize(deserializer)?.unwrap_or_default();
-        let mut secrets: Vec<NamedSecret> = Vec::new();
-        for (name, value) in given {
-            let secret = secret(&name, value).map_err(|why| D::Error::custom(format!("{name:?}: {why}")))?;
-            if let Some(other) = secrets.iter().find(|other| other.variable == secret.variable) {
-                let both = format!("{:?} and {name:?} have the same variable", other.name);
-                return Err(D::Error::custom(both));
-            }
-            secrets.push(secret);
+read_from!(SecretEnvironment, given: Option<BTreeMap<String, Value>> => {
+    let mut secrets: Vec<NamedSecret> = Vec::new();
+    for (name, value) in given.unwrap_or_default() {
+        let secret = secret(&name, value).map_err(|why| format!("{name:?}: {why}"))?;
+        if let Some(other) = secrets.iter().find(|other| other.variable == secret.variable) {
+            return Err(format!("{:?} and {name:?} have the same variable", other.name));
         }
-        Ok(Self(secrets))
+        secrets.push(secret);
     }
-}
+    Ok(SecretEnvironment(secrets))
+});
 
 fn secret(name: &str, value: Value) -> Result<NamedSecret, String> {
     if !is_name(name) {

@@ -70,25 +70,16 @@ struct Section {
     _others: Map<String, Value>,
 }
 
-impl<'de> Deserialize<'de> for Log {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let section = Section::deserialize(deserializer)?;
-        let level = match &section.level {
-            None => Level::default(),
-            Some(word) => Level::from_word(word).ok_or_else(|| {
-                serde::de::Error::custom(format!(
-                    "level {word:?} is none of OFF, FATAL, ERROR, WARN, INFO, DEBUG, TRACE, ALL"
-                ))
-            })?,
-        };
-        let file = section
-            .appenders
-            .values()
-            .find_map(|appender| appender.pointer("/args/filename")?.as_str())
-            .map(PathBuf::from);
-        Ok(Self { level, file })
-    }
-}
+read_from!(Log, section: Section => {
+    let level = match &section.level {
+        None => Level::default(),
+        Some(word) => Level::from_word(word).ok_or_else(|| {
+            format!("level {word:?} is none of OFF, FATAL, ERROR, WARN, INFO, DEBUG, TRACE, ALL")
+        })?,
+    };
+    let mut files = section.appenders.values().filter_map(|one| one.pointer("/args/filename")?.as_str());
+    Ok(Log { level, file: files.next().map(PathBuf::from) })
+});
 
 /// How long entries are kept unless configured otherwise: days.
 const DAYS_KEPT: u64 = 400;
@@ -158,17 +149,12 @@ impl TraceUrl {
     }
 }
 
-impl<'de> Deserialize<'de> for TraceUrl {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let url = String::deserialize(deserializer)?;
-        if is_address(&url) && url.contains(TRACE_ID) {
-            return Ok(Self(url));
-        }
-        Err(D::Error::custom(format!(
-            "expected an address with http:// or https:// that has {TRACE_ID}, got {url:?}"
-        )))
+read_from!(TraceUrl, url: String => {
+    if is_address(&url) && url.contains(TRACE_ID) {
+        return Ok(TraceUrl(url));
     }
-}
+    Err(format!("expected an address with http:// or https:// that has {TRACE_ID}, got {url:?}"))
+});
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]

@@ -39,19 +39,14 @@ pub struct Hook {
     pub arguments: Vec<String>,
 }
 
-impl<'de> Deserialize<'de> for Hook {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = Value::deserialize(deserializer)?;
-        match Vec::<String>::deserialize(&value).as_deref() {
-            Ok([program, arguments @ ..]) if !program.is_empty() => {
-                Ok(Self { program: program.clone(), arguments: arguments.to_vec() })
-            }
-            _ => {
-                Err(D::Error::custom(format!("expected a list of a program and its arguments, got {value}")))
-            }
+read_from!(Hook, value: Value => {
+    match Vec::<String>::deserialize(&value).as_deref() {
+        Ok([program, arguments @ ..]) if !program.is_empty() => {
+            Ok(Hook { program: program.clone(), arguments: arguments.to_vec() })
         }
+        _ => Err(format!("expected a list of a program and its arguments, got {value}")),
     }
-}
+});
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gfs {
@@ -85,17 +80,13 @@ impl std::str::FromStr for Gfs {
     }
 }
 
-impl<'de> Deserialize<'de> for Gfs {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = Value::deserialize(deserializer)?;
-        if value == "auto" {
-            return Ok(Self::Auto);
-        }
-        Flag::from_value(&value)
-            .map(|always| if always { Self::Always } else { Self::Never })
-            .ok_or_else(|| D::Error::custom(format!("expected \"auto\", true or false, got {value}")))
+read_from!(Gfs, value: Value => {
+    if value == "auto" {
+        return Ok(Gfs::Auto);
     }
-}
+    let always = Flag::from_value(&value).map(|always| if always { Gfs::Always } else { Gfs::Never });
+    always.ok_or_else(|| format!("expected \"auto\", true or false, got {value}"))
+});
 
 /// Options of the connection to MongoDB, named as the Perl driver names them.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -250,17 +241,14 @@ pub enum Indexes {
     Lean,
 }
 
-impl<'de> Deserialize<'de> for Indexes {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = Value::deserialize(deserializer)?;
-        match &value {
-            Value::Null => Ok(Self::default()),
-            Value::String(word) if word == "exact" => Ok(Self::Exact),
-            Value::String(word) if word == "lean" => Ok(Self::Lean),
-            other => Err(D::Error::custom(format!("expected \"exact\" or \"lean\", got {other}"))),
-        }
+read_from!(Indexes, value: Value => {
+    match &value {
+        Value::Null => Ok(Indexes::default()),
+        Value::String(word) if word == "exact" => Ok(Indexes::Exact),
+        Value::String(word) if word == "lean" => Ok(Indexes::Lean),
+        other => Err(format!("expected \"exact\" or \"lean\", got {other}")),
     }
-}
+});
 
 #[cfg(test)]
 mod tests {
