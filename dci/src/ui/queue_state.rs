@@ -199,20 +199,15 @@ impl Tally {
     }
 
     pub fn sum<'a>(tallies: impl Iterator<Item = &'a Self>) -> Self {
-        let amount = tallies.fold(Amount::Exactly(0), |sum, tally| match (sum, tally.amount) {
-            (Amount::Exactly(one), Amount::Exactly(other)) => Amount::Exactly(one.saturating_add(other)),
-            (
-                Amount::Exactly(one) | Amount::MoreThan(one),
-                Amount::Exactly(other) | Amount::MoreThan(other),
-            ) => Amount::MoreThan(one.saturating_add(other)),
-        });
-        Self::new(Vec::new(), amount)
+        let (tasks, more) = tallies
+            .map(|tally| tally.amount.parts())
+            .fold((0_u64, false), |(sum, more), (tasks, some)| (sum.saturating_add(tasks), more || some));
+        Self::new(Vec::new(), if more { Amount::MoreThan(tasks) } else { Amount::Exactly(tasks) })
     }
 
     /// How many there are at least.
     pub const fn least(&self) -> u64 {
-        let (Amount::Exactly(tasks) | Amount::MoreThan(tasks)) = self.amount;
-        tasks
+        self.amount.parts().0
     }
 
     pub const fn is_none(&self) -> bool {
@@ -221,10 +216,8 @@ impl Tally {
 
     /// How many, for people.
     pub fn words(&self) -> String {
-        match self.amount {
-            Amount::Exactly(tasks) => grouped(tasks),
-            Amount::MoreThan(tasks) => format!("{}+", grouped(tasks)),
-        }
+        let (tasks, more) = self.amount.parts();
+        format!("{}{}", grouped(tasks), if more { "+" } else { "" })
     }
 
     /// The same in a table: nothing is not to catch the eye.
@@ -257,32 +250,19 @@ impl Question {
         Self { queue, statuses, known, bound }
     }
 
-    /// What the counters say where they tell of far more than would be counted.
-    fn many(&self) -> Option<u64> {
-        self.known.filter(|tasks| *tasks >= self.bound.saturating_mul(2))
-    }
-
-    /// Whether the counters say that the count will not get to its bound.
-    fn is_few(&self) -> bool {
-        self.known.is_some_and(|tasks| tasks < self.bound)
-    }
-
     /// Answers all of them: counts up to bounds, beyond which the counters say how many there are, if there are any.
     pub async fn answers(store: &Store, questions: Vec<Self>) -> Result<Vec<Tally>, StoreError> {
+        // Where the counters tell of far more than would be counted, nothing is.
+        let many = |of: &Self| of.known.filter(|tasks| *tasks >= of.bound.saturating_mul(2));
         let mut amounts: Vec<Option<Amount>> =
-            questions.iter().map(|of| of.many().map(Amount::Exactly)).collect();
+            questions.iter().map(|of| many(of).map(Amount::Exactly)).collect();
         Self::count_few(store, &questions, &mut amounts).await?;
-        let each = questions.iter().zip(&mut amounts).filter(|(_, amount)| amount.is_none());
-        let (counts, places): (Vec<_>, Vec<_>) = each
-            .map(|(of, amount)| {
-                let filter = doc! { "queue": of.queue, "status": { "$in": &of.statuses } };
-                ((filter, of.bound), (amount, of.known))
-            })
-            .unzip();
-        for ((place, known), counted) in places.into_iter().zip(store.count_each_up_to(&counts).await?) {
-            *place = Some(beyond(counted, known));
-        }
+        let open = questions.iter().zip(&amounts).filter(|(_, amount)| amount.is_none());
+        let filter = |of: &Self| doc! { "queue": of.queue, "status": { "$in": &of.statuses } };
+        let counts: Vec<(Document, u64)> = open.map(|(of, _)| (filter(of), of.bound)).collect();
+        let mut counted = store.count_each_up_to(&counts).await?.into_iter();
         let tally = |(of, amount): (Self, Option<Amount>)| {
+            let amount = amount.or_else(|| Some(beyond(counted.next()?, of.known)));
             Tally::new(of.statuses, amount.unwrap_or(Amount::Exactly(0)))
         };
         Ok(questions.into_iter().zip(amounts).map(tally).collect())
@@ -295,7 +275,9 @@ impl Question {
         amounts: &mut [Option<Amount>],
     ) -> Result<(), StoreError> {
         let mut alike: BTreeMap<&[i64], Vec<(&Self, &mut Option<Amount>)>> = BTreeMap::new();
-        for (of, amount) in questions.iter().zip(amounts).filter(|(of, _)| of.is_few()) {
+        // The counters say that the count will not get to its bound.
+        let is_few = |of: &Self| of.known.is_some_and(|tasks| tasks < of.bound);
+        for (of, amount) in questions.iter().zip(amounts).filter(|(of, _)| is_few(of)) {
             alike.entry(&of.statuses).or_default().push((of, amount));
         }
         let count = async |(statuses, asked): (&[i64], Vec<(&Self, &mut Option<Amount>)>)| {

@@ -2,6 +2,7 @@
 //! kept for some seconds.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use askama::Template;
@@ -42,7 +43,7 @@ const MOST_INVENTED: usize = 20;
 #[derive(Debug, Default)]
 pub struct Memory {
     hour: Kept<HashMap<QueueId, Vec<Ended>>>,
-    oldest: Kept<HashMap<QueueId, Oldest>>,
+    oldest: Kept<HashMap<QueueId, [Option<DateTime>; 2]>>,
     asks: Kept<HashMap<QueueId, (u64, TaskId)>>,
     /// In the order of the spans.
     throughput: [Kept<Vec<Point>>; Span::ALL.len()],
@@ -144,7 +145,7 @@ impl Facts {
             store.rate_standings(&queues),
             store.admission_rules(),
         )?;
-        let waits = |queue: &QueueId| counted.get(queue).is_some_and(|counted| !counted.waiting.is_none());
+        let waits = |queue: &QueueId| counted.get(queue).is_some_and(|[waiting, ..]| !waiting.is_none());
         let waiting: Vec<QueueId> = ids.iter().copied().filter(waits).collect();
         let (oldest, asks) = futures::try_join!(
             memory.oldest.get(OLDEST_KEPT, oldest(store, waiting)),
@@ -152,13 +153,15 @@ impl Facts {
         )?;
         let states: Vec<_> = nodes.iter().map(|node| (NodeState::of(node, &now), node)).collect();
         let fact = |queue: Queue| {
-            let Counted { waiting, finished, failed } = counted.remove(&queue.id).unwrap_or_default();
+            let [waiting, finished, failed] = counted.remove(&queue.id).unwrap_or_default();
+            // It may have been claimed since.
+            let oldest = oldest.get(&queue.id).filter(|_| !waiting.is_none());
+            let [oldest, blocked] = oldest.copied().unwrap_or_default();
             QueueFacts {
                 running: running.get(&queue.id).copied().unwrap_or(0),
                 hour: hour.get(&queue.id).cloned().unwrap_or_default(),
-                // It may have been claimed since.
-                oldest: oldest.get(&queue.id).and_then(|of| of.queued).filter(|_| !waiting.is_none()),
-                blocked: oldest.get(&queue.id).and_then(|of| of.blocked).filter(|_| !waiting.is_none()),
+                oldest,
+                blocked,
                 asks: asks.get(&queue.id).copied(),
                 rate: rates.get(&queue.id).copied(),
                 intake: intake(&rules, &queue),
@@ -180,17 +183,13 @@ impl Facts {
 
 impl Memory {
     /// What happened in all queues together.
-    pub async fn throughput(
-        &self,
-        store: &Store,
-        span: Span,
-    ) -> Result<std::sync::Arc<Vec<Point>>, StoreError> {
+    pub async fn throughput(&self, store: &Store, span: Span) -> Result<Arc<Vec<Point>>, StoreError> {
         let since = span.since(store.now());
         self.throughput[span as usize].get(span.every(), store.series(None, since, span.step())).await
     }
 
     /// Which queues did how much of it.
-    pub async fn shares(&self, store: &Store, span: Span) -> Result<std::sync::Arc<Vec<Share>>, StoreError> {
+    pub async fn shares(&self, store: &Store, span: Span) -> Result<Arc<Vec<Share>>, StoreError> {
         let largest = async {
             let hour = self.hour.get(HOUR_KEPT, store.last_hour()).await?;
             largest(store, span, &hour).await
@@ -199,18 +198,12 @@ impl Memory {
     }
 }
 
-#[derive(Default)]
-struct Counted {
-    waiting: Tally,
-    finished: Tally,
-    failed: Tally,
-}
-
+/// How many tasks of each queue wait, have come to their end, and have failed.
 async fn count(
     store: &Store,
     queues: &[QueueId],
     totals: Option<&Totals>,
-) -> Result<HashMap<QueueId, Counted>, StoreError> {
+) -> Result<HashMap<QueueId, [Tally; 3]>, StoreError> {
     let questions = |queue: QueueId| {
         let invented = totals.and_then(|totals| totals.statuses_within(queue, 3..)).unwrap_or_default();
         let finished = FINISHED.into_iter().chain(invented.into_iter().take(MOST_INVENTED)).collect();
@@ -220,22 +213,18 @@ async fn count(
     let questions: Vec<Question> = queues.iter().copied().flat_map(questions).collect();
     let mut answers = Question::answers(store, questions).await?.into_iter();
     let mut next = || answers.next().unwrap_or_default();
-    let counted = |queue: &QueueId| (*queue, Counted { waiting: next(), finished: next(), failed: next() });
-    Ok(queues.iter().map(counted).collect())
+    Ok(queues.iter().map(|queue| (*queue, [next(), next(), next()])).collect())
 }
 
 /// Since when tasks of a queue wait that wait longest: that of those that can be claimed, else that of blocked ones.
-#[derive(Debug, Clone, Copy)]
-struct Oldest {
-    queued: Option<DateTime>,
-    blocked: Option<DateTime>,
-}
-
-async fn oldest(store: &Store, queues: Vec<QueueId>) -> Result<HashMap<QueueId, Oldest>, StoreError> {
+async fn oldest(
+    store: &Store,
+    queues: Vec<QueueId>,
+) -> Result<HashMap<QueueId, [Option<DateTime>; 2]>, StoreError> {
     let of_queue = async |queue: QueueId| {
         let queued = store.longest_waiting(queue).await?;
         let blocked = if queued.is_none() { store.longest_blocked(queue).await? } else { None };
-        Ok::<_, StoreError>((queue, Oldest { queued, blocked }))
+        Ok::<_, StoreError>((queue, [queued, blocked]))
     };
     futures::stream::iter(queues).map(of_queue).buffer_unordered(AT_ONCE).try_collect().await
 }

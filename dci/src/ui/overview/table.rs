@@ -60,8 +60,9 @@ impl Column {
         matches!(self, Self::Threads | Self::Waiting | Self::Running | Self::Finished | Self::Failed)
     }
 
-    const fn begins_with_largest(self) -> bool {
-        self.is_number() || matches!(self, Self::Hour)
+    /// Whether it is left out where a window is too narrow.
+    const fn is_spare(self) -> bool {
+        matches!(self, Self::Finished | Self::Hour)
     }
 
     fn compare(self, one: &QueueFacts, other: &QueueFacts) -> Ordering {
@@ -123,6 +124,23 @@ impl Order {
         Self { groups, ..self }
     }
 
+    /// How the table is sorted by a column, as `aria-sort` has it; empty if it is not.
+    fn sorted(self, column: Column) -> &'static str {
+        match self.by.filter(|(by, _)| *by == column) {
+            Some((_, true)) => "descending",
+            Some((_, false)) => "ascending",
+            None => "",
+        }
+    }
+
+    /// Where the table is sorted by a column, or the other way round.
+    fn address(self, column: Column) -> String {
+        let begins_with_largest = column.is_number() || column == Column::Hour;
+        let now = self.by.filter(|(by, _)| *by == column);
+        let down = now.map_or(begins_with_largest, |(_, down)| !down);
+        format!("/{}", Self { by: Some((column, down)), ..self }.query())
+    }
+
     fn sort(self, rows: &mut [&QueueFacts]) {
         match self.by {
             Some((Column::Name, true)) => rows.reverse(),
@@ -131,17 +149,6 @@ impl Order {
             None => {} // As they come.
         }
     }
-}
-
-struct Heading {
-    title: &'static str,
-    is_number: bool,
-    /// Whether it is left out where a window is too narrow.
-    is_spare: bool,
-    /// Where the table is sorted by it, or the other way round.
-    address: String,
-    /// How it is sorted by it now, as `aria-sort` has it.
-    sorted: Option<&'static str>,
 }
 
 /// Its blocks are the tables that it is made of.
@@ -208,21 +215,6 @@ fn in_groups<'a>(all: &[QueueFacts], shown: &[&'a QueueFacts], grouping: Groupin
         }
     }
     rows
-}
-
-fn headings(order: Order) -> Vec<Heading> {
-    let heading = |column: Column| {
-        let now = order.by.filter(|(by, _)| *by == column).map(|(_, down)| down);
-        let down = now.map_or(column.begins_with_largest(), |down| !down);
-        Heading {
-            title: column.heading(),
-            is_number: column.is_number(),
-            is_spare: matches!(column, Column::Finished | Column::Hour),
-            address: format!("/{}", Order { by: Some((column, down)), ..order }.query()),
-            sorted: now.map(|down| if down { "descending" } else { "ascending" }),
-        }
-    };
-    Column::ALL.into_iter().map(heading).collect()
 }
 
 /// What ends the first word of a queue's name.

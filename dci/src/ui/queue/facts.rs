@@ -1,5 +1,7 @@
 //! What the page of a queue shows of it, gathered with bounded reads.
 
+use std::ops::RangeInclusive;
+
 use askama::Template;
 use bson::{Bson, DateTime, Document, doc};
 use disbatch_core::counters::Totals;
@@ -95,26 +97,26 @@ impl Statuses {
         doc! { "queue": queue, "status": status }
     }
 
+    const fn range(self) -> RangeInclusive<i64> {
+        match self {
+            Self::One(code) => code..=code,
+            Self::Held => i64::MIN..=-8,
+            Self::Finished => 3..=i64::MAX,
+        }
+    }
+
     /// What the counters say. Nobody counts those that run.
     fn counted(self, totals: &Totals, queue: QueueId) -> Option<u64> {
-        let by_status = totals.by_status(queue)?;
-        let tasks: i64 = match self {
-            Self::One(-1 | 0) => return None,
-            Self::One(code) => by_status.get(&code).copied().unwrap_or(0),
-            Self::Held => by_status.range(..=-8).map(|(_, tasks)| *tasks).sum(),
-            Self::Finished => by_status.range(3..).map(|(_, tasks)| *tasks).sum(),
-        };
-        u64::try_from(tasks).ok()
+        let tasks: i64 = totals.by_status(queue)?.range(self.range()).map(|(_, tasks)| *tasks).sum();
+        u64::try_from(tasks).ok().filter(|_| !matches!(self, Self::One(-1 | 0)))
     }
 
     /// Which they are; nothing if the counters do not tell.
     fn codes(self, totals: Option<&Totals>, queue: QueueId) -> Vec<i64> {
-        let codes = match self {
-            Self::One(code) => return vec![code],
-            Self::Held => totals.and_then(|totals| totals.statuses_within(queue, ..=-8)),
-            Self::Finished => totals.and_then(|totals| totals.statuses_within(queue, 3..)),
-        };
-        codes.unwrap_or_default()
+        if let Self::One(code) = self {
+            return vec![code];
+        }
+        totals.and_then(|totals| totals.statuses_within(queue, self.range())).unwrap_or_default()
     }
 }
 
