@@ -207,7 +207,7 @@ pub async fn live(request: HttpRequest, state: Data<State>, who: Who, named: Nam
 )]
 pub async fn chart(state: Data<State>, named: NamedQueue, Lenient(params): Lenient) -> Answer {
     let queue = queues::find(&state, &named).await?;
-    let (of, span) = (Of::named(&text(params.fields.get("of"))), Span::of(&params));
+    let (of, span) = (Of::named(&text(params.fields.get("of"))).unwrap_or(Of::Ended), Span::of(&params));
     let since = span.since(state.store.now());
     let (points, changes) = futures::try_join!(
         charts::points(&state.store, queue.id, span),

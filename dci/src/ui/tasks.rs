@@ -33,7 +33,7 @@ use crate::ui::names::{QueueNames, address, names};
 use crate::ui::{self, Rendered, parts, text, zone};
 use actions::Actions;
 use columns::{Column, Row, Table};
-use find::{Plan, ResultPage, SearchContext};
+use find::{Plan, ResultPage};
 use search::{Chip, Search};
 use statuses::{Tally, words};
 
@@ -104,8 +104,7 @@ pub async fn render(state: Data<State>, who: Who, params: Params) -> Rendered {
     let params = &named(&params, &queues);
     let (search, names, now) = (Search::of(params), names(&queues), state.store.now());
     let find = async {
-        let known = SearchContext { indexes: &indexes, queues: &queues, titles: &titles, now };
-        let plan = Plan::of(&search, params, known).map_err(in_words)?;
+        let plan = Plan::of((&search, params), &indexes, &queues, &titles, now).map_err(in_words)?;
         let plan = if reach == Reach::All { plan } else { plan.within(&queues, &reach) };
         plan.find(&state.store).await
     };
@@ -175,9 +174,9 @@ async fn changes(state: &State, params: &Params) -> Result<Vec<Part>, HttpError>
         parts.push(Part::new(&row)?);
     }
     if params.is_on("newest") {
-        let known =
-            SearchContext { indexes: &indexes, queues: &queues, titles: &titles, now: state.store.now() };
-        let plan = zone::within(days, async { Plan::of(&search, params, known) }).await.map_err(in_words)?;
+        let now = state.store.now();
+        let plan = async { Plan::of((&search, params), &indexes, &queues, &titles, now) };
+        let plan = zone::within(days, plan).await.map_err(in_words)?;
         let there = plan.has_newer(&state.store, ids.first().copied()).await?;
         parts.push(Part::new(&Newer { there, first: search.address(None) })?);
     }

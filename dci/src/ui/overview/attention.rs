@@ -274,19 +274,19 @@ impl Notice {
                 None => kinds.push((alarm.kind, vec![alarm])),
             }
         }
-        kinds.into_iter().filter_map(|(kind, alarms)| Self::of(kind, alarms)).collect()
+        kinds.into_iter().map(|(kind, alarms)| Self::of(kind, alarms)).collect()
     }
 
-    fn of(kind: Kind, mut alarms: Vec<Alarm>) -> Option<Self> {
+    fn of(kind: Kind, alarms: Vec<Alarm>) -> Self {
         let meant = kind.is_meant();
-        if alarms.len() == 1 {
-            let Alarm { alone, link, .. } = alarms.pop()?;
-            return Some(Self::alone(meant, alone, link));
-        }
+        let alarms = match <[Alarm; 1]>::try_from(alarms) {
+            Ok([Alarm { alone, link, .. }]) => return Self::alone(meant, alone, link),
+            Err(alarms) => alarms,
+        };
         let (text, more) = (kind.of_many(alarms.len()), alarms.len().saturating_sub(NAMED) as u64);
         let about = |alarm: Alarm| (alarm.name, alarm.link.map(|(address, _)| address), alarm.detail);
         let about = alarms.into_iter().take(NAMED).map(about).collect();
-        Some(Self { meant, text, link: None, about, more })
+        Self { meant, text, link: None, about, more }
     }
 }
 

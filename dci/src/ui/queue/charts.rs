@@ -25,28 +25,19 @@ const UNITS: [(f64, f64, &str); 4] = [
     (0.0, 1.0, "milliseconds"),
 ];
 
-/// What a chart is of, as addresses name it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Of {
-    Ended,
-    Waited,
-    Ran,
-}
-
-const ALL: [(Of, &str, &str); 3] = [
-    (Of::Ended, "ended", "Throughput"),
-    (Of::Waited, "waited", "Waiting time"),
-    (Of::Ran, "ran", "Running time"),
-];
-
-impl Of {
-    pub fn named(name: &str) -> Self {
-        ALL.into_iter().find(|(_, of, _)| *of == name).map_or(Self::Ended, |(of, ..)| of)
+disbatch_values::words! {
+    /// What a chart is of, as addresses name it.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(super) enum Of {
+        Ended = "ended",
+        Waited = "waited",
+        Ran = "ran",
     }
 }
 
 pub(super) fn first(queue: QueueId, span: Span, points: &[Point]) -> Charts {
-    let charts = ALL.map(|(of, name, title)| {
+    let titles = ["Throughput", "Waiting time", "Running time"];
+    let chart = |(of, title): (Of, &'static str)| {
         let slow = |point: &Point| {
             let slow = times(of, point).percentile(95).unwrap_or_default().as_millis();
             (u64::try_from(slow).unwrap_or(u64::MAX), 0)
@@ -57,10 +48,10 @@ pub(super) fn first(queue: QueueId, span: Span, points: &[Point]) -> Charts {
                 Spark::new(&points.iter().map(slow).collect::<Vec<_>>(), words(of, span, points))
             }
         };
-        Chart { of: name, title, picture }
-    });
-    let tasks = format!("/tasks?queue={queue}");
-    Charts { place: format!("/queues/{queue}"), tasks, span, charts: charts.into() }
+        Chart { of: of.as_str(), title, picture }
+    };
+    let charts = Of::ALL.into_iter().zip(titles).map(chart).collect();
+    Charts { place: format!("/queues/{queue}"), tasks: format!("/tasks?queue={queue}"), span, charts }
 }
 
 /// What happened in a queue within a stretch of time up to now.
@@ -202,8 +193,8 @@ mod tests {
             [0, 250, 2_500, 90_000, 9_000_000, 200_000_000].map(|ms| length(Duration::from_millis(ms)));
         assert_eq!(lengths, ["1 ms", "250 ms", "2.5 s", "1.5 min", "2.5 h", "2.3 d"]);
         let queue = QueueId(bson::oid::ObjectId::from_bytes([1; 12]));
-        for (chart, (of, name, _)) in first(queue, Span::Hour, &[]).charts.iter().zip(ALL) {
-            assert_eq!((Of::named(name), chart.of), (of, name));
+        for (chart, of) in first(queue, Span::Hour, &[]).charts.iter().zip(Of::ALL) {
+            assert_eq!((Of::named(chart.of), chart.of), (Some(of), of.as_str()));
             assert_eq!(chart.picture.label, words(of, Span::Hour, &[]));
         }
     }

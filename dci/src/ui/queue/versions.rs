@@ -41,7 +41,8 @@ pub(super) struct Versions {
     /// What messages call it.
     name: String,
     pinned: Option<Version>,
-    known: Vec<VersionChoice>,
+    /// The versions that can be chosen, with the nodes that are alive and have them.
+    known: BTreeMap<Version, BTreeSet<String>>,
     /// Whether the page's reader may know of nodes.
     sees_nodes: bool,
     canary: Option<Tried>,
@@ -49,16 +50,6 @@ pub(super) struct Versions {
 }
 
 impl HtmlSafe for Versions {}
-
-/// A version that can be chosen.
-#[derive(Debug, PartialEq, Eq)]
-struct VersionChoice {
-    version: Version,
-    /// The nodes that are alive and have it.
-    nodes: BTreeSet<String>,
-    is_pinned: bool,
-    is_tried: bool,
-}
 
 /// A canary and how it does.
 #[derive(Debug)]
@@ -83,22 +74,15 @@ impl Versions {
         let pinned = queue.pinned_version().ok().flatten();
         let canary = Canary::of(queue);
         let plugin = plain(queue.rest.get("plugin"));
-        let mut on: BTreeMap<Version, BTreeSet<String>> = BTreeMap::new();
+        let mut known: BTreeMap<Version, BTreeSet<String>> = BTreeMap::new();
         for node in nodes.iter().filter(|node| NodeState::of(node, now) == NodeState::Alive) {
             for version in versions_of(node, &plugin) {
-                on.entry(version).or_default().insert(plain(node.get("node")));
+                known.entry(version).or_default().insert(plain(node.get("node")));
             }
         }
         for version in pinned.iter().chain(canary.iter().map(|canary| &canary.version)) {
-            on.entry(version.clone()).or_default();
+            known.entry(version.clone()).or_default();
         }
-        let known = |(version, nodes): (Version, BTreeSet<String>)| VersionChoice {
-            is_pinned: pinned.as_ref() == Some(&version),
-            is_tried: canary.as_ref().is_some_and(|canary| canary.version == version),
-            nodes,
-            version,
-        };
-        let known = on.into_iter().map(known).collect();
         Self {
             queue: queue.id.to_string(),
             name: crate::ui::names::label(queue),
@@ -135,10 +119,18 @@ impl Versions {
         json::compact(&json!({ "version": pinned, "canary": self.canary.as_ref().map(canary) }))
     }
 
+    fn is_pinned(&self, version: &Version) -> bool {
+        self.pinned.as_ref() == Some(version)
+    }
+
+    fn is_tried(&self, version: &Version) -> bool {
+        self.canary.as_ref().is_some_and(|tried| tried.canary.version == *version)
+    }
+
     /// Whether this part of the tasks has the version already.
-    fn has(&self, known: &VersionChoice, share: &f64) -> bool {
+    fn has(&self, version: &Version, share: &f64) -> bool {
         let is_same = |tried: &Tried| (tried.canary.share - share).abs() < 1e-9;
-        known.is_tried && self.canary.as_ref().is_some_and(is_same)
+        self.is_tried(version) && self.canary.as_ref().is_some_and(is_same)
     }
 
     /// What runs all tasks but those of the canary.
@@ -150,11 +142,12 @@ impl Versions {
     }
 
     /// Of a button that tries a version on a part of the tasks.
-    fn trial(&self, known: &VersionChoice, share: &f64) -> String {
-        if known.is_tried {
-            format!("Try {} instead", percent(*share))
+    fn trial(&self, version: &Version, share: &f64) -> String {
+        let share = percent(*share);
+        if self.is_tried(version) {
+            format!("Try {share} instead")
         } else {
-            format!("Try {} on {}", known.version, percent(*share))
+            format!("Try {version} on {share}")
         }
     }
 

@@ -101,24 +101,17 @@ pub struct JsonText {
 }
 
 impl JsonText {
-    /// Text as it is, and all else as JSON.
-    fn plain(value: &Bson) -> String {
-        match value {
-            Bson::Document(_) | Bson::Array(_) => {
-                json::pretty(&json::from_bson(value, Dates::Text)).trim_end().to_owned()
-            }
-            Bson::Null => "null".to_owned(),
-            value => plain(Some(value)),
-        }
-    }
-
     /// A value over many lines.
     pub fn of(value: &Bson) -> Self {
-        let text = json::pretty(&json::from_bson(value, Dates::Text)).trim_end().to_owned();
+        let text = pretty(value);
         let cut = text.len() > SHOWN_BYTES;
         let text = if cut { crate::output::cut(text.into_bytes(), SHOWN_BYTES).text } else { text };
         Self { text, cut }
     }
+}
+
+fn pretty(value: &Bson) -> String {
+    json::pretty(&json::from_bson(value, Dates::Text)).trim_end().to_owned()
 }
 
 /// Params as rows of a table, if they are an object that a table shows well: names with what they have, text as it is.
@@ -126,8 +119,12 @@ pub fn table(params: Option<&Bson>) -> Vec<(String, String)> {
     let Some(params) = params.and_then(Bson::as_document).filter(|params| params.len() <= ROWS) else {
         return Vec::new();
     };
-    let row = |(name, value): (&String, &Bson)| (name.clone(), JsonText::plain(value));
-    let rows: Vec<(String, String)> = params.iter().map(row).collect();
+    let text = |value: &Bson| match value {
+        Bson::Document(_) | Bson::Array(_) | Bson::Null => pretty(value),
+        value => plain(Some(value)),
+    };
+    let rows: Vec<(String, String)> =
+        params.iter().map(|(name, value)| (name.clone(), text(value))).collect();
     let bytes: usize = rows.iter().map(|(name, value)| name.len() + value.len()).sum();
     if bytes <= SHOWN_BYTES { rows } else { Vec::new() }
 }

@@ -114,7 +114,7 @@ pub async fn handle(state: Data<State>, path: Path<(String, String)>, params: Pa
             None => scan.end(),
         }
     }
-    json::of(&scan.told(reader.exact))
+    json::of(&Lines { exact: reader.exact, ..scan.found })
 }
 
 fn number(params: &Params, name: &str) -> Result<Option<u64>, HttpError> {
@@ -240,36 +240,23 @@ impl Wanted {
 #[derive(Debug)]
 struct Scan {
     wanted: Wanted,
-    found: Vec<Line>,
-    /// Where `rest` begins.
-    position: u64,
-    /// The number of the line that it begins with, or goes on with.
-    number: u64,
-    /// Where that line begins.
+    found: Lines,
+    /// Where the line at the position begins.
     start: u64,
-    /// What was not looked at yet: a line whose end has not come.
+    /// What was not looked at yet, from the position on: a line whose end has not come.
     rest: Vec<u8>,
-    ended: bool,
     is_enough: bool,
 }
 
 impl Scan {
     fn new(wanted: Wanted, position: u64, number: u64) -> Self {
         let is_enough = matches!(wanted, Wanted::Offset(offset) if offset <= position);
-        Self {
-            wanted,
-            found: Vec::new(),
-            position,
-            number,
-            start: position,
-            rest: Vec::new(),
-            ended: false,
-            is_enough,
-        }
+        let found = Lines { lines: Vec::new(), position, number, ended: false, exact: true };
+        Self { wanted, found, start: position, rest: Vec::new(), is_enough }
     }
 
     fn is_done(&self) -> bool {
-        self.ended || self.is_enough
+        self.found.ended || self.is_enough
     }
 
     /// Looks at the next bytes.
@@ -286,14 +273,14 @@ impl Scan {
     /// There is no more.
     fn end(&mut self) {
         self.look(self.rest.len());
-        self.ended = !self.is_enough;
+        self.found.ended = !self.is_enough;
     }
 
     /// Looks at what there is up to `cut`.
     fn look(&mut self, cut: usize) {
         let mut piece: Vec<u8> = self.rest.drain(..cut).collect();
         if let Wanted::Offset(offset) = self.wanted
-            && let Ok(left) = usize::try_from(offset - self.position)
+            && let Ok(left) = usize::try_from(offset - self.found.position)
             && left <= piece.len()
         {
             piece.truncate(left);
@@ -309,17 +296,17 @@ impl Scan {
             return;
         }
         for line in piece.split_inclusive(|byte| *byte == b'\n') {
-            let is_first = self.found.last().is_none_or(|last| last.number != self.number);
+            let (found, number) = (&mut self.found.lines, self.found.number);
+            let is_first = found.last().is_none_or(|last| last.number != number);
             let is_wanted = match &self.wanted {
-                Wanted::Line(number) => *number == self.number,
+                Wanted::Line(wanted) => *wanted == number,
                 wanted => wanted.is(&lower(line)),
             };
             if is_wanted && is_first {
-                let text = cut_line(line);
-                self.found.push(Line { number: self.number, offset: self.start, text });
+                found.push(Line { number, offset: self.start, text: cut_line(line) });
             }
             self.pass(line);
-            if self.found.len() >= MOST || (is_wanted && matches!(self.wanted, Wanted::Line(_))) {
+            if self.found.lines.len() >= MOST || (is_wanted && matches!(self.wanted, Wanted::Line(_))) {
                 self.is_enough = true;
                 return;
             }
@@ -330,15 +317,10 @@ impl Scan {
     fn pass(&mut self, bytes: &[u8]) {
         let breaks = bytes.iter().filter(|byte| **byte == b'\n').count();
         if let Some(last) = bytes.iter().rposition(|byte| *byte == b'\n') {
-            self.start = self.position + last as u64 + 1;
+            self.start = self.found.position + last as u64 + 1;
         }
-        self.position += bytes.len() as u64;
-        self.number += breaks as u64;
-    }
-
-    fn told(self, exact: bool) -> Lines {
-        let Self { found, position, number, ended, .. } = self;
-        Lines { lines: found, position, number, ended, exact }
+        self.found.position += bytes.len() as u64;
+        self.found.number += breaks as u64;
     }
 }
 
@@ -368,7 +350,7 @@ mod tests {
         if !scan.is_done() {
             scan.end();
         }
-        scan.told(true)
+        scan.found
     }
 
     fn places(lines: &Lines) -> Vec<(u64, u64, &str)> {
@@ -406,7 +388,7 @@ mod tests {
         let mut scan = Scan::new(Wanted::Text("hit".into()), lines.position, lines.number);
         scan.feed(&text.as_bytes()[usize::try_from(lines.position).unwrap()..]);
         scan.end();
-        let rest = scan.told(true);
+        let rest = scan.found;
         assert_eq!((rest.lines.len(), rest.ended, rest.number), (5, true, MOST as u64 + 6));
         assert_eq!(rest.lines[0].number, MOST as u64 + 1);
     }
@@ -420,7 +402,7 @@ mod tests {
         }
         scan.feed(b"needle, and the needle\nmore\n");
         scan.end();
-        let lines = scan.told(true);
+        let lines = scan.found;
         assert_eq!(lines.lines.len(), 1);
         assert_eq!((lines.lines[0].number, lines.lines[0].offset, lines.number), (1, 0, 3));
     }

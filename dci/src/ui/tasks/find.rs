@@ -60,19 +60,15 @@ pub struct Plan {
     titles: Titles,
 }
 
-/// Who looks, and when.
-#[derive(Debug, Clone, Copy)]
-pub struct SearchContext<'a> {
-    pub indexes: &'a BTreeSet<Vec<String>>,
-    pub queues: &'a [Queue],
-    pub titles: &'a Titles,
-    pub now: DateTime,
-}
-
 impl Plan {
     /// How to find what `search` is for. `params` are those that it was read from.
-    pub fn of(search: &Search, params: &Params, known: SearchContext<'_>) -> Result<Self, Refusal> {
-        let SearchContext { indexes, queues, titles, now } = known;
+    pub fn of(
+        (search, params): (&Search, &Params),
+        indexes: &BTreeSet<Vec<String>>,
+        queues: &[Queue],
+        titles: &Titles,
+        now: DateTime,
+    ) -> Result<Self, Refusal> {
         let mut asked = search.params(params, now);
         let statuses = of_all_queues(search, &asked, queues)?;
         if statuses.is_some() {
@@ -377,8 +373,7 @@ mod tests {
         let queues = [1, 2].map(queue);
         let (indexes, titles) = (indexes(), Titles::default());
         let now = DateTime::from_millis(100_000);
-        let known = SearchContext { indexes: &indexes, queues: &queues, titles: &titles, now };
-        Plan::of(&Search::of(&params), &params, known).map_err(HttpError::from)
+        Plan::of((&Search::of(&params), &params), &indexes, &queues, &titles, now).map_err(HttpError::from)
     }
 
     #[test]
