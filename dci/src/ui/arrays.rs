@@ -44,7 +44,6 @@ struct ArrayPage<'a> {
     live: String,
 }
 
-/// Some of the elements of an array.
 #[derive(Template)]
 #[template(path = "array/elements.html")]
 struct Elements {
@@ -61,7 +60,6 @@ struct Elements {
 
 impl HtmlSafe for Elements {}
 
-/// How far an array is.
 #[derive(Template)]
 #[template(path = "array/panel.html")]
 struct Panel<'a> {
@@ -74,7 +72,6 @@ struct Panel<'a> {
 
 impl HtmlSafe for Panel<'_> {}
 
-/// The task that comes after all elements.
 struct Last {
     id: TaskId,
     title: String,
@@ -138,7 +135,6 @@ pub async fn live(
     })
 }
 
-/// Its queue, if that is there, and what its tasks are called.
 async fn queue_of(state: &State, array: &Array) -> Result<(Option<Queue>, Titles), StoreError> {
     let queue = state.store.find_queue(&Selector::Id(array.queue.0)).await?;
     let titles = state.titles(queue.as_slice()).await?;
@@ -146,7 +142,6 @@ async fn queue_of(state: &State, array: &Array) -> Result<(Option<Queue>, Titles
 }
 
 impl Elements {
-    /// Those that the parameters of the page ask for.
     async fn find(
         state: &State,
         (array, titles): (&Array, &Titles),
@@ -244,7 +239,6 @@ fn search_of(params: &Params, limit: i64) -> String {
     address("/arrays", [(".limit", limit.to_string())].into_iter().chain(given))
 }
 
-/// How many have ended without success.
 fn failed(counts: &Counts) -> i64 {
     let of_success = counts.get(&Status::Succeeded.code()).copied().unwrap_or(0);
     arrays::ended(counts).saturating_sub(of_success)
@@ -264,17 +258,14 @@ impl Panel<'_> {
     }
 }
 
-/// The picture has so many squares at most, in rows of so many.
 const SQUARES: u32 = 400;
 const IN_A_ROW: u32 = 40;
 
 /// A square is so large, with the gap to the next one.
 const SIZE: u32 = 16;
 
-/// So many characters of the value of an element are told.
 const VALUE: usize = 40;
 
-/// The elements of an array as squares, in their order.
 struct Picture {
     width: u32,
     height: u32,
@@ -287,7 +278,6 @@ struct Square {
     y: u32,
     class: &'static str,
     title: String,
-    /// Where there is more of it.
     address: Option<String>,
 }
 
@@ -297,7 +287,6 @@ fn in_a_square(count: u32) -> u32 {
 }
 
 impl Picture {
-    /// The picture of elements that have a square each.
     fn of_elements(elements: &[Element]) -> Self {
         let square = |element: &Element| {
             let within: Vec<(Status, i64)> = element.status.map(|status| (status, 1)).into_iter().collect();

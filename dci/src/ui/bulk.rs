@@ -54,7 +54,6 @@ struct ConfirmPage<'a> {
     conditions: Vec<(&'static str, String)>,
     /// Every other parameter again.
     hidden: Vec<(String, String)>,
-    /// Where to change them.
     back: String,
 }
 
@@ -67,7 +66,6 @@ const OTHERS: [(&str, &str); 5] = [
     ("tenant", "Tenant"),
 ];
 
-/// What the form has that was sent.
 struct Form<'a> {
     queues: &'a [Queue],
     params: &'a Params,
@@ -78,7 +76,6 @@ impl Form<'_> {
         text(self.params.fields.get(name))
     }
 
-    /// What is in a field for several.
     fn each(&self, name: &str) -> Vec<String> {
         given(self.params.fields.get(name))
     }
@@ -102,7 +99,6 @@ impl Form<'_> {
         if time.is_empty() && !given.is_empty() { ("text", given) } else { ("datetime-local", time) }
     }
 
-    /// Those of [`OTHERS`] that are given.
     fn others(&self) -> Vec<(&'static str, &'static str, String)> {
         let value = |name: &str| {
             let given = self.params.fields.get(name);
@@ -126,7 +122,6 @@ pub async fn render(state: Data<State>, params: Params) -> Rendered {
     page(&state, &params, None).await
 }
 
-/// The page with what is wrong with the form.
 pub async fn refused(state: &State, who: &Who, params: &Params, error: &HttpError) -> Rendered {
     // The page has all queues and jobs.
     if error.status() == StatusCode::BAD_REQUEST && who.is_everywhere(Role::Viewer) {
@@ -181,7 +176,6 @@ impl Jobs {
     }
 }
 
-/// The page that asks whether these tasks are meant.
 pub async fn confirm(state: &State, params: &Params, wanted: &BulkRequest, count: Option<i64>) -> Rendered {
     let names = names(&state.store.list_queues().await?);
     ui::render(&confirmation(params, wanted, count, &names))

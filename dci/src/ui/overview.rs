@@ -55,7 +55,6 @@ struct OverviewParts<'a> {
 #[template(path = "overview/figures.html")]
 struct Figures {
     queues: usize,
-    /// In how many of them some wait.
     busy: usize,
     waiting: Tally,
     running: u64,
@@ -197,7 +196,6 @@ fn figures(facts: &Facts) -> Figures {
     }
 }
 
-/// Which part of what ended has failed.
 fn share(ended: Ended) -> String {
     let all = u128::from(ended.total());
     match u128::from(ended.failed) * 1000 / all.max(1) {

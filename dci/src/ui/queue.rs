@@ -38,7 +38,6 @@ use facts::Facts;
 pub use lists::how_it_failed;
 use settings::Settings;
 
-/// So many changes of settings are marked in charts.
 const MARKS: i64 = 20;
 
 #[derive(Template)]
@@ -46,16 +45,13 @@ const MARKS: i64 = 20;
 struct QueuePage<'a> {
     tab: Tab,
     facts: &'a Facts,
-    /// The role of the page's reader on the queue.
     role: Option<Role>,
     settings: Settings<'a>,
     /// Of the plugin's parameters; none if they are not described.
     fields: Vec<Field>,
     /// What the field for JSON has at first.
     json: String,
-    /// What the options of tasks begin with.
     template: Prefilled,
-    /// Whether tasks can have secure parameters.
     has_keys: bool,
     charts: Charts,
 }
@@ -63,9 +59,7 @@ struct QueuePage<'a> {
 /// A part of the page that has an address of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tab {
-    /// What the queue does.
     Now,
-    /// Forms for new tasks.
     New,
     Settings,
 }

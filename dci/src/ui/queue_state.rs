@@ -21,11 +21,8 @@ use crate::ui::parts::{Pill, When, grouped, number, rough};
 /// What tells how a queue is doing, besides the queue itself.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Work {
-    /// How many tasks wait, at least.
     pub waiting: u64,
-    /// How many are claimed or running.
     pub running: u64,
-    /// What its rate allows, if it has one.
     pub rate: Option<Standing>,
     /// What becomes of new tasks that are for nobody in particular; none: they are accepted.
     pub intake: Option<Intake>,
@@ -38,7 +35,6 @@ pub struct Work {
 pub struct Intake {
     /// Whether they are rejected, and not held.
     pub rejects: bool,
-    /// Which rule it is, in words.
     pub by: &'static str,
 }
 
@@ -141,7 +137,6 @@ pub enum Lacking {
 }
 
 impl Lacking {
-    /// The same in a few words.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Plugin => "no plugin",
@@ -175,10 +170,8 @@ pub fn lacking(plugin: &PluginName) -> String {
     plugin.words().replacen("the plugin", "its plugin", 1)
 }
 
-/// An address has no more statuses.
 const MOST_STATUSES: usize = 50;
 
-/// Tasks that are counted together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tally {
     /// Nothing if it is not known which they are.
@@ -205,7 +198,6 @@ impl Tally {
         Self::new(Vec::new(), if more { Amount::MoreThan(tasks) } else { Amount::Exactly(tasks) })
     }
 
-    /// How many there are at least.
     pub const fn least(&self) -> u64 {
         self.amount.parts().0
     }
@@ -214,7 +206,6 @@ impl Tally {
         matches!(self.amount, Amount::Exactly(0))
     }
 
-    /// How many, for people.
     pub fn words(&self) -> String {
         let (tasks, more) = self.amount.parts();
         format!("{}{}", grouped(tasks), if more { "+" } else { "" })
@@ -233,7 +224,6 @@ impl Tally {
     }
 }
 
-/// What is to be known of a queue.
 #[derive(Debug, Clone)]
 pub struct Question {
     queue: QueueId,

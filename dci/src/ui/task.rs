@@ -64,11 +64,9 @@ struct TaskPage<'a> {
     form: String,
 }
 
-/// What changes by itself.
 struct Look {
     /// What the task is called; empty if its params do not say it.
     title: String,
-    /// What the browser's tab is called.
     tab: String,
     parts: Vec<Part>,
 }
@@ -87,7 +85,6 @@ struct Known<'a> {
     /// The end of what it has written to that.
     stderr: String,
     schedule: Option<Schedule>,
-    /// Where traces are to be seen.
     traces: Option<&'a TraceUrl>,
 }
 
@@ -100,7 +97,6 @@ pub fn html_of(task: &Document, now: DateTime) -> Result<String, HttpError> {
     Ok(look.parts.into_iter().map(|part| part.html).collect())
 }
 
-/// What a page shows of the end of a stream.
 pub fn html_of_output(id: &str, stream: StreamName, end: OutputEnd, live: bool) -> Result<String, HttpError> {
     ui::html(&Output::of(id, stream, end, None, live))
 }
@@ -194,7 +190,6 @@ async fn look(
     Ok((view((id, task), &queue, title, now, known)?, queue))
 }
 
-/// What the tasks are called that an explanation names.
 async fn named_in(
     state: &State,
     explained: Option<&Explanation>,
@@ -211,7 +206,6 @@ async fn named_in(
     state.titles(&queues).await?.read(&state.store, ids).await
 }
 
-/// All of it that changes.
 fn view(
     (id, task): (&str, &Document),
     queue: &QueueLink,
@@ -241,7 +235,6 @@ fn view(
 }
 
 impl Look {
-    /// What the page shows under this id.
     fn part(&self, id: &str) -> HtmlSafeOutput<&str> {
         let part = self.parts.iter().find(|part| part.id == id);
         HtmlSafeOutput(part.map_or("", |part| &part.html))
@@ -317,7 +310,6 @@ const STAMP: [&str; 4] = ["status", "mtime", "complete", "archived"];
 /// the task is only asked whether that is still so.
 #[derive(Debug)]
 struct Feed {
-    /// How far the rights of those reach who are told.
     reach: Reach,
     /// What the task is called, which does not change: its params are read once.
     title: RefCell<Option<String>>,
@@ -360,7 +352,6 @@ impl Feed {
         Ok(look.parts)
     }
 
-    /// The parts of a task that has ended and is as it was.
     fn known(&self, now: &Document) -> Option<Vec<Part>> {
         let last = self.last.borrow();
         let same = last.as_ref().filter(|last| last.stamp == stamp(now) && last.at.elapsed() < RARELY)?;

@@ -50,7 +50,6 @@ const MOST_LIVE: usize = 100;
 struct TasksPage<'a> {
     search: &'a Search,
     queues: &'a [Queue],
-    /// Fields of other indexes, and what is looked for in them.
     others: Vec<(String, String)>,
     chips: Vec<Chip>,
     tally: Tally,
@@ -72,7 +71,6 @@ struct SearchResult {
     newer: Newer,
 }
 
-/// How far a search in params has got.
 struct Looked {
     at: u64,
     /// How many there are, for people; nothing if that is not known.
@@ -80,7 +78,6 @@ struct Looked {
     found: u64,
 }
 
-/// Whether there are tasks that are newer than those shown.
 #[derive(Debug, Template)]
 #[template(path = "tasks/newer.html")]
 struct Newer {
@@ -90,7 +87,6 @@ struct Newer {
 
 impl HtmlSafe for Newer {}
 
-/// A table of one task, with all columns that there are.
 pub fn html_of(task: &Document) -> Result<String, HttpError> {
     let row = Row::of(task, &Column::ALL, &QueueNames::new(), "");
     ui::html(&Table { columns: Column::ALL.to_vec(), rows: vec![row] })
@@ -196,7 +192,6 @@ pub fn named(params: &Params, queues: &[Queue]) -> Params {
     params
 }
 
-/// The names of the usual columns of a search.
 fn usual(search: &Search) -> String {
     Column::usual(&search.statuses).into_iter().map(Column::name).collect::<Vec<_>>().join(",")
 }

@@ -72,7 +72,6 @@ impl View {
         Pill { tone: self.job.state.as_str(), word: self.job.state.as_str() }
     }
 
-    /// How many tasks it has looked at.
     fn seen(&self) -> i64 {
         self.job.done.saturating_add(self.job.skipped)
     }

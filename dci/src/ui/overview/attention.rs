@@ -111,7 +111,6 @@ fn of_queue(facts: &QueueFacts, nodes: &[(NodeState, &Document)], now: DateTime)
 /// What is wrong, with the sentence for it alone, and what is to be known of it among others.
 type Wrong = (Kind, String, String);
 
-/// What keeps tasks waiting that have waited since then.
 fn of_waiting(
     facts: &QueueFacts,
     nodes: &[(NodeState, &Document)],
@@ -150,7 +149,6 @@ fn of_waiting(
     None
 }
 
-/// That many tasks of a queue have failed.
 fn of_failing(facts: &QueueFacts) -> Option<Wrong> {
     let name = short(&facts.queue);
     let ended = facts.last_hour();
@@ -187,7 +185,6 @@ fn unusual(hour: &[Ended]) -> Option<(Ended, Ended)> {
     (is_much && before.total() >= USUAL && is_more).then_some((lately, before))
 }
 
-/// So many of a kind are named.
 const NAMED: usize = 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -211,7 +208,6 @@ impl Kind {
         matches!(self, Self::Paused | Self::Rate)
     }
 
-    /// What there is to say of several.
     fn of_many(self, count: usize) -> String {
         match self {
             Self::Silent => format!("{count} nodes have not been heard of for a while"),
@@ -233,17 +229,13 @@ impl Kind {
     }
 }
 
-/// Something is the matter with a queue or a node.
 #[derive(Debug)]
 struct Alarm {
     kind: Kind,
-    /// The queue or node.
     name: String,
-    /// The sentence for it alone.
     alone: String,
     /// What is to be known of it among others of its kind.
     detail: String,
-    /// Where to go on, and what is there.
     link: Option<(String, &'static str)>,
 }
 
@@ -256,7 +248,6 @@ struct Notice {
     link: Option<(String, &'static str)>,
     /// What several alarms are about: its name, its address, and what is to be known of it.
     about: Vec<(String, Option<String>, String)>,
-    /// How many are not named.
     more: u64,
 }
 

@@ -23,10 +23,8 @@ use crate::ui::queue_state::{Intake, Lacking, Question, QueueState, Tally, Work,
 /// How long what ended within the last hour is kept. Processes write it every few seconds.
 const HOUR_KEPT: Duration = Duration::from_secs(5);
 
-/// How long it is kept which tasks wait longest.
 const OLDEST_KEPT: Duration = Duration::from_secs(3);
 
-/// So many queues are asked for their oldest task at once.
 const AT_ONCE: usize = 8;
 
 /// Tasks that are to be run: queued, deferred, blocked.
@@ -56,7 +54,6 @@ pub struct Facts {
     pub queues: Vec<QueueFacts>,
     /// In order of name, as they are.
     pub nodes: Vec<Document>,
-    /// When that was so.
     pub now: Now,
 }
 
@@ -67,11 +64,8 @@ pub struct QueueFacts {
     pub queue: Queue,
     /// The tasks that are to be run: queued, deferred or blocked.
     pub waiting: Tally,
-    /// How many are claimed or running.
     pub running: u64,
-    /// Those that have come to their end.
     pub finished: Tally,
-    /// Those of them that have failed.
     pub failed: Tally,
     /// What ended in each minute of the last hour; nothing if nothing did.
     pub hour: Vec<Ended>,
@@ -109,7 +103,6 @@ impl QueueFacts {
         self.oldest.or(self.blocked)
     }
 
-    /// How many tasks ended within the last hour.
     pub fn last_hour(&self) -> Ended {
         sum(&self.hour)
     }
@@ -182,7 +175,6 @@ impl Facts {
 }
 
 impl Memory {
-    /// What happened in all queues together.
     pub async fn throughput(&self, store: &Store, span: Span) -> Result<Arc<Vec<Point>>, StoreError> {
         let since = span.since(store.now());
         self.throughput[span as usize].get(span.every(), store.series(None, since, span.step())).await
@@ -198,7 +190,6 @@ impl Memory {
     }
 }
 
-/// How many tasks of each queue wait, have come to their end, and have failed.
 async fn count(
     store: &Store,
     queues: &[QueueId],

@@ -106,7 +106,6 @@ impl Order {
         }
     }
 
-    /// The same as a query string.
     pub fn query(self) -> String {
         let sort =
             self.by.map(|(column, down)| format!("sort={}{}", if down { "-" } else { "" }, column.as_str()));
@@ -159,7 +158,6 @@ pub struct QueueTable<'a> {
     /// Those that have nothing to do, where there are many.
     idle: Vec<Row<'a>>,
     order: Order,
-    /// Whether there are no queues at all.
     is_first: bool,
 }
 
@@ -190,7 +188,6 @@ impl<'a> QueueTable<'a> {
         Self { busy, idle, order, is_first: queues.is_empty() }
     }
 
-    /// Whether groups are worth it.
     pub fn can_be_grouped(&self) -> bool {
         self.order.groups.is_some() || self.busy.len() + self.idle.len() > TOO_FEW_FOR_GROUPS
     }
@@ -256,7 +253,6 @@ struct Group {
     /// Whether it is of those that are in no other.
     is_rest: bool,
     queues: usize,
-    /// How many of them are idle.
     idle: usize,
     threads: u64,
     waiting: Tally,
@@ -292,7 +288,6 @@ impl Group {
     }
 }
 
-/// All queues in their groups, in order of these.
 fn grouped_by(grouping: Grouping, queues: &[QueueFacts]) -> Vec<(Group, Vec<&QueueFacts>)> {
     let mut groups = BTreeMap::<String, Vec<&QueueFacts>>::new();
     let mut rest = Vec::new();

@@ -61,7 +61,6 @@ impl Span {
         Self::asked(params).unwrap_or(Self::Hour)
     }
 
-    /// When it began that ends now.
     pub fn since(self, now: DateTime) -> DateTime {
         long_ago(now, self.length())
     }
@@ -93,7 +92,6 @@ pub fn picture(span: Span, points: &[Point]) -> Spark {
     spark(&ends(points), span.words())
 }
 
-/// What ended in each step.
 fn ends(points: &[Point]) -> Vec<Ended> {
     points.iter().map(|point| point.numbers.ended).collect()
 }
@@ -124,12 +122,10 @@ fn words(numbers: &[Ended], when: &str) -> String {
 /// So many queues have layers of their own; all others have one together.
 const LAYERS: usize = 5;
 
-/// The tones of the layers, from below.
 const TONES: [&str; LAYERS] = ["accent", "cyan", "magenta", "good", "busy"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Share {
-    /// What people call it.
     name: String,
     points: Vec<Point>,
 }

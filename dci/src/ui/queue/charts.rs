@@ -54,7 +54,6 @@ pub(super) fn first(queue: QueueId, span: Span, points: &[Point]) -> Charts {
     Charts { place: format!("/queues/{queue}"), tasks: format!("/tasks?queue={queue}"), span, charts }
 }
 
-/// What happened in a queue within a stretch of time up to now.
 pub(super) async fn points(store: &Store, queue: QueueId, span: Span) -> Result<Vec<Point>, StoreError> {
     store.series(Some(queue), span.since(store.now()), span.step()).await
 }
@@ -107,7 +106,6 @@ fn times(of: Of, point: &Point) -> &Histogram {
     }
 }
 
-/// How long tasks waited or ran.
 fn words(of: Of, span: Span, points: &[Point]) -> String {
     let mut all = Histogram::default();
     points.iter().for_each(|point| all.merge(times(of, point)));

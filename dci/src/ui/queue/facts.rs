@@ -27,7 +27,6 @@ use crate::ui::{StatusView, plain};
 /// Up to so many tasks of a status are counted, and beyond that the counters are asked.
 const BOUND: u64 = 1_000;
 
-/// So many statuses are counted at once.
 const AT_ONCE: usize = 6;
 
 /// Statuses in the order in which tasks come to them, and those beyond the known ones.
@@ -46,7 +45,6 @@ const STATUSES: [Statuses; 12] = [
     Statuses::One(-3),
 ];
 
-/// Tasks that are counted together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Statuses {
     One(i64),
@@ -62,13 +60,11 @@ pub(super) enum Statuses {
 pub(super) struct Facts {
     pub queue: Queue,
     pub tallies: Vec<(Statuses, Tally)>,
-    /// How many tasks are claimed or running, all of them.
     pub running: u64,
     /// What holds its head.
     pub held: Holding,
     /// Since when the task waits that waits longest.
     pub oldest: Option<DateTime>,
-    /// What happened within the last hour.
     pub hour: Numbers,
     pub nodes: Vec<Document>,
     pub now: Now,
@@ -121,7 +117,6 @@ impl Statuses {
 }
 
 impl Facts {
-    /// What `reader` may know.
     pub async fn gather(state: &State, queue: Queue, reader: Reader) -> Result<Self, StoreError> {
         let (store, id) = (&state.store, queue.id);
         let only = [id];
@@ -166,7 +161,6 @@ impl Facts {
         ])
     }
 
-    /// How many tasks have one of these statuses.
     fn tasks(&self, codes: &[i64]) -> Tally {
         let is_asked = |of: &Statuses| matches!(of, Statuses::One(code) if codes.contains(code));
         Tally::sum(self.tallies.iter().filter(|(of, _)| is_asked(of)).map(|(_, tally)| tally))
@@ -180,7 +174,6 @@ impl Facts {
         QueueState::of(&self.queue, &work)
     }
 
-    /// How long tasks waited and ran within the last hour.
     fn times(&self) -> [(&'static str, &Histogram); 2] {
         [("Wait", &self.hour.waited), ("Run time", &self.hour.ran)]
     }
@@ -223,7 +216,6 @@ impl Facts {
         Lacking::of(&self.queue, self.nodes.iter().map(|node| (NodeState::of(node, &self.now), node)))
     }
 
-    /// Why no node can run its tasks, if that is known.
     fn lacks(&self) -> Option<String> {
         Some(match self.lacking()? {
             Lacking::Plugin => "It has no plugin, so nothing can run its tasks.".to_owned(),

@@ -23,7 +23,6 @@ use crate::ui::parts::{cut, grouped};
 use crate::ui::queue_state::Tally;
 use crate::ui::{self, Rendered};
 
-/// Names are cut behind so many characters.
 const LONGEST_NAME: usize = 80;
 
 #[derive(Template)]
@@ -117,7 +116,6 @@ fn waiting(row: &QueueGroup) -> Tally {
     Tally::new(Vec::new(), amount)
 }
 
-/// Seconds for people.
 fn used(seconds: f64) -> String {
     let time = std::time::Duration::try_from_secs_f64(seconds).unwrap_or_default();
     if time.is_zero() { "–".to_owned() } else { length(time) }

@@ -12,10 +12,8 @@ use crate::ui::parts::{When, cut};
 use crate::ui::tasks::columns::{Column, params, progress};
 use crate::ui::{StatusView, plain};
 
-/// So many that run are shown.
 const RUNNING: usize = 10;
 
-/// So many of the others.
 const FEW: usize = 5;
 
 /// A task is called by so much of its parameters.

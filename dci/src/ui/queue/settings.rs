@@ -14,7 +14,6 @@ use crate::ui::parts::{limit_span, rough};
 use crate::ui::plain;
 use crate::ui::queue_state::rate_words;
 
-/// The controls of each group, in order.
 const CONTROLS: [(&str, &[&str]); 11] = [
     ("named", &["name", "title", "sort"]),
     ("runs", &["plugin", "version"]),
@@ -65,7 +64,6 @@ const WORDS: [(&str, &str, &str); 17] = [
 #[template(path = "queue/settings.html")]
 pub(super) struct Settings<'a> {
     pub queue: &'a Queue,
-    /// Those that it may have.
     pub plugins: &'a [String],
 }
 
@@ -115,7 +113,6 @@ impl Settings<'_> {
         }
     }
 
-    /// The values that a control has, and what they are called.
     fn choices(&self, name: &str) -> Vec<(String, String)> {
         if name != "plugin" {
             return words(name).map(|(word, label)| (word.to_owned(), label.to_owned())).collect();
@@ -152,7 +149,6 @@ impl Settings<'_> {
         words.join(", ")
     }
 
-    /// A setting in words, if it is set.
     fn phrase(&self, name: &'static str) -> Option<String> {
         let value = Some(self.value(name)).filter(|value| !value.is_empty())?;
         let length = || self.stored(name).and_then(number).map(limit_span);

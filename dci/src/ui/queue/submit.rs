@@ -99,7 +99,6 @@ async fn wanted(
     }
 }
 
-/// One JSON value, or one on each line.
 fn of_text(text: &str) -> Result<Vec<Value>, HttpError> {
     match crate::allowance::json(text) {
         Ok(Value::Array(items)) => return Ok(items),

@@ -29,14 +29,12 @@ use crate::{json, ui};
 /// With so much of a queue's tasks a version can be tried by a button.
 const SHARES: [f64; 3] = [0.05, 0.25, 0.5];
 
-/// More nodes that have a version are not named.
 const NAMED: usize = 5;
 
 /// The panel; nothing in it where there is nothing to choose.
 #[derive(Debug, Template)]
 #[template(path = "queue/versions.html")]
 pub(super) struct Versions {
-    /// The queue's id.
     queue: String,
     /// What messages call it.
     name: String,
@@ -51,14 +49,12 @@ pub(super) struct Versions {
 
 impl HtmlSafe for Versions {}
 
-/// A canary and how it does.
 #[derive(Debug)]
 struct Tried {
     canary: Canary,
     sides: Sides,
 }
 
-/// What has become of the last canary.
 #[derive(Debug)]
 struct Returned {
     version: String,
@@ -94,7 +90,6 @@ impl Versions {
         }
     }
 
-    /// Whether there is anything to choose, or to take back.
     fn is_shown(&self) -> bool {
         self.pinned.is_some() || self.canary.is_some() || self.returned.is_some() || self.known.len() > 1
     }
@@ -173,7 +168,6 @@ impl Returned {
     }
 }
 
-/// The versions of a plugin that a node says it has.
 fn versions_of(node: &Document, plugin: &str) -> impl Iterator<Item = Version> {
     let listed = node.get_array(VERSIONS).map(Vec::as_slice).unwrap_or_default();
     let of_plugin = listed.iter().filter_map(Bson::as_str).filter_map(|text| text.split_once('@'));

@@ -16,11 +16,9 @@ use crate::ui::{StatusView, in_document, integer, plain};
 /// The last so many have a tab; there may be thousands.
 const MOST: usize = 20;
 
-/// Whose output is shown.
 #[derive(Debug, Clone, Copy)]
 pub struct Choice<'a> {
     pub of: Of,
-    /// The earlier attempt, if it is that of one.
     pub earlier: Option<&'a Document>,
     /// Whether somebody has chosen it, so that it stays what comes next.
     pub fixed: bool,
@@ -48,7 +46,6 @@ impl<'a> Choice<'a> {
         self.earlier.map(number_of)
     }
 
-    /// The number of the attempt, if there is one yet.
     pub fn number(&self, task: &Document) -> Option<i64> {
         self.earlier_number().or_else(|| has_own(task).then(|| number_of(task)))
     }
@@ -64,7 +61,6 @@ fn number_of(document: &Document) -> i64 {
     integer(document, "attempt").unwrap_or(0)
 }
 
-/// A tab for each attempt, if there are several.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Template)]
 #[template(path = "task/attempts.html")]
 pub struct Tabs {
@@ -146,7 +142,6 @@ const CHARACTERS: usize = 300;
 /// and looked for in so many bytes at its end.
 const BYTES: usize = 4096;
 
-/// So many tasks are named because of which one was cancelled.
 const CULPRITS: usize = 3;
 
 /// The box; nothing of a task that has not failed.
@@ -158,9 +153,7 @@ pub struct Failed {
     note: String,
     /// Tasks because of which it was cancelled: the sentence goes on with them.
     because_of: Vec<Culprit>,
-    /// How many more there are of them.
     more: usize,
-    /// The last lines of stderr.
     lines: Vec<String>,
     ended: When,
 }
@@ -294,7 +287,6 @@ fn exit_words(exit: Option<&Document>) -> String {
     if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) }
 }
 
-/// What a signal is called; those that plugins end by.
 fn signal_name(signal: i64) -> String {
     let name = match signal {
         1 => "HUP",

@@ -19,10 +19,8 @@ use crate::ui::schema::Field;
 use crate::ui::tasks::tags_of;
 use crate::ui::{integer, plain};
 
-/// Values are shown up to so many bytes.
 const SHOWN_BYTES: usize = 64 * 1024;
 
-/// A table of params has so many rows at most.
 const ROWS: usize = 50;
 
 /// Fields that have a place of their own on the page.
@@ -37,7 +35,6 @@ const KNOWN: &str = "_id after after_failed after_when again answer archived arr
 pub struct QueueLink {
     pub id: Option<String>,
     pub name: String,
-    /// Whether it is still there.
     pub there: bool,
     /// Why it is paused or closed.
     pub reason: Option<String>,
@@ -45,7 +42,6 @@ pub struct QueueLink {
     pub title: Option<String>,
     /// How often they are tried at most, if it says that.
     pub max_attempts: Option<i64>,
-    /// The role of the page's reader on the task.
     pub role: Option<Role>,
     pub shadow: Option<TaskId>,
 }
@@ -60,7 +56,6 @@ impl QueueLink {
 /// A set that a task gets or leaves: which of the two, it with its page or that of its version, and which version and files.
 type FileLink = (&'static str, Link, String);
 
-/// What is shown at the head of the page.
 #[derive(Debug, Clone, PartialEq, Template)]
 #[template(path = "task/facts.html")]
 pub struct Facts {
@@ -94,14 +89,11 @@ pub struct OutcomeView {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JsonText {
-    /// Its text, or the beginning of it.
     pub text: String,
-    /// Whether there is more.
     pub cut: bool,
 }
 
 impl JsonText {
-    /// A value over many lines.
     pub fn of(value: &Bson) -> Self {
         let text = pretty(value);
         let cut = text.len() > SHOWN_BYTES;
@@ -210,7 +202,6 @@ fn times(task: &Document) -> Vec<(&'static str, When)> {
     times.into_iter().filter(|(_, when)| !when.is_empty()).collect()
 }
 
-/// The file sets of a task.
 fn links(task: &Document) -> Vec<FileLink> {
     let Ok(files) = task.get_document(FILES) else { return Vec::new() };
     let input = files.get_document("input").ok().map(|part| {
@@ -237,7 +228,6 @@ fn link(title: &'static str, part: &Document, version: Option<i64>, unknown: &st
     (title, Link::to(name, address), format!("{words}{of}"))
 }
 
-/// The id of its array, and what it is in that.
 fn array(task: &Document) -> Option<(String, String)> {
     if let Ok(id) = task.get_object_id("final_of") {
         return Some((id.to_hex(), "comes after its elements".to_owned()));
@@ -275,7 +265,6 @@ pub struct AnswerBox {
 #[derive(Debug, Clone, PartialEq)]
 enum Stage {
     Nothing,
-    /// With the fields of the answer's form.
     Asks(Awaiting, Vec<Field>),
     Answered {
         /// Nothing: nobody has answered in time.

@@ -18,18 +18,14 @@ use crate::{gates, ui};
 /// How far the picture reaches in both directions.
 const DEPTH: i32 = 3;
 
-/// So many tasks are in it at most.
 const MOST: usize = 40;
 
-/// How large a task is.
 const WIDTH: usize = 190;
 const HEIGHT: usize = 46;
 
-/// How far tasks are from each other.
 const BETWEEN: usize = 56;
 const ABOVE: usize = 14;
 
-/// Around all of it.
 const MARGIN: usize = 8;
 
 /// So many letters are in a box beside each other: of a name, and of what is below it.
@@ -45,7 +41,6 @@ pub struct Graph {
     nodes: Vec<Node>,
     edges: Vec<Edge>,
     more: bool,
-    /// The picture in words.
     words: String,
     /// The tasks that it comes after and that have ended without success: it may have been cancelled for them.
     pub culprits: Vec<Culprit>,
@@ -64,7 +59,6 @@ struct Node {
     title: String,
 }
 
-/// One task comes after another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Edge {
     path: String,

@@ -24,7 +24,6 @@ pub struct Head {
     /// What it is called; empty if its params do not say it.
     pub title: String,
     status: StatusView,
-    /// What the browser's tab is called.
     pub tab: String,
     /// How many attempts have failed, and when the next one is due.
     retries: Option<(String, When)>,
@@ -47,7 +46,6 @@ pub struct Head {
 pub struct Why {
     question: &'static str,
     summary: Linked,
-    /// Whether something keeps it from running.
     waits: bool,
     /// What keeps it from running besides, or what is to be known of how it runs.
     gates: Vec<(bool, Linked)>,
@@ -59,11 +57,9 @@ pub struct Why {
     helps: Vec<(&'static str, String, Option<&'static str>)>,
     /// The queue that is to be resumed, if that is what helps, and why it is paused.
     resume: Option<(String, Option<String>)>,
-    /// The task's page.
     here: String,
 }
 
-/// How far the plugin says it is.
 #[derive(Debug, Clone, Default, PartialEq, Template)]
 #[template(path = "task/progress.html")]
 pub struct Progress {
@@ -231,7 +227,6 @@ fn help(gate: &str, task: &Document, queue: &QueueLink) -> Vec<(&'static str, St
 }
 
 impl Progress {
-    /// So far, of a task that has not ended.
     pub fn of(task: &Document) -> Self {
         let percent = in_document(task, "progress", "percent").and_then(number);
         Self {
@@ -242,7 +237,6 @@ impl Progress {
     }
 }
 
-/// How the plugin of an earlier attempt ended.
 pub fn exit_words(attempt: &Document) -> String {
     let exit = attempt.get_document("exit").map(exit).unwrap_or_default();
     exit.iter().map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>().join(", ")
@@ -279,7 +273,6 @@ pub fn exit(exit: &Document) -> Vec<(&'static str, String)> {
     facts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
-/// Text, parts of which are links.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Template)]
 #[template(path = "task/linked.html")]
 struct Linked {
@@ -289,7 +282,6 @@ struct Linked {
 impl HtmlSafe for Linked {}
 
 impl Linked {
-    /// A sentence, in which names lead on.
     fn of(text: &str, names: &[(String, Link)]) -> Self {
         let mut pieces = Vec::new();
         let (mut plain, mut at) = (0, 0);
@@ -311,7 +303,6 @@ impl Linked {
     }
 }
 
-/// The name that text begins with.
 fn found<'a>(text: &str, names: &'a [(String, Link)]) -> Option<&'a (String, Link)> {
     let is_whole = |name: &str| text.strip_prefix(name).is_some_and(|rest| !rest.starts_with(is_of_word));
     names.iter().find(|(name, _)| is_whole(name))

@@ -36,10 +36,8 @@ const SHOWN: usize = 300;
 /// What is searched for has so many bytes at most.
 const LONGEST_TEXT: usize = 1_000;
 
-/// A line that is longer is looked at in pieces.
 const LONGEST_LINE: usize = 1024 * 1024;
 
-/// So many outputs are searched at the same time.
 static SEARCHES: Semaphore = Semaphore::const_new(4);
 
 /// What lines that tell of an error contain.
@@ -128,7 +126,6 @@ fn number(params: &Params, name: &str) -> Result<Option<u64>, HttpError> {
     value.map(Some).ok_or_else(wrong)
 }
 
-/// The output, as it comes.
 struct Reader {
     tail: Tail,
     is_live: bool,
@@ -183,9 +180,7 @@ impl Reader {
 enum Wanted {
     /// Lines with this text, which is in lower case.
     Text(String),
-    /// Lines that look like errors.
     Errors,
-    /// The line with this number.
     Line(u64),
     /// The number of the line at this byte.
     Offset(u64),
@@ -236,7 +231,6 @@ impl Wanted {
     }
 }
 
-/// Bytes in, lines out.
 #[derive(Debug)]
 struct Scan {
     wanted: Wanted,
@@ -259,7 +253,6 @@ impl Scan {
         self.found.ended || self.is_enough
     }
 
-    /// Looks at the next bytes.
     fn feed(&mut self, bytes: &[u8]) {
         self.rest.extend_from_slice(bytes);
         let whole = self.rest.iter().rposition(|byte| *byte == b'\n').map(|at| at + 1);
@@ -270,13 +263,11 @@ impl Scan {
         }
     }
 
-    /// There is no more.
     fn end(&mut self) {
         self.look(self.rest.len());
         self.found.ended = !self.is_enough;
     }
 
-    /// Looks at what there is up to `cut`.
     fn look(&mut self, cut: usize) {
         let mut piece: Vec<u8> = self.rest.drain(..cut).collect();
         if let Wanted::Offset(offset) = self.wanted
@@ -313,7 +304,6 @@ impl Scan {
         }
     }
 
-    /// Notes that bytes were read.
     fn pass(&mut self, bytes: &[u8]) {
         let breaks = bytes.iter().filter(|byte| **byte == b'\n').count();
         if let Some(last) = bytes.iter().rposition(|byte| *byte == b'\n') {

@@ -11,13 +11,10 @@ use disbatch_core::store::{Store, StoreError};
 use crate::output;
 use crate::ui::plain;
 
-/// The last bytes of a stream that are shown: so many at most.
 pub const SHOWN_BYTES: usize = 64 * 1024;
 
-/// Both streams are shown as one up to so many bytes.
 const MOST_TOGETHER: u64 = 1024 * 1024;
 
-/// What a task has written to one of its streams.
 #[derive(Debug, Clone, PartialEq, Eq, Template)]
 #[template(path = "task/output.html")]
 pub struct Output {
@@ -31,12 +28,9 @@ pub struct Output {
     raw: Option<String>,
     /// Where its first byte is in the stream.
     start: u64,
-    /// Where the next byte will be.
     pub end: u64,
     damage: Option<String>,
-    /// Whether more may come.
     live: bool,
-    /// When its pieces came, if that is known.
     times: Option<Times>,
 }
 
@@ -45,7 +39,6 @@ impl HtmlSafe for Output {}
 /// Whose output is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of {
-    /// That of the attempt that runs.
     Running(i64),
     /// What the task itself has.
     Task,
@@ -87,7 +80,6 @@ impl Output {
         Ok(Self { attempt, times, ..Self::of(&id.to_string(), stream, end, damage, live) })
     }
 
-    /// What is shown of the end of a stream.
     pub fn of(task: &str, stream: StreamName, end: OutputEnd, damage: Option<String>, live: bool) -> Self {
         let OutputEnd { mut offset, mut bytes } = end;
         if live {
@@ -123,11 +115,9 @@ fn pieces(times: &Times) -> String {
     serde_json::json!(times.pieces).to_string()
 }
 
-/// Both streams as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Template)]
 #[template(path = "task/one_stream.html")]
 pub struct Together {
-    /// How much both have.
     bytes: u64,
 }
 
@@ -141,7 +131,6 @@ impl Together {
     }
 }
 
-/// The newest bytes of a stream that goes on.
 async fn running(store: &Store, of: LiveStream) -> Result<OutputEnd, StoreError> {
     let end = store.live_extent(of).await?.last().map_or(0, |last| last.end);
     let from = end.saturating_sub(SHOWN_BYTES as u64);
@@ -187,7 +176,6 @@ pub(super) fn without_controls(text: &str) -> String {
     shown
 }
 
-/// Skips what follows an escape character and belongs to it.
 fn skip_sequence(rest: &mut std::iter::Peekable<std::str::Chars<'_>>) {
     let Some(kind) = rest.next_if(|c| matches!(c, ' '..='~')) else { return };
     match kind {

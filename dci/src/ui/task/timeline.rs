@@ -18,19 +18,16 @@ const WIDTH: i64 = 1000;
 /// No state is narrower: it would not be seen.
 const LEAST: i64 = 8;
 
-/// The table, and the picture above it.
 #[derive(Debug, Clone, Default, PartialEq, Template)]
 #[template(path = "task/timeline.html")]
 pub struct Timeline {
     stretches: Vec<Stretch>,
     steps: Vec<Step>,
-    /// The picture in words.
     words: String,
     /// When the last attempt ended, or else began; nothing of a task that has failed.
     then: When,
 }
 
-/// A state in the picture.
 #[derive(Debug, Clone, PartialEq)]
 struct Stretch {
     left: i64,
@@ -39,7 +36,6 @@ struct Stretch {
     title: String,
 }
 
-/// A change of the status.
 #[derive(Debug, Clone, PartialEq)]
 struct Step {
     at: When,
@@ -177,7 +173,6 @@ fn words(pairs: &[(&Change<'_>, Option<i64>)]) -> String {
     if parts.is_empty() { String::new() } else { format!("It {}.", parts.join(", ")) }
 }
 
-/// Parameters of a step are shown up to so many characters.
 const SHOWN: usize = 200;
 
 /// The strip and the table; nothing of a task without steps.
@@ -185,7 +180,6 @@ const SHOWN: usize = 200;
 #[template(path = "task/steps.html")]
 pub struct Steps {
     rows: Vec<Row>,
-    /// The strip in words.
     words: String,
 }
 

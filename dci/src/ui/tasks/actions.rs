@@ -12,7 +12,6 @@ use crate::json::date_text;
 use crate::ui::names::QueueNames;
 use crate::values::CREATED;
 
-/// Forms, one for each action that makes sense.
 #[derive(Debug, Default, PartialEq, Eq, Template)]
 #[template(path = "tasks/actions.html")]
 pub struct Actions {
@@ -20,9 +19,7 @@ pub struct Actions {
     forms: Vec<Form>,
     /// What can be done to some of what is found.
     pub of_some: Vec<Action>,
-    /// Which tasks these are, in words.
     scope: String,
-    /// How many tasks are found, if that is known.
     count: String,
     /// What becomes of archived tasks, or why there is nothing that can be done.
     note: String,
@@ -65,7 +62,6 @@ impl Actions {
     }
 }
 
-/// Why not all that a search finds can be acted on.
 fn impossible(search: &Search) -> Option<String> {
     let others: Vec<&str> =
         search.others.iter().filter(|(_, value)| !value.is_empty()).map(|(name, _)| name.as_str()).collect();
@@ -76,7 +72,6 @@ fn impossible(search: &Search) -> Option<String> {
     (!others.is_empty()).then(|| cannot(&format!("Searches by {}", others.join(" and "))))
 }
 
-/// What an action is called on a button.
 pub const fn title(action: Action) -> &'static str {
     match action {
         Action::Cancel => "Cancel",

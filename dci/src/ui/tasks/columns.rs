@@ -18,7 +18,6 @@ use crate::ui::names::{self, QueueNames};
 use crate::ui::parts::{self, When, cut, precise_seconds};
 use crate::ui::{StatusView, in_document, integer, plain};
 
-/// Params and results are shown up to so many characters.
 const EXCERPT: usize = 160;
 
 /// A value that is larger is not read for its beginning alone.
@@ -27,7 +26,6 @@ pub const MOST_BYTES: i32 = 16 * 1024;
 /// What is shown instead.
 pub const TOO_LARGE: &str = "(more than 16 KiB: see the task)";
 
-/// Fields of tasks that may be large.
 const LARGE: [&str; 5] = ["params", "parameters", "array", "progress", "result"];
 
 disbatch_values::words! {
@@ -36,7 +34,6 @@ disbatch_values::words! {
     pub enum Column {
         Queue = "Queue",
         Status = "Status",
-        /// Why it failed, in a line.
         Error = "Error",
         Node = "Node",
         Created = "Created",
@@ -55,7 +52,6 @@ disbatch_values::words! {
     }
 }
 
-/// A field of a row.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Cell {
     /// A queue, and its id if it has one.
@@ -63,9 +59,7 @@ pub enum Cell {
     Status(StatusView),
     Node(String),
     Time(When),
-    /// A number, or nothing.
     Number(String),
-    /// JSON.
     Code(String),
     Error(String),
     /// Parameters, of which some is marked, and tags with their addresses.
@@ -91,7 +85,6 @@ impl Column {
         usual
     }
 
-    /// The fields of a task that it needs.
     const fn fields(self) -> &'static [&'static str] {
         match self {
             Self::Queue => &["queue"],
@@ -111,7 +104,6 @@ impl Column {
         }
     }
 
-    /// As addresses name it.
     pub fn name(self) -> String {
         self.as_str().to_lowercase()
     }
@@ -193,7 +185,6 @@ pub struct Row {
     title: String,
     /// What can be done to it: names of actions.
     can: String,
-    /// How many columns there are.
     width: usize,
     /// None: the task is not there any more.
     cells: Option<Vec<(Column, Cell)>>,
@@ -216,7 +207,6 @@ impl Row {
         Self { title, ..self }
     }
 
-    /// The row of a task that was there.
     pub fn of_gone(id: ObjectId, columns: &[Column]) -> Self {
         Self { id: id.to_hex(), title: String::new(), can: String::new(), width: columns.len(), cells: None }
     }
@@ -253,13 +243,11 @@ pub fn progress(task: &Document) -> (Option<f64>, String) {
     (percent.filter(|percent| percent.is_finite()), cut(&message, EXCERPT))
 }
 
-/// How long a plugin ran that has ended so.
 pub fn ran(ended: Option<&Document>) -> String {
     let seconds = ended.and_then(|exit| exit.get("duration")).and_then(number);
     seconds.map(precise_seconds).unwrap_or_default()
 }
 
-/// Its exit code or signal.
 pub fn exit(ended: Option<&Document>) -> String {
     let known = |name: &str| plain(ended.and_then(|exit| exit.get(name)));
     match (known("code"), known("signal")) {
@@ -300,7 +288,6 @@ impl Excerpt {
         Self { pieces }
     }
 
-    /// All of it.
     pub fn plain(&self) -> String {
         self.pieces.iter().map(|(_, piece)| piece.as_str()).collect()
     }

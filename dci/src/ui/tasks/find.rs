@@ -33,13 +33,11 @@ pub struct ResultPage {
     pub rows: Vec<Row>,
     /// The option and the value that lead to the page before.
     pub previous: Option<(&'static str, String)>,
-    /// Likewise to the next one.
     pub next: Option<(&'static str, String)>,
     /// How many tasks there are, for people; nobody knows for what params contain.
     pub count: Option<String>,
     /// How many were looked at for what their params contain.
     pub looked_at: Option<usize>,
-    /// Of how many, for people.
     pub of_all: Option<String>,
     /// Whether a search in params begins here.
     pub is_first: bool,
@@ -50,7 +48,6 @@ pub struct ResultPage {
 #[derive(Debug)]
 pub struct Plan {
     query: TaskQuery,
-    /// Which page, where they are in order.
     page: Option<PageQuery>,
     limit: usize,
     /// In lower case.
@@ -130,7 +127,6 @@ impl Plan {
         Ok(ResultPage { of_all, ..found })
     }
 
-    /// How many tasks there are, whatever their params contain.
     async fn count(&self, store: &Store) -> Result<String, StoreError> {
         if let Some(PageQuery { of, .. }) = &self.page
             && let (Some([queue]), None, None) = (of.queues.as_deref(), &of.statuses, &of.tagged)
@@ -155,7 +151,6 @@ impl Plan {
         })
     }
 
-    /// Tasks in the order of the server.
     async fn skipped(&self, store: &Store) -> Result<ResultPage, HttpError> {
         let (skip, limit) = (self.query.skip, self.limit as u64);
         let query = TaskQuery { limit: i64::try_from(limit).ok(), ..self.query.clone() };
@@ -169,7 +164,6 @@ impl Plan {
         })
     }
 
-    /// Tasks by their ids, in order.
     async fn tasks(
         &self,
         store: &Store,

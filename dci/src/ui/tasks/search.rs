@@ -16,19 +16,15 @@ use crate::ui::names::{QueueNames, address};
 use crate::ui::{text, zone};
 use crate::values::{CREATED, tag_line, tag_list};
 
-/// How many tasks a page shows unless it is told.
 pub const DEFAULT_LIMIT: i64 = 100;
 
-/// The most that a page shows.
 pub const MOST: i64 = 1_000;
 
 /// The order of the oldest first, as the REST API names it.
 const OLDEST: &str = "id";
 
-/// What is looked for, and how it is shown.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Search {
-    /// A queue's id.
     pub queue: String,
     pub statuses: Vec<String>,
     pub node: String,
@@ -36,14 +32,11 @@ pub struct Search {
     pub tags: String,
     /// Those of which they must have one.
     pub any_tags: String,
-    /// A task's id.
     pub id: String,
     /// Other fields that an index has.
     pub others: Vec<(String, String)>,
     pub created: Asked,
-    /// What the params must contain.
     pub text: String,
-    /// Whether archived tasks are looked for, too.
     pub archive: bool,
     pub oldest: bool,
     pub limit: i64,
@@ -55,7 +48,6 @@ pub struct Search {
 pub struct Chip {
     pub what: String,
     pub value: String,
-    /// Where it is not.
     pub without: String,
 }
 
@@ -240,7 +232,6 @@ impl Search {
     }
 }
 
-/// Fields that every database has an index for.
 pub fn is_usual(name: &str) -> bool {
     matches!(name, "queue" | "status" | "node" | "id" | TAGS | ANY_TAGS)
 }
@@ -254,7 +245,6 @@ pub fn tags_of(task: &Document) -> Vec<(String, String)> {
     stored(task.get(TAGS)).into_iter().map(link).collect()
 }
 
-/// The words, and what people read.
 const WORDS: [(&str, &str); 4] =
     [("hour", "last hour"), ("today", "today"), ("yesterday", "yesterday"), ("week", "7 days")];
 
@@ -268,7 +258,6 @@ pub struct Asked {
     pub until: String,
 }
 
-/// A choice, the address with it, and whether it is made.
 pub type CreatedChoice = (&'static str, String, bool);
 
 impl Asked {
@@ -284,7 +273,6 @@ impl Asked {
         if is_known { Self::word(&word) } else { Self { since: word, ..Self::default() } }
     }
 
-    /// With this word and no times.
     pub fn word(word: &str) -> Self {
         Self { word: word.to_owned(), ..Self::default() }
     }
@@ -304,7 +292,6 @@ impl Asked {
         any.into_iter().chain(WORDS).map(choice).collect()
     }
 
-    /// As addresses have it.
     pub fn pairs(&self) -> [(String, String); 3] {
         let pair = |name: &str, value: &String| (name.to_owned(), value.clone());
         [
@@ -360,7 +347,6 @@ impl Asked {
     }
 }
 
-/// The beginning of a day in the zone of the reader.
 fn midnight(at: DateTime) -> DateTime {
     let day = zone::clock(at);
     let day = day.get(..10).unwrap_or_default();

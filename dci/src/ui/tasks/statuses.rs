@@ -28,11 +28,9 @@ const NAMED: [Status; 10] = [
     Status::Orphaned,
 ];
 
-/// Fields of a form.
 #[derive(Debug, Clone, PartialEq, Eq, Template)]
 #[template(path = "tasks/statuses.html")]
 pub struct Statuses {
-    /// Each, and whether it is ticked.
     choices: Vec<(StatusView, bool)>,
     others: String,
 }
@@ -68,13 +66,11 @@ pub fn given(value: Option<&Value>) -> Vec<String> {
     })
 }
 
-/// What is between commas or spaces.
 pub fn words(text: &str) -> Vec<String> {
     let words = text.split(|c: char| c == ',' || c.is_whitespace());
     words.filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
-/// The word for a status that is given as text.
 pub fn word(status: &str) -> String {
     match status.parse().map(Status::from_code) {
         Ok(Status::Other(code)) => format!("{} ({code})", Status::Other(code).word()),
@@ -83,10 +79,8 @@ pub fn word(status: &str) -> String {
     }
 }
 
-/// So many are counted of each.
 const BOUND: u64 = 1_000;
 
-/// The most queues among which tasks are counted.
 const MOST_QUEUES: usize = 200;
 
 /// The choice. Its id is `statuses`.
