@@ -134,16 +134,16 @@ pub async fn refused(state: &State, who: &Who, params: &Params, error: &HttpErro
 async fn page(state: &State, params: &Params, error: Option<&HttpError>) -> Rendered {
     let page = Page::of(params)?;
     let (queues, found) = futures::try_join!(state.store.list_queues(), page.find(&state.store))?;
-    let place = |way: &str, job: Option<ObjectId>| {
-        job.map_or_else(String::new, |job| page.address("/bulk", Some((way, job))))
+    let place = |position: Option<Position<ObjectId>>| {
+        position.map_or_else(String::new, |position| page.address("/bulk", position))
     };
     let shown = BulkPage {
         form: Form { queues: &queues, params },
         message: error.map(|error| error.message().to_owned()),
         jobs: Jobs::of(found.rows, &names(&queues)),
-        previous: place("before", found.previous),
-        next: place("after", found.next),
-        live: page.address("/ui/bulk", page.place()),
+        previous: place(found.previous.map(Position::Before)),
+        next: place(found.next.map(Position::After)),
+        live: page.address("/ui/bulk", page.position),
     };
     ui::render_with(error.map_or(StatusCode::OK, HttpError::status), &shown)
 }
@@ -233,19 +233,14 @@ impl Page {
         Ok(self.position.page(limit, jobs, |job| Some(job.id)))
     }
 
-    /// Where it is, as addresses have it.
-    fn place(self) -> Option<(&'static str, ObjectId)> {
-        match self.position {
-            Position::First => None,
-            Position::After(job) => Some(("after", job)),
-            Position::Before(job) => Some(("before", job)),
-        }
-    }
-
     /// The address of a page that is as long.
-    fn address(self, path: &str, place: Option<(&str, ObjectId)>) -> String {
-        let limit = (self.limit != DEFAULT_LIMIT).then(|| (".limit".to_owned(), self.limit.to_string()));
-        let place = place.map(|(way, job)| (format!(".{way}"), job.to_string()));
+    fn address(self, path: &str, position: Position<ObjectId>) -> String {
+        let limit = (self.limit != DEFAULT_LIMIT).then(|| (".limit", self.limit.to_string()));
+        let place = match position {
+            Position::First => None,
+            Position::After(job) => Some((".after", job.to_string())),
+            Position::Before(job) => Some((".before", job.to_string())),
+        };
         address(path, limit.into_iter().chain(place))
     }
 }
@@ -437,10 +432,10 @@ mod tests {
         let asked = Params { options: options.as_object().unwrap().clone(), ..Params::default() };
         let page = Page::of(&asked).unwrap();
         assert_eq!(page, Page { position: Position::After(id(8)), limit: 2 });
-        let address = page.address("/ui/bulk", page.place());
+        let address = page.address("/ui/bulk", page.position);
         assert_eq!(address, format!("/ui/bulk?.limit=2&.after={}", id(8)));
         let usual = Page::of(&Params::default()).unwrap();
-        assert_eq!(usual.address("/bulk", usual.place()), "/bulk");
+        assert_eq!(usual.address("/bulk", usual.position), "/bulk");
         let odd = json!({"before": "<x>"});
         let odd = Params { options: odd.as_object().unwrap().clone(), ..Params::default() };
         assert_eq!(Page::of(&odd).unwrap_err().status(), 400);

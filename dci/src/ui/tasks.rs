@@ -102,7 +102,7 @@ pub async fn render(state: Data<State>, who: Who, params: Params) -> Rendered {
     let find = async {
         let plan = Plan::of((&search, params), &indexes, &queues, &titles, now).map_err(in_words)?;
         let plan = if reach == Reach::All { plan } else { plan.within(&queues, &reach) };
-        plan.find(&state.store).await
+        plan.find(&state.store).await.map_err(HttpError::from_search)
     };
     let (found, tally) = futures::join!(find, tally(&state, &search, &queues, &reach));
     let (status, message, found) = match found {

@@ -50,22 +50,16 @@ impl Lists {
             Ok::<_, StoreError>(store.find_page(&page).await?.rows)
         };
         let next = async {
-            match queue.policy() {
-                Policy::Sorted(Sort::Lifo) => first(&[Status::Queued], Order::Newest, FEW).await,
-                Policy::Sorted(Sort::Fifo | Sort::Default) | Policy::Fair => {
-                    first(&[Status::Queued], Order::Oldest, FEW).await
-                }
-                Policy::Priority => {
-                    let (mut ids, rest) = futures::try_join!(
-                        preferred(store, queue),
-                        first(&[Status::Queued], Order::Oldest, FEW)
-                    )?;
-                    let others = rest.into_iter().filter(|id| !ids.contains(id)).collect::<Vec<_>>();
-                    ids.extend(others);
-                    ids.truncate(FEW);
-                    Ok(ids)
-                }
-            }
+            let order = match queue.policy() {
+                Policy::Sorted(Sort::Lifo) => Order::Newest,
+                Policy::Sorted(Sort::Fifo | Sort::Default) | Policy::Fair | Policy::Priority => Order::Oldest,
+            };
+            let (mut ids, rest) =
+                futures::try_join!(preferred(store, queue), first(&[Status::Queued], order, FEW))?;
+            let others = rest.into_iter().filter(|id| !ids.contains(id)).collect::<Vec<_>>();
+            ids.extend(others);
+            ids.truncate(FEW);
+            Ok::<_, StoreError>(ids)
         };
         let (running, failed, next) = futures::try_join!(
             first(&[Status::Claimed, Status::Running], Order::Oldest, RUNNING),
@@ -94,8 +88,11 @@ impl Lists {
     }
 }
 
-/// Those that are preferred: with the highest priority first, and of the same priority the oldest.
+/// Those that a queue by priority prefers: with the highest priority first, and of the same priority the oldest.
 async fn preferred(store: &Store, queue: &Queue) -> Result<Vec<TaskId>, StoreError> {
+    if queue.policy() != Policy::Priority {
+        return Ok(Vec::new());
+    }
     let filter = doc! { "queue": queue.id, "status": Status::Queued, "priority": { "$gt": 0 } };
     let query = TaskQuery {
         filter,

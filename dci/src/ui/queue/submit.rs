@@ -110,14 +110,12 @@ fn of_text(text: &str) -> Result<Vec<Value>, HttpError> {
     }
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let value = |(at, line): (usize, &str)| {
-        let wrong = |error| {
-            format!(
-                "this is neither one JSON value nor one on each line: line {} is not JSON: {error}",
-                at + 1
-            )
-        };
-        crate::allowance::json(line)
-            .map_err(|error: crate::allowance::Unreadable| HttpError::bad_request(wrong(error)))
+        let number = at + 1;
+        crate::allowance::json(line).map_err(|error| {
+            HttpError::bad_request(format!(
+                "this is neither one JSON value nor one on each line: line {number} is not JSON: {error}"
+            ))
+        })
     };
     lines.map(value).collect()
 }

@@ -117,8 +117,8 @@ impl Plan {
         self
     }
 
-    pub async fn find(&self, store: &Store) -> Result<ResultPage, HttpError> {
-        let counted = async { self.count(store).await.map(Some).map_err(HttpError::from_search) };
+    pub async fn find(&self, store: &Store) -> Result<ResultPage, StoreError> {
+        let counted = async { self.count(store).await.map(Some) };
         if self.text.is_empty() {
             let (found, count) = futures::try_join!(self.page(store), counted)?;
             return Ok(ResultPage { count, ..found });
@@ -138,9 +138,9 @@ impl Plan {
         counts::about(store, self.query.clone()).await
     }
 
-    async fn page(&self, store: &Store) -> Result<ResultPage, HttpError> {
+    async fn page(&self, store: &Store) -> Result<ResultPage, StoreError> {
         let Some(page) = &self.page else { return self.skipped(store).await };
-        let found = store.find_page(page).await.map_err(HttpError::from_search)?;
+        let found = store.find_page(page).await?;
         let id = |option, id: Option<TaskId>| id.map(|id| (option, id.to_string()));
         Ok(ResultPage {
             previous: id("before", found.previous),
@@ -151,10 +151,10 @@ impl Plan {
         })
     }
 
-    async fn skipped(&self, store: &Store) -> Result<ResultPage, HttpError> {
+    async fn skipped(&self, store: &Store) -> Result<ResultPage, StoreError> {
         let (skip, limit) = (self.query.skip, self.limit as u64);
         let query = TaskQuery { limit: i64::try_from(limit).ok(), ..self.query.clone() };
-        let rows = self.rows(store.stream_tasks(query).await.map_err(HttpError::from_search)?).await?;
+        let rows = self.rows(store.stream_tasks(query).await?).await?;
         let to = |skip: u64| ("skip", skip.to_string());
         Ok(ResultPage {
             previous: (skip > 0).then(|| to(skip.saturating_sub(limit))),
@@ -168,19 +168,16 @@ impl Plan {
         &self,
         store: &Store,
         ids: &[TaskId],
-    ) -> Result<impl Stream<Item = Result<Document, StoreError>> + Unpin, HttpError> {
-        let query = &self.query;
-        let tasks = store.stream_page(ids, query.filter.clone(), query.projection.clone()).await;
-        tasks.map_err(HttpError::from_search)
+    ) -> Result<impl Stream<Item = Result<Document, StoreError>> + Unpin, StoreError> {
+        store.stream_page(ids, self.query.filter.clone(), self.query.projection.clone()).await
     }
 
     /// What is shown of tasks. They may be large, so none is kept.
     async fn rows(
         &self,
         tasks: impl Stream<Item = Result<Document, StoreError>> + Unpin,
-    ) -> Result<Vec<Row>, HttpError> {
-        let rows = tasks.map_ok(|task| self.row(&task)).try_collect().await;
-        rows.map_err(HttpError::from_search)
+    ) -> Result<Vec<Row>, StoreError> {
+        tasks.map_ok(|task| self.row(&task)).try_collect().await
     }
 
     fn row(&self, task: &Document) -> Row {
@@ -259,7 +256,7 @@ struct Look<'a> {
 
 impl Plan {
     /// Looks at so many tasks for what their params contain.
-    async fn look(&self, store: &Store) -> Result<ResultPage, HttpError> {
+    async fn look(&self, store: &Store) -> Result<ResultPage, StoreError> {
         let mut look = Look { plan: self, began: Instant::now(), rows: Vec::new(), looked_at: 0 };
         let (next, is_first) = match &self.page {
             Some(page) => {
@@ -281,15 +278,15 @@ impl Plan {
         store: &Store,
         look: &mut Look<'_>,
         page: &PageQuery,
-    ) -> Result<Option<TaskId>, HttpError> {
+    ) -> Result<Option<TaskId>, StoreError> {
         let mut position = page.position;
         loop {
             let some = PageQuery { position, limit: AT_ONCE, ..page.clone() };
-            let found = store.find_page(&some).await.map_err(HttpError::from_search)?;
+            let found = store.find_page(&some).await?;
             let last = found.rows.last().copied();
             let more = if position.is_backwards() { found.previous } else { found.next }.is_some();
             let mut tasks = self.tasks(store, &found.rows).await?;
-            while let Some(task) = tasks.try_next().await.map_err(HttpError::from_search)? {
+            while let Some(task) = tasks.try_next().await? {
                 look.at(&task);
                 if look.is_over() {
                     let id = task.get_object_id("_id").ok().map(TaskId);
@@ -306,10 +303,10 @@ impl Plan {
     }
 
     /// The same in the order of the server. Returns how many to skip.
-    async fn look_along(&self, store: &Store, look: &mut Look<'_>) -> Result<Option<u64>, HttpError> {
+    async fn look_along(&self, store: &Store, look: &mut Look<'_>) -> Result<Option<u64>, StoreError> {
         let query = TaskQuery { limit: i64::try_from(LOOKED_AT).ok(), ..self.query.clone() };
-        let mut tasks = store.stream_tasks(query).await.map_err(HttpError::from_search)?;
-        while let Some(task) = tasks.try_next().await.map_err(HttpError::from_search)? {
+        let mut tasks = store.stream_tasks(query).await?;
+        while let Some(task) = tasks.try_next().await? {
             look.at(&task);
             if look.is_over() {
                 return Ok(Some(self.query.skip.saturating_add(look.looked_at as u64)));

@@ -15,18 +15,8 @@ use super::search::Search;
 use crate::ui::queue_state::{self, beyond};
 use crate::ui::{self, StatusView, text};
 
-const NAMED: [Status; 10] = [
-    Status::Deferred,
-    Status::Blocked,
-    Status::Queued,
-    Status::Claimed,
-    Status::Running,
-    Status::Succeeded,
-    Status::Failed,
-    Status::Cancelled,
-    Status::Terminated,
-    Status::Orphaned,
-];
+/// Statuses that have names, in the order in which tasks come to them.
+const NAMED: [i64; 10] = [-7, -4, -2, -1, 0, 1, 2, -5, -3, -6];
 
 #[derive(Debug, Clone, PartialEq, Eq, Template)]
 #[template(path = "tasks/statuses.html")]
@@ -40,8 +30,8 @@ impl HtmlSafe for Statuses {}
 impl Statuses {
     /// Fields in which `chosen` are ticked, or written.
     pub fn of(chosen: &[String]) -> Self {
-        let choice = |status: Status| {
-            let status = StatusView::from_code(status.code());
+        let choice = |code: i64| {
+            let status = StatusView::from_code(code);
             let is_ticked = chosen.contains(&status.code);
             (status, is_ticked)
         };
@@ -115,8 +105,7 @@ impl Tally {
             filter.insert("status", code);
             (filter, BOUND)
         };
-        let filters: Vec<(Document, u64)> = codes().into_iter().map(filter).collect();
-        let amounts = store.count_each_up_to(&filters).await?;
+        let amounts = store.count_each_up_to(&NAMED.map(filter)).await?;
         let is_known = created.is_any() && search.node.is_empty();
         let has_many = amounts.iter().any(|amount| matches!(amount, Amount::MoreThan(_)));
         let totals = if is_known && has_many { store.read_counters().await? } else { None };
@@ -124,15 +113,15 @@ impl Tally {
             let known = totals.as_ref().and_then(|totals| counted(totals, search, queues, code));
             queue_state::Tally::new(Vec::new(), beyond(*amount, known)).words()
         };
-        let counts: Vec<String> = amounts.iter().zip(codes()).map(words).collect();
+        let counts: Vec<String> = amounts.iter().zip(NAMED).map(words).collect();
         Ok(Self::of(search, &counts))
     }
 
     /// The choice with these counts, in the order of the statuses that have names.
     pub fn of(search: &Search, counts: &[String]) -> Self {
         let others =
-            search.statuses.iter().filter(|code| !codes().iter().any(|known| known.to_string() == **code));
-        let all = codes().into_iter().map(|code| code.to_string()).chain(others.cloned());
+            search.statuses.iter().filter(|code| !NAMED.iter().any(|known| known.to_string() == **code));
+        let all = NAMED.into_iter().map(|code| code.to_string()).chain(others.cloned());
         let choice = |(place, code): (usize, String)| TallyChoice {
             status: view(&code),
             count: counts.get(place).cloned().unwrap_or_default(),
@@ -145,10 +134,6 @@ impl Tally {
 
 fn view(code: &str) -> StatusView {
     code.parse().map_or_else(|_| StatusView::named(code, "unknown"), StatusView::from_code)
-}
-
-fn codes() -> [i64; 10] {
-    NAMED.map(|status| status.code())
 }
 
 /// What is looked for besides the status, where an index has that together with it. `None`: counting would read tasks.
