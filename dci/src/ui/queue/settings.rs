@@ -1,6 +1,8 @@
 //! The settings of a queue: the template has what each means. They are one form, which sends along what it has begun with, so that what
 //! somebody else has changed meanwhile is not overwritten.
 
+use std::time::Duration;
+
 use askama::Template;
 use askama::filters::HtmlSafe;
 use bson::Bson;
@@ -79,13 +81,10 @@ impl Settings<'_> {
             "nodes.names" => selector().names_text(),
             INDEX => stored(self.stored(name)).join(", "),
             _ => {
-                let value = plain(self.stored(name));
-                let mut words = words(name).peekable();
-                if words.peek().is_none() || words.any(|(word, _)| word == value) {
-                    value
-                } else {
-                    String::new()
-                }
+                let is_choice = |value: &String| {
+                    words(name).next().is_none() || words(name).any(|(word, _)| word == value)
+                };
+                Some(plain(self.stored(name))).filter(is_choice).unwrap_or_default()
             }
         }
     }
@@ -100,17 +99,9 @@ impl Settings<'_> {
 
     /// A length of time in larger units, if it is long.
     fn now_about(&self, name: &str) -> String {
-        match self.stored(name).and_then(number) {
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "checked: positive and small"
-            )]
-            Some(seconds) if (120.0..1e12).contains(&seconds) => {
-                format!(" Now about {}.", rough(seconds as u64))
-            }
-            _ => String::new(), // It is short, or not set.
-        }
+        let seconds = self.stored(name).and_then(number).filter(|seconds| (120.0..1e12).contains(seconds));
+        let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        time.map(|time| format!(" Now about {}.", rough(time.as_secs()))).unwrap_or_default()
     }
 
     fn choices(&self, name: &str) -> Vec<(String, String)> {

@@ -66,8 +66,6 @@ fn number_of(document: &Document) -> i64 {
 pub struct Tabs {
     id: String,
     tabs: Vec<Tab>,
-    /// The earlier one that is shown; else the last one.
-    chosen: Option<i64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,29 +74,26 @@ struct Tab {
     status: StatusView,
     /// Whether it is kept apart from the task.
     earlier: bool,
+    is_chosen: bool,
 }
 
 impl Tabs {
+    /// `chosen`: the earlier one that is shown; else the last one is.
     pub fn of(id: &str, task: &Document, attempts: &[Document], chosen: Option<i64>) -> Self {
-        let earlier = attempts.iter().map(|attempt| Tab {
-            number: number_of(attempt),
-            status: StatusView::of(attempt),
-            earlier: true,
-        });
-        let last = Tab { number: number_of(task).max(1), status: StatusView::of(task), earlier: false };
-        let mut tabs: Vec<Tab> = earlier.chain(has_own(task).then_some(last)).collect();
+        let tab = |of: &Document, number: i64, earlier: bool| Tab {
+            number,
+            status: StatusView::of(of),
+            earlier,
+            is_chosen: chosen.map_or(!earlier, |chosen| number == chosen),
+        };
+        let earlier = attempts.iter().map(|attempt| tab(attempt, number_of(attempt), true));
+        let last = has_own(task).then(|| tab(task, number_of(task).max(1), false));
+        let mut tabs: Vec<Tab> = earlier.chain(last).collect();
         tabs.drain(..tabs.len().saturating_sub(MOST));
         if tabs.len() < 2 {
             tabs.clear();
         }
-        Self { id: id.to_owned(), tabs, chosen }
-    }
-
-    fn is_chosen(&self, tab: &Tab) -> bool {
-        match self.chosen {
-            Some(chosen) => tab.number == chosen,
-            None => !tab.earlier,
-        }
+        Self { id: id.to_owned(), tabs }
     }
 }
 

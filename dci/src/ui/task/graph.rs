@@ -105,10 +105,8 @@ impl Graph {
             Some(Edge { path: path(*from, *to), waiting: *waiting })
         };
         let own = graph.tasks.iter().position(|task| task.id == here);
-        let count =
-            |is: &dyn Fn(&(usize, usize, bool)) -> bool| graph.edges.iter().filter(|edge| is(edge)).count();
-        let before = count(&|(_, to, _)| Some(*to) == own);
-        let after = count(&|(from, _, _)| Some(*from) == own);
+        let before = graph.edges.iter().filter(|(_, to, _)| Some(*to) == own).count();
+        let after = graph.edges.iter().filter(|(from, ..)| Some(*from) == own).count();
         let most = |of: fn(&(usize, usize)) -> usize| places.iter().map(of).max().unwrap_or(0);
         Self {
             width: most(|(x, _)| *x) + WIDTH + MARGIN,

@@ -47,27 +47,24 @@ struct Step {
     note: String,
 }
 
-/// A change, before it is known how long it lasted.
 struct Change<'a> {
     at: Option<i64>,
     status: Option<Status>,
     entry: Option<&'a Document>,
+    lasted: Option<i64>,
 }
 
 impl Timeline {
     pub fn of(task: &Document, now: DateTime) -> Self {
-        let changes = changes(task);
+        let mut changes = changes(task);
         let has_ended = changes.last().and_then(|last| last.status).is_some_and(Status::has_ended);
-        let end = (!has_ended).then_some(now.timestamp_millis());
-        let mut lasted: Vec<Option<i64>> = Vec::new();
-        for (place, change) in changes.iter().enumerate() {
+        let mut until = (!has_ended).then_some(now.timestamp_millis());
+        for change in changes.iter_mut().rev() {
+            change.lasted = change.at.zip(until).map(|(from, until)| until.saturating_sub(from).max(0));
             // How long it was what it was before a change that nobody has noted, nobody knows.
-            let next = changes.get(place + 1);
-            let until = next.map_or(end, |next| next.at.filter(|_| next.entry.is_some()));
-            lasted.push(change.at.zip(until).map(|(from, until)| until.saturating_sub(from).max(0)));
+            until = change.at.filter(|_| change.entry.is_some());
         }
-        let pairs: Vec<(&Change<'_>, Option<i64>)> = changes.iter().zip(lasted).collect();
-        let mut steps: Vec<Step> = pairs.iter().map(|(change, lasted)| step(change, *lasted, task)).collect();
+        let mut steps: Vec<Step> = changes.iter().map(|change| step(change, task)).collect();
         // Of the status that it has now, the task tells more.
         let current = Status::stored(task);
         let is_current = current.is_some() && changes.last().is_some_and(|last| last.status == current);
@@ -79,20 +76,20 @@ impl Timeline {
         let then = began.filter(|_| !has_failed(task));
         let then = then.and_then(|began| steps.get(began + 1).or(steps.get(began)));
         let then = then.map(|step| step.at.clone()).unwrap_or_default();
-        Self { stretches: stretches(&pairs), words: words(&pairs), then, steps }
+        Self { stretches: stretches(&changes), words: words(&changes), then, steps }
     }
 }
 
 /// From its birth on, the oldest first.
 fn changes(task: &Document) -> Vec<Change<'_>> {
     let history = task.get_array("history").map(Vec::as_slice).unwrap_or_default();
-    let entry = |entry| Change { at: millis(entry, "at"), status: Status::stored(entry), entry: Some(entry) };
+    let change = |at, status, entry| Change { at, status, entry, lasted: None };
+    let entry = |entry| change(millis(entry, "at"), Status::stored(entry), Some(entry));
     let mut changes: Vec<Change<'_>> = history.iter().filter_map(Bson::as_document).map(entry).collect();
     let has_history = !changes.is_empty();
     let submission = Submission::of(task);
     if let Some(Submission { at, status }) = submission {
-        let at = Some(at.timestamp_millis());
-        changes.insert(0, Change { at, status: Some(status), entry: None });
+        changes.insert(0, change(Some(at.timestamp_millis()), Some(status), None));
     }
     let now = Status::stored(task);
     let has_more = now.is_some() && now != submission.map(|submission| submission.status);
@@ -100,7 +97,7 @@ fn changes(task: &Document) -> Vec<Change<'_>> {
         && has_more
         && let Some(at) = millis(task, "mtime")
     {
-        changes.push(Change { at: Some(at), status: now, entry: None });
+        changes.push(change(Some(at), now, None));
     }
     changes
 }
@@ -109,7 +106,7 @@ fn millis(document: &Document, field: &str) -> Option<i64> {
     time_of(document.get(field)).map(DateTime::timestamp_millis)
 }
 
-fn step(change: &Change<'_>, lasted: Option<i64>, task: &Document) -> Step {
+fn step(change: &Change<'_>, task: &Document) -> Step {
     let field = |name: &str| plain(change.entry.and_then(|entry| entry.get(name)));
     let is_first = change.entry.is_none() && change.at == millis(task, "ctime");
     Step {
@@ -122,7 +119,7 @@ fn step(change: &Change<'_>, lasted: Option<i64>, task: &Document) -> Step {
             (None, Some(entry)) => Some(StatusView::of(entry)),
             (None, None) => None,
         },
-        lasted: lasted.map(precise).unwrap_or_default(),
+        lasted: change.lasted.map(precise).unwrap_or_default(),
         attempt: field("attempt"),
         node: field("node"),
         note: if is_first { Submission::NOTE.to_owned() } else { field("note") },
@@ -130,9 +127,9 @@ fn step(change: &Change<'_>, lasted: Option<i64>, task: &Document) -> Step {
 }
 
 /// The states side by side. Short ones are wider than their share, so that they can be seen.
-fn stretches(pairs: &[(&Change<'_>, Option<i64>)]) -> Vec<Stretch> {
+fn stretches(changes: &[Change<'_>]) -> Vec<Stretch> {
     let all: Vec<(Option<Status>, i64)> =
-        pairs.iter().filter_map(|(change, lasted)| Some((change.status, (*lasted)?))).collect();
+        changes.iter().filter_map(|change| Some((change.status, change.lasted?))).collect();
     let total: i128 = all.iter().map(|(_, lasted)| i128::from(*lasted)).sum();
     let count = i128::try_from(all.len()).unwrap_or(i128::MAX);
     let free = (i128::from(WIDTH) - count * i128::from(LEAST)).max(0);
@@ -150,10 +147,10 @@ fn stretches(pairs: &[(&Change<'_>, Option<i64>)]) -> Vec<Stretch> {
 }
 
 /// How long it was in each state altogether.
-fn words(pairs: &[(&Change<'_>, Option<i64>)]) -> String {
+fn words(changes: &[Change<'_>]) -> String {
     let mut sums: Vec<(Status, i64)> = Vec::new();
-    for (change, lasted) in pairs {
-        let (Some(status), Some(lasted)) = (change.status, *lasted) else { continue };
+    for change in changes {
+        let (Some(status), Some(lasted)) = (change.status, change.lasted) else { continue };
         match sums.iter_mut().find(|(known, _)| *known == status) {
             Some((_, sum)) => *sum = sum.saturating_add(lasted),
             None => sums.push((status, lasted)),

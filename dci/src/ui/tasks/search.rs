@@ -84,14 +84,12 @@ impl Search {
                 *value = text(Some(value)).trim().into();
             }
         }
-        let is_list = plain.fields.get("status").is_some_and(|value| !value.is_object());
-        if is_list {
-            let status = match &self.statuses[..] {
+        if let Some(status) = plain.fields.get_mut("status").filter(|value| !value.is_object()) {
+            *status = match &self.statuses[..] {
                 [] => json!(""),
                 [one] => json!(one),
                 several => json!(several),
             };
-            plain.fields.insert("status".to_owned(), status);
         }
         plain.options.insert("limit".to_owned(), self.limit.into());
         plain.options.remove("count");
@@ -293,12 +291,9 @@ impl Asked {
     }
 
     pub fn pairs(&self) -> [(String, String); 3] {
-        let pair = |name: &str, value: &String| (name.to_owned(), value.clone());
-        [
-            pair(".created", &self.word),
-            pair(".created_since", &self.since),
-            pair(".created_until", &self.until),
-        ]
+        let all =
+            [(".created", &self.word), (".created_since", &self.since), (".created_until", &self.until)];
+        all.map(|(name, value)| (name.to_owned(), value.clone()))
     }
 
     /// The options of the REST API that ask for the same.
