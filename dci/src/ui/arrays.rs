@@ -52,7 +52,6 @@ struct Elements {
     called: Called,
     /// The status of those that are shown, if not all are.
     status: Option<StatusView>,
-    /// Whether pages of nodes are for the reader.
     sees_nodes: bool,
     previous: String,
     next: String,
@@ -208,7 +207,6 @@ async fn picture_of(store: &Store, array: &Array, size: u32) -> Result<Picture, 
 }
 
 impl<'a> ArraysPage<'a> {
-    /// `search` is the address of the same search from the first array on.
     fn of(found: &'a [ArrayRow], queues: &[Queue], search: &str, limit: i64) -> Self {
         let is_full = i64::try_from(found.len()).is_ok_and(|rows| rows >= limit);
         let last = found.last().filter(|_| is_full).map(|(array, _)| array.id);
@@ -232,7 +230,6 @@ fn standing(array: &Array, counts: &Option<Counts>) -> (&'static str, String) {
     }
 }
 
-/// The address of the search that `params` asks for, from the first array on.
 fn search_of(params: &Params, limit: i64) -> String {
     let given = ["queue", "state"].map(|name| (name, text(params.fields.get(name))));
     let given = given.into_iter().filter(|(_, value)| !value.is_empty());
@@ -261,7 +258,6 @@ impl Panel<'_> {
 const SQUARES: u32 = 400;
 const IN_A_ROW: u32 = 40;
 
-/// A square is so large, with the gap to the next one.
 const SIZE: u32 = 16;
 
 const VALUE: usize = 40;
@@ -305,7 +301,6 @@ impl Picture {
         Self::with(elements.iter().map(square), "an element")
     }
 
-    /// The picture of an array of which each square has `size` elements.
     fn of(array: &Array, cells: &[Cell], size: u32) -> Self {
         let count = array.count;
         let mut by_cell: BTreeMap<u32, Vec<(Status, i64)>> = BTreeMap::new();

@@ -170,7 +170,6 @@ impl Jobs {
         Self { rows: jobs.into_iter().map(|job| View::of(job, names, Called::default())).collect() }
     }
 
-    /// The list, whenever there are others, and each of them.
     fn parts(&self) -> Result<Vec<Part>, HttpError> {
         Part::table(self, self.rows.iter().map(View::as_row))
     }
@@ -208,7 +207,6 @@ fn confirmation<'a>(
     }
 }
 
-/// Which page of the list of jobs it is, the latest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Page {
     position: Position<ObjectId>,
@@ -233,7 +231,6 @@ impl Page {
         Ok(self.position.page(limit, jobs, |job| Some(job.id)))
     }
 
-    /// The address of a page that is as long.
     fn address(self, path: &str, position: Position<ObjectId>) -> String {
         let limit = (self.limit != DEFAULT_LIMIT).then(|| (".limit", self.limit.to_string()));
         let place = match position {

@@ -64,7 +64,6 @@ impl Part {
 #[cfg(test)]
 pub use tests::assert_on_page;
 
-/// How often parts are found out at most.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Finding them out takes at most one part in so many of the time.
@@ -82,13 +81,11 @@ const OVERDUE: Duration = Duration::from_secs(10);
 /// What is told then.
 const SILENCE: &str = "the database does not answer";
 
-/// Finds out what a page looks like.
 type Finding = LocalBoxFuture<'static, Result<Vec<Part>, HttpError>>;
 
 /// What a page looks like, or why that is not known.
 type PageState = Result<Vec<Part>, String>;
 
-/// What was found out last.
 #[derive(Debug)]
 struct Look {
     found: PageState,
@@ -103,7 +100,6 @@ impl Look {
     }
 }
 
-/// The pages that somebody looks at, by name.
 #[derive(Debug)]
 pub struct Feeds {
     feeds: Mutex<HashMap<String, Sender<Arc<Look>>>>,
@@ -196,7 +192,6 @@ impl Drop for Forget<'_> {
     }
 }
 
-/// One client, and what it has.
 struct Viewer {
     looks: Receiver<Arc<Look>>,
     closing: Receiver<bool>,
@@ -236,7 +231,6 @@ impl Viewer {
         }
     }
 
-    /// What is new to this client.
     fn news(&mut self, found: &PageState) -> Option<String> {
         let parts = match found {
             Ok(parts) => parts,

@@ -42,7 +42,6 @@ struct Overview<'a> {
     picture: Spark,
 }
 
-/// What changes by itself.
 #[derive(Debug)]
 struct OverviewParts<'a> {
     attention: Attention,

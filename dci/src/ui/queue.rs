@@ -49,14 +49,12 @@ struct QueuePage<'a> {
     settings: Settings<'a>,
     /// Of the plugin's parameters; none if they are not described.
     fields: Vec<Field>,
-    /// What the field for JSON has at first.
     json: String,
     template: Prefilled,
     has_keys: bool,
     charts: Charts,
 }
 
-/// A part of the page that has an address of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tab {
     Now,
@@ -86,7 +84,6 @@ impl Tab {
 }
 
 impl QueuePage<'_> {
-    /// Those that are for the page's reader.
     fn tabs(&self) -> Vec<Tab> {
         let all = [Tab::Now, Tab::New, Tab::Settings];
         let submits = self.role >= Some(Role::Submitter);

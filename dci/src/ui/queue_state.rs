@@ -30,7 +30,6 @@ pub struct Work {
     pub lacks: Option<&'static str>,
 }
 
-/// What a rule makes of new tasks that are not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Intake {
     /// Whether they are rejected, and not held.

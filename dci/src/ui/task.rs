@@ -53,7 +53,6 @@ struct TaskPage<'a> {
     queue: QueueLink,
     look: Look,
     params: JsonText,
-    /// The params that a table can have.
     table: Vec<(String, String)>,
     outputs: [Output; 2],
     /// Whose output is shown. One that somebody has chosen does not go on.
@@ -71,7 +70,6 @@ struct Look {
     parts: Vec<Part>,
 }
 
-/// What is known of a task besides what it tells itself.
 #[derive(Default)]
 struct Known<'a> {
     /// The earlier ones.
@@ -79,7 +77,6 @@ struct Known<'a> {
     /// Which of them is shown; else the last one of all.
     chosen: Option<i64>,
     explained: Option<Explanation>,
-    /// What the tasks are called that the explanation names.
     called: Called,
     graph: Graph,
     /// The end of what it has written to that.
@@ -303,7 +300,6 @@ async fn queue_link(state: &State, task: &Document) -> Result<QueueLink, StoreEr
 /// After so long all of an ended task is looked at again: its queue may have another name.
 const RARELY: Duration = Duration::from_secs(30);
 
-/// What tells whether an ended task is as it was.
 const STAMP: [&str; 4] = ["status", "mtime", "complete", "archived"];
 
 /// The looks at one task: what its page is told. Its output, params and whatever else is large is not read for that, and once it has ended,
@@ -316,7 +312,6 @@ struct Feed {
     last: RefCell<Option<Last>>,
 }
 
-/// The last one at a task that has ended.
 #[derive(Debug)]
 struct Last {
     stamp: Vec<Option<Bson>>,

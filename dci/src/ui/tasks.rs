@@ -196,7 +196,6 @@ fn usual(search: &Search) -> String {
     Column::usual(&search.statuses).into_iter().map(Column::name).collect::<Vec<_>>().join(",")
 }
 
-/// Why a search is not made, for people.
 fn in_words(refusal: Refusal) -> HttpError {
     match refusal {
         Refusal::NotIndexed { invalid, .. } => HttpError::bad_request(format!(
@@ -208,7 +207,6 @@ fn in_words(refusal: Refusal) -> HttpError {
     }
 }
 
-/// What is looked for in the fields of these names, each once.
 fn of_others(search: &Search, names: BTreeSet<String>) -> Vec<(String, String)> {
     let given = |name: String| {
         let value = search.others.iter().find(|(known, _)| *known == name);

@@ -75,7 +75,6 @@ fn silent((state, node): &(NodeState, &Document)) -> Option<Alarm> {
         .then(|| of_node(node, Kind::Silent, alone, String::new()))
 }
 
-/// A node whose processors have far too much to do.
 fn overloaded((state, node): &(NodeState, &Document)) -> Option<Alarm> {
     let Stats { load, cpus, .. } = stats_of(node);
     let load = Load::of(load, cpus);
@@ -84,7 +83,6 @@ fn overloaded((state, node): &(NodeState, &Document)) -> Option<Alarm> {
     (state.is_up() && load.is_far_too_high()).then(|| of_node(node, Kind::Overloaded, alone, words.clone()))
 }
 
-/// That somebody is to answer what tasks of a queue have asked.
 fn asks(facts: &QueueFacts) -> Option<Alarm> {
     let ((count, first), name) = (facts.asks?, short(&facts.queue));
     let (alone, detail) = match count {

@@ -92,7 +92,6 @@ impl QueueFacts {
         QueueState::of(&self.queue, &self.work())
     }
 
-    /// Whether there is nothing to do, nothing was done lately, and nobody has stopped it.
     pub fn is_idle(&self) -> bool {
         let is_quiet = self.running == 0 && self.waiting.is_none() && self.last_hour().total() == 0;
         is_quiet && !self.queue.is_paused() && self.queue.is_accepting()
@@ -180,7 +179,6 @@ impl Memory {
         self.throughput[span as usize].get(span.every(), store.series(None, since, span.step())).await
     }
 
-    /// Which queues did how much of it.
     pub async fn shares(&self, store: &Store, span: Span) -> Result<Arc<Vec<Share>>, StoreError> {
         let largest = async {
             let hour = self.hour.get(HOUR_KEPT, store.last_hour()).await?;

@@ -18,10 +18,8 @@ use crate::ui::live::Part;
 use crate::ui::queue_state::Tally;
 use crate::ui::text;
 
-/// Up to so many queues are all shown.
 const FEW: usize = 12;
 
-/// Groups are offered for more than so many.
 const TOO_FEW_FOR_GROUPS: usize = 5;
 
 words! {
@@ -150,7 +148,6 @@ impl Order {
     }
 }
 
-/// Its blocks are the tables that it is made of.
 #[derive(Debug, Template)]
 #[template(path = "overview/queues.html", blocks = ["busy", "idle"])]
 pub struct QueueTable<'a> {

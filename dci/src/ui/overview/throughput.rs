@@ -87,7 +87,6 @@ fn about(span: Span, points: &[Point]) -> (&'static str, Duration, String) {
     (span.about().2, span.every(), words(&ends(points), span.words()))
 }
 
-/// The same as a picture, and in words.
 pub fn picture(span: Span, points: &[Point]) -> Spark {
     spark(&ends(points), span.words())
 }

@@ -13,7 +13,6 @@ use crate::ui::integer;
 use crate::ui::overview::throughput::{self, Span};
 use crate::ui::parts::{Chart, Charts, Spark, drawn, grouped};
 
-/// The percentiles that are shown, with what their lines look like.
 const PERCENTILES: [(u8, &str, &str, &str); 3] =
     [(50, "median", "area", "accent"), (95, "p95", "line", "busy"), (99, "p99", "dashes", "bad")];
 
@@ -123,7 +122,6 @@ fn words(of: Of, span: Span, points: &[Point]) -> String {
     }
 }
 
-/// A length of time for people.
 pub fn length(time: Duration) -> String {
     let ms = time.as_secs_f64() * 1000.0;
     match ms {

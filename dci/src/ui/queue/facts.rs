@@ -71,7 +71,6 @@ pub(super) struct Facts {
     pub rate: Option<Standing>,
     pub intake: Option<Intake>,
     pub lists: Lists,
-    /// Those of its plugin.
     pub versions: Versions,
 }
 

@@ -16,7 +16,6 @@ const RUNNING: usize = 10;
 
 const FEW: usize = 5;
 
-/// A task is called by so much of its parameters.
 const EXCERPT: usize = 100;
 
 #[derive(Debug, Clone, PartialEq)]

@@ -41,7 +41,6 @@ const CONTROLS: [(&str, &[&str]); 11] = [
     ("ended", &["retention.archive_after", "retention.delete_after"]),
 ];
 
-/// Settings that are one of a few words, with what each means.
 const WORDS: [(&str, &str, &str); 17] = [
     ("sort", "", "not set: the oldest first, as far as the index has it"),
     ("sort", "fifo", "fifo: the oldest first"),
@@ -115,7 +114,6 @@ impl Settings<'_> {
         unknown.into_iter().chain(known).collect()
     }
 
-    /// What all controls begin with, as the form sends it.
     fn was(&self) -> String {
         let names = CONTROLS.iter().flat_map(|(group, _)| self.names(group));
         let was: Map<String, Value> = names.map(|name| (name.to_owned(), self.value(name).into())).collect();

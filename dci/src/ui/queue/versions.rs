@@ -36,12 +36,10 @@ const NAMED: usize = 5;
 #[template(path = "queue/versions.html")]
 pub(super) struct Versions {
     queue: String,
-    /// What messages call it.
     name: String,
     pinned: Option<Version>,
     /// The versions that can be chosen, with the nodes that are alive and have them.
     known: BTreeMap<Version, BTreeSet<String>>,
-    /// Whether the page's reader may know of nodes.
     sees_nodes: bool,
     canary: Option<Tried>,
     returned: Option<Returned>,
@@ -136,7 +134,6 @@ impl Versions {
         }
     }
 
-    /// Of a button that tries a version on a part of the tasks.
     fn trial(&self, version: &Version, share: &f64) -> String {
         let share = percent(*share);
         if self.is_tried(version) {

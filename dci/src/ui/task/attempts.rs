@@ -146,7 +146,6 @@ pub struct Failed {
     sentence: String,
     /// What the history says of it, if that is more.
     note: String,
-    /// Tasks because of which it was cancelled: the sentence goes on with them.
     because_of: Vec<Culprit>,
     more: usize,
     lines: Vec<String>,
@@ -175,7 +174,6 @@ impl Culprit {
 }
 
 impl Failed {
-    /// Why this task has failed, with the end of what it has written to stderr.
     pub fn of(task: &Document, queue: &QueueLink, stderr: &str, mut because_of: Vec<Culprit>) -> Self {
         let Some(status) = Status::stored(task).filter(|status| is_bad(*status)) else {
             return Self::default();

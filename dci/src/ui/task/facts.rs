@@ -47,7 +47,6 @@ pub struct QueueLink {
 }
 
 impl QueueLink {
-    /// How often a task of the queue is tried at most, if that was said.
     pub fn most_attempts(&self, task: &Document) -> Option<i64> {
         integer(task, "max_attempts").or(self.max_attempts)
     }
@@ -69,7 +68,6 @@ pub struct Facts {
     shadow: Option<(&'static str, String)>,
     /// The trace that it was submitted in, and where that is to be seen.
     trace: Option<(String, String)>,
-    /// Its tags, with the addresses of all tasks that have them.
     tags: Vec<(String, String)>,
     times: Vec<(&'static str, When)>,
     others: Vec<(&'static str, String)>,
@@ -77,7 +75,6 @@ pub struct Facts {
     incomplete: bool,
 }
 
-/// What came out, and what is known besides.
 #[derive(Debug, Clone, Default, PartialEq, Template)]
 #[template(path = "task/outcome.html")]
 pub struct OutcomeView {

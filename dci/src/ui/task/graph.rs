@@ -15,7 +15,6 @@ use crate::state::State;
 use crate::ui::names::{Link, Names, end_of};
 use crate::{gates, ui};
 
-/// How far the picture reaches in both directions.
 const DEPTH: i32 = 3;
 
 const MOST: usize = 40;
@@ -167,7 +166,6 @@ fn fitted(text: &str, letters: usize) -> String {
     text.chars().take_while(fits).chain(['…']).collect()
 }
 
-/// Where each task is: those that come after others to the right of them.
 fn places(graph: &Neighbours) -> Vec<(usize, usize)> {
     let layers = layers(graph.tasks.len(), &graph.edges);
     let rows = |layer: usize| layers.iter().filter(|other| **other == layer).count();

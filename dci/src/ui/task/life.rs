@@ -40,7 +40,6 @@ pub struct Head {
     may_be_changed: bool,
 }
 
-/// Why a task does not run, or how it does.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Template)]
 #[template(path = "task/why.html")]
 pub struct Why {
@@ -120,7 +119,6 @@ fn retries(task: &Document, most: Option<i64>) -> Option<(String, When)> {
     Some((words, When::of(task.get("run_at"))))
 }
 
-/// Who has asked for a task's end, and why.
 pub(super) fn who_and_why(cancel: &Document) -> String {
     let (by, reason) = (plain(cancel.get("by")), plain(cancel.get("reason")));
     [by, reason].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(": ")
@@ -198,7 +196,6 @@ fn names(task: &Document, queue: &QueueLink, called: &Called) -> Vec<(String, Li
     of_queue.into_iter().chain(lock).chain(tasks).collect()
 }
 
-/// What helps a task past a gate that is closed.
 fn help(gate: &str, task: &Document, queue: &QueueLink) -> Vec<(&'static str, String, Option<&'static str>)> {
     let of_queue =
         |place: &str| queue.id.as_ref().filter(|_| queue.there).map(|id| format!("/queues/{id}{place}"));
@@ -242,13 +239,11 @@ pub fn exit_words(attempt: &Document) -> String {
     exit.iter().map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>().join(", ")
 }
 
-/// The streams of which something is kept of an earlier attempt.
 pub fn outputs(attempt: &Document) -> impl Iterator<Item = &'static str> {
     let has_output = |stream: &&str| !matches!(attempt.get(stream), None | Some(Bson::Null));
     ["stdout", "stderr"].into_iter().filter(has_output)
 }
 
-/// How a plugin ended: what, and how much of it.
 pub fn exit(exit: &Document) -> Vec<(&'static str, String)> {
     let number = |field: &str| exit.get(field).and_then(number);
     let seconds = |field: &str| number(field).map(precise_seconds);

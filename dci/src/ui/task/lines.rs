@@ -33,18 +33,15 @@ const MOST: usize = 200;
 /// Of a line so many characters are told.
 const SHOWN: usize = 300;
 
-/// What is searched for has so many bytes at most.
 const LONGEST_TEXT: usize = 1_000;
 
 const LONGEST_LINE: usize = 1024 * 1024;
 
 static SEARCHES: Semaphore = Semaphore::const_new(4);
 
-/// What lines that tell of an error contain.
 const BAD: [&str; 8] =
     ["error", "exception", "traceback", "fatal", "panic", "segmentation fault", "critical", "failed"];
 
-/// What such lines contain that tell of none.
 const GOOD: [&str; 5] = ["no error", "0 error", "0 failed", "without error", "error: none"];
 
 /// Lines that were found, and how far was read.

@@ -26,7 +26,6 @@ pub struct Output {
     text: String,
     /// With it, as JSON, where there is something of it.
     raw: Option<String>,
-    /// Where its first byte is in the stream.
     start: u64,
     pub end: u64,
     damage: Option<String>,
@@ -40,7 +39,6 @@ impl HtmlSafe for Output {}
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of {
     Running(i64),
-    /// What the task itself has.
     Task,
     /// That of an earlier attempt, which is told by its own document.
     Earlier(i64),

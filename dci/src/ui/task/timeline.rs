@@ -12,7 +12,6 @@ use super::life::exit;
 use crate::ui::parts::{When, cut, precise, time_of};
 use crate::ui::{self, StatusView, plain};
 
-/// How wide pictures are, in units of their own.
 const WIDTH: i64 = 1000;
 
 /// No state is narrower: it would not be seen.
@@ -146,7 +145,6 @@ fn stretches(changes: &[Change<'_>]) -> Vec<Stretch> {
     found
 }
 
-/// How long it was in each state altogether.
 fn words(changes: &[Change<'_>]) -> String {
     let mut sums: Vec<(Status, i64)> = Vec::new();
     for change in changes {

@@ -15,9 +15,7 @@ use crate::values::CREATED;
 #[derive(Debug, Default, PartialEq, Eq, Template)]
 #[template(path = "tasks/actions.html")]
 pub struct Actions {
-    /// What each is for, and its hidden fields.
     forms: Vec<Form>,
-    /// What can be done to some of what is found.
     pub of_some: Vec<Action>,
     scope: String,
     count: String,

@@ -62,14 +62,12 @@ pub enum Cell {
     Number(String),
     Code(String),
     Error(String),
-    /// Parameters, of which some is marked, and tags with their addresses.
     Params(Excerpt, Vec<(String, String)>),
     /// Percents, if they are known, and words.
     Progress(Option<f64>, String),
 }
 
 impl Column {
-    /// Those that are shown unless somebody chooses.
     pub const USUAL: [Self; 6] =
         [Self::Queue, Self::Status, Self::Node, Self::Created, Self::Changed, Self::Params];
 
@@ -112,7 +110,6 @@ impl Column {
         matches!(self, Self::Waited | Self::Ran | Self::Exit | Self::Attempt)
     }
 
-    /// Whether it is left out where a window is too narrow for so many columns.
     pub const fn is_spare(self, columns: usize) -> bool {
         match self {
             Self::Node | Self::Created => columns >= Self::USUAL.len(),

@@ -36,10 +36,8 @@ pub struct ResultPage {
     pub next: Option<(&'static str, String)>,
     /// How many tasks there are, for people; nobody knows for what params contain.
     pub count: Option<String>,
-    /// How many were looked at for what their params contain.
     pub looked_at: Option<usize>,
     pub of_all: Option<String>,
-    /// Whether a search in params begins here.
     pub is_first: bool,
     /// Whether this is the first page of those in order, so that newer tasks belong before it.
     pub is_newest: bool,
@@ -255,7 +253,6 @@ struct Look<'a> {
 }
 
 impl Plan {
-    /// Looks at so many tasks for what their params contain.
     async fn look(&self, store: &Store) -> Result<ResultPage, StoreError> {
         let mut look = Look { plan: self, began: Instant::now(), rows: Vec::new(), looked_at: 0 };
         let (next, is_first) = match &self.page {

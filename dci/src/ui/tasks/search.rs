@@ -33,7 +33,6 @@ pub struct Search {
     /// Those of which they must have one.
     pub any_tags: String,
     pub id: String,
-    /// Other fields that an index has.
     pub others: Vec<(String, String)>,
     pub created: Asked,
     pub text: String,
@@ -97,13 +96,11 @@ impl Search {
         plain
     }
 
-    /// The address of the page at a place: an option and its value.
     pub fn address(&self, place: Option<(&str, String)>) -> String {
         let place = place.map(|(option, value)| (format!(".{option}"), value));
         address("/tasks", self.pairs().into_iter().chain(place))
     }
 
-    /// The parameters as a query string has them, with what a place adds.
     pub fn pairs(&self) -> Vec<(String, String)> {
         let mut pairs = self.restrictions();
         if self.limit != DEFAULT_LIMIT {
@@ -140,7 +137,6 @@ impl Search {
         Self { statuses, columns, ..self.clone() }
     }
 
-    /// With a status, or without it if it has it.
     pub fn toggled(&self, status: &str) -> Self {
         let mut statuses: Vec<String> =
             self.statuses.iter().filter(|other| *other != status).cloned().collect();
@@ -186,7 +182,6 @@ impl Search {
         all.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
     }
 
-    /// Whether something is looked for that few look for.
     pub fn has_more(&self) -> bool {
         let rare = [&self.node, &self.id, &self.any_tags, &self.created.since, &self.created.until];
         self.archive || !self.others.is_empty() || rare.iter().any(|given| !given.is_empty())

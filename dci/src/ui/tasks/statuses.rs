@@ -28,7 +28,6 @@ pub struct Statuses {
 impl HtmlSafe for Statuses {}
 
 impl Statuses {
-    /// Fields in which `chosen` are ticked, or written.
     pub fn of(chosen: &[String]) -> Self {
         let choice = |code: i64| {
             let status = StatusView::from_code(code);
@@ -73,7 +72,6 @@ const BOUND: u64 = 1_000;
 
 const MOST_QUEUES: usize = 200;
 
-/// The choice. Its id is `statuses`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Template)]
 #[template(path = "tasks/tally.html")]
 pub struct Tally {
