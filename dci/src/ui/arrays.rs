@@ -218,9 +218,8 @@ impl<'a> ArraysPage<'a> {
 /// Where an array stands, as a tone of the style sheet and in words. What has failed does not look as if all was well.
 fn standing(array: &Array, counts: &Option<Counts>) -> (&'static str, String) {
     let state = array.state.as_str();
-    let with =
-        |status: Status| counts.as_ref().and_then(|counts| counts.get(&status.code())).copied().unwrap_or(0);
-    let cancelled = with(Status::Cancelled);
+    let cancelled = counts.as_ref().and_then(|counts| counts.get(&Status::Cancelled.code()));
+    let cancelled = cancelled.copied().unwrap_or(0);
     let bad = counts.as_ref().map_or(0, failed).saturating_sub(cancelled);
     match (array.state, bad, cancelled) {
         (ArrayState::Done, 0, 1..) => ("cancelled", format!("ended, {} cancelled", grouped(cancelled))),

@@ -155,7 +155,6 @@ pub struct QueueTable<'a> {
     /// Those that have nothing to do, where there are many.
     idle: Vec<Row<'a>>,
     order: Order,
-    is_first: bool,
 }
 
 impl HtmlSafe for QueueTable<'_> {}
@@ -182,7 +181,7 @@ impl<'a> QueueTable<'a> {
             None => busy.into_iter().map(Row::Queue).collect(),
         };
         let idle = idle.into_iter().map(Row::Queue).collect();
-        Self { busy, idle, order, is_first: queues.is_empty() }
+        Self { busy, idle, order }
     }
 
     pub fn can_be_grouped(&self) -> bool {

@@ -118,10 +118,9 @@ impl Statuses {
 impl Facts {
     pub async fn gather(state: &State, queue: Queue, reader: Reader) -> Result<Self, StoreError> {
         let (store, id) = (&state.store, queue.id);
-        let only = [id];
         let (tallies, running, nodes, now, points, oldest, head, rate, rules, lists) = futures::try_join!(
             tallies(store, id),
-            store.count_running(&only),
+            store.count_running(std::slice::from_ref(&id)),
             store.list_nodes(),
             Now::read(store),
             charts::points(store, id, Span::Hour),

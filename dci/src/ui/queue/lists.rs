@@ -72,9 +72,7 @@ impl Lists {
             store.stream_page(&all, doc! {}, Some(projection())).await?.try_collect().await?
         };
         let lines = |ids: &[TaskId], at: &[&str]| {
-            let is =
-                |task: &&Document, id: &TaskId| task.get_object_id("_id").is_ok_and(|found| found == id.0);
-            let task = |id: &TaskId| found.iter().find(|task| is(task, id));
+            let task = |id: &TaskId| found.iter().find(|task| task.get_object_id("_id").ok() == Some(id.0));
             ids.iter()
                 .filter_map(|id| Some(Line::of(task(id)?, at, titles.template(queue.id.0))))
                 .collect::<Vec<Line>>()

@@ -10,12 +10,10 @@ use disbatch_core::task::question::{ANSWER, Awaiting, OnDeadline};
 
 use super::attempts;
 use super::life::{exit, who_and_why};
-use crate::api::answers::form_of;
 use crate::json::{self, Dates};
 use crate::ui::files::place;
 use crate::ui::names::Link;
 use crate::ui::parts::{When, limit_span, waited};
-use crate::ui::schema::Field;
 use crate::ui::tasks::tags_of;
 use crate::ui::{integer, plain};
 
@@ -252,40 +250,17 @@ fn gates(task: &Document) -> Vec<(&'static str, String)> {
 }
 
 /// What a task asks a person, with the form of its answer; or the answer that it has had.
-#[derive(Debug, Clone, PartialEq, Template)]
+#[derive(Debug, Template)]
 #[template(path = "task/answer.html")]
-pub struct AnswerBox {
-    id: String,
-    stage: Stage,
+pub struct AnswerBox<'a> {
+    id: &'a str,
+    asks: Option<Awaiting>,
+    answer: Option<&'a Document>,
 }
 
-#[derive(Debug, Clone, PartialEq)]
-enum Stage {
-    Nothing,
-    Asks(Awaiting, Vec<Field>),
-    Answered {
-        /// Nothing: nobody has answered in time.
-        by: String,
-        at: When,
-        value: String,
-    },
-}
-
-impl AnswerBox {
-    pub fn of(id: &str, task: &Document) -> Self {
-        let stage = match (Awaiting::of_document(task), task.get_document(ANSWER)) {
-            (Some(awaiting), _) => {
-                let fields = form_of(&awaiting).fields;
-                Stage::Asks(awaiting, fields)
-            }
-            (None, Ok(answer)) => Stage::Answered {
-                by: plain(answer.get("by")),
-                at: When::of(answer.get("at")),
-                value: plain(answer.get("value")),
-            },
-            (None, Err(_)) => Stage::Nothing,
-        };
-        Self { id: id.to_owned(), stage }
+impl<'a> AnswerBox<'a> {
+    pub fn of(id: &'a str, task: &'a Document) -> Self {
+        Self { id, asks: Awaiting::of_document(task), answer: task.get_document(ANSWER).ok() }
     }
 }
 

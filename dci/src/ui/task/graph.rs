@@ -38,7 +38,8 @@ pub struct Graph {
     width: usize,
     height: usize,
     nodes: Vec<Node>,
-    edges: Vec<Edge>,
+    /// The path of each, and whether it waits.
+    edges: Vec<(String, bool)>,
     more: bool,
     words: String,
     /// The tasks that it comes after and that have ended without success: it may have been cancelled for them.
@@ -56,12 +57,6 @@ struct Node {
     class: &'static str,
     here: bool,
     title: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Edge {
-    path: String,
-    waiting: bool,
 }
 
 impl Graph {
@@ -101,7 +96,7 @@ impl Graph {
         let culprits = culprits.map(culprit).collect();
         let edge = |(from, to, waiting): &(usize, usize, bool)| {
             let (from, to) = (places.get(*from)?, places.get(*to)?);
-            Some(Edge { path: path(*from, *to), waiting: *waiting })
+            Some((path(*from, *to), *waiting))
         };
         let own = graph.tasks.iter().position(|task| task.id == here);
         let before = graph.edges.iter().filter(|(_, to, _)| Some(*to) == own).count();
