@@ -10,7 +10,7 @@ use bson::doc;
 use disbatch_core::accounts::Role;
 use disbatch_core::arrays::{Array, ArrayRow, ArrayState, Cell, Counts, Element, FinalWhen};
 use disbatch_core::model::{ArrayId, Queue, Selector, Status, TaskId};
-use disbatch_core::store::{Store, StoreError};
+use disbatch_core::store::StoreError;
 
 use crate::access::{Who, viewer};
 use crate::error::HttpError;
@@ -179,8 +179,14 @@ async fn panel<'a>(state: &State, array: &'a Array) -> Result<Panel<'a>, HttpErr
     let size = in_a_square(array.count);
     let store = &state.store;
     let only = [array.id];
-    let (mut counted, picture) =
-        futures::try_join!(store.count_elements(&only), picture_of(store, array, size))?;
+    let picture = async {
+        Ok::<_, StoreError>(if size == 1 {
+            Picture::of_elements(&store.array_elements(array, 0, array.count).await?)
+        } else {
+            Picture::of(array, &store.array_cells(array.id, size).await?, size)
+        })
+    };
+    let (mut counted, picture) = futures::try_join!(store.count_elements(&only), picture)?;
     let counts = counted.as_mut().map(|all| all.remove(&array.id).unwrap_or_default());
     let last = match array.last {
         Some((id, when)) => {
@@ -195,15 +201,6 @@ async fn panel<'a>(state: &State, array: &'a Array) -> Result<Panel<'a>, HttpErr
         None => None,
     };
     Ok(Panel { array, counts, last, picture })
-}
-
-/// Its elements as squares, each with what is known of it where each has one of its own.
-async fn picture_of(store: &Store, array: &Array, size: u32) -> Result<Picture, StoreError> {
-    Ok(if size == 1 {
-        Picture::of_elements(&store.array_elements(array, 0, array.count).await?)
-    } else {
-        Picture::of(array, &store.array_cells(array.id, size).await?, size)
-    })
 }
 
 impl<'a> ArraysPage<'a> {

@@ -122,10 +122,9 @@ async fn again(
     let is_seen = |task: &bson::Document| {
         who.is_everywhere(Role::Viewer) || task.get_object_id("queue").is_ok_and(|id| id == queue.id.0)
     };
-    let task = task.filter(is_seen);
     let of_task =
         |task: bson::Document| Some(json::from_document(params_of(&task)?.as_document()?, Dates::Text));
-    Ok(task.and_then(of_task))
+    Ok(task.filter(is_seen).and_then(of_task))
 }
 
 fn page<'a>(

@@ -153,14 +153,9 @@ impl Lacking {
             Ok(needed) => needed,
             Err(error) => return Some(Self::UsablePlugin(error.to_string())),
         };
-        let mut lacking = None;
-        for (_, node) in nodes.filter(|(state, _)| *state == NodeState::Alive) {
-            match lacks(node, &needed).map(|lacking| lacking.into_iter().next()) {
-                Some(Some(plugin)) => lacking = Some(plugin),
-                Some(None) | None => return None,
-            }
-        }
-        Some(lacking.map_or(Self::Node, Self::NodeWith))
+        let mut alive = nodes.filter(|(state, _)| *state == NodeState::Alive);
+        alive
+            .try_fold(Self::Node, |_, (_, node)| lacks(node, &needed)?.into_iter().next().map(Self::NodeWith))
     }
 }
 

@@ -181,26 +181,19 @@ async fn look(
         async { store.server_time().await.map_err(HttpError::from) },
         schedule,
     )?;
-    let called = named_in(state, explained.as_ref(), reach).await?;
+    let texts = explained.iter().flat_map(|explained| {
+        explained.gates.iter().map(|gate| gate.text.as_str()).chain([explained.summary.as_str()])
+    });
+    let named: HashSet<TaskId> = texts.flat_map(life::ids).collect();
+    let called = if named.is_empty() {
+        Called::default()
+    } else {
+        let queues = store.queues_within(reach).await?;
+        state.titles(&queues).await?.read(store, named).await?
+    };
     let traces = state.traces.as_ref();
     let known = Known { attempts, chosen, explained, called, graph, stderr, schedule, traces };
     Ok((view((id, task), &queue, title, now, known)?, queue))
-}
-
-async fn named_in(
-    state: &State,
-    explained: Option<&Explanation>,
-    reach: &Reach,
-) -> Result<Called, StoreError> {
-    let texts = explained.into_iter().flat_map(|explained| {
-        explained.gates.iter().map(|gate| gate.text.as_str()).chain([explained.summary.as_str()])
-    });
-    let ids: HashSet<TaskId> = texts.flat_map(life::ids).collect();
-    if ids.is_empty() {
-        return Ok(Called::default());
-    }
-    let queues = state.store.queues_within(reach).await?;
-    state.titles(&queues).await?.read(&state.store, ids).await
 }
 
 fn view(

@@ -198,12 +198,27 @@ impl<'a> QueueTable<'a> {
 
 /// Each group of `all`, with those of its queues that are `shown`. A group of which none is shown is left out.
 fn in_groups<'a>(all: &[QueueFacts], shown: &[&'a QueueFacts], grouping: Grouping) -> Vec<Row<'a>> {
+    let mut groups = BTreeMap::<String, Vec<&QueueFacts>>::new();
+    let mut rest = Vec::new();
+    for queue in all {
+        match grouping.key(queue) {
+            Some(key) => groups.entry(key).or_default().push(queue),
+            None => rest.push(queue),
+        }
+    }
+    if grouping == Grouping::Prefix {
+        let (alone, several): (BTreeMap<_, _>, _) =
+            groups.into_iter().partition(|(_, queues)| queues.len() == 1);
+        rest.extend(alone.into_values().flatten());
+        groups = several;
+    }
+    let groups = groups.into_iter().map(|(name, queues)| (name, false, queues));
     let mut rows = Vec::new();
-    for (group, queues) in grouped_by(grouping, all) {
+    for (name, is_rest, queues) in groups.chain([(grouping.rest().to_owned(), true, rest)]) {
         let is_in = |queue: &&&QueueFacts| queues.iter().any(|own| own.queue.id == queue.queue.id);
         let shown: Vec<_> = shown.iter().filter(is_in).map(|queue| Row::Queue(queue)).collect();
         if !shown.is_empty() {
-            rows.push(Row::Group(Box::new(group)));
+            rows.push(Row::Group(Box::new(Group::of(name, is_rest, &queues))));
             rows.extend(shown);
         }
     }
@@ -262,7 +277,7 @@ struct Group {
 impl HtmlSafe for Group {}
 
 impl Group {
-    fn of((name, is_rest): (String, bool), queues: &[&QueueFacts]) -> Self {
+    fn of(name: String, is_rest: bool, queues: &[&QueueFacts]) -> Self {
         let tally = |of: fn(&QueueFacts) -> &Tally| Tally::sum(queues.iter().map(|queue| of(queue)));
         let total =
             |of: fn(&QueueFacts) -> u64| queues.iter().map(|queue| of(queue)).fold(0, u64::saturating_add);
@@ -282,26 +297,6 @@ impl Group {
             oldest: queues.iter().filter_map(|queue| queue.waits_since()).min(),
         }
     }
-}
-
-fn grouped_by(grouping: Grouping, queues: &[QueueFacts]) -> Vec<(Group, Vec<&QueueFacts>)> {
-    let mut groups = BTreeMap::<String, Vec<&QueueFacts>>::new();
-    let mut rest = Vec::new();
-    for queue in queues {
-        match grouping.key(queue) {
-            Some(key) => groups.entry(key).or_default().push(queue),
-            None => rest.push(queue),
-        }
-    }
-    if grouping == Grouping::Prefix {
-        let (alone, several): (BTreeMap<_, _>, _) =
-            groups.into_iter().partition(|(_, queues)| queues.len() == 1);
-        rest.extend(alone.into_values().flatten());
-        groups = several;
-    }
-    let rest = (!rest.is_empty()).then(|| ((grouping.rest().to_owned(), true), rest));
-    let all = groups.into_iter().map(|(name, queues)| ((name, false), queues)).chain(rest);
-    all.map(|(name, queues)| (Group::of(name, &queues), queues)).collect()
 }
 
 #[cfg(test)]

@@ -73,13 +73,15 @@ impl Head {
         let status = Status::stored(task);
         let has_ended = status.is_some_and(Status::has_ended);
         let running = status == Some(Status::Running);
+        let is_deferred = status == Some(Status::Deferred);
+        let failures = attempts::failures(task, queue.most_attempts(task)).filter(|_| is_deferred);
         let live = status.is_some_and(|status| Status::LIVE.contains(&status));
         let asked = task.get_document("cancel").ok().filter(|_| running).map(who_and_why);
         Self {
             id: id.to_owned(),
             tab: tab(id, &title, status, queue),
             title,
-            retries: retries(task, queue.most_attempts(task)),
+            retries: failures.map(|words| (words, When::of(task.get("run_at")))),
             status: StatusView::of(task),
             ended: has_ended,
             waiting: !has_ended && !running && status != Some(Status::Claimed),
@@ -87,7 +89,7 @@ impl Head {
             may_be_cancelled: live && asked.is_none(),
             // What is in the archive stays as it is.
             may_be_retried: has_ended && !task.contains_key("archived"),
-            may_run_now: status == Some(Status::Deferred) && !asks(task),
+            may_run_now: is_deferred && !asks(task),
             may_be_prioritised: matches!(status, Some(Status::Queued | Status::Blocked | Status::Deferred)),
             // A new task like it would not be without effects.
             may_be_changed: queue.there && !task.contains_key(SHADOW_OF),
@@ -110,13 +112,6 @@ fn tab(id: &str, title: &str, status: Option<Status>, queue: &QueueLink) -> Stri
     let names = parts::cut(&names.collect::<Vec<_>>().join(": "), TAB);
     let end = id.get(20..).unwrap_or_default();
     format!("{sign}{} …{end}", if names.is_empty() { "Task" } else { &names })
-}
-
-/// After which failure a task waits, and when the next one is due.
-fn retries(task: &Document, most: Option<i64>) -> Option<(String, When)> {
-    let is_deferred = Status::stored(task) == Some(Status::Deferred);
-    let words = attempts::failures(task, most).filter(|_| is_deferred)?;
-    Some((words, When::of(task.get("run_at"))))
 }
 
 pub(super) fn who_and_why(cancel: &Document) -> String {

@@ -61,8 +61,7 @@ impl Actions {
 }
 
 fn impossible(search: &Search) -> Option<String> {
-    let others: Vec<&str> =
-        search.others.iter().filter(|(_, value)| !value.is_empty()).map(|(name, _)| name.as_str()).collect();
+    let others: Vec<&str> = search.others.iter().map(|(name, _)| name.as_str()).collect();
     let cannot = |what: &str| format!("{what} cannot be applied to all matches yet. Select rows.");
     if !search.text.is_empty() {
         return Some(cannot("Text searches"));

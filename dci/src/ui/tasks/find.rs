@@ -261,7 +261,9 @@ impl Plan {
                 (next.map(|id| ("after", id.to_string())), page.position == Position::First)
             }
             None => {
-                let next = self.look_along(store, &mut look).await?;
+                let query = TaskQuery { limit: i64::try_from(LOOKED_AT).ok(), ..self.query.clone() };
+                let last = look.through(store.stream_tasks(query).await?).await?;
+                let next = last.map(|_| self.query.skip.saturating_add(look.looked_at as u64));
                 (next.map(|skip| ("skip", skip.to_string())), self.query.skip == 0)
             }
         };
@@ -282,13 +284,9 @@ impl Plan {
             let found = store.find_page(&some).await?;
             let last = found.rows.last().copied();
             let more = if position.is_backwards() { found.previous } else { found.next }.is_some();
-            let mut tasks = self.tasks(store, &found.rows).await?;
-            while let Some(task) = tasks.try_next().await? {
-                look.at(&task);
-                if look.is_over() {
-                    let id = task.get_object_id("_id").ok().map(TaskId);
-                    return Ok(id.filter(|_| more || id != last));
-                }
+            if let Some(task) = look.through(self.tasks(store, &found.rows).await?).await? {
+                let id = task.get_object_id("_id").ok().map(TaskId);
+                return Ok(id.filter(|_| more || id != last));
             }
             let Some(last) = last.filter(|_| more) else { return Ok(None) };
             // It may be that nothing of this page is there any more.
@@ -299,25 +297,26 @@ impl Plan {
         }
     }
 
-    /// The same in the order of the server. Returns how many to skip.
-    async fn look_along(&self, store: &Store, look: &mut Look<'_>) -> Result<Option<u64>, StoreError> {
-        let query = TaskQuery { limit: i64::try_from(LOOKED_AT).ok(), ..self.query.clone() };
-        let mut tasks = store.stream_tasks(query).await?;
-        while let Some(task) = tasks.try_next().await? {
-            look.at(&task);
-            if look.is_over() {
-                return Ok(Some(self.query.skip.saturating_add(look.looked_at as u64)));
-            }
-        }
-        Ok(None)
-    }
-
     fn is_in(&self, task: &Document) -> bool {
         plain(params(task)).to_lowercase().contains(&self.text)
     }
 }
 
 impl Look<'_> {
+    /// Looks at these tasks until it is over. Returns the one that it was over with.
+    async fn through(
+        &mut self,
+        mut tasks: impl Stream<Item = Result<Document, StoreError>> + Unpin,
+    ) -> Result<Option<Document>, StoreError> {
+        while let Some(task) = tasks.try_next().await? {
+            self.at(&task);
+            if self.is_over() {
+                return Ok(Some(task));
+            }
+        }
+        Ok(None)
+    }
+
     fn at(&mut self, task: &Document) {
         self.looked_at += 1;
         if self.plan.is_in(task) {

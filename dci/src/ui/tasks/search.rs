@@ -194,11 +194,10 @@ impl Search {
     /// The restrictions for people, save statuses and words for times, which have a place of their own. `names` are those of queues.
     pub fn chips(&self, names: &QueueNames) -> Vec<Chip> {
         let all = self.pairs();
-        let has_place =
-            |(_, (name, _)): &(usize, &(String, String))| matches!(name.as_str(), "status" | ".created");
         let chip = |(place, (name, value)): (usize, &(String, String))| {
             let others = all.iter().enumerate().filter(|(other, _)| *other != place);
             let (what, value) = match name.as_str() {
+                "status" | ".created" => return None,
                 "queue" => {
                     let name = ObjectId::parse_str(value).ok().and_then(|id| names.get(&id).cloned());
                     ("Queue", name.unwrap_or_else(|| value.clone()))
@@ -214,14 +213,9 @@ impl Search {
                 other => (other, value.clone()),
             };
             let without = address("/tasks", others.map(|(_, pair)| pair.clone()));
-            Chip { what: what.to_owned(), value, without }
+            Some(Chip { what: what.to_owned(), value, without })
         };
-        all.iter()
-            .enumerate()
-            .take(self.restrictions().len())
-            .filter(|pair| !has_place(pair))
-            .map(chip)
-            .collect()
+        all.iter().enumerate().take(self.restrictions().len()).filter_map(chip).collect()
     }
 }
 
