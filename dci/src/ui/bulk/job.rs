@@ -98,18 +98,17 @@ pub fn conditions(filter: &Document, names: &QueueNames) -> Vec<(&'static str, S
     let age = filter.get_f64("older_than").ok().map(limit_span);
     let time = |name: &str| filter.get_datetime(name).ok().map(|at| format!("{} UTC", utc(*at)));
     let ids = filter.get_array("ids").ok().map(|ids| format!("{} given", ids.len()));
-    let array = filter.get_object_id("array").ok().map(|id| id.to_hex());
+    let id = |name: &str| filter.get_object_id(name).ok().map(|id| id.to_hex());
     let text = |name: &str| filter.get_str(name).ok().map(str::to_owned);
     let texts = |name: &str| Some(stored(filter.get(name)).join(", ")).filter(|texts| !texts.is_empty());
-    let schedule = filter.get_object_id("schedule").ok().map(|id| id.to_hex());
     let archived =
         filter.get_bool("archive").ok().filter(|archive| !archive).map(|_| "left alone".to_owned());
     let all = [
         ("queue", queue),
         ("status", status),
-        ("array", array),
+        ("array", id("array")),
         ("node", text("node")),
-        ("schedule", schedule),
+        ("schedule", id("schedule")),
         ("group", text("group")),
         ("tenant", text("tenant")),
         ("tags", texts(TAGS)),

@@ -201,11 +201,6 @@ enum Kind {
 }
 
 impl Kind {
-    /// Whether it is as somebody wanted it.
-    const fn is_meant(self) -> bool {
-        matches!(self, Self::Paused | Self::Rate)
-    }
-
     fn of_many(self, count: usize) -> String {
         match self {
             Self::Silent => format!("{count} nodes have not been heard of for a while"),
@@ -267,7 +262,7 @@ impl Notice {
     }
 
     fn of(kind: Kind, alarms: Vec<Alarm>) -> Self {
-        let meant = kind.is_meant();
+        let meant = matches!(kind, Kind::Paused | Kind::Rate);
         let alarms = match <[Alarm; 1]>::try_from(alarms) {
             Ok([Alarm { alone, link, .. }]) => return Self::alone(meant, alone, link),
             Err(alarms) => alarms,

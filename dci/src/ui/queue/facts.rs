@@ -203,8 +203,7 @@ impl Facts {
             notices.push((true, format!("It accepts no tasks{because}")));
         }
         notices.extend(queue.unknown_sort().map(|sort| {
-            let text = format!("Its order (sort), \"{sort}\", is unknown: the default order is used.");
-            (false, text)
+            (false, format!("Its order (sort), \"{sort}\", is unknown: the default order is used."))
         }));
         notices.extend(self.lacks().filter(|_| !waits).map(|text| (false, text)));
         notices

@@ -278,7 +278,9 @@ impl Linked {
         while let Some(rest) = text.get(at..) {
             let Some(next) = rest.chars().next() else { break };
             let is_start = text.get(..at).is_some_and(|before| !before.ends_with(is_of_word));
-            match found(rest, names).filter(|_| is_start) {
+            let is_whole =
+                |name: &str| rest.strip_prefix(name).is_some_and(|rest| !rest.starts_with(is_of_word));
+            match names.iter().find(|(name, _)| is_start && is_whole(name)) {
                 Some((name, link)) => {
                     pieces.push(Link::nowhere(text.get(plain..at).unwrap_or_default()));
                     pieces.push(link.clone());
@@ -291,11 +293,6 @@ impl Linked {
         pieces.push(Link::nowhere(text.get(plain..).unwrap_or_default()));
         Self { pieces }
     }
-}
-
-fn found<'a>(text: &str, names: &'a [(String, Link)]) -> Option<&'a (String, Link)> {
-    let is_whole = |name: &str| text.strip_prefix(name).is_some_and(|rest| !rest.starts_with(is_of_word));
-    names.iter().find(|(name, _)| is_whole(name))
 }
 
 /// The ids in text: of tasks, and of what else has one.

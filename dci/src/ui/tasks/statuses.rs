@@ -121,17 +121,13 @@ impl Tally {
             search.statuses.iter().filter(|code| !NAMED.iter().any(|known| known.to_string() == **code));
         let all = NAMED.into_iter().map(|code| code.to_string()).chain(others.cloned());
         let choice = |(place, code): (usize, String)| TallyChoice {
-            status: view(&code),
+            status: code.parse().map_or_else(|_| StatusView::named(&*code, "unknown"), StatusView::from_code),
             count: counts.get(place).cloned().unwrap_or_default(),
             address: search.toggled(&code).address(None),
             is_on: search.statuses.contains(&code),
         };
         Self { choices: all.enumerate().map(choice).collect() }
     }
-}
-
-fn view(code: &str) -> StatusView {
-    code.parse().map_or_else(|_| StatusView::named(code, "unknown"), StatusView::from_code)
 }
 
 /// What is looked for besides the status, where an index has that together with it. `None`: counting would read tasks.
