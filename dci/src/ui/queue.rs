@@ -150,7 +150,6 @@ fn page<'a>(
     }
 }
 
-/// The form that the plugin of a queue describes, as far as the plugin is known.
 pub fn form_of(plugins: &Catalogue, queue: &Queue) -> Option<Form> {
     let plugin = queue.effective_plugin().ok()??;
     let schema = plugins.manifest(&plugin)?.params.as_ref()?;

@@ -18,7 +18,6 @@ use crate::counts;
 use crate::ui::nodes::NodeState;
 use crate::ui::parts::{Pill, When, grouped, number, rough};
 
-/// What tells how a queue is doing, besides the queue itself.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Work {
     pub waiting: u64,
@@ -38,7 +37,6 @@ pub struct Intake {
 }
 
 impl Work {
-    /// Whether its rate is what its tasks wait for.
     pub fn waits_for_rate(&self) -> bool {
         self.waiting > 0 && self.rate.is_some_and(|rate| rate.allowed == 0)
     }
@@ -180,7 +178,6 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// One that has been counted. `statuses` are empty if it is not known which they are.
     pub const fn new(statuses: Vec<i64>, amount: Amount) -> Self {
         Self { statuses, amount }
     }

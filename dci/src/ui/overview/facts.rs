@@ -62,7 +62,6 @@ pub struct Facts {
 #[template(path = "overview/queue.html")]
 pub struct QueueFacts {
     pub queue: Queue,
-    /// The tasks that are to be run: queued, deferred or blocked.
     pub waiting: Tally,
     pub running: u64,
     pub finished: Tally,

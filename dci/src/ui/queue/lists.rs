@@ -21,7 +21,6 @@ const EXCERPT: usize = 100;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Line {
     pub id: String,
-    /// What it is called, or else the beginning of its parameters.
     pub title: String,
     pub status: StatusView,
     pub node: String,
@@ -29,7 +28,6 @@ pub(super) struct Line {
     pub at: When,
     /// How far it is: percents, if they are known, and words.
     pub progress: (Option<f64>, String),
-    /// How it ended, and its last line of standard error.
     pub error: String,
 }
 

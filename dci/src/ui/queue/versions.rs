@@ -120,7 +120,6 @@ impl Versions {
         self.canary.as_ref().is_some_and(|tried| tried.canary.version == *version)
     }
 
-    /// Whether this part of the tasks has the version already.
     fn has(&self, version: &Version, share: &f64) -> bool {
         let is_same = |tried: &Tried| (tried.canary.share - share).abs() < 1e-9;
         self.is_tried(version) && self.canary.as_ref().is_some_and(is_same)

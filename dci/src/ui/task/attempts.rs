@@ -228,7 +228,6 @@ pub fn has_failed(document: &Document) -> bool {
     Status::stored(document).is_some_and(is_bad)
 }
 
-/// Whether a status is the end of a task that has not done what it should.
 fn is_bad(status: Status) -> bool {
     matches!(status, Status::Failed | Status::Cancelled | Status::Terminated | Status::Orphaned)
 }

@@ -28,7 +28,6 @@ const KNOWN: &str = "_id after after_failed after_when again answer archived arr
     parameters params plugin_version priority progress queue result run_at saves schedule scheduled_for secure_params shadow_of shadow_tenant \
     started status stderr stdout steps tags timeout unique unsettled waiting_for wants_key";
 
-/// The queue's name, and its id if it has one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct QueueLink {
     pub id: Option<String>,
@@ -36,9 +35,7 @@ pub struct QueueLink {
     pub there: bool,
     /// Why it is paused or closed.
     pub reason: Option<String>,
-    /// What its tasks are called, if it says that.
     pub title: Option<String>,
-    /// How often they are tried at most, if it says that.
     pub max_attempts: Option<i64>,
     pub role: Option<Role>,
     pub shadow: Option<TaskId>,

@@ -16,7 +16,6 @@ use crate::ui::{StatusView, asks, in_document, plain};
 /// So many characters of what a task is called are in its tab.
 const TAB: usize = 60;
 
-/// What it is called, how it is, and what can be done with it.
 #[derive(Debug, Clone, PartialEq, Eq, Template)]
 #[template(path = "task/head.html")]
 pub struct Head {
@@ -33,9 +32,7 @@ pub struct Head {
     asked: Option<String>,
     may_be_cancelled: bool,
     may_be_retried: bool,
-    /// Whether it is deferred, and may run before its time.
     may_run_now: bool,
-    /// Whether it waits, and may wait before or behind others.
     may_be_prioritised: bool,
     may_be_changed: bool,
 }
@@ -62,7 +59,6 @@ pub struct Why {
 #[derive(Debug, Clone, Default, PartialEq, Template)]
 #[template(path = "task/progress.html")]
 pub struct Progress {
-    /// Whether that is still to be told.
     live: bool,
     percent: Option<f64>,
     message: String,

@@ -35,7 +35,6 @@ pub struct Output {
 
 impl HtmlSafe for Output {}
 
-/// Whose output is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of {
     Running(i64),

@@ -37,7 +37,6 @@ disbatch_values::words! {
         Error = "Error",
         Node = "Node",
         Created = "Created",
-        /// When its status changed.
         Changed = "Changed",
         /// How long it waited before its last attempt began.
         Waited = "Waited",
@@ -45,7 +44,6 @@ disbatch_values::words! {
         Exit = "Exit",
         Progress = "Progress",
         Attempt = "Attempt",
-        /// When it is to start.
         Due = "Due",
         Result = "Result",
         Params = "Params",
