@@ -5,7 +5,6 @@
 
 pub mod answers;
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -135,30 +134,13 @@ pub fn take_for_copies<'a>(
     take(bytes.saturating_mul(copies))
 }
 
-/// Why a text of a request is not read as JSON.
-#[derive(Debug)]
-pub enum Unreadable {
-    NoJson(serde_json::Error),
-    /// It would take too much memory.
-    TooMuch(HttpError),
-}
-
-impl fmt::Display for Unreadable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoJson(error) => error.fmt(f),
-            Self::TooMuch(error) => error.fmt(f),
-        }
-    }
-}
-
 /// Reads JSON that is text in a field of a request.
-pub fn json<T: DeserializeOwned>(text: &str) -> Result<T, Unreadable> {
+pub fn json<T: DeserializeOwned>(text: &str) -> Result<T, HttpError> {
     let weight = Weight::of_json(text.as_bytes());
-    take_for(&weight).map_err(Unreadable::TooMuch)?;
+    take_for(&weight)?;
     serde_json::from_str(text).map_err(|error| {
         give_back(weight.bytes);
-        Unreadable::NoJson(error)
+        HttpError::bad_request(error.to_string())
     })
 }
 
