@@ -33,7 +33,7 @@ use crate::error::HttpError;
 use crate::state::State;
 pub use enforce::{Need, enforce, may_bulk};
 pub use passwords::Passwords;
-pub use session::{Login, log_in};
+pub use session::log_in;
 pub use target::{NamedQueue, NamedSchedule, Sight, may_change_schedule, no_such_schedule, owns_schedule};
 
 /// How long it may take until the first user is noticed.

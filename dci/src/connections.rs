@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use actix_web::HttpRequest;
@@ -37,7 +37,7 @@ const OTHERS: u64 = 256;
 /// Who has a place.
 #[derive(Debug)]
 pub struct Connections {
-    most: usize,
+    pub most: usize,
     taken: Mutex<Taken>,
 }
 
@@ -64,14 +64,10 @@ impl Connections {
         }
     }
 
-    pub fn most(&self) -> usize {
-        self.most
-    }
-
     /// Gives a new connection a place, if need be that of another. `None`: there is none to be had.
     pub fn enter(self: &Arc<Self>, stream: TcpStream, encrypted: bool) -> Option<Stream> {
         let peer = stream.peer_addr().ok();
-        Some(Stream::new(stream, self.place(peer, encrypted)?))
+        Some(Stream { stream, entered: self.place(peer, encrypted)?, timer: None })
     }
 
     fn place(self: &Arc<Self>, peer: Option<SocketAddr>, encrypted: bool) -> Option<Entered> {
@@ -85,7 +81,7 @@ impl Connections {
                 return None;
             };
             if let Some(place) = taken.places.remove(&number) {
-                tracing::debug!(peer = ?place.peer(), known = place.is_known(), "closed for another connection");
+                tracing::debug!(peer = ?place.peer, known = place.is_known(), "closed for another connection");
                 place.close();
             }
         }
@@ -129,7 +125,7 @@ where
 }
 
 fn network(place: &Place) -> Option<IpAddr> {
-    Some(address::network(place.peer()?.ip()))
+    Some(address::network(place.peer?.ip()))
 }
 
 /// How many descriptors this process may have, after it has asked for all that it may ask for.
@@ -150,7 +146,7 @@ pub fn known(request: &HttpRequest) {
 }
 
 pub fn is_encrypted(request: &HttpRequest) -> bool {
-    request.conn_data::<Arc<Place>>().is_some_and(|place| place.is_encrypted())
+    request.conn_data::<Arc<Place>>().is_some_and(|place| place.encrypted)
 }
 
 /// Notes for a connection when a request is answered, from its first byte to the last one of the answer.
@@ -186,12 +182,13 @@ enum Phase {
 /// What is known of a connection, as long as it keeps its place.
 #[derive(Debug)]
 pub struct Place {
-    peer: Option<SocketAddr>,
+    pub peer: Option<SocketAddr>,
     encrypted: bool,
     known: AtomicBool,
     closed: AtomicBool,
     last: AtomicBool,
     phase: Mutex<(Phase, Instant)>,
+    /// Who is woken when it is closed, or its deadline changes.
     task: AtomicWaker,
 }
 
@@ -210,14 +207,6 @@ impl Place {
             phase: Mutex::new((Phase::New, Instant::now())),
             task: AtomicWaker::new(),
         }
-    }
-
-    pub fn peer(&self) -> Option<SocketAddr> {
-        self.peer
-    }
-
-    pub fn is_encrypted(&self) -> bool {
-        self.encrypted
     }
 
     /// Whether somebody has asked something on it who has logged in.
@@ -281,11 +270,6 @@ impl Place {
         }
     }
 
-    /// Who is to be woken when it is closed, or its deadline changes.
-    pub fn wakes(&self, waker: &Waker) {
-        self.task.register(waker);
-    }
-
     fn phase(&self) -> (Phase, Instant) {
         *disbatch_core::lock(&self.phase)
     }
@@ -312,19 +296,15 @@ pub struct Stream {
 }
 
 impl Stream {
-    pub fn new(stream: TcpStream, entered: Entered) -> Self {
-        Self { stream, entered, timer: None }
-    }
-
     pub fn place(&self) -> Arc<Place> {
         Arc::clone(&self.entered.place)
     }
 
     pub fn peer(&self) -> Option<SocketAddr> {
-        self.entered.place.peer()
+        self.entered.place.peer
     }
 
-    /// Whether something has not happened in time. Otherwise the task is woken when it has not.
+    /// Whether something has not happened in time. Otherwise the task is woken then.
     fn is_late(&mut self, context: &mut Context<'_>) -> bool {
         let Some(deadline) = self.entered.place.deadline() else {
             self.timer = None;
@@ -345,7 +325,7 @@ impl AsyncRead for Stream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        this.entered.place.wakes(context.waker());
+        this.entered.place.task.register(context.waker());
         if this.entered.place.is_closed() || this.entered.place.has_ended() {
             return Poll::Ready(Ok(()));
         }
@@ -366,7 +346,7 @@ impl AsyncRead for Stream {
 impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        this.entered.place.wakes(context.waker());
+        this.entered.place.task.register(context.waker());
         if this.entered.place.is_closed() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
@@ -468,7 +448,7 @@ mod tests {
     fn there_are_descriptors_for_all() {
         let connections = Connections::new();
         let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-        assert!(connections.most() as u64 + OTHERS <= soft, "{} {soft}", connections.most());
+        assert!(connections.most as u64 + OTHERS <= soft, "{} {soft}", connections.most);
     }
 
     #[tokio::test]

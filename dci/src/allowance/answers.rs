@@ -141,7 +141,7 @@ impl Unread {
         }
         for (_, other, _) in slowest.into_iter().take(late) {
             if let Some(place) = self.leave(other).and_then(|reader| reader.place) {
-                tracing::debug!(peer = ?place.peer(), "closed: reads its answer too slowly while others wait for theirs");
+                tracing::debug!(peer = ?place.peer, "closed: reads its answer too slowly while others wait for theirs");
                 place.close();
             }
         }

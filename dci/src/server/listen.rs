@@ -72,9 +72,9 @@ where
         .worker_max_blocking_threads(BLOCKING)
         .disable_signals()
         .shutdown_timeout(GRACE_SECONDS)
-        .max_concurrent_connections(connections.most() + CLOSING);
+        .max_concurrent_connections(connections.most + CLOSING);
     let listener = listener(address)?;
-    let (address, most) = (listener.local_addr()?, connections.most());
+    let (address, most) = (listener.local_addr()?, connections.most);
     let ending = builder.graceful_shutdown_signal();
     let encrypted = tls.is_some();
     let enter = move |stream| ready(enter(&connections, stream, encrypted));

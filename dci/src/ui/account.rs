@@ -16,7 +16,7 @@ use disbatch_wire::accounts::{self as wire, Account, CreatedToken, PasswordChang
 use disbatch_wire::liberal::Set;
 use serde_json::{Value, json};
 
-use crate::access::{Login, Via, Who, address};
+use crate::access::{Via, Who, address};
 use crate::api::{Answer, redirect};
 use crate::error::HttpError;
 use crate::openapi::{JSON_OR_FORM, JSON_OR_PAGE};
@@ -116,7 +116,7 @@ async fn change(request: &HttpRequest, state: &State, who: &Who, params: &Params
     let mut response: HttpResponse = redirect::answer(params, json::ok(&said))?;
     // The browser that it was changed with stays logged in.
     if let Via::Session(_) = who.via
-        && let Login::Done { cookie, .. } = access::log_in(request, state, name.as_str(), &new).await?
+        && let Some((cookie, _)) = access::log_in(request, state, name.as_str(), &new).await?
     {
         response.add_cookie(&cookie).map_err(|_| HttpError::internal("a cookie cannot be sent"))?;
     }

@@ -8,7 +8,7 @@ use disbatch_core::accounts::UserName;
 use disbatch_wire::accounts::Credentials;
 use serde_json::{Value, json};
 
-use crate::access::{Login, Via, Who, address, session};
+use crate::access::{Via, Who, address, session};
 use crate::api::{Answer, redirect};
 use crate::error::HttpError;
 use crate::openapi::{JSON_OR_FORM, OfAnybody};
@@ -104,9 +104,7 @@ async fn begin(request: &HttpRequest, state: &State, params: &Params) -> Answer 
     let wrong = || HttpError::unauthorized("wrong name or password");
     // What cannot be anybody's name is not remembered as one that was tried.
     name.parse::<UserName>().map_err(|_| wrong())?;
-    let Login::Done { cookie, name } = access::log_in(request, state, &name, &password).await? else {
-        return Err(wrong());
-    };
+    let (cookie, name) = access::log_in(request, state, &name, &password).await?.ok_or_else(wrong)?;
     if redirect::is_form(params) {
         let next = own(params.options.get("then"));
         return Ok(HttpResponse::SeeOther().cookie(cookie).insert_header((LOCATION, next)).finish());
