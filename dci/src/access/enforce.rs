@@ -14,12 +14,9 @@ use actix_web::http::{Method, StatusCode};
 use actix_web::middleware::Next;
 use actix_web::web::Data;
 use actix_web::{HttpMessage, HttpRequest, HttpResponse, ResponseError};
-use bson::oid::ObjectId;
 use disbatch_core::accounts::{Role, UserName};
 use disbatch_core::admission::Rule;
-use disbatch_core::bulk::BulkJob;
-use disbatch_core::model::{Queue, QueueId, Selector, TaskId};
-
+use disbatch_core::model::{QueueId, Selector};
 use disbatch_core::store::StoreError;
 use futures::{FutureExt, stream};
 use tokio::time::timeout;
@@ -28,10 +25,11 @@ use super::viewer::Viewer;
 use super::{
     NamedQueue, NamedSchedule, Via, Who, has_shown, identify, no_such_queue, no_such_schedule, session,
 };
+use crate::api::task_actions;
 use crate::error::HttpError;
 use crate::state::State;
 use crate::ui::zone;
-use crate::{accept, allowance, connections, measure, options, ui};
+use crate::{accept, allowance, arrays, bulk, connections, measure, options, ui};
 
 /// So long a page waits for what it says of all new tasks.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -103,68 +101,56 @@ async fn admit(need: Need, who: &Who, request: &mut ServiceRequest, state: &Stat
     let enough = |own: Option<Role>, role: Role| {
         if own >= Some(role) { Ok(()) } else { Err(HttpError::lacking(role)) }
     };
+    let role = match need {
+        Need::Nothing | Need::Token | Need::Login => return Ok(()),
+        Need::Everywhere(role) => return enough(who.rights.everywhere(), role),
+        Need::Somewhere(role) => return enough(who.rights.somewhere(), role),
+        Need::Queue(role)
+        | Need::Task(role)
+        | Need::Bulk(role)
+        | Need::Schedule(role)
+        | Need::Array(role) => role,
+    };
+    if who.is_everywhere(role) {
+        return Ok(());
+    }
+    enough(who.rights.somewhere(), Role::Viewer)?;
+    let id = request.match_info().get("id").unwrap_or_default().to_owned();
     match need {
-        Need::Nothing | Need::Token | Need::Login => {}
-        Need::Everywhere(role) => enough(who.rights.everywhere(), role)?,
-        Need::Somewhere(role) => enough(who.rights.somewhere(), role)?,
-        Need::Queue(role) if !who.is_everywhere(role) => {
-            enough(who.rights.somewhere(), Role::Viewer)?;
+        Need::Nothing | Need::Token | Need::Login | Need::Everywhere(_) | Need::Somewhere(_) => {}
+        Need::Queue(_) => {
             let named = request.extract::<NamedQueue>().await.map_err(|_| no_such_queue())?;
             let queue = state.store.find_queue(&named.selector).await?.ok_or_else(no_such_queue)?;
             who.check(role, &queue)?;
             // What was looked at is what is used.
             request.extensions_mut().insert(named.found(queue.id.0));
         }
-        Need::Task(role) if !who.is_everywhere(role) => {
-            enough(who.rights.somewhere(), Role::Viewer)?;
-            let (queue, tenant) = queue_of_task(request, state).await?;
-            who.check_task(role, &queue, tenant.as_deref())
-                .map_err(|error| error.hidden_as(|| not_found(request)))?;
+        // A task of no queue is for those who may do anything.
+        Need::Task(_) => {
+            let unknown = || task_actions::not_found(&id);
+            let task = task_actions::task_id(&id)?;
+            let (queue, tenant) = state.store.queue_of_task(task).await?.ok_or_else(unknown)?;
+            let queue = state.queue_by_id(queue).await?;
+            who.check_task(role, &queue, tenant.as_deref()).map_err(|error| error.hidden_as(unknown))?;
         }
-        Need::Bulk(role) if !who.is_everywhere(role) => {
-            enough(who.rights.somewhere(), Role::Viewer)?;
-            let job = named_job(request, state).await?;
-            let queue = job.filter.get_object_id("queue").ok().map(QueueId);
-            may_bulk(who, role, queue, state).await?;
+        Need::Bulk(_) => {
+            let job = state.store.find_bulk(bulk::id_of(&id)?).await?.ok_or_else(|| bulk::not_found(&id))?;
+            may_bulk(who, role, job.filter.get_object_id("queue").ok().map(QueueId), state).await?;
         }
-        Need::Schedule(role) if !who.is_everywhere(role) => {
-            enough(who.rights.somewhere(), Role::Viewer)?;
-            let named = request.extract::<NamedSchedule>().await;
-            let unknown = || no_such_schedule(request.match_info().get("id").unwrap_or_default());
-            let named = named.map_err(|_| unknown())?;
+        Need::Schedule(_) => {
+            let unknown = || no_such_schedule(&id);
+            let named = request.extract::<NamedSchedule>().await.map_err(|_| unknown())?;
             let schedule = state.store.find_schedule(&named.selector).await?.ok_or_else(unknown)?;
             let queue = state.queue_by_id(schedule.settings.queue).await?;
             who.check(role, &queue).map_err(|error| error.hidden_as(unknown))?;
             request.extensions_mut().insert(named.found(schedule.id.0));
         }
-        Need::Array(role) if !who.is_everywhere(role) => {
-            enough(who.rights.somewhere(), Role::Viewer)?;
-            let id = request.match_info().get("id").unwrap_or_default().to_owned();
-            let array = crate::arrays::find(state, &id).await?;
-            let queue = state.queue_by_id(array.queue).await?;
-            who.check(role, &queue).map_err(|error| error.hidden_as(|| crate::arrays::not_found(&id)))?;
+        Need::Array(_) => {
+            let queue = state.queue_by_id(arrays::find(state, &id).await?.queue).await?;
+            who.check(role, &queue).map_err(|error| error.hidden_as(|| arrays::not_found(&id)))?;
         }
-        Need::Queue(_) | Need::Task(_) | Need::Bulk(_) | Need::Schedule(_) | Need::Array(_) => {}
     }
     Ok(())
-}
-
-async fn named_job(request: &ServiceRequest, state: &State) -> Result<BulkJob, HttpError> {
-    let id = request.match_info().get("id").unwrap_or_default();
-    let not_found = || crate::bulk::not_found(id);
-    let job = state.store.find_bulk(ObjectId::parse_str(id).map_err(|_| not_found())?).await?;
-    job.ok_or_else(not_found)
-}
-
-/// The queue of the task that the address names, and whom the task is for. A task of no queue is for those who may do anything.
-async fn queue_of_task(
-    request: &ServiceRequest,
-    state: &State,
-) -> Result<(Queue, Option<String>), HttpError> {
-    let id = request.match_info().get("id").and_then(|id| id.parse::<TaskId>().ok());
-    let id = id.ok_or_else(|| not_found(request))?;
-    let (queue, tenant) = state.store.queue_of_task(id).await?.ok_or_else(|| not_found(request))?;
-    Ok((state.queue_by_id(queue).await?, tenant))
 }
 
 /// Sees to it that somebody has this role on the queue that a bulk job is about, or on all if it is about several.
@@ -178,10 +164,6 @@ pub async fn may_bulk(who: &Who, role: Role, queue: Option<QueueId>, state: &Sta
         )));
     };
     who.check(role, &state.queue_by_id(queue).await?)
-}
-
-fn not_found(request: &ServiceRequest) -> HttpError {
-    crate::api::task_actions::not_found(request.match_info().get("id").unwrap_or_default())
 }
 
 /// What somebody must be to use a route.
