@@ -63,7 +63,7 @@ pub async fn enforce(
     };
     allowance::known();
     connections::known(request.request());
-    let viewer = Viewer::of(&who).told(closed(request.request(), &state).await);
+    let viewer = Viewer { closed: closed(request.request(), &state).await, ..Viewer::of(&who) };
     if let Err(error) = admit(need, &who, &mut request, &state).await {
         measure::not_let_in(state.store.metrics(), error.status(), true);
         let response = viewer.look(async { refuse(request.request(), error) }).await;

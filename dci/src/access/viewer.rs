@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use askama::Template;
 use askama::filters::{Html, HtmlSafeOutput, escape};
 use disbatch_core::accounts::{Reach, Rights, Role};
 use disbatch_core::admission::Rule;
@@ -17,10 +18,10 @@ pub struct Viewer {
     pub name: Option<String>,
     /// Whether they can log out.
     pub has_session: bool,
-    form_token: Option<String>,
-    rights: Rights,
+    pub(super) form_token: Option<String>,
+    pub(super) rights: Rights,
     /// The rule for all new tasks, unless they are accepted.
-    closed: Option<Rule>,
+    pub(super) closed: Option<Rule>,
 }
 
 tokio::task_local! {
@@ -33,18 +34,8 @@ impl Viewer {
             Via::Session(key) => Some(key.form_token()),
             Via::OpenDoor | Via::Password | Via::Token { .. } | Via::Proxy => None,
         };
-        Self {
-            name: who.name.clone(),
-            has_session: form_token.is_some(),
-            form_token,
-            rights: who.rights.clone(),
-            closed: None,
-        }
-    }
-
-    /// The same, told of a rule for all new tasks.
-    pub fn told(self, closed: Option<Rule>) -> Self {
-        Self { closed, ..self }
+        let has_session = form_token.is_some();
+        Self { name: who.name.clone(), has_session, form_token, ..Self::with(who.rights.clone()) }
     }
 
     /// Somebody with these rights, whoever it is: for what is made in the background for all who have the same.
@@ -65,11 +56,11 @@ pub fn now() -> Viewer {
 
 /// What a form of the page needs to be believed. For templates: it stands first in every form that changes something.
 pub fn form_field() -> HtmlSafeOutput<String> {
-    let token = VIEWER.try_with(|viewer| viewer.form_token.clone()).ok().flatten();
-    // A token has letters, digits, hyphens and underscores.
-    HtmlSafeOutput(token.map_or_else(String::new, |token| {
-        format!("<input type=\"hidden\" name=\"{}\" value=\"{token}\">", super::session::FORM_FIELD)
-    }))
+    HtmlSafeOutput(match form_token() {
+        token if token.is_empty() => token,
+        // It has letters, digits, hyphens and underscores.
+        token => format!("<input type=\"hidden\" name=\"{}\" value=\"{token}\">", super::session::FORM_FIELD),
+    })
 }
 
 /// The same for scripts.
@@ -80,7 +71,8 @@ pub fn form_token() -> String {
 /// What every page says while new tasks are rejected or held.
 pub fn intake() -> HtmlSafeOutput<String> {
     let closed = VIEWER.try_with(|viewer| viewer.closed.clone()).ok().flatten();
-    Intake { rule: closed.as_ref(), sees_all: may(Role::Viewer) }.html()
+    let bar = Intake { rule: closed.as_ref(), sees_all: may(Role::Viewer) };
+    HtmlSafeOutput(bar.render().unwrap_or_default())
 }
 
 /// Whether the page's reader has at least this role, not only on some queues. What is made for everybody is made as if they
@@ -207,11 +199,8 @@ pub fn shown_to_submitters() -> HtmlSafeOutput<String> {
 
 /// What is made for everybody does not say that it is off: the page's script sees to that.
 fn limited(attribute: &str, role: Role, may: bool, off: &str) -> HtmlSafeOutput<String> {
-    HtmlSafeOutput(if may {
-        format!(" {attribute}=\"{role}\"")
-    } else {
-        format!(" {attribute}=\"{role}\" {off}")
-    })
+    let (space, off) = if may { ("", "") } else { (" ", off) };
+    HtmlSafeOutput(format!(" {attribute}=\"{role}\"{space}{off}"))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
-use askama::filters::{HtmlSafe, HtmlSafeOutput};
+use askama::filters::HtmlSafe;
 use disbatch_core::accounts::Role;
 use disbatch_core::admission::{Action, Rule, Scope};
 use disbatch_wire::admission::AdmissionRule;
@@ -17,7 +17,7 @@ use crate::state::State;
 use crate::ui::Rendered;
 use crate::ui::live::{self, Part};
 use crate::ui::names::Link;
-use crate::ui::parts::{Pill, When};
+use crate::ui::parts::{Pill, When, counted};
 use crate::{admission, ui};
 
 #[derive(Template)]
@@ -123,10 +123,9 @@ const fn told(action: Action) -> (Pill, &'static str) {
 
 /// Whose tasks these are, other than all: how many queues, tenants and users.
 fn whose(scopes: Vec<&Scope>) -> String {
-    let count = |is: fn(&Scope) -> bool, name: &str| match scopes.iter().filter(|scope| is(scope)).count() {
-        0 => None,
-        1 => Some(format!("1 {name}")),
-        count => Some(format!("{count} {name}s")),
+    let count = |is: fn(&Scope) -> bool, name: &str| {
+        let count = scopes.iter().filter(|scope| is(scope)).count();
+        (count > 0).then(|| counted(count, name))
     };
     let counts = [
         count(|scope| matches!(scope, Scope::Queue(_)), "queue"),
@@ -161,13 +160,6 @@ pub struct Intake<'a> {
     pub rule: Option<&'a Rule>,
     /// Whether the reader sees all queues. Who has made the rule is not for others.
     pub sees_all: bool,
-}
-
-impl Intake<'_> {
-    /// For pages that are made for somebody.
-    pub fn html(&self) -> HtmlSafeOutput<String> {
-        HtmlSafeOutput(self.render().unwrap_or_default())
-    }
 }
 
 /// The bar as a part of a page that changes by itself.

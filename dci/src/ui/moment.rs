@@ -14,7 +14,7 @@ use crate::access::Who;
 use crate::params::Lenient;
 use crate::state::State;
 use crate::ui::names::{self, Link, QueueNames, end_of, place};
-use crate::ui::parts::{When, precise};
+use crate::ui::parts::{When, counted, precise};
 use crate::ui::{Rendered, plain, zone};
 use crate::{history, ui};
 
@@ -108,15 +108,13 @@ fn ways(question: &Question) -> [(&'static str, String); 4] {
 
 /// What the picture shows, in words.
 fn words(question: &Question, past: &Past, ran: usize) -> String {
-    let plural =
-        |count: usize, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
     format!(
         "From {} to {}: {} ran, {} of them at the moment; {}.",
         zone::clock(question.from()),
         zone::clock(question.to()),
-        plural(past.ran.len(), "attempt", "attempts"),
+        counted(past.ran.len(), "attempt"),
         ran,
-        plural(past.events.len(), "event", "events"),
+        counted(past.events.len(), "event"),
     )
 }
 
@@ -192,12 +190,7 @@ struct Bar {
     height: i64,
 }
 
-/// What is in a lane.
-#[derive(Default)]
-struct Within<'a> {
-    ran: Vec<&'a Ran>,
-    events: Vec<&'a Event>,
-}
+type Within<'a> = (Vec<&'a Ran>, Vec<&'a Event>);
 
 /// All lanes, those with names first.
 fn lanes(question: &Question, past: &Past, names: &QueueNames) -> Vec<Lane> {
@@ -210,20 +203,20 @@ fn lanes(question: &Question, past: &Past, names: &QueueNames) -> Vec<Lane> {
     let mut lanes: BTreeMap<String, Within<'_>> = BTreeMap::new();
     for ran in &past.ran {
         let name = name(ran.queue.map(|queue| queue.0), ran.node.as_deref());
-        lanes.entry(name).or_default().ran.push(ran);
+        lanes.entry(name).or_default().0.push(ran);
     }
     for event in &past.events {
         let name = name(event.queue.map(|queue| queue.0), event.node.as_deref());
-        lanes.entry(name).or_default().events.push(event);
+        lanes.entry(name).or_default().1.push(event);
     }
     lanes.into_iter().take(LANES).map(|(name, within)| lane(name, &within, question)).collect()
 }
 
-fn lane(name: String, within: &Within<'_>, question: &Question) -> Lane {
-    let bars = within.ran.iter().take(BARS).map(|ran| bar(ran, question));
-    let marks = within.events.iter().take(BARS).map(|event| mark(event, question));
+fn lane(name: String, (ran, events): &Within<'_>, question: &Question) -> Lane {
+    let bars = ran.iter().take(BARS).map(|ran| bar(ran, question));
+    let marks = events.iter().take(BARS).map(|event| mark(event, question));
     Lane {
-        words: format!("{name}: {} ran, {} happened", within.ran.len(), within.events.len()),
+        words: format!("{name}: {} ran, {} happened", ran.len(), events.len()),
         name,
         bars: bars.chain(marks).collect(),
         at: position(question.at, question).saturating_sub(1),

@@ -25,7 +25,7 @@ use crate::ui::names::{QueueNames, Titles, encoded, name_of, names};
 use crate::ui::node_work::{Hours, OfQueue, last_hour};
 use crate::ui::nodes::{NodeRow, as_it_is};
 use crate::ui::overview::throughput::Span;
-use crate::ui::parts::{Chart, Charts, Spark, When, bytes, cut, drawn};
+use crate::ui::parts::{Chart, Charts, Spark, When, bytes, counted, cut, drawn};
 use crate::ui::queue::how_it_failed;
 use crate::ui::{Rendered, StatusView, plain, text};
 use crate::{json, ui};
@@ -45,7 +45,7 @@ pub async fn render(state: Data<State>, name: Path<String>, Lenient(params): Len
     let node = nodes::find(&state, &name).await?;
     let span = Span::of(&params);
     let (facts, points) =
-        futures::try_join!(Facts::gather(&state, node.clone()), points(&state.store, &node, span),)?;
+        futures::try_join!(Facts::gather(&state, node.clone()), points(&state.store, &node, span))?;
     ui::render(&page(&facts, span, &points))
 }
 
@@ -239,14 +239,11 @@ impl Facts {
 fn serves(node: &Document) -> Option<String> {
     let serves = node.get_document("serves").ok()?;
     let count = |key: &str| serves.get_array(key).ok().map(Vec::len);
-    let queues = |count: usize| format!("{count} queue{}", if count == 1 { "" } else { "s" });
-    match (count("active"), count("ignored")) {
-        (Some(active), _) => Some(format!("only {} (activequeues of its configuration)", queues(active))),
-        (None, Some(0)) | (None, None) => None,
-        (None, Some(ignored)) => {
-            Some(format!("all but {} (ignorequeues of its configuration)", queues(ignored)))
-        }
+    if let Some(active) = count("active") {
+        return Some(format!("only {} (activequeues of its configuration)", counted(active, "queue")));
     }
+    let ignored = count("ignored").filter(|ignored| *ignored > 0)?;
+    Some(format!("all but {} (ignorequeues of its configuration)", counted(ignored, "queue")))
 }
 
 const GIBIBYTE: f64 = 1_073_741_824.0;

@@ -18,7 +18,7 @@ use crate::state::State;
 use crate::ui::live::{self, Part};
 use crate::ui::names::{Link, encoded};
 use crate::ui::node_work::{Hours, Load, Work, last_hour};
-use crate::ui::parts::{Pill, When, bytes, cut};
+use crate::ui::parts::{Pill, When, bytes, counted, cut};
 use crate::ui::{self, Rendered, plain};
 
 #[derive(Template)]
@@ -122,8 +122,7 @@ impl NodeRow {
 
     /// What stands below its name: release, plugins and labels, as far as they are known.
     fn about(&self) -> String {
-        let plugins =
-            self.plugins.map(|count| format!("{count} plugin{}", if count == 1 { "" } else { "s" }));
+        let plugins = self.plugins.map(|count| counted(count, "plugin"));
         let all = [self.version.clone(), plugins.unwrap_or_default(), self.labels.clone()];
         all.into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join(", ")
     }

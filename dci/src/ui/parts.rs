@@ -173,6 +173,11 @@ pub fn number(number: impl Figure) -> HtmlSafeOutput<String> {
     })
 }
 
+/// `1 task`, `3 tasks`
+pub fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 /// The beginning of a text that may be long, for where it is only to be recognised.
 pub fn cut(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
