@@ -85,10 +85,9 @@ pub async fn respond(state: &State, who: &Who, id: &str, attempt: Option<i64>) -
         let of_bundle = &mut contents.bundle.queue;
         let of_recording = contents.recording.as_mut().map(|recording| &mut recording.queue);
         for queue in [of_bundle].into_iter().chain(of_recording) {
-            queue
-                .as_object_mut()
-                .into_iter()
-                .for_each(|fields| fields.retain(|name, _| OF_QUEUE.contains(&name.as_str())));
+            if let Some(fields) = queue.as_object_mut() {
+                fields.retain(|name, _| OF_QUEUE.contains(&name.as_str()));
+            }
         }
     }
     archive(state, (task_id, &seen), contents, files.unwrap_or_default()).await
@@ -190,17 +189,13 @@ async fn of_recording(
 /// What is known of an attempt that was not recorded.
 fn of_task(bundle: Bundle, task: Document, queue: Option<&Queue>) -> Contents {
     let plugin = queue.and_then(|queue| queue.plugin_name().ok().flatten());
-    let not_recorded: Vec<String> = NOT_RECORDED.map(str::to_owned).to_vec();
     let secrets = task.contains_key(SHOWN).then(|| FIELD.to_owned());
-    let stored = queue.and_then(|queue| bson::serialize_to_document(queue).ok());
+    let stored = queue.and_then(|queue| bson::serialize_to_document(queue).ok()).unwrap_or_default();
     let bundle = Bundle {
         plugin: plugin.map(|name| name.to_string()).unwrap_or_default(),
-        queue: stored.map_or_else(
-            || Value::Object(serde_json::Map::new()),
-            |queue| Bson::from(queue).into_relaxed_extjson(),
-        ),
+        queue: Bson::from(stored).into_relaxed_extjson(),
         secrets: secrets.into_iter().collect(),
-        not_recorded,
+        not_recorded: NOT_RECORDED.map(str::to_owned).into(),
         ..bundle
     };
     let input = text(input_of(task, bundle.attempt, bundle.version.as_deref()));
@@ -238,7 +233,9 @@ async fn archive(
     if let Some(recording) = recording {
         all.add_text(RECORDING, pretty(&recording)?)?;
     }
-    let (length, bytes) = all.followed_by(output).end();
+    all.length += output.length;
+    all.files.extend(output.files);
+    let (length, bytes) = all.end();
     let name = format!("attachment; filename=\"disbatch-{task}-{}.tar\"", bundle.attempt);
     Ok(HttpResponse::Ok()
         .content_type("application/x-tar")
@@ -280,9 +277,8 @@ impl Archive {
         header.set_cksum();
         let padding = (BLOCK - length % BLOCK) % BLOCK;
         self.length += BLOCK + length + padding;
-        let whole = [Bytes::copy_from_slice(header.as_bytes()), zeros(padding)]
+        let [header, padding] = [Bytes::copy_from_slice(header.as_bytes()), zeros(padding)]
             .map(|bytes| stream::iter([Ok(bytes)]));
-        let [header, padding] = whole;
         let bytes = limited(bytes.map_err(HttpError::from), length);
         self.files.push(header.chain(bytes).chain(padding).boxed_local());
         Ok(())
@@ -290,13 +286,6 @@ impl Archive {
 
     fn add_text(&mut self, name: &str, text: String) -> Result<(), HttpError> {
         self.add(name, text.len() as u64, stream::iter([Ok(text.into_bytes())]))
-    }
-
-    fn followed_by(self, other: Self) -> Self {
-        Self {
-            length: self.length + other.length,
-            files: self.files.into_iter().chain(other.files).collect(),
-        }
     }
 
     /// Its length and its bytes.

@@ -278,22 +278,21 @@ fn named(value: &Bson, names: &Names) -> Bson {
 }
 
 fn result(entry: &Document) -> String {
-    let number = |field: &str| entry.get(field).and_then(disbatch_core::model::whole_number);
-    let tasks = |count: i64| grouped(u64::try_from(count).unwrap_or(0));
+    let number = |field: &str| ui::integer(entry, field);
     let counted = match entry.get_str("what").unwrap_or_default() {
         "tasks submit" | "schedule run" | "schedule backfill" => "submitted",
         "login refused" => "refused",
         _ => "found", // For bulk jobs.
     };
-    let mut result = Vec::new();
-    result.extend(number("count").map(|count| format!("{} {counted}", tasks(count))));
-    result.extend(number("done").map(|done| format!("{} done", tasks(done))));
-    result.extend(
-        number("skipped").filter(|skipped| *skipped > 0).map(|skipped| format!("{} skipped", tasks(skipped))),
-    );
-    result.extend(entry.get_str("state").ok().map(str::to_owned));
-    result.extend(entry.get_str("collection").ok().map(|name| format!("made of the collection {name}")));
-    result.join(", ")
+    let skipped = number("skipped").filter(|skipped| *skipped > 0);
+    let result = [
+        number("count").map(|count| format!("{} {counted}", grouped(count))),
+        number("done").map(|done| format!("{} done", grouped(done))),
+        skipped.map(|skipped| format!("{} skipped", grouped(skipped))),
+        entry.get_str("state").ok().map(str::to_owned),
+        entry.get_str("collection").ok().map(|name| format!("made of the collection {name}")),
+    ];
+    result.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// The first of the tasks that were submitted.

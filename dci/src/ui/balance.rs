@@ -12,6 +12,7 @@ use bson::{DateTime, Document};
 use disbatch_core::balance::plan::{Timetable, WeekMinute};
 use disbatch_core::balance::{BalanceDocument, revision};
 use disbatch_core::config::Balance;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::api::{Answer, balance};
@@ -244,7 +245,7 @@ fn told(minute: usize) -> String {
 }
 
 /// Something that cannot be saved.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Serialize)]
 struct Problem {
     /// Where it is: `times/0/most`, or `queues/NAME`.
     at: String,
@@ -282,9 +283,8 @@ struct Checked {
 pub async fn check(state: Data<State>, params: Params) -> Answer {
     let known: BTreeSet<String> = balance::known_queues(&state).await?.into_iter().collect();
     let checked = checked(&params.fields, &known);
-    let problem = |problem: &Problem| json!({ "at": problem.at, "text": problem.text });
     Ok(json::ok(&json!({
-        "problems": checked.problems.iter().map(problem).collect::<Vec<_>>(),
+        "problems": checked.problems,
         "document": checked.document,
         "week": ui::html(&Week::of(&checked.times))?,
     })))

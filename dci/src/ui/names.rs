@@ -192,9 +192,8 @@ impl Titles {
 
     /// What all tasks of an array are called that has this one; empty if their params do not say it.
     pub async fn of_array(&self, store: &Store, element: TaskId) -> Result<String, StoreError> {
-        let fields = Self::fields();
         let found: Vec<Document> =
-            store.stream_page(&[element], doc! {}, Some(fields)).await?.try_collect().await?;
+            store.stream_page(&[element], doc! {}, Some(Self::fields())).await?.try_collect().await?;
         let template =
             |task: &Document| task.get_object_id("queue").ok().and_then(|queue| self.template(queue));
         Ok(found.first().map(|task| shared_title(task, template(task))).unwrap_or_default())
@@ -210,8 +209,7 @@ impl Titles {
         if ids.is_empty() {
             return Ok(Called::default());
         }
-        let fields = Self::fields();
-        let tasks = store.stream_page(&ids, doc! {}, Some(fields)).await?;
+        let tasks = store.stream_page(&ids, doc! {}, Some(Self::fields())).await?;
         let called = tasks.try_filter_map(async |task| {
             Ok(task.get_object_id("_id").ok().map(|id| (TaskId(id), self.of_task(&task))))
         });

@@ -19,6 +19,7 @@ use crate::error::HttpError;
 use crate::json::date_text;
 use crate::openapi::OfFixed;
 use crate::params::{Lenient, Params};
+use crate::ui::schedules::words;
 use crate::ui::{self, Rendered, text};
 use crate::values;
 
@@ -64,8 +65,7 @@ pub fn mark() -> HtmlSafeOutput<String> {
 
 /// A time as the reader's clock shows it: `2026-11-20 09:24:27`.
 pub fn clock(at: DateTime) -> String {
-    let local = now().local(at);
-    local.get(..19).unwrap_or(&local).replace('T', " ")
+    words::clock(&now().local(at))
 }
 
 /// The time that a form has in the field `name`: by the clocks of `zone`, unless it has a zone of its own. A day stands for its beginning.

@@ -184,8 +184,7 @@ impl Preview {
         params: &Params,
         schedule: Option<&Schedule>,
     ) -> Result<Self, HttpError> {
-        let has_times = params.fields.get("cron").is_some_and(|cron| !list(cron).is_empty());
-        if !has_times {
+        if params.fields.get("cron").is_none_or(|cron| list(cron).is_empty()) {
             return Ok(Self::default());
         }
         let spec = Given::read(params).and_then(|given| given.spec());
@@ -198,14 +197,12 @@ impl Preview {
         spec: Result<Spec, HttpError>,
         schedule: Option<&Schedule>,
     ) -> Result<Self, HttpError> {
-        let found = match spec {
-            Ok(spec) => {
-                let times = schedules::times(state, &spec, schedule, &PreviewOptions::default()).await;
-                times.map(|(times, now)| Timeline::of(&spec, &times, now))
-            }
-            Err(error) => Err(error),
+        let found = async {
+            let spec = spec?;
+            let (times, now) = schedules::times(state, &spec, schedule, &PreviewOptions::default()).await?;
+            Ok::<_, HttpError>(Timeline::of(&spec, &times, now))
         };
-        match found {
+        match found.await {
             Ok(timeline) => Ok(Self { wrong: None, timeline: Some(timeline) }),
             Err(error) if error.status() == StatusCode::BAD_REQUEST => {
                 Ok(Self { wrong: Some(error.message().to_owned()), timeline: None })
