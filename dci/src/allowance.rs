@@ -221,18 +221,15 @@ const TEXTS: usize = 3;
 impl Weight {
     /// That of JSON. Of what is no JSON it is at least as much as a reader gets to know before it notices.
     pub fn of_json(text: &[u8]) -> Self {
-        let (mut objects, mut arrays, mut keys, mut commas) = (0_usize, 0_usize, 0_usize, 0_usize);
+        let (mut opened, mut objects, mut keys, mut commas) = (0_usize, 0_usize, 0_usize, 0_usize);
         let (mut depth, mut deepest) = (0_usize, 0_usize);
         let mut bytes = text.iter();
         while let Some(byte) = bytes.next() {
             match byte {
                 b'"' => skip_text(&mut bytes),
                 b'{' | b'[' => {
-                    if *byte == b'{' {
-                        objects += 1;
-                    } else {
-                        arrays += 1;
-                    }
+                    opened += 1;
+                    objects += usize::from(*byte == b'{');
                     depth += 1;
                     deepest = deepest.max(depth);
                 }
@@ -243,7 +240,7 @@ impl Weight {
             }
         }
         // Each but the first of an object or array comes after a comma.
-        let values = commas.saturating_add(objects + arrays).saturating_add(1);
+        let values = commas.saturating_add(opened).saturating_add(1);
         let items = values.saturating_sub(keys);
         let structure = [(objects, OBJECT), (keys, KEY), (items, ITEM), (text.len(), TEXTS)];
         let bytes = structure.iter().fold(0_usize, |sum, (count, each)| sum.saturating_add(count * each));

@@ -105,23 +105,20 @@ impl Drop for Entered {
 
 /// Which of all is closed first.
 fn least(places: &HashMap<u64, Arc<Place>>) -> Option<u64> {
-    let strangers = || places.iter().filter(|(_, place)| !place.is_known());
-    let waiting = || places.iter().filter(|(_, place)| place.is_known() && !place.is_serving());
-    longest_of_the_most(strangers).or_else(|| longest_of_the_most(waiting))
+    let those = |are: fn(&Place) -> bool| places.iter().filter(|(_, place)| are(place)).collect::<Vec<_>>();
+    longest_of_the_most(&those(|place| !place.is_known()))
+        .or_else(|| longest_of_the_most(&those(|place| place.is_known() && !place.is_serving())))
 }
 
 /// Of the network that has most of these, the one that has waited longest.
-fn longest_of_the_most<'a, I>(all: impl Fn() -> I) -> Option<u64>
-where
-    I: Iterator<Item = (&'a u64, &'a Arc<Place>)>,
-{
+fn longest_of_the_most(all: &[(&u64, &Arc<Place>)]) -> Option<u64> {
     let mut of_network: HashMap<Option<IpAddr>, usize> = HashMap::new();
-    for (_, place) in all() {
+    for (_, place) in all {
         *of_network.entry(network(place)).or_default() += 1;
     }
     let (most, _) = of_network.into_iter().max_by_key(|(_, count)| *count)?;
-    let of_most = all().filter(|(_, place)| network(place) == most);
-    of_most.min_by_key(|(_, place)| place.since()).map(|(number, _)| *number)
+    let of_most = all.iter().filter(|(_, place)| network(place) == most);
+    of_most.min_by_key(|(_, place)| place.since()).map(|(number, _)| **number)
 }
 
 fn network(place: &Place) -> Option<IpAddr> {

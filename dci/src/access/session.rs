@@ -30,19 +30,15 @@ pub fn key(request: &HttpRequest, encrypted: bool) -> Option<Key> {
     request.cookie(cookie_name(encrypted)).and_then(|cookie| Key::parse(cookie.value()))
 }
 
-/// What gives a browser its key, until it is closed or the session ends.
-pub fn cookie(key: &Key, encrypted: bool) -> Cookie<'static> {
-    cookie_with(key.text(), encrypted)
-}
-
 /// What takes it away.
 pub fn no_cookie(encrypted: bool) -> Cookie<'static> {
-    let mut cookie = cookie_with(String::new(), encrypted);
+    let mut cookie = cookie(String::new(), encrypted);
     cookie.make_removal();
     cookie
 }
 
-fn cookie_with(value: String, encrypted: bool) -> Cookie<'static> {
+/// What gives a browser its key, until it is closed or the session ends.
+fn cookie(value: String, encrypted: bool) -> Cookie<'static> {
     Cookie::build(cookie_name(encrypted), value)
         .path("/")
         .http_only(true)
@@ -71,7 +67,7 @@ pub async fn log_in(
     let agent: String = agent.unwrap_or_default().chars().take(LONGEST_AGENT).collect();
     let from = address::text(request, proxy);
     let key = changes::begin_session(state, &user, from, agent).await?;
-    let cookie = cookie(&key, address::is_encrypted(request, proxy));
+    let cookie = cookie(key.text(), address::is_encrypted(request, proxy));
     Ok(Some((cookie, user.name.to_string())))
 }
 
@@ -133,13 +129,13 @@ mod tests {
     #[test]
     fn scripts_and_other_sites_do_not_get_it() {
         let key = Key::new().unwrap();
-        let text = cookie(&key, true).to_string();
+        let text = cookie(key.text(), true).to_string();
         assert!(text.starts_with(&format!("__Host-disbatch={}; ", key.text())), "{text}");
         for part in ["HttpOnly", "SameSite=Lax", "Secure", "Path=/"] {
             assert!(text.contains(part), "{part} is not in {text}");
         }
         assert!(!text.contains("Domain"));
-        let plain = cookie(&key, false).to_string();
+        let plain = cookie(key.text(), false).to_string();
         assert!(plain.starts_with("disbatch=") && !plain.contains("Secure"), "{plain}");
         let none = no_cookie(false).to_string();
         assert!(none.starts_with("disbatch=; ") && none.contains("Max-Age=0"), "{none}");

@@ -22,22 +22,13 @@ const HOME: &str = "/";
 #[derive(Template)]
 #[template(path = "login.html")]
 struct LoginPage<'a> {
-    known: LoginState,
+    /// Who it is, if that is known: by name, or anybody where nobody is asked who they are.
+    known: Option<Option<String>>,
     /// What was typed as the name. What was typed as the password is not kept.
     name: &'a str,
     /// Where the login leads.
     next: &'a str,
     message: Option<&'a str>,
-}
-
-/// Who it is, before anybody has logged in.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum LoginState {
-    /// Not known yet.
-    Nobody,
-    /// Somebody: nobody is asked who they are.
-    Anybody,
-    As(String),
 }
 
 /// The page to log in. Whoever is known already is told so.
@@ -52,8 +43,10 @@ enum LoginState {
 )]
 pub async fn handle(request: HttpRequest, state: Data<State>, Lenient(params): Lenient) -> HttpResponse {
     let next = own(params.fields.get("then"));
-    let page = |known| ui::render(&LoginPage { known, name: "", next, message: None });
-    let mut response = ui::page(known(&request, &state).await.and_then(page));
+    let page = |who: Option<Who>| {
+        ui::render(&LoginPage { known: who.map(|who| who.name), name: "", next, message: None })
+    };
+    let mut response = ui::page(access::identify(&request, &state).await.and_then(page));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }
@@ -128,21 +121,12 @@ async fn end(request: &HttpRequest, state: &State, who: &Who) -> Answer {
 fn refused(error: &HttpError, params: &Params) -> HttpResponse {
     let name = params.known::<Credentials>().and_then(|given| text(given.name, "name")).unwrap_or_default();
     let page = LoginPage {
-        known: LoginState::Nobody,
+        known: None,
         name: &name,
         next: own(params.options.get("then")),
         message: Some(error.message()),
     };
     ui::refusal(error, ui::render_with(error.status(), &page))
-}
-
-/// Who it is, if anybody is asked.
-async fn known(request: &HttpRequest, state: &State) -> Result<LoginState, HttpError> {
-    Ok(match access::identify(request, state).await? {
-        Some(Who { via: Via::OpenDoor, .. }) => LoginState::Anybody,
-        Some(Who { name: Some(name), .. }) => LoginState::As(name),
-        Some(_) | None => LoginState::Nobody,
-    })
 }
 
 /// The address of this server that is next.
@@ -167,13 +151,13 @@ mod tests {
 
     const FORM: &str = "application/x-www-form-urlencoded";
 
-    fn html(known: LoginState, name: &str, message: Option<&str>) -> String {
+    fn html(known: Option<Option<String>>, name: &str, message: Option<&str>) -> String {
         LoginPage { known, name, next: "/tasks?queue=<x>", message }.render().unwrap()
     }
 
     #[test]
     fn the_page_asks_for_a_name_and_a_password_and_leads_on() {
-        let html = html(LoginState::Nobody, "<b>\"alice\"", Some("wrong <i>name</i>"));
+        let html = html(None, "<b>\"alice\"", Some("wrong <i>name</i>"));
         for part in [
             "action=\"/login\" method=\"post\"",
             "name=\".then\" value=\"/tasks?queue=&#60;x&#62;\"",
@@ -188,9 +172,9 @@ mod tests {
 
     #[test]
     fn who_is_known_is_not_asked() {
-        let known = html(LoginState::As("<alice>".into()), "", None);
+        let known = html(Some(Some("<alice>".into())), "", None);
         assert!(known.contains("You are logged in as") && known.contains("&#60;alice&#62;"), "{known}");
-        let open = html(LoginState::Anybody, "", None);
+        let open = html(Some(None), "", None);
         assert!(open.contains("Nobody is asked"), "{open}");
         for html in [known, open] {
             assert!(
@@ -210,12 +194,8 @@ mod tests {
         let response = refused(&HttpError::too_many_attempts(Duration::from_secs(3)), &params);
         assert_eq!(response.status(), 429);
         assert_eq!(response.headers().get(RETRY_AFTER).unwrap(), "3");
-        let page = LoginPage {
-            known: LoginState::Nobody,
-            name: &name,
-            next: own(params.options.get("then")),
-            message: None,
-        };
+        let page =
+            LoginPage { known: None, name: &name, next: own(params.options.get("then")), message: None };
         let html = page.render().unwrap();
         assert!(html.contains("value=\"&#60;alice&#62;\"") && !html.contains("sesame"), "{html}");
         assert!(!html.contains("evil"), "it would lead to another server: {html}");

@@ -26,8 +26,7 @@ use crate::ui::node_work::{Hours, OfQueue, last_hour};
 use crate::ui::nodes::{NodeRow, as_it_is};
 use crate::ui::overview::throughput::Span;
 use crate::ui::parts::{Chart, Charts, Spark, When, bytes, counted, cut, drawn};
-use crate::ui::queue::how_it_failed;
-use crate::ui::{Rendered, StatusView, plain, text};
+use crate::ui::{Rendered, plain, text};
 use crate::{json, ui};
 
 #[derive(Template)]
@@ -145,8 +144,6 @@ struct Row {
     queue: String,
     queue_id: Option<String>,
     params: String,
-    error: String,
-    status: StatusView,
     since: When,
     percent: Option<f64>,
     message: String,
@@ -211,8 +208,6 @@ impl Facts {
             queue: name.unwrap_or_else(|| plain(queue)),
             queue_id: queue_id.map(|id| id.to_hex()),
             params: cut(&plain(task.get("params")), PARAMS),
-            error: how_it_failed(task),
-            status: StatusView::of(task),
             since: When::of(task.get("started").or_else(|| task.get("mtime"))),
             percent: percent.filter(|percent| (0.0..=100.0).contains(percent)),
             message: message.unwrap_or_default().to_owned(),

@@ -51,10 +51,6 @@ struct FormPage {
 }
 
 impl FormPage {
-    fn of(&self, name: &str) -> &str {
-        self.values.of(name)
-    }
-
     fn title(&self) -> String {
         let change = |schedule: &Schedule| format!("Change {}", schedule.settings.name);
         self.schedule.as_ref().map_or_else(|| "New schedule".to_owned(), change)
@@ -72,7 +68,7 @@ impl FormPage {
 
     /// The names of the calendars, and whether they are chosen in a field.
     fn calendars(&self, field: &str) -> impl Iterator<Item = (&str, bool)> {
-        let chosen: Vec<&str> = self.of(field).lines().collect();
+        let chosen: Vec<&str> = self.values.of(field).lines().collect();
         self.calendars.iter().map(move |name| (name.as_str(), chosen.contains(&name.as_str())))
     }
 }
