@@ -46,11 +46,9 @@ pub enum Door {
     Open,
     /// As long as there are no users, nobody is asked: only this machine is served.
     OpenWithoutUsers,
-    /// Everybody.
     Closed,
 }
 
-/// What is needed to find out who asks.
 #[derive(Debug)]
 pub struct Access {
     door: Door,
@@ -127,7 +125,6 @@ impl fmt::Debug for Via {
     }
 }
 
-/// Who asks, and what they may do.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Who {
     /// None if nobody is asked.
@@ -186,7 +183,6 @@ impl Who {
         self.rights.everywhere() >= Some(role)
     }
 
-    /// Which queues they have at least this role on.
     pub fn reach(&self, role: Role) -> Reach {
         self.rights.reach(role)
     }
@@ -195,7 +191,6 @@ impl Who {
         self.rights.on(queue.id, queue.tenant()) >= Some(Role::Viewer)
     }
 
-    /// Sees to it that they have at least this role on a queue.
     pub fn check(&self, role: Role, queue: &Queue) -> Result<(), HttpError> {
         self.check_task(role, queue, None)
     }

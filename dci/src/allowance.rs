@@ -24,14 +24,12 @@ use answers::Answers;
 
 const MIB: usize = 1024 * 1024;
 
-/// What one request may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// The longest body in bytes.
     pub body: usize,
     /// How many values JSON may have, or fields a form.
     values: usize,
-    /// How deep JSON may be nested.
     depth: usize,
     /// How many bytes of memory the body and what is read from it may take.
     memory: usize,
@@ -99,12 +97,10 @@ pub fn now() -> Option<Arc<Allowance>> {
     ALLOWANCE.try_with(Arc::clone).ok()
 }
 
-/// What the request that is being worked on may have.
 pub fn limits() -> Limits {
     ALLOWANCE.try_with(|allowance| allowance.limits()).unwrap_or(KNOWN)
 }
 
-/// Takes memory for the request that is being worked on.
 pub fn take(bytes: usize) -> Result<(), HttpError> {
     ALLOWANCE.try_with(|allowance| allowance.take(bytes)).unwrap_or(Ok(()))
 }
@@ -197,7 +193,6 @@ impl Drop for Allowance {
 pub struct Weight {
     /// How many values or fields there are, those within others too.
     pub values: usize,
-    /// How deep they are nested.
     pub depth: usize,
     /// How many bytes of memory they would take: as values of JSON, then as documents, and as what is sent to the database.
     pub bytes: usize,
@@ -269,7 +264,6 @@ fn of_copy(value: &Value) -> usize {
     }
 }
 
-/// Goes to the end of text that has begun.
 fn skip_text(bytes: &mut std::slice::Iter<'_, u8>) {
     while let Some(byte) = bytes.next() {
         match byte {

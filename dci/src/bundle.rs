@@ -288,7 +288,6 @@ impl Archive {
         self.add(name, text.len() as u64, stream::iter([Ok(text.into_bytes())]))
     }
 
-    /// Its length and its bytes.
     fn end(self) -> (u64, impl Stream<Item = Result<Bytes, HttpError>>) {
         let end = stream::iter([Ok(zeros(2 * BLOCK))]);
         (self.length + 2 * BLOCK, pieces(stream::iter(self.files).flatten().chain(end)))
@@ -304,7 +303,6 @@ fn zeros(count: u64) -> Bytes {
 /// As the pages of file sets, this is for those who may see the sets: whoever may see a task only is told their names.
 struct BundleContents {
     files: BundledFiles,
-    /// What is in it as well.
     contents: Vec<Content>,
     /// What is not, in words.
     unknown: Vec<String>,

@@ -28,13 +28,11 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::access::address;
 use crate::request_body::WithBody;
 
-/// So many connections there are at most.
 pub const MOST: usize = 2_048;
 
 /// So many descriptors are kept for all else: the database, files, and connections that are being closed.
 const OTHERS: u64 = 256;
 
-/// Who has a place.
 #[derive(Debug)]
 pub struct Connections {
     pub most: usize,
@@ -135,7 +133,6 @@ fn descriptors() -> u64 {
     }
 }
 
-/// Somebody who is known has sent this request.
 pub fn known(request: &HttpRequest) {
     if let Some(place) = request.conn_data::<Arc<Place>>() {
         place.know();
@@ -164,7 +161,6 @@ pub const HEAD: Duration = Duration::from_secs(10);
 /// close them.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(75);
 
-/// What happens on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// Nothing has been asked yet. How long that may last is up to the server.
@@ -211,7 +207,6 @@ impl Place {
         self.known.load(Ordering::Relaxed)
     }
 
-    /// From now on it belongs to somebody who has logged in.
     pub fn know(&self) {
         self.known.store(true, Ordering::Relaxed);
     }
@@ -239,18 +234,15 @@ impl Place {
         self.phase().0 == Phase::Serving
     }
 
-    /// Since when it is as it is.
     pub fn since(&self) -> Instant {
         self.phase().1
     }
 
-    /// A request begins to be answered.
     pub fn serve(self: Arc<Self>) -> Serving {
         self.is_now(Phase::Serving);
         Serving(self)
     }
 
-    /// Something has come.
     pub fn heard(&self) {
         if self.phase().0 == Phase::Idle {
             self.is_now(Phase::Head);

@@ -52,7 +52,6 @@ use parts::When;
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:; \
      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// The release, for the foot of pages.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 pub type Rendered = Result<(StatusCode, String), HttpError>;
@@ -106,7 +105,6 @@ pub fn refusal(error: &HttpError, rendered: Rendered) -> HttpResponse {
     response
 }
 
-/// A page where all is well.
 pub fn render(template: &impl Template) -> Rendered {
     render_with(StatusCode::OK, template)
 }
@@ -115,7 +113,6 @@ pub fn render_with(status: StatusCode, template: &impl Template) -> Rendered {
     html(template).map(|html| (status, html))
 }
 
-/// A page, or a part of one.
 pub fn html(template: &impl Template) -> Result<String, HttpError> {
     template.render().map_err(|error| {
         tracing::error!(%error, "a page cannot be rendered");
@@ -232,12 +229,10 @@ pub fn plain(value: Option<&Bson>) -> String {
     }
 }
 
-/// A whole number that a document has.
 fn integer(document: &Document, field: &str) -> Option<i64> {
     document.get(field).and_then(whole_number)
 }
 
-/// A field of a document in a field.
 fn in_document<'a>(document: &'a Document, field: &str, name: &str) -> Option<&'a Bson> {
     document.get_document(field).ok()?.get(name)
 }

@@ -49,7 +49,6 @@ pub fn is_from_proxy(request: &HttpRequest, proxy: &Proxy) -> bool {
     request.peer_addr().is_some_and(|peer| proxy.is_at(peer.ip()))
 }
 
-/// Whether the client uses TLS, as far as that is known.
 pub fn is_encrypted(request: &HttpRequest, proxy: Option<&Proxy>) -> bool {
     let by_proxy = || {
         let scheme = request.headers().get("x-forwarded-proto").and_then(|value| value.to_str().ok());

@@ -34,7 +34,6 @@ use crate::{accept, allowance, arrays, bulk, connections, measure, options, ui};
 /// So long a page waits for what it says of all new tasks.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Lets through who may, and refuses all others.
 pub async fn enforce(
     need: Need,
     mut request: ServiceRequest,
@@ -242,7 +241,6 @@ pub fn refuse(request: &HttpRequest, error: HttpError) -> HttpResponse {
     error.error_response()
 }
 
-/// The address that was asked for.
 fn here(request: &HttpRequest) -> &str {
     request.uri().path_and_query().map_or("/", |address| address.as_str())
 }

@@ -19,15 +19,12 @@ use crate::changes::Refusals;
 use crate::error::HttpError;
 use crate::state::State;
 
-/// How long a right password is remembered.
 const REMEMBERED: Duration = Duration::from_secs(300);
 
-/// So many are remembered.
 const MOST_REMEMBERED: usize = 1_000;
 
 type Fingerprint = [u8; 32];
 
-/// Compares passwords.
 #[derive(Debug)]
 pub struct Passwords {
     throttle: Throttle,
@@ -145,7 +142,6 @@ impl Passwords {
     }
 }
 
-/// So many may wait.
 const MOST_WAITING: usize = 64;
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -174,7 +170,6 @@ impl Default for Bench {
 }
 
 impl Bench {
-    /// Does something there, and waits for it.
     pub async fn work<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,

@@ -18,14 +18,12 @@ use crate::{allowance, changes};
 /// Its name where it is only ever sent over TLS: browsers accept it from this host alone, for all paths.
 const OVER_TLS: &str = "__Host-disbatch";
 
-/// Its name elsewhere.
 const PLAIN: &str = "disbatch";
 
 fn cookie_name(encrypted: bool) -> &'static str {
     if encrypted { OVER_TLS } else { PLAIN }
 }
 
-/// The key that a browser sends.
 pub fn key(request: &HttpRequest, encrypted: bool) -> Option<Key> {
     request.cookie(cookie_name(encrypted)).and_then(|cookie| Key::parse(cookie.value()))
 }

@@ -32,7 +32,6 @@ pub type NamedQueue = Named<QueueId>;
 pub type NamedSchedule = Named<ScheduleId>;
 
 impl<Id> Named<Id> {
-    /// What has this name or id.
     pub fn parse(name: &str) -> Self {
         Self { name: name.to_owned(), selector: Selector::parse(name), of: PhantomData }
     }
@@ -75,7 +74,6 @@ pub async fn may_change_schedule(who: &Who, schedule: &Schedule, state: &State) 
     who.check(Role::Operator, &queue)
 }
 
-/// Whether somebody has made a schedule.
 pub fn owns_schedule(who: &Who, schedule: &Schedule) -> bool {
     who.name.is_some() && who.name == schedule.settings.owner
 }

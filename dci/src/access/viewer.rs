@@ -11,7 +11,6 @@ use disbatch_core::model::{Queue, QueueId};
 use super::{Via, Who};
 use crate::ui::admission::Intake;
 
-/// Whom a page is made for.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Viewer {
     /// The name, if anybody is asked.
@@ -86,12 +85,10 @@ pub fn may_somewhere(role: Role) -> bool {
     VIEWER.try_with(|viewer| viewer.rights.somewhere() >= Some(role)).unwrap_or(true)
 }
 
-/// The role of the page's reader on a queue.
 pub fn role_on(queue: &Queue) -> Option<Role> {
     VIEWER.try_with(|viewer| viewer.rights.on(queue.id, queue.tenant())).unwrap_or(Some(Role::Admin))
 }
 
-/// The same on a task of this queue, for this tenant.
 pub fn role_on_task(queue: &Queue, tenant: Option<&str>) -> Option<Role> {
     let of = |viewer: &Viewer| viewer.rights.on_task((queue.id, queue.tenant()), tenant);
     VIEWER.try_with(of).unwrap_or(Some(Role::Admin))
@@ -160,7 +157,6 @@ pub fn for_operators() -> HtmlSafeOutput<String> {
     limited("data-needs", Role::Operator, may_somewhere(Role::Operator), "disabled")
 }
 
-/// Attributes of a field or a button that those may use who may submit to the queue that it is about.
 pub fn for_submitters() -> HtmlSafeOutput<String> {
     limited("data-needs", Role::Submitter, may_somewhere(Role::Submitter), "disabled")
 }
@@ -177,27 +173,24 @@ pub fn for_operators_and(owner: Option<&str>) -> HtmlSafeOutput<String> {
     }
 }
 
-/// Attributes of a field or a button that operators of everything may use.
 pub fn for_operators_of_all() -> HtmlSafeOutput<String> {
     limited("data-needs-everywhere", Role::Operator, may(Role::Operator), "disabled")
 }
 
-/// Attributes of anything else that operators of the queue are shown that it is about.
 pub fn shown_to_operators() -> HtmlSafeOutput<String> {
     limited("data-needs", Role::Operator, may_somewhere(Role::Operator), "hidden")
 }
 
-/// Attributes of anything else that operators of everything are shown.
 pub fn shown_to_operators_of_all() -> HtmlSafeOutput<String> {
     limited("data-needs-everywhere", Role::Operator, may(Role::Operator), "hidden")
 }
 
-/// Attributes of anything else that those are shown who may submit to the queue that it is about.
 pub fn shown_to_submitters() -> HtmlSafeOutput<String> {
     limited("data-needs", Role::Submitter, may_somewhere(Role::Submitter), "hidden")
 }
 
-/// What is made for everybody does not say that it is off: the page's script sees to that.
+/// Attributes `for` those who may use a field or a button, or of anything else that is `shown_to` them. What is made for everybody does
+/// not say that it is off: the page's script sees to that.
 fn limited(attribute: &str, role: Role, may: bool, off: &str) -> HtmlSafeOutput<String> {
     let (space, off) = if may { ("", "") } else { (" ", off) };
     HtmlSafeOutput(format!(" {attribute}=\"{role}\"{space}{off}"))

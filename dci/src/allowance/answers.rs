@@ -44,7 +44,6 @@ const MAKING: usize = 4;
 /// How long one of them waits for its turn.
 const TURN: Duration = Duration::from_secs(10);
 
-/// The answers that are being made or read.
 #[derive(Debug)]
 pub struct Answers {
     making: Semaphore,
@@ -58,7 +57,6 @@ struct Unread {
     readers: HashMap<u64, Reader>,
 }
 
-/// Somebody who reads a long answer.
 #[derive(Debug)]
 struct Reader {
     bytes: usize,
@@ -97,7 +95,6 @@ impl Answers {
         })
     }
 
-    /// Takes the room for an answer. `None`: there is none.
     fn take(self: &Arc<Self>, bytes: usize, place: Option<Arc<Place>>) -> Option<Room> {
         let mut unread = self.unread();
         let number = unread.next;
@@ -156,7 +153,6 @@ impl Unread {
 }
 
 impl Room {
-    /// So many bytes more have been handed out to whoever reads.
     pub fn handed_out(&self, bytes: usize) {
         if let Some(reader) = self.answers.unread().readers.get_mut(&self.number) {
             reader.read += bytes;
@@ -239,7 +235,6 @@ pub async fn bound(
     Ok(ServiceResponse::new(request, response))
 }
 
-/// An answer that has room.
 struct InPieces {
     rest: Bytes,
     room: Room,

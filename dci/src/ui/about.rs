@@ -15,7 +15,6 @@ use crate::ui::nodes::{NodeState, Now};
 use crate::ui::parts::{Pill, bytes};
 use crate::ui::{self, Rendered, balance, plain};
 
-/// How long it is kept how large collections are.
 const SIZES_KEPT: Duration = Duration::from_secs(30);
 
 /// How large collections are; nothing where the user of this server may not ask.
@@ -97,7 +96,6 @@ fn checks(server: &Server, health: &Value) -> [(&'static str, Pill, String); 3] 
     ]
 }
 
-/// The nodes by the release of their DEN.
 fn dens(nodes: &[Document], now: &Now) -> Vec<(String, Vec<(String, Pill)>)> {
     let mut by_version: BTreeMap<String, Vec<(String, Pill)>> = BTreeMap::new();
     for node in nodes {

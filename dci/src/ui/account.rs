@@ -151,7 +151,6 @@ fn in_words(error: PasswordError) -> HttpError {
 const LASTS: [(&str, &str); 5] =
     [("1", "1 day"), ("30", "30 days"), ("90", "90 days"), ("365", "1 year"), ("", "for ever")];
 
-/// So many days it lasts unless told otherwise.
 const USUAL_DAYS: u64 = 90;
 
 /// The longest: ten years. What is to last longer lasts for ever.

@@ -47,7 +47,6 @@ struct Message {
 
 struct Row {
     seen: AdmissionRule,
-    /// What it is about, for people.
     place: Link,
     action: Pill,
     by: String,

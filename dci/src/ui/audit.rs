@@ -18,7 +18,6 @@ use crate::ui::parts::{cut, grouped};
 use crate::ui::{Rendered, plain, text, zone};
 use crate::{history, ui};
 
-/// So many entries are on a page.
 const LIMIT: usize = 100;
 
 #[derive(Template)]
@@ -35,7 +34,6 @@ struct AuditPage<'a> {
     next: String,
 }
 
-/// What is looked for.
 #[derive(Debug, Default)]
 struct Form {
     /// What can be done, and whether it is looked for.
@@ -89,7 +87,6 @@ fn page(form: Form, found: Option<EntriesPage>, known: &Names) -> AuditPage<'_> 
     }
 }
 
-/// What is looked for, for people.
 fn said(what: &str) -> &str {
     if what == CHANGES { "changes only" } else { what }
 }
@@ -295,7 +292,6 @@ fn result(entry: &Document) -> String {
     result.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// The first of the tasks that were submitted.
 fn first_task(entry: &Document) -> Option<ObjectId> {
     entry.get_array("tasks").ok()?.first().and_then(Bson::as_object_id)
 }

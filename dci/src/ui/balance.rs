@@ -55,7 +55,6 @@ struct BalancePage {
     revision: String,
 }
 
-/// An entry of the timetable.
 #[derive(Debug, PartialEq, Eq)]
 struct TimeRow {
     day: String,
@@ -65,7 +64,6 @@ struct TimeRow {
     odd: Option<String>,
 }
 
-/// A queue.
 struct Item {
     name: String,
     /// Whether there is such a queue.
@@ -244,7 +242,6 @@ fn told(minute: usize) -> String {
     format!("{day} {:02}:{:02}", minute % DAY / 60, minute % 60)
 }
 
-/// Something that cannot be saved.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Problem {
     /// Where it is: `times/0/most`, or `queues/NAME`.

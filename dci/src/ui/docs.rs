@@ -74,7 +74,6 @@ fn example(schema: &Value, whole: &Value) -> Option<Value> {
     example(schema.get("items")?, whole).map(|item| Value::from(vec![item]))
 }
 
-/// The types that a parameter may have.
 fn kinds(parameter: &Value) -> String {
     let types = match &parameter["schema"]["type"] {
         Value::Array(types) => types.iter().filter(|kind| *kind != "null").map(text).collect(),

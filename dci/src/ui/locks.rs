@@ -33,7 +33,6 @@ struct LocksPage {
     live: String,
 }
 
-/// The list, which changes by itself.
 #[derive(Template)]
 #[template(path = "locks/table.html")]
 struct Table {
@@ -57,14 +56,12 @@ struct Panel {
     waiting: String,
     holders: Vec<Task>,
     waiters: Vec<Task>,
-    /// Whether whoever looks sees all tasks.
     sees_all: bool,
 }
 
 impl HtmlSafe for Table {}
 impl HtmlSafe for Panel {}
 
-/// A lock of the list, with the first of those who hold it.
 struct Row {
     lock: LockRow,
     first: Option<Task>,
@@ -188,7 +185,6 @@ impl Panel {
         }
     }
 
-    /// That of a lock that nobody holds or waits for.
     fn free(name: &str, sees_all: bool) -> Self {
         Self { name: name.to_owned(), waiting: waiting(0), sees_all, ..Self::default() }
     }

@@ -117,7 +117,6 @@ async fn end(request: &HttpRequest, state: &State, who: &Who) -> Answer {
     Ok(response.insert_header(("clear-site-data", "\"cache\"")).finish())
 }
 
-/// The page again, with what is wrong.
 fn refused(error: &HttpError, params: &Params) -> HttpResponse {
     let name = params.known::<Credentials>().and_then(|given| text(given.name, "name")).unwrap_or_default();
     let page = LoginPage {

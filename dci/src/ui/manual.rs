@@ -10,7 +10,6 @@ use disbatch_core::config::Config;
 use crate::error::HttpError;
 use crate::static_files;
 
-/// Where its pages are.
 const AT: &str = "/docs";
 
 /// Beside the folder of the program: as it is installed, and as `make docs` leaves it beside target/debug.
@@ -49,7 +48,6 @@ fn beside(program: &Path) -> impl Iterator<Item = PathBuf> {
     prefix.into_iter().flat_map(|prefix| BESIDE.map(|folder| prefix.join(folder)))
 }
 
-/// Whether there is one to lead to.
 pub fn is_there() -> bool {
     ROOT.get().is_some()
 }
@@ -58,7 +56,6 @@ pub fn is_at(path: &str) -> bool {
     path.strip_prefix(AT).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// The file of it that `request` asks for.
 pub async fn handle(request: &HttpRequest) -> Result<HttpResponse, HttpError> {
     let root = ROOT.get().ok_or_else(|| HttpError::not_found(ABSENT))?;
     answer(root, request)

@@ -35,7 +35,6 @@ struct MomentPage<'a> {
     past: &'a Past,
 }
 
-/// An attempt that ran at the moment.
 struct Row<'a> {
     ran: &'a Ran,
     queue: Link,
@@ -81,7 +80,6 @@ fn span(length: &Duration) -> String {
     }
 }
 
-/// The address of another moment.
 fn address(question: &Question, at: DateTime, around: Duration) -> String {
     let at = [("at", at.try_to_rfc3339_string().unwrap_or_default()), ("around", span(&around))];
     let queue = question.queue.map(|queue| ("queue", queue.to_string()));
@@ -142,7 +140,6 @@ fn row<'a>(ran: &'a Ran, names: &QueueNames) -> Row<'a> {
     }
 }
 
-/// What was set, for people.
 fn settings(limits: &Limits) -> String {
     let setting = |(name, value): (&String, &bson::Bson)| format!("{name} {}", plain(Some(value)));
     let settings: Vec<String> = limits.settings.iter().map(setting).collect();
@@ -179,7 +176,6 @@ struct Lane {
     at: i64,
 }
 
-/// Something in a lane.
 struct Bar {
     tone: &'static str,
     left: i64,

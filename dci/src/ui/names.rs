@@ -50,7 +50,6 @@ impl Link {
         Self { name: name.into(), address: Some(address.into()) }
     }
 
-    /// What has no page.
     pub fn nowhere(name: impl Into<String>) -> Self {
         Self { name: name.into(), address: None }
     }
@@ -70,10 +69,8 @@ impl Link {
     }
 }
 
-/// What queues are called, by their ids.
 pub type QueueNames = HashMap<ObjectId, String>;
 
-/// What queues and tasks are called.
 #[derive(Debug, Default)]
 pub struct Names {
     pub queues: QueueNames,
@@ -132,7 +129,6 @@ pub fn place(id: impl Display, label: &str) -> String {
     }
 }
 
-/// The same for a queue that is known.
 pub fn place_of(queue: &Queue) -> String {
     place(queue.id, &label(queue))
 }
@@ -162,7 +158,6 @@ const VALUE: usize = 40;
 #[derive(Debug, Clone, Default)]
 pub struct Titles(HashMap<ObjectId, String>);
 
-/// What tasks are called, by their ids.
 #[derive(Debug, Clone, Default)]
 pub struct Called(HashMap<TaskId, String>);
 
@@ -218,7 +213,6 @@ impl Titles {
 }
 
 impl Called {
-    /// What each of them is called that was found.
     pub fn iter(&self) -> impl Iterator<Item = (&TaskId, &str)> {
         self.0.iter().map(|(id, title)| (id, title.as_str()))
     }

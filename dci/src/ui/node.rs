@@ -129,15 +129,12 @@ struct Facts {
     /// Those that are claimed or running there, the oldest first.
     tasks: Vec<Document>,
     more: bool,
-    /// Those that failed there last.
     failed: Vec<Document>,
-    /// What all nodes did within the last hour.
     hours: Arc<Hours>,
     queues: QueueNames,
     titles: Titles,
 }
 
-/// A task.
 struct Row {
     id: String,
     title: String,
@@ -243,7 +240,6 @@ fn serves(node: &Document) -> Option<String> {
 
 const GIBIBYTE: f64 = 1_073_741_824.0;
 
-/// What a chart is of.
 #[derive(Debug, Clone, Copy)]
 struct Of {
     /// As addresses have it.
@@ -285,7 +281,6 @@ impl Of {
     }
 }
 
-/// The charts of what was noted, for the page of a node.
 fn charts_of((place, tasks): (String, String), span: Span, points: &[NodePoint]) -> Charts {
     let charts = CHARTS.map(|of| {
         // Hundredths, as loads are small.

@@ -16,7 +16,6 @@ use crate::ui::parts::{Pill, Spark};
 use crate::ui::plain;
 use crate::ui::queue::length;
 
-/// For how long hours are kept.
 const KEPT: Duration = Duration::from_secs(5);
 
 /// Of so many nodes it is read.
@@ -35,14 +34,12 @@ const LOST: f64 = 180.0;
 /// What each node did, by name.
 pub type Hours = HashMap<String, NodeHour>;
 
-/// What all nodes did within the last hour.
 pub async fn last_hour(state: &State, nodes: &[Document]) -> Result<Arc<Hours>, StoreError> {
     let names = nodes.iter().filter_map(|node| node.get_str("node").ok()).take(MOST);
     let names: Vec<NodeName> = names.map(NodeName::new).collect();
     state.hours.get(KEPT, state.store.last_hour_on_nodes(&names)).await
 }
 
-/// What a node did within the last hour.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Work {
     /// How its runs compare with those of others; nothing if that cannot be told.
@@ -51,7 +48,6 @@ pub struct Work {
     minutes: Vec<Ended>,
 }
 
-/// The same of one queue.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OfQueue {
     pub queue: QueueId,
@@ -63,7 +59,6 @@ pub struct OfQueue {
     pub speed: Option<Speed>,
 }
 
-/// All nodes but one.
 fn others(hours: &Hours, node: &str, queue: QueueId) -> Histogram {
     let mut all = Histogram::default();
     let others = hours.iter().filter(|(name, _)| name.as_str() != node);
@@ -102,7 +97,6 @@ impl Work {
         sum(&self.minutes)
     }
 
-    /// How many ended in a minute, on average.
     pub fn a_minute(&self) -> String {
         match self.ended().total() {
             0 => "0".to_owned(),

@@ -94,7 +94,6 @@ pub struct NodeRow {
     pub state: NodeState,
     /// How many tasks it runs; nothing for one of Perl's.
     pub running: String,
-    /// How many it may run.
     pub limit: Option<u64>,
     pub load: Load,
     pub memory: Option<Memory>,
@@ -115,7 +114,6 @@ pub struct NodeRow {
 impl HtmlSafe for NodeRow {}
 
 impl NodeRow {
-    /// The page that it is on.
     const fn list(&self) -> &'static str {
         if self.full { "/nodes" } else { "/" }
     }
@@ -178,7 +176,6 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// What the host says, if it does.
     pub fn of(stats: &Stats) -> Option<Self> {
         let all = stats.memory.filter(|all| *all > 0)?;
         let used = all.saturating_sub(stats.memory_available?);
@@ -286,7 +283,6 @@ pub async fn as_they_are(
     Ok((nodes, now))
 }
 
-/// The same of one.
 pub async fn as_it_is(state: &State, node: Document) -> Result<(Document, Now), StoreError> {
     let (mut nodes, now) = as_they_are(state, vec![node]).await?;
     Ok((nodes.pop().unwrap_or_default(), now))

@@ -71,12 +71,10 @@ impl When {
     }
 }
 
-/// The time that is stored, if it is one.
 pub fn time_of(value: Option<&Bson>) -> Option<DateTime> {
     value.and_then(date_time)
 }
 
-/// A time that may not be known.
 pub fn when(at: &Option<DateTime>) -> When {
     at.map(When::at).unwrap_or_default()
 }

@@ -181,7 +181,6 @@ struct DefinitionPage {
     queues: Vec<String>,
     /// None: the definition does not describe them.
     params: Option<Form>,
-    /// Whether the page's reader may change it.
     administers: bool,
 }
 

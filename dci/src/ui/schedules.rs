@@ -66,7 +66,6 @@ struct Row {
     /// How the last run is, where it has not run by the clock yet.
     asked_for: Option<StatusView>,
     queue_name: String,
-    /// Whose the queue is.
     tenant: Option<String>,
 }
 
@@ -139,7 +138,6 @@ impl Table {
         Ok(Self { rows, searched })
     }
 
-    /// The table, whenever there are others, and each of them.
     fn parts(&self) -> Result<Vec<Part>, HttpError> {
         Part::table(self, &self.rows)
     }

@@ -21,7 +21,6 @@ pub struct Form {
     pub fields: Vec<Field>,
 }
 
-/// One parameter.
 #[derive(Debug, Clone, PartialEq, Template)]
 #[template(path = "schema/field.html")]
 pub struct Field {
@@ -44,7 +43,6 @@ pub struct Field {
 
 impl HtmlSafe for Field {}
 
-/// What a parameter may be.
 #[derive(Debug, Clone, PartialEq)]
 enum Kind {
     Text(Text),
@@ -75,7 +73,6 @@ struct Number {
     integer: bool,
     /// The least, and whether it is that itself.
     least: Option<(f64, bool)>,
-    /// The most, likewise.
     most: Option<(f64, bool)>,
     step: Option<f64>,
 }
@@ -174,7 +171,6 @@ pub fn refused(problems: &[Problem]) -> HttpError {
     HttpError::with_body(StatusCode::BAD_REQUEST, json!({ "error": told.join("; "), "fields": fields }))
 }
 
-/// What a value is, and what it must be like.
 fn words(kind: &Kind, schema: &Value) -> Vec<String> {
     let mut words = match kind {
         Kind::Text(text) => {

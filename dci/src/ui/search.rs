@@ -23,13 +23,11 @@ use crate::ui::names::{encoded, label, place_of};
 use crate::ui::{self, plain, text};
 use crate::{accept, gates, json};
 
-/// So many things are found at most.
 const MOST: usize = 20;
 
 /// So many locks are looked at; what they are called begins with what is looked for.
 const MOST_LOCKS: i64 = 10;
 
-/// So many schedules are looked at.
 const MOST_SCHEDULES: i64 = 1_000;
 
 /// What is looked for has so many characters at most.

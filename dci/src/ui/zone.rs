@@ -42,7 +42,6 @@ pub fn of(request: &HttpRequest) -> Zone {
     Zone::named(name.strip_prefix(OWN).unwrap_or(name)).unwrap_or_default()
 }
 
-/// Runs what makes a page for somebody in this zone.
 pub async fn within<T>(zone: Zone, page: impl Future<Output = T>) -> T {
     ZONE.scope(zone, page).await
 }
@@ -52,7 +51,6 @@ pub fn now() -> Zone {
     ZONE.try_with(Clone::clone).unwrap_or_default()
 }
 
-/// Its name, for templates.
 pub fn name() -> String {
     now().name().to_owned()
 }

@@ -20,7 +20,6 @@ use crate::ui::{self, Rendered};
 
 pub struct Facts {
     pub who: Who,
-    /// The queues that they may see.
     pub queues: Vec<Queue>,
     pub sessions: Vec<Session>,
     pub tokens: Vec<Token>,
@@ -196,7 +195,6 @@ impl AccountPage<'_> {
     }
 }
 
-/// What a page says besides.
 #[derive(Debug, Default)]
 pub(super) struct Notes {
     /// What was done.
@@ -205,7 +203,6 @@ pub(super) struct Notes {
     pub made: Option<Made>,
 }
 
-/// A form that has come to nothing.
 #[derive(Debug)]
 pub(super) struct Refused {
     form: Form,
@@ -242,7 +239,6 @@ pub(super) async fn render(state: &State, who: &Who, status: StatusCode, notes: 
     ui::render_with(status, &AccountPage { facts: &Facts::gather(state, who).await?, notes })
 }
 
-/// The page with what was wrong with a form.
 pub(super) async fn refused(
     state: &State,
     who: &Who,

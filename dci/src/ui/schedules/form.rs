@@ -174,7 +174,6 @@ pub struct Preview {
 impl HtmlSafe for Preview {}
 
 impl Preview {
-    /// Of what a request says, for a schedule that there is or for a new one.
     pub async fn of_request(
         state: &State,
         params: &Params,
@@ -187,7 +186,6 @@ impl Preview {
         Self::gather(state, spec, schedule).await
     }
 
-    /// Of times that are understood, or are not.
     pub async fn gather(
         state: &State,
         spec: Result<Spec, HttpError>,
@@ -213,7 +211,6 @@ impl Preview {
 struct Values(BTreeMap<String, String>);
 
 impl Values {
-    /// The text of a field; empty if it has none.
     fn of(&self, name: &str) -> &str {
         self.0.get(name).map_or("", String::as_str)
     }
@@ -222,7 +219,6 @@ impl Values {
         self.0.insert(name.into(), value);
     }
 
-    /// Whether there are options of tasks among them.
     fn has_options(&self) -> bool {
         self.0.iter().any(|(name, value)| name.starts_with("options.") && !value.is_empty())
     }

@@ -166,7 +166,6 @@ impl Facts {
         pretty(&self.schedule.settings.params.clone().into())
     }
 
-    /// What the plugin has saved.
     fn storage(&self) -> Option<String> {
         self.schedule.storage.as_ref().filter(|storage| **storage != Bson::Null).map(pretty)
     }
@@ -187,7 +186,6 @@ fn between(start: DateTime, end: DateTime) -> String {
     precise(end.timestamp_millis().saturating_sub(start.timestamp_millis()))
 }
 
-/// How long a run took.
 fn ran(run: &Run) -> String {
     run.started.zip(run.ended).map(|(start, end)| between(start, end)).unwrap_or_default()
 }
@@ -200,7 +198,6 @@ const BAR: usize = 8;
 #[template(path = "schedules/strip.html")]
 pub struct Strip {
     width: usize,
-    /// The same in words.
     pub words: String,
     bars: Vec<Bar>,
 }

@@ -92,7 +92,6 @@ const MOST_CHANGES: usize = 60;
 #[derive(Debug, Clone, Default, PartialEq, Template)]
 #[template(path = "schedules/timeline.html")]
 pub struct Timeline {
-    /// What the expressions mean.
     meaning: String,
     words: String,
     rows: Vec<Row>,
@@ -100,7 +99,6 @@ pub struct Timeline {
 
 impl HtmlSafe for Timeline {}
 
-/// A time.
 #[derive(Debug, Clone, PartialEq)]
 struct Row {
     when: When,

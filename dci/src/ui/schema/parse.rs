@@ -18,10 +18,8 @@ const MOST_FIELDS: usize = 200;
 /// Text that may be longer than this gets several lines.
 const LONG: u64 = 500;
 
-/// All types of JSON, by the names that schemas have for them.
 const TYPES: [&str; 7] = ["string", "integer", "number", "boolean", "array", "object", "null"];
 
-/// Where a field is.
 struct Place<'a> {
     whole: &'a Value,
     pointer: &'a str,
@@ -80,7 +78,6 @@ fn field(key: &str, schema: &Value, required: bool, place: &Place<'_>) -> Field 
     field
 }
 
-/// What a reference within the schema leads to.
 fn resolved<'a>(mut schema: &'a Value, whole: &'a Value) -> &'a Value {
     for _ in 0..REFERENCES {
         let Some(reference) = schema["$ref"].as_str() else { return schema };
@@ -203,7 +200,6 @@ fn array(schema: &Value, whole: &Value) -> Option<Kind> {
     Some(Kind::Lines(Lines { of, least: schema["minItems"].as_u64(), most: schema["maxItems"].as_u64() }))
 }
 
-/// Puts values into controls.
 pub(super) fn fill(fields: &mut [Field], params: &Map<String, Value>) {
     for field in fields {
         match params.get(&field.key) {
