@@ -11,18 +11,15 @@ use crate::connections;
 pub fn of(request: &HttpRequest, proxy: Option<&Proxy>) -> Option<IpAddr> {
     let peer = request.peer_addr()?.ip().to_canonical();
     let Some(proxy) = proxy.filter(|proxy| proxy.is_at(peer)) else { return Some(peer) };
-    let forwarded = request
-        .headers()
-        .get_all("x-forwarded-for")
-        .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
-    let all: Vec<String> = forwarded.collect();
-    let all: Vec<&str> = all.iter().flat_map(|value| value.split(',')).map(str::trim).collect();
+    let forwarded = request.headers().get_all("x-forwarded-for");
+    let all: Vec<_> = forwarded.map(|value| String::from_utf8_lossy(value.as_bytes())).collect();
+    let all = all.join(",");
     // Some proxies tell the port too.
     let with_port = |text: &str| text.parse::<SocketAddr>().ok().map(|address| address.ip());
     let address = |text: &str| text.parse::<IpAddr>().ok().or_else(|| with_port(text));
     let address = |text: &str| address(text).map(|address| address.to_canonical());
     // From the last one, which our proxy has added. What a client has written itself is before that.
-    let known = all.into_iter().rev().map_while(address);
+    let known = all.rsplit(',').map_while(|text| address(text.trim()));
     let mut client = peer;
     for address in known {
         client = address;

@@ -68,10 +68,8 @@ pub async fn may_change_schedule(who: &Who, schedule: &Schedule, state: &State) 
         return Ok(());
     }
     let queue = state.queue_by_id(schedule.settings.queue).await?;
-    if owns_schedule(who, schedule) {
-        return who.check(Role::Submitter, &queue);
-    }
-    who.check(Role::Operator, &queue)
+    let role = if owns_schedule(who, schedule) { Role::Submitter } else { Role::Operator };
+    who.check(role, &queue)
 }
 
 pub fn owns_schedule(who: &Who, schedule: &Schedule) -> bool {

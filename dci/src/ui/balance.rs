@@ -160,11 +160,7 @@ const DAY: usize = 24 * 60;
 #[derive(Debug, Template)]
 #[template(path = "balance/week.html")]
 struct Week {
-    width: usize,
-    height: usize,
     area: String,
-    /// Where days begin.
-    grid: String,
     most: u64,
     words: String,
     /// From when until when there is which limit.
@@ -187,13 +183,7 @@ impl Week {
             (false, false) => format!("From {} to {} tasks may run.", grouped(least), grouped(most)),
         };
         Self {
-            width: 7 * DAY / MINUTES,
-            height: HEIGHT,
             area: area(&stretches, most),
-            grid: (1..7).fold(String::new(), |mut grid, day| {
-                let _infallible = write!(grid, "M{} 0V{HEIGHT}", day * DAY / MINUTES);
-                grid
-            }),
             most,
             words,
             rows: stretches.iter().map(|(from, until, limit)| (told(*from), told(*until), *limit)).collect(),

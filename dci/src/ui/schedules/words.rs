@@ -60,12 +60,7 @@ pub fn cron(schedule: &Schedule) -> String {
 
 /// What became of a time, as a symbol and a word.
 pub fn outcome(outcome: &str) -> Pill {
-    const WORDS: [(&str, &str); 12] = [
-        ("succeeded", "succeeded"),
-        ("failed", "failed"),
-        ("cancelled", "cancelled"),
-        ("terminated", "terminated"),
-        ("orphaned", "orphaned"),
+    const WORDS: [(&str, &str); 7] = [
         ("finished", "finished"),
         // Its task is on its way.
         ("fired", "info"),
@@ -75,11 +70,11 @@ pub fn outcome(outcome: &str) -> Pill {
         ("refused", "bad"),
         ("wrong params", "bad"),
     ];
+    if let Some(status) = Status::from_word(outcome).filter(|status| status.has_ended()) {
+        return Pill { tone: status.word(), word: ui::word(status) };
+    }
     let known = WORDS.into_iter().find(|(word, _)| *word == outcome);
-    known.map_or(Pill { tone: "ended", word: "ended" }, |(word, tone)| {
-        let status = [Status::Terminated, Status::Orphaned].into_iter().find(|status| status.word() == word);
-        Pill { tone, word: status.map_or(word, ui::word) }
-    })
+    known.map_or(Pill { tone: "ended", word: "ended" }, |(word, tone)| Pill { tone, word })
 }
 
 /// So many times are shown; the others are folded.
