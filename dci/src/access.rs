@@ -36,7 +36,6 @@ pub use passwords::Passwords;
 pub use session::log_in;
 pub use target::{NamedQueue, NamedSchedule, Sight, may_change_schedule, no_such_schedule, owns_schedule};
 
-/// How long it may take until the first user is noticed.
 const NOTICED: Duration = Duration::from_secs(2);
 
 /// Whether anybody is asked who they are.
@@ -99,7 +98,6 @@ impl Access {
     }
 }
 
-/// How somebody was recognised.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Via {
     /// Not at all: nobody is asked.
@@ -131,7 +129,6 @@ pub struct Who {
     pub name: Option<String>,
     pub via: Via,
     pub rights: Rights,
-    /// The address that they ask from.
     pub from: String,
     pub trace: Option<TraceContext>,
 }

@@ -13,7 +13,6 @@ use crate::ui::admission::Intake;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Viewer {
-    /// The name, if anybody is asked.
     pub name: Option<String>,
     /// Whether they can log out.
     pub has_session: bool,
@@ -42,7 +41,6 @@ impl Viewer {
         Self { rights, ..Self::default() }
     }
 
-    /// Runs what makes a page for them.
     pub async fn look<T>(self, at: impl Future<Output = T>) -> T {
         VIEWER.scope(self, at).await
     }
@@ -80,7 +78,6 @@ pub fn may(role: Role) -> bool {
     VIEWER.try_with(|viewer| viewer.rights.everywhere() >= Some(role)).unwrap_or(true)
 }
 
-/// Whether the page's reader has at least this role on any queue.
 pub fn may_somewhere(role: Role) -> bool {
     VIEWER.try_with(|viewer| viewer.rights.somewhere() >= Some(role)).unwrap_or(true)
 }

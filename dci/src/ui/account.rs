@@ -62,7 +62,6 @@ pub async fn end_session(state: Data<State>, who: Who, id: Path<String>, params:
     redirect::answer(&params, json::ok(&json!({ "ended": true })))
 }
 
-/// Whose account it is that is to be changed.
 fn owner(who: &Who) -> Result<UserName, HttpError> {
     if let Via::Token { .. } = who.via {
         return Err(HttpError::forbidden(

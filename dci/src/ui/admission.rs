@@ -161,7 +161,6 @@ pub struct Intake<'a> {
     pub sees_all: bool,
 }
 
-/// The bar as a part of a page that changes by itself.
 pub async fn intake(state: &State, sees_all: bool) -> Result<Part, HttpError> {
     let rule = state.store.rule_for_all().await?;
     Part::new(&Intake { rule: rule.as_ref(), sees_all })

@@ -121,7 +121,6 @@ const NAME: usize = 60;
 
 /// What ids of entries stand for.
 impl Names {
-    /// A task by what it is called, or else by the end of its id.
     fn task(&self, id: &ObjectId) -> String {
         let called = self.tasks.of(&TaskId(*id));
         if called.is_empty() { end_of(id) } else { called.to_owned() }

@@ -92,7 +92,6 @@ pub fn names(queues: &[Queue]) -> QueueNames {
     queues.iter().map(|queue| (queue.id.0, label(queue))).collect()
 }
 
-/// What a queue is called, or its id if it is not there.
 pub fn name_of(names: &QueueNames, queue: QueueId) -> String {
     names.get(&queue.0).cloned().unwrap_or_else(|| queue.to_string())
 }
@@ -103,7 +102,6 @@ pub fn gone<'a>(queues: &[Queue], asked: &'a str) -> Option<&'a str> {
     (!is_choice).then_some(asked)
 }
 
-/// The queue's name, or its id if it has none.
 pub fn label(queue: &Queue) -> String {
     let name = queue.display_name();
     if name.is_empty() { queue.id.to_string() } else { name }

@@ -123,7 +123,6 @@ impl Speed {
         format!("{:.1} ×", self.factor)
     }
 
-    /// What it means, where it means something.
     pub fn pill(self) -> Option<Pill> {
         let [slow, very] = SLOW;
         if self.behind < BEHIND && self.lost < LOST {
@@ -193,7 +192,6 @@ impl Load {
         Self { words: format!("{load:.2} of {cpus}"), tone }
     }
 
-    /// Whether somebody should know.
     pub fn is_far_too_high(&self) -> bool {
         self.tone == "bad"
     }

@@ -97,7 +97,6 @@ pub struct NodeRow {
     pub limit: Option<u64>,
     pub load: Load,
     pub memory: Option<Memory>,
-    /// How many plugins it has, if it says so.
     pub plugins: Option<usize>,
     pub labels: String,
     /// The release of its DEN.

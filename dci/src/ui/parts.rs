@@ -255,7 +255,6 @@ pub fn precise(millis: i64) -> String {
     }
 }
 
-/// The same of seconds.
 #[expect(clippy::cast_possible_truncation, reason = "a float cast saturates, which is what is wanted")]
 pub fn precise_seconds(seconds: f64) -> String {
     precise((seconds * 1000.0) as i64)

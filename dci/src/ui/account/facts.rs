@@ -170,7 +170,6 @@ impl AccountPage<'_> {
         self.notes.refused.as_ref().filter(|refused| refused.form == form)
     }
 
-    /// The name of the token that has let in whoever asks.
     fn by_token(&self) -> Option<&str> {
         match &self.facts.who.via {
             Via::Token { name, .. } => Some(name),

@@ -122,7 +122,6 @@ impl Facts {
         self.runs.iter().find(|run| run.code == Some(Status::Succeeded.code()))
     }
 
-    /// How long the newest run took that succeeded.
     fn took(&self) -> Option<String> {
         let success = self.schedule.last_success?;
         Some(between(success.start?, success.finish))
