@@ -53,7 +53,7 @@ struct LockPage {
 struct Panel {
     name: String,
     held_by: u64,
-    waiting: String,
+    waiting: u64,
     holders: Vec<Task>,
     waiters: Vec<Task>,
     sees_all: bool,
@@ -177,7 +177,7 @@ impl Panel {
         let tasks = |tasks: &[(LockMode, Relative)]| tasks.iter().map(|task| Task::of(task, names)).collect();
         Self {
             held_by: lock.row.held_by,
-            waiting: waiting(lock.row.waiting),
+            waiting: lock.row.waiting,
             holders: tasks(&lock.row.holders),
             waiters: tasks(&lock.waiters),
             name: lock.row.name.clone(),
@@ -186,7 +186,7 @@ impl Panel {
     }
 
     fn free(name: &str, sees_all: bool) -> Self {
-        Self { name: name.to_owned(), waiting: waiting(0), sees_all, ..Self::default() }
+        Self { name: name.to_owned(), sees_all, ..Self::default() }
     }
 }
 
@@ -252,7 +252,7 @@ mod tests {
         let panel = Panel {
             name: "db:1".to_owned(),
             held_by: 2,
-            waiting: waiting(5_000),
+            waiting: 5_000,
             holders: vec![task(Some(1)), task(None)],
             waiters: vec![],
             sees_all: true,

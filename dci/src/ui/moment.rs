@@ -14,7 +14,7 @@ use crate::access::Who;
 use crate::params::Lenient;
 use crate::state::State;
 use crate::ui::names::{self, Link, QueueNames, end_of, place};
-use crate::ui::parts::{When, counted, precise};
+use crate::ui::parts::{counted, precise};
 use crate::ui::{Rendered, plain, zone};
 use crate::{history, ui};
 
@@ -39,13 +39,11 @@ struct Row<'a> {
     ran: &'a Ran,
     queue: Link,
     node: Link,
-    since: When,
     ended: String,
 }
 
 struct EventRow<'a> {
     event: &'a Event,
-    at: When,
     links: Vec<Link>,
 }
 
@@ -135,7 +133,6 @@ fn row<'a>(ran: &'a Ran, names: &QueueNames) -> Row<'a> {
         ran,
         queue: ran.queue.map(|queue| queue_link(queue.0, names)).unwrap_or_default(),
         node: ran.node.as_deref().map(Link::node).unwrap_or_default(),
-        since: When::exact(Some(&ran.since.into())),
         ended,
     }
 }
@@ -151,11 +148,7 @@ fn told<'a>(event: &'a Event, names: &QueueNames) -> EventRow<'a> {
     let queue = event.queue.map(|queue| queue_link(queue.0, names));
     let node = event.node.as_deref().map(Link::node);
     let schedule = event.schedule.map(|id| Link::to("schedule", format!("/schedules/{id}")));
-    EventRow {
-        event,
-        at: When::exact(Some(&event.at.into())),
-        links: [task, queue, node, schedule].into_iter().flatten().collect(),
-    }
+    EventRow { event, links: [task, queue, node, schedule].into_iter().flatten().collect() }
 }
 
 /// How wide a lane is, in its own units.

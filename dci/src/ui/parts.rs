@@ -38,8 +38,11 @@ impl When {
 
     /// The same, told as clocks show it. The zone stands elsewhere, see [`zone::mark`].
     pub fn exact(value: Option<&Bson>) -> Self {
-        let told = |at| Self { is_exact: true, ..Self::in_zone(at, |clock| clock) };
-        time_of(value).map_or_else(|| Self::of(value), told)
+        time_of(value).map_or_else(|| Self::of(value), Self::exactly)
+    }
+
+    pub fn exactly(at: DateTime) -> Self {
+        Self { is_exact: true, ..Self::in_zone(at, |clock| clock) }
     }
 
     /// The same without seconds.

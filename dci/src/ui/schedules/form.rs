@@ -51,17 +51,6 @@ struct FormPage {
 }
 
 impl FormPage {
-    fn title(&self) -> String {
-        let change = |schedule: &Schedule| format!("Change {}", schedule.settings.name);
-        self.schedule.as_ref().map_or_else(|| "New schedule".to_owned(), change)
-    }
-
-    /// Where it is sent, and where scripts lead to when it is saved.
-    fn place(&self) -> String {
-        let place = |schedule: &Schedule| format!("/schedules/{}", schedule.id);
-        self.schedule.as_ref().map_or_else(|| "/schedules".to_owned(), place)
-    }
-
     fn has_templates(&self) -> bool {
         self.queues.iter().any(|(_, has_template)| *has_template)
     }

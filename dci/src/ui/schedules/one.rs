@@ -293,12 +293,9 @@ pub fn confirm(
     let hidden = [("from", sent(from)), ("to", sent(to)), ("limit", text(params.fields.get("limit")))];
     let page = ConfirmPage {
         schedule,
-        from: When::exact(Some(&from.into())),
-        to: When::exact(Some(&to.into())),
-        rows: times
-            .iter()
-            .map(|time| (clock(&zone.local(*time)), When::exact(Some(&(*time).into()))))
-            .collect(),
+        from: When::exactly(from),
+        to: When::exactly(to),
+        rows: times.iter().map(|time| (clock(&zone.local(*time)), When::exactly(*time))).collect(),
         hidden: hidden.into_iter().filter(|(_, value)| !value.is_empty()).collect(),
     };
     ui::render(&page)
