@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::net::IpAddr;
+use std::sync::Mutex;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use disbatch_core::accounts::{Key, PasswordError, PasswordHash, User, UserName};
@@ -227,7 +227,7 @@ impl Throttle {
     /// Begins an attempt. One that has to wait does not count: trying in vain makes the wait no longer.
     fn begin(&self, address: Option<IpAddr>, name: &str) -> Result<(), Duration> {
         let address = address.map(network);
-        let mut tables = self.lock();
+        let mut tables = lock(&self.0);
         let of_address = address.map_or(Duration::ZERO, |address| tables.addresses.wait(&address));
         let is_known = tables.known.has(address, name);
         let of_name = if is_known { Duration::ZERO } else { tables.names.wait(&name.to_owned()) };
@@ -248,7 +248,7 @@ impl Throttle {
     /// wrong before stays: the address may have guessed the passwords of others, and others that of this name.
     fn succeeded(&self, address: Option<IpAddr>, name: &str) {
         let address = address.map(network);
-        let mut tables = self.lock();
+        let mut tables = lock(&self.0);
         if !tables.known.has(address, name) {
             tables.names.take_back(&name.to_owned());
         }
@@ -261,17 +261,13 @@ impl Throttle {
     /// Counts a wrong token, which nobody finds by guessing: this is to keep the log short.
     fn begin_token(&self, address: Option<IpAddr>) -> Result<(), Duration> {
         let Some(address) = address.map(network) else { return Ok(()) };
-        let mut tables = self.lock();
+        let mut tables = lock(&self.0);
         let wait = tables.tokens.wait(&address);
         if wait > Duration::ZERO {
             return Err(wait);
         }
         tables.tokens.count(address, NAME_FREE, NAME_WAIT);
         Ok(())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Tables> {
-        lock(&self.0)
     }
 }
 

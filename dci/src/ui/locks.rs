@@ -128,7 +128,9 @@ async fn panel(state: &State, sight: &Sight, name: &str, queues: &[Queue]) -> Re
             let tasks = lock.row.holders.iter().chain(&lock.waiters).filter_map(|(_, task)| task.id);
             Ok(Panel::of(&lock, sees_all, &Names::read(state, queues, tasks).await?))
         }
-        Err(error) if error.status() == StatusCode::NOT_FOUND => Ok(Panel::free(name, sees_all)),
+        Err(error) if error.status() == StatusCode::NOT_FOUND => {
+            Ok(Panel { name: name.to_owned(), sees_all, ..Panel::default() })
+        }
         Err(error) => Err(error),
     }
 }
@@ -183,10 +185,6 @@ impl Panel {
             name: lock.row.name.clone(),
             sees_all,
         }
-    }
-
-    fn free(name: &str, sees_all: bool) -> Self {
-        Self { name: name.to_owned(), sees_all, ..Self::default() }
     }
 }
 
@@ -280,7 +278,8 @@ mod tests {
 
     #[test]
     fn a_lock_that_nobody_holds_is_free_as_far_as_one_sees() {
-        let free = |sees_all| Panel::free("<db>", sees_all).render().unwrap();
+        let free =
+            |sees_all| Panel { name: "<db>".to_owned(), sees_all, ..Panel::default() }.render().unwrap();
         assert!(free(true).contains(">free</span>") && free(true).contains("Nobody holds it."));
         assert!(
             !free(false).contains(">free</span>")

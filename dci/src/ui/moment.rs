@@ -31,7 +31,8 @@ struct MomentPage<'a> {
     /// How many attempts ran at the moment.
     ran: usize,
     running: Vec<Row<'a>>,
-    events: Vec<EventRow<'a>>,
+    /// Each with what it is of.
+    events: Vec<(&'a Event, Vec<Link>)>,
     past: &'a Past,
 }
 
@@ -40,11 +41,6 @@ struct Row<'a> {
     queue: Link,
     node: Link,
     ended: String,
-}
-
-struct EventRow<'a> {
-    event: &'a Event,
-    links: Vec<Link>,
 }
 
 pub async fn render(state: Data<State>, who: Who, Lenient(params): Lenient) -> Rendered {
@@ -62,7 +58,7 @@ fn page<'a>(question: &'a Question, mut queues: Vec<Queue>, past: &'a Past) -> M
         lanes: lanes(question, past, &names),
         ran,
         running: past.running(question.at).take(RUNNING).map(|ran| row(ran, &names)).collect(),
-        events: past.events.iter().map(|event| told(event, &names)).collect(),
+        events: past.events.iter().map(|event| (event, links(event, &names))).collect(),
         past,
         queues: queues.into_iter().map(|queue| (question.queue == Some(queue.id), queue)).collect(),
     }
@@ -143,12 +139,12 @@ fn settings(limits: &Limits) -> String {
     if settings.is_empty() { "none".to_owned() } else { settings.join(", ") }
 }
 
-fn told<'a>(event: &'a Event, names: &QueueNames) -> EventRow<'a> {
+fn links(event: &Event, names: &QueueNames) -> Vec<Link> {
     let task = event.task.map(|task| Link::to(end_of(task), format!("/tasks/{task}")));
     let queue = event.queue.map(|queue| queue_link(queue.0, names));
     let node = event.node.as_deref().map(Link::node);
     let schedule = event.schedule.map(|id| Link::to("schedule", format!("/schedules/{id}")));
-    EventRow { event, links: [task, queue, node, schedule].into_iter().flatten().collect() }
+    [task, queue, node, schedule].into_iter().flatten().collect()
 }
 
 /// How wide a lane is, in its own units.
