@@ -83,12 +83,16 @@ pub async fn of_stranger(
     Attended::new(answer).await
 }
 
-/// It is known who sends the request that is being worked on. Called before anything of its body is read.
+/// It is known who sends the request that is being worked on, and with it whose the connection is. Called before anything of its body is
+/// read.
 pub fn known() {
     let _no_request = ALLOWANCE.try_with(|allowance| {
         // What was taken so far was a stranger's.
         allowance.give_back(usize::MAX);
         allowance.is_known.store(true, Ordering::Relaxed);
+        if let Some(place) = &allowance.place {
+            place.know();
+        }
     });
 }
 

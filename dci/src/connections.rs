@@ -133,12 +133,6 @@ fn descriptors() -> u64 {
     }
 }
 
-pub fn known(request: &HttpRequest) {
-    if let Some(place) = request.conn_data::<Arc<Place>>() {
-        place.know();
-    }
-}
-
 pub fn is_encrypted(request: &HttpRequest) -> bool {
     request.conn_data::<Arc<Place>>().is_some_and(|place| place.encrypted)
 }

@@ -29,7 +29,7 @@ use crate::api::task_actions;
 use crate::error::HttpError;
 use crate::state::State;
 use crate::ui::zone;
-use crate::{accept, allowance, arrays, bulk, connections, measure, options, ui};
+use crate::{accept, allowance, arrays, bulk, measure, options, ui};
 
 /// So long a page waits for what it says of all new tasks.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -61,7 +61,6 @@ pub async fn enforce(
         }
     };
     allowance::known();
-    connections::known(request.request());
     let viewer = Viewer { closed: closed(request.request(), &state).await, ..Viewer::of(&who) };
     if let Err(error) = admit(need, &who, &mut request, &state).await {
         measure::not_let_in(state.store.metrics(), error.status(), true);

@@ -21,7 +21,7 @@ use crate::error::HttpError;
 use crate::openapi::{CallbackStatus, OfCallback};
 use crate::params::{json_value, read_up_to};
 use crate::state::State;
-use crate::{allowance, changes, connections, json};
+use crate::{allowance, changes, json};
 
 /// The longest message in bytes.
 const LONGEST_MESSAGE: usize = budget::SAID;
@@ -91,7 +91,6 @@ async fn caller(state: &State, request: &HttpRequest, id: &str) -> Result<(Calle
     match heard {
         Heard::Done | Heard::Over => {
             allowance::known();
-            connections::known(request);
             Ok((caller, heard))
         }
         Heard::NoSuchTask | Heard::WrongToken | Heard::LogFull => Err(refusal(heard)),

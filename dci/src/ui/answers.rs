@@ -21,7 +21,7 @@ use crate::params::Params;
 use crate::state::State;
 use crate::ui::Rendered;
 use crate::ui::schema::Field;
-use crate::{allowance, changes, connections, ui};
+use crate::{allowance, changes, ui};
 
 #[derive(Template)]
 #[template(path = "answer.html")]
@@ -131,7 +131,6 @@ async fn holder(request: &HttpRequest, state: &State, id: &str) -> Result<Holder
         return Err(unknown());
     };
     allowance::known();
-    connections::known(request);
     Ok(holder)
 }
 
