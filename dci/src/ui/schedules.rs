@@ -102,7 +102,8 @@ pub async fn live(request: HttpRequest, state: Data<State>, Lenient(params): Len
     live::of_search(&request, &state, ("schedules", params), async |state, params| {
         let query = shown(schedules::query(state, Reach::All, params).await?);
         let queues = state.store.list_queues().await?;
-        Table::gather(state, &query, &queues).await?.parts()
+        let table = Table::gather(state, &query, &queues).await?;
+        Part::table(&table, &table.rows)
     })
 }
 
@@ -136,10 +137,6 @@ impl Table {
         let rows = futures::stream::iter(found).map(row).buffered(AT_ONCE).try_collect().await?;
         let searched = query.queue.is_some() || query.paused.is_some() || query.tenant.is_some();
         Ok(Self { rows, searched })
-    }
-
-    fn parts(&self) -> Result<Vec<Part>, HttpError> {
-        Part::table(self, &self.rows)
     }
 }
 
@@ -228,7 +225,7 @@ mod tests {
     fn the_table_is_sent_again_when_there_are_others_only() {
         let stamps = |rows| {
             let table = Table { rows, searched: false };
-            table.parts().unwrap().iter().map(Part::stamp).collect::<Vec<_>>()
+            Part::table(&table, &table.rows).unwrap().iter().map(Part::stamp).collect::<Vec<_>>()
         };
         let (active, paused) = (stamps(vec![row(false)]), stamps(vec![row(true)]));
         assert_eq!((active.len(), active[0] == paused[0], active[1] == paused[1]), (2, true, false));
