@@ -53,10 +53,6 @@ impl Form {
         self.fields.values().filter(|value| !value.is_empty()).count()
     }
 
-    fn is_of_changes(&self) -> bool {
-        self.field("what") == CHANGES
-    }
-
     /// What is looked for and has no field that can be seen: it comes from a link.
     fn hidden(&self) -> Vec<(&'static str, &str)> {
         let hidden = ["user", "object", "name"].map(|name| (name, self.field(name)));
@@ -75,7 +71,7 @@ pub async fn render(state: Data<State>, Lenient(params): Lenient) -> Rendered {
 fn page(form: Form, found: Option<EntriesPage>, known: &Names) -> AuditPage<'_> {
     let too_long = found.is_none();
     let found = found.unwrap_or_default();
-    let changes = if form.is_of_changes() { "" } else { CHANGES };
+    let changes = if form.field("what") == CHANGES { "" } else { CHANGES };
     AuditPage {
         entries: found.rows,
         known,

@@ -43,10 +43,6 @@ impl Facts {
         Ok(Self { who: who.clone(), queues, sessions, tokens })
     }
 
-    pub fn names(&self) -> QueueNames {
-        names(&self.queues)
-    }
-
     /// The roles on some queues. Those of a token that is good for some queues only are told for each of them.
     pub fn grants(&self) -> Vec<Grant> {
         let rights = &self.who.rights;
@@ -90,7 +86,7 @@ impl Facts {
             name: self.who.name.clone(),
             via: actor(&self.who).via.name().unwrap_or_default().to_owned(),
             role: self.who.rights.everywhere(),
-            grants: wire_grants(&self.grants(), &self.names()),
+            grants: wire_grants(&self.grants(), &names(&self.queues)),
             sessions: self.sessions.iter().map(session).collect(),
             tokens: self.tokens.iter().map(token).collect(),
         }
@@ -179,7 +175,7 @@ impl AccountPage<'_> {
 
     fn may(&self) -> Vec<(Link, Role)> {
         let facts = self.facts;
-        rows(facts.who.rights.everywhere(), &facts.grants(), &facts.names())
+        rows(facts.who.rights.everywhere(), &facts.grants(), &names(&facts.queues))
     }
 
     /// The roles that a new token can have.
