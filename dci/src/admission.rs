@@ -12,6 +12,7 @@ use disbatch_wire::liberal::Set;
 use futures::{StreamExt, TryStreamExt};
 
 use crate::access::Who;
+use crate::api::create_tasks::queue_not_found;
 use crate::error::HttpError;
 use crate::json::date_text;
 use crate::params::Params;
@@ -84,16 +85,12 @@ async fn of_queue(state: &State, who: &Who, name: &str) -> Result<Scope, HttpErr
     let queue = state.store.find_queue(&selector).await?;
     match (queue, selector) {
         (Some(queue), _) => {
-            who.check(Role::Operator, &queue).map_err(|error| error.hidden_as(no_such_queue))?;
+            who.check(Role::Operator, &queue).map_err(|error| error.hidden_as(queue_not_found))?;
             Ok(Scope::Queue(queue.id))
         }
         (None, Selector::Id(id)) if who.is_everywhere(Role::Operator) => Ok(Scope::Queue(QueueId(id))),
-        (None, _) => Err(no_such_queue()),
+        (None, _) => Err(queue_not_found()),
     }
-}
-
-fn no_such_queue() -> HttpError {
-    HttpError::bad_request("queue not found")
 }
 
 pub async fn new_rule(state: &State, who: &Who, params: &Params) -> Result<NewRule, HttpError> {

@@ -94,7 +94,7 @@ pub async fn settings(
         let why = ".secure_params has to be given again when the params or steps change, except by operators of all queues";
         return Err(HttpError::bad_request(why));
     }
-    check_tenant(who, &queue, &settings)?;
+    options::check_tenant(who, &queue, settings.tenant.as_deref())?;
     options::check_files(who, settings.options.files.as_ref(), settings.tenant.as_deref())?;
     fit::check_schedule(state, &queue, &settings).await?;
     Ok((Some(settings), given.paused()))
@@ -108,20 +108,12 @@ fn would_tell(before: &Settings, after: &Settings) -> bool {
         && (before.params != after.params || before.options.steps != after.options.steps)
 }
 
-/// Sees to it that nobody has tasks made for a tenant for whom they could not submit any.
-pub fn check_tenant(who: &Who, queue: &Queue, settings: &Settings) -> Result<(), HttpError> {
-    match settings.tenant.as_deref().filter(|tenant| queue.tenant() != Some(*tenant)) {
-        Some(tenant) => options::check_tenant(who, tenant),
-        None => Ok(()), // Who may submit to the queue may do so for its tenant.
-    }
-}
-
 /// The queue that a request gives, by name or id, if whoever asks may submit tasks to it.
 async fn queue(state: &State, who: &Who, given: &Given) -> Result<Option<Queue>, HttpError> {
     let Some(name) = given.queue() else { return Ok(None) };
     let queue = state.store.find_queue(&Selector::parse(name)).await?;
     let queue = queue.filter(|queue| who.sees(queue));
-    let queue = queue.ok_or_else(|| HttpError::bad_request("queue not found"))?;
+    let queue = queue.ok_or_else(create_tasks::queue_not_found)?;
     who.check(Role::Submitter, &queue)?;
     Ok(Some(queue))
 }
@@ -134,7 +126,7 @@ pub async fn query(state: &State, reach: Reach, params: &Params) -> Result<Sched
         Some(Text(name)) => {
             let found = state.store.find_queue(&Selector::parse(name)).await?;
             let known = found.filter(|queue| reach == Reach::All || is_within(&reach, queue));
-            Some(known.ok_or_else(|| HttpError::bad_request("queue not found"))?.id)
+            Some(known.ok_or_else(create_tasks::queue_not_found)?.id)
         }
     };
     let text = |given: Option<Text>| given.map(|Text(text)| text);
@@ -214,7 +206,7 @@ impl Given {
                     calendars.get_or_insert_default().extend(used);
                 }
                 None if name == "queue" && (value.is_array() || value.is_object() || value.is_boolean()) => {
-                    return Err(HttpError::bad_request("queue not found")); // That names none.
+                    return Err(create_tasks::queue_not_found()); // That names none.
                 }
                 None if name == "options" => options.extend(object("options", value)?),
                 _ => drop(fields.insert(name.clone(), value.clone())),

@@ -7,11 +7,11 @@ use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::web::{Bytes, Data};
 use bson::oid::ObjectId;
-use bson::{Bson, DateTime, Document};
+use bson::{Bson, Document};
 use disbatch_core::accounts::Role;
 use disbatch_core::arrays::NewArray;
 use disbatch_core::metrics::labels::Refusal;
-use disbatch_core::model::{Place, Queue, QueueId, Selector, TaskId, TraceContext};
+use disbatch_core::model::{Queue, QueueId, Selector, TaskId};
 use disbatch_core::request::check_keys;
 use disbatch_core::store::collections::{SourceError, TaskSource};
 use disbatch_core::task::{Once, SubmitError, TaskOptions};
@@ -79,7 +79,7 @@ async fn from_form(state: &State, who: &Who, mut params: Params) -> Answer {
 
 pub async fn create(state: &State, who: &Who, params: Params) -> Result<Vec<TaskId>, HttpError> {
     arrays::refuse(&params)?;
-    let Prepared { queue, options, once } = prepared(state, who, &params).await?;
+    let (queue, options, once) = prepared(state, who, &params).await?;
     // Nothing of it is kept while the tasks are written: it may be long.
     let Params { mut fields, .. } = params;
     let names: Vec<&str> = fields.keys().map(String::as_str).collect();
@@ -101,17 +101,13 @@ pub async fn create(state: &State, who: &Who, params: Params) -> Result<Vec<Task
 const NOTHING: &str =
     "no tasks were made: 'params' is an empty list, or the filter finds no document of the collection";
 
-/// What is known of a submission before its tasks are looked at.
-pub struct Prepared {
-    /// The queue, which accepts tasks.
-    pub queue: Queue,
-    pub options: TaskOptions,
-    /// What makes the submission one that may be repeated.
-    pub once: Option<Once>,
-}
-
-/// Sees to it that somebody may submit tasks as `params` says, and reads the options.
-pub async fn prepared(state: &State, who: &Who, params: &Params) -> Result<Prepared, HttpError> {
+/// Sees to it that somebody may submit tasks as `params` says. Returns the queue, which accepts them, the options, and what makes the
+/// submission one that may be repeated.
+async fn prepared(
+    state: &State,
+    who: &Who,
+    params: &Params,
+) -> Result<(Queue, TaskOptions, Option<Once>), HttpError> {
     let queue = find_queue(state, params.fields.get("queue")).await?;
     if !who.sees(&queue) {
         return Err(queue_not_found());
@@ -127,13 +123,11 @@ pub async fn prepared(state: &State, who: &Who, params: &Params) -> Result<Prepa
     let once = options::once(params, queue.id, &state.keys)?;
     let wants_a_look = !queue.is_accepting() || !options.after.is_empty() || options.files.is_some();
     if wants_a_look && !is_repetition(state, queue.id, once.as_ref()).await? {
-        if !queue.is_accepting() {
-            return Err(accepts_nothing(&queue));
-        }
+        check_accepting(&queue)?;
         check_upstream(state, who, &options).await?;
         options::check_input(state, who, &options).await?;
     }
-    Ok(Prepared { queue, options, once })
+    Ok((queue, options, once))
 }
 
 /// Creates a task of `queue` for each of `tasks`, once if there is a key.
@@ -150,21 +144,32 @@ pub async fn submit(
         measure::refused(state.store.metrics(), queue.id, Refusal::Schema);
         return checked.map(|()| Vec::new());
     }
-    let sent = Sent::begin(state, who, queue);
-    let (store, queue) = (state.store.clone(), queue.id);
-    let trace = sent.as_ref().map(Sent::context).or_else(|| who.trace.clone());
+    let (store, id, begun) = (state.store.clone(), queue.id, state.store.now());
+    let sent = state.tracer.as_ref().map(|tracer| {
+        let (place, context) = tracer.submission(who.trace.as_ref(), ObjectId::new().bytes());
+        (tracer, place, context)
+    });
+    let trace = sent.as_ref().map(|(.., context)| context).or(who.trace.as_ref()).cloned();
     let options = TaskOptions { owner: who.name.clone(), trace, ..options };
     let submission = async move {
         match &once {
-            Some(once) => store.submit_tasks_once(queue, tasks, &options, once).await,
-            None => store.submit_tasks(queue, tasks, &options).await,
+            Some(once) => store.submit_tasks_once(id, tasks, &options, once).await,
+            None => store.submit_tasks(id, tasks, &options).await,
         }
-        .inspect_err(|error| measure::refused_by(store.metrics(), queue, error))
+        .inspect_err(|error| measure::refused_by(store.metrics(), id, error))
     };
     // It is large, and so would be whatever waits for it.
-    let made = Box::pin(changes::submit(state, who, queue, None, submission)).await;
-    if let Some(sent) = sent {
-        sent.end(state, made.as_deref().ok());
+    let made = Box::pin(changes::submit(state, who, id, None, submission)).await;
+    if let Some((tracer, place, _)) = sent {
+        tracer.submitted(&Submission {
+            place,
+            request: who.trace.clone(),
+            queue: id,
+            queue_name: &queue.display_name(),
+            tasks: made.as_deref().unwrap_or_default(),
+            times: (begun, state.store.now()),
+            failed: made.is_err(),
+        });
     }
     Ok(made?)
 }
@@ -212,18 +217,15 @@ pub fn accepts_nothing(queue: &Queue) -> HttpError {
     HttpError::conflict(format!("queue {} accepts no tasks{reason}", queue.display_name()))
 }
 
-/// The queue that `value` names, by name or id, if it accepts tasks.
-pub async fn queue(state: &State, value: Option<&Value>) -> Result<Queue, HttpError> {
-    open(find_queue(state, value).await?)
+pub fn check_accepting(queue: &Queue) -> Result<(), HttpError> {
+    if queue.is_accepting() { Ok(()) } else { Err(accepts_nothing(queue)) }
 }
 
 /// The queue that an address names, if it accepts tasks.
 pub async fn open_queue(state: &State, selector: &Selector) -> Result<Queue, HttpError> {
-    open(state.store.find_queue(selector).await?.ok_or_else(queue_not_found)?)
-}
-
-fn open(queue: Queue) -> Result<Queue, HttpError> {
-    if queue.is_accepting() { Ok(queue) } else { Err(accepts_nothing(&queue)) }
+    let queue = state.store.find_queue(selector).await?.ok_or_else(queue_not_found)?;
+    check_accepting(&queue)?;
+    Ok(queue)
 }
 
 /// The queue that `value` names, by name or id.
@@ -289,7 +291,7 @@ pub async fn create_array(state: &State, who: &Who, params: &Params) -> Answer {
         return Err(if param == "collection" { HttpError::bad_request(message) } else { invalid() });
     }
     let array: NewArray = arrays::parse(params)?;
-    let Prepared { queue, options, once } = prepared(state, who, params).await?;
+    let (queue, options, once) = prepared(state, who, params).await?;
     let (array, checked) = fit::check_array(state, &queue, &options.steps, array).await?;
     if let Err(error) = checked
         && !is_repetition(state, queue.id, once.as_ref()).await?
@@ -313,42 +315,6 @@ pub async fn check_upstream(state: &State, who: &Who, options: &TaskOptions) -> 
     let is_missing = |task: &&TaskId| !known.get(*task).is_some_and(|queue| sight.sees(*queue));
     let missing: Vec<TaskId> = options.after.iter().filter(is_missing).copied().collect();
     if missing.is_empty() { Ok(()) } else { Err(HttpError::no_such_tasks(&missing)) }
-}
-
-/// A submission that is being made, as traces are told of it.
-struct Sent {
-    place: Place,
-    context: TraceContext,
-    request: Option<TraceContext>,
-    queue: (QueueId, String),
-    begun: DateTime,
-}
-
-impl Sent {
-    /// `None`: nobody wants traces.
-    fn begin(state: &State, who: &Who, queue: &Queue) -> Option<Self> {
-        let (place, context) = state.tracer.as_ref()?.submission(who.trace.as_ref(), ObjectId::new().bytes());
-        let (request, begun) = (who.trace.clone(), state.store.now());
-        Some(Self { place, context, request, queue: (queue.id, queue.display_name()), begun })
-    }
-
-    fn context(&self) -> TraceContext {
-        self.context.clone()
-    }
-
-    /// These tasks were made, or none.
-    fn end(self, state: &State, tasks: Option<&[TaskId]>) {
-        let Some(tracer) = &state.tracer else { return };
-        tracer.submitted(&Submission {
-            place: self.place,
-            request: self.request,
-            queue: self.queue.0,
-            queue_name: &self.queue.1,
-            tasks: tasks.unwrap_or_default(),
-            times: (self.begun, state.store.now()),
-            failed: tasks.is_none(),
-        });
-    }
 }
 
 /// How a value of `params` names a field of the document.

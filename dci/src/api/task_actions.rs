@@ -100,9 +100,7 @@ async fn like_archived(state: &State, who: &Who, id: TaskId) -> Result<RetryResu
     let task = state.store.find_archived(id).await?.ok_or_else(|| not_found(&id.to_string()))?;
     let queue = state.store.find_queue(&Selector::Id(task.queue.0)).await?;
     let queue = queue.ok_or_else(|| HttpError::conflict("the task is archived, and its queue is gone"))?;
-    if !queue.is_accepting() {
-        return Err(create_tasks::accepts_nothing(&queue));
-    }
+    create_tasks::check_accepting(&queue)?;
     let options = TaskOptions::of_task(&task);
     let options =
         options.map_err(|why| HttpError::conflict(format!("the task cannot be made anew: {why}")))?;
@@ -211,14 +209,10 @@ pub(super) async fn new_params(
         return Err(HttpError::conflict("the queue of the task is gone"));
     };
     who.check(Role::Submitter, &queue).map_err(|error| error.hidden_as(may_not_have_others))?;
-    if !queue.is_accepting() {
-        return Err(create_tasks::accepts_nothing(&queue));
-    }
+    create_tasks::check_accepting(&queue)?;
     create_tasks::options::check_steps(state, who, &queue, &options.steps).await?;
     let tenant = options.tenant.as_deref();
-    if let Some(tenant) = tenant.filter(|tenant| queue.tenant() != Some(*tenant)) {
-        create_tasks::options::check_tenant(who, tenant)?;
-    }
+    create_tasks::options::check_tenant(who, &queue, tenant)?;
     create_tasks::options::check_files(who, options.files.as_ref(), tenant)?;
     if options.secure_params.is_some() && !who.is_everywhere(Role::Operator) {
         let why =

@@ -2,6 +2,7 @@
 
 use actix_web::HttpResponse;
 use actix_web::web::{Data, Path};
+use disbatch_core::model::Selector;
 use disbatch_core::task::{TaskOptions, TaskQuery};
 use futures::{StreamExt, future, stream};
 use serde_json::{Map, Value, json};
@@ -63,7 +64,7 @@ pub async fn create_from_collection(
 ) -> Answer {
     params.refuse_options()?;
     let (queue, collection) = path.into_inner();
-    let queue = create_tasks::queue(&state, Some(&queue.into())).await?;
+    let queue = create_tasks::open_queue(&state, &Selector::parse(&queue)).await?;
     let names: Vec<&str> = params.fields.keys().map(String::as_str).collect();
     if names != ["filter", "params"] {
         return Err(create_tasks::invalid());

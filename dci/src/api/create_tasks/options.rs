@@ -221,7 +221,7 @@ pub fn with_tenant(
         }
         (_, Some(own)) => Some(own.to_owned()),
         (Some(given), None) => {
-            check_tenant(who, &given)?;
+            check_tenant(who, queue, Some(&given))?;
             Some(given)
         }
         (None, None) => None,
@@ -229,13 +229,14 @@ pub fn with_tenant(
     Ok(TaskOptions { tenant, owner: who.name.clone(), trace: who.trace.clone(), ..options })
 }
 
-/// Sees to it that somebody may submit tasks for a tenant.
-pub fn check_tenant(who: &Who, tenant: &str) -> Result<(), HttpError> {
-    if who.rights.on_tenant(tenant) < Some(Role::Submitter) {
-        let message = format!("this needs the role {} on the tenant {tenant}", Role::Submitter);
-        return Err(HttpError::forbidden(message));
+/// Sees to it that somebody may submit tasks for a tenant. Who may submit to a queue may do so for the tenant of that.
+pub fn check_tenant(who: &Who, queue: &Queue, tenant: Option<&str>) -> Result<(), HttpError> {
+    match tenant.filter(|tenant| queue.tenant() != Some(*tenant)) {
+        Some(tenant) if who.rights.on_tenant(tenant) < Some(Role::Submitter) => Err(HttpError::forbidden(
+            format!("this needs the role {} on the tenant {tenant}", Role::Submitter),
+        )),
+        Some(_) | None => Ok(()),
     }
-    Ok(())
 }
 
 #[cfg(test)]

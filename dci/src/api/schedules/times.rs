@@ -244,7 +244,7 @@ async fn make_missing(
 /// Whether tasks with these settings are taken from whoever asks for them.
 async fn check(state: &State, who: &Who, settings: &Settings) -> Result<(), HttpError> {
     let queue = create_tasks::open_queue(state, &Selector::Id(settings.queue.0)).await?;
-    schedules::check_tenant(who, &queue, settings)?;
+    create_tasks::options::check_tenant(who, &queue, settings.tenant.as_deref())?;
     create_tasks::fit::check_schedule(state, &queue, settings).await
 }
 
