@@ -106,11 +106,6 @@ impl HttpError {
         Self::new(StatusCode::GONE, message)
     }
 
-    /// 501: not with this database.
-    pub fn not_implemented(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::NOT_IMPLEMENTED, message)
-    }
-
     /// 503: not now.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, message)

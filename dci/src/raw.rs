@@ -52,7 +52,7 @@ pub async fn respond(
     }
     let from = from.and_then(|from| u64::try_from(from).ok());
     // From the first byte on is all of it, also where there is none.
-    let asked = asked(request).or(from.filter(|from| *from > 0).map(|from| Asked::From(from, None)));
+    let asked = asked(request, None).or(from.filter(|from| *from > 0).map(|from| Asked::From(from, None)));
     let follows = follow && request.method() == Method::GET;
     // Interest is registered before the first look, so that no change is missed.
     let waiter = follows.then(|| state.watch.wait_for(task, &state.store));
@@ -167,12 +167,14 @@ async fn live(asked: Option<Asked>, state: &State, of: LiveStream) -> Answer {
     }
 }
 
-/// The range that is asked for. There is nothing to compare in `If-Range`, so that it always asks for all.
-fn asked(request: &HttpRequest) -> Option<Asked> {
-    if request.headers().contains_key(IF_RANGE) {
+/// The range that is asked for, unless it is one of another content. Without a tag `If-Range` has nothing to be compared with, so that it
+/// always asks for all.
+pub fn asked(request: &HttpRequest, tag: Option<&str>) -> Option<Asked> {
+    let headers = request.headers();
+    if headers.get(IF_RANGE).is_some_and(|condition| Some(condition.as_bytes()) != tag.map(str::as_bytes)) {
         return None;
     }
-    Asked::parse(request.headers().get(RANGE)?.to_str().ok()?)
+    Asked::parse(headers.get(RANGE)?.to_str().ok()?)
 }
 
 /// There is nothing of the range in the output, or file, that has so many bytes.

@@ -109,7 +109,8 @@ async fn run(arguments: Arguments) -> Result<(), Failure> {
     store.doubt_counters();
     let traces = Tracer::of_environment("disbatch-dci", env!("CARGO_PKG_VERSION"), None, store.metrics());
     let (tracer, sending) = traces.map_err(unusable)?.unzip();
-    let state = State::new(&config, store.clone(), door).with_keys(keys).with_tracer(tracer);
+    let mut state = State::new(&config, store.clone(), door);
+    (state.keys, state.tracer) = (Arc::new(keys), tracer);
     let served = serve(state, address, certificate, lifecycle).await;
     watch.abort();
     let _written = tokio::time::timeout(LAST_MOMENT, store.flush()).await;

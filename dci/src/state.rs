@@ -146,14 +146,6 @@ impl State {
         }
     }
 
-    pub fn with_tracer(self, tracer: Option<Tracer>) -> Self {
-        Self { tracer, ..self }
-    }
-
-    pub fn with_keys(self, keys: Keys) -> Self {
-        Self { keys: Arc::new(keys), ..self }
-    }
-
     /// A queue that something is of. If it was deleted, there is left what rights look at: its id.
     pub async fn queue_by_id(&self, id: QueueId) -> Result<Queue, StoreError> {
         let queue = self.store.find_queue(&Selector::Id(id.0)).await?;

@@ -93,7 +93,6 @@ pub async fn set(state: Data<State>, who: Who, name: Path<String>, params: Param
     delete, path = "/calendars/{name}", tag = "schedules", operation_id = "deleteCalendar",
     responses(
         (status = 200, description = "Deleted.", body = Object, example = json!({"name": "holidays", "deleted": true})),
-        (status = 404, description = "There is no such calendar."),
         (status = 409, description = "Schedules go by it; `schedules` has their names."),
     ),
 )]

@@ -34,7 +34,7 @@ const LONGEST_MESSAGE: usize = budget::SAID;
     responses((status = 200, description = "It was added.", body = CallbackDone), OfCallback),
 )]
 pub async fn log(state: Data<State>, request: HttpRequest, id: Path<String>, body: Payload) -> Answer {
-    let Caller { task, token } = caller_of_running(&state, &request, &id).await?;
+    let (task, token) = caller_of_running(&state, &request, &id).await?;
     let bytes = read_up_to(body, MOST_AT_ONCE).await?;
     let log = move |store: Store| async move { store.callback_log(task, &token, bytes.to_vec()).await };
     answer(task, changes::by_service(&state, log).await?, "logged")
@@ -48,7 +48,7 @@ pub async fn log(state: Data<State>, request: HttpRequest, id: Path<String>, bod
     responses((status = 200, description = "It is kept.", body = CallbackDone), OfCallback),
 )]
 pub async fn store(state: Data<State>, request: HttpRequest, id: Path<String>, body: Payload) -> Answer {
-    let Caller { task, token } = caller_of_running(&state, &request, &id).await?;
+    let (task, token) = caller_of_running(&state, &request, &id).await?;
     let storage = json_value(&read_up_to(body, MOST_AT_ONCE).await?)?;
     let storage = within("the storage", json::to_bson(&storage), budget::STORAGE)?;
     let keep = move |store: Store| async move { store.callback_storage(task, &token, storage).await };
@@ -63,18 +63,14 @@ pub async fn store(state: Data<State>, request: HttpRequest, id: Path<String>, b
     responses((status = 200, description = "The task has ended.", body = CallbackDone), OfCallback),
 )]
 pub async fn end(state: Data<State>, request: HttpRequest, id: Path<String>, body: Payload) -> Answer {
-    let (Caller { task, token }, _) = caller(&state, &request, &id).await?;
+    let ((task, token), _) = caller(&state, &request, &id).await?;
     let report = report(json_value(&read_up_to(body, MOST_AT_ONCE).await?)?)?;
     let end = move |store: Store| async move { store.callback_status(task, &token, report).await };
     answer(task, changes::by_service(&state, end).await?, "ended")
 }
 
 /// Which task a web service calls back for.
-#[derive(Debug)]
-struct Caller {
-    task: TaskId,
-    token: Token,
-}
+type Caller = (TaskId, Token);
 
 /// Finds out which task a web service may call back for, before its body is read, and how the task stands.
 async fn caller(state: &State, request: &HttpRequest, id: &str) -> Result<(Caller, Heard), HttpError> {
@@ -87,11 +83,10 @@ async fn caller(state: &State, request: &HttpRequest, id: &str) -> Result<(Calle
     let token = token.ok_or_else(unknown)?;
     let task = task_actions::task_id(id)?;
     let heard = state.store.callback_bearer(task, &token).await?;
-    let caller = Caller { task, token };
     match heard {
         Heard::Done | Heard::Over => {
             allowance::known();
-            Ok((caller, heard))
+            Ok(((task, token), heard))
         }
         Heard::NoSuchTask | Heard::WrongToken | Heard::LogFull => Err(refusal(heard)),
     }

@@ -124,7 +124,6 @@ pub async fn put_by_form(state: Data<State>, who: Who, name: Path<String>, param
     delete, path = "/workers/{name}", tag = "workers", operation_id = "deleteWorker",
     responses(
         (status = 200, description = "Removed.", body = DefinitionDeleted),
-        (status = 404, description = "There is no such worker."),
     ),
 )]
 pub async fn delete(state: Data<State>, who: Who, name: Path<String>) -> Answer {

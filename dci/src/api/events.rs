@@ -2,7 +2,7 @@
 //! with their audit.
 
 use actix_web::HttpRequest;
-use actix_web::http::Method;
+use actix_web::http::{Method, StatusCode};
 use actix_web::web::{Data, Path};
 use disbatch_core::accounts::{Reach, Role};
 use disbatch_core::counters::Totals;
@@ -152,7 +152,8 @@ impl From<FeedError> for HttpError {
                 Self::gone(format!("{error}: ask GET /tasks what there is, and follow without an id"))
             }
             FeedError::Position => Self::bad_request(error.to_string()),
-            FeedError::Store(error) if error.has_no_change_streams() => Self::not_implemented(
+            FeedError::Store(error) if error.has_no_change_streams() => Self::new(
+                StatusCode::NOT_IMPLEMENTED,
                 "the database is no replica set: it keeps no log of changes, so events cannot be followed",
             ),
             FeedError::Store(error) => error.into(),

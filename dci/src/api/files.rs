@@ -196,7 +196,6 @@ pub async fn content(
     responses(
         (status = 200, description = "Removed.", body = FileSetDeleted),
         (status = 400, description = "The option is wrong."),
-        (status = 404, description = "There is no such version."),
     ),
 )]
 pub async fn remove(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {

@@ -85,10 +85,10 @@ pub const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 struct ScanResult {
     /// The newest first.
-    pub tasks: Vec<Document>,
-    pub looked_at: usize,
+    tasks: Vec<Document>,
+    looked_at: usize,
     /// Behind which task there may be more; nothing if all have been looked at.
-    pub next: Option<TaskId>,
+    next: Option<TaskId>,
 }
 
 async fn scan(store: &Store, search: &Search) -> Result<ScanResult, HttpError> {
@@ -183,7 +183,6 @@ impl Search {
             (Some(node), None) if tagged.is_none() => Some(state.store.statuses_on_node(node).await?),
             (_, statuses) => statuses,
         };
-        let of_all = asked.queue.is_none() && statuses.is_none() && reach == Reach::All;
         let now = state.store.now();
         let changed = Changed::of(&asked, now)?;
         let moment =
@@ -197,18 +196,20 @@ impl Search {
         let mut filter = changed.filter();
         filter.extend(statuses.as_ref().map(|all| ("status".to_owned(), doc! { "$in": all.clone() }.into())));
         filter.extend(asked.node.clone().map(|node| ("node".to_owned(), Bson::from(node))));
-        let node = asked.node.as_deref();
+        let is_narrower = asked.queue.is_some() || reach != Reach::All;
+        let within = |tagged| if is_narrower { tasks_within(tagged, &queues, &[]) } else { tagged };
+        let tagged = tagged.map(within);
+        // No index has the tasks of several queues in order: each is looked through by itself.
+        let of_each = tagged.is_none() && (is_narrower || statuses.is_some());
+        if of_each && queues.len() > MOST_QUEUES {
+            let message =
+                format!("there are more than {MOST_QUEUES} queues to look through: name one with 'queue'");
+            return Err(HttpError::bad_request(message));
+        }
+        let ids = of_each.then(|| queues.iter().map(|queue| queue.id).collect());
+        let node = asked.node.map(NodeName::new);
         Ok(Self {
-            of: match tagged {
-                Some(tagged) => {
-                    let is_narrower = asked.queue.is_some() || reach != Reach::All;
-                    let tagged = if is_narrower { tasks_within(tagged, &queues, &[]) } else { tagged };
-                    let node = node.map(NodeName::new);
-                    Selection { queues: None, statuses, node, tagged: Some(tagged), created }
-                }
-                None if of_all => Selection { created, ..Selection::default() },
-                None => each(&queues, statuses.as_ref(), node, created)?,
-            },
+            of: Selection { queues: ids, statuses, node, tagged, created },
             queues,
             is_read: changed != Changed::default() || !text.is_empty(),
             filter,
@@ -282,26 +283,6 @@ fn wanted(value: &Value) -> Result<Vec<i64>, HttpError> {
         })
     };
     statuses::given(Some(value)).iter().map(status).collect()
-}
-
-fn each(
-    queues: &[Queue],
-    statuses: Option<&Vec<i64>>,
-    node: Option<&str>,
-    created: Created,
-) -> Result<Selection, HttpError> {
-    if queues.len() > MOST_QUEUES {
-        let message =
-            format!("there are more than {MOST_QUEUES} queues to look through: name one with 'queue'");
-        return Err(HttpError::bad_request(message));
-    }
-    Ok(Selection {
-        queues: Some(queues.iter().map(|queue| queue.id).collect()),
-        statuses: statuses.cloned(),
-        node: node.map(NodeName::new),
-        tagged: None,
-        created,
-    })
 }
 
 /// The task behind which to begin.

@@ -114,7 +114,6 @@ fn change(params: &Params) -> Result<NodeChange, HttpError> {
     delete, path = "/nodes/{node}", tag = "nodes", operation_id = "deleteNode",
     responses(
         (status = 200, description = "Removed.", body = DeleteResult),
-        (status = 404, description = "There is no such node."),
         (status = 409, description = "Its DEN is alive."),
     ),
 )]

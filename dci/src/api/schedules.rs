@@ -118,7 +118,6 @@ pub async fn update(state: Data<State>, who: Who, named: NamedSchedule, params: 
     delete, path = "/schedules/{id}", tag = "schedules", operation_id = "deleteSchedule",
     responses(
         (status = 200, description = "Deleted.", body = ScheduleDeleted),
-        (status = 404, description = "There is no such schedule."),
     ),
 )]
 pub async fn delete(state: Data<State>, who: Who, named: NamedSchedule) -> Answer {

@@ -96,7 +96,6 @@ pub async fn set_by_form(state: Data<State>, who: Who, mut params: Params) -> An
     delete, path = "/subscriptions/{name}", tag = "notifications", operation_id = "deleteSubscription",
     responses(
         (status = 200, description = "Deleted.", body = SubscriptionDeleted),
-        (status = 404, description = "There is no such subscription."),
     ),
 )]
 pub async fn delete(state: Data<State>, who: Who, name: Path<String>) -> Answer {

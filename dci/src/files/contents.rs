@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use actix_web::body::SizedStream;
 use actix_web::http::header::{
-    ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_RANGE, ETAG, IF_NONE_MATCH, IF_RANGE, RANGE,
+    ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_RANGE, ETAG, IF_NONE_MATCH,
 };
 use actix_web::http::{Method, StatusCode};
 use actix_web::web::Bytes;
@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 
 use crate::error::HttpError;
-use crate::raw::{Asked, pieces, unsatisfiable};
+use crate::raw::{asked, pieces, unsatisfiable};
 use crate::ui::names::encoded;
 
 /// So many are made at once; the others wait. Each of them has a few chunks in memory.
@@ -113,7 +113,7 @@ pub fn respond(request: &HttpRequest, store: &Store, content: Content, name: &st
         return HttpResponse::NotModified().insert_header((ETAG, tag)).finish();
     }
     let whole = 0..content.length;
-    let asked = asked(request, &tag).map(|asked| asked.within(slice::from_ref(&whole)));
+    let asked = asked(request, Some(&tag)).map(|asked| asked.within(slice::from_ref(&whole)));
     let (status, range) = match asked {
         None => (StatusCode::OK, whole),
         Some(None) => return unsatisfiable(content.length, "file"),
@@ -144,15 +144,6 @@ fn is_known(request: &HttpRequest, tag: &str) -> bool {
     given.flat_map(|given| given.split(',')).map(str::trim).any(|given| given == tag || given == "*")
 }
 
-/// The range that is asked for, unless it is one of another content.
-fn asked(request: &HttpRequest, tag: &str) -> Option<Asked> {
-    let headers = request.headers();
-    if headers.get(IF_RANGE).is_some_and(|condition| condition.as_bytes() != tag.as_bytes()) {
-        return None;
-    }
-    Asked::parse(headers.get(RANGE)?.to_str().ok()?)
-}
-
 fn told(range: &Range<u64>, length: u64) -> String {
     format!("bytes {}-{}/{length}", range.start, range.end.saturating_sub(1))
 }
@@ -171,10 +162,11 @@ mod tests {
     use std::future::pending;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use actix_web::http::header::HeaderName;
+    use actix_web::http::header::{HeaderName, IF_RANGE, RANGE};
     use actix_web::test::TestRequest;
 
     use super::*;
+    use crate::raw::Asked;
 
     fn key(text: &str) -> Key {
         (ContentId::of(text.as_bytes()), Sender::user(Some("alice")))
@@ -234,10 +226,11 @@ mod tests {
     #[test]
     fn a_part_is_one_of_the_same_content() {
         let part = (RANGE, "bytes=2-4");
-        assert_eq!(asked(&with(std::slice::from_ref(&part)), "\"x\""), Some(Asked::From(2, Some(4))));
-        assert!(asked(&with(&[part.clone(), (IF_RANGE, "\"x\"")]), "\"x\"").is_some());
-        assert_eq!(asked(&with(&[part, (IF_RANGE, "\"y\"")]), "\"x\""), None);
-        assert_eq!(asked(&with(&[]), "\"x\""), None);
+        let tag = Some("\"x\"");
+        assert_eq!(asked(&with(std::slice::from_ref(&part)), tag), Some(Asked::From(2, Some(4))));
+        assert!(asked(&with(&[part.clone(), (IF_RANGE, "\"x\"")]), tag).is_some());
+        assert_eq!(asked(&with(&[part, (IF_RANGE, "\"y\"")]), tag), None);
+        assert_eq!(asked(&with(&[]), tag), None);
         assert_eq!(told(&(2..5), 9), "bytes 2-4/9");
     }
 

@@ -60,7 +60,12 @@ pub fn complete(path: &str, method: &str, operation: &mut Value) {
                 _ => OfWrite::responses(),
             };
             responses.extend(failures.into_iter().map(|(status, failure)| (status, json!(failure))));
-            let is_looked_up = method == "get" || (method == "post" && path != place);
+            let is_looked_up = match method {
+                "get" => true,
+                // Perl Disbatch says 400 there.
+                "delete" => place != "/queues/{queue}",
+                _ => method == "post" && path != place,
+            };
             if is_looked_up && !absent.is_empty() {
                 responses.entry("404").or_insert_with(|| json!({ "description": absent }));
             }
