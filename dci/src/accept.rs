@@ -10,7 +10,6 @@ pub fn wants_html(request: &HttpRequest) -> bool {
     asks_for_html(request.headers())
 }
 
-/// The same of the headers of a request.
 pub fn asks_for_html(headers: &HeaderMap) -> bool {
     let accept: Vec<&str> = headers.get_all(ACCEPT).filter_map(|value| value.to_str().ok()).collect();
     prefers_html(&accept.join(","))

@@ -27,7 +27,6 @@ const SETTLING: Duration = Duration::from_secs(5);
 /// So many rules are looked at at once.
 const AT_ONCE: usize = 4;
 
-/// A rule, and what it has come to.
 #[derive(Debug)]
 pub struct RuleState {
     pub rule: Rule,
@@ -147,7 +146,6 @@ async fn show(
     Ok(RuleState { name, standing, stranded, left, is_recent: age.is_none_or(|age| age < SETTLING), rule })
 }
 
-/// Whether a rule is about something that somebody may see.
 fn sees(who: &Who, scope: &Scope, queues: &[Queue]) -> bool {
     match scope {
         Scope::All => true,
@@ -174,7 +172,6 @@ impl RuleState {
         })
     }
 
-    /// What it has come to, in words.
     pub fn words(&self) -> String {
         let Some(standing) = self.standing else {
             return match self.rule.action {

@@ -48,7 +48,6 @@ pub struct Arguments {
     pub man_page: bool,
 }
 
-/// Why an address is not listened on.
 #[derive(Debug, thiserror::Error)]
 pub enum DoorError {
     /// It can be reached from elsewhere, and nobody could log in.
@@ -60,11 +59,7 @@ pub enum DoorError {
     Exposed(SocketAddr),
     /// The database does not answer with more than an error that stays.
     #[error("refusing to listen on {address}: cannot find out whether there are users: {source}")]
-    Unknown {
-        address: SocketAddr,
-        /// Why.
-        source: StoreError,
-    },
+    Unknown { address: SocketAddr, source: StoreError },
 }
 
 impl Arguments {

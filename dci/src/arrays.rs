@@ -31,7 +31,6 @@ const MOST_WRITTEN: usize = 1024 * 1024 * 1024;
 /// So many more copies there are of the parameters of an array: in its document, to check them, and with the values of an element.
 const COPIES: usize = 5;
 
-/// Whether a submission is for an array.
 pub fn is_asked(params: &Params) -> bool {
     params.option("array").is_some()
 }
@@ -159,7 +158,6 @@ fn object(name: &str, value: &Value) -> Result<Map<String, Value>, HttpError> {
     Ok(object)
 }
 
-/// Which arrays somebody asks for, and how many.
 pub async fn filter(state: &State, who: &Who, params: &Params) -> Result<(ArrayFilter, i64), HttpError> {
     let search = params.search::<ArraySearch>()?;
     let sight = gates::sight(state, who).await?;

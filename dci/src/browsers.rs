@@ -22,7 +22,6 @@ use crate::api::service;
 use crate::connections;
 use crate::error::HttpError;
 
-/// Which names requests may use for this server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hosts {
     Any,

@@ -22,7 +22,6 @@ use crate::{changes, legacy, ui, values};
 /// A filter has at most so many ids.
 const MOST_IDS: usize = 100_000;
 
-/// Reads and checks a wish for a bulk job.
 pub async fn request(state: &State, params: &Params, http: &HttpRequest) -> Result<BulkRequest, HttpError> {
     let known = ["action", "filter", "reason"];
     let given = |name: &str| params.fields.get(name).filter(|value| !is_unset(value));

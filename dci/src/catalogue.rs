@@ -14,7 +14,6 @@ use tokio::sync::Mutex;
 /// It is read again after so long, also when nothing tells of a change: what somebody has changed by hand may have the same mark.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// The plugins as they are at this moment.
 #[derive(Debug)]
 pub struct Catalogue {
     host: Arc<Plugins>,
@@ -23,7 +22,6 @@ pub struct Catalogue {
     schemas: Schemas,
     /// Those that queues may be created with.
     names: Vec<String>,
-    /// The versions that are known of plugins, by their names.
     versions: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -66,7 +64,6 @@ impl Catalogue {
         self
     }
 
-    /// The versions that are known of a plugin, in order.
     pub fn versions(&self, plugin: &str) -> impl Iterator<Item = &str> {
         self.versions.get(plugin).into_iter().flatten().map(String::as_str)
     }
@@ -75,7 +72,6 @@ impl Catalogue {
         &self.names
     }
 
-    /// Whether a queue may be created with `plugin`.
     pub fn allows(&self, plugin: &str) -> bool {
         self.names.iter().any(|name| name == plugin)
     }

@@ -137,7 +137,6 @@ where
 /// An entry has the ids of so many tasks.
 const FIRST: usize = 10;
 
-/// What an entry says of new tasks.
 fn new_tasks(tasks: &[TaskId]) -> Document {
     let first: Vec<ObjectId> = tasks.iter().take(FIRST).map(|id| id.0).collect();
     doc! { "count": i64::try_from(tasks.len()).unwrap_or(i64::MAX), "tasks": first }

@@ -43,7 +43,6 @@ const AT_ONCE: usize = 8;
 /// The phases that may be long.
 const LONG: [Phase; 2] = [Phase::Queued, Phase::Completed];
 
-/// What is remembered of counts.
 #[derive(Debug, Default)]
 pub struct QueueCounts {
     many: Mutex<HashMap<(QueueId, Phase), Instant>>,
@@ -69,7 +68,6 @@ pub fn bound_of_page(queues: usize) -> u64 {
 }
 
 impl QueueCounts {
-    /// How many tasks each of `queues` has.
     pub async fn of(
         self: &Arc<Self>,
         store: &Store,
@@ -187,7 +185,6 @@ pub async fn about(store: &Store, query: TaskQuery) -> Result<String, StoreError
     Ok(known.map_or_else(|| words(Amount::MoreThan(bound)), |tasks| tasks.max(bound).to_string()))
 }
 
-/// A number of tasks for people.
 pub fn words(amount: Amount) -> String {
     match amount {
         Amount::Exactly(tasks) => tasks.to_string(),

@@ -23,7 +23,6 @@ const MOST: usize = 20;
 const LATE: Duration = Duration::from_secs(60);
 
 words! {
-    /// How bad a finding is.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
     enum Level {
         /// It could not be found out.
@@ -36,7 +35,6 @@ words! {
 
 type Findings = Vec<(Level, Finding)>;
 
-/// What a check finds.
 #[derive(Debug)]
 struct Check {
     name: &'static str,

@@ -43,7 +43,6 @@ impl HttpError {
         Self::with_body(status, json!({ "error": message.into() }))
     }
 
-    /// 400: what the client sent makes no sense.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, message)
     }
@@ -59,17 +58,14 @@ impl HttpError {
         Self::bad_request(format!(".after names tasks that do not exist: {}", ids.join(", ")))
     }
 
-    /// 401: it is not known who asks.
     pub fn unauthorized(message: impl Into<String>) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, message)
     }
 
-    /// 403: the client may not do that.
     pub fn forbidden(message: impl Into<String>) -> Self {
         Self::new(StatusCode::FORBIDDEN, message)
     }
 
-    /// 403: it is for those with this role.
     pub fn lacking(role: Role) -> Self {
         Self { needs: Some(role), ..Self::forbidden(format!("this needs the role {role}")) }
     }
@@ -79,7 +75,6 @@ impl HttpError {
         self.needs
     }
 
-    /// 404: the address names nothing.
     pub fn not_found(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, message)
     }
@@ -91,7 +86,6 @@ impl HttpError {
         Self { header, ..Self::new(StatusCode::METHOD_NOT_ALLOWED, message) }
     }
 
-    /// 409: it cannot be done as things stand.
     pub fn conflict(message: impl Into<String>) -> Self {
         Self::new(StatusCode::CONFLICT, message)
     }
@@ -101,17 +95,14 @@ impl HttpError {
         Self::forbidden("this name is not allowed: choose another")
     }
 
-    /// 410: it was there.
     pub fn gone(message: impl Into<String>) -> Self {
         Self::new(StatusCode::GONE, message)
     }
 
-    /// 503: not now.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, message)
     }
 
-    /// 413: the body is longer than `limit` bytes.
     pub fn too_large(limit: usize) -> Self {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is longer than {limit} bytes"))
     }
@@ -159,7 +150,6 @@ impl HttpError {
         self.status.is_server_error() && self.body.get(REJECTED).is_none()
     }
 
-    /// What its response has for programs.
     pub fn body(&self) -> &Value {
         &self.body
     }
@@ -171,7 +161,6 @@ impl HttpError {
             .unwrap_or_else(|| self.status.canonical_reason().unwrap_or("error"))
     }
 
-    /// The body of the response for programs.
     pub fn json(&self) -> String {
         json::compact(&self.body)
     }

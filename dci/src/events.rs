@@ -46,7 +46,6 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 
 const STREAMS: [StreamName; 2] = [StreamName::Stdout, StreamName::Stderr];
 
-/// One client's view of a task.
 pub struct Events {
     state: Data<State>,
     waiter: Waiter,
@@ -62,7 +61,6 @@ pub struct Events {
     last: Instant,
 }
 
-/// What the client knows already.
 #[derive(Default)]
 struct SentState {
     status: Option<(Status, i64, Option<Bson>)>,
@@ -138,7 +136,6 @@ impl Events {
         }
     }
 
-    /// Looks at the task and tells what is new.
     async fn look(&mut self) -> Result<(), StoreError> {
         self.waiter.mark();
         let Some(seen) = self.state.store.observe_task(self.task).await? else {
@@ -277,14 +274,12 @@ static PLACES: Semaphore = Semaphore::const_new(MOST);
 /// A place among those who follow.
 pub type Place = SemaphorePermit<'static>;
 
-/// Takes a place, if there is one.
 pub fn place() -> Result<Place, HttpError> {
     PLACES.try_acquire().map_err(|_| {
         HttpError::unavailable(format!("{MOST} clients follow events already, which is the limit"))
     })
 }
 
-/// What one client follows.
 pub struct Followed {
     state: Data<State>,
     feed: Feed,

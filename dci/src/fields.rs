@@ -86,7 +86,6 @@ pub fn of_task(mut task: Document, details: bool) -> Document {
     task
 }
 
-/// What of a node is shown.
 pub fn of_node(mut node: Document, details: bool) -> Document {
     if !details {
         without(&mut node, &OF_NODE);

@@ -47,7 +47,6 @@ const VERSIONS: i64 = 100;
 /// A version, some of its files, and the versions that there are besides.
 #[derive(Debug)]
 pub struct Page {
-    /// The version.
     pub set: FileSet,
     /// Versions of the same set, the newest first.
     pub versions: Vec<FileSet>,
@@ -87,7 +86,6 @@ pub fn check(who: &Who, role: Role, tenant: Option<&str>) -> Result<(), HttpErro
     }))
 }
 
-/// Sees to it that somebody may store files at all.
 pub fn may_store(who: &Who) -> Result<(), HttpError> {
     match tenants(who, Role::Submitter) {
         Some(tenants) if tenants.is_empty() => Err(HttpError::forbidden(format!(
@@ -312,13 +310,11 @@ pub fn of_set(set: &FileSet) -> FileSetVersion {
     }
 }
 
-/// A set by its newest version.
 pub fn of_summary(summary: &SetSummary) -> FileSetSummary {
     let SetSummary { latest, versions, bytes } = summary;
     FileSetSummary { newest: of_set(latest), versions: *versions, bytes_of_all: *bytes }
 }
 
-/// A version with some of its files, and the other versions.
 pub fn of_page(page: &Page) -> FileSetPage {
     FileSetPage {
         set: of_set(&page.set),
@@ -338,7 +334,6 @@ fn of_entry(entry: &FileEntry) -> wire::FileEntry {
     }
 }
 
-/// How far a content is.
 pub fn of_chunks(id: &str, chunks: &ContentState) -> ContentChunks {
     let ContentState { length, done, missing } = chunks;
     ContentChunks { sha256: id.to_owned(), length: *length, done: *done, missing: ranges(missing) }

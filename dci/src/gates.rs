@@ -16,13 +16,11 @@ pub async fn sight(state: &State, who: &Who) -> Result<Sight, HttpError> {
     Ok(Sight::of(&state.store, &who.reach(disbatch_core::accounts::Role::Viewer)).await?)
 }
 
-/// Which locks are asked for, and how many.
 pub fn filter(params: &Params) -> Result<(LockFilter, i64), HttpError> {
     let LockSearch { prefix, after, limit } = params.options()?;
     Ok((LockFilter { prefix, after }, limit.unwrap_or(100)))
 }
 
-/// How far a picture of tasks is to reach, and how many it may have.
 pub fn extent(params: &Params) -> Result<(i32, usize), HttpError> {
     let GraphExtent { depth, limit } = params.options()?;
     Ok((depth.unwrap_or(3), limit.unwrap_or(100)))
@@ -88,7 +86,6 @@ fn held((mode, task): &(LockMode, Relative)) -> LockTask {
     }
 }
 
-/// The number of a status and its word.
 fn of_status(status: Option<Status>) -> (Option<i64>, String) {
     (status.map(Status::code), status.map_or("gone", Status::word).to_owned())
 }

@@ -73,7 +73,6 @@ fn no_kind() -> HttpError {
     HttpError::bad_request(format!("object must be one of {}", known.join(", ")))
 }
 
-/// A field that is not too long.
 fn short_text(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, HttpError> {
     let given = values::trimmed(fields, name)?;
     if given.as_ref().is_some_and(|text| text.chars().count() > LONGEST_TEXT) {
@@ -108,7 +107,6 @@ pub fn audit_view(entry: &Document) -> Value {
     bulk::plain_ids(Value::Object(view))
 }
 
-/// A moment, and the queues that who asks may see.
 pub struct Asked {
     pub question: Question,
     pub queues: Vec<Queue>,

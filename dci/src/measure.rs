@@ -124,7 +124,6 @@ async fn gather(store: &Store) {
     tell_queues(metrics, &queues, &all);
 }
 
-/// What was found out of all queues.
 struct All {
     under_way: Option<HashMap<QueueId, UnderWay>>,
     first: HashMap<QueueId, FirstTask>,
@@ -234,7 +233,6 @@ fn states(store: &Store, nodes: &[Document], server: DateTime) -> Vec<Row> {
     states.into_iter().map(|(state, nodes)| (vec![state.to_owned()], nodes)).collect()
 }
 
-/// What holds each of these queues.
 async fn held(
     store: &Store,
     queues: &[Queue],

@@ -130,7 +130,6 @@ fn unknown((method, path): (&str, &str), options: &Map<String, Value>) -> Option
     (!words.is_empty()).then(|| words.join("; "))
 }
 
-/// The options that an operation is described with.
 fn options_of(operation: &Value) -> BTreeSet<String> {
     let parameters = operation.get("parameters").and_then(Value::as_array).into_iter().flatten();
     let parameters = parameters.filter_map(|parameter| parameter.get("name")?.as_str().map(str::to_owned));
@@ -142,7 +141,6 @@ fn options_of(operation: &Value) -> BTreeSet<String> {
     all.into_iter().filter_map(|name| name.strip_prefix('.').map(str::to_owned)).collect()
 }
 
-/// The names of the properties of a schema of the description.
 fn properties(schema: &Value, depth: usize, all: &mut BTreeSet<String>) {
     if depth > 8 {
         return;

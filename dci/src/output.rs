@@ -18,9 +18,7 @@ use crate::allowance::answers::TOGETHER;
 pub struct Excerpt {
     /// Bytes that are not UTF-8 are replaced.
     pub text: String,
-    /// Whether there is more.
     pub cut: bool,
-    /// What is wrong with the stored file.
     pub damage: Option<String>,
 }
 
@@ -31,7 +29,6 @@ pub async fn whole(store: &Store, id: ObjectId) -> Result<Option<String>, StoreE
     Ok(Some(excerpt.text).filter(|text| !text.is_empty()))
 }
 
-/// At most the first `limit` bytes of the file `id`.
 pub async fn excerpt(store: &Store, id: ObjectId, limit: usize) -> Result<Excerpt, StoreError> {
     let chunks = store.read_output(id).await?;
     pin_mut!(chunks);
@@ -74,7 +71,6 @@ fn is_continuation(byte: u8) -> bool {
 /// Live output is read about so many bytes at a time, and text in tasks is handed on in such pieces.
 const AT_ONCE: usize = 256 * 1024;
 
-/// Part of a stream of output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
     Bytes(Vec<u8>),
@@ -82,7 +78,6 @@ pub enum Part {
     Gap(u64),
 }
 
-/// Where stored output is.
 #[derive(Debug)]
 pub enum Source {
     /// In the task.
@@ -171,7 +166,6 @@ impl Tail {
         Self { store, of, position, rest: None }
     }
 
-    /// Where the next byte is.
     pub fn position(&self) -> u64 {
         self.position
     }

@@ -21,7 +21,6 @@ use crate::api::redirect;
 use crate::error::HttpError;
 use crate::{allowance, arrays, legacy, options, request_body};
 
-/// The parameters and options of a request.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Params {
     /// The parameters, sorted by name.
@@ -31,7 +30,6 @@ pub struct Params {
 }
 
 impl Params {
-    /// Whether the option `name` is on.
     pub fn is_on(&self, name: &str) -> bool {
         legacy::is_true(self.options.get(name))
     }

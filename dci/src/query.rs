@@ -26,7 +26,6 @@ pub use filter::{check_concealed, check_forbidden, collection_filter, search_fil
 /// for one, can be made to take very long.
 pub const SEARCH_TIME: Duration = Duration::from_secs(60);
 
-/// A search that may be made.
 #[derive(Debug)]
 pub struct Listing {
     pub query: TaskQuery,
@@ -53,7 +52,6 @@ pub struct Shape {
     pub details: bool,
 }
 
-/// Why a search is not made.
 #[derive(Debug)]
 pub enum Refusal {
     /// It would return all tasks.
@@ -349,7 +347,6 @@ fn not_covered(names: &[&str], indexes: &[Vec<String>]) -> Vec<String> {
 /// How long a page is unless it is told.
 const DEFAULT_LIMIT: usize = 100;
 
-/// The longest page.
 const LONGEST_PAGE: usize = 10_000;
 
 /// The page that the options ask for; none if they ask for none.

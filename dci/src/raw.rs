@@ -35,7 +35,6 @@ const BEGIN: HeaderName = HeaderName::from_static("disbatch-from");
 /// What is longer is sent as it is, whatever the client takes.
 const COMPRESSED: u64 = 1024 * 1024;
 
-/// The answer with a stream of a task's output.
 pub async fn respond(
     request: &HttpRequest,
     state: Data<State>,

@@ -181,7 +181,6 @@ pub fn changed_meanwhile(rev: i64) -> HttpError {
 /// So many more copies there are of parameters: in what is stored, in what is compared with that, and in the answer.
 const COPIES: usize = 6;
 
-/// What a request gives.
 #[derive(Debug, Clone, Default)]
 pub struct Given {
     /// But for what follows.

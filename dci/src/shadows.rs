@@ -41,7 +41,6 @@ pub struct Compared {
 }
 
 words! {
-    /// What came of a pair.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub enum Verdict {
         Same = "same",

@@ -80,7 +80,6 @@ pub struct State {
     pub balance: Balance,
     /// The deprecated routes that are served, in the order of the configuration.
     pub extensions: Vec<Extension>,
-    /// Folder of static files.
     pub web_root: Option<PathBuf>,
     /// Where traces are to be seen.
     pub traces: Option<TraceUrl>,
@@ -217,7 +216,6 @@ impl State {
         self.plugins.iter().any(|listed| listed == plugin)
     }
 
-    /// Whether the routes of `extension` are served.
     pub fn has(&self, extension: Extension) -> bool {
         self.extensions.contains(&extension)
     }

@@ -48,7 +48,6 @@ struct Stamp([Option<OfFile>; 2]);
 /// Device, number, seconds and nanoseconds of the last change, length.
 type OfFile = (u64, u64, i64, i64, u64);
 
-/// What a look at the files has brought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Looked {
     Same,
@@ -203,7 +202,6 @@ fn load(files: &Tls) -> anyhow::Result<CertifiedKey> {
     })
 }
 
-/// Whether everybody on this host can read the file.
 fn is_readable_by_all(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|file| file.permissions().mode() & READABLE_BY_ALL != 0)
 }
@@ -270,7 +268,6 @@ impl Validity {
         Some(Self { from: validity.not_before.timestamp(), until: validity.not_after.timestamp() })
     }
 
-    /// Its end for people.
     pub fn end(&self) -> Option<String> {
         date_text(DateTime::from_millis(self.until.saturating_mul(1000)))
     }

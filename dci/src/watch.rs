@@ -28,7 +28,6 @@ const RETRY_AFTER: Duration = Duration::from_secs(5);
 /// How long before asking a server again that has no change streams: it may become a replica set.
 const RETRY_STANDALONE_AFTER: Duration = Duration::from_secs(300);
 
-/// Who waits for what.
 #[derive(Debug)]
 pub struct Watch {
     waiting: Mutex<Waiting>,
@@ -189,7 +188,6 @@ impl Watch {
     }
 }
 
-/// How following changes ended.
 enum FollowEnd {
     NobodyWaits,
     /// The stream broke, or the server closed it.

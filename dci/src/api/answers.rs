@@ -121,7 +121,6 @@ pub fn result(id: TaskId, replied: Replied) -> Result<AnswerResult, HttpError> {
     }
 }
 
-/// The task waits for no answer, or not any more.
 fn not_awaited(status: Status, answer: Option<&Document>) -> HttpError {
     let answer = answer.map(|answer| json::from_document(answer, Dates::Text));
     let by = answer.as_ref().and_then(|answer| answer.get("by")?.as_str().map(str::to_owned));

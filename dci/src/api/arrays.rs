@@ -30,7 +30,6 @@ fn answer(request: &HttpRequest, id: &str, done: Result<ArrayJob, HttpError>) ->
     Ok(json::made(StatusCode::ACCEPTED, &format!("/bulk/{}", job.id), &json::value_of(&job)?))
 }
 
-/// Has a bulk job act on the elements of an array.
 async fn begin(
     state: &State,
     who: &Who,

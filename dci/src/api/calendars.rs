@@ -125,7 +125,6 @@ async fn store(state: &State, who: &Who, calendar: Stored) -> Result<Calendar, H
     Ok(view)
 }
 
-/// What the audit says of a calendar that is stored.
 fn set_of(calendar: &Stored) -> (Verb, Object) {
     (Verb::CalendarSet, Object::with_name(ObjectKind::Calendar, calendar.name.as_str()))
 }

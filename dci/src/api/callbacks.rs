@@ -69,7 +69,6 @@ pub async fn end(state: Data<State>, request: HttpRequest, id: Path<String>, bod
     answer(task, changes::by_service(&state, end).await?, "ended")
 }
 
-/// Which task a web service calls back for.
 type Caller = (TaskId, Token);
 
 /// Finds out which task a web service may call back for, before its body is read, and how the task stands.
@@ -152,7 +151,6 @@ fn within<T: Into<Bson> + Clone>(what: &'static str, value: T, limit: usize) -> 
     Err(HttpError::new(StatusCode::PAYLOAD_TOO_LARGE, message))
 }
 
-/// What a service says of the end.
 fn report(body: Value) -> Result<Report, HttpError> {
     let Value::Object(mut fields) = body else {
         return Err(HttpError::bad_request("the body must be a JSON object"));

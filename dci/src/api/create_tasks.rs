@@ -279,7 +279,6 @@ pub fn checked_params(value: Value, may_be_empty: bool) -> Result<Vec<Document>,
     items.into_iter().map(document).collect()
 }
 
-/// An object of `params` for the database.
 fn document(object: Map<String, Value>) -> Result<Document, HttpError> {
     check_keys(&object)?;
     Ok(json::into_document(object))
@@ -402,7 +401,6 @@ fn fill(pattern: &Document, document: &Document) -> Document {
     pattern.iter().map(|(key, pattern)| (key.clone(), value(pattern))).collect()
 }
 
-/// The field at `path`, null when there is none.
 fn lookup(document: &Document, path: &str) -> Bson {
     let found = match path.split_once('.') {
         None => document.get(path).cloned(),

@@ -190,7 +190,6 @@ async fn store(state: &State, who: &Who, (new, place): (NewDefinition, Place), p
     redirect::answer(params, if is_new { made() } else { json::ok(&stored) })
 }
 
-/// The names of the queues that have this plugin.
 pub async fn queues_of(state: &State, plugin: &PluginName) -> Result<Vec<String>, HttpError> {
     let queues = state.store.list_queues().await?;
     let has_it = |queue: &&Queue| queue.plugin_name().ok().flatten().as_ref() == Some(plugin);
@@ -272,7 +271,6 @@ async fn check_names(state: &State, new: &[NewDefinition]) -> Result<(), HttpErr
     Ok(())
 }
 
-/// The plugins that a node has by itself.
 fn own_plugins(node: &Document) -> BTreeSet<&str> {
     fn names<'a>(node: &'a Document, field: &str) -> BTreeSet<&'a str> {
         let listed = node.get(field).and_then(Bson::as_array);

@@ -32,7 +32,6 @@ pub async fn queue(state: Data<State>, who: Who, named: NamedQueue) -> Answer {
     json::of(&view(&queue, running, holding))
 }
 
-/// How many tasks of the queue are claimed or running.
 async fn running(state: &State, queue: &Queue, head: &Head) -> Result<u64, StoreError> {
     if let Head::Task(facts) = head {
         return Ok(facts.shares.iter().map(|share| share.tasks).sum());

@@ -146,7 +146,6 @@ const SHOWN: [&str; 21] = [
 struct Search {
     /// The queues that whoever asks may see, or the one that is asked for.
     queues: Vec<Queue>,
-    /// Whose tasks.
     of: Selection,
     /// What must also be so of each of them, and what no index knows.
     filter: Document,
@@ -285,7 +284,6 @@ fn wanted(value: &Value) -> Result<Vec<i64>, HttpError> {
     statuses::given(Some(value)).iter().map(status).collect()
 }
 
-/// The task behind which to begin.
 fn task(given: &Value) -> Result<TaskId, HttpError> {
     let id = given.as_str().and_then(|text| text.parse().ok());
     id.ok_or_else(|| HttpError::bad_request("'.after' must be the id of a task"))

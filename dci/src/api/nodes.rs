@@ -57,7 +57,6 @@ pub async fn get(state: Data<State>, name: Path<String>, Lenient(params): Lenien
     Ok(json::ok(&node(found, details)))
 }
 
-/// The node with this name or id, as stored.
 pub async fn find(state: &State, name: &str) -> Result<Document, HttpError> {
     let node = state.store.find_node(&Selector::parse(name)).await?;
     node.ok_or_else(|| HttpError::not_found(format!("no node '{name}'")))

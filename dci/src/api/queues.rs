@@ -42,7 +42,6 @@ pub async fn list(state: Data<State>, who: Who, Lenient(params): Lenient) -> Ans
     json::of(&queues.iter().map(|(queue, counts)| view(queue, *counts, details)).collect::<Vec<_>>())
 }
 
-/// All queues that somebody may see, and how many tasks each has.
 pub async fn counted(state: &State, who: &Who) -> Result<Vec<(Queue, Counts)>, StoreError> {
     let queues = state.store.queues_within(&who.reach(Role::Viewer)).await?;
     let ids = queues.iter().map(|queue| queue.id).collect();
@@ -92,7 +91,6 @@ pub async fn get(state: Data<State>, named: NamedQueue, Lenient(params): Lenient
     json::of(&view)
 }
 
-/// What the rate of a queue allows now, if it has one.
 async fn allowed(state: &State, queue: &Queue) -> Result<Option<(String, Value)>, HttpError> {
     let standing = state.store.rate_standing(queue, None).await?;
     Ok(standing.map(|standing| {
@@ -101,7 +99,6 @@ async fn allowed(state: &State, queue: &Queue) -> Result<Option<(String, Value)>
     }))
 }
 
-/// How the canary of a queue does, if it has one.
 async fn tried(state: &State, queue: &Queue) -> Result<Option<(String, Value)>, HttpError> {
     let Some(canary) = Canary::of(queue) else { return Ok(None) };
     let Sides { canary, others } = state.store.canary_sides(queue.id, &canary).await?;

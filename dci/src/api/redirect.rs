@@ -10,7 +10,6 @@ use crate::error::HttpError;
 use crate::params::Params;
 use crate::{json, ui};
 
-/// Whether the client is a page's form.
 pub fn is_form(params: &Params) -> bool {
     params.options.contains_key("then")
 }
@@ -34,7 +33,6 @@ pub fn answer(params: &Params, answer: HttpResponse) -> Answer {
     Ok(see(path))
 }
 
-/// The way to another page of this server.
 pub fn see(path: &str) -> HttpResponse {
     HttpResponse::SeeOther().insert_header((LOCATION, path)).finish()
 }

@@ -165,7 +165,6 @@ pub async fn resume(state: Data<State>, who: Who, named: NamedSchedule, params: 
     redirect::reply(&params, &set_paused(&state, &who, &named, &params, false).await?)
 }
 
-/// A schedule as clients see it, with the name of its queue.
 async fn told(state: &State, schedule: &Stored) -> Result<Schedule, HttpError> {
     let queue = state.store.find_queue(&Selector::Id(schedule.settings.queue.0)).await?;
     Ok(schedules::view(schedule, queue.as_ref()))
@@ -219,7 +218,6 @@ async fn change(
     schedules::find(state, &by_id).await
 }
 
-/// What became of an attempt to store a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Attempt {
     /// The settings are what they are to be. Whether the schedule is to be paused, or not, if that is said.

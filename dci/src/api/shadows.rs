@@ -14,7 +14,6 @@ use crate::shadows::{Compared, Verdict};
 use crate::state::State;
 use crate::{json, shadows};
 
-/// What is compared of a queue.
 #[derive(Debug)]
 pub struct Comparisons {
     pub queue: Queue,

@@ -187,7 +187,6 @@ struct SubscriptionsPage {
     new: Subscription,
 }
 
-/// An event that a form offers, and what it is in words.
 pub fn offered() -> [(&'static str, &'static str); 7] {
     Kind::NAMED.map(|kind| {
         let words = match kind {
@@ -203,12 +202,10 @@ pub fn offered() -> [(&'static str, &'static str); 7] {
     })
 }
 
-/// Whether a form has an event chosen.
 pub fn tells(subscription: &Subscription, event: &str) -> bool {
     subscription.events.iter().any(|chosen| chosen == event)
 }
 
-/// The channels that a form offers, and what they are called.
 pub fn channels() -> [(&'static str, &'static str); 4] {
     Channel::ALL.map(|channel| {
         let words = match channel {
@@ -229,7 +226,6 @@ fn time(seconds: f64) -> String {
     format!("{} {unit}", seconds / length)
 }
 
-/// What a subscription tells, in words.
 pub fn told(subscription: &Subscription) -> String {
     let offered = offered();
     let named = |event: &String| {
@@ -244,7 +240,6 @@ pub fn told(subscription: &Subscription) -> String {
     told.join(", ")
 }
 
-/// What queues and schedules are called.
 struct Names(HashMap<ObjectId, String>);
 
 impl Names {

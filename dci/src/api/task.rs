@@ -149,7 +149,6 @@ pub async fn wait(state: Data<State>, who: Who, id: Path<String>, params: Params
     }
 }
 
-/// Waits until fields of a task are not what they were.
 async fn wait_for_fields(
     state: &State,
     (task, fields): (TaskId, &Document),

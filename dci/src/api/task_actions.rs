@@ -114,7 +114,6 @@ async fn like_archived(state: &State, who: &Who, id: TaskId) -> Result<RetryResu
     Ok(RetryResult { id: new.to_string(), status, attempt: 1, retry_of: Some(id.to_string()) })
 }
 
-/// Why a task is not tried again.
 pub fn refusal(id: &str, retried: Retried) -> HttpError {
     match retried {
         Retried::NotEnded(status) => wrong_state(status, "has not ended"),

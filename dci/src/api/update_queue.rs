@@ -321,7 +321,6 @@ fn control_value(field: &str, value: &Value) -> Result<Bson, HttpError> {
     })
 }
 
-/// What tasks are called, as a template.
 fn title(field: &str, value: &Value) -> Result<String, HttpError> {
     let title = values::text(field, value)?;
     values::shown_as_written(field, value)?;

@@ -114,7 +114,6 @@ pub async fn revoke_token(
     noted(state, actor(who), revoke).await
 }
 
-/// What the audit has of a new token.
 fn made(new: &NewToken) -> Document {
     let ids = |queues: &BTreeSet<QueueId>| queues.iter().map(|queue| queue.0).collect::<Vec<ObjectId>>();
     let mut made = doc! { "user": new.user.as_str(), "role": new.role.as_str() };
@@ -141,7 +140,6 @@ type Refused = (Option<UserName>, Option<IpAddr>);
 #[derive(Debug, Default)]
 pub struct Refusals {
     told: Arc<RefusalLog>,
-    /// The entries that are being made.
     notes: Mutex<JoinSet<()>>,
 }
 
@@ -170,7 +168,6 @@ impl Refusals {
         notes.spawn_on(async move { told.note(&store, user, from, now).await }, &state.runtime);
     }
 
-    /// Waits for the entries that are being made.
     pub async fn written(&self) {
         let mut notes = std::mem::take(&mut *lock(&self.notes));
         while notes.join_next().await.is_some() {}

@@ -16,14 +16,12 @@ use crate::error::HttpError;
 use crate::files::sender;
 use crate::state::State;
 
-/// A part of a content that somebody has sent.
 #[derive(Debug)]
 pub struct SentChunk {
     /// What the whole content is known by.
     pub of: ContentId,
     /// How many bytes that has.
     pub length: u64,
-    /// Which part it is.
     pub n: u64,
     pub bytes: Bytes,
 }

@@ -25,7 +25,6 @@ pub async fn create_queue(state: &State, who: &Who, id: QueueId, fields: Documen
     noted(state, actor(who), create).await
 }
 
-/// Makes the queue of messages, if there is none.
 pub async fn make_notification_queue(state: &State, who: &Who) -> Result<(), SubscriptionError> {
     let make = |store: Store, who: Actor| async move {
         let made = store.make_notification_queue().await?;

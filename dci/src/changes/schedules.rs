@@ -25,7 +25,6 @@ const BY_ITSELF: [&str; 10] = [
     "stored_for",
 ];
 
-/// Makes a schedule. Its settings have been read by the caller.
 pub async fn create_schedule(
     state: &State,
     who: &Who,
@@ -144,7 +143,6 @@ fn queue_of(schedule: &Document) -> Option<QueueId> {
     schedule.get_object_id("queue").ok().map(QueueId)
 }
 
-/// What somebody has set of a schedule.
 fn as_set(mut schedule: Document) -> Document {
     for name in BY_ITSELF {
         schedule.remove(name);

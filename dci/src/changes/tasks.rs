@@ -81,7 +81,6 @@ pub async fn retry_task(
     to_the_end(state, change).await
 }
 
-/// What came of a rerun.
 pub struct RerunOutcome {
     /// `None`: the task has not ended, and only what comes after it was reset.
     pub task: Option<Retried>,
@@ -295,7 +294,6 @@ pub async fn submit_array(
     noted(state, actor(who), submit).await
 }
 
-/// What is done to elements of an array.
 #[derive(Debug)]
 pub struct OfElements {
     pub action: Action,

@@ -18,7 +18,6 @@ use crate::ui::queue_state::{Lacking, lacking};
 const SKEW: i64 = 2_000;
 const GREAT_SKEW: i64 = 60_000;
 
-/// The nodes, with how they are doing.
 pub struct Fleet<'a> {
     nodes: Vec<(NodeState, &'a Document)>,
     now: Now,

@@ -40,7 +40,6 @@ impl Resume {
     }
 }
 
-/// A piece of output as text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Text {
     offset: u64,
@@ -60,7 +59,6 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// For a stream from `position` on.
     pub fn at(position: u64) -> Self {
         Self { torn: Vec::new(), position, last: None }
     }
@@ -138,7 +136,6 @@ pub fn deleted() -> String {
     frame("end", None, &json!({ "status": null, "word": "deleted", "ended": true }))
 }
 
-/// `progress`
 pub fn progress(progress: &Document) -> String {
     frame("progress", None, &Value::Object(json::from_document(progress, Dates::Text)))
 }

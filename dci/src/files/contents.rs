@@ -28,12 +28,10 @@ use crate::ui::names::encoded;
 /// So many are made at once; the others wait. Each of them has a few chunks in memory.
 const AT_ONCE: usize = 32;
 
-/// What is checked, and who has sent it.
 type Key = (ContentId, Sender);
 
 type CheckResult = Result<(), HttpError>;
 
-/// What each of those has who wait for a check.
 type Joined = Shared<BoxFuture<'static, CheckResult>>;
 
 /// The checks that are under way.
@@ -138,7 +136,6 @@ pub fn respond(request: &HttpRequest, store: &Store, content: Content, name: &st
     answer.body(SizedStream::new(length, pieces(bytes)))
 }
 
-/// Whether the client has it already.
 fn is_known(request: &HttpRequest, tag: &str) -> bool {
     let given = request.headers().get_all(IF_NONE_MATCH).filter_map(|value| value.to_str().ok());
     given.flat_map(|given| given.split(',')).map(str::trim).any(|given| given == tag || given == "*")

@@ -98,7 +98,6 @@ pub fn offset(seconds: i64) -> String {
 pub struct Run {
     pub task: Option<ObjectId>,
     pub queue: Option<ObjectId>,
-    /// Its status.
     pub code: Option<i64>,
     pub time: Option<DateTime>,
     pub started: Option<DateTime>,

@@ -48,7 +48,6 @@ const GOODBYE: Duration = Duration::from_secs(5);
 /// What a connection becomes that has been taken.
 type Taken<T> = (T, Protocol, Option<SocketAddr>);
 
-/// Listens at `address`. With `tls`, connections are encrypted.
 pub fn listen<F, I, S, B>(
     application: F,
     address: SocketAddr,
@@ -147,7 +146,6 @@ fn disagreement(error: TlsError<io::Error, Infallible>) -> DispatchError {
     })
 }
 
-/// Speaks HTTP on connections.
 fn speak<T, I, S, B>(
     application: I,
     ending: GracefulShutdownSignal,

@@ -304,7 +304,6 @@ fn many_tasks(routes: &mut Routes<'_>) {
         .add(at("/tasks/query").get(Somewhere(Viewer), api::tasks::query).shared());
 }
 
-/// Rules of admission, and tenants.
 fn admission(routes: &mut Routes<'_>) {
     routes
         .add(
@@ -325,7 +324,6 @@ fn admission(routes: &mut Routes<'_>) {
         .add(at("/ui/tenants/{tenant:.+}/delete").post(Everywhere(Admin), api::tenants::delete_by_form));
 }
 
-/// Plugins that the database defines.
 fn definitions(routes: &mut Routes<'_>) {
     use api::definitions::{create, delete, delete_by_form, get, import, list, put, put_by_form, validate};
     use ui::plugins::{render_worker, render_workers};

@@ -20,10 +20,8 @@ use crate::state::State;
 /// So long the parameters that are made of the documents of a collection may take to be checked.
 const LONGEST_OF_COLLECTION: Duration = Duration::from_secs(60);
 
-/// Whether parameters fit: if not, what is answered.
 pub type Checked = Result<(), HttpError>;
 
-/// What parameters are checked by.
 pub struct Fit {
     schemas: Schemas,
     plugin: Option<PluginName>,
@@ -87,7 +85,6 @@ pub async fn check_array(
     beside(check).await
 }
 
-/// Sees to it that the tasks of a schedule with these settings may have their parameters.
 pub async fn check_schedule(state: &State, queue: &Queue, settings: &Settings) -> Result<(), HttpError> {
     let tasks = vec![settings.params.clone()];
     check(state, queue, &settings.options.steps, tasks).await?.1

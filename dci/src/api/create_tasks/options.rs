@@ -78,7 +78,6 @@ pub fn once(params: &Params, queue: QueueId, keys: &Keys) -> Result<Option<Once>
     Ok(Some(others.fold(once, |once, fingerprint| once.or_before(&request(Some(fingerprint))))))
 }
 
-/// The idempotency key, if there is one.
 pub fn key(params: &Params) -> Result<Option<String>, HttpError> {
     Ok(params.option(KEY).map(|value| values::text(".idempotency_key", value)).transpose()?)
 }
@@ -86,7 +85,6 @@ pub fn key(params: &Params) -> Result<Option<String>, HttpError> {
 /// So many more copies there are of steps: they are options, which are looked at on their own before each task gets them.
 const COPIES: usize = 4;
 
-/// Takes the room that the steps of a submission need.
 pub fn weigh_steps(params: &Params) -> Result<(), HttpError> {
     allowance::take_for_copies(COPIES, params.options.get(STEPS))
 }
@@ -177,7 +175,6 @@ fn seal(params: &Params, queue: QueueId, keys: &Keys) -> Result<Option<Sealed>, 
     keys.seal(queue, &given).map(Some).map_err(|error| not_sealed(".secure_params", &error))
 }
 
-/// Why what is given as `name` is not encrypted.
 pub fn not_sealed(name: &str, error: &SealError) -> HttpError {
     match error {
         SealError::NoKey => HttpError::unavailable(NO_KEY),
