@@ -51,7 +51,7 @@ pub async fn scope(state: &State, who: &Who, given: AdmissionLift) -> Result<Sco
         if value.is_some() {
             return Err(HttpError::bad_request("value must not be given if scope is \"all\""));
         }
-        return everywhere(who, Scope::All);
+        return everywhere(who, Scope::All, "all tasks");
     }
     let value = value.ok_or_else(|| HttpError::bad_request("value must be given"))?;
     let value = values::text("value", &value)?;
@@ -59,24 +59,15 @@ pub async fn scope(state: &State, who: &Who, given: AdmissionLift) -> Result<Sco
         "queue" => of_queue(state, who, &value).await,
         "tenant" if who.rights.on_tenant(&value) >= Some(Role::Operator) => Ok(Scope::Tenant(value)),
         "tenant" => Err(HttpError::forbidden(format!("this needs the role operator on the tenant {value}"))),
-        _ => everywhere(who, Scope::Owner(value)), // There is no other kind.
+        _ => everywhere(who, Scope::Owner(value), "the tasks of a user"), // There is no other kind.
     }
 }
 
-fn everywhere(who: &Who, scope: Scope) -> Result<Scope, HttpError> {
+fn everywhere(who: &Who, scope: Scope, what: &str) -> Result<Scope, HttpError> {
     if who.is_everywhere(Role::Operator) {
         return Ok(scope);
     }
-    Err(HttpError::forbidden(format!("a rule for {} needs the role operator", plural(&scope))))
-}
-
-fn plural(scope: &Scope) -> &'static str {
-    match scope {
-        Scope::All => "all tasks",
-        Scope::Queue(_) => "a queue",
-        Scope::Tenant(_) => "a tenant",
-        Scope::Owner(_) => "the tasks of a user",
-    }
+    Err(HttpError::forbidden(format!("a rule for {what} needs the role operator")))
 }
 
 async fn of_queue(state: &State, who: &Who, name: &str) -> Result<Scope, HttpError> {

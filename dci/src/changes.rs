@@ -14,7 +14,7 @@ use bson::oid::ObjectId;
 use bson::{DateTime, Document, doc};
 use disbatch_core::audit::{Actor, AuditEntry, Object, ObjectKind, Verb, Via};
 use disbatch_core::callbacks::{Heard, Token};
-use disbatch_core::model::{Status, Task, TaskId};
+use disbatch_core::model::{QueueId, Status, Task, TaskId};
 use disbatch_core::store::{Altered, Store, StoreError};
 use disbatch_core::task::question::{Awaiting, Replied, Reply};
 use serde_json::{Map, Value};
@@ -140,6 +140,11 @@ const FIRST: usize = 10;
 fn new_tasks(tasks: &[TaskId]) -> Document {
     let first: Vec<ObjectId> = tasks.iter().take(FIRST).map(|id| id.0).collect();
     doc! { "count": i64::try_from(tasks.len()).unwrap_or(i64::MAX), "tasks": first }
+}
+
+/// The queue of a task or a schedule.
+fn queue_of(document: &Document) -> Option<QueueId> {
+    document.get_object_id("queue").ok().map(QueueId)
 }
 
 /// The entry about an object that was changed, if it is different.

@@ -53,6 +53,10 @@ pub fn ok_pretty(value: &Value) -> HttpResponse {
     HttpResponse::Ok().content_type(CONTENT_TYPE).body(pretty(value))
 }
 
+pub fn ok_as(value: &Value, pretty: bool) -> HttpResponse {
+    if pretty { ok_pretty(value) } else { ok(value) }
+}
+
 /// The answer that something is there from now on, or will be: at the address `place`.
 pub fn made(status: StatusCode, place: &str, value: &Value) -> HttpResponse {
     HttpResponse::build(status)

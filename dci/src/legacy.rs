@@ -128,11 +128,6 @@ fn oid(id: ObjectId) -> Oid {
     Oid { oid: id.to_hex() }
 }
 
-/// A name that is taken, when changing a document.
-pub fn duplicate_on_update(failure: &WriteFailure) -> Value {
-    duplicate(failure, &Value::Null)
-}
-
 /// A name that is taken, when inserting a queue.
 pub fn duplicate_on_insert(failure: &WriteFailure, id: ObjectId, name: &Value, plugin: &Value) -> Value {
     let mut result = insert_one_result(id);
@@ -147,7 +142,8 @@ pub fn duplicate_on_insert(failure: &WriteFailure, id: ObjectId, name: &Value, p
     duplicate(failure, &result)
 }
 
-fn duplicate(failure: &WriteFailure, result: &Value) -> Value {
+/// A name that is taken.
+pub fn duplicate(failure: &WriteFailure, result: &Value) -> Value {
     json!({
         "MongoDB::DuplicateKeyError": {
             "code": failure.code,

@@ -20,29 +20,30 @@ pub const WARNING: HeaderName = HeaderName::from_static("disbatch-warning");
 /// The operation that tasks of other operations are described by.
 const NEW_TASKS: (&str, &str) = ("POST", "/tasks");
 
-/// Operations that Perl Disbatch has.
-const OF_PERL: [(&str, &str); 20] = [
-    ("GET", "/"),
-    ("GET", "/info"),
-    ("GET", "/nodes"),
-    ("GET", "/nodes/{node}"),
-    ("POST", "/nodes/{node}"),
-    ("GET", "/plugins"),
-    ("GET", "/queues"),
-    ("POST", "/queues"),
-    ("GET", "/queues/{queue}"),
-    ("POST", "/queues/{queue}"),
-    ("DELETE", "/queues/{queue}"),
-    ("GET", "/tasks"),
-    NEW_TASKS,
-    ("GET", "/tasks/{id}"),
-    ("GET", "/balance"),
-    ("POST", "/balance"),
-    ("GET", "/monitoring"),
-    ("POST", "/tasks/search"),
-    ("POST", "/tasks/{queue}"),
-    ("POST", "/tasks/{queue}/{collection}"),
+/// Operations that Perl Disbatch always has, with their routes in its notation, which clients may look for.
+pub const OF_PERL: [(&str, &str, &str); 17] = [
+    ("GET", "/", "/"),
+    ("GET", "/info", "/info"),
+    ("GET", "/nodes", "/nodes"),
+    ("GET", "/nodes/{node}", "(?^u:^/nodes/(?<node>.+))"),
+    ("POST", "/nodes/{node}", "(?^u:^/nodes/(?<node>.+))"),
+    ("GET", "/plugins", "/plugins"),
+    ("GET", "/queues", "/queues"),
+    ("POST", "/queues", "/queues"),
+    ("GET", "/queues/{queue}", "(?^u:^/queues/(?<queue>.+)$)"),
+    ("POST", "/queues/{queue}", "(?^u:^/queues/(?<queue>.+)$)"),
+    ("DELETE", "/queues/{queue}", "(?^u:^/queues/(?<queue>.+)$)"),
+    ("GET", "/tasks", "/tasks"),
+    (NEW_TASKS.0, NEW_TASKS.1, "/tasks"),
+    ("GET", "/tasks/{id}", "(?^u:^/tasks/(?<id>[0-9a-f]{24})$)"),
+    ("GET", "/balance", "/balance"),
+    ("POST", "/balance", "/balance"),
+    ("GET", "/monitoring", "/monitoring"),
 ];
+
+/// Operations of its web extension for tasks.
+const OF_EXTENSION: [(&str, &str); 3] =
+    [("POST", "/tasks/search"), ("POST", "/tasks/{queue}"), ("POST", "/tasks/{queue}/{collection}")];
 
 /// What forms of pages send along besides: where they lead, and what their script asks for.
 const OF_FORMS: [&str; 5] = ["then", "form_token", "schedule", "html", "preview"];
@@ -86,7 +87,8 @@ pub fn check(request: &HttpRequest, params: &Params) -> Result<(), HttpError> {
     let is_of_form = path == TASKS_OF_FORM;
     let operation = if is_of_form { NEW_TASKS } else { (method, path.as_str()) };
     let Some(unknown) = unknown(operation, &params.options) else { return Ok(()) };
-    let is_perls = OF_PERL.contains(&operation) || path.ends_with("-json");
+    let mut of_perl = OF_PERL.into_iter().map(|(method, path, _)| (method, path)).chain(OF_EXTENSION);
+    let is_perls = of_perl.any(|known| known == operation) || path.ends_with("-json");
     if !is_perls || is_of_form {
         return Err(HttpError::bad_request(unknown));
     }
@@ -211,7 +213,7 @@ mod tests {
 
     #[test]
     fn operations_of_perl_are_described() {
-        for operation in OF_PERL {
+        for operation in OF_PERL.map(|(method, path, _)| (method, path)).into_iter().chain(OF_EXTENSION) {
             let (method, path) = operation;
             assert!(KNOWN.contains_key(&(method.to_owned(), path.to_owned())), "{operation:?}");
         }

@@ -99,7 +99,6 @@ pub async fn get(state: Data<State>, id: Path<String>, params: Params) -> Answer
     responses(
         (status = 202, description = "The id of the bulk job that does it.", body = ArrayJob),
         (status = 303, description = "To the array's page, if `Accept` asks for HTML."),
-        (status = 400, description = "A parameter is wrong."),
         (status = 409, description = "There is no element to do that to."),
     ),
 )]
@@ -121,7 +120,6 @@ pub async fn cancel(
     responses(
         (status = 202, description = "The id of the bulk job that does it.", body = ArrayJob),
         (status = 303, description = "To the array's page, if `Accept` asks for HTML."),
-        (status = 400, description = "A parameter is wrong."),
         (status = 409, description = "There is no element to do that to."),
     ),
 )]

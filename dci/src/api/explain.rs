@@ -28,21 +28,9 @@ pub async fn queue(state: Data<State>, who: Who, named: NamedQueue) -> Answer {
     let queue = queues::find(&state, &named).await?;
     let head = state.store.head_of_queue(&queue).await?;
     let running = running(&state, &queue, &head).await?;
-    let holding = hold(&queue, &head, Reader::of(&who.reach(Role::Viewer)));
-    json::of(&view(&queue, running, holding))
-}
-
-async fn running(state: &State, queue: &Queue, head: &Head) -> Result<u64, StoreError> {
-    if let Head::Task(facts) = head {
-        return Ok(facts.shares.iter().map(|share| share.tasks).sum());
-    }
-    let under_way = state.store.tasks_under_way(&[queue.id]).await?;
-    Ok(under_way.get(&queue.id).map_or(0, |counts| counts.claimed + counts.running))
-}
-
-fn view(queue: &Queue, running: u64, holding: Holding) -> QueueExplanation {
-    let Holding { gate, text, head, next, nodes } = holding;
-    QueueExplanation {
+    let reader = Reader::of(&who.reach(Role::Viewer));
+    let Holding { gate, text, head, next, nodes } = hold(&queue, &head, reader);
+    json::of(&QueueExplanation {
         id: queue.id.to_string(),
         name: queue.display_name(),
         gate: gate.as_str().to_owned(),
@@ -52,7 +40,15 @@ fn view(queue: &Queue, running: u64, holding: Holding) -> QueueExplanation {
         threads: queue.thread_limit(),
         next: next.and_then(|next| next.try_to_rfc3339_string().ok()),
         nodes,
+    })
+}
+
+async fn running(state: &State, queue: &Queue, head: &Head) -> Result<u64, StoreError> {
+    if let Head::Task(facts) = head {
+        return Ok(facts.shares.iter().map(|share| share.tasks).sum());
     }
+    let under_way = state.store.tasks_under_way(&[queue.id]).await?;
+    Ok(under_way.get(&queue.id).map_or(0, |counts| counts.claimed + counts.running))
 }
 
 /// Why a task does not run, how it runs, or how it ended, in sentences for people: what it has to pass, and whether

@@ -21,28 +21,11 @@ use serde_json::{Value, json};
 use crate::api::Answer;
 use crate::error::HttpError;
 use crate::openapi::{JSON_OR_PAGE, OfAnybody, OfFixed};
+use crate::options::OF_PERL;
 use crate::params::Lenient;
 use crate::state::{Extension, State};
 use crate::ui::VERSION;
 use crate::{doctor, json, ui};
-
-/// The routes that are always there, in the notation of Perl Disbatch, which clients may look for.
-const GET: [&str; 11] = [
-    "/",
-    "/info",
-    "/nodes",
-    "(?^u:^/nodes/(?<node>.+))",
-    "/plugins",
-    "/queues",
-    "(?^u:^/queues/(?<queue>.+)$)",
-    "/tasks",
-    "(?^u:^/tasks/(?<id>[0-9a-f]{24})$)",
-    "/balance",
-    "/monitoring",
-];
-const POST: [&str; 5] =
-    ["(?^u:^/nodes/(?<node>.+))", "/queues", "(?^u:^/queues/(?<queue>.+)$)", "/tasks", "/balance"];
-const DELETE: [&str; 1] = ["(?^u:^/queues/(?<queue>.+)$)"];
 
 /// The name of the database, the routes, and which extensions add to them.
 #[utoipa::path(
@@ -54,8 +37,10 @@ const DELETE: [&str; 1] = ["(?^u:^/queues/(?<queue>.+)$)"];
     ),
 )]
 pub async fn info(state: Data<State>) -> HttpResponse {
-    let mut get = GET.to_vec();
-    let mut post = POST.to_vec();
+    let [mut get, mut post, delete] = ["GET", "POST", "DELETE"].map(|method| {
+        let of_method = OF_PERL.into_iter().filter(|(of, ..)| *of == method);
+        of_method.map(|(.., route)| route).collect::<Vec<_>>()
+    });
     for extension in &state.extensions {
         match extension {
             Extension::Tasks => post
@@ -78,7 +63,7 @@ pub async fn info(state: Data<State>) -> HttpResponse {
     extensions.sort_unstable();
     let mut response = json::ok(&json!({
         "database": state.store.database_name(),
-        "routes": { "DELETE": DELETE, "GET": get, "POST": post },
+        "routes": { "DELETE": delete, "GET": get, "POST": post },
         "web_extensions": extensions,
     }));
     // Not in the body, which is that of Perl Disbatch.
@@ -129,11 +114,9 @@ pub async fn metrics(request: HttpRequest, state: Data<State>) -> Answer {
     Ok(HttpResponse::Ok().content_type(format.content_type()).body(text))
 }
 
-const HEALTH_PATHS: [&str; 2] = ["/healthz", "/readyz"];
-
 /// Whether an address is one of these: who asks there knows this server by any name, its address for instance.
 pub fn is_health_check(path: &str) -> bool {
-    HEALTH_PATHS.contains(&path)
+    matches!(path, "/healthz" | "/readyz")
 }
 
 /// Whether this server is there. The database is not asked.

@@ -96,7 +96,7 @@ pub async fn attempts(state: Data<State>, who: Who, id: Path<String>, params: Pa
         shown.push(rows::view(&state.store, attempt, shape, &sight).await?);
     }
     let shown = Value::Array(shown);
-    Ok(if shape.pretty { json::ok_pretty(&shown) } else { json::ok(&shown) })
+    Ok(json::ok_as(&shown, shape.pretty))
 }
 
 /// Seconds to wait unless asked otherwise.

@@ -42,7 +42,6 @@ pub fn wrong_state(status: Status, what: &str) -> HttpError {
     request_body(content = Reason, content_type = JSON_OR_FORM),
     responses(
         (status = 200, description = "Cancelled, or asked to end.", body = CancelResult),
-        (status = 400, description = "A parameter is wrong."),
         (status = 409, description = "It has ended."),
     ),
 )]
@@ -67,7 +66,6 @@ pub async fn cancel_task(state: Data<State>, who: Who, id: Path<String>, params:
     request_body(content = Reason, content_type = JSON_OR_FORM),
     responses(
         (status = 200, description = "Queued again.", body = RetryResult),
-        (status = 400, description = "A parameter is wrong."),
         (status = 409, description = "It has not ended and is not deferred; its queue is gone or accepts no tasks, if it is archived; the \
             inbox has refused it; or a task with the same unique key has not (`task` is its id)."),
     ),
@@ -258,7 +256,6 @@ pub(super) async fn check(state: &State, who: &Who, plan: &Plan) -> Result<Vec<Q
     request_body(content = NewPriority, content_type = JSON_OR_FORM),
     responses(
         (status = 200, description = "It has it.", body = PriorityResult),
-        (status = 400, description = "A parameter is wrong."),
         (status = 409, description = "It has started, or has ended."),
     ),
 )]

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::web::Data;
@@ -60,7 +59,7 @@ pub async fn list(state: Data<State>, who: Who, params: Params) -> Answer {
     let Listing { query, shape, page } = listing;
     if shape.count {
         let count = counts::of_search(&state.store, query).await.map_err(HttpError::from_search)?;
-        return Ok(one(&json!({ "count": count }), shape));
+        return Ok(json::ok_as(&json!({ "count": count }), shape.pretty));
     }
     let Some(page) = page else {
         let tasks = state.store.stream_tasks(query).await.map_err(HttpError::from_search)?;
@@ -94,10 +93,10 @@ async fn respond(
     shape: Shape,
     sight: Sight,
 ) -> Answer {
-    let Some(first) = tasks.next().await else { return Ok(one(&Value::Object(Map::new()), shape)) };
+    let Some(first) = tasks.next().await else { return Ok(json::ok_as(&json!({}), shape.pretty)) };
     let first = first.map_err(HttpError::from_search)?;
     if shape.single {
-        return Ok(one(&view(&state.store, first, shape, &sight).await?, shape));
+        return Ok(json::ok_as(&view(&state.store, first, shape, &sight).await?, shape.pretty));
     }
     let tasks = stream::once(future::ready(Ok(first))).chain(tasks);
     let sight = Arc::new(sight);
@@ -106,10 +105,6 @@ async fn respond(
         async move { view(&state.store, task, shape, &sight).await }
     };
     rows::respond(tasks, shape.pretty, view).await
-}
-
-fn one(value: &Value, shape: Shape) -> HttpResponse {
-    if shape.pretty { json::ok_pretty(value) } else { json::ok(value) }
 }
 
 /// So many tasks may be asked about at once.

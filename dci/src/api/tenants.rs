@@ -61,7 +61,6 @@ pub async fn get(state: Data<State>, name: Path<String>) -> Answer {
     request_body(content = TenantLimits, content_type = JSON_OR_FORM),
     responses(
         (status = 200, description = "The tenant.", body = Tenant),
-        (status = 400, description = "A parameter is wrong."),
     ),
 )]
 pub async fn set(state: Data<State>, who: Who, name: Path<String>, params: Params) -> Answer {

@@ -182,7 +182,7 @@ async fn update(
             HttpError::bad_request(NAME_TAKEN)
         }
         Some(failure) if failure.is_duplicate_key() => {
-            HttpError::with_body(StatusCode::BAD_REQUEST, legacy::duplicate_on_update(&failure))
+            HttpError::with_body(StatusCode::BAD_REQUEST, legacy::duplicate(&failure, &Value::Null))
         }
         _ => error.into(),
     })?;

@@ -162,7 +162,7 @@ pub async fn start_queue(state: Data<State>, who: Who, params: Params) -> Answer
     let fields = doc! { "name": json::to_bson(name), "plugin": json::to_bson(plugin) };
     changes::create_queue(&state, &who, id, fields).await.map_err(|error| match error.write_failure() {
         Some(failure) if failure.is_duplicate_key() => {
-            let result = legacy::with(legacy::duplicate_on_update(&failure), "success", 0);
+            let result = legacy::with(legacy::duplicate(&failure, &Value::Null), "success", 0);
             HttpError::with_body(StatusCode::BAD_REQUEST, json!([0, Value::Null, result]))
         }
         _ => error.into(),

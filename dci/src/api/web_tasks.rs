@@ -1,6 +1,5 @@
 //! The deprecated routes of the web extension `Disbatch::Web::Tasks`.
 
-use actix_web::HttpResponse;
 use actix_web::web::{Data, Path};
 use disbatch_core::model::Selector;
 use disbatch_core::task::{TaskOptions, TaskQuery};
@@ -86,7 +85,6 @@ const MOST: i64 = 100;
     request_body = Search,
     responses(
         (status = 200, description = "An array of tasks, or their number.", body = Tasks),
-        (status = 400, description = "A parameter is wrong."),
     ),
 )]
 pub async fn search(state: Data<State>, params: Params) -> Answer {
@@ -109,7 +107,7 @@ pub async fn search(state: Data<State>, params: Params) -> Answer {
         ..Shape::default()
     };
     let mut tasks = state.store.stream_tasks(query).await.map_err(HttpError::from_search)?;
-    let Some(first) = tasks.next().await else { return Ok(none(shape.pretty)) };
+    let Some(first) = tasks.next().await else { return Ok(json::ok_as(&json!([]), shape.pretty)) };
     let first = first.map_err(HttpError::from_search)?;
     let view = move |task| {
         let state = state.clone();
@@ -117,10 +115,6 @@ pub async fn search(state: Data<State>, params: Params) -> Answer {
         async move { view(&state.store, task, shape, &Sight::All).await }
     };
     rows::respond(stream::once(future::ready(Ok(first))).chain(tasks), shape.pretty, view).await
-}
-
-fn none(pretty: bool) -> HttpResponse {
-    if pretty { json::ok_pretty(&json!([])) } else { json::ok(&json!([])) }
 }
 
 fn object(params: &Params, name: &str) -> Result<Map<String, Value>, HttpError> {

@@ -2,12 +2,12 @@
 
 use bson::{DateTime, Document, doc};
 use disbatch_core::audit::{Actor, AuditEntry, Object, ObjectKind, Verb};
-use disbatch_core::model::{QueueId, ScheduleId, TaskId};
+use disbatch_core::model::{ScheduleId, TaskId};
 use disbatch_core::schedules::{BackfillError, Schedule, ScheduleError, Settings, Updated};
 use disbatch_core::store::{Altered, Store, StoreError};
 use disbatch_core::task::SubmitError;
 
-use super::{actor, new_tasks, noted};
+use super::{actor, new_tasks, noted, queue_of};
 use crate::access::Who;
 use crate::state::State;
 
@@ -139,10 +139,6 @@ fn with_tasks(who: Actor, what: Verb, schedule: &Document, tasks: &[TaskId]) -> 
     AuditEntry { queue: queue_of(schedule), more: new_tasks(tasks), ..AuditEntry::new(who, what, object) }
 }
 
-fn queue_of(schedule: &Document) -> Option<QueueId> {
-    schedule.get_object_id("queue").ok().map(QueueId)
-}
-
 fn as_set(mut schedule: Document) -> Document {
     for name in BY_ITSELF {
         schedule.remove(name);
@@ -153,6 +149,7 @@ fn as_set(mut schedule: Document) -> Document {
 #[cfg(test)]
 mod tests {
     use bson::oid::ObjectId;
+    use disbatch_core::model::QueueId;
 
     use super::*;
 

@@ -13,7 +13,7 @@ use disbatch_core::task::{
     CancelRequest, Cancelled, Once, Prioritised, Retried, SubmitError, Submitted, SubmittedArray, TaskOptions,
 };
 
-use super::{actor, new_tasks, noted, to_the_end};
+use super::{actor, new_tasks, noted, queue_of, to_the_end};
 use crate::access::Who;
 use crate::measure;
 use crate::state::State;
@@ -194,10 +194,6 @@ fn submitted(who: Actor, queue: QueueId, collection: Option<String>, ids: &[Task
 
 fn reason_of(reason: Option<&str>) -> Document {
     reason.map_or_else(Document::new, |reason| doc! { "reason": reason })
-}
-
-fn queue_of(task: &Document) -> Option<QueueId> {
-    task.get_object_id("queue").ok().map(QueueId)
 }
 
 /// What a cancel has changed of a task. `None`: nothing, as it had ended, or had been asked to end before.

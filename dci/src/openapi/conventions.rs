@@ -2,6 +2,7 @@
 //! - what the address names is one of [`NAMED`], unless they tell of it;
 //! - the failures of their kind are those of [`OfRead`] for GET, of [`OfSearch`] where that may be asked for wrongly (400), and those of
 //!   [`OfWrite`] for other methods, unless they name a set; and what is to be shown, or to have something done with it, may not be there;
+//! - a parameter may be wrong (400) where there is a body;
 //! - a failure is told by an [`super::ErrorBody`], unless it has another body;
 //! - one `content_type` may name several media types, with commas between them. Pages among them are text.
 
@@ -51,6 +52,7 @@ pub fn complete(path: &str, method: &str, operation: &mut Value) {
     let named = NAMED.into_iter().rfind(|(place, ..)| path.starts_with(place));
     let (place, what, example, absent) = named.unwrap_or_default();
     complete_parameters(place, (what, example), operation);
+    let has_body = operation.get("requestBody").is_some();
     if let Some(responses) = operation.get_mut("responses").and_then(Value::as_object_mut) {
         // Every set of failures has it.
         if !responses.contains_key("405") {
@@ -60,6 +62,9 @@ pub fn complete(path: &str, method: &str, operation: &mut Value) {
                 _ => OfWrite::responses(),
             };
             responses.extend(failures.into_iter().map(|(status, failure)| (status, json!(failure))));
+            if method == "post" && has_body {
+                responses.entry("400").or_insert_with(|| json!({ "description": "A parameter is wrong." }));
+            }
             let is_looked_up = match method {
                 "get" => true,
                 // Perl Disbatch says 400 there.

@@ -177,7 +177,6 @@ fn told(run: &Run) -> RunOfSchedule {
         (status = 200, description = "The tasks are made; with `.preview` the times, as a page if `Accept` asks for HTML.",
             body = Backfilled, content_type = JSON_OR_PAGE),
         (status = 303, description = "The tasks are made; to the schedule's page, if `Accept` asks for HTML."),
-        (status = 400, description = "A parameter is wrong."),
         (status = 409, description = "Its queue accepts no tasks."),
     ),
 )]
