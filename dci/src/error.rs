@@ -211,7 +211,10 @@ impl From<StoreError> for HttpError {
         if let Some(failure) = error.write_failure().filter(WriteFailure::is_too_large) {
             return Self::new(StatusCode::PAYLOAD_TOO_LARGE, failure.message);
         }
-        if is_refused_by_driver(&error) {
+        // The driver does not even send a document that is too large, and says so in words only.
+        if let StoreError::Database(cause) = &error
+            && cause.to_string().contains("document must be within")
+        {
             let message = format!("the document would be larger than {DOCUMENT} bytes");
             return Self::new(StatusCode::PAYLOAD_TOO_LARGE, message);
         }
@@ -283,11 +286,6 @@ impl From<OverQuota> for HttpError {
             json!({ "error": over.to_string(), "tenant": over.tenant, "limit": limit, "most": over.most });
         Self::with_body(StatusCode::TOO_MANY_REQUESTS, body)
     }
-}
-
-/// The driver does not even send a document that is too large, and says so in words only.
-fn is_refused_by_driver(error: &StoreError) -> bool {
-    matches!(error, StoreError::Database(error) if error.to_string().contains("document must be within"))
 }
 
 #[cfg(test)]

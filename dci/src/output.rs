@@ -55,17 +55,14 @@ pub async fn excerpt(store: &Store, id: ObjectId, limit: usize) -> Result<Excerp
 pub fn cut(mut bytes: Vec<u8>, limit: usize) -> Excerpt {
     let cut = bytes.len() > limit;
     if cut {
-        let start = (0..=limit).rev().find(|at| !is_continuation(bytes[*at])).unwrap_or(limit);
+        let is_first = |at: &usize| bytes[*at] & 0b1100_0000 != 0b1000_0000;
+        let start = (0..=limit).rev().find(is_first).unwrap_or(limit);
         // Four bytes are the longest character; more are no text, and cut anywhere.
         bytes.truncate(if limit - start < 4 { start } else { limit });
     }
     let text = String::from_utf8(bytes)
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
     Excerpt { text, cut, damage: None }
-}
-
-fn is_continuation(byte: u8) -> bool {
-    byte & 0b1100_0000 == 0b1000_0000
 }
 
 /// Live output is read about so many bytes at a time, and text in tasks is handed on in such pieces.

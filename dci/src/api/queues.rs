@@ -9,7 +9,6 @@ use disbatch_core::canary::probability;
 use disbatch_core::fair::{GroupFilter, GroupPage, Settings};
 use disbatch_core::model::{Canary, Queue};
 use disbatch_core::queue::{Counts, new_queue_id};
-use disbatch_core::recordings;
 use disbatch_core::series::Sides;
 use disbatch_core::store::StoreError;
 use disbatch_wire::bundles::{RecordedAttempt, RecordingSearch};
@@ -253,17 +252,14 @@ pub async fn list_recordings(state: Data<State>, named: NamedQueue, params: Para
     let limit = params.options::<RecordingSearch>()?.limit.unwrap_or(100);
     let queue = find(&state, &named).await?;
     let found = state.store.list_recordings(queue.id, limit).await?;
-    json::of(&found.iter().map(recording_view).collect::<Vec<_>>())
-}
-
-fn recording_view(found: &recordings::RecordedAttempt) -> RecordedAttempt {
     let text = |time: DateTime| time.try_to_rfc3339_string().unwrap_or_default();
-    RecordedAttempt {
+    let view = found.iter().map(|found| RecordedAttempt {
         task: found.task.to_string(),
         attempt: found.attempt,
         at: text(found.at),
         expires: text(found.expires),
-    }
+    });
+    json::of(&view.collect::<Vec<_>>())
 }
 
 #[cfg(test)]

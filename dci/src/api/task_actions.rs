@@ -205,7 +205,9 @@ pub(super) async fn new_params(
     let Some(queue) = state.store.find_queue(&Selector::Id(task.queue.0)).await? else {
         return Err(HttpError::conflict("the queue of the task is gone"));
     };
-    who.check(Role::Submitter, &queue).map_err(|error| error.hidden_as(may_not_have_others))?;
+    // Who has a role on the task alone, and none on its queue, could submit none with these params.
+    let hidden = || HttpError::forbidden("to give a task other params needs the role submitter on its queue");
+    who.check(Role::Submitter, &queue).map_err(|error| error.hidden_as(hidden))?;
     create_tasks::check_accepting(&queue)?;
     create_tasks::options::check_steps(state, who, &queue, &options.steps).await?;
     let tenant = options.tenant.as_deref();
@@ -220,11 +222,6 @@ pub(super) async fn new_params(
     fits?;
     within_budget(&options, &checked).map_err(SubmitError::from)?;
     checked.pop().ok_or_else(|| HttpError::internal("no params"))
-}
-
-/// Who has a role on the task alone, and none on its queue, could submit none with these params.
-fn may_not_have_others() -> HttpError {
-    HttpError::forbidden("to give a task other params needs the role submitter on its queue")
 }
 
 /// Whether all of a plan may be done, by everybody and by `who`. Returns the queues that it is about.
