@@ -8,78 +8,71 @@ use crate::Object;
 use crate::liberal::{Flag, Seconds, Set, Text, When, Whole, given};
 
 /// What to change of a schedule: any of the fields of a new one. Null takes one back to its default.
-#[apply(Option<Set> => #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")])]
+#[apply(
+    Option<Set> => #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")],
+    Option<Set<String>> => #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))],
+    Option<Set<Text>> => #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))],
+    Option<Set<Value>> => #[cfg_attr(feature = "cli", arg(skip))],
+    Option<Set<Seconds>> => #[cfg_attr(feature = "cli", arg(long, value_name = "TIME"))],
+    Option<Set<When>> =>
+        #[cfg_attr(feature = "openapi", schema(value_type = Option<Value>))]
+        #[cfg_attr(feature = "cli", arg(long, value_name = "WHEN"))]
+)]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({"cron": "30 2 * * *", "options": {"timeout": 3600}, ".rev": 1})))]
 #[cfg_attr(feature = "cli", derive(clap::Args))]
 pub struct ScheduleChange {
     /// A name that no other schedule has.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, min_length = 1, max_length = 200))]
+    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 200))]
     #[cfg_attr(feature = "cli", arg(skip))]
     pub name: Option<Set<Text>>,
     /// The queue of its tasks, by name or id.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     #[cfg_attr(feature = "cli", arg(long))]
     pub queue: Option<Set<Text>>,
     /// When it makes tasks: an expression, or several. Without it, only when somebody asks for one.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Expressions>))]
-    #[cfg_attr(feature = "cli", arg(skip))]
     pub cron: Option<Set<Value>>,
     /// The time zone that this is meant in, as Europe/Berlin; `UTC` by default.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     #[cfg_attr(feature = "cli", arg(long))]
     pub zone: Option<Set<String>>,
     /// What becomes of times that the clock skips: `after` it, the default, or `skip`.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     #[cfg_attr(feature = "cli", arg(long, value_name = "WORD"))]
     pub gap: Option<Set<String>>,
     /// What becomes of times that the clock shows twice: `first`, the default, `last` or `both`.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     #[cfg_attr(feature = "cli", arg(long, value_name = "WORD"))]
     pub fold: Option<Set<String>>,
     /// Later by up to so many seconds.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>, minimum = 0, maximum = 86400))]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "TIME"))]
     pub jitter: Option<Set<Seconds>>,
     /// Not before: ISO 8601, or seconds since 1970.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<Value>))]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "WHEN"))]
     pub start: Option<Set<When>>,
     /// Not after, likewise.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<Value>))]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "WHEN"))]
     pub end: Option<Set<When>>,
     /// The calendars that it goes by.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<CalendarUse>>))]
-    #[cfg_attr(feature = "cli", arg(skip))]
     pub calendars: Option<Set<Value>>,
     /// What to do when an earlier task has not ended: `skip`, the default, `queue`, `allow` or `cancel`.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     #[cfg_attr(feature = "cli", arg(long, value_name = "WORD"))]
     pub overlap: Option<Set<String>>,
     /// How late times that were missed may be made up for, in seconds. 0, the default: only the newest, by up to a minute.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<u32>, minimum = 0))]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "TIME"))]
     pub catch_up: Option<Set<Seconds>>,
     /// What its tasks get.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
-    #[cfg_attr(feature = "cli", arg(skip))]
     pub params: Option<Set<Value>>,
     /// What else its tasks have: `timeout`, `grace`, `max_attempts`, `backoff`, `priority`, `group`, `locks`, `tags`, `steps` and `files`, as
     /// `POST /tasks` has them. Keys that are not given stay.
     #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
-    #[cfg_attr(feature = "cli", arg(skip))]
     pub options: Option<Set<Value>>,
     /// What only the plugin is told, as `POST /tasks` has it.
     #[serde(rename = ".secure_params", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "cli", arg(skip))]
     pub secure_params: Option<Object>,
     /// What it is for.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, max_length = 10000))]
+    #[cfg_attr(feature = "openapi", schema(max_length = 10000))]
     #[cfg_attr(feature = "cli", arg(long, value_name = "TEXT"))]
     pub description: Option<Set<String>>,
     /// For whom its tasks are, if the queue is nobody's.
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     #[cfg_attr(feature = "cli", arg(long))]
     pub tenant: Option<Set<Text>>,
     /// Whether it makes no tasks by itself yet.
@@ -230,21 +223,19 @@ pub struct LastSuccess {
 }
 
 /// Which schedules are asked for.
+#[apply(Option<Text> => #[cfg_attr(feature = "openapi", param(value_type = Option<String>))])]
 #[derive(Debug, Clone, Default, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams), into_params(parameter_in = Query))]
 pub struct ScheduleSearch {
     /// Those of this queue, by name or id.
-    #[cfg_attr(feature = "openapi", param(value_type = Option<String>))]
     pub queue: Option<Text>,
     /// Those of this tenant.
-    #[cfg_attr(feature = "openapi", param(value_type = Option<String>))]
     pub tenant: Option<Text>,
     /// Those that are paused, or those that are not.
     #[cfg_attr(feature = "openapi", param(value_type = Option<bool>))]
     pub paused: Option<Flag>,
     /// Those behind this name.
     #[serde(rename = ".after")]
-    #[cfg_attr(feature = "openapi", param(value_type = Option<String>))]
     pub after: Option<Text>,
     /// At most so many.
     #[serde(rename = ".limit")]

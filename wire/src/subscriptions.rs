@@ -8,9 +8,13 @@ use crate::liberal::{Flag, Seconds, Text, Whole, list};
 
 /// What a subscription is to be like, and nothing else.
 #[skip_serializing_none]
-#[apply(Vec =>
-    #[serde(default, deserialize_with = "words", skip_serializing_if = "Vec::is_empty")]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<String>>))]
+#[apply(
+    Vec =>
+        #[serde(default, deserialize_with = "words", skip_serializing_if = "Vec::is_empty")]
+        #[cfg_attr(feature = "openapi", schema(value_type = Option<Vec<String>>))],
+    Option<Seconds> =>
+        #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>))]
+        #[cfg_attr(feature = "cli", arg(long, value_name = "TIME"))],
 )]
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(example = json!({
@@ -27,12 +31,8 @@ pub struct SubscriptionSettings {
     #[cfg_attr(feature = "cli", arg(long, value_name = "N"))]
     pub failures_in_row: Option<Whole<2, 1_000_000>>,
     /// Tell when the first task of a queue waits longer than this
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>))]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "TIME"))]
     pub waits_longer: Option<Seconds>,
     /// Tell when a task runs longer than this
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>))]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "TIME"))]
     pub runs_longer: Option<Seconds>,
     /// Only about these queues, by name or id [default: all]
     #[cfg_attr(feature = "cli", arg(long, value_name = "QUEUE", value_delimiter = ','))]
@@ -70,12 +70,8 @@ pub struct SubscriptionSettings {
     #[cfg_attr(feature = "cli", arg(skip))]
     pub secret: Option<String>,
     /// How long after a message the next one may be [default: 5m]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>))]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "TIME"))]
     pub every: Option<Seconds>,
     /// How long a message waits for other events after its first one [default: 10s]
-    #[cfg_attr(feature = "openapi", schema(value_type = Option<f64>))]
-    #[cfg_attr(feature = "cli", arg(long, value_name = "TIME"))]
     pub delay: Option<Seconds>,
     /// A template of the first line
     #[cfg_attr(feature = "cli", arg(long, value_name = "TEMPLATE"))]
