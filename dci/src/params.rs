@@ -141,13 +141,6 @@ impl Params {
         Ok(Self::from_map(map))
     }
 
-    fn from_json(body: &[u8]) -> Result<Self, HttpError> {
-        match json_value(body)? {
-            Value::Object(map) => Ok(Self::from_map(map)),
-            _ => Err(no_object()),
-        }
-    }
-
     /// Reads what came with a request: its body if the media type is one that is known, else its query string.
     pub fn read(media_type: &str, body: &[u8], query: &str) -> Result<Self, HttpError> {
         let in_address = Self::from_form(query);
@@ -158,7 +151,8 @@ impl Params {
             return Self::from_form(body);
         }
         if is_json(media_type) {
-            return Self::from_json(body);
+            let Value::Object(map) = json_value(body)? else { return Err(no_object()) };
+            return Ok(Self::from_map(map));
         }
         in_address
     }

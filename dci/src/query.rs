@@ -55,15 +55,11 @@ pub struct Shape {
 #[derive(Debug)]
 pub enum Refusal {
     /// It would return all tasks.
-    Everything {
-        /// What may be asked for.
-        indexes: Vec<Vec<String>>,
-    },
+    Everything { indexes: Vec<Vec<String>> },
     /// It would read all tasks.
     NotIndexed {
-        /// What may be asked for.
         indexes: Vec<Vec<String>>,
-        /// What was asked for beyond that.
+        /// What was asked for beyond these.
         invalid: Vec<String>,
     },
     /// A value makes no sense.
