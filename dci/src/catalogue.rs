@@ -19,7 +19,7 @@ pub struct Catalogue {
     host: Arc<Plugins>,
     /// What is defined in the database. Whether a node can run it is for that node to know.
     workers: BTreeMap<PluginName, Manifest>,
-    schemas: Schemas,
+    pub schemas: Schemas,
     /// Those that queues may be created with.
     names: Vec<String>,
     versions: BTreeMap<String, BTreeSet<String>>,
@@ -82,10 +82,6 @@ impl Catalogue {
 
     pub fn workers(&self) -> &BTreeMap<PluginName, Manifest> {
         &self.workers
-    }
-
-    pub fn schemas(&self) -> &Schemas {
-        &self.schemas
     }
 
     /// What is known of a plugin. One of this host comes before one of the database. Of a version that is not here, what is known of the

@@ -51,7 +51,9 @@ pub struct Events {
     waiter: Waiter,
     task: TaskId,
     resume: Option<Resume>,
-    told: SentState,
+    /// What the client knows already.
+    status: Option<(Status, i64, Option<Bson>)>,
+    progress: Option<Document>,
     /// The attempt whose output is sent, and its output.
     current: Option<(i64, [Output; 2])>,
     /// The attempt whose output has been sent to its end.
@@ -59,12 +61,6 @@ pub struct Events {
     phase: Phase,
     frames: VecDeque<String>,
     last: Instant,
-}
-
-#[derive(Default)]
-struct SentState {
-    status: Option<(Status, i64, Option<Bson>)>,
-    progress: Option<Document>,
 }
 
 struct Output {
@@ -90,7 +86,8 @@ impl Events {
             waiter,
             task,
             resume,
-            told: SentState::default(),
+            status: None,
+            progress: None,
             current: None,
             done: None,
             phase: Phase::Watching,
@@ -173,15 +170,15 @@ impl Events {
 
     fn tell_status(&mut self, seen: &Observed) {
         let status = (seen.task.status, seen.attempt(), seen.task.mtime.clone());
-        if self.told.status.as_ref() != Some(&status) {
+        if self.status.as_ref() != Some(&status) {
             self.frames.push_back(frame::status("status", seen));
-            self.told.status = Some(status);
+            self.status = Some(status);
         }
         let progress = seen.progress();
-        if progress.is_some() && progress != self.told.progress.as_ref() {
+        if progress.is_some() && progress != self.progress.as_ref() {
             self.frames.extend(progress.map(frame::progress));
         }
-        self.told.progress = progress.cloned();
+        self.progress = progress.cloned();
     }
 
     /// Chooses whose output to send next, if none is being sent: that of the attempt in which the client was

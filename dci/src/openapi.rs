@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 
 use actix_web::HttpResponse;
 use disbatch_wire::search::{ChosenTask, Waited};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use utoipa::OpenApi;
 
 pub use crate::legacy::{CreatedQueue, DeleteResult, InsertManyResult, UpdateResult};
@@ -260,29 +260,23 @@ pub fn description() -> &'static Value {
     static DESCRIPTION: OnceLock<Value> = OnceLock::new();
     DESCRIPTION.get_or_init(|| {
         let mut description = serde_json::to_value(Described::openapi()).unwrap_or_default();
-        allow_put(&mut description);
-        for (path, method, operation) in operations_mut(&mut description) {
-            conventions::complete(path, method, operation);
-            retell(operation);
+        if let Some(paths) = description.get_mut("paths").and_then(Value::as_object_mut) {
+            allow_put(paths);
+            for (path, operations) in paths {
+                for (method, operation) in operations.as_object_mut().into_iter().flatten() {
+                    conventions::complete(path, method, operation);
+                    retell(operation);
+                }
+            }
         }
         resources::tell_security(&mut description);
         description
     })
 }
 
-/// Each operation with its path and its method.
-fn operations_mut(description: &mut Value) -> impl Iterator<Item = (&str, &str, &mut Value)> {
-    let paths = description.get_mut("paths").and_then(Value::as_object_mut).into_iter().flatten();
-    paths.flat_map(|(path, operations)| {
-        let operations = operations.as_object_mut().into_iter().flatten();
-        operations.map(move |(method, operation)| (path.as_str(), method.as_str(), operation))
-    })
-}
-
 /// Has `PUT` for web services wherever they have `POST`.
-fn allow_put(description: &mut Value) {
-    let paths = description.get_mut("paths").and_then(Value::as_object_mut).into_iter().flatten();
-    for (_, operations) in paths.filter(|(path, _)| path.starts_with("/callbacks/")) {
+fn allow_put(paths: &mut Map<String, Value>) {
+    for (_, operations) in paths.iter_mut().filter(|(path, _)| path.starts_with("/callbacks/")) {
         let mut put = operations["post"].clone();
         let id = put["operationId"].as_str().unwrap_or_default();
         let (first, rest) = id.split_at_checked(1).unwrap_or_default();

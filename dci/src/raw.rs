@@ -70,7 +70,8 @@ pub async fn respond(
             from => from, // There is nothing of it yet.
         };
         answer.insert_header((BEGIN, begin.unwrap_or(0)));
-        let follow = Follow::new(state, waiter, (task, stream), (attempt, begin));
+        let (tail, last, over) = (None, None, false);
+        let follow = Follow { state, waiter, task, stream, attempt, begin, tail, last, over };
         return Ok(answer.streaming(follow.stream()));
     }
     let is_latest = attempt.is_none_or(|attempt| attempt == seen.attempt());
@@ -289,7 +290,7 @@ struct Follow {
     waiter: Waiter,
     task: TaskId,
     stream: StreamName,
-    /// The attempt that was asked for.
+    /// The attempt that was asked for; else the one that runs, or the next one.
     attempt: Option<i64>,
     /// The byte to begin with, for who counts bytes: they get no lines in place of what is missing.
     begin: Option<u64>,
@@ -300,16 +301,6 @@ struct Follow {
 }
 
 impl Follow {
-    /// Follows the attempt that runs, or else the next one, if no `attempt` is asked for.
-    fn new(
-        state: Data<State>,
-        waiter: Waiter,
-        (task, stream): (TaskId, StreamName),
-        (attempt, begin): (Option<i64>, Option<u64>),
-    ) -> Self {
-        Self { state, waiter, task, stream, attempt, begin, tail: None, last: None, over: false }
-    }
-
     /// The bytes. Errors break the connection, since the answer has begun.
     fn stream(self) -> impl Stream<Item = Result<Bytes, HttpError>> {
         stream::try_unfold(self, async |mut follow| {

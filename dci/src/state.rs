@@ -175,7 +175,7 @@ impl State {
         if named.iter().all(|plugin| self.manifests.get(plugin).is_some()) {
             return Ok(self.schemas.clone());
         }
-        Ok(self.catalogue().await?.schemas().clone())
+        Ok(self.catalogue().await?.schemas.clone())
     }
 
     /// What tasks of these queues are called. The database is asked only where this host does not know the plugin of one that does
@@ -214,10 +214,6 @@ impl State {
     /// Whether queues may be created with `plugin` whatever the database defines.
     pub fn lists(&self, plugin: &str) -> bool {
         self.plugins.iter().any(|listed| listed == plugin)
-    }
-
-    pub fn has(&self, extension: Extension) -> bool {
-        self.extensions.contains(&extension)
     }
 }
 

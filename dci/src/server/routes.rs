@@ -364,10 +364,10 @@ fn subscriptions(routes: &mut Routes<'_>) {
 /// Adds the routes of those web extensions that are configured; they are deprecated. They come before all others, since they add methods to
 /// the paths of others.
 fn extensions(routes: &mut Routes<'_>, state: &State) {
-    if state.has(Extension::Tasks) {
+    if state.extensions.contains(&Extension::Tasks) {
         tasks_extension(routes);
     }
-    if state.has(Extension::V3) {
+    if state.extensions.contains(&Extension::V3) {
         v3_extension(routes);
     }
 }
