@@ -44,17 +44,45 @@ pub async fn run(arguments: Arguments, words: &[OsString]) -> anyhow::Result<Exi
         Command::Plugin(_) | Command::Dev(_) | Command::Replay(_) => Err(become_local(words)),
         command => {
             let client = Client::new(&arguments.connection.with_file()?)?;
-            Box::pin(ask(&client, command, &arguments.listing)).await.map_err(with_advice)
+            let session = Session { client, listing: arguments.listing };
+            Box::pin(ask(&session, command)).await.map_err(with_advice)
         }
     }
 }
 
+/// A DCI that is asked, and how its answers are printed.
+pub struct Session {
+    client: Client,
+    listing: ListingOptions,
+}
+
+impl Session {
+    /// Prints the list at a path of the DCI.
+    async fn print_list<T: Answer>(&self, path: &str, table: &Table<T>) -> anyhow::Result<()> {
+        table.print(&self.client.get(path, None).await?, &self.listing)
+    }
+
+    /// Prints the document at a path of the DCI; `as_text` makes it readable for people.
+    async fn print_document<T: Answer>(
+        &self,
+        path: &str,
+        as_text: impl FnOnce(&T) -> String,
+    ) -> anyhow::Result<()> {
+        self.print(&self.client.get(path, None).await?, as_text)
+    }
+
+    fn print<T: Answer>(&self, answer: &Value, as_text: impl FnOnce(&T) -> String) -> anyhow::Result<()> {
+        print(&document(answer, &self.listing, as_text)?)
+    }
+}
+
 /// Does what is done by way of a DCI.
-async fn ask(client: &Client, command: Command, listing: &ListingOptions) -> anyhow::Result<ExitCode> {
+async fn ask(session: &Session, command: Command) -> anyhow::Result<ExitCode> {
+    let client = &session.client;
     match command {
-        Command::Plugins => definitions::list_plugins(client, listing).await?,
-        Command::Doctor => return nodes::doctor(client, listing).await,
-        Command::Queues { watch } => queues::run(client, watch, listing).await?,
+        Command::Plugins => definitions::list_plugins(session).await?,
+        Command::Doctor => return nodes::doctor(session).await,
+        Command::Queues { watch } => queues::run(session, watch).await?,
         Command::CreateQueue { name, plugin, threads, sort } => {
             queues::create(client, name, plugin, (threads, sort)).await?;
         }
@@ -64,20 +92,20 @@ async fn ask(client: &Client, command: Command, listing: &ListingOptions) -> any
             create_tasks::run_one(client, queue, params, &options).await?;
         }
         Command::CreateTasks { queue, json, from, options } => {
-            let collection = listing.collection.clone();
+            let collection = session.listing.collection.clone();
             return create_tasks::run(client, queue, json, (&from, &options), collection).await;
         }
-        Command::Life(command) => return Box::pin(life::run(client, command, listing)).await,
-        Command::Schedule(command) => return Box::pin(schedules::run(client, command, listing)).await,
-        Command::Subscription(command) => subscriptions::run(client, command, listing).await?,
-        Command::Calendar(command) => schedules::run_calendar(client, command, listing).await?,
-        Command::Tenant(command) => tenants::run(client, command, listing).await?,
-        Command::Array(command) => return Box::pin(arrays::run(client, command, listing)).await,
-        Command::Workers(command) => return definitions::run(client, command, listing).await,
-        Command::Files(command) => return Box::pin(files::run(client, command, listing)).await,
-        Command::Tasks { filter, which } => tasks::run(client, filter, &which, listing).await?,
-        Command::Search { filter } => tasks::search(client, filter, listing).await?,
-        Command::Nodes { command } => nodes::run(client, command.as_ref(), listing).await?,
+        Command::Life(command) => return Box::pin(life::run(session, command)).await,
+        Command::Schedule(command) => return Box::pin(schedules::run(session, command)).await,
+        Command::Subscription(command) => subscriptions::run(session, command).await?,
+        Command::Calendar(command) => schedules::run_calendar(session, command).await?,
+        Command::Tenant(command) => tenants::run(session, command).await?,
+        Command::Array(command) => return Box::pin(arrays::run(session, command)).await,
+        Command::Workers(command) => return definitions::run(session, command).await,
+        Command::Files(command) => return Box::pin(files::run(session, command)).await,
+        Command::Tasks { filter, which } => tasks::run(session, filter, &which).await?,
+        Command::Search { filter } => tasks::search(session, filter).await?,
+        Command::Nodes { command } => nodes::run(session, command.as_ref()).await?,
         Command::UpdateNode { node, fields } => nodes::update(client, node, fields).await?,
         // Done without a client.
         Command::Completion { .. } | Command::ManPages { .. } => {}
@@ -102,26 +130,6 @@ fn with_advice(error: anyhow::Error) -> anyhow::Error {
 /// An error in the words of the Perl client, which has these commands, too.
 fn in_perls_words(error: ApiError) -> anyhow::Error {
     anyhow::Error::msg(error.to_string())
-}
-
-/// Prints the list at a path of the DCI.
-async fn print_list<T: Answer>(
-    client: &Client,
-    path: &str,
-    table: &Table<T>,
-    options: &ListingOptions,
-) -> anyhow::Result<()> {
-    table.print(&client.get(path, None).await?, options)
-}
-
-/// Prints the document at a path of the DCI; `as_text` makes it readable for people.
-async fn print_document<T: Answer>(
-    client: &Client,
-    path: &str,
-    options: &ListingOptions,
-    as_text: impl FnOnce(&T) -> String,
-) -> anyhow::Result<()> {
-    print(&document(&client.get(path, None).await?, options, as_text)?)
 }
 
 /// The queue that a command is about.

@@ -8,7 +8,8 @@ use serde_json::Value;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::api::{Client, read, segment};
-use crate::args::{DrainOptions, Drained, ListingOptions};
+use crate::args::{DrainOptions, Drained};
+use crate::command::Session;
 use crate::command::life::{Connection, steer};
 use crate::output::{Column, Cut, Table, known, print, say, shown_name};
 use crate::status;
@@ -28,9 +29,9 @@ const TABLE: Table<AdmissionRule> = Table {
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// Prints the rules that there are.
-pub async fn run(client: &Client, options: &ListingOptions) -> anyhow::Result<()> {
-    let answer = client.get("/admission", None).await?;
-    TABLE.print(answer.get("rules").unwrap_or(&Value::Null), options)
+pub async fn run(session: &Session) -> anyhow::Result<()> {
+    let answer = session.client.get("/admission", None).await?;
+    TABLE.print(answer.get("rules").unwrap_or(&Value::Null), &session.listing)
 }
 
 /// Lets a node claim nothing more, or says what becomes of new tasks.

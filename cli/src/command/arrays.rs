@@ -7,22 +7,19 @@ use disbatch_wire::arrays::{Array, ArrayElement, ArrayFinal};
 use reqwest::StatusCode;
 
 use crate::api::{ApiError, Client, address, read};
-use crate::args::{ArrayAct, ArrayCommand, BulkAction, ListingOptions, ShownArray};
+use crate::args::{ArrayAct, ArrayCommand, BulkAction, ShownArray};
+use crate::command::Session;
 use crate::command::life::{carry_out, with_reason};
-use crate::command::{print_document, print_list};
 use crate::output::{Column, Cut, Screen, Table, facts, known, plain, shows_marks};
 use crate::status;
 
-pub async fn run(
-    client: &Client,
-    command: ArrayCommand,
-    listing: &ListingOptions,
-) -> anyhow::Result<ExitCode> {
+pub async fn run(session: &Session, command: ArrayCommand) -> anyhow::Result<ExitCode> {
+    let client = &session.client;
     match command {
         ArrayCommand::List(filter) => {
-            print_list(client, &address("/arrays", &filter, listing.limit)?, &TABLE, listing).await?;
+            session.print_list(&address("/arrays", &filter, session.listing.limit)?, &TABLE).await?;
         }
-        ArrayCommand::Show(shown) => show(client, &shown, listing).await?,
+        ArrayCommand::Show(shown) => show(session, &shown).await?,
         ArrayCommand::Cancel(which) => return act(client, BulkAction::Cancel, &which).await,
         ArrayCommand::Retry(which) => return act(client, BulkAction::Retry, &which).await,
     }
@@ -117,17 +114,13 @@ const ELEMENTS: Table<ArrayElement> = Table {
 };
 
 /// Prints what a person wants to know of an array, and its tasks if that is asked for.
-pub(super) async fn show(
-    client: &Client,
-    shown: &ShownArray,
-    options: &ListingOptions,
-) -> anyhow::Result<()> {
+pub(super) async fn show(session: &Session, shown: &ShownArray) -> anyhow::Result<()> {
     let text = |array: &Array| {
         let facts = text(array, shows_marks());
         if shown.elements { facts + &elements(array, Screen::of_stdout()) } else { facts }
     };
-    let path = address(&format!("/arrays/{}", shown.id), shown, options.limit)?;
-    print_document(client, &path, options, text).await
+    let path = address(&format!("/arrays/{}", shown.id), shown, session.listing.limit)?;
+    session.print_document(&path, text).await
 }
 
 fn text(array: &Array, in_unicode: bool) -> String {

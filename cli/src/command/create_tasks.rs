@@ -12,10 +12,10 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::api::{Client, given, read};
-use crate::args::{FileOptions, ListingOptions, TaskOptions};
-use crate::command::{in_perls_words, oid, pairs, required};
+use crate::args::{FileOptions, TaskOptions};
+use crate::command::{Session, in_perls_words, oid, pairs, required};
 use crate::input::{contents, is_stdin};
-use crate::output::{document, item, print, visible};
+use crate::output::{item, print, visible};
 
 /// Creates a task for each object of a JSON array, for each document of a collection, or for each line of a
 /// file.
@@ -111,12 +111,12 @@ pub fn request(queue: &str, params: Map<String, Value>, options: &TaskOptions) -
 const MOST: usize = 1_000;
 
 /// Submits tasks to several queues with one request.
-pub async fn run_batch(client: &Client, file: &Path, options: &ListingOptions) -> anyhow::Result<ExitCode> {
+pub async fn run_batch(session: &Session, file: &Path) -> anyhow::Result<ExitCode> {
     let name = if is_stdin(file) { "standard input".to_owned() } else { file.display().to_string() };
     let entries = contents(file).with_context(|| format!("cannot read {name}"))?;
     let body = batch_request(&entries).with_context(|| file.display().to_string())?;
-    let answer = client.post_json("/tasks/batch", body).await?;
-    print(&document(&answer, options, batch_text)?)?;
+    let answer = session.client.post_json("/tasks/batch", body).await?;
+    session.print(&answer, batch_text)?;
     let BatchAnswer { refused, .. } = read(answer)?;
     Ok(if refused == 0 { ExitCode::SUCCESS } else { ExitCode::from(crate::status::FAILED) })
 }

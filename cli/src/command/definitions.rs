@@ -10,8 +10,8 @@ use reqwest::StatusCode;
 use serde_json::{Map, Value};
 
 use crate::api::{ApiError, Client, read, segment};
-use crate::args::{ListingOptions, WorkersCommand};
-use crate::command::{in_perls_words, print_document, print_list};
+use crate::args::WorkersCommand;
+use crate::command::{Session, in_perls_words};
 use crate::input;
 use crate::output::{Column, Cut, Table, known, list, plain, pretty, print, say, shown_name, visible};
 use crate::status::FAILED;
@@ -29,14 +29,11 @@ const TABLE: Table<Definition> = Table {
 };
 
 /// Does what the command asks for. The exit status of `check` tells whether the definition is right.
-pub async fn run(
-    client: &Client,
-    command: WorkersCommand,
-    listing: &ListingOptions,
-) -> anyhow::Result<ExitCode> {
+pub async fn run(session: &Session, command: WorkersCommand) -> anyhow::Result<ExitCode> {
+    let client = &session.client;
     match command {
-        WorkersCommand::List => print_list(client, "/workers", &TABLE, listing).await?,
-        WorkersCommand::Show { worker } => print_document(client, &path(&worker)?, listing, text).await?,
+        WorkersCommand::List => session.print_list("/workers", &TABLE).await?,
+        WorkersCommand::Show { worker } => session.print_document(&path(&worker)?, text).await?,
         WorkersCommand::Set { worker, file, rev } => {
             let mut body = object(&file)?;
             body.extend(rev.map(|rev| (".rev".to_owned(), rev.into())));
@@ -182,9 +179,9 @@ fn text(definition: &Definition) -> String {
 }
 
 /// Prints the plugins that queues may be created with, one per line.
-pub async fn list_plugins(client: &Client, options: &ListingOptions) -> anyhow::Result<()> {
-    let plugins = client.get("/plugins", None).await.map_err(in_perls_words)?;
-    print(&list(&plugins, options, |names: &[String]| {
+pub async fn list_plugins(session: &Session) -> anyhow::Result<()> {
+    let plugins = session.client.get("/plugins", None).await.map_err(in_perls_words)?;
+    print(&list(&plugins, &session.listing, |names: &[String]| {
         names.iter().map(|plugin| format!("{}\n", shown_name(plugin))).collect()
     })?)
 }

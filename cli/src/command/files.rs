@@ -16,22 +16,20 @@ use indicatif::{HumanBytes, ProgressBar};
 use serde_json::Value;
 
 use crate::api::{Client, address, read, segment};
-use crate::args::{FilesCommand, Format, ListFiles, ListingOptions, RemoveFiles};
+use crate::args::{FilesCommand, Format, ListFiles, RemoveFiles};
+use crate::command::Session;
 use crate::command::life::Connection;
-use crate::output::{Column, Cut, Table, document, known, print, progress_bar, shown_name};
+use crate::output::{Column, Cut, Table, known, print, progress_bar, shown_name};
 
 /// So many files are asked for at once: as many as a DCI tells.
 const PAGE: usize = 1_000;
 
-pub async fn run(
-    client: &Client,
-    command: FilesCommand,
-    listing: &ListingOptions,
-) -> anyhow::Result<ExitCode> {
+pub async fn run(session: &Session, command: FilesCommand) -> anyhow::Result<ExitCode> {
+    let client = &session.client;
     match command {
         FilesCommand::Put(options) => return Box::pin(put::run(client, &options)).await,
         FilesCommand::Get(options) => return Box::pin(get::run(client, &options)).await,
-        FilesCommand::Ls(options) => list_files(client, &options, listing).await?,
+        FilesCommand::Ls(options) => list_files(session, &options).await?,
         FilesCommand::Rm(options) => remove(client, &options).await?,
     }
     Ok(ExitCode::SUCCESS)
@@ -110,7 +108,8 @@ const VERSIONS: Table<FileSetVersion> = Table {
 };
 
 /// Prints the sets, the files of one, or its versions.
-async fn list_files(client: &Client, options: &ListFiles, listing: &ListingOptions) -> anyhow::Result<()> {
+async fn list_files(session: &Session, options: &ListFiles) -> anyhow::Result<()> {
+    let Session { client, listing } = session;
     let Some(name) = &options.name else {
         let all = Value::Array(sets(client).await?);
         return SETS.print(&all, listing);
@@ -119,7 +118,7 @@ async fn list_files(client: &Client, options: &ListFiles, listing: &ListingOptio
         let all = Value::Array(versions(client, name).await?);
         return VERSIONS.print(&all, listing);
     }
-    files(client, name, options, listing).await
+    files(session, name, options).await
 }
 
 /// All sets, by name.
@@ -153,12 +152,8 @@ async fn versions(client: &Client, name: &str) -> anyhow::Result<Vec<Value>> {
 }
 
 /// Prints the files of a version. As lines they are printed while they come: there may be very many.
-async fn files(
-    client: &Client,
-    name: &str,
-    options: &ListFiles,
-    listing: &ListingOptions,
-) -> anyhow::Result<()> {
+async fn files(session: &Session, name: &str, options: &ListFiles) -> anyhow::Result<()> {
+    let Session { client, listing } = session;
     let connection = Connection::new(client);
     let (version, prefix) = (options.number, options.prefix.clone());
     let mut wanted = FileSearch { version, prefix, ..FileSearch::default() };
@@ -175,7 +170,7 @@ async fn files(
             return match listing.format() {
                 Format::Table => print(&sum(&found.set)),
                 Format::Json | Format::Yaml => {
-                    print(&document(&serde_json::to_value(all)?, listing, |_: &Value| String::new())?)
+                    session.print(&serde_json::to_value(all)?, |_: &Value| String::new())
                 }
             };
         }

@@ -17,16 +17,13 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::api::{ApiError, Client, given};
-use crate::args::{BulkAction, LifeCommand, ListingOptions};
-use crate::command::{admission, create_tasks, queues};
+use crate::args::{BulkAction, LifeCommand};
+use crate::command::{Session, admission, create_tasks, queues};
 use crate::output::say;
 pub(super) use bulk::{agreed, carry_out};
 
-pub async fn run(
-    client: &Client,
-    command: LifeCommand,
-    listing: &ListingOptions,
-) -> anyhow::Result<ExitCode> {
+pub async fn run(session: &Session, command: LifeCommand) -> anyhow::Result<ExitCode> {
+    let client = &session.client;
     match command {
         LifeCommand::Run(options) => return run::run(client, *options).await,
         LifeCommand::Wait(options) => return run::wait(client, &options).await,
@@ -38,33 +35,33 @@ pub async fn run(
         LifeCommand::Retry(tasks) => return act::run(client, BulkAction::Retry, &tasks, act::retried).await,
         LifeCommand::Rerun(options) => return act::rerun(client, &options).await,
         LifeCommand::Answer(options) => act::answer(client, &options).await?,
-        LifeCommand::Explain(which) => show::explain(client, &which, listing).await?,
-        LifeCommand::Show(task) => show::run(client, &task.id, listing).await?,
-        LifeCommand::Attempts(task) => history::attempts(client, &task.id, listing).await?,
-        LifeCommand::History(task) => history::statuses(client, &task.id, listing).await?,
+        LifeCommand::Explain(which) => show::explain(session, &which).await?,
+        LifeCommand::Show(task) => show::run(session, &task.id).await?,
+        LifeCommand::Attempts(task) => history::attempts(session, &task.id).await?,
+        LifeCommand::History(task) => history::statuses(session, &task.id).await?,
         LifeCommand::Bulk(options) => return bulk::run(client, options.action, &options.which).await,
         LifeCommand::Archive(options) if options.ids.is_empty() => {
             return bulk::run(client, BulkAction::Archive, &options.which).await;
         }
         LifeCommand::Archive(options) => return act::archive(client, &options.ids).await,
-        LifeCommand::Events(options) => events::run(client, options, listing).await?,
-        LifeCommand::Locks(options) => locks::run(client, &options, listing).await?,
-        LifeCommand::Graph(options) => locks::graph(client, &options, listing).await?,
-        LifeCommand::Audit(options) => history::audit(client, &options, listing).await?,
-        LifeCommand::Batch(options) => return create_tasks::run_batch(client, &options.file, listing).await,
+        LifeCommand::Events(options) => events::run(session, options).await?,
+        LifeCommand::Locks(options) => locks::run(session, &options).await?,
+        LifeCommand::Graph(options) => locks::graph(session, &options).await?,
+        LifeCommand::Audit(options) => history::audit(session, &options).await?,
+        LifeCommand::Batch(options) => return create_tasks::run_batch(session, &options.file).await,
         LifeCommand::SetTask(options) => return steer::set_task(client, &options).await,
-        LifeCommand::BulkJobs { cancel } => bulk::jobs(client, cancel, listing).await?,
+        LifeCommand::BulkJobs { cancel } => bulk::jobs(session, cancel).await?,
         LifeCommand::Pause(which) => steer::pause(client, &which).await?,
         LifeCommand::Resume(which) => steer::resume(client, &which.queue).await?,
         LifeCommand::Close(which) => steer::close(client, &which).await?,
         LifeCommand::Open(which) => steer::open(client, &which.queue).await?,
         LifeCommand::SetQueue { queue, fields } => steer::set_queue(client, &queue, &fields).await?,
-        LifeCommand::Groups(options) => queues::groups(client, &options, listing).await?,
-        LifeCommand::At(options) => history::at(client, &options, listing).await?,
-        LifeCommand::Shadow(options) => queues::shadow(client, &options, listing).await?,
+        LifeCommand::Groups(options) => queues::groups(session, &options).await?,
+        LifeCommand::At(options) => history::at(session, &options).await?,
+        LifeCommand::Shadow(options) => queues::shadow(session, &options).await?,
         LifeCommand::Drain(options) => admission::drain(client, &options).await?,
         LifeCommand::Undrain(what) => admission::undrain(client, &what).await?,
-        LifeCommand::Admission => admission::run(client, listing).await?,
+        LifeCommand::Admission => admission::run(session).await?,
     }
     Ok(ExitCode::SUCCESS)
 }

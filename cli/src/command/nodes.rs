@@ -8,11 +8,9 @@ use disbatch_wire::nodes::{Node, NodeAddresses, NodeStats};
 use serde_json::Value;
 
 use crate::api::{Client, read, segment};
-use crate::args::{ListingOptions, NodesCommand};
-use crate::command::{in_perls_words, pairs};
-use crate::output::{
-    Column, Cut, Table, date, document, known, plain, print, shown_name, shows_marks, visible,
-};
+use crate::args::NodesCommand;
+use crate::command::{Session, in_perls_words, pairs};
+use crate::output::{Column, Cut, Table, date, known, plain, print, shown_name, shows_marks, visible};
 
 const TABLE: Table<Node> = Table {
     columns: &[
@@ -31,17 +29,14 @@ const TABLE: Table<Node> = Table {
 };
 
 /// Prints all nodes, or removes one.
-pub async fn run(
-    client: &Client,
-    command: Option<&NodesCommand>,
-    options: &ListingOptions,
-) -> anyhow::Result<()> {
+pub async fn run(session: &Session, command: Option<&NodesCommand>) -> anyhow::Result<()> {
+    let Session { client, listing } = session;
     if let Some(NodesCommand::Rm { node }) = command {
         client.delete(&format!("/nodes/{}", segment(node))).await?;
         return print(&format!("Removed node {}\n", shown_name(node)));
     }
     let nodes = client.get("/nodes?.details=1", None).await.map_err(in_perls_words)?;
-    TABLE.print(&nodes, options)
+    TABLE.print(&nodes, listing)
 }
 
 /// How it is doing, and whether another DEN uses its name.
@@ -89,10 +84,10 @@ fn value(text: String) -> Value {
 }
 
 /// Prints what the checks of the whole have found. The exit status is that of monitoring systems: 0 fine, 1 warnings, 2 errors.
-pub async fn doctor(client: &Client, options: &ListingOptions) -> anyhow::Result<ExitCode> {
-    let answer = client.get("/doctor", None).await?;
+pub async fn doctor(session: &Session) -> anyhow::Result<ExitCode> {
+    let answer = session.client.get("/doctor", None).await?;
     let marks = if shows_marks() { ["✓", "!", "✗", "-"] } else { ["ok", "warning", "error", "skipped"] };
-    print(&document(&answer, options, |answer| text(answer, marks))?)?;
+    session.print(&answer, |answer| text(answer, marks))?;
     Ok(ExitCode::from(match answer.get("level").and_then(Value::as_str) {
         Some("ok") => 0,
         Some("warning") => 1,

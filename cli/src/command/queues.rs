@@ -9,8 +9,8 @@ use tokio::time::MissedTickBehavior;
 
 use crate::api::{Client, given, segment};
 use crate::args::{Format, GroupsOptions, ListingOptions, ShadowOptions, seconds};
-use crate::command::{in_perls_words, oid, pairs, required};
-use crate::output::{Column, Cut, Screen, Table, document, list, plain, print, say, visible};
+use crate::command::{Session, in_perls_words, oid, pairs, required};
+use crate::output::{Column, Cut, Screen, Table, list, plain, print, say, visible};
 
 /// Counting tasks more often than this would be work for the database and nothing for the eye.
 const SHORTEST: Duration = Duration::from_millis(100);
@@ -29,7 +29,8 @@ const QUEUES: Table<Queue> = Table {
 };
 
 /// Prints all queues, once or until ^C.
-pub async fn run(client: &Client, watch: Option<f64>, options: &ListingOptions) -> anyhow::Result<()> {
+pub async fn run(session: &Session, watch: Option<f64>) -> anyhow::Result<()> {
+    let Session { client, listing: options } = session;
     let Some(seconds) = watch else {
         let queues = client.get("/queues", None).await.map_err(in_perls_words)?;
         return print(&render(&queues, options, Screen::of_stdout())?);
@@ -119,10 +120,10 @@ const GROUPS: Table<QueueGroup> = Table {
 };
 
 /// Prints groups of a queue in the order of their names.
-pub async fn groups(client: &Client, which: &GroupsOptions, options: &ListingOptions) -> anyhow::Result<()> {
+pub async fn groups(session: &Session, which: &GroupsOptions) -> anyhow::Result<()> {
     let path = format!("/queues/{}/groups", segment(&which.queue));
-    let page = client.get(&path, Some(&groups_asked_for(which, options))).await?;
-    print(&document(&page, options, |page| groups_text(page, Screen::of_stdout()))?)
+    let page = session.client.get(&path, Some(&groups_asked_for(which, &session.listing))).await?;
+    session.print(&page, |page| groups_text(page, Screen::of_stdout()))
 }
 
 fn groups_asked_for(which: &GroupsOptions, options: &ListingOptions) -> Value {
@@ -163,11 +164,11 @@ const PAIRS: Table<ShadowPair> = Table {
 };
 
 /// Prints how the latest tasks of a queue compare with their shadows.
-pub async fn shadow(client: &Client, which: &ShadowOptions, options: &ListingOptions) -> anyhow::Result<()> {
+pub async fn shadow(session: &Session, which: &ShadowOptions) -> anyhow::Result<()> {
     let path = format!("/queues/{}/shadow", segment(&which.queue));
-    let asked = options.limit.map(|limit| json!({ ".limit": limit }));
-    let found = client.get(&path, asked.as_ref()).await?;
-    print(&document(&found, options, |found| shadow_text(found, which.differences, Screen::of_stdout()))?)
+    let asked = session.listing.limit.map(|limit| json!({ ".limit": limit }));
+    let found = session.client.get(&path, asked.as_ref()).await?;
+    session.print(&found, |found| shadow_text(found, which.differences, Screen::of_stdout()))
 }
 
 fn shadow_text(shadows: &Shadows, with_differences: bool, screen: Screen) -> String {

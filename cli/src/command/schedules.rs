@@ -16,35 +16,29 @@ use serde_json::{Map, Value, json};
 
 use crate::api::{self, Client, given, read, segment};
 use crate::args::{
-    CalendarCommand, CalendarRules, ListingOptions, NewSchedule, ScheduleCommand, ScheduleSettings,
-    ScheduleUpdate,
+    CalendarCommand, CalendarRules, NewSchedule, ScheduleCommand, ScheduleSettings, ScheduleUpdate,
 };
-use crate::command::{print_document, print_list};
+use crate::command::Session;
 use crate::input;
 use crate::output::{Column, Cut, Table, known, print, shown_name, visible};
 
-pub async fn run(
-    client: &Client,
-    command: ScheduleCommand,
-    listing: &ListingOptions,
-) -> anyhow::Result<ExitCode> {
+pub async fn run(session: &Session, command: ScheduleCommand) -> anyhow::Result<ExitCode> {
+    let client = &session.client;
     match command {
         ScheduleCommand::List(filter) => {
-            let address = show::address(&filter, listing.limit);
-            print_list(client, &address, &show::SCHEDULES, listing).await?;
+            let address = show::address(&filter, session.listing.limit);
+            session.print_list(&address, &show::SCHEDULES).await?;
         }
-        ScheduleCommand::Show(one) => {
-            print_document(client, &path(&one.schedule)?, listing, show::text).await?;
-        }
+        ScheduleCommand::Show(one) => session.print_document(&path(&one.schedule)?, show::text).await?,
         ScheduleCommand::Create(new) => create(client, *new).await?,
         ScheduleCommand::Update(change) => update(client, *change).await?,
         ScheduleCommand::Delete(one) => delete(client, &one.schedule).await?,
         ScheduleCommand::Pause(one) => pause(client, &one.schedule, true).await?,
         ScheduleCommand::Resume(one) => pause(client, &one.schedule, false).await?,
-        ScheduleCommand::Runs(options) => show::runs(client, &options, listing).await?,
+        ScheduleCommand::Runs(options) => show::runs(session, &options).await?,
         ScheduleCommand::Run(one) => run_now(client, &one.schedule).await?,
-        ScheduleCommand::Backfill(options) => return show::backfill(client, &options, listing).await,
-        ScheduleCommand::Preview(options) => show::preview(client, &options, listing).await?,
+        ScheduleCommand::Backfill(options) => return show::backfill(session, &options).await,
+        ScheduleCommand::Preview(options) => show::preview(session, &options).await?,
         ScheduleCommand::Import(options) => import::run(client, &options).await?,
     }
     Ok(ExitCode::SUCCESS)
@@ -194,15 +188,12 @@ const TABLE: Table<Calendar> = Table {
     noun: "calendars",
 };
 
-pub async fn run_calendar(
-    client: &Client,
-    command: CalendarCommand,
-    listing: &ListingOptions,
-) -> anyhow::Result<()> {
+pub async fn run_calendar(session: &Session, command: CalendarCommand) -> anyhow::Result<()> {
+    let client = &session.client;
     match command {
-        CalendarCommand::List => print_list(client, "/calendars", &TABLE, listing).await,
+        CalendarCommand::List => session.print_list("/calendars", &TABLE).await,
         CalendarCommand::Show { calendar } => {
-            print_document(client, &calendar_path(&calendar)?, listing, calendar_text).await
+            session.print_document(&calendar_path(&calendar)?, calendar_text).await
         }
         CalendarCommand::Set { calendar, days } => {
             client.post(&calendar_path(&calendar)?, &days).await?;

@@ -6,9 +6,9 @@ use anyhow::Context;
 use disbatch_wire::subscriptions::{Subscription, SubscriptionTest};
 use serde_json::{Value, json};
 
-use crate::api::{Client, read, segment};
-use crate::args::{ListingOptions, SubscriptionCommand};
-use crate::command::{print_document, print_list};
+use crate::api::{read, segment};
+use crate::args::SubscriptionCommand;
+use crate::command::Session;
 use crate::output::{Column, Cut, Table, print, visible};
 
 const TABLE: Table<Subscription> = Table {
@@ -22,15 +22,12 @@ const TABLE: Table<Subscription> = Table {
     noun: "subscriptions",
 };
 
-pub async fn run(
-    client: &Client,
-    command: SubscriptionCommand,
-    listing: &ListingOptions,
-) -> anyhow::Result<()> {
+pub async fn run(session: &Session, command: SubscriptionCommand) -> anyhow::Result<()> {
+    let client = &session.client;
     match command {
-        SubscriptionCommand::List => print_list(client, "/subscriptions", &TABLE, listing).await,
+        SubscriptionCommand::List => session.print_list("/subscriptions", &TABLE).await,
         SubscriptionCommand::Show { subscription } => {
-            print_document(client, &path(&subscription)?, listing, text).await
+            session.print_document(&path(&subscription)?, text).await
         }
         SubscriptionCommand::Set { subscription, mut settings, secret_file, address_file } => {
             if let Some(file) = secret_file {

@@ -4,9 +4,9 @@ use anyhow::{Context, bail};
 use disbatch_wire::search::FoundTasks;
 use serde_json::{Value, json};
 
-use crate::api::{self, Client, fields, given, read};
+use crate::api::{self, fields, given, read};
 use crate::args::{Format, ListingOptions, TaskFilter, When, seconds};
-use crate::command::{in_perls_words, oid};
+use crate::command::{Session, in_perls_words, oid};
 use crate::output::{Column, Cut, Screen, Table, list, plain, pretty, print, say, shown_json};
 use crate::status;
 
@@ -14,14 +14,10 @@ use crate::status;
 const DEFAULT_LIMIT: i64 = 100;
 
 /// Prints the tasks that a JSON object or options name. Without any of them, but with a format, the newest of all queues.
-pub async fn run(
-    client: &Client,
-    filter: Option<String>,
-    which: &TaskFilter,
-    options: &ListingOptions,
-) -> anyhow::Result<()> {
+pub async fn run(session: &Session, filter: Option<String>, which: &TaskFilter) -> anyhow::Result<()> {
+    let Session { client, listing: options } = session;
     if which.is_given() || (filter.is_none() && options.format.is_some()) {
-        return find(client, which, options).await;
+        return find(session, which).await;
     }
     let body = request(filter.as_deref(), options)?;
     show(&client.get("/tasks", Some(&body)).await.map_err(in_perls_words)?, options)
@@ -68,7 +64,8 @@ fn request(filter: Option<&str>, options: &ListingOptions) -> anyhow::Result<Val
 }
 
 /// Prints the tasks that any fields pick, as JSON, or how many there are.
-pub async fn search(client: &Client, filter: Option<String>, options: &ListingOptions) -> anyhow::Result<()> {
+pub async fn search(session: &Session, filter: Option<String>) -> anyhow::Result<()> {
+    let Session { client, listing: options } = session;
     let body = search_request(filter.as_deref(), options)?;
     show(&client.post("/tasks/search", &body).await.map_err(in_perls_words)?, options)
 }
@@ -106,7 +103,8 @@ const TABLE: Table = Table {
 };
 
 /// Prints tasks of one queue or all, the newest first.
-async fn find(client: &Client, which: &TaskFilter, options: &ListingOptions) -> anyhow::Result<()> {
+async fn find(session: &Session, which: &TaskFilter) -> anyhow::Result<()> {
+    let Session { client, listing: options } = session;
     check(options)?;
     let found: FoundTasks = read(client.get(&address(which, options.limit)?, None).await?)?;
     let more = more(&found);

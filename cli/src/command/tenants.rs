@@ -2,9 +2,9 @@
 
 use disbatch_wire::tenants::Tenant;
 
-use crate::api::{Client, read, segment};
-use crate::args::{ListingOptions, TenantCommand};
-use crate::command::{print_document, print_list};
+use crate::api::{read, segment};
+use crate::args::TenantCommand;
+use crate::command::Session;
 use crate::output::{Column, Cut, Table, print, shown_name};
 
 const TABLE: Table<Tenant> = Table {
@@ -19,11 +19,12 @@ const TABLE: Table<Tenant> = Table {
     noun: "tenants",
 };
 
-pub async fn run(client: &Client, command: TenantCommand, listing: &ListingOptions) -> anyhow::Result<()> {
+pub async fn run(session: &Session, command: TenantCommand) -> anyhow::Result<()> {
+    let client = &session.client;
     match command {
-        TenantCommand::List => print_list(client, "/tenants", &TABLE, listing).await,
+        TenantCommand::List => session.print_list("/tenants", &TABLE).await,
         TenantCommand::Show { tenant } => {
-            print_document(client, &path(&tenant)?, listing, |found| TABLE.facts(found)).await
+            session.print_document(&path(&tenant)?, |found| TABLE.facts(found)).await
         }
         TenantCommand::Set { tenant, limits } => {
             print(&TABLE.facts(&read(client.post(&path(&tenant)?, &limits).await?)?))

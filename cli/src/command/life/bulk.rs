@@ -10,9 +10,9 @@ use serde::Serialize;
 
 use crate::Signals;
 use crate::api::{Client, read};
-use crate::args::{BulkWhich, ListingOptions, USAGE, seconds};
+use crate::args::{BulkWhich, USAGE, seconds};
 use crate::command::life::Connection;
-use crate::command::{oid, print_list};
+use crate::command::{Session, oid};
 use crate::output::{Column, Cut, Table, known, print, progress_bar, say};
 use crate::status;
 
@@ -172,12 +172,12 @@ const TABLE: Table<BulkJob> = Table {
 };
 
 /// Prints the bulk jobs, or cancels one.
-pub async fn jobs(client: &Client, cancel: Option<String>, options: &ListingOptions) -> anyhow::Result<()> {
+pub async fn jobs(session: &Session, cancel: Option<String>) -> anyhow::Result<()> {
     if let Some(id) = cancel {
-        client.post(&format!("/bulk/{id}/cancel"), &serde_json::json!({})).await?;
+        session.client.post(&format!("/bulk/{id}/cancel"), &serde_json::json!({})).await?;
         return print(&format!("Cancelled bulk job {id}; what it has done is not undone\n"));
     }
-    print_list(client, "/bulk", &TABLE, options).await
+    session.print_list("/bulk", &TABLE).await
 }
 
 #[cfg(test)]

@@ -6,13 +6,15 @@ use disbatch_wire::history::TaskEvent;
 use reqwest::Response;
 use serde_json::Value;
 
-use crate::api::{ApiError, Client, address, read};
+use crate::api::{ApiError, address, read};
 use crate::args::{EventsOptions, ListingOptions};
+use crate::command::Session;
 use crate::command::life::{Connection, FIRST_PAUSE};
 use crate::output::{document, print, visible};
 
 /// Prints events until somebody ends it, or until there were as many as `--limit` says. Goes on where it was if the connection is lost.
-pub async fn run(client: &Client, mut which: EventsOptions, options: &ListingOptions) -> anyhow::Result<()> {
+pub async fn run(session: &Session, mut which: EventsOptions) -> anyhow::Result<()> {
+    let Session { client, listing: options } = session;
     let connection = Connection::new(client);
     let mut left = options.limit.filter(|limit| *limit > 0).unwrap_or(i64::MAX);
     let mut pause = FIRST_PAUSE;

@@ -11,9 +11,9 @@ use disbatch_wire::history::{
 use serde_json::{Map, Value, json};
 
 use crate::api::{ApiError, Client, address, read};
-use crate::args::{BundleOptions, Format, ListingOptions, seconds};
+use crate::args::{BundleOptions, Format, seconds};
+use crate::command::Session;
 use crate::command::life::details;
-use crate::command::print_document;
 use crate::output::{Column, Cut, Screen, Table, known, plain, print, say, visible};
 use crate::status;
 
@@ -29,10 +29,9 @@ const TABLE: Table = Table {
 };
 
 /// Prints the statuses that a task has been in, as far as they are kept.
-pub async fn statuses(client: &Client, id: &str, options: &ListingOptions) -> anyhow::Result<()> {
-    let task = details(client, id).await?;
-    let history: Value = task.get("history").cloned().unwrap_or_else(|| json!([]));
-    TABLE.print(&history, options)
+pub async fn statuses(session: &Session, id: &str) -> anyhow::Result<()> {
+    let task = details(&session.client, id).await?;
+    TABLE.print(task.get("history").unwrap_or(&json!([])), &session.listing)
 }
 
 /// How many entries the DCI sends unless it is told.
@@ -51,7 +50,8 @@ const AUDIT: Table<AuditEntry> = Table {
 };
 
 /// Prints who has changed what, the latest first.
-pub async fn audit(client: &Client, which: &AuditSearch, options: &ListingOptions) -> anyhow::Result<()> {
+pub async fn audit(session: &Session, which: &AuditSearch) -> anyhow::Result<()> {
+    let Session { client, listing: options } = session;
     let path = address("/audit", which, options.limit)?;
     let entries = client.get(&path, None).await?;
     AUDIT.print(&entries, options)?;
@@ -115,9 +115,9 @@ const RUNNING: Table<RanThen> = Table {
 };
 
 /// Prints what is known of a moment.
-pub async fn at(client: &Client, which: &MomentSearch, options: &ListingOptions) -> anyhow::Result<()> {
+pub async fn at(session: &Session, which: &MomentSearch) -> anyhow::Result<()> {
     let path = address("/moments", which, None)?;
-    print_document(client, &path, options, |found| told(found, Screen::of_stdout())).await
+    session.print_document(&path, |found| told(found, Screen::of_stdout())).await
 }
 
 fn told(moment: &Moment, screen: Screen) -> String {
@@ -152,13 +152,14 @@ const ATTEMPTS: Table = Table {
 };
 
 /// Prints the attempts of a task: those that are over, and the one that the task is in or ended with.
-pub async fn attempts(client: &Client, id: &str, options: &ListingOptions) -> anyhow::Result<()> {
+pub async fn attempts(session: &Session, id: &str) -> anyhow::Result<()> {
+    let Session { client, listing } = session;
     let mut attempts = client.get(&format!("/tasks/{id}/attempts"), None).await?;
     let task = details(client, id).await?;
     if let Some(attempts) = attempts.as_array_mut() {
         attempts.extend(latest(&task, attempts.last()));
     }
-    ATTEMPTS.print(&attempts, options)
+    ATTEMPTS.print(&attempts, listing)
 }
 
 /// The attempt that the task itself holds, if it is not among the earlier ones.

@@ -2,9 +2,9 @@
 
 use disbatch_wire::locks::{GraphNode, Lock, LockDetails, LockTask, TaskGraph};
 
-use crate::api::{Client, address, segment};
-use crate::args::{GraphOptions, ListingOptions, LocksOptions};
-use crate::command::{print_document, print_list};
+use crate::api::{address, segment};
+use crate::args::{GraphOptions, LocksOptions};
+use crate::command::Session;
 use crate::output::{Column, Cut, Screen, Table, known};
 use crate::status;
 
@@ -31,12 +31,12 @@ const TASKS: [Column<LockTask>; 5] = [
 ];
 
 /// Prints the locks that tasks hold or wait for, or one of them.
-pub async fn run(client: &Client, which: &LocksOptions, options: &ListingOptions) -> anyhow::Result<()> {
+pub async fn run(session: &Session, which: &LocksOptions) -> anyhow::Result<()> {
     if let Some(name) = &which.name {
         let path = format!("/locks/{}", segment(name));
-        return print_document(client, &path, options, |lock| details(lock, Screen::of_stdout())).await;
+        return session.print_document(&path, |lock| details(lock, Screen::of_stdout())).await;
     }
-    print_list(client, &address("/locks", which, options.limit)?, &LOCKS, options).await
+    session.print_list(&address("/locks", which, session.listing.limit)?, &LOCKS).await
 }
 
 fn details(lock: &LockDetails, screen: Screen) -> String {
@@ -80,9 +80,9 @@ const GRAPH: Table<GraphRow> = Table {
 };
 
 /// Prints the tasks that a task comes after, and those that come after it.
-pub async fn graph(client: &Client, which: &GraphOptions, options: &ListingOptions) -> anyhow::Result<()> {
-    let path = address(&format!("/tasks/{}/graph", which.id), which, options.limit)?;
-    print_document(client, &path, options, |graph| graph_text(graph, Screen::of_stdout())).await
+pub async fn graph(session: &Session, which: &GraphOptions) -> anyhow::Result<()> {
+    let path = address(&format!("/tasks/{}/graph", which.id), which, session.listing.limit)?;
+    session.print_document(&path, |graph| graph_text(graph, Screen::of_stdout())).await
 }
 
 /// A line for each task, those that come first at the top.

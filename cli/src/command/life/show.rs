@@ -5,30 +5,31 @@ use disbatch_wire::explanations::{Explained, Gate, QueueExplanation};
 use serde_json::Value;
 
 use crate::api::{Client, read, segment};
-use crate::args::{ExplainOptions, Format, ListingOptions, ShownArray, seconds};
+use crate::args::{ExplainOptions, Format, ShownArray, seconds};
 use crate::command::life::details;
 use crate::command::life::history::exit;
 use crate::command::life::run::progress_text;
-use crate::command::{arrays, oid, print_document};
-use crate::output::{document, facts, plain, print, shows_marks, texts, visible};
+use crate::command::{Session, arrays, oid};
+use crate::output::{facts, plain, shows_marks, texts, visible};
 use crate::status;
 
 /// Prints what a person wants to know of a task.
-pub async fn run(client: &Client, id: &str, options: &ListingOptions) -> anyhow::Result<()> {
+pub async fn run(session: &Session, id: &str) -> anyhow::Result<()> {
+    let client = &session.client;
     let mut task = match details(client, id).await {
         Ok(task) => task,
         Err(error) => match arrays::in_place_of_task(client, id, &error).await? {
             Some(_) => {
                 let shown = ShownArray { id: id.to_owned(), elements: false, from: None };
-                return arrays::show(client, &shown, options).await;
+                return arrays::show(session, &shown).await;
             }
             None => return Err(error.into()),
         },
     };
-    if options.format() == Format::Table {
+    if session.listing.format() == Format::Table {
         name_queue(client, &mut task).await;
     }
-    print(&document(&task, options, text)?)
+    session.print(&task, text)
 }
 
 /// Puts the queue's name before its id, as far as that can be had: a queue may be gone.
@@ -162,18 +163,14 @@ fn output(task: &Value, stream: &str) -> String {
 }
 
 /// Prints why a task does not run: each gate that it has to pass, and whether it is open; or what holds the head of a queue.
-pub async fn explain(
-    client: &Client,
-    which: &ExplainOptions,
-    options: &ListingOptions,
-) -> anyhow::Result<()> {
+pub async fn explain(session: &Session, which: &ExplainOptions) -> anyhow::Result<()> {
     let path = match (&which.id, &which.queue) {
         (Some(id), _) => format!("/tasks/{id}/explain"),
         (None, queue) => format!("/queues/{}/explain", segment(queue.as_deref().unwrap_or_default())),
     };
     let marks = if shows_marks() { ["✓", "✗"] } else { ["ok ", "NO "] };
     let text = if which.id.is_some() { explain_text } else { of_queue };
-    print_document(client, &path, options, |answer| text(answer, marks)).await
+    session.print_document(&path, |answer| text(answer, marks)).await
 }
 
 fn of_queue(answer: &Value, [able, unable]: [&str; 2]) -> String {

@@ -9,10 +9,11 @@ use disbatch_wire::schedules::{
 use serde_json::{Value, json};
 
 use super::{path, uses};
-use crate::api::{Client, given, query, read};
-use crate::args::{BackfillOptions, ListingOptions, PreviewOptions, RunsOptions, ScheduleFilter, seconds};
+use crate::api::{given, query, read};
+use crate::args::{BackfillOptions, PreviewOptions, RunsOptions, ScheduleFilter, seconds};
+use crate::command::Session;
 use crate::command::life::agreed;
-use crate::output::{self, Column, Cut, Screen, Table, document, facts, known, plain, print, visible};
+use crate::output::{self, Column, Cut, Screen, Table, facts, known, plain, print, visible};
 
 pub const SCHEDULES: Table<Schedule> = Table {
     columns: &[
@@ -109,7 +110,8 @@ const RUNS: Table<RunOfSchedule> = Table {
 };
 
 /// Prints the runs of a schedule, the latest first.
-pub async fn runs(client: &Client, options: &RunsOptions, listing: &ListingOptions) -> anyhow::Result<()> {
+pub async fn runs(session: &Session, options: &RunsOptions) -> anyhow::Result<()> {
+    let Session { client, listing } = session;
     let pairs =
         [(".limit", listing.limit.map(|limit| limit.to_string())), (".before", options.before.clone())];
     let address = format!("{}/runs{}", path(&options.schedule)?, query(pairs));
@@ -145,11 +147,8 @@ const TIMES: Table<MissingTime> = Table {
 };
 
 /// Prints when a schedule makes its next tasks, or when one of these times would.
-pub async fn preview(
-    client: &Client,
-    options: &PreviewOptions,
-    listing: &ListingOptions,
-) -> anyhow::Result<()> {
+pub async fn preview(session: &Session, options: &PreviewOptions) -> anyhow::Result<()> {
+    let client = &session.client;
     let answer = match &options.schedule {
         Some(schedule) => {
             let pairs = [(".limit", Some(options.next.to_string())), (".after", options.after.clone())];
@@ -166,7 +165,7 @@ pub async fn preview(
             client.post("/schedules/preview", &body).await
         }
     };
-    print(&document(&answer?, listing, |answer| preview_text(answer, Screen::of_stdout()))?)
+    session.print(&answer?, |answer| preview_text(answer, Screen::of_stdout()))
 }
 
 fn preview_text(SchedulePreview { zone, times, changes }: &SchedulePreview, screen: Screen) -> String {
@@ -180,11 +179,8 @@ fn preview_text(SchedulePreview { zone, times, changes }: &SchedulePreview, scre
 }
 
 /// Makes the tasks that are missing between two times: shows which, asks, and prints their ids.
-pub async fn backfill(
-    client: &Client,
-    options: &BackfillOptions,
-    listing: &ListingOptions,
-) -> anyhow::Result<ExitCode> {
+pub async fn backfill(session: &Session, options: &BackfillOptions) -> anyhow::Result<ExitCode> {
+    let client = &session.client;
     let path = format!("{}/backfill", path(&options.schedule)?);
     if options.preview || !options.yes {
         let preview = Backfill { preview: Some(true.into()), ..options.times.clone() };
@@ -193,7 +189,7 @@ pub async fn backfill(
             let text = |missing: &Backfilled| {
                 TIMES.render(missing.times.as_deref().unwrap_or_default(), Screen::of_stdout())
             };
-            print(&document(&answer, listing, text)?)?;
+            session.print(&answer, text)?;
             return Ok(ExitCode::SUCCESS);
         }
         let Backfilled { count, .. } = read(answer)?;
@@ -207,7 +203,7 @@ pub async fn backfill(
         }
     }
     let answer = client.post(&path, &options.times).await?;
-    print(&document(&answer, listing, |answer| told(answer, &options.schedule))?)?;
+    session.print(&answer, |answer| told(answer, &options.schedule))?;
     Ok(ExitCode::SUCCESS)
 }
 
