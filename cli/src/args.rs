@@ -20,27 +20,15 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 pub use disbatch_wire::bulk::BulkAction;
 pub use disbatch_wire::seconds;
 
-pub use accounts::{Changes, GivenRights, NewUser, TokenCommand, TokenOptions, UserCommand};
-pub use files::{FilesCommand, GetFiles, ListFiles, PutFiles, RemoveFiles};
-pub use find::{
-    ArrayAct, ArrayCommand, ArrayFilter, CreatedFilter, GraphOptions, LocksOptions, SetTaskOptions,
-    ShownArray, TagFilter, TaskFilter, When,
-};
-pub use life::{
-    AnswerOptions, BulkWhich, BundleOptions, DrainOptions, Drained, EventsOptions, ExplainOptions,
-    GroupsOptions, LifeCommand, LogsOptions, QueueAndReason, RerunOptions, RunOptions, ShadowOptions,
-    WaitOptions,
-};
-pub use options::{ConnectionOptions, CreateUsers, DevOptions, FileOptions, Format, ListingOptions, Shell};
-pub use plugins::{
-    FailOn, Language, Limits, ManyRuns, NewPlugin, PluginCommand, ReplayOptions, RunOnce, WorkersCommand,
-};
-pub use schedules::{
-    BackfillOptions, CalendarCommand, CalendarRules, ImportedJobs, NewSchedule, PreviewOptions, RunsOptions,
-    ScheduleCommand, ScheduleFilter, ScheduleSettings, ScheduleUpdate,
-};
-pub use settings::{SubscriptionCommand, TenantCommand};
-pub use task::{TaskOptions, Tasks};
+pub use accounts::*;
+pub use files::*;
+pub use find::*;
+pub use life::*;
+pub use options::*;
+pub use plugins::*;
+pub use schedules::*;
+pub use settings::*;
+pub use task::*;
 
 const EXIT_CODES: &str = "Exit status: 0 done, 1 no or unknown command, 2 wrong option value, \
      130 interrupted, 255 anything else. That of run and wait tells how the task has ended: 0 succeeded, \

@@ -57,13 +57,7 @@ pub fn exit_code(code: i64) -> u8 {
         Status::Cancelled => 105,
         Status::Orphaned => 106,
         Status::Other(code @ 3..=99) => u8::try_from(code).unwrap_or(TOO_LARGE),
-        // Those that are not ended do not get here.
-        Status::Deferred
-        | Status::Blocked
-        | Status::Queued
-        | Status::Claimed
-        | Status::Running
-        | Status::Other(_) => TOO_LARGE,
+        _ => TOO_LARGE, // Those that have not ended do not get here.
     }
 }
 

@@ -183,14 +183,11 @@ enum Kind {
 
 impl Kind {
     fn of(code: i64) -> Self {
-        let status = Status::from_code(code);
-        match status {
+        match Status::from_code(code) {
             Status::Succeeded => Self::Succeeded,
-            Status::Failed | Status::Cancelled | Status::Terminated | Status::Orphaned => Self::Ended,
             Status::Claimed | Status::Running => Self::Runs,
-            Status::Deferred | Status::Blocked | Status::Queued => Self::Waits,
-            Status::Other(_) if status.has_ended() => Self::Ended,
-            Status::Other(_) => Self::Waits,
+            status if status.has_ended() => Self::Ended,
+            _ => Self::Waits, // For whatever it may be.
         }
     }
 

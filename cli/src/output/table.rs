@@ -71,15 +71,10 @@ impl<T> Table<T> {
     fn lines(&self, items: &[T], screen: Screen) -> String {
         let titles: Vec<String> = self.columns.iter().map(|column| column.title.to_owned()).collect();
         let rows: Vec<Vec<String>> = items.iter().map(|item| self.row(item, screen)).collect();
-        let mut widths: Vec<usize> = (0..self.columns.len())
-            .map(|column| {
-                std::iter::once(&titles)
-                    .chain(&rows)
-                    .map(|row| width(&row[column], screen))
-                    .max()
-                    .unwrap_or(0)
-            })
-            .collect();
+        let widest = |column: usize| rows.iter().map(|row| width(&row[column], screen)).max().unwrap_or(0);
+        let title_widths = titles.iter().map(|title| width(title, screen));
+        let mut widths: Vec<usize> =
+            title_widths.enumerate().map(|(column, title)| title.max(widest(column))).collect();
         if let Some((_, columns)) = screen.size {
             self.narrow(&mut widths, columns);
         }

@@ -77,18 +77,14 @@ pub fn visible_lines(text: &str) -> String {
 
 /// The same JSON, with what it has left as it is of control characters escaped.
 pub fn escaped_json(json: &str) -> String {
-    let mut escaped = String::with_capacity(json.len());
-    for c in json.chars() {
+    let escape = |c: char| match c {
         // Those of ASCII are escaped in any case, or mean lines.
-        if is_odd(c) && c > '~' {
-            for unit in c.encode_utf16(&mut [0; 2]) {
-                escaped.push_str(&format!("\\u{unit:04x}"));
-            }
-        } else {
-            escaped.push(c);
+        c if is_odd(c) && c > '~' => {
+            c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect()
         }
-    }
-    escaped
+        c => c.to_string(),
+    };
+    json.chars().map(escape).collect()
 }
 
 /// Where a task's output goes: byte for byte, but to a terminal as text and colours. There, whatever else would control it

@@ -114,13 +114,6 @@ struct Way {
     was_away: Cell<bool>,
 }
 
-struct Ended {
-    code: i64,
-    /// Whether it was made to.
-    stopped: bool,
-    oom: bool,
-}
-
 impl Container<'_> {
     /// Starts it and follows it to its end.
     async fn live(&self, channel: &mut Channel, stop: &mut Stop) -> Result<u8, String> {
@@ -142,13 +135,13 @@ impl Container<'_> {
         self.engine.start(self.id).await.map_err(cannot)?;
         let (code, stopped) = self.follow(streams, channel, stop).await?;
         channel.drain().await;
-        let ended = self.ended(code, stopped, kills).await;
-        facts["exit_code"] = ended.code.into();
-        facts["oom"] = ended.oom.into();
+        let (code, oom) = self.ended(code, stopped, kills).await;
+        facts["exit_code"] = code.into();
+        facts["oom"] = oom.into();
         channel.say(&json!({ "facts": facts })).await;
-        self.explain(&ended);
+        self.explain(code, oom, stopped);
         // Some engines have no code for a container that they have lost.
-        Ok(u8::try_from(ended.code).unwrap_or(CANNOT_RUN))
+        Ok(u8::try_from(code).unwrap_or(CANNOT_RUN))
     }
 
     /// Feeds and listens until the container has ended. Returns its exit code, and whether it was told to end.
@@ -265,19 +258,19 @@ impl Container<'_> {
         image::digest(&self.create.image, &found)
     }
 
-    /// What the engine knows of its end, and what the kernel does: `kills`: how often it had killed before.
-    async fn ended(&self, code: i64, stopped: bool, kills: Option<u64>) -> Ended {
+    /// Its exit code, as the engine knows it, and whether memory ran out, as the kernel may know: `kills`: how often it had killed before.
+    async fn ended(&self, code: i64, stopped: bool, kills: Option<u64>) -> (i64, bool) {
         let state = self.engine.inspect(self.id).await.ok().map(|found| found.state);
         let state = state.filter(|state| !state.running && !state.paused);
         let code = state.as_ref().map_or(code, |state| state.exit_code);
         // Not all engines hear of it.
         let is_killed = code == KILLED && !stopped && memory_kills() > kills;
-        Ended { code, stopped, oom: is_killed || state.is_some_and(|state| state.oom_killed) }
+        (code, is_killed || state.is_some_and(|state| state.oom_killed))
     }
 
     /// Says what an exit code alone does not.
-    fn explain(&self, ended: &Ended) {
-        if ended.oom && ended.code != 0 {
+    fn explain(&self, code: i64, oom: bool, stopped: bool) {
+        if oom && code != 0 {
             match self.create.memory() {
                 Some(limit) => {
                     note(&format_args!("the container ran out of memory: its limit is {limit} bytes"))
@@ -285,9 +278,8 @@ impl Container<'_> {
                 None => note(&format_args!("the container ran out of memory")),
             }
         }
-        let code = ended.code;
         let signal = i32::try_from(code - 128).ok().and_then(|number| Signal::try_from(number).ok());
-        if let Some(signal) = signal.filter(|_| !ended.stopped) {
+        if let Some(signal) = signal.filter(|_| !stopped) {
             note(&format_args!("the container ended with exit code {code}, which is that of {signal}"));
         } else if u8::try_from(code).is_err() {
             note(&format_args!("the container ended with exit code {code}"));

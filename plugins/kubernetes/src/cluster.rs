@@ -264,11 +264,8 @@ fn within<T>(
     longest: Duration,
     asked: impl Future<Output = Result<T, Error>>,
 ) -> impl Future<Output = Result<T, Error>> {
-    timeout(longest, asked).map(move |answer| answer.unwrap_or_else(|_| Err(silent(longest))))
-}
-
-fn silent(longest: Duration) -> Error {
-    Error::Service(format!("the cluster has not answered in {} s", longest.as_secs()).into())
+    let silent = format!("the cluster has not answered in {} s", longest.as_secs());
+    timeout(longest, asked).map(|answer| answer.unwrap_or_else(|_| Err(Error::Service(silent.into()))))
 }
 
 /// Asks until there is an answer, but not for ever.

@@ -57,14 +57,6 @@ struct Copying<'a> {
     target: Output,
 }
 
-#[derive(Debug, PartialEq)]
-enum Reading {
-    /// With the end of the log, as it was then.
-    Whole,
-    /// Before.
-    BrokenOff,
-}
-
 /// Copies the log of a container to the standard output of this process until it is over. Ends at once if the container never
 /// begins.
 pub async fn copy(pods: &Api<Pod>, container: &str, mut heard: Receiver<Heard>) -> Result<(), String> {
@@ -90,9 +82,9 @@ impl Copying<'_> {
         loop {
             let is_over = self.heard.borrow().is_over;
             let error = match self.read(pod, is_over).await {
-                Ok(Reading::Whole) if is_over => return Ok(()),
-                Ok(reading) => {
-                    is_whole = reading == Reading::Whole;
+                Ok(true) if is_over => return Ok(()),
+                Ok(to_its_end) => {
+                    is_whole = to_its_end;
                     pauses.reset();
                     self.wait().await;
                     continue;
@@ -121,8 +113,8 @@ impl Copying<'_> {
         drop(timeout(LOOK_AGAIN, over).await);
     }
 
-    /// Reads the log, from where it broke off.
-    async fn read(&mut self, pod: &str, is_over: bool) -> Result<Reading, Error> {
+    /// Reads the log, from where it broke off. Returns whether it has come to its end, as that was then.
+    async fn read(&mut self, pod: &str, is_over: bool) -> Result<bool, Error> {
         let params = LogParams {
             container: Some(self.container.to_owned()),
             follow: !is_over,
@@ -136,10 +128,10 @@ impl Copying<'_> {
         loop {
             let read = tokio::select! {
                 read = log.read(&mut buffer) => read,
-                () = no_more(&mut self.heard, is_over) => return Ok(Reading::BrokenOff),
+                () = no_more(&mut self.heard, is_over) => return Ok(false),
             };
             match read {
-                Ok(0) => return Ok(Reading::Whole),
+                Ok(0) => return Ok(true),
                 Ok(read) => {
                     self.has_read = true;
                     self.lines.take(&buffer[..read], &mut text);

@@ -1,6 +1,6 @@
 //! `disbatch files get NAME FOLDER`
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -41,8 +41,7 @@ pub async fn run(client: &Client, options: &GetFiles) -> anyhow::Result<ExitCode
         options,
         patterns: Patterns::new(options.matching.iter().map(String::as_str))?,
         progress: Progress::start("got", 0)?,
-        tally: Cell::default(),
-        received: Cell::default(),
+        tally: RefCell::default(),
     };
     let version = tokio::select! {
         version = download.all() => Some(version),
@@ -53,29 +52,27 @@ pub async fn run(client: &Client, options: &GetFiles) -> anyhow::Result<ExitCode
         eprintln!("Interrupted. The same command goes on where it was.");
         return Ok(ExitCode::from(INTERRUPTED));
     };
-    print(&download.tally.get().told(&options.name, version?, download.received.get()))?;
+    print(&download.tally.borrow().told(&options.name, version?))?;
     Ok(ExitCode::SUCCESS)
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 struct Tally {
     files: u64,
     bytes: u64,
     /// Files that were there.
     unchanged: u64,
+    /// How many bytes were sent to here.
+    received: u64,
 }
 
 impl Tally {
-    fn told(self, name: &str, version: i64, received: u64) -> String {
-        let Self { files, bytes, unchanged } = self;
-        let word = if files == 1 { "file" } else { "files" };
-        let there = if unchanged == 0 { String::new() } else { format!("; {unchanged} were there already") };
-        format!(
-            "Got version {version} of {}: {files} {word}, {} ({} received){there}\n",
-            shown_name(name),
-            HumanBytes(bytes),
-            HumanBytes(received)
-        )
+    fn told(&self, name: &str, version: i64) -> String {
+        let Self { files, unchanged, .. } = self;
+        let (name, bytes, received) = (shown_name(name), HumanBytes(self.bytes), HumanBytes(self.received));
+        let word = if *files == 1 { "file" } else { "files" };
+        let there = if *unchanged == 0 { String::new() } else { format!("; {unchanged} were there already") };
+        format!("Got version {version} of {name}: {files} {word}, {bytes} ({received} received){there}\n")
     }
 }
 
@@ -85,9 +82,7 @@ struct Download<'a> {
     options: &'a GetFiles,
     patterns: Patterns,
     progress: Progress,
-    tally: Cell<Tally>,
-    /// How many bytes were sent to here.
-    received: Cell<u64>,
+    tally: RefCell<Tally>,
 }
 
 impl Download<'_> {
@@ -138,17 +133,14 @@ impl Download<'_> {
         let size = entry.size;
         if is_there {
             self.progress.advance(size);
-            self.count(|tally| Tally { unchanged: tally.unchanged + 1, ..tally });
+            self.tally.borrow_mut().unchanged += 1;
             return Ok(());
         }
         self.fetch(place, entry, version).await.with_context(|| format!("cannot get {path}"))?;
-        let more = |bytes: u64| bytes.saturating_add(size);
-        self.count(|tally| Tally { files: tally.files + 1, bytes: more(tally.bytes), ..tally });
+        let mut tally = self.tally.borrow_mut();
+        tally.files += 1;
+        tally.bytes = tally.bytes.saturating_add(size);
         Ok(())
-    }
-
-    fn count(&self, one: impl FnOnce(Tally) -> Tally) {
-        self.tally.set(one(self.tally.get()));
     }
 
     /// Brings a file to its place.
@@ -213,7 +205,7 @@ impl Download<'_> {
                 Ok(Some(bytes)) => {
                     part.write(&bytes)?;
                     let length = bytes.len() as u64;
-                    self.received.set(self.received.get().saturating_add(length));
+                    self.tally.borrow_mut().received += length;
                     self.progress.advance(length);
                 }
                 Ok(None) => return Ok(None),
@@ -374,13 +366,10 @@ mod tests {
 
     #[test]
     fn what_has_come_is_told() {
-        let tally = Tally { files: 2, bytes: 2048, unchanged: 0 };
-        assert_eq!(
-            tally.told("data", 3, 1024),
-            "Got version 3 of data: 2 files, 2.00 KiB (1.00 KiB received)\n"
-        );
-        let none = Tally { files: 0, bytes: 0, unchanged: 5 };
-        let told = none.told("data", 3, 0);
+        let tally = Tally { files: 2, bytes: 2048, received: 1024, ..Tally::default() };
+        assert_eq!(tally.told("data", 3), "Got version 3 of data: 2 files, 2.00 KiB (1.00 KiB received)\n");
+        let none = Tally { unchanged: 5, ..Tally::default() };
+        let told = none.told("data", 3);
         assert_eq!(told, "Got version 3 of data: 0 files, 0 B (0 B received); 5 were there already\n");
     }
 
