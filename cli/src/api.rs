@@ -20,14 +20,12 @@ use crate::args::ConnectionOptions;
 use crate::output;
 use credentials::Credentials;
 
-/// Where a DCI is expected when nothing says otherwise.
 const DEFAULT_URL: &str = "http://localhost:8080";
 
 /// How often a silent connection is checked: a long answer may be silent for as long as a task is, and must not
 /// hang when the other side is gone.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
-/// A connection to one DCI.
 #[derive(Debug, Clone)]
 pub struct Client {
     http: reqwest::Client,
@@ -38,30 +36,24 @@ pub struct Client {
 /// A request that did not bring what was asked for. The wording is the Perl client's.
 #[derive(Debug)]
 pub enum ApiError {
-    /// The DCI answered with an error.
     Refused {
         /// What was being done: `getting`, `posting` or `deleting`.
         action: &'static str,
         url: String,
         status: StatusCode,
         body: String,
-        /// How the DCI was told who asks.
         shown: CredentialKind,
     },
-    /// There was no answer.
     Unreachable {
         action: &'static str,
         url: String,
-        /// Why, as one line.
         reason: String,
-        /// Whether there was a connection.
         connected: bool,
     },
     /// The answer is no JSON: this is no DCI.
     NotJson {
         action: &'static str,
         url: String,
-        /// What the parser found.
         reason: String,
     },
 }
@@ -118,7 +110,6 @@ impl ApiError {
         Self::Unreachable { action, url, reason, connected: !error.is_connect() }
     }
 
-    /// Whether there is a server at the address.
     pub fn has_reached(&self) -> bool {
         match self {
             Self::Unreachable { connected, .. } => *connected,
@@ -148,7 +139,6 @@ impl ApiError {
         }
     }
 
-    /// What is wrong in the DCI's words, and what to do about it.
     pub fn with_advice(&self) -> String {
         let reason = self.reason();
         match self.status() {
@@ -196,7 +186,6 @@ impl Client {
         Ok(Self { http: builder.build()?, url: url.trim_end_matches('/').to_owned(), credentials })
     }
 
-    /// The whole address of a path of the server.
     pub fn address(&self, path: &str) -> String {
         format!("{}{path}", self.url)
     }
@@ -300,7 +289,6 @@ impl Client {
     }
 }
 
-/// The whole of an answer.
 async fn text(action: &'static str, url: &str, response: Response) -> Result<String, ApiError> {
     response.text().await.map_err(|error| ApiError::broken_off(action, url.to_owned(), &error))
 }
@@ -344,7 +332,6 @@ fn describe(error: &reqwest::Error, url: &str) -> String {
     format!("Can't connect to {} ({cause})", host.as_deref().unwrap_or(url))
 }
 
-/// What can be read of an answer.
 pub trait Answer: Default + Serialize + DeserializeOwned {}
 
 impl<T: Default + Serialize + DeserializeOwned> Answer for T {}
@@ -359,11 +346,9 @@ pub fn read<T: Answer>(answer: Value) -> serde_json::Result<T> {
     serde_json::from_value(whole)
 }
 
-/// What does not stand for itself in a segment of a path.
 const NOT_IN_SEGMENTS: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':').remove(b'@');
 
-/// A name as one segment of a path.
 pub fn segment(name: &str) -> String {
     utf8_percent_encode(name, NOT_IN_SEGMENTS).to_string()
 }
@@ -373,7 +358,6 @@ pub fn given<'a>(fields: impl IntoIterator<Item = (&'a str, Option<Value>)>) -> 
     fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
-/// The fields of a request that are not null.
 pub fn fields(request: &impl Serialize) -> serde_json::Result<Map<String, Value>> {
     let mut fields: Map<String, Value> = serde_json::from_value(serde_json::to_value(request)?)?;
     fields.retain(|_, value| !value.is_null());

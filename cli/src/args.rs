@@ -36,7 +36,6 @@ const EXIT_CODES: &str = "Exit status: 0 done, 1 no or unknown command, 2 wrong 
      above 99; 124 if --timeout of wait has passed.\n\n\
      `disbatch COMMAND --help` has examples.";
 
-/// The exit status of a wrong option.
 pub const USAGE: u8 = 2;
 
 /// Submits tasks to Disbatch, shows them, and manages queues, through the REST API of a DCI.
@@ -226,12 +225,10 @@ impl Command {
     }
 }
 
-/// The definition of the command line.
 pub fn command() -> clap::Command {
     shape::arrange(Arguments::command())
 }
 
-/// The definition for completion scripts.
 pub fn command_for_completion() -> clap::Command {
     shape::without_hidden(&Arguments::command())
 }
@@ -280,7 +277,6 @@ fn read(matches: &ArgMatches) -> Result<Arguments, clap::Error> {
     Ok(arguments)
 }
 
-/// Prints what there is to use.
 pub fn print_usage() {
     println!("{}", command().render_help());
 }

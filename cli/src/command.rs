@@ -28,7 +28,6 @@ use crate::args::{self, Arguments, Command, ListingOptions, Shell, print_usage};
 use crate::become_local;
 use crate::output::{Table, document, plain, print};
 
-/// Does what the command line asks for, which consists of `words`.
 pub async fn run(arguments: Arguments, words: &[OsString]) -> anyhow::Result<ExitCode> {
     let Some(command) = arguments.command else {
         print_usage();
@@ -57,7 +56,6 @@ pub struct Session {
 }
 
 impl Session {
-    /// Prints the list at a path of the DCI.
     async fn print_list<T: Answer>(&self, path: &str, table: &Table<T>) -> anyhow::Result<()> {
         table.print(&self.client.get(path, None).await?, &self.listing)
     }
@@ -76,7 +74,6 @@ impl Session {
     }
 }
 
-/// Does what is done by way of a DCI.
 async fn ask(session: &Session, command: Command) -> anyhow::Result<ExitCode> {
     let client = &session.client;
     match command {
@@ -132,7 +129,6 @@ fn in_perls_words(error: ApiError) -> anyhow::Error {
     anyhow::Error::msg(error.to_string())
 }
 
-/// The queue that a command is about.
 fn required(queue: Option<String>) -> anyhow::Result<String> {
     queue.filter(|name| !name.is_empty()).ok_or_else(|| anyhow::anyhow!("Queue name not given"))
 }
@@ -151,7 +147,6 @@ fn oid(value: Option<&Value>) -> String {
     plain(value.and_then(|value| value.get("$oid")).or(value))
 }
 
-/// Prints a script that completes commands and options in a shell.
 fn print_completion(shell: Shell) -> anyhow::Result<()> {
     print(&String::from_utf8(script(shell))?)
 }

@@ -9,17 +9,14 @@ use disbatch_values::json::to_strict;
 use disbatch_values::secure::SecureParams;
 use serde_json::Value;
 
-/// Whether standard input is meant.
 pub fn is_stdin(path: &Path) -> bool {
     path == Path::new("-")
 }
 
-/// What a file has, or standard input.
 pub fn contents(path: &Path) -> io::Result<String> {
     if is_stdin(path) { io::read_to_string(io::stdin()) } else { fs::read_to_string(path) }
 }
 
-/// The same. The error says which file it is.
 pub fn read(path: &Path) -> anyhow::Result<String> {
     contents(path).with_context(|| format!("cannot read {}", path.display()))
 }

@@ -32,7 +32,6 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Resolves at the first signal.
     pub async fn first(&self) {
         self.first.cancelled().await;
     }
@@ -41,7 +40,6 @@ impl Signals {
         self.first.is_cancelled()
     }
 
-    /// Resolves at the second signal.
     pub async fn second(&self) {
         self.second.cancelled().await;
     }

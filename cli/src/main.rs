@@ -22,7 +22,6 @@ async fn main() -> ExitCode {
     }
 }
 
-/// The program beside this one for what needs the database, a runner or a MongoDB server of its own.
 const LOCAL: &str = "disbatch-local";
 
 /// Becomes that program, with the same words, the first of which is how this one was called: to whoever waits for it, and to

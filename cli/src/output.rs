@@ -77,7 +77,6 @@ pub fn list<T: Answer>(
     document(list, options, |list: &Value| as_table(&items(list)))
 }
 
-/// What may not be known: nothing then.
 pub fn known<T: ToString>(value: &Option<T>) -> String {
     value.as_ref().map(T::to_string).unwrap_or_default()
 }
@@ -126,7 +125,6 @@ pub fn plain(value: Option<&Value>) -> String {
     }
 }
 
-/// The items of a list in a document, each as a person reads it.
 pub fn texts(document: &Value, name: &str) -> Vec<String> {
     let items = document.get(name).and_then(Value::as_array).into_iter().flatten();
     items.map(|item| plain(Some(item))).collect()
@@ -135,7 +133,6 @@ pub fn texts(document: &Value, name: &str) -> Vec<String> {
 /// Words that YAML 1.1 or 1.2 does not take as text.
 const RESERVED: [&str; 10] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan"];
 
-/// The value as a YAML document of block style.
 fn yaml(value: &Value) -> String {
     let mut out = String::new();
     write_yaml(&mut out, value, 0);

@@ -12,14 +12,12 @@ pub const TIMED_OUT: u8 = 124;
 /// The exit status after ^C, as of a shell's child that it ended.
 pub const INTERRUPTED: u8 = 130;
 
-/// The exit status for tasks whose own status is too large for one.
 const TOO_LARGE: u8 = 100;
 
 pub fn words() -> Vec<&'static str> {
     Status::NAMED.iter().map(|status| status.word()).collect()
 }
 
-/// A status by its word or number.
 pub fn from_text(text: &str) -> Option<i64> {
     Status::from_word(text).map(Status::code).or_else(|| text.parse().ok())
 }
@@ -32,12 +30,10 @@ pub fn word(code: i64) -> String {
     }
 }
 
-/// The status in a document, such as a task.
 pub fn code(document: &Value) -> Option<i64> {
     document.get("status").and_then(Value::as_i64)
 }
 
-/// The same for people.
 pub fn of(document: &Value) -> String {
     code(document).map(word).unwrap_or_default()
 }

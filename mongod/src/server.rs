@@ -36,14 +36,11 @@ pub struct Options {
     pub replica_set: bool,
     /// Whether the folder is to be removed when the server ends.
     pub ephemeral: bool,
-    /// Further arguments of the program.
     pub arguments: Vec<OsString>,
 }
 
-/// When a server counts as started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Readiness {
-    /// When it takes writes.
     Writes,
     /// When it answers: a member of a larger replica set takes writes only if the others elect it.
     Answers,
@@ -124,7 +121,6 @@ impl Server {
         }
     }
 
-    /// The port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -227,7 +223,6 @@ fn arguments(options: &Options, port: u16) -> Vec<OsString> {
     arguments
 }
 
-/// A server that ended at its start.
 #[derive(Debug)]
 struct Ended {
     status: ExitStatus,

@@ -48,7 +48,6 @@ async fn shared(variable: &str, cell: &OnceCell<Server>, replica_set: bool) -> a
     }
 }
 
-/// Starts a server whose data is removed when it ends.
 pub async fn start_ephemeral(replica_set: bool) -> anyhow::Result<Server> {
     // It has the writes of thousands of databases at once: the largest documents did not always find room in less.
     start_ephemeral_with(replica_set, vec![CACHE_GB.into(), "1".into()]).await

@@ -5,7 +5,6 @@ use std::fmt;
 use anyhow::{bail, ensure};
 use reqwest::{RequestBuilder, StatusCode};
 
-/// What shows who asks.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Credentials {
     Nothing,
@@ -13,11 +12,9 @@ pub enum Credentials {
         username: String,
         password: String,
     },
-    /// A token, which is good by itself.
     Token(String),
 }
 
-/// What was shown, without its secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CredentialKind {
     Nothing,
@@ -46,7 +43,6 @@ impl Credentials {
         }
     }
 
-    /// The request, which says who sends it.
     pub fn show(&self, request: RequestBuilder) -> RequestBuilder {
         match self {
             Self::Nothing => request,
@@ -72,7 +68,6 @@ impl fmt::Debug for Credentials {
 }
 
 impl CredentialKind {
-    /// What to do where a DCI answers with this status.
     pub fn advice(self, status: StatusCode) -> Option<&'static str> {
         match (status, self) {
             (StatusCode::UNAUTHORIZED, Self::Nothing) => Some(

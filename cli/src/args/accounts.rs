@@ -83,12 +83,10 @@ pub struct GivenRights {
 }
 
 impl GivenRights {
-    /// The role on all queues.
     pub fn everywhere(&self) -> Option<Role> {
         if self.admin { Some(Role::Admin) } else { self.role }
     }
 
-    /// Whether there is none at all.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -114,7 +112,6 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Whether nothing is changed.
     pub fn is_empty(&self) -> bool {
         let revoked = self.revoke_queue.len() + self.revoke_tenant.len();
         self.rights.is_empty() && !self.no_role && revoked == 0
@@ -144,7 +141,6 @@ pub struct TokenOptions {
     pub endless: bool,
 }
 
-/// A queue or tenant, and a role there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RoleOn {
     /// The name or id of the queue, or the tenant.

@@ -79,7 +79,6 @@ pub struct RemoveFiles {
     pub number: Option<i64>,
 }
 
-/// A set, and perhaps a version of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetAndVersion {
     pub name: String,
@@ -103,7 +102,6 @@ pub fn set_and_version(text: &str) -> Result<SetAndVersion, String> {
     Ok(SetAndVersion { name: set_name(name)?, version })
 }
 
-/// A pattern that can be understood.
 fn pattern(text: &str) -> Result<String, String> {
     Patterns::new([text]).map(|_| text.to_owned()).map_err(|error| error.to_string())
 }

@@ -101,7 +101,6 @@ pub enum When {
     At(String),
 }
 
-/// Reads a point in time.
 fn when(text: &str) -> Result<When, String> {
     if let Ok(age) = seconds::parse(text) {
         return Ok(When::Ago(age));
@@ -117,7 +116,6 @@ fn when(text: &str) -> Result<When, String> {
 }
 
 impl TaskFilter {
-    /// Whether anything is given.
     pub fn is_given(&self) -> bool {
         *self != Self::default()
     }

@@ -350,7 +350,6 @@ pub struct QueueAndReason {
     pub reason: Option<String>,
 }
 
-/// Reads a status: its word or its number.
 pub(in crate::args) fn status(text: &str) -> Result<i64, String> {
     crate::status::from_text(text).ok_or_else(|| {
         format!("no status '{text}': give a number, or one of {}", crate::status::words().join(", "))

@@ -10,7 +10,6 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
-/// The bits of a file's mode that let its group or everybody read it.
 const READABLE_BY_OTHERS: u32 = 0o044;
 
 /// How to reach the DCI. The command line wins over the environment, and that over the file, which has the same
@@ -106,7 +105,6 @@ fn read(path: &Path, warn: impl Fn(String)) -> anyhow::Result<ConnectionOptions>
     Ok(options)
 }
 
-/// How many lines go in one request unless `--batch` says otherwise.
 const DEFAULT_BATCH: u32 = 1_000;
 
 /// Which tasks to show, and how.
@@ -154,7 +152,6 @@ pub struct ListingOptions {
 }
 
 impl ListingOptions {
-    /// How to print the list, where nothing else was said.
     pub fn format(&self) -> Format {
         self.format.unwrap_or_default()
     }

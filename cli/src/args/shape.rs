@@ -11,11 +11,9 @@ use clap::{Arg, Command};
 /// What `--config` is for a command that is about the installation and not about a DCI.
 const CONFIGURATION: &str = "Configuration file of Disbatch [default: /etc/disbatch/config.json]";
 
-/// What a command's help shows.
 struct Shape {
     /// The global options that it takes, beside those of the connection if it speaks to a DCI.
     options: Vec<&'static str>,
-    /// Whether it speaks to a DCI.
     connects: bool,
     examples: &'static str,
 }
@@ -26,7 +24,6 @@ impl Shape {
         (self.connects && !arg.is_hide_set()) || self.options.contains(&arg.get_id().as_str())
     }
 
-    /// The option with the help that is right for the command.
     fn describe(&self, arg: &Arg) -> Arg {
         let arg = arg.clone();
         if arg.get_id() == "config" && self.options.contains(&"config") {
@@ -36,7 +33,6 @@ impl Shape {
     }
 }
 
-/// What the commands' help shows, by their names.
 static SHAPES: LazyLock<HashMap<&str, Shape>> =
     LazyLock::new(|| include_str!("help.txt").split("\n# ").skip(1).filter_map(shape).collect());
 
@@ -92,7 +88,6 @@ fn completed(command: Command, group: &str, globals: &[Arg]) -> Command {
     command.args(SHAPES.get(name.as_str()).into_iter().flat_map(taken))
 }
 
-/// An option of one command alone.
 fn local(arg: Arg) -> Arg {
     arg.hide(false).global(false)
 }

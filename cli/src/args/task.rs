@@ -137,7 +137,6 @@ impl TaskOptions {
         Ok(fields.into_iter().map(|(name, value)| (format!(".{name}"), value)).collect())
     }
 
-    /// The file sets that they get and leave.
     fn files(&self) -> Option<Value> {
         let part = |name: &str, version: Option<i64>, patterns: &[String]| {
             let patterns = (!patterns.is_empty()).then(|| Value::from(patterns));
@@ -168,7 +167,6 @@ fn steps(text: &str) -> Result<Value, String> {
     }
 }
 
-/// A JSON object.
 fn object(text: &str) -> Result<Value, String> {
     match serde_json::from_str(text) {
         Ok(object @ Value::Object(_)) => Ok(object),

@@ -25,10 +25,8 @@ const TABLE: Table<AdmissionRule> = Table {
     noun: "rules",
 };
 
-/// How often it is asked whether anything is left.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// Prints the rules that there are.
 pub async fn run(session: &Session) -> anyhow::Result<()> {
     let answer = session.client.get("/admission", None).await?;
     TABLE.print(answer.get("rules").unwrap_or(&Value::Null), &session.listing)
@@ -78,7 +76,6 @@ fn scope(what: &Drained) -> (&'static str, Option<&str>) {
     given.unwrap_or(("all", None))
 }
 
-/// Waits until nothing is left of what a rule is about.
 async fn wait(client: &Client, rule: &AdmissionRule) -> anyhow::Result<()> {
     let connection = Connection::new(client);
     connection.answered();
@@ -108,7 +105,6 @@ async fn wait(client: &Client, rule: &AdmissionRule) -> anyhow::Result<()> {
     }
 }
 
-/// The tasks that are waited for, or the oldest of them.
 fn still_to_end(rule: &AdmissionRule) -> Option<String> {
     let each = rule.left.iter().map(|left| {
         let status = status::word(left.status);
@@ -119,7 +115,6 @@ fn still_to_end(rule: &AdmissionRule) -> Option<String> {
     (!each.is_empty()).then(|| format!("still to end: {}", each.join(", ")))
 }
 
-/// What a rule is about, what it says, and what is left.
 fn told(rule: &AdmissionRule) -> String {
     format!("{}: new tasks are {}; {}", shown_name(&subject(rule)), becomes(rule), rule.text)
 }

@@ -26,7 +26,6 @@ pub async fn run(session: &Session, command: ArrayCommand) -> anyhow::Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-/// Has a bulk job do something with the tasks of an array.
 async fn act(client: &Client, action: BulkAction, which: &ArrayAct) -> anyhow::Result<ExitCode> {
     let path = format!("/arrays/{}/{}", which.id, action.as_str());
     carry_out(client, (&path, &with_reason(which.reason.as_deref())), action, which.detach).await
@@ -48,7 +47,6 @@ pub(super) async fn in_place_of_task(
     }
 }
 
-/// What an id stands for that is that of an array.
 pub(super) fn what(array: &Array) -> String {
     format!("an array of {} tasks", array.count)
 }
@@ -77,7 +75,6 @@ fn ended(array: &Array) -> String {
     format!("{done} of {}", array.count)
 }
 
-/// Whether all have ended, and how.
 fn state(Array { state, succeeded, .. }: &Array) -> String {
     match succeeded {
         Some(true) => format!("{state}, all succeeded"),
@@ -86,7 +83,6 @@ fn state(Array { state, succeeded, .. }: &Array) -> String {
     }
 }
 
-/// The status of an element in a word.
 pub(super) fn standing(status: Option<i64>) -> String {
     status.map_or_else(|| "not there".to_owned(), status::word)
 }
@@ -113,7 +109,6 @@ const ELEMENTS: Table<ArrayElement> = Table {
     noun: "elements",
 };
 
-/// Prints what a person wants to know of an array, and its tasks if that is asked for.
 pub(super) async fn show(session: &Session, shown: &ShownArray) -> anyhow::Result<()> {
     let text = |array: &Array| {
         let facts = text(array, shows_marks());
@@ -163,13 +158,11 @@ fn elements(array: &Array, screen: Screen) -> String {
     format!("\n{}{next}", ELEMENTS.render(shown, screen))
 }
 
-/// The strip is so wide, in marks.
 const WIDTH: usize = 40;
 
 /// What becomes of an element, in the order of the strip.
 const KINDS: [Kind; 5] = [Kind::Succeeded, Kind::Ended, Kind::Runs, Kind::Waits, Kind::Missing];
 
-/// How far an element is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Succeeded,
@@ -191,7 +184,6 @@ impl Kind {
         }
     }
 
-    /// Its mark in ASCII, or where more can be shown.
     const fn mark(self, in_unicode: bool) -> &'static str {
         match (self, in_unicode) {
             (Self::Succeeded, true) => "█",
@@ -207,11 +199,9 @@ impl Kind {
     }
 }
 
-/// What is known of the elements of an array: how many are in which status.
 #[derive(Debug)]
 struct Strip {
     counts: Vec<(i64, usize)>,
-    /// How many elements the array has.
     count: usize,
 }
 

@@ -46,7 +46,6 @@ pub async fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Posts new tasks and prints their ids.
 async fn submit(client: &Client, queue: &str, body: &impl Serialize) -> anyhow::Result<()> {
     let answer = client.post("/tasks", body).await.map_err(in_perls_words)?;
     if let Some(array) = answer.get("array") {
@@ -57,13 +56,11 @@ async fn submit(client: &Client, queue: &str, body: &impl Serialize) -> anyhow::
     print(&format!("Created {} tasks in queue {queue}\n{lines}", ids.len()))
 }
 
-/// What is printed of a new array: its id, and that of its final task.
 fn told(array: &Array, queue: &str) -> String {
     let last = array.r#final.as_ref().map(|last| format!("Final task: {}\n", last.id)).unwrap_or_default();
     format!("Created an array of {} tasks in queue {queue}\n{}\n{last}", array.count, array.id)
 }
 
-/// The ids of the tasks that the DCI's answer says it has created.
 pub fn ids(answer: &Value) -> Vec<String> {
     let inserted = answer.pointer("/MongoDB::InsertManyResult/inserted").and_then(Value::as_array);
     inserted.into_iter().flatten().map(|task| oid(task.get("_id"))).collect()
@@ -107,10 +104,8 @@ pub fn request(queue: &str, params: Map<String, Value>, options: &TaskOptions) -
     Ok(Value::Object(body))
 }
 
-/// So many entries may come at once in a batch.
 const MOST: usize = 1_000;
 
-/// Submits tasks to several queues with one request.
 pub async fn run_batch(session: &Session, file: &Path) -> anyhow::Result<ExitCode> {
     let name = if is_stdin(file) { "standard input".to_owned() } else { file.display().to_string() };
     let entries = contents(file).with_context(|| format!("cannot read {name}"))?;
@@ -150,7 +145,6 @@ fn check_count(entries: usize) -> anyhow::Result<()> {
     }
 }
 
-/// A line for each entry: the id of its task, its ids, or why it was rejected.
 fn batch_text(BatchAnswer { results, submitted, refused }: &BatchAnswer) -> String {
     let line = |(number, result): (usize, &BatchResult)| {
         let what = match (&result.id, &result.error) {

@@ -98,7 +98,6 @@ fn path(name: &str) -> anyhow::Result<String> {
     Ok(format!("/workers/{}", segment(name)))
 }
 
-/// A definition, in strict JSON or as configurations are written.
 fn object(path: &Path) -> anyhow::Result<Map<String, Value>> {
     let name = path.display();
     match serde_json::from_str(&to_strict(&input::read(path)?)) {
@@ -119,7 +118,6 @@ fn body(text: &str) -> anyhow::Result<Map<String, Value>> {
     }
 }
 
-/// What is wrong with which definition, a line for each.
 fn problems(body: &str) -> String {
     let body: Value = serde_json::from_str(body).unwrap_or_default();
     let each = body.get("problems").and_then(Value::as_array).into_iter().flatten();
@@ -153,7 +151,6 @@ fn removed(name: &str, gone: &DefinitionDeleted) -> String {
     format!("Removed worker {}{waiting}\n", shown_name(name))
 }
 
-/// What it does, or why it does nothing.
 fn about(definition: &Definition) -> String {
     match &definition.problem {
         Some(problem) => format!("wrong: {problem}"),
@@ -178,7 +175,6 @@ fn text(definition: &Definition) -> String {
     format!("{facts}\n{lines}")
 }
 
-/// Prints the plugins that queues may be created with, one per line.
 pub async fn list_plugins(session: &Session) -> anyhow::Result<()> {
     let plugins = session.client.get("/plugins", None).await.map_err(in_perls_words)?;
     print(&list(&plugins, &session.listing, |names: &[String]| {

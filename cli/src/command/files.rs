@@ -51,10 +51,8 @@ async fn page(connection: &Connection<'_>, name: &str, wanted: &FileSearch) -> a
     Ok(read(connection.get(&path).await?)?)
 }
 
-/// How often a line is printed where a bar cannot be shown.
 const NOW_AND_THEN: Duration = Duration::from_secs(10);
 
-/// A bar on a terminal, else lines.
 #[derive(Debug)]
 struct Progress {
     bar: ProgressBar,
@@ -64,7 +62,6 @@ struct Progress {
 }
 
 impl Progress {
-    /// Begins with so many bytes to be done.
     pub fn start(word: &'static str, total: u64) -> anyhow::Result<Self> {
         let template = "{wide_bar} {bytes} of {total_bytes}, {binary_bytes_per_sec}, {eta} left";
         let bar = progress_bar(Some(total), template)?;
@@ -107,7 +104,6 @@ const VERSIONS: Table<FileSetVersion> = Table {
     noun: "versions",
 };
 
-/// Prints the sets, the files of one, or its versions.
 async fn list_files(session: &Session, options: &ListFiles) -> anyhow::Result<()> {
     let Session { client, listing } = session;
     let Some(name) = &options.name else {
@@ -121,7 +117,6 @@ async fn list_files(session: &Session, options: &ListFiles) -> anyhow::Result<()
     files(session, name, options).await
 }
 
-/// All sets, by name.
 async fn sets(client: &Client) -> anyhow::Result<Vec<Value>> {
     let mut all: Vec<Value> = Vec::new();
     loop {
@@ -177,7 +172,6 @@ async fn files(session: &Session, name: &str, options: &ListFiles) -> anyhow::Re
     }
 }
 
-/// A file: its mode, size, time and path.
 fn line(entry: &FileEntry) -> String {
     let FileEntry { path, size, mode, mtime, .. } = entry;
     format!("{:>3} {:>10} {} {}\n", known(mode), bytes(*size), known(mtime), shown_name(path))

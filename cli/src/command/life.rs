@@ -66,12 +66,10 @@ pub async fn run(session: &Session, command: LifeCommand) -> anyhow::Result<Exit
     Ok(ExitCode::SUCCESS)
 }
 
-/// A task with all that is known of it.
 async fn details(client: &Client, id: &str) -> Result<Value, ApiError> {
     client.get(&format!("/tasks/{id}?.details=1"), None).await
 }
 
-/// A body that has `reason` if there is one.
 pub(super) fn with_reason(reason: Option<&str>) -> Value {
     Value::Object(given([("reason", reason.map(Value::from))]))
 }
@@ -121,7 +119,6 @@ impl<'a> Connection<'a> {
         }
     }
 
-    /// `GET path`, until that is answered.
     pub async fn get(&self, path: &str) -> Result<Value, ApiError> {
         self.persist(async || self.client.get(path, None).await).await
     }

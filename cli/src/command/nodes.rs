@@ -28,7 +28,6 @@ const TABLE: Table<Node> = Table {
     noun: "nodes",
 };
 
-/// Prints all nodes, or removes one.
 pub async fn run(session: &Session, command: Option<&NodesCommand>) -> anyhow::Result<()> {
     let Session { client, listing } = session;
     if let Some(NodesCommand::Rm { node }) = command {

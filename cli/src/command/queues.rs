@@ -28,7 +28,6 @@ const QUEUES: Table<Queue> = Table {
     noun: "queues",
 };
 
-/// Prints all queues, once or until ^C.
 pub async fn run(session: &Session, watch: Option<f64>) -> anyhow::Result<()> {
     let Session { client, listing: options } = session;
     let Some(seconds) = watch else {
@@ -78,7 +77,6 @@ fn render(queues: &Value, options: &ListingOptions, screen: Screen) -> anyhow::R
     list(queues, options, |queues| QUEUES.render(queues, screen))
 }
 
-/// Creates a queue and prints its id.
 pub async fn create(
     client: &Client,
     name: Option<String>,
@@ -119,7 +117,6 @@ const GROUPS: Table<QueueGroup> = Table {
     noun: "groups",
 };
 
-/// Prints groups of a queue in the order of their names.
 pub async fn groups(session: &Session, which: &GroupsOptions) -> anyhow::Result<()> {
     let path = format!("/queues/{}/groups", segment(&which.queue));
     let page = session.client.get(&path, Some(&groups_asked_for(which, &session.listing))).await?;
@@ -163,7 +160,6 @@ const PAIRS: Table<ShadowPair> = Table {
     noun: "pairs",
 };
 
-/// Prints how the latest tasks of a queue compare with their shadows.
 pub async fn shadow(session: &Session, which: &ShadowOptions) -> anyhow::Result<()> {
     let path = format!("/queues/{}/shadow", segment(&which.queue));
     let asked = session.listing.limit.map(|limit| json!({ ".limit": limit }));

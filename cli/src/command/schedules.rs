@@ -44,7 +44,6 @@ pub async fn run(session: &Session, command: ScheduleCommand) -> anyhow::Result<
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where a schedule is.
 fn path(schedule: &str) -> anyhow::Result<String> {
     anyhow::ensure!(!schedule.is_empty(), "Schedule name not given");
     Ok(format!("/schedules/{}", segment(schedule)))
@@ -90,7 +89,6 @@ async fn run_now(client: &Client, schedule: &str) -> anyhow::Result<()> {
     print(&format!("{task}\n"))
 }
 
-/// When the next task is made, if one is.
 fn next(schedule: &Schedule) -> String {
     match &schedule.next {
         _ if schedule.paused => "It is paused, and makes no tasks by itself.\n".to_owned(),
@@ -119,7 +117,6 @@ fn fields_of(settings: &ScheduleSettings) -> anyhow::Result<Map<String, Value>> 
     Ok(body)
 }
 
-/// The options in a body, which has some then.
 fn options_of(body: &mut Map<String, Value>) -> anyhow::Result<&mut Map<String, Value>> {
     let options = body.entry("options").or_insert_with(|| json!({}));
     options.as_object_mut().context("options of the file must be an object")
@@ -137,7 +134,6 @@ fn unset(body: &mut Map<String, Value>, names: &[String]) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Calendars as a schedule has them.
 fn uses(CalendarRules { exclude, only }: &CalendarRules) -> Option<Value> {
     let of = |names: &[String], how: &str| -> Vec<Value> {
         names.iter().map(|name| json!({ "name": name, "use": how })).collect()
@@ -212,7 +208,6 @@ fn calendar_path(name: &str) -> anyhow::Result<String> {
     Ok(format!("/calendars/{}", segment(name)))
 }
 
-/// A line for each day.
 fn calendar_text(calendar: &Calendar) -> String {
     let zone = calendar.zone.as_deref().unwrap_or("of the schedule");
     let mut text = format!("{}, zone {}\n", visible(&calendar.name), visible(zone));

@@ -79,7 +79,6 @@ fn state(one: &Subscription) -> String {
     }
 }
 
-/// A line for each thing that is said.
 fn text(one: &Subscription) -> String {
     let json = serde_json::to_value(one).unwrap_or_default();
     let of = |(name, value): (&String, &Value)| match value {

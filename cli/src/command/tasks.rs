@@ -10,7 +10,6 @@ use crate::command::{Session, in_perls_words, oid};
 use crate::output::{Column, Cut, Screen, Table, list, plain, pretty, print, say, shown_json};
 use crate::status;
 
-/// How many tasks are shown unless `--limit` says otherwise.
 const DEFAULT_LIMIT: i64 = 100;
 
 /// Prints the tasks that a JSON object or options name. Without any of them, but with a format, the newest of all queues.
@@ -23,7 +22,6 @@ pub async fn run(session: &Session, filter: Option<String>, which: &TaskFilter) 
     show(&client.get("/tasks", Some(&body)).await.map_err(in_perls_words)?, options)
 }
 
-/// Prints what the DCI found.
 pub fn show(answer: &Value, options: &ListingOptions) -> anyhow::Result<()> {
     match answer.get("count") {
         None if options.format.is_some_and(|format| format != Format::Json) => {
@@ -63,7 +61,6 @@ fn request(filter: Option<&str>, options: &ListingOptions) -> anyhow::Result<Val
     Ok(Value::Object(body))
 }
 
-/// Prints the tasks that any fields pick, as JSON, or how many there are.
 pub async fn search(session: &Session, filter: Option<String>) -> anyhow::Result<()> {
     let Session { client, listing: options } = session;
     let body = search_request(filter.as_deref(), options)?;
@@ -84,7 +81,6 @@ fn search_request(filter: Option<&str>, options: &ListingOptions) -> anyhow::Res
     ])))
 }
 
-/// The text as a JSON object or array; nothing if it is neither.
 fn structure(text: &str) -> Option<Value> {
     serde_json::from_str(text).ok().filter(|value| matches!(value, Value::Object(_) | Value::Array(_)))
 }
@@ -102,7 +98,6 @@ const TABLE: Table = Table {
     noun: "tasks",
 };
 
-/// Prints tasks of one queue or all, the newest first.
 async fn find(session: &Session, which: &TaskFilter) -> anyhow::Result<()> {
     let Session { client, listing: options } = session;
     check(options)?;
@@ -118,7 +113,6 @@ async fn find(session: &Session, which: &TaskFilter) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tasks in the format that was asked for.
 fn table(tasks: &Value, options: &ListingOptions) -> anyhow::Result<String> {
     list(tasks, options, |tasks| TABLE.render(tasks, Screen::of_stdout()))
 }
@@ -165,7 +159,6 @@ fn more(FoundTasks { tasks, looked_at, next }: &FoundTasks) -> Option<String> {
     })
 }
 
-/// The queue's name, or its id where nobody knows the name.
 fn queue(task: &Value) -> String {
     Some(plain(task.get("queue_name")))
         .filter(|name| !name.is_empty())

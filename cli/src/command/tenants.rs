@@ -41,7 +41,6 @@ fn path(name: &str) -> anyhow::Result<String> {
     Ok(format!("/tenants/{}", segment(name)))
 }
 
-/// How much there is, and how much there may be.
 fn among(now: u64, most: Option<u64>) -> String {
     most.map_or_else(|| now.to_string(), |most| format!("{now} of {most}"))
 }

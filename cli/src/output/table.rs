@@ -9,7 +9,6 @@ use crate::api::Answer;
 use crate::args::ListingOptions;
 use crate::output::{Screen, list, plain, print};
 
-/// What stands for the end of a name that was cut.
 const ELLIPSIS: char = '…';
 
 /// What is cut, and to which width at least, one after the other until a line fits.
@@ -19,7 +18,6 @@ const STEPS: [(Cut, usize); 3] = [(Cut::Early, 20), (Cut::Late, 8), (Cut::Early,
 #[derive(Debug)]
 pub struct Table<T: 'static = Value> {
     pub columns: &'static [Column<T>],
-    /// What it is a list of.
     pub noun: &'static str,
 }
 
@@ -27,11 +25,9 @@ pub struct Table<T: 'static = Value> {
 pub struct Column<T = Value> {
     pub title: &'static str,
     pub cell: fn(&T) -> String,
-    /// Whether it may be cut where a terminal is narrow.
     pub cut: Cut,
 }
 
-/// When a column is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cut {
     /// Numbers and dates are not.
@@ -43,7 +39,6 @@ pub enum Cut {
 }
 
 impl<T: Answer> Table<T> {
-    /// Prints a list in the format that was asked for.
     pub fn print(&self, all: &Value, options: &ListingOptions) -> anyhow::Result<()> {
         print(&list(all, options, |items| self.render(items, Screen::of_stdout()))?)
     }
@@ -60,7 +55,6 @@ impl<T> Table<T> {
         format!("{}\n{} {} of more.\n", self.lines(items, screen), items.len(), self.noun)
     }
 
-    /// An item for people: a line for each column.
     pub fn facts(&self, item: &T) -> String {
         let width = self.columns.iter().map(|column| column.title.len() + 2).max().unwrap_or(0).max(12);
         let fact =
@@ -114,7 +108,6 @@ fn width(text: &str, screen: Screen) -> usize {
     if screen.size.is_some() { measure_text_width(text) } else { text.chars().count() }
 }
 
-/// The cell with blanks behind it, or cut.
 fn fit(cell: &str, columns: usize, screen: Screen) -> String {
     let mut text = cell.to_owned();
     if width(&text, screen) > columns {

@@ -6,7 +6,6 @@ use std::io::{self, IsTerminal, Write};
 use console::Term;
 use disbatch_values::text::is_odd;
 
-/// What is known of standard output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Screen {
     /// Rows and columns, if it is a terminal.
@@ -61,10 +60,8 @@ const REPLACED: char = '\u{fffd}';
 /// Colours are told by shorter sequences.
 const LONGEST_COLOUR: usize = 64;
 
-/// Ends all colours.
 const NO_COLOUR: &[u8] = b"\x1b[0m";
 
-/// One line of text, without control characters.
 pub fn visible(text: &str) -> String {
     text.chars().map(|c| if is_odd(c) { REPLACED } else { c }).collect()
 }
@@ -103,7 +100,6 @@ impl TaskOutput {
         Self { to_stderr, tamer: (is_terminal && !raw).then(Tamer::default) }
     }
 
-    /// Writes what came, at once.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         match &mut self.tamer {
             None => write(bytes, self.to_stderr),
@@ -129,7 +125,6 @@ fn write(bytes: &[u8], to_stderr: bool) -> io::Result<()> {
     if to_stderr { all(io::stderr().lock(), bytes) } else { all(io::stdout().lock(), bytes) }
 }
 
-/// Takes output piece by piece.
 #[derive(Debug, Default)]
 struct Tamer {
     /// What may be the beginning of a colour or of a character.
@@ -142,7 +137,6 @@ enum First {
     Text(usize),
     Colour(usize),
     Odd(usize),
-    /// That depends on what comes next.
     Open,
 }
 
@@ -216,7 +210,6 @@ impl First {
         }
     }
 
-    /// A character that is not ASCII, if it is one.
     fn character(bytes: &[u8]) -> Self {
         let head = &bytes[..bytes.len().min(4)];
         let text = match std::str::from_utf8(head) {
@@ -235,7 +228,6 @@ impl First {
     }
 }
 
-/// Whether a colour is none.
 fn is_reset(colour: &[u8]) -> bool {
     colour.iter().skip(2).all(|byte| matches!(byte, b'0' | b';' | b'm'))
 }

@@ -75,7 +75,6 @@ impl Stop {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    /// Waits until the task is to end.
     pub async fn wanted(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
@@ -116,7 +115,6 @@ impl Output {
     }
 }
 
-/// An error with its causes, in one line.
 pub fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -151,27 +149,21 @@ pub struct Line<'a, S, C> {
     fields: BTreeMap<String, &'a str>,
 }
 
-/// What an adapter is told.
 #[derive(Default, Deserialize)]
 #[serde(default, bound(deserialize = "S: Default + Deserialize<'de>, C: Default + Deserialize<'de>"))]
 pub struct Worker<S, C> {
-    /// The plugin.
     pub name: String,
-    /// What the manifest says.
     pub settings: S,
-    /// What the node says.
     pub engine_config: Option<C>,
     pub secrets: BTreeMap<String, String>,
     /// The variables that a program would find.
     pub variables: BTreeMap<String, String>,
-    /// The private folder of the task.
     pub work_dir: PathBuf,
     pub database: Option<String>,
     /// The seconds between SIGTERM and SIGKILL, by the task or its queue.
     pub grace: Option<f64>,
     /// How many seconds the task may take, by the same.
     pub timeout: Option<f64>,
-    /// How a web service calls back.
     pub callback: Option<Callback>,
 }
 
@@ -180,7 +172,6 @@ pub struct Worker<S, C> {
 pub struct Callback {
     /// What it shows; null if its addresses say enough.
     pub token: Option<String>,
-    /// Where it says things about the task.
     pub url: String,
 }
 
@@ -249,7 +240,6 @@ impl<'a, S: Default + DeserializeOwned, C: Default + DeserializeOwned> Line<'a, 
     }
 }
 
-/// The fields of an object that have a value.
 pub fn without_nulls(object: Value) -> Map<String, Value> {
     let Value::Object(mut fields) = object else { return Map::new() };
     fields.retain(|_, value| !value.is_null());
@@ -267,14 +257,12 @@ fn grace(told: Option<f64>) -> Duration {
     whole.saturating_sub(OWN_GRACE).max(whole / 2)
 }
 
-/// What begins the name of a secret in a value, and what ends it.
 const MARKS: (&str, &str) = ("{{secret:", "}}");
 
 /// A value with the secrets that it names.
 #[derive(Debug)]
 pub struct Filled {
     pub text: Zeroizing<String>,
-    /// Whether there is a secret in it.
     pub is_secret: bool,
 }
 
@@ -311,16 +299,13 @@ pub fn runner() -> Option<File> {
     OpenOptions::new().append(true).open(format!("/proc/self/fd/{number}")).ok()
 }
 
-/// The way to the runner, if there is one.
 #[derive(Debug, Default)]
 pub struct Control {
     runner: Option<File>,
-    /// What was last said of how it gets on.
     message: String,
 }
 
 impl Control {
-    /// To the runner that the environment names.
     pub fn from_environment() -> Self {
         Self { runner: runner(), message: String::new() }
     }

@@ -28,7 +28,6 @@ const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// What an engine says while it fetches is in lines, of which no more is read.
 const LONGEST_LINE: usize = 1024 * 1024;
 
-/// Why an engine has not done what it was asked for.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("cannot reach the container engine at {address}: {source}")]
@@ -66,7 +65,6 @@ impl Error {
 #[derive(Debug, Clone)]
 pub struct Engine {
     address: Address,
-    /// What paths begin with.
     version: String,
 }
 
@@ -81,7 +79,6 @@ pub struct Listed {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Inspected {
-    /// The id of its image.
     pub image: Option<String>,
     pub state: State,
 }
@@ -93,7 +90,6 @@ pub struct State {
     pub running: bool,
     /// Whether it is suspended, and not running by the words of some engines.
     pub paused: bool,
-    /// The exit code of its first process.
     pub exit_code: i64,
     /// Whether something in it was killed because memory ran out.
     #[serde(rename = "OOMKilled")]
@@ -110,7 +106,6 @@ pub struct Image {
     pub repo_digests: Vec<String>,
 }
 
-/// What an engine says of itself.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 struct About {
@@ -311,7 +306,6 @@ fn complaint(line: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// Why an engine refuses, by the body of its answer.
 fn refusal(status: StatusCode, body: &[u8]) -> Error {
     let said: Value = serde_json::from_slice(body).unwrap_or_default();
     let text = String::from_utf8_lossy(body);

@@ -13,7 +13,6 @@ use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe::{OpenOptions, Receiver};
 
-/// The name of the pipe in the private folder.
 pub const NAME: &str = ".disbatch-control";
 
 /// The variable by which a container finds it.
@@ -22,10 +21,8 @@ pub const VARIABLE: &str = "DISBATCH_CONTROL";
 /// Whoever the container runs as may write. Nobody else gets to the private folder.
 const MODE: u32 = 0o666;
 
-/// So much is read at once.
 const READ_SIZE: usize = 8 * 1024;
 
-/// The pipe, and the way to the runner.
 #[derive(Debug)]
 pub struct Channel {
     path: PathBuf,
@@ -68,7 +65,6 @@ impl Channel {
         }
     }
 
-    /// Passes on what is there, and does not wait for more.
     pub async fn drain(&mut self) {
         loop {
             self.pass_on().await;

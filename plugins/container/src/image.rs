@@ -17,7 +17,6 @@ const DOCKER_HUB: &str = "docker.io";
 /// The longest name of an image, with registry and digest.
 const LONGEST: usize = 1024;
 
-/// The name of an image, if it can be one.
 pub fn checked(name: &str) -> Result<&str, String> {
     let is_legal = |byte: u8| byte.is_ascii_alphanumeric() || b"._-:/@+".contains(&byte);
     let begins = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
@@ -62,7 +61,6 @@ pub fn digest(name: &str, image: &Image) -> Option<String> {
     of_registry.or_else(|| image.id.clone())
 }
 
-/// Makes sure that the image is there, as the manifest wants it.
 pub async fn ensure(
     engine: &Engine,
     told: &ContainerInput,
@@ -89,7 +87,6 @@ pub async fn ensure(
     pulled.map_err(|error| format!("cannot fetch the image {name}: {error}"))
 }
 
-/// Other names of Docker's own registry.
 const ALSO_DOCKER_HUB: [&str; 3] = ["index.docker.io", "registry-1.docker.io", "registry.hub.docker.com"];
 
 /// What Docker's interface takes as `X-Registry-Auth` when this image is fetched. `None`: nothing.
@@ -147,7 +144,6 @@ impl Account {
         Some(Self::Password { user: user.to_owned(), password: Zeroizing::new(password.to_owned()) })
     }
 
-    /// As Docker keeps it.
     fn parse(entry: &Map<String, Value>) -> Option<Self> {
         let text = |key: &str| entry.get(key).and_then(Value::as_str).filter(|text| !text.is_empty());
         if let Some(token) = text("identitytoken") {

@@ -8,7 +8,6 @@ use zeroize::Zeroizing;
 /// Where a task may bring what its container is like.
 const CONFIG: &str = "/Container/Config";
 
-/// All that the runner tells.
 pub struct ContainerInput {
     pub worker: Worker<Container, ContainerEngine>,
     /// The task as a line for the container. Secure parameters are in it.
@@ -28,7 +27,6 @@ impl ContainerInput {
         Ok(Self { worker: line.worker, task, brought })
     }
 
-    /// The node whose runner has started this.
     pub fn node(&self) -> &str {
         self.worker.variable("DISBATCH_NODE").unwrap_or_default()
     }

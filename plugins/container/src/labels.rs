@@ -17,12 +17,10 @@ pub const ATTEMPT: &str = "disbatch.attempt";
 pub const NODE: &str = "disbatch.node";
 /// The database of the task, if that is known.
 pub const DATABASE: &str = "disbatch.database";
-/// The process that looks after the container.
 pub const ADAPTER: &str = "disbatch.adapter";
 /// Among which processes that is.
 pub const NAMESPACE: &str = "disbatch.namespace";
 
-/// Those of a container of this adapter.
 pub fn of(told: &ContainerInput, adapter: &Process) -> BTreeMap<&'static str, String> {
     let mut labels = BTreeMap::from([
         (TASK, told.worker.task_id().to_owned()),
@@ -43,7 +41,6 @@ const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 /// A process of this or another start of a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
-    /// The start of the machine.
     pub boot: String,
     pub pid: i32,
     /// When it was started, as the kernel counts.
@@ -93,7 +90,6 @@ pub fn namespace() -> String {
     fs::read_link("/proc/self/ns/pid").map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// What the kernel says of a process.
 #[derive(Debug, PartialEq, Eq)]
 struct State {
     started: u64,

@@ -7,10 +7,8 @@ use std::io;
 use disbatch_adapter::Output;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// So much is read at once.
 const READ_SIZE: usize = 64 * 1024;
 
-/// The length of what comes before the bytes of a frame.
 const HEADER: usize = 8;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -20,7 +18,6 @@ pub enum Stream {
     Stderr,
 }
 
-/// Where the streams go.
 #[derive(Debug)]
 pub struct Targets {
     stdout: Output,
@@ -28,7 +25,6 @@ pub struct Targets {
 }
 
 impl Targets {
-    /// The streams of this process.
     pub fn own() -> io::Result<Self> {
         Ok(Self { stdout: Output::to(io::stdout())?, stderr: Output::to(io::stderr())? })
     }
@@ -45,10 +41,8 @@ impl Targets {
 #[derive(Debug, Default)]
 struct Frames {
     header: [u8; HEADER],
-    /// How much of the header is there.
     known: usize,
     stream: Stream,
-    /// How much of the frame is to come.
     left: usize,
 }
 
@@ -78,7 +72,6 @@ impl Frames {
     }
 }
 
-/// Copies what a container writes until that is over.
 pub async fn copy(mut source: impl AsyncRead + Unpin, targets: &mut Targets) -> io::Result<()> {
     let mut frames = Frames::default();
     let mut buffer = vec![0; READ_SIZE];

@@ -42,7 +42,6 @@ const OF_NOBODY: [&str; 12] = [
     "Volumes",
 ];
 
-/// What is asked for.
 #[derive(Debug, PartialEq)]
 pub struct Create {
     pub name: String,
@@ -106,7 +105,6 @@ impl Create {
         }
     }
 
-    /// The most memory that it may have, in bytes.
     pub fn memory(&self) -> Option<u64> {
         self.body.pointer("/HostConfig/Memory")?.as_u64().filter(|memory| *memory > 0)
     }
@@ -167,7 +165,6 @@ fn add_labels(body: &mut Map<String, Value>, own: &BTreeMap<&'static str, String
     Ok(())
 }
 
-/// What the container has of its host.
 fn host(mut host: Map<String, Value>, told: &ContainerInput) -> Result<Map<String, Value>, String> {
     let settings = &told.worker.settings;
     let mut mounts = match host.remove("Mounts") {
@@ -201,7 +198,6 @@ fn mount(mount: &Mount) -> Value {
     json!({ "Type": "bind", "Source": mount.source, "Target": mount.target, "ReadOnly": mount.read_only })
 }
 
-/// So many processors in billionths of one.
 fn billionths(cpus: f64) -> Option<u64> {
     u64::try_from(Duration::try_from_secs_f64(cpus).ok()?.as_nanos()).ok()
 }

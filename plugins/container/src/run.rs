@@ -25,16 +25,13 @@ use crate::{image, labels, output, tidy};
 /// The exit code of what SIGKILL has ended.
 const KILLED: i64 = 128 + 9;
 
-/// How long the output may take to arrive after the end of the container.
 const OUTPUT_TAKES: Duration = Duration::from_secs(30);
 
 /// How long an engine may be away while a container runs: it may be started anew.
 const ENGINE_TAKES: Duration = Duration::from_secs(60);
 
-/// How often it is looked for.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// How often it is tried to remove a container.
 const REMOVALS: u32 = 5;
 
 /// Runs the task that this line tells of, and returns the exit code of its container.
@@ -97,7 +94,6 @@ fn hand_over(told: &ContainerInput, create: &Create) -> io::Result<()> {
     }
 }
 
-/// A container that was created.
 struct Container<'a> {
     engine: &'a Engine,
     id: &'a str,
@@ -105,17 +101,14 @@ struct Container<'a> {
     create: &'a Create,
 }
 
-/// How the way to a container is, by its engine.
 #[derive(Debug, Default)]
 struct Way {
     /// Whether nothing more comes of what it writes.
     is_over: Cell<bool>,
-    /// Whether the engine has been away.
     was_away: Cell<bool>,
 }
 
 impl Container<'_> {
-    /// Starts it and follows it to its end.
     async fn live(&self, channel: &mut Channel, stop: &mut Stop) -> Result<u8, String> {
         let mut facts = json!({ "container": self.id, "image": self.create.image });
         let kills = memory_kills();
@@ -250,7 +243,6 @@ impl Container<'_> {
         }
     }
 
-    /// By what its image is known.
     async fn digest(&self) -> Option<String> {
         let id = self.engine.inspect(self.id).await.ok()?.image?;
         // The name may mean another one by now.
@@ -268,7 +260,6 @@ impl Container<'_> {
         (code, is_killed || state.is_some_and(|state| state.oom_killed))
     }
 
-    /// Says what an exit code alone does not.
     fn explain(&self, code: i64, oom: bool, stopped: bool) {
         if oom && code != 0 {
             match self.create.memory() {

@@ -16,17 +16,14 @@ use crate::{TidyOptions, labels};
 /// time.
 const TRIES: u32 = 5;
 
-/// How long it takes until the next try.
 const TRY_AGAIN: Duration = Duration::from_millis(500);
 
 /// From where it is looked for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Here {
-    /// This start of the machine.
     boot: String,
     /// The processes that can be seen.
     namespace: String,
-    /// The node, if this is one.
     node: Option<String>,
     /// The database that it works for, if that is known.
     database: Option<String>,
@@ -57,7 +54,6 @@ impl Here {
             && self.is_same_database(label(labels::DATABASE))
     }
 
-    /// Whether that can be the database that this node works for.
     fn is_same_database(&self, of_container: Option<&str>) -> bool {
         match (of_container, self.database.as_deref()) {
             (Some(other), Some(own)) => other == own,
@@ -120,7 +116,6 @@ async fn tidy(engine: &Engine, here: &Here) -> Result<Vec<BTreeMap<String, Strin
     failed.map_or(Ok(removed), Err)
 }
 
-/// Does what the command `tidy` is for, and returns the exit code.
 pub async fn command(options: TidyOptions) -> u8 {
     let this = match Process::this() {
         Ok(this) => this,
@@ -145,7 +140,6 @@ pub async fn command(options: TidyOptions) -> u8 {
     code
 }
 
-/// Tidies at one socket, and says what was removed.
 async fn at(posts: &Signposts, socket: Option<&str>, here: &Here) -> Result<(), String> {
     let address = posts.find([socket], is_usable)?;
     let engine = Engine::connect(address).await.map_err(|error| error.to_string())?;

@@ -11,7 +11,6 @@ fn main() -> ExitCode {
     disbatch_plugin::run(demo)
 }
 
-/// Does the task's commands and reports on them.
 fn demo(task: &mut Task) -> Result<(), Error> {
     let started = epoch_seconds();
     let commands = written_out(&task.params()["commands"]);
@@ -55,16 +54,12 @@ fn epoch_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// What a letter of `params.commands` does.
 #[derive(Debug, PartialEq, Eq)]
 enum Command {
-    /// Writes a line to standard output.
     Say(&'static str),
     /// Writes a line to standard error and counts an error.
     Complain(&'static str),
-    /// Writes that many MiB of a character to standard output.
     FillOutput(u8, usize),
-    /// Writes that many MiB of a character to standard error.
     FillErrors(u8, usize),
     /// Fails the task with a line on standard error, and counts an error.
     Fail(&'static str),
@@ -118,7 +113,6 @@ fn fill(mut to: impl Write, character: u8, mebibytes: usize) -> io::Result<()> {
     (0..mebibytes).try_for_each(|_| to.write_all(&block))
 }
 
-/// The plugin's own version, as in its manifest.
 const VERSION: &str = "1.0.0";
 
 /// What happened, and when in epoch seconds.

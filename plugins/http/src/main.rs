@@ -20,16 +20,12 @@ use serde_json::json;
 
 use request::{Request, RequestInput};
 
-/// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// How long the whole may take.
 const WHOLE: Duration = Duration::from_secs(60);
 
-/// The longest pause before it is asked again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// So many bytes of an answer are shown.
 const SHOWN: usize = 4096;
 
 #[tokio::main(flavor = "current_thread")]
@@ -62,7 +58,6 @@ async fn run() -> Result<(), Failure> {
     ask(&request, told.worker.settings.connect_retries).await
 }
 
-/// Why the service does not work on the task.
 #[derive(Debug)]
 pub struct Failure {
     pub why: String,
@@ -71,13 +66,11 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// One without an answer.
     pub fn of(why: String) -> Self {
         Self { why, status: None }
     }
 }
 
-/// Asks until the service has the task.
 pub async fn ask(request: &Request, retries: u32) -> Result<(), Failure> {
     let client = client(request)
         .map_err(|error| Failure::of(format!("cannot ask the web service: {}", without_address(error))))?;
@@ -99,7 +92,6 @@ pub async fn ask(request: &Request, retries: u32) -> Result<(), Failure> {
     }
 }
 
-/// What an attempt that has failed means.
 enum Attempt {
     /// The service cannot have begun; and after which pause it wants to be asked again, if it says so.
     Again(Failure, Option<Duration>),
@@ -183,18 +175,15 @@ fn without_address(error: reqwest::Error) -> String {
     with_causes(&error.without_url())
 }
 
-/// What `Retry-After` says in seconds.
 fn wanted_pause(response: &Response) -> Option<Duration> {
     let seconds = response.headers().get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
     Some(Duration::from_secs(seconds))
 }
 
-/// 1, 2, 4, .. seconds.
 fn backoff(tried: u32) -> Duration {
     Duration::from_secs(1 << tried.min(6))
 }
 
-/// Why no address of a task is asked.
 const NOTHING_NAMED: &str = "the address is the task's, and engines.http.allow of this node's configuration is not set: \
     it names the hosts that tasks may have asked";
 

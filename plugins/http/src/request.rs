@@ -23,7 +23,6 @@ pub struct RequestInput {
     pub secure_params: Option<Map<String, Value>>,
     #[serde(default)]
     storage: Value,
-    /// What is for this program.
     pub worker: Worker<Http, HttpEngine>,
     callback: Option<Callback>,
 }
@@ -42,7 +41,6 @@ impl RequestInput {
         self.worker.engine_config.as_ref()?.allow.as_deref()
     }
 
-    /// The task's parameters, null if it has none.
     pub fn params(&self) -> &Value {
         // Tasks from before Disbatch 4 have the older name.
         if self.params.is_null() { &self.parameters } else { &self.params }
@@ -52,7 +50,6 @@ impl RequestInput {
         self.worker.variable("RUN_ID").or_else(|| self.id.get("$oid").and_then(Value::as_str))
     }
 
-    /// What an earlier run has stored.
     pub fn storage(&self) -> Value {
         if !self.storage.is_null() {
             return self.storage.clone();
@@ -77,14 +74,12 @@ const HEADERS: &str = "httpHeaders";
 const TRACE: [(&str, &str); 3] =
     [("traceparent", "TRACEPARENT"), ("tracestate", "TRACESTATE"), ("baggage", "BAGGAGE")];
 
-/// What is ours to say.
 const NOT_TO_BE_SET: [&str; 6] =
     ["host", "content-length", "transfer-encoding", "connection", "upgrade", "expect"];
 
 pub struct Request {
     pub url: Url,
     pub headers: HeaderMap,
-    /// JSON.
     pub body: String,
 }
 

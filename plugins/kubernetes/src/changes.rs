@@ -121,7 +121,6 @@ where
         Ok(())
     }
 
-    /// The next event, if it says something.
     async fn event(&mut self) -> Result<Option<Change<K>>, Error> {
         let Some(events) = &mut self.events else { return Ok(None) };
         let longest = Duration::from_secs(u64::from(WATCH)) + MARGIN;

@@ -23,13 +23,11 @@ const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// How long it takes at least until it is tried again to let a job begin that somebody has changed.
 const CHANGES: Duration = Duration::from_millis(20);
 
-/// How often it is tried to remove a job that must not begin.
 const REMOVALS: u32 = 5;
 
 /// How long the jobs of a task that was stopped are waited for. The adapter is killed before.
 const GOING: Duration = Duration::from_secs(60);
 
-/// The job of the task.
 #[derive(Debug)]
 pub struct Claimed {
     pub job: JobRef,
@@ -172,17 +170,13 @@ async fn is_all_gone(cluster: &Cluster, wanted: &Wanted) -> Result<bool, Error> 
     Ok(is_gone)
 }
 
-/// What is to be done next, from what jobs there are for a task.
 #[derive(Debug)]
 enum Choice {
-    /// Somebody else has the task.
     GiveWay,
     Remove(JobRef),
-    /// To wait until one is gone.
     Wait,
     /// To follow this one, which the attempt with this number has made.
     Adopt(JobRef, String),
-    /// To let this one begin, which is ours.
     Begin(JobRef),
     Make,
 }
@@ -211,12 +205,10 @@ fn choose(jobs: &[Job], wanted: &Wanted) -> Choice {
     }
 }
 
-/// The attempt that has made a job.
 fn attempt(job: &Job) -> u64 {
     label(job, ATTEMPT).parse().unwrap_or_default()
 }
 
-/// Whether a job is that of this attempt and step.
 fn is_own(job: &Job, wanted: &Wanted) -> bool {
     job.metadata.name.as_deref() == Some(wanted.name.as_str())
 }
@@ -226,12 +218,10 @@ fn is_of_database(job: &Job, wanted: &Wanted) -> bool {
     label(job, DATABASE) == wanted.database()
 }
 
-/// Whether a job is being removed.
 fn is_going(job: &Job) -> bool {
     job.metadata.deletion_timestamp.is_some()
 }
 
-/// Whether a job has not begun.
 fn is_waiting(job: &Job) -> bool {
     !is_going(job) && job.spec.as_ref().is_some_and(|spec| spec.suspend == Some(true))
 }

@@ -35,7 +35,6 @@ const REMOVES: Duration = Duration::from_secs(5);
 /// The first pause before something is tried again, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
-/// One namespace of a cluster.
 pub struct Cluster {
     client: Client,
     pub namespace: String,
@@ -66,7 +65,6 @@ impl Cluster {
         Ok(in_time(self.jobs.list(&params)).await?.items)
     }
 
-    /// The job of that name, whoever has made it.
     pub async fn job_named(&self, name: &str) -> Result<Option<Job>, Error> {
         Ok(in_time(self.jobs.list(&named(name))).await?.items.pop())
     }
@@ -134,12 +132,10 @@ fn unless<T>(answer: Result<T, Error>, is_reason: impl Fn(&Status) -> bool) -> R
     }
 }
 
-/// What finds the object of that name.
 pub fn named(name: &str) -> ListParams {
     ListParams::default().fields(&format!("metadata.name={name}"))
 }
 
-/// One certain job.
 #[derive(Debug, Clone)]
 pub struct JobRef {
     pub name: String,
@@ -188,7 +184,6 @@ async fn config(of_node: &KubernetesEngine) -> Result<Config, String> {
     Ok(config)
 }
 
-/// Whether the cluster that is meant is behind a proxy.
 fn names_proxy(kubeconfig: &Kubeconfig) -> bool {
     let current = kubeconfig.current_context.as_deref().unwrap_or_default();
     let context = kubeconfig.contexts.iter().find(|found| found.name == current);
@@ -213,12 +208,10 @@ pub fn is_refusal(error: &Error) -> bool {
     matches!(error, Error::Api(status) if matches!(status.code, 401 | 403))
 }
 
-/// Whether what was seen last is too old for the cluster to go on from.
 pub fn is_too_old(error: &Error) -> bool {
     matches!(error, Error::Api(status) if status.code == 410)
 }
 
-/// An error with its causes in one line.
 pub fn describe(error: &Error) -> String {
     if let Error::Api(status) = error {
         let message = if status.message.is_empty() { &status.reason } else { &status.message };
@@ -237,14 +230,12 @@ impl Default for Pauses {
 }
 
 impl Pauses {
-    /// The next one.
     pub async fn pause(&mut self) {
         let pause = self.0;
         self.0 = (pause * 2).min(PAUSES.1);
         sleep(pause).await;
     }
 
-    /// It is better again.
     pub fn reset(&mut self) {
         *self = Self::default();
     }

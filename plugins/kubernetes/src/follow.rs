@@ -30,28 +30,23 @@ const POD_TAKES: Duration = Duration::from_secs(10);
 /// How long what is known of a pod may take to arrive after its job is gone.
 const LINGERS: Duration = Duration::from_secs(2);
 
-/// How long the output may take to arrive after the end of the container.
 const OUTPUT_TAKES: Duration = Duration::from_secs(60);
 
 /// What the cluster calls the end of a job whose pod has ended badly. The pod knows more.
 const OF_THE_POD: &str = "BackoffLimitExceeded";
 
-/// Whom is followed.
 pub struct Following<'a> {
     pub cluster: &'a Cluster,
     pub job: &'a JobRef,
     /// What finds pods of the task.
     pub selector: &'a str,
-    /// The container that is the task.
     pub container: &'a str,
     /// How long the pod may take to end when its job has.
     pub settles: Duration,
 }
 
-/// What came of it.
 #[derive(Debug)]
 pub struct JobOutcome {
-    /// The pod as it was seen last, if there was one.
     pub seen: Option<Seen>,
     pub ended: Ended,
     /// Whether it was made to.
@@ -121,7 +116,6 @@ impl Following<'_> {
         }
     }
 
-    /// Has the job go, with its pods.
     async fn remove(&self) -> Result<(), String> {
         let (mut pauses, begun) = (Pauses::default(), Instant::now());
         loop {
@@ -151,7 +145,6 @@ fn until(deadline: Option<Instant>) -> impl Future<Output = ()> {
     sleep_until(deadline.unwrap_or_else(Instant::now))
 }
 
-/// What is known of the job and its pod.
 struct View<'a> {
     following: &'a Following<'a>,
     control: &'a mut Control,
@@ -161,11 +154,9 @@ struct View<'a> {
     has_begun: bool,
     /// When it is to be said that there is no pod, if that was not said yet.
     misses_pod: Option<Instant>,
-    /// Since when there is something in the way.
     troubled: Option<Instant>,
     /// How the job has ended, and when that was seen.
     job_ended: Option<(Result<(), Ended>, Instant)>,
-    /// Since when the job is gone.
     gone: Option<Instant>,
 }
 
@@ -176,7 +167,6 @@ impl<'a> View<'a> {
         Self { following, control, tell, seen, stopped, has_begun, misses_pod, troubled, job_ended, gone }
     }
 
-    /// Takes in what has become of the job.
     fn take_job(&mut self, change: Change<Job>) {
         let following = self.following;
         let uid = following.job.uid.as_str();
@@ -205,7 +195,6 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Takes in what has become of the pods.
     fn take_pod(&mut self, change: Change<Pod>) {
         let (found, is_gone) = match change {
             Change::All(pods) => {
@@ -242,7 +231,6 @@ impl<'a> View<'a> {
             && self.seen.as_ref().is_none_or(|seen| Some(&seen.pod) == pod.metadata.name.as_ref())
     }
 
-    /// Tells those who read the log, and the runner.
     fn tell(&mut self) {
         let Some(seen) = self.seen.clone() else { return };
         match &seen.stage {
@@ -295,7 +283,6 @@ impl<'a> View<'a> {
         troubled.into_iter().chain(settled).chain(misses_pod).min()
     }
 
-    /// How it ended, if it has.
     fn end(&self) -> Option<Ended> {
         let stage = self.seen.as_ref().map(|seen| &seen.stage);
         if self.stopped {

@@ -9,7 +9,6 @@ use disbatch_adapter::{Line, Worker, seconds};
 use serde_json::{Map, Value};
 use zeroize::Zeroizing;
 
-/// All that the runner tells.
 pub struct JobInput {
     pub worker: Worker<Kubernetes, KubernetesEngine>,
     /// The task as a line for the container. Secure parameters are in it.
@@ -19,7 +18,6 @@ pub struct JobInput {
     pub task_id: String,
     /// The number of the step, of a task with several.
     pub step: Option<u64>,
-    /// How long the task may run, if that is said.
     pub timeout: Option<Duration>,
 }
 

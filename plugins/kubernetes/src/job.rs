@@ -16,7 +16,6 @@ const USUAL_TTL: u32 = 60 * 60;
 /// So many seconds more than its task a job may run. It is there for those that nobody looks after any more.
 const MARGIN: u64 = 60;
 
-/// The volume with the task.
 const VOLUME: &str = "disbatch";
 
 /// The only way in which the pod of a task is started: once.
@@ -39,7 +38,6 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// What the manifest says and the task needs.
     pub fn new(told: &JobInput) -> Result<Self, String> {
         let name = job_name(told);
         let labels = labels(told);
@@ -88,7 +86,6 @@ impl Wanted {
         self.labels.get(DATABASE).map(String::as_str).unwrap_or_default()
     }
 
-    /// The name of the container that is the task.
     pub fn container(&self) -> String {
         pod::main_container(&self.job["spec"]["template"])
     }
@@ -102,7 +99,6 @@ impl Wanted {
     }
 }
 
-/// The template of the pod, and what goes with it.
 fn template(
     told: &JobInput,
     name: &str,
@@ -162,12 +158,10 @@ const TASK: &str = "disbatch.task";
 pub const ATTEMPT: &str = "disbatch.attempt";
 /// The number of the step, of a task with several.
 pub const STEP: &str = "disbatch.step";
-/// The node whose runner has made it.
 const NODE: &str = "disbatch.node";
 /// The database of the task, if that is known.
 pub const DATABASE: &str = "disbatch.database";
 const PLUGIN: &str = "disbatch.plugin";
-/// Who makes such objects.
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
 /// The longest name of a namespace, and the longest value of a label.
@@ -175,7 +169,6 @@ const LONGEST_NAME: usize = 63;
 
 const TENANT: &str = "TENANT_ID";
 
-/// What stands for the tenant's name.
 const PLACE: &str = "{tenant}";
 
 /// The name of the job of this attempt, and of its secret. A step has one of its own.
@@ -184,7 +177,6 @@ fn job_name(told: &JobInput) -> String {
     told.step.map_or(name.clone(), |step| format!("{name}-{step}"))
 }
 
-/// What job, pod and secret are known by.
 fn labels(told: &JobInput) -> BTreeMap<&'static str, String> {
     let mut labels = BTreeMap::from([
         (MANAGED_BY, "disbatch".to_owned()),

@@ -21,7 +21,6 @@ use tokio::time::{sleep, timeout};
 
 use super::cluster::{Pauses, describe, in_time, is_passing, is_refusal};
 
-/// So much is read at once.
 const READ_SIZE: usize = 64 * 1024;
 
 /// A log that is silent for so long is asked for again: the connection may be dead.
@@ -33,20 +32,16 @@ const LAST: Duration = Duration::from_secs(5);
 /// How long it takes at least until a log is asked for again.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
-/// How often the end of a log is asked for.
 const TRIES: u32 = 10;
 
-/// What is heard of the container meanwhile.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Heard {
-    /// Its pod, if there is one.
     pub pod: Option<String>,
     pub has_begun: bool,
     /// Whether it has ended, or never will begin.
     pub is_over: bool,
 }
 
-/// Where a log is copied from, and how far that is.
 struct Copying<'a> {
     pods: &'a Api<Pod>,
     container: &'a str,
@@ -163,7 +158,6 @@ const MARGIN: i64 = 5;
 /// No time is longer, as text.
 const LONGEST_TIME: usize = 64;
 
-/// What is known of the lines of a log.
 #[derive(Debug, Default)]
 struct Lines {
     /// How many whole lines there were, by the second of their time. Those that are never asked for again are forgotten.
@@ -178,12 +172,10 @@ struct Lines {
     at: At,
 }
 
-/// Where in a line it is.
 #[derive(Debug)]
 enum At {
     /// In its time, of which there is so much.
     Time(Vec<u8>),
-    /// In what was written.
     Text(Text),
 }
 
@@ -238,7 +230,6 @@ impl Lines {
         }
     }
 
-    /// Takes a byte of what may be a time.
     fn take_time(&mut self, byte: u8, text: &mut Vec<u8>) {
         let At::Time(time) = &mut self.at else { return };
         if byte != b' ' && byte != b'\n' && time.len() < LONGEST_TIME {

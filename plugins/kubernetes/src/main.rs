@@ -29,7 +29,6 @@ use input::JobInput;
 use job::Wanted;
 use verdict::{Seen, Stage};
 
-/// How often it is tried to remove a job that has ended.
 const REMOVALS: u32 = 5;
 
 fn main() -> ExitCode {
@@ -95,7 +94,6 @@ async fn remove(cluster: &Cluster, claimed: &Claimed, how: &DeleteParams) {
     }
 }
 
-/// What has run, and where.
 fn facts(cluster: &Cluster, claimed: &Claimed, outcome: &JobOutcome) -> Map<String, Value> {
     let (seen, ended) = (outcome.seen.as_ref(), &outcome.ended);
     without_nulls(json!({
@@ -128,7 +126,6 @@ fn report(outcome: &JobOutcome, control: &mut Control, facts: &Map<String, Value
     control.send(&json!({ "facts": facts }));
 }
 
-/// Says what an exit code alone does not.
 fn explain(outcome: &JobOutcome, wanted: &Wanted) {
     if outcome.stopped {
         return;

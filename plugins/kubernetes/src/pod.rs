@@ -146,7 +146,6 @@ const LARGEST: usize = 1000 * 1024;
 
 #[derive(Debug, Default)]
 pub struct Environment {
-    /// The variables, as a container of Kubernetes has them.
     pub variables: Vec<Value>,
     pub secret: BTreeMap<String, String>,
 }

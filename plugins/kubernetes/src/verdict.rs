@@ -6,7 +6,6 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodCondition, PodStatus};
 use nix::sys::signal::Signal;
 
-/// The reason of a container that was killed because memory ran out.
 const OUT_OF_MEMORY: &str = "OOMKilled";
 
 /// What no patience helps against.
@@ -31,25 +30,19 @@ const DISRUPTED: &str = "DisruptionTarget";
 /// What a pod calls it that was deleted. Its job may know more.
 pub const DELETED: &str = "Deleted";
 
-/// What there is to say of that.
 pub const POD_DELETED: &str = "somebody has deleted the pod in the cluster";
 
-/// What was seen of a pod.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Seen {
     pub pod: String,
-    /// The node of the cluster.
     pub node: Option<String>,
     pub digest: Option<String>,
     pub stage: Stage,
 }
 
-/// How far the container of a task is.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Stage {
-    /// It has not begun.
     Waiting {
-        /// What it waits for.
         why: String,
         /// Whether that is something that should not be.
         trouble: Trouble,
@@ -59,14 +52,10 @@ pub enum Stage {
     Ended(Ended),
 }
 
-/// Whether it is any use to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
-    /// It is what usually happens.
     Nothing,
-    /// It may pass.
     Something,
-    /// It will not.
     Hopeless,
 }
 
@@ -76,12 +65,10 @@ pub struct Ended {
     pub code: Option<i32>,
     /// What the cluster calls that.
     pub reason: String,
-    /// What there is to say of it.
     pub why: Option<String>,
     pub oom: bool,
     /// Whether it has run, so that there may be output.
     pub has_run: bool,
-    /// What the container has said last.
     pub last_words: Option<String>,
 }
 
@@ -179,7 +166,6 @@ fn ended(pod: &Pod, status: &PodStatus, terminated: &ContainerStateTerminated, r
     }
 }
 
-/// The name of the signal of which this is the exit code.
 fn signal(code: i32) -> Option<Signal> {
     Signal::try_from(code.checked_sub(128)?).ok()
 }
@@ -201,7 +187,6 @@ fn interruption(pod: &Pod, status: &PodStatus) -> Option<(String, String)> {
     pod.metadata.deletion_timestamp.as_ref().map(|_| (DELETED.to_owned(), POD_DELETED.to_owned()))
 }
 
-/// How a pod failed whose container says nothing of it.
 fn failed(status: &PodStatus) -> Ended {
     let reason = status.reason.clone().unwrap_or_default();
     let of_init = statuses(&status.init_container_statuses).iter().find_map(|found| {

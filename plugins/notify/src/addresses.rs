@@ -7,7 +7,6 @@ use disbatch_adapter::hosts;
 use disbatch_plugin::Error;
 use ipnet::IpNet;
 
-/// The private addresses that may be written to.
 #[derive(Debug)]
 pub struct Allowed {
     hosts: Vec<String>,

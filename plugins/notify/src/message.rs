@@ -11,7 +11,6 @@ pub struct Message {
     /// The same in each attempt to deliver it.
     pub id: String,
     pub subscription: String,
-    /// How many events it tells of.
     pub count: u64,
     /// How many of these it says nothing else about.
     #[serde(default)]
@@ -31,7 +30,6 @@ pub struct Event {
     pub count: u64,
     pub first: Option<String>,
     pub last: Option<String>,
-    /// Some of the tasks.
     #[serde(default)]
     pub tasks: Vec<Task>,
     pub detail: Option<String>,
@@ -45,10 +43,8 @@ pub struct Task {
     pub url: Option<String>,
 }
 
-/// A message in words.
 #[derive(Debug)]
 pub struct Words {
-    /// One line.
     pub subject: String,
     pub text: String,
 }
@@ -157,14 +153,12 @@ pub struct Templates {
 }
 
 impl Templates {
-    /// The first line of a message.
     pub fn subject(&self, message: &Message) -> Result<String, Error> {
         let subject = rendered("subject", self.subject.as_deref(), message, Message::subject)?;
         // A line break would begin another header of a mail.
         Ok(cut(subject.split_whitespace().collect::<Vec<_>>().join(" "), LONGEST_SUBJECT))
     }
 
-    /// The text below.
     pub fn text(&self, message: &Message) -> Result<String, Error> {
         Ok(cut(rendered("text", self.text.as_deref(), message, Message::text)?, LONGEST_TEXT))
     }

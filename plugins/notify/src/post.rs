@@ -16,20 +16,16 @@ use sha2::Sha256;
 use crate::addresses::Allowed;
 use crate::message::{Message, Words};
 
-/// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// How long the whole may take.
 const WHOLE: Duration = Duration::from_secs(30);
 
-/// So many bytes of an answer are shown.
 const SHOWN: usize = 4096;
 
 #[derive(Debug)]
 pub struct Request {
     pub url: Url,
     pub headers: HeaderMap,
-    /// JSON.
     pub body: String,
 }
 
@@ -86,7 +82,6 @@ async fn sent(request: &Request, allowed: &Allowed) -> Result<String, Error> {
     Err(Error::failed(format_args!("{host} has answered with {status}{separator}{body}")))
 }
 
-/// The beginning of an answer.
 async fn shown(mut response: Response) -> String {
     let mut body = Vec::new();
     while body.len() < SHOWN {
@@ -105,7 +100,6 @@ fn cannot(what: &str, error: reqwest::Error) -> Error {
     Error::failed(format_args!("the receiver {what}: {}", with_causes(&error.without_url())))
 }
 
-/// What a key in base64 begins with.
 const PREFIX: &str = "whsec_";
 
 #[derive(Serialize)]
@@ -116,7 +110,6 @@ struct Body<'a> {
     text: &'a str,
 }
 
-/// A message for a program.
 pub fn webhook(url: &str, message: &Message, words: &Words, secret: Option<&str>) -> Result<Request, Error> {
     signed_at(jiff::Timestamp::now().as_second(), url, message, words, secret)
 }
@@ -157,7 +150,6 @@ fn signature(key: &[u8], signed: &str) -> Result<String, Error> {
     Ok(BASE64_STANDARD.encode(mac.finalize().into_bytes()))
 }
 
-/// A card has so many links at most.
 const MOST_LINKS: usize = 5;
 
 /// For Slack, and what takes the same. Names in messages for chats are text, and nothing that a chat would make a link or a call for

@@ -6,13 +6,11 @@ use std::path::Path;
 
 use serde_json::Value;
 
-/// Names the descriptor in the environment.
 const VARIABLE: &str = "DISBATCH_CONTROL_FD";
 
 /// Names a pipe where there can be no descriptor: in a container.
 const PIPE_VARIABLE: &str = "DISBATCH_CONTROL";
 
-/// The way to the runner, if there is one.
 #[derive(Debug, Default)]
 pub(crate) struct Control {
     file: Option<File>,
@@ -53,7 +51,6 @@ impl Control {
         self.of = task;
     }
 
-    /// Whether the runner has to be told what it is about.
     pub(crate) fn is_among_others(&self) -> bool {
         self.of.is_some()
     }
@@ -73,7 +70,6 @@ impl Control {
         }
     }
 
-    /// Whether nobody listens.
     pub(crate) fn is_closed(&self) -> bool {
         self.file.is_none()
     }

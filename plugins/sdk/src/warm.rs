@@ -15,15 +15,12 @@ use crate::{Error, Task};
 /// Names the wish of the runner in the environment.
 const VARIABLE: &str = "DISBATCH_WARM";
 
-/// What a program that panics exits with.
 const PANICKED: u8 = 101;
 
-/// Whether the runner gives this process task after task.
 pub(crate) fn is_wanted() -> bool {
     std::env::var_os(VARIABLE).is_some_and(|value| value == "1")
 }
 
-/// Works on the tasks that standard input brings, until it ends.
 pub(crate) fn serve<E: Display>(
     mut input: impl BufRead,
     control: &mut Control,

@@ -13,7 +13,6 @@ use std::process::{Command, ExitCode, Stdio};
 use disbatch_plugin::Task;
 use disbatch_shell::Params;
 
-/// The exit code when the parameters are wrong.
 const WRONG_PARAMS: u8 = 2;
 /// The exit codes of shells for a command that cannot be run, and for one that there is not.
 const CANNOT_RUN: u8 = 126;

@@ -87,13 +87,11 @@ fn body(queue: &str, batch: &Batch, task: &TaskOptions) -> serde_json::Result<St
     Ok(format!(r#"{{"queue":{},"params":{}{options}}}"#, Value::from(queue), batch.params))
 }
 
-/// How sending ended, if nothing was wrong.
 enum End {
     Complete,
     Interrupted,
 }
 
-/// What has come of the lines so far.
 #[derive(Debug, Default)]
 struct Account {
     /// Lines whose tasks have been created, together with those that were left out at the start.
@@ -104,7 +102,6 @@ struct Account {
 }
 
 impl Account {
-    /// How to go on after not all lines were sent.
     fn advice(&self) -> String {
         let Self { lines, unsure_until, tasks } = self;
         let sure = format!("Accepted for sure: {tasks} tasks, up to line {lines}.");
@@ -119,7 +116,6 @@ impl Account {
     }
 }
 
-/// The way of a file into a queue.
 struct Upload<'a> {
     client: &'a Client,
     queue: &'a str,
@@ -203,10 +199,8 @@ fn created_nothing(error: &ApiError) -> bool {
     }
 }
 
-/// How often a line is printed where a bar cannot be shown.
 const NOW_AND_THEN: Duration = Duration::from_secs(10);
 
-/// A bar on a terminal, else lines.
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
@@ -226,7 +220,6 @@ impl Progress {
         Ok(Self { bar, started: Instant::now(), last_line: Instant::now() })
     }
 
-    /// So many tasks have been created, from so many bytes.
     pub fn advance(&mut self, tasks: u64, bytes: u64) {
         let speed = per_second(tasks, self.started.elapsed());
         self.bar.set_position(bytes);
@@ -253,10 +246,8 @@ pub fn per_second(tasks: u64, time: Duration) -> f64 {
 /// A request has at most so many bytes of parameters: a DCI takes bodies up to 16 MiB.
 const MOST_BYTES: usize = 8 << 20;
 
-/// How many batches are read ahead.
 const AHEAD: usize = 2;
 
-/// The parameters of some tasks.
 #[derive(Debug, PartialEq, Eq)]
 struct Batch {
     /// A JSON array of the lines' objects, each as it was written.
@@ -311,7 +302,6 @@ struct Lines<R> {
 }
 
 impl<R: Read> Lines<R> {
-    /// The next line without its end.
     fn next(&mut self) -> anyhow::Result<Option<Vec<u8>>> {
         let mut line = Vec::new();
         if let Some(held) = self.held.take() {

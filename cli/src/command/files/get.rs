@@ -26,13 +26,11 @@ use crate::command::life::{Connection, FIRST_PAUSE};
 use crate::output::{print, shown_name};
 use crate::status::INTERRUPTED;
 
-/// So many files are brought at once.
 const FILES_AT_ONCE: usize = 4;
 
 /// So often an answer may bring nothing, one after the other.
 const MOST_EMPTY: usize = 20;
 
-/// Brings the files of a set into a folder.
 pub async fn run(client: &Client, options: &GetFiles) -> anyhow::Result<ExitCode> {
     let signals = Signals::listen().context("cannot listen for signals")?;
     let connection = Connection::new(client);
@@ -60,9 +58,7 @@ pub async fn run(client: &Client, options: &GetFiles) -> anyhow::Result<ExitCode
 struct Tally {
     files: u64,
     bytes: u64,
-    /// Files that were there.
     unchanged: u64,
-    /// How many bytes were sent to here.
     received: u64,
 }
 
@@ -76,7 +72,6 @@ impl Tally {
     }
 }
 
-/// The way of files out of a set.
 struct Download<'a> {
     connection: &'a Connection<'a>,
     options: &'a GetFiles,
@@ -143,7 +138,6 @@ impl Download<'_> {
         Ok(())
     }
 
-    /// Brings a file to its place.
     async fn fetch(&self, place: PathBuf, entry: FileEntry, version: i64) -> anyhow::Result<()> {
         let parts: Vec<String> = entry.path.split('/').map(segment).collect();
         let name = &self.options.name;
@@ -215,7 +209,6 @@ impl Download<'_> {
     }
 }
 
-/// Does what the disk may take a while for.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
 ) -> anyhow::Result<T> {
@@ -228,7 +221,6 @@ const MODE: u32 = 0o644;
 /// What is written must be readable and writable to go on with it.
 const OWN: u32 = 0o600;
 
-/// Who may read, write and run a file of a set.
 fn mode(entry: &FileEntry) -> u32 {
     let mode = entry.mode.as_deref().and_then(|mode| u32::from_str_radix(mode, 8).ok());
     mode.map_or(MODE, |mode| mode & 0o777)
@@ -264,7 +256,6 @@ fn place(top: &Path, path: &EntryPath) -> io::Result<PathBuf> {
     Ok(place)
 }
 
-/// Whether a file with this content is there.
 fn is_there(place: &Path, entry: &FileEntry) -> io::Result<bool> {
     match fs::symlink_metadata(place) {
         Ok(metadata) if metadata.is_file() && metadata.len() == entry.size => {
@@ -290,7 +281,6 @@ struct Part {
 }
 
 impl Part {
-    /// Begins a file, or goes on with one.
     fn open(place: PathBuf, entry: FileEntry) -> io::Result<Self> {
         // By the path, too: two files of the same content may come at once.
         let name = ContentId::of(format!("{}\0{}", entry.path, entry.sha256).as_bytes());
@@ -307,12 +297,10 @@ impl Part {
         Ok(Self { place, beside, entry, file, hasher, is_resumed })
     }
 
-    /// How many bytes are there.
     fn length(&self) -> u64 {
         self.hasher.length()
     }
 
-    /// Whether all of it is.
     fn is_whole(&self) -> bool {
         self.length() >= self.entry.size
     }
@@ -333,12 +321,10 @@ impl Part {
         Self::open(place, entry)
     }
 
-    /// Whether it is what it should be.
     fn is_right(&self) -> bool {
         self.hasher.clone().finish().to_string() == self.entry.sha256
     }
 
-    /// Removes what is not what it should be.
     fn give_up(self) {
         // It would only be begun anew the next time.
         let _left_behind = fs::remove_file(&self.beside);

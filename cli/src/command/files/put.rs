@@ -32,10 +32,8 @@ use crate::command::life::Connection;
 use crate::output::{print, say, shown_name};
 use crate::status::INTERRUPTED;
 
-/// So many files are sent at once.
 const FILES_AT_ONCE: usize = 4;
 
-/// So many chunks of each of them are.
 const CHUNKS_AT_ONCE: usize = 4;
 
 /// So many files are added to the version at once at most.
@@ -47,7 +45,6 @@ const ADDED: Duration = Duration::from_secs(300);
 /// So often a file is sent that changes meanwhile, or whose content goes away.
 const TRIES: usize = 3;
 
-/// Stores files as a new version of a set.
 pub async fn run(client: &Client, options: &PutFiles) -> anyhow::Result<ExitCode> {
     let signals = Signals::listen().context("cannot listen for signals")?;
     let patterns = Patterns::new(options.matching.iter().map(String::as_str))?;
@@ -79,22 +76,18 @@ pub async fn run(client: &Client, options: &PutFiles) -> anyhow::Result<ExitCode
     Ok(ExitCode::SUCCESS)
 }
 
-/// The way of files into a set.
 struct Upload<'a> {
     connection: &'a Connection<'a>,
     options: &'a PutFiles,
     progress: Progress,
-    /// How many bytes were sent.
     sent: Cell<u64>,
     /// Contents that are there for sure.
     known: RefCell<HashSet<ContentId>>,
 }
 
-/// A file whose content was sent.
 struct Stored<'f> {
     found: &'f LocalFile,
     id: ContentId,
-    /// What it is in the version.
     entry: Value,
 }
 
@@ -181,7 +174,6 @@ impl Upload<'_> {
         Ok(())
     }
 
-    /// Sends a file.
     async fn store<'f>(&self, found: &'f LocalFile) -> anyhow::Result<Stored<'f>> {
         for _ in 0..TRIES {
             let (id, length) = found.content().await?;
@@ -260,7 +252,6 @@ impl Upload<'_> {
     }
 }
 
-/// What a version is opened with.
 fn opening(options: &PutFiles) -> Value {
     let text = |text: &Option<String>| text.clone().map(Value::from);
     Value::Object(given([(".tenant", text(&options.tenant)), (".expires", text(&options.expires))]))
@@ -274,7 +265,6 @@ fn missing_chunks(told: &ContentChunks, length: u64) -> Vec<Range<u64>> {
     told.missing.iter().map(|range| range.first..range.last.saturating_add(1)).collect()
 }
 
-/// The contents that a version cannot be committed without.
 fn missing_contents(error: &ApiError) -> HashSet<String> {
     let ApiError::Refused { status: StatusCode::CONFLICT, body, .. } = error else { return HashSet::new() };
     let body: Value = serde_json::from_str(body).unwrap_or_default();

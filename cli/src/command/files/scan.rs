@@ -12,18 +12,13 @@ use anyhow::{Context, bail};
 use disbatch_values::files::{CHUNK_BYTES, ContentHasher, ContentId, EntryPath, Patterns, RESERVED_PREFIX};
 use nix::fcntl::OFlag;
 
-/// So many things that are left out are named.
 const NAMED: usize = 10;
 
-/// How much of a file is read at once to find out what it is.
 const READ_AT_ONCE: usize = 1024 * 1024;
 
-/// A file that is to be stored.
 #[derive(Debug, Clone)]
 pub struct LocalFile {
-    /// Where it is in the set.
     pub path: EntryPath,
-    /// Where it is on the disk.
     pub file: PathBuf,
     /// How many bytes it had when it was found.
     pub size: u64,
@@ -32,7 +27,6 @@ pub struct LocalFile {
     pub mtime: i64,
 }
 
-/// What was found.
 #[derive(Debug, Default)]
 pub struct Scan {
     files: BTreeMap<String, LocalFile>,
@@ -40,7 +34,6 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// Looks through folders, and at single files.
     pub fn of(paths: &[PathBuf], patterns: &Patterns) -> anyhow::Result<Self> {
         let mut scan = Self::default();
         for path in paths {
@@ -60,12 +53,10 @@ impl Scan {
         Ok(scan)
     }
 
-    /// The files, in the order of their paths.
     pub fn files(self) -> Vec<LocalFile> {
         self.files.into_values().collect()
     }
 
-    /// Lines about what is left out.
     pub fn notes(&self) -> Vec<String> {
         let named = self.left_out.iter().take(NAMED);
         let mut notes: Vec<String> =

@@ -13,7 +13,6 @@ use crate::command::life::show::who;
 use crate::command::life::{carry_out, details, with_reason};
 use crate::output::{facts, plain, print, say, visible};
 
-/// Has a task cancelled or retried.
 pub async fn send(
     client: &Client,
     action: BulkAction,
@@ -23,7 +22,6 @@ pub async fn send(
     client.post(&format!("/tasks/{id}/{}", action.as_str()), &with_reason(reason)).await
 }
 
-/// What came of a cancellation.
 pub fn cancelled(answer: Value) -> serde_json::Result<String> {
     let done = match &*read::<CancelResult>(answer)?.outcome {
         "requested" => "runs, and was asked to end",
@@ -33,7 +31,6 @@ pub fn cancelled(answer: Value) -> serde_json::Result<String> {
     Ok(done.to_owned())
 }
 
-/// What came of a retry.
 pub fn retried(answer: Value) -> serde_json::Result<String> {
     Ok(match read::<RetryResult>(answer)? {
         RetryResult { id, retry_of: Some(_), .. } => format!("is archived: submitted again as {id}"),
@@ -41,7 +38,6 @@ pub fn retried(answer: Value) -> serde_json::Result<String> {
     })
 }
 
-/// How a task is that is tried again.
 fn again(status: Option<i64>) -> &'static str {
     if status == Some(-4) { "waits for its locks, or for other tasks, again" } else { "queued again" }
 }
@@ -64,7 +60,6 @@ pub async fn rerun(client: &Client, options: &RerunOptions) -> anyhow::Result<Ex
     carry_out(client, (&format!("/arrays/{id}/rerun"), &body), BulkAction::Retry, false).await
 }
 
-/// What came of a task's rerun.
 fn told(id: &str, rerun: RerunResult) -> anyhow::Result<ExitCode> {
     let done = rerun.attempt.map_or("goes on as it is", |_| again(Some(rerun.status)));
     print(&format!("{id} {done}\n"))?;
@@ -103,7 +98,6 @@ pub async fn run(
     Ok(code)
 }
 
-/// Moves one task after the other to the archive.
 pub async fn archive(client: &Client, ids: &[String]) -> anyhow::Result<ExitCode> {
     each(ids, async |id| {
         let answer = client.post(&format!("/tasks/{id}/archive"), &json!({})).await?;
@@ -112,7 +106,6 @@ pub async fn archive(client: &Client, ids: &[String]) -> anyhow::Result<ExitCode
     .await
 }
 
-/// Does something with one task after the other, and says what came of it.
 pub async fn each(
     ids: &[String],
     act: impl AsyncFn(&str) -> Result<String, ApiError>,
@@ -179,7 +172,6 @@ fn value(options: &AnswerOptions) -> anyhow::Result<Option<Value>> {
     Ok(Some(Value::Object(fields)).filter(|_| !options.set.is_empty()))
 }
 
-/// What a task asks, for people.
 fn asked(task: &Value) -> anyhow::Result<String> {
     let Some(awaiting) = task.get("awaiting").filter(|awaiting| awaiting.is_object()) else {
         bail!("the task waits for no answer");

@@ -16,7 +16,6 @@ use crate::command::{Session, oid};
 use crate::output::{Column, Cut, Table, known, print, progress_bar, say};
 use crate::status;
 
-/// How often to ask how far a job is.
 const ASK_EVERY: Duration = Duration::from_millis(500);
 
 /// A job tells of so many tasks at most why they could not be acted on.
@@ -99,7 +98,6 @@ fn request(action: BulkAction, which: &BulkWhich) -> NewBulk {
     NewBulk { action, filter: Some(filter), reason: which.reason.clone(), preview: None }
 }
 
-/// Asks somebody at a terminal.
 pub(in crate::command) fn agreed(question: &str) -> anyhow::Result<bool> {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         bail!("nobody can be asked whether to {question}: add --yes to do it, or --preview to only count");
@@ -111,7 +109,6 @@ pub(in crate::command) fn agreed(question: &str) -> anyhow::Result<bool> {
     Ok(matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
-/// Waits until a job is no longer running. Returns what there is to say of it.
 async fn follow(client: &Client, id: &str) -> anyhow::Result<BulkJob> {
     let bar = progress_bar(Some(0), "{wide_bar} {pos}/{len} tasks, {eta} left")?;
     let connection = Connection::new(client);
@@ -171,7 +168,6 @@ const TABLE: Table<BulkJob> = Table {
     noun: "bulk jobs",
 };
 
-/// Prints the bulk jobs, or cancels one.
 pub async fn jobs(session: &Session, cancel: Option<String>) -> anyhow::Result<()> {
     if let Some(id) = cancel {
         session.client.post(&format!("/bulk/{id}/cancel"), &serde_json::json!({})).await?;

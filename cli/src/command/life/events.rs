@@ -66,7 +66,6 @@ async fn follow(
     }
 }
 
-/// An event for people.
 fn line(event: &Value) -> String {
     let Ok(event) = read::<TaskEvent>(event.clone()) else { return format!("{event}\n") };
     let queue = event.queue_name.or(event.queue).unwrap_or_default();
@@ -92,7 +91,6 @@ struct Event {
 /// Reads Server-Sent Events as they come, in pieces of any size.
 #[derive(Debug, Default)]
 struct Reader {
-    /// The beginning of a line.
     rest: Vec<u8>,
     event: Event,
 }

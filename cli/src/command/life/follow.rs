@@ -21,7 +21,6 @@ use crate::status;
 /// How long a task waits before it is told why.
 const WITHOUT_A_WORD: Duration = Duration::from_secs(5);
 
-/// How long one request waits for a change.
 const LONG_POLL: Duration = Duration::from_secs(50);
 
 /// What the history of a task says of an attempt whose runner was told to stop.
@@ -30,12 +29,10 @@ const INTERRUPTED: &str = "interrupted, to go on elsewhere";
 /// The header with the byte that a followed answer begins with.
 const BEGIN: &str = "disbatch-from";
 
-/// A stream of a task's output, and where it goes.
 #[derive(Debug, Clone, Copy)]
 pub struct Stream {
     /// `stdout` or `stderr`.
     pub name: &'static str,
-    /// Whether it goes to standard error.
     pub to_stderr: bool,
     /// Whether a terminal gets every byte of it.
     pub raw: bool,
@@ -135,7 +132,6 @@ pub struct Follower<'a> {
     has_begun: bool,
     /// Whether output has been shown that belongs to no numbered attempt.
     uncounted_shown: bool,
-    /// What was said last about why the task waits.
     said: String,
 }
 
@@ -145,7 +141,6 @@ impl<'a> Follower<'a> {
         Self { connection, id, streams, shown, has_begun: false, uncounted_shown: false, said: String::new() }
     }
 
-    /// Goes on until the task has ended. Returns its status.
     pub async fn until_the_end(&mut self) -> anyhow::Result<i64> {
         loop {
             let client = self.connection.client;
@@ -200,7 +195,6 @@ impl<'a> Follower<'a> {
         Ok(())
     }
 
-    /// Waits until the status is another one.
     async fn wait(&mut self, task: &Value, status: i64) -> anyhow::Result<()> {
         if status == -7 {
             let said = deferred(task, Some(self.shown).filter(|_| self.has_begun));
@@ -222,7 +216,6 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Says why the task waits, as far as that can be had.
     async fn explain(&mut self) {
         let path = format!("/tasks/{}/explain", self.id);
         if let Ok(answer) = self.connection.client.get(&path, None).await
@@ -259,13 +252,11 @@ fn deferred(task: &Value, shown: Option<i64>) -> String {
     }
 }
 
-/// Whether there is no such task, attempt or stream.
 pub fn is_not_found(error: &anyhow::Error) -> bool {
     let status = error.downcast_ref::<ApiError>().and_then(ApiError::status);
     status == Some(StatusCode::NOT_FOUND)
 }
 
-/// Prints a task's output: what there is, or all until its end.
 pub async fn logs(client: &Client, options: &LogsOptions) -> anyhow::Result<()> {
     let streams = match (options.both, options.stderr) {
         (true, _) => vec![STDOUT, STDERR],

@@ -49,7 +49,6 @@ const AUDIT: Table<AuditEntry> = Table {
     noun: "entries",
 };
 
-/// Prints who has changed what, the latest first.
 pub async fn audit(session: &Session, which: &AuditSearch) -> anyhow::Result<()> {
     let Session { client, listing: options } = session;
     let path = address("/audit", which, options.limit)?;
@@ -69,7 +68,6 @@ fn last(entries: &Value, most: usize) -> Option<String> {
     Some(read::<AuditEntry>(entries.last()?.clone()).ok()?.key).filter(|key| !key.is_empty())
 }
 
-/// Its name, or its id, after what it is.
 fn object(entry: &AuditEntry) -> String {
     let AuditObject { kind, id, name } = entry.object.clone().unwrap_or_default();
     format!("{kind} {}", name.or(id).unwrap_or_default()).trim().to_owned()
@@ -114,7 +112,6 @@ const RUNNING: Table<RanThen> = Table {
     noun: "running",
 };
 
-/// Prints what is known of a moment.
 pub async fn at(session: &Session, which: &MomentSearch) -> anyhow::Result<()> {
     let path = address("/moments", which, None)?;
     session.print_document(&path, |found| told(found, Screen::of_stdout())).await
@@ -212,7 +209,6 @@ pub fn exit(exit: Option<&Value>) -> String {
     facts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// Writes the bundle of an attempt to standard output.
 pub async fn bundle(client: &Client, options: &BundleOptions) -> anyhow::Result<()> {
     let mut target = std::io::stdout();
     if target.is_terminal() {

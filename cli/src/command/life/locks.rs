@@ -30,7 +30,6 @@ const TASKS: [Column<LockTask>; 5] = [
     Column { title: "Since (UTC)", cell: |held| known(&held.since), cut: Cut::Never },
 ];
 
-/// Prints the locks that tasks hold or wait for, or one of them.
 pub async fn run(session: &Session, which: &LocksOptions) -> anyhow::Result<()> {
     if let Some(name) = &which.name {
         let path = format!("/locks/{}", segment(name));
@@ -56,7 +55,6 @@ fn mode(held: &LockTask) -> String {
     held.places.map_or_else(|| held.mode.clone(), |places| format!("1 of {places}"))
 }
 
-/// A task of a graph, those that it comes after, and those of them that it still waits for.
 #[derive(Debug)]
 struct GraphRow {
     node: GraphNode,
@@ -79,7 +77,6 @@ const GRAPH: Table<GraphRow> = Table {
     noun: "tasks",
 };
 
-/// Prints the tasks that a task comes after, and those that come after it.
 pub async fn graph(session: &Session, which: &GraphOptions) -> anyhow::Result<()> {
     let path = address(&format!("/tasks/{}/graph", which.id), which, session.listing.limit)?;
     session.print_document(&path, |graph| graph_text(graph, Screen::of_stdout())).await

@@ -20,7 +20,6 @@ use crate::command::{arrays, create_tasks};
 use crate::output::{plain, print, progress_bar, say, visible};
 use crate::status;
 
-/// Creates a task, shows its output and ends as it ends.
 pub async fn run(client: &Client, options: RunOptions) -> anyhow::Result<ExitCode> {
     ensure!(options.task.array.is_none(), "run follows one task: --array is for create-task");
     let params = params(&options.params)?;
@@ -104,16 +103,13 @@ async fn cancel(client: &Client, id: &str) {
     }
 }
 
-/// So many requests wait at a time.
 const AT_ONCE: usize = 64;
 
-/// How long one request waits.
 const LONG_POLL: Duration = Duration::from_secs(50);
 
 /// How long one request waits if somebody looks at the progress, or others wait for their turn.
 const SHORT_POLL: Duration = Duration::from_secs(2);
 
-/// Waits until all tasks have ended, or one. Exits as they end.
 pub async fn wait(client: &Client, options: &WaitOptions) -> anyhow::Result<ExitCode> {
     let mut ids = options.ids.clone();
     let mut seen = std::collections::HashSet::new();
@@ -190,7 +186,6 @@ impl Waiting<'_> {
         }
     }
 
-    /// How an array ends, which no request waits for.
     async fn end_of_array(&self, id: &str, array: &Array) -> Result<(i64, String), ApiError> {
         say(&format!("disbatch: {id} is {}", arrays::what(array)));
         let mut turns = tokio::time::interval(SHORT_POLL);

@@ -13,7 +13,6 @@ use crate::command::{Session, arrays, oid};
 use crate::output::{facts, plain, shows_marks, texts, visible};
 use crate::status;
 
-/// Prints what a person wants to know of a task.
 pub async fn run(session: &Session, id: &str) -> anyhow::Result<()> {
     let client = &session.client;
     let mut task = match details(client, id).await {
@@ -90,13 +89,11 @@ fn text(task: &Value) -> String {
     facts(lines) + &facts(steps(task))
 }
 
-/// What it waits for an answer to, and whose.
 pub fn asks(task: &Value) -> String {
     let Some(awaiting) = task.get("awaiting") else { return String::new() };
     format!("{} (of {})", plain(awaiting.get("title")), who(awaiting))
 }
 
-/// Who may answer.
 pub fn who(awaiting: &Value) -> String {
     let who = texts(awaiting, "who");
     if who.is_empty() { "operators".to_owned() } else { who.join(", ") }
@@ -152,7 +149,6 @@ fn files(task: &Value, part: &str, version: &str) -> String {
     format!("{}{version}", plain(part.get("name")))
 }
 
-/// How much output there is; `logs` prints it.
 fn output(task: &Value, stream: &str) -> String {
     match task.get(stream) {
         Some(Value::String(text)) if text.is_empty() => "none".to_owned(),

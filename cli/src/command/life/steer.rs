@@ -10,26 +10,22 @@ use crate::args::{QueueAndReason, SetTaskOptions, seconds};
 use crate::command::life::act::each;
 use crate::output::print;
 
-/// Lets none of a queue's tasks start.
 pub async fn pause(client: &Client, which: &QueueAndReason) -> anyhow::Result<()> {
     // Without a reason, the one of an earlier time is taken away.
     set(client, &which.queue, &json!({ "paused": true, "reason": which.reason })).await?;
     print(&format!("Paused queue {}: none of its tasks is started; what runs goes on\n", which.queue))
 }
 
-/// Lets a queue's tasks start again.
 pub async fn resume(client: &Client, queue: &str) -> anyhow::Result<()> {
     set(client, queue, &json!({ "paused": false })).await?;
     print(&format!("Resumed queue {queue}\n"))
 }
 
-/// Lets a queue accept no new tasks.
 pub async fn close(client: &Client, which: &QueueAndReason) -> anyhow::Result<()> {
     set(client, &which.queue, &json!({ "accepting": false, "reason": which.reason })).await?;
     print(&format!("Closed queue {}: it accepts no new tasks; those that it has are run\n", which.queue))
 }
 
-/// Lets a queue accept new tasks again.
 pub async fn open(client: &Client, queue: &str) -> anyhow::Result<()> {
     set(client, queue, &json!({ "accepting": true })).await?;
     print(&format!("Opened queue {queue}\n"))
@@ -49,7 +45,6 @@ pub async fn drain(client: &Client, node: &str, interrupt: bool) -> anyhow::Resu
     print(&format!("Node {node} claims no more tasks; {running}\n"))
 }
 
-/// Lets a node claim tasks again.
 pub async fn undrain(client: &Client, node: &str) -> anyhow::Result<()> {
     set_node(client, node, &json!({ "draining": false })).await?;
     print(&format!("Node {node} claims tasks again\n"))
@@ -65,7 +60,6 @@ pub async fn set(client: &Client, queue: &str, fields: &Value) -> anyhow::Result
     Ok(())
 }
 
-/// Fields whose values are lengths of time.
 const TIMES: &[&str] = &[
     "timeout",
     "grace",
@@ -82,7 +76,6 @@ const TIMES: &[&str] = &[
 /// Fields whose values are text, also if it looks like a number: `1.10` is not `1.1`.
 const TEXTS: &[&str] = &["version", "canary.version"];
 
-/// Sets fields of a queue to JSON values.
 pub async fn set_queue(client: &Client, queue: &str, words: &[String]) -> anyhow::Result<()> {
     let fields = Value::Object(fields(words)?);
     set(client, queue, &fields).await?;
@@ -120,7 +113,6 @@ fn value(path: &str, text: &str) -> Result<Value, String> {
     Ok(serde_json::from_str(text).unwrap_or_else(|_| text.into()))
 }
 
-/// Gives tasks that wait another priority, one after the other.
 pub async fn set_task(client: &Client, options: &SetTaskOptions) -> anyhow::Result<ExitCode> {
     let reason = options.reason.clone().map(Value::from);
     let body = given([("reason", reason), ("priority", Some(options.priority.into()))]);

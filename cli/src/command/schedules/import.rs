@@ -16,7 +16,6 @@ use crate::args::ImportedJobs;
 use crate::input;
 use crate::output::{items, plain, print, shown_name};
 
-/// What is read of a job. It may have more.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Job {
@@ -33,11 +32,9 @@ struct Job {
     timeout: Option<u64>,
 }
 
-/// What a job becomes.
 #[derive(Debug, PartialEq)]
 struct New {
     name: String,
-    /// The schedule.
     body: Value,
     /// Nothing but people start it.
     is_manual: bool,
@@ -45,7 +42,6 @@ struct New {
     had_secrets: bool,
 }
 
-/// What became of jobs.
 #[derive(Debug, Default)]
 struct ImportOutcome<'a> {
     /// With the ids of their schedules.
@@ -109,7 +105,6 @@ fn schedules(jobs: &[Value], queues: &[Queue], queue: Option<&str>) -> anyhow::R
     Ok(new)
 }
 
-/// The schedule that a job becomes.
 fn schedule(document: &Value, queues: &[Queue], queue: Option<&str>) -> anyhow::Result<New> {
     let given_job = document.get("job").context("it has no job")?;
     let job = Job::deserialize(given_job).context("job")?;

@@ -39,7 +39,6 @@ pub fn address(filter: &ScheduleFilter, limit: Option<i64>) -> String {
     format!("/schedules{}", query(pairs))
 }
 
-/// By name, if it has one.
 fn queue(schedule: &Schedule) -> String {
     schedule.queue_name.as_ref().unwrap_or(&schedule.queue).clone()
 }
@@ -48,7 +47,6 @@ fn next(schedule: &Schedule) -> String {
     if schedule.paused { "paused".to_owned() } else { known(&schedule.next) }
 }
 
-/// What a person wants to know of a schedule.
 pub fn text(schedule: &Schedule) -> String {
     let time = |seconds: u64| if seconds == 0 { String::new() } else { seconds::words(seconds as f64) };
     let counts = &schedule.counts;
@@ -109,7 +107,6 @@ const RUNS: Table<RunOfSchedule> = Table {
     noun: "runs",
 };
 
-/// Prints the runs of a schedule, the latest first.
 pub async fn runs(session: &Session, options: &RunsOptions) -> anyhow::Result<()> {
     let Session { client, listing } = session;
     let pairs =
@@ -123,12 +120,10 @@ pub async fn runs(session: &Session, options: &RunsOptions) -> anyhow::Result<()
     Ok(())
 }
 
-/// What is said of when a schedule makes tasks, as one line.
 fn cron(schedule: &Schedule) -> String {
     if schedule.cron.is_empty() { "manual".to_owned() } else { schedule.cron.join("; ") }
 }
 
-/// What became of the last task.
 fn last(schedule: &Schedule) -> String {
     schedule.last.as_ref().map(outcome).unwrap_or_default()
 }

@@ -20,7 +20,6 @@ use tokio_util::either::Either;
 
 use super::{Error, is_fine, refusal};
 
-/// Docker's port without TLS.
 const PORT: u16 = 2375;
 
 /// Where Docker and Podman listen for those who may use the engine of the whole machine.
@@ -29,10 +28,8 @@ const OF_MACHINE: [&str; 2] = ["/var/run/docker.sock", "/run/podman/podman.sock"
 /// Where Podman listens for its own user, in the folder that such a user has for sockets.
 const OF_USER: &str = "podman/podman.sock";
 
-/// Where a container engine is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Address {
-    /// A socket of this machine.
     Unix(PathBuf),
     /// A host with its port, without TLS.
     Tcp(String),
@@ -72,14 +69,11 @@ impl FromStr for Address {
     }
 }
 
-/// What may say where it is.
 #[derive(Debug, Clone, Default)]
 pub struct Signposts {
-    /// `DOCKER_HOST`.
     pub docker_host: Option<String>,
     /// Whether `DOCKER_TLS_VERIFY` asks for TLS.
     pub tls: bool,
-    /// `XDG_RUNTIME_DIR`.
     pub runtime_folder: Option<PathBuf>,
     /// The user whose own engine it may be.
     pub user: u32,
@@ -138,7 +132,6 @@ impl Signposts {
     }
 }
 
-/// Whether this process may use a socket that is there.
 pub fn is_usable(path: &Path) -> bool {
     access(path, AccessFlags::R_OK | AccessFlags::W_OK).is_ok()
 }
@@ -157,14 +150,12 @@ pub struct Sent {
     pub path: String,
     /// JSON, or nothing.
     pub body: Bytes,
-    /// With what an image is fetched.
     pub registry_auth: Option<String>,
     /// Whether the connection is to become one to a container.
     pub upgrade: bool,
 }
 
 impl Sent {
-    /// Without anything else.
     pub fn to(method: Method, path: &str) -> Self {
         Self { method, path: path.to_owned(), body: Bytes::new(), registry_auth: None, upgrade: false }
     }
@@ -201,7 +192,6 @@ impl Answer {
         self.response.status()
     }
 
-    /// A header, if it is text.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.response.headers().get(name)?.to_str().ok()
     }
@@ -216,7 +206,6 @@ impl Answer {
         Ok(None)
     }
 
-    /// All of it.
     pub async fn bytes(mut self) -> Result<Bytes, Error> {
         let mut bytes = Vec::new();
         while let Some(piece) = self.piece().await? {
@@ -237,7 +226,6 @@ impl Answer {
     }
 }
 
-/// Sends a request and waits for the head of the answer.
 pub async fn send(address: &Address, sent: Sent, patience: Duration) -> Result<Answer, Error> {
     let request = sent.request()?;
     let asked = async {
