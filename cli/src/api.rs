@@ -14,8 +14,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-pub use credentials::CredentialKind;
-
 use crate::args::ConnectionOptions;
 use crate::output;
 use credentials::Credentials;
@@ -42,7 +40,8 @@ pub enum ApiError {
         url: String,
         status: StatusCode,
         body: String,
-        shown: CredentialKind,
+        /// What to do about it.
+        advice: Option<&'static str>,
     },
     Unreachable {
         action: &'static str,
@@ -61,12 +60,12 @@ pub enum ApiError {
 impl std::fmt::Display for ApiError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Refused { action, url, status, body, shown } => {
+            Self::Refused { action, url, status, body, advice } => {
                 let reason = status.canonical_reason().unwrap_or_default();
                 let sentence = sentence(body);
                 let said = sentence.as_deref().unwrap_or_else(|| body.trim_end());
                 write!(f, "Error {action} {url} ({} {reason}): {said}", status.as_u16())?;
-                let advice = shown.advice(*status).filter(|_| !self.is_about_tasks());
+                let advice = advice.filter(|_| !self.is_about_tasks());
                 advice.map_or(Ok(()), |advice| write!(f, "\n{advice}"))
             }
             Self::Unreachable { action, url, reason, .. } => {
@@ -111,17 +110,11 @@ impl ApiError {
     }
 
     pub fn has_reached(&self) -> bool {
-        match self {
-            Self::Unreachable { connected, .. } => *connected,
-            Self::Refused { .. } | Self::NotJson { .. } => true,
-        }
+        !matches!(self, Self::Unreachable { connected: false, .. })
     }
 
     pub fn status(&self) -> Option<StatusCode> {
-        match self {
-            Self::Refused { status, .. } => Some(*status),
-            Self::Unreachable { .. } | Self::NotJson { .. } => None,
-        }
+        if let Self::Refused { status, .. } = self { Some(*status) } else { None }
     }
 
     /// What the DCI says is wrong, in its words; the whole error if it says nothing.
@@ -285,7 +278,7 @@ impl Client {
             Some(location) => format!("this is at {location}: use that address"),
             None => text(action, &url, response).await?,
         };
-        Err(ApiError::Refused { action, url, status, body, shown: self.credentials.shown() })
+        Err(ApiError::Refused { action, url, status, body, advice: self.credentials.advice(status) })
     }
 }
 
@@ -454,8 +447,9 @@ mod tests {
     }
 
     fn refused(status: u16, body: &str) -> ApiError {
-        let (status, shown) = (StatusCode::from_u16(status).unwrap(), CredentialKind::Nothing);
-        ApiError::Refused { action: "getting", url: "http://h/x".into(), status, body: body.into(), shown }
+        let status = StatusCode::from_u16(status).unwrap();
+        let advice = Credentials::Nothing.advice(status);
+        ApiError::Refused { action: "getting", url: "http://h/x".into(), status, body: body.into(), advice }
     }
 
     #[test]

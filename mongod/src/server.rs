@@ -39,13 +39,6 @@ pub struct Options {
     pub arguments: Vec<OsString>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Readiness {
-    Writes,
-    /// When it answers: a member of a larger replica set takes writes only if the others elect it.
-    Answers,
-}
-
 /// A running server. Dropping it ends it soon after; [`Server::stop`] waits for the end.
 #[derive(Debug)]
 pub struct Server {
@@ -59,23 +52,28 @@ pub struct Server {
 impl Server {
     /// Starts a server and waits until it takes writes.
     pub async fn start(options: Options) -> anyhow::Result<Self> {
-        Self::start_until(Readiness::Writes, options).await
+        Self::start_as(false, options).await
     }
 
-    /// Starts a server that is to be a member of a larger replica set, and waits until it answers.
+    /// Starts a server that is to be a member of a larger replica set, and waits until it answers: it takes writes only if
+    /// the others elect it.
     pub(crate) async fn start_member(options: Options) -> anyhow::Result<Self> {
-        Self::start_until(Readiness::Answers, options).await
+        Self::start_as(true, options).await
     }
 
-    async fn start_until(readiness: Readiness, options: Options) -> anyhow::Result<Self> {
+    async fn start_as(is_member: bool, options: Options) -> anyhow::Result<Self> {
         let database = options.data.join("db");
         std::fs::create_dir_all(&database)
             .with_context(|| format!("cannot create folder {}", database.display()))?;
         let mut tries = 1;
         loop {
             let port = choose_port(&options)?;
-            match Self::start_on(port, &options, readiness).await {
-                Err(error) if options.port.is_none() && tries < PORT_TRIES && port_is_taken(&error) => {
+            match Self::start_on(port, &options, is_member).await {
+                Err(error)
+                    if options.port.is_none()
+                        && tries < PORT_TRIES
+                        && error.to_string().contains("Address already in use") =>
+                {
                     tries += 1
                 }
                 outcome => return outcome,
@@ -83,7 +81,7 @@ impl Server {
         }
     }
 
-    async fn start_on(port: u16, options: &Options, readiness: Readiness) -> anyhow::Result<Self> {
+    async fn start_on(port: u16, options: &Options, is_member: bool) -> anyhow::Result<Self> {
         // The log of the run before is kept, and no more.
         let log = log_file(&options.data);
         if log.exists() {
@@ -100,7 +98,7 @@ impl Server {
         let watchdog = Watchdog::start(pid, options.data.join("db").as_os_str(), folder)
             .context("cannot start sh to watch mongod")?;
         let mut server = Self { child, pid, watchdog, port, options: options.clone() };
-        match Box::pin(wait_until_ready(&mut server, readiness)).await {
+        match Box::pin(wait_until_ready(&mut server, is_member)).await {
             Ok(()) => {
                 std::fs::write(port_file(&options.data), port.to_string())
                     .context("cannot store the port of mongod")?;
@@ -223,34 +221,6 @@ fn arguments(options: &Options, port: u16) -> Vec<OsString> {
     arguments
 }
 
-#[derive(Debug)]
-struct Ended {
-    status: ExitStatus,
-    reason: String,
-}
-
-impl std::fmt::Display for Ended {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "mongod ended at its start ({}): {}", self.status, self.reason)
-    }
-}
-
-impl std::error::Error for Ended {}
-
-fn port_is_taken(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<Ended>().is_some_and(|ended| ended.reason.contains("Address already in use"))
-}
-
-impl Server {
-    /// Fails if the server has ended, with the reason from its log.
-    fn check_alive(&mut self) -> anyhow::Result<()> {
-        match self.child.try_wait()? {
-            Some(status) => bail!(Ended { status, reason: logged_reason(&self.log_file()) }),
-            None => Ok(()),
-        }
-    }
-}
-
 /// Why the server ended, in one line: its last error, else its last lines.
 fn logged_reason(log: &Path) -> String {
     let text = match std::fs::read(log) {
@@ -289,16 +259,18 @@ const READY_DEADLINE: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(25);
 
 /// Waits until the server is ready; makes it a replica set if it is to be one by itself.
-async fn wait_until_ready(server: &mut Server, readiness: Readiness) -> anyhow::Result<()> {
+async fn wait_until_ready(server: &mut Server, is_member: bool) -> anyhow::Result<()> {
     let admin = connect(server.port)?.database("admin");
     let mut interval = tokio::time::interval(LOOK_AGAIN);
     let deadline = Instant::now() + READY_DEADLINE;
-    let mut configured = readiness == Readiness::Answers || !server.options.replica_set;
+    let mut configured = is_member || !server.options.replica_set;
     loop {
         interval.tick().await;
-        server.check_alive()?;
+        if let Some(status) = server.child.try_wait()? {
+            bail!("mongod ended at its start ({status}): {}", logged_reason(&server.log_file()));
+        }
         let problem = match step(&admin, server.port, &mut configured).await {
-            Ok(is_primary) if is_primary || readiness == Readiness::Answers => {
+            Ok(is_primary) if is_primary || is_member => {
                 end_promptly(&admin).await;
                 return Ok(());
             }

@@ -8,18 +8,8 @@ use reqwest::{RequestBuilder, StatusCode};
 #[derive(Clone, PartialEq, Eq)]
 pub enum Credentials {
     Nothing,
-    Password {
-        username: String,
-        password: String,
-    },
+    Password { username: String, password: String },
     Token(String),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CredentialKind {
-    Nothing,
-    Password,
-    Token,
 }
 
 impl Credentials {
@@ -51,41 +41,25 @@ impl Credentials {
         }
     }
 
-    pub fn shown(&self) -> CredentialKind {
-        match self {
-            Self::Nothing => CredentialKind::Nothing,
-            Self::Password { .. } => CredentialKind::Password,
-            Self::Token(_) => CredentialKind::Token,
-        }
-    }
-}
-
-/// Secrets are no part of messages.
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.shown().fmt(f)
-    }
-}
-
-impl CredentialKind {
-    pub fn advice(self, status: StatusCode) -> Option<&'static str> {
+    /// What to do where a DCI that was shown these answers with this status.
+    pub fn advice(&self, status: StatusCode) -> Option<&'static str> {
         match (status, self) {
             (StatusCode::UNAUTHORIZED, Self::Nothing) => Some(
                 "Give --token, or --username and --password, or put them into the environment or a file: see \
                  `disbatch --help`.",
             ),
-            (StatusCode::UNAUTHORIZED, Self::Password) => Some(
+            (StatusCode::UNAUTHORIZED, Self::Password { .. }) => Some(
                 "The user name or the password is wrong. `disbatch user passwd`, at the database, gives a new one.",
             ),
-            (StatusCode::UNAUTHORIZED, Self::Token) => Some(
+            (StatusCode::UNAUTHORIZED, Self::Token(_)) => Some(
                 "The token is wrong, has ended or was revoked. Make another on the page /account, or with \
                  `disbatch token create` at the database.",
             ),
-            (StatusCode::FORBIDDEN, Self::Token) => Some(
+            (StatusCode::FORBIDDEN, Self::Token(_)) => Some(
                 "The token may not do this: it has no more rights than it was made with, and no more than its user. \
                  Ask an administrator, or use another.",
             ),
-            (StatusCode::FORBIDDEN, Self::Nothing | Self::Password) => {
+            (StatusCode::FORBIDDEN, Self::Nothing | Self::Password { .. }) => {
                 Some("You may not do this. Ask an administrator: `disbatch user grant` gives further rights.")
             }
             (StatusCode::TOO_MANY_REQUESTS, _) => Some(
@@ -97,6 +71,17 @@ impl CredentialKind {
     }
 }
 
+/// Secrets are no part of messages.
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nothing => "Nothing",
+            Self::Password { .. } => "Password",
+            Self::Token(_) => "Token",
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,13 +90,21 @@ mod tests {
         Some(text.to_owned())
     }
 
+    fn token() -> Credentials {
+        Credentials::Token("t".into())
+    }
+
+    fn password() -> Credentials {
+        Credentials::Password { username: "u".into(), password: "p".into() }
+    }
+
     #[test]
     fn a_token_comes_before_a_password() {
-        let shown = |token, username, password| Credentials::of(token, username, password).unwrap().shown();
-        assert_eq!(shown(text("t"), text("u"), text("p")), CredentialKind::Token);
-        assert_eq!(shown(text("t"), text("u"), None), CredentialKind::Token);
-        assert_eq!(shown(text(""), text("u"), text("p")), CredentialKind::Password);
-        assert_eq!(shown(None, None, None), CredentialKind::Nothing);
+        let shown = |token, username, password| Credentials::of(token, username, password).unwrap();
+        assert_eq!(shown(text("t"), text("u"), text("p")), token());
+        assert_eq!(shown(text("t"), text("u"), None), token());
+        assert_eq!(shown(text(""), text("u"), text("p")), password());
+        assert_eq!(shown(None, None, None), Credentials::Nothing);
         assert_eq!(Credentials::of(text(" t\n"), None, None).unwrap(), Credentials::Token("t".into()));
         for wrong in ["a b", "a\nb", "tökén", " "] {
             let error = Credentials::of(text(wrong), None, None).unwrap_err().to_string();
@@ -129,17 +122,17 @@ mod tests {
 
     #[test]
     fn each_refusal_says_what_to_do() {
-        let advice = |shown: CredentialKind, status: u16| {
+        let advice = |shown: Credentials, status: u16| {
             shown.advice(StatusCode::from_u16(status).unwrap()).unwrap_or_default()
         };
-        assert!(advice(CredentialKind::Nothing, 401).starts_with("Give --token"));
-        assert!(advice(CredentialKind::Password, 401).contains("the password is wrong"));
-        assert!(advice(CredentialKind::Token, 401).contains("disbatch token create"));
-        assert!(advice(CredentialKind::Password, 403).contains("disbatch user grant"));
-        assert!(advice(CredentialKind::Token, 403).contains("The token may not"));
-        assert!(advice(CredentialKind::Nothing, 429).contains("try again"));
+        assert!(advice(Credentials::Nothing, 401).starts_with("Give --token"));
+        assert!(advice(password(), 401).contains("the password is wrong"));
+        assert!(advice(token(), 401).contains("disbatch token create"));
+        assert!(advice(password(), 403).contains("disbatch user grant"));
+        assert!(advice(token(), 403).contains("The token may not"));
+        assert!(advice(Credentials::Nothing, 429).contains("try again"));
         for status in [400, 404, 409, 500] {
-            assert_eq!(advice(CredentialKind::Token, status), "", "{status}");
+            assert_eq!(advice(token(), status), "", "{status}");
         }
     }
 }

@@ -163,7 +163,7 @@ const WIDTH: usize = 40;
 /// What becomes of an element, in the order of the strip.
 const KINDS: [Kind; 5] = [Kind::Succeeded, Kind::Ended, Kind::Runs, Kind::Waits, Kind::Missing];
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Succeeded,
     /// In another way.
@@ -199,47 +199,44 @@ impl Kind {
     }
 }
 
+/// What is known of the elements of an array: how many are in which status, with its word, in the order of the strip.
 #[derive(Debug)]
-struct Strip {
-    counts: Vec<(i64, usize)>,
-    count: usize,
-}
+struct Strip(Vec<(Kind, usize, String)>);
 
 impl Strip {
     /// The strip of an array; none where its elements are too many to be counted.
     fn of(array: &Array) -> Option<Self> {
         let counts = array.counts.as_ref()?.iter();
-        let counts = counts.map(|one| (one.status, usize::try_from(one.tasks).unwrap_or(0))).collect();
-        Some(Self { counts, count: usize::try_from(array.count).unwrap_or(0) })
+        let counts = counts.map(|one| (one.status, usize::try_from(one.tasks).unwrap_or(0)));
+        Some(Self::new(counts, usize::try_from(array.count).unwrap_or(0)))
+    }
+
+    /// So many tasks are in each status, of `count` elements.
+    fn new(counts: impl Iterator<Item = (i64, usize)>, count: usize) -> Self {
+        let part = |(code, tasks): (i64, usize)| (Kind::of(code), tasks, status::word(code));
+        let mut parts: Vec<(Kind, usize, String)> = counts.map(part).collect();
+        let there: usize = parts.iter().map(|(_, tasks, _)| tasks).sum();
+        parts.push((Kind::Missing, count.saturating_sub(there), standing(None)));
+        parts.retain(|(_, tasks, _)| *tasks > 0);
+        parts.sort_by_key(|(kind, ..)| *kind);
+        Self(parts)
     }
 
     /// The strip. What there is of a kind has one mark at least.
     fn draw(&self, in_unicode: bool) -> String {
-        let marks = spread(&KINDS.map(|kind| self.tasks(kind)));
+        let tasks = |kind: Kind| {
+            self.0.iter().filter(|(own, ..)| *own == kind).map(|(_, tasks, _)| tasks).sum::<usize>()
+        };
+        let marks = spread(&KINDS.map(tasks));
         let marks = KINDS.iter().zip(marks).map(|(kind, marks)| kind.mark(in_unicode).repeat(marks));
         format!("[{}]", marks.collect::<String>())
     }
 
     /// Which mark stands for what, and how much of it there is, a line each.
     fn legend(&self, in_unicode: bool) -> Vec<String> {
-        let of_kind = |kind: Kind| {
-            let counts =
-                self.counts.iter().filter(move |(code, tasks)| Kind::of(*code) == kind && *tasks > 0);
-            counts.map(move |(code, tasks)| (kind, *tasks, status::word(*code)))
-        };
-        let there = KINDS.into_iter().flat_map(of_kind);
-        let missing = self.tasks(Kind::Missing);
-        let missing = (missing > 0).then(|| (Kind::Missing, missing, "not there".to_owned()));
-        let lines = there.chain(missing);
-        lines.map(|(kind, tasks, word)| format!("{} {tasks} {word}", kind.mark(in_unicode))).collect()
-    }
-
-    fn tasks(&self, kind: Kind) -> usize {
-        if kind == Kind::Missing {
-            let there: usize = self.counts.iter().map(|(_, tasks)| tasks).sum();
-            return self.count.saturating_sub(there);
-        }
-        self.counts.iter().filter(|(code, _)| Kind::of(*code) == kind).map(|(_, tasks)| tasks).sum()
+        let line =
+            |(kind, tasks, word): &(Kind, usize, String)| format!("{} {tasks} {word}", kind.mark(in_unicode));
+        self.0.iter().map(line).collect()
     }
 }
 
@@ -370,7 +367,7 @@ mod tests {
     }
 
     fn strip(counts: &[(i64, usize)], count: usize) -> Strip {
-        Strip { counts: counts.to_vec(), count }
+        Strip::new(counts.iter().copied(), count)
     }
 
     #[test]

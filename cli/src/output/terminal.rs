@@ -147,26 +147,21 @@ impl Tamer {
         let mut tame = Vec::with_capacity(all.len());
         let mut rest = all.as_slice();
         while !rest.is_empty() {
-            let length = match First::of(rest) {
-                First::Text(length) => {
-                    tame.extend_from_slice(&rest[..length]);
-                    length
-                }
-                First::Colour(length) => {
-                    self.coloured = !is_reset(&rest[..length]);
-                    tame.extend_from_slice(&rest[..length]);
-                    length
-                }
-                First::Odd(length) => {
-                    tame.extend(readable(&rest[..length]).into_bytes());
-                    length
-                }
-                First::Open => {
-                    self.held = rest.to_vec();
-                    break;
-                }
+            let first = First::of(rest);
+            let (First::Text(length) | First::Colour(length) | First::Odd(length)) = first else {
+                self.held = rest.to_vec();
+                break;
             };
-            rest = &rest[length..];
+            let (piece, after) = rest.split_at(length);
+            if matches!(first, First::Colour(_)) {
+                self.coloured = !is_reset(piece);
+            }
+            if matches!(first, First::Odd(_)) {
+                tame.extend(readable(piece).into_bytes());
+            } else {
+                tame.extend_from_slice(piece);
+            }
+            rest = after;
         }
         tame
     }

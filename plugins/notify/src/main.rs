@@ -31,15 +31,12 @@ fn deliver(task: &mut Task) -> Result<(), Error> {
     };
     let (url, secret) = (secret("url")?, secret("secret")?);
     let words = Words { subject: templates.subject(&message)?, text: templates.text(&message)? };
+    let post = |request: Result<post::Request, Error>| post::post(&request?, &allowed);
     let delivered = match channel {
-        message::Channel::Webhook { url } => {
-            post::post(&post::webhook(&url, &message, &words, secret.as_deref())?, &allowed)
-        }
-        message::Channel::Slack => post::post(&post::slack(&secret_address(url)?, &words)?, &allowed),
-        message::Channel::Teams => {
-            post::post(&post::teams(&secret_address(url)?, &message, &words)?, &allowed)
-        }
-        message::Channel::Mail(mail) => smtp::send(&mail, &message, &words, secret.as_deref(), &allowed),
+        Channel::Webhook { url } => post(post::webhook(&url, &message, &words, secret.as_deref())),
+        Channel::Slack => post(post::slack(&secret_address(url)?, &words)),
+        Channel::Teams => post(post::teams(&secret_address(url)?, &message, &words)),
+        Channel::Mail(mail) => smtp::send(&mail, &message, &words, secret.as_deref(), &allowed),
     };
     task.print(&format!("{}\n", delivered?));
     Ok(())

@@ -41,7 +41,7 @@ pub async fn run(
     let account = upload.account;
     let time = upload.progress.finish();
     let status = match outcome {
-        Ok(End::Complete) => {
+        Ok(true) => {
             let speed = per_second(account.tasks, time);
             let seconds = time.as_secs_f64();
             let tasks = account.tasks;
@@ -50,7 +50,7 @@ pub async fn run(
             ))?;
             return Ok(ExitCode::SUCCESS);
         }
-        Ok(End::Interrupted) => {
+        Ok(false) => {
             eprintln!("Interrupted.");
             INTERRUPTED
         }
@@ -85,11 +85,6 @@ fn body(queue: &str, batch: &Batch, task: &TaskOptions) -> serde_json::Result<St
     let options: String =
         options.iter().map(|(name, value)| format!(",{}:{value}", Value::from(name.as_str()))).collect();
     Ok(format!(r#"{{"queue":{},"params":{}{options}}}"#, Value::from(queue), batch.params))
-}
-
-enum End {
-    Complete,
-    Interrupted,
 }
 
 #[derive(Debug, Default)]
@@ -127,38 +122,37 @@ struct Upload<'a> {
 }
 
 impl Upload<'_> {
-    async fn send_all(&mut self, mut batches: Receiver<anyhow::Result<Batch>>) -> anyhow::Result<End> {
+    /// Returns whether it was not interrupted.
+    async fn send_all(&mut self, mut batches: Receiver<anyhow::Result<Batch>>) -> anyhow::Result<bool> {
         loop {
             let next = tokio::select! {
                 biased;
-                () = self.signals.first() => return Ok(End::Interrupted),
+                () = self.signals.first() => return Ok(false),
                 next = batches.recv() => next,
             };
-            let Some(batch) = next.transpose()? else { return Ok(End::Complete) };
-            if batch.tasks > 0
-                && let End::Interrupted = self.send(&batch).await?
-            {
-                return Ok(End::Interrupted);
+            let Some(batch) = next.transpose()? else { return Ok(true) };
+            if batch.tasks > 0 && !self.send(&batch).await? {
+                return Ok(false);
             }
             self.account.lines = batch.last_line;
         }
     }
 
-    /// Sends one batch. Interrupted without an answer, the account keeps that its fate is not known.
-    async fn send(&mut self, batch: &Batch) -> anyhow::Result<End> {
+    /// Sends one batch, and returns the same. Interrupted without an answer, the account keeps that its fate is not known.
+    async fn send(&mut self, batch: &Batch) -> anyhow::Result<bool> {
         let body = body(self.queue, batch, self.task)?;
         self.account.unsure_until = Some(batch.last_line);
         let mut answer = std::pin::pin!(self.client.post_json("/tasks", body));
-        let mut end = End::Complete;
+        let mut goes_on = true;
         let answer = tokio::select! {
             answer = &mut answer => answer,
             () = self.signals.first() => {
                 let note = "waiting for the answer to the last request; ^C again does not";
                 self.progress.bar.suspend(|| eprintln!("{note}"));
-                end = End::Interrupted;
+                goes_on = false;
                 tokio::select! {
                     answer = &mut answer => answer,
-                    () = self.signals.second() => return Ok(End::Interrupted),
+                    () = self.signals.second() => return Ok(false),
                 }
             }
         };
@@ -167,7 +161,7 @@ impl Upload<'_> {
         }
         let answer = answer.with_context(|| format!("lines {} to {}", batch.first_line, batch.last_line))?;
         self.accept(batch, &ids(&answer))?;
-        Ok(end)
+        Ok(goes_on)
     }
 
     fn accept(&mut self, batch: &Batch, ids: &[String]) -> anyhow::Result<()> {
