@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use disbatch_values::text::is_odd;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::api::{Answer, read};
 use crate::args::{Format, ListingOptions};
@@ -152,9 +152,9 @@ fn write_yaml(out: &mut String, value: &Value, depth: usize) {
         Value::Object(map) if !map.is_empty() => {
             for (number, (key, item)) in map.iter().enumerate() {
                 indent(out, if number == 0 { 0 } else { depth });
-                out.push_str(&yaml_text(key));
-                out.push(':');
-                if is_block(item) {
+                out.push_str(&format!("{}:", yaml_text(key)));
+                let length = item.as_array().map(Vec::len).or(item.as_object().map(Map::len));
+                if length.is_some_and(|length| length > 0) {
                     out.push('\n');
                     indent(out, depth + 1);
                 } else {
@@ -163,27 +163,13 @@ fn write_yaml(out: &mut String, value: &Value, depth: usize) {
                 write_yaml(out, item, depth + 1);
             }
         }
-        Value::String(string) => {
-            out.push_str(&yaml_text(string));
-            out.push('\n');
-        }
-        simple => {
-            out.push_str(&simple.to_string());
-            out.push('\n');
-        }
+        Value::String(string) => out.push_str(&format!("{}\n", yaml_text(string))),
+        simple => out.push_str(&format!("{simple}\n")),
     }
 }
 
 fn indent(out: &mut String, depth: usize) {
     out.push_str(&"  ".repeat(depth));
-}
-
-fn is_block(value: &Value) -> bool {
-    match value {
-        Value::Array(items) => !items.is_empty(),
-        Value::Object(map) => !map.is_empty(),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
-    }
 }
 
 /// Text as YAML has it: as it is if nothing else can be meant, else in double quotes, whose rules include those of JSON.

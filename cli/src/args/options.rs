@@ -57,16 +57,14 @@ impl ConnectionOptions {
     /// These options; those that are not given, or are empty, from `file`. A name or password that is given comes
     /// before the file's token.
     fn over(self, file: Self) -> Self {
-        let first = |given: Option<String>, file: Option<String>| {
-            given.filter(|text| !text.is_empty()).or_else(|| file.filter(|text| !text.is_empty()))
-        };
-        let is_given = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
-        let is_named = is_given(&self.username) || is_given(&self.password);
+        let given = |text: Option<String>| text.filter(|text| !text.is_empty());
+        let (username, password) = (given(self.username), given(self.password));
+        let is_named = username.is_some() || password.is_some();
         Self {
-            url: first(self.url, file.url),
-            username: first(self.username, file.username),
-            password: first(self.password, file.password),
-            token: first(self.token, file.token.filter(|_| !is_named)),
+            url: given(self.url).or(given(file.url)),
+            username: username.or(given(file.username)),
+            password: password.or(given(file.password)),
+            token: given(self.token).or(given(file.token).filter(|_| !is_named)),
             ssl_ca_file: self.ssl_ca_file.or(file.ssl_ca_file),
             disable_ssl_verification: self.disable_ssl_verification || file.disable_ssl_verification,
             config: self.config,

@@ -207,17 +207,10 @@ impl First {
 
     fn character(bytes: &[u8]) -> Self {
         let head = &bytes[..bytes.len().min(4)];
-        let text = match std::str::from_utf8(head) {
-            Ok(text) => text,
-            Err(error) if error.valid_up_to() > 0 => {
-                std::str::from_utf8(&head[..error.valid_up_to()]).unwrap_or_default()
-            }
-            Err(error) if error.error_len().is_none() => return Self::Open,
-            Err(_) => return Self::Odd(1),
-        };
-        match text.chars().next() {
+        match head.utf8_chunks().next().and_then(|chunk| chunk.valid().chars().next()) {
             Some(c) if !is_odd(c) => Self::Text(c.len_utf8()),
             Some(c) => Self::Odd(c.len_utf8()),
+            None if std::str::from_utf8(head).is_err_and(|error| error.error_len().is_none()) => Self::Open,
             None => Self::Odd(1),
         }
     }

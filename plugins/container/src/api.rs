@@ -55,10 +55,7 @@ impl Error {
 
     /// Whether it says nothing about what was asked for: the engine may be starting anew.
     pub fn is_lost(&self) -> bool {
-        match self {
-            Self::Unreachable { .. } | Self::Broken(_) | Self::Silent(_) | Self::Odd(_) => true,
-            Self::Refused { .. } => false,
-        }
+        !matches!(self, Self::Refused { .. })
     }
 }
 

@@ -72,9 +72,8 @@ impl Channel {
             // The runtime may not have noticed yet that there is something, so it is not asked.
             match nix::unistd::read(&self.source, &mut buffer) {
                 Ok(read) if read > 0 => self.pending.extend_from_slice(&buffer[..read]),
-                Ok(_) => break,
                 Err(Errno::EINTR) => {}
-                Err(_) => break,
+                Ok(_) | Err(_) => break,
             }
         }
     }

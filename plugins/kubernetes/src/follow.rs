@@ -133,11 +133,8 @@ impl Following<'_> {
 }
 
 fn given<K>(change: Option<Result<Change<K>, Error>>) -> Result<Change<K>, String> {
-    match change {
-        Some(Ok(change)) => Ok(change),
-        Some(Err(error)) => Err(format!("cannot follow the job: {}", describe(&error))),
-        None => Err("cannot follow the job".to_owned()),
-    }
+    let change = change.ok_or("cannot follow the job")?;
+    change.map_err(|error| format!("cannot follow the job: {}", describe(&error)))
 }
 
 fn until(deadline: Option<Instant>) -> impl Future<Output = ()> {

@@ -112,10 +112,7 @@ impl Server {
             ("smtp", Some(_)) => return Err(wrong("tls must be required, opportunistic or none")),
             _ => return Err(wrong("expected smtp:// or smtps://")),
         };
-        let usual = match encryption {
-            Encryption::Always => 465,
-            Encryption::Required | Encryption::Opportunistic | Encryption::Never => 587,
-        };
+        let usual = if encryption == Encryption::Always { 465 } else { 587 };
         Ok(Self { host, port: url.port().unwrap_or(usual), encryption })
     }
 

@@ -283,13 +283,8 @@ pub async fn logs(client: &Client, options: &LogsOptions) -> anyhow::Result<()> 
     }
     let attempt = options.attempt.map(i64::from);
     let copies = streams.iter().map(|stream| copy(&connection, &options.id, *stream, attempt, false));
-    match try_join_all(copies).await {
-        Ok(_) => Ok(()),
-        Err(error) => match error.downcast::<ApiError>() {
-            Ok(error) => of_array_or(&connection, options, &streams, error).await,
-            Err(error) => Err(error),
-        },
-    }
+    let Err(error) = try_join_all(copies).await else { return Ok(()) };
+    of_array_or(&connection, options, &streams, error.downcast::<ApiError>()?).await
 }
 
 /// The output of all tasks of an array, one after the other, if the id is that of an array; else `error`.

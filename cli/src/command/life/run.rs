@@ -127,13 +127,11 @@ pub async fn wait(client: &Client, options: &WaitOptions) -> anyhow::Result<Exit
         Some(time) => tokio::time::timeout(time, waited).await.unwrap_or(Ok(None)),
     };
     waiting.bar.finish_and_clear();
-    match outcome? {
-        Some(code) => Ok(ExitCode::from(code)),
-        None => {
-            eprintln!("disbatch: not ended within the time of --timeout");
-            Ok(ExitCode::from(status::TIMED_OUT))
-        }
+    let code = outcome?;
+    if code.is_none() {
+        eprintln!("disbatch: not ended within the time of --timeout");
     }
+    Ok(ExitCode::from(code.unwrap_or(status::TIMED_OUT)))
 }
 
 struct Waiting<'a> {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use serde_json::{Map, Value, json};
 
-use crate::api::{Client, given, segment};
+use crate::api::{ApiError, Client, given, segment};
 use crate::args::{QueueAndReason, SetTaskOptions, seconds};
 use crate::command::life::act::each;
 use crate::output::print;
@@ -50,14 +50,12 @@ pub async fn undrain(client: &Client, node: &str) -> anyhow::Result<()> {
     print(&format!("Node {node} claims tasks again\n"))
 }
 
-async fn set_node(client: &Client, node: &str, change: &Value) -> anyhow::Result<()> {
-    client.post(&format!("/nodes/{}", segment(node)), change).await?;
-    Ok(())
+async fn set_node(client: &Client, node: &str, change: &Value) -> Result<(), ApiError> {
+    client.post(&format!("/nodes/{}", segment(node)), change).await.map(drop)
 }
 
-pub async fn set(client: &Client, queue: &str, fields: &Value) -> anyhow::Result<()> {
-    client.post(&format!("/queues/{}", segment(queue)), fields).await?;
-    Ok(())
+async fn set(client: &Client, queue: &str, fields: &Value) -> Result<(), ApiError> {
+    client.post(&format!("/queues/{}", segment(queue)), fields).await.map(drop)
 }
 
 const TIMES: &[&str] = &[
