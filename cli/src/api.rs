@@ -151,7 +151,6 @@ impl ApiError {
 }
 
 impl Client {
-    /// Prepares requests; nothing is sent yet.
     pub fn new(options: &ConnectionOptions) -> anyhow::Result<Self> {
         // Fails when a provider is installed already, which is as good.
         let _already_installed = rustls::crypto::ring::default_provider().install_default();
@@ -346,7 +345,6 @@ pub fn segment(name: &str) -> String {
     utf8_percent_encode(name, NOT_IN_SEGMENTS).to_string()
 }
 
-/// What is given, as the fields of a request.
 pub fn given<'a>(fields: impl IntoIterator<Item = (&'a str, Option<Value>)>) -> Map<String, Value> {
     fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }

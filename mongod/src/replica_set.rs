@@ -71,7 +71,6 @@ impl ReplicaSet {
         Ok(())
     }
 
-    /// Where clients connect to: all members.
     pub fn uri(&self) -> String {
         let hosts: Vec<String> =
             self.members.iter().map(|member| format!("127.0.0.1:{}", member.port)).collect();
@@ -82,7 +81,6 @@ impl ReplicaSet {
         self.members.len()
     }
 
-    /// The member that takes writes, if one does now.
     pub async fn primary(&self) -> Option<usize> {
         for member in 0..self.members.len() {
             if self.hello(member).await.is_some_and(|answer| flag(&answer, "isWritablePrimary")) {
@@ -141,7 +139,6 @@ impl ReplicaSet {
         Ok(())
     }
 
-    /// Kills all members and removes their data.
     pub async fn destroy(mut self) -> anyhow::Result<()> {
         for number in 0..self.members.len() {
             self.kill(number).await?;

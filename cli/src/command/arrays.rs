@@ -160,13 +160,11 @@ fn elements(array: &Array, screen: Screen) -> String {
 
 const WIDTH: usize = 40;
 
-/// What becomes of an element, in the order of the strip.
 const KINDS: [Kind; 5] = [Kind::Succeeded, Kind::Ended, Kind::Runs, Kind::Waits, Kind::Missing];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Succeeded,
-    /// In another way.
     Ended,
     Runs,
     Waits,
@@ -211,7 +209,6 @@ impl Strip {
         Some(Self::new(counts, usize::try_from(array.count).unwrap_or(0)))
     }
 
-    /// So many tasks are in each status, of `count` elements.
     fn new(counts: impl Iterator<Item = (i64, usize)>, count: usize) -> Self {
         let part = |(code, tasks): (i64, usize)| (Kind::of(code), tasks, status::word(code));
         let mut parts: Vec<(Kind, usize, String)> = counts.map(part).collect();

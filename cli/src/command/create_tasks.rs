@@ -85,7 +85,6 @@ fn body(queue: &str, text: &str, collection: Option<String>) -> anyhow::Result<M
     Ok(body)
 }
 
-/// Creates one task, whose parameters all are text.
 pub async fn run_one(
     client: &Client,
     queue: Option<String>,

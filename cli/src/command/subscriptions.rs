@@ -56,7 +56,6 @@ fn path(name: &str) -> anyhow::Result<String> {
     Ok(format!("/subscriptions/{}", segment(name)))
 }
 
-/// All of a file, without the line break at its end.
 fn line(file: &Path) -> anyhow::Result<String> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())

@@ -48,7 +48,6 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether what was asked for is not there.
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Refused { status: 404, .. })
     }
@@ -83,7 +82,6 @@ pub struct Inspected {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub struct State {
-    /// Whether it has not ended.
     pub running: bool,
     /// Whether it is suspended, and not running by the words of some engines.
     pub paused: bool,
@@ -156,13 +154,11 @@ impl Engine {
         }
     }
 
-    /// The containers, whatever they do, that have the label.
     pub async fn labelled(&self, label: &str) -> Result<Vec<Listed>, Error> {
         let filters = json!({ "label": [label] }).to_string();
         self.read(&format!("/containers/json?all=true&filters={}", escaped(&filters))).await
     }
 
-    /// Creates a container, and returns its id.
     pub async fn create(&self, name: &str, body: &Value) -> Result<String, Error> {
         let path = format!("/containers/create?name={}", escaped(name));
         let sent = Sent { body: body.to_string().into(), ..self.sent(Method::POST, &path) };
@@ -200,7 +196,6 @@ impl Engine {
         self.tell(Method::POST, &format!("/containers/{}/start", escaped(id)), PATIENCE).await
     }
 
-    /// Waits for the end of a container that was started, and returns its exit code.
     pub async fn wait(&self, id: &str) -> Result<i64, Error> {
         let sent = self.sent(Method::POST, &format!("/containers/{}/wait", escaped(id)));
         let waited: Waited = self.ask(sent, FOR_EVER).await?;
@@ -280,7 +275,6 @@ fn version(of_engine: Option<&str>) -> String {
     format!("v{major}.{minor}")
 }
 
-/// What does not stand for itself in a part of a path or a query.
 const SPECIAL: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
 
 /// The same for the name of an image.
@@ -290,7 +284,6 @@ fn escaped(text: &str) -> PercentEncode<'_> {
     utf8_percent_encode(text, SPECIAL)
 }
 
-/// What an engine says has gone wrong while it fetched an image, if it does so in this line.
 fn complaint(line: &[u8]) -> Result<(), Error> {
     let said: Value = serde_json::from_slice(line).unwrap_or_default();
     let message = said["errorDetail"]["message"].as_str().or(said["error"].as_str());

@@ -35,7 +35,6 @@ pub fn of(told: &ContainerInput, adapter: &Process) -> BTreeMap<&'static str, St
     labels
 }
 
-/// Where the kernel says which start of the machine this is.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
 /// A process of this or another start of a machine.

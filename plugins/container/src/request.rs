@@ -46,7 +46,6 @@ const OF_NOBODY: [&str; 12] = [
 pub struct Create {
     pub name: String,
     pub image: String,
-    /// All of it, for Docker's interface.
     pub body: Value,
 }
 

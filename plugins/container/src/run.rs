@@ -34,7 +34,6 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 const REMOVALS: u32 = 5;
 
-/// Runs the task that this line tells of, and returns the exit code of its container.
 pub async fn run(line: &[u8]) -> Result<u8, String> {
     let told = ContainerInput::parse(line)?;
     let mut stop = Stop::listen().map_err(|error| format!("cannot listen to signals: {error}"))?;

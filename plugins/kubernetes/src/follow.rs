@@ -269,7 +269,6 @@ impl<'a> View<'a> {
         self.control.progress(&format!("the cluster cannot be asked: {why}"));
     }
 
-    /// When there is something to decide if nothing happens.
     fn deadline(&self) -> Option<Instant> {
         if self.stopped {
             return self.gone.map(|since| since + LINGERS);

@@ -68,7 +68,6 @@ impl Wanted {
         })
     }
 
-    /// The secret, which goes with the job that has this id.
     pub fn secret(&self, uid: &str) -> Value {
         let owner = json!({ "apiVersion": "batch/v1", "kind": "Job", "name": self.name, "uid": uid });
         json!({
@@ -81,7 +80,6 @@ impl Wanted {
         })
     }
 
-    /// The database, as labels have it.
     pub fn database(&self) -> &str {
         self.labels.get(DATABASE).map(String::as_str).unwrap_or_default()
     }
@@ -90,7 +88,6 @@ impl Wanted {
         pod::main_container(&self.job["spec"]["template"])
     }
 
-    /// How much memory that container may use, as Kubernetes writes it.
     pub fn memory(&self) -> Option<&str> {
         let container = self.container();
         let found =
@@ -194,7 +191,6 @@ fn labels(told: &JobInput) -> BTreeMap<&'static str, String> {
     labels
 }
 
-/// Finds all jobs of the task, of whatever attempt.
 fn selector_of_task(told: &JobInput) -> String {
     let of_task = format!("{TASK}={}", told.task_id);
     match &told.worker.database {

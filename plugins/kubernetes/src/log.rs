@@ -102,7 +102,6 @@ impl Copying<'_> {
         }
     }
 
-    /// Waits until it is over, but not for long.
     async fn wait(&mut self) {
         let over = self.heard.wait_for(|heard| heard.is_over);
         drop(timeout(LOOK_AGAIN, over).await);
@@ -271,7 +270,6 @@ impl Lines {
         }
     }
 
-    /// Takes a piece of a line, which may be the last.
     fn take_text(&mut self, piece: &[u8], text: &mut Vec<u8>) {
         let At::Text(line) = &mut self.at else { return };
         if !line.is_known {

@@ -37,7 +37,6 @@ fn main() -> ExitCode {
     block_on(with_task(work))
 }
 
-/// Runs the task that this line tells of, and returns the exit code of its container.
 async fn work(line: &[u8]) -> Result<u8, String> {
     let told = JobInput::parse(line)?;
     let mut stop = Stop::listen().map_err(|error| format!("cannot listen to signals: {error}"))?;

@@ -44,7 +44,6 @@ pub struct Seen {
 pub enum Stage {
     Waiting {
         why: String,
-        /// Whether that is something that should not be.
         trouble: Trouble,
     },
     Running,

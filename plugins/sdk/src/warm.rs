@@ -90,7 +90,6 @@ fn one<E: Display>(task: &mut Task, work: &mut impl FnMut(&mut Task) -> Result<(
     code
 }
 
-/// Drops what a panic carries, which may panic in turn.
 fn forget(panic: Box<dyn Any + Send>) {
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         std::mem::forget(again);

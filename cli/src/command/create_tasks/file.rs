@@ -203,7 +203,6 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Begins; `bytes` is the size of the input if that is known.
     pub fn start(bytes: Option<u64>) -> anyhow::Result<Self> {
         let template = match bytes {
             Some(_) => "{wide_bar} {percent:>3}% {msg}, {eta} left",
@@ -224,7 +223,6 @@ impl Progress {
         }
     }
 
-    /// Removes the bar. Returns how long it all took.
     pub fn finish(self) -> Duration {
         self.bar.finish_and_clear();
         self.started.elapsed()
@@ -250,7 +248,6 @@ struct Batch {
     /// The number of the first line that is not of an earlier batch; the first of all is 1.
     first_line: u64,
     last_line: u64,
-    /// How many bytes of the input have been read up to there.
     bytes_read: u64,
 }
 
@@ -288,7 +285,6 @@ fn read(
 
 struct Lines<R> {
     input: BufReader<R>,
-    /// The number of the last line that was taken.
     line: u64,
     bytes: u64,
     /// A line that did not fit any more.

@@ -39,7 +39,6 @@ const CHUNKS_AT_ONCE: usize = 4;
 /// So many files are added to the version at once at most.
 const TOGETHER: usize = 500;
 
-/// Those that were sent are added at least so often.
 const ADDED: Duration = Duration::from_secs(300);
 
 /// So often a file is sent that changes meanwhile, or whose content goes away.
@@ -257,7 +256,6 @@ fn opening(options: &PutFiles) -> Value {
     Value::Object(given([(".tenant", text(&options.tenant)), (".expires", text(&options.expires))]))
 }
 
-/// The chunks that a content of `length` bytes lacks.
 fn missing_chunks(told: &ContentChunks, length: u64) -> Vec<Range<u64>> {
     if told.length != Some(length) {
         return iter::once(0..chunks_of(length)).collect();

@@ -153,7 +153,6 @@ fn finished(hasher: ContentHasher) -> (ContentId, u64) {
     (hasher.finish(), length)
 }
 
-/// Reads from where a file is to its end.
 pub fn hash(mut file: impl Read) -> io::Result<ContentHasher> {
     let mut hasher = ContentHasher::default();
     let mut buffer = vec![0; READ_AT_ONCE];

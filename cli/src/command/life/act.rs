@@ -42,7 +42,6 @@ fn again(status: Option<i64>) -> &'static str {
     if status == Some(-4) { "waits for its locks, or for other tasks, again" } else { "queued again" }
 }
 
-/// Runs a task again, or elements of an array, with others that come after.
 pub async fn rerun(client: &Client, options: &RerunOptions) -> anyhow::Result<ExitCode> {
     let body = fields(options)?;
     let id = segment(&options.id);
@@ -129,7 +128,6 @@ fn refused(id: &str, error: ApiError) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(crate::status::FAILED))
 }
 
-/// Answers what a task has asked, makes a link for somebody who is to answer, or shows what is asked.
 pub async fn answer(client: &Client, options: &AnswerOptions) -> anyhow::Result<()> {
     let id = &options.id;
     if options.link {

@@ -21,7 +21,6 @@ const ASK_EVERY: Duration = Duration::from_millis(500);
 /// A job tells of so many tasks at most why they could not be acted on.
 const MOST_ERRORS: usize = 10;
 
-/// Does something with many tasks: counts them, asks, starts a job and shows how far it is.
 pub async fn run(client: &Client, action: BulkAction, which: &BulkWhich) -> anyhow::Result<ExitCode> {
     if which.queue.is_none() && which.id.is_empty() {
         eprintln!("disbatch: which tasks? Give --queue QUEUE, --queue '*' for all queues, or --id ID");

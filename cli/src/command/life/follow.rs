@@ -31,7 +31,6 @@ const BEGIN: &str = "disbatch-from";
 
 #[derive(Debug, Clone, Copy)]
 pub struct Stream {
-    /// `stdout` or `stderr`.
     pub name: &'static str,
     pub to_stderr: bool,
     /// Whether a terminal gets every byte of it.
@@ -120,7 +119,6 @@ fn range_start(response: &Response) -> Option<u64> {
     range.strip_prefix("bytes ")?.split('-').next()?.parse().ok()
 }
 
-/// Shows the output of one attempt after the other until the task has ended.
 #[derive(Debug)]
 pub struct Follower<'a> {
     connection: &'a Connection<'a>,

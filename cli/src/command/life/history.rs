@@ -28,7 +28,6 @@ const TABLE: Table = Table {
     noun: "changes",
 };
 
-/// Prints the statuses that a task has been in, as far as they are kept.
 pub async fn statuses(session: &Session, id: &str) -> anyhow::Result<()> {
     let task = details(&session.client, id).await?;
     TABLE.print(task.get("history").unwrap_or(&json!([])), &session.listing)

@@ -141,7 +141,6 @@ const TIMES: Table<MissingTime> = Table {
     noun: "times",
 };
 
-/// Prints when a schedule makes its next tasks, or when one of these times would.
 pub async fn preview(session: &Session, options: &PreviewOptions) -> anyhow::Result<()> {
     let client = &session.client;
     let answer = match &options.schedule {
@@ -173,7 +172,6 @@ fn preview_text(SchedulePreview { zone, times, changes }: &SchedulePreview, scre
     text
 }
 
-/// Makes the tasks that are missing between two times: shows which, asks, and prints their ids.
 pub async fn backfill(session: &Session, options: &BackfillOptions) -> anyhow::Result<ExitCode> {
     let client = &session.client;
     let path = format!("{}/backfill", path(&options.schedule)?);
